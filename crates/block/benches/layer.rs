@@ -8,7 +8,9 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use driver::{LowLevelDriver, Null};
 use sluice_block::sched::SchedulerConfig;
-use sluice_block::{BlockLayer, Config, Device, Layout, Payload, PerWhat, Raw, Request};
+use sluice_block::{
+    BlockDevice, BlockLayer, BlockLayerConfig, Payload, QueueModel, Raw, Request, StagingScope,
+};
 
 fn main() {
     divan::main();
@@ -19,7 +21,7 @@ const BATCHES: u64 = 1000;
 /// Requests submitted at a time.
 const BATCH: [u64; 3] = [1, 8, 32];
 
-fn reads<D: Device>(bencher: Bencher<'_, '_>, mut device: D, batch: u64) {
+fn reads<D: BlockDevice>(bencher: Bencher<'_, '_>, mut device: D, batch: u64) {
     let mut state = 1u64;
     let mut now = Nanos(1);
     bencher.counter(ItemsCount::new(batch * BATCHES)).bench_local(|| {
@@ -38,14 +40,19 @@ fn reads<D: Device>(bencher: Bencher<'_, '_>, mut device: D, batch: u64) {
     });
 }
 
-fn layer(bencher: Bencher<'_, '_>, layout: Layout, scheduler: &str, merge: bool, batch: u64) {
+fn layer(bencher: Bencher<'_, '_>, layout: QueueModel, scheduler: &str, merge: bool, batch: u64) {
     let scheduler: SchedulerConfig = scheduler.parse().unwrap();
-    let config = Config { layout, merge, scheduler: scheduler.into(), ..Config::default() };
+    let config = BlockLayerConfig {
+        queue_model: layout,
+        merge,
+        scheduler: scheduler.into(),
+        ..BlockLayerConfig::default()
+    };
     let (_, mut queues) = BlockLayer::open(&mut Null::default(), &config).unwrap();
     reads(bencher, queues.remove(0), batch);
 }
 
-const MQ: Layout = Layout::Multi { staging: PerWhat::Core };
+const MQ: QueueModel = QueueModel::MultiQueue { staging: StagingScope::Core };
 
 #[divan::bench(args = BATCH)]
 fn raw(bencher: Bencher<'_, '_>, batch: u64) {
@@ -66,7 +73,7 @@ fn mq_without_merging(bencher: Bencher<'_, '_>, batch: u64) {
 
 #[divan::bench(args = BATCH)]
 fn sq(bencher: Bencher<'_, '_>, batch: u64) {
-    layer(bencher, Layout::Single, "none", true, batch);
+    layer(bencher, QueueModel::SingleQueue, "none", true, batch);
 }
 
 #[divan::bench(args = BATCH)]
@@ -76,5 +83,5 @@ fn mq_deadline(bencher: Bencher<'_, '_>, batch: u64) {
 
 #[divan::bench(args = BATCH)]
 fn sq_fair(bencher: Bencher<'_, '_>, batch: u64) {
-    layer(bencher, Layout::Single, "fair", true, batch);
+    layer(bencher, QueueModel::SingleQueue, "fair", true, batch);
 }

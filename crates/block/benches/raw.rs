@@ -3,10 +3,10 @@
 use clock::{Component, Nanos};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use driver::{DriveInfo, QueuePair};
+use driver::{ControllerInfo, QueuePair};
 use nvme::{Cqe, Status};
-use ring::{CompletionDrive, Iova, PAGE, Port, Region, SubmissionDrive};
-use sluice_block::{Device, Payload, Raw, Request};
+use ring::{CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer};
+use sluice_block::{BlockDevice, Payload, Raw, Request};
 
 fn main() {
     divan::main();
@@ -22,13 +22,13 @@ const BATCHES: u32 = 1000;
 #[divan::bench(args = [1, 8, 32])]
 fn reads(bencher: Bencher<'_, '_>, batch: u16) {
     let port = Port::new().unwrap();
-    let memory = Region::anonymous(16 * PAGE).unwrap();
+    let memory = SharedRegion::anonymous(16 * PAGE_BYTES).unwrap();
     let at = port.memory().register(&memory).unwrap();
-    let cq_at = at.offset(8 * PAGE as u64);
+    let cq_at = at.offset(8 * PAGE_BYTES as u64);
     let pair = QueuePair::open(&port, 1, (at, cq_at), DEPTH, None).unwrap();
-    let mut sq = SubmissionDrive::open(&port, 1, at, DEPTH).unwrap();
-    let mut cq = CompletionDrive::open(&port, 1, cq_at, DEPTH, None).unwrap();
-    let info = DriveInfo {
+    let mut sq = SqConsumer::open(&port, 1, at, DEPTH).unwrap();
+    let mut cq = CqProducer::open(&port, 1, cq_at, DEPTH, None).unwrap();
+    let info = ControllerInfo {
         serial: String::new(),
         model: String::new(),
         firmware: String::new(),
@@ -46,15 +46,15 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
         features: driver::Features::default(),
         open_channel: None,
     };
-    let mut raw = Raw::over_pair(&info, pair, port).unwrap();
+    let mut raw = Raw::from_pair(&info, pair, port).unwrap();
     bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
         for _ in 0..BATCHES {
             for tag in 0..u64::from(batch) {
-                let data = Payload::At(Iova(1 << 40));
+                let data = Payload::Contiguous(Iova(1 << 40));
                 raw.submit(Nanos::ZERO, Request::read(black_box(tag), 1, data, tag)).unwrap();
             }
             raw.poll(Nanos::ZERO);
-            sq.look().unwrap();
+            sq.read_tail().unwrap();
             while let Some(sqe) = sq.fetch() {
                 let (cid, sq_head) = (sqe.cid.get(), sq.head());
                 cq.post(Cqe { result: 0, sq_head, sq_id: 1, cid, status: Status::SUCCESS })

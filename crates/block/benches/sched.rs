@@ -4,9 +4,9 @@ use clock::Nanos;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use sluice_block::sched::{
-    DirectionLimits, GroupLimits, LimitsConfig, Rate, SchedulerConfig, Scheduling,
+    DirectionThrottle, GroupThrottle, RateLimit, SchedulerConfig, Scheduling, ThrottleConfig,
 };
-use sluice_block::{Group, Op, Payload, Request, Staged, Submitter};
+use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
 fn main() {
     divan::main();
@@ -17,11 +17,11 @@ const DEPTH: u16 = 32;
 const REQUESTS: u64 = 10_000;
 
 /// Four submitters, reads and writes all over the device, no two of which touch.
-fn request(tag: u64) -> Staged {
+fn request(tag: u64) -> StagedRequest {
     let place = (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30) & !15;
     let op = if tag.is_multiple_of(3) { Op::Write } else { Op::Read };
     let read = Request::read(place, 8, Payload::BitBucket, tag);
-    Staged {
+    StagedRequest {
         request: Request { op, ..read },
         since: Nanos(tag * 1000),
         submitter: Submitter(tag as u16 % 4),
@@ -46,7 +46,7 @@ fn measure(bencher: Bencher<'_, '_>, scheduling: Scheduling, waiting: u64, merge
                 black_box(scheduler.find_merge(&new, &mut |_| false));
             }
             scheduler.insert(now, new);
-            if let Some(staged) = black_box(scheduler.next(now)) {
+            if let Some(staged) = black_box(scheduler.dispatch(now)) {
                 scheduler.completed(now, &staged, Nanos(80_000));
             }
             tag += 1;
@@ -71,10 +71,10 @@ fn pass_and_look<const WAITING: u64>(bencher: Bencher<'_, '_>, name: &str) {
 /// `none` behind limits that are wide enough.
 #[divan::bench(args = [1, 32, 1024])]
 fn limited(bencher: Bencher<'_, '_>, waiting: u64) {
-    let rate = Some(Rate::per_sec(1 << 45));
-    let direction = DirectionLimits { operations: rate, bytes: rate };
-    let groups = vec![(Group(0), GroupLimits { read: direction, write: direction })];
-    let limits = Some(LimitsConfig { sector_bytes: 512, groups });
+    let rate = Some(RateLimit::per_sec(1 << 45));
+    let direction = DirectionThrottle { operations: rate, bytes: rate };
+    let groups = vec![(Group(0), GroupThrottle { read: direction, write: direction })];
+    let limits = Some(ThrottleConfig { sector_bytes: 512, groups });
     let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
     measure(bencher, scheduling, waiting, false);
 }
@@ -85,7 +85,7 @@ fn fair_of(bencher: Bencher<'_, '_>, submitters: u16) {
     let mut scheduler = "fair".parse::<SchedulerConfig>().unwrap().build(DEPTH).unwrap();
     let by = |tag: u64| {
         let submitter = Submitter((tag % u64::from(submitters)) as u16);
-        Staged { submitter, ..request(tag) }
+        StagedRequest { submitter, ..request(tag) }
     };
     let mut tag = 0;
     while tag < 4 * u64::from(submitters) {
@@ -95,7 +95,7 @@ fn fair_of(bencher: Bencher<'_, '_>, submitters: u16) {
     bencher.counter(ItemsCount::new(REQUESTS)).bench_local(|| {
         for _ in 0..REQUESTS {
             scheduler.insert(Nanos(tag), by(tag));
-            if let Some(staged) = black_box(scheduler.next(Nanos(tag))) {
+            if let Some(staged) = black_box(scheduler.dispatch(Nanos(tag))) {
                 scheduler.completed(Nanos(tag), &staged, Nanos(80_000));
             }
             tag += 1;

@@ -6,7 +6,7 @@ use clock::Nanos;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use nvme::Status;
-use sluice_block::trace::blktrace::{BlktraceWriter, DeviceNumber, Process, Traced};
+use sluice_block::trace::blktrace::{BlktraceWriter, DeviceNumber, TraceProcess, TracedDevice};
 use sluice_block::trace::{Action, TraceEvent, Tracer};
 use sluice_block::{Op, Submitter};
 
@@ -37,11 +37,11 @@ fn event(at: u64) -> TraceEvent {
 #[divan::bench]
 fn note(bencher: Bencher<'_, '_>) {
     let mut tracer = Tracer::new(EVENTS as usize);
-    (0..EVENTS).for_each(|at| tracer.note(event(at)));
+    (0..EVENTS).for_each(|at| tracer.record(event(at)));
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         tracer.clear();
         for at in 0..EVENTS {
-            tracer.note(event(black_box(at)));
+            tracer.record(event(black_box(at)));
         }
         assert_eq!(tracer.events().len() as u64, EVENTS);
     });
@@ -53,7 +53,7 @@ fn note_full(bencher: Bencher<'_, '_>) {
     let mut tracer = Tracer::new(1);
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         for at in 0..EVENTS {
-            tracer.note(event(black_box(at)));
+            tracer.record(event(black_box(at)));
         }
         black_box(tracer.dropped())
     });
@@ -62,8 +62,8 @@ fn note_full(bencher: Bencher<'_, '_>) {
 /// Into a file that costs nothing, one thousand at a time.
 #[divan::bench]
 fn write_blktrace(bencher: Bencher<'_, '_>) {
-    let process = Process { submitter: Submitter(3), pid: 7, comm: "bench".into() };
-    let traced = Traced {
+    let process = TraceProcess { submitter: Submitter(3), pid: 7, comm: "bench".into() };
+    let traced = TracedDevice {
         name: "bench".into(),
         number: DeviceNumber { major: 259, minor: 0 },
         sector_bytes: 4096,

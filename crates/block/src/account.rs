@@ -58,7 +58,7 @@ impl DepthHistogram {
 
 /// Counts of one kind of request.
 #[derive(Debug, Default)]
-struct Kind {
+struct OpCounters {
     ios: Counter,
     merges: Counter,
     sectors: Counter,
@@ -69,7 +69,7 @@ struct Kind {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct SubmitterStats {
-    kinds: [Kind; 4],
+    kinds: [OpCounters; 4],
     submitted: Counter,
     completed: Counter,
     /// When it last went from idle to busy, plus one; 0 while idle.
@@ -82,18 +82,18 @@ pub struct SubmitterStats {
     /// Requests that were cut into pieces.
     pub splits: Counter,
     /// Requests answered without the device: out of range, too long, or a flush without a cache.
-    pub answered: Counter,
+    pub completed_early: Counter,
     /// Completions of requests that were not under way: faults, dropped.
-    pub strays: Counter,
+    pub spurious: Counter,
     /// Completions of others' requests that it found.
-    pub found: Counter,
+    pub reaped_for_others: Counter,
     /// Others' requests that it gave to the hardware.
-    pub carried: Counter,
+    pub issued_for_others: Counter,
 }
 
 /// The kinds of `/sys/block/*/stat`.
 #[inline]
-fn kind(op: Op) -> usize {
+fn op_kind(op: Op) -> usize {
     match op {
         Op::Read | Op::Extents => 0,
         Op::Write => 1,
@@ -115,13 +115,13 @@ impl SubmitterStats {
 
     #[inline]
     pub(crate) fn merge(&self, op: Op) {
-        self.kinds[kind(op)].merges.add(1);
+        self.kinds[op_kind(op)].merges.add(1);
     }
 
     /// A request has completed; `counts` unless it was merged into one that counts for it.
     #[inline]
     pub(crate) fn complete(&self, op: Op, counts: bool, sectors: u32, since: Nanos, now: Nanos) {
-        let kind = &self.kinds[kind(op)];
+        let kind = &self.kinds[op_kind(op)];
         kind.ios.add(counts.into());
         kind.sectors.add(sectors.into());
         kind.nanos.add(now.since(since).0);
@@ -142,7 +142,7 @@ impl SubmitterStats {
     pub fn stat(&self, now: Nanos, sector_bytes: u32) -> DiskStat {
         let busy_since = self.busy_since.get();
         let open = if busy_since == 0 { 0 } else { (now.0 + 1).saturating_sub(busy_since) };
-        let kinds = std::array::from_fn(|i| KindStat {
+        let kinds = std::array::from_fn(|i| OpStats {
             ios: self.kinds[i].ios.get(),
             merges: self.kinds[i].merges.get(),
             sectors: self.kinds[i].sectors.get() * u64::from(sector_bytes) / 512,
@@ -158,7 +158,7 @@ impl SubmitterStats {
 
 /// Counts of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KindStat {
+pub struct OpStats {
     /// Requests completed; one that was cut counts once, one that was merged into another does not.
     pub ios: u64,
     /// Requests merged into others.
@@ -174,7 +174,7 @@ pub struct KindStat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStat {
     /// Reads, writes, discards, flushes.
-    kinds: [KindStat; 4],
+    kinds: [OpStats; 4],
     /// Requests under way.
     pub in_flight: u64,
     /// Time during which requests were under way. Of a sum over submitters, the longest.
@@ -183,22 +183,22 @@ pub struct DiskStat {
 
 impl DiskStat {
     /// Reads, and queries for extents.
-    pub fn reads(&self) -> KindStat {
+    pub fn reads(&self) -> OpStats {
         self.kinds[0]
     }
 
     /// Writes.
-    pub fn writes(&self) -> KindStat {
+    pub fn writes(&self) -> OpStats {
         self.kinds[1]
     }
 
     /// Discards and writes of zeros.
-    pub fn discards(&self) -> KindStat {
+    pub fn discards(&self) -> OpStats {
         self.kinds[2]
     }
 
     /// Flushes.
-    pub fn flushes(&self) -> KindStat {
+    pub fn flushes(&self) -> OpStats {
         self.kinds[3]
     }
 
@@ -210,7 +210,7 @@ impl DiskStat {
     /// The sum with another submitter's.
     #[must_use]
     pub fn plus(&self, other: &DiskStat) -> DiskStat {
-        let kinds = std::array::from_fn(|i| KindStat {
+        let kinds = std::array::from_fn(|i| OpStats {
             ios: self.kinds[i].ios + other.kinds[i].ios,
             merges: self.kinds[i].merges + other.kinds[i].merges,
             sectors: self.kinds[i].sectors + other.kinds[i].sectors,
@@ -259,9 +259,9 @@ pub struct DispatchStats {
     /// Commands given to the hardware.
     pub issued: Counter,
     /// Commands that ended.
-    pub ended: Counter,
+    pub completed: Counter,
     /// Times that commands were handed over, one or many at once.
-    pub rounds: Counter,
+    pub issue_batches: Counter,
     /// Requests that found no free tag.
     pub no_tag: Counter,
     /// Commands that the device was too busy for.
@@ -273,7 +273,7 @@ pub struct DispatchStats {
     /// Resets of the hardware queue.
     pub resets: Counter,
     /// Completions that named no command under way: faults of the device, dropped.
-    pub strays: Counter,
+    pub spurious: Counter,
     /// Completions sent to another core.
     pub steered: Counter,
     /// Completions whose submitter was gone.
@@ -281,7 +281,7 @@ pub struct DispatchStats {
     /// Flushes that another one stood for.
     pub flushes_joined: Counter,
     /// Commands under way when somebody last was here.
-    pub under_way: Counter,
+    pub in_flight: Counter,
     /// Whether requests waited for room then: 1 if they did.
     pub waiting: Counter,
     /// How many commands were under way, itself included, when each was issued.
@@ -310,7 +310,7 @@ mod tests {
         stats.complete(Op::Discard, true, 2, ms(20), ms(21));
         let stat = stats.stat(ms(30), 512);
         assert_eq!((stat.in_flight, stat.io_ticks), (0, ms(13)));
-        assert_eq!(stat.discards(), KindStat { ios: 1, merges: 0, sectors: 2, ticks: ms(1) });
+        assert_eq!(stat.discards(), OpStats { ios: 1, merges: 0, sectors: 2, ticks: ms(1) });
         assert_eq!(stat.plus(&stat).reads().ios, 2);
     }
 

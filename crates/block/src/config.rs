@@ -8,17 +8,17 @@ use crate::{Group, Timeouts};
 
 /// The cores that submit: the modelled or real machine's, or just a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Topology {
+pub struct QueueTopology {
     /// Sockets (NUMA nodes).
     pub sockets: u16,
     /// Cores of each.
     pub cores: u16,
 }
 
-impl Topology {
+impl QueueTopology {
     /// One socket of `cores` cores.
-    pub const fn flat(cores: u16) -> Topology {
-        Topology { sockets: 1, cores }
+    pub const fn flat(cores: u16) -> QueueTopology {
+        QueueTopology { sockets: 1, cores }
     }
 
     /// All cores.
@@ -29,7 +29,7 @@ impl Topology {
 
 /// How many staging queues there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PerWhat {
+pub enum StagingScope {
     /// One per core.
     Core,
     /// One per socket.
@@ -40,23 +40,23 @@ pub enum PerWhat {
 
 /// Which queues there are between the cores and the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum QueueModel {
     /// `sq`: one staging queue and one dispatch queue, under one lock.
-    Single,
+    SingleQueue,
     /// `mq`: staging queues as given, a dispatch queue for every hardware queue.
-    Multi {
+    MultiQueue {
         /// Staging queues.
-        staging: PerWhat,
+        staging: StagingScope,
     },
 }
 
 /// Which block layer.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct BlockLayerConfig {
     /// Which queues.
-    pub layout: Layout,
+    pub queue_model: QueueModel,
     /// Which cores.
-    pub topology: Topology,
+    pub topology: QueueTopology,
     /// What orders requests in the staging queues.
     pub scheduler: Scheduling,
     /// Whether contiguous requests become one command.
@@ -67,12 +67,12 @@ pub struct Config {
     pub timeouts: Timeouts,
 }
 
-impl Default for Config {
+impl Default for BlockLayerConfig {
     /// `mq` for one core: no scheduler, merging, 1,024 requests.
-    fn default() -> Config {
-        Config {
-            layout: Layout::Multi { staging: PerWhat::Core },
-            topology: Topology::flat(1),
+    fn default() -> BlockLayerConfig {
+        BlockLayerConfig {
+            queue_model: QueueModel::MultiQueue { staging: StagingScope::Core },
+            topology: QueueTopology::flat(1),
             scheduler: Scheduling::default(),
             merge: true,
             queue_depth: 1024,

@@ -4,19 +4,19 @@ use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
-use crate::{Completion, Limits, Op, Request, Rest};
+use crate::{Completion, Limits, Op, Request, WaitResult};
 
 /// The device takes no further request now; try again after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device's queue is full")]
-pub struct Busy;
+pub struct QueueFull;
 
 /// How a request that its device cannot take would end; `None` for one that it can. `longest` is the
 /// longest transfer in sectors.
 ///
 /// The same for every driver: ranges are checked here once, before a command is bound.
 #[inline]
-pub fn refusal(limits: &Limits, longest: u32, request: &Request) -> Option<Status> {
+pub fn validate_request(limits: &Limits, longest: u32, request: &Request) -> Option<Status> {
     let Request { op, lba, sectors, .. } = *request;
     if op == Op::Flush {
         return None;
@@ -33,7 +33,7 @@ pub fn refusal(limits: &Limits, longest: u32, request: &Request) -> Option<Statu
 ///
 /// Every submitted request completes exactly once, in any order. Errors of the request itself
 /// (range, length) are completions with a status, like those of the media.
-pub trait Device: Component {
+pub trait BlockDevice: Component {
     /// What the device can do.
     fn limits(&self) -> &Limits;
 
@@ -41,7 +41,7 @@ pub trait Device: Component {
     ///
     /// # Errors
     /// [`Busy`]; the request was not taken.
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy>;
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull>;
 
     /// Takes a completion that a [`poll`](Component::poll) has found.
     fn reap(&mut self) -> Option<Completion>;
@@ -53,35 +53,35 @@ pub trait Device: Component {
     fn set_waker(&mut self, waker: Waker);
 
     /// Whether the drive wakes anybody: completions of one that does not must be looked for.
-    fn wakes(&self) -> bool {
+    fn can_wake(&self) -> bool {
         true
     }
 
     /// Says that several threads will use the device in turns, while nothing is outstanding: what was made
     /// for one thread alone is made again.
-    fn share(&mut self) {}
+    fn enable_sharing(&mut self) {}
 
-    /// Whether a submitter can [`rest`](Device::rest) in the device instead of parking.
-    fn rests(&self) -> bool {
+    /// Whether a submitter can [`rest`](BlockDevice::wait_for_event) in the device instead of parking.
+    fn can_wait(&self) -> bool {
         false
     }
 
     /// Gives the drive what was submitted and sleeps until the drive has something to say, until the
     /// device's own [deadline](Component::deadline), or `until` at most ([`Nanos::MAX`]: without limit),
     /// all in one step: for a submitter with nothing else to wait for. Whatever it returns, the submitter
-    /// [polls](Component::poll) next, by the time that it is then; after [`Rest::Unable`] it parks if that
+    /// [polls](Component::poll) next, by the time that it is then; after [`WaitResult::Unsupported`] it parks if that
     /// has found nothing.
-    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
         let _ = (now, until);
-        Rest::Unable
+        WaitResult::Unsupported
     }
 }
 
-impl<D: Device + ?Sized> Device for &mut D {
+impl<D: BlockDevice + ?Sized> BlockDevice for &mut D {
     fn limits(&self) -> &Limits {
         (**self).limits()
     }
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         (**self).submit(now, request)
     }
     fn reap(&mut self) -> Option<Completion> {
@@ -93,25 +93,25 @@ impl<D: Device + ?Sized> Device for &mut D {
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
     }
-    fn wakes(&self) -> bool {
-        (**self).wakes()
+    fn can_wake(&self) -> bool {
+        (**self).can_wake()
     }
-    fn share(&mut self) {
-        (**self).share();
+    fn enable_sharing(&mut self) {
+        (**self).enable_sharing();
     }
-    fn rests(&self) -> bool {
-        (**self).rests()
+    fn can_wait(&self) -> bool {
+        (**self).can_wait()
     }
-    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
-        (**self).rest(now, until)
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
+        (**self).wait_for_event(now, until)
     }
 }
 
-impl<D: Device + ?Sized> Device for Box<D> {
+impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
     fn limits(&self) -> &Limits {
         (**self).limits()
     }
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         (**self).submit(now, request)
     }
     fn reap(&mut self) -> Option<Completion> {
@@ -123,16 +123,16 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
     }
-    fn wakes(&self) -> bool {
-        (**self).wakes()
+    fn can_wake(&self) -> bool {
+        (**self).can_wake()
     }
-    fn share(&mut self) {
-        (**self).share();
+    fn enable_sharing(&mut self) {
+        (**self).enable_sharing();
     }
-    fn rests(&self) -> bool {
-        (**self).rests()
+    fn can_wait(&self) -> bool {
+        (**self).can_wait()
     }
-    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
-        (**self).rest(now, until)
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
+        (**self).wait_for_event(now, until)
     }
 }

@@ -20,12 +20,12 @@ use nvme::Status;
 use tracepoint::Event as Tracepoint;
 
 use crate::account::DispatchStats;
-use crate::flush::Flushes;
-use crate::notes::Notes;
-use crate::shares::Shares;
+use crate::flush::FlushMachine;
+use crate::io_hooks::IoHooks;
 use crate::sync::Platform;
+use crate::tag_fairness::TagFairness;
 use crate::trace::Action;
-use crate::{Group, Op, Payload, Request, Staged, Submitter};
+use crate::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
 /// How long commands may take, and what happens then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,11 @@ impl Default for Timeouts {
 const BUSY_RETRY: Nanos = Nanos::from_micros(100);
 
 /// The status of requests whose device is gone.
-pub const REMOVED: Status = Status::NOT_READY.do_not_retry();
+pub const STATUS_REMOVED: Status = Status::NOT_READY.do_not_retry();
 
 /// A request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct CompletedRequest {
     /// Whose it is.
     pub submitter: Submitter,
     /// The submitter's name for it.
@@ -65,31 +65,31 @@ pub(crate) struct Ended {
     pub result: u64,
 }
 
-impl Ended {
+impl CompletedRequest {
     #[inline]
-    fn new(staged: &Staged, status: Status, result: u64) -> Ended {
+    fn new(staged: &StagedRequest, status: Status, result: u64) -> CompletedRequest {
         let (submitter, id) = (staged.submitter, staged.request.tag as u32);
-        Ended { submitter, id, status, result }
+        CompletedRequest { submitter, id, status, result }
     }
 }
 
 /// A request that ended without the device, or with others.
 #[derive(Clone, Copy, Debug)]
-struct Early {
-    staged: Staged,
+struct EarlyCompletion {
+    staged: StagedRequest,
     status: Status,
     device: Nanos,
 }
 
 /// What is in a slot that nothing has been put into.
-pub(crate) const NOBODY: Staged = Staged {
+pub(crate) const EMPTY_SLOT: StagedRequest = StagedRequest {
     request: Request {
         op: Op::Flush,
         lba: 0,
         sectors: 0,
         data: Payload::BitBucket,
         fua: false,
-        may_unmap: false,
+        deallocate: false,
         tag: 0,
     },
     since: Nanos::ZERO,
@@ -106,15 +106,15 @@ pub(crate) struct Dispatch<Q> {
     index: u16,
     queue: Q,
     /// By tag: the request of the command under way.
-    slots: Box<[Staged]>,
+    slots: Box<[StagedRequest]>,
     /// By tag: when its command was aborted; zero if it was not.
     aborted: Box<[Nanos]>,
     /// Go before anything new.
-    again: VecDeque<Staged>,
+    requeued: VecDeque<StagedRequest>,
     /// Ended without the device.
-    ended: VecDeque<Early>,
-    flushes: Flushes,
-    shares: Option<Shares>,
+    early_completions: VecDeque<EarlyCompletion>,
+    flushes: FlushMachine,
+    tag_fairness: Option<TagFairness>,
     timeouts: Timeouts,
     /// Whether the driver has force unit access.
     fua: bool,
@@ -136,15 +136,15 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         submitters: Option<u16>,
     ) -> Dispatch<Q> {
         let tags = usize::from(queue.tags().count());
-        let shares = submitters.map(Shares::new);
+        let tag_fairness = submitters.map(TagFairness::new);
         Dispatch {
             index,
-            slots: vec![NOBODY; tags].into(),
+            slots: vec![EMPTY_SLOT; tags].into(),
             aborted: vec![Nanos::ZERO; tags].into(),
-            again: VecDeque::with_capacity(tags),
-            ended: VecDeque::with_capacity(tags),
-            flushes: Flushes::default(),
-            shares,
+            requeued: VecDeque::with_capacity(tags),
+            early_completions: VecDeque::with_capacity(tags),
+            flushes: FlushMachine::default(),
+            tag_fairness,
             timeouts,
             fua,
             check_at: Nanos::MAX,
@@ -175,24 +175,24 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     pub(crate) fn start<P: Platform>(
         &mut self,
         now: Nanos,
-        staged: &Staged,
-        notes: &mut Notes,
+        staged: &StagedRequest,
+        notes: &mut IoHooks,
     ) -> bool {
         if staged.request.op == Op::Flush || self.state != QueueState::Ready {
-            return self.start_slowly::<P>(now, staged, notes);
+            return self.start_slow::<P>(now, staged, notes);
         }
         self.bind::<P>(now, staged, notes)
     }
 
     #[cold]
-    fn start_slowly<P: Platform>(
+    fn start_slow<P: Platform>(
         &mut self,
         now: Nanos,
-        staged: &Staged,
-        notes: &mut Notes,
+        staged: &StagedRequest,
+        notes: &mut IoHooks,
     ) -> bool {
         match self.state {
-            QueueState::Removed => self.end(*staged, REMOVED),
+            QueueState::Removed => self.complete_early(*staged, STATUS_REMOVED),
             QueueState::Resetting if staged.request.op != Op::Flush => return false,
             _ => {
                 self.flushes.add(*staged);
@@ -202,28 +202,28 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         true
     }
 
-    fn start_flush<P: Platform>(&mut self, now: Nanos, notes: &mut Notes) {
+    fn start_flush<P: Platform>(&mut self, now: Nanos, notes: &mut IoHooks) {
         if self.state == QueueState::Ready
             && let Some(flush) = self.flushes.next()
         {
             // A refusal ends the flush like an answer of the device.
-            let before = self.ended.len();
+            let before = self.early_completions.len();
             if !self.bind::<P>(now, &flush, notes) {
                 return;
             }
             let joined = self.flushes.begin();
             self.stats.flushes_joined.add(joined);
-            if self.ended.len() > before
-                && let Some(refused) = self.ended.pop_back()
+            if self.early_completions.len() > before
+                && let Some(refused) = self.early_completions.pop_back()
             {
-                self.end_flush(refused.status, refused.device);
+                self.complete_flush(refused.status, refused.device);
             }
         }
     }
 
-    fn end_flush(&mut self, status: Status, device: Nanos) {
-        while let Some(staged) = self.flushes.end() {
-            self.ended.push_back(Early { staged, status, device });
+    fn complete_flush(&mut self, status: Status, device: Nanos) {
+        while let Some(staged) = self.flushes.pop_completed() {
+            self.early_completions.push_back(EarlyCompletion { staged, status, device });
         }
     }
 
@@ -234,42 +234,48 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         &mut self,
         now: Nanos,
         submitter: Submitter,
-        notes: &mut Notes,
-        write: impl FnOnce(&mut Staged),
+        notes: &mut IoHooks,
+        write: impl FnOnce(&mut StagedRequest),
     ) -> bool {
         if self.state != QueueState::Ready {
             return false;
         }
-        let Some(tag) = self.take_tag::<P>(submitter) else { return false };
+        let Some(tag) = self.alloc_tag::<P>(submitter) else { return false };
         write(&mut self.slots[usize::from(tag.0)]);
         self.bind_slot::<P>(now, tag, notes)
     }
 
     #[inline(always)]
-    fn bind<P: Platform>(&mut self, now: Nanos, staged: &Staged, notes: &mut Notes) -> bool {
-        let Some(tag) = self.take_tag::<P>(staged.submitter) else { return false };
+    fn bind<P: Platform>(
+        &mut self,
+        now: Nanos,
+        staged: &StagedRequest,
+        notes: &mut IoHooks,
+    ) -> bool {
+        let Some(tag) = self.alloc_tag::<P>(staged.submitter) else { return false };
         self.slots[usize::from(tag.0)] = *staged;
         self.bind_slot::<P>(now, tag, notes)
     }
 
     /// A tag for a request of `submitter`, if there is one for it now.
     #[inline(always)]
-    fn take_tag<P: Platform>(&mut self, submitter: Submitter) -> Option<Tag> {
+    fn alloc_tag<P: Platform>(&mut self, submitter: Submitter) -> Option<Tag> {
         let depth = self.queue.tags().count();
-        let exhausted = self.shares.as_ref().is_some_and(|s| s.exhausted(submitter, depth));
+        let exhausted =
+            self.tag_fairness.as_ref().is_some_and(|s| s.is_over_share(submitter, depth));
         let tag = if exhausted { None } else { self.queue.tags_mut().take() };
         let Some(tag) = tag else {
-            self.no_tag(submitter);
+            self.on_no_tag(submitter);
             return None;
         };
-        self.touch::<P>(tag);
+        self.report_cache_lines::<P>(tag);
         P::wrote(&self.slots[usize::from(tag.0)]);
         Some(tag)
     }
 
     /// Binds the request in its slot to the tag that was taken for it.
     #[inline(always)]
-    fn bind_slot<P: Platform>(&mut self, now: Nanos, tag: Tag, notes: &mut Notes) -> bool {
+    fn bind_slot<P: Platform>(&mut self, now: Nanos, tag: Tag, notes: &mut IoHooks) -> bool {
         let staged = &self.slots[usize::from(tag.0)];
         tracepoint::trace_at(now, || {
             let (submitter, id) = (staged.submitter.0, staged.request.tag as u32);
@@ -282,14 +288,14 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             self.queue.bind_tag_cmd(tag, &staged.request, now)
         };
         if let Err(error) = bound {
-            return self.not_bound(now, tag, error);
+            return self.on_bind_error(now, tag, error);
         }
-        if let Some(shares) = &mut self.shares {
+        if let Some(shares) = &mut self.tag_fairness {
             P::wrote(&shares.active);
             P::wrote(&shares.taken[usize::from(staged.submitter.0)]);
-            shares.take(staged.submitter);
+            shares.record_alloc(staged.submitter);
         }
-        notes.note(Action::Issued, now, staged, self.index);
+        notes.record(Action::Issued, now, staged, self.index);
         self.stats.issued.add(1);
         let bound = self.queue.tags().bound();
         self.stats.depth.count(bound.into());
@@ -302,10 +308,10 @@ impl<Q: HardwareQueue> Dispatch<Q> {
 
     /// Reports what binding or ending the command of `tag` writes to, but for its slot.
     #[inline]
-    fn touch<P: Platform>(&self, tag: Tag) {
+    fn report_cache_lines<P: Platform>(&self, tag: Tag) {
         if P::OBSERVES {
             P::wrote(&self.queue);
-            self.queue.touches(tag, &mut |memory| P::wrote(memory));
+            self.queue.report_cache_lines(tag, &mut |memory| P::wrote(memory));
             // The counts of every command are one line; the rarer ones and small depths the next.
             P::wrote(&self.stats.issued);
             P::wrote(&self.stats.steered);
@@ -313,28 +319,28 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     }
 
     #[inline(never)]
-    fn no_tag(&mut self, submitter: Submitter) {
+    fn on_no_tag(&mut self, submitter: Submitter) {
         self.stats.no_tag.add(1);
-        if let Some(shares) = &mut self.shares {
-            shares.wait(submitter);
+        if let Some(shares) = &mut self.tag_fairness {
+            shares.mark_waiting(submitter);
         }
     }
 
     /// A submitter is gone, and does not wait for a tag any more.
-    pub(crate) fn leave(&mut self, submitter: Submitter) {
-        if let Some(shares) = &mut self.shares {
-            shares.leave(submitter);
+    pub(crate) fn remove_submitter(&mut self, submitter: Submitter) {
+        if let Some(shares) = &mut self.tag_fairness {
+            shares.remove_submitter(submitter);
         }
     }
 
     #[cold]
-    fn not_bound(&mut self, now: Nanos, tag: Tag, error: BindError) -> bool {
+    fn on_bind_error(&mut self, now: Nanos, tag: Tag, error: BindError) -> bool {
         let staged = self.slots[usize::from(tag.0)];
         // Taken by the caller, so it can be given back.
         let _ = self.queue.release_tags(&[tag]);
         match error {
             BindError::Refused(status) => {
-                self.end(staged, status);
+                self.complete_early(staged, status);
                 true
             }
             BindError::Busy | BindError::Tag(_) => {
@@ -345,15 +351,15 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
     }
 
-    fn end(&mut self, staged: Staged, status: Status) {
-        self.ended.push_back(Early { staged, status, device: Nanos::ZERO });
+    fn complete_early(&mut self, staged: StagedRequest, status: Status) {
+        self.early_completions.push_back(EarlyCompletion { staged, status, device: Nanos::ZERO });
     }
 
     /// Gives the hardware everything started since the last call.
     #[inline]
     pub(crate) fn issue(&mut self) -> bool {
         let issued = self.queue.issue_tags();
-        self.stats.rounds.add(issued.into());
+        self.stats.issue_batches.add(issued.into());
         issued
     }
 
@@ -364,42 +370,42 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     pub(crate) fn fetch<P: Platform>(
         &mut self,
         now: Nanos,
-        notes: &mut Notes,
-        mut tell: impl FnMut(&Staged, Nanos),
-    ) -> Option<Ended> {
-        if !self.ended.is_empty() {
+        notes: &mut IoHooks,
+        mut tell: impl FnMut(&StagedRequest, Nanos),
+    ) -> Option<CompletedRequest> {
+        if !self.early_completions.is_empty() {
             return self.fetch_early(now, notes, tell);
         }
         loop {
             P::read(&self.queue);
             let Event { tag, status, result } = self.queue.fetch_event()?;
             let Ok(command) = self.queue.detach_tag_cmd(tag) else {
-                self.stats.strays.add(1);
+                self.stats.spurious.add(1);
                 continue;
             };
-            self.touch::<P>(tag);
+            self.report_cache_lines::<P>(tag);
             let slot = &self.slots[usize::from(tag.0)];
             P::read(slot);
             if P::OBSERVES
-                && let Some(shares) = &self.shares
+                && let Some(shares) = &self.tag_fairness
             {
                 P::wrote(&shares.active);
                 P::wrote(&shares.taken[usize::from(slot.submitter.0)]);
             }
             let device = Q::end_cmd(&command, now);
-            self.stats.ended.add(1);
+            self.stats.completed.add(1);
             if slot.request.op == Op::Flush || !status.is_success() {
                 let staged = *slot;
-                self.give_back(tag, staged.submitter);
-                match self.fetch_slowly(now, staged, status, device, notes, &mut tell) {
+                self.release_tag(tag, staged.submitter);
+                match self.fetch_slow(now, staged, status, device, notes, &mut tell) {
                     Some(ended) => return Some(ended),
                     None => continue,
                 }
             }
-            notes.note_end(Action::Completed, now, slot, self.index, status);
+            notes.record_completion(Action::Completed, now, slot, self.index, status);
             tell(slot, device);
-            let ended = Ended::new(slot, status, result);
-            self.give_back(tag, ended.submitter);
+            let ended = CompletedRequest::new(slot, status, result);
+            self.release_tag(tag, ended.submitter);
             return Some(ended);
         }
     }
@@ -408,21 +414,21 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     fn fetch_early(
         &mut self,
         now: Nanos,
-        notes: &mut Notes,
-        mut tell: impl FnMut(&Staged, Nanos),
-    ) -> Option<Ended> {
-        let Early { staged, status, device } = self.ended.pop_front()?;
-        notes.note_end(Action::Completed, now, &staged, self.index, status);
+        notes: &mut IoHooks,
+        mut tell: impl FnMut(&StagedRequest, Nanos),
+    ) -> Option<CompletedRequest> {
+        let EarlyCompletion { staged, status, device } = self.early_completions.pop_front()?;
+        notes.record_completion(Action::Completed, now, &staged, self.index, status);
         tell(&staged, device);
-        Some(Ended::new(&staged, status, 0))
+        Some(CompletedRequest::new(&staged, status, 0))
     }
 
     #[inline]
-    fn give_back(&mut self, tag: Tag, submitter: Submitter) {
+    fn release_tag(&mut self, tag: Tag, submitter: Submitter) {
         // Detached by the caller, so it can be given back.
         let _ = self.queue.release_tags(&[tag]);
-        if let Some(shares) = &mut self.shares {
-            shares.put(submitter);
+        if let Some(shares) = &mut self.tag_fairness {
+            shares.record_free(submitter);
         }
         if self.aborted[usize::from(tag.0)] != Nanos::ZERO {
             self.aborted[usize::from(tag.0)] = Nanos::ZERO;
@@ -431,15 +437,15 @@ impl<Q: HardwareQueue> Dispatch<Q> {
 
     /// Flushes, and what did not succeed.
     #[cold]
-    fn fetch_slowly(
+    fn fetch_slow(
         &mut self,
         now: Nanos,
-        mut staged: Staged,
+        mut staged: StagedRequest,
         status: Status,
         device: Nanos,
-        notes: &mut Notes,
-        tell: &mut dyn FnMut(&Staged, Nanos),
-    ) -> Option<Ended> {
+        notes: &mut IoHooks,
+        tell: &mut dyn FnMut(&StagedRequest, Nanos),
+    ) -> Option<CompletedRequest> {
         if status.is(Status::NOT_READY)
             && !status.is_final()
             && staged.requeues < self.timeouts.retries
@@ -450,29 +456,29 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             return None;
         }
         if staged.request.op == Op::Flush {
-            self.end_flush(status, device);
+            self.complete_flush(status, device);
             return self.fetch_early(now, notes, tell);
         }
-        notes.note_end(Action::Completed, now, &staged, self.index, status);
+        notes.record_completion(Action::Completed, now, &staged, self.index, status);
         tell(&staged, device);
-        Some(Ended::new(&staged, status, 0))
+        Some(CompletedRequest::new(&staged, status, 0))
     }
 
-    fn requeue(&mut self, now: Nanos, staged: Staged, notes: &mut Notes) {
-        notes.note(Action::Requeued, now, &staged, self.index);
+    fn requeue(&mut self, now: Nanos, staged: StagedRequest, notes: &mut IoHooks) {
+        notes.record(Action::Requeued, now, &staged, self.index);
         self.stats.requeued.add(1);
         if staged.request.op == Op::Flush {
-            self.flushes.again();
+            self.flushes.requeue_all();
         } else {
-            self.again.push_back(staged);
+            self.requeued.push_back(staged);
         }
     }
 
     /// Starts what must be issued again. Nothing new may go before it; returns whether nothing is
     /// left.
     #[inline]
-    pub(crate) fn start_again<P: Platform>(&mut self, now: Nanos, notes: &mut Notes) -> bool {
-        if self.again.is_empty() && self.flushes.next().is_none() {
+    pub(crate) fn start_requeued<P: Platform>(&mut self, now: Nanos, notes: &mut IoHooks) -> bool {
+        if self.requeued.is_empty() && self.flushes.next().is_none() {
             return true;
         }
         if self.retry_at != Nanos::MAX && now < self.retry_at {
@@ -480,9 +486,9 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
         self.retry_at = Nanos::MAX;
         self.start_flush::<P>(now, notes);
-        while let Some(staged) = self.again.pop_front() {
+        while let Some(staged) = self.requeued.pop_front() {
             if !self.start::<P>(now, &staged, notes) {
-                self.again.push_front(staged);
+                self.requeued.push_front(staged);
                 return false;
             }
         }
@@ -491,13 +497,14 @@ impl<Q: HardwareQueue> Dispatch<Q> {
 
     /// Whether nothing waits to be issued again, or to be handed out.
     #[inline]
-    pub(crate) fn is_settled(&self) -> bool {
-        self.again.is_empty() & self.ended.is_empty() && self.flushes.next().is_none()
+    pub(crate) fn is_quiescent(&self) -> bool {
+        self.requeued.is_empty() & self.early_completions.is_empty()
+            && self.flushes.next().is_none()
     }
 
     /// Whether a request that is started now might find room.
     #[inline]
-    pub(crate) fn may_start(&self) -> bool {
+    pub(crate) fn can_start(&self) -> bool {
         self.queue.tags().free() > 0 && self.retry_at == Nanos::MAX
             || self.state == QueueState::Removed
     }
@@ -505,20 +512,20 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     /// Counts how full it is, and says whether requests wait for somebody to start them; `staged` if
     /// there are such that it has not seen.
     #[inline]
-    pub(crate) fn note_load(&self, staged: bool) -> bool {
-        let waiting = staged || !self.again.is_empty() || self.flushes.next().is_some();
-        self.stats.under_way.set(self.queue.tags().bound().into());
+    pub(crate) fn record_load(&self, staged: bool) -> bool {
+        let waiting = staged || !self.requeued.is_empty() || self.flushes.next().is_some();
+        self.stats.in_flight.set(self.queue.tags().bound().into());
         self.stats.waiting.set(waiting.into());
         waiting
     }
 
     /// Whether something has ended without the hardware, which will say nothing of it.
     #[inline]
-    pub(crate) fn has_early(&self) -> bool {
-        !self.ended.is_empty()
+    pub(crate) fn has_early_completions(&self) -> bool {
+        !self.early_completions.is_empty()
     }
 
-    /// When [`tend`](Dispatch::tend) must be called.
+    /// When [`tend`](Dispatch::service) must be called.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         let check = if self.queue.tags().bound() > 0 { self.check_at } else { Nanos::MAX };

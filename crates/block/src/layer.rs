@@ -12,18 +12,20 @@ use driver::{HardwareQueue, LowLevelDriver};
 
 use crate::account::{DiskStat, DispatchStats, StagingStats, SubmitterStats};
 use crate::dispatch::Dispatch;
-use crate::held::Held;
-use crate::local::{Local, PIECES};
+use crate::hctx::DispatchQueue;
 use crate::merge::Merger;
-use crate::queue::{Locked, Path, Way};
-use crate::shared::Shared;
+use crate::ownership::OwnedOrLocked;
+use crate::queue::{LockedDispatch, QueuePath, SharedQueue};
 use crate::staging::Staging;
 use crate::steer;
+use crate::submit_ctx::{SPLIT_MAX, SubmitContext};
 use crate::sync::{Lock, Platform};
-use crate::{BlockError, Config, Layout, Limits, Native, PerWhat, Queue, Submitter};
+use crate::{
+    BlockError, BlockLayerConfig, Limits, Native, Queue, QueueModel, StagingScope, Submitter,
+};
 
 /// Queues of one core at most; more is memory for nothing.
-const MOST_DEPTH: u32 = 1 << 20;
+const QUEUE_DEPTH_MAX: u32 = 1 << 20;
 
 /// The block layer of one device: what its queues have done. The queues themselves belong to the
 /// cores.
@@ -36,7 +38,7 @@ pub struct BlockLayer {
 }
 
 /// A block layer, and a queue for each core.
-pub type Opened<Q, P = Native> = (BlockLayer, Vec<Queue<Q, P>>);
+pub type OpenedQueues<Q, P = Native> = (BlockLayer, Vec<Queue<Q, P>>);
 
 impl BlockLayer {
     /// Puts a block layer on a device: returns it, and a queue for each core.
@@ -45,20 +47,20 @@ impl BlockLayer {
     /// [`BlockError`].
     pub fn open<D: LowLevelDriver>(
         driver: &mut D,
-        config: &Config,
-    ) -> Result<Opened<D::Queue>, BlockError> {
-        BlockLayer::open_on::<D, Native>(driver, config)
+        config: &BlockLayerConfig,
+    ) -> Result<OpenedQueues<D::Queue>, BlockError> {
+        BlockLayer::open_with_platform::<D, Native>(driver, config)
     }
 
     /// As [`open`](BlockLayer::open), on another platform than this machine's threads.
     ///
     /// # Errors
     /// [`BlockError`].
-    pub fn open_on<D: LowLevelDriver, P: Platform>(
+    pub fn open_with_platform<D: LowLevelDriver, P: Platform>(
         driver: &mut D,
-        config: &Config,
-    ) -> Result<Opened<D::Queue, P>, BlockError> {
-        let plan = Plan::new(driver, config)?;
+        config: &BlockLayerConfig,
+    ) -> Result<OpenedQueues<D::Queue, P>, BlockError> {
+        let plan = QueueMap::new(driver, config)?;
         let limits = Limits { queue_depth: config.queue_depth, ..driver.limits() };
         let features = driver.features();
         let mut layer = BlockLayer {
@@ -72,7 +74,7 @@ impl BlockLayer {
         let mut receivers: Vec<Vec<steer::Receiver>> = Vec::new();
         receivers.resize_with(plan.cores(), Vec::new);
         let mut dispatch = BTreeMap::new();
-        for (queue, users) in plan.users(|core| core.queue) {
+        for (queue, users) in plan.cores_by_queue(|core| core.queue) {
             let hardware = driver
                 .take_queue(queue)
                 .ok_or(BlockError::QueueTaken { queue, queues: driver.queues() })?;
@@ -82,27 +84,29 @@ impl BlockLayer {
             let part = Dispatch::new(queue, hardware, config.timeouts, features.fua, shares);
             layer.dispatch.push(part.stats());
             let mut senders = Vec::new();
-            let reach = plan.reach(&users);
+            let reach = plan.cores_reaching(&users);
             if reach.len() > 1 {
                 senders.resize_with(plan.cores(), || None);
                 for user in reach {
-                    let (sender, receiver) =
-                        steer::ring(Submitter(user as u16), (config.queue_depth + PIECES) as usize);
+                    let (sender, receiver) = steer::completion_mailbox(
+                        Submitter(user as u16),
+                        (config.queue_depth + SPLIT_MAX) as usize,
+                    );
                     senders[user] = Some(sender);
                     receivers[user].push(receiver);
                 }
             }
-            dispatch.insert(queue, (alone, Shared::new(part, senders)));
+            dispatch.insert(queue, (alone, DispatchQueue::new(part, senders)));
         }
 
         // The staging queues, and the ways of the cores through both.
-        let mut ways: Vec<Option<Way<D::Queue, P>>> = Vec::new();
+        let mut ways: Vec<Option<QueuePath<D::Queue, P>>> = Vec::new();
         ways.resize_with(plan.cores(), || None);
         let plain = config.scheduler.is_plain();
         let mut staging_of = vec![0; plan.cores()];
         let mut foreign_of: Vec<Vec<u16>> = vec![Vec::new(); plan.cores()];
-        let mut shared_dispatch: BTreeMap<u16, Locked<D::Queue, P>> = BTreeMap::new();
-        for (_, users) in plan.users(|core| core.staging) {
+        let mut shared_dispatch: BTreeMap<u16, LockedDispatch<D::Queue, P>> = BTreeMap::new();
+        for (_, users) in plan.cores_by_queue(|core| core.staging) {
             let first = plan.cores[usize::from(users[0])];
             let depth = driver.limits().queue_depth.min(u16::MAX.into()) as u16;
             let staging = Staging::new(config.scheduler.build(depth)?, plain);
@@ -112,21 +116,21 @@ impl BlockLayer {
             layer.staging.push(staging.stats());
             if plan.single {
                 if let Some((_, shared)) = dispatch.remove(&first.queue) {
-                    let path = Arc::new(P::Lock::new(Path {
+                    let path = Arc::new(P::Lock::new(SharedQueue {
                         staging,
                         dispatch: shared.with_one_staging(),
                     }));
                     for user in users {
-                        ways[usize::from(user)] = Some(Way::Single(path.clone()));
+                        ways[usize::from(user)] = Some(QueuePath::SingleQueue(path.clone()));
                     }
                 }
                 continue;
             }
-            let mut held: Vec<Held<Staging, P>> = if users.len() == 1 {
-                vec![Held::Owned(staging)]
+            let mut held: Vec<OwnedOrLocked<Staging, P>> = if users.len() == 1 {
+                vec![OwnedOrLocked::Owned(staging)]
             } else {
                 let lock = Arc::new(P::Lock::new(staging));
-                users.iter().map(|_| Held::Shared(lock.clone())).collect()
+                users.iter().map(|_| OwnedOrLocked::Locked(lock.clone())).collect()
             };
             // One staging queue over several dispatch queues: any core may start any core's requests
             // on its own, and each looks after all of them.
@@ -141,25 +145,25 @@ impl BlockLayer {
             for user in users {
                 let queue = plan.cores[usize::from(user)].queue;
                 let dispatch = match dispatch.remove(&queue) {
-                    Some((true, shared)) if alone_below => Held::Owned(shared),
+                    Some((true, shared)) if alone_below => OwnedOrLocked::Owned(shared),
                     Some((_, shared)) => {
                         let lock = Arc::new(P::Lock::new(shared));
                         shared_dispatch.insert(queue, lock.clone());
-                        Held::Shared(lock)
+                        OwnedOrLocked::Locked(lock)
                     }
                     None => match shared_dispatch.get(&queue) {
-                        Some(lock) => Held::Shared(lock.clone()),
+                        Some(lock) => OwnedOrLocked::Locked(lock.clone()),
                         None => {
                             return Err(BlockError::QueueTaken { queue, queues: driver.queues() });
                         }
                     },
                 };
                 let Some(staging) = held.pop() else { continue };
-                ways[usize::from(user)] = Some(Way::Multi { staging, dispatch });
+                ways[usize::from(user)] = Some(QueuePath::MultiQueue { staging, dispatch });
             }
         }
 
-        let indices: Vec<u16> = plan.users(|core| core.queue).into_keys().collect();
+        let indices: Vec<u16> = plan.cores_by_queue(|core| core.queue).into_keys().collect();
         let mut queues = Vec::with_capacity(plan.cores());
         for (core, (way, receivers)) in std::iter::zip(ways, receivers).enumerate() {
             let queue = plan.cores[core].queue;
@@ -167,22 +171,27 @@ impl BlockLayer {
                 return Err(BlockError::QueueTaken { queue, queues: driver.queues() });
             };
             let merger = if config.merge {
-                let requests = config.queue_depth + PIECES;
+                let requests = config.queue_depth + SPLIT_MAX;
                 Some(Merger::new(&limits, &features, requests, driver.memory())?)
             } else {
                 None
             };
-            let owned =
-                matches!(way, Way::Multi { staging: Held::Owned(_), dispatch: Held::Owned(_) });
-            let mut local = Local::new(Submitter(core as u16), limits, features, merger);
+            let owned = matches!(
+                way,
+                QueuePath::MultiQueue {
+                    staging: OwnedOrLocked::Owned(_),
+                    dispatch: OwnedOrLocked::Owned(_)
+                }
+            );
+            let mut local = SubmitContext::new(Submitter(core as u16), limits, features, merger);
             local.owns_all = owned && plain && receivers.is_empty();
             layer.submitters.push(local.stats.clone());
             let at = indices.iter().position(|index| *index == queue).unwrap_or_default();
             let locked = |queue: &u16| shared_dispatch.get(queue).cloned();
             queues.push(Queue {
-                local,
-                way,
-                foreign: foreign_of[core].iter().filter_map(locked).collect(),
+                ctx: local,
+                path: way,
+                sibling_dispatch: foreign_of[core].iter().filter_map(locked).collect(),
                 receivers: receivers.into(),
                 memory: driver.memory().clone(),
                 direct: owned && plain && !config.merge,
@@ -225,7 +234,7 @@ impl BlockLayer {
 
 /// Which queues a core uses.
 #[derive(Clone, Copy, Debug)]
-struct Core {
+struct CoreQueues {
     staging: u16,
     queue: u16,
     staging_is_own: bool,
@@ -233,21 +242,24 @@ struct Core {
 
 /// Which queues every core uses.
 #[derive(Debug)]
-struct Plan {
-    cores: Vec<Core>,
+struct QueueMap {
+    cores: Vec<CoreQueues>,
     single: bool,
 }
 
-impl Plan {
-    fn new<D: LowLevelDriver>(driver: &D, config: &Config) -> Result<Plan, BlockError> {
-        let Config { layout, topology, queue_depth, .. } = *config;
+impl QueueMap {
+    fn new<D: LowLevelDriver>(
+        driver: &D,
+        config: &BlockLayerConfig,
+    ) -> Result<QueueMap, BlockError> {
+        let BlockLayerConfig { queue_model: layout, topology, queue_depth, .. } = *config;
         let limits = driver.limits();
         let count = topology.count();
         if count == 0 || count > u16::MAX.into() {
             let (sockets, cores) = (topology.sockets, topology.cores);
             return Err(BlockError::Topology { sockets, cores });
         }
-        if queue_depth == 0 || queue_depth > MOST_DEPTH {
+        if queue_depth == 0 || queue_depth > QUEUE_DEPTH_MAX {
             return Err(BlockError::Depth(queue_depth));
         }
         let powers = limits.sector_bytes.is_power_of_two() && limits.sector_bytes >= 512;
@@ -260,7 +272,7 @@ impl Plan {
         if queues == 0 {
             return Err(BlockError::NoQueues);
         }
-        let single = layout == Layout::Single;
+        let single = layout == QueueModel::SingleQueue;
         let mut cores = Vec::with_capacity(count as usize);
         for software in 0..count as u16 {
             let queue = if single { 0 } else { driver.map_queue(software, count as u16) };
@@ -268,19 +280,19 @@ impl Plan {
                 return Err(BlockError::Mapping { software, mapped: queue, queues });
             }
             let per = match layout {
-                Layout::Single => PerWhat::Device,
-                Layout::Multi { staging } => staging,
+                QueueModel::SingleQueue => StagingScope::Device,
+                QueueModel::MultiQueue { staging } => staging,
             };
             let (staging, staging_is_own) = match per {
-                PerWhat::Core => (software, true),
-                PerWhat::Socket => (software / topology.cores, topology.cores == 1),
-                PerWhat::Device => (0, count == 1),
+                StagingScope::Core => (software, true),
+                StagingScope::Socket => (software / topology.cores, topology.cores == 1),
+                StagingScope::Device => (0, count == 1),
             };
-            cores.push(Core { staging, queue, staging_is_own });
+            cores.push(CoreQueues { staging, queue, staging_is_own });
         }
-        let plan = Plan { cores, single };
-        let queues = plan.users(|core| core.staging).len();
-        if let Some(what) = config.scheduler.weighs_submitters()
+        let plan = QueueMap { cores, single };
+        let queues = plan.cores_by_queue(|core| core.staging).len();
+        if let Some(what) = config.scheduler.per_submitter_policy()
             && queues > 1
         {
             return Err(BlockError::SeparateStaging { what, queues });
@@ -294,15 +306,15 @@ impl Plan {
 
     /// The cores whose requests may come to a dispatch queue with these users: they share a staging
     /// queue with one of them.
-    fn reach(&self, users: &[u16]) -> Vec<usize> {
+    fn cores_reaching(&self, users: &[u16]) -> Vec<usize> {
         let staging: BTreeSet<u16> =
             users.iter().map(|user| self.cores[usize::from(*user)].staging).collect();
-        let comes = |core: &Core| staging.contains(&core.staging);
+        let comes = |core: &CoreQueues| staging.contains(&core.staging);
         (0..self.cores.len()).filter(|core| comes(&self.cores[*core])).collect()
     }
 
     /// The cores by what they use, in order.
-    fn users(&self, what: impl Fn(&Core) -> u16) -> BTreeMap<u16, Vec<u16>> {
+    fn cores_by_queue(&self, what: impl Fn(&CoreQueues) -> u16) -> BTreeMap<u16, Vec<u16>> {
         let mut users: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
         for (core, uses) in self.cores.iter().enumerate() {
             users.entry(what(uses)).or_default().push(core as u16);
@@ -313,10 +325,12 @@ impl Plan {
 
 impl<Q: HardwareQueue, P: Platform> Drop for Queue<Q, P> {
     fn drop(&mut self) {
-        let submitter = self.local.submitter;
-        match &mut self.way {
-            Way::Single(lock) => lock.lock().dispatch.leave(submitter),
-            Way::Multi { dispatch, .. } => dispatch.with(|shared| shared.leave(submitter)),
+        let submitter = self.ctx.submitter;
+        match &mut self.path {
+            QueuePath::SingleQueue(lock) => lock.lock().dispatch.remove_submitter(submitter),
+            QueuePath::MultiQueue { dispatch, .. } => {
+                dispatch.with(|shared| shared.remove_submitter(submitter))
+            }
         }
     }
 }

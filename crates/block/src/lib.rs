@@ -32,37 +32,37 @@ mod config;
 mod device;
 mod dispatch;
 mod flush;
-mod held;
+mod hctx;
+mod io_hooks;
 mod layer;
-mod local;
 mod merge;
-mod notes;
+mod ownership;
 mod queue;
 mod raw;
-mod requests;
+mod request_table;
+mod run_queue;
 pub mod sched;
-mod shared;
-mod shares;
 mod staged;
 mod staging;
 mod steer;
+mod submit_ctx;
 mod sync;
+mod tag_fairness;
 pub mod trace;
-mod turn;
 
 pub use account::{
-    Counter, DEPTH_BUCKETS, DepthHistogram, DiskStat, DispatchStats, KindStat, StagingStats,
+    Counter, DEPTH_BUCKETS, DepthHistogram, DiskStat, DispatchStats, OpStats, StagingStats,
     SubmitterStats,
 };
-pub use config::{BlockError, Config, Layout, PerWhat, Topology};
-pub use device::{Busy, Device, refusal};
-pub use dispatch::{REMOVED, Timeouts};
+pub use config::{BlockError, BlockLayerConfig, QueueModel, QueueTopology, StagingScope};
+pub use device::{BlockDevice, QueueFull, validate_request};
+pub use dispatch::{STATUS_REMOVED, Timeouts};
 pub use driver::{
-    Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Rest, Segment,
+    Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment, WaitResult,
 };
-pub use layer::{BlockLayer, Opened};
+pub use layer::{BlockLayer, OpenedQueues};
 pub use merge::MergerError;
 pub use queue::Queue;
 pub use raw::Raw;
-pub use staged::{Group, Staged, Submitter};
+pub use staged::{Group, StagedRequest, Submitter};
 pub use sync::{Lock, Native, Platform};

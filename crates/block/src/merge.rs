@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use ring::{AddressSpace, Iova, Region, RegisterError};
+use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
-use crate::{Features, Limits, Op, Payload, Segment, Staged};
+use crate::{Features, Limits, Op, Payload, Segment, StagedRequest};
 
 /// On which side a request was merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum MergeSide {
     /// Behind the other's last sector.
     Back,
     /// Before the other's first sector.
@@ -28,11 +28,11 @@ pub(crate) struct Merger {
     segments: u16,
     /// Whether the driver has force unit access: otherwise such a request needs a flush of its own.
     fua: bool,
-    tables: Option<(Arc<Region>, Iova)>,
+    tables: Option<(Arc<SharedRegion>, Iova)>,
 }
 
 /// Segments of one command at most, whatever a driver can take: two pages of table.
-const MOST_SEGMENTS: u16 = 128;
+const SEGMENTS_MAX: u16 = 128;
 
 impl Merger {
     /// For a submitter with `requests` requests at most.
@@ -45,11 +45,11 @@ impl Merger {
         requests: u32,
         memory: &AddressSpace,
     ) -> Result<Merger, MergerError> {
-        let segments = features.segments.clamp(1, MOST_SEGMENTS);
+        let segments = features.segments.clamp(1, SEGMENTS_MAX);
         let tables = if segments > 1 {
             let bytes = requests as usize * usize::from(segments) * Segment::BYTES;
             // Memory that the device can reach, if that is in another process.
-            Some(memory.provide(bytes)?)
+            Some(memory.allocate_registered(bytes)?)
         } else {
             None
         };
@@ -59,11 +59,15 @@ impl Merger {
 
     /// Merges `newcomer` into `staged` if they fit together; says on which side.
     #[inline]
-    pub(crate) fn merge(&self, staged: &mut Staged, newcomer: &Staged) -> Option<Side> {
+    pub(crate) fn merge(
+        &self,
+        staged: &mut StagedRequest,
+        newcomer: &StagedRequest,
+    ) -> Option<MergeSide> {
         let side = if staged.end() == newcomer.request.lba {
-            Side::Back
+            MergeSide::Back
         } else if newcomer.end() == staged.request.lba {
-            Side::Front
+            MergeSide::Front
         } else {
             return None;
         };
@@ -71,7 +75,7 @@ impl Merger {
     }
 
     #[cold]
-    fn join(&self, staged: &mut Staged, newcomer: &Staged, side: Side) -> bool {
+    fn join(&self, staged: &mut StagedRequest, newcomer: &StagedRequest, side: MergeSide) -> bool {
         let (a, b) = (&staged.request, &newcomer.request);
         let alike = a.op == b.op
             && a.fua == b.fua
@@ -94,17 +98,22 @@ impl Merger {
         };
         let request = &mut staged.request;
         (request.sectors, request.data, staged.merged) = (sectors, data, merged);
-        if side == Side::Front {
+        if side == MergeSide::Front {
             request.lba = newcomer.request.lba;
         }
         true
     }
 
     /// Where the data of both is, in the order of their sectors.
-    fn join_data(&self, staged: &Staged, newcomer: &Staged, side: Side) -> Option<Payload> {
-        let bytes = |s: &Staged| s.request.sectors * self.sector_bytes;
+    fn join_data(
+        &self,
+        staged: &StagedRequest,
+        newcomer: &StagedRequest,
+        side: MergeSide,
+    ) -> Option<Payload> {
+        let bytes = |s: &StagedRequest| s.request.sectors * self.sector_bytes;
         let piece = |data, bytes| match data {
-            Payload::At(at) => Some(Segment { at: Some(at), bytes }),
+            Payload::Contiguous(at) => Some(Segment { at: Some(at), bytes }),
             Payload::BitBucket => Some(Segment { at: None, bytes }),
             Payload::Scattered { .. } => None,
         };
@@ -112,20 +121,20 @@ impl Merger {
         match staged.request.data {
             Payload::Scattered { table, segments } => {
                 // A table that the caller made is not ours to write.
-                let ours = self.table_of(staged)?;
+                let ours = self.segment_table(staged)?;
                 if table != ours.1 || segments >= self.segments {
                     return None;
                 }
-                self.put_in(ours.0, segments, new, side);
+                self.insert_segment(ours.0, segments, new, side);
                 Some(Payload::Scattered { table, segments: segments + 1 })
             }
             old => {
                 let old = piece(old, bytes(staged))?;
-                let (first, second) = if side == Side::Back { (old, new) } else { (new, old) };
+                let (first, second) = if side == MergeSide::Back { (old, new) } else { (new, old) };
                 if let Some(data) = adjacent(first, second) {
                     return Some(data);
                 }
-                let (offset, table) = self.table_of(staged)?;
+                let (offset, table) = self.segment_table(staged)?;
                 self.write(offset, first);
                 self.write(offset + Segment::BYTES, second);
                 Some(Payload::Scattered { table, segments: 2 })
@@ -134,13 +143,19 @@ impl Merger {
     }
 
     /// Adds a segment to the table at `offset`, which has `count` of them.
-    fn put_in(&self, offset: usize, count: u16, new: Segment, side: Side) {
+    fn insert_segment(&self, offset: usize, count: u16, new: Segment, side: MergeSide) {
         let end = offset + usize::from(count) * Segment::BYTES;
         match side {
-            Side::Back => self.write(end, new),
-            Side::Front => {
+            MergeSide::Back => self.write(end, new),
+            MergeSide::Front => {
                 if let Some((region, _)) = &self.tables {
-                    Region::copy(region, offset, region, offset + Segment::BYTES, end - offset);
+                    SharedRegion::copy(
+                        region,
+                        offset,
+                        region,
+                        offset + Segment::BYTES,
+                        end - offset,
+                    );
                 }
                 self.write(offset, new);
             }
@@ -156,7 +171,7 @@ impl Merger {
     }
 
     /// The table of a request: its offset in the region, and its address.
-    fn table_of(&self, staged: &Staged) -> Option<(usize, Iova)> {
+    fn segment_table(&self, staged: &StagedRequest) -> Option<(usize, Iova)> {
         let (_, at) = self.tables.as_ref()?;
         let offset = staged.request.tag as usize * usize::from(self.segments) * Segment::BYTES;
         Some((offset, at.offset(offset as u64)))
@@ -175,7 +190,7 @@ pub enum MergerError {
 fn adjacent(first: Segment, second: Segment) -> Option<Payload> {
     match (first.at, second.at) {
         (None, None) => Some(Payload::BitBucket),
-        (Some(a), Some(b)) if a.offset(first.bytes.into()) == b => Some(Payload::At(a)),
+        (Some(a), Some(b)) if a.offset(first.bytes.into()) == b => Some(Payload::Contiguous(a)),
         _ => None,
     }
 }
@@ -195,8 +210,8 @@ mod tests {
         volatile_cache: false,
     };
 
-    fn staged(id: u64, lba: u64, sectors: u32, data: Payload) -> Staged {
-        Staged {
+    fn staged(id: u64, lba: u64, sectors: u32, data: Payload) -> StagedRequest {
+        StagedRequest {
             request: Request::write(lba, sectors, data, id),
             since: Nanos::ZERO,
             submitter: Submitter(0),
@@ -228,13 +243,13 @@ mod tests {
     fn segments_follow_the_sectors_whatever_the_order_of_arrival() {
         let memory = AddressSpace::default();
         let merger = merger(&memory);
-        let at = |n: u64| Payload::At(Iova(n << 20));
+        let at = |n: u64| Payload::Contiguous(Iova(n << 20));
         let mut head = staged(3, 100, 2, at(1));
-        assert_eq!(merger.merge(&mut head, &staged(4, 102, 1, at(2))), Some(Side::Back));
-        assert_eq!(merger.merge(&mut head, &staged(5, 96, 4, at(3))), Some(Side::Front));
+        assert_eq!(merger.merge(&mut head, &staged(4, 102, 1, at(2))), Some(MergeSide::Back));
+        assert_eq!(merger.merge(&mut head, &staged(5, 96, 4, at(3))), Some(MergeSide::Front));
         assert_eq!(
             merger.merge(&mut head, &staged(6, 103, 1, Payload::BitBucket)),
-            Some(Side::Back)
+            Some(MergeSide::Back)
         );
         let seg = |n: Option<u64>, bytes| Segment { at: n.map(|n| Iova(n << 20)), bytes };
         let want = [seg(Some(3), 2048), seg(Some(1), 1024), seg(Some(2), 512), seg(None, 512)];
@@ -251,10 +266,10 @@ mod tests {
     fn data_that_touches_needs_no_table() {
         let memory = AddressSpace::default();
         let merger = merger(&memory);
-        let mut head = staged(0, 10, 1, Payload::At(Iova(4096)));
-        merger.merge(&mut head, &staged(1, 11, 1, Payload::At(Iova(4608)))).unwrap();
-        merger.merge(&mut head, &staged(2, 9, 1, Payload::At(Iova(3584)))).unwrap();
-        assert_eq!(head.request.data, Payload::At(Iova(3584)));
+        let mut head = staged(0, 10, 1, Payload::Contiguous(Iova(4096)));
+        merger.merge(&mut head, &staged(1, 11, 1, Payload::Contiguous(Iova(4608)))).unwrap();
+        merger.merge(&mut head, &staged(2, 9, 1, Payload::Contiguous(Iova(3584)))).unwrap();
+        assert_eq!(head.request.data, Payload::Contiguous(Iova(3584)));
     }
 
     #[test]
@@ -263,7 +278,7 @@ mod tests {
         let merger = merger(&memory);
         let new = || staged(1, 11, 1, Payload::BitBucket);
         let mut head = staged(0, 10, 1, Payload::BitBucket);
-        let mut refused = |change: &dyn Fn(&mut Staged)| {
+        let mut refused = |change: &dyn Fn(&mut StagedRequest)| {
             let mut other = new();
             change(&mut other);
             assert_eq!(merger.merge(&mut head, &other), None, "{other:?}");
@@ -275,6 +290,6 @@ mod tests {
         refused(&|s| s.request.lba = 12);
         refused(&|s| s.request.sectors = 16);
         refused(&|s| s.request.data = Payload::Scattered { table: Iova(0), segments: 1 });
-        assert_eq!(merger.merge(&mut head, &new()), Some(Side::Back));
+        assert_eq!(merger.merge(&mut head, &new()), Some(MergeSide::Back));
     }
 }

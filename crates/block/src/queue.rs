@@ -16,35 +16,35 @@ use clock::{Component, Nanos, Parker, Waker};
 use driver::HardwareQueue;
 use ring::AddressSpace;
 
-use crate::held::Held;
-use crate::local::{Local, PLUG};
-use crate::shared::Shared;
+use crate::hctx::DispatchQueue;
+use crate::ownership::OwnedOrLocked;
+use crate::run_queue::{complete_or_steer, flush_plug, reap_hw, run_staging};
 use crate::staging::Staging;
 use crate::steer::Receiver;
+use crate::submit_ctx::{PLUG_MAX, SubmitContext};
 use crate::sync::{Lock, Platform};
 use crate::trace::Tracer;
-use crate::turn::{collect, run, settle, unplug};
 use crate::{
-    Busy, Completion, Device, DispatchStats, Group, Limits, Native, Request, Staged, StagingStats,
-    Submitter, SubmitterStats,
+    BlockDevice, Completion, DispatchStats, Group, Limits, Native, QueueFull, Request,
+    StagedRequest, StagingStats, Submitter, SubmitterStats,
 };
 
 /// A dispatch queue that several cores use.
-pub(crate) type Locked<Q, P> = Arc<<P as Platform>::Lock<Shared<Q>>>;
+pub(crate) type LockedDispatch<Q, P> = Arc<<P as Platform>::Lock<DispatchQueue<Q>>>;
 
 /// How a core gets from its requests to the hardware.
 #[expect(clippy::large_enum_variant, reason = "a box would cost the owned way a load")]
-pub(crate) enum Way<Q: HardwareQueue, P: Platform> {
+pub(crate) enum QueuePath<Q: HardwareQueue, P: Platform> {
     /// `sq`: one lock around everything.
-    Single(Arc<P::Lock<Path<Q>>>),
+    SingleQueue(Arc<P::Lock<SharedQueue<Q>>>),
     /// `mq`: staging and dispatch each owned, or shared by some.
-    Multi { staging: Held<Staging, P>, dispatch: Held<Shared<Q>, P> },
+    MultiQueue { staging: OwnedOrLocked<Staging, P>, dispatch: OwnedOrLocked<DispatchQueue<Q>, P> },
 }
 
 /// A staging queue and the one dispatch queue it leads to.
-pub(crate) struct Path<Q> {
+pub(crate) struct SharedQueue<Q> {
     pub(crate) staging: Staging,
-    pub(crate) dispatch: Shared<Q>,
+    pub(crate) dispatch: DispatchQueue<Q>,
 }
 
 /// One core's end of the block layer: a block device, owned by whoever submits to it.
@@ -53,11 +53,11 @@ pub(crate) struct Path<Q> {
 /// in a staging queue shared with others are too, and nobody hears of them any more. Memory that the
 /// device may touch stays registered.
 pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
-    pub(crate) local: Local,
-    pub(crate) way: Way<Q, P>,
+    pub(crate) ctx: SubmitContext,
+    pub(crate) path: QueuePath<Q, P>,
     /// Dispatch queues of other cores on which this one's requests may be, because they share its
     /// staging queue: it looks after them too, so that nobody depends on others' polling.
-    pub(crate) foreign: Box<[Locked<Q, P>]>,
+    pub(crate) sibling_dispatch: Box<[LockedDispatch<Q, P>]>,
     /// Completions that other cores found, by dispatch queue; empty if nobody else looks.
     pub(crate) receivers: Box<[Receiver]>,
     pub(crate) memory: AddressSpace,
@@ -75,49 +75,49 @@ pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
 impl<Q: HardwareQueue, P: Platform> fmt::Debug for Queue<Q, P> {
     /// Without the parts that others may hold locked.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("local", &self.local).finish_non_exhaustive()
+        f.debug_struct("Queue").field("local", &self.ctx).finish_non_exhaustive()
     }
 }
 
 /// What a look at the shared part of the way is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
+enum RunReason {
     /// There are requests to bring down.
     Requests,
     /// Only to see whether something has ended.
-    Look,
+    Poll,
 }
 
 /// What is done at the shared part of the way, besides bringing down what the core has plugged.
 /// The completion strategies divide it among contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scope {
+pub(crate) struct RunScope {
     /// What has ended is fetched, and sent to those who wait for it.
-    pub(crate) collect: bool,
+    pub(crate) reap: bool,
     /// Staged requests are started, whoever submitted them.
     pub(crate) run: bool,
 }
 
-impl Scope {
-    pub(crate) const ALL: Scope = Scope { collect: true, run: true };
-    pub(crate) const COLLECT: Scope = Scope { collect: true, run: false };
-    pub(crate) const RUN: Scope = Scope { collect: false, run: true };
+impl RunScope {
+    pub(crate) const ALL: RunScope = RunScope { reap: true, run: true };
+    pub(crate) const REAP: RunScope = RunScope { reap: true, run: false };
+    pub(crate) const RUN: RunScope = RunScope { reap: false, run: true };
 }
 
 impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     /// Which submitter this is.
     pub fn submitter(&self) -> Submitter {
-        self.local.submitter
+        self.ctx.submitter
     }
 
     /// For which group later requests are (limits, weights).
     pub fn set_group(&mut self, group: Group) {
-        self.local.group = group;
+        self.ctx.group = group;
     }
 
     /// What this submitter has done. Anybody may read it while it goes on.
     pub fn stats(&self) -> &Arc<SubmitterStats> {
-        &self.local.stats
+        &self.ctx.stats
     }
 
     /// What the staging queue behind this has done, for all who use it.
@@ -132,18 +132,18 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
 
     /// From now on what happens is written down, `limit` events until they are taken.
     pub fn trace(&mut self, limit: usize) {
-        self.local.notes.tracer = Some(Tracer::new(limit));
+        self.ctx.hooks.tracer = Some(Tracer::new(limit));
     }
 
     /// What was written down.
     pub fn tracer(&mut self) -> Option<&mut Tracer> {
-        self.local.notes.tracer.as_mut()
+        self.ctx.hooks.tracer.as_mut()
     }
 
     /// Requests submitted and not completed. On a hardware queue of one's own what has ended counts
     /// until it is reaped.
     pub fn outstanding(&self) -> u32 {
-        self.local.outstanding()
+        self.ctx.outstanding()
     }
 
     /// Submits requests in order until the queue is full; returns how many it took.
@@ -175,13 +175,13 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         // Made above.
         let Some(parker) = self.parker.take() else { return Ok(()) };
         parker.prepare();
-        let slept = if self.poll(now) || !self.local.ready.is_empty() {
+        let slept = if self.poll(now) || !self.ctx.ready.is_empty() {
             parker.unpark();
             Ok(())
         } else {
             // Nobody wakes this for what ends on another core's queue if that core has gone.
-            let foreign = !self.foreign.is_empty() && self.local.outstanding() > 0;
-            let most = if foreign { FOREIGN_NAP } else { Nanos::MAX };
+            let foreign = !self.sibling_dispatch.is_empty() && self.ctx.outstanding() > 0;
+            let most = if foreign { SIBLING_POLL_PERIOD } else { Nanos::MAX };
             parker.park(&[], timeout.min(self.deadline().since(now)).min(most))
         };
         self.parker = Some(parker);
@@ -204,79 +204,83 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
 
     /// Uses both parts of the way. `None` if it is only to look and somebody else is there.
     #[inline]
-    fn with_way<R>(
+    fn with_path<R>(
         &mut self,
-        reason: Reason,
-        use_it: impl FnOnce(&mut Local, &mut Staging, &mut Shared<Q>) -> R,
+        reason: RunReason,
+        use_it: impl FnOnce(&mut SubmitContext, &mut Staging, &mut DispatchQueue<Q>) -> R,
     ) -> Option<R> {
-        let local = &mut self.local;
-        match &mut self.way {
-            Way::Single(lock) => {
+        let local = &mut self.ctx;
+        match &mut self.path {
+            QueuePath::SingleQueue(lock) => {
                 let mut path = match reason {
-                    Reason::Requests => lock.lock(),
-                    Reason::Look => lock.try_lock()?,
+                    RunReason::Requests => lock.lock(),
+                    RunReason::Poll => lock.try_lock()?,
                 };
-                let Path { staging, dispatch } = &mut *path;
+                let SharedQueue { staging, dispatch } = &mut *path;
                 Some(use_it(local, staging, dispatch))
             }
-            Way::Multi { staging, dispatch } => match reason {
-                Reason::Requests => Some(staging.with(|s| dispatch.with(|d| use_it(local, s, d)))),
-                Reason::Look => staging.try_with(|s| dispatch.try_with(|d| use_it(local, s, d)))?,
+            QueuePath::MultiQueue { staging, dispatch } => match reason {
+                RunReason::Requests => {
+                    Some(staging.with(|s| dispatch.with(|d| use_it(local, s, d))))
+                }
+                RunReason::Poll => {
+                    staging.try_with(|s| dispatch.try_with(|d| use_it(local, s, d)))?
+                }
             },
         }
     }
 
     /// From now on completions that others find for this submitter wake nobody: whoever finds them
-    /// has them among its [`news`](Queue::news) and sees to it.
-    pub(crate) fn report_news(&mut self) {
-        let submitter = self.local.submitter;
-        self.with_way(Reason::Requests, |_, _, shared| shared.report(submitter));
+    /// has them among its [`news`](Queue::notices) and sees to it.
+    pub(crate) fn enable_notices(&mut self) {
+        let submitter = self.ctx.submitter;
+        self.with_path(RunReason::Requests, |_, _, shared| shared.enable_notices(submitter));
     }
 
     /// Submitters for whom this has found completions; whoever takes them out sees to them.
-    pub(crate) fn news(&mut self) -> &mut Vec<Submitter> {
-        &mut self.local.news
+    pub(crate) fn notices(&mut self) -> &mut Vec<Submitter> {
+        &mut self.ctx.notices
     }
 
     /// Does the shared part of the work in `scope`, after having waited for others.
-    pub(crate) fn work(&mut self, now: Nanos, scope: Scope) -> bool {
-        self.turn(now, Reason::Requests, scope)
+    pub(crate) fn run_scope(&mut self, now: Nanos, scope: RunScope) -> bool {
+        self.run_queue(now, RunReason::Requests, scope)
     }
 
     /// Does all of the shared part of the work unless somebody else is there.
-    pub(crate) fn glance(&mut self, now: Nanos) -> bool {
-        self.turn(now, Reason::Look, Scope::ALL)
+    pub(crate) fn try_run(&mut self, now: Nanos) -> bool {
+        self.run_queue(now, RunReason::Poll, RunScope::ALL)
     }
 
     /// Takes in what others found, and looks no further.
-    pub(crate) fn take_in(&mut self, now: Nanos) -> bool {
-        self.local.now = now;
+    pub(crate) fn receive_only(&mut self, now: Nanos) -> bool {
+        self.ctx.now = now;
         self.receive(now)
     }
 
     /// Brings requests down and completions up.
-    fn turn(&mut self, now: Nanos, reason: Reason, scope: Scope) -> bool {
-        self.local.now = now;
-        let turned = self.with_way(reason, |local, staging, shared| {
+    fn run_queue(&mut self, now: Nanos, reason: RunReason, scope: RunScope) -> bool {
+        self.ctx.now = now;
+        let turned = self.with_path(reason, |local, staging, shared| {
             P::read(staging);
-            let mut moved = unplug::<Q, P>(local, staging, shared, now);
-            moved |= shared.dispatch.tend(now, &mut local.notes);
+            let mut moved = flush_plug::<Q, P>(local, staging, shared, now);
+            moved |= shared.dispatch.service(now, &mut local.hooks);
             // What has ended on an owned queue stays there until it is reaped, unless its tags are
             // wanted.
-            if scope.collect && (!local.owns_all || !staging.is_empty()) {
-                moved |= collect::<Q, P>(local, staging, shared, now);
+            if scope.reap && (!local.owns_all || !staging.is_empty()) {
+                moved |= reap_hw::<Q, P>(local, staging, shared, now);
             }
             if scope.run {
-                moved |= run::<Q, P>(local, staging, shared, now);
+                moved |= run_staging::<Q, P>(local, staging, shared, now);
             }
             moved |= shared.dispatch.issue();
             // The hardware will not say that these have ended.
-            if shared.dispatch.has_early() {
-                moved |= collect::<Q, P>(local, staging, shared, now);
+            if shared.dispatch.has_early_completions() {
+                moved |= reap_hw::<Q, P>(local, staging, shared, now);
             }
-            let waiting = shared.dispatch.note_load(!staging.is_empty());
+            let waiting = shared.dispatch.record_load(!staging.is_empty());
             shared.wake();
-            shared.take_news(&mut local.news);
+            shared.drain_notices(&mut local.notices);
             (moved, due(staging, shared), waiting)
         });
         // Who is there may have looked before what there is to see came, and may have woken this
@@ -288,18 +292,18 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
 
     /// Looks after the dispatch queues of other cores that may have requests of this one, as far as
     /// nobody else is there.
-    fn look_around(&mut self, now: Nanos) -> bool {
-        let Way::Multi { staging, .. } = &mut self.way else { return false };
-        let (local, foreign) = (&mut self.local, &self.foreign);
+    fn run_siblings(&mut self, now: Nanos) -> bool {
+        let QueuePath::MultiQueue { staging, .. } = &mut self.path else { return false };
+        let (local, foreign) = (&mut self.ctx, &self.sibling_dispatch);
         let (mut moved, mut due) = (false, Nanos::MAX);
         for lock in foreign {
             // Staging first, as everywhere.
             let looked = staging.try_with(|staging| {
                 let mut shared = lock.try_lock()?;
                 let shared = &mut *shared;
-                let mut moved = shared.dispatch.tend(now, &mut local.notes);
-                moved |= collect::<Q, P>(local, staging, shared, now);
-                shared.dispatch.start_again::<P>(now, &mut local.notes);
+                let mut moved = shared.dispatch.service(now, &mut local.hooks);
+                moved |= reap_hw::<Q, P>(local, staging, shared, now);
+                shared.dispatch.start_requeued::<P>(now, &mut local.hooks);
                 moved |= shared.dispatch.issue();
                 shared.wake();
                 Some((moved, shared.dispatch.deadline()))
@@ -320,47 +324,52 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         for receiver in &mut self.receivers {
             while let Some(ended) = receiver.receive::<P>() {
                 moved = true;
-                if let Some(flush) = self.local.finish(now, &ended) {
-                    self.local.plug.push(flush);
+                if let Some(flush) = self.ctx.complete(now, &ended) {
+                    self.ctx.plug.push(flush);
                     flushes = true;
                 }
             }
         }
         if flushes {
-            self.turn(now, Reason::Requests, Scope::ALL);
+            self.run_queue(now, RunReason::Requests, RunScope::ALL);
         }
         moved
     }
 
     /// Whether an owned way needs nothing but to issue what was started.
     #[inline(always)]
-    fn is_settled(&self, now: Nanos) -> bool {
-        let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } = &self.way
+    fn is_quiescent(&self, now: Nanos) -> bool {
+        let QueuePath::MultiQueue {
+            staging: OwnedOrLocked::Owned(staging),
+            dispatch: OwnedOrLocked::Owned(shared),
+        } = &self.path
         else {
             return false;
         };
         staging.is_empty()
-            && self.local.plug.is_empty()
-            && shared.dispatch.is_settled()
-            && !self.local.is_cutting()
+            && self.ctx.plug.is_empty()
+            && shared.dispatch.is_quiescent()
+            && !self.ctx.is_splitting()
             && now < self.due
     }
 
     #[inline(always)]
     fn issue(&mut self) -> bool {
-        match &mut self.way {
-            Way::Multi { dispatch: Held::Owned(shared), .. } => shared.dispatch.issue(),
+        match &mut self.path {
+            QueuePath::MultiQueue { dispatch: OwnedOrLocked::Owned(shared), .. } => {
+                shared.dispatch.issue()
+            }
             _ => false,
         }
     }
 
     /// Submits a request that is not plain.
     #[cold]
-    fn submit_slowly(&mut self, now: Nanos, request: &Request) -> Result<(), Busy> {
-        if let Some(staged) = self.local.admit_slowly(now, request)? {
-            self.local.plug_slowly(now, &staged);
-            if self.local.plug.len() == PLUG {
-                self.turn(now, Reason::Requests, Scope::ALL);
+    fn submit_slow(&mut self, now: Nanos, request: &Request) -> Result<(), QueueFull> {
+        if let Some(staged) = self.ctx.admit_slow(now, request)? {
+            self.ctx.plug_slow(now, &staged);
+            if self.ctx.plug.len() == PLUG_MAX {
+                self.run_queue(now, RunReason::Requests, RunScope::ALL);
             }
         }
         Ok(())
@@ -370,102 +379,108 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     /// nobody else looks.
     #[inline(always)]
     fn fetch_owned(&mut self) -> Option<Completion> {
-        let now = self.local.now;
-        let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
-            &mut self.way
+        let now = self.ctx.now;
+        let QueuePath::MultiQueue {
+            staging: OwnedOrLocked::Owned(staging),
+            dispatch: OwnedOrLocked::Owned(shared),
+        } = &mut self.path
         else {
             return None;
         };
-        while self.local.ready.is_empty() {
-            let ended = shared.dispatch.fetch::<P>(now, &mut self.local.notes, |_, _| ())?;
-            if let Some(completion) = self.local.finish_single(now, &ended) {
+        while self.ctx.ready.is_empty() {
+            let ended = shared.dispatch.fetch::<P>(now, &mut self.ctx.hooks, |_, _| ())?;
+            if let Some(completion) = self.ctx.complete_single(now, &ended) {
                 return Some(completion);
             }
-            settle::<Q, P>(&mut self.local, staging, shared, now, &ended);
+            complete_or_steer::<Q, P>(&mut self.ctx, staging, shared, now, &ended);
         }
-        self.local.ready.pop_front()
+        self.ctx.ready.pop_front()
     }
 }
 
 /// When something is to be done for a staging queue and its dispatch queue. While the hardware queue has no
 /// tag left, the scheduler's deadline does not count: a request whose time has come goes with the next
 /// completion, and a runner of virtual time that was given a deadline in the past would never reach it.
-fn due<Q: HardwareQueue>(staging: &Staging, shared: &Shared<Q>) -> Nanos {
-    let staged = if shared.dispatch.may_start() { staging.deadline() } else { Nanos::MAX };
+fn due<Q: HardwareQueue>(staging: &Staging, shared: &DispatchQueue<Q>) -> Nanos {
+    let staged = if shared.dispatch.can_start() { staging.deadline() } else { Nanos::MAX };
     staged.min(shared.dispatch.deadline())
 }
 
 /// Sleep of a core whose requests may be on others' queues, at most.
-const FOREIGN_NAP: Nanos = Nanos::from_millis(1);
+const SIBLING_POLL_PERIOD: Nanos = Nanos::from_millis(1);
 
 impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
     /// Brings everything submitted to the hardware, as far as it has room, and finds what has
     /// completed.
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        let mut moved = std::mem::take(&mut self.local.answered_now);
-        self.local.now = now;
-        if !self.local.owns_all {
+        let mut moved = std::mem::take(&mut self.ctx.completed_early);
+        self.ctx.now = now;
+        if !self.ctx.owns_all {
             moved |= self.receive(now);
-            let idle = self.local.plug.is_empty() && !self.local.is_cutting();
-            let reason = if idle { Reason::Look } else { Reason::Requests };
-            moved |= self.turn(now, reason, Scope::ALL);
-            if !self.foreign.is_empty() && self.local.outstanding() > 0 {
-                moved |= self.look_around(now);
+            let idle = self.ctx.plug.is_empty() && !self.ctx.is_splitting();
+            let reason = if idle { RunReason::Poll } else { RunReason::Requests };
+            moved |= self.run_queue(now, reason, RunScope::ALL);
+            if !self.sibling_dispatch.is_empty() && self.ctx.outstanding() > 0 {
+                moved |= self.run_siblings(now);
                 moved |= self.receive(now);
             }
             return moved;
         }
-        moved |= if self.is_settled(now) {
+        moved |= if self.is_quiescent(now) {
             self.issue()
         } else {
-            self.turn(now, Reason::Requests, Scope::ALL)
+            self.run_queue(now, RunReason::Requests, RunScope::ALL)
         };
-        if self.local.ready.is_empty()
+        if self.ctx.ready.is_empty()
             && let Some(completion) = self.fetch_owned()
         {
-            self.local.ready.push_front(completion);
+            self.ctx.ready.push_front(completion);
             moved = true;
         }
         moved
     }
 
     fn deadline(&self) -> Nanos {
-        match &self.way {
-            Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } => {
-                due(staging, shared)
-            }
+        match &self.path {
+            QueuePath::MultiQueue {
+                staging: OwnedOrLocked::Owned(staging),
+                dispatch: OwnedOrLocked::Owned(shared),
+            } => due(staging, shared),
             // As it was when the lock was last held.
             _ => self.due,
         }
     }
 }
 
-impl<Q: HardwareQueue, P: Platform> Device for Queue<Q, P> {
+impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
     fn limits(&self) -> &Limits {
-        &self.local.limits
+        &self.ctx.limits
     }
 
     #[inline(always)]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        let local = &mut self.local;
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        let local = &mut self.ctx;
         local.now = now;
         if !local.is_plain(&request) {
-            return self.submit_slowly(now, &request);
+            return self.submit_slow(now, &request);
         }
         let id = local.admit(now, &request)?;
         if self.direct
-            && !local.notes.is_on()
-            && let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
-                &mut self.way
-            && staging.may_bypass()
+            && !local.hooks.is_enabled()
+            && let QueuePath::MultiQueue {
+                staging: OwnedOrLocked::Owned(staging),
+                dispatch: OwnedOrLocked::Owned(shared),
+            } = &mut self.path
+            && staging.can_bypass_scheduler()
         {
             let (submitter, group) = (local.submitter, local.group);
-            let write = |slot: &mut Staged| {
+            let write = |slot: &mut StagedRequest| {
                 let request = Request { tag: id.into(), ..request };
-                *slot = Staged { request, since: now, submitter, group, merged: 1, requeues: 0 };
+                *slot =
+                    StagedRequest { request, since: now, submitter, group, merged: 1, requeues: 0 };
             };
-            let notes = &mut local.notes;
+            let notes = &mut local.hooks;
             if shared.dispatch.start_in_place::<P>(now, submitter, notes, write) {
                 staging.bypassed();
                 // With something under way already, it is due when that is, and looks again then.
@@ -476,21 +491,21 @@ impl<Q: HardwareQueue, P: Platform> Device for Queue<Q, P> {
             }
         }
         local.plug(now, id, &request);
-        if local.plug.len() == PLUG {
-            self.turn(now, Reason::Requests, Scope::ALL);
+        if local.plug.len() == PLUG_MAX {
+            self.run_queue(now, RunReason::Requests, RunScope::ALL);
         }
         Ok(())
     }
 
     #[inline(always)]
     fn reap(&mut self) -> Option<Completion> {
-        if !self.local.ready.is_empty() {
-            return self.local.ready.pop_front();
+        if !self.ctx.ready.is_empty() {
+            return self.ctx.ready.pop_front();
         }
-        if self.local.owns_all {
+        if self.ctx.owns_all {
             return self.fetch_owned();
         }
-        if self.receive(self.local.now) { self.local.ready.pop_front() } else { None }
+        if self.receive(self.ctx.now) { self.ctx.ready.pop_front() } else { None }
     }
 
     fn memory(&self) -> &AddressSpace {
@@ -502,7 +517,7 @@ impl<Q: HardwareQueue, P: Platform> Device for Queue<Q, P> {
         for receiver in &self.receivers {
             receiver.set_waker(waker.clone());
         }
-        let submitter = self.local.submitter;
-        self.with_way(Reason::Requests, |_, _, shared| shared.set_waker(submitter, waker));
+        let submitter = self.ctx.submitter;
+        self.with_path(RunReason::Requests, |_, _, shared| shared.set_waker(submitter, waker));
     }
 }

@@ -9,38 +9,40 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use clock::{Component, Nanos, Waker};
-use driver::{BindError, DriveInfo, EmulatedError, EmulatedQueue, Event, HardwareQueue, QueuePair};
+use driver::{
+    BindError, ControllerInfo, Event, HardwareQueue, NvmeDeviceError, NvmeQueue, QueuePair,
+};
 use nvme::Status;
 use ring::{AddressSpace, Port};
 
-use crate::device::refusal;
-use crate::{Busy, Completion, Device, Limits, Request, Rest};
+use crate::device::validate_request;
+use crate::{BlockDevice, Completion, Limits, QueueFull, Request, WaitResult};
 
 /// A block device that is one hardware queue.
 #[derive(Debug)]
-pub struct Raw<Q = EmulatedQueue> {
+pub struct Raw<Q = NvmeQueue> {
     queue: Q,
     limits: Limits,
     /// The event that the last poll found, if it has not been reaped.
-    found: Option<Event>,
+    peeked_event: Option<Event>,
     /// Requests that were answered here and not reaped yet.
     refused: VecDeque<Completion>,
     /// Whether a request was refused since the last poll.
     refused_now: bool,
-    stray: u64,
+    spurious: u64,
 }
 
-impl Raw<EmulatedQueue> {
+impl Raw<NvmeQueue> {
     /// The device at the other end of `pair`, on the drive that `info` describes and `port` leads to.
     ///
     /// # Errors
-    /// [`EmulatedError`].
-    pub fn over_pair(
-        info: &DriveInfo,
+    /// [`NvmeDeviceError`].
+    pub fn from_pair(
+        info: &ControllerInfo,
         pair: QueuePair,
         port: Arc<Port>,
-    ) -> Result<Raw, EmulatedError> {
-        let queue = EmulatedQueue::new(info, pair, port)?;
+    ) -> Result<Raw, NvmeDeviceError> {
+        let queue = NvmeQueue::new(info, pair, port)?;
         let limits = queue.limits();
         Ok(Raw::new(queue, limits))
     }
@@ -53,10 +55,10 @@ impl<Q: HardwareQueue> Raw<Q> {
         Raw {
             queue,
             limits: Limits { queue_depth: tags.into(), ..limits },
-            found: None,
+            peeked_event: None,
             refused: VecDeque::with_capacity(tags.into()),
             refused_now: false,
-            stray: 0,
+            spurious: 0,
         }
     }
 
@@ -72,22 +74,22 @@ impl<Q: HardwareQueue> Raw<Q> {
     }
 
     /// Events that named no command of the queue: faults of the device, dropped.
-    pub fn stray_events(&self) -> u64 {
-        self.stray
+    pub fn spurious_events(&self) -> u64 {
+        self.spurious
     }
 
     /// Gives the queue back. What is outstanding on it comes back from there; requests answered here
     /// and not reaped are returned.
     pub fn into_queue(mut self) -> (Q, impl Iterator<Item = Completion>) {
-        let found = self.found.take().and_then(|event| self.end(event));
+        let found = self.peeked_event.take().and_then(|event| self.complete(event));
         (self.queue, found.into_iter().chain(self.refused))
     }
 
     #[inline]
-    fn end(&mut self, event: Event) -> Option<Completion> {
+    fn complete(&mut self, event: Event) -> Option<Completion> {
         let Event { tag, status, result } = event;
         let Ok(command) = self.queue.detach_tag_cmd(tag) else {
-            self.stray += 1;
+            self.spurious += 1;
             return None;
         };
         // Detached above, so it can be given back.
@@ -96,10 +98,10 @@ impl<Q: HardwareQueue> Raw<Q> {
     }
 
     #[cold]
-    fn refuse(&mut self, tag: u64, status: Status) -> Result<(), Busy> {
+    fn refuse(&mut self, tag: u64, status: Status) -> Result<(), QueueFull> {
         // As many as the queue has tags: memory stays bounded when nobody reaps.
         if self.refused.len() >= self.limits.queue_depth as usize {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         self.refused.push_back(Completion { tag, status, result: 0 });
         self.refused_now = true;
@@ -107,17 +109,17 @@ impl<Q: HardwareQueue> Raw<Q> {
     }
 }
 
-impl<Q: HardwareQueue> Device for Raw<Q> {
+impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        if let Some(status) = refusal(&self.limits, self.limits.max_sectors, &request) {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        if let Some(status) = validate_request(&self.limits, self.limits.max_sectors, &request) {
             return self.refuse(request.tag, status);
         }
-        let tag = self.queue.tags_mut().take().ok_or(Busy)?;
+        let tag = self.queue.tags_mut().take().ok_or(QueueFull)?;
         match self.queue.bind_tag_cmd(tag, &request, now) {
             Ok(()) => Ok(()),
             Err(error) => {
@@ -125,7 +127,7 @@ impl<Q: HardwareQueue> Device for Raw<Q> {
                 let _ = self.queue.release_tags(&[tag]);
                 match error {
                     BindError::Refused(status) => self.refuse(request.tag, status),
-                    BindError::Busy | BindError::Tag(_) => Err(Busy),
+                    BindError::Busy | BindError::Tag(_) => Err(QueueFull),
                 }
             }
         }
@@ -133,8 +135,8 @@ impl<Q: HardwareQueue> Device for Raw<Q> {
 
     #[inline]
     fn reap(&mut self) -> Option<Completion> {
-        while let Some(event) = self.found.take().or_else(|| self.queue.fetch_event()) {
-            if let Some(completion) = self.end(event) {
+        while let Some(event) = self.peeked_event.take().or_else(|| self.queue.fetch_event()) {
+            if let Some(completion) = self.complete(event) {
                 return Some(completion);
             }
         }
@@ -149,17 +151,17 @@ impl<Q: HardwareQueue> Device for Raw<Q> {
         self.queue.set_waker(waker);
     }
 
-    fn rests(&self) -> bool {
-        self.queue.rests()
+    fn can_wait(&self) -> bool {
+        self.queue.can_wait()
     }
 
     #[inline]
-    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
         // What can be reaped now must not wait.
-        if self.found.is_some() || !self.refused.is_empty() {
-            return Rest::Unable;
+        if self.peeked_event.is_some() || !self.refused.is_empty() {
+            return WaitResult::Unsupported;
         }
-        self.queue.rest(match self.queue.deadline().min(until) {
+        self.queue.wait_for_event(match self.queue.deadline().min(until) {
             Nanos::MAX => Nanos::MAX,
             until => until.since(now),
         })
@@ -174,9 +176,9 @@ impl<Q: HardwareQueue> Component for Raw<Q> {
         // First, so that nothing is issued to what is gone.
         let mut moved = self.queue.poll(now) | std::mem::take(&mut self.refused_now);
         moved |= self.queue.issue_tags();
-        if self.found.is_none() {
-            self.found = self.queue.fetch_event();
-            moved |= self.found.is_some();
+        if self.peeked_event.is_none() {
+            self.peeked_event = self.queue.fetch_event();
+            moved |= self.peeked_event.is_some();
         }
         moved
     }

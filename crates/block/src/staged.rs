@@ -17,7 +17,7 @@ pub struct Group(pub u16);
 /// What the submitter needs to know when it completes stays with the submitter, under `request.tag`:
 /// everything below touches no line of another core for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Staged {
+pub struct StagedRequest {
     /// The request; its `tag` is the submitter's name for it, not the caller's.
     pub request: Request,
     /// When it was submitted.
@@ -32,7 +32,7 @@ pub struct Staged {
     pub requeues: u16,
 }
 
-impl Staged {
+impl StagedRequest {
     /// The sector after its last one.
     pub fn end(&self) -> u64 {
         self.request.lba.saturating_add(self.request.sectors.into())

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use clock::Nanos;
 
 use crate::account::StagingStats;
-use crate::merge::{Merger, Side};
+use crate::merge::{MergeSide, Merger};
 use crate::sched::Scheduler;
-use crate::{Op, Staged};
+use crate::{Op, StagedRequest};
 
 /// A staging queue.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Staging {
 
     /// Whether a request may go straight to the hardware.
     #[inline]
-    pub(crate) fn may_bypass(&self) -> bool {
+    pub(crate) fn can_bypass_scheduler(&self) -> bool {
         self.plain && self.length == 0
     }
 
@@ -59,9 +59,9 @@ impl Staging {
     pub(crate) fn insert(
         &mut self,
         now: Nanos,
-        staged: Staged,
+        staged: StagedRequest,
         merger: Option<&Merger>,
-    ) -> Option<(Side, u32)> {
+    ) -> Option<(MergeSide, u32)> {
         if let Some(merger) = merger {
             let mut merged = None;
             self.scheduler.find_merge(&staged, &mut |other| {
@@ -84,20 +84,20 @@ impl Staging {
     }
 
     #[inline]
-    pub(crate) fn next(&mut self, now: Nanos) -> Option<Staged> {
-        let next = self.scheduler.next(now)?;
+    pub(crate) fn dispatch(&mut self, now: Nanos) -> Option<StagedRequest> {
+        let next = self.scheduler.dispatch(now)?;
         self.length -= 1;
         Some(next)
     }
 
-    pub(crate) fn put_back(&mut self, now: Nanos, staged: Staged) {
-        self.scheduler.put_back(now, staged);
+    pub(crate) fn requeue(&mut self, now: Nanos, staged: StagedRequest) {
+        self.scheduler.requeue(now, staged);
         self.length += 1;
     }
 
     /// A request has completed; nothing to tell a plain queue.
     #[inline]
-    pub(crate) fn completed(&mut self, now: Nanos, staged: &Staged, device: Nanos) {
+    pub(crate) fn completed(&mut self, now: Nanos, staged: &StagedRequest, device: Nanos) {
         // Flushes go past the scheduler.
         if !self.plain && staged.request.op != Op::Flush {
             self.scheduler.completed(now, staged, device);

@@ -11,15 +11,15 @@ use clock::Waker;
 use nvme::Status;
 
 use crate::Submitter;
-use crate::dispatch::Ended;
+use crate::dispatch::CompletedRequest;
 use crate::sync::Platform;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const WORDS: usize = 2;
 
 #[derive(Debug)]
-struct Shared {
-    places: Box<[[AtomicU64; WORDS]]>,
+struct Mailbox {
+    slots: Box<[[AtomicU64; WORDS]]>,
     /// Completions ever sent.
     sent: Aligned<AtomicU64>,
     /// Whether the consumer is gone.
@@ -36,23 +36,23 @@ struct Aligned<T>(T);
 /// The producing end.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<Mailbox>,
     sent: u64,
 }
 
 /// The consuming end.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    shared: Arc<Shared>,
+    shared: Arc<Mailbox>,
     received: u64,
     submitter: Submitter,
 }
 
 /// A ring to `submitter`, which has up to `requests` requests.
-pub(crate) fn ring(submitter: Submitter, requests: usize) -> (Sender, Receiver) {
+pub(crate) fn completion_mailbox(submitter: Submitter, requests: usize) -> (Sender, Receiver) {
     let places = requests.next_power_of_two();
-    let shared = Arc::new(Shared {
-        places: (0..places).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
+    let shared = Arc::new(Mailbox {
+        slots: (0..places).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
         sent: Aligned(AtomicU64::new(0)),
         closed: AtomicBool::new(false),
         waker: OnceLock::new(),
@@ -60,10 +60,10 @@ pub(crate) fn ring(submitter: Submitter, requests: usize) -> (Sender, Receiver) 
     (Sender { shared: shared.clone(), sent: 0 }, Receiver { shared, received: 0, submitter })
 }
 
-impl Shared {
+impl Mailbox {
     #[inline]
-    fn place(&self, count: u64) -> &[AtomicU64; WORDS] {
-        &self.places[count as usize & (self.places.len() - 1)]
+    fn slot(&self, count: u64) -> &[AtomicU64; WORDS] {
+        &self.slots[count as usize & (self.slots.len() - 1)]
     }
 }
 
@@ -71,8 +71,8 @@ impl Sender {
     /// Sends a completion. The submitter has at most as many requests as there are places, each of
     /// which ends once, so the place is free.
     #[inline]
-    pub(crate) fn send<P: Platform>(&mut self, ended: &Ended) {
-        let place = self.shared.place(self.sent);
+    pub(crate) fn send<P: Platform>(&mut self, ended: &CompletedRequest) {
+        let place = self.shared.slot(self.sent);
         P::wrote(place);
         let first = u64::from(ended.id) | u64::from(ended.status.to_bits()) << 32;
         place[0].store(first, Ordering::Relaxed);
@@ -102,15 +102,15 @@ impl Receiver {
 
     /// The next completion.
     #[inline]
-    pub(crate) fn receive<P: Platform>(&mut self) -> Option<Ended> {
+    pub(crate) fn receive<P: Platform>(&mut self) -> Option<CompletedRequest> {
         P::read(&self.shared.sent);
         if self.shared.sent.0.load(Ordering::Acquire) == self.received {
             return None;
         }
-        let place = self.shared.place(self.received);
+        let place = self.shared.slot(self.received);
         P::read(place);
         let first = place[0].load(Ordering::Relaxed);
-        let ended = Ended {
+        let ended = CompletedRequest {
             id: first as u32,
             status: Status::from_bits((first >> 32) as u16),
             result: place[1].load(Ordering::Relaxed),
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_received_once_and_in_order_by_another_thread() {
         const COUNT: u64 = 100_000;
-        let (mut sender, mut receiver) = ring(Submitter(7), 60);
+        let (mut sender, mut receiver) = completion_mailbox(Submitter(7), 60);
         let window = Arc::new(AtomicU64::new(0));
         let received = window.clone();
         let thread = std::thread::spawn(move || {
@@ -145,7 +145,7 @@ mod tests {
                     std::thread::yield_now();
                     continue;
                 };
-                assert_eq!(ended, end(next));
+                assert_eq!(ended, completion_msg(next));
                 next += 1;
                 received.store(next, Ordering::Release);
             }
@@ -154,15 +154,15 @@ mod tests {
             while count - window.load(Ordering::Acquire) >= 60 {
                 std::thread::yield_now();
             }
-            sender.send::<Native>(&end(count));
+            sender.send::<Native>(&completion_msg(count));
         }
         thread.join().unwrap();
         assert!(sender.is_closed());
     }
 
-    fn end(count: u64) -> Ended {
+    fn completion_msg(count: u64) -> CompletedRequest {
         let status = if count.is_multiple_of(3) { Status::WRITE_FAULT } else { Status::SUCCESS };
-        Ended { submitter: Submitter(7), id: count as u32, status, result: count << 40 }
+        CompletedRequest { submitter: Submitter(7), id: count as u32, status, result: count << 40 }
     }
 }
 
@@ -178,7 +178,7 @@ mod loom_tests {
             let (mut sender, mut receiver) = ring(Submitter(7), 2);
             let thread = loom::thread::spawn(move || {
                 for id in 0..2 {
-                    sender.send::<Native>(&Ended {
+                    sender.send::<Native>(&CompletedRequest {
                         id,
                         status: Status::from_bits(id as u16 + 1),
                         result: u64::from(id) + 10,

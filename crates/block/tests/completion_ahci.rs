@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clock::{Idle, Nanos, RealClock, RealRunner};
-use drive::{AhciConfig, AhciController, SataDriveConfig, SectorFault};
+use clock::{IdlePolicy, Nanos, RealClock, RealRunner};
+use drive::{AhciConfig, AhciController, InjectedSectorError, SataDriveConfig};
 use driver::{AhciHost, AhciPort};
 use sluice_block::Timeouts;
 use sluice_block::completion::{
-    Blocking, BlockingConfig, BlockingQueue, ContextKind, Member, Source, Strategy,
+    Blocking, BlockingConfig, BlockingQueue, ContextKind, InterruptSource, Strategy, StripeMember,
 };
 
 const DRIVES: usize = 3;
@@ -22,13 +22,14 @@ fn with_controller(body: impl FnOnce(Blocking<AhciPort>, Vec<BlockingQueue<AhciP
     let config = AhciConfig::uniform(DRIVES, &drive);
     let function = config.function().unwrap();
     let mut controller = AhciController::new(function.clone(), &config).unwrap();
-    controller.fail_sectors(1, SectorFault { sectors: 5..6, reads: true, writes: false });
-    let runner = RealRunner::new(RealClock::start(), Idle::default()).unwrap();
+    controller
+        .inject_sector_error(1, InjectedSectorError { sectors: 5..6, reads: true, writes: false });
+    let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
     function.set_device_waker(runner.waker());
-    let stopper = runner.stopper();
+    let stopper = runner.stop_handle();
     let thread = std::thread::spawn(move || runner.run(&mut controller));
-    let mut host = AhciHost::attach(function, &mut std::thread::yield_now, u64::MAX).unwrap();
-    let source = Source::ahci(&host);
+    let mut host = AhciHost::connect(function, &mut std::thread::yield_now, u64::MAX).unwrap();
+    let source = InterruptSource::ahci(&host);
     let config = BlockingConfig {
         threads: THREADS,
         request_bytes: 32 * 512,
@@ -37,7 +38,8 @@ fn with_controller(body: impl FnOnce(Blocking<AhciPort>, Vec<BlockingQueue<AhciP
         timeouts: Timeouts { command: Nanos::from_secs(5), ..Timeouts::default() },
         ..BlockingConfig::default()
     };
-    let (blocking, queues) = Blocking::open(Member::take_all(&mut host), source, &config).unwrap();
+    let (blocking, queues) =
+        Blocking::open(StripeMember::take_all(&mut host), source, &config).unwrap();
     body(blocking, queues);
     stopper.stop();
     thread.join().unwrap().unwrap();
@@ -45,7 +47,7 @@ fn with_controller(body: impl FnOnce(Blocking<AhciPort>, Vec<BlockingQueue<AhciP
 
 fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {
     let interval = Nanos::from_micros(40);
-    Strategy::NAMES.into_iter().map(move |n| (n, Strategy::named(n, interval).unwrap()))
+    Strategy::NAMES.into_iter().map(move |n| (n, Strategy::from_name(n, interval).unwrap()))
 }
 
 #[test]
@@ -81,7 +83,7 @@ fn data_comes_back_under_every_strategy_and_while_it_changes() {
             .collect();
         for (name, strategy) in strategies() {
             let before = blocking.stats().waiters.requests;
-            blocking.switch(strategy).unwrap();
+            blocking.set_strategy(strategy).unwrap();
             let start = std::time::Instant::now();
             while blocking.stats().waiters.requests < before + 500 {
                 assert!(start.elapsed().as_secs() < 20, "{name} stands still");
@@ -119,7 +121,7 @@ fn a_command_that_fails_takes_nobody_with_it() {
             })
             .collect();
         for (name, strategy) in strategies() {
-            blocking.switch(strategy).unwrap();
+            blocking.set_strategy(strategy).unwrap();
             for _ in 0..3 {
                 // Sector 5 of drive 1 is sector 13 of the set.
                 let status = unlucky.read_at(13, 1, 0).unwrap().status;
@@ -131,7 +133,7 @@ fn a_command_that_fails_takes_nobody_with_it() {
         others.into_iter().for_each(|t| t.join().unwrap());
         // Without anybody else: the recovery goes on all the same.
         for (name, strategy) in strategies() {
-            blocking.switch(strategy).unwrap();
+            blocking.set_strategy(strategy).unwrap();
             let start = std::time::Instant::now();
             assert!(unlucky.read_at(13, 1, 0).unwrap().status.is_media_error(), "{name}");
             assert!(start.elapsed().as_millis() < 400, "{name}: {:?}", start.elapsed());

@@ -10,12 +10,12 @@ use clock::{Component, Nanos};
 use common::{Chaos, ChaosQueue, Faults, SECTOR};
 use driver::{Features, Limits};
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 use sluice_block::sched::{SchedulerConfig, Scheduling};
 use sluice_block::{
-    BlockLayer, Config, Device, Layout, Op, Payload, PerWhat, Queue, REMOVED, Request, Timeouts,
-    Topology,
+    BlockDevice, BlockLayer, BlockLayerConfig, Op, Payload, Queue, QueueModel, QueueTopology,
+    Request, STATUS_REMOVED, StagingScope, Timeouts,
 };
 
 /// Sectors that each core has to itself.
@@ -24,7 +24,7 @@ const OWN: u64 = 64;
 struct Core {
     queue: Queue<ChaosQueue>,
     base: u64,
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
     /// What each own sector must read as; `None` if a write of it failed.
     model: Vec<Option<u8>>,
@@ -36,7 +36,7 @@ struct Core {
 
 impl Core {
     fn new(index: usize, queue: Queue<ChaosQueue>) -> Core {
-        let region = Region::anonymous(1 << 20).unwrap();
+        let region = SharedRegion::anonymous(1 << 20).unwrap();
         let at = queue.memory().register(&region).unwrap();
         Core {
             queue,
@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// Memory of a request: half of the time beside that of the one before.
-    fn place(&self, tag: u64) -> usize {
+    fn memory_offset(&self, tag: u64) -> usize {
         (tag as usize % 20) * (OWN as usize * SECTOR as usize) + (tag as usize % 2) * 1024
     }
 
@@ -78,7 +78,7 @@ impl Core {
             Some(end) if rng.below(2) == 0 && end + sectors <= self.base + OWN => end,
             _ => self.base + rng.below(OWN - sectors + 1),
         };
-        let at = Payload::At(self.at.offset(self.place(tag) as u64));
+        let at = Payload::Contiguous(self.at.offset(self.memory_offset(tag) as u64));
         let sectors = sectors as u32;
         let mut request = match rng.below(20) {
             0 => Request::flush(tag),
@@ -93,9 +93,9 @@ impl Core {
         }
         let bytes = sectors as usize * SECTOR as usize;
         if request.op == Op::Write {
-            self.region.fill(self.place(tag), bytes, tag as u8 | 1);
+            self.region.fill(self.memory_offset(tag), bytes, tag as u8 | 1);
         } else {
-            self.region.fill(self.place(tag), bytes, 0xee);
+            self.region.fill(self.memory_offset(tag), bytes, 0xee);
         }
         if self.queue.submit(now, request).is_ok() {
             self.outstanding.insert(tag, request);
@@ -117,7 +117,8 @@ impl Core {
         let own = first..first + request.sectors as usize;
         if !status.is_success() {
             self.failed += 1;
-            let expected = [Status::UNRECOVERED_READ, Status::ABORTED, Status::NOT_READY, REMOVED];
+            let expected =
+                [Status::UNRECOVERED_READ, Status::ABORTED, Status::NOT_READY, STATUS_REMOVED];
             assert!(expected.contains(&status), "{status}");
             if !matches!(request.op, Op::Read | Op::Flush) {
                 self.model[own].fill(None);
@@ -129,7 +130,7 @@ impl Core {
             Op::Discard | Op::WriteZeroes => self.model[own].fill(Some(0)),
             Op::Read => {
                 let mut bytes = vec![0; request.sectors as usize * SECTOR as usize];
-                self.region.read(self.place(request.tag), &mut bytes);
+                self.region.read(self.memory_offset(request.tag), &mut bytes);
                 for (sector, want) in bytes.chunks(SECTOR as usize).zip(&self.model[own]) {
                     if let Some(want) = want {
                         assert!(
@@ -151,15 +152,15 @@ fn case(seed: u64) {
     let cores = [1, 2, 3, 8][pick(4) as usize];
     let queues = [1, 2, cores][pick(3) as usize].min(cores);
     let layout = match pick(4) {
-        0 => Layout::Single,
-        1 => Layout::Multi { staging: PerWhat::Device },
-        2 => Layout::Multi { staging: PerWhat::Socket },
-        _ => Layout::Multi { staging: PerWhat::Core },
+        0 => QueueModel::SingleQueue,
+        1 => QueueModel::MultiQueue { staging: StagingScope::Device },
+        2 => QueueModel::MultiQueue { staging: StagingScope::Socket },
+        _ => QueueModel::MultiQueue { staging: StagingScope::Core },
     };
     let topology = if cores % 2 == 0 && pick(2) == 0 {
-        Topology { sockets: 2, cores: cores as u16 / 2 }
+        QueueTopology { sockets: 2, cores: cores as u16 / 2 }
     } else {
-        Topology::flat(cores as u16)
+        QueueTopology::flat(cores as u16)
     };
     let limits = Limits {
         sector_bytes: SECTOR,
@@ -180,8 +181,8 @@ fn case(seed: u64) {
     let scheduler: SchedulerConfig = scheduler.parse().unwrap();
     let scheduler = Scheduling { scheduler, limits: None };
     let ms = Nanos::from_millis;
-    let config = Config {
-        layout,
+    let config = BlockLayerConfig {
+        queue_model: layout,
         topology,
         scheduler,
         merge: pick(3) > 0,
@@ -265,7 +266,7 @@ fn case(seed: u64) {
             core.queue.deadline()
         );
         assert_eq!((core.queue.outstanding(), core.queue.stats().in_flight()), (0, 0));
-        assert_eq!(core.queue.stats().strays.get(), 0);
+        assert_eq!(core.queue.stats().spurious.get(), 0);
     }
     let world = world.lock().unwrap();
     assert!(world.longest <= limits.max_sectors, "{} sectors in one command", world.longest);
@@ -279,7 +280,7 @@ fn case(seed: u64) {
     let stat = layer.stat(now);
     let merges = stat.reads().merges + stat.writes().merges + stat.discards().merges;
     let ios = stat.reads().ios + stat.writes().ios + stat.discards().ios + stat.flushes().ios;
-    let answered: u64 = layer.submitters().iter().map(|s| s.answered.get()).sum();
+    let answered: u64 = layer.submitters().iter().map(|s| s.completed_early.get()).sum();
     // A piece of a long request that was merged counts as merged, and its request as completed.
     let splits: u64 = layer.submitters().iter().map(|s| s.splits.get()).sum();
     let counted = ios + merges + answered;

@@ -9,8 +9,8 @@ use nvme::Status;
 use sluice_block::sched::SchedulerConfig;
 use sluice_block::trace::Action;
 use sluice_block::{
-    BlockError, BlockLayer, Busy, Completion, Config, Device, Layout, Payload, PerWhat, Queue,
-    REMOVED, Request, Timeouts, Topology,
+    BlockDevice, BlockError, BlockLayer, BlockLayerConfig, Completion, Payload, Queue, QueueFull,
+    QueueModel, QueueTopology, Request, STATUS_REMOVED, StagingScope, Timeouts,
 };
 
 const LIMITS: Limits = Limits {
@@ -23,19 +23,24 @@ const LIMITS: Limits = Limits {
 };
 const FEATURES: Features =
     Features { segments: 8, fua: true, discard: true, write_zeroes: true, extents: false };
-const SHARED: Layout = Layout::Multi { staging: PerWhat::Core };
+const SHARED: QueueModel = QueueModel::MultiQueue { staging: StagingScope::Core };
 
 fn chaos(queues: u16) -> Chaos {
     Chaos::new(LIMITS, FEATURES, queues, 1)
 }
 
-fn config(layout: Layout, cores: u16) -> Config {
+fn config(layout: QueueModel, cores: u16) -> BlockLayerConfig {
     let timeouts =
         Timeouts { command: Nanos::from_millis(1), abort: Nanos::from_millis(1), retries: 2 };
-    Config { layout, topology: Topology::flat(cores), timeouts, ..Config::default() }
+    BlockLayerConfig {
+        queue_model: layout,
+        topology: QueueTopology::flat(cores),
+        timeouts,
+        ..BlockLayerConfig::default()
+    }
 }
 
-fn open(chaos: &mut Chaos, config: &Config) -> Vec<Queue<ChaosQueue>> {
+fn open(chaos: &mut Chaos, config: &BlockLayerConfig) -> Vec<Queue<ChaosQueue>> {
     BlockLayer::open(chaos, config).unwrap().1
 }
 
@@ -44,7 +49,7 @@ fn read(lba: u64, tag: u64) -> Request {
 }
 
 /// Lets time pass until nothing is left to do; returns when that was, and what each queue reaped.
-fn settle(
+fn run_until_idle(
     chaos: &Chaos,
     queues: &mut [Queue<ChaosQueue>],
     mut now: Nanos,
@@ -77,7 +82,8 @@ fn reap(queue: &mut Queue<ChaosQueue>) -> Vec<(u64, Status)> {
 
 #[test]
 fn drivers_and_configurations_that_cannot_be_are_refused() {
-    let refused = |chaos: &mut Chaos, config: &Config| BlockLayer::open(chaos, config).unwrap_err();
+    let refused =
+        |chaos: &mut Chaos, config: &BlockLayerConfig| BlockLayer::open(chaos, config).unwrap_err();
     let base = config(SHARED, 2);
     assert!(matches!(refused(&mut chaos(0), &base), BlockError::NoQueues));
     let mut astray = chaos(2);
@@ -89,12 +95,14 @@ fn drivers_and_configurations_that_cannot_be_are_refused() {
     let mut taken = chaos(2);
     taken.take_queue(1);
     assert!(matches!(refused(&mut taken, &base), BlockError::QueueTaken { queue: 1, queues: 2 }));
-    for topology in [Topology { sockets: 0, cores: 8 }, Topology { sockets: 65535, cores: 2 }] {
-        let config = Config { topology, ..base.clone() };
+    for topology in
+        [QueueTopology { sockets: 0, cores: 8 }, QueueTopology { sockets: 65535, cores: 2 }]
+    {
+        let config = BlockLayerConfig { topology, ..base.clone() };
         assert!(matches!(refused(&mut chaos(2), &config), BlockError::Topology { .. }));
     }
     for queue_depth in [0, u32::MAX] {
-        let config = Config { queue_depth, ..base.clone() };
+        let config = BlockLayerConfig { queue_depth, ..base.clone() };
         assert!(matches!(refused(&mut chaos(2), &config), BlockError::Depth(_)));
     }
     for limits in [
@@ -108,7 +116,7 @@ fn drivers_and_configurations_that_cannot_be_are_refused() {
         assert!(matches!(refused(&mut chaos, &base), BlockError::Limits(_)), "{limits:?}");
     }
     let fair: SchedulerConfig = "fair".parse().unwrap();
-    let config = Config { scheduler: fair.into(), ..base };
+    let config = BlockLayerConfig { scheduler: fair.into(), ..base };
     let error = refused(&mut chaos(2), &config);
     assert!(error.to_string().starts_with("fair weigh submitters"), "{error}");
 }
@@ -136,20 +144,20 @@ fn requests_that_cannot_be_are_answered_and_others_go_on() {
     assert!(queue.poll(Nanos(1)));
     let want: Vec<(u64, Status)> = wrong.iter().map(|(r, s)| (r.tag, *s)).collect();
     assert_eq!(reap(queue), want);
-    let (_, done) = settle(&device, &mut queues, Nanos(2));
+    let (_, done) = run_until_idle(&device, &mut queues, Nanos(2));
     assert_eq!(done[0], [(7, Status::SUCCESS)]);
-    assert_eq!(queues[0].stats().answered.get(), 6);
+    assert_eq!(queues[0].stats().completed_early.get(), 6);
 }
 
 #[test]
 fn a_full_queue_pushes_back_and_says_so_in_its_trace() {
     let mut device = chaos(1);
-    let config = Config { queue_depth: 3, ..config(SHARED, 1) };
+    let config = BlockLayerConfig { queue_depth: 3, ..config(SHARED, 1) };
     let mut queues = open(&mut device, &config);
     queues[0].trace(100);
     let requests: Vec<Request> = (0..5).map(|i| read(i * 10, i)).collect();
     assert_eq!(queues[0].submit_many(Nanos(1), &requests), 3);
-    assert_eq!(queues[0].submit(Nanos(1), requests[3]), Err(Busy));
+    assert_eq!(queues[0].submit(Nanos(1), requests[3]), Err(QueueFull));
     assert_eq!(queues[0].stats().sleeps.get(), 2);
     let sleeps = |q: &mut Queue<_>| {
         let events = q.tracer().unwrap().events();
@@ -169,7 +177,7 @@ fn a_full_queue_pushes_back_and_says_so_in_its_trace() {
 
 #[test]
 fn a_flush_stands_for_all_that_wait_but_not_for_those_that_come_later() {
-    for layout in [Layout::Single, SHARED] {
+    for layout in [QueueModel::SingleQueue, SHARED] {
         let mut device = chaos(1);
         let mut queues = open(&mut device, &config(layout, 3));
         for tag in 0..5 {
@@ -180,7 +188,7 @@ fn a_flush_stands_for_all_that_wait_but_not_for_those_that_come_later() {
                 queue.poll(Nanos(1));
             }
         }
-        let (_, done) = settle(&device, &mut queues, Nanos(2));
+        let (_, done) = run_until_idle(&device, &mut queues, Nanos(2));
         // The first went alone; the other fourteen waited for it and went together.
         assert_eq!(device.world.lock().unwrap().flushes, 2);
         assert!(done.iter().all(|ended| ended.len() == 5));
@@ -195,7 +203,7 @@ fn without_a_cache_flushes_end_here_and_fua_is_no_command() {
     let fua = Request { fua: true, ..Request::write(0, 20, Payload::BitBucket, 2) };
     queues[0].submit(Nanos(1), Request::flush(1)).unwrap();
     queues[0].submit(Nanos(1), fua).unwrap();
-    let (_, done) = settle(&device, &mut queues, Nanos(2));
+    let (_, done) = run_until_idle(&device, &mut queues, Nanos(2));
     assert_eq!(done[0].len(), 2);
     let world = device.world.lock().unwrap();
     assert_eq!((world.flushes, world.commands, world.longest), (0, 3, 8));
@@ -208,7 +216,7 @@ fn fua_without_the_drivers_help_is_a_write_and_a_flush() {
     for (tag, sectors) in [(1, 1), (2, 20)] {
         let write = Request::write(100 * tag, sectors, Payload::BitBucket, tag);
         queues[0].submit(Nanos(1), Request { fua: true, ..write }).unwrap();
-        let (_, done) = settle(&device, &mut queues, Nanos(2));
+        let (_, done) = run_until_idle(&device, &mut queues, Nanos(2));
         assert_eq!(done[0], [(tag, Status::SUCCESS)]);
         assert_eq!(device.world.lock().unwrap().flushes, tag);
     }
@@ -216,13 +224,13 @@ fn fua_without_the_drivers_help_is_a_write_and_a_flush() {
 
 #[test]
 fn a_command_that_never_ends_is_aborted_then_reset_then_fails() {
-    for layout in [Layout::Single, SHARED] {
+    for layout in [QueueModel::SingleQueue, SHARED] {
         let mut device = chaos(1);
         device.world.lock().unwrap().faults.lost = 1000;
         let mut queues = open(&mut device, &config(layout, 2));
         queues[0].submit(Nanos(1), read(1, 1)).unwrap();
         queues[1].submit(Nanos(1), Request::flush(2)).unwrap();
-        let (end, done) = settle(&device, &mut queues, Nanos(1));
+        let (end, done) = run_until_idle(&device, &mut queues, Nanos(1));
         // Three times a timeout of 1 ms and 1 ms for the abort.
         assert!(end >= Nanos::from_millis(6) && end < Nanos::from_millis(8), "{end}");
         assert_eq!(done, [[(1, Status::ABORTED)], [(2, Status::ABORTED)]]);
@@ -231,14 +239,16 @@ fn a_command_that_never_ends_is_aborted_then_reset_then_fails() {
         // The device recovers, and so does the queue.
         device.world.lock().unwrap().faults.lost = 0;
         queues[0].submit(end, read(1, 3)).unwrap();
-        let (_, done) = settle(&device, &mut queues, end);
+        let (_, done) = run_until_idle(&device, &mut queues, end);
         assert_eq!(done[0], [(3, Status::SUCCESS)]);
     }
 }
 
 #[test]
 fn a_removed_device_fails_everything_at_once_and_for_good() {
-    for layout in [Layout::Single, SHARED, Layout::Multi { staging: PerWhat::Device }] {
+    for layout in
+        [QueueModel::SingleQueue, SHARED, QueueModel::MultiQueue { staging: StagingScope::Device }]
+    {
         let mut device = chaos(1);
         let mut queues = open(&mut device, &config(layout, 2));
         for queue in &mut queues {
@@ -250,21 +260,23 @@ fn a_removed_device_fails_everything_at_once_and_for_good() {
             queue.poll(Nanos(1));
         }
         device.world.lock().unwrap().removed = true;
-        let (_, done) = settle(&device, &mut queues, Nanos(2));
+        let (_, done) = run_until_idle(&device, &mut queues, Nanos(2));
         for (queue, mut ended) in queues.iter_mut().zip(done) {
             queue.submit(Nanos(3), read(0, 41)).unwrap();
             queue.poll(Nanos(3));
             queue.poll(Nanos(3));
             ended.extend(reap(queue));
             assert_eq!(ended.len(), 42, "{layout:?}");
-            assert!(ended.iter().all(|(_, status)| *status == REMOVED));
+            assert!(ended.iter().all(|(_, status)| *status == STATUS_REMOVED));
         }
     }
 }
 
 #[test]
 fn who_submits_and_leaves_disturbs_nobody() {
-    for layout in [Layout::Single, SHARED, Layout::Multi { staging: PerWhat::Device }] {
+    for layout in
+        [QueueModel::SingleQueue, SHARED, QueueModel::MultiQueue { staging: StagingScope::Device }]
+    {
         let mut device = chaos(1);
         let (layer, mut queues) = BlockLayer::open(&mut device, &config(layout, 3)).unwrap();
         for queue in &mut queues {
@@ -278,7 +290,7 @@ fn who_submits_and_leaves_disturbs_nobody() {
             poll(&mut queues, at);
         }
         drop(queues.remove(1));
-        let (_, done) = settle(&device, &mut queues, Nanos(500_000));
+        let (_, done) = run_until_idle(&device, &mut queues, Nanos(500_000));
         // What the one who left had at the device ends there too.
         for _ in 0..200 {
             let now = device.world.lock().unwrap().now + Nanos(10_000);
@@ -287,10 +299,10 @@ fn who_submits_and_leaves_disturbs_nobody() {
         }
         assert!(done.iter().all(|ended| ended.len() == 300));
         let stats = &layer.dispatch()[0];
-        assert_eq!(stats.issued.get(), stats.ended.get());
+        assert_eq!(stats.issued.get(), stats.completed.get());
         assert!(stats.orphans.get() > 0, "{layout:?}");
         queues[0].submit(Nanos(1 << 40), read(1, 99)).unwrap();
-        let (_, done) = settle(&device, &mut queues, Nanos(1 << 40));
+        let (_, done) = run_until_idle(&device, &mut queues, Nanos(1 << 40));
         assert_eq!(done[0], [(99, Status::SUCCESS)]);
     }
 }
@@ -343,7 +355,8 @@ fn a_thousand_cores_share_one_hardware_queue() {
 #[test]
 fn a_sleeper_wakes_for_a_completion_that_another_core_finds() {
     let mut null = Null::default();
-    let config = Config { topology: Topology::flat(2), ..Config::default() };
+    let config =
+        BlockLayerConfig { topology: QueueTopology::flat(2), ..BlockLayerConfig::default() };
     let (_, mut queues) = BlockLayer::open(&mut null, &config).unwrap();
     let mut other = queues.pop().unwrap();
     let mut queue = queues.pop().unwrap();

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos, Parker};
 use common::{MockDrive, SECTOR};
-use driver::{Controller, EmulatedError, HardwareQueue};
+use driver::{ControllerHandle, HardwareQueue, NvmeDeviceError};
 use nvme::{Geometry, Status};
-use ring::{Iova, PAGE, Port, Region};
-use sluice_block::{Busy, Completion, Device, Extent, ExtentState, Op, Payload, Raw, Request};
+use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
+use sluice_block::{
+    BlockDevice, Completion, Extent, ExtentState, Op, Payload, QueueFull, Raw, Request,
+};
 
 const SECTORS: u64 = 1000;
 const NOW: Nanos = Nanos::ZERO;
@@ -18,7 +20,7 @@ const NOW: Nanos = Nanos::ZERO;
 struct Bench {
     drive: MockDrive,
     raw: Raw,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
 }
 
@@ -27,11 +29,11 @@ impl Bench {
         let port = Port::new().unwrap();
         let mut drive = MockDrive::new(&port, SECTORS as usize);
         let mut pump = || drive.pump();
-        let mut controller = Controller::attach(port.clone(), &mut pump, 10).unwrap();
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 10).unwrap();
         let queue = controller.create_queue_pair(depth, Some(1), &mut pump).unwrap();
-        let memory = Region::anonymous(64 * PAGE).unwrap();
+        let memory = SharedRegion::anonymous(64 * PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
-        let raw = Raw::over_pair(controller.info(), queue, port).unwrap();
+        let raw = Raw::from_pair(controller.info(), queue, port).unwrap();
         Bench { drive, raw, memory, at }
     }
 
@@ -54,12 +56,12 @@ impl Bench {
     }
 
     fn extents(&mut self, lba: u64, sectors: u32) -> Vec<Extent> {
-        let at = self.at.offset(PAGE as u64);
+        let at = self.at.offset(PAGE_BYTES as u64);
         let count = self.ok(Request::extents(lba, sectors, at, 1));
         (0..count as usize)
             .map(|i| {
                 let mut bytes = [0; Extent::BYTES];
-                self.memory.read(PAGE + i * Extent::BYTES, &mut bytes);
+                self.memory.read(PAGE_BYTES + i * Extent::BYTES, &mut bytes);
                 Extent::decode(bytes)
             })
             .collect()
@@ -78,7 +80,7 @@ fn limits_are_the_drives() {
 fn what_is_written_is_read_until_it_is_trimmed_or_zeroed() {
     let mut b = Bench::new(8);
     b.memory.fill(0, 4 * SECTOR, 0xa5);
-    let at = Payload::At(b.at);
+    let at = Payload::Contiguous(b.at);
     b.ok(Request::write(10, 4, at, 1));
     assert_eq!(b.drive.fua, 0);
     b.ok(Request { fua: true, ..Request::write(20, 4, at, 2) });
@@ -150,7 +152,7 @@ fn requests_that_cannot_be_are_answered_and_not_sent() {
     }
     assert_eq!(b.raw.queue().tags().bound(), 0);
     // Memory that is not registered is the drive's to refuse.
-    let wild = Request::write(0, 1, Payload::At(Iova(0)), 9);
+    let wild = Request::write(0, 1, Payload::Contiguous(Iova(0)), 9);
     assert_eq!(b.run(wild).status, Status::DATA_TRANSFER_ERROR);
 }
 
@@ -167,7 +169,7 @@ fn one_doorbell_for_many_and_every_request_completes_once() {
     for tag in 0..15 {
         b.raw.submit(NOW, Request::write(tag, 1, Payload::BitBucket, tag)).unwrap();
     }
-    assert_eq!(b.raw.submit(NOW, Request::flush(15)), Err(Busy));
+    assert_eq!(b.raw.submit(NOW, Request::flush(15)), Err(QueueFull));
     assert!(!b.drive.poll(), "nothing before the poll");
     assert!(b.raw.poll(NOW));
     assert!(!b.raw.poll(NOW), "told once");
@@ -188,7 +190,7 @@ fn refused_requests_push_back_when_nobody_reaps() {
     for _ in 0..3 {
         b.raw.submit(NOW, wrong).unwrap();
     }
-    assert_eq!(b.raw.submit(NOW, wrong), Err(Busy));
+    assert_eq!(b.raw.submit(NOW, wrong), Err(QueueFull));
     assert!(b.raw.poll(NOW));
     assert!(!b.raw.poll(NOW));
     assert_eq!(std::iter::from_fn(|| b.raw.reap()).count(), 3);
@@ -226,8 +228,8 @@ fn an_open_channel_drive_is_no_block_device() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &geometry);
     let mut pump = || drive.pump();
-    let mut controller = Controller::attach(port.clone(), &mut pump, 10).unwrap();
+    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 10).unwrap();
     let queue = controller.create_queue_pair(4, None, &mut pump).unwrap();
-    let error = Raw::over_pair(controller.info(), queue, port).unwrap_err();
-    assert!(matches!(error, EmulatedError::OpenChannel { .. }), "{error}");
+    let error = Raw::from_pair(controller.info(), queue, port).unwrap_err();
+    assert!(matches!(error, NvmeDeviceError::OpenChannel { .. }), "{error}");
 }

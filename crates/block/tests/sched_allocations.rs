@@ -2,18 +2,20 @@
 
 use clock::Nanos;
 use sluice_block::sched::{
-    DirectionLimits, GroupLimits, LimitsConfig, Rate, Scheduler, SchedulerConfig, Scheduling,
+    DirectionThrottle, GroupThrottle, RateLimit, Scheduler, SchedulerConfig, Scheduling,
+    ThrottleConfig,
 };
-use sluice_block::{Group, Op, Payload, Request, Staged, Submitter};
+use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
 const DEPTH: u16 = 32;
 
 fn schedulings() -> Vec<Scheduling> {
-    let rate = Some(Rate::per_sec(1_000_000_000));
-    let direction = DirectionLimits { operations: rate, bytes: Some(Rate::per_sec(1 << 40)) };
-    let groups =
-        [0, 1, 2, 3].map(|group| (Group(group), GroupLimits { read: direction, write: direction }));
-    let limits = LimitsConfig { sector_bytes: 4096, groups: groups.to_vec() };
+    let rate = Some(RateLimit::per_sec(1_000_000_000));
+    let direction =
+        DirectionThrottle { operations: rate, bytes: Some(RateLimit::per_sec(1 << 40)) };
+    let groups = [0, 1, 2, 3]
+        .map(|group| (Group(group), GroupThrottle { read: direction, write: direction }));
+    let limits = ThrottleConfig { sector_bytes: 4096, groups: groups.to_vec() };
     ["none", "deadline", "kyber", "fair"]
         .map(|name| name.parse::<SchedulerConfig>().unwrap())
         .into_iter()
@@ -24,11 +26,11 @@ fn schedulings() -> Vec<Scheduling> {
         .collect()
 }
 
-fn request(tag: u64) -> Staged {
+fn request(tag: u64) -> StagedRequest {
     let op = [Op::Read, Op::Write, Op::Read, Op::Discard, Op::Write][tag as usize % 5];
     let read =
         Request::read(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40, 8, Payload::BitBucket, tag);
-    Staged {
+    StagedRequest {
         request: Request { op, ..read },
         since: Nanos(tag),
         submitter: Submitter(tag as u16 % 3),
@@ -41,7 +43,7 @@ fn request(tag: u64) -> Staged {
 /// Passes requests through with `waiting` in it and up to [`DEPTH`] at the device, from `from` on.
 fn pass(
     scheduler: &mut dyn Scheduler,
-    given: &mut Vec<Staged>,
+    given: &mut Vec<StagedRequest>,
     waiting: usize,
     from: u64,
     count: u64,
@@ -52,10 +54,10 @@ fn pass(
         scheduler.find_merge(&new, &mut |_| false);
         scheduler.insert(now, new);
         while scheduler.len() > waiting && given.len() < DEPTH.into() {
-            let Some(mut next) = scheduler.next(now) else { break };
+            let Some(mut next) = scheduler.dispatch(now) else { break };
             if tag % 7 == 0 {
-                scheduler.put_back(now, next);
-                next = scheduler.next(now).expect("what was put back");
+                scheduler.requeue(now, next);
+                next = scheduler.dispatch(now).expect("what was put back");
             }
             given.push(next);
         }
@@ -88,7 +90,7 @@ fn steady_state_does_not_allocate() {
 }
 
 /// Bytes that are allocated afterwards and were not before.
-fn kept(work: impl FnOnce()) -> i64 {
+fn retained_bytes(work: impl FnOnce()) -> i64 {
     allocation_counter::measure(work).bytes_current
 }
 
@@ -98,29 +100,29 @@ fn memory_comes_back_after_a_spike() {
         let name = scheduling.scheduler.name();
         let mut given = Vec::with_capacity(DEPTH.into());
         let mut scheduler = None;
-        let spike = kept(|| {
+        let spike = retained_bytes(|| {
             let scheduler = scheduler.insert(scheduling.build(DEPTH).unwrap());
             for tag in 0..100_000 {
                 scheduler.insert(Nanos::ZERO, request(tag));
             }
         });
-        assert!(spike >= 100_000 * size_of::<Staged>() as i64);
+        assert!(spike >= 100_000 * size_of::<StagedRequest>() as i64);
         let mut scheduler = scheduler.unwrap();
         let drained = spike
-            + kept(|| {
+            + retained_bytes(|| {
                 let mut now = Nanos::ZERO;
                 while !scheduler.is_empty() {
                     now += Nanos(1_000_000);
                     while given.len() < DEPTH.into() {
-                        let Some(staged) = scheduler.next(now) else { break };
+                        let Some(staged) = scheduler.dispatch(now) else { break };
                         given.push(staged);
                     }
-                    let end = |staged: Staged| scheduler.completed(now, &staged, Nanos(500));
+                    let end = |staged: StagedRequest| scheduler.completed(now, &staged, Nanos(500));
                     given.drain(..).for_each(end);
                 }
             });
-        let after =
-            drained + kept(|| pass(scheduler.as_mut(), &mut given, 0, 1_000_000_000, 20_000));
+        let after = drained
+            + retained_bytes(|| pass(scheduler.as_mut(), &mut given, 0, 1_000_000_000, 20_000));
         println!(
             "{name}: {spike} bytes for 100,000, {drained} when drained, {after} a little later"
         );

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use clock::Nanos;
 use nvme::Status;
 use sluice_block::trace::blktrace::{
-    BlktraceReader, BlktraceWriter, Category, DeviceNumber, MAGIC, Process, RECORD_BYTES,
-    ReadError, Record, Traced, VERSION, What, WriteError, Written,
+    BlktraceReader, BlktraceWriter, Category, DeviceNumber, MAGIC, RECORD_BYTES, ReadError, Record,
+    RecordBody, TraceProcess, TracedDevice, VERSION, WriteError, WriterSummary,
 };
-use sluice_block::trace::{Action, TraceEvent, Tracer, in_order};
+use sluice_block::trace::{Action, TraceEvent, Tracer, merge_by_time};
 use sluice_block::{Op, Submitter};
 
 /// A file in memory that outlives its writer.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+struct SharedFile(Arc<Mutex<Vec<u8>>>);
 
-impl Shared {
+impl SharedFile {
     fn bytes(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
     }
@@ -27,7 +27,7 @@ impl Shared {
     }
 }
 
-impl Write for Shared {
+impl Write for SharedFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -37,13 +37,13 @@ impl Write for Shared {
     }
 }
 
-fn traced(cores: u16) -> Traced {
-    let process = |n: u16, comm: &str| Process {
+fn traced(cores: u16) -> TracedDevice {
+    let process = |n: u16, comm: &str| TraceProcess {
         submitter: Submitter(n),
         pid: 1000 + u32::from(n),
         comm: comm.into(),
     };
-    Traced {
+    TracedDevice {
         name: "sluice0".into(),
         number: DeviceNumber { major: 259, minor: 3 },
         sector_bytes: 4096,
@@ -72,8 +72,8 @@ fn event(at: u64, action: Action, op: Op, lba: u64, sectors: u32) -> TraceEvent 
 const ORIGIN: u64 = 4;
 
 /// What a writer of two cores makes of events of core 1.
-fn written(events: &[TraceEvent]) -> (Vec<u8>, Written) {
-    let files = [Shared::default(), Shared::default()];
+fn written(events: &[TraceEvent]) -> (Vec<u8>, WriterSummary) {
+    let files = [SharedFile::default(), SharedFile::default()];
     let mut writer = BlktraceWriter::new(files.to_vec(), &traced(2)).unwrap();
     assert_eq!(writer.origin(), Nanos(ORIGIN));
     writer.write(1, events).unwrap();
@@ -102,7 +102,7 @@ fn a_record_byte_for_byte() {
         0x00, 0x00,                                     // 46 bytes of payload
     ];
     assert_eq!(bytes, golden);
-    assert_eq!(summary, Written { events: 1, clamped: 0 });
+    assert_eq!(summary, WriterSummary { events: 1, clamped: 0 });
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn payloads_byte_for_byte() {
 
 #[test]
 fn what_precedes_the_events() {
-    let files = [Shared::default(), Shared::default()];
+    let files = [SharedFile::default(), SharedFile::default()];
     let writer = BlktraceWriter::new(files.to_vec(), &traced(2)).unwrap();
-    assert_eq!(writer.finish().unwrap(), Written::default());
+    assert_eq!(writer.finish().unwrap(), WriterSummary::default());
     let bytes = files[0].bytes();
     assert_eq!(bytes.len(), 3 * RECORD_BYTES + 8 + 16 + 16);
     assert_eq!(bytes[28..32], [1, 0, 0, 4], "a timestamp");
@@ -182,7 +182,7 @@ fn every_action_and_operation() {
         assert_eq!(bytes[28..32], [code, 0, 0x11, 0]);
     }
     assert!(actions.iter().all(|a| "QMFGSRDCIX".contains(a.0.letter())));
-    let fua = Category::WRITE.and(Category::FUA).and(Category::SYNC).and(Category::QUEUE);
+    let fua = Category::WRITE.union(Category::FUA).union(Category::SYNC).union(Category::QUEUE);
     let (bytes, _) =
         written(&[TraceEvent { fua: true, ..event(1, Action::Queued, Op::Write, 9, 1) }]);
     assert_eq!(BlktraceReader::new(&bytes[..]).next().unwrap().unwrap().categories, fua);
@@ -216,17 +216,17 @@ fn what_the_format_cannot_say_is_counted() {
         event(3, Action::Split, Op::Read, u64::MAX, 1),
         event(4, Action::Queued, Op::Read, 0, 1_048_575),
     ]);
-    assert_eq!(summary, Written { events: 4, clamped: 3 });
+    assert_eq!(summary, WriterSummary { events: 4, clamped: 3 });
     let records: Vec<_> = BlktraceReader::new(&bytes[..]).map(|r| r.unwrap()).collect();
     assert_eq!(records[0].bytes, 1_048_575 * 4096, "whole sectors");
     assert_eq!(records[1].sector, u64::MAX / 8 * 8);
-    assert_eq!(records[2].what, What::Split { rest: u64::MAX });
+    assert_eq!(records[2].body, RecordBody::Split { rest: u64::MAX });
     assert_eq!(records[3].bytes, 1_048_575 * 4096);
 }
 
 #[test]
 fn events_are_written_in_the_order_of_their_times() {
-    let files = [Shared::default(), Shared::default()];
+    let files = [SharedFile::default(), SharedFile::default()];
     let mut writer = BlktraceWriter::new(files.to_vec(), &traced(2)).unwrap();
     let at = |at| event(at, Action::Queued, Op::Read, at, 1);
     writer.write(1, &[at(5), at(3), at(9)]).unwrap();
@@ -252,10 +252,10 @@ fn events_are_written_in_the_order_of_their_times() {
 
 #[test]
 fn descriptions_that_do_not_fit() {
-    let refused = |change: &dyn Fn(&mut Traced)| {
+    let refused = |change: &dyn Fn(&mut TracedDevice)| {
         let mut traced = traced(1);
         change(&mut traced);
-        BlktraceWriter::new(vec![Shared::default()], &traced).map(|_| ()).unwrap_err()
+        BlktraceWriter::new(vec![SharedFile::default()], &traced).map(|_| ()).unwrap_err()
     };
     for name in ["", "a/b", "a.blktrace.0"] {
         let error = refused(&|t| t.name = name.into());
@@ -314,14 +314,17 @@ fn a_full_disk_is_an_error() {
     assert!(matches!(error, WriteError::Io { core: 0, .. }), "{error}");
 }
 
-fn record(what: What) -> Record {
-    let notify = matches!(what, What::Process(_) | What::Timestamp { .. } | What::Message(_));
+fn record(what: RecordBody) -> Record {
+    let notify = matches!(
+        what,
+        RecordBody::Process(_) | RecordBody::Timestamp { .. } | RecordBody::Message(_)
+    );
     Record {
         sequence: 0x1122_3344,
         time: Nanos(0x0102_0304_0506_0708),
         sector: 0xa1a2_a3a4_a5a6_a7a8,
         bytes: 0xb1b2_b3b4,
-        what,
+        body: what,
         categories: if notify { Category::NOTIFY } else { Category::WRITE },
         pid: 0xc1c2_c3c4,
         device: DeviceNumber { major: 0xfff, minor: 0xf_fffe },
@@ -334,28 +337,28 @@ fn record(what: What) -> Record {
 fn all_records() -> Vec<Record> {
     let device = DeviceNumber { major: 8, minor: 1 };
     let whats = [
-        What::Queued,
-        What::BackMerge,
-        What::FrontMerge,
-        What::GotRequest,
-        What::Sleep,
-        What::Requeued,
-        What::Issued,
-        What::Completed,
-        What::Plug,
-        What::Inserted,
-        What::Unplug { requests: 1 << 40, timer: false },
-        What::Unplug { requests: 3, timer: true },
-        What::Split { rest: u64::MAX },
-        What::Remapped { from: device, to: DeviceNumber { major: 9, minor: 2 }, sector: 77 },
-        What::Process("kworker/0:1".into()),
-        What::Timestamp { seconds: 5, nanos: 999_999_999 },
-        What::Message("hello".into()),
-        What::Other { code: 17, payload: vec![1; 65535] },
-        What::Other { code: 14, payload: vec![] },
+        RecordBody::Queued,
+        RecordBody::BackMerge,
+        RecordBody::FrontMerge,
+        RecordBody::GotRequest,
+        RecordBody::Sleep,
+        RecordBody::Requeued,
+        RecordBody::Issued,
+        RecordBody::Completed,
+        RecordBody::Plug,
+        RecordBody::Inserted,
+        RecordBody::Unplug { requests: 1 << 40, timer: false },
+        RecordBody::Unplug { requests: 3, timer: true },
+        RecordBody::Split { rest: u64::MAX },
+        RecordBody::Remapped { from: device, to: DeviceNumber { major: 9, minor: 2 }, sector: 77 },
+        RecordBody::Process("kworker/0:1".into()),
+        RecordBody::Timestamp { seconds: 5, nanos: 999_999_999 },
+        RecordBody::Message("hello".into()),
+        RecordBody::Other { code: 17, payload: vec![1; 65535] },
+        RecordBody::Other { code: 14, payload: vec![] },
     ];
     let records = whats.into_iter().map(record);
-    records.chain([Record { cgroup: Some(0x1234), ..record(What::Issued) }]).collect()
+    records.chain([Record { cgroup: Some(0x1234), ..record(RecordBody::Issued) }]).collect()
 }
 
 #[test]
@@ -369,8 +372,8 @@ fn what_is_encoded_is_decoded() {
 #[test]
 fn a_trace_of_a_machine_of_the_other_byte_order() {
     let mut bytes = Vec::new();
-    record(What::Unplug { requests: 3, timer: false }).encode(&mut bytes);
-    record(What::Timestamp { seconds: 5, nanos: 6 }).encode(&mut bytes);
+    record(RecordBody::Unplug { requests: 3, timer: false }).encode(&mut bytes);
+    record(RecordBody::Timestamp { seconds: 5, nanos: 6 }).encode(&mut bytes);
     for start in [0, RECORD_BYTES + 8] {
         for (at, width) in [
             (0, 4),
@@ -392,17 +395,17 @@ fn a_trace_of_a_machine_of_the_other_byte_order() {
     bytes[payload..payload + 4].reverse();
     bytes[payload + 4..payload + 8].reverse();
     let records: Vec<_> = BlktraceReader::new(&bytes[..]).map(|r| r.unwrap()).collect();
-    assert_eq!(records[0], record(What::Unplug { requests: 3, timer: false }));
-    assert_eq!(records[1], record(What::Timestamp { seconds: 5, nanos: 6 }));
+    assert_eq!(records[0], record(RecordBody::Unplug { requests: 3, timer: false }));
+    assert_eq!(records[1], record(RecordBody::Timestamp { seconds: 5, nanos: 6 }));
 }
 
 #[test]
 fn hostile_files() {
     let read = |bytes: &[u8]| BlktraceReader::new(bytes).collect::<Result<Vec<_>, _>>();
     let mut good = Vec::new();
-    record(What::Split { rest: 4 }).encode(&mut good);
+    record(RecordBody::Split { rest: 4 }).encode(&mut good);
     let second = good.len() as u64;
-    record(What::Issued).encode(&mut good);
+    record(RecordBody::Issued).encode(&mut good);
     assert_eq!(read(&good).unwrap().len(), 2);
     assert!(read(&[]).unwrap().is_empty());
 
@@ -466,11 +469,11 @@ fn hostile_files() {
 fn a_tracer_has_a_limit() {
     let mut tracer = Tracer::new(2);
     for at in 0..5 {
-        tracer.note(event(at, Action::Queued, Op::Read, at, 1));
+        tracer.record(event(at, Action::Queued, Op::Read, at, 1));
     }
     assert_eq!((tracer.events().len(), tracer.dropped()), (2, 3));
-    assert_eq!(tracer.take().len(), 2);
-    tracer.note(event(9, Action::Queued, Op::Read, 9, 1));
+    assert_eq!(tracer.drain().len(), 2);
+    tracer.record(event(9, Action::Queued, Op::Read, 9, 1));
     assert_eq!(tracer.events().len(), 1);
     tracer.clear();
     assert!(tracer.events().is_empty());
@@ -482,7 +485,7 @@ fn cores_are_joined_by_time_and_by_cause() {
     let at = |at, action, core| TraceEvent { core, ..event(at, action, Op::Read, 0, 1) };
     let first = [at(5, Action::Issued, 0), at(6, Action::Completed, 0), at(6, Action::Queued, 0)];
     let second = [at(1, Action::Plug, 1), at(5, Action::Queued, 1), at(6, Action::GotRequest, 1)];
-    let joined = in_order(&[&first, &[], &second]);
+    let joined = merge_by_time(&[&first, &[], &second]);
     let letters: String = joined.iter().map(|e| e.action.letter()).collect();
     assert_eq!(letters, "PQDGCQ", "Q before its D; the C of its core before the Q after it");
 }

@@ -10,15 +10,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use direct::Buffer;
 use ring::Iova;
 
-use crate::device::{hand_out, object, place, sluice_device};
+use crate::device::{hand_out, init_out_pointer, object_ref, sluice_device};
+use crate::device_ref::DeviceRef;
 use crate::error::{CallError, call, call_or};
-use crate::owner::Owner;
 
 /// A buffer as others find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundBuffer {
     len: usize,
-    at: Iova,
+    iova: Iova,
     /// The address of its device's [`Owner`], and of the object.
     owner: usize,
     object: usize,
@@ -27,13 +27,13 @@ pub(crate) struct Found {
 /// Buffers of all devices by where they are in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    by_address: RwLock<BTreeMap<usize, Found>>,
+    by_address: RwLock<BTreeMap<usize, FoundBuffer>>,
 }
 
 static BUFFERS: Buffers = Buffers { by_address: RwLock::new(BTreeMap::new()) };
 
 impl Buffers {
-    fn add(&self, address: usize, found: Found) {
+    fn add(&self, address: usize, found: FoundBuffer) {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, found);
     }
 
@@ -42,7 +42,7 @@ impl Buffers {
     }
 
     /// The buffer that `bytes` at `address` are all in, and where in it they begin.
-    fn find(&self, address: usize, bytes: usize) -> Option<(Found, usize)> {
+    fn find(&self, address: usize, bytes: usize) -> Option<(FoundBuffer, usize)> {
         let map = self.by_address.read().unwrap_or_else(PoisonError::into_inner);
         let (begin, found) = map.range(..=address).next_back()?;
         let offset = address - begin;
@@ -52,16 +52,20 @@ impl Buffers {
 }
 
 /// Where the device finds `bytes` at `address`, if they are all in one buffer of `owner`'s.
-pub(crate) fn registered(owner: &Arc<Owner>, address: usize, bytes: usize) -> Option<Iova> {
+pub(crate) fn registered_iova(
+    owner: &Arc<DeviceRef>,
+    address: usize,
+    bytes: usize,
+) -> Option<Iova> {
     let (found, offset) = BUFFERS.find(address, bytes)?;
-    (found.owner == Arc::as_ptr(owner) as usize).then(|| found.at.offset(offset as u64))
+    (found.owner == Arc::as_ptr(owner) as usize).then(|| found.iova.offset(offset as u64))
 }
 
 /// Memory that the device may touch. Any thread may use it, several at a time; what is in it is between
 /// them and the device.
 pub struct sluice_buffer {
     pub(crate) buffer: Buffer,
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) owner: Arc<DeviceRef>,
 }
 
 impl Drop for sluice_buffer {
@@ -92,20 +96,20 @@ pub unsafe extern "C" fn sluice_buffer_create(
     call(|| {
         // SAFETY: pointers are as the header demands.
         let device = unsafe {
-            place("buffer", buffer)?;
-            object("device", device)?
+            init_out_pointer("buffer", buffer)?;
+            object_ref("device", device)?
         };
         if bytes == 0 {
             let allowed = "1 or more";
             return Err(CallError::Value { what: "bytes", value: 0, allowed });
         }
         let taken = device.device.buffer(bytes)?;
-        let (address, len, at) = (taken.pointer() as usize, taken.len(), taken.at());
+        let (address, len, at) = (taken.pointer() as usize, taken.len(), taken.iova());
         let taken = sluice_buffer { buffer: taken, owner: device.owner.clone() };
         // SAFETY: accepted above.
         let object = unsafe { hand_out(buffer, taken) } as usize;
         let owner = Arc::as_ptr(&device.owner) as usize;
-        BUFFERS.add(address, Found { len, at, owner, object });
+        BUFFERS.add(address, FoundBuffer { len, iova: at, owner, object });
         Ok(0)
     })
 }
@@ -153,7 +157,7 @@ pub unsafe extern "C" fn sluice_buffer_find(
 ) -> c_int {
     call(|| {
         // SAFETY: pointers are as the header demands.
-        unsafe { place("buffer", buffer) }?;
+        unsafe { init_out_pointer("buffer", buffer) }?;
         let (found, at) = BUFFERS.find(memory as usize, bytes).ok_or(CallError::NoBuffer)?;
         // SAFETY: accepted above; and not NULL, and writable as the header demands.
         unsafe {
@@ -182,7 +186,7 @@ pub unsafe extern "C" fn sluice_buffer_find(
 pub unsafe extern "C" fn sluice_buffer_data(buffer: *const sluice_buffer) -> *mut c_void {
     call_or(std::ptr::null_mut(), || {
         // SAFETY: the pointer is as the header demands.
-        Ok(unsafe { object("buffer", buffer) }?.buffer.pointer().cast())
+        Ok(unsafe { object_ref("buffer", buffer) }?.buffer.pointer().cast())
     })
 }
 
@@ -201,7 +205,7 @@ pub unsafe extern "C" fn sluice_buffer_data(buffer: *const sluice_buffer) -> *mu
 pub unsafe extern "C" fn sluice_buffer_size(buffer: *const sluice_buffer) -> usize {
     call_or(0, || {
         // SAFETY: the pointer is as the header demands.
-        Ok(unsafe { object("buffer", buffer) }?.buffer.len())
+        Ok(unsafe { object_ref("buffer", buffer) }?.buffer.len())
     })
 }
 
@@ -212,8 +216,8 @@ mod tests {
     #[test]
     fn addresses_inside_of_one_buffer_are_found() {
         let buffers = Buffers::default();
-        let a = Found { len: 4096, at: Iova(0), owner: 1, object: 2 };
-        let b = Found { len: 10_000, at: Iova(1 << 20), owner: 1, object: 3 };
+        let a = FoundBuffer { len: 4096, iova: Iova(0), owner: 1, object: 2 };
+        let b = FoundBuffer { len: 10_000, iova: Iova(1 << 20), owner: 1, object: 3 };
         buffers.add(0x10_000, a);
         buffers.add(0x20_000, b);
         assert_eq!(buffers.find(0x10_000, 4096), Some((a, 0)));

@@ -3,13 +3,13 @@
 
 use std::ffi::c_int;
 
-use direct::Device;
-use driver::OpenChannel;
+use direct::IoDevice;
+use driver::OpenChannelInfo;
 use nvme::Address;
 
-use crate::device::{object, sluice_device};
+use crate::device::{object_ref, sluice_device};
 use crate::error::{CallError, call};
-use crate::options::{Versioned, give};
+use crate::options::{ExtensibleStruct, write_struct};
 use crate::vector_io::ADDRESSES_MAX;
 
 /// The drive copies sectors by itself (`SLUICE_VECTOR_COPY`).
@@ -73,7 +73,7 @@ pub struct sluice_vector_geometry {
 }
 
 // SAFETY: begins with its size; numbers of 8 + 18 * 4 bytes, no padding.
-unsafe impl Versioned for sluice_vector_geometry {
+unsafe impl ExtensibleStruct for sluice_vector_geometry {
     const NAME: &'static str = "struct sluice_vector_geometry";
 }
 
@@ -94,7 +94,7 @@ pub struct sluice_chunk {
 }
 
 /// What an open-channel drive says of its media.
-pub(crate) fn media(device: &Device) -> Result<OpenChannel, CallError> {
+pub(crate) fn media(device: &IoDevice) -> Result<OpenChannelInfo, CallError> {
     let open = device.drive_info().and_then(|info| info.open_channel);
     open.ok_or_else(|| direct::DirectError::NoVector { device: device.name().to_owned() }.into())
 }
@@ -119,11 +119,11 @@ pub unsafe extern "C" fn sluice_vector_get_geometry(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let device = &unsafe { object("device", device) }?.device;
+        let device = &unsafe { object_ref("device", device) }?.device;
         let open = media(device)?;
         let (g, format) = (open.geometry, open.format);
-        let (first_pu, pu_count) = match device.granted().map(|granted| granted.span) {
-            Some(direct::served::Span::ParallelUnits { first, count }) => (first, count),
+        let (first_pu, pu_count) = match device.session_grant().map(|granted| granted.span) {
+            Some(direct::remote::PartitionSpan::ParallelUnits { first, count }) => (first, count),
             _ => (0, g.total_pus()),
         };
         let value = sluice_vector_geometry {
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn sluice_vector_get_geometry(
             mw_cunits: g.mw_cunits,
             max_open_chunks: open.max_open_chunks,
             max_addresses: device.limits().max_sectors.min(ADDRESSES_MAX),
-            flags: if open.copies { SLUICE_VECTOR_CAN_COPY } else { 0 },
+            flags: if open.can_copy { SLUICE_VECTOR_CAN_COPY } else { 0 },
             group_bits: format.group_bits.into(),
             pu_bits: format.pu_bits.into(),
             chunk_bits: format.chunk_bits.into(),
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn sluice_vector_get_geometry(
             pu_count,
         };
         // SAFETY: as above.
-        unsafe { give("geometry", geometry, &value) }?;
+        unsafe { write_struct("geometry", geometry, &value) }?;
         Ok(0)
     })
 }
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn sluice_vector_address(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let device = &unsafe { object("device", device) }?.device;
+        let device = &unsafe { object_ref("device", device) }?.device;
         if address.is_null() {
             return Err(CallError::Null("address"));
         }
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn sluice_vector_get_chunks(
     const BATCH: u64 = 256;
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let device = &unsafe { object("device", device) }?.device;
+        let device = &unsafe { object_ref("device", device) }?.device;
         if chunks.is_null() && count > 0 {
             return Err(CallError::Null("chunks"));
         }

@@ -4,12 +4,12 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
 
 use clock::Nanos;
-use direct::{Device, DeviceKind, Features};
+use direct::{DeviceKind, Features, IoDevice};
 
+use crate::device_ref::DeviceRef;
 use crate::error::{CallError, call, call_or};
 use crate::open::{OpenOptions, open_device};
-use crate::options::{Versioned, give, take};
-use crate::owner::Owner;
+use crate::options::{ExtensibleStruct, read_struct, write_struct};
 use crate::version;
 
 /// Open for reading only: everything that would change the device fails with `-EROFS`.
@@ -41,19 +41,19 @@ pub const SLUICE_HAS_WRITE_ZEROES: u32 = 8;
 
 /// An opened device. Any thread may use it, several at a time.
 pub struct sluice_device {
-    pub(crate) device: Device,
+    pub(crate) device: IoDevice,
     name: CString,
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) owner: Arc<DeviceRef>,
 }
 
 impl sluice_device {
     /// A device that a Rust program has opened in a way of its own, for C code that it calls: a pointer to
     /// it ([`Box::into_raw`]) is a `struct sluice_device *`, which `sluice_close()` takes back.
-    pub fn from_device(device: Device) -> Box<sluice_device> {
-        Self::boxed(device, Owner::default())
+    pub fn from_device(device: IoDevice) -> Box<sluice_device> {
+        Self::boxed(device, DeviceRef::default())
     }
 
-    pub(crate) fn boxed(device: Device, owner: Owner) -> Box<sluice_device> {
+    pub(crate) fn boxed(device: IoDevice, owner: DeviceRef) -> Box<sluice_device> {
         let name = CString::new(device.name().replace('\0', " ")).unwrap_or_default();
         Box::new(sluice_device { device, name, owner: Arc::new(owner) })
     }
@@ -90,7 +90,7 @@ pub struct sluice_open_options {
 }
 
 // SAFETY: begins with its size; numbers of 8 + 6 * 4 bytes, no padding.
-unsafe impl Versioned for sluice_open_options {
+unsafe impl ExtensibleStruct for sluice_open_options {
     const NAME: &'static str = "struct sluice_open_options";
 }
 
@@ -122,7 +122,7 @@ pub struct sluice_device_info {
 }
 
 // SAFETY: begins with its size; numbers in places of their own size, no padding.
-unsafe impl Versioned for sluice_device_info {
+unsafe impl ExtensibleStruct for sluice_device_info {
     const NAME: &'static str = "struct sluice_device_info";
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn reserved(value: u32) -> Result<(), CallError> {
 ///
 /// # Safety
 /// `pointer` is `NULL` or was given out by this library and not taken back yet.
-pub(crate) unsafe fn object<'a, T>(
+pub(crate) unsafe fn object_ref<'a, T>(
     name: &'static str,
     pointer: *const T,
 ) -> Result<&'a T, CallError> {
@@ -158,7 +158,10 @@ pub(crate) unsafe fn object<'a, T>(
 ///
 /// # Safety
 /// `place` is `NULL`, or may be written to.
-pub(crate) unsafe fn place<T>(name: &'static str, place: *mut *mut T) -> Result<(), CallError> {
+pub(crate) unsafe fn init_out_pointer<T>(
+    name: &'static str,
+    place: *mut *mut T,
+) -> Result<(), CallError> {
     if place.is_null() {
         return Err(CallError::Null(name));
     }
@@ -274,15 +277,15 @@ pub unsafe extern "C" fn sluice_open_version(
 ) -> c_int {
     call(|| {
         // SAFETY: pointers are as the header demands.
-        unsafe { place("device", device) }?;
+        unsafe { init_out_pointer("device", device) }?;
         version::check(version)?;
         // SAFETY: as above.
         let what = unsafe { text("what", what) }?;
         // SAFETY: as above.
-        let options = open_options(&unsafe { take(options) }?)?;
+        let options = open_options(&unsafe { read_struct(options) }?)?;
         let (closed, hears) = mpsc::channel();
         let opened = open_device(what, &options, Some(closed))?;
-        let opened = sluice_device::boxed(opened, Owner::hearing(hears));
+        let opened = sluice_device::boxed(opened, DeviceRef::with_close_receiver(hears));
         // SAFETY: accepted above.
         unsafe { hand_out(device, opened) };
         Ok(0)
@@ -315,7 +318,7 @@ pub unsafe extern "C" fn sluice_close(device: *mut sluice_device) -> c_int {
             // SAFETY: made by `hand_out`, and the caller gives it up.
             let device = unsafe { Box::from_raw(device) };
             let owner = device.owner.clone();
-            owner.give_up(device)?;
+            owner.release(device)?;
         }
         Ok(0)
     })
@@ -336,7 +339,7 @@ pub unsafe extern "C" fn sluice_close(device: *mut sluice_device) -> c_int {
 pub unsafe extern "C" fn sluice_device_name(device: *const sluice_device) -> *const c_char {
     call_or(c"".as_ptr(), || {
         // SAFETY: the pointer is as the header demands.
-        Ok(unsafe { object("device", device) }?.name.as_ptr())
+        Ok(unsafe { object_ref("device", device) }?.name.as_ptr())
     })
 }
 
@@ -367,7 +370,7 @@ pub unsafe extern "C" fn sluice_device_get_info(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let device = &unsafe { object("device", device) }?.device;
+        let device = &unsafe { object_ref("device", device) }?.device;
         let limits = *device.limits();
         let (buffer_bytes, buffer_bytes_free) = device.buffer_bytes();
         let value = sluice_device_info {
@@ -377,7 +380,7 @@ pub unsafe extern "C" fn sluice_device_get_info(
                 DeviceKind::File | DeviceKind::Passthrough => SLUICE_KIND_FILE,
                 DeviceKind::Drive | DeviceKind::Controller => SLUICE_KIND_DRIVE,
                 DeviceKind::Target => SLUICE_KIND_TARGET,
-                DeviceKind::Served => SLUICE_KIND_SERVED,
+                DeviceKind::Remote => SLUICE_KIND_SERVED,
             },
             features: features(device.features(), limits.volatile_cache),
             sectors: limits.sectors,
@@ -389,7 +392,7 @@ pub unsafe extern "C" fn sluice_device_get_info(
             buffer_bytes_free,
         };
         // SAFETY: as above.
-        unsafe { give("info", info, &value) }?;
+        unsafe { write_struct("info", info, &value) }?;
         Ok(0)
     })
 }

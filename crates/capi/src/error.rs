@@ -9,9 +9,9 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::sched::SchedError;
-use direct::served::Code;
-use direct::{DirectError, IoError, ServedError};
-use driver::{DriverError, EmulatedError, UringError};
+use direct::remote::Code;
+use direct::{DirectError, IoError, RemoteDeviceError};
+use driver::{DriverError, NvmeDeviceError, UringError};
 use nvme::{Address, Status};
 use sluice::open::{CloseError, OpenError};
 
@@ -64,13 +64,13 @@ pub(crate) enum CallError {
     NoBuffer,
     /// The device did not answer.
     #[error("{outstanding} requests have not ended within {seconds} s: the device does not answer")]
-    Unanswered { outstanding: u32, seconds: u64 },
+    Timeout { outstanding: u32, seconds: u64 },
     /// The library's own fault.
     #[error("internal error: {0}")]
     Panicked(String),
     /// An object that the library failed with before.
     #[error("the handle was lost to an internal error: destroy it")]
-    Broken,
+    Poisoned,
     /// Not opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -122,48 +122,48 @@ impl CallError {
             CallError::NoBuffer => libc::ENOENT,
             CallError::NoSector(_) => libc::ERANGE,
             CallError::NoCopies => libc::EOPNOTSUPP,
-            CallError::Unanswered { .. } => libc::ETIMEDOUT,
-            CallError::Panicked(_) | CallError::Broken => libc::ENOTRECOVERABLE,
+            CallError::Timeout { .. } => libc::ETIMEDOUT,
+            CallError::Panicked(_) | CallError::Poisoned => libc::ENOTRECOVERABLE,
             CallError::Open(error) => errno_of(error),
             CallError::Close(_) => libc::EIO,
-            CallError::Direct(error) => of_direct(error),
+            CallError::Direct(error) => direct_errno(error),
             CallError::Io(IoError::Status { status, .. }) | CallError::Vector { status, .. } => {
-                of_status(*status)
+                status_errno(*status)
             }
             CallError::Io(IoError::Busy(_)) => libc::EAGAIN,
-            CallError::Io(IoError::Length { .. } | IoError::Pieces { .. }) => libc::EINVAL,
+            CallError::Io(IoError::Length { .. } | IoError::Segments { .. }) => libc::EINVAL,
         }
     }
 }
 
-fn of_os(error: &std::io::Error, otherwise: c_int) -> c_int {
+fn os_errno(error: &std::io::Error, otherwise: c_int) -> c_int {
     error.raw_os_error().unwrap_or(otherwise)
 }
 
-pub(crate) fn of_direct(error: &DirectError) -> c_int {
+pub(crate) fn direct_errno(error: &DirectError) -> c_int {
     match error {
-        DirectError::File(error) => of_uring(error),
+        DirectError::File(error) => uring_errno(error),
         DirectError::Drive(DriverError::Depth { .. }) | DirectError::Config { .. } => libc::EINVAL,
-        DirectError::Drive(DriverError::NoQueueLeft { .. }) | DirectError::NoQueueLeft { .. } => {
+        DirectError::Drive(DriverError::NoFreeQueue { .. }) | DirectError::NoQueueLeft { .. } => {
             libc::ENOSPC
         }
         DirectError::Drive(DriverError::NoSuchChunks { .. }) => libc::ERANGE,
-        DirectError::Drive(DriverError::Gone)
-        | DirectError::Queue(EmulatedError::Driver(DriverError::Gone)) => libc::ECONNRESET,
+        DirectError::Drive(DriverError::Removed)
+        | DirectError::Queue(NvmeDeviceError::Driver(DriverError::Removed)) => libc::ECONNRESET,
         DirectError::Drive(_) => libc::EIO,
         DirectError::Queue(_)
         | DirectError::NoVector { .. }
         | DirectError::NoDrive { .. }
         | DirectError::NoInterrupts { .. }
         | DirectError::NoHealth { .. } => libc::EOPNOTSUPP,
-        DirectError::Memory { source, .. } => of_os(source, libc::ENOMEM),
+        DirectError::Memory { source, .. } => os_errno(source, libc::ENOMEM),
         DirectError::Vector(_) | DirectError::Register(_) => libc::ENOMEM,
-        DirectError::Served(error) => of_served(error),
+        DirectError::Remote(error) => remote_errno(error),
     }
 }
 
-fn of_served(error: &ServedError) -> c_int {
-    if let Some(refusal) = error.refusal() {
+fn remote_errno(error: &RemoteDeviceError) -> c_int {
+    if let Some(refusal) = error.protocol_error() {
         return match refusal.code {
             Code::NotAllowed | Code::NotAdmin | Code::Denied => libc::EACCES,
             Code::Queues | Code::Connections => libc::EUSERS,
@@ -175,22 +175,22 @@ fn of_served(error: &ServedError) -> c_int {
         };
     }
     match error {
-        ServedError::Connect { source, .. } => of_os(source, libc::ECONNREFUSED),
-        ServedError::Unanswered { .. } => libc::ETIMEDOUT,
-        ServedError::Ask(source) => of_os(source, libc::EIO),
-        ServedError::Gone(_) => libc::ECONNRESET,
-        ServedError::Name(_) => libc::EINVAL,
+        RemoteDeviceError::Connect { source, .. } => os_errno(source, libc::ECONNREFUSED),
+        RemoteDeviceError::Timeout { .. } => libc::ETIMEDOUT,
+        RemoteDeviceError::Io(source) => os_errno(source, libc::EIO),
+        RemoteDeviceError::Removed(_) => libc::ECONNRESET,
+        RemoteDeviceError::Name(_) => libc::EINVAL,
         _ => libc::EPROTO,
     }
 }
 
-fn of_uring(error: &UringError) -> c_int {
+fn uring_errno(error: &UringError) -> c_int {
     match error {
         UringError::Open { source, .. } | UringError::Ring { source, .. } => {
-            of_os(source, libc::EIO)
+            os_errno(source, libc::EIO)
         }
-        UringError::Memory(source) => of_os(source, libc::ENOMEM),
-        UringError::NoPolling { source, .. } => of_os(source, libc::EOPNOTSUPP),
+        UringError::Memory(source) => os_errno(source, libc::ENOMEM),
+        UringError::NoPolling { source, .. } => os_errno(source, libc::EOPNOTSUPP),
         UringError::InUse { .. } => libc::EBUSY,
         UringError::Kind { .. } => libc::ENOTBLK,
         _ => libc::EINVAL,
@@ -199,7 +199,7 @@ fn of_uring(error: &UringError) -> c_int {
 
 /// How a command's status reads as `errno`: Linux's own table (`nvme_error_status`, `blk_errors`) where
 /// that tells apart what programs want to know.
-pub(crate) fn of_status(status: Status) -> c_int {
+pub(crate) fn status_errno(status: Status) -> c_int {
     match Status::from_bits(status.to_bits() & 0x7ff) {
         Status::SUCCESS => 0,
         Status::INVALID_FIELD => libc::EINVAL,
@@ -220,24 +220,24 @@ pub(crate) fn of_status(status: Status) -> c_int {
 }
 
 /// What the thread's last failed call said.
-enum Last {
+enum LastError {
     Text(&'static CStr),
     Owned(CString),
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = const { RefCell::new(Last::Text(c"")) };
+    static LAST: RefCell<LastError> = const { RefCell::new(LastError::Text(c"")) };
 }
 
 /// Keeps the text for the thread; what comes on the path of every request is not composed.
 fn remember(error: &CallError) {
     let last = match error {
         CallError::Busy | CallError::Io(IoError::Busy(_)) => {
-            Last::Text(c"the queue is full: reap completions, then submit again")
+            LastError::Text(c"the queue is full: reap completions, then submit again")
         }
         error => {
             let text = error.to_string().replace('\0', " ");
-            CString::new(text).map_or(Last::Text(c"an error without text"), Last::Owned)
+            CString::new(text).map_or(LastError::Text(c"an error without text"), LastError::Owned)
         }
     };
     // A thread that is ending has nobody to ask it.
@@ -292,8 +292,8 @@ pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, CallErro
 pub extern "C" fn sluice_last_error() -> *const c_char {
     let none = c"".as_ptr();
     LAST.try_with(|last| match &*last.borrow() {
-        Last::Text(text) => text.as_ptr(),
-        Last::Owned(text) => text.as_ptr(),
+        LastError::Text(text) => text.as_ptr(),
+        LastError::Owned(text) => text.as_ptr(),
     })
     .unwrap_or(none)
 }
@@ -343,12 +343,12 @@ mod tests {
             (Status::OUT_OF_ORDER_WRITE, libc::ESPIPE),
             (Status::INVALID_RESET, libc::EINVAL),
             (Status::OFFLINE_CHUNK, libc::EIO),
-            (block::REMOVED, libc::ENODEV),
+            (block::STATUS_REMOVED, libc::ENODEV),
             (Status::NOT_READY, libc::EBUSY),
             (Status::ABORTED, libc::ECANCELED),
             (Status::from_bits(0x7ff), libc::EIO),
         ] {
-            assert_eq!(of_status(status), errno, "{status:?}");
+            assert_eq!(status_errno(status), errno, "{status:?}");
         }
     }
 }

@@ -7,71 +7,79 @@ use std::sync::atomic::Ordering;
 
 use block::{Group, Request};
 use clock::Nanos;
-use direct::{Cache, Handle, IoError, Lanes, Op, Selector, WriteMode};
+use direct::{Cache, Handle, IoError, MultiQueue, Op, QueueSelector, WritePolicy};
 
-use crate::device::{hand_out, object, place};
+use crate::device::{hand_out, init_out_pointer, object_ref};
 use crate::error::{CallError, call};
-use crate::inside::{Inner, Inside, sluice_handle};
-use crate::lane::{Home, Lane};
-use crate::options::take;
-use crate::policy::{cache_of, selector_of, sluice_handle_options, value, wait_of};
+use crate::event_fd::check_can_wake;
+use crate::handle_device::HandleDevice;
+use crate::handle_options::{
+    parse_cache, parse_selector, parse_wait, sluice_handle_options, value_error,
+};
+use crate::options::read_struct;
 use crate::queue::sluice_queue;
-use crate::sleep::check_wakes;
-use crate::stack::Stack;
+use crate::queue_binding::{QueueBinding, QueueOwner};
+use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
 /// How long a handle that is destroyed waits for the device. Longer than a file's queue waits for the
 /// kernel before it gives commands up.
-const PATIENCE_SECONDS: u64 = 60;
+const CLOSE_TIMEOUT_SECONDS: u64 = 60;
 
 /// Makes a handle of queues of one device.
-fn create(homes: &[Arc<Home>], options: &sluice_handle_options) -> Result<Inner, CallError> {
+fn create_handle(
+    homes: &[Arc<QueueOwner>],
+    options: &sluice_handle_options,
+) -> Result<HandleInner, CallError> {
     let Some(first) = homes.first() else {
-        return Err(value("count", 0u32, "1 queue or more"));
+        return Err(value_error("count", 0u32, "1 queue or more"));
     };
-    if homes.iter().any(|home| !Arc::ptr_eq(&home.owner, &first.owner)) {
+    if homes.iter().any(|home| !Arc::ptr_eq(&home.device_ref, &first.device_ref)) {
         return Err(CallError::Foreign("queues"));
     }
-    let wait = wait_of(options.wait, options.hybrid_percent, options.hybrid_late_ns)?;
-    check_wakes(wait, homes)?;
-    let group =
-        u16::try_from(options.group).map_err(|_| value("group", options.group, "0 to 65535"))?;
-    let cache = cache_of(options)?;
-    let selector = selector_of(options)?;
-    let taken: Result<Vec<Lane>, CallError> =
-        homes.iter().map(|home| Lane::take(home, Group(group))).collect();
+    let wait = parse_wait(options.wait, options.hybrid_percent, options.hybrid_late_ns)?;
+    check_can_wake(wait, homes)?;
+    let group = u16::try_from(options.group)
+        .map_err(|_| value_error("group", options.group, "0 to 65535"))?;
+    let cache = parse_cache(options)?;
+    let selector = parse_selector(options)?;
+    let taken: Result<Vec<QueueBinding>, CallError> =
+        homes.iter().map(|home| QueueBinding::bind(home, Group(group))).collect();
     let mut taken = taken?;
     let lanes = homes.iter().cloned().zip(taken.iter().map(|lane| lane.outstanding().clone()));
     let lanes = lanes.collect();
     let device = first.device.clone();
     let one = match (taken.len(), &selector) {
-        (1, Selector::RoundRobin) => taken.pop(),
-        (1, _) => return Err(value("selector", options.selector, "0 with one queue")),
+        (1, QueueSelector::RoundRobin) => taken.pop(),
+        (1, _) => return Err(value_error("selector", options.selector, "0 with one queue")),
         _ => None,
     };
     let stack = match (one, &cache) {
-        (Some(lane), None) => Stack::One(lane),
+        (Some(lane), None) => HandleDevice::One(lane),
         (Some(lane), Some(config)) => {
-            Stack::CachedOne(Box::new(Cache::new(&device, lane, *config)?))
+            HandleDevice::CachedOne(Box::new(Cache::new(&device, lane, *config)?))
         }
         (None, cache) => {
-            let lanes = Lanes::new(taken, selector)?;
+            let lanes = MultiQueue::new(taken, selector)?;
             match cache {
-                None => Stack::Many(lanes),
-                Some(config) => Stack::CachedMany(Box::new(Cache::new(&device, lanes, *config)?)),
+                None => HandleDevice::Many(lanes),
+                Some(config) => {
+                    HandleDevice::CachedMany(Box::new(Cache::new(&device, lanes, *config)?))
+                }
             }
         }
     };
     let mut handle = Handle::new(&device, stack)?;
     handle.set_wait(wait)?;
-    Ok(Inner {
+    Ok(HandleInner {
         handle,
         wait,
         clock: device.clock(),
         device,
-        owner: first.owner.clone(),
-        lanes,
-        writes_back: cache.is_some_and(|config| config.write != WriteMode::Through),
-        counts: Default::default(),
+        owner: first.device_ref.clone(),
+        bindings: lanes,
+        has_write_back: cache
+            .is_some_and(|config| config.write_policy != WritePolicy::WriteThrough),
+        counters: Default::default(),
         bounce: None,
         table: None,
     })
@@ -105,10 +113,10 @@ pub unsafe extern "C" fn sluice_handle_create(
     call(|| {
         // SAFETY: pointers are as the header demands.
         let (queue, options) = unsafe {
-            place("handle", handle)?;
-            (object("queue", queue)?, take(options)?)
+            init_out_pointer("handle", handle)?;
+            (object_ref("queue", queue)?, read_struct(options)?)
         };
-        let inner = create(std::slice::from_ref(&queue.home), &options)?;
+        let inner = create_handle(std::slice::from_ref(&queue.home), &options)?;
         // SAFETY: accepted above.
         unsafe { hand_out(handle, sluice_handle::new(inner)) };
         Ok(0)
@@ -143,23 +151,23 @@ pub unsafe extern "C" fn sluice_handle_create_mq(
     call(|| {
         // SAFETY: pointers are as the header demands.
         let options = unsafe {
-            place("handle", handle)?;
-            take(options)?
+            init_out_pointer("handle", handle)?;
+            read_struct(options)?
         };
         if queues.is_null() {
             return Err(CallError::Null("queues"));
         }
         if count == 0 || count > u16::MAX.into() {
-            return Err(value("count", count as u64, "1 to 65535 queues"));
+            return Err(value_error("count", count as u64, "1 to 65535 queues"));
         }
         // SAFETY: not NULL, and the header demands as many pointers there.
         let pointers = unsafe { std::slice::from_raw_parts(queues, count) };
-        let homes: Result<Vec<Arc<Home>>, CallError> = pointers
+        let homes: Result<Vec<Arc<QueueOwner>>, CallError> = pointers
             .iter()
             // SAFETY: each is as the header demands.
-            .map(|queue| Ok(unsafe { object("queues", *queue) }?.home.clone()))
+            .map(|queue| Ok(unsafe { object_ref("queues", *queue) }?.home.clone()))
             .collect();
-        let inner = create(&homes?, &options)?;
+        let inner = create_handle(&homes?, &options)?;
         // SAFETY: accepted above.
         unsafe { hand_out(handle, sluice_handle::new(inner)) };
         Ok(0)
@@ -167,16 +175,17 @@ pub unsafe extern "C" fn sluice_handle_create_mq(
 }
 
 /// Waits until nothing of a handle is on its way and nothing is only in its cache.
-fn settle(inner: &mut Inner) -> Result<(), CallError> {
-    let limit = inner.clock.now() + Nanos::from_millis(1000 * PATIENCE_SECONDS);
-    let unanswered = |outstanding| CallError::Unanswered { outstanding, seconds: PATIENCE_SECONDS };
+fn drain_and_flush(inner: &mut HandleInner) -> Result<(), CallError> {
+    let limit = inner.clock.now() + Nanos::from_millis(1000 * CLOSE_TIMEOUT_SECONDS);
+    let unanswered =
+        |outstanding| CallError::Timeout { outstanding, seconds: CLOSE_TIMEOUT_SECONDS };
     while inner.handle.outstanding() > 0 {
         if inner.handle.wait_until(limit).is_none() {
             return Err(unanswered(inner.handle.outstanding()));
         }
     }
     let mut flushed = Ok(());
-    if inner.writes_back {
+    if inner.has_write_back {
         inner.handle.submit(Request::flush(0))?;
         match inner.handle.wait_until(limit) {
             None => return Err(unanswered(1)),
@@ -190,7 +199,7 @@ fn settle(inner: &mut Inner) -> Result<(), CallError> {
     }
     // What the cache has read ahead is still on its way to memory that goes with it.
     loop {
-        let left: u32 = inner.lanes.iter().map(|(_, count)| count.load(Ordering::Relaxed)).sum();
+        let left: u32 = inner.bindings.iter().map(|(_, count)| count.load(Ordering::Relaxed)).sum();
         if left == 0 {
             return flushed;
         }
@@ -233,23 +242,23 @@ pub unsafe extern "C" fn sluice_handle_destroy(handle: *mut sluice_handle) -> c_
             return Ok(0);
         }
         // SAFETY: not NULL, and the pointer is as the header demands.
-        let broken = Inside::stay(unsafe { object("handle", handle) }?)?;
+        let broken = Guard::close(unsafe { object_ref("handle", handle) }?)?;
         // SAFETY: made by `hand_out`, the caller gives it up, and nobody is inside.
         let handle = unsafe { Box::from_raw(handle) };
         if broken {
             std::mem::forget(handle);
-            return Err(CallError::Broken);
+            return Err(CallError::Poisoned);
         }
         let mut inner = handle.into_inner();
-        match settle(&mut inner) {
-            Err(error @ CallError::Unanswered { .. }) => {
+        match drain_and_flush(&mut inner) {
+            Err(error @ CallError::Timeout { .. }) => {
                 // The device may yet write to its memory.
                 std::mem::forget(inner);
                 Err(error)
             }
             settled => {
                 let owner = inner.owner.clone();
-                let gone = owner.give_up(inner);
+                let gone = owner.release(inner);
                 settled.and(gone).map(|()| 0)
             }
         }

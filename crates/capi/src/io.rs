@@ -9,14 +9,14 @@ use block::{Limits, Payload, Request};
 use crate::buffer::sluice_buffer;
 use crate::device::flags;
 use crate::error::{CallError, call};
-use crate::inside::{Inner, Inside, sluice_handle};
 use crate::request::{SLUICE_FUA, SLUICE_MAY_UNMAP, payload};
+use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
-impl Inner {
+impl HandleInner {
     pub(crate) fn run(&mut self, request: Request) -> Result<(), CallError> {
-        self.counts.taken(&request);
+        self.counters.record(&request);
         let done = self.handle.run(request);
-        self.counts.errors += u64::from(done.is_err());
+        self.counters.errors += u64::from(done.is_err());
         Ok(done.map(drop)?)
     }
 
@@ -34,8 +34,8 @@ impl Inner {
         loop {
             let count = (sectors - done).min(max_sectors);
             let data = match data {
-                Payload::At(at) => {
-                    Payload::At(at.offset(u64::from(done) * u64::from(sector_bytes)))
+                Payload::Contiguous(at) => {
+                    Payload::Contiguous(at.offset(u64::from(done) * u64::from(sector_bytes)))
                 }
                 other => other,
             };
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn sluice_read(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let mut inside = unsafe { Inside::enter(handle) }?;
+        let mut inside = unsafe { Guard::enter(handle) }?;
         let sector_bytes = inside.handle.limits().sector_bytes;
         // SAFETY: as above.
         let data = unsafe { payload(&inside.owner, buffer, buffer_offset, sectors, sector_bytes) }?;
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn sluice_write(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let mut inside = unsafe { Inside::enter(handle) }?;
+        let mut inside = unsafe { Guard::enter(handle) }?;
         let fua = self::flags(flags, SLUICE_FUA, "SLUICE_FUA or 0")? != 0;
         let sector_bytes = inside.handle.limits().sector_bytes;
         // SAFETY: as above.
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn sluice_write(
 pub unsafe extern "C" fn sluice_flush(handle: *mut sluice_handle) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        unsafe { Inside::enter(handle) }?.run(Request::flush(0))?;
+        unsafe { Guard::enter(handle) }?.run(Request::flush(0))?;
         Ok(0)
     })
 }
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn sluice_discard(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        unsafe { Inside::enter(handle) }?.run(Request::discard(lba, sectors, 0))?;
+        unsafe { Guard::enter(handle) }?.run(Request::discard(lba, sectors, 0))?;
         Ok(0)
     })
 }
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn sluice_write_zeroes(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let mut inside = unsafe { Inside::enter(handle) }?;
+        let mut inside = unsafe { Guard::enter(handle) }?;
         let unmap = self::flags(flags, SLUICE_MAY_UNMAP, "SLUICE_MAY_UNMAP or 0")? != 0;
         inside.run(Request::write_zeroes(lba, sectors, unmap, 0))?;
         Ok(0)

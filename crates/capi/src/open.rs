@@ -7,12 +7,12 @@ use std::io;
 use std::sync::mpsc::Sender;
 
 use clock::Nanos;
-use direct::Device;
+use direct::IoDevice;
 use driver::pci::PciError;
 use sluice::open::{CloseError, FileOptions, OpenError, Target};
 use sluice::scenario::ScenarioError;
 
-use crate::error::of_direct;
+use crate::error::direct_errno;
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,15 +40,15 @@ pub(crate) fn errno_of(error: &OpenError) -> i32 {
         OpenError::Missing { source, .. } | OpenError::Thread { source, .. } => of_os(source),
         OpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
         OpenError::Directory { .. } => libc::ENOTBLK,
-        OpenError::Controller(error) => of_controller(error),
-        OpenError::Device(error) => of_direct(error),
+        OpenError::Controller(error) => controller_errno(error),
+        OpenError::Device(error) => direct_errno(error),
         error if error.is_usage() => libc::EINVAL,
         _ => libc::EIO,
     }
 }
 
 /// The same of a controller.
-fn of_controller(error: &PciError) -> i32 {
+fn controller_errno(error: &PciError) -> i32 {
     match error {
         PciError::NoSuchFunction { .. } | PciError::NotNvme { .. } => libc::ENODEV,
         PciError::NotBound { .. }
@@ -60,7 +60,7 @@ fn of_controller(error: &PciError) -> i32 {
         | PciError::NoType1
         | PciError::HasIommu { .. }
         | PciError::NoUio
-        | PciError::Unfit { .. } => libc::EOPNOTSUPP,
+        | PciError::Unsupported { .. } => libc::EOPNOTSUPP,
         PciError::Permission { .. } | PciError::NoFrames { .. } => libc::EACCES,
         PciError::NoHugePages { .. } => libc::ENOMEM,
         PciError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
@@ -69,7 +69,7 @@ fn of_controller(error: &PciError) -> i32 {
 }
 
 /// What only files and block devices have, as the header calls it.
-fn of_files(options: &OpenOptions) -> Option<(&'static str, String)> {
+fn file_only_option(options: &OpenOptions) -> Option<(&'static str, String)> {
     let OpenOptions { read_only, buffered, shared, sector_bytes, .. } = *options;
     let flags = [
         (read_only, "SLUICE_OPEN_READ_ONLY"),
@@ -85,10 +85,10 @@ pub(crate) fn open_device(
     what: &str,
     options: &OpenOptions,
     closed: Option<Sender<CloseError>>,
-) -> Result<Device, OpenError> {
+) -> Result<IoDevice, OpenError> {
     let target: Target = what.parse()?;
     if !matches!(target, Target::File(_))
-        && let Some((option, value)) = of_files(options)
+        && let Some((option, value)) = file_only_option(options)
     {
         let allowed = "0: only files and block devices are opened so".into();
         return Err(OpenError::Option { option, value, what: what.into(), allowed });
@@ -107,7 +107,7 @@ pub(crate) fn open_device(
         read_only,
         timeout,
         file,
-        closed,
+        close_errors: closed,
         ..Default::default()
     };
     sluice::open::open_target(&target, &options).map_err(|error| match error {
@@ -126,7 +126,7 @@ pub(crate) fn open_device(
 mod tests {
     use super::*;
 
-    fn open(what: &str) -> Result<Device, OpenError> {
+    fn open(what: &str) -> Result<IoDevice, OpenError> {
         open_device(what, &OpenOptions::default(), None)
     }
 

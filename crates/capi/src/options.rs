@@ -14,12 +14,12 @@ const SIZE_MAX: usize = 4096;
 ///
 /// # Safety
 /// The struct is `repr(C)`, begins with a `usize`, has no padding and is valid whatever bytes are zero.
-pub(crate) unsafe trait Versioned: Copy {
+pub(crate) unsafe trait ExtensibleStruct: Copy {
     /// Its name in C.
     const NAME: &'static str;
 }
 
-fn check<T: Versioned>(size: usize) -> Result<(), CallError> {
+fn check<T: ExtensibleStruct>(size: usize) -> Result<(), CallError> {
     let known = size_of::<T>();
     if size > SIZE_MAX {
         return Err(CallError::TooNew { name: T::NAME, size, known });
@@ -34,10 +34,10 @@ fn check<T: Versioned>(size: usize) -> Result<(), CallError> {
 ///
 /// # Safety
 /// `from` is `NULL`, or aligned and readable for as many bytes as its first member says.
-pub(crate) unsafe fn take<T: Versioned>(from: *const T) -> Result<T, CallError> {
+pub(crate) unsafe fn read_struct<T: ExtensibleStruct>(from: *const T) -> Result<T, CallError> {
     let mut known = MaybeUninit::<T>::zeroed();
     if from.is_null() {
-        // SAFETY: zeros are a value of the struct (`Versioned`).
+        // SAFETY: zeros are a value of the struct (`ExtensibleStruct`).
         return Ok(unsafe { known.assume_init() });
     }
     // SAFETY: not NULL, aligned, and the first member is a `usize`.
@@ -60,7 +60,7 @@ pub(crate) unsafe fn take<T: Versioned>(from: *const T) -> Result<T, CallError> 
 ///
 /// # Safety
 /// `into` is `NULL`, or aligned and writable for as many bytes as its first member says.
-pub(crate) unsafe fn give<T: Versioned>(
+pub(crate) unsafe fn write_struct<T: ExtensibleStruct>(
     name: &'static str,
     into: *mut T,
     value: &T,
@@ -98,19 +98,19 @@ mod tests {
     }
 
     // SAFETY: plain numbers without padding.
-    unsafe impl Versioned for Known {
+    unsafe impl ExtensibleStruct for Known {
         const NAME: &'static str = "struct known";
     }
 
     fn taken(words: &[usize]) -> Result<Known, CallError> {
         // SAFETY: tests say sizes that the words have, or that are refused before they are looked at.
-        unsafe { take(words.as_ptr().cast()) }
+        unsafe { read_struct(words.as_ptr().cast()) }
     }
 
     #[test]
     fn what_a_caller_does_not_know_is_the_default_and_what_it_does_not_use_is_understood() {
         // SAFETY: NULL.
-        let none = unsafe { take::<Known>(std::ptr::null()) }.unwrap();
+        let none = unsafe { read_struct::<Known>(std::ptr::null()) }.unwrap();
         assert_eq!(none, Known { size: 0, a: 0, b: 0, c: 0 });
         assert_eq!(taken(&[8, 7]).unwrap().a, 0);
         assert_eq!(taken(&[16, 7, 9]).unwrap(), Known { size: 16, a: 7, b: 0, c: 0 });
@@ -142,7 +142,7 @@ mod tests {
         let given = |size: usize| {
             let mut words = [size, 99, 99, 99, 99];
             // SAFETY: the words have every size below.
-            unsafe { give("into", words.as_mut_ptr().cast::<Known>(), &value) }.unwrap();
+            unsafe { write_struct("into", words.as_mut_ptr().cast::<Known>(), &value) }.unwrap();
             words
         };
         assert_eq!(given(8), [8, 99, 99, 99, 99]);
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(given(24), [24, 7, 9 | 1 << 32, 99, 99]);
         assert_eq!(given(32), [32, 7, 9 | 1 << 32, 0, 99]);
         // SAFETY: NULL.
-        let null = unsafe { give("into", std::ptr::null_mut(), &value) };
+        let null = unsafe { write_struct("into", std::ptr::null_mut(), &value) };
         assert_eq!(null.unwrap_err().to_string(), "`into` is NULL");
     }
 }

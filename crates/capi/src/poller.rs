@@ -4,13 +4,13 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clock::Nanos;
-use direct::{Period, Poller, PollerConfig};
+use direct::{CompletionPoller, PollPeriod, PollerConfig};
 
-use crate::device::{hand_out, object, place, reserved, sluice_device};
+use crate::device::{hand_out, init_out_pointer, object_ref, reserved, sluice_device};
 use crate::error::{CallError, call};
-use crate::lane::{Home, Place};
-use crate::options::{Versioned, give, take};
+use crate::options::{ExtensibleStruct, read_struct, write_struct};
 use crate::queue::sluice_queue;
+use crate::queue_binding::{QueueOwner, QueueState};
 
 /// It sleeps until enough may have come, by how fast requests ended lately.
 pub const SLUICE_PERIOD_DYNAMIC: u32 = 0;
@@ -21,8 +21,8 @@ pub const SLUICE_PERIOD_BUSY: u32 = 2;
 
 /// A thread that looks for completions. Any thread may use it, several at a time.
 pub struct sluice_poller {
-    poller: Poller,
-    watched: Mutex<Vec<Arc<Home>>>,
+    poller: CompletionPoller,
+    watched: Mutex<Vec<Arc<QueueOwner>>>,
 }
 
 /// How a poller works. Set `size` to `sizeof(struct sluice_poller_options)` and everything else to 0 that
@@ -44,7 +44,7 @@ pub struct sluice_poller_options {
 }
 
 // SAFETY: begins with its size; numbers in places of their own size, no padding.
-unsafe impl Versioned for sluice_poller_options {
+unsafe impl ExtensibleStruct for sluice_poller_options {
     const NAME: &'static str = "struct sluice_poller_options";
 }
 
@@ -65,11 +65,11 @@ pub struct sluice_poller_stats {
 }
 
 // SAFETY: begins with its size; numbers of 8 bytes, no padding.
-unsafe impl Versioned for sluice_poller_stats {
+unsafe impl ExtensibleStruct for sluice_poller_stats {
     const NAME: &'static str = "struct sluice_poller_stats";
 }
 
-fn period_of(options: &sluice_poller_options) -> Result<Period, CallError> {
+fn parse_period(options: &sluice_poller_options) -> Result<PollPeriod, CallError> {
     reserved(options.reserved)?;
     let &sluice_poller_options { period, period_ns, late_ns, .. } = options;
     let refused = |what, value, allowed| Err(CallError::Value { what, value, allowed });
@@ -77,13 +77,15 @@ fn period_of(options: &sluice_poller_options) -> Result<Period, CallError> {
         return refused("late_ns", late_ns, "0 without SLUICE_PERIOD_DYNAMIC");
     }
     match (period, PollerConfig::default().period) {
-        (SLUICE_PERIOD_DYNAMIC, Period::Dynamic { late, most }) => Ok(Period::Dynamic {
-            late: if late_ns == 0 { late } else { Nanos(late_ns) },
-            most: if period_ns == 0 { most } else { Nanos(period_ns) },
-        }),
+        (SLUICE_PERIOD_DYNAMIC, PollPeriod::Dynamic { wakeup_latency: late, sleep_max: most }) => {
+            Ok(PollPeriod::Dynamic {
+                wakeup_latency: if late_ns == 0 { late } else { Nanos(late_ns) },
+                sleep_max: if period_ns == 0 { most } else { Nanos(period_ns) },
+            })
+        }
         (SLUICE_PERIOD_DYNAMIC, default) => Ok(default),
-        (SLUICE_PERIOD_FIXED, _) => Ok(Period::Fixed(Nanos(period_ns))),
-        (SLUICE_PERIOD_BUSY, _) if period_ns == 0 => Ok(Period::Busy),
+        (SLUICE_PERIOD_FIXED, _) => Ok(PollPeriod::Fixed(Nanos(period_ns))),
+        (SLUICE_PERIOD_BUSY, _) if period_ns == 0 => Ok(PollPeriod::Busy),
         (SLUICE_PERIOD_BUSY, _) => refused("period_ns", period_ns, "0 with SLUICE_PERIOD_BUSY"),
         _ => refused("period", period.into(), "SLUICE_PERIOD_DYNAMIC, _FIXED or _BUSY"),
     }
@@ -118,11 +120,11 @@ pub unsafe extern "C" fn sluice_poller_create(
     call(|| {
         // SAFETY: pointers are as the header demands.
         let (device, options) = unsafe {
-            place("poller", poller)?;
-            (object("device", device)?, take(options)?)
+            init_out_pointer("poller", poller)?;
+            (object_ref("device", device)?, read_struct(options)?)
         };
-        let config = PollerConfig { period: period_of(&options)? };
-        let started = Poller::start(device.device.clock(), config)?;
+        let config = PollerConfig { period: parse_period(&options)? };
+        let started = CompletionPoller::start(device.device.clock(), config)?;
         // SAFETY: accepted above.
         unsafe { hand_out(poller, sluice_poller { poller: started, watched: Mutex::default() }) };
         Ok(0)
@@ -130,7 +132,7 @@ pub unsafe extern "C" fn sluice_poller_create(
 }
 
 /// Stops watching a queue that has no handle any more.
-fn forget(poller: &sluice_poller, home: &Home) -> Result<(), CallError> {
+fn unwatch(poller: &sluice_poller, home: &QueueOwner) -> Result<(), CallError> {
     let mut state = home.state();
     if state.watched != Some(poller.name()) {
         return Err(CallError::InUse("the poller does not watch the queue"));
@@ -141,8 +143,8 @@ fn forget(poller: &sluice_poller, home: &Home) -> Result<(), CallError> {
         ));
     }
     state.watched = None;
-    if let Place::Shared(queue) = &state.place {
-        poller.poller.forget(queue);
+    if let QueueState::Shared(queue) = &state.queue {
+        poller.poller.unwatch(queue);
     }
     Ok(())
 }
@@ -166,10 +168,10 @@ pub unsafe extern "C" fn sluice_poller_destroy(poller: *mut sluice_poller) -> c_
             return Ok(0);
         }
         // SAFETY: not NULL, and the pointer is as the header demands.
-        let stopped = unsafe { object("poller", poller) }?;
+        let stopped = unsafe { object_ref("poller", poller) }?;
         let mut watched = stopped.watched.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(home) = watched.last() {
-            forget(stopped, home)?;
+            unwatch(stopped, home)?;
             watched.pop();
         }
         drop(watched);
@@ -198,13 +200,14 @@ pub unsafe extern "C" fn sluice_poller_watch(
 ) -> c_int {
     call(|| {
         // SAFETY: pointers are as the header demands.
-        let (poller, queue) = unsafe { (object("poller", poller)?, object("queue", queue)?) };
+        let (poller, queue) =
+            unsafe { (object_ref("poller", poller)?, object_ref("queue", queue)?) };
         let mut watched = poller.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = queue.home.state();
         if state.watched.is_some() {
             return Err(CallError::InUse("a poller watches the queue already"));
         }
-        let Place::Shared(shared) = &state.place else {
+        let QueueState::Shared(shared) = &state.queue else {
             let allowed = "a queue created with SLUICE_QUEUE_SHARED";
             return Err(CallError::Value { what: "queue", value: 0, allowed });
         };
@@ -235,9 +238,10 @@ pub unsafe extern "C" fn sluice_poller_forget(
 ) -> c_int {
     call(|| {
         // SAFETY: pointers are as the header demands.
-        let (poller, queue) = unsafe { (object("poller", poller)?, object("queue", queue)?) };
+        let (poller, queue) =
+            unsafe { (object_ref("poller", poller)?, object_ref("queue", queue)?) };
         let mut watched = poller.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        forget(poller, &queue.home)?;
+        unwatch(poller, &queue.home)?;
         watched.retain(|home| !Arc::ptr_eq(home, &queue.home));
         Ok(0)
     })
@@ -259,7 +263,7 @@ pub unsafe extern "C" fn sluice_poller_forget(
 pub unsafe extern "C" fn sluice_poller_hint(poller: *mut sluice_poller, time_ns: u64) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        unsafe { object("poller", poller) }?.poller.hint(Nanos(time_ns));
+        unsafe { object_ref("poller", poller) }?.poller.hint(Nanos(time_ns));
         Ok(0)
     })
 }
@@ -283,16 +287,16 @@ pub unsafe extern "C" fn sluice_poller_get_stats(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let of = unsafe { object("poller", poller) }?.poller.stats();
+        let of = unsafe { object_ref("poller", poller) }?.poller.stats();
         let value = sluice_poller_stats {
             size: 0,
-            looks: of.looks,
+            looks: of.polls,
             completions: of.completions,
-            naps: of.naps,
-            cpu_ns: of.cpu.0,
+            naps: of.sleeps,
+            cpu_ns: of.cpu_time.0,
         };
         // SAFETY: as above.
-        unsafe { give("stats", stats, &value) }?;
+        unsafe { write_struct("stats", stats, &value) }?;
         Ok(0)
     })
 }

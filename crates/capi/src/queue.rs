@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use block::Group;
 use block::sched::{
-    CLASSES, DirectionLimits, FairBy, FairConfig, GroupLimits, LimitsConfig, PriorityConfig, Rate,
-    SchedulerConfig, Scheduling,
+    CLASSES, DirectionThrottle, FairBy, FairConfig, GroupThrottle, PriorityConfig, RateLimit,
+    SchedulerConfig, Scheduling, ThrottleConfig,
 };
 use direct::{DeviceKind, QueueConfig, Scheduled, ScheduledConfig};
 
-use crate::device::{flags, hand_out, object, optional_text, place, reserved, sluice_device};
+use crate::device::{
+    flags, hand_out, init_out_pointer, object_ref, optional_text, reserved, sluice_device,
+};
 use crate::error::{CallError, call};
-use crate::floor::Floor;
-use crate::lane::Home;
-use crate::options::{Versioned, take};
-use crate::policy::value;
+use crate::handle_options::value_error;
+use crate::options::{ExtensibleStruct, read_struct};
+use crate::queue_binding::QueueOwner;
+use crate::queue_kind::QueueKind;
 
 /// Several handles may be bound to the queue, each from a thread of its own.
 pub const SLUICE_QUEUE_SHARED: u32 = 1;
@@ -28,7 +30,7 @@ const GROUPS_MAX: usize = 1024;
 
 /// A queue. Any thread may use it, several at a time.
 pub struct sluice_queue {
-    pub(crate) home: Arc<Home>,
+    pub(crate) home: Arc<QueueOwner>,
 }
 
 /// What handles of a group get of their queue's scheduler.
@@ -81,12 +83,12 @@ pub struct sluice_queue_options {
 
 // SAFETY: begins with its size; numbers and pointers in places of their own size, no padding; pointers
 // may be NULL.
-unsafe impl Versioned for sluice_queue_options {
+unsafe impl ExtensibleStruct for sluice_queue_options {
     const NAME: &'static str = "struct sluice_queue_options";
 }
 
-fn rate(per_sec: u64) -> Option<Rate> {
-    (per_sec > 0).then(|| Rate::per_sec(per_sec))
+fn rate(per_sec: u64) -> Option<RateLimit> {
+    (per_sec > 0).then(|| RateLimit::per_sec(per_sec))
 }
 
 /// The scheduler that the options describe; `None` for none.
@@ -103,25 +105,27 @@ fn scheduling(
     let (mut weights, mut classes) = (Vec::new(), Vec::new());
     for of in groups {
         reserved(of.reserved)?;
-        let group = u16::try_from(of.group).map_err(|_| value("group", of.group, "0 to 65535"))?;
+        let group =
+            u16::try_from(of.group).map_err(|_| value_error("group", of.group, "0 to 65535"))?;
         if of.weight > 0 {
             let weight = u16::try_from(of.weight);
-            weights.push((group, weight.map_err(|_| value("weight", of.weight, "1 to 1000"))?));
+            weights
+                .push((group, weight.map_err(|_| value_error("weight", of.weight, "1 to 1000"))?));
         }
         if of.priority > 0 {
             if of.priority > CLASSES.into() {
-                return Err(value("priority", of.priority, "1 to 8"));
+                return Err(value_error("priority", of.priority, "1 to 8"));
             }
             classes.push((Group(group), of.priority as u8 - 1));
         }
-        let direction = |operations, bytes| DirectionLimits {
+        let direction = |operations, bytes| DirectionThrottle {
             operations: rate(operations),
             bytes: rate(bytes),
         };
         let read = direction(of.reads_per_sec, of.read_bytes_per_sec);
         let write = direction(of.writes_per_sec, of.write_bytes_per_sec);
-        let of_group = GroupLimits { read, write };
-        if of_group != GroupLimits::default() {
+        let of_group = GroupThrottle { read, write };
+        if of_group != GroupThrottle::default() {
             limits.push((Group(group), of_group));
         }
     }
@@ -130,23 +134,25 @@ fn scheduling(
         SchedulerConfig::Fair(config) => {
             *config = FairConfig { by: FairBy::Group, weights, ..FairConfig::default() };
         }
-        _ if weighed > 0 => return Err(value("weight", weighed, "with the scheduler `fair` only")),
+        _ if weighed > 0 => {
+            return Err(value_error("weight", weighed, "with the scheduler `fair` only"));
+        }
         SchedulerConfig::Priority(config) => {
             *config = PriorityConfig { classes, ..PriorityConfig::default() };
         }
         _ => {}
     }
     if classed > 0 && !matches!(scheduler, SchedulerConfig::Priority(_)) {
-        return Err(value("priority", classed, "with the scheduler `priority` only"));
+        return Err(value_error("priority", classed, "with the scheduler `priority` only"));
     }
-    let limits = (!limits.is_empty()).then_some(LimitsConfig { sector_bytes, groups: limits });
+    let limits = (!limits.is_empty()).then_some(ThrottleConfig { sector_bytes, groups: limits });
     let scheduling = Scheduling { scheduler, limits };
     scheduling.validate()?;
     Ok(Some(scheduling))
 }
 
-fn depth_of(
-    device: &direct::Device,
+fn parse_depth(
+    device: &direct::IoDevice,
     depth: u32,
     no_interrupts: bool,
 ) -> Result<QueueConfig, CallError> {
@@ -156,17 +162,17 @@ fn depth_of(
             0 => Some(default.depth),
             depth => depth.checked_add(1).and_then(|entries| u16::try_from(entries).ok()),
         };
-        let depth = entries.ok_or_else(|| value("depth", depth, "1 to 65534"))?;
+        let depth = entries.ok_or_else(|| value_error("depth", depth, "1 to 65534"))?;
         return Ok(QueueConfig { depth, ..default });
     }
     if no_interrupts {
         let flag = SLUICE_QUEUE_NO_INTERRUPTS;
-        return Err(value("flags", flag, "SLUICE_QUEUE_NO_INTERRUPTS is for drives only"));
+        return Err(value_error("flags", flag, "SLUICE_QUEUE_NO_INTERRUPTS is for drives only"));
     }
     if depth != 0 && depth != device.limits().queue_depth {
         let allowed = "0, or the `queue_depth` that the device was opened with: only a drive's queues \
                        have depths of their own";
-        return Err(value("depth", depth, allowed));
+        return Err(value_error("depth", depth, allowed));
     }
     Ok(default)
 }
@@ -204,8 +210,8 @@ pub unsafe extern "C" fn sluice_queue_create(
     call(|| {
         // SAFETY: pointers are as the header demands.
         let (device, options) = unsafe {
-            place("queue", queue)?;
-            (object("device", device)?, take(options)?)
+            init_out_pointer("queue", queue)?;
+            (object_ref("device", device)?, read_struct(options)?)
         };
         let all = SLUICE_QUEUE_SHARED | SLUICE_QUEUE_NO_INTERRUPTS;
         let allowed = "SLUICE_QUEUE_SHARED and SLUICE_QUEUE_NO_INTERRUPTS together";
@@ -213,7 +219,9 @@ pub unsafe extern "C" fn sluice_queue_create(
         let groups = match (options.groups.is_null(), options.group_count) {
             (_, 0) => &[][..],
             (true, _) => return Err(CallError::Null("groups")),
-            (_, n) if n > GROUPS_MAX => return Err(value("group_count", n as u64, "1024 at most")),
+            (_, n) if n > GROUPS_MAX => {
+                return Err(value_error("group_count", n as u64, "1024 at most"));
+            }
             // SAFETY: not NULL, and the header demands as many groups there.
             (false, n) => unsafe { std::slice::from_raw_parts(options.groups, n) },
         };
@@ -222,20 +230,20 @@ pub unsafe extern "C" fn sluice_queue_create(
         let sector_bytes = device.device.limits().sector_bytes;
         let scheduling = scheduling(scheduler, groups, sector_bytes)?;
         let config =
-            depth_of(&device.device, options.depth, flags & SLUICE_QUEUE_NO_INTERRUPTS != 0)?;
+            parse_depth(&device.device, options.depth, flags & SLUICE_QUEUE_NO_INTERRUPTS != 0)?;
         let depths =
             [("device_depth", options.device_depth), ("scheduler_depth", options.scheduler_depth)];
         if scheduling.is_none()
             && let Some((what, depth)) = depths.into_iter().find(|(_, depth)| *depth > 0)
         {
-            return Err(value(what, depth, "0 without a scheduler"));
+            return Err(value_error(what, depth, "0 without a scheduler"));
         }
         let depth = options.device_depth;
         let device_depth =
-            u16::try_from(depth).map_err(|_| value("device_depth", depth, "1 to 65535"))?;
+            u16::try_from(depth).map_err(|_| value_error("device_depth", depth, "1 to 65535"))?;
         let made = device.device.create_queue(config)?;
         let floor = match scheduling {
-            None => Floor::Plain(made),
+            None => QueueKind::Plain(made),
             Some(scheduling) => {
                 let default = ScheduledConfig::default();
                 let or = |n, otherwise| if n == 0 { otherwise } else { n };
@@ -243,11 +251,11 @@ pub unsafe extern "C" fn sluice_queue_create(
                     if device_depth == 0 { default.device_depth } else { device_depth };
                 let depth = or(options.scheduler_depth, default.depth);
                 let config = ScheduledConfig { scheduling, device_depth, depth };
-                Floor::Scheduled(Scheduled::new(made, &config)?)
+                QueueKind::Scheduled(Scheduled::new(made, &config)?)
             }
         };
         let shared = flags & SLUICE_QUEUE_SHARED != 0;
-        let home = Home::new(device.device.clone(), device.owner.clone(), floor, shared);
+        let home = QueueOwner::new(device.device.clone(), device.owner.clone(), floor, shared);
         // SAFETY: accepted above.
         unsafe { hand_out(queue, sluice_queue { home: Arc::new(home) }) };
         Ok(0)
@@ -275,7 +283,7 @@ pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int
             return Ok(0);
         }
         // SAFETY: not NULL, and the pointer is as the header demands.
-        let home = unsafe { object("queue", queue) }?.home.clone();
+        let home = unsafe { object_ref("queue", queue) }?.home.clone();
         let state = home.state();
         if state.handles > 0 {
             return Err(CallError::InUse("handles are bound to the queue: destroy them first"));
@@ -286,9 +294,9 @@ pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int
             ));
         }
         drop(state);
-        let owner = home.owner.clone();
+        let owner = home.device_ref.clone();
         // SAFETY: made by `hand_out`, and the caller gives it up.
-        owner.give_up((unsafe { Box::from_raw(queue) }, home))?;
+        owner.release((unsafe { Box::from_raw(queue) }, home))?;
         Ok(0)
     })
 }
@@ -325,7 +333,10 @@ mod tests {
         let slow = sluice_group { group: 1, writes_per_sec: 100, ..NONE };
         let limited = scheduling(None, &[slow], 4096).unwrap().unwrap();
         let limits = limited.limits.unwrap();
-        assert_eq!(limits.groups[0].1.write.operations, Some(Rate { per_sec: 100, burst: 10 }));
+        assert_eq!(
+            limits.groups[0].1.write.operations,
+            Some(RateLimit { per_sec: 100, burst: 10 })
+        );
         assert_eq!((limited.scheduler.name(), limits.sector_bytes), ("none", 4096));
     }
 
@@ -354,10 +365,10 @@ mod tests {
     #[test]
     fn only_a_drive_has_queues_of_any_depth() {
         let null = open_device("null", &OpenOptions::default(), None).unwrap();
-        assert!(depth_of(&null, 0, false).is_ok());
-        assert!(depth_of(&null, 1024, false).is_ok());
-        let error = depth_of(&null, 7, false).unwrap_err();
+        assert!(parse_depth(&null, 0, false).is_ok());
+        assert!(parse_depth(&null, 1024, false).is_ok());
+        let error = parse_depth(&null, 7, false).unwrap_err();
         assert!(error.to_string().contains("depth = 7"), "{error}");
-        assert!(depth_of(&null, 0, true).unwrap_err().to_string().contains("drives only"));
+        assert!(parse_depth(&null, 0, true).unwrap_err().to_string().contains("drives only"));
     }
 }

@@ -8,10 +8,10 @@ use clock::Nanos;
 use direct::IoError;
 
 use crate::buffer::sluice_buffer;
-use crate::device::object;
-use crate::error::{CallError, call, of_status};
-use crate::inside::{Inner, Inside, sluice_handle};
-use crate::owner::Owner;
+use crate::device::object_ref;
+use crate::device_ref::DeviceRef;
+use crate::error::{CallError, call, status_errno};
+use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
 /// Sectors to memory.
 pub const SLUICE_OP_READ: u32 = 1;
@@ -35,7 +35,7 @@ pub const SLUICE_FOREVER: u64 = u64::MAX;
 /// Offsets in a buffer are multiples of it: what direct I/O of the host and every drive takes.
 const ALIGNMENT: u64 = 512;
 /// Tags from here on are the library's own.
-const OWN: u64 = 1 << 63;
+const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
 /// A request. Zero what does not apply to its operation.
 #[repr(C)]
@@ -94,14 +94,14 @@ pub(crate) fn op_code(op: Op) -> u32 {
 /// # Safety
 /// `buffer` is `NULL` or was given out by this library and not taken back yet.
 pub(crate) unsafe fn payload(
-    owner: &Arc<Owner>,
+    owner: &Arc<DeviceRef>,
     buffer: *const sluice_buffer,
     offset: u64,
     sectors: u32,
     sector_bytes: u32,
 ) -> Result<Payload, CallError> {
     // SAFETY: by the caller's promise.
-    let buffer = unsafe { object("buffer", buffer) }?;
+    let buffer = unsafe { object_ref("buffer", buffer) }?;
     if !Arc::ptr_eq(&buffer.owner, owner) {
         return Err(CallError::Foreign("buffer"));
     }
@@ -115,22 +115,22 @@ pub(crate) unsafe fn payload(
         let allowed = "the data ends inside of the buffer";
         return Err(CallError::Value { what: "buffer_offset", value: offset, allowed });
     }
-    Ok(Payload::At(buffer.buffer.at().offset(offset)))
+    Ok(Payload::Contiguous(buffer.buffer.iova().offset(offset)))
 }
 
-impl Inner {
+impl HandleInner {
     /// What a caller's request means.
     ///
     /// # Safety
     /// Its buffer is `NULL` or was given out by this library and not taken back yet.
-    unsafe fn understand(&self, from: &sluice_request) -> Result<Request, CallError> {
+    unsafe fn parse_request(&self, from: &sluice_request) -> Result<Request, CallError> {
         let &sluice_request { op, flags, lba, sectors, buffer, buffer_offset, user_data, .. } =
             from;
         let refused = |what, value, allowed| Err(CallError::Value { what, value, allowed });
         if from.reserved != 0 {
             return refused("reserved", from.reserved.into(), "0");
         }
-        if user_data >= OWN {
+        if user_data >= INTERNAL_TAG_MIN {
             return refused("user_data", user_data, "below 2^63");
         }
         let known = match op {
@@ -184,9 +184,9 @@ impl Inner {
 
     /// How a request ended, for the caller.
     #[inline]
-    fn ended(&mut self, completion: Completion) -> sluice_completion {
-        let error = -of_status(completion.status);
-        self.counts.errors += u64::from(error != 0);
+    fn to_completion(&mut self, completion: Completion) -> sluice_completion {
+        let error = -status_errno(completion.status);
+        self.counters.errors += u64::from(error != 0);
         let (user_data, status) = (completion.tag, completion.status.to_bits());
         sluice_completion { user_data, error, status, reserved: 0 }
     }
@@ -199,7 +199,7 @@ impl Inner {
         let mut count = 0;
         while count < room {
             let Some(completion) = self.handle.reap() else { break };
-            let ended = self.ended(completion);
+            let ended = self.to_completion(completion);
             // SAFETY: inside of the caller's places.
             unsafe { into.add(count).write(ended) };
             count += 1;
@@ -209,7 +209,7 @@ impl Inner {
 }
 
 /// Places for completions, as many as a count can say.
-pub(crate) fn places<T>(into: *mut T, room: usize) -> Result<usize, CallError> {
+pub(crate) fn check_capacity<T>(into: *mut T, room: usize) -> Result<usize, CallError> {
     if into.is_null() && room > 0 {
         return Err(CallError::Null("completions"));
     }
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn sluice_submit(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let mut inside = unsafe { Inside::enter(handle) }?;
+        let mut inside = unsafe { Guard::enter(handle) }?;
         if count == 0 {
             return Ok(0);
         }
@@ -262,16 +262,16 @@ pub unsafe extern "C" fn sluice_submit(
         let mut stopped = Ok(());
         for request in requests {
             // SAFETY: the header demands it of every buffer.
-            stopped = match unsafe { inner.understand(request) } {
+            stopped = match unsafe { inner.parse_request(request) } {
                 Err(error) => Err(error),
                 Ok(request) => match inner.handle.submit(request) {
                     Ok(()) => {
-                        inner.counts.taken(&request);
+                        inner.counters.record(&request);
                         taken += 1;
                         continue;
                     }
                     Err(IoError::Busy(_)) => {
-                        inner.counts.busy += 1;
+                        inner.counters.busy += 1;
                         Err(CallError::Busy)
                     }
                     Err(error) => Err(error.into()),
@@ -311,8 +311,8 @@ pub unsafe extern "C" fn sluice_reap(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let mut inside = unsafe { Inside::enter(handle) }?;
-        let room = places(completions, room)?;
+        let mut inside = unsafe { Guard::enter(handle) }?;
+        let room = check_capacity(completions, room)?;
         // SAFETY: as many places as the header demands.
         let mut count = unsafe { inside.reap_into(completions, room) };
         if count == 0 && room > 0 {
@@ -351,8 +351,8 @@ pub unsafe extern "C" fn sluice_wait(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let mut inside = unsafe { Inside::enter(handle) }?;
-        let room = places(completions, room)?;
+        let mut inside = unsafe { Guard::enter(handle) }?;
+        let room = check_capacity(completions, room)?;
         if room == 0 {
             return Err(CallError::Value { what: "room", value: 0, allowed: "1 or more" });
         }
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn sluice_wait(
         let mut count = unsafe { inside.reap_into(completions, room) };
         while count < min.min(room) {
             let Some(completion) = inside.handle.wait_until(limit) else { break };
-            let ended = inside.ended(completion);
+            let ended = inside.to_completion(completion);
             // SAFETY: inside of the caller's places: `count` is less than `room`.
             unsafe { completions.add(count).write(ended) };
             count += 1;

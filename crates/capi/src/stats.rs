@@ -5,12 +5,12 @@ use std::ffi::c_int;
 use block::{Limits, Op, Request};
 
 use crate::error::call;
-use crate::inside::{Inside, sluice_handle};
-use crate::options::{Versioned, give};
+use crate::options::{ExtensibleStruct, write_struct};
+use crate::single_thread::{Guard, sluice_handle};
 
 /// Requests of a handle, counted as they are taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct HandleCounters {
     reads: u64,
     writes: u64,
     others: u64,
@@ -20,9 +20,9 @@ pub(crate) struct Counts {
     pub(crate) busy: u64,
 }
 
-impl Counts {
+impl HandleCounters {
     #[inline]
-    pub(crate) fn taken(&mut self, request: &Request) {
+    pub(crate) fn record(&mut self, request: &Request) {
         let sectors = u64::from(request.sectors);
         match request.op {
             Op::Read => {
@@ -103,7 +103,7 @@ pub struct sluice_handle_stats {
 }
 
 // SAFETY: begins with its size; numbers of 8 bytes, no padding.
-unsafe impl Versioned for sluice_handle_stats {
+unsafe impl ExtensibleStruct for sluice_handle_stats {
     const NAME: &'static str = "struct sluice_handle_stats";
 }
 
@@ -127,10 +127,10 @@ pub unsafe extern "C" fn sluice_handle_get_stats(
 ) -> c_int {
     call(|| {
         // SAFETY: the pointer is as the header demands.
-        let inside = unsafe { Inside::enter(handle) }?;
+        let inside = unsafe { Guard::enter(handle) }?;
         let Limits { sector_bytes, .. } = *inside.handle.limits();
-        let (counts, bytes) = (inside.counts, |sectors: u64| sectors * u64::from(sector_bytes));
-        let (sleeps, slept) = inside.handle.slept();
+        let (counts, bytes) = (inside.counters, |sectors: u64| sectors * u64::from(sector_bytes));
+        let (sleeps, slept) = inside.handle.sleep_stats();
         let (cache, dirty) = inside.handle.device().cache().unwrap_or_default();
         let direct::QueueStats { bounced, doorbells, .. } = inside.handle.device().queues();
         let doorbells = doorbells.unwrap_or_default();
@@ -160,11 +160,11 @@ pub unsafe extern "C" fn sluice_handle_get_stats(
             queue_bounced_bytes: bounced.bytes,
             queue_bounce_stalls: bounced.busy,
             queue_bounce_refused: bounced.refused,
-            queue_doorbells: doorbells.written + doorbells.again,
-            queue_doorbells_saved: doorbells.saved,
+            queue_doorbells: doorbells.register_writes + doorbells.register_rewrites,
+            queue_doorbells_saved: doorbells.register_writes_saved,
         };
         // SAFETY: as above.
-        unsafe { give("stats", stats, &value) }?;
+        unsafe { write_struct("stats", stats, &value) }?;
         Ok(0)
     })
 }

@@ -9,26 +9,26 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use clock::{Nanos, Parker, RealClock};
-use direct::{Device, QueueConfig};
-use lightnvm::vector::{VectorEnded, VectorQueue};
+use direct::{IoDevice, QueueConfig};
+use lightnvm::vector::{VectorCompletion, VectorQueue};
 use nvme::Status;
 
 use crate::chunks::media;
-use crate::device::{hand_out, object, place, sluice_device};
+use crate::device::{hand_out, init_out_pointer, object_ref, sluice_device};
+use crate::device_ref::DeviceRef;
 use crate::error::{CallError, call};
-use crate::inside::{Inside, OneThread};
-use crate::options::{Versioned, take};
-use crate::owner::Owner;
-use crate::policy::{SLUICE_WAIT_EVENT, SLUICE_WAIT_POLL, value};
+use crate::handle_options::{SLUICE_WAIT_EVENT, SLUICE_WAIT_POLL, value_error};
+use crate::options::{ExtensibleStruct, read_struct};
+use crate::single_thread::{Guard, SingleThreadCell};
 
 /// Commands outstanding unless said otherwise.
-const DEPTH: u32 = 255;
+const DEPTH_DEFAULT: u32 = 255;
 /// How long commands may take that are outstanding when their queue is destroyed.
-const PATIENCE_SECONDS: u64 = 60;
+const CLOSE_TIMEOUT_SECONDS: u64 = 60;
 
 /// A queue for vector commands, for one thread at a time.
 pub struct sluice_vector_queue {
-    pub(crate) cell: OneThread<Vectors>,
+    pub(crate) cell: SingleThreadCell<VectorQueueInner>,
 }
 
 /// How a vector queue is made. Set `size` to `sizeof(struct sluice_vector_queue_options)` and everything
@@ -45,35 +45,35 @@ pub struct sluice_vector_queue_options {
 }
 
 // SAFETY: begins with its size; numbers of 8 + 2 * 4 bytes, no padding.
-unsafe impl Versioned for sluice_vector_queue_options {
+unsafe impl ExtensibleStruct for sluice_vector_queue_options {
     const NAME: &'static str = "struct sluice_vector_queue_options";
 }
 
 /// What is in a vector queue.
-pub(crate) struct Vectors {
+pub(crate) struct VectorQueueInner {
     pub(crate) queue: VectorQueue,
-    device: Device,
-    pub(crate) owner: Arc<Owner>,
+    device: IoDevice,
+    pub(crate) owner: Arc<DeviceRef>,
     clock: RealClock,
     /// Of a queue that sleeps while it waits.
     parker: Option<Parker>,
     /// Ended, and not reaped; no more together with what is outstanding than the queue holds.
-    ready: VecDeque<VectorEnded>,
+    ready: VecDeque<VectorCompletion>,
     /// Whether the drive copies.
-    pub(crate) copies: bool,
+    pub(crate) can_copy: bool,
     pub(crate) sector_bytes: u32,
     pub(crate) oob_bytes: u32,
-    pub(crate) next_own: u64,
+    pub(crate) next_internal_tag: u64,
 }
 
-impl Vectors {
+impl VectorQueueInner {
     /// Commands that were taken and not reaped.
     pub(crate) fn outstanding(&self) -> usize {
         usize::from(self.queue.outstanding()) + self.ready.len()
     }
 
     /// Whether another command can be taken.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         self.outstanding() < usize::from(self.queue.queue().capacity())
     }
 
@@ -84,7 +84,7 @@ impl Vectors {
         while let Some(ended) = self.queue.reap() {
             self.ready.push_back(ended);
         }
-        if self.device.gone().is_some() {
+        if self.device.removal_reason().is_some() {
             while let Some(ended) = self.queue.abandon(Status::HOST_PATH_ERROR) {
                 self.ready.push_back(ended);
             }
@@ -94,23 +94,23 @@ impl Vectors {
     }
 
     /// A command that has ended.
-    pub(crate) fn reap(&mut self) -> Option<VectorEnded> {
+    pub(crate) fn reap(&mut self) -> Option<VectorCompletion> {
         self.ready.pop_front()
     }
 
     /// Takes the end of a certain command, if it is there.
-    pub(crate) fn reap_own(&mut self, own: u64) -> Option<VectorEnded> {
-        let place = self.ready.iter().position(|ended| ended.user == own)?;
+    pub(crate) fn reap_internal(&mut self, own: u64) -> Option<VectorCompletion> {
+        let place = self.ready.iter().position(|ended| ended.user_data == own)?;
         self.ready.remove(place)
     }
 
     /// The instant `timeout` nanoseconds from now.
-    pub(crate) fn limit(&self, timeout: u64) -> Nanos {
+    pub(crate) fn deadline(&self, timeout: u64) -> Nanos {
         Nanos(self.clock.now().0.saturating_add(timeout))
     }
 
     /// Whether that is over.
-    pub(crate) fn is_over(&self, limit: Nanos) -> bool {
+    pub(crate) fn has_passed(&self, limit: Nanos) -> bool {
         limit != Nanos::MAX && self.clock.now() >= limit
     }
 
@@ -160,30 +160,32 @@ pub unsafe extern "C" fn sluice_vector_queue_create(
     call(|| {
         // SAFETY: pointers are as the header demands.
         let (device, options) = unsafe {
-            place("queue", queue)?;
-            (object("device", device)?, take(options)?)
+            init_out_pointer("queue", queue)?;
+            (object_ref("device", device)?, read_struct(options)?)
         };
         let entries = match options.depth {
-            0 => Some(DEPTH as u16 + 1),
+            0 => Some(DEPTH_DEFAULT as u16 + 1),
             depth => depth.checked_add(1).and_then(|entries| u16::try_from(entries).ok()),
         };
-        let depth = entries.ok_or_else(|| value("depth", options.depth, "1 to 65534"))?;
+        let depth = entries.ok_or_else(|| value_error("depth", options.depth, "1 to 65534"))?;
         let sleeps = match options.wait {
             SLUICE_WAIT_POLL => false,
             SLUICE_WAIT_EVENT => true,
-            other => return Err(value("wait", other, "SLUICE_WAIT_POLL or SLUICE_WAIT_EVENT")),
+            other => {
+                return Err(value_error("wait", other, "SLUICE_WAIT_POLL or SLUICE_WAIT_EVENT"));
+            }
         };
         let media = media(&device.device)?;
         let memory = |source| direct::DirectError::Memory { bytes: 0, source };
         let parker = if sleeps { Some(Parker::new().map_err(memory)?) } else { None };
         let made = device.device.vector_queue(QueueConfig { depth, interrupts: sleeps })?;
         if let Some(parker) = &parker
-            && let Err(error) = device.device.wake_vector_queue(&made, parker.waker())
+            && let Err(error) = device.device.set_vector_waker(&made, parker.waker())
         {
             device.device.destroy_vector_queue(made);
             return Err(error.into());
         }
-        let inner = Vectors {
+        let inner = VectorQueueInner {
             // And one of the library's own.
             ready: VecDeque::with_capacity(usize::from(made.queue().capacity()) + 1),
             queue: made,
@@ -191,13 +193,13 @@ pub unsafe extern "C" fn sluice_vector_queue_create(
             owner: device.owner.clone(),
             clock: device.device.clock(),
             parker,
-            copies: media.copies,
+            can_copy: media.can_copy,
             sector_bytes: media.geometry.sector_bytes,
             oob_bytes: media.geometry.oob_bytes,
-            next_own: 0,
+            next_internal_tag: 0,
         };
         // SAFETY: accepted above.
-        unsafe { hand_out(queue, sluice_vector_queue { cell: OneThread::new(inner) }) };
+        unsafe { hand_out(queue, sluice_vector_queue { cell: SingleThreadCell::new(inner) }) };
         Ok(0)
     })
 }
@@ -228,31 +230,31 @@ pub unsafe extern "C" fn sluice_vector_queue_destroy(queue: *mut sluice_vector_q
             return Ok(0);
         }
         // SAFETY: not NULL, and the pointer is as the header demands.
-        let broken = unsafe { object("queue", queue) }?.cell.stay()?;
+        let broken = unsafe { object_ref("queue", queue) }?.cell.close()?;
         // SAFETY: made by `hand_out`, the caller gives it up, and nobody is inside.
         let queue = unsafe { Box::from_raw(queue) };
         if broken {
             std::mem::forget(queue);
-            return Err(CallError::Broken);
+            return Err(CallError::Poisoned);
         }
         let mut inner = queue.cell.into_inner();
-        let limit = inner.limit(PATIENCE_SECONDS * 1_000_000_000);
+        let limit = inner.deadline(CLOSE_TIMEOUT_SECONDS * 1_000_000_000);
         loop {
             inner.poll();
             let outstanding = u32::from(inner.queue.outstanding());
             if outstanding == 0 {
                 break;
             }
-            if inner.is_over(limit) {
+            if inner.has_passed(limit) {
                 // The drive may yet write to its memory.
                 std::mem::forget(inner);
-                return Err(CallError::Unanswered { outstanding, seconds: PATIENCE_SECONDS });
+                return Err(CallError::Timeout { outstanding, seconds: CLOSE_TIMEOUT_SECONDS });
             }
             inner.pause(limit);
         }
-        let Vectors { queue, device, owner, .. } = inner;
+        let VectorQueueInner { queue, device, owner, .. } = inner;
         device.destroy_vector_queue(queue);
-        owner.give_up(device)?;
+        owner.release(device)?;
         Ok(0)
     })
 }
@@ -283,8 +285,8 @@ pub unsafe extern "C" fn sluice_vector_outstanding(queue: *const sluice_vector_q
 /// `pointer` is `NULL` or was given out by this library and not taken back yet.
 pub(crate) unsafe fn enter<'a>(
     pointer: *const sluice_vector_queue,
-) -> Result<Inside<'a, Vectors>, CallError> {
+) -> Result<Guard<'a, VectorQueueInner>, CallError> {
     // SAFETY: by the caller's promise; the reference is shared, and what it leads to is an atomic and a
     // cell.
-    unsafe { object("queue", pointer) }?.cell.enter()
+    unsafe { object_ref("queue", pointer) }?.cell.enter()
 }

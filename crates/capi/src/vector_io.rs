@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use driver::QueueFull;
-use lightnvm::vector::{Sectors, VectorEnded};
-use nvme::{MAX_VECTOR, Ppa};
+use lightnvm::vector::{DataSegments, VectorCompletion};
+use nvme::{MAX_VECTOR_ADDRESSES, Ppa};
 use ring::Iova;
 
 use crate::buffer::sluice_buffer;
-use crate::device::{object, reserved};
-use crate::error::{CallError, call, of_status};
-use crate::policy::value;
-use crate::request::places;
-use crate::vector::{Vectors, enter, sluice_vector_queue};
+use crate::device::{object_ref, reserved};
+use crate::error::{CallError, call, status_errno};
+use crate::handle_options::value_error;
+use crate::request::check_capacity;
+use crate::vector::{VectorQueueInner, enter, sluice_vector_queue};
 
 /// Sectors to memory.
 pub const SLUICE_VECTOR_READ: u32 = 1;
@@ -31,11 +31,11 @@ pub const SLUICE_VECTOR_COPY: u32 = 4;
 pub const SLUICE_VECTOR_HIGH_ECC: u16 = 1;
 
 /// Addresses of a command at most.
-pub(crate) const ADDRESSES_MAX: u32 = MAX_VECTOR as u32;
+pub(crate) const ADDRESSES_MAX: u32 = MAX_VECTOR_ADDRESSES as u32;
 /// Offsets of data in a buffer are multiples of it; those of out-of-band bytes, of 8.
 const ALIGNMENT: u64 = 512;
 /// Tags from here on are the library's own.
-const OWN: u64 = 1 << 63;
+const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
 /// A vector command. Zero what does not apply to its operation.
 #[repr(C)]
@@ -96,7 +96,7 @@ struct Command<'a> {
     oob: Option<Iova>,
 }
 
-fn title(op: u32) -> &'static str {
+fn op_name(op: u32) -> &'static str {
     match op {
         SLUICE_VECTOR_READ => "read",
         SLUICE_VECTOR_WRITE => "write",
@@ -110,7 +110,7 @@ fn title(op: u32) -> &'static str {
 /// # Safety
 /// `buffer` is `NULL` or was given out by this library and not taken back yet.
 unsafe fn memory(
-    inside: &Vectors,
+    inside: &VectorQueueInner,
     (name, buffer): (&'static str, *const sluice_buffer),
     (what, offset): (&'static str, u64),
     (bytes, alignment): (u64, u64),
@@ -120,7 +120,7 @@ unsafe fn memory(
         return if offset == 0 { Ok(None) } else { refused("0 without a buffer") };
     }
     // SAFETY: by the caller's promise.
-    let buffer = unsafe { object(name, buffer) }?;
+    let buffer = unsafe { object_ref(name, buffer) }?;
     if !Arc::ptr_eq(&buffer.owner, &inside.owner) {
         return Err(CallError::Foreign(name));
     }
@@ -131,36 +131,36 @@ unsafe fn memory(
     if offset > len || bytes > len - offset {
         return refused("what it is about ends inside of the buffer");
     }
-    Ok(Some(buffer.buffer.at().offset(offset)))
+    Ok(Some(buffer.buffer.iova().offset(offset)))
 }
 
-impl Vectors {
+impl VectorQueueInner {
     /// What a caller's request means.
     ///
     /// # Safety
     /// Its buffers are `NULL` or were given out by this library and not taken back yet; its lists are
     /// `NULL`, or have as many addresses as it says.
-    unsafe fn understand<'a>(
+    unsafe fn parse_request<'a>(
         &self,
         from: &sluice_vector_request,
     ) -> Result<Command<'a>, CallError> {
         let &sluice_vector_request { op, count, addresses, targets, .. } = from;
         reserved(from.reserved)?;
         if from.flags != 0 {
-            return Err(value("flags", from.flags, "0"));
+            return Err(value_error("flags", from.flags, "0"));
         }
-        if from.user_data >= OWN {
-            return Err(value("user_data", from.user_data, "below 2^63"));
+        if from.user_data >= INTERNAL_TAG_MIN {
+            return Err(value_error("user_data", from.user_data, "below 2^63"));
         }
         let transfers = matches!(op, SLUICE_VECTOR_READ | SLUICE_VECTOR_WRITE);
         if !transfers && !matches!(op, SLUICE_VECTOR_ERASE | SLUICE_VECTOR_COPY) {
             let allowed = "SLUICE_VECTOR_READ, _WRITE, _ERASE or _COPY";
-            return Err(value("op", op, allowed));
+            return Err(value_error("op", op, allowed));
         }
         let limit = if transfers { self.queue.max_sectors() } else { ADDRESSES_MAX };
         if !(1..=limit).contains(&count) {
             let allowed = "1 to 64 addresses, and reads and writes to the drive's max_addresses";
-            return Err(value("count", count, allowed));
+            return Err(value_error("count", count, allowed));
         }
         if addresses.is_null() {
             return Err(CallError::Null("addresses"));
@@ -169,22 +169,22 @@ impl Vectors {
         let list = unsafe { std::slice::from_raw_parts(addresses, count as usize) };
         let to = match (op, targets.is_null()) {
             (SLUICE_VECTOR_COPY, true) => return Err(CallError::Null("targets")),
-            (SLUICE_VECTOR_COPY, false) if !self.copies => return Err(CallError::NoCopies),
+            (SLUICE_VECTOR_COPY, false) if !self.can_copy => return Err(CallError::NoCopies),
             // SAFETY: as above.
             (SLUICE_VECTOR_COPY, false) => unsafe {
                 std::slice::from_raw_parts(targets, count as usize)
             },
             (_, true) => &[],
-            (_, false) => return Err(value("targets", 1u32, "NULL for what is no copy")),
+            (_, false) => return Err(value_error("targets", 1u32, "NULL for what is no copy")),
         };
         let (buffer, oob) = (from.buffer, from.oob);
         let has_memory = !buffer.is_null() || !oob.is_null();
         if !transfers && has_memory {
-            return Err(value("buffer", 1u32, "NULL for what moves no data"));
+            return Err(value_error("buffer", 1u32, "NULL for what moves no data"));
         }
         let bytes = |each: u32| u64::from(count) * u64::from(each);
         if !oob.is_null() && self.oob_bytes == 0 {
-            return Err(value("oob", 1u32, "NULL: sectors of this drive have no such bytes"));
+            return Err(value_error("oob", 1u32, "NULL: sectors of this drive have no such bytes"));
         }
         let place = ("buffer_offset", from.buffer_offset);
         // SAFETY: by the caller's promise.
@@ -201,7 +201,7 @@ impl Vectors {
     fn push(&mut self, command: &Command<'_>, user: u64) -> Result<(), QueueFull> {
         let &Command { op, from, to, data, oob } = command;
         let from = from.iter().map(|address| Ppa(*address));
-        let data = data.map_or(Sectors::Nowhere, Sectors::Run);
+        let data = data.map_or(DataSegments::BitBucket, DataSegments::Contiguous);
         match op {
             SLUICE_VECTOR_READ => self.queue.read(from, data, oob, user),
             SLUICE_VECTOR_WRITE => self.queue.write(from, data, oob, user),
@@ -211,9 +211,9 @@ impl Vectors {
     }
 
     /// Carries one command out; others that end meanwhile are reaped afterwards.
-    fn run(&mut self, command: &Command<'_>) -> VectorEnded {
-        let own = OWN | self.next_own;
-        self.next_own = (self.next_own + 1) % OWN;
+    fn run(&mut self, command: &Command<'_>) -> VectorCompletion {
+        let own = INTERNAL_TAG_MIN | self.next_internal_tag;
+        self.next_internal_tag = (self.next_internal_tag + 1) % INTERNAL_TAG_MIN;
         // Full of what the caller has submitted: one of those ends first.
         while self.push(command, own).is_err() {
             if !self.poll() {
@@ -222,7 +222,7 @@ impl Vectors {
         }
         loop {
             self.poll();
-            if let Some(ended) = self.reap_own(own) {
+            if let Some(ended) = self.reap_internal(own) {
                 return ended;
             }
             self.pause(Nanos::MAX);
@@ -232,14 +232,14 @@ impl Vectors {
     /// The same for a caller that waits: what failed goes to `failed`, unless that is `NULL`.
     ///
     /// # Safety
-    /// As for [`understand`](Vectors::understand); `failed` is `NULL`, or may be written to.
+    /// As for [`understand`](VectorQueueInner::parse_request); `failed` is `NULL`, or may be written to.
     unsafe fn call(
         &mut self,
         request: &sluice_vector_request,
         failed: *mut u64,
     ) -> Result<c_int, CallError> {
         // SAFETY: by the caller's promise.
-        let command = unsafe { self.understand(request) }?;
+        let command = unsafe { self.parse_request(request) }?;
         let ended = self.run(&command);
         if !failed.is_null() {
             // SAFETY: not NULL, and writable by the caller's promise.
@@ -248,7 +248,7 @@ impl Vectors {
         match ended.status.is_success() {
             true => Ok(0),
             false => Err(CallError::Vector {
-                what: title(request.op),
+                what: op_name(request.op),
                 count: request.count,
                 failed: ended.failed,
                 status: ended.status,
@@ -265,18 +265,18 @@ impl Vectors {
         while count < room {
             let Some(ended) = self.reap() else { break };
             // SAFETY: inside of the caller's places.
-            unsafe { into.add(count).write(ending(&ended)) };
+            unsafe { into.add(count).write(to_completion(&ended)) };
             count += 1;
         }
         count
     }
 }
 
-fn ending(ended: &VectorEnded) -> sluice_vector_completion {
+fn to_completion(ended: &VectorCompletion) -> sluice_vector_completion {
     sluice_vector_completion {
-        user_data: ended.user,
+        user_data: ended.user_data,
         failed: ended.failed,
-        error: -of_status(ended.status),
+        error: -status_errno(ended.status),
         status: ended.status.to_bits(),
         flags: if ended.high_ecc { SLUICE_VECTOR_HIGH_ECC } else { 0 },
     }
@@ -464,15 +464,15 @@ pub unsafe extern "C" fn sluice_vector_run(
 ) -> c_int {
     call(|| {
         // SAFETY: pointers are as the header demands.
-        let (mut inside, request) = unsafe { (enter(queue)?, object("request", request)?) };
+        let (mut inside, request) = unsafe { (enter(queue)?, object_ref("request", request)?) };
         if completion.is_null() {
             return Err(CallError::Null("completion"));
         }
         // SAFETY: as above.
-        let command = unsafe { inside.understand(request) }?;
-        let ended = VectorEnded { user: request.user_data, ..inside.run(&command) };
+        let command = unsafe { inside.parse_request(request) }?;
+        let ended = VectorCompletion { user_data: request.user_data, ..inside.run(&command) };
         // SAFETY: not NULL, and writable as the header demands.
-        unsafe { completion.write(ending(&ended)) };
+        unsafe { completion.write(to_completion(&ended)) };
         Ok(0)
     })
 }
@@ -521,8 +521,8 @@ pub unsafe extern "C" fn sluice_vector_submit(
         let mut stopped = Ok(());
         for request in requests {
             // SAFETY: as above.
-            let understood = unsafe { inside.understand(request) };
-            stopped = understood.and_then(|command| match inside.has_room() {
+            let understood = unsafe { inside.parse_request(request) };
+            stopped = understood.and_then(|command| match inside.has_capacity() {
                 true => inside.push(&command, request.user_data).map_err(|_| CallError::Busy),
                 false => Err(CallError::Busy),
             });
@@ -562,7 +562,7 @@ pub unsafe extern "C" fn sluice_vector_reap(
     call(|| {
         // SAFETY: the pointer is as the header demands.
         let mut inside = unsafe { enter(queue) }?;
-        let room = places(completions, room)?;
+        let room = check_capacity(completions, room)?;
         inside.poll();
         // SAFETY: as many places as the header demands.
         Ok(unsafe { inside.reap_into(completions, room) } as c_int)
@@ -597,17 +597,17 @@ pub unsafe extern "C" fn sluice_vector_wait(
     call(|| {
         // SAFETY: the pointer is as the header demands.
         let mut inside = unsafe { enter(queue) }?;
-        let room = places(completions, room)?;
+        let room = check_capacity(completions, room)?;
         if room == 0 {
-            return Err(value("room", 0u32, "1 or more"));
+            return Err(value_error("room", 0u32, "1 or more"));
         }
-        let limit = inside.limit(timeout_ns);
+        let limit = inside.deadline(timeout_ns);
         let mut count = 0;
         loop {
             inside.poll();
             // SAFETY: the places that are left of the caller's.
             count += unsafe { inside.reap_into(completions.add(count), room - count) };
-            if count >= min.min(room) || inside.outstanding() == 0 || inside.is_over(limit) {
+            if count >= min.min(room) || inside.outstanding() == 0 || inside.has_passed(limit) {
                 return Ok(count as c_int);
             }
             inside.pause(limit);

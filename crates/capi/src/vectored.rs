@@ -10,34 +10,34 @@ use direct::Buffer;
 use libc::iovec;
 use ring::Iova;
 
-use crate::buffer::registered;
+use crate::buffer::registered_iova;
 use crate::error::{CallError, call};
-use crate::inside::{Inner, Inside, sluice_handle};
+use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
 /// Bytes of what is copied through at a time.
 const BOUNCE_BYTES: usize = 256 << 10;
 /// Pieces of one call at most, as `preadv(2)` has it (`IOV_MAX`).
-const PIECES_MAX: c_int = 1024;
+const IOVECS_MAX: c_int = 1024;
 /// Pieces of one request at most: a page of table.
 const SEGMENTS_MAX: u16 = 256;
 
 /// Where in a caller's memory a transfer has come to.
 #[derive(Clone, Copy)]
-struct Cursor<'a> {
-    pieces: &'a [iovec],
+struct IovecCursor<'a> {
+    iovecs: &'a [iovec],
     /// Bytes of the first piece that are done.
     offset: usize,
 }
 
-impl Cursor<'_> {
+impl IovecCursor<'_> {
     /// What is left of the piece that it is in; empty pieces are passed over.
-    fn piece(&mut self) -> Option<(*mut u8, usize)> {
-        while let Some((first, rest)) = self.pieces.split_first() {
+    fn current(&mut self) -> Option<(*mut u8, usize)> {
+        while let Some((first, rest)) = self.iovecs.split_first() {
             if self.offset < first.iov_len {
                 let memory = first.iov_base.cast::<u8>().wrapping_add(self.offset);
                 return Some((memory, first.iov_len - self.offset));
             }
-            (self.pieces, self.offset) = (rest, 0);
+            (self.iovecs, self.offset) = (rest, 0);
         }
         None
     }
@@ -48,7 +48,7 @@ impl Cursor<'_> {
     }
 }
 
-impl Inner {
+impl HandleInner {
     fn sector(&self) -> usize {
         self.handle.limits().sector_bytes as usize
     }
@@ -57,7 +57,7 @@ impl Inner {
     ///
     /// # Safety
     /// The pieces are memory, to be written to unless `write`.
-    unsafe fn by_pieces(
+    unsafe fn transfer_iovecs(
         &mut self,
         write: bool,
         pieces: &[iovec],
@@ -80,14 +80,14 @@ impl Inner {
         if pieces.iter().any(|piece| piece.iov_base.is_null() && piece.iov_len > 0) {
             return Err(CallError::Null("memory"));
         }
-        let mut cursor = Cursor { pieces, offset: 0 };
+        let mut cursor = IovecCursor { iovecs: pieces, offset: 0 };
         let mut done = 0;
         while done < bytes {
             let lba = offset.saturating_add(done as u64) / sector as u64;
-            done += match self.reachable(&mut cursor) {
-                Some(_) => self.straight(write, lba, &mut cursor)?,
+            done += match self.registered_segment(&mut cursor) {
+                Some(_) => self.transfer_direct(write, lba, &mut cursor)?,
                 // SAFETY: by the caller's promise.
-                None => unsafe { self.bounced(write, lba, &mut cursor) }?,
+                None => unsafe { self.transfer_bounced(write, lba, &mut cursor) }?,
             };
         }
         Ok(bytes as i64)
@@ -95,19 +95,19 @@ impl Inner {
 
     /// The rest of a piece as the device finds it, if it does: registered, from a multiple of 512 on, and
     /// whole sectors.
-    fn reachable(&self, cursor: &mut Cursor<'_>) -> Option<(Iova, usize)> {
-        let (memory, bytes) = cursor.piece()?;
+    fn registered_segment(&self, cursor: &mut IovecCursor<'_>) -> Option<(Iova, usize)> {
+        let (memory, bytes) = cursor.current()?;
         let whole = (memory as usize).is_multiple_of(512) && bytes.is_multiple_of(self.sector());
-        let at = whole.then(|| registered(&self.owner, memory as usize, bytes))??;
+        let at = whole.then(|| registered_iova(&self.owner, memory as usize, bytes))??;
         Some((at, bytes))
     }
 
     /// One request of as many pieces as the device reaches and takes, at least one. Returns its bytes.
-    fn straight(
+    fn transfer_direct(
         &mut self,
         write: bool,
         lba: u64,
-        cursor: &mut Cursor<'_>,
+        cursor: &mut IovecCursor<'_>,
     ) -> Result<usize, CallError> {
         let Limits { max_sectors, .. } = *self.handle.limits();
         let sector = self.sector();
@@ -117,19 +117,19 @@ impl Inner {
         let (mut bytes, mut segments) = (0, 0);
         while bytes < most
             && segments < segments_max
-            && let Some((at, left)) = self.reachable(cursor)
+            && let Some((at, left)) = self.registered_segment(cursor)
         {
             let count = left.min(most - bytes);
             // `most` has 32 bits.
             let segment = Segment { at: Some(at), bytes: count as u32 };
             data = Some(match data {
-                None => Payload::At(at),
-                Some(Payload::At(first)) => {
+                None => Payload::Contiguous(at),
+                Some(Payload::Contiguous(first)) => {
                     let first = Segment { at: Some(first), bytes: bytes as u32 };
-                    self.note(0, first)?;
-                    self.note(1, segment)?
+                    self.write_segment(0, first)?;
+                    self.write_segment(1, segment)?
                 }
-                Some(_) => self.note(segments, segment)?,
+                Some(_) => self.write_segment(segments, segment)?,
             });
             cursor.advance(count);
             bytes += count;
@@ -143,27 +143,27 @@ impl Inner {
 
     /// Writes a segment into the handle's table, which stays until the next request of this kind. Returns the
     /// table up to there.
-    fn note(&mut self, index: u16, segment: Segment) -> Result<Payload, CallError> {
+    fn write_segment(&mut self, index: u16, segment: Segment) -> Result<Payload, CallError> {
         if self.table.is_none() {
             self.table = Some(self.device.buffer(usize::from(SEGMENTS_MAX) * Segment::BYTES)?);
         }
-        let Some(table) = &self.table else { return Err(CallError::Broken) };
+        let Some(table) = &self.table else { return Err(CallError::Poisoned) };
         for (word, value) in segment.encode().iter().enumerate() {
             table.write(usize::from(index) * Segment::BYTES + 8 * word, &value.to_le_bytes());
         }
-        Ok(Payload::Scattered { table: table.at(), segments: index + 1 })
+        Ok(Payload::Scattered { table: table.iova(), segments: index + 1 })
     }
 
     /// Whole sectors through the handle's own buffer, until it is full or the device reaches the next piece.
     /// Returns their bytes.
     ///
     /// # Safety
-    /// As for [`by_pieces`](Inner::by_pieces).
-    unsafe fn bounced(
+    /// As for [`transfer_iovecs`](HandleInner::transfer_iovecs).
+    unsafe fn transfer_bounced(
         &mut self,
         write: bool,
         lba: u64,
-        cursor: &mut Cursor<'_>,
+        cursor: &mut IovecCursor<'_>,
     ) -> Result<usize, CallError> {
         let sector = self.sector();
         let most = (BOUNCE_BYTES / sector).max(1) * sector;
@@ -174,10 +174,10 @@ impl Inner {
         let start = *cursor;
         let mut bytes = 0;
         while bytes < most
-            && let Some((memory, left)) = cursor.piece()
+            && let Some((memory, left)) = cursor.current()
         {
             let at_sector = bytes > 0 && bytes.is_multiple_of(sector);
-            if at_sector && self.reachable(cursor).is_some() {
+            if at_sector && self.registered_segment(cursor).is_some() {
                 break;
             }
             let count = left.min(most - bytes);
@@ -194,7 +194,7 @@ impl Inner {
         if done.is_ok() && !write {
             let (mut back, mut copied) = (start, 0);
             while copied < bytes
-                && let Some((memory, left)) = back.piece()
+                && let Some((memory, left)) = back.current()
             {
                 let count = left.min(bytes - copied);
                 // SAFETY: as above.
@@ -212,8 +212,8 @@ impl Inner {
 ///
 /// # Safety
 /// `pieces` is `NULL`, or there are `count` of them.
-unsafe fn pieces_of<'a>(pieces: *const iovec, count: c_int) -> Result<&'a [iovec], CallError> {
-    if !(0..=PIECES_MAX).contains(&count) {
+unsafe fn iovecs_of<'a>(pieces: *const iovec, count: c_int) -> Result<&'a [iovec], CallError> {
+    if !(0..=IOVECS_MAX).contains(&count) {
         // Negative ones as the caller wrote them, in two's complement.
         let value = i64::from(count) as u64;
         return Err(CallError::Value { what: "count", value, allowed: "0 to 1024" });
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn sluice_pread(
     call(|| {
         let piece = iovec { iov_base: memory, iov_len: bytes };
         // SAFETY: the pointers are as the header demands.
-        unsafe { Inside::enter(handle)?.by_pieces(false, &[piece], offset) }
+        unsafe { Guard::enter(handle)?.transfer_iovecs(false, &[piece], offset) }
     })
 }
 
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn sluice_pwrite(
     call(|| {
         let piece = iovec { iov_base: memory.cast_mut(), iov_len: bytes };
         // SAFETY: the pointers are as the header demands; what is written from is only read.
-        unsafe { Inside::enter(handle)?.by_pieces(true, &[piece], offset) }
+        unsafe { Guard::enter(handle)?.transfer_iovecs(true, &[piece], offset) }
     })
 }
 
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn sluice_preadv(
 ) -> i64 {
     call(|| {
         // SAFETY: the pointers are as the header demands.
-        unsafe { Inside::enter(handle)?.by_pieces(false, pieces_of(pieces, count)?, offset) }
+        unsafe { Guard::enter(handle)?.transfer_iovecs(false, iovecs_of(pieces, count)?, offset) }
     })
 }
 
@@ -345,6 +345,6 @@ pub unsafe extern "C" fn sluice_pwritev(
 ) -> i64 {
     call(|| {
         // SAFETY: the pointers are as the header demands; what is written from is only read.
-        unsafe { Inside::enter(handle)?.by_pieces(true, pieces_of(pieces, count)?, offset) }
+        unsafe { Guard::enter(handle)?.transfer_iovecs(true, iovecs_of(pieces, count)?, offset) }
     })
 }

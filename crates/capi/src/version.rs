@@ -13,7 +13,7 @@ pub const SLUICE_VERSION_PATCH: u32 = 0;
 pub const SLUICE_VERSION: u32 =
     (SLUICE_VERSION_MAJOR << 16) | (SLUICE_VERSION_MINOR << 8) | SLUICE_VERSION_PATCH;
 
-const fn number(text: &str) -> u32 {
+const fn parse_number(text: &str) -> u32 {
     let (bytes, mut at, mut number) = (text.as_bytes(), 0, 0);
     while at < bytes.len() {
         number = number * 10 + (bytes[at] - b'0') as u32;
@@ -24,9 +24,9 @@ const fn number(text: &str) -> u32 {
 
 // The constants are literals, so that the header has them as such, and those of the package.
 const _: () = assert!(
-    SLUICE_VERSION_MAJOR == number(env!("CARGO_PKG_VERSION_MAJOR"))
-        && SLUICE_VERSION_MINOR == number(env!("CARGO_PKG_VERSION_MINOR"))
-        && SLUICE_VERSION_PATCH == number(env!("CARGO_PKG_VERSION_PATCH"))
+    SLUICE_VERSION_MAJOR == parse_number(env!("CARGO_PKG_VERSION_MAJOR"))
+        && SLUICE_VERSION_MINOR == parse_number(env!("CARGO_PKG_VERSION_MINOR"))
+        && SLUICE_VERSION_PATCH == parse_number(env!("CARGO_PKG_VERSION_PATCH"))
 );
 
 /// A version as people write it.

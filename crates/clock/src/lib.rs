@@ -8,27 +8,27 @@
 //! | [`component`](Component) | a poll-driven state machine (rule R2) |
 //! | [`wake`](Waker) | how a parked runner is woken |
 //! | [`link`](Link) | how it is woken from another process |
-//! | [`virtual_run`](VirtualRunner) | the loop that polls until nothing moves, then jumps |
-//! | [`real_run`](RealRunner) | the loop that polls, spins, and parks |
+//! | [`virtual_runner`](VirtualRunner) | the loop that polls until nothing moves, then jumps |
+//! | [`real_runner`](RealRunner) | the loop that polls, spins, and parks |
 //!
 //! Nothing outside this crate reads a clock.
 
 #![forbid(unsafe_code)]
 
 mod component;
-mod link;
 mod nanos;
-mod real;
-mod real_run;
+mod parker;
+mod real_clock;
+mod real_runner;
+mod remote_waker;
 mod timer;
-mod virtual_run;
-mod wake;
+mod virtual_runner;
 
 pub use component::Component;
-pub use link::{Flag, Link, Sight};
 pub use nanos::Nanos;
-pub use real::{RealClock, sleep_exactly, thread_cpu};
-pub use real_run::{Idle, RealRunner, Stopper};
+pub use parker::{Parker, Waker};
+pub use real_clock::{RealClock, disable_timer_slack, thread_cpu_time};
+pub use real_runner::{IdlePolicy, RealRunner, StopHandle};
+pub use remote_waker::{ParkedFlag, ParkedFlagReader, RemoteWaker};
 pub use timer::TimerQueue;
-pub use virtual_run::{Stalled, VirtualRunner};
-pub use wake::{Parker, Waker};
+pub use virtual_runner::{Deadlock, VirtualRunner};

@@ -20,16 +20,16 @@
 
 use std::process::{Command, ExitCode};
 
-use block::{Device as _, Limits, Raw};
+use block::{BlockDevice as _, Limits, Raw};
 use clock::{Component, Nanos};
 use direct::{
-    Buffer, Cache, CacheConfig, Completion, Device, Handle, Payload, QueueConfig, Request,
+    Buffer, Cache, CacheConfig, Completion, Handle, IoDevice, Payload, QueueConfig, Request,
 };
 use drive::{
-    Access, ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, Part,
-    PersonalityKind, PuPolicy, Transfers, WriteBuffer,
+    AccessPolicy, AccessScope, Controller, ControllerConfig, DriveConfig, NullConfig,
+    OpenChannelConfig, PersonalityKind, PuScheduling, TransferConfig, WriteBuffer,
 };
-use driver::{Controller, EmulatedQueue};
+use driver::{ControllerHandle, NvmeQueue};
 use ftl::FtlConfig;
 use media::MediaConfig;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -48,10 +48,10 @@ const BATCH: u64 = 32;
 /// Batches that are counted.
 const BATCHES: u64 = 8;
 /// Batches before them, until everything that happens once has happened.
-const WARM: u64 = 8;
+const WARMUP_BATCHES: u64 = 8;
 const SECTOR: u32 = 4096;
 /// Sectors that requests go to.
-const AREA: u64 = 128;
+const LBA_RANGE_SECTORS: u64 = 128;
 
 /// Instructions at most, of the workspace's own profile (`lto = "fat"`), as `cargo bench` has it: a fiftieth more
 /// than were counted. A build without link-time optimisation is mostly below.
@@ -69,7 +69,7 @@ fn mark(traced: bool) -> Result<(), Failed> {
     if traced { Ok(raise(Signal::SIGSTOP)?) } else { Ok(()) }
 }
 
-fn ended(done: Option<Completion>) -> Result<bool, Failed> {
+fn check_completion(done: Option<Completion>) -> Result<bool, Failed> {
     match done {
         Some(done) if !done.status.is_success() => Err(format!("{done:?}").into()),
         done => Ok(done.is_some()),
@@ -77,16 +77,16 @@ fn ended(done: Option<Completion>) -> Result<bool, Failed> {
 }
 
 /// Reads through a handle over the null device.
-fn through_handle<D: block::Device>(
+fn through_handle<D: block::BlockDevice>(
     mut handle: Handle<D>,
     data: &Buffer,
     (batches, traced): (u64, bool),
 ) -> Result<(), Failed> {
     let mut rng = Rng::new(1);
-    for round in 0..WARM + batches {
-        let counted = traced && round >= WARM;
-        let slot = |i: u64| Payload::At(data.at().offset(i * u64::from(SECTOR)));
-        let lbas: [u64; BATCH as usize] = std::array::from_fn(|_| rng.below(AREA));
+    for round in 0..WARMUP_BATCHES + batches {
+        let counted = traced && round >= WARMUP_BATCHES;
+        let slot = |i: u64| Payload::Contiguous(data.iova().offset(i * u64::from(SECTOR)));
+        let lbas: [u64; BATCH as usize] = std::array::from_fn(|_| rng.below(LBA_RANGE_SECTORS));
         mark(counted)?;
         for (i, lba) in (0..).zip(lbas) {
             handle.submit(Request::read(lba, 1, slot(i), i))?;
@@ -94,7 +94,7 @@ fn through_handle<D: block::Device>(
         let mut left = BATCH;
         while left > 0 {
             handle.poll();
-            while ended(handle.reap())? {
+            while check_completion(handle.reap())? {
                 left -= 1;
             }
         }
@@ -103,8 +103,8 @@ fn through_handle<D: block::Device>(
     Ok(())
 }
 
-fn null_device() -> Device {
-    Device::null(Limits {
+fn null_device() -> IoDevice {
+    IoDevice::null(Limits {
         sector_bytes: SECTOR,
         sectors: 1 << 28,
         max_sectors: 256,
@@ -120,10 +120,10 @@ fn null_drive() -> DriveConfig {
         personality: PersonalityKind::Null,
         media: MediaConfig::Null { bytes: 64 << 20, sector_bytes: SECTOR },
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: Transfers::default(),
+        transfers: TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig { latency: Nanos::ZERO, bytes_per_sec: 0 },
@@ -143,34 +143,40 @@ fn over_a_drive(
     (restricted, with_data, side): (bool, bool, Side),
     (batches, traced): (u64, bool),
 ) -> Result<(), Failed> {
-    let mut drive = Drive::new(null_drive())?;
+    let mut drive = Controller::new(null_drive())?;
     let port = match restricted {
         false => drive.attach()?,
         true => {
             let port = Port::new()?;
-            drive.attach_as(&port, Access::to(Part::Sectors { first: 64, count: 2 * AREA }))?;
+            drive.attach_as(
+                &port,
+                AccessPolicy::for_scope(AccessScope::Sectors {
+                    first: 64,
+                    count: 2 * LBA_RANGE_SECTORS,
+                }),
+            )?;
             port
         }
     };
     let pump = &mut || {
         drive.poll(Nanos(1));
     };
-    let mut controller = Controller::attach(port.clone(), pump, 1000)?;
+    let mut controller = ControllerHandle::connect(port.clone(), pump, 1000)?;
     let pair = controller.create_queue_pair(256, None, pump)?;
-    let queue = EmulatedQueue::new(controller.info(), pair, port.clone())?;
+    let queue = NvmeQueue::new(controller.info(), pair, port.clone())?;
     let limits = queue.limits();
     let mut raw = Raw::new(queue, limits);
-    let (_memory, at) = raw.memory().provide((BATCH * u64::from(SECTOR)) as usize)?;
+    let (_memory, at) = raw.memory().allocate_registered((BATCH * u64::from(SECTOR)) as usize)?;
     let mut rng = Rng::new(1);
     let mut now = Nanos(1);
-    for round in 0..WARM + batches {
-        let counted = |which| traced && round >= WARM && which == side;
-        let lbas: [u64; BATCH as usize] = std::array::from_fn(|_| rng.below(AREA));
+    for round in 0..WARMUP_BATCHES + batches {
+        let counted = |which| traced && round >= WARMUP_BATCHES && which == side;
+        let lbas: [u64; BATCH as usize] = std::array::from_fn(|_| rng.below(LBA_RANGE_SECTORS));
         now += Nanos(1000);
         mark(counted(Side::Host))?;
         for (i, lba) in (0..).zip(lbas) {
             let data = match with_data {
-                true => Payload::At(at.offset(i * u64::from(SECTOR))),
+                true => Payload::Contiguous(at.offset(i * u64::from(SECTOR))),
                 false => Payload::BitBucket,
             };
             raw.submit(now, Request::read(lba, 1, data, i))?;
@@ -184,7 +190,7 @@ fn over_a_drive(
         let mut left = BATCH;
         while left > 0 {
             raw.poll(now);
-            while ended(raw.reap())? {
+            while check_completion(raw.reap())? {
                 left -= 1;
             }
         }
@@ -204,9 +210,12 @@ fn run(case: &str, batches: u64, traced: bool) -> Result<(), Failed> {
             if case == "queue" {
                 return through_handle(Handle::new(&device, queue)?, &data, how);
             }
-            let config = CacheConfig { bytes: 2 * AREA * u64::from(SECTOR), ..Default::default() };
+            let config = CacheConfig {
+                bytes: 2 * LBA_RANGE_SECTORS * u64::from(SECTOR),
+                ..Default::default()
+            };
             let mut handle = Handle::new(&device, Cache::new(&device, queue, config)?)?;
-            for lba in 0..AREA {
+            for lba in 0..LBA_RANGE_SECTORS {
                 handle.run(Request::read(lba, 1, data.payload(), 0))?;
             }
             through_handle(handle, &data, how)

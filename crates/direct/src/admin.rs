@@ -3,20 +3,20 @@
 
 use nvme::{AsyncEvent, FeatureSelect, HealthLog};
 
-use crate::opened::{Way, lock};
-use crate::{Device, DirectError};
+use crate::device_inner::{Backend, lock};
+use crate::{DirectError, IoDevice};
 
-impl Device {
+impl IoDevice {
     /// What a drive says of its health.
     ///
     /// # Errors
     /// [`DirectError::NoHealth`] on what is no drive; the drive's refusal.
     pub fn health(&self) -> Result<HealthLog, DirectError> {
-        match self.opened().way() {
-            Way::Drive(way) => {
-                self.opened().awaiting(|pump| Ok(lock(&way.controller).health(pump)?))
+        match self.inner().backend() {
+            Backend::Drive(way) => {
+                self.inner().wait_for_admin(|pump| Ok(lock(&way.controller).health(pump)?))
             }
-            Way::Passthrough(namespace) => Ok(namespace.health()?),
+            Backend::Passthrough(namespace) => Ok(namespace.health()?),
             _ => Err(DirectError::NoHealth { device: self.name().to_owned() }),
         }
     }
@@ -26,12 +26,12 @@ impl Device {
     /// # Errors
     /// [`DirectError::NoDrive`] on what is no drive; the drive's refusal.
     pub fn get_feature(&self, fid: u8, select: FeatureSelect) -> Result<u32, DirectError> {
-        match self.opened().way() {
-            Way::Drive(way) => self
-                .opened()
-                .awaiting(|pump| Ok(lock(&way.controller).get_feature(fid, select, pump)?)),
-            Way::Passthrough(namespace) => Ok(namespace.get_feature(fid, select)?),
-            _ => Err(self.no_drive()),
+        match self.inner().backend() {
+            Backend::Drive(way) => self
+                .inner()
+                .wait_for_admin(|pump| Ok(lock(&way.controller).get_feature(fid, select, pump)?)),
+            Backend::Passthrough(namespace) => Ok(namespace.get_feature(fid, select)?),
+            _ => Err(self.no_drive_error()),
         }
     }
 
@@ -41,8 +41,8 @@ impl Device {
     /// # Errors
     /// [`DirectError::NoDrive`] on what is no drive of ours; the drive's refusal.
     pub fn set_feature(&self, fid: u8, value: u32) -> Result<u32, DirectError> {
-        let Way::Drive(way) = self.opened().way() else { return Err(self.no_drive()) };
-        self.opened().awaiting(|pump| Ok(lock(&way.controller).set_feature(fid, value, pump)?))
+        let Backend::Drive(way) = self.inner().backend() else { return Err(self.no_drive_error()) };
+        self.inner().wait_for_admin(|pump| Ok(lock(&way.controller).set_feature(fid, value, pump)?))
     }
 
     /// Asks the drive to tell of its next event: of its health, its errors, changes. Nothing to do if that
@@ -51,22 +51,22 @@ impl Device {
     ///
     /// # Errors
     /// [`DirectError::NoDrive`] on what is no drive of ours; [`DirectError::Drive`].
-    pub fn await_event(&self) -> Result<(), DirectError> {
-        let Way::Drive(way) = self.opened().way() else { return Err(self.no_drive()) };
-        Ok(lock(&way.controller).await_event()?)
+    pub fn arm_event(&self) -> Result<(), DirectError> {
+        let Backend::Drive(way) = self.inner().backend() else { return Err(self.no_drive_error()) };
+        Ok(lock(&way.controller).request_event()?)
     }
 
-    /// The event that was [awaited](Device::await_event), once there is one; then the next is to be asked
+    /// The event that was [awaited](IoDevice::arm_event), once there is one; then the next is to be asked
     /// for. Does not wait. Whoever reads the log page that it names clears it.
     ///
     /// # Errors
     /// [`DirectError::NoDrive`] on what is no drive of ours; [`DirectError::Drive`] if none is awaited.
     pub fn poll_event(&self) -> Result<Option<AsyncEvent>, DirectError> {
-        let Way::Drive(way) = self.opened().way() else { return Err(self.no_drive()) };
+        let Backend::Drive(way) = self.inner().backend() else { return Err(self.no_drive_error()) };
         Ok(lock(&way.controller).poll_event()?)
     }
 
-    fn no_drive(&self) -> DirectError {
+    fn no_drive_error(&self) -> DirectError {
         DirectError::NoDrive { device: self.name().to_owned() }
     }
 }

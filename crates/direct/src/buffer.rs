@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Payload;
-use ring::{AddressSpace, Iova, PAGE, Region, RegisterError};
+use ring::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
 use crate::DirectError;
 
@@ -20,10 +20,10 @@ const ARENA_PAGES: usize = 1024;
 /// names it. What is in it at first is whatever was in it last.
 #[derive(Debug)]
 pub struct Buffer {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     offset: usize,
     len: usize,
-    at: Iova,
+    iova: Iova,
     pool: Arc<Pool>,
     block: Block,
 }
@@ -38,8 +38,8 @@ struct Block {
 
 #[derive(Debug)]
 struct Arena {
-    region: Arc<Region>,
-    at: Iova,
+    region: Arc<SharedRegion>,
+    iova: Iova,
     order: u8,
 }
 
@@ -63,8 +63,8 @@ impl Pool {
     }
 
     /// `bytes` of memory, at least 1.
-    pub(crate) fn take(self: &Arc<Pool>, bytes: usize) -> Result<Buffer, DirectError> {
-        let pages = bytes.max(1).div_ceil(PAGE);
+    pub(crate) fn allocate(self: &Arc<Pool>, bytes: usize) -> Result<Buffer, DirectError> {
+        let pages = bytes.max(1).div_ceil(PAGE_BYTES);
         let order = pages.next_power_of_two().trailing_zeros() as u8;
         let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         let from = Block { order, arena: 0, page: 0 };
@@ -82,18 +82,18 @@ impl Pool {
             arenas.free.insert(Block { page, ..block });
         }
         let arena = &arenas.arenas[block.arena as usize];
-        let offset = block.page as usize * PAGE;
+        let offset = block.page as usize * PAGE_BYTES;
         Ok(Buffer {
             region: arena.region.clone(),
             offset,
             len: bytes.max(1),
-            at: arena.at.offset(offset as u64),
+            iova: arena.iova.offset(offset as u64),
             pool: self.clone(),
             block,
         })
     }
 
-    fn give_back(&self, mut block: Block) {
+    fn free(&self, mut block: Block) {
         let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = arenas.arenas[block.arena as usize].order;
         while block.order < whole {
@@ -110,7 +110,7 @@ impl Pool {
     /// Bytes that are registered, and bytes of them that nobody has.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = |order: u8| (PAGE as u64) << order;
+        let bytes = |order: u8| (PAGE_BYTES as u64) << order;
         let all = arenas.arenas.iter().map(|a| bytes(a.order)).sum();
         (all, arenas.free.iter().map(|b| bytes(b.order)).sum())
     }
@@ -120,16 +120,16 @@ impl Arenas {
     fn grow(&mut self, memory: &AddressSpace, order: u8) -> Result<Block, DirectError> {
         let order = order.max(ARENA_PAGES.trailing_zeros() as u8);
         // Over what an address can name is refused by the registration.
-        let bytes = PAGE.checked_shl(order.into()).unwrap_or(usize::MAX);
+        let bytes = PAGE_BYTES.checked_shl(order.into()).unwrap_or(usize::MAX);
         // Memory that the other side can map, if that is another process.
-        let (region, at) = memory.provide(bytes).map_err(|error| match error {
+        let (region, at) = memory.allocate_registered(bytes).map_err(|error| match error {
             RegisterError::Memory { len, kind } => {
                 DirectError::Memory { bytes: len, source: kind.into() }
             }
             error => error.into(),
         })?;
         let arena = self.arenas.len() as u32;
-        self.arenas.push(Arena { region, at, order });
+        self.arenas.push(Arena { region, iova: at, order });
         Ok(Block { order, arena, page: 0 })
     }
 }
@@ -143,14 +143,14 @@ impl Buffer {
 
     /// The address of its first byte, for the device.
     #[inline]
-    pub fn at(&self) -> Iova {
-        self.at
+    pub fn iova(&self) -> Iova {
+        self.iova
     }
 
     /// All of it as the data of a request.
     #[inline]
     pub fn payload(&self) -> Payload {
-        Payload::At(self.at)
+        Payload::Contiguous(self.iova)
     }
 
     /// Where it is in this process, for who reads and writes it by its address; see
@@ -190,7 +190,7 @@ impl Buffer {
 
     /// The region that it is in, and where it begins there.
     #[inline]
-    pub(crate) fn region(&self) -> (&Region, usize) {
+    pub(crate) fn region(&self) -> (&SharedRegion, usize) {
         (&self.region, self.offset)
     }
 
@@ -203,7 +203,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.give_back(self.block);
+        self.pool.free(self.block);
     }
 }
 
@@ -231,8 +231,8 @@ mod tests {
             } else {
                 let most = if rng.chance(0.02) { 6 << 20 } else { 60_000 };
                 let bytes = 1 + rng.below(most);
-                let buffer = pool.take(bytes as usize).unwrap();
-                assert!(buffer.at().0.is_multiple_of(PAGE as u64));
+                let buffer = pool.allocate(bytes as usize).unwrap();
+                assert!(buffer.iova().0.is_multiple_of(PAGE_BYTES as u64));
                 buffer.fill(0, buffer.len(), round as u8);
                 held.push((buffer, round as u8));
             }
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn memory_that_cannot_be_is_refused() {
         let pool = pool();
-        assert!(matches!(pool.take(usize::MAX), Err(DirectError::Memory { .. })));
+        assert!(matches!(pool.allocate(usize::MAX), Err(DirectError::Memory { .. })));
         assert!(matches!(
-            pool.take(3 << 40),
+            pool.allocate(3 << 40),
             Err(DirectError::Register(_) | DirectError::Memory { .. })
         ));
         assert_eq!(pool.bytes(), (0, 0));
@@ -258,6 +258,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "of a buffer of 100")]
     fn a_buffer_ends_where_it_was_asked_to() {
-        pool().take(100).unwrap().write(99, &[1, 2]);
+        pool().allocate(100).unwrap().write(99, &[1, 2]);
     }
 }

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use block::{Busy, Op};
-use driver::{DriverError, EmulatedError, UringError};
+use block::{Op, QueueFull};
+use driver::{DriverError, NvmeDeviceError, UringError};
 use lightnvm::vector::MemoryError;
 use nvme::Status;
 use ring::RegisterError;
 
-use crate::served::ServedError;
+use crate::remote::RemoteDeviceError;
 
 /// Why a device, a queue or memory cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum DirectError {
     Drive(#[from] DriverError),
     /// The drive's queues take no block requests.
     #[error(transparent)]
-    Queue(#[from] EmulatedError),
+    Queue(#[from] NvmeDeviceError),
     /// Memory for lists of addresses.
     #[error(transparent)]
     Vector(#[from] MemoryError),
@@ -75,7 +75,7 @@ pub enum DirectError {
     Register(#[from] RegisterError),
     /// The server of a drive in another process.
     #[error(transparent)]
-    Served(#[from] ServedError),
+    Remote(#[from] RemoteDeviceError),
     /// What a policy was configured with cannot be.
     #[error("{key} = {value}: {allowed}")]
     Config {
@@ -105,7 +105,7 @@ pub enum IoError {
     },
     /// The buffer is not whole sectors, or longer than one request may be.
     #[error(
-        "a buffer of {bytes} bytes: a request takes whole sectors of {sector_bytes} bytes, {most} at \
+        "a buffer of {bytes} bytes: a request takes whole sectors of {sector_bytes} bytes, {sectors_max} at \
          most"
     )]
     Length {
@@ -114,19 +114,19 @@ pub enum IoError {
         /// Bytes of a sector.
         sector_bytes: u32,
         /// Sectors of a request at most.
-        most: u32,
+        sectors_max: u32,
     },
     /// More pieces than the device takes.
-    #[error("{pieces} pieces of memory in one request: the device takes {most}")]
-    Pieces {
+    #[error("{segments} pieces of memory in one request: the device takes {segments_max}")]
+    Segments {
         /// How many.
-        pieces: usize,
+        segments: usize,
         /// How many it takes.
-        most: u16,
+        segments_max: u16,
     },
     /// The queue is full.
     #[error(transparent)]
-    Busy(#[from] Busy),
+    Busy(#[from] QueueFull),
 }
 
 impl IoError {
@@ -139,8 +139,8 @@ impl IoError {
     }
 
     /// Whether the drive, or its process, is gone, so that nobody knows what became of the request
-    /// ([`Device::gone`](crate::Device::gone) says why).
-    pub fn is_gone(&self) -> bool {
+    /// ([`IoDevice::removal_reason`](crate::IoDevice::removal_reason) says why).
+    pub fn is_removed(&self) -> bool {
         self.status().is_some_and(|status| status.is(Status::HOST_PATH_ERROR))
     }
 }

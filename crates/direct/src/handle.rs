@@ -5,16 +5,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use block::{Busy, Completion, Device, Limits, Payload, Request, Rest, Segment};
+use block::{BlockDevice, Completion, Limits, Payload, QueueFull, Request, Segment, WaitResult};
 use clock::{Nanos, Parker, RealClock};
 use nvme::Status;
 
-use crate::opened::Opened;
-use crate::wait::{Wait, Waiter};
+use crate::device_inner::DeviceInner;
+use crate::wait::{WaitMode, WaitState};
 use crate::{Buffer, DirectError, IoError};
 
 /// Tags from here on are the handle's own.
-const OWN: u64 = 1 << 63;
+const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
 /// Who submits and reaps: one thread, over whatever devices and policies it is made of.
 ///
@@ -24,38 +24,38 @@ const OWN: u64 = 1 << 63;
 #[derive(Debug)]
 pub struct Handle<D> {
     device: D,
-    opened: Arc<Opened>,
+    opened: Arc<DeviceInner>,
     clock: RealClock,
-    waiter: Waiter,
+    wait_state: WaitState,
     /// Ended while another request was waited for.
     ready: VecDeque<Completion>,
     outstanding: u32,
-    next_own: u64,
+    next_internal_tag: u64,
     /// It sleeps in the device.
-    rests: bool,
+    sleeps_in_device: bool,
     /// The device knows whom to wake.
-    woken: bool,
+    has_waker: bool,
 }
 
-impl<D: Device> Handle<D> {
+impl<D: BlockDevice> Handle<D> {
     /// A handle over `device`, which is made of queues of `opened`; it polls for completions unless
     /// told otherwise ([`set_wait`](Handle::set_wait)).
     ///
     /// # Errors
     /// [`DirectError::Memory`]: no file descriptor left.
-    pub fn new(opened: &crate::Device, device: D) -> Result<Handle<D>, DirectError> {
+    pub fn new(opened: &crate::IoDevice, device: D) -> Result<Handle<D>, DirectError> {
         let memory = |source: io::Error| DirectError::Memory { bytes: 0, source };
         let parker = Parker::new().map_err(memory)?;
         Ok(Handle {
             device,
-            opened: opened.opened().clone(),
+            opened: opened.inner().clone(),
             clock: opened.clock(),
-            waiter: Waiter::new(parker),
+            wait_state: WaitState::new(parker),
             ready: VecDeque::new(),
             outstanding: 0,
-            next_own: OWN,
-            rests: false,
-            woken: false,
+            next_internal_tag: INTERNAL_TAG_MIN,
+            sleeps_in_device: false,
+            has_waker: false,
         })
     }
 
@@ -63,29 +63,29 @@ impl<D: Device> Handle<D> {
     ///
     /// # Errors
     /// [`DirectError::Config`]; [`DirectError::NoInterrupts`] for a sleep that nobody would end.
-    pub fn set_wait(&mut self, wait: Wait) -> Result<(), DirectError> {
+    pub fn set_wait(&mut self, wait: WaitMode) -> Result<(), DirectError> {
         wait.check()?;
         if self.outstanding > 0 {
             let (key, value) = ("wait", self.outstanding.into());
             return Err(DirectError::Config { key, value, allowed: "with nothing outstanding" });
         }
-        if wait == Wait::Event && !self.device.wakes() {
+        if wait == WaitMode::Interrupt && !self.device.can_wake() {
             return Err(DirectError::NoInterrupts { what: "Wait::Event".into() });
         }
-        self.rests = wait == Wait::Event && self.device.rests();
-        self.woken = false;
-        if wait == Wait::Event && !self.rests {
-            self.ask_to_be_woken();
+        self.sleeps_in_device = wait == WaitMode::Interrupt && self.device.can_wait();
+        self.has_waker = false;
+        if wait == WaitMode::Interrupt && !self.sleeps_in_device {
+            self.register_waker();
         }
-        self.waiter.set(wait);
+        self.wait_state.set_mode(wait);
         Ok(())
     }
 
     /// Tells the device whom to wake: not before somebody sleeps elsewhere, because some pay for it with
     /// every completion.
-    fn ask_to_be_woken(&mut self) {
-        if !std::mem::replace(&mut self.woken, true) {
-            self.device.set_waker(self.waiter.parker().waker());
+    fn register_waker(&mut self) {
+        if !std::mem::replace(&mut self.has_waker, true) {
+            self.device.set_waker(self.wait_state.parker().waker());
         }
     }
 
@@ -115,8 +115,8 @@ impl<D: Device> Handle<D> {
     }
 
     /// How often it slept, and for how long in all.
-    pub fn slept(&self) -> (u64, Nanos) {
-        (self.waiter.sleeps, self.waiter.slept)
+    pub fn sleep_stats(&self) -> (u64, Nanos) {
+        (self.wait_state.sleeps, self.wait_state.slept)
     }
 
     /// Takes a request; its tag is below 2^63. It goes to the device with the next
@@ -126,17 +126,17 @@ impl<D: Device> Handle<D> {
     /// [`IoError::Busy`]: reap first. [`IoError::Status`] for a tag that is the handle's own.
     #[inline]
     pub fn submit(&mut self, request: Request) -> Result<(), IoError> {
-        if request.tag >= OWN {
-            return Err(failed(&request, Status::INVALID_FIELD));
+        if request.tag >= INTERNAL_TAG_MIN {
+            return Err(io_error(&request, Status::INVALID_FIELD));
         }
         Ok(self.push(request)?)
     }
 
     #[inline]
-    fn push(&mut self, request: Request) -> Result<(), Busy> {
+    fn push(&mut self, request: Request) -> Result<(), QueueFull> {
         let now = self.clock.now();
         self.device.submit(now, request)?;
-        self.waiter.submitted(now, &request);
+        self.wait_state.on_submit(now, &request);
         self.outstanding += 1;
         Ok(())
     }
@@ -152,7 +152,7 @@ impl<D: Device> Handle<D> {
     pub fn reap(&mut self) -> Option<Completion> {
         let completion = match self.ready.pop_front() {
             Some(completion) => completion,
-            None => self.take()?,
+            None => self.pop_completion()?,
         };
         self.outstanding -= 1;
         Some(completion)
@@ -160,10 +160,10 @@ impl<D: Device> Handle<D> {
 
     /// Takes a completion from the device.
     #[inline]
-    fn take(&mut self) -> Option<Completion> {
+    fn pop_completion(&mut self) -> Option<Completion> {
         let completion = self.device.reap()?;
-        if self.waiter.learns() {
-            self.waiter.ended(self.clock.now(), &completion);
+        if self.wait_state.needs_completion_times() {
+            self.wait_state.on_complete(self.clock.now(), &completion);
         }
         Some(completion)
     }
@@ -200,7 +200,7 @@ impl<D: Device> Handle<D> {
     pub fn drain(&mut self) {
         while self.ready.len() < self.outstanding as usize {
             let rested = self.advance(Nanos::MAX);
-            match self.take() {
+            match self.pop_completion() {
                 Some(completion) => self.ready.push_back(completion),
                 None => self.pause(rested, Nanos::MAX),
             }
@@ -211,23 +211,23 @@ impl<D: Device> Handle<D> {
     /// `limit`, if that is done in the device. Whether it was.
     #[inline]
     fn advance(&mut self, limit: Nanos) -> bool {
-        if self.rests && self.ready.is_empty() {
-            return self.rest(limit);
+        if self.sleeps_in_device && self.ready.is_empty() {
+            return self.sleep_in_device(limit);
         }
         self.poll();
         false
     }
 
-    fn rest(&mut self, limit: Nanos) -> bool {
+    fn sleep_in_device(&mut self, limit: Nanos) -> bool {
         let begin = self.clock.now();
-        let rest = self.device.rest(begin, limit);
-        let now = if rest == Rest::Slept { self.clock.now() } else { begin };
+        let rest = self.device.wait_for_event(begin, limit);
+        let now = if rest == WaitResult::Waited { self.clock.now() } else { begin };
         self.device.poll(now);
-        if rest == Rest::Slept {
-            self.waiter.slept += now.since(begin);
-            self.waiter.sleeps += 1;
+        if rest == WaitResult::Waited {
+            self.wait_state.slept += now.since(begin);
+            self.wait_state.sleeps += 1;
         }
-        rest != Rest::Unable
+        rest != WaitResult::Unsupported
     }
 
     /// Nothing has come: waits as it was told to, until `limit` at most, unless it has `rested`.
@@ -235,12 +235,12 @@ impl<D: Device> Handle<D> {
         if rested {
             return;
         }
-        if self.rests {
-            self.ask_to_be_woken();
+        if self.sleeps_in_device {
+            self.register_waker();
         }
         let (clock, device) = (self.clock, &mut self.device);
         let deadline = device.deadline().min(limit);
-        self.waiter.pause(|| clock.now(), deadline, || device.poll(clock.now()));
+        self.wait_state.pause(|| clock.now(), deadline, || device.poll(clock.now()));
     }
 
     /// Carries one request out. `request.tag` does not matter.
@@ -248,32 +248,32 @@ impl<D: Device> Handle<D> {
     /// # Errors
     /// [`IoError::Status`].
     pub fn run(&mut self, request: Request) -> Result<u64, IoError> {
-        let own = self.next_own;
-        self.next_own = OWN | own.wrapping_add(1);
+        let own = self.next_internal_tag;
+        self.next_internal_tag = INTERNAL_TAG_MIN | own.wrapping_add(1);
         let request = Request { tag: own, ..request };
         // Full of what the caller has submitted: those end first, and wait to be reaped.
         while self.push(request).is_err() {
             // What has come for the caller makes room without a sleep.
             self.poll();
-            match self.take() {
+            match self.pop_completion() {
                 Some(completion) => self.ready.push_back(completion),
                 None => {
-                    let rested = self.rests && self.rest(Nanos::MAX);
+                    let rested = self.sleeps_in_device && self.sleep_in_device(Nanos::MAX);
                     self.pause(rested, Nanos::MAX);
                 }
             }
         }
         loop {
-            let rested = self.rests && self.rest(Nanos::MAX);
-            if !self.rests {
+            let rested = self.sleeps_in_device && self.sleep_in_device(Nanos::MAX);
+            if !self.sleeps_in_device {
                 self.poll();
             }
-            while let Some(completion) = self.take() {
+            while let Some(completion) = self.pop_completion() {
                 if completion.tag == own {
                     self.outstanding -= 1;
                     return match completion.status.is_success() {
                         true => Ok(completion.result),
-                        false => Err(failed(&request, completion.status)),
+                        false => Err(io_error(&request, completion.status)),
                     };
                 }
                 self.ready.push_back(completion);
@@ -286,7 +286,11 @@ impl<D: Device> Handle<D> {
         let Limits { sector_bytes, max_sectors: most, .. } = *self.limits();
         let whole = bytes.is_multiple_of(sector_bytes as usize) && bytes > 0;
         let sectors = u32::try_from(bytes / sector_bytes as usize).ok();
-        sectors.filter(|s| whole && *s <= most).ok_or(IoError::Length { bytes, sector_bytes, most })
+        sectors.filter(|s| whole && *s <= most).ok_or(IoError::Length {
+            bytes,
+            sector_bytes,
+            sectors_max: most,
+        })
     }
 
     /// Reads sectors from `lba` on into all of `buffer`.
@@ -312,9 +316,9 @@ impl<D: Device> Handle<D> {
     /// Reads sectors from `lba` on into several buffers, one after the other.
     ///
     /// # Errors
-    /// [`IoError`]; [`IoError::Pieces`] when the device does not take as many.
+    /// [`IoError`]; [`IoError::Segments`] when the device does not take as many.
     pub fn read_vectored(&mut self, lba: u64, buffers: &[&Buffer]) -> Result<(), IoError> {
-        let (table, sectors, data) = self.scatter(buffers)?;
+        let (table, sectors, data) = self.build_segment_list(buffers)?;
         let done = self.run(Request::read(lba, sectors, data, 0)).map(drop);
         drop(table);
         done
@@ -330,7 +334,7 @@ impl<D: Device> Handle<D> {
         buffers: &[&Buffer],
         fua: bool,
     ) -> Result<(), IoError> {
-        let (table, sectors, data) = self.scatter(buffers)?;
+        let (table, sectors, data) = self.build_segment_list(buffers)?;
         let write = Request::write(lba, sectors, data, 0);
         let done = self.run(Request { fua, ..write }).map(drop);
         drop(table);
@@ -338,9 +342,9 @@ impl<D: Device> Handle<D> {
     }
 
     /// A table of the pieces, which must stay until the request has ended.
-    fn scatter(&self, buffers: &[&Buffer]) -> Result<(Buffer, u32, Payload), IoError> {
+    fn build_segment_list(&self, buffers: &[&Buffer]) -> Result<(Buffer, u32, Payload), IoError> {
         let most = self.opened.features().segments;
-        let refused = IoError::Pieces { pieces: buffers.len(), most };
+        let refused = IoError::Segments { segments: buffers.len(), segments_max: most };
         if buffers.is_empty() || buffers.len() > usize::from(most) {
             return Err(refused);
         }
@@ -348,12 +352,12 @@ impl<D: Device> Handle<D> {
         let table = self.opened.buffer(buffers.len() * Segment::BYTES).map_err(|_| refused)?;
         for (i, buffer) in buffers.iter().enumerate() {
             // No longer than the whole, which has 32 bits.
-            let segment = Segment { at: Some(buffer.at()), bytes: buffer.len() as u32 };
+            let segment = Segment { at: Some(buffer.iova()), bytes: buffer.len() as u32 };
             for (j, word) in segment.encode().iter().enumerate() {
                 table.write(i * Segment::BYTES + 8 * j, &word.to_le_bytes());
             }
         }
-        let data = Payload::Scattered { table: table.at(), segments: buffers.len() as u16 };
+        let data = Payload::Scattered { table: table.iova(), segments: buffers.len() as u16 };
         Ok((table, sectors, data))
     }
 
@@ -384,34 +388,34 @@ impl<D: Device> Handle<D> {
 
 impl<D> AsFd for Handle<D> {
     /// Readable when the device has woken a handle that waits for events and sleeps: for who sleeps
-    /// elsewhere, after [`prepare`](Handle::prepare).
+    /// elsewhere, after [`prepare`](Handle::arm).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waiter.parker().as_fd()
+        self.wait_state.parker().as_fd()
     }
 }
 
-impl<D: Device> Handle<D> {
+impl<D: BlockDevice> Handle<D> {
     /// Before sleeping on the handle's descriptor: arms it, and says whether to sleep. When it returns
     /// `false` something has come already, and nothing is armed.
-    pub fn prepare(&mut self) -> bool {
-        if self.rests {
-            self.ask_to_be_woken();
+    pub fn arm(&mut self) -> bool {
+        if self.sleeps_in_device {
+            self.register_waker();
         }
-        self.waiter.parker().prepare();
+        self.wait_state.parker().prepare();
         if !self.ready.is_empty() || self.poll() {
-            self.waiter.parker().unpark();
+            self.wait_state.parker().unpark();
             return false;
         }
         true
     }
 
     /// After it: disarms the descriptor and makes it unreadable.
-    pub fn awake(&mut self) {
-        self.waiter.parker().unpark();
+    pub fn disarm(&mut self) {
+        self.wait_state.parker().unpark();
     }
 }
 
-fn failed(request: &Request, status: Status) -> IoError {
+fn io_error(request: &Request, status: Status) -> IoError {
     let Request { op, lba, sectors, .. } = *request;
     IoError::Status { op, lba, sectors, status }
 }

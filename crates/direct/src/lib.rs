@@ -8,11 +8,11 @@
 //! | `admin` | of a drive: its health, its features, its events |
 //! | [`buffer`](Buffer) | registered memory, handed out and taken back |
 //! | [`queue`](Queue) | a hardware queue of the application's own |
-//! | [`shared`](SharedQueue) | one that several handles use, each from a [`Seat`] |
-//! | [`lanes`](Lanes) | several of them as one, and who chooses |
+//! | [`shared`](SharedQueue) | one that several handles use, each from a [`QueueHandle`] |
+//! | [`lanes`](MultiQueue) | several of them as one, and who chooses |
 //! | [`cache`](Cache) | a block cache: write-back or write-through, read-ahead |
 //! | [`scheduled`](Scheduled) | a scheduler in front of a device: deadlines, classes, shares, rates |
-//! | [`poller`](Poller) | a thread that looks for completions on others' behalf |
+//! | [`poller`](CompletionPoller) | a thread that looks for completions on others' behalf |
 //! | [`handle`](Handle) | requests and their ends, for one thread: at once or one after the other |
 //! | `watched` | a queue of a real controller: late commands, resets, removal |
 //! | [`wait`](Wait) | how a handle spends the time until a completion |
@@ -34,35 +34,37 @@
 
 #![forbid(unsafe_code)]
 
+mod adaptive_period;
 mod admin;
 mod buffer;
 mod cache;
 mod device;
-mod drive_queues;
+mod device_inner;
 mod error;
 mod handle;
-mod lanes;
-mod opened;
-mod pace;
+mod multi_queue;
 mod poller;
 mod queue;
+mod queue_factory;
+pub mod remote;
 mod scheduled;
-pub mod served;
-mod shared;
+mod shared_queue;
+mod supervised;
 mod wait;
-mod watched;
 
-pub use block::{Busy, Completion, Features, Group, Limits, Op, Payload, Request, Rest, Segment};
+pub use block::{
+    Completion, Features, Group, Limits, Op, Payload, QueueFull, Request, Segment, WaitResult,
+};
 pub use buffer::Buffer;
-pub use cache::{Cache, CacheConfig, CacheStats, Replace, WriteMode};
-pub use device::{Device, DeviceKind, QueueConfig};
-pub use drive_queues::DriveQueues;
+pub use cache::{Cache, CacheConfig, CacheStats, EvictionPolicy, WritePolicy};
+pub use device::{DeviceKind, IoDevice, QueueConfig};
 pub use error::{DirectError, IoError};
 pub use handle::Handle;
-pub use lanes::{ChooseLane, Lanes, Selector};
-pub use poller::{Period, Poller, PollerConfig, PollerStats};
+pub use multi_queue::{MultiQueue, QueueSelectFn, QueueSelector};
+pub use poller::{CompletionPoller, PollPeriod, PollerConfig, PollerStats};
 pub use queue::{Queue, QueueStats};
-pub use scheduled::{Grouped, Scheduled, ScheduledConfig};
-pub use served::{Gone, ServedConfig, ServedError};
-pub use shared::{Seat, SharedQueue};
-pub use wait::{Hybrid, Wait};
+pub use queue_factory::QueueFactory;
+pub use remote::{RemoteDeviceConfig, RemoteDeviceError, RemovalReason};
+pub use scheduled::{GroupedSubmit, Scheduled, ScheduledConfig};
+pub use shared_queue::{QueueHandle, SharedQueue};
+pub use wait::{Hybrid, WaitMode};

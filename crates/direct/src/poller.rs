@@ -1,9 +1,9 @@
-//! [`Poller`]: a thread that looks for completions on others' behalf, of one queue or of several
+//! [`CompletionPoller`]: a thread that looks for completions on others' behalf, of one queue or of several
 //! (NVMeDirect section 3.2: the I/O completion thread).
 //!
 //! Between two looks it sleeps: a fixed time, or until enough should have ended for a look to be worth it
 //! while the device still has enough to do ([`crate::pace`]). It asks the kernel not to wake it later than
-//! it must ([`clock::sleep_exactly`]) and measures how late that is; what is shorter is not slept through:
+//! it must ([`clock::disable_timer_slack`]) and measures how late that is; what is shorter is not slept through:
 //! it looks all the time then, but lets others have its core in between. With nothing on its way it
 //! sleeps until somebody submits.
 
@@ -15,15 +15,15 @@ use std::thread::JoinHandle;
 
 use clock::{Nanos, Parker, RealClock, Waker};
 
-use crate::scheduled::Grouped;
+use crate::scheduled::GroupedSubmit;
 use crate::{DirectError, SharedQueue};
 
 /// The least that a sleep may be found to be late at once, in nanoseconds.
-const LATE_STEP: u64 = 10_000;
+const WAKEUP_LATENCY_STEP_MIN: u64 = 10_000;
 
 /// How long the thread sleeps between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Period {
+pub enum PollPeriod {
     /// Not at all, while something is on its way.
     Busy,
     /// So long, and longer by how late it wakes.
@@ -32,9 +32,9 @@ pub enum Period {
     /// has nothing to do.
     Dynamic {
         /// How late a sleeper wakes on this machine, at first: it measures that itself.
-        late: Nanos,
+        wakeup_latency: Nanos,
         /// The longest sleep while something is on its way.
-        most: Nanos,
+        sleep_max: Nanos,
     },
 }
 
@@ -42,13 +42,13 @@ pub enum Period {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollerConfig {
     /// How long it sleeps.
-    pub period: Period,
+    pub period: PollPeriod,
 }
 
 impl Default for PollerConfig {
     fn default() -> PollerConfig {
         let (late, most) = (Nanos::from_micros(60), Nanos::from_millis(1));
-        PollerConfig { period: Period::Dynamic { late, most } }
+        PollerConfig { period: PollPeriod::Dynamic { wakeup_latency: late, sleep_max: most } }
     }
 }
 
@@ -56,73 +56,73 @@ impl Default for PollerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollerStats {
     /// Looks, each at all queues.
-    pub looks: u64,
+    pub polls: u64,
     /// Completions found.
     pub completions: u64,
     /// Sleeps with something on its way.
-    pub naps: u64,
+    pub sleeps: u64,
     /// Time that the thread has had a core.
-    pub cpu: Nanos,
+    pub cpu_time: Nanos,
 }
 
 /// A queue as the thread sees it.
-trait Watched: Send {
-    fn turn(&self, now: Nanos) -> usize;
-    fn due(&self, hint: Nanos) -> Option<Nanos>;
-    fn same(&self, other: *const ()) -> bool;
+trait PolledQueue: Send {
+    fn poll_all(&self, now: Nanos) -> usize;
+    fn next_poll(&self, hint: Nanos) -> Option<Nanos>;
+    fn is_same(&self, other: *const ()) -> bool;
 }
 
-impl<D: Grouped + Send + 'static> Watched for SharedQueue<D> {
-    fn turn(&self, now: Nanos) -> usize {
-        SharedQueue::turn(self, now)
+impl<D: GroupedSubmit + Send + 'static> PolledQueue for SharedQueue<D> {
+    fn poll_all(&self, now: Nanos) -> usize {
+        SharedQueue::poll_all(self, now)
     }
 
-    fn due(&self, hint: Nanos) -> Option<Nanos> {
-        SharedQueue::due(self, hint)
+    fn next_poll(&self, hint: Nanos) -> Option<Nanos> {
+        SharedQueue::next_poll(self, hint)
     }
 
-    fn same(&self, other: *const ()) -> bool {
-        self.address() == other
+    fn is_same(&self, other: *const ()) -> bool {
+        self.as_ptr() == other
     }
 }
 
 #[derive(Default)]
-struct Shared {
-    queues: Mutex<Vec<Box<dyn Watched>>>,
+struct PollerShared {
+    queues: Mutex<Vec<Box<dyn PolledQueue>>>,
     stop: AtomicBool,
     /// A time that the application expects its requests to take, if it knows better.
     hint: AtomicU64,
-    looks: AtomicU64,
+    polls: AtomicU64,
     completions: AtomicU64,
-    naps: AtomicU64,
-    cpu: AtomicU64,
+    sleeps: AtomicU64,
+    cpu_nanos: AtomicU64,
 }
 
 /// A thread that looks for completions. It ends when it is dropped; queues that it watched are looked at
 /// by their seats again.
-pub struct Poller {
-    shared: Arc<Shared>,
+pub struct CompletionPoller {
+    shared: Arc<PollerShared>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
-impl std::fmt::Debug for Poller {
+impl std::fmt::Debug for CompletionPoller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Poller").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 
-impl Poller {
+impl CompletionPoller {
     /// Starts the thread; `clock` is that of the device whose queues it is given.
     ///
     /// # Errors
     /// [`DirectError::Config`] for a period of zero or of more than a second; [`DirectError::Memory`]
     /// without a thread or a descriptor to be had.
-    pub fn start(clock: RealClock, config: PollerConfig) -> Result<Poller, DirectError> {
+    pub fn start(clock: RealClock, config: PollerConfig) -> Result<CompletionPoller, DirectError> {
         let longest = match config.period {
-            Period::Busy => Nanos(1),
-            Period::Fixed(period) => period,
-            Period::Dynamic { most, .. } => most,
+            PollPeriod::Busy => Nanos(1),
+            PollPeriod::Fixed(period) => period,
+            PollPeriod::Dynamic { sleep_max: most, .. } => most,
         };
         if longest == Nanos::ZERO || longest > Nanos::from_millis(1000) {
             let (key, allowed) = ("period", "up to a second, and more than nothing");
@@ -131,22 +131,28 @@ impl Poller {
         let none = |source: io::Error| DirectError::Memory { bytes: 0, source };
         let parker = Parker::new().map_err(none)?;
         let waker = parker.waker();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(PollerShared::default());
         let late = match config.period {
-            Period::Dynamic { late, .. } => Cell::new(late),
+            PollPeriod::Dynamic { wakeup_latency: late, .. } => Cell::new(late),
             _ => Cell::default(),
         };
-        let look = Look { shared: shared.clone(), parker, clock, period: config.period, late };
+        let look = PollerThread {
+            shared: shared.clone(),
+            parker,
+            clock,
+            period: config.period,
+            wakeup_latency: late,
+        };
         let thread = std::thread::Builder::new().name("completions".into());
         let thread = thread.spawn(move || look.run()).map_err(none)?;
-        Ok(Poller { shared, waker, thread: Some(thread) })
+        Ok(CompletionPoller { shared, waker, thread: Some(thread) })
     }
 
-    /// Watches a queue from now on. Its seats wait for [`Wait::Event`](crate::Wait::Event): the thread
+    /// Watches a queue from now on. Its seats wait for [`WaitMode::Interrupt`](crate::WaitMode::Interrupt): the thread
     /// wakes them. A queue is watched by one poller at most: the last that was asked.
-    pub fn watch<D: Grouped + Send + 'static>(&self, queue: &SharedQueue<D>) {
+    pub fn watch<D: GroupedSubmit + Send + 'static>(&self, queue: &SharedQueue<D>) {
         let mut queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.retain(|q| !q.same(queue.address()));
+        queues.retain(|q| !q.is_same(queue.as_ptr()));
         queue.watch(Some(self.waker.clone()));
         queues.push(Box::new(queue.clone()));
         drop(queues);
@@ -154,10 +160,10 @@ impl Poller {
     }
 
     /// Watches a queue no more.
-    pub fn forget<D: Grouped + Send + 'static>(&self, queue: &SharedQueue<D>) {
+    pub fn unwatch<D: GroupedSubmit + Send + 'static>(&self, queue: &SharedQueue<D>) {
         let mut queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let before = queues.len();
-        queues.retain(|q| !q.same(queue.address()));
+        queues.retain(|q| !q.is_same(queue.as_ptr()));
         if queues.len() < before {
             queue.watch(None);
         }
@@ -173,15 +179,15 @@ impl Poller {
     pub fn stats(&self) -> PollerStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PollerStats {
-            looks: of(&self.shared.looks),
+            polls: of(&self.shared.polls),
             completions: of(&self.shared.completions),
-            naps: of(&self.shared.naps),
-            cpu: Nanos(of(&self.shared.cpu)),
+            sleeps: of(&self.shared.sleeps),
+            cpu_time: Nanos(of(&self.shared.cpu_nanos)),
         }
     }
 }
 
-impl Drop for Poller {
+impl Drop for CompletionPoller {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
@@ -192,76 +198,78 @@ impl Drop for Poller {
 }
 
 /// The thread.
-struct Look {
-    shared: Arc<Shared>,
+struct PollerThread {
+    shared: Arc<PollerShared>,
     parker: Parker,
     clock: RealClock,
-    period: Period,
+    period: PollPeriod,
     /// How much longer than asked for its sleeps take: a mean that forgets an eighth with each.
-    late: Cell<Nanos>,
+    wakeup_latency: Cell<Nanos>,
 }
 
-impl Look {
+impl PollerThread {
     fn run(self) {
-        clock::sleep_exactly();
+        clock::disable_timer_slack();
         while !self.shared.stop.load(Ordering::Relaxed) {
-            if let Some(next) = self.look() {
-                self.nap(next);
+            if let Some(next) = self.poll_queues() {
+                self.sleep(next);
                 continue;
             }
             // Nothing is on its way: somebody submits, or all is over.
             self.parker.prepare();
-            if self.shared.stop.load(Ordering::Relaxed) || self.look().is_some() {
+            if self.shared.stop.load(Ordering::Relaxed) || self.poll_queues().is_some() {
                 self.parker.unpark();
                 continue;
             }
-            self.note_cpu();
+            self.record_cpu_time();
             let _ = self.parker.park(&[], Nanos::MAX);
         }
-        self.note_cpu();
+        self.record_cpu_time();
     }
 
     /// Looks at all queues. Returns when the next look is due, if something is on its way.
-    fn look(&self) -> Option<Nanos> {
+    fn poll_queues(&self) -> Option<Nanos> {
         let hint = Nanos(self.shared.hint.load(Ordering::Relaxed));
         let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let mut next = None;
         let mut found = 0;
         for queue in queues.iter() {
-            found += queue.turn(now) as u64;
-            if let Some(due) = queue.due(hint) {
+            found += queue.poll_all(now) as u64;
+            if let Some(due) = queue.next_poll(hint) {
                 next = Some(next.map_or(due, |next: Nanos| next.min(due)));
             }
         }
-        let looks = self.shared.looks.fetch_add(1, Ordering::Relaxed);
+        let looks = self.shared.polls.fetch_add(1, Ordering::Relaxed);
         self.shared.completions.fetch_add(found, Ordering::Relaxed);
         if looks.is_multiple_of(1024) {
-            self.note_cpu();
+            self.record_cpu_time();
         }
         next
     }
 
-    fn nap(&self, next: Nanos) {
+    fn sleep(&self, next: Nanos) {
         let begin = self.clock.now();
         let time = match self.period {
-            Period::Busy => return std::hint::spin_loop(),
-            Period::Fixed(period) => period,
-            Period::Dynamic { most, .. } => next.since(begin + self.late.get()).min(most),
+            PollPeriod::Busy => return std::hint::spin_loop(),
+            PollPeriod::Fixed(period) => period,
+            PollPeriod::Dynamic { sleep_max: most, .. } => {
+                next.since(begin + self.wakeup_latency.get()).min(most)
+            }
         };
         if time == Nanos::ZERO {
             // Whoever is to submit may need this core.
             return std::thread::yield_now();
         }
-        self.shared.naps.fetch_add(1, Ordering::Relaxed);
+        self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_nanos(time.0));
-        let (late, old) = (self.clock.now().since(begin + time), self.late.get());
+        let (late, old) = (self.clock.now().since(begin + time), self.wakeup_latency.get());
         // One that was kept from its core for long says little of the next.
-        let late = late.0.min(4 * old.0 + LATE_STEP);
-        self.late.set(Nanos(old.0 - old.0 / 8 + late / 8));
+        let late = late.0.min(4 * old.0 + WAKEUP_LATENCY_STEP_MIN);
+        self.wakeup_latency.set(Nanos(old.0 - old.0 / 8 + late / 8));
     }
 
-    fn note_cpu(&self) {
-        self.shared.cpu.store(clock::thread_cpu().0, Ordering::Relaxed);
+    fn record_cpu_time(&self) {
+        self.shared.cpu_nanos.store(clock::thread_cpu_time().0, Ordering::Relaxed);
     }
 }

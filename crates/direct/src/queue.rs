@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use block::{Busy, Completion, Device as BlockDevice, Group, Limits, Raw, Request, Rest};
+use block::{BlockDevice, Completion, Group, Limits, QueueFull, Raw, Request, WaitResult};
 use clock::{Component, Nanos, Waker};
-use driver::{BounceStats, EmulatedQueue, NullQueue, PassthroughQueue, UringQueue};
-use ring::{AddressSpace, DoorbellCounts, RegisterError};
+use driver::{BounceStats, NullQueue, NvmeQueue, PassthroughQueue, UringQueue};
+use ring::{AddressSpace, DoorbellStats, RegisterError};
 
-use crate::opened::Opened;
-use crate::scheduled::Grouped;
-use crate::served::ServedQueue;
-use crate::watched::Watched;
+use crate::device_inner::DeviceInner;
+use crate::remote::RemoteQueue;
+use crate::scheduled::GroupedSubmit;
+use crate::supervised::SupervisedQueue;
 
 /// What a queue leads to.
 #[allow(clippy::large_enum_variant, reason = "a drive's queue is reached without another step")]
-pub(crate) enum Hardware {
+pub(crate) enum HardwareQueueKind {
     Null(Raw<NullQueue>),
-    Drive(Raw<EmulatedQueue>),
+    Drive(Raw<NvmeQueue>),
     File(Box<Raw<UringQueue>>),
     /// A namespace under the kernel's driver.
     Passthrough(Box<Raw<PassthroughQueue>>),
     /// A real controller.
-    Controller(Box<Watched<EmulatedQueue>>),
+    Controller(Box<SupervisedQueue<NvmeQueue>>),
     /// A target on host-managed flash.
-    Target(Borrowed),
+    Target(LeasedQueue),
     /// A drive in another process.
-    Served(Box<ServedQueue>),
+    Remote(Box<RemoteQueue>),
     /// Given back.
-    Gone,
+    Closed,
 }
 
 /// What a queue did beside sending commands. All zero, and nothing, for what is no drive of queue pairs:
@@ -42,7 +42,7 @@ pub struct QueueStats {
     pub bounce_refused: Option<RegisterError>,
     /// Doorbells in memory: registers written, and saved. `None` for doorbells that are registers, of which
     /// every batch of commands writes one.
-    pub doorbells: Option<DoorbellCounts>,
+    pub doorbells: Option<DoorbellStats>,
 }
 
 impl QueueStats {
@@ -60,14 +60,14 @@ impl QueueStats {
 
 /// A target's queue, and how much is outstanding there: it is handed out again, and then nobody must find
 /// another's completions.
-pub(crate) struct Borrowed {
+pub(crate) struct LeasedQueue {
     pub(crate) target: Box<dyn BlockDevice + Send>,
     pub(crate) outstanding: u64,
 }
 
-impl Borrowed {
+impl LeasedQueue {
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         self.target.submit(now, request)?;
         self.outstanding += 1;
         Ok(())
@@ -94,10 +94,10 @@ impl Borrowed {
 /// rings themselves. It is destroyed when it is dropped; what is outstanding then is given up. A target's
 /// goes back instead, and what is outstanding there is waited for.
 pub struct Queue {
-    pub(crate) hardware: Hardware,
+    pub(crate) hardware: HardwareQueueKind,
     pub(crate) limits: Limits,
     pub(crate) memory: AddressSpace,
-    pub(crate) device: Arc<Opened>,
+    pub(crate) device: Arc<DeviceInner>,
     pub(crate) interrupts: bool,
 }
 
@@ -109,38 +109,38 @@ impl std::fmt::Debug for Queue {
 
 impl Queue {
     /// Whether the device wakes who waits: without, completions must be looked for.
-    pub fn interrupts(&self) -> bool {
+    pub fn has_interrupts(&self) -> bool {
         self.interrupts
     }
 
     /// What was done for its commands beside sending them.
     pub fn stats(&self) -> QueueStats {
-        let of = |queue: &EmulatedQueue| QueueStats {
-            bounced: queue.bounced(),
-            bounce_refused: queue.bounce_refused(),
+        let of = |queue: &NvmeQueue| QueueStats {
+            bounced: queue.bounce_stats(),
+            bounce_refused: queue.bounce_error(),
             doorbells: queue.pair().doorbells(),
         };
         match &self.hardware {
-            Hardware::Drive(raw) => of(raw.queue()),
-            Hardware::Controller(watched) => of(watched.queue()),
-            Hardware::Served(served) => served.queue().map(of).unwrap_or_default(),
+            HardwareQueueKind::Drive(raw) => of(raw.queue()),
+            HardwareQueueKind::Controller(watched) => of(watched.queue()),
+            HardwareQueueKind::Remote(served) => served.queue().map(of).unwrap_or_default(),
             _ => QueueStats::default(),
         }
     }
 }
 
 /// Calls the device behind a queue; a queue that has been given back has none.
-macro_rules! on {
+macro_rules! dispatch {
     ($self:ident, $queue:ident => $call:expr, $gone:expr) => {
         match &mut $self.hardware {
-            Hardware::Null($queue) => $call,
-            Hardware::Drive($queue) => $call,
-            Hardware::File($queue) => $call,
-            Hardware::Passthrough($queue) => $call,
-            Hardware::Target($queue) => $call,
-            Hardware::Served($queue) => $call,
-            Hardware::Controller($queue) => $call,
-            Hardware::Gone => $gone,
+            HardwareQueueKind::Null($queue) => $call,
+            HardwareQueueKind::Drive($queue) => $call,
+            HardwareQueueKind::File($queue) => $call,
+            HardwareQueueKind::Passthrough($queue) => $call,
+            HardwareQueueKind::Target($queue) => $call,
+            HardwareQueueKind::Remote($queue) => $call,
+            HardwareQueueKind::Controller($queue) => $call,
+            HardwareQueueKind::Closed => $gone,
         }
     };
 }
@@ -152,13 +152,13 @@ impl BlockDevice for Queue {
     }
 
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        on!(self, queue => queue.submit(now, request), Err(Busy))
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        dispatch!(self, queue => queue.submit(now, request), Err(QueueFull))
     }
 
     #[inline]
     fn reap(&mut self) -> Option<Completion> {
-        on!(self, queue => queue.reap(), None)
+        dispatch!(self, queue => queue.reap(), None)
     }
 
     fn memory(&self) -> &AddressSpace {
@@ -166,47 +166,47 @@ impl BlockDevice for Queue {
     }
 
     fn set_waker(&mut self, waker: Waker) {
-        on!(self, queue => queue.set_waker(waker), ());
+        dispatch!(self, queue => queue.set_waker(waker), ());
     }
 
     /// A file's queue is made again, unless its kernel work is done for any thread. Where there is no memory
     /// for that it stays as it is.
-    fn share(&mut self) {
-        if let Hardware::File(queue) = &mut self.hardware
+    fn enable_sharing(&mut self) {
+        if let HardwareQueueKind::File(queue) = &mut self.hardware
             && let Some(shared) = self.device.shared_file_queue()
         {
             **queue = Raw::new(shared, self.limits);
         }
     }
 
-    /// With [interrupts](Queue::interrupts) only.
-    fn wakes(&self) -> bool {
+    /// With [interrupts](Queue::has_interrupts) only.
+    fn can_wake(&self) -> bool {
         self.interrupts
     }
 
     /// In a ring of the kernel: it does both in one system call.
-    fn rests(&self) -> bool {
+    fn can_wait(&self) -> bool {
         match &self.hardware {
-            Hardware::File(queue) => queue.rests(),
-            Hardware::Passthrough(queue) => queue.rests(),
+            HardwareQueueKind::File(queue) => queue.can_wait(),
+            HardwareQueueKind::Passthrough(queue) => queue.can_wait(),
             _ => false,
         }
     }
 
     #[inline]
-    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
         match &mut self.hardware {
-            Hardware::File(queue) => queue.rest(now, until),
-            Hardware::Passthrough(queue) => queue.rest(now, until),
-            _ => Rest::Unable,
+            HardwareQueueKind::File(queue) => queue.wait_for_event(now, until),
+            HardwareQueueKind::Passthrough(queue) => queue.wait_for_event(now, until),
+            _ => WaitResult::Unsupported,
         }
     }
 }
 
-impl Grouped for Queue {
+impl GroupedSubmit for Queue {
     /// A queue treats everybody alike.
     #[inline]
-    fn submit_for(&mut self, now: Nanos, _: Group, request: Request) -> Result<(), Busy> {
+    fn submit_for(&mut self, now: Nanos, _: Group, request: Request) -> Result<(), QueueFull> {
         self.submit(now, request)
     }
 }
@@ -214,8 +214,8 @@ impl Grouped for Queue {
 impl Component for Queue {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        let moved = on!(self, queue => queue.poll(now), false);
-        if matches!(self.hardware, Hardware::Target(_)) && self.device.has_idle_targets() {
+        let moved = dispatch!(self, queue => queue.poll(now), false);
+        if matches!(self.hardware, HardwareQueueKind::Target(_)) && self.device.has_idle_targets() {
             return moved | self.device.poll_idle_targets(now);
         }
         moved
@@ -223,33 +223,36 @@ impl Component for Queue {
 
     fn deadline(&self) -> Nanos {
         match &self.hardware {
-            Hardware::Null(queue) => queue.deadline(),
-            Hardware::Drive(queue) => queue.deadline(),
-            Hardware::File(queue) => queue.deadline(),
-            Hardware::Passthrough(queue) => queue.deadline(),
+            HardwareQueueKind::Null(queue) => queue.deadline(),
+            HardwareQueueKind::Drive(queue) => queue.deadline(),
+            HardwareQueueKind::File(queue) => queue.deadline(),
+            HardwareQueueKind::Passthrough(queue) => queue.deadline(),
             // Those that nobody has wake nobody.
-            Hardware::Target(_) if self.device.has_idle_targets() => Nanos::ZERO,
-            Hardware::Target(queue) => queue.target.deadline(),
-            Hardware::Served(queue) => queue.deadline(),
-            Hardware::Controller(queue) => queue.deadline(),
-            Hardware::Gone => Nanos::MAX,
+            HardwareQueueKind::Target(_) if self.device.has_idle_targets() => Nanos::ZERO,
+            HardwareQueueKind::Target(queue) => queue.target.deadline(),
+            HardwareQueueKind::Remote(queue) => queue.deadline(),
+            HardwareQueueKind::Controller(queue) => queue.deadline(),
+            HardwareQueueKind::Closed => Nanos::MAX,
         }
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.hardware, Hardware::Gone) {
+        match std::mem::replace(&mut self.hardware, HardwareQueueKind::Closed) {
             // A drive that does not answer keeps the queue's number and its memory.
-            Hardware::Drive(raw) => {
+            HardwareQueueKind::Drive(raw) => {
                 let _ = raw.into_queue().0.close(&mut |_| {}, &mut self.device.pump());
             }
-            Hardware::Controller(watched) => {
+            HardwareQueueKind::Controller(watched) => {
                 let _ = watched.into_queue().close(&mut |_| {}, &mut self.device.pump());
             }
-            Hardware::Target(borrowed) => self.device.put_target(borrowed),
-            Hardware::Served(mut queue) => self.device.close_served(&mut queue),
-            Hardware::Null(_) | Hardware::File(_) | Hardware::Passthrough(_) | Hardware::Gone => {}
+            HardwareQueueKind::Target(borrowed) => self.device.return_target_queue(borrowed),
+            HardwareQueueKind::Remote(mut queue) => self.device.close_remote(&mut queue),
+            HardwareQueueKind::Null(_)
+            | HardwareQueueKind::File(_)
+            | HardwareQueueKind::Passthrough(_)
+            | HardwareQueueKind::Closed => {}
         }
     }
 }

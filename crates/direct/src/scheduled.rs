@@ -5,7 +5,10 @@
 //! while requests wait here and not in the device: so many go down at a time, and no more.
 
 use block::sched::{SchedError, Scheduler, Scheduling};
-use block::{Busy, Completion, Device, Group, Limits, Request, Rest, Staged, Submitter};
+use block::{
+    BlockDevice, Completion, Group, Limits, QueueFull, Request, StagedRequest, Submitter,
+    WaitResult,
+};
 use clock::{Component, Nanos, Waker};
 use ring::AddressSpace;
 
@@ -27,17 +30,17 @@ impl Default for ScheduledConfig {
 }
 
 /// A device whose requests belong to groups that are treated differently.
-pub trait Grouped: Device {
+pub trait GroupedSubmit: BlockDevice {
     /// As [`submit`](Device::submit), for a group.
     ///
     /// # Errors
     /// [`Busy`].
-    fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), Busy>;
+    fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), QueueFull>;
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    staged: Staged,
+struct PendingRequest {
+    staged: StagedRequest,
     /// The caller's tag.
     tag: u64,
     /// When the device got it.
@@ -50,7 +53,7 @@ pub struct Scheduled<D> {
     device: D,
     scheduler: Box<dyn Scheduler>,
     /// Under the tag that the device has.
-    requests: Vec<Waiting>,
+    requests: Vec<PendingRequest>,
     free: Vec<u32>,
     limits: Limits,
     device_depth: u32,
@@ -59,7 +62,7 @@ pub struct Scheduled<D> {
     now: Nanos,
 }
 
-impl<D: Device> Scheduled<D> {
+impl<D: BlockDevice> Scheduled<D> {
     /// Puts a scheduler in front of `device`.
     ///
     /// # Errors
@@ -81,7 +84,7 @@ impl<D: Device> Scheduled<D> {
     }
 
     /// Requests that wait.
-    pub fn waiting(&self) -> usize {
+    pub fn queued(&self) -> usize {
         self.scheduler.len()
     }
 
@@ -96,7 +99,7 @@ impl<D: Device> Scheduled<D> {
     }
 
     /// When something that waits may go down.
-    fn own_deadline(&self) -> Nanos {
+    fn scheduler_deadline(&self) -> Nanos {
         match self.in_device < self.device_depth {
             true => self.scheduler.deadline(),
             false => Nanos::MAX,
@@ -106,11 +109,11 @@ impl<D: Device> Scheduled<D> {
     fn send(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while self.in_device < self.device_depth {
-            let Some(staged) = self.scheduler.next(now) else { break };
+            let Some(staged) = self.scheduler.dispatch(now) else { break };
             let waiting = &mut self.requests[staged.request.tag as usize];
             (waiting.staged, waiting.sent) = (staged, now);
             if self.device.submit(now, staged.request).is_err() {
-                self.scheduler.put_back(now, staged);
+                self.scheduler.requeue(now, staged);
                 break;
             }
             self.in_device += 1;
@@ -120,14 +123,14 @@ impl<D: Device> Scheduled<D> {
     }
 }
 
-impl<D: Device> Grouped for Scheduled<D> {
-    fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), Busy> {
+impl<D: BlockDevice> GroupedSubmit for Scheduled<D> {
+    fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), QueueFull> {
         let outstanding = self.requests.len() - self.free.len();
         if outstanding >= self.limits.queue_depth as usize {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         let slot = self.free.pop().unwrap_or(self.requests.len() as u32);
-        let staged = Staged {
+        let staged = StagedRequest {
             request: Request { tag: slot.into(), ..request },
             since: now,
             submitter: Submitter(0),
@@ -135,7 +138,7 @@ impl<D: Device> Grouped for Scheduled<D> {
             merged: 1,
             requeues: 0,
         };
-        let waiting = Waiting { staged, tag: request.tag, sent: now };
+        let waiting = PendingRequest { staged, tag: request.tag, sent: now };
         match self.requests.get_mut(slot as usize) {
             Some(place) => *place = waiting,
             None => self.requests.push(waiting),
@@ -145,19 +148,19 @@ impl<D: Device> Grouped for Scheduled<D> {
     }
 }
 
-impl<D: Device> Device for Scheduled<D> {
+impl<D: BlockDevice> BlockDevice for Scheduled<D> {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         self.submit_for(now, Group(0), request)
     }
 
     fn reap(&mut self) -> Option<Completion> {
         let completion = self.device.reap()?;
         // The device returns what it was given.
-        let Waiting { staged, tag, sent } = self.requests[completion.tag as usize];
+        let PendingRequest { staged, tag, sent } = self.requests[completion.tag as usize];
         self.scheduler.completed(self.now, &staged, self.now.since(sent));
         self.in_device -= 1;
         self.free.push(completion.tag as u32);
@@ -172,31 +175,31 @@ impl<D: Device> Device for Scheduled<D> {
         self.device.set_waker(waker);
     }
 
-    fn share(&mut self) {
-        self.device.share();
+    fn enable_sharing(&mut self) {
+        self.device.enable_sharing();
     }
 
-    fn wakes(&self) -> bool {
-        self.device.wakes()
+    fn can_wake(&self) -> bool {
+        self.device.can_wake()
     }
 
-    fn rests(&self) -> bool {
-        self.device.rests()
+    fn can_wait(&self) -> bool {
+        self.device.can_wait()
     }
 
-    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
         self.now = now;
         self.send(now);
         if self.in_device == 0 {
             // There is nothing below to sleep for.
-            return Rest::Unable;
+            return WaitResult::Unsupported;
         }
-        let until = self.own_deadline().min(until);
-        self.device.rest(now, until)
+        let until = self.scheduler_deadline().min(until);
+        self.device.wait_for_event(now, until)
     }
 }
 
-impl<D: Device> Component for Scheduled<D> {
+impl<D: BlockDevice> Component for Scheduled<D> {
     fn poll(&mut self, now: Nanos) -> bool {
         self.now = now;
         // What a completion made room for goes with the next poll, which follows its reaping.
@@ -204,6 +207,6 @@ impl<D: Device> Component for Scheduled<D> {
     }
 
     fn deadline(&self) -> Nanos {
-        self.own_deadline().min(self.device.deadline())
+        self.scheduler_deadline().min(self.device.deadline())
     }
 }

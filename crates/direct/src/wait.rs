@@ -13,12 +13,12 @@ use crate::DirectError;
 
 /// How a handle waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitMode {
     /// It looks all the time.
     #[default]
     Poll,
     /// It sleeps until the device says so. Of a queue with interrupts.
-    Event,
+    Interrupt,
     /// It sleeps for part of the expected time, and looks all the time then.
     Hybrid(Hybrid),
 }
@@ -30,19 +30,21 @@ pub struct Hybrid {
     pub sleep_percent: u8,
     /// How late a sleeper wakes on this machine (`sluice calibrate`): looking begins that much earlier,
     /// and what is shorter is not slept through.
-    pub late: Nanos,
+    pub wakeup_latency: Nanos,
 }
 
 impl Default for Hybrid {
     fn default() -> Hybrid {
-        Hybrid { sleep_percent: 50, late: Nanos::from_micros(60) }
+        Hybrid { sleep_percent: 50, wakeup_latency: Nanos::from_micros(60) }
     }
 }
 
-impl Wait {
+impl WaitMode {
     pub(crate) fn check(self) -> Result<(), DirectError> {
         match self {
-            Wait::Hybrid(Hybrid { sleep_percent, .. }) if !(1..=99).contains(&sleep_percent) => {
+            WaitMode::Hybrid(Hybrid { sleep_percent, .. })
+                if !(1..=99).contains(&sleep_percent) =>
+            {
                 let value = sleep_percent.into();
                 let allowed = "1 to 99 percent of the expected time";
                 Err(DirectError::Config { key: "sleep_percent", value, allowed })
@@ -53,14 +55,14 @@ impl Wait {
 }
 
 /// Classes of size: of up to 1, 2, 4 … sectors.
-const SIZES: usize = 12;
+const SIZE_CLASSES: usize = 12;
 /// Reads, writes, and the rest.
-const KINDS: usize = 3;
+const OP_CLASSES: usize = 3;
 
 /// What requests took lately, by kind and size: a mean that forgets an eighth with each.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Expected {
-    means: [[Nanos; SIZES]; KINDS],
+pub(crate) struct LatencyEstimator {
+    means: [[Nanos; SIZE_CLASSES]; OP_CLASSES],
 }
 
 fn class(op: Op, sectors: u32) -> (usize, usize) {
@@ -70,17 +72,17 @@ fn class(op: Op, sectors: u32) -> (usize, usize) {
         _ => 2,
     };
     let size = sectors.max(1).next_power_of_two().trailing_zeros() as usize;
-    (kind, size.min(SIZES - 1))
+    (kind, size.min(SIZE_CLASSES - 1))
 }
 
-impl Expected {
+impl LatencyEstimator {
     /// What such a request is expected to take; nothing if it is not known.
-    pub(crate) fn of(&self, op: Op, sectors: u32) -> Nanos {
+    pub(crate) fn estimate(&self, op: Op, sectors: u32) -> Nanos {
         let (kind, size) = class(op, sectors);
         self.means[kind][size]
     }
 
-    pub(crate) fn took(&mut self, op: Op, sectors: u32, time: Nanos) {
+    pub(crate) fn record(&mut self, op: Op, sectors: u32, time: Nanos) {
         let (kind, size) = class(op, sectors);
         let mean = &mut self.means[kind][size];
         *mean = match *mean {
@@ -92,42 +94,42 @@ impl Expected {
 
 /// What is on its way, as far as somebody who sleeps must know it.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct InFlightRequest {
     tag: u64,
     op: Op,
     sectors: u32,
-    since: Nanos,
+    submitted_at: Nanos,
     expected: Nanos,
 }
 
 /// How a handle waits, and what it has learnt.
 #[derive(Debug)]
-pub(crate) struct Waiter {
-    wait: Wait,
+pub(crate) struct WaitState {
+    mode: WaitMode,
     parker: Parker,
-    expected: Expected,
+    estimator: LatencyEstimator,
     /// With hybrid waiting: what is on its way, oldest first.
-    flights: VecDeque<Flight>,
+    in_flight: VecDeque<InFlightRequest>,
     /// Time slept.
     pub(crate) slept: Nanos,
     pub(crate) sleeps: u64,
 }
 
-impl Waiter {
-    pub(crate) fn new(parker: Parker) -> Waiter {
-        Waiter {
-            wait: Wait::Poll,
+impl WaitState {
+    pub(crate) fn new(parker: Parker) -> WaitState {
+        WaitState {
+            mode: WaitMode::Poll,
             parker,
-            expected: Expected::default(),
-            flights: VecDeque::new(),
+            estimator: LatencyEstimator::default(),
+            in_flight: VecDeque::new(),
             slept: Nanos::ZERO,
             sleeps: 0,
         }
     }
 
-    pub(crate) fn set(&mut self, wait: Wait) {
-        self.wait = wait;
-        self.flights.clear();
+    pub(crate) fn set_mode(&mut self, wait: WaitMode) {
+        self.mode = wait;
+        self.in_flight.clear();
     }
 
     pub(crate) fn parker(&self) -> &Parker {
@@ -136,28 +138,35 @@ impl Waiter {
 
     /// A request is on its way.
     #[inline]
-    pub(crate) fn submitted(&mut self, now: Nanos, request: &Request) {
-        if matches!(self.wait, Wait::Hybrid(_)) {
+    pub(crate) fn on_submit(&mut self, now: Nanos, request: &Request) {
+        if matches!(self.mode, WaitMode::Hybrid(_)) {
             let Request { op, sectors, tag, .. } = *request;
-            let expected = now + self.expected.of(op, sectors);
-            self.flights.push_back(Flight { tag, op, sectors, since: now, expected });
+            let expected = now + self.estimator.estimate(op, sectors);
+            self.in_flight.push_back(InFlightRequest {
+                tag,
+                op,
+                sectors,
+                submitted_at: now,
+                expected,
+            });
         }
     }
 
     /// Whether it must be told when requests end: nobody else pays for a look at the clock.
     #[inline]
-    pub(crate) fn learns(&self) -> bool {
-        !self.flights.is_empty()
+    pub(crate) fn needs_completion_times(&self) -> bool {
+        !self.in_flight.is_empty()
     }
 
     /// A request has ended.
     #[inline]
-    pub(crate) fn ended(&mut self, now: Nanos, completion: &Completion) {
+    pub(crate) fn on_complete(&mut self, now: Nanos, completion: &Completion) {
         // Most end in the order in which they began.
-        if let Some(at) = self.flights.iter().position(|f| f.tag == completion.tag)
-            && let Some(Flight { op, sectors, since, .. }) = self.flights.remove(at)
+        if let Some(at) = self.in_flight.iter().position(|f| f.tag == completion.tag)
+            && let Some(InFlightRequest { op, sectors, submitted_at: since, .. }) =
+                self.in_flight.remove(at)
         {
-            self.expected.took(op, sectors, now.since(since));
+            self.estimator.record(op, sectors, now.since(since));
         }
     }
 
@@ -169,16 +178,16 @@ impl Waiter {
         deadline: Nanos,
         look: impl FnOnce() -> bool,
     ) {
-        let until = match self.wait {
-            Wait::Poll => return std::hint::spin_loop(),
-            Wait::Event => deadline,
-            Wait::Hybrid(Hybrid { sleep_percent, late }) => {
-                let Some(first) = self.flights.iter().min_by_key(|f| f.expected) else {
+        let until = match self.mode {
+            WaitMode::Poll => return std::hint::spin_loop(),
+            WaitMode::Interrupt => deadline,
+            WaitMode::Hybrid(Hybrid { sleep_percent, wakeup_latency: late }) => {
+                let Some(first) = self.in_flight.iter().min_by_key(|f| f.expected) else {
                     return std::hint::spin_loop();
                 };
-                let whole = first.expected.since(first.since).0;
+                let whole = first.expected.since(first.submitted_at).0;
                 let sleep = whole / 100 * u64::from(sleep_percent);
-                let until = Nanos((first.since.0 + sleep).saturating_sub(late.0));
+                let until = Nanos((first.submitted_at.0 + sleep).saturating_sub(late.0));
                 until.min(deadline)
             }
         };
@@ -204,20 +213,20 @@ mod tests {
 
     #[test]
     fn what_requests_take_is_learnt_by_kind_and_size() {
-        let mut expected = Expected::default();
-        let read = |expected: &Expected, sectors| expected.of(Op::Read, sectors);
+        let mut expected = LatencyEstimator::default();
+        let read = |expected: &LatencyEstimator, sectors| expected.estimate(Op::Read, sectors);
         assert_eq!(read(&expected, 8), Nanos::ZERO, "nothing is known");
         for _ in 0..100 {
-            expected.took(Op::Read, 8, Nanos(80_000));
-            expected.took(Op::Write, 8, Nanos(10_000));
+            expected.record(Op::Read, 8, Nanos(80_000));
+            expected.record(Op::Write, 8, Nanos(10_000));
         }
         assert!(read(&expected, 5).0.abs_diff(80_000) < 100, "of the same class");
         assert_eq!(read(&expected, 1), Nanos::ZERO);
         for _ in 0..40 {
-            expected.took(Op::Read, 8, Nanos(40_000));
+            expected.record(Op::Read, 8, Nanos(40_000));
         }
         assert!(read(&expected, 8).0.abs_diff(40_000) < 1_000, "it forgets");
         assert_eq!(class(Op::Flush, 0), (2, 0));
-        assert_eq!(class(Op::Read, u32::MAX >> 1), (0, SIZES - 1));
+        assert_eq!(class(Op::Read, u32::MAX >> 1), (0, SIZE_CLASSES - 1));
     }
 }

@@ -10,10 +10,10 @@ mod common;
 use clock::{Nanos, VirtualRunner};
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use drive::{Drive, DriveConfig, PuPolicy};
+use drive::{Controller, DriveConfig, PuScheduling};
 use ftl::FtlConfig;
-use media::{Cell, NandConfig, NandGeometry, NandTiming};
-use workload::{Host, HostCosts};
+use media::{CellType, NandConfig, NandGeometry, NandTiming};
+use workload::{IoCpuCosts, JobRunner};
 
 fn main() {
     divan::main();
@@ -37,17 +37,17 @@ fn config(blocks: u32) -> DriveConfig {
         oob_bytes: 16,
     };
     DriveConfig {
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
-        ftl: FtlConfig { over_provisioning: 0.07, ..DriveConfig::layer() },
-        ..common::drive(NandConfig { geometry, timing, cell: Cell::Slc, ..common::nand() })
+        ftl: FtlConfig { over_provisioning: 0.07, ..DriveConfig::default_ftl() },
+        ..common::drive(NandConfig { geometry, timing, cell: CellType::Slc, ..common::nand() })
     }
 }
 
 /// A job that never ends on a drive that is full, and was overwritten so many times.
 struct Run {
-    drive: Drive,
-    host: Host<block::Raw>,
+    drive: Controller,
+    host: JobRunner<block::Raw>,
     runner: VirtualRunner,
 }
 
@@ -57,7 +57,7 @@ impl Run {
             std::env::var("SLUICE_BLOCKS").ok().and_then(|s| s.parse().ok()).unwrap_or(blocks);
         let mut runner = VirtualRunner::new();
         let config = config(blocks);
-        let mut drive = Drive::new(config).unwrap();
+        let mut drive = Controller::new(config).unwrap();
         common::precondition(&mut drive, &mut runner, overwrites);
         let pairs = [
             ("rw", rw),
@@ -68,27 +68,28 @@ impl Run {
             ("time_based", "1"),
         ];
         let raw = common::raw(&mut drive, 1024);
-        let host = Host::new(raw, vec![common::job(&pairs)], HostCosts::default(), 1).unwrap();
+        let host =
+            JobRunner::new(raw, vec![common::job(&pairs)], IoCpuCosts::default(), 1).unwrap();
         Run { drive, host, runner }
     }
 
-    fn go_on(&mut self, time: Nanos) {
+    fn advance(&mut self, time: Nanos) {
         let until = self.runner.now() + time;
-        self.runner.run_to(&mut [&mut self.host, &mut self.drive], until);
+        self.runner.run_until_time(&mut [&mut self.host, &mut self.drive], until);
     }
 
-    fn done(&self) -> u64 {
+    fn commands_done(&self) -> u64 {
         let stats = self.drive.stats();
         stats.reads + stats.writes
     }
 
     /// Measures stretches of this much simulated time.
     fn measure(mut self, bencher: Bencher<'_, '_>, time: Nanos) {
-        self.go_on(time * 20);
-        let before = self.done();
-        self.go_on(time * 20);
-        let each = (self.done() - before) / 20;
-        bencher.counter(ItemsCount::new(each)).bench_local(|| self.go_on(time));
+        self.advance(time * 20);
+        let before = self.commands_done();
+        self.advance(time * 20);
+        let each = (self.commands_done() - before) / 20;
+        bencher.counter(ItemsCount::new(each)).bench_local(|| self.advance(time));
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Access`]: what the host of a port may do; and [`Rights`], the same as the drive checks it.
+//! [`Access`]: what the host of a port may do; and [`AccessCheck`], the same as the drive checks it.
 //!
 //! The kernel is not on the data path of a host that has its queues mapped (NVMeDirect, HotStorage
 //! 2016, section 3.1), so the drive protects what hosts share: it knows the port that a queue belongs
@@ -14,14 +14,16 @@ use std::io;
 use std::ops::Range;
 
 use clock::Nanos;
-use nvme::{ChunkDescriptor, ChunkState, DsmRange, Extensions, GeometryError, IoCommand, Status};
+use nvme::{
+    ChunkDescriptor, ChunkState, DsmRange, GeometryError, IoCommand, Status, VendorExtensions,
+};
 
-use crate::admin::{AdminState, DriveFacts};
-use crate::bucket::Bucket;
+use crate::admin::{AdminState, ControllerIdentity};
+use crate::token_bucket::TokenBucket;
 
 /// What part of a drive a host is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum AccessScope {
     /// All of it.
     All,
     /// Sectors of a drive that manages its own media. Its host knows them as 0 to `count - 1`.
@@ -43,13 +45,13 @@ pub enum Part {
 
 /// What the host of a port may do ([`Drive::attach_as`](crate::Drive::attach_as)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessPolicy {
     /// Where.
-    pub part: Part,
+    pub scope: AccessScope,
     /// Whether it may write, trim and erase. If not, the namespace is write protected.
     pub write: bool,
     /// Whether it may use vector commands.
-    pub vector: bool,
+    pub vector_commands: bool,
     /// I/O queue pairs.
     pub queues: u16,
     /// Entries of a queue, and commands of a queue that the drive works on at a time.
@@ -65,9 +67,9 @@ pub struct Access {
 pub enum AttachError {
     /// The part is not one of the drive's.
     #[error("{part:?} is no part of a drive with {what}")]
-    Part {
+    Scope {
         /// What was asked for.
-        part: Part,
+        part: AccessScope,
         /// What the drive has.
         what: String,
     },
@@ -88,13 +90,13 @@ pub enum AttachError {
     Io(#[from] io::Error),
 }
 
-impl Access {
+impl AccessPolicy {
     /// Of this part everything, in queues of any depth, as fast as the drive can.
-    pub fn to(part: Part) -> Access {
-        Access {
-            part,
+    pub fn for_scope(scope: AccessScope) -> AccessPolicy {
+        AccessPolicy {
+            scope,
             write: true,
-            vector: true,
+            vector_commands: true,
             queues: u16::MAX,
             queue_depth: u16::MAX,
             iops: None,
@@ -114,7 +116,7 @@ pub struct PortStats {
     /// Commands that were refused for what the host may not do.
     pub refused: u64,
     /// Times that a queue with commands was passed over for want of tokens.
-    pub held: u64,
+    pub throttled: u64,
     /// Queues, those of admin commands included.
     pub queues: u16,
     /// Commands under way.
@@ -124,38 +126,41 @@ pub struct PortStats {
 }
 
 /// Admin commands per second of a restricted host: they are served before all others' I/O.
-const ADMIN_PER_SEC: u64 = 1_000;
+const ADMIN_COMMANDS_PER_SEC: u64 = 1_000;
 /// Admin commands that it may send at once.
 const ADMIN_BURST: u64 = 256;
 /// Bytes of an answer that count as one more admin command.
-const ADMIN_BYTES: u64 = 4096;
+const BYTES_PER_ADMIN_TOKEN: u64 = 4096;
 
 /// What a restricted host may do, as the drive checks it.
 #[derive(Debug)]
-pub(crate) struct Rights {
-    access: Access,
+pub(crate) struct AccessCheck {
+    policy: AccessPolicy,
     /// Sectors of the drive that are its own, if it addresses sectors.
     sectors: Option<Range<u64>>,
     /// Parallel units that are its own.
     pub(crate) pus: Range<u32>,
     /// What it is told of the drive, and the queues and errors that are its own.
     pub(crate) admin: AdminState,
-    io: Option<[Bucket; 2]>,
-    admin_rate: Bucket,
+    io_buckets: Option<[TokenBucket; 2]>,
+    admin_bucket: TokenBucket,
 }
 
-impl Rights {
+impl AccessCheck {
     /// # Errors
     /// [`AttachError`] for access that the drive cannot give.
-    pub(crate) fn new(access: Access, drive: &DriveFacts) -> Result<Rights, AttachError> {
-        let wrong = |what: String| AttachError::Part { part: access.part, what };
+    pub(crate) fn new(
+        access: AccessPolicy,
+        drive: &ControllerIdentity,
+    ) -> Result<AccessCheck, AttachError> {
+        let wrong = |what: String| AttachError::Scope { part: access.scope, what };
         let mut facts = drive.clone();
         let all_pus = facts.geometry.map_or(0, |g| g.total_pus());
         let (mut sectors, mut pus) = (None, 0..all_pus);
-        match access.part {
-            Part::All if all_pus > 0 => {}
-            Part::All => sectors = Some(0..facts.sectors),
-            Part::Sectors { first, count } => {
+        match access.scope {
+            AccessScope::All if all_pus > 0 => {}
+            AccessScope::All => sectors = Some(0..facts.sectors),
+            AccessScope::Sectors { first, count } => {
                 let end = first.checked_add(count).filter(|end| count > 0 && *end <= facts.sectors);
                 match end {
                     Some(end) if all_pus == 0 => sectors = Some(first..end),
@@ -164,7 +169,7 @@ impl Rights {
                 }
                 facts.sectors = count;
             }
-            Part::ParallelUnits { first, count } => {
+            AccessScope::ParallelUnits { first, count } => {
                 let end = first.checked_add(count).filter(|end| count > 0 && *end <= all_pus);
                 let end = end.ok_or_else(|| wrong(format!("{all_pus} parallel units")))?;
                 pus = first..end;
@@ -172,10 +177,10 @@ impl Rights {
         }
         let limit = |what| Err(AttachError::Limit { what });
         match access {
-            Access { queues: 0, .. } => return limit("an I/O queue pair"),
-            Access { queue_depth: 0..2, .. } => return limit("queues of at least 2 entries"),
-            Access { iops: Some(0), .. } => return limit("commands per second"),
-            Access { bytes_per_sec: Some(0), .. } => return limit("bytes per second"),
+            AccessPolicy { queues: 0, .. } => return limit("an I/O queue pair"),
+            AccessPolicy { queue_depth: 0..2, .. } => return limit("queues of at least 2 entries"),
+            AccessPolicy { iops: Some(0), .. } => return limit("commands per second"),
+            AccessPolicy { bytes_per_sec: Some(0), .. } => return limit("bytes per second"),
             _ => {}
         }
         facts.io_queues = facts.io_queues.min(access.queues);
@@ -183,38 +188,39 @@ impl Rights {
         facts.write_protected = !access.write;
         facts.protected_cmb = false;
         // Notifications and the drive's own map are of all chunks, whosever they are.
-        let private = Extensions::NOTIFICATIONS | Extensions::DUAL_MAP;
+        let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();
-        facts.extensions.map_entries = 0.into();
+        facts.extensions.l2p_entries = 0.into();
         let io = (access.iops.is_some() || access.bytes_per_sec.is_some()).then(|| {
-            let rate = |rate: Option<u64>| Bucket::new(rate.unwrap_or(0), Nanos::from_millis(1));
+            let rate =
+                |rate: Option<u64>| TokenBucket::new(rate.unwrap_or(0), Nanos::from_millis(1));
             [rate(access.iops), rate(access.bytes_per_sec)]
         });
-        let burst = Nanos(ADMIN_BURST * 1_000_000_000 / ADMIN_PER_SEC);
-        Ok(Rights {
-            access,
+        let burst = Nanos(ADMIN_BURST * 1_000_000_000 / ADMIN_COMMANDS_PER_SEC);
+        Ok(AccessCheck {
+            policy: access,
             sectors,
             pus,
             admin: AdminState::new(facts)?,
-            io,
-            admin_rate: Bucket::new(ADMIN_PER_SEC, burst),
+            io_buckets: io,
+            admin_bucket: TokenBucket::new(ADMIN_COMMANDS_PER_SEC, burst),
         })
     }
 
     /// Commands of a queue that the drive works on at a time.
-    pub(crate) fn outstanding(&self) -> u32 {
-        self.access.queue_depth.into()
+    pub(crate) fn outstanding_max(&self) -> u32 {
+        self.policy.queue_depth.into()
     }
 
     /// Whether commands of a queue are paid for with tokens.
-    pub(crate) fn is_metered(&self, admin: bool) -> bool {
-        admin || self.io.is_some()
+    pub(crate) fn is_rate_limited(&self, admin: bool) -> bool {
+        admin || self.io_buckets.is_some()
     }
 
     /// From when on a command may be fetched.
     pub(crate) fn ready_at(&self, admin: bool) -> Nanos {
-        match &self.io {
-            _ if admin => self.admin_rate.ready_at(),
+        match &self.io_buckets {
+            _ if admin => self.admin_bucket.ready_at(),
             Some([commands, bytes]) => commands.ready_at().max(bytes.ready_at()),
             None => Nanos::ZERO,
         }
@@ -222,26 +228,26 @@ impl Rights {
 
     /// A command has been fetched that is about so many bytes.
     #[inline]
-    pub(crate) fn charge(&mut self, now: Nanos, bytes: u64) {
-        if let Some([commands, transfers]) = &mut self.io {
-            commands.take(now, 1);
-            transfers.take(now, bytes);
+    pub(crate) fn consume_tokens(&mut self, now: Nanos, bytes: u64) {
+        if let Some([commands, transfers]) = &mut self.io_buckets {
+            commands.consume(now, 1);
+            transfers.consume(now, bytes);
         }
     }
 
     /// An admin command has been fetched that asks for so many bytes.
-    pub(crate) fn charge_admin(&mut self, now: Nanos, bytes: u64) {
+    pub(crate) fn consume_admin_tokens(&mut self, now: Nanos, bytes: u64) {
         // What is longer than any log costs no more than it.
-        self.admin_rate.take(now, 1 + bytes.min(1 << 30) / ADMIN_BYTES);
+        self.admin_bucket.consume(now, 1 + bytes.min(1 << 30) / BYTES_PER_ADMIN_TOKEN);
     }
 
     /// The first sector that is the host's: what it knows as 0.
-    pub(crate) fn first(&self) -> u64 {
+    pub(crate) fn first_sector(&self) -> u64 {
         self.sectors.as_ref().map_or(0, |s| s.start)
     }
 
     /// Sectors that the host may address.
-    pub(crate) fn count(&self) -> Option<u64> {
+    pub(crate) fn sector_count(&self) -> Option<u64> {
         self.sectors.as_ref().map(|s| s.end - s.start)
     }
 
@@ -250,16 +256,16 @@ impl Rights {
     /// # Errors
     /// The status to complete the command with.
     #[inline]
-    pub(crate) fn admit(&self, io: &mut IoCommand) -> Result<(), Status> {
+    pub(crate) fn authorize(&self, io: &mut IoCommand) -> Result<(), Status> {
         if let IoCommand::Read { slba, nlb, .. } = io {
-            *slba = self.place(*slba, *nlb)?;
+            *slba = self.translate_range(*slba, *nlb)?;
             return Ok(());
         }
-        self.admit_other(io)
+        self.authorize_other(io)
     }
 
     /// Everything but plain reads, which need no right but a place.
-    fn admit_other(&self, io: &mut IoCommand) -> Result<(), Status> {
+    fn authorize_other(&self, io: &mut IoCommand) -> Result<(), Status> {
         let (mut vector, mut writes) = (false, false);
         match io {
             IoCommand::Flush | IoCommand::Read { .. } | IoCommand::LbaStatus { .. } => {}
@@ -270,19 +276,21 @@ impl Rights {
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. } => (vector, writes) = (true, true),
             // The map is everybody's.
-            IoCommand::MapTrim { .. } => return Err(Status::INVALID_OPCODE.do_not_retry()),
+            IoCommand::DeviceTrim { .. } => return Err(Status::INVALID_OPCODE.do_not_retry()),
         }
-        if vector && !self.access.vector {
+        if vector && !self.policy.vector_commands {
             return Err(Status::INVALID_OPCODE.do_not_retry());
         }
-        if writes && !self.access.write {
+        if writes && !self.policy.write {
             return Err(Status::WRITE_PROTECTED.do_not_retry());
         }
         match io {
             IoCommand::Read { slba, nlb, .. }
             | IoCommand::Write { slba, nlb, .. }
             | IoCommand::WriteZeroes { slba, nlb, .. }
-            | IoCommand::LbaStatus { slba, nlb, .. } => *slba = self.place(*slba, *nlb)?,
+            | IoCommand::LbaStatus { slba, nlb, .. } => {
+                *slba = self.translate_range(*slba, *nlb)?
+            }
             _ => {}
         }
         Ok(())
@@ -291,7 +299,7 @@ impl Rights {
     /// Where a run of the host's sectors is on the drive. On an open-channel drive, where it says:
     /// there each address is checked when it has been taken apart.
     #[inline]
-    fn place(&self, slba: u64, nlb: u32) -> Result<u64, Status> {
+    fn translate_range(&self, slba: u64, nlb: u32) -> Result<u64, Status> {
         let Some(sectors) = &self.sectors else { return Ok(slba) };
         match slba.checked_add(nlb.into()) {
             Some(end) if end <= sectors.end - sectors.start => Ok(sectors.start + slba),
@@ -299,15 +307,15 @@ impl Rights {
         }
     }
 
-    /// Places the ranges of a command, as [`admit`](Rights::admit) does. They may be as many sectors
+    /// Places the ranges of a command, as [`admit`](AccessCheck::authorize) does. They may be as many sectors
     /// as the host has: more is the same work done again, while others wait.
     ///
     /// # Errors
     /// The status to complete the command with.
-    pub(crate) fn admit_ranges(&self, ranges: &mut [DsmRange]) -> Result<(), Status> {
+    pub(crate) fn authorize_ranges(&self, ranges: &mut [DsmRange]) -> Result<(), Status> {
         let mut all = 0;
         for range in ranges {
-            range.slba = self.place(range.slba.get(), range.nlb.get())?.into();
+            range.slba = self.translate_range(range.slba.get(), range.nlb.get())?.into();
             all += u64::from(range.nlb.get());
         }
         match &self.sectors {
@@ -319,7 +327,7 @@ impl Rights {
     }
 
     /// What the host is told of a chunk that is another's.
-    pub(crate) fn foreign(&self, chunk: ChunkDescriptor) -> ChunkDescriptor {
+    pub(crate) fn mask_foreign_chunk(&self, chunk: ChunkDescriptor) -> ChunkDescriptor {
         ChunkDescriptor {
             state: ChunkState::Offline.to_bits(),
             wear_index: 0,
@@ -332,12 +340,12 @@ impl Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::tests::facts;
+    use crate::admin::tests::identity;
 
     #[test]
     fn ranges_are_checked_at_every_boundary() {
-        let part = Part::Sectors { first: 100, count: 50 };
-        let rights = Rights::new(Access::to(part), &facts()).unwrap();
+        let part = AccessScope::Sectors { first: 100, count: 50 };
+        let rights = AccessCheck::new(AccessPolicy::for_scope(part), &identity()).unwrap();
         let out = Status::LBA_OUT_OF_RANGE.do_not_retry();
         for (slba, nlb, expected) in [
             (0, 1, Ok(100)),
@@ -358,7 +366,7 @@ mod tests {
                 IoCommand::LbaStatus { slba, nlb, max_descriptors: 9 },
             ] {
                 let mut placed = io;
-                let admitted = rights.admit(&mut placed);
+                let admitted = rights.authorize(&mut placed);
                 assert_eq!(admitted.err(), expected.err(), "{io:?}");
                 let (IoCommand::Read { slba: at, .. }
                 | IoCommand::Write { slba: at, .. }
@@ -370,7 +378,7 @@ mod tests {
                 assert_eq!(at, expected.unwrap_or(slba), "{io:?}");
             }
             let mut ranges = [DsmRange::new(3, 1), DsmRange::new(slba, nlb)];
-            let placed = rights.admit_ranges(&mut ranges);
+            let placed = rights.authorize_ranges(&mut ranges);
             match expected {
                 Err(status) => assert_eq!(placed, Err(status)),
                 Ok(_) if nlb == 50 => assert_eq!(placed, Err(Status::INVALID_FIELD.do_not_retry())),
@@ -381,22 +389,28 @@ mod tests {
 
     #[test]
     fn access_that_cannot_be_is_refused() {
-        let facts = facts();
-        let all = Access::to(Part::All);
-        assert!(Rights::new(all, &facts).is_ok());
+        let facts = identity();
+        let all = AccessPolicy::for_scope(AccessScope::All);
+        assert!(AccessCheck::new(all, &facts).is_ok());
         let (first, count) = (facts.sectors - 1, 2);
         for access in [
-            Access::to(Part::Sectors { first: 0, count: 0 }),
-            Access::to(Part::Sectors { first, count }),
-            Access::to(Part::Sectors { first: u64::MAX, count }),
-            Access::to(Part::ParallelUnits { first: 0, count: 1 }),
-            Access { queues: 0, ..all },
-            Access { queue_depth: 1, ..all },
-            Access { iops: Some(0), ..all },
-            Access { bytes_per_sec: Some(0), ..all },
+            AccessPolicy::for_scope(AccessScope::Sectors { first: 0, count: 0 }),
+            AccessPolicy::for_scope(AccessScope::Sectors { first, count }),
+            AccessPolicy::for_scope(AccessScope::Sectors { first: u64::MAX, count }),
+            AccessPolicy::for_scope(AccessScope::ParallelUnits { first: 0, count: 1 }),
+            AccessPolicy { queues: 0, ..all },
+            AccessPolicy { queue_depth: 1, ..all },
+            AccessPolicy { iops: Some(0), ..all },
+            AccessPolicy { bytes_per_sec: Some(0), ..all },
         ] {
-            assert!(Rights::new(access, &facts).is_err(), "{access:?}");
+            assert!(AccessCheck::new(access, &facts).is_err(), "{access:?}");
         }
-        assert!(Rights::new(Access::to(Part::Sectors { first, count: 1 }), &facts).is_ok());
+        assert!(
+            AccessCheck::new(
+                AccessPolicy::for_scope(AccessScope::Sectors { first, count: 1 }),
+                &facts
+            )
+            .is_ok()
+        );
     }
 }

@@ -10,27 +10,28 @@
 use std::collections::VecDeque;
 
 use clock::Nanos;
-use nvme::feature::{self, ErrorRecovery, QueueCounts, capability};
+use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
-    ChunkDescriptor, ErrorEntry, Extensions, FeatureSelect, FirmwareLog, GeometryError,
-    GeometryPage, HealthLog, IDENTIFY_BYTES, MapLog, NamespaceList, Status, cns, log_page,
+    ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog, GeometryError,
+    GeometryPage, HealthLog, IDENTIFY_BYTES, NamespaceList, Status, VendorExtensions, cns,
+    log_page,
 };
 
-mod facts;
+mod identity;
 
-pub(crate) use facts::{DriveFacts, HealthCounters};
+pub(crate) use identity::{ControllerIdentity, HealthCounters};
 
 /// The one namespace.
 const NSID: u32 = 1;
 /// All namespaces (NVMe section 6.1.2).
-const ALL: u32 = u32::MAX;
+const ALL_NAMESPACES: u32 = u32::MAX;
 const FIRMWARE: [u8; 8] = *b"1.0     ";
 /// Entries kept of the error log.
-const ERRORS: usize = 64;
+const ERROR_LOG_ENTRIES: usize = 64;
 /// Asynchronous event requests that the controller holds for each host.
-pub(crate) const EVENT_REQUESTS: usize = 4;
+pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
 /// Chunk notifications kept.
-pub(crate) const NOTIFICATIONS: usize = 64;
+pub(crate) const NOTIFICATION_LOG_ENTRIES: usize = 64;
 /// NVMe 1.4.
 const VERSION: u32 = 0x0001_0400;
 /// Kelvins: what the drive always measures, warns at, and stops at.
@@ -44,12 +45,12 @@ const SPARE_THRESHOLD: u8 = 10;
 /// The admin side of a drive.
 #[derive(Debug)]
 pub(crate) struct AdminState {
-    facts: DriveFacts,
+    identity: ControllerIdentity,
     geometry: Option<GeometryPage>,
     arbitration: u32,
     error_recovery: u32,
     cache_enabled: bool,
-    queues: QueueCounts,
+    queues: NumberOfQueues,
     temperature_threshold: u32,
     write_atomicity: u32,
     async_events: u32,
@@ -60,20 +61,20 @@ pub(crate) struct AdminState {
 }
 
 /// The bytes of an answer to Identify or Geometry.
-pub(crate) type Description = Box<[u8; IDENTIFY_BYTES]>;
+pub(crate) type IdentifyData = Box<[u8; IDENTIFY_BYTES]>;
 
 impl AdminState {
     /// The state after a reset.
     ///
     /// # Errors
     /// What about the geometry the Geometry command cannot tell.
-    pub(crate) fn new(facts: DriveFacts) -> Result<AdminState, GeometryError> {
+    pub(crate) fn new(facts: ControllerIdentity) -> Result<AdminState, GeometryError> {
         let geometry = match &facts.geometry {
             None => None,
             Some(geometry) => {
                 let mut page = GeometryPage::new(geometry, &facts.timing)?;
                 page.mccap = GeometryPage::MCCAP_COPY.into();
-                facts.extensions.put(&mut page.vendor);
+                facts.extensions.write_to(&mut page.vendor);
                 (page.maxoc, page.maxocpu) =
                     (facts.max_open_chunks.0.into(), facts.max_open_chunks.1.into());
                 Some(page)
@@ -84,19 +85,19 @@ impl AdminState {
             arbitration: facts.arbitration.to_value(),
             error_recovery: 0,
             cache_enabled: facts.volatile_cache,
-            queues: QueueCounts { submission: facts.io_queues, completion: facts.io_queues },
+            queues: NumberOfQueues { submission: facts.io_queues, completion: facts.io_queues },
             temperature_threshold: TEMPERATURE_WARNING.into(),
             write_atomicity: 0,
             async_events: 0,
-            errors: VecDeque::with_capacity(ERRORS),
+            errors: VecDeque::with_capacity(ERROR_LOG_ENTRIES),
             error_count: 0,
-            facts,
+            identity: facts,
         })
     }
 
     /// What the drive is.
-    pub(crate) fn facts(&self) -> &DriveFacts {
-        &self.facts
+    pub(crate) fn identity(&self) -> &ControllerIdentity {
+        &self.identity
     }
 
     /// Whether the host has left the volatile cache on: if not, writes complete when they are
@@ -111,15 +112,17 @@ impl AdminState {
     }
 
     /// Answers Identify. `mapped` is how many sectors are in use.
-    pub(crate) fn identify(&self, cns: u8, nsid: u32, mapped: u64) -> Result<Description, Status> {
+    pub(crate) fn identify(&self, cns: u8, nsid: u32, mapped: u64) -> Result<IdentifyData, Status> {
         match cns {
             cns::CONTROLLER => {
                 let burst = self.arbitration().burst_log2;
-                Ok(Box::new(self.facts.controller(burst).to_bytes()))
+                Ok(Box::new(self.identity.identify_controller(burst).to_bytes()))
             }
-            cns::NAMESPACE if nsid == NSID => Ok(Box::new(self.facts.namespace(mapped).to_bytes())),
+            cns::NAMESPACE if nsid == NSID => {
+                Ok(Box::new(self.identity.identify_namespace(mapped).to_bytes()))
+            }
             // Above these two there is no identifier (NVMe section 5.15.2.3).
-            cns::ACTIVE_NAMESPACES if nsid < ALL - 1 => {
+            cns::ACTIVE_NAMESPACES if nsid < ALL_NAMESPACES - 1 => {
                 Ok(Box::new(NamespaceList::above(nsid, &[NSID]).to_bytes()))
             }
             cns::NAMESPACE | cns::ACTIVE_NAMESPACES => Err(Status::INVALID_NAMESPACE),
@@ -128,7 +131,7 @@ impl AdminState {
     }
 
     /// Answers Geometry.
-    pub(crate) fn geometry(&self, nsid: u32) -> Result<Description, Status> {
+    pub(crate) fn geometry(&self, nsid: u32) -> Result<IdentifyData, Status> {
         match self.geometry {
             // A drive of another personality does not know the command.
             None => Err(Status::INVALID_OPCODE),
@@ -148,33 +151,35 @@ impl AdminState {
         bytes: u64,
         health: &HealthCounters,
         chunk: &mut dyn FnMut(u64) -> ChunkDescriptor,
-        (map, totals): (&mut dyn FnMut(u64) -> u64, &dyn Fn() -> MapLog),
+        (map, totals): (&mut dyn FnMut(u64) -> u64, &dyn Fn() -> DeviceL2pLog),
     ) -> Result<Vec<u8>, Status> {
         let page = match lid {
             log_page::ERROR => self.error_log(),
-            log_page::HEALTH if matches!(nsid, 0 | NSID | ALL) => {
+            log_page::HEALTH if matches!(nsid, 0 | NSID | ALL_NAMESPACES) => {
                 self.health(health).to_bytes().into()
             }
             log_page::HEALTH => return Err(Status::INVALID_NAMESPACE),
             log_page::FIRMWARE => FirmwareLog::one_slot(FIRMWARE).to_bytes().into(),
             log_page::CHUNK_INFORMATION => {
-                let Some(geometry) = &self.facts.geometry else {
+                let Some(geometry) = &self.identity.geometry else {
                     return Err(Status::INVALID_LOG_PAGE);
                 };
                 if nsid != NSID {
                     return Err(Status::INVALID_NAMESPACE);
                 }
                 let mut entry = |n| chunk(n).to_bytes();
-                return entries(geometry.total_chunks(), offset, bytes, &mut entry);
+                return log_page_entries(geometry.total_chunks(), offset, bytes, &mut entry);
             }
-            log_page::DUAL_MAP if self.facts.extensions.has(Extensions::DUAL_MAP) => {
+            log_page::DEVICE_L2P if self.identity.extensions.has(VendorExtensions::DEVICE_L2P) => {
                 if nsid != NSID {
                     return Err(Status::INVALID_NAMESPACE);
                 }
-                let addresses = self.facts.extensions.map_entries.get();
-                return entries(addresses, offset, bytes, &mut |n| map(n).to_le_bytes());
+                let addresses = self.identity.extensions.l2p_entries.get();
+                return log_page_entries(addresses, offset, bytes, &mut |n| map(n).to_le_bytes());
             }
-            log_page::MAP_TOTALS if self.facts.extensions.has(Extensions::DUAL_MAP) => {
+            log_page::DEVICE_L2P_TOTALS
+                if self.identity.extensions.has(VendorExtensions::DEVICE_L2P) =>
+            {
                 if nsid != NSID {
                     return Err(Status::INVALID_NAMESPACE);
                 }
@@ -182,13 +187,13 @@ impl AdminState {
             }
             _ => return Err(Status::INVALID_LOG_PAGE),
         };
-        let (from, to) = piece(page.len() as u64, offset, bytes)?;
+        let (from, to) = log_page_range(page.len() as u64, offset, bytes)?;
         Ok(page[from as usize..to as usize].to_vec())
     }
 
     fn error_log(&self) -> Vec<u8> {
         let mut page: Vec<u8> = self.errors.iter().flat_map(|e| e.to_bytes()).collect();
-        page.resize(ERRORS * ErrorEntry::BYTES, 0);
+        page.resize(ERROR_LOG_ENTRIES * ErrorEntry::BYTES, 0);
         page
     }
 
@@ -222,10 +227,11 @@ impl AdminState {
 
     /// Keeps a command's failure for the error log.
     /// `location` is where in the entry the error is, [`ErrorEntry::NONE`] if it is nowhere there.
-    pub(crate) fn note_error(&mut self, sqid: u16, cid: u16, status: Status, location: u16) {
+    pub(crate) fn log_error(&mut self, sqid: u16, cid: u16, status: Status, location: u16) {
         self.error_count += 1;
-        self.errors.truncate(ERRORS - 1);
-        let entry = ErrorEntry::new(self.error_count, sqid, cid, status, NSID, 0).at(location);
+        self.errors.truncate(ERROR_LOG_ENTRIES - 1);
+        let entry =
+            ErrorEntry::new(self.error_count, sqid, cid, status, NSID, 0).with_location(location);
         self.errors.push_front(entry);
     }
 
@@ -237,22 +243,22 @@ impl AdminState {
         member: u32,
     ) -> Result<u32, Status> {
         let changeable = capability::CHANGEABLE;
-        let queues = self.facts.io_queues;
+        let queues = self.identity.io_queues;
         // Value in force, value after a reset, and what can be done with it.
         let (current, default, can) = match fid {
             feature::ARBITRATION => {
-                (self.arbitration, self.facts.arbitration.to_value(), changeable)
+                (self.arbitration, self.identity.arbitration.to_value(), changeable)
             }
             feature::POWER_MANAGEMENT => (0, 0, 0),
             feature::TEMPERATURE_THRESHOLD => {
                 (self.temperature_threshold, TEMPERATURE_WARNING.into(), changeable)
             }
             feature::ERROR_RECOVERY => (self.error_recovery, 0, changeable),
-            feature::VOLATILE_WRITE_CACHE if self.facts.volatile_cache => {
+            feature::VOLATILE_WRITE_CACHE if self.identity.volatile_cache => {
                 (self.cache_enabled.into(), 1, changeable)
             }
             feature::NUMBER_OF_QUEUES => {
-                let all = QueueCounts { submission: queues, completion: queues };
+                let all = NumberOfQueues { submission: queues, completion: queues };
                 (self.queues.to_value(), all.to_value(), changeable)
             }
             feature::INTERRUPT_COALESCING => (0, 0, 0),
@@ -315,9 +321,9 @@ impl AdminState {
                 if queues_exist {
                     return Err(Status::COMMAND_SEQUENCE);
                 }
-                let asked = QueueCounts::from_value(value).ok_or(Status::INVALID_FIELD)?;
-                let all = self.facts.io_queues;
-                self.queues = QueueCounts {
+                let asked = NumberOfQueues::from_value(value).ok_or(Status::INVALID_FIELD)?;
+                let all = self.identity.io_queues;
+                self.queues = NumberOfQueues {
                     submission: asked.submission.min(all),
                     completion: asked.completion.min(all),
                 };
@@ -338,14 +344,14 @@ impl AdminState {
         entries: u32,
         vector: Option<u16>,
     ) -> Result<(), Status> {
-        check_queue(qid, self.queues.completion, entries, self.facts.queue_depth)?;
+        check_queue(qid, self.queues.completion, entries, self.identity.queue_depth)?;
         vector.map_or(Ok(()), |v| self.check_vector(v))
     }
 
     /// Whether a submission queue may have these numbers. That the identifier is free, and that the
     /// completion queue exists ([`Status::INVALID_CQ`]), is for the controller to say.
     pub(crate) fn check_create_sq(&self, qid: u16, entries: u32, cqid: u16) -> Result<(), Status> {
-        check_queue(qid, self.queues.submission, entries, self.facts.queue_depth)?;
+        check_queue(qid, self.queues.submission, entries, self.identity.queue_depth)?;
         if cqid == 0 || cqid > self.queues.completion {
             // Out of range is another status than not there (NVMe section 5.4).
             return Err(Status::INVALID_QID);
@@ -355,7 +361,7 @@ impl AdminState {
 
     /// One vector for each I/O queue and the admin queue.
     fn check_vector(&self, vector: u16) -> Result<(), Status> {
-        if vector > self.facts.io_queues { Err(Status::INVALID_VECTOR) } else { Ok(()) }
+        if vector > self.identity.io_queues { Err(Status::INVALID_VECTOR) } else { Ok(()) }
     }
 }
 
@@ -370,7 +376,7 @@ fn check_queue(qid: u16, queues: u16, entries: u32, depth: u16) -> Result<(), St
 }
 
 /// First byte and end of what a read of `bytes` from `offset` on returns of a page of `len` bytes.
-fn piece(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
+fn log_page_range(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
     if offset > len {
         return Err(Status::INVALID_FIELD);
     }
@@ -378,14 +384,14 @@ fn piece(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
 }
 
 /// A piece of a page of `count` entries of equal size.
-pub(crate) fn entries<const BYTES: usize>(
+pub(crate) fn log_page_entries<const BYTES: usize>(
     count: u64,
     offset: u64,
     bytes: u64,
     entry: &mut dyn FnMut(u64) -> [u8; BYTES],
 ) -> Result<Vec<u8>, Status> {
     let size = BYTES as u64;
-    let (from, to) = piece(count.saturating_mul(size), offset, bytes)?;
+    let (from, to) = log_page_range(count.saturating_mul(size), offset, bytes)?;
     let mut answer = Vec::with_capacity((to - from) as usize);
     for n in from / size..to.div_ceil(size) {
         let raw = entry(n);

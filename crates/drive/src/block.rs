@@ -7,39 +7,40 @@
 
 use clock::Nanos;
 use ftl::{
-    CapacityError, Flash, Found, Ftl, FtlConfig, Job, JobDone, NewFtlError, Oob, OpId, ReadTarget,
-    Recovery, RecoveryError, Shape, Work, WriteUnit,
+    CapacityError, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob,
+    OpToken, ReadDest, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
+    WriteUnit,
 };
-use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
-use nvme::{DsmRange, Hints, IoCommand, LbaStatusDescriptor, Status};
-use ring::{OwnedRegion, Region};
+use media::{ChunkIndex, ChunkState, DataStore, Nand, PhysSector};
+use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
+use ring::{OwnedRegion, SharedRegion};
 
 use crate::commands::Commands;
-use crate::flash::{FlashArray, OpDone, Owner, What};
-use crate::patrol::{Care, PatrolRead};
+use crate::media_scrub::{MediaEventHandler, MediaScrubRead};
+use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug)]
 pub(crate) struct BlockDrive {
-    pub(crate) array: FlashArray,
+    pub(crate) array: NandArray,
     pub(crate) ftl: Ftl,
     /// The write buffer's slots, if data is kept.
     buffer: Option<OwnedRegion>,
     sector_bytes: u32,
-    cache: WriteBuffer,
+    write_buffer: WriteBuffer,
     /// Whether what is in the buffer is durable. The capacitors of a drive in an image last for a
     /// power cut, but not for the death of the process: there flushes go to the media.
-    survives: bool,
+    buffer_durable: bool,
     kick: bool,
-    pub(crate) care: Care,
+    pub(crate) media_event_handler: MediaEventHandler,
 }
 
 /// The tag of a flush that no command asked for.
-const OWN_FLUSH: u64 = u64::MAX;
+const INTERNAL_FLUSH_TAG: u64 = u64::MAX;
 
 /// Chunks that could be used when the drive was new: a chunk that went bad later has been erased or
 /// written.
-pub(crate) fn new_chunks(nand: &Nand) -> u32 {
+pub(crate) fn factory_good_chunks(nand: &Nand) -> u32 {
     let grown = |info: media::ChunkInfo| info.wear > 0 || info.write_pointer > 0;
     nand.chunks().filter(|(_, i)| i.state != ChunkState::Offline || grown(*i)).count() as u32
 }
@@ -47,28 +48,28 @@ pub(crate) fn new_chunks(nand: &Nand) -> u32 {
 impl BlockDrive {
     /// Powers the drive on: a layer over fresh media, or the one whose traces are on the media.
     pub(crate) fn new(
-        mut array: FlashArray,
+        mut array: NandArray,
         drive: &DriveConfig,
     ) -> Result<BlockDrive, RecoveryError> {
         let (mut config, cache) = (drive.ftl, drive.write_buffer);
         let nand = &mut array.nand;
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
-        let shape = Shape::of(&nand.config().host_geometry());
+        let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
         if !keeps && config.map_cache_sectors > 0 {
             return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
         }
         if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
             let sectors = (bytes / u64::from(sector_bytes)).min(1 << 24) as u32;
-            config.buffer_sectors = config.buffer_sectors.max(sectors);
+            config.write_buffer_sectors = config.write_buffer_sectors.max(sectors);
         }
         let fresh = nand
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
         let ftl = if fresh || !keeps {
-            let usable = |c| match found(nand, &shape, c) {
-                Found::Bad => Found::Bad,
-                _ => Found::Free,
+            let usable = |c| match scan_chunk(nand, &shape, c) {
+                ChunkReport::Bad => ChunkReport::Bad,
+                _ => ChunkReport::Free,
             };
             Ftl::new(shape, config, usable)?
         } else {
@@ -78,21 +79,30 @@ impl BlockDrive {
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         let bytes = ftl.slots() as usize * sector_bytes as usize;
         let buffer = match keeps {
-            true => Some(Region::anonymous(bytes).map_err(NewFtlError::from)?.into()),
+            true => Some(SharedRegion::anonymous(bytes).map_err(NewFtlError::from)?.into()),
             false => None,
         };
-        let care = Care::new(drive.controller.patrol);
-        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, survives, kick: true, care })
+        let care = MediaEventHandler::new(drive.controller.scrub);
+        Ok(BlockDrive {
+            array,
+            ftl,
+            buffer,
+            sector_bytes,
+            write_buffer: cache,
+            buffer_durable: survives,
+            kick: true,
+            media_event_handler: care,
+        })
     }
 
     /// Whether contents are kept.
-    pub(crate) fn keeps_data(&self) -> bool {
+    pub(crate) fn stores_data(&self) -> bool {
         self.buffer.is_some()
     }
 
     /// Whether completed writes need a flush to be durable.
-    pub(crate) fn volatile(&self) -> bool {
-        matches!(self.cache, WriteBuffer::Volatile { .. })
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        matches!(self.write_buffer, WriteBuffer::Volatile { .. })
     }
 
     /// Starts a command.
@@ -104,15 +114,16 @@ impl BlockDrive {
         commands: &mut Commands,
         cache_enabled: bool,
     ) {
-        let through = matches!(self.cache, WriteBuffer::None) || self.volatile() && !cache_enabled;
-        let protected = self.survives;
+        let through = matches!(self.write_buffer, WriteBuffer::None)
+            || self.has_volatile_cache() && !cache_enabled;
+        let protected = self.buffer_durable;
         let tag = u64::from(id);
         let command = commands.get_mut(id);
-        command.parts = 1;
+        command.ops_left = 1;
         let io = command.io;
         match io {
             IoCommand::Read { slba, nlb, .. } => {
-                let (ftl, mut flash) = self.split(commands);
+                let (ftl, mut flash) = self.split_ftl_and_flash(commands);
                 ftl.read(now, tag, slba, nlb, &mut flash);
             }
             IoCommand::Write { slba, nlb, fua, .. } => {
@@ -127,9 +138,9 @@ impl BlockDrive {
                 }
                 self.kick = true;
             }
-            IoCommand::Flush if protected => commands.end_part(id, Status::SUCCESS),
+            IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
-                let (ftl, mut flash) = self.split(commands);
+                let (ftl, mut flash) = self.split_ftl_and_flash(commands);
                 ftl.flush(now, tag, &mut flash);
                 self.kick = true;
             }
@@ -138,21 +149,21 @@ impl BlockDrive {
             }
             IoCommand::LbaStatus { slba, nlb, max_descriptors } => {
                 let status = self.lba_status(id, slba, nlb, max_descriptors, commands);
-                commands.end_part(id, status);
+                commands.complete_op(id, status);
             }
             IoCommand::VectorRead { .. }
             | IoCommand::VectorWrite { .. }
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. }
-            | IoCommand::MapTrim { .. } => commands.end_part(id, Status::INVALID_OPCODE),
+            | IoCommand::DeviceTrim { .. } => commands.complete_op(id, Status::INVALID_OPCODE),
         }
-        self.collect_done(commands);
+        self.collect_completions(commands);
     }
 
     fn trim(&mut self, id: u32, deallocate: bool, commands: &mut Commands) {
         if !deallocate {
             // The other attributes are hints (NVMe section 6.7).
-            return commands.end_part(id, Status::SUCCESS);
+            return commands.complete_op(id, Status::SUCCESS);
         }
         let command = commands.get_mut(id);
         command.ranges.retain(|r| r.nlb.get() > 0);
@@ -162,13 +173,13 @@ impl BlockDrive {
             r.slba.get().checked_add(r.nlb.get().into()).is_some_and(|last| last <= end)
         };
         if !ranges.iter().all(fits) {
-            return commands.end_part(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+            return commands.complete_op(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
-        command.parts = 1 + ranges.len() as u32;
+        command.ops_left = 1 + ranges.len() as u32;
         for range in &command.ranges {
             self.ftl.trim(u64::from(id), range.slba.get(), range.nlb.get());
         }
-        commands.end_part(id, Status::SUCCESS);
+        commands.complete_op(id, Status::SUCCESS);
         self.kick = true;
     }
 
@@ -187,9 +198,9 @@ impl BlockDrive {
         let (mut at, mut left, mut found) = (slba, nlb, 0);
         while left > 0 && found < max {
             let (mapped, n) = self.ftl.extent(at, left);
-            let bytes = LbaStatusDescriptor::new(at - command.first, n, mapped).to_bytes();
+            let bytes = LbaStatusDescriptor::new(at - command.first_sector, n, mapped).to_bytes();
             let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
-            command.payload.write(command.port.memory(), offset, &bytes);
+            command.data_buffer.write(command.port.memory(), offset, &bytes);
             (at, left, found) = (at + u64::from(n), left - n, found + 1);
         }
         commands.get_mut(id).result = found.into();
@@ -197,7 +208,10 @@ impl BlockDrive {
     }
 
     #[inline]
-    fn split<'a>(&'a mut self, commands: &'a Commands) -> (&'a mut Ftl, DriveFlash<'a>) {
+    fn split_ftl_and_flash<'a>(
+        &'a mut self,
+        commands: &'a Commands,
+    ) -> (&'a mut Ftl, DriveFlash<'a>) {
         let flash = DriveFlash {
             array: &mut self.array,
             commands,
@@ -209,50 +223,55 @@ impl BlockDrive {
 
     /// An operation of the flash has ended.
     #[inline]
-    pub(crate) fn operation_done(&mut self, now: Nanos, done: OpDone, commands: &mut Commands) {
-        let (ftl, mut flash) = self.split(commands);
-        match (done.owner, done.what) {
-            (Owner::User(op, request), What::Read) => {
-                flash.hand_over(&done, request);
+    pub(crate) fn on_op_complete(
+        &mut self,
+        now: Nanos,
+        done: OpCompletion,
+        commands: &mut Commands,
+    ) {
+        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        match (done.owner, done.kind) {
+            (OpOwner::FtlForCommand(op, request), NandOpKind::Read) => {
+                flash.copy_to_host(&done, request);
                 self.kick |= ftl.read_done(op, done.failed, &mut flash);
             }
-            (Owner::Ftl(op), What::Read) => {
+            (OpOwner::Ftl(op), NandOpKind::Read) => {
                 self.kick |= ftl.read_done(op, done.failed, &mut flash);
             }
-            (Owner::Ftl(op), What::Program) => {
+            (OpOwner::Ftl(op), NandOpKind::Program) => {
                 ftl.program_done(now, op, done.status, &mut flash);
                 self.kick = true;
             }
-            (Owner::Ftl(op), What::Erase) => {
+            (OpOwner::Ftl(op), NandOpKind::Erase) => {
                 ftl.erase_done(op, done.status);
                 self.kick = true;
             }
-            (Owner::Patrol, What::Read) => self.care.read_done(now),
-            (Owner::Command(_) | Owner::User(..) | Owner::Patrol, _) => {}
+            (OpOwner::Scrub, NandOpKind::Read) => self.media_event_handler.on_read_complete(now),
+            (OpOwner::Command(_) | OpOwner::FtlForCommand(..) | OpOwner::Scrub, _) => {}
         }
-        self.collect_done(commands);
+        self.collect_completions(commands);
     }
 
     /// Lets the layer go on after a batch of commands and operations. Returns whether it did.
     #[inline]
-    pub(crate) fn settle(&mut self, now: Nanos, commands: &mut Commands) -> bool {
-        if self.array.notices.any() {
-            self.heed();
+    pub(crate) fn run_ftl(&mut self, now: Nanos, commands: &mut Commands) -> bool {
+        if self.array.media_events.has_pending() {
+            self.handle_media_events();
         }
         if !std::mem::take(&mut self.kick) {
             return false;
         }
-        let (ftl, mut flash) = self.split(commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
-        self.collect_done(commands);
+        self.collect_completions(commands);
         true
     }
 
     /// Acts on what the media have noticed.
     #[cold]
-    fn heed(&mut self) {
-        for notice in self.array.notices.take() {
-            self.care.heed(notice, &mut self.ftl);
+    fn handle_media_events(&mut self) {
+        for notice in self.array.media_events.drain_pending() {
+            self.media_event_handler.on_media_event(notice, &mut self.ftl);
         }
         self.kick = true;
     }
@@ -260,34 +279,34 @@ impl BlockDrive {
     /// When something is due: an operation of the flash, or the patrol.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
-        self.array.deadline().min(self.care.deadline())
+        self.array.deadline().min(self.media_event_handler.deadline())
     }
 
     /// Whether the patrol is next, at `now` or before.
     #[inline]
-    pub(crate) fn patrols_next(&self, now: Nanos) -> bool {
-        let due = self.care.deadline();
+    pub(crate) fn is_scrub_due(&self, now: Nanos) -> bool {
+        let due = self.media_event_handler.deadline();
         due <= now && due < self.array.deadline()
     }
 
     /// Goes on with the patrol.
     #[cold]
-    pub(crate) fn patrol(&mut self, now: Nanos) {
-        let (read, kick) = self.care.go_on(now, &mut self.ftl, &self.array.nand);
+    pub(crate) fn run_scrub(&mut self, now: Nanos) {
+        let (read, kick) = self.media_event_handler.step(now, &mut self.ftl, &self.array.nand);
         self.kick |= kick;
-        if let Some(PatrolRead { first, sectors }) = read {
+        if let Some(MediaScrubRead { first, sectors }) = read {
             let mut addresses = [(0, 0); 64];
             let addresses = &mut addresses[..sectors.min(64) as usize];
             (first..).zip(0..).zip(addresses.iter_mut()).for_each(|(at, to)| *to = at);
-            self.array.read(now, Owner::Patrol, Hints::NONE, addresses);
+            self.array.read(now, OpOwner::Scrub, VectorHints::NONE, addresses);
         }
     }
 
     #[inline]
-    fn collect_done(&mut self, commands: &mut Commands) {
-        while let Some(done) = self.ftl.take_done() {
-            if done.tag != OWN_FLUSH {
-                commands.end_part(done.tag as u32, done.status);
+    fn collect_completions(&mut self, commands: &mut Commands) {
+        while let Some(done) = self.ftl.pop_completion() {
+            if done.tag != INTERNAL_FLUSH_TAG {
+                commands.complete_op(done.tag as u32, done.status);
             }
         }
     }
@@ -296,7 +315,7 @@ impl BlockDrive {
     /// checkpoint of the map, so that the next power-on has nothing to look for (LightNVM paper
     /// section 4.2.2: the snapshot on power-down).
     pub(crate) fn shut_down(&mut self, now: Nanos, commands: &mut Commands) {
-        if self.keeps_data() {
+        if self.stores_data() {
             self.ftl.checkpoint();
         }
         self.drain(now, commands);
@@ -305,69 +324,74 @@ impl BlockDrive {
     /// Writes everything in the buffer to the media, without taking time: what capacitors do when
     /// power fails, and an orderly shutdown.
     pub(crate) fn drain(&mut self, now: Nanos, commands: &mut Commands) {
-        let instant = std::mem::replace(&mut self.array.instant, true);
-        let (ftl, mut flash) = self.split(commands);
-        ftl.flush(now, OWN_FLUSH, &mut flash);
-        self.settle(now, commands);
+        let instant = std::mem::replace(&mut self.array.zero_latency, true);
+        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        ftl.flush(now, INTERNAL_FLUSH_TAG, &mut flash);
+        self.run_ftl(now, commands);
         while !self.array.is_idle() {
             // Operations that began earlier end when they would have.
             let at = self.array.deadline().max(now);
             if at == Nanos::MAX {
                 break;
             }
-            if let Some((_, done)) = self.array.next_done(at) {
-                self.operation_done(at, done, commands);
-                self.settle(at, commands);
+            if let Some((_, done)) = self.array.next_completion(at) {
+                self.on_op_complete(at, done, commands);
+                self.run_ftl(at, commands);
             }
         }
-        self.array.instant = instant;
+        self.array.zero_latency = instant;
     }
 }
 
 /// What the layer is told of a chunk at power-on.
-fn found(nand: &Nand, shape: &Shape, chunk: u32) -> Found {
-    let Some(info) = nand.chunk_info(ChunkId(chunk)) else { return Found::Bad };
+fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: u32) -> ChunkReport {
+    let Some(info) = nand.chunk_info(ChunkIndex(chunk)) else { return ChunkReport::Bad };
     match info.state {
-        ChunkState::Free => Found::Free,
-        ChunkState::Open => Found::Open(info.write_pointer),
-        ChunkState::Closed if info.write_pointer == shape.sectors => {
-            Found::Closed(info.write_pointer)
+        ChunkState::Free => ChunkReport::Free,
+        ChunkState::Open => ChunkReport::Open(info.write_pointer),
+        ChunkState::Closed if info.write_pointer == shape.sectors_per_chunk => {
+            ChunkReport::Closed(info.write_pointer)
         }
-        ChunkState::Closed => Found::Failing(info.write_pointer),
-        ChunkState::Offline => Found::Bad,
+        ChunkState::Closed => ChunkReport::ProgramFailed(info.write_pointer),
+        ChunkState::Offline => ChunkReport::Bad,
     }
 }
 
 /// Rebuilds the layer from the media; see [`ftl::Recovery`].
-fn recover(nand: &mut Nand, shape: Shape, config: FtlConfig) -> Result<Ftl, RecoveryError> {
-    let chunks = (0..shape.total_chunks()).map(|c| found(nand, &shape, c)).collect();
-    let mut recovery = Recovery::new(shape, config, chunks, new_chunks(nand))?;
+fn recover(nand: &mut Nand, shape: FlashGeometry, config: FtlConfig) -> Result<Ftl, RecoveryError> {
+    let chunks = (0..shape.total_chunks()).map(|c| scan_chunk(nand, &shape, c)).collect();
+    let mut recovery = Recovery::new(shape, config, chunks, factory_good_chunks(nand))?;
     loop {
-        let jobs = recovery.jobs();
+        let jobs = recovery.next_ops();
         if jobs.is_empty() {
             return recovery.finish();
         }
         for job in jobs {
-            carry_out(nand, &shape, &job, &mut recovery);
+            execute_recovery_job(nand, &shape, &job, &mut recovery);
         }
     }
 }
 
 /// Does what a recovery wants, without taking time.
-fn carry_out(nand: &mut Nand, shape: &Shape, job: &Job, recovery: &mut Recovery) {
+fn execute_recovery_job(
+    nand: &mut Nand,
+    shape: &FlashGeometry,
+    job: &RecoveryOp,
+    recovery: &mut Recovery,
+) {
     let size = shape.sector_bytes as usize;
-    match &job.what {
-        Work::Pad { chunk, sector, bytes } => {
-            let padded = pad(nand, shape, ChunkId(*chunk), *sector, bytes);
+    match &job.action {
+        RecoveryOpKind::Pad { chunk, sector, bytes } => {
+            let padded = program_padding(nand, shape, ChunkIndex(*chunk), *sector, bytes);
             let status = padded.map_or_else(|e| e.status(), |()| Status::SUCCESS);
-            recovery.done(job.id, JobDone::Padded(status));
+            recovery.complete(job.id, RecoveryOpResult::Padded(status));
         }
-        Work::ReadOob { psn } | Work::ReadData { psn } => {
+        RecoveryOpKind::ReadOob { psn } | RecoveryOpKind::ReadData { psn } => {
             let (mut failed, mut oob) = (0, [[0; Oob::BYTES]; 64]);
-            let wants_data = matches!(job.what, Work::ReadData { .. });
+            let wants_data = matches!(job.action, RecoveryOpKind::ReadData { .. });
             let mut data = vec![0; if wants_data { job.count as usize * size } else { 0 }];
             for i in 0..job.count {
-                let psn = Psn(psn + i);
+                let psn = PhysSector(psn + i);
                 if nand.check_read(psn).is_err() {
                     failed |= 1 << i;
                 } else if wants_data {
@@ -377,51 +401,51 @@ fn carry_out(nand: &mut Nand, shape: &Shape, job: &Job, recovery: &mut Recovery)
                 }
             }
             let oob = &oob[..if wants_data { 0 } else { job.count as usize }];
-            recovery.done(job.id, JobDone::Read { failed, oob, data: &data });
+            recovery.complete(job.id, RecoveryOpResult::Read { failed, oob, data: &data });
         }
     }
 }
 
 /// Programs padding with these contents.
-fn pad(
+fn program_padding(
     nand: &mut Nand,
-    shape: &Shape,
-    chunk: ChunkId,
+    shape: &FlashGeometry,
+    chunk: ChunkIndex,
     sector: u32,
     bytes: &[u8],
 ) -> Result<(), media::MediaError> {
-    let unit = sector / shape.unit;
+    let unit = sector / shape.ws_opt;
     let first = nand.layout().unit_start(chunk, unit);
     let mut sectors = bytes.chunks(shape.sector_bytes as usize);
-    for psn in first.0..first.0 + shape.unit {
+    for psn in first.0..first.0 + shape.ws_opt {
         let mut contents = sectors.next().unwrap_or_default().to_vec();
         contents.resize(shape.sector_bytes as usize, 0);
-        nand.stage_bytes(Psn(psn), &contents)?;
-        nand.set_oob(Psn(psn), &Job::PADDING.encode())?;
+        nand.stage_bytes(PhysSector(psn), &contents)?;
+        nand.set_oob(PhysSector(psn), &RecoveryOp::PADDING.encode())?;
     }
     nand.begin_program(chunk, unit)?;
-    nand.end_program(chunk, unit)
+    nand.complete_program(chunk, unit)
 }
 
 /// The drive's flash and memory, as the translation layer sees them.
 struct DriveFlash<'a> {
-    array: &'a mut FlashArray,
+    array: &'a mut NandArray,
     commands: &'a Commands,
-    buffer: Option<&'a Region>,
+    buffer: Option<&'a SharedRegion>,
     sector_bytes: u32,
 }
 
 impl DriveFlash<'_> {
     #[inline]
-    fn slot(&self, slot: u32) -> usize {
+    fn slot_offset(&self, slot: u32) -> usize {
         slot as usize * self.sector_bytes as usize
     }
 
     /// Copies what a user's read has found to the host.
     #[inline]
-    fn hand_over(&mut self, done: &OpDone, request: u32) {
+    fn copy_to_host(&mut self, done: &OpCompletion, request: u32) {
         let command = self.commands.get(request);
-        if self.buffer.is_none() || !command.payload.is_somewhere() {
+        if self.buffer.is_none() || !command.data_buffer.has_data() {
             return;
         }
         let size = self.sector_bytes as usize;
@@ -432,141 +456,158 @@ impl DriveFlash<'_> {
             let offset = u64::from(place) * size as u64;
             let memory = command.port.memory();
             let mut whole = true;
-            command.payload.each(memory, offset, size, |region, at, _, n| {
+            command.data_buffer.for_each_segment(memory, offset, size, |region, at, _, n| {
                 if n == size {
-                    self.array.nand.copy_out(Psn(psn), region, at);
+                    self.array.nand.copy_out(PhysSector(psn), region, at);
                 } else {
                     whole = false;
                 }
             });
             if !whole {
                 let mut bytes = vec![0; size];
-                self.array.nand.read_bytes(Psn(psn), &mut bytes);
-                command.payload.write(memory, offset, &bytes);
+                self.array.nand.read_bytes(PhysSector(psn), &mut bytes);
+                command.data_buffer.write(memory, offset, &bytes);
             }
         }
     }
 
     /// What a drive without data reads: the pattern of the logical address.
-    fn give_pattern(&self, request: u64, sector: u32) {
+    fn copy_pattern_to_host(&self, request: u64, sector: u32) {
         let command = self.commands.get(request as u32);
-        if let (true, IoCommand::Read { slba, .. }) = (command.payload.is_somewhere(), command.io) {
+        if let (true, IoCommand::Read { slba, .. }) = (command.data_buffer.has_data(), command.io) {
             let mut bytes = vec![0; self.sector_bytes as usize];
-            media::fill_pattern(slba - command.first + u64::from(sector), &mut bytes);
+            media::fill_pattern(slba - command.first_sector + u64::from(sector), &mut bytes);
             let offset = u64::from(sector) * u64::from(self.sector_bytes);
-            command.payload.write(command.port.memory(), offset, &bytes);
+            command.data_buffer.write(command.port.memory(), offset, &bytes);
         }
     }
 }
 
-impl Flash for DriveFlash<'_> {
+impl FlashBackend for DriveFlash<'_> {
     #[inline]
-    fn keeps_data(&self) -> bool {
+    fn stores_data(&self) -> bool {
         self.buffer.is_some()
     }
 
-    fn program(&mut self, now: Nanos, op: OpId, unit: WriteUnit<'_>) {
+    fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
         tracepoint::trace_at(now, || {
             let (chunk, lba) = (unit.chunk, unit.first_lba());
             tracepoint::Event::FtlProgram { chunk, lba }
         });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if let Some(buffer) = self.buffer {
-            let first = self.array.nand.layout().psn(ChunkId(chunk), sector).0;
+            let first = self.array.nand.layout().psn(ChunkIndex(chunk), sector).0;
             for (i, oob) in (0..).zip(unit.oobs()) {
-                let (psn, from) = (Psn(first + i), self.slot(first_slot + i));
+                let (psn, from) = (PhysSector(first + i), self.slot_offset(first_slot + i));
                 let nand = &mut self.array.nand;
                 let staged = nand.stage(psn, buffer, from).and_then(|()| nand.set_oob(psn, &oob));
                 if let Err(e) = staged {
-                    return self.array.fail(Owner::Ftl(op), What::Program, e.status());
+                    return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
                 }
             }
         }
-        self.array.program(now, Owner::Ftl(op), Hints::NONE, chunk, sector);
+        self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk, sector);
     }
 
     #[inline]
-    fn read(&mut self, now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget) {
+    fn read(&mut self, now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest) {
         match target {
-            ReadTarget::Request(request) => {
+            ReadDest::Host(request) => {
                 if self.buffer.is_none() {
                     for &(_, sector) in addresses {
-                        self.give_pattern(request, sector);
+                        self.copy_pattern_to_host(request, sector);
                     }
                 }
                 let hints = self.commands.get(request as u32).io.hints();
-                self.array.read(now, Owner::User(op, request as u32), hints, addresses);
+                self.array.read(now, OpOwner::FtlForCommand(op, request as u32), hints, addresses);
             }
-            ReadTarget::Slots => self.array.read(now, Owner::Ftl(op), Hints::NONE, addresses),
+            ReadDest::Buffer => {
+                self.array.read(now, OpOwner::Ftl(op), VectorHints::NONE, addresses)
+            }
         }
     }
 
-    fn erase(&mut self, now: Nanos, op: OpId, chunk: u32) {
-        self.array.erase(now, Owner::Ftl(op), Hints::NONE, chunk);
+    fn erase(&mut self, now: Nanos, op: OpToken, chunk: u32) {
+        self.array.erase(now, OpOwner::Ftl(op), VectorHints::NONE, chunk);
     }
 
     #[inline]
-    fn reads_waiting(&self, pu: u32) -> u32 {
-        self.array.pus[pu as usize].users_reads
+    fn host_reads_in_flight(&self, pu: u32) -> u32 {
+        self.array.pus[pu as usize].host_reads
     }
 
     #[inline]
-    fn take(&mut self, request: u64, sector: u32, slot: u32) {
+    fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32) {
         let Some(buffer) = self.buffer else { return };
         let command = self.commands.get(request as u32);
-        let (to, size) = (self.slot(slot), self.sector_bytes as usize);
-        if !command.payload.is_somewhere() {
+        let (to, size) = (self.slot_offset(slot), self.sector_bytes as usize);
+        if !command.data_buffer.has_data() {
             // The data of a write from a bit bucket is undefined; zeros leak nothing.
             return buffer.fill(to, size, 0);
         }
         let offset = u64::from(sector) * size as u64;
-        command.payload.each(command.port.memory(), offset, size, |region, at, done, n| {
-            Region::copy(region, at, buffer, to + done, n);
-        });
+        command.data_buffer.for_each_segment(
+            command.port.memory(),
+            offset,
+            size,
+            |region, at, done, n| {
+                SharedRegion::copy(region, at, buffer, to + done, n);
+            },
+        );
     }
 
-    fn give(&mut self, request: u64, sector: u32, slot: u32) {
-        let Some(buffer) = self.buffer else { return self.give_pattern(request, sector) };
+    fn copy_to_host(&mut self, request: u64, sector: u32, slot: u32) {
+        let Some(buffer) = self.buffer else { return self.copy_pattern_to_host(request, sector) };
         let command = self.commands.get(request as u32);
-        let (from, size) = (self.slot(slot), self.sector_bytes as usize);
+        let (from, size) = (self.slot_offset(slot), self.sector_bytes as usize);
         let offset = u64::from(sector) * size as u64;
-        command.payload.each(command.port.memory(), offset, size, |region, at, done, n| {
-            Region::copy(buffer, from + done, region, at, n);
-        });
+        command.data_buffer.for_each_segment(
+            command.port.memory(),
+            offset,
+            size,
+            |region, at, done, n| {
+                SharedRegion::copy(buffer, from + done, region, at, n);
+            },
+        );
     }
 
-    fn give_zeroes(&mut self, request: u64, sector: u32) {
+    fn zero_to_host(&mut self, request: u64, sector: u32) {
         let command = self.commands.get(request as u32);
         let size = self.sector_bytes as usize;
         let offset = u64::from(sector) * size as u64;
-        command.payload.each(command.port.memory(), offset, size, |region, at, _, n| {
-            region.fill(at, n, 0);
-        });
+        command.data_buffer.for_each_segment(
+            command.port.memory(),
+            offset,
+            size,
+            |region, at, _, n| {
+                region.fill(at, n, 0);
+            },
+        );
     }
 
-    fn store(&mut self, slot: u32, bytes: &[u8]) {
+    fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
         let Some(buffer) = self.buffer else { return };
-        let at = self.slot(slot);
+        let at = self.slot_offset(slot);
         buffer.write(at, bytes);
         buffer.fill(at + bytes.len(), self.sector_bytes as usize - bytes.len(), 0);
     }
 
-    fn moved(&mut self, psn: u32, slot: u32) {
+    fn sync_slot(&mut self, psn: u32, slot: u32) {
         if let Some(buffer) = self.buffer {
-            self.array.nand.copy_out(Psn(psn), buffer, self.slot(slot));
+            self.array.nand.copy_out(PhysSector(psn), buffer, self.slot_offset(slot));
         }
     }
 
-    fn load(&mut self, slot: u32, out: &mut [u8]) {
+    fn read_slot(&mut self, slot: u32, out: &mut [u8]) {
         let size = out.len().min(self.sector_bytes as usize);
         let out = &mut out[..size];
         match self.buffer {
-            Some(buffer) => buffer.read(self.slot(slot), out),
+            Some(buffer) => buffer.read(self.slot_offset(slot), out),
             None => out.fill(0),
         }
     }
 
-    fn load_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
-        self.array.nand.oob(Psn(psn), out);
+    fn read_slot_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
+        self.array.nand.oob(PhysSector(psn), out);
     }
 }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use media::{DataStore, MediaConfig};
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{CmbLocation, CmbSize};
-use ring::{Iova, Port, Region};
+use ring::{Iova, Port, SharedRegion};
 
 use crate::error::DriveError;
-use crate::sidecar::{self, Kind};
+use crate::sidecar::{self, SidecarKind};
 use crate::{CmbConfig, DriveConfig};
 
 /// The base address register that the buffer is behind.
@@ -25,14 +25,14 @@ const BAR: u8 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Cmb {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     config: CmbConfig,
     /// Where each host has it that does, by the number of its port.
     bases: Vec<Option<Iova>>,
 }
 
 /// Where a protected buffer of a drive is kept; an unprotected one is in memory only.
-fn store(config: &DriveConfig, cmb: CmbConfig) -> &DataStore {
+fn data_store(config: &DriveConfig, cmb: CmbConfig) -> &DataStore {
     match &config.media {
         MediaConfig::Nand(nand) if cmb.protected => &nand.data,
         MediaConfig::Pcm(pcm) if cmb.protected => &pcm.data,
@@ -47,36 +47,36 @@ impl Cmb {
     /// No memory; a file that is no buffer of this size.
     pub(crate) fn power_on(
         config: &DriveConfig,
-        kept: Option<Arc<Region>>,
+        kept: Option<Arc<SharedRegion>>,
     ) -> Result<Option<Cmb>, DriveError> {
         let Some(cmb) = config.controller.cmb else { return Ok(None) };
         let bytes = cmb.bytes as usize;
-        let beside = |image| sidecar::beside(image, "cmb");
-        let region = match (store(config, cmb), kept) {
+        let beside = |image| sidecar::sidecar_path(image, "cmb");
+        let region = match (data_store(config, cmb), kept) {
             (DataStore::File(image), Some(kept)) => {
-                sidecar::replace(&beside(image), Kind::Cmb, &kept, 0)?
+                sidecar::replace(&beside(image), SidecarKind::Cmb, &kept, 0)?
             }
             (DataStore::File(image), None) => {
-                sidecar::open_or_create(&beside(image), Kind::Cmb, bytes, 0)?
+                sidecar::open_or_create(&beside(image), SidecarKind::Cmb, bytes, 0)?
             }
             (_, Some(kept)) => kept,
             (DataStore::Overlay(image), None) => {
-                sidecar::open_overlay(&beside(image), Kind::Cmb, bytes, 0)?
+                sidecar::open_overlay(&beside(image), SidecarKind::Cmb, bytes, 0)?
             }
-            (_, None) => Region::anonymous(bytes).map_err(DriveError::Memory)?,
+            (_, None) => SharedRegion::anonymous(bytes).map_err(DriveError::Memory)?,
         };
         Ok(Some(Cmb { region, config: cmb, bases: Vec::new() }))
     }
 
     /// The power fails. What is left is a copy: hosts that still have the buffer mapped write
     /// nowhere from now on.
-    pub(crate) fn power_cut(self) -> Option<Arc<Region>> {
+    pub(crate) fn power_cut(self) -> Option<Arc<SharedRegion>> {
         if !self.config.protected {
             return None;
         }
-        match Region::anonymous(self.region.len()) {
+        match SharedRegion::anonymous(self.region.len()) {
             Ok(copy) => {
-                Region::copy(&self.region, 0, &copy, 0, copy.len());
+                SharedRegion::copy(&self.region, 0, &copy, 0, copy.len());
                 Some(copy)
             }
             // Without memory for a copy, the buffer itself is better than nothing.
@@ -87,7 +87,7 @@ impl Cmb {
     /// Shows the buffer to a host, whose port has this number.
     pub(crate) fn attach(&mut self, port: &Port, index: usize) -> io::Result<()> {
         let base = port.memory().register(&self.region).map_err(io::Error::other)?;
-        let Some(size) = CmbSize::of(self.config.bytes) else {
+        let Some(size) = CmbSize::from_size_bytes(self.config.bytes) else {
             return Err(io::Error::other("a controller memory buffer of no size"));
         };
         port.set_bar(BAR, base);

@@ -7,7 +7,7 @@ use clock::Nanos;
 use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
 use ring::Port;
 
-use crate::payload::Payload;
+use crate::data_buffer::DataBuffer;
 
 /// A command under way.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Command {
     pub(crate) sq_id: u16,
     pub(crate) cid: u16,
     pub(crate) io: IoCommand,
-    pub(crate) payload: Payload,
+    pub(crate) data_buffer: DataBuffer,
     /// Where the out-of-band bytes are; 0 for nowhere.
     pub(crate) metadata: u64,
     /// Bytes of data.
@@ -28,7 +28,7 @@ pub(crate) struct Command {
     pub(crate) location: u16,
     pub(crate) port: Arc<Port>,
     /// Operations that must end before the command does.
-    pub(crate) parts: u32,
+    pub(crate) ops_left: u32,
     pub(crate) status: Status,
     pub(crate) result: u64,
     /// When it was fetched, of a drive that times commands.
@@ -36,15 +36,15 @@ pub(crate) struct Command {
     /// When the completion is due.
     pub(crate) due: Nanos,
     /// Physical sectors of a vector command, sources of a copy.
-    pub(crate) psns: Vec<u32>,
+    pub(crate) source_sectors: Vec<u32>,
     /// Destinations of a copy.
-    pub(crate) targets: Vec<u32>,
+    pub(crate) target_sectors: Vec<u32>,
     /// Ranges that the command's data names, checked and placed.
     pub(crate) ranges: Vec<DsmRange>,
     /// The first sector that is the host's: what it knows as 0.
-    pub(crate) first: u64,
+    pub(crate) first_sector: u64,
     /// Its host is gone.
-    orphan: bool,
+    detached: bool,
 }
 
 /// Slots for commands. Their memory is kept from one command to the next.
@@ -53,10 +53,10 @@ pub(crate) struct Commands {
     slots: Vec<Command>,
     free: Vec<u32>,
     /// Commands that are done and not on their way to their host yet.
-    pub(crate) done: std::collections::VecDeque<u32>,
+    pub(crate) completed: std::collections::VecDeque<u32>,
     /// Commands under way whose hosts are gone, and who stands for these.
-    orphans: u32,
-    nobody: Option<Arc<Port>>,
+    detached_count: u32,
+    placeholder_port: Option<Arc<Port>>,
 }
 
 impl Commands {
@@ -67,10 +67,10 @@ impl Commands {
                 let c = &mut self.slots[id as usize];
                 (c.queue, c.sq_id, c.cid) = (queue, sq_id, cid);
                 (c.io, c.metadata, c.bytes, c.dma_bytes) = (IoCommand::Flush, 0, 0, 0);
-                c.first = 0;
+                c.first_sector = 0;
                 c.location = ErrorEntry::NONE;
-                (c.parts, c.status, c.result) = (0, Status::SUCCESS, 0);
-                c.payload = Payload::Nowhere;
+                (c.ops_left, c.status, c.result) = (0, Status::SUCCESS, 0);
+                c.data_buffer = DataBuffer::Empty;
                 if !Arc::ptr_eq(&c.port, port) {
                     c.port = port.clone();
                 }
@@ -82,22 +82,22 @@ impl Commands {
                     sq_id,
                     cid,
                     io: IoCommand::Flush,
-                    payload: Payload::Nowhere,
+                    data_buffer: DataBuffer::Empty,
                     metadata: 0,
                     bytes: 0,
                     dma_bytes: 0,
                     location: ErrorEntry::NONE,
                     port: port.clone(),
-                    parts: 0,
+                    ops_left: 0,
                     status: Status::SUCCESS,
                     result: 0,
                     fetched: Nanos::ZERO,
                     due: Nanos::ZERO,
-                    psns: Vec::new(),
-                    targets: Vec::new(),
+                    source_sectors: Vec::new(),
+                    target_sectors: Vec::new(),
                     ranges: Vec::new(),
-                    first: 0,
-                    orphan: false,
+                    first_sector: 0,
+                    detached: false,
                 });
                 (self.slots.len() - 1) as u32
             }
@@ -121,42 +121,42 @@ impl Commands {
 
     /// The command ends with this status; its result stays as it is.
     #[inline]
-    pub(crate) fn end(&mut self, id: u32, status: Status) {
+    pub(crate) fn complete(&mut self, id: u32, status: Status) {
         self.slots[id as usize].status = status;
-        self.done.push_back(id);
+        self.completed.push_back(id);
     }
 
     /// One of the command's operations has ended; with the last the command does, with the first
     /// status that was not success.
     #[inline]
-    pub(crate) fn end_part(&mut self, id: u32, status: Status) {
+    pub(crate) fn complete_op(&mut self, id: u32, status: Status) {
         let c = &mut self.slots[id as usize];
         if c.status.is_success() {
             c.status = status;
         }
-        c.parts -= 1;
-        if c.parts == 0 {
-            self.done.push_back(id);
+        c.ops_left -= 1;
+        if c.ops_left == 0 {
+            self.completed.push_back(id);
         }
     }
 
     /// The command's completion is posted, or nobody is left to post it to.
     #[inline]
     pub(crate) fn release(&mut self, id: u32) {
-        if self.orphans > 0 {
-            self.bury(id);
+        if self.detached_count > 0 {
+            self.release_detached(id);
         }
         self.free.push(id);
     }
 
     /// The last that is left of a host may be this command: its memory goes.
     #[cold]
-    fn bury(&mut self, id: u32) {
+    fn release_detached(&mut self, id: u32) {
         let c = &mut self.slots[id as usize];
-        if std::mem::take(&mut c.orphan) {
-            c.payload = Payload::Nowhere;
-            self.orphans -= 1;
-            if let Some(nobody) = &self.nobody {
+        if std::mem::take(&mut c.detached) {
+            c.data_buffer = DataBuffer::Empty;
+            self.detached_count -= 1;
+            if let Some(nobody) = &self.placeholder_port {
                 c.port = nobody.clone();
             }
         }
@@ -164,8 +164,8 @@ impl Commands {
 
     /// A host is gone: what its commands have for it goes nowhere. Data that they have still to
     /// fetch is fetched.
-    pub(crate) fn orphan(&mut self, port: &Arc<Port>, nobody: &Arc<Port>) {
-        self.nobody = Some(nobody.clone());
+    pub(crate) fn detach_commands(&mut self, port: &Arc<Port>, nobody: &Arc<Port>) {
+        self.placeholder_port = Some(nobody.clone());
         let mut live = vec![true; self.slots.len()];
         for id in &self.free {
             live[*id as usize] = false;
@@ -178,10 +178,10 @@ impl Commands {
                 c.port = nobody.clone();
                 continue;
             }
-            c.orphan = true;
-            self.orphans += 1;
+            c.detached = true;
+            self.detached_count += 1;
             if !matches!(c.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. }) {
-                (c.payload, c.metadata) = (Payload::Nowhere, 0);
+                (c.data_buffer, c.metadata) = (DataBuffer::Empty, 0);
             }
         }
     }
@@ -190,7 +190,7 @@ impl Commands {
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
         self.free.clear();
-        self.done.clear();
-        self.orphans = 0;
+        self.completed.clear();
+        self.detached_count = 0;
     }
 }

@@ -17,11 +17,11 @@ pub enum PersonalityKind {
 
 /// How a parallel unit chooses among the operations that wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PuPolicy {
+pub enum PuScheduling {
     /// In order of arrival.
     Fifo,
     /// Reads before programs and erases; optionally a read suspends a running program or erase.
-    ReadsFirst {
+    ReadPriority {
         /// Whether and at what cost running programs and erases are suspended.
         suspend: Option<SuspendConfig>,
     },
@@ -63,17 +63,17 @@ pub enum Arbitration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
     /// Time to fetch and decode a command; commands are fetched one at a time.
-    pub fetch: Nanos,
+    pub fetch_latency: Nanos,
     /// Time from the end of a command to its completion entry.
-    pub complete: Nanos,
+    pub completion_latency: Nanos,
     /// Bytes per second between host memory and the drive, shared by both directions; 0 for no
     /// limit.
     pub dma_bytes_per_sec: u64,
     /// Bytes per second from host memory to the drive, if that is a path of its own and the other
     /// is for data out only; 0 if they are one.
-    pub dma_in_bytes_per_sec: u64,
+    pub dma_to_device_bytes_per_sec: u64,
     /// I/O queue pairs that a host may create.
-    pub io_queues: u16,
+    pub max_io_queues: u16,
     /// Entries per queue at most.
     pub queue_depth: u16,
     /// Which submission queue is served next.
@@ -83,16 +83,16 @@ pub struct ControllerConfig {
     /// Whether it offers doorbells in memory (Doorbell Buffer Config), as emulators of controllers do.
     pub doorbell_buffer: bool,
     /// Reads of its own, by which a drive that manages its flash finds data that has aged.
-    pub patrol: Option<PatrolConfig>,
+    pub scrub: Option<MediaScrubConfig>,
 }
 
 /// How a drive that manages its flash looks after data that nobody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PatrolConfig {
+pub struct MediaScrubConfig {
     /// Sectors read per second at most, and moved; 0 for none.
     pub sectors_per_sec: u32,
     /// From the beginning of a round over all data to the next one's at least.
-    pub repeat_after: Nanos,
+    pub pass_interval_min: Nanos,
 }
 
 /// A controller memory buffer (NVMe section 4.7; LightNVM paper sections 2.2 and 2.3).
@@ -106,8 +106,8 @@ pub struct CmbConfig {
 
 impl ControllerConfig {
     /// Bytes per second that data of writes come in at; 0 for no limit.
-    pub fn writes_bytes_per_sec(&self) -> u64 {
-        match self.dma_in_bytes_per_sec {
+    pub fn write_bytes_per_sec(&self) -> u64 {
+        match self.dma_to_device_bytes_per_sec {
             0 => self.dma_bytes_per_sec,
             own => own,
         }
@@ -117,16 +117,16 @@ impl ControllerConfig {
 impl Default for ControllerConfig {
     fn default() -> ControllerConfig {
         ControllerConfig {
-            fetch: Nanos(0),
-            complete: Nanos(0),
+            fetch_latency: Nanos(0),
+            completion_latency: Nanos(0),
             dma_bytes_per_sec: 0,
-            dma_in_bytes_per_sec: 0,
-            io_queues: 128,
+            dma_to_device_bytes_per_sec: 0,
+            max_io_queues: 128,
             queue_depth: 4096,
             arbitration: Arbitration::RoundRobin { burst: 8 },
             cmb: None,
             doorbell_buffer: false,
-            patrol: None,
+            scrub: None,
         }
     }
 }
@@ -135,15 +135,15 @@ impl Default for ControllerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenChannelConfig {
     /// What suspending a program or an erase costs when only a read's hint asks for it; `None` if
-    /// the drive cannot, unless its [`PuPolicy`] suspends anyway.
+    /// the drive cannot, unless its [`PuScheduling`] suspends anyway.
     pub suspend_on_hint: Option<SuspendConfig>,
     /// Whether the drive keeps a map of its own from logical to physical addresses (thesis chapter
     /// 6, section 4.3).
-    pub dual_map: bool,
+    pub device_l2p: bool,
 }
 
 /// Bytes of a controller memory buffer at most.
-const CMB_MOST: u64 = 64 << 30;
+const CMB_BYTES_MAX: u64 = 64 << 30;
 
 /// The drive-side write buffer of the block personality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ pub struct NullConfig {
 
 /// How data go between a parallel unit's registers and its channel, beyond `cache_program`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transfers {
+pub struct TransferConfig {
     /// Cache read: what has been read moves to the cache register, and the array may read again while
     /// the channel empties that. A unit has one cache register per plane beside its page register;
     /// programs use it too.
@@ -181,7 +181,7 @@ pub struct Transfers {
     /// Whether what has been read leaves from a register that programs do not use, as where an MLC
     /// die has a third latch per cell: data of programs may come, and programs run, meanwhile. Only
     /// with `cache_read`.
-    pub read_register: bool,
+    pub dedicated_read_register: bool,
     /// Whether everything goes over the channel a page at a time, and others on the channel in
     /// between: each plane has registers of its own. Else what has been read goes in one piece, and
     /// data of programs by pages, or by sectors where reads go first.
@@ -200,13 +200,13 @@ pub struct DriveConfig {
     /// The controller.
     pub controller: ControllerConfig,
     /// How parallel units choose.
-    pub pu_policy: PuPolicy,
+    pub pu_scheduling: PuScheduling,
     /// Whether a read of a page in the PU's page register skips the array.
     pub page_register: bool,
     /// Whether the data of a program may be transferred while the array is still busy.
     pub cache_program: bool,
     /// How data go between registers and channels.
-    pub transfers: Transfers,
+    pub transfers: TransferConfig,
     /// The write buffer of the block personality.
     pub write_buffer: WriteBuffer,
     /// The flash translation layer of the block personality.
@@ -222,7 +222,7 @@ impl DriveConfig {
     /// commands when it opens the drive, but a drive reads its own out-of-band bytes at once when it
     /// gets power, and metadata would only take its capacity and bandwidth. A drive whose
     /// `reverse_map` is to be on the media turns it on.
-    pub fn layer() -> FtlConfig {
+    pub fn default_ftl() -> FtlConfig {
         FtlConfig { line_metadata: LineMetadata::Off, ..FtlConfig::default() }
     }
 
@@ -236,7 +236,7 @@ impl DriveConfig {
         };
         let manages = matches!(self.media, MediaConfig::Nand(_))
             && self.personality == PersonalityKind::Block;
-        if self.controller.patrol.is_some() && !manages {
+        if self.controller.scrub.is_some() && !manages {
             return contradiction(
                 "a patrol in the controller, but the drive does not manage its flash",
                 "personality = \"block\" over NAND, or the patrol of the host's target",
@@ -292,20 +292,20 @@ impl DriveConfig {
                 }
             }
         }
-        if self.controller.io_queues == 0 || self.controller.io_queues >= ring::MAX_QUEUES {
+        if self.controller.max_io_queues == 0 || self.controller.max_io_queues >= ring::MAX_QUEUES {
             return contradiction(
-                &format!("io_queues is {}", self.controller.io_queues),
+                &format!("io_queues is {}", self.controller.max_io_queues),
                 "it must be from 1 to 1024",
             );
         }
         if self.controller.queue_depth < 2 {
             return contradiction("a queue of fewer than 2 entries", "queue_depth >= 2");
         }
-        if self.transfers.read_register && !self.transfers.cache_read {
+        if self.transfers.dedicated_read_register && !self.transfers.cache_read {
             return contradiction("a register for reads that no read uses", "cache_read = true");
         }
         if let Some(cmb) = self.controller.cmb
-            && (nvme::CmbSize::of(cmb.bytes).is_none() || cmb.bytes > CMB_MOST)
+            && (nvme::CmbSize::from_size_bytes(cmb.bytes).is_none() || cmb.bytes > CMB_BYTES_MAX)
         {
             return contradiction(
                 &format!("a controller memory buffer of {} bytes", cmb.bytes),
@@ -326,7 +326,7 @@ impl DriveConfig {
                 "personality = \"open-channel\"",
             );
         }
-        if let (true, MediaConfig::Nand(nand)) = (self.open_channel.dual_map, &self.media) {
+        if let (true, MediaConfig::Nand(nand)) = (self.open_channel.device_l2p, &self.media) {
             if nand.data == media::DataStore::None {
                 return contradiction(
                     "a dual map of a medium that keeps nothing",

@@ -21,12 +21,12 @@
 //! | `cmb` | memory of the drive that hosts reach into |
 //! | `sidecar` | files beside an image |
 //! | [`stats`](DriveStats) | what was done; `tracepoint` has what was done when |
-//! | [`power`](PoweredOff) | power cuts |
+//! | [`power`](PoweredOffController) | power cuts |
 //! | [`ahci`](AhciController) | another kind of controller: AHCI, with SATA drives |
 //!
 //! # The path of a read
 //!
-//! `queues` fetches the entry; `Drive::understand` makes a typed command of it and checks its
+//! `queues` fetches the entry; `Controller::parse_and_validate` makes a typed command of it and checks its
 //! memory; `block` looks the sectors up and asks `flash` for them; `flash` runs the array and the
 //! channel; `block` copies the data to the host; the DMA station takes its time; `queues` posts.
 
@@ -34,49 +34,49 @@
 
 mod access;
 mod admin;
+mod admin_exec;
 mod ahci;
+mod async_events;
 mod block;
-mod bucket;
-mod carry_out;
 mod cmb;
+mod command_path;
 mod commands;
 mod config;
-mod drive;
-mod dual_map;
+mod controller;
+mod data_buffer;
+mod device_l2p;
 mod error;
-mod events;
-mod facts;
-mod flash;
-mod notice;
+mod hosts;
+mod identity;
+mod media_events;
+mod media_scrub;
+mod nand_array;
 mod null;
 mod open_channel;
 mod operation;
-mod passage;
-mod patrol;
-mod payload;
 mod pcm;
-mod ports;
 mod power;
 mod pu;
 mod queues;
 mod sidecar;
-mod station;
+mod stage;
 mod stats;
+mod token_bucket;
 
-pub use access::{Access, AttachError, Part, PortStats};
+pub use access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use ahci::{
-    AhciConfig, AhciConfigError, AhciController, AhciStats, SataData, SataDriveConfig,
-    SataDriveStats, SectorFault,
+    AhciConfig, AhciConfigError, AhciController, AhciStats, InjectedSectorError, SataData,
+    SataDriveConfig, SataDriveStats,
 };
 pub use config::{
-    Arbitration, CmbConfig, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig,
-    PatrolConfig, PersonalityKind, PuPolicy, SuspendConfig, Transfers, WriteBuffer,
+    Arbitration, CmbConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
+    OpenChannelConfig, PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
-pub use drive::Drive;
+pub use controller::Controller;
 pub use error::DriveError;
-pub use ports::NotAttached;
-pub use power::PoweredOff;
+pub use hosts::NotAttached;
+pub use power::PoweredOffController;
 pub use stats::{
-    CareStats, CommandTimes, DriveStats, HintStats, Lateness, LatenessRecord, MapStats,
+    CommandTimes, DeviceL2pStats, DriveStats, HintStats, Lateness, LatenessRecord, MediaScrubStats,
     NotificationStats, PuBusy,
 };

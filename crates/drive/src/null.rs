@@ -8,22 +8,23 @@ use nvme::{IoCommand, Status};
 
 use crate::NullConfig;
 use crate::commands::Commands;
-use crate::station::Station;
+use crate::stage::ServiceStage;
 
 #[derive(Clone, Debug)]
 pub(crate) struct NullDrive {
     config: NullConfig,
     pub(crate) sectors: u64,
     pub(crate) sector_bytes: u32,
-    transfers: Station,
-    pub(crate) waiting: Station,
+    transfer_stage: ServiceStage,
+    pub(crate) latency_stage: ServiceStage,
 }
 
 impl NullDrive {
     pub(crate) fn new(config: NullConfig, bytes: u64, sector_bytes: u32) -> NullDrive {
         let sectors = bytes / u64::from(sector_bytes);
-        let [transfers, waiting] = [(); 2].map(|()| Station::new(tracepoint::Station::Null));
-        NullDrive { config, sectors, sector_bytes, transfers, waiting }
+        let [transfer_stage, latency_stage] =
+            [(); 2].map(|()| ServiceStage::new(tracepoint::StageKind::Null));
+        NullDrive { config, sectors, sector_bytes, transfer_stage, latency_stage }
     }
 
     #[inline]
@@ -34,33 +35,33 @@ impl NullDrive {
             | IoCommand::Write { slba, nlb, .. }
             | IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
             IoCommand::Flush | IoCommand::DatasetManagement { .. } => (0, 0),
-            _ => return commands.end(id, Status::INVALID_OPCODE),
+            _ => return commands.complete(id, Status::INVALID_OPCODE),
         };
         if slba.checked_add(nlb.into()).is_none_or(|end| end > self.sectors) {
-            return commands.end(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+            return commands.complete(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         let transfer = Nanos::transfer(command.bytes, self.config.bytes_per_sec);
         if transfer > Nanos::ZERO {
-            self.transfers.serve(now, transfer, id);
+            self.transfer_stage.enqueue(now, transfer, id);
         } else if self.config.latency > Nanos::ZERO {
-            self.waiting.delay(now, self.config.latency, id);
+            self.latency_stage.enqueue_delay(now, self.config.latency, id);
         } else {
-            commands.end(id, Status::SUCCESS);
+            commands.complete(id, Status::SUCCESS);
         }
     }
 
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
-        self.transfers.next_at().min(self.waiting.next_at())
+        self.transfer_stage.next_at().min(self.latency_stage.next_at())
     }
 
     /// Moves on the next command that is due.
     #[inline]
     pub(crate) fn step(&mut self, now: Nanos, commands: &mut Commands) {
-        if let Some((at, id)) = self.transfers.leave(now) {
-            self.waiting.delay(at, self.config.latency, id);
-        } else if let Some((_, id)) = self.waiting.leave(now) {
-            commands.end(id, Status::SUCCESS);
+        if let Some((at, id)) = self.transfer_stage.dequeue(now) {
+            self.latency_stage.enqueue_delay(at, self.config.latency, id);
+        } else if let Some((_, id)) = self.latency_stage.dequeue(now) {
+            commands.complete(id, Status::SUCCESS);
         }
     }
 }

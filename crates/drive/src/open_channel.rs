@@ -8,49 +8,58 @@
 use std::ops::Range;
 
 use clock::Nanos;
-use media::{ChunkId, ChunkState, DataStore, Psn};
+use media::{ChunkIndex, ChunkState, DataStore, PhysSector};
 use nvme::{
-    Address, ChunkDescriptor, Geometry, Hints, IoCommand, MapLog, Ppa, PpaFormat, PpaList, Status,
-    log_page,
+    Address, ChunkDescriptor, DeviceL2pLog, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Status,
+    VectorHints, log_page,
 };
 
 use crate::commands::Commands;
-use crate::dual_map::DualMap;
-use crate::flash::{FlashArray, OpDone, Owner, What};
+use crate::device_l2p::DeviceL2p;
+use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
 
 /// Sectors of one command by logical block addressing: those are taken as a vector.
 const MAX_SECTORS: u32 = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct OpenChannelDrive {
-    pub(crate) array: FlashArray,
+    pub(crate) array: NandArray,
     pub(crate) geometry: Geometry,
     pub(crate) format: PpaFormat,
     /// The drive's own map, if it keeps one.
-    pub(crate) map: Option<DualMap>,
+    pub(crate) device_l2p: Option<DeviceL2p>,
     /// Sectors accepted for writing, per chunk.
     accepted: Vec<u32>,
-    keeps: bool,
+    stores_data: bool,
     scratch: Vec<u8>,
     /// Parallel units that the command being started may name; empty for all.
-    allowed: Range<u32>,
+    allowed_pus: Range<u32>,
 }
 
 impl OpenChannelDrive {
     pub(crate) fn new(
-        array: FlashArray,
-        map: Option<DualMap>,
+        array: NandArray,
+        map: Option<DeviceL2p>,
     ) -> Result<OpenChannelDrive, nvme::GeometryError> {
         let geometry = array.nand.config().host_geometry();
-        let format = PpaFormat::of(&geometry)?;
+        let format = PpaFormat::from_geometry(&geometry)?;
         let accepted = array.nand.chunks().map(|(_, info)| info.write_pointer).collect();
         let keeps = array.nand.config().data != DataStore::None;
         let (scratch, allowed) = (Vec::new(), 0..0);
-        Ok(OpenChannelDrive { array, geometry, format, map, accepted, keeps, scratch, allowed })
+        Ok(OpenChannelDrive {
+            array,
+            geometry,
+            format,
+            device_l2p: map,
+            accepted,
+            stores_data: keeps,
+            scratch,
+            allowed_pus: allowed,
+        })
     }
 
     /// The address of a sector, as hosts know it.
-    pub(crate) fn ppa(&self, psn: Psn) -> Ppa {
+    pub(crate) fn ppa(&self, psn: PhysSector) -> Ppa {
         self.format.pack(self.array.nand.layout().address(psn))
     }
 
@@ -62,8 +71,8 @@ impl OpenChannelDrive {
     /// The chunk log's descriptor of the n-th chunk, in the order of addresses.
     pub(crate) fn descriptor(&self, chunk: u64) -> ChunkDescriptor {
         let mut d = ChunkDescriptor::default();
-        let Some(info) = self.array.nand.chunk_info(ChunkId(chunk as u32)) else { return d };
-        let first = self.array.nand.layout().psn(ChunkId(chunk as u32), 0);
+        let Some(info) = self.array.nand.chunk_info(ChunkIndex(chunk as u32)) else { return d };
+        let first = self.array.nand.layout().psn(ChunkIndex(chunk as u32), 0);
         let address = self.array.nand.layout().address(first);
         let cycles = self.array.nand.config().errors.endurance;
         let rated = if cycles > 0 { cycles } else { self.array.nand.config().cell.rated_cycles() };
@@ -79,14 +88,14 @@ impl OpenChannelDrive {
     }
 
     /// Where the drive's own map has a logical address, as the log page tells it.
-    pub(crate) fn newest_copy(&self, lba: u32) -> u64 {
-        let psn = self.map.as_ref().and_then(|map| map.look_up(lba));
+    pub(crate) fn l2p_entry(&self, lba: u32) -> u64 {
+        let psn = self.device_l2p.as_ref().and_then(|map| map.lookup(lba));
         psn.map_or(log_page::UNMAPPED, |psn| self.ppa(psn).0)
     }
 
     /// What the drive's own map holds, as the log page tells it.
-    pub(crate) fn map_totals(&self) -> MapLog {
-        self.map.as_ref().map_or(MapLog::default(), |map| map.totals(&self.array.nand))
+    pub(crate) fn l2p_totals(&self) -> DeviceL2pLog {
+        self.device_l2p.as_ref().map_or(DeviceL2pLog::default(), |map| map.totals(&self.array.nand))
     }
 
     /// A physical address that a host has named: one of the drive's, on a parallel unit that is the
@@ -94,7 +103,7 @@ impl OpenChannelDrive {
     fn address(&self, ppa: Ppa) -> Option<Address> {
         let address = self.geometry.address(&self.format, ppa).ok()?;
         let pu = address.group * self.geometry.pus + address.pu;
-        (self.allowed.is_empty() || self.allowed.contains(&pu)).then_some(address)
+        (self.allowed_pus.is_empty() || self.allowed_pus.contains(&pu)).then_some(address)
     }
 
     /// Starts a command, of a host whose the parallel units `pus` are, or all.
@@ -105,26 +114,26 @@ impl OpenChannelDrive {
         commands: &mut Commands,
         pus: Option<&Range<u32>>,
     ) {
-        self.allowed = pus.cloned().unwrap_or(0..0);
+        self.allowed_pus = pus.cloned().unwrap_or(0..0);
         let io = commands.get(id).io;
         if let Some(planes) = io.hints().planes.planes()
             && planes > self.array.nand.config().geometry.planes
         {
-            commands.get_mut(id).location = Hints::LOCATION;
-            return commands.end(id, Status::INVALID_FIELD.do_not_retry());
+            commands.get_mut(id).location = VectorHints::ERROR_LOCATION;
+            return commands.complete(id, Status::INVALID_FIELD.do_not_retry());
         }
         let result = match io {
             IoCommand::Flush => {
                 // Nothing is cached: what has completed is programmed.
-                commands.end(id, Status::SUCCESS);
+                commands.complete(id, Status::SUCCESS);
                 return;
             }
-            IoCommand::Read { slba, nlb, .. } => {
-                self.run_of(id, slba, nlb, commands).and_then(|()| self.read(now, id, commands))
-            }
-            IoCommand::Write { slba, nlb, .. } => {
-                self.run_of(id, slba, nlb, commands).and_then(|()| self.write(now, id, commands))
-            }
+            IoCommand::Read { slba, nlb, .. } => self
+                .resolve_run(id, slba, nlb, commands)
+                .and_then(|()| self.read(now, id, commands)),
+            IoCommand::Write { slba, nlb, .. } => self
+                .resolve_run(id, slba, nlb, commands)
+                .and_then(|()| self.write(now, id, commands)),
             IoCommand::VectorRead { addresses, .. } => self
                 .resolve(id, addresses, commands, false)
                 .and_then(|()| self.read(now, id, commands)),
@@ -142,14 +151,14 @@ impl OpenChannelDrive {
             IoCommand::DatasetManagement { deallocate, .. } => {
                 self.reset_ranges(now, id, deallocate, commands)
             }
-            IoCommand::MapTrim { sequence, .. } => self.map_trim(id, sequence, commands),
+            IoCommand::DeviceTrim { sequence, .. } => self.device_trim(id, sequence, commands),
             IoCommand::WriteZeroes { .. } | IoCommand::LbaStatus { .. } => {
                 Err((Status::INVALID_OPCODE, 0))
             }
         };
         if let Err((status, failed)) = result {
             commands.get_mut(id).result = failed;
-            commands.end(id, status);
+            commands.complete(id, status);
         }
     }
 
@@ -162,8 +171,11 @@ impl OpenChannelDrive {
         target: bool,
     ) -> Result<(), (Status, u64)> {
         let command = commands.get_mut(id);
-        let mut psns =
-            std::mem::take(if target { &mut command.targets } else { &mut command.psns });
+        let mut psns = std::mem::take(if target {
+            &mut command.target_sectors
+        } else {
+            &mut command.source_sectors
+        });
         psns.clear();
         let mut failed = 0;
         for i in 0..list.count() {
@@ -186,15 +198,15 @@ impl OpenChannelDrive {
             }
         }
         if target {
-            command.targets = psns;
+            command.target_sectors = psns;
         } else {
-            command.psns = psns;
+            command.source_sectors = psns;
         }
         if failed == 0 { Ok(()) } else { Err((Status::LBA_OUT_OF_RANGE, failed)) }
     }
 
     /// A run of sectors in one chunk, by logical block addressing.
-    fn run_of(
+    fn resolve_run(
         &self,
         id: u32,
         slba: u64,
@@ -209,7 +221,7 @@ impl OpenChannelDrive {
             return Err((Status::LBA_OUT_OF_RANGE, 0));
         }
         let first = self.array.nand.layout().psn_at(address).0;
-        let psns = &mut commands.get_mut(id).psns;
+        let psns = &mut commands.get_mut(id).source_sectors;
         psns.clear();
         psns.extend(first..first + nlb);
         Ok(())
@@ -217,13 +229,13 @@ impl OpenChannelDrive {
 
     fn read(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
         let command = commands.get_mut(id);
-        command.parts = 1;
+        command.ops_left = 1;
         let mut addresses = [(0, 0); MAX_SECTORS as usize];
-        let count = command.psns.len();
-        for (i, psn) in command.psns.iter().enumerate() {
+        let count = command.source_sectors.len();
+        for (i, psn) in command.source_sectors.iter().enumerate() {
             addresses[i] = (*psn, i as u32);
         }
-        self.array.read(now, Owner::Command(id), command.io.hints(), &addresses[..count]);
+        self.array.read(now, OpOwner::Command(id), command.io.hints(), &addresses[..count]);
         Ok(())
     }
 
@@ -236,7 +248,7 @@ impl OpenChannelDrive {
         commands: &Commands,
     ) -> Result<(), (Status, u64)> {
         let command = commands.get(id);
-        let psns = if copy { &command.targets } else { &command.psns };
+        let psns = if copy { &command.target_sectors } else { &command.source_sectors };
         let unit = self.geometry.ws_min as usize;
         if !psns.len().is_multiple_of(unit) {
             return Err((Status::INVALID_FIELD, 0));
@@ -244,12 +256,12 @@ impl OpenChannelDrive {
         let layout = *self.array.nand.layout();
         let undo = |accepted: &mut [u32], until: usize| {
             for first in psns[..until].iter().step_by(unit) {
-                let (chunk, sector) = layout.split(Psn(*first));
+                let (chunk, sector) = layout.split(PhysSector(*first));
                 accepted[chunk.0 as usize] = accepted[chunk.0 as usize].min(sector);
             }
         };
         for (i, run) in psns.chunks_exact(unit).enumerate() {
-            let (chunk, sector) = layout.split(Psn(run[0]));
+            let (chunk, sector) = layout.split(PhysSector(run[0]));
             let bits = (u64::MAX >> (64 - unit)) << (i * unit);
             let state = self.array.nand.chunk_info(chunk).map(|c| c.state);
             let status = match state {
@@ -279,31 +291,35 @@ impl OpenChannelDrive {
         let unit = self.geometry.ws_min as usize;
         let command = commands.get_mut(id);
         let hints = command.io.hints();
-        let psns = std::mem::take(if copy { &mut command.targets } else { &mut command.psns });
-        command.parts = (psns.len() / unit) as u32;
+        let psns = std::mem::take(if copy {
+            &mut command.target_sectors
+        } else {
+            &mut command.source_sectors
+        });
+        command.ops_left = (psns.len() / unit) as u32;
         let layout = *self.array.nand.layout();
         for (u, run) in psns.chunks_exact(unit).enumerate() {
-            let (chunk, sector) = layout.split(Psn(run[0]));
-            let staged = (0..unit).try_for_each(|i| match (self.keeps, copy) {
+            let (chunk, sector) = layout.split(PhysSector(run[0]));
+            let staged = (0..unit).try_for_each(|i| match (self.stores_data, copy) {
                 (false, _) => Ok(()),
                 (true, false) => self.stage(commands, id, u * unit + i, run[i]),
                 (true, true) => {
-                    let from = commands.get(id).psns[u * unit + i];
+                    let from = commands.get(id).source_sectors[u * unit + i];
                     self.stage_copy(from, run[i])
                 }
             });
-            let owner = Owner::Command(id);
+            let owner = OpOwner::Command(id);
             match staged {
                 Ok(()) => self.array.program(now, owner, hints, chunk.0, sector),
-                Err(e) => self.array.fail(owner, What::Program, e.status()),
+                Err(e) => self.array.fail(owner, NandOpKind::Program, e.status()),
             }
-            self.array.note_unit(u as u32);
+            self.array.set_last_unit(u as u32);
         }
         let command = commands.get_mut(id);
         if copy {
-            command.targets = psns;
+            command.target_sectors = psns;
         } else {
-            command.psns = psns;
+            command.source_sectors = psns;
         }
     }
 
@@ -320,18 +336,23 @@ impl OpenChannelDrive {
         let memory = command.port.memory();
         let mut result = Ok(());
         let mut whole = false;
-        command.payload.each(memory, (index * size) as u64, size, |region, at, _, n| {
-            if n == size {
-                whole = true;
-                result = self.array.nand.stage(Psn(psn), region, at);
-            }
-        });
+        command.data_buffer.for_each_segment(
+            memory,
+            (index * size) as u64,
+            size,
+            |region, at, _, n| {
+                if n == size {
+                    whole = true;
+                    result = self.array.nand.stage(PhysSector(psn), region, at);
+                }
+            },
+        );
         result?;
         if !whole {
             self.scratch.clear();
             self.scratch.resize(size, 0);
-            command.payload.read(memory, (index * size) as u64, &mut self.scratch);
-            self.array.nand.stage_bytes(Psn(psn), &self.scratch)?;
+            command.data_buffer.read(memory, (index * size) as u64, &mut self.scratch);
+            self.array.nand.stage_bytes(PhysSector(psn), &self.scratch)?;
         }
         if oob > 0 {
             self.scratch.clear();
@@ -341,7 +362,7 @@ impl OpenChannelDrive {
                 // Checked when the command was taken.
                 let _ = memory.read(at, &mut self.scratch);
             }
-            self.array.nand.set_oob(Psn(psn), &self.scratch)?;
+            self.array.nand.set_oob(PhysSector(psn), &self.scratch)?;
         }
         Ok(())
     }
@@ -350,12 +371,12 @@ impl OpenChannelDrive {
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
         self.scratch.clear();
         self.scratch.resize(size, 0);
-        self.array.nand.read_bytes(Psn(from), &mut self.scratch);
-        self.array.nand.stage_bytes(Psn(to), &self.scratch)?;
+        self.array.nand.read_bytes(PhysSector(from), &mut self.scratch);
+        self.array.nand.stage_bytes(PhysSector(to), &self.scratch)?;
         if oob > 0 {
             self.scratch.truncate(oob);
-            self.array.nand.oob(Psn(from), &mut self.scratch);
-            self.array.nand.set_oob(Psn(to), &self.scratch)?;
+            self.array.nand.oob(PhysSector(from), &mut self.scratch);
+            self.array.nand.set_oob(PhysSector(to), &self.scratch)?;
         }
         Ok(())
     }
@@ -363,21 +384,22 @@ impl OpenChannelDrive {
     fn reset(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
         let command = commands.get_mut(id);
         let layout = *self.array.nand.layout();
-        for (i, psn) in command.psns.iter().enumerate() {
-            let chunk = layout.chunk_of(Psn(*psn));
+        for (i, psn) in command.source_sectors.iter().enumerate() {
+            let chunk = layout.chunk_of(PhysSector(*psn));
             let info = self.array.nand.chunk_info(chunk);
             if info.is_none_or(|c| c.state == ChunkState::Offline) {
                 return Err((Status::OFFLINE_CHUNK, 1 << i));
             }
-            if command.psns[..i].iter().any(|p| layout.chunk_of(Psn(*p)) == chunk) {
+            if command.source_sectors[..i].iter().any(|p| layout.chunk_of(PhysSector(*p)) == chunk)
+            {
                 return Err((Status::INVALID_RESET, 1 << i));
             }
         }
-        command.parts = command.psns.len() as u32;
-        for (i, psn) in command.psns.iter().enumerate() {
-            let chunk = layout.chunk_of(Psn(*psn));
-            self.array.erase(now, Owner::Command(id), command.io.hints(), chunk.0);
-            self.array.note_unit(i as u32);
+        command.ops_left = command.source_sectors.len() as u32;
+        for (i, psn) in command.source_sectors.iter().enumerate() {
+            let chunk = layout.chunk_of(PhysSector(*psn));
+            self.array.erase(now, OpOwner::Command(id), command.io.hints(), chunk.0);
+            self.array.set_last_unit(i as u32);
         }
         Ok(())
     }
@@ -391,74 +413,80 @@ impl OpenChannelDrive {
         commands: &mut Commands,
     ) -> Result<(), (Status, u64)> {
         if !deallocate {
-            commands.end(id, Status::SUCCESS);
+            commands.complete(id, Status::SUCCESS);
             return Ok(());
         }
         let command = commands.get_mut(id);
         if command.ranges.len() > MAX_SECTORS as usize {
             return Err((Status::INVALID_FIELD, 0));
         }
-        command.psns.clear();
+        command.source_sectors.clear();
         for range in &command.ranges {
             let address =
                 self.address(Ppa(range.slba.get())).ok_or((Status::LBA_OUT_OF_RANGE, 0))?;
             if address.sector != 0 || range.nlb.get() != self.geometry.sectors {
                 return Err((Status::INVALID_FIELD, 0));
             }
-            command.psns.push(self.array.nand.layout().psn_at(address).0);
+            command.source_sectors.push(self.array.nand.layout().psn_at(address).0);
         }
         self.reset(now, id, commands)
     }
 
     /// Map trim: logical addresses that the drive's own map is to forget.
-    fn map_trim(
+    fn device_trim(
         &mut self,
         id: u32,
         sequence: u64,
         commands: &mut Commands,
     ) -> Result<(), (Status, u64)> {
-        let Some(map) = &mut self.map else { return Err((Status::INVALID_OPCODE, 0)) };
+        let Some(map) = &mut self.device_l2p else { return Err((Status::INVALID_OPCODE, 0)) };
         let list = &commands.get(id).ranges;
         map.trim(&self.array.nand, list, sequence).map_err(|status| (status, 0))?;
-        commands.end(id, Status::SUCCESS);
+        commands.complete(id, Status::SUCCESS);
         Ok(())
     }
 
     /// An operation of the flash has ended.
-    pub(crate) fn operation_done(&mut self, now: Nanos, done: OpDone, commands: &mut Commands) {
-        let Owner::Command(id) = done.owner else { return };
+    pub(crate) fn on_op_complete(
+        &mut self,
+        now: Nanos,
+        done: OpCompletion,
+        commands: &mut Commands,
+    ) {
+        let OpOwner::Command(id) = done.owner else { return };
         let unit = self.geometry.ws_min;
         let copies = matches!(commands.get(id).io, IoCommand::VectorCopy { .. });
-        match done.what {
-            What::Read => {
+        match done.kind {
+            NandOpKind::Read => {
                 commands.get_mut(id).result |= done.failed;
                 if copies && done.failed == 0 {
                     return self.program(now, id, commands, true);
                 }
                 if copies {
                     // What was accepted for the destination will not be written.
-                    self.unaccept(id, commands);
+                    self.revoke_accepted(id, commands);
                 } else {
-                    self.hand_over(&done, id, commands);
+                    self.copy_to_host(&done, id, commands);
                 }
             }
-            What::Program => {
+            NandOpKind::Program => {
                 if !done.status.is_success() {
                     let bits = (u64::MAX >> (64 - unit)) << (done.unit * unit);
                     commands.get_mut(id).result |= bits;
-                } else if let Some(map) = &mut self.map {
+                } else if let Some(map) = &mut self.device_l2p {
                     let command = commands.get(id);
-                    let psns = if copies { &command.targets } else { &command.psns };
-                    map.written(&self.array.nand, psns[(done.unit * unit) as usize], unit);
+                    let psns =
+                        if copies { &command.target_sectors } else { &command.source_sectors };
+                    map.on_program(&self.array.nand, psns[(done.unit * unit) as usize], unit);
                 }
             }
-            What::Erase => {
+            NandOpKind::Erase => {
                 let chunk = {
-                    let psn = commands.get(id).psns[done.unit as usize];
-                    self.array.nand.layout().chunk_of(Psn(psn))
+                    let psn = commands.get(id).source_sectors[done.unit as usize];
+                    self.array.nand.layout().chunk_of(PhysSector(psn))
                 };
-                if let Some(map) = &mut self.map {
-                    map.reset(&self.array.nand, chunk);
+                if let Some(map) = &mut self.device_l2p {
+                    map.on_reset(&self.array.nand, chunk);
                 }
                 if done.status.is_success() {
                     self.accepted[chunk.0 as usize] = 0;
@@ -475,46 +503,51 @@ impl OpenChannelDrive {
                 }
             }
         }
-        commands.end_part(id, done.status);
+        commands.complete_op(id, done.status);
     }
 
-    fn unaccept(&mut self, id: u32, commands: &Commands) {
+    fn revoke_accepted(&mut self, id: u32, commands: &Commands) {
         let unit = self.geometry.ws_min as usize;
-        for first in commands.get(id).targets.iter().step_by(unit) {
-            let (chunk, sector) = self.array.nand.layout().split(Psn(*first));
+        for first in commands.get(id).target_sectors.iter().step_by(unit) {
+            let (chunk, sector) = self.array.nand.layout().split(PhysSector(*first));
             let accepted = &mut self.accepted[chunk.0 as usize];
             *accepted = (*accepted).min(sector);
         }
     }
 
     /// Copies what has been read, and its out-of-band bytes, to the host.
-    fn hand_over(&mut self, done: &OpDone, id: u32, commands: &Commands) {
+    fn copy_to_host(&mut self, done: &OpCompletion, id: u32, commands: &Commands) {
         let command = commands.get(id);
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
         let memory = command.port.memory();
-        for (i, psn) in command.psns.iter().enumerate() {
+        for (i, psn) in command.source_sectors.iter().enumerate() {
             if done.failed >> i & 1 != 0 {
                 continue;
             }
-            if command.payload.is_somewhere() {
+            if command.data_buffer.has_data() {
                 let mut whole = false;
-                command.payload.each(memory, (i * size) as u64, size, |region, at, _, n| {
-                    if n == size {
-                        whole = true;
-                        self.array.nand.copy_out(Psn(*psn), region, at);
-                    }
-                });
+                command.data_buffer.for_each_segment(
+                    memory,
+                    (i * size) as u64,
+                    size,
+                    |region, at, _, n| {
+                        if n == size {
+                            whole = true;
+                            self.array.nand.copy_out(PhysSector(*psn), region, at);
+                        }
+                    },
+                );
                 if !whole {
                     self.scratch.clear();
                     self.scratch.resize(size, 0);
-                    self.array.nand.read_bytes(Psn(*psn), &mut self.scratch);
-                    command.payload.write(memory, (i * size) as u64, &self.scratch);
+                    self.array.nand.read_bytes(PhysSector(*psn), &mut self.scratch);
+                    command.data_buffer.write(memory, (i * size) as u64, &self.scratch);
                 }
             }
             if command.metadata != 0 && oob > 0 {
                 self.scratch.clear();
                 self.scratch.resize(oob, 0);
-                self.array.nand.oob(Psn(*psn), &mut self.scratch);
+                self.array.nand.oob(PhysSector(*psn), &mut self.scratch);
                 let at = ring::Iova(command.metadata).offset((i * oob) as u64);
                 let _ = memory.write(at, &self.scratch);
             }

@@ -4,7 +4,7 @@
 use clock::{Nanos, TimerQueue};
 use media::{DataStore, Pcm};
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
-use tracepoint::{Event as Tracepoint, Station};
+use tracepoint::{Event as Tracepoint, StageKind};
 
 use crate::commands::Commands;
 
@@ -12,30 +12,36 @@ use crate::commands::Commands;
 pub(crate) struct PcmDrive {
     pub(crate) pcm: Pcm,
     /// From when on each parallel unit, each channel is free.
-    pus: Vec<Nanos>,
-    channels: Vec<Nanos>,
-    timers: TimerQueue<Event>,
+    pus_free_at: Vec<Nanos>,
+    channels_free_at: Vec<Nanos>,
+    timers: TimerQueue<PcmEvent>,
     pub(crate) busy: Vec<[Nanos; 3]>,
     sector_bytes: u32,
     pub(crate) sectors: u64,
-    keeps: bool,
-    pub(crate) instant: bool,
+    stores_data: bool,
+    pub(crate) zero_latency: bool,
 }
 
 /// A sector of a command that waits for its parallel unit (`true`) or is done.
 #[derive(Clone, Copy, Debug)]
-struct Event {
+struct PcmEvent {
     command: u32,
     sector: u32,
     transferred: bool,
 }
 
 /// Takes a resource that is free from `free` on for `time`, and says when that ends.
-fn take(free: &mut Nanos, now: Nanos, time: Nanos, id: u32, station: Station) -> Nanos {
+fn reserve_resource(
+    free: &mut Nanos,
+    now: Nanos,
+    time: Nanos,
+    id: u32,
+    station: StageKind,
+) -> Nanos {
     let start = (*free).max(now);
     let end = start + time;
     *free = end;
-    tracepoint::trace_at(now, || Tracepoint::CommandStation { id, station, start, end });
+    tracepoint::trace_at(now, || Tracepoint::CommandStage { id, stage: station, start, end });
     end
 }
 
@@ -43,14 +49,14 @@ impl PcmDrive {
     pub(crate) fn new(pcm: Pcm) -> PcmDrive {
         let c = pcm.config();
         PcmDrive {
-            pus: vec![Nanos::ZERO; (c.channels * c.pus) as usize],
-            channels: vec![Nanos::ZERO; c.channels as usize],
+            pus_free_at: vec![Nanos::ZERO; (c.channels * c.pus) as usize],
+            channels_free_at: vec![Nanos::ZERO; c.channels as usize],
             busy: vec![[Nanos::ZERO; 3]; (c.channels * c.pus) as usize],
             timers: TimerQueue::with_capacity(256),
             sector_bytes: c.sector_bytes,
             sectors: c.bytes / u64::from(c.sector_bytes),
-            keeps: c.data != DataStore::None,
-            instant: false,
+            stores_data: c.data != DataStore::None,
+            zero_latency: false,
             pcm,
         }
     }
@@ -66,53 +72,59 @@ impl PcmDrive {
             IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
             IoCommand::LbaStatus { slba, nlb, .. } => (slba, nlb),
             IoCommand::DatasetManagement { .. } => return self.zero_ranges(id, commands),
-            IoCommand::Flush => return commands.end(id, Status::SUCCESS),
-            _ => return commands.end(id, Status::INVALID_OPCODE),
+            IoCommand::Flush => return commands.complete(id, Status::SUCCESS),
+            _ => return commands.complete(id, Status::INVALID_OPCODE),
         };
         if slba.checked_add(nlb.into()).is_none_or(|end| end > self.sectors) {
-            return commands.end(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+            return commands.complete(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         if let IoCommand::LbaStatus { .. } = command.io {
             // Everything is always mapped: there is no translation.
-            let bytes = LbaStatusDescriptor::new(slba - command.first, nlb, true).to_bytes();
-            command.payload.write(command.port.memory(), 0, &bytes);
+            let bytes = LbaStatusDescriptor::new(slba - command.first_sector, nlb, true).to_bytes();
+            command.data_buffer.write(command.port.memory(), 0, &bytes);
             command.result = 1;
-            return commands.end(id, Status::SUCCESS);
+            return commands.complete(id, Status::SUCCESS);
         }
-        command.parts = nlb;
+        command.ops_left = nlb;
         let reads = matches!(command.io, IoCommand::Read { .. });
         for sector in 0..nlb {
             let pu = self.pcm.config().pu_of(slba + u64::from(sector));
             let at =
                 if reads { self.access(now, pu, true, id) } else { self.transfer(now, pu, id) };
-            self.timers.push(at, Event { command: id, sector, transferred: !reads });
+            self.timers.push(at, PcmEvent { command: id, sector, transferred: !reads });
         }
     }
 
     /// Takes a parallel unit for one access and says when it is done.
     fn access(&mut self, now: Nanos, pu: u32, read: bool, id: u32) -> Nanos {
-        if self.instant {
+        if self.zero_latency {
             return now;
         }
         let c = self.pcm.config();
         let time = if read { c.read } else { c.write };
         self.busy[pu as usize][usize::from(!read)] += time;
-        take(&mut self.pus[pu as usize], now, time, id, Station::PcmArray)
+        reserve_resource(&mut self.pus_free_at[pu as usize], now, time, id, StageKind::PcmArray)
     }
 
     fn transfer(&mut self, now: Nanos, pu: u32, id: u32) -> Nanos {
         let c = self.pcm.config();
-        if self.instant || c.channel_bytes_per_sec == 0 {
+        if self.zero_latency || c.channel_bytes_per_sec == 0 {
             return now;
         }
         let time = Nanos::transfer(self.sector_bytes.into(), c.channel_bytes_per_sec);
-        take(&mut self.channels[(pu / c.pus) as usize], now, time, id, Station::PcmChannel)
+        reserve_resource(
+            &mut self.channels_free_at[(pu / c.pus) as usize],
+            now,
+            time,
+            id,
+            StageKind::PcmChannel,
+        )
     }
 
     /// Moves on the next sector that is due. Returns whether one was.
     pub(crate) fn step(&mut self, now: Nanos, commands: &mut Commands) -> bool {
         let Some((at, event)) = self.timers.pop_due(now) else { return false };
-        let Event { command: id, sector, transferred } = event;
+        let PcmEvent { command: id, sector, transferred } = event;
         let command = commands.get(id);
         let (slba, reads) = match command.io {
             IoCommand::Read { slba, .. } => (slba, true),
@@ -125,11 +137,11 @@ impl PcmDrive {
         if transferred != reads {
             let next =
                 if reads { self.transfer(at, pu, id) } else { self.access(at, pu, false, id) };
-            self.timers.push(next, Event { transferred: reads, ..event });
+            self.timers.push(next, PcmEvent { transferred: reads, ..event });
             return true;
         }
         let status = self.copy(id, sector, lba, commands);
-        commands.end_part(id, status);
+        commands.complete_op(id, status);
         true
     }
 
@@ -142,18 +154,25 @@ impl PcmDrive {
         match command.io {
             IoCommand::WriteZeroes { .. } => result = self.pcm.write(byte, &vec![0; size]),
             IoCommand::Read { .. } => {
-                command.payload.each(memory, offset, size, |region, at, done, n| {
-                    if result.is_ok() {
-                        result = self.pcm.copy_out(byte + done as u64, region, at, n);
-                    }
-                });
+                command.data_buffer.for_each_segment(
+                    memory,
+                    offset,
+                    size,
+                    |region, at, done, n| {
+                        if result.is_ok() {
+                            result = self.pcm.copy_out(byte + done as u64, region, at, n);
+                        }
+                    },
+                );
             }
-            _ if !self.keeps => {}
-            _ => command.payload.each(memory, offset, size, |region, at, done, n| {
-                if result.is_ok() {
-                    result = self.pcm.copy_in(byte + done as u64, region, at, n);
-                }
-            }),
+            _ if !self.stores_data => {}
+            _ => {
+                command.data_buffer.for_each_segment(memory, offset, size, |region, at, done, n| {
+                    if result.is_ok() {
+                        result = self.pcm.copy_in(byte + done as u64, region, at, n);
+                    }
+                })
+            }
         }
         result.map_or_else(|e| e.status(), |()| Status::SUCCESS)
     }
@@ -174,12 +193,12 @@ impl PcmDrive {
                 }
             }
         }
-        commands.end(id, status);
+        commands.complete(id, status);
     }
 
     pub(crate) fn power_cut(&mut self) {
         self.timers.clear();
-        self.pus.fill(Nanos::ZERO);
-        self.channels.fill(Nanos::ZERO);
+        self.pus_free_at.fill(Nanos::ZERO);
+        self.channels_free_at.fill(Nanos::ZERO);
     }
 }

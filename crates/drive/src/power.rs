@@ -1,32 +1,32 @@
-//! [`PoweredOff`]: a drive after its power failed.
+//! [`PoweredOffController`]: a drive after its power failed.
 
 use std::sync::Arc;
 
 use media::Nand;
-use ring::Region;
+use ring::SharedRegion;
 
 use crate::cmb::Cmb;
-use crate::drive::{Drive, Personality};
+use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
-use crate::flash::FlashArray;
+use crate::nand_array::NandArray;
 use crate::{DriveConfig, PersonalityKind};
 
 /// A drive without power: what is on its medium and in memory behind capacitors, and nothing else.
 #[derive(Debug)]
-pub struct PoweredOff {
+pub struct PoweredOffController {
     config: DriveConfig,
     personality: Personality,
     /// What was in the controller memory buffer, if that is protected.
-    cmb: Option<Arc<Region>>,
+    cmb: Option<Arc<SharedRegion>>,
 }
 
-impl PoweredOff {
+impl PoweredOffController {
     pub(crate) fn new(
         config: DriveConfig,
         personality: Personality,
-        cmb: Option<Arc<Region>>,
-    ) -> PoweredOff {
-        PoweredOff { config, personality, cmb }
+        cmb: Option<Arc<SharedRegion>>,
+    ) -> PoweredOffController {
+        PoweredOffController { config, personality, cmb }
     }
 
     /// The NAND medium, to look at or to damage while the power is off.
@@ -44,27 +44,27 @@ impl PoweredOff {
     /// # Errors
     /// As [`Drive::new`]; and for a block drive over a medium that keeps no data, which cannot know
     /// what was written.
-    pub fn power_on(self) -> Result<Drive, DriveError> {
-        let PoweredOff { config, personality, cmb } = self;
+    pub fn power_on(self) -> Result<Controller, DriveError> {
+        let PoweredOffController { config, personality, cmb } = self;
         let personality = match personality {
             Personality::Block(d) => {
-                if config.personality == PersonalityKind::Block && !d.keeps_data() {
+                if config.personality == PersonalityKind::Block && !d.stores_data() {
                     return Err(DriveError::Config {
                         what: "a block drive with data = \"none\" cannot be powered on again"
                             .into(),
                         allowed: "data = \"memory\" or \"file\" keeps what was written".into(),
                     });
                 }
-                let array = FlashArray::new(d.array.nand, &config);
-                Drive::over_nand(array, PersonalityKind::Block, &config, None)?
+                let array = NandArray::new(d.array.nand, &config);
+                Controller::nand_personality(array, PersonalityKind::Block, &config, None)?
             }
             Personality::OpenChannel(d) => {
-                let (array, map) = (FlashArray::new(d.array.nand, &config), d.map);
-                Drive::over_nand(array, PersonalityKind::OpenChannel, &config, map)?
+                let (array, map) = (NandArray::new(d.array.nand, &config), d.device_l2p);
+                Controller::nand_personality(array, PersonalityKind::OpenChannel, &config, map)?
             }
             other => other,
         };
         let cmb = Cmb::power_on(&config, cmb)?;
-        Drive::with_personality(config, personality, cmb)
+        Controller::with_personality(config, personality, cmb)
     }
 }

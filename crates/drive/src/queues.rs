@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use nvme::{Cqe, QueuePriority, Sqe, Status};
-use ring::{CompletionDrive, Port, ShadowDoorbells, SubmissionDrive};
+use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::Arbitration;
-use crate::access::Rights;
-use crate::ports::{PortState, Presence};
+use crate::access::AccessCheck;
+use crate::hosts::{HostPort, HostState};
 
 /// A submission queue.
 #[derive(Debug)]
-pub(crate) struct Submission {
-    pub(crate) ring: SubmissionDrive,
+pub(crate) struct SubmissionQueue {
+    pub(crate) ring: SqConsumer,
     pub(crate) port: usize,
     /// Index of its completion queue.
     pub(crate) completion: usize,
@@ -28,24 +28,24 @@ pub(crate) struct Submission {
     /// The host wrote a doorbell outside of the ring: the queue stands still.
     broken: bool,
     /// When nothing more is fetched, why.
-    pub(crate) closing: Option<Closing>,
+    pub(crate) teardown: Option<QueueTeardown>,
     /// The poll in which the doorbell was looked at last.
-    looked: u64,
+    last_poll: u64,
     /// Commands that the drive works on at a time; of a host without
-    /// [`Rights`](crate::access::Rights), any number.
-    most: u32,
+    /// [`AccessCheck`](crate::access::AccessCheck), any number.
+    outstanding_max: u32,
     /// Its host pays for commands with tokens.
-    metered: bool,
+    rate_limited: bool,
 }
 
-impl Submission {
+impl SubmissionQueue {
     /// Looks at the doorbell of a queue that is empty, once a poll. Whether there is something now.
-    fn look(&mut self, round: u64, invalid: &mut u64) -> bool {
-        if self.broken || self.closing.is_some() || self.looked == round {
+    fn poll_doorbell(&mut self, round: u64, invalid: &mut u64) -> bool {
+        if self.broken || self.teardown.is_some() || self.last_poll == round {
             return false;
         }
-        self.looked = round;
-        match self.ring.look() {
+        self.last_poll = round;
+        match self.ring.read_tail() {
             Ok(waiting) => waiting > 0,
             Err(_) => {
                 self.broken = true;
@@ -57,7 +57,7 @@ impl Submission {
 
     /// Takes the next command: what the host does to the entry from now on changes nothing.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Sqe> {
+    pub(crate) fn fetch(&mut self) -> Option<Sqe> {
         let sqe = self.ring.fetch()?;
         self.outstanding += 1;
         Some(sqe)
@@ -66,7 +66,7 @@ impl Submission {
 
 /// Why nothing more is fetched from a queue, which goes when its last command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
+pub(crate) enum QueueTeardown {
     /// It is being deleted, by this command of this admin queue.
     Deleted(usize, u16),
     /// Its host is gone: nobody is told.
@@ -75,8 +75,8 @@ pub(crate) enum Closing {
 
 /// A completion queue.
 #[derive(Debug)]
-pub(crate) struct Completion {
-    ring: CompletionDrive,
+pub(crate) struct CompletionQueue {
+    ring: CqProducer,
     pub(crate) port: usize,
     pub(crate) qid: u16,
     /// Completions that found no room.
@@ -86,21 +86,21 @@ pub(crate) struct Completion {
 /// All queues. Indices are stable; a deleted queue leaves a hole that is used again.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(crate) submissions: Vec<Option<Submission>>,
-    pub(crate) completions: Vec<Option<Completion>>,
-    pub(crate) ports: Vec<PortState>,
+    pub(crate) submissions: Vec<Option<SubmissionQueue>>,
+    pub(crate) completions: Vec<Option<CompletionQueue>>,
+    pub(crate) ports: Vec<HostPort>,
     /// Stands for hosts that are gone.
-    pub(crate) nobody: Arc<Port>,
+    pub(crate) placeholder_port: Arc<Port>,
     arbitration: Arbitration,
     /// Submission queues by class: urgent, high, medium, low.
     classes: [Vec<usize>; 4],
     /// Where the next round begins, per class.
     cursors: [usize; 4],
     /// Per class, the poll in which all of its queues were found empty: until the next, they stay so.
-    quiet: [u64; 4],
+    empty_in_poll: [u64; 4],
     credits: [u16; 4],
     /// The queue being served, and for how many commands more.
-    turn: Option<(usize, u16)>,
+    current_burst: Option<(usize, u16)>,
     stalled: usize,
     posted: Vec<usize>,
     /// Doorbells that were out of range.
@@ -108,43 +108,43 @@ pub(crate) struct Queues {
     /// Completions given to hosts, or that wait for room to be.
     pub(crate) posts: u64,
     /// Polls.
-    round: u64,
+    poll_count: u64,
     /// When the first of the queues that were passed over for want of tokens has one.
-    pub(crate) held_until: Nanos,
+    pub(crate) throttled_until: Nanos,
 }
 
 impl Queues {
-    pub(crate) fn new(arbitration: Arbitration, nobody: Arc<Port>) -> Queues {
+    pub(crate) fn new(arbitration: Arbitration, placeholder_port: Arc<Port>) -> Queues {
         Queues {
             submissions: Vec::new(),
             completions: Vec::new(),
             ports: Vec::new(),
-            nobody,
+            placeholder_port,
             arbitration,
             classes: Default::default(),
             cursors: [0; 4],
-            quiet: [0; 4],
+            empty_in_poll: [0; 4],
             credits: [0; 4],
-            turn: None,
+            current_burst: None,
             stalled: 0,
             posted: Vec::new(),
             invalid_doorbells: 0,
             posts: 0,
-            round: 0,
-            held_until: Nanos::MAX,
+            poll_count: 0,
+            throttled_until: Nanos::MAX,
         }
     }
 
     /// A poll begins: doorbells may be looked at again.
     #[inline]
-    pub(crate) fn begin_round(&mut self) {
-        self.round += 1;
-        self.held_until = Nanos::MAX;
+    pub(crate) fn begin_poll(&mut self) {
+        self.poll_count += 1;
+        self.throttled_until = Nanos::MAX;
     }
 
     pub(crate) fn set_arbitration(&mut self, arbitration: Arbitration) {
         self.arbitration = arbitration;
-        self.turn = None;
+        self.current_burst = None;
         self.classify();
     }
 
@@ -153,13 +153,13 @@ impl Queues {
         let mut classes: [Vec<usize>; 4] = Default::default();
         for (index, queue) in self.submissions.iter().enumerate() {
             if let Some(queue) = queue
-                && queue.closing != Some(Closing::Detached)
+                && queue.teardown != Some(QueueTeardown::Detached)
             {
-                classes[self.class(queue)].push(index);
+                classes[self.class_of(queue)].push(index);
             }
         }
         self.classes = classes;
-        self.quiet = [0; 4];
+        self.empty_in_poll = [0; 4];
     }
 
     /// Deletes a submission queue.
@@ -168,23 +168,23 @@ impl Queues {
         self.classify();
     }
 
-    pub(crate) fn add_completion(&mut self, ring: CompletionDrive, port: usize, qid: u16) -> usize {
-        let queue = Completion { ring, port, qid, stalled: std::collections::VecDeque::new() };
-        put(&mut self.completions, queue)
+    pub(crate) fn add_completion(&mut self, ring: CqProducer, port: usize, qid: u16) -> usize {
+        let queue = CompletionQueue { ring, port, qid, stalled: std::collections::VecDeque::new() };
+        insert_slot(&mut self.completions, queue)
     }
 
     pub(crate) fn add_submission(
         &mut self,
-        ring: SubmissionDrive,
+        ring: SqConsumer,
         port: usize,
         completion: usize,
         priority: QueuePriority,
     ) -> usize {
         let admin = ring.qid() == 0;
-        let rights = self.ports[port].rights.as_deref();
-        let most = rights.map_or(u32::MAX, Rights::outstanding);
-        let metered = rights.is_some_and(|rights| rights.is_metered(admin));
-        let queue = Submission {
+        let rights = self.ports[port].access.as_deref();
+        let most = rights.map_or(u32::MAX, AccessCheck::outstanding_max);
+        let metered = rights.is_some_and(|rights| rights.is_rate_limited(admin));
+        let queue = SubmissionQueue {
             ring,
             port,
             completion,
@@ -192,25 +192,25 @@ impl Queues {
             outstanding: 0,
             priority,
             broken: false,
-            closing: None,
-            looked: 0,
-            most,
-            metered,
+            teardown: None,
+            last_poll: 0,
+            outstanding_max: most,
+            rate_limited: metered,
         };
-        let index = put(&mut self.submissions, queue);
+        let index = insert_slot(&mut self.submissions, queue);
         self.classify();
         index
     }
 
     /// A host has set up doorbells in memory: of the queues that it has, and of those that it will make.
-    pub(crate) fn shadow(&mut self, port: usize, shadows: ShadowDoorbells) {
+    pub(crate) fn set_shadow_doorbells(&mut self, port: usize, shadows: ShadowDoorbells) {
         for queue in self.submissions.iter_mut().flatten().filter(|q| q.port == port) {
-            queue.ring.shadow(&shadows);
+            queue.ring.enable_shadow(&shadows);
         }
         for queue in self.completions.iter_mut().flatten().filter(|q| q.port == port) {
-            queue.ring.shadow(&shadows);
+            queue.ring.enable_shadow(&shadows);
         }
-        self.ports[port].shadows = Some(shadows);
+        self.ports[port].shadow_doorbells = Some(shadows);
     }
 
     pub(crate) fn find_submission(&self, port: usize, qid: u16) -> Option<usize> {
@@ -226,12 +226,12 @@ impl Queues {
     }
 
     /// Whether a host has I/O queues.
-    pub(crate) fn has_io(&self, port: usize) -> bool {
+    pub(crate) fn has_io_queues(&self, port: usize) -> bool {
         self.completions.iter().flatten().any(|q| q.port == port && q.qid > 0)
     }
 
     /// The class in which a queue is served: admin queues are urgent.
-    fn class(&self, queue: &Submission) -> usize {
+    fn class_of(&self, queue: &SubmissionQueue) -> usize {
         match (self.arbitration, queue.priority) {
             _ if queue.admin => 0,
             (Arbitration::RoundRobin { .. }, _) => 1,
@@ -245,13 +245,13 @@ impl Queues {
     /// The queue of which the next command is to be fetched, now: there is one in it, and its host may have
     /// it carried out.
     #[inline]
-    pub(crate) fn next(&mut self, now: Nanos) -> Option<usize> {
-        if let Some((index, left)) = self.turn {
+    pub(crate) fn next_queue(&mut self, now: Nanos) -> Option<usize> {
+        if let Some((index, left)) = self.current_burst {
             if self.has_command(index, now) {
-                self.turn = (left > 1).then_some((index, left - 1));
+                self.current_burst = (left > 1).then_some((index, left - 1));
                 return Some(index);
             }
-            self.turn = None;
+            self.current_burst = None;
         }
         let (burst, weights) = match self.arbitration {
             Arbitration::RoundRobin { burst } => (burst, [u16::MAX; 4]),
@@ -262,7 +262,7 @@ impl Queues {
         loop {
             let mut passed_over = false;
             for class in 0..4 {
-                if self.classes[class].is_empty() || self.quiet[class] == self.round {
+                if self.classes[class].is_empty() || self.empty_in_poll[class] == self.poll_count {
                     continue;
                 }
                 // Urgent queues are served whenever they have something; the others by credit.
@@ -270,11 +270,11 @@ impl Queues {
                     passed_over = true;
                     continue;
                 }
-                if let Some(index) = self.next_of(class, now) {
+                if let Some(index) = self.next_in_class(class, now) {
                     if class > 0 {
                         self.credits[class] -= 1;
                     }
-                    self.turn = (burst > 1).then_some((index, burst - 1));
+                    self.current_burst = (burst > 1).then_some((index, burst - 1));
                     return Some(index);
                 }
             }
@@ -286,7 +286,7 @@ impl Queues {
     }
 
     #[inline]
-    fn next_of(&mut self, class: usize, now: Nanos) -> Option<usize> {
+    fn next_in_class(&mut self, class: usize, now: Nanos) -> Option<usize> {
         let count = self.classes[class].len();
         let mut at = if self.cursors[class] < count { self.cursors[class] } else { 0 };
         let mut empty = true;
@@ -300,7 +300,7 @@ impl Queues {
             empty &= self.submissions[index].as_ref().is_none_or(|q| q.ring.waiting() == 0);
         }
         if empty {
-            self.quiet[class] = self.round;
+            self.empty_in_poll[class] = self.poll_count;
         }
         None
     }
@@ -309,31 +309,33 @@ impl Queues {
     #[inline]
     fn has_command(&mut self, index: usize, now: Nanos) -> bool {
         let Some(queue) = self.submissions[index].as_mut() else { return false };
-        if queue.ring.waiting() == 0 && !queue.look(self.round, &mut self.invalid_doorbells) {
+        if queue.ring.waiting() == 0
+            && !queue.poll_doorbell(self.poll_count, &mut self.invalid_doorbells)
+        {
             return false;
         }
-        if queue.closing.is_some() || queue.outstanding >= queue.most {
+        if queue.teardown.is_some() || queue.outstanding >= queue.outstanding_max {
             return false;
         }
-        let bounded = queue.most < u32::MAX;
-        !bounded || (self.stalled == 0 && !queue.metered) || self.may_fetch(index, now)
+        let bounded = queue.outstanding_max < u32::MAX;
+        !bounded || (self.stalled == 0 && !queue.rate_limited) || self.can_fetch(index, now)
     }
 
     /// Whether the host of a queue with commands may have one carried out now: there is room for its
     /// completion, and it has tokens. Both go on when commands end, or the host reaps and wakes the drive.
     #[inline(never)]
-    fn may_fetch(&mut self, index: usize, now: Nanos) -> bool {
+    fn can_fetch(&mut self, index: usize, now: Nanos) -> bool {
         let Some(queue) = &self.submissions[index] else { return false };
         let full = self.completions[queue.completion].as_ref();
         if full.is_some_and(|c| !c.stalled.is_empty()) {
             return false;
         }
         let port = &mut self.ports[queue.port];
-        let Some(rights) = &port.rights else { return true };
+        let Some(rights) = &port.access else { return true };
         let ready = rights.ready_at(queue.admin);
         if ready > now {
-            port.stats.held += 1;
-            self.held_until = self.held_until.min(ready);
+            port.stats.throttled += 1;
+            self.throttled_until = self.throttled_until.min(ready);
             return false;
         }
         true
@@ -344,25 +346,25 @@ impl Queues {
     pub(crate) fn post(&mut self, index: usize, cid: u16, status: Status, result: u64) {
         let Some(queue) = self.submissions.get_mut(index).and_then(Option::as_mut) else { return };
         queue.outstanding -= 1;
-        let closed = queue.closing.filter(|_| queue.outstanding == 0);
-        if queue.closing == Some(Closing::Detached) {
+        let closed = queue.teardown.filter(|_| queue.outstanding == 0);
+        if queue.teardown == Some(QueueTeardown::Detached) {
             if closed.is_some() {
-                self.bury(index);
+                self.finish_detach(index);
             }
             return;
         }
         let (sq_head, sq_id) = (queue.ring.head(), queue.ring.qid());
         let cqe = Cqe { result, sq_head, sq_id, cid, status };
         let at = queue.completion;
-        self.send(at, cqe);
-        if let Some(Closing::Deleted(admin, cid)) = closed {
+        self.post_to(at, cqe);
+        if let Some(QueueTeardown::Deleted(admin, cid)) = closed {
             self.remove_submission(index);
             self.post(admin, cid, Status::SUCCESS, 0);
         }
     }
 
     #[inline]
-    fn send(&mut self, at: usize, cqe: Cqe) {
+    fn post_to(&mut self, at: usize, cqe: Cqe) {
         let Some(completion) = self.completions[at].as_mut() else { return };
         self.posts += 1;
         if !completion.stalled.is_empty() || completion.ring.post(cqe).is_err() {
@@ -375,7 +377,7 @@ impl Queues {
 
     /// Posts what found no room before, and raises interrupts. Returns whether anything moved.
     #[inline]
-    pub(crate) fn notify(&mut self) -> bool {
+    pub(crate) fn flush_completions(&mut self) -> bool {
         let mut moved = false;
         if self.stalled > 0 {
             for at in 0..self.completions.len() {
@@ -396,7 +398,7 @@ impl Queues {
         }
         for at in self.posted.drain(..) {
             if let Some(queue) = &mut self.completions[at] {
-                queue.ring.notify();
+                queue.ring.raise_interrupt();
             }
         }
         moved
@@ -409,44 +411,45 @@ impl Queues {
                 self.remove_completion(at);
             }
         }
-        let mine = |q: &Submission| q.port == port;
+        let mine = |q: &SubmissionQueue| q.port == port;
         for at in 0..self.submissions.len() {
             let Some(queue) = self.submissions[at].as_mut().filter(|q| mine(q)) else { continue };
             // What deletes it is a command under way of the admin queue, which nobody waits for.
-            if let Some(Closing::Deleted(admin, _)) = queue.closing.replace(Closing::Detached)
+            if let Some(QueueTeardown::Deleted(admin, _)) =
+                queue.teardown.replace(QueueTeardown::Detached)
                 && let Some(admin) = &mut self.submissions[admin]
             {
                 admin.outstanding -= 1;
             }
         }
-        self.ports[port].presence = Presence::Leaving;
-        self.turn = None;
+        self.ports[port].state = HostState::Detaching;
+        self.current_burst = None;
         for at in 0..self.submissions.len() {
             if self.submissions[at].as_ref().is_some_and(|q| mine(q) && q.outstanding == 0) {
                 self.submissions[at] = None;
             }
         }
         self.classify();
-        self.forget_port(port);
+        self.release_port(port);
     }
 
     /// The last command of a queue whose host is gone has ended.
     #[cold]
-    fn bury(&mut self, index: usize) {
+    fn finish_detach(&mut self, index: usize) {
         if let Some(queue) = self.submissions[index].take() {
-            self.forget_port(queue.port);
+            self.release_port(queue.port);
         }
     }
 
     /// Gives the number of a host that is gone to the next, if nothing of its own is left.
-    fn forget_port(&mut self, port: usize) {
+    fn release_port(&mut self, port: usize) {
         if !self.submissions.iter().flatten().any(|q| q.port == port) {
-            self.ports[port] = PortState::none(self.nobody.clone());
+            self.ports[port] = HostPort::vacant(self.placeholder_port.clone());
         }
     }
 
     /// Queues, commands under way, and completions without room, of a host.
-    pub(crate) fn census(&self, port: usize) -> (u16, u32, u32) {
+    pub(crate) fn port_counts(&self, port: usize) -> (u16, u32, u32) {
         let submissions = self.submissions.iter().flatten().filter(|q| q.port == port);
         let (queues, outstanding) =
             submissions.fold((0, 0), |(n, sum), q| (n + 1, sum + q.outstanding));
@@ -462,7 +465,7 @@ impl Queues {
     }
 }
 
-fn put<T>(slots: &mut Vec<Option<T>>, value: T) -> usize {
+fn insert_slot<T>(slots: &mut Vec<Option<T>>, value: T) -> usize {
     match slots.iter().position(Option::is_none) {
         Some(hole) => {
             slots[hole] = Some(value);

@@ -12,25 +12,25 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ring::{PAGE, Region};
+use ring::{PAGE_BYTES, SharedRegion};
 
 use crate::error::DriveError;
 
 /// What is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SidecarKind {
     /// A controller memory buffer.
     Cmb = 1,
     /// A dual map.
-    Map = 2,
+    DeviceL2p = 2,
 }
 
 const MAGIC: [u8; 8] = *b"SLUICSID";
 const VERSION: u32 = 1;
-const CRC_AT: usize = PAGE - 4;
+const CRC_OFFSET: usize = PAGE_BYTES - 4;
 
 /// The name of a file beside an image.
-pub(crate) fn beside(image: &Path, extension: &str) -> PathBuf {
+pub(crate) fn sidecar_path(image: &Path, extension: &str) -> PathBuf {
     let mut name = OsString::from(image.as_os_str());
     name.push(".");
     name.push(extension);
@@ -44,41 +44,44 @@ pub(crate) fn beside(image: &Path, extension: &str) -> PathBuf {
 /// [`DriveError::Sidecar`]: what the operating system says, and files that are something else.
 pub(crate) fn open_or_create(
     path: &Path,
-    kind: Kind,
+    kind: SidecarKind,
     bytes: usize,
     identity: u64,
-) -> Result<Arc<Region>, DriveError> {
+) -> Result<Arc<SharedRegion>, DriveError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let trailer = trailer(kind, bytes as u64, identity);
-            return create(path, &trailer, bytes, None).map_err(|e| refuse(path, e));
+            return create(path, &trailer, bytes, None).map_err(|e| sidecar_error(path, e));
         }
-        Err(e) => return Err(refuse(path, e)),
+        Err(e) => return Err(sidecar_error(path, e)),
     };
     check(&file, path, kind, bytes, identity)?;
-    map(file, bytes).map_err(|e| refuse(path, e))
+    map(file, bytes).map_err(|e| sidecar_error(path, e))
 }
 
 /// Whether `file` is the sidecar that is asked for.
 fn check(
     file: &File,
     path: &Path,
-    kind: Kind,
+    kind: SidecarKind,
     bytes: usize,
     identity: u64,
 ) -> Result<(), DriveError> {
     let trailer = trailer(kind, bytes as u64, identity);
-    let length = file.metadata().map_err(|e| refuse(path, e))?.len();
-    let mut found = [0; PAGE];
-    let start = length.checked_sub(PAGE as u64);
+    let length = file.metadata().map_err(|e| sidecar_error(path, e))?.len();
+    let mut found = [0; PAGE_BYTES];
+    let start = length.checked_sub(PAGE_BYTES as u64);
     let Some(start) = start else {
-        return Err(refuse(path, format!("it is {length} bytes long, and no sidecar")));
+        return Err(sidecar_error(path, format!("it is {length} bytes long, and no sidecar")));
     };
-    file.read_exact_at(&mut found, start).map_err(|e| refuse(path, e))?;
-    judge(&found, &trailer).map_err(|what| refuse(path, what))?;
+    file.read_exact_at(&mut found, start).map_err(|e| sidecar_error(path, e))?;
+    check_trailer(&found, &trailer).map_err(|what| sidecar_error(path, what))?;
     if start != bytes as u64 {
-        return Err(refuse(path, format!("it holds {start} bytes, and {bytes} are asked for")));
+        return Err(sidecar_error(
+            path,
+            format!("it holds {start} bytes, and {bytes} are asked for"),
+        ));
     }
     Ok(())
 }
@@ -90,19 +93,19 @@ fn check(
 /// [`DriveError::Sidecar`]: as [`open_or_create`].
 pub(crate) fn open_overlay(
     path: &Path,
-    kind: Kind,
+    kind: SidecarKind,
     bytes: usize,
     identity: u64,
-) -> Result<Arc<Region>, DriveError> {
+) -> Result<Arc<SharedRegion>, DriveError> {
     match File::open(path) {
         Ok(file) => {
             check(&file, path, kind, bytes, identity)?;
-            Region::copy_on_write(&file, bytes).map_err(|e| refuse(path, e))
+            SharedRegion::copy_on_write(&file, bytes).map_err(|e| sidecar_error(path, e))
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Region::anonymous(bytes).map_err(DriveError::Memory)
+            SharedRegion::anonymous(bytes).map_err(DriveError::Memory)
         }
-        Err(e) => Err(refuse(path, e)),
+        Err(e) => Err(sidecar_error(path, e)),
     }
 }
 
@@ -112,33 +115,33 @@ pub(crate) fn open_overlay(
 /// [`DriveError::Sidecar`]: what the operating system says.
 pub(crate) fn replace(
     path: &Path,
-    kind: Kind,
-    contents: &Region,
+    kind: SidecarKind,
+    contents: &SharedRegion,
     identity: u64,
-) -> Result<Arc<Region>, DriveError> {
+) -> Result<Arc<SharedRegion>, DriveError> {
     let trailer = trailer(kind, contents.len() as u64, identity);
-    create(path, &trailer, contents.len(), Some(contents)).map_err(|e| refuse(path, e))
+    create(path, &trailer, contents.len(), Some(contents)).map_err(|e| sidecar_error(path, e))
 }
 
-fn refuse(path: &Path, what: impl ToString) -> DriveError {
+fn sidecar_error(path: &Path, what: impl ToString) -> DriveError {
     DriveError::Sidecar { path: path.to_owned(), what: what.to_string() }
 }
 
 fn create(
     path: &Path,
-    trailer: &[u8; PAGE],
+    trailer: &[u8; PAGE_BYTES],
     bytes: usize,
-    contents: Option<&Region>,
-) -> io::Result<Arc<Region>> {
-    let making = beside(path, "new");
+    contents: Option<&SharedRegion>,
+) -> io::Result<Arc<SharedRegion>> {
+    let making = sidecar_path(path, "new");
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&making)?;
     let made = (|| {
-        file.set_len((bytes + PAGE) as u64)?;
+        file.set_len((bytes + PAGE_BYTES) as u64)?;
         file.write_all_at(trailer, bytes as u64)?;
         let region = map(file.try_clone()?, bytes)?;
         if let Some(contents) = contents {
-            Region::copy(contents, 0, &region, 0, bytes);
+            SharedRegion::copy(contents, 0, &region, 0, bytes);
         }
         file.sync_all()?;
         std::fs::rename(&making, path)?;
@@ -153,40 +156,40 @@ fn create(
 
 /// Maps the contents, for which there is room from now on: a store to a mapping cannot fail for want
 /// of it.
-fn map(file: File, bytes: usize) -> io::Result<Arc<Region>> {
-    let region = Region::file(file, bytes)?;
+fn map(file: File, bytes: usize) -> io::Result<Arc<SharedRegion>> {
+    let region = SharedRegion::file(file, bytes)?;
     region.reserve(0, bytes)?;
     Ok(region)
 }
 
-fn trailer(kind: Kind, bytes: u64, identity: u64) -> [u8; PAGE] {
-    let mut page = [0; PAGE];
+fn trailer(kind: SidecarKind, bytes: u64, identity: u64) -> [u8; PAGE_BYTES] {
+    let mut page = [0; PAGE_BYTES];
     page[..8].copy_from_slice(&MAGIC);
     page[8..12].copy_from_slice(&VERSION.to_le_bytes());
     page[12..16].copy_from_slice(&(kind as u32).to_le_bytes());
     page[16..24].copy_from_slice(&bytes.to_le_bytes());
     page[24..32].copy_from_slice(&identity.to_le_bytes());
-    let crc = crc32c::crc32c(&page[..CRC_AT]);
-    page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&page[..CRC_OFFSET]);
+    page[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
     page
 }
 
 /// Whether a trailer is the one that is wanted, and if not, why.
-fn judge(found: &[u8; PAGE], wanted: &[u8; PAGE]) -> Result<(), String> {
+fn check_trailer(found: &[u8; PAGE_BYTES], wanted: &[u8; PAGE_BYTES]) -> Result<(), String> {
     if found[..8] != MAGIC {
         return Err("it is something else (no magic number)".into());
     }
-    let half = |page: &[u8; PAGE], at: usize| {
+    let half = |page: &[u8; PAGE_BYTES], at: usize| {
         u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
     };
-    let word = |page: &[u8; PAGE], at: usize| {
+    let word = |page: &[u8; PAGE_BYTES], at: usize| {
         u64::from(half(page, at)) | u64::from(half(page, at + 4)) << 32
     };
     if half(found, 8) != VERSION {
         return Err(format!("it has version {}, and this reads {VERSION}", half(found, 8)));
     }
-    let crc = crc32c::crc32c(&found[..CRC_AT]);
-    if half(found, CRC_AT) != crc {
+    let crc = crc32c::crc32c(&found[..CRC_OFFSET]);
+    if half(found, CRC_OFFSET) != crc {
         return Err("its trailer is damaged".into());
     }
     for (what, at) in [("bytes", 16), ("identity", 24)] {
@@ -208,27 +211,27 @@ mod tests {
     #[test]
     fn contents_survive_and_other_files_are_refused_untouched() {
         let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("drive.img"), "cmb");
+        let path = sidecar_path(&folder.path().join("drive.img"), "cmb");
         assert!(path.ends_with("drive.img.cmb"));
-        let region = open_or_create(&path, Kind::Cmb, 8192, 7).unwrap();
+        let region = open_or_create(&path, SidecarKind::Cmb, 8192, 7).unwrap();
         region.write(5000, b"stays");
         drop(region);
-        let region = open_or_create(&path, Kind::Cmb, 8192, 7).unwrap();
+        let region = open_or_create(&path, SidecarKind::Cmb, 8192, 7).unwrap();
         let mut found = [0; 5];
         region.read(5000, &mut found);
         assert_eq!(&found, b"stays");
         for (kind, bytes, identity, what) in [
-            (Kind::Map, 8192, 7, "kind"),
-            (Kind::Cmb, 4096, 7, "bytes"),
-            (Kind::Cmb, 8192, 8, "identity"),
+            (SidecarKind::DeviceL2p, 8192, 7, "kind"),
+            (SidecarKind::Cmb, 4096, 7, "bytes"),
+            (SidecarKind::Cmb, 8192, 8, "identity"),
         ] {
             let e = open_or_create(&path, kind, bytes, identity).unwrap_err().to_string();
             assert!(e.contains(what) && e.contains("drive.img.cmb"), "{e}");
         }
         // Made anew, the old mapping is nobody's.
-        let fresh = Region::anonymous(8192).unwrap();
+        let fresh = SharedRegion::anonymous(8192).unwrap();
         fresh.write(0, b"new");
-        let renewed = replace(&path, Kind::Cmb, &fresh, 7).unwrap();
+        let renewed = replace(&path, SidecarKind::Cmb, &fresh, 7).unwrap();
         region.write(0, b"old");
         let mut start = [0; 3];
         renewed.read(0, &mut start);
@@ -239,13 +242,13 @@ mod tests {
             let mut bytes = good.clone();
             bytes[at] ^= 0x55;
             std::fs::write(&path, &bytes).unwrap();
-            let e = open_or_create(&path, Kind::Cmb, 8192, 7).unwrap_err().to_string();
+            let e = open_or_create(&path, SidecarKind::Cmb, 8192, 7).unwrap_err().to_string();
             assert!(e.contains(what), "{e}");
             assert_eq!(std::fs::read(&path).unwrap(), bytes, "untouched");
         }
         for short in [0, 100, 4096] {
             std::fs::write(&path, &good[..short]).unwrap();
-            assert!(open_or_create(&path, Kind::Cmb, 8192, 7).is_err());
+            assert!(open_or_create(&path, SidecarKind::Cmb, 8192, 7).is_err());
         }
     }
 }

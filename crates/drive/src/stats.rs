@@ -19,7 +19,7 @@ pub struct Lateness {
 }
 
 /// How long I/O commands took, from the fetch of their entry to the posting of their completion. Drives
-/// record it when asked to ([`Drive::time_commands`](crate::Drive::time_commands)).
+/// record it when asked to ([`Controller::record_command_times`](crate::Controller::record_command_times)).
 #[derive(Clone, Debug)]
 pub struct CommandTimes {
     /// Reads, vector reads included.
@@ -141,7 +141,7 @@ pub struct HintStats {
 
 /// What happened to the drive's own map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MapStats {
+pub struct DeviceL2pStats {
     /// Sectors written that became their address's newest copy.
     pub updates: u64,
     /// Sectors written that did not: there was a newer one, or it was trimmed since.
@@ -160,24 +160,24 @@ pub struct NotificationStats {
     /// Notifications logged.
     pub logged: u64,
     /// Those that later ones took the place of before any host had read them.
-    pub lost: u64,
+    pub overwritten: u64,
     /// Asynchronous event requests completed because of them.
-    pub announced: u64,
+    pub events_sent: u64,
 }
 
 /// What a drive that manages its flash has done about what its media noticed, since power-on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CareStats {
+pub struct MediaScrubStats {
     /// What was noticed.
-    pub notices: u64,
+    pub media_events: u64,
     /// Of that, such that nothing was done about.
     pub ignored: u64,
     /// Lines that the layer was asked to move.
-    pub moves: u64,
+    pub refreshes: u64,
     /// Sectors that the patrol has read.
     pub sectors_read: u64,
     /// Rounds that it has begun.
-    pub rounds: u64,
+    pub passes: u64,
 }
 
 /// Counters since power-on, or since [`Drive::reset_stats`](crate::Drive::reset_stats).
@@ -218,11 +218,11 @@ pub struct DriveStats {
     /// Notifications of an open-channel drive.
     pub notifications: NotificationStats,
     /// What a drive that manages its flash has done about its media.
-    pub care: CareStats,
+    pub scrub: MediaScrubStats,
     /// Bytes of commands' data that were in the controller memory buffer and took no DMA.
     pub cmb_bytes: u64,
     /// The drive's own map; `None` unless it keeps one.
-    pub map: Option<MapStats>,
+    pub device_l2p: Option<DeviceL2pStats>,
     /// How late completions were.
     pub late: Lateness,
 }

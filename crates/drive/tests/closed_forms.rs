@@ -4,7 +4,7 @@ mod common;
 
 use clock::{Nanos, VirtualRunner};
 use common::{drive, job, nand, precondition, run};
-use drive::{Drive, DriveConfig, Transfers};
+use drive::{Controller, DriveConfig, TransferConfig};
 use workload::RunResult;
 
 fn close(measured: f64, expected: f64, what: &str) {
@@ -22,7 +22,7 @@ const TRANSFER: f64 = 4096.0 / 400e6;
 #[test]
 fn queue_depth_one_latency_is_array_plus_transfer() {
     let mut runner = VirtualRunner::new();
-    let mut d = Drive::new(drive(nand())).unwrap();
+    let mut d = Controller::new(drive(nand())).unwrap();
     precondition(&mut d, &mut runner, 0.0);
     let result =
         run(&mut d, &mut runner, vec![job(&[("rw", "randread"), ("bs", "4k"), ("size", "16m")])]);
@@ -35,10 +35,10 @@ fn queue_depth_one_latency_is_array_plus_transfer() {
 #[test]
 fn a_drive_that_times_commands_agrees_with_its_host() {
     let mut runner = VirtualRunner::new();
-    let mut d = Drive::new(drive(nand())).unwrap();
+    let mut d = Controller::new(drive(nand())).unwrap();
     precondition(&mut d, &mut runner, 0.0);
     assert!(d.command_times().is_none(), "not unless it was asked");
-    d.time_commands();
+    d.record_command_times();
     let jobs = vec![job(&[("rw", "randread"), ("bs", "4k"), ("size", "16m"), ("iodepth", "4")])];
     let result = run(&mut d, &mut runner, jobs);
     let read = &result.jobs[0].directions[0];
@@ -61,7 +61,7 @@ fn random_reads_reach_the_parallel_units_rate() {
     if let media::MediaConfig::Nand(n) = &mut config.media {
         n.timing.channel_bytes_per_sec = 4_000_000_000;
     }
-    let mut d = Drive::new(config).unwrap();
+    let mut d = Controller::new(config).unwrap();
     precondition(&mut d, &mut runner, 0.0);
     let pairs = [
         ("rw", "randread"),
@@ -85,7 +85,7 @@ fn random_reads_reach_the_channels_rate() {
     if let media::MediaConfig::Nand(n) = &mut config.media {
         n.timing.channel_bytes_per_sec = 100_000_000;
     }
-    let mut d = Drive::new(config).unwrap();
+    let mut d = Controller::new(config).unwrap();
     precondition(&mut d, &mut runner, 0.0);
     // Long enough for the queues before the channels, which wander, to be short only as often as
     // they must: for 3 in 1,003 of the time.
@@ -110,8 +110,9 @@ fn cache_read_overlaps_the_array_and_the_channel() {
         let mut nand = nand();
         (nand.geometry.channels, nand.geometry.pus) = (1, 1);
         nand.timing.channel_bytes_per_sec = channel as u64;
-        let transfers = Transfers { cache_read: cache, read_register: false, by_page: false };
-        let mut d = Drive::new(DriveConfig { transfers, ..drive(nand) }).unwrap();
+        let transfers =
+            TransferConfig { cache_read: cache, dedicated_read_register: false, by_page: false };
+        let mut d = Controller::new(DriveConfig { transfers, ..drive(nand) }).unwrap();
         precondition(&mut d, &mut runner, 0.0);
         let pairs = [
             ("rw", "randread"),
@@ -136,8 +137,8 @@ fn each_direction_has_its_own_rate() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());
     config.controller.dma_bytes_per_sec = 60_000_000;
-    config.controller.dma_in_bytes_per_sec = 30_000_000;
-    let mut d = Drive::new(config).unwrap();
+    config.controller.dma_to_device_bytes_per_sec = 30_000_000;
+    let mut d = Controller::new(config).unwrap();
     precondition(&mut d, &mut runner, 0.0);
     let time = [("bs", "4k"), ("iodepth", "32"), ("runtime", "2s"), ("time_based", "1")];
     let of = |rw, size| job(&[&time[..], &[("rw", rw), ("size", size)]].concat());
@@ -153,7 +154,7 @@ fn sequential_writes_reach_the_program_rate() {
     let mut config = drive(nand());
     // Data only: on a drive as small as this the pages and the journal of checkpoints take another 2 %.
     config.ftl.checkpoint_sectors = u32::MAX;
-    let mut d = Drive::new(config).unwrap();
+    let mut d = Controller::new(config).unwrap();
     let pairs = [("rw", "write"), ("bs", "64k"), ("iodepth", "16"), ("end_fsync", "1")];
     let before = runner.now();
     run(&mut d, &mut runner, vec![job(&pairs)]);
@@ -171,7 +172,7 @@ fn sustained_random_writes_meet_the_write_amplification_formula() {
         n.timing.channel_bytes_per_sec = 0;
         n.geometry.chunks = 256;
     }
-    let mut d = Drive::new(config).unwrap();
+    let mut d = Controller::new(config).unwrap();
     precondition(&mut d, &mut runner, 3.0);
     let before = *d.stats().ftl.as_ref().unwrap();
     let pairs = [
@@ -197,7 +198,7 @@ fn sustained_random_writes_meet_the_write_amplification_formula() {
 fn the_same_seed_gives_the_same_result_to_the_byte() {
     let once = || {
         let mut runner = VirtualRunner::new();
-        let mut d = Drive::new(drive(nand())).unwrap();
+        let mut d = Controller::new(drive(nand())).unwrap();
         precondition(&mut d, &mut runner, 1.0);
         let pairs = [
             ("rw", "randrw"),

@@ -2,11 +2,11 @@
 
 mod common;
 
-use block::{Device, Payload, Raw, Request};
+use block::{BlockDevice, Payload, Raw, Request};
 use clock::{Nanos, VirtualRunner};
 use common::{drive, nand};
-use drive::{Drive, DriveConfig, DriveError};
-use media::{ChunkId, ChunkState, DataStore, Fault, MediaConfig, NandConfig};
+use drive::{Controller, DriveConfig, DriveError};
+use media::{ChunkIndex, ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig};
 use nvme::Status;
 
 fn small(data: DataStore) -> DriveConfig {
@@ -17,14 +17,14 @@ fn small(data: DataStore) -> DriveConfig {
 }
 
 struct Host {
-    drive: Drive,
+    drive: Controller,
     raw: Raw,
     runner: VirtualRunner,
 }
 
 impl Host {
     fn new(config: DriveConfig) -> Host {
-        let mut drive = Drive::new(config).unwrap();
+        let mut drive = Controller::new(config).unwrap();
         let raw = common::raw(&mut drive, 64);
         Host { drive, raw, runner: VirtualRunner::new() }
     }
@@ -65,7 +65,7 @@ fn a_drive_without_spare_refuses_writes_until_it_is_trimmed() {
         let open = nand.chunks().find(|(c, i)| i.state == ChunkState::Open && c.0 % 24 > 1);
         if let Some((chunk, info)) = open {
             let unit = info.write_pointer / unit;
-            nand.inject(Fault::Program { chunk, unit }).unwrap();
+            nand.inject(InjectedFault::Program { chunk, unit }).unwrap();
         }
         let status = h.write(lba % sectors);
         lba += 7;
@@ -101,7 +101,7 @@ fn a_die_takes_its_data_with_it_and_nothing_else() {
     }
     assert_eq!(h.run(Request::flush(0)), Status::SUCCESS);
     let nand = h.drive.nand_mut().unwrap();
-    nand.inject(Fault::DieFailure { pu: 2 }).unwrap();
+    nand.inject(InjectedFault::DieFailure { pu: 2 }).unwrap();
     let mut lost = 0;
     for lba in 0..sectors {
         match h.read(lba) {
@@ -132,10 +132,16 @@ fn unreadable_sectors_fail_alone() {
     // The first ones are the journal's.
     let written = nand.chunks().filter(|(_, info)| info.write_pointer > 2).last().unwrap().0;
     let psn = nand.layout().psn(written, 1);
-    nand.inject(Fault::Uncorrectable { psn }).unwrap();
+    nand.inject(InjectedFault::Uncorrectable { psn }).unwrap();
     let failed = (0..64).filter(|lba| h.read(*lba) == Status::UNRECOVERED_READ).count();
     assert_eq!(failed, 1);
-    assert!(h.drive.nand_mut().unwrap().inject(Fault::ChunkBad { chunk: ChunkId(9_999) }).is_err());
+    assert!(
+        h.drive
+            .nand_mut()
+            .unwrap()
+            .inject(InjectedFault::ChunkBad { chunk: ChunkIndex(9_999) })
+            .is_err()
+    );
 }
 
 #[test]
@@ -150,11 +156,11 @@ fn an_image_of_something_else_is_refused_and_unharmed() {
     let mut other = config.clone();
     let MediaConfig::Nand(nand) = &mut other.media else { unreachable!() };
     nand.geometry.pages *= 2;
-    assert!(matches!(Drive::new(other).unwrap_err(), DriveError::Media(_)));
+    assert!(matches!(Controller::new(other).unwrap_err(), DriveError::Media(_)));
     assert!(std::fs::read(&path).unwrap() == before, "not touched");
     assert_eq!(Host::new(config.clone()).read(5), Status::SUCCESS);
     // Something that is no image at all.
     std::fs::write(&path, b"not an image, but somebody's file").unwrap();
-    assert!(matches!(Drive::new(config).unwrap_err(), DriveError::Media(_)));
+    assert!(matches!(Controller::new(config).unwrap_err(), DriveError::Media(_)));
     assert_eq!(std::fs::read(&path).unwrap(), b"not an image, but somebody's file");
 }

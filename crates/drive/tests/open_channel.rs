@@ -5,15 +5,15 @@ mod common;
 
 use clock::Nanos;
 use common::nand;
-use common::open::{DATA, META, OTHER_LIST, Open, open_channel};
-use media::{Cell, ChunkId, Fault, NandConfig};
+use common::open_channel_host::{DATA, META, OTHER_LIST, OpenChannelHost, open_channel};
+use media::{CellType, ChunkIndex, InjectedFault, NandConfig};
 use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, SglDescriptor, Sqe, Status};
-use ring::PAGE;
+use ring::PAGE_BYTES;
 
 /// Two groups of three parallel units with 11 chunks of 12 multi-plane pages of 2 x 2 sectors:
 /// every count but the planes leaves holes in the address format.
 fn shape() -> NandConfig {
-    let mut nand = NandConfig { cell: Cell::Mlc, pair_distance: 2, ..nand() };
+    let mut nand = NandConfig { cell: CellType::Mlc, paired_page_distance: 2, ..nand() };
     (nand.geometry.channels, nand.geometry.pus, nand.geometry.planes) = (2, 3, 2);
     (nand.geometry.chunks, nand.geometry.pages) = (11, 12);
     nand.geometry.page_bytes = 8192;
@@ -24,15 +24,15 @@ fn shape() -> NandConfig {
 const UNIT: u32 = 4;
 const SECTORS: u32 = 48;
 
-fn new() -> Open {
-    Open::new(open_channel(shape()))
+fn new() -> OpenChannelHost {
+    OpenChannelHost::new(open_channel(shape()))
 }
 
-fn run(d: &Open, chunk: u32, sectors: std::ops::Range<u32>) -> Vec<Ppa> {
+fn run(d: &OpenChannelHost, chunk: u32, sectors: std::ops::Range<u32>) -> Vec<Ppa> {
     sectors.map(|s| d.ppa(1, 2, chunk, s)).collect()
 }
 
-fn put(d: &Open, sectors: usize, seed: u8) -> (Vec<u8>, Vec<u8>) {
+fn put(d: &OpenChannelHost, sectors: usize, seed: u8) -> (Vec<u8>, Vec<u8>) {
     let data: Vec<u8> = (0..sectors * 4096).map(|i| (i / 4096 + i / 7) as u8 ^ seed).collect();
     let meta: Vec<u8> = (0..sectors * 16).map(|i| (i * 5) as u8 ^ seed).collect();
     d.memory.write(DATA, &data);
@@ -40,18 +40,18 @@ fn put(d: &Open, sectors: usize, seed: u8) -> (Vec<u8>, Vec<u8>) {
     (data, meta)
 }
 
-fn get(d: &Open, sectors: usize) -> (Vec<u8>, Vec<u8>) {
+fn get(d: &OpenChannelHost, sectors: usize) -> (Vec<u8>, Vec<u8>) {
     let (mut data, mut meta) = (vec![0; sectors * 4096], vec![0; sectors * 16]);
     d.memory.read(DATA, &mut data);
     d.memory.read(META, &mut meta);
     (data, meta)
 }
 
-fn wipe(d: &Open) {
-    d.memory.fill(DATA, META + 64 * PAGE / 2, 0xee);
+fn wipe(d: &OpenChannelHost) {
+    d.memory.fill(DATA, META + 64 * PAGE_BYTES / 2, 0xee);
 }
 
-fn chunk_info(d: &mut Open, group: u32, pu: u32, chunk: u32) -> (ChunkState, u64, u8) {
+fn chunk_info(d: &mut OpenChannelHost, group: u32, pu: u32, chunk: u32) -> (ChunkState, u64, u8) {
     let layout = *d.drive.nand_mut().unwrap().layout();
     let flat = layout.chunk(group * 3 + pu, chunk);
     let info = d.drive.nand_mut().unwrap().chunk_info(flat).unwrap();
@@ -60,13 +60,13 @@ fn chunk_info(d: &mut Open, group: u32, pu: u32, chunk: u32) -> (ChunkState, u64
 
 #[test]
 fn geometry_and_chunk_log_tell_what_there_is() {
-    let mut drive = drive::Drive::new(open_channel(shape())).unwrap();
+    let mut drive = drive::Controller::new(open_channel(shape())).unwrap();
     let (mut controller, _port) = common::attach(&mut drive);
     let oc = controller.info().open_channel.unwrap();
     let g = oc.geometry;
     assert_eq!((g.groups, g.pus, g.chunks, g.sectors), (2, 3, 11, SECTORS));
     assert_eq!((g.ws_min, g.ws_opt, g.mw_cunits, g.oob_bytes), (UNIT, UNIT, 2 * UNIT, 16));
-    assert!(oc.copies);
+    assert!(oc.can_copy);
     assert_eq!(oc.timing.read_typical, 50_000);
     let mut pump = || {
         clock::Component::poll(&mut drive, Nanos::ZERO);
@@ -129,7 +129,7 @@ fn pages_and_lists_in_pieces_carry_data_too() {
     let (data, _) = put(&d, 16, 3);
     // PRP: the first page, and a list of the others in reverse.
     let mut sqe = Sqe::vector_write(1, d.list(&ppas));
-    let page = |i: usize| d.at.offset((DATA + i * PAGE) as u64).0;
+    let page = |i: usize| d.at.offset((DATA + i * PAGE_BYTES) as u64).0;
     for i in 1..16 {
         d.memory.write(OTHER_LIST + (i - 1) * 8, &page(16 - i).to_le_bytes());
     }
@@ -181,7 +181,7 @@ fn addresses_in_holes_fail_one_by_one() {
 #[test]
 fn writes_are_whole_units_in_order() {
     let mut d = new();
-    let at = |d: &Open, range| run(d, 0, range);
+    let at = |d: &OpenChannelHost, range| run(d, 0, range);
     let ended = d.write(&at(&d, 4..8));
     assert_eq!((ended.status, ended.result), (Status::OUT_OF_ORDER_WRITE, 0b1111));
     assert_eq!(d.write(&at(&d, 0..3)).status, Status::INVALID_FIELD, "not whole units");
@@ -247,7 +247,7 @@ fn copies_stay_inside_of_the_drive() {
     assert_eq!(d.run(sqe).0.status, Status::SUCCESS);
     let target: Vec<Ppa> = (0..16).map(|s| d.ppa(0, 0, 7, s)).collect();
     let from: Vec<Ppa> = (0..16).map(|i| source[i * 3]).collect();
-    let copy = |d: &Open, from: &[Ppa], to: &[Ppa]| {
+    let copy = |d: &OpenChannelHost, from: &[Ppa], to: &[Ppa]| {
         Sqe::vector_copy(1, d.list(from), d.list_at(OTHER_LIST, to))
     };
     let sqe = copy(&d, &from, &target);
@@ -280,7 +280,7 @@ fn failures_close_chunks_early_and_say_which_unit() {
     let layout = *d.drive.nand_mut().unwrap().layout();
     let flat = layout.chunk(5, 0);
     let nand = d.drive.nand_mut().unwrap();
-    nand.inject(Fault::Program { chunk: flat, unit: 2 }).unwrap();
+    nand.inject(InjectedFault::Program { chunk: flat, unit: 2 }).unwrap();
     let ended = d.write(&run(&d, 0, 0..12));
     assert_eq!((ended.status, ended.result), (Status::CHUNK_CLOSED_EARLY, 0xf00));
     assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Closed, 8, 0));
@@ -291,8 +291,8 @@ fn failures_close_chunks_early_and_say_which_unit() {
     }
     // An erase that fails takes the chunk offline.
     assert_eq!(d.reset(&[d.ppa(1, 2, 0, 0)]).status, Status::SUCCESS);
-    let other = ChunkId(flat.0 + 1);
-    d.drive.nand_mut().unwrap().inject(Fault::Erase { chunk: other }).unwrap();
+    let other = ChunkIndex(flat.0 + 1);
+    d.drive.nand_mut().unwrap().inject(InjectedFault::Erase { chunk: other }).unwrap();
     let ended = d.reset(&[d.ppa(1, 2, 0, 0), d.ppa(1, 2, 1, 0)]);
     assert_eq!(ended.result, 0b10);
     assert!(ended.status.is_media_error());
@@ -324,7 +324,7 @@ fn plain_commands_take_physical_addresses_as_blocks() {
         assert_eq!(d.run(sqe).0.status, status, "{nlb} from {}", slba - first);
     }
     // Dataset Management resets whole chunks.
-    let deallocate = |d: &mut Open, slba, nlb| {
+    let deallocate = |d: &mut OpenChannelHost, slba, nlb| {
         d.memory.write(DATA, &DsmRange::new(slba, nlb).to_bytes());
         let mut sqe = Sqe::dataset_management(1, 1, true);
         sqe.set_sgl(SglDescriptor::DataBlock { address: d.at.0, length: 16 });
@@ -350,8 +350,8 @@ fn power_cuts_tear_programs_and_interrupt_erases() {
     d.send(reset, 2);
     let middle = d.now + Nanos(300_000);
     d.run_to(middle);
-    let Open { drive, .. } = d;
-    let mut d = Open::of(drive.power_cut().power_on().unwrap());
+    let OpenChannelHost { drive, .. } = d;
+    let mut d = OpenChannelHost::from_drive(drive.power_cut().power_on().unwrap());
     assert_eq!(d.read(&run(&d, 0, 0..48)).status, Status::SUCCESS);
     assert_eq!(chunk_info(&mut d, 1, 2, 1).1, 20, "the torn unit is behind the write pointer");
     // The chunk goes on behind it.

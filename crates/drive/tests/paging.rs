@@ -2,29 +2,29 @@
 
 mod common;
 
-use block::{Device, Payload, Raw, Request};
+use block::{BlockDevice, Payload, Raw, Request};
 use clock::{Nanos, VirtualRunner};
 use common::{drive, nand};
-use drive::{Drive, DriveConfig, WriteBuffer};
+use drive::{Controller, DriveConfig, WriteBuffer};
 use media::{DataStore, NandConfig};
 use nvme::Status;
-use ring::Region;
+use ring::SharedRegion;
 use rng::Rng;
 
 const SECTOR: usize = 4096;
 
 struct Host {
-    drive: Drive,
+    drive: Controller,
     raw: Raw,
     runner: VirtualRunner,
-    memory: std::sync::Arc<Region>,
+    memory: std::sync::Arc<SharedRegion>,
     at: ring::Iova,
 }
 
 impl Host {
-    fn over(mut drive: Drive) -> Host {
+    fn from_drive(mut drive: Controller) -> Host {
         let raw = common::raw(&mut drive, 64);
-        let memory = Region::anonymous(SECTOR).unwrap();
+        let memory = SharedRegion::anonymous(SECTOR).unwrap();
         let at = raw.memory().register(&memory).unwrap();
         Host { drive, raw, runner: VirtualRunner::new(), memory, at }
     }
@@ -45,11 +45,11 @@ impl Host {
 
     fn write(&mut self, lba: u64, value: u64) {
         self.memory.write(0, &value.to_le_bytes());
-        self.run(Request::write(lba, 1, Payload::At(self.at), 0));
+        self.run(Request::write(lba, 1, Payload::Contiguous(self.at), 0));
     }
 
     fn read(&mut self, lba: u64) -> (u64, Nanos) {
-        let took = self.run(Request::read(lba, 1, Payload::At(self.at), 0));
+        let took = self.run(Request::read(lba, 1, Payload::Contiguous(self.at), 0));
         let mut bytes = [0; 8];
         self.memory.read(0, &mut bytes);
         (u64::from_le_bytes(bytes), took)
@@ -71,7 +71,7 @@ fn config(map_cache_sectors: u32) -> DriveConfig {
 fn a_page_that_is_not_there_costs_a_read_and_comes_back_after_a_power_cut() {
     let mut means = Vec::new();
     for frames in [1_000, 20, 11] {
-        let mut h = Host::over(Drive::new(config(frames)).unwrap());
+        let mut h = Host::from_drive(Controller::new(config(frames)).unwrap());
         let sectors = h.drive.sectors();
         for lba in 0..sectors {
             h.write(lba, lba + 1);
@@ -92,7 +92,7 @@ fn a_page_that_is_not_there_costs_a_read_and_comes_back_after_a_power_cut() {
         println!("{frames} frames: {misses:.3} of the reads miss, mean {mean:.0} ns");
         means.push((misses, mean));
         let Host { drive, .. } = h;
-        let mut h = Host::over(drive.power_cut().power_on().unwrap());
+        let mut h = Host::from_drive(drive.power_cut().power_on().unwrap());
         for _ in 0..500 {
             let lba = rng.below(sectors);
             assert_eq!(h.read(lba).0, lba + 1, "after a power cut");
@@ -100,7 +100,7 @@ fn a_page_that_is_not_there_costs_a_read_and_comes_back_after_a_power_cut() {
         let stats = h.drive.stats().ftl.unwrap();
         // Those that all fitted had not been written yet: what is in them was found.
         assert!(stats.map_page_reads > 10 || frames == 1_000, "{stats:?}");
-        assert_eq!(stats.map_contradictions, 0);
+        assert_eq!(stats.map_mismatches, 0);
     }
     let (none, whole) = means[0];
     assert_eq!(none, 0.0);

@@ -3,10 +3,10 @@
 mod common;
 
 use clock::{Component, Nanos};
-use common::open::{Open, open_channel};
+use common::open_channel_host::{OpenChannelHost, open_channel};
 use common::{drive, nand};
-use drive::{DriveConfig, NullConfig, PersonalityKind, PuPolicy, SuspendConfig, WriteBuffer};
-use media::{Cell, MediaConfig, NandConfig, PcmConfig};
+use drive::{DriveConfig, NullConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer};
+use media::{CellType, MediaConfig, NandConfig, PcmConfig};
 use nvme::{Ppa, SglDescriptor, Sqe, Status};
 
 const READ: Nanos = Nanos(50_000);
@@ -23,32 +23,33 @@ fn one_pu() -> NandConfig {
     nand
 }
 
-fn page(d: &Open, chunk: u32, page: u32) -> Vec<Ppa> {
+fn page(d: &OpenChannelHost, chunk: u32, page: u32) -> Vec<Ppa> {
     let unit = d.open_channel().geometry.ws_min;
     (page * unit..(page + 1) * unit).map(|s| d.ppa(0, 0, chunk, s)).collect()
 }
 
-fn write_page(d: &mut Open, chunk: u32, number: u32, user: u64) {
+fn write_page(d: &mut OpenChannelHost, chunk: u32, number: u32, user: u64) {
     let ppas = page(d, chunk, number);
     let sqe = d.with_data(Sqe::vector_write(1, d.list(&ppas)), ppas.len());
     d.send(sqe, user);
 }
 
-fn read_sector(d: &mut Open, chunk: u32, sector: u32, user: u64) {
+fn read_sector(d: &mut OpenChannelHost, chunk: u32, sector: u32, user: u64) {
     let ppa = d.ppa(0, 0, chunk, sector);
     let sqe = d.with_data(Sqe::vector_read(1, d.list(&[ppa])), 1);
     d.send(sqe, user);
 }
 
-fn ends(d: &mut Open, start: Nanos) -> Vec<(u64, Nanos)> {
+fn completion_times(d: &mut OpenChannelHost, start: Nanos) -> Vec<(u64, Nanos)> {
     let mut ended: Vec<_> = d.wait().iter().map(|e| (e.user, e.at.since(start))).collect();
     ended.sort_unstable();
     ended
 }
 
 /// A read sent 100 us into the first of three programs. Returns when each ends.
-fn read_among_programs(policy: PuPolicy) -> Vec<(u64, Nanos)> {
-    let mut d = Open::new(DriveConfig { pu_policy: policy, ..open_channel(one_pu()) });
+fn read_among_programs(policy: PuScheduling) -> Vec<(u64, Nanos)> {
+    let mut d =
+        OpenChannelHost::new(DriveConfig { pu_scheduling: policy, ..open_channel(one_pu()) });
     d.fill(0, 0, 0, 1);
     let start = d.now;
     for number in 0..3 {
@@ -56,7 +57,7 @@ fn read_among_programs(policy: PuPolicy) -> Vec<(u64, Nanos)> {
     }
     d.run_to(start + SECTOR * 4 + Nanos(100_000));
     read_sector(&mut d, 0, 0, 9);
-    ends(&mut d, start)
+    completion_times(&mut d, start)
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn first_come_first_served() {
         (2, first + PROGRAM * 2),
         (9, first + PROGRAM * 2 + READ + SECTOR),
     ];
-    assert_eq!(read_among_programs(PuPolicy::Fifo), expected);
+    assert_eq!(read_among_programs(PuScheduling::Fifo), expected);
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn reads_go_before_programs_that_wait() {
         (2, first + read + PROGRAM * 2),
         (9, first + read),
     ];
-    assert_eq!(read_among_programs(PuPolicy::ReadsFirst { suspend: None }), expected);
+    assert_eq!(read_among_programs(PuScheduling::ReadPriority { suspend: None }), expected);
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn reads_suspend_programs_which_end_later_by_what_that_took() {
         (2, first + PROGRAM * 2),
         (9, SECTOR * 4 + Nanos(100_000) + read),
     ];
-    assert_eq!(read_among_programs(PuPolicy::ReadsFirst { suspend: Some(limits) }), expected);
+    assert_eq!(read_among_programs(PuScheduling::ReadPriority { suspend: Some(limits) }), expected);
 }
 
 #[test]
@@ -104,8 +105,11 @@ fn an_erase_is_suspended_as_often_as_is_allowed() {
     for max_per_operation in 0..4u32 {
         let (suspend, resume) = (Nanos(7_000), Nanos(3_000));
         let limits = SuspendConfig { suspend, resume, max_per_operation };
-        let pu_policy = PuPolicy::ReadsFirst { suspend: Some(limits) };
-        let mut d = Open::new(DriveConfig { pu_policy, ..open_channel(one_pu()) });
+        let pu_policy = PuScheduling::ReadPriority { suspend: Some(limits) };
+        let mut d = OpenChannelHost::new(DriveConfig {
+            pu_scheduling: pu_policy,
+            ..open_channel(one_pu())
+        });
         d.fill(0, 0, 0, 1);
         d.drive.reset_stats();
         let start = d.now;
@@ -115,7 +119,7 @@ fn an_erase_is_suspended_as_often_as_is_allowed() {
             d.run_to(start + Nanos(200_000) * i);
             read_sector(&mut d, 0, 0, i);
         }
-        let all = ends(&mut d, start);
+        let all = completion_times(&mut d, start);
         let read = suspend + READ + SECTOR;
         let n = u64::from(max_per_operation);
         let erased = ERASE + (read + resume) * n;
@@ -138,39 +142,39 @@ fn an_erase_is_suspended_as_often_as_is_allowed() {
 #[test]
 fn the_page_register_saves_the_array() {
     for (page_register, hits) in [(true, 3), (false, 0)] {
-        let mut d = Open::new(DriveConfig { page_register, ..open_channel(one_pu()) });
+        let mut d = OpenChannelHost::new(DriveConfig { page_register, ..open_channel(one_pu()) });
         d.fill(0, 0, 0, 2);
         for sector in 0..4 {
             let start = d.now;
             read_sector(&mut d, 0, sector, 0);
             let array = if page_register && sector > 0 { Nanos::ZERO } else { READ };
-            assert_eq!(ends(&mut d, start), [(0, array + SECTOR)], "sector {sector}");
+            assert_eq!(completion_times(&mut d, start), [(0, array + SECTOR)], "sector {sector}");
         }
         assert_eq!(d.drive.stats().register_hits, hits);
         // Another page, and the first again: the register holds one.
         for sector in [4, 0] {
             let start = d.now;
             read_sector(&mut d, 0, sector, 0);
-            assert_eq!(ends(&mut d, start), [(0, READ + SECTOR)]);
+            assert_eq!(completion_times(&mut d, start), [(0, READ + SECTOR)]);
         }
         // A program uses the registers.
         write_page(&mut d, 1, 0, 0);
         d.wait();
         let start = d.now;
         read_sector(&mut d, 0, 0, 0);
-        assert_eq!(ends(&mut d, start), [(0, READ + SECTOR)]);
+        assert_eq!(completion_times(&mut d, start), [(0, READ + SECTOR)]);
     }
 }
 
 #[test]
 fn cache_program_hides_transfers() {
     for (cache_program, each) in [(true, PROGRAM), (false, PROGRAM + SECTOR * 4)] {
-        let mut d = Open::new(DriveConfig { cache_program, ..open_channel(one_pu()) });
+        let mut d = OpenChannelHost::new(DriveConfig { cache_program, ..open_channel(one_pu()) });
         for number in 0..10 {
             write_page(&mut d, 0, number, u64::from(number));
         }
         let expected: Vec<_> = (1..=10).map(|i| (i - 1, SECTOR * 4 + PROGRAM)).collect();
-        let all = ends(&mut d, Nanos::ZERO);
+        let all = completion_times(&mut d, Nanos::ZERO);
         for ((user, at), (i, first)) in all.iter().zip(expected) {
             assert_eq!((*user, *at), (i, first + each * i), "cache program {cache_program}");
         }
@@ -182,40 +186,48 @@ fn planes_are_programmed_and_read_together() {
     for planes in [1, 2, 4] {
         let mut nand = one_pu();
         nand.geometry.planes = planes;
-        let mut d = Open::new(open_channel(nand));
+        let mut d = OpenChannelHost::new(open_channel(nand));
         assert_eq!(d.open_channel().geometry.ws_min, 4 * planes);
         let all = u64::from(4 * planes);
         write_page(&mut d, 0, 0, 0);
-        assert_eq!(ends(&mut d, Nanos::ZERO), [(0, SECTOR * all + PROGRAM)]);
+        assert_eq!(completion_times(&mut d, Nanos::ZERO), [(0, SECTOR * all + PROGRAM)]);
         let (start, ppas) = (d.now, page(&d, 0, 0));
         let sqe = d.with_data(Sqe::vector_read(1, d.list(&ppas)), ppas.len());
         d.send(sqe, 0);
-        assert_eq!(ends(&mut d, start), [(0, READ + SECTOR * all)], "one array read");
+        assert_eq!(completion_times(&mut d, start), [(0, READ + SECTOR * all)], "one array read");
     }
 }
 
 #[test]
 fn every_page_type_has_its_own_times() {
     let micros = |n: [u64; 4]| n.map(Nanos::from_micros);
-    for (cell, one_shot) in [(Cell::Mlc, false), (Cell::Tlc, false), (Cell::Tlc, true)] {
+    for (cell, one_shot) in [(CellType::Mlc, false), (CellType::Tlc, false), (CellType::Tlc, true)]
+    {
         let mut nand = NandConfig { cell, one_shot, ..one_pu() };
         nand.geometry.pages = 12;
         nand.timing.read = micros([40, 60, 80, 100]);
         nand.timing.program = micros([400, 900, 2_000, 3_000]);
         let (types, timing) = (cell.bits(), nand.timing);
-        let mut d = Open::new(open_channel(nand));
+        let mut d = OpenChannelHost::new(open_channel(nand));
         let unit = u64::from(d.open_channel().geometry.ws_min);
         for number in 0..12 / if one_shot { types } else { 1 } {
             let start = d.now;
             write_page(&mut d, 0, number, 0);
             let kind = if one_shot { 0 } else { number % types } as usize;
-            assert_eq!(ends(&mut d, start), [(0, SECTOR * unit + timing.program[kind])]);
+            assert_eq!(
+                completion_times(&mut d, start),
+                [(0, SECTOR * unit + timing.program[kind])]
+            );
         }
         for number in 0..12 {
             let start = d.now;
             read_sector(&mut d, 0, number * 4, 0);
             let kind = (number % types) as usize;
-            assert_eq!(ends(&mut d, start), [(0, timing.read[kind] + SECTOR)], "page {number}");
+            assert_eq!(
+                completion_times(&mut d, start),
+                [(0, timing.read[kind] + SECTOR)],
+                "page {number}"
+            );
         }
     }
 }
@@ -231,7 +243,7 @@ fn null(latency: u64, bytes_per_sec: u64) -> DriveConfig {
 
 /// When each of `n` reads (or writes) of a sector ends that are sent at once.
 fn burst(config: DriveConfig, n: u64, write: bool) -> Vec<Nanos> {
-    let mut d = Open::new(config);
+    let mut d = OpenChannelHost::new(config);
     for i in 0..n {
         let sqe = if write { Sqe::write(1, i, 1, false) } else { Sqe::read(1, i, 1) };
         let sqe = d.with_data(sqe, 1);
@@ -263,8 +275,8 @@ fn a_null_drive_has_a_latency_and_a_bandwidth() {
 #[test]
 fn the_controller_has_costs_of_its_own() {
     let mut config = null(0, 0);
-    config.controller.fetch = Nanos(1_000);
-    config.controller.complete = Nanos(300);
+    config.controller.fetch_latency = Nanos(1_000);
+    config.controller.completion_latency = Nanos(300);
     // Commands are fetched one at a time; completions do not queue.
     let ends = burst(config.clone(), 50, false);
     for (i, at) in (1..).zip(&ends) {
@@ -304,7 +316,7 @@ fn phase_change_memory_is_read_and_written_in_place() {
 
 /// Sends everything at once and polls only every `every`.
 fn polled(config: DriveConfig, sqes: &[Sqe], every: Option<Nanos>) -> Vec<(u64, Nanos)> {
-    let mut d = Open::new(config);
+    let mut d = OpenChannelHost::new(config);
     for (i, sqe) in sqes.iter().enumerate() {
         let mut sqe = *sqe;
         let length = if sqe.opcode == 0 { 0 } else { (sqe.cdw12.get() & 0xffff) * 4096 + 4096 };
@@ -312,7 +324,7 @@ fn polled(config: DriveConfig, sqes: &[Sqe], every: Option<Nanos>) -> Vec<(u64, 
         d.queue.submit(sqe, i as u64).unwrap();
     }
     d.queue.ring();
-    let Some(every) = every else { return ends(&mut d, Nanos::ZERO) };
+    let Some(every) = every else { return completion_times(&mut d, Nanos::ZERO) };
     let mut all = Vec::new();
     let mut now = Nanos::ZERO;
     while all.len() < sqes.len() {
@@ -332,8 +344,8 @@ fn polled(config: DriveConfig, sqes: &[Sqe], every: Option<Nanos>) -> Vec<(u64, 
 fn late_polls_delay_completions_and_nothing_else() {
     let mut through = drive(nand());
     through.write_buffer = WriteBuffer::None;
-    through.controller.fetch = Nanos(1_100);
-    through.controller.complete = Nanos(900);
+    through.controller.fetch_latency = Nanos(1_100);
+    through.controller.completion_latency = Nanos(900);
     through.controller.dma_bytes_per_sec = 1_000_000_000;
     // Enough that the write buffer is full and programs wait for programs.
     let writes: Vec<Sqe> = (0..120).map(|i| Sqe::write(1, i * 4, 4, false)).collect();

@@ -1,12 +1,12 @@
 //! How what has been read leaves a parallel unit, to the nanosecond: from which register, and in how
-//! many pieces ([`Transfers`]).
+//! many pieces ([`TransferConfig`]).
 
 mod common;
 
 use clock::Nanos;
 use common::nand;
-use common::open::{Open, open_channel};
-use drive::{DriveConfig, PuPolicy, SuspendConfig, Transfers};
+use common::open_channel_host::{OpenChannelHost, open_channel};
+use drive::{DriveConfig, PuScheduling, SuspendConfig, TransferConfig};
 use media::NandConfig;
 use nvme::Sqe;
 
@@ -18,7 +18,8 @@ const SECTOR: Nanos = Nanos(10_240);
 /// A page of four sectors, each on its own, as transfer times are rounded.
 const PAGE: Nanos = Nanos(40_960);
 
-const CACHE: Transfers = Transfers { cache_read: true, read_register: false, by_page: false };
+const CACHE: TransferConfig =
+    TransferConfig { cache_read: true, dedicated_read_register: false, by_page: false };
 
 /// One channel with so many parallel units of so many planes, pages of four sectors.
 fn shape(pus: u32, planes: u32) -> NandConfig {
@@ -28,23 +29,32 @@ fn shape(pus: u32, planes: u32) -> NandConfig {
     nand
 }
 
-fn powered(nand: NandConfig, transfers: Transfers, pu_policy: PuPolicy) -> Open {
-    Open::new(DriveConfig { transfers, pu_policy, page_register: true, ..open_channel(nand) })
+fn powered(
+    nand: NandConfig,
+    transfers: TransferConfig,
+    pu_policy: PuScheduling,
+) -> OpenChannelHost {
+    OpenChannelHost::new(DriveConfig {
+        transfers,
+        pu_scheduling: pu_policy,
+        page_register: true,
+        ..open_channel(nand)
+    })
 }
 
-fn read(d: &mut Open, pu: u32, chunk: u32, first: u32, sectors: u32, user: u64) {
+fn read(d: &mut OpenChannelHost, pu: u32, chunk: u32, first: u32, sectors: u32, user: u64) {
     let ppas: Vec<_> = (first..first + sectors).map(|s| d.ppa(0, pu, chunk, s)).collect();
     let sqe = d.with_data(Sqe::vector_read(1, d.list(&ppas)), ppas.len());
     d.send(sqe, user);
 }
 
-fn write(d: &mut Open, pu: u32, chunk: u32, first: u32, sectors: u32, user: u64) {
+fn write(d: &mut OpenChannelHost, pu: u32, chunk: u32, first: u32, sectors: u32, user: u64) {
     let ppas: Vec<_> = (first..first + sectors).map(|s| d.ppa(0, pu, chunk, s)).collect();
     let sqe = d.with_data(Sqe::vector_write(1, d.list(&ppas)), ppas.len());
     d.send(sqe, user);
 }
 
-fn ends(d: &mut Open, start: Nanos) -> Vec<(u64, Nanos)> {
+fn completion_times(d: &mut OpenChannelHost, start: Nanos) -> Vec<(u64, Nanos)> {
     let mut ended: Vec<_> = d.wait().iter().map(|e| (e.user, e.at.since(start))).collect();
     ended.sort_unstable();
     ended
@@ -54,7 +64,7 @@ fn ends(d: &mut Open, start: Nanos) -> Vec<(u64, Nanos)> {
 fn the_array_reads_on_while_the_cache_register_is_emptied() {
     // tR of 50 us against 4 sectors of 10.24 us: the array binds. Against 8, the channel.
     for planes in [1, 2] {
-        let mut d = powered(shape(1, planes), CACHE, PuPolicy::Fifo);
+        let mut d = powered(shape(1, planes), CACHE, PuScheduling::Fifo);
         d.fill(0, 0, 0, 4);
         d.drive.reset_stats();
         let out = PAGE * u64::from(planes);
@@ -64,7 +74,7 @@ fn the_array_reads_on_while_the_cache_register_is_emptied() {
         }
         let each = READ.max(out);
         let expected: Vec<_> = (0..4).map(|i| (i, READ + each * i + out)).collect();
-        assert_eq!(ends(&mut d, start), expected, "{planes} planes");
+        assert_eq!(completion_times(&mut d, start), expected, "{planes} planes");
         // Three waited for the register before them, if the channel binds.
         let waited = (each - READ) * 3;
         assert_eq!(d.drive.stats().pus[0].read, READ * 4 + waited);
@@ -74,7 +84,7 @@ fn the_array_reads_on_while_the_cache_register_is_emptied() {
 
 #[test]
 fn sectors_of_the_page_in_the_register_follow_each_other() {
-    let mut d = powered(shape(1, 1), CACHE, PuPolicy::Fifo);
+    let mut d = powered(shape(1, 1), CACHE, PuScheduling::Fifo);
     d.fill(0, 0, 0, 2);
     let start = d.now;
     for sector in 0..5 {
@@ -83,32 +93,32 @@ fn sectors_of_the_page_in_the_register_follow_each_other() {
     // The fifth is on the next page: the array turns to it while the fourth leaves.
     let mut expected: Vec<_> = (0..4).map(|i| (i, READ + SECTOR * (i + 1))).collect();
     expected.push((4, READ + SECTOR * 3 + READ + SECTOR));
-    assert_eq!(ends(&mut d, start), expected);
+    assert_eq!(completion_times(&mut d, start), expected);
     assert_eq!(d.drive.stats().register_hits, 3);
 }
 
 #[test]
 fn a_program_waits_for_the_cache_register_and_an_erase_for_the_owner_of_what_leaves() {
-    let mut d = powered(shape(1, 1), CACHE, PuPolicy::Fifo);
+    let mut d = powered(shape(1, 1), CACHE, PuScheduling::Fifo);
     d.fill(0, 0, 0, 2);
     let start = d.now;
     read(&mut d, 0, 0, 0, 4, 0);
     write(&mut d, 0, 1, 0, 4, 1);
     let gone = READ + PAGE;
-    assert_eq!(ends(&mut d, start), [(0, gone), (1, gone + PAGE + PROGRAM)]);
+    assert_eq!(completion_times(&mut d, start), [(0, gone), (1, gone + PAGE + PROGRAM)]);
 
     let start = d.now;
     read(&mut d, 0, 0, 4, 4, 0);
     let reset = Sqe::vector_reset(1, d.list(&[d.ppa(0, 0, 0, 0)]));
     d.send(reset, 1);
-    assert_eq!(ends(&mut d, start), [(0, gone), (1, gone + ERASE)]);
+    assert_eq!(completion_times(&mut d, start), [(0, gone), (1, gone + ERASE)]);
 }
 
 #[test]
 fn a_read_leaves_from_the_page_register_where_a_program_has_the_other() {
     let (suspend, resume) = (Nanos(7_000), Nanos(3_000));
     let limits = SuspendConfig { suspend, resume, max_per_operation: 2 };
-    let policy = PuPolicy::ReadsFirst { suspend: Some(limits) };
+    let policy = PuScheduling::ReadPriority { suspend: Some(limits) };
     let mut d = powered(shape(1, 1), CACHE, policy);
     d.fill(0, 0, 0, 2);
     let start = d.now;
@@ -127,14 +137,14 @@ fn a_read_leaves_from_the_page_register_where_a_program_has_the_other() {
         (2, at + suspend + READ + PAGE),
         (3, at + suspend + reads),
     ];
-    assert_eq!(ends(&mut d, start), expected);
+    assert_eq!(completion_times(&mut d, start), expected);
 }
 
 #[test]
 fn a_suspended_program_goes_on_when_what_was_read_has_left() {
     let (suspend, resume) = (Nanos(7_000), Nanos(3_000));
     let limits = SuspendConfig { suspend, resume, max_per_operation: 2 };
-    let policy = PuPolicy::ReadsFirst { suspend: Some(limits) };
+    let policy = PuScheduling::ReadPriority { suspend: Some(limits) };
     let mut d = powered(shape(1, 1), CACHE, policy);
     d.fill(0, 0, 0, 2);
     let start = d.now;
@@ -151,7 +161,7 @@ fn a_suspended_program_goes_on_when_what_was_read_has_left() {
     let second = leaves + PAGE + SECTOR + PAGE;
     let first = second + resume + PROGRAM - Nanos(100_000);
     let expected = [(0, first), (1, leaves + PAGE), (2, second), (3, first + PROGRAM)];
-    assert_eq!(ends(&mut d, start), expected);
+    assert_eq!(completion_times(&mut d, start), expected);
 }
 
 #[test]
@@ -159,8 +169,8 @@ fn others_on_the_channel_go_between_the_pages_of_a_read() {
     for (by_page, cache) in [(false, false), (true, false), (true, true), (false, true)] {
         let mut d = powered(
             shape(2, 2),
-            Transfers { cache_read: cache, read_register: false, by_page },
-            PuPolicy::Fifo,
+            TransferConfig { cache_read: cache, dedicated_read_register: false, by_page },
+            PuScheduling::Fifo,
         );
         d.fill(0, 0, 0, 1);
         d.fill(0, 1, 0, 1);
@@ -174,14 +184,14 @@ fn others_on_the_channel_go_between_the_pages_of_a_read() {
         } else {
             [(0, READ + PAGE * 2), (1, READ + PAGE * 2 + SECTOR * 2)]
         };
-        assert_eq!(ends(&mut d, start), expected, "by page {by_page}, cache {cache}");
+        assert_eq!(completion_times(&mut d, start), expected, "by page {by_page}, cache {cache}");
     }
 }
 
 #[test]
 fn a_program_goes_on_beside_a_read_that_has_a_register_of_its_own() {
-    let own = Transfers { cache_read: true, read_register: true, by_page: false };
-    let mut d = powered(shape(1, 1), own, PuPolicy::Fifo);
+    let own = TransferConfig { cache_read: true, dedicated_read_register: true, by_page: false };
+    let mut d = powered(shape(1, 1), own, PuScheduling::Fifo);
     d.fill(0, 0, 0, 2);
     let start = d.now;
     read(&mut d, 0, 0, 0, 4, 0);
@@ -190,7 +200,10 @@ fn a_program_goes_on_beside_a_read_that_has_a_register_of_its_own() {
     // The program's data comes on the channel behind what was read; an erase still waits.
     let gone = READ + PAGE;
     let programmed = gone + PAGE + PROGRAM;
-    assert_eq!(ends(&mut d, start), [(0, gone), (1, programmed), (2, programmed + PROGRAM)]);
+    assert_eq!(
+        completion_times(&mut d, start),
+        [(0, gone), (1, programmed), (2, programmed + PROGRAM)]
+    );
     let start = d.now;
     write(&mut d, 0, 1, 8, 4, 0);
     write(&mut d, 0, 1, 12, 4, 1);
@@ -200,10 +213,10 @@ fn a_program_goes_on_beside_a_read_that_has_a_register_of_its_own() {
     // The fourth program begins when its data has come, which waits for the channel alone.
     let third = second + READ + PAGE * 2 + PROGRAM;
     let expected = [(0, PAGE + PROGRAM), (1, second), (2, second + gone), (3, third)];
-    assert_eq!(ends(&mut d, start), expected);
+    assert_eq!(completion_times(&mut d, start), expected);
     let start = d.now;
     read(&mut d, 0, 0, 0, 4, 0);
     let reset = Sqe::vector_reset(1, d.list(&[d.ppa(0, 0, 0, 0)]));
     d.send(reset, 1);
-    assert_eq!(ends(&mut d, start), [(0, gone), (1, gone + ERASE)]);
+    assert_eq!(completion_times(&mut d, start), [(0, gone), (1, gone + ERASE)]);
 }

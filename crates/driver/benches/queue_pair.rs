@@ -3,7 +3,7 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
-use ring::{CompletionDrive, PAGE, Port, Region, SubmissionDrive};
+use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use sluice_driver::QueuePair;
 
 fn main() {
@@ -14,15 +14,15 @@ const DEPTH: u16 = 256;
 /// Batches per measurement: one takes less than the timer can tell.
 const BATCHES: u32 = 1000;
 
-fn ends() -> (QueuePair, SubmissionDrive, CompletionDrive) {
+fn connect_pair() -> (QueuePair, SqConsumer, CqProducer) {
     let port = Port::new().unwrap();
-    let memory = Region::anonymous(16 * PAGE).unwrap();
+    let memory = SharedRegion::anonymous(16 * PAGE_BYTES).unwrap();
     let at = port.memory().register(&memory).unwrap();
-    let cq = at.offset(8 * PAGE as u64);
+    let cq = at.offset(8 * PAGE_BYTES as u64);
     (
         QueuePair::open(&port, 1, (at, cq), DEPTH, None).unwrap(),
-        SubmissionDrive::open(&port, 1, at, DEPTH).unwrap(),
-        CompletionDrive::open(&port, 1, cq, DEPTH, None).unwrap(),
+        SqConsumer::open(&port, 1, at, DEPTH).unwrap(),
+        CqProducer::open(&port, 1, cq, DEPTH, None).unwrap(),
     )
 }
 
@@ -34,7 +34,7 @@ fn answer(cid: u16, sq_head: u16) -> Cqe {
 /// answers, nothing more.
 #[divan::bench(args = [1, 8, 32])]
 fn round_trip(bencher: Bencher<'_, '_>, batch: u16) {
-    let (mut pair, mut sq, mut cq) = ends();
+    let (mut pair, mut sq, mut cq) = connect_pair();
     let block = SglDescriptor::DataBlock { address: 1 << 40, length: 4096 };
     bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
         for _ in 0..BATCHES {
@@ -44,7 +44,7 @@ fn round_trip(bencher: Bencher<'_, '_>, batch: u16) {
                 pair.submit(sqe, user).unwrap();
             }
             pair.ring();
-            sq.look().unwrap();
+            sq.read_tail().unwrap();
             while let Some(sqe) = sq.fetch() {
                 cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
             }
@@ -59,13 +59,13 @@ fn round_trip(bencher: Bencher<'_, '_>, batch: u16) {
 #[divan::bench(args = [1, 8, 32])]
 fn bare_rings(bencher: Bencher<'_, '_>, batch: u16) {
     let port = Port::new().unwrap();
-    let memory = Region::anonymous(16 * PAGE).unwrap();
+    let memory = SharedRegion::anonymous(16 * PAGE_BYTES).unwrap();
     let at = port.memory().register(&memory).unwrap();
-    let cq_at = at.offset(8 * PAGE as u64);
-    let mut host_sq = ring::SubmissionHost::open(&port, 1, at, DEPTH).unwrap();
-    let mut host_cq = ring::CompletionHost::open(&port, 1, cq_at, DEPTH).unwrap();
-    let mut sq = SubmissionDrive::open(&port, 1, at, DEPTH).unwrap();
-    let mut cq = CompletionDrive::open(&port, 1, cq_at, DEPTH, None).unwrap();
+    let cq_at = at.offset(8 * PAGE_BYTES as u64);
+    let mut host_sq = ring::SqProducer::open(&port, 1, at, DEPTH).unwrap();
+    let mut host_cq = ring::CqConsumer::open(&port, 1, cq_at, DEPTH).unwrap();
+    let mut sq = SqConsumer::open(&port, 1, at, DEPTH).unwrap();
+    let mut cq = CqProducer::open(&port, 1, cq_at, DEPTH, None).unwrap();
     let block = SglDescriptor::DataBlock { address: 1 << 40, length: 4096 };
     bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
         for _ in 0..BATCHES {
@@ -76,12 +76,12 @@ fn bare_rings(bencher: Bencher<'_, '_>, batch: u16) {
             }
             host_cq.release();
             host_sq.ring();
-            sq.look().unwrap();
+            sq.read_tail().unwrap();
             while let Some(sqe) = sq.fetch() {
                 cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
             }
             while let Some(cqe) = host_cq.pop() {
-                host_sq.fetched(cqe.sq_head);
+                host_sq.update_head(cqe.sq_head);
                 black_box(cqe);
             }
         }

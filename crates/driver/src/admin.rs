@@ -8,28 +8,28 @@
 use std::sync::Arc;
 
 use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
-use ring::{Iova, PAGE, Port, Region, Unregistered};
+use ring::{Iova, NotRegistered, PAGE_BYTES, Port, SharedRegion};
 
-use crate::{DriverError, QueuePair, bring_up};
+use crate::{DriverError, QueuePair, init};
 
 /// Lets the drive make progress: polls it in virtual time, yields or sleeps in real time.
-pub(crate) type Pump<'a> = &'a mut dyn FnMut();
+pub(crate) type ProgressFn<'a> = &'a mut dyn FnMut();
 
 /// Bytes that one command can read: as many as two PRP entries name.
-pub(crate) const MAX_BYTES: usize = 2 * PAGE;
+pub(crate) const RESPONSE_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
 /// Names a command whose answer is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct AdminCommandId(u64);
 
 /// A command that is unanswered.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct OutstandingCommand {
     command: &'static str,
     /// What it is about.
     queue: u16,
     /// Who waits for the answer, if anybody does.
-    ticket: Option<Ticket>,
+    id: Option<AdminCommandId>,
 }
 
 /// The host's end of a port's admin queue.
@@ -37,18 +37,18 @@ struct Asked {
 pub(crate) struct AdminQueue {
     pair: QueuePair,
     port: Arc<Port>,
-    buffer: Arc<Region>,
+    buffer: Arc<SharedRegion>,
     buffer_at: Iova,
     timeout_polls: u64,
     /// The command that is unanswered has timed out.
     unresponsive: bool,
     /// The controller was given up.
-    gone: bool,
-    asked: Option<Asked>,
+    removed: bool,
+    outstanding: Option<OutstandingCommand>,
     /// Answers that somebody waits for and has not looked for yet: one per queue at most.
-    kept: Vec<(Ticket, Result<u64, DriverError>)>,
-    tickets: u64,
-    answered: u64,
+    responses: Vec<(AdminCommandId, Result<u64, DriverError>)>,
+    last_id: u64,
+    completed_count: u64,
     /// A request for an event that was answered: dword 0 and status.
     event: Option<(u64, Status)>,
 }
@@ -62,7 +62,7 @@ impl AdminQueue {
     pub(crate) fn open(port: &Arc<Port>, timeout_polls: u64) -> Result<AdminQueue, DriverError> {
         let ((submission, depth), (completion, _)) =
             (port.admin_submission(), port.admin_completion());
-        let (buffer, buffer_at) = port.memory().provide(MAX_BYTES)?;
+        let (buffer, buffer_at) = port.memory().allocate_registered(RESPONSE_BYTES_MAX)?;
         Ok(AdminQueue {
             pair: QueuePair::open(port, 0, (submission, completion), depth, None)?,
             port: port.clone(),
@@ -70,37 +70,37 @@ impl AdminQueue {
             buffer_at,
             timeout_polls,
             unresponsive: false,
-            gone: false,
-            asked: None,
-            kept: Vec::new(),
-            tickets: 0,
-            answered: 0,
+            removed: false,
+            outstanding: None,
+            responses: Vec::new(),
+            last_id: 0,
+            completed_count: 0,
             event: None,
         })
     }
 
     /// Begins anew after the controller has been stopped: it has forgotten what was asked, and
     /// touches the buffer no more. The rings are zeroed before it is started.
-    pub(crate) fn renew(&mut self, port: &Arc<Port>) -> Result<(), DriverError> {
+    pub(crate) fn reinit(&mut self, port: &Arc<Port>) -> Result<(), DriverError> {
         let (submission, completion) = (port.admin_submission().0, port.admin_completion().0);
-        while self.pair.abandon(Status::ABORTED_SQ_DELETED).is_some() {}
+        while self.pair.orphan_next(Status::ABORTED_SQ_DELETED).is_some() {}
         self.pair.reopen(port, (submission, completion))?;
-        (self.asked, self.event) = (None, None);
+        (self.outstanding, self.event) = (None, None);
         Ok(())
     }
 
     /// Whether commands are sent at all: not while the controller is being reset.
-    pub(crate) fn hold(&mut self, held: bool) {
+    pub(crate) fn set_suspended(&mut self, held: bool) {
         self.unresponsive = held;
     }
 
     /// Nothing is sent any more: the controller is given up.
-    pub(crate) fn end(&mut self) {
-        self.gone = true;
+    pub(crate) fn mark_removed(&mut self) {
+        self.removed = true;
     }
 
-    fn is_gone(&self) -> bool {
-        self.gone || bring_up::is_gone(&self.port)
+    fn is_removed(&self) -> bool {
+        self.removed || init::is_removed(&self.port)
     }
 
     /// Carries out a command that reads at most [`MAX_BYTES`] into the buffer, and returns the
@@ -109,24 +109,24 @@ impl AdminQueue {
         &mut self,
         command: AdminCommand,
         queue: u16,
-        pump: Pump<'_>,
+        pump: ProgressFn<'_>,
     ) -> Result<u64, DriverError> {
         let name = command.name();
-        let ticket = self.ask(command, queue)?;
+        let ticket = self.submit(command, queue)?;
         let mut polls = 0;
         loop {
-            if let Some(answer) = self.answer(ticket) {
+            if let Some(answer) = self.pop_response(ticket) {
                 return answer;
             }
-            let gone = self.is_gone();
+            let gone = self.is_removed();
             if gone || polls == self.timeout_polls {
                 self.unresponsive = true;
                 // Nobody looks for the answer any more; it still says that the buffer is free.
-                if let Some(asked) = &mut self.asked {
-                    asked.ticket = None;
+                if let Some(asked) = &mut self.outstanding {
+                    asked.id = None;
                 }
                 return Err(match gone {
-                    true => DriverError::Gone,
+                    true => DriverError::Removed,
                     false => DriverError::Timeout { command: name, queue, polls },
                 });
             }
@@ -137,32 +137,36 @@ impl AdminQueue {
 
     /// Sends a command as for [`run`](AdminQueue::run), and does not wait: its answer is to be
     /// looked for.
-    pub(crate) fn ask(&mut self, command: AdminCommand, queue: u16) -> Result<Ticket, DriverError> {
-        self.ask_into(command, queue, self.buffer_at)
+    pub(crate) fn submit(
+        &mut self,
+        command: AdminCommand,
+        queue: u16,
+    ) -> Result<AdminCommandId, DriverError> {
+        self.submit_into(command, queue, self.buffer_at)
     }
 
-    /// As [`ask`](AdminQueue::ask), with the answer's bytes at `at`: registered pages of the
+    /// As [`ask`](AdminQueue::submit), with the answer's bytes at `at`: registered pages of the
     /// caller's own.
-    pub(crate) fn ask_into(
+    pub(crate) fn submit_into(
         &mut self,
         command: AdminCommand,
         queue: u16,
         at: Iova,
-    ) -> Result<Ticket, DriverError> {
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+    ) -> Result<AdminCommandId, DriverError> {
+        self.last_id += 1;
+        let ticket = AdminCommandId(self.last_id);
         self.send(command, queue, Some(ticket), at)?;
         Ok(ticket)
     }
 
-    /// Asks to be told of the next [event](AdminQueue::event), beside whatever else is asked. One
+    /// Asks to be told of the next [event](AdminQueue::pop_event), beside whatever else is asked. One
     /// request at a time.
-    pub(crate) fn listen(&mut self) -> Result<(), DriverError> {
+    pub(crate) fn request_event(&mut self) -> Result<(), DriverError> {
         let command = AdminCommand::AsyncEventRequest;
         let name = command.name();
-        self.look();
-        if self.is_gone() {
-            return Err(DriverError::Gone);
+        self.reap();
+        if self.is_removed() {
+            return Err(DriverError::Removed);
         }
         if self.unresponsive {
             return Err(DriverError::Unresponsive { command: name });
@@ -174,13 +178,17 @@ impl AdminQueue {
     }
 
     /// The answer to a request for an event, once it is there: dword 0 and status.
-    pub(crate) fn event(&mut self) -> Option<(u64, Status)> {
-        self.look();
+    pub(crate) fn pop_event(&mut self) -> Option<(u64, Status)> {
+        self.reap();
         self.event.take()
     }
 
     /// Sends a command whose answer nobody looks for.
-    pub(crate) fn tell(&mut self, command: AdminCommand, queue: u16) -> Result<(), DriverError> {
+    pub(crate) fn submit_detached(
+        &mut self,
+        command: AdminCommand,
+        queue: u16,
+    ) -> Result<(), DriverError> {
         self.send(command, queue, None, self.buffer_at)
     }
 
@@ -188,12 +196,12 @@ impl AdminQueue {
         &mut self,
         command: AdminCommand,
         queue: u16,
-        ticket: Option<Ticket>,
+        ticket: Option<AdminCommandId>,
         at: Iova,
     ) -> Result<(), DriverError> {
         let name = command.name();
-        if self.is_gone() {
-            return Err(DriverError::Gone);
+        if self.is_removed() {
+            return Err(DriverError::Removed);
         }
         if self.is_busy() {
             return Err(match self.unresponsive {
@@ -202,42 +210,47 @@ impl AdminQueue {
             });
         }
         let mut sqe = command.to_sqe();
-        if let Some(bytes) = bytes_read(&command) {
+        if let Some(bytes) = response_bytes(&command) {
             // Admin commands carry PRP entries (NVMe section 4.3); buffers are page aligned.
-            let wire =
-                |at| self.port.memory().wire(at).ok_or(Unregistered { iova: at, len: bytes });
-            let second = if bytes > PAGE as u64 { wire(at.offset(PAGE as u64))? } else { 0 };
+            let wire = |at| {
+                self.port.memory().bus_address(at).ok_or(NotRegistered { iova: at, len: bytes })
+            };
+            let second =
+                if bytes > PAGE_BYTES as u64 { wire(at.offset(PAGE_BYTES as u64))? } else { 0 };
             sqe.set_prp(wire(at)?, second);
         }
         if self.pair.submit(sqe, COMMAND).is_err() {
             return Err(DriverError::AdminQueueFull { command: name });
         }
         self.pair.ring();
-        self.asked = Some(Asked { command: name, queue, ticket });
+        self.outstanding = Some(OutstandingCommand { command: name, queue, id: ticket });
         Ok(())
     }
 
     /// Whether a command is unanswered.
     pub(crate) fn is_busy(&mut self) -> bool {
-        self.look();
-        self.asked.is_some()
+        self.reap();
+        self.outstanding.is_some()
     }
 
     /// How many commands the drive has answered.
-    pub(crate) fn answered(&mut self) -> u64 {
-        self.look();
-        self.answered
+    pub(crate) fn completed_count(&mut self) -> u64 {
+        self.reap();
+        self.completed_count
     }
 
-    /// The answer to the command that was [asked](AdminQueue::ask), once it is there.
-    pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<u64, DriverError>> {
-        self.look();
-        let place = self.kept.iter().position(|(whose, _)| *whose == ticket)?;
-        Some(self.kept.swap_remove(place).1)
+    /// The answer to the command that was [asked](AdminQueue::submit), once it is there.
+    pub(crate) fn pop_response(
+        &mut self,
+        ticket: AdminCommandId,
+    ) -> Option<Result<u64, DriverError>> {
+        self.reap();
+        let place = self.responses.iter().position(|(whose, _)| *whose == ticket)?;
+        Some(self.responses.swap_remove(place).1)
     }
 
     /// Takes in answers, and keeps them for who waits for them.
-    fn look(&mut self) {
+    fn reap(&mut self) {
         while let Some(completed) = self.pair.reap() {
             self.pair.release();
             if completed.user == EVENT {
@@ -245,8 +258,11 @@ impl AdminQueue {
                 continue;
             }
             // One command is outstanding, so this is the one that came back.
-            let Some(Asked { command, queue, ticket }) = self.asked.take() else { continue };
-            self.answered += 1;
+            let Some(OutstandingCommand { command, queue, id: ticket }) = self.outstanding.take()
+            else {
+                continue;
+            };
+            self.completed_count += 1;
             self.unresponsive = false;
             let Some(ticket) = ticket else { continue };
             let answer = if completed.status.is_success() {
@@ -254,15 +270,15 @@ impl AdminQueue {
             } else {
                 Err(DriverError::Command { command, queue, status: completed.status })
             };
-            self.kept.push((ticket, answer));
+            self.responses.push((ticket, answer));
         }
     }
 
     /// Carries out Identify or Geometry and returns the 4096 bytes.
-    pub(crate) fn describe(
+    pub(crate) fn identify(
         &mut self,
         command: AdminCommand,
-        pump: Pump<'_>,
+        pump: ProgressFn<'_>,
     ) -> Result<[u8; IDENTIFY_BYTES], DriverError> {
         self.run(command, 0, pump)?;
         let mut bytes = [0; IDENTIFY_BYTES];
@@ -278,10 +294,10 @@ impl AdminQueue {
         nsid: u32,
         offset: u64,
         into: &mut [u8],
-        pump: Pump<'_>,
+        pump: ProgressFn<'_>,
     ) -> Result<(), DriverError> {
         let mut at = offset;
-        for piece in into.chunks_mut(MAX_BYTES) {
+        for piece in into.chunks_mut(RESPONSE_BYTES_MAX) {
             let bytes = piece.len() as u64;
             let command = AdminCommand::GetLogPage { lid, nsid, bytes, offset: at, retain: false };
             self.run(command, 0, pump)?;
@@ -293,7 +309,7 @@ impl AdminQueue {
 }
 
 /// How many bytes a command reads into the buffer.
-fn bytes_read(command: &AdminCommand) -> Option<u64> {
+fn response_bytes(command: &AdminCommand) -> Option<u64> {
     match command {
         AdminCommand::Identify { .. } | AdminCommand::Geometry { .. } => {
             Some(IDENTIFY_BYTES as u64)

@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use nvme::register::{CMBLOC, CMBSZ};
-use nvme::{CmbLocation, CmbSize, Extensions, IdentifyController};
-use ring::{Iova, Port, Region};
+use nvme::{CmbLocation, CmbSize, IdentifyController, VendorExtensions};
+use ring::{Iova, Port, SharedRegion};
 
 use crate::DriverError;
 
 /// A range that is not in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {offset}..+{len} of a controller memory buffer of {bytes}")]
-pub struct OutsideCmb {
+pub struct OutOfCmbBounds {
     /// First byte asked for.
     pub offset: u64,
     /// Bytes asked for.
@@ -27,7 +27,7 @@ pub struct OutsideCmb {
 /// A controller memory buffer. Clones are the same buffer.
 #[derive(Clone, Debug)]
 pub struct Cmb {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     /// Where the buffer is in the region.
     start: usize,
     base: Iova,
@@ -41,13 +41,13 @@ impl Cmb {
     ///
     /// # Errors
     /// [`DriverError::Implausible`]: it is not where the drive says, or not as large.
-    pub(crate) fn of(
+    pub(crate) fn from_port(
         port: &Port,
         controller: &IdentifyController,
     ) -> Result<Option<Cmb>, DriverError> {
         let size = CmbSize::from_value(port.register(CMBSZ));
         // That of a real controller is not mapped.
-        if size.units == 0 || port.is_device() {
+        if size.units == 0 || port.is_real_controller() {
             return Ok(None);
         }
         let implausible = |what: String| DriverError::Implausible { what };
@@ -63,7 +63,8 @@ impl Cmb {
         let found = port.memory().find(base, bytes).map_err(|e| {
             implausible(format!("that it has a memory buffer of {bytes} bytes, but {e}"))
         })?;
-        let protected = Extensions::of(&controller.vendor).has(Extensions::PROTECTED_CMB);
+        let protected = VendorExtensions::from_vendor_bytes(&controller.vendor)
+            .has(VendorExtensions::PROTECTED_CMB);
         let (region, start) = (found.region.clone(), found.offset);
         Ok(Some(Cmb { region, start, base, bytes, size, protected }))
     }
@@ -74,7 +75,7 @@ impl Cmb {
     }
 
     /// What may be in it.
-    pub fn uses(&self) -> CmbSize {
+    pub fn supported_uses(&self) -> CmbSize {
         self.size
     }
 
@@ -84,19 +85,19 @@ impl Cmb {
         self.protected
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<(), OutsideCmb> {
+    fn check(&self, offset: u64, len: u64) -> Result<(), OutOfCmbBounds> {
         match offset.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(OutsideCmb { offset, len, bytes: self.bytes }),
+            _ => Err(OutOfCmbBounds { offset, len, bytes: self.bytes }),
         }
     }
 
     /// The address of a range, for an entry or a list.
     ///
     /// # Errors
-    /// [`OutsideCmb`].
+    /// [`OutOfCmbBounds`].
     #[inline]
-    pub fn at(&self, offset: u64, len: u64) -> Result<Iova, OutsideCmb> {
+    pub fn at(&self, offset: u64, len: u64) -> Result<Iova, OutOfCmbBounds> {
         self.check(offset, len)?;
         Ok(self.base.offset(offset))
     }
@@ -104,9 +105,9 @@ impl Cmb {
     /// Writes into the buffer.
     ///
     /// # Errors
-    /// [`OutsideCmb`]; nothing was written.
+    /// [`OutOfCmbBounds`]; nothing was written.
     #[inline]
-    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutsideCmb> {
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfCmbBounds> {
         self.check(offset, from.len() as u64)?;
         self.region.write(self.start + offset as usize, from);
         Ok(())
@@ -115,9 +116,9 @@ impl Cmb {
     /// Reads from the buffer.
     ///
     /// # Errors
-    /// [`OutsideCmb`]; nothing was read.
+    /// [`OutOfCmbBounds`]; nothing was read.
     #[inline]
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutsideCmb> {
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfCmbBounds> {
         self.check(offset, into.len() as u64)?;
         self.region.read(self.start + offset as usize, into);
         Ok(())
@@ -126,7 +127,7 @@ impl Cmb {
     /// Copies registered memory into the buffer.
     ///
     /// # Errors
-    /// [`OutsideCmb`]; nothing was copied.
+    /// [`OutOfCmbBounds`]; nothing was copied.
     ///
     /// # Panics
     /// When the range is outside of `from`.
@@ -134,12 +135,12 @@ impl Cmb {
     pub fn stage(
         &self,
         offset: u64,
-        from: &Region,
+        from: &SharedRegion,
         from_offset: usize,
         len: usize,
-    ) -> Result<(), OutsideCmb> {
+    ) -> Result<(), OutOfCmbBounds> {
         self.check(offset, len as u64)?;
-        Region::copy(from, from_offset, &self.region, self.start + offset as usize, len);
+        SharedRegion::copy(from, from_offset, &self.region, self.start + offset as usize, len);
         Ok(())
     }
 }

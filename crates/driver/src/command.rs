@@ -13,7 +13,7 @@ use crate::{Op, Request};
 /// [`Status::INVALID_OPCODE`] for a query for extents, which is a command of its own.
 #[inline]
 pub(crate) fn command(nsid: u32, request: &Request) -> Result<Sqe, Status> {
-    let Request { op, lba, sectors, fua, may_unmap, .. } = *request;
+    let Request { op, lba, sectors, fua, deallocate: may_unmap, .. } = *request;
     if sectors > MAX_BLOCKS && matches!(op, Op::Read | Op::Write | Op::WriteZeroes) {
         return Err(Status::INVALID_FIELD);
     }

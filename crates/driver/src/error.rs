@@ -1,7 +1,7 @@
 //! [`DriverError`]: what went wrong, with which command, on which queue.
 
 use nvme::{GeometryError, Status};
-use ring::{RegisterError, Unregistered};
+use ring::{NotRegistered, RegisterError};
 
 /// Why a drive could not be brought up, or an admin command not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum DriverError {
     },
     /// All I/O queues that the drive has, or that it granted, are in use.
     #[error("all {granted} I/O queue pairs that the drive grants are in use")]
-    NoQueueLeft {
+    NoFreeQueue {
         /// I/O queue pairs granted.
         granted: u16,
     },
@@ -94,16 +94,16 @@ pub enum DriverError {
     },
     /// The drive does not have what was asked for.
     #[error("the drive has no {what}")]
-    Lacks {
+    Unsupported {
         /// What it does not have.
         what: &'static str,
     },
     /// Media events were polled for and are not watched.
     #[error("media events are not watched, or no longer: watch_events comes first")]
-    NotWatching,
+    NotSubscribed,
     /// A real controller does not do in its time what it was told by its registers.
     #[error("the controller did not {step} within {} ms", waited.0 / 1_000_000)]
-    BringUp {
+    InitTimeout {
         /// What it was told.
         step: &'static str,
         /// How long it was waited for.
@@ -114,7 +114,7 @@ pub enum DriverError {
     Failed,
     /// A real controller has left the bus, or was taken away, or has not come back from a reset.
     #[error("the controller is gone")]
-    Gone,
+    Removed,
     /// The namespace keeps metadata beside its sectors that the kernel wants to be given.
     #[error(
         "namespace {nsid} keeps {bytes} bytes of metadata per sector, which the kernel leaves to who passes \
@@ -131,7 +131,7 @@ pub enum DriverError {
     Register(#[from] RegisterError),
     /// The memory of a ring is not registered.
     #[error("memory of a ring: {0}")]
-    Ring(#[from] Unregistered),
+    Ring(#[from] NotRegistered),
 }
 
 impl DriverError {

@@ -1,4 +1,4 @@
-//! [`EventWatch`]: what a drive tells of its media unasked, as its host hears it (OC section 3, log
+//! [`EventSubscription`]: what a drive tells of its media unasked, as its host hears it (OC section 3, log
 //! page D0h; NVMe section 5.2).
 //!
 //! One Asynchronous Event Request is outstanding. When it completes, the log is read into memory of
@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use nvme::{
-    Address, AdminCommand, AsyncEvent, ChunkNotification, MediaNotice, MediaScope, Ppa, Status,
-    log_page,
+    Address, AdminCommand, AsyncEvent, ChunkNotification, ChunkNotificationKind,
+    ChunkNotificationScope, Ppa, Status, log_page,
 };
-use ring::{Iova, PAGE, Region};
+use ring::{Iova, PAGE_BYTES, SharedRegion};
 
-use crate::admin::{AdminQueue, Ticket};
-use crate::{DriverError, OpenChannel};
+use crate::admin::{AdminCommandId, AdminQueue};
+use crate::{DriverError, OpenChannelInfo};
 
 /// Something that the drive noticed about its media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub struct MediaEvent {
     /// The sector, or the first of what is meant.
     pub address: Address,
     /// What is meant by the address.
-    pub scope: MediaScope,
+    pub scope: ChunkNotificationScope,
     /// What happened to it.
-    pub kind: MediaNotice,
+    pub kind: ChunkNotificationKind,
     /// Sectors from the address on, if the scope is sectors, else 0.
     pub sectors: u32,
 }
@@ -36,46 +36,46 @@ pub struct MediaEvent {
 #[derive(Debug)]
 enum State {
     /// A request is outstanding.
-    Listening,
+    Requested,
     /// The drive has something to tell.
-    Told,
+    Notified,
     /// The log is being read.
-    Reading(Ticket),
+    Reading(AdminCommandId),
 }
 
 #[derive(Debug)]
-pub(crate) struct EventWatch {
-    media: OpenChannel,
+pub(crate) struct EventSubscription {
+    media: OpenChannelInfo,
     nsid: u32,
-    buffer: Arc<Region>,
+    buffer: Arc<SharedRegion>,
     at: Iova,
     state: State,
     ready: VecDeque<MediaEvent>,
     /// The last notification that came out of the log.
-    seen: u64,
-    pub(crate) lost: u64,
+    last_seen: u64,
+    pub(crate) dropped: u64,
     pub(crate) malformed: u64,
 }
 
-impl EventWatch {
+impl EventSubscription {
     /// Sends the first request.
-    pub(crate) fn begin(
+    pub(crate) fn subscribe(
         admin: &mut AdminQueue,
         memory: &ring::AddressSpace,
-        media: OpenChannel,
+        media: OpenChannelInfo,
         nsid: u32,
-    ) -> Result<EventWatch, DriverError> {
-        let (buffer, at) = memory.provide(PAGE)?;
-        admin.listen()?;
-        Ok(EventWatch {
+    ) -> Result<EventSubscription, DriverError> {
+        let (buffer, at) = memory.allocate_registered(PAGE_BYTES)?;
+        admin.request_event()?;
+        Ok(EventSubscription {
             media,
             nsid,
             buffer,
             at,
-            state: State::Listening,
+            state: State::Requested,
             ready: VecDeque::new(),
-            seen: 0,
-            lost: 0,
+            last_seen: 0,
+            dropped: 0,
             malformed: 0,
         })
     }
@@ -90,38 +90,38 @@ impl EventWatch {
                 return Ok(Some(event));
             }
             self.state = match &self.state {
-                State::Listening => match admin.event() {
+                State::Requested => match admin.pop_event() {
                     None => return Ok(None),
-                    Some((_, status)) if !status.is_success() => return Err(refused(status)),
+                    Some((_, status)) if !status.is_success() => return Err(refusal_error(status)),
                     Some((dword, _)) => {
                         if AsyncEvent::from_dword(dword as u32) == AsyncEvent::CHUNK_NOTIFICATION {
-                            State::Told
+                            State::Notified
                         } else {
                             self.malformed += 1;
-                            admin.listen()?;
-                            State::Listening
+                            admin.request_event()?;
+                            State::Requested
                         }
                     }
                 },
-                State::Told if admin.is_busy() => return Ok(None),
-                State::Told => {
+                State::Notified if admin.is_busy() => return Ok(None),
+                State::Notified => {
                     let command = AdminCommand::GetLogPage {
                         lid: log_page::CHUNK_NOTIFICATION,
                         nsid: self.nsid,
-                        bytes: PAGE as u64,
+                        bytes: PAGE_BYTES as u64,
                         offset: 0,
                         retain: false,
                     };
-                    self.buffer.fill(0, PAGE, 0);
-                    State::Reading(admin.ask_into(command, 0, self.at)?)
+                    self.buffer.fill(0, PAGE_BYTES, 0);
+                    State::Reading(admin.submit_into(command, 0, self.at)?)
                 }
-                State::Reading(ticket) => match admin.answer(*ticket) {
+                State::Reading(ticket) => match admin.pop_response(*ticket) {
                     None => return Ok(None),
                     Some(answer) => {
                         answer?;
-                        self.take_in();
-                        admin.listen()?;
-                        State::Listening
+                        self.parse_log();
+                        admin.request_event()?;
+                        State::Requested
                     }
                 },
             };
@@ -129,44 +129,44 @@ impl EventWatch {
     }
 
     /// Takes what is new out of the log, which is newest first.
-    fn take_in(&mut self) {
-        let mut page = [0; PAGE];
+    fn parse_log(&mut self) {
+        let mut page = [0; PAGE_BYTES];
         self.buffer.read(0, &mut page);
         let (entries, _) = page.as_chunks::<{ ChunkNotification::BYTES }>();
-        let mut next = self.seen;
+        let mut next = self.last_seen;
         for raw in entries.iter().rev() {
             let entry = ChunkNotification::from_bytes(*raw);
             let count = entry.count.get();
             if count <= next {
                 // Nothing, or known; a log that is out of order is neither.
-                self.malformed += u64::from(next > self.seen);
+                self.malformed += u64::from(next > self.last_seen);
                 continue;
             }
             // What is missing before the first new entry has been overwritten.
-            self.lost += count - next - 1;
+            self.dropped += count - next - 1;
             next = count;
-            match self.understand(&entry) {
+            match self.parse_entry(&entry) {
                 Some(event) => self.ready.push_back(event),
                 None => self.malformed += 1,
             }
         }
-        self.seen = next;
+        self.last_seen = next;
     }
 
-    fn understand(&self, entry: &ChunkNotification) -> Option<MediaEvent> {
-        let scope = MediaScope::from_bits(entry.mask)?;
-        let kind = MediaNotice::from_bits(entry.state.get())?;
+    fn parse_entry(&self, entry: &ChunkNotification) -> Option<MediaEvent> {
+        let scope = ChunkNotificationScope::from_bits(entry.mask)?;
+        let kind = ChunkNotificationKind::from_bits(entry.state.get())?;
         let ppa = Ppa(entry.address.get());
         let address = self.media.geometry.address(&self.media.format, ppa).ok()?;
         let sectors = match scope {
-            MediaScope::Sector => u32::from(entry.nlb.get()) + 1,
-            MediaScope::Chunk | MediaScope::Pu => 0,
+            ChunkNotificationScope::Sector => u32::from(entry.nlb.get()) + 1,
+            ChunkNotificationScope::Chunk | ChunkNotificationScope::Pu => 0,
         };
         Some(MediaEvent { count: entry.count.get(), address, scope, kind, sectors })
     }
 }
 
-fn refused(status: Status) -> DriverError {
+fn refusal_error(status: Status) -> DriverError {
     let command = AdminCommand::AsyncEventRequest.name();
     DriverError::Command { command, queue: 0, status }
 }

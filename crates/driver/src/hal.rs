@@ -97,16 +97,16 @@ pub enum QueueState {
     Removed,
 }
 
-/// How an owner that asked to rest has spent the time ([`HardwareQueue::rest`]).
+/// How an owner that asked to rest has spent the time ([`HardwareQueue::wait_for_event`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum WaitResult {
     /// Not at all, and nothing was done: it issues, looks and waits for its waker instead.
-    Unable,
+    Unsupported,
     /// What was bound is issued; there was an event already.
-    Found,
+    Ready,
     /// What was bound is issued, and it has slept until the device had something to say, the time was
     /// over, or a signal came.
-    Slept,
+    Waited,
 }
 
 /// One hardware queue of a device.
@@ -209,23 +209,23 @@ pub trait HardwareQueue: Send {
         Nanos::MAX
     }
 
-    /// Whether an owner can [`rest`](HardwareQueue::rest) here instead of waiting for its waker.
-    fn rests(&self) -> bool {
+    /// Whether an owner can [`rest`](HardwareQueue::wait_for_event) here instead of waiting for its waker.
+    fn can_wait(&self) -> bool {
         false
     }
 
     /// Issues everything bound and sleeps until there is an event, or for `timeout` at most
     /// ([`Nanos::MAX`]: without limit), all in one step: for an owner with nothing else to wait for. The
     /// waker need not be set.
-    fn rest(&mut self, timeout: Nanos) -> Rest {
+    fn wait_for_event(&mut self, timeout: Nanos) -> WaitResult {
         let _ = timeout;
-        Rest::Unable
+        WaitResult::Unsupported
     }
 
     /// Shows `look` the memory behind this struct that binding or ending the command of `tag` writes
     /// to: for whoever accounts for what cores transfer to each other. The tags, unless implemented.
-    fn touches(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
-        self.tags().touches(tag, look);
+    fn report_cache_lines(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
+        self.tags().report_cache_lines(tag, look);
     }
 
     /// Whom the device wakes when there are events: the notification. A waiting

@@ -1,16 +1,16 @@
-//! [`DriveInfo`]: what a drive says about itself, checked.
+//! [`ControllerInfo`]: what a drive says about itself, checked.
 
 use nvme::{
-    Extensions, Geometry, GeometryPage, IdentifyController, IdentifyNamespace, MediaTiming,
-    Metadata, MetadataPlace, PpaFormat,
+    Geometry, GeometryPage, IdentifyController, IdentifyNamespace, MediaTiming, MetadataFormat,
+    MetadataTransfer, PpaFormat, VendorExtensions,
 };
 
-use crate::data::{MOST_METADATA_BYTES, MOST_PRP_BYTES};
+use crate::data::{METADATA_BYTES_MAX, PRP_TRANSFER_MAX};
 use crate::{DataPointers, DriverError, Features};
 
 /// What a host must know to use a drive. All numbers have been checked against each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriveInfo {
+pub struct ControllerInfo {
     /// Serial number: the drive's name in results.
     pub serial: String,
     /// Model number.
@@ -24,7 +24,7 @@ pub struct DriveInfo {
     /// Out-of-band bytes per sector.
     pub oob_bytes: u32,
     /// What they are to block requests, which do not carry them.
-    pub metadata: Option<Metadata>,
+    pub metadata: Option<MetadataFormat>,
     /// Sectors of the namespace; on an open-channel drive, sectors of the media.
     pub sectors: u64,
     /// Sectors of one transfer at most, 1 to 65,536.
@@ -42,12 +42,12 @@ pub struct DriveInfo {
     /// What its queues can do besides reading and writing in one piece.
     pub features: Features,
     /// Shape and address format, for an open-channel drive.
-    pub open_channel: Option<OpenChannel>,
+    pub open_channel: Option<OpenChannelInfo>,
 }
 
 /// What an open-channel drive says about its media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenChannel {
+pub struct OpenChannelInfo {
     /// Its shape.
     pub geometry: Geometry,
     /// Where the fields of its addresses are.
@@ -55,25 +55,25 @@ pub struct OpenChannel {
     /// How long its media takes, in nanoseconds.
     pub timing: MediaTiming,
     /// Whether it copies sectors by itself (Vector Chunk Copy).
-    pub copies: bool,
+    pub can_copy: bool,
     /// Chunks that may be open at a time; 0 for no limit.
     pub max_open_chunks: u32,
     /// What it can do beyond the specification: hints that it obeys, a map of its own.
-    pub extensions: Extensions,
+    pub extensions: VendorExtensions,
 }
 
 /// Segments of a scattered payload at most: a page of them.
-const SEGMENTS: u16 = 256;
+const SEGMENTS_MAX: u16 = 256;
 
 fn implausible(what: String) -> DriverError {
     DriverError::Implausible { what }
 }
 
-fn needs_lists(data: DataPointers, metadata: Option<Metadata>) -> bool {
+fn needs_prp_lists(data: DataPointers, metadata: Option<MetadataFormat>) -> bool {
     data != DataPointers::Sgl || metadata.is_some()
 }
 
-impl DriveInfo {
+impl ControllerInfo {
     /// Makes sense of what Identify and, for an open-channel drive, Geometry returned.
     /// `own_commands`: the drive understands what only Sluice's drives do.
     ///
@@ -86,7 +86,7 @@ impl DriveInfo {
         geometry: Option<&GeometryPage>,
         io_queues: u16,
         (data, own_commands): (DataPointers, bool),
-    ) -> Result<DriveInfo, DriverError> {
+    ) -> Result<ControllerInfo, DriverError> {
         let sector_bytes = namespace.block_bytes().ok_or_else(|| {
             implausible(format!("that a sector has 2^{} bytes", namespace.format().lbads))
         })?;
@@ -95,13 +95,13 @@ impl DriveInfo {
             None => None,
             Some(page) => {
                 let (geometry, format) = page.geometry(sector_bytes, oob_bytes)?;
-                Some(OpenChannel {
+                Some(OpenChannelInfo {
                     geometry,
                     format,
                     timing: page.timing(),
-                    copies: page.mccap.get() & GeometryPage::MCCAP_COPY != 0,
+                    can_copy: page.mccap.get() & GeometryPage::MCCAP_COPY != 0,
                     max_open_chunks: page.maxoc.get(),
-                    extensions: Extensions::of(&page.vendor),
+                    extensions: VendorExtensions::from_vendor_bytes(&page.vendor),
                 })
             }
         };
@@ -114,21 +114,21 @@ impl DriveInfo {
         if sqes & 0xf > 6 || sqes >> 4 < 6 {
             return Err(implausible(format!("that its submission entries have sizes {sqes:#04x}")));
         }
-        let page = ring::PAGE as u32;
+        let page = ring::PAGE_BYTES as u32;
         let max_bytes = controller.max_transfer(page).unwrap_or(u64::MAX);
         let metadata = match geometry {
             // Vector commands do.
             Some(_) => None,
-            None => Metadata::of(namespace),
+            None => MetadataFormat::from_namespace(namespace),
         };
-        let max_bytes = match needs_lists(data, metadata) {
+        let max_bytes = match needs_prp_lists(data, metadata) {
             false => max_bytes,
-            true => max_bytes.min(MOST_PRP_BYTES),
+            true => max_bytes.min(PRP_TRANSFER_MAX),
         };
-        let inline = metadata.map_or(0, |m| m.inline_bytes());
+        let inline = metadata.map_or(0, |m| m.extended_lba_bytes());
         let most = max_bytes / u64::from(sector_bytes + inline);
-        let apart = metadata.filter(|m| m.place == MetadataPlace::Apart);
-        let most = most.min(apart.map_or(u64::MAX, |m| MOST_METADATA_BYTES / u64::from(m.bytes)));
+        let apart = metadata.filter(|m| m.transfer == MetadataTransfer::SeparateBuffer);
+        let most = most.min(apart.map_or(u64::MAX, |m| METADATA_BYTES_MAX / u64::from(m.bytes)));
         let max_sectors = most.min(nvme::MAX_BLOCKS.into()) as u32;
         if max_sectors == 0 {
             return Err(implausible(format!(
@@ -137,7 +137,7 @@ impl DriveInfo {
             )));
         }
         let optimal = open_channel.map_or(namespace.optimal_write(), |o| o.geometry.ws_opt);
-        Ok(DriveInfo {
+        Ok(ControllerInfo {
             serial: controller.serial(),
             model: controller.model(),
             firmware: controller.firmware(),
@@ -148,12 +148,12 @@ impl DriveInfo {
             sectors,
             max_sectors,
             optimal_sectors: optimal,
-            volatile_cache: controller.volatile_cache(),
+            volatile_cache: controller.has_volatile_cache(),
             io_queues,
             max_outstanding: controller.maxcmd.get(),
             data,
             features: Features {
-                segments: SEGMENTS,
+                segments: SEGMENTS_MAX,
                 fua: true,
                 discard: controller.supports(IdentifyController::ONCS_DATASET_MANAGEMENT),
                 write_zeroes: controller.supports(IdentifyController::ONCS_WRITE_ZEROES),
@@ -170,13 +170,13 @@ impl DriveInfo {
 
     /// The same with the metadata that is among them.
     pub(crate) fn max_wire_bytes(&self) -> u64 {
-        let inline = self.metadata.map_or(0, |m| m.inline_bytes());
+        let inline = self.metadata.map_or(0, |m| m.extended_lba_bytes());
         u64::from(self.max_sectors) * u64::from(self.sector_bytes + inline)
     }
 
     /// Whether data pointers need memory of their own.
-    pub(crate) fn needs_lists(&self) -> bool {
-        needs_lists(self.data, self.metadata)
+    pub(crate) fn needs_prp_lists(&self) -> bool {
+        needs_prp_lists(self.data, self.metadata)
     }
 
     /// Bytes of the drive.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use clock::{Nanos, Parker, RealClock, Waker, thread_cpu};
+use clock::{Nanos, Parker, RealClock, Waker, thread_cpu_time};
 use rustix::thread::CpuSet;
 
 /// How an interrupt context runs.
@@ -30,20 +30,20 @@ pub struct InterruptOptions {
 /// A running interrupt context; dropping it stops and joins its thread.
 #[derive(Debug)]
 pub struct InterruptContext {
-    shared: Arc<Shared>,
+    shared: Arc<InterruptState>,
     waker: Waker,
     realtime: bool,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct InterruptState {
     stop: AtomicBool,
     masked: AtomicBool,
     /// The line was raised while masked.
     pending: AtomicBool,
-    cpu: RunRecord,
-    wall: RunRecord,
+    cpu: IrqRunRecorder,
+    wall: IrqRunRecorder,
 }
 
 impl InterruptContext {
@@ -60,17 +60,17 @@ impl InterruptContext {
         let waker = parker.waker();
         // From here on a wake-up is kept, although nobody sleeps yet.
         parker.prepare();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(InterruptState {
             stop: AtomicBool::new(false),
             masked: AtomicBool::new(false),
             pending: AtomicBool::new(false),
-            cpu: RunRecord::new(),
-            wall: RunRecord::new(),
+            cpu: IrqRunRecorder::new(),
+            wall: IrqRunRecorder::new(),
         });
         let (started, start) = mpsc::sync_channel(1);
         let theirs = shared.clone();
         let thread = std::thread::Builder::new().name("interrupt".into()).spawn(move || {
-            let entered = enter(options);
+            let entered = configure_thread(options);
             let refused = entered.is_err();
             // The receiver waits for it.
             let _ = started.send(entered);
@@ -133,7 +133,7 @@ impl Drop for InterruptContext {
     }
 }
 
-impl Shared {
+impl InterruptState {
     /// The thread's loop. The parker is prepared: except between the end of a sleep and the next
     /// preparation, which comes before the upcall looks, every wake-up stays in the eventfd.
     fn serve(&self, parker: &Parker, upcall: &mut impl FnMut()) {
@@ -148,16 +148,16 @@ impl Shared {
                 continue;
             }
             self.pending.store(false, Ordering::SeqCst);
-            let (wall, cpu) = (clock.now(), thread_cpu());
+            let (wall, cpu) = (clock.now(), thread_cpu_time());
             upcall();
-            self.cpu.record(thread_cpu().since(cpu));
+            self.cpu.record(thread_cpu_time().since(cpu));
             self.wall.record(clock.now().since(wall));
         }
     }
 }
 
 /// Makes the calling thread what the options say; returns whether it is under `SCHED_FIFO`.
-fn enter(options: InterruptOptions) -> io::Result<bool> {
+fn configure_thread(options: InterruptOptions) -> io::Result<bool> {
     if let Some(cpu) = options.cpu {
         if cpu >= CpuSet::MAX_CPU {
             return Err(io::Error::new(
@@ -189,14 +189,14 @@ fn become_realtime(priority: u8) -> io::Result<()> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterruptStats {
     /// By the thread's CPU clock: what the upcall itself used.
-    pub cpu: RunLengths,
+    pub cpu: IrqRunHistogram,
     /// By wall clock: with the time that others had its CPU.
-    pub wall: RunLengths,
+    pub wall: IrqRunHistogram,
 }
 
 /// Lengths of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunLengths {
+pub struct IrqRunHistogram {
     /// Runs.
     pub count: u64,
     /// All of them together.
@@ -206,7 +206,7 @@ pub struct RunLengths {
     buckets: Box<[u64]>,
 }
 
-impl RunLengths {
+impl IrqRunHistogram {
     /// The length that a share `q` (0 to 1) of the runs did not exceed, at most an eighth too long.
     pub fn quantile(&self, q: f64) -> Nanos {
         let rank = (q * self.count as f64).ceil().max(1.0) as u64;
@@ -214,7 +214,7 @@ impl RunLengths {
         for (i, count) in self.buckets.iter().enumerate() {
             seen += count;
             if seen >= rank {
-                return upper_end(i).min(self.longest);
+                return bucket_upper_bound(i).min(self.longest);
             }
         }
         self.longest
@@ -223,7 +223,7 @@ impl RunLengths {
     /// Runs by length: the longest that a bucket holds, and how many it does, shortest first.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
-        filled.map(|(i, count)| (upper_end(i), *count))
+        filled.map(|(i, count)| (bucket_upper_bound(i), *count))
     }
 
     /// Mean length.
@@ -236,36 +236,36 @@ impl RunLengths {
 const SUB_BITS: u32 = 3;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 
-fn bucket(nanos: u64) -> usize {
+fn bucket_index(nanos: u64) -> usize {
     let shift = (63 - SUB_BITS).saturating_sub(nanos.leading_zeros());
     ((shift as usize) << SUB_BITS) + (nanos >> shift) as usize
 }
 
-fn upper_end(bucket: usize) -> Nanos {
+fn bucket_upper_bound(bucket: usize) -> Nanos {
     let shift = (bucket >> SUB_BITS).saturating_sub(1) as u32;
     let mantissa = bucket as u128 - (u128::from(shift) << SUB_BITS);
     Nanos(u64::try_from(((mantissa + 1) << shift) - 1).unwrap_or(u64::MAX))
 }
 
-/// [`RunLengths`] as they are recorded: by one thread, read by any.
+/// [`IrqRunHistogram`] as they are recorded: by one thread, read by any.
 #[derive(Debug)]
-pub struct RunRecord {
+pub struct IrqRunRecorder {
     count: AtomicU64,
     total: AtomicU64,
     longest: AtomicU64,
     buckets: Box<[AtomicU64]>,
 }
 
-impl Default for RunRecord {
-    fn default() -> RunRecord {
-        RunRecord::new()
+impl Default for IrqRunRecorder {
+    fn default() -> IrqRunRecorder {
+        IrqRunRecorder::new()
     }
 }
 
-impl RunRecord {
+impl IrqRunRecorder {
     /// No runs.
-    pub fn new() -> RunRecord {
-        RunRecord {
+    pub fn new() -> IrqRunRecorder {
+        IrqRunRecorder {
             count: AtomicU64::new(0),
             total: AtomicU64::new(0),
             longest: AtomicU64::new(0),
@@ -278,14 +278,14 @@ impl RunRecord {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(length.0, Ordering::Relaxed);
         self.longest.fetch_max(length.0, Ordering::Relaxed);
-        if let Some(bucket) = self.buckets.get(bucket(length.0)) {
+        if let Some(bucket) = self.buckets.get(bucket_index(length.0)) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The runs so far.
-    pub fn read(&self) -> RunLengths {
-        RunLengths {
+    pub fn read(&self) -> IrqRunHistogram {
+        IrqRunHistogram {
             count: self.count.load(Ordering::Relaxed),
             total: Nanos(self.total.load(Ordering::Relaxed)),
             longest: Nanos(self.longest.load(Ordering::Relaxed)),
@@ -311,13 +311,13 @@ mod tests {
     fn buckets_are_an_eighth_wide_at_most() {
         let mut last = 0;
         for nanos in (0..5_000).chain((13..64).flat_map(|s| [(1 << s) - 1, 1 << s, (1 << s) + 1])) {
-            let (b, end) = (bucket(nanos), upper_end(bucket(nanos)).0);
+            let (b, end) = (bucket_index(nanos), bucket_upper_bound(bucket_index(nanos)).0);
             assert!(b < BUCKETS && b >= last, "{nanos}");
             assert!(end >= nanos && end - nanos <= nanos / 8, "{nanos}: up to {end}");
             last = b;
         }
-        assert_eq!(upper_end(bucket(u64::MAX)), Nanos::MAX);
-        let record = RunRecord::new();
+        assert_eq!(bucket_upper_bound(bucket_index(u64::MAX)), Nanos::MAX);
+        let record = IrqRunRecorder::new();
         (1..=100).for_each(|i| record.record(Nanos(i * 1000)));
         let runs = record.read();
         assert_eq!((runs.count, runs.longest, runs.mean()), (100, Nanos(100_000), Nanos(50_500)));
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(runs.quantile(1.0), Nanos(100_000));
         assert_eq!(runs.buckets().map(|b| b.1).sum::<u64>(), 100);
         record.reset();
-        assert_eq!(record.read(), RunRecord::new().read());
+        assert_eq!(record.read(), IrqRunRecorder::new().read());
     }
 
     fn wait_for(what: &str, done: impl Fn() -> bool) {

@@ -24,7 +24,7 @@
 //! | [`data`](DataPointers) | how commands say where their data is: SGLs, or lists of pages; in it `bounce`, memory through which payloads go that these cannot name, and `metadata`, of which requests have none |
 //! | [`events`](MediaEvent) | what the drive tells of its media unasked |
 //! | [`cmb`](Cmb) | memory of the drive that the host reaches into |
-//! | [`info`](DriveInfo) | what a drive says about itself, checked |
+//! | [`info`](ControllerInfo) | what a drive says about itself, checked |
 //! | [`queue_pair`](QueuePair) | submit many, ring once, reap many; owned, without lock or allocation |
 //! | `memory` | the registered memory of the two rings |
 //! | [`error`](DriverError) | what went wrong, with which command, on which queue |
@@ -36,42 +36,44 @@
 
 mod admin;
 mod ahci;
-mod bring_up;
 mod cmb;
 mod command;
 mod controller;
 mod data;
-mod emulated;
 mod error;
 mod events;
 pub mod hal;
 mod info;
+mod init;
 mod interrupt;
 mod memory;
 mod null;
+mod nvme_device;
 pub mod pci;
 mod queue_pair;
-mod recovery;
 mod request;
+mod reset;
 mod tag;
 mod uring;
 
 pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
-pub use cmb::{Cmb, OutsideCmb};
-pub use controller::{AttachOptions, Controller, DoorbellUse};
+pub use cmb::{Cmb, OutOfCmbBounds};
+pub use controller::{ConnectOptions, ControllerHandle, DoorbellUse};
 pub use data::{BounceStats, DataPointers};
-pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
 pub use events::MediaEvent;
 pub use hal::{
-    BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState, Rest,
+    BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState, WaitResult,
 };
-pub use info::{DriveInfo, OpenChannel};
-pub use interrupt::{InterruptContext, InterruptOptions, InterruptStats, RunLengths, RunRecord};
+pub use info::{ControllerInfo, OpenChannelInfo};
+pub use interrupt::{
+    InterruptContext, InterruptOptions, InterruptStats, IrqRunHistogram, IrqRunRecorder,
+};
 pub use null::{Null, NullQueue};
+pub use nvme_device::{NvmeDevice, NvmeDeviceError, NvmeQueue};
 pub use queue_pair::{Completed, QueueFull, QueuePair};
-pub use recovery::Lives;
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
+pub use reset::ControllerGeneration;
 pub use tag::{Detached, Tag, TagError, TagSet, TagState};
 pub use uring::{
     Passthrough, PassthroughQueue, Polling, RingDevice, RingQueue, SubmissionThread, TaskWork,

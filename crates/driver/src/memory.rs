@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nvme::{DsmRange, Sqe};
-use ring::{Iova, PAGE, Port, Region};
+use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 
 use crate::DriverError;
 
@@ -14,11 +14,11 @@ const CQE_BYTES: usize = 16;
 /// depth. A port never forgets a registration, so memory of deleted queues is kept and used again.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueMemory {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
     depth: u16,
     /// What the drive is told: where the submission ring is, and the completion ring.
-    wire: (u64, u64),
+    bus_addresses: (u64, u64),
 }
 
 impl QueueMemory {
@@ -28,17 +28,17 @@ impl QueueMemory {
     /// [`DriverError::Register`]; [`DriverError::Depth`] when a ring is not in one piece for the drive.
     pub(crate) fn new(port: &Port, depth: u16) -> Result<QueueMemory, DriverError> {
         let (submission, completion) = (submission_bytes(depth), completion_bytes(depth));
-        let (region, at) = port.memory().provide(submission + completion)?;
-        let run = |at, bytes| port.memory().wire_run(at, bytes as u64);
+        let (region, at) = port.memory().allocate_registered(submission + completion)?;
+        let run = |at, bytes| port.memory().contiguous_bus_address(at, bytes as u64);
         let wire = run(at, submission).zip(run(at.offset(submission as u64), completion));
         let allowed = "the two rings are in one huge page of 2 MiB where there is no IOMMU";
         let wire = wire.ok_or(DriverError::Depth { depth, allowed })?;
-        Ok(QueueMemory { region, at, depth, wire })
+        Ok(QueueMemory { region, at, depth, bus_addresses: wire })
     }
 
     /// Where the drive finds the submission ring and the completion ring.
-    pub(crate) fn wire(&self) -> (u64, u64) {
-        self.wire
+    pub(crate) fn bus_addresses(&self) -> (u64, u64) {
+        self.bus_addresses
     }
 
     /// Entries of each ring.
@@ -66,7 +66,7 @@ impl QueueMemory {
 /// per tag. Like that of rings, memory of deleted queues is used again.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMemory {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
 }
 
@@ -77,7 +77,7 @@ impl RangeMemory {
     /// [`DriverError::Register`].
     pub(crate) fn new(port: &Port, tags: u16) -> Result<RangeMemory, DriverError> {
         let bytes = usize::from(tags.max(1)) * DsmRange::BYTES;
-        let (region, at) = port.memory().provide(bytes)?;
+        let (region, at) = port.memory().allocate_registered(bytes)?;
         Ok(RangeMemory { region, at })
     }
 
@@ -88,7 +88,7 @@ impl RangeMemory {
 
     /// Puts a tag's range there and returns where it is.
     #[inline]
-    pub(crate) fn put(&self, tag: u16, range: &DsmRange) -> Iova {
+    pub(crate) fn write(&self, tag: u16, range: &DsmRange) -> Iova {
         let offset = usize::from(tag) * DsmRange::BYTES;
         self.region.write(offset, &range.to_bytes());
         self.at.offset(offset as u64)
@@ -96,9 +96,9 @@ impl RangeMemory {
 }
 
 fn submission_bytes(depth: u16) -> usize {
-    (usize::from(depth) * size_of::<Sqe>()).next_multiple_of(PAGE)
+    (usize::from(depth) * size_of::<Sqe>()).next_multiple_of(PAGE_BYTES)
 }
 
 fn completion_bytes(depth: u16) -> usize {
-    (usize::from(depth) * CQE_BYTES).next_multiple_of(PAGE)
+    (usize::from(depth) * CQE_BYTES).next_multiple_of(PAGE_BYTES)
 }

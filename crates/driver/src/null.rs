@@ -34,7 +34,7 @@ impl Null {
 impl Null {
     /// Makes a further hardware queue, which is not among those that
     /// [`take_queue`](LowLevelDriver::take_queue) hands out.
-    pub fn make_queue(&self) -> NullQueue {
+    pub fn create_queue(&self) -> NullQueue {
         NullQueue::new(self.limits.queue_depth as u16, self.memory.clone())
     }
 }
@@ -78,7 +78,7 @@ impl LowLevelDriver for Null {
         if std::mem::replace(taken, true) {
             return None;
         }
-        Some(self.make_queue())
+        Some(self.create_queue())
     }
 }
 
@@ -111,7 +111,7 @@ impl NullQueue {
     }
 
     #[inline]
-    fn place(&self, count: u32) -> usize {
+    fn ring_index(&self, count: u32) -> usize {
         count as usize & (self.ring.len() - 1)
     }
 }
@@ -134,7 +134,7 @@ impl HardwareQueue for NullQueue {
     #[inline]
     fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
         self.tags.bind(tag, command.tag, now)?;
-        let place = self.place(self.bound);
+        let place = self.ring_index(self.bound);
         self.ring[place] = tag;
         self.bound = self.bound.wrapping_add(1);
         Ok(())
@@ -162,7 +162,7 @@ impl HardwareQueue for NullQueue {
         if self.fetched == self.issued {
             return None;
         }
-        let tag = self.ring[self.place(self.fetched)];
+        let tag = self.ring[self.ring_index(self.fetched)];
         self.fetched = self.fetched.wrapping_add(1);
         Some(Event { tag, status: Status::SUCCESS, result: 0 })
     }
@@ -180,11 +180,11 @@ impl HardwareQueue for NullQueue {
         QueueState::Ready
     }
 
-    fn touches(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
-        self.tags.touches(tag, look);
+    fn report_cache_lines(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
+        self.tags.report_cache_lines(tag, look);
         // The first entry stands for those of its cache line.
         const PER_LINE: usize = 64 / size_of::<Tag>();
-        let place = self.place(self.bound.wrapping_sub(1));
+        let place = self.ring_index(self.bound.wrapping_sub(1));
         look(&self.ring[place - place % PER_LINE]);
     }
 

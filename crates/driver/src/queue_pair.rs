@@ -3,15 +3,13 @@
 //! Owned by whoever submits (rule R4): no lock, no atomic read-modify-write, no allocation and no
 //! system call per command, doorbells aside. Guarantee: every submitted command comes back exactly
 //! once, through [`reap`](QueuePair::reap) or, when the queue is given up,
-//! [`abandon`](QueuePair::abandon), whatever the drive writes into the completion queue.
+//! [`abandon`](QueuePair::orphan_next), whatever the drive writes into the completion queue.
 
 use std::sync::Arc;
 
 use clock::Nanos;
 use nvme::{Cqe, Sqe, Status};
-use ring::{
-    CompletionHost, DoorbellCounts, Iova, Port, ShadowDoorbells, SubmissionHost, Unregistered,
-};
+use ring::{CqConsumer, DoorbellStats, Iova, NotRegistered, Port, ShadowDoorbells, SqProducer};
 
 use crate::{Event, Tag, TagSet, TagState};
 
@@ -34,15 +32,15 @@ pub struct QueueFull;
 /// The host's end of a submission queue and its completion queue.
 #[derive(Debug)]
 pub struct QueuePair {
-    sq: SubmissionHost,
-    cq: CompletionHost,
+    sq: SqProducer,
+    cq: CqConsumer,
     tags: TagSet,
     qid: u16,
     depth: u16,
     vector: Option<u16>,
     /// Commands pushed since the doorbell was last rung.
     pushed: u16,
-    stray: u64,
+    spurious: u64,
 }
 
 impl QueuePair {
@@ -51,17 +49,17 @@ impl QueuePair {
     /// `completion`, both of `depth` entries and zero.
     ///
     /// # Errors
-    /// [`Unregistered`] when a ring is not registered, not page aligned, or shorter than that.
+    /// [`NotRegistered`] when a ring is not registered, not page aligned, or shorter than that.
     pub fn open(
         port: &Arc<Port>,
         qid: u16,
         (submission, completion): (Iova, Iova),
         depth: u16,
         vector: Option<u16>,
-    ) -> Result<QueuePair, Unregistered> {
+    ) -> Result<QueuePair, NotRegistered> {
         Ok(QueuePair {
-            sq: SubmissionHost::open(port, qid, submission, depth)?,
-            cq: CompletionHost::open(port, qid, completion, depth)?,
+            sq: SqProducer::open(port, qid, submission, depth)?,
+            cq: CqConsumer::open(port, qid, completion, depth)?,
             // A ring of `depth` entries holds one less; with a tag for each of these, neither ring
             // can overflow.
             tags: TagSet::new(depth - 1),
@@ -69,7 +67,7 @@ impl QueuePair {
             depth,
             vector,
             pushed: 0,
-            stray: 0,
+            spurious: 0,
         })
     }
 
@@ -82,32 +80,32 @@ impl QueuePair {
         &mut self,
         port: &Arc<Port>,
         (submission, completion): (Iova, Iova),
-    ) -> Result<(), Unregistered> {
-        let mut sq = SubmissionHost::open(port, self.qid, submission, self.depth)?;
-        let mut cq = CompletionHost::open(port, self.qid, completion, self.depth)?;
-        sq.inherit(&mut self.sq);
-        cq.inherit(&mut self.cq);
+    ) -> Result<(), NotRegistered> {
+        let mut sq = SqProducer::open(port, self.qid, submission, self.depth)?;
+        let mut cq = CqConsumer::open(port, self.qid, completion, self.depth)?;
+        sq.take_over_state(&mut self.sq);
+        cq.take_over_state(&mut self.cq);
         (self.sq, self.cq) = (sq, cq);
         self.pushed = 0;
         Ok(())
     }
 
     /// The queue has doorbells in memory, which the drive knows of; nothing was submitted yet.
-    pub(crate) fn shadow(&mut self, shadows: &ShadowDoorbells) {
-        self.sq.shadow(shadows);
-        self.cq.shadow(shadows);
+    pub(crate) fn set_shadow_doorbells(&mut self, shadows: &ShadowDoorbells) {
+        self.sq.enable_shadow(shadows);
+        self.cq.enable_shadow(shadows);
     }
 
     /// How often doorbells were rung, if they are in memory.
-    pub fn doorbells(&self) -> Option<DoorbellCounts> {
-        Some(self.sq.doorbells()?.and(self.cq.doorbells()?))
+    pub fn doorbells(&self) -> Option<DoorbellStats> {
+        Some(self.sq.doorbell_stats()?.and(self.cq.doorbell_stats()?))
     }
 
     /// Tells a drive of everything by its registers that was told by memory.
     #[cold]
-    pub(crate) fn ring_again(&mut self) {
-        self.cq.ring_again();
-        self.sq.ring_again();
+    pub(crate) fn ring_doorbell_registers(&mut self) {
+        self.cq.rewrite_doorbell();
+        self.sq.rewrite_doorbell();
     }
 
     /// The queue's identifier.
@@ -137,8 +135,8 @@ impl QueuePair {
     }
 
     /// Completions that named no outstanding command of this queue: faults of the drive, dropped.
-    pub fn stray_completions(&self) -> u64 {
-        self.stray
+    pub fn spurious_completions(&self) -> u64 {
+        self.spurious
     }
 
     /// The tag that the next [`submit`](QueuePair::submit) will take, for commands that point to
@@ -207,7 +205,7 @@ impl QueuePair {
             return false;
         }
         // The drive is woken once, for both doorbells.
-        self.cq.release_asleep();
+        self.cq.release_without_wake();
         self.pushed = 0;
         self.sq.ring();
         true
@@ -217,7 +215,7 @@ impl QueuePair {
     /// [`ring`](QueuePair::ring) or [`release`](QueuePair::release).
     ///
     /// A completion for a tag that is not outstanding, or for another queue, is counted
-    /// ([`stray_completions`](QueuePair::stray_completions)) and skipped.
+    /// ([`spurious_completions`](QueuePair::spurious_completions)) and skipped.
     #[inline]
     pub fn reap(&mut self) -> Option<Completed> {
         let event = self.fetch()?;
@@ -227,7 +225,7 @@ impl QueuePair {
     }
 
     /// Takes the command back that an event of this pair was about.
-    pub(crate) fn taken_back(&mut self, event: Event) -> Option<Completed> {
+    pub(crate) fn complete_event(&mut self, event: Event) -> Option<Completed> {
         let user = self.tags.free_bound(event.tag).ok()?.user;
         Some(Completed { user, result: event.result, status: event.status })
     }
@@ -236,16 +234,16 @@ impl QueuePair {
     #[inline]
     pub(crate) fn fetch(&mut self) -> Option<Event> {
         let cqe = self.cq.pop()?;
-        match self.accept(cqe) {
+        match self.validate_cqe(cqe) {
             Some(event) => Some(event),
-            None => self.fetch_after_stray(),
+            None => self.fetch_after_spurious(),
         }
     }
 
     /// Whether there may be a completion.
     #[inline]
     pub(crate) fn has_completion(&self) -> bool {
-        self.cq.peek()
+        self.cq.has_completion()
     }
 
     /// The tags.
@@ -268,33 +266,33 @@ impl QueuePair {
 
     /// Gives up every outstanding command: each call returns one, with `status`, until none is
     /// left. What the drive still writes for them counts as stray.
-    pub fn abandon(&mut self, status: Status) -> Option<Completed> {
+    pub fn orphan_next(&mut self, status: Status) -> Option<Completed> {
         let (tag, _) = self.tags.bound_tags().next()?;
         let user = self.tags.free_bound(tag).ok()?.user;
         Some(Completed { user, result: 0, status })
     }
 
     #[inline]
-    fn accept(&mut self, cqe: Cqe) -> Option<Event> {
+    fn validate_cqe(&mut self, cqe: Cqe) -> Option<Event> {
         let tag = Tag(cqe.cid);
         if cqe.sq_id != self.qid || self.tags.state(tag) != Some(TagState::Bound) {
             return None;
         }
-        self.sq.fetched(cqe.sq_head);
+        self.sq.update_head(cqe.sq_head);
         Some(Event { tag, result: cqe.result, status: cqe.status })
     }
 
     /// Counts a stray completion and goes on behind it, once round the ring at most: a drive that
     /// writes faster than this reads cannot keep it here.
     #[cold]
-    fn fetch_after_stray(&mut self) -> Option<Event> {
-        self.stray += 1;
+    fn fetch_after_spurious(&mut self) -> Option<Event> {
+        self.spurious += 1;
         for _ in 1..self.depth {
             let cqe = self.cq.pop()?;
-            if let Some(event) = self.accept(cqe) {
+            if let Some(event) = self.validate_cqe(cqe) {
                 return Some(event);
             }
-            self.stray += 1;
+            self.spurious += 1;
         }
         None
     }

@@ -28,7 +28,7 @@ pub enum Payload {
     /// time all the same (NVMe SGL bit bucket).
     BitBucket,
     /// In registered memory, in one piece.
-    At(Iova),
+    Contiguous(Iova),
     /// In registered memory, in pieces: a table of [`Segment`]s, which is registered itself and must
     /// stay as it is until the command has completed (an NVMe SGL's last segment).
     Scattered {
@@ -88,7 +88,7 @@ pub struct Request {
     /// Complete a write only when it is durable (force unit access).
     pub fua: bool,
     /// [`Op::WriteZeroes`] may unmap the sectors instead of writing zeros.
-    pub may_unmap: bool,
+    pub deallocate: bool,
     /// The caller's name for the request, returned with its completion.
     pub tag: u64,
 }
@@ -96,7 +96,7 @@ pub struct Request {
 impl Request {
     /// A read.
     pub fn read(lba: u64, sectors: u32, data: Payload, tag: u64) -> Request {
-        Request { op: Op::Read, lba, sectors, data, fua: false, may_unmap: false, tag }
+        Request { op: Op::Read, lba, sectors, data, fua: false, deallocate: false, tag }
     }
 
     /// A write.
@@ -115,20 +115,20 @@ impl Request {
     }
 
     /// Zeros.
-    pub fn write_zeroes(lba: u64, sectors: u32, may_unmap: bool, tag: u64) -> Request {
+    pub fn write_zeroes(lba: u64, sectors: u32, deallocate: bool, tag: u64) -> Request {
         let read = Request::read(lba, sectors, Payload::BitBucket, tag);
-        Request { op: Op::WriteZeroes, may_unmap, ..read }
+        Request { op: Op::WriteZeroes, deallocate, ..read }
     }
 
     /// A query for mapped extents; `into` must have room for [`Request::extent_capacity`] of them.
     pub fn extents(lba: u64, sectors: u32, into: Iova, tag: u64) -> Request {
-        Request { op: Op::Extents, ..Request::read(lba, sectors, Payload::At(into), tag) }
+        Request { op: Op::Extents, ..Request::read(lba, sectors, Payload::Contiguous(into), tag) }
     }
 
     /// How many extents a query returns at most: one page of them. A query answered with this many
     /// is continued after the last extent.
     pub const fn extent_capacity() -> usize {
-        ring::PAGE / Extent::BYTES
+        ring::PAGE_BYTES / Extent::BYTES
     }
 }
 

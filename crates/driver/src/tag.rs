@@ -60,7 +60,7 @@ pub struct Detached {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct TagEntry {
     user: u64,
     bound_at: Nanos,
     state: TagState,
@@ -69,7 +69,7 @@ struct Slot {
 /// The tags of one hardware queue.
 #[derive(Debug)]
 pub struct TagSet {
-    slots: Box<[Slot]>,
+    entries: Box<[TagEntry]>,
     /// Free tags; the top is at `free_count - 1`. Last in first out keeps the slots in use few.
     free: Box<[Tag]>,
     free_count: u16,
@@ -80,7 +80,7 @@ impl TagSet {
     /// `count` free tags.
     pub fn new(count: u16) -> TagSet {
         TagSet {
-            slots: vec![Slot::default(); usize::from(count)].into(),
+            entries: vec![TagEntry::default(); usize::from(count)].into(),
             free: (0..count).rev().map(Tag).collect(),
             free_count: count,
             bound: 0,
@@ -90,7 +90,7 @@ impl TagSet {
     /// All tags.
     #[inline]
     pub fn count(&self) -> u16 {
-        self.slots.len() as u16
+        self.entries.len() as u16
     }
 
     /// Tags that are free.
@@ -117,7 +117,7 @@ impl TagSet {
     pub fn take(&mut self) -> Option<Tag> {
         let tag = self.peek()?;
         self.free_count -= 1;
-        self.slots.get_mut(usize::from(tag.0))?.state = TagState::Taken;
+        self.entries.get_mut(usize::from(tag.0))?.state = TagState::Taken;
         Some(tag)
     }
 
@@ -127,8 +127,8 @@ impl TagSet {
     /// [`TagError`]
     #[inline]
     pub fn bind(&mut self, tag: Tag, user: u64, now: Nanos) -> Result<(), TagError> {
-        let slot = self.slot(tag, TagState::Taken)?;
-        *slot = Slot { user, bound_at: now, state: TagState::Bound };
+        let slot = self.entry_mut(tag, TagState::Taken)?;
+        *slot = TagEntry { user, bound_at: now, state: TagState::Bound };
         self.bound += 1;
         Ok(())
     }
@@ -139,7 +139,7 @@ impl TagSet {
     /// [`TagError`]
     #[inline]
     pub fn detach(&mut self, tag: Tag) -> Result<Detached, TagError> {
-        let slot = self.slot(tag, TagState::Bound)?;
+        let slot = self.entry_mut(tag, TagState::Bound)?;
         slot.state = TagState::Taken;
         let detached = Detached { user: slot.user, bound_at: slot.bound_at };
         self.bound -= 1;
@@ -152,7 +152,7 @@ impl TagSet {
     /// [`TagError`]
     #[inline]
     pub fn release(&mut self, tag: Tag) -> Result<(), TagError> {
-        self.slot(tag, TagState::Taken)?.state = TagState::Free;
+        self.entry_mut(tag, TagState::Taken)?.state = TagState::Free;
         // As many tags are free as have been given back, so there is room for this one.
         if let Some(top) = self.free.get_mut(usize::from(self.free_count)) {
             *top = tag;
@@ -165,8 +165,8 @@ impl TagSet {
     #[inline]
     pub fn take_bound(&mut self, user: u64, now: Nanos) -> Option<Tag> {
         let tag = self.peek()?;
-        *self.slots.get_mut(usize::from(tag.0))? =
-            Slot { user, bound_at: now, state: TagState::Bound };
+        *self.entries.get_mut(usize::from(tag.0))? =
+            TagEntry { user, bound_at: now, state: TagState::Bound };
         self.free_count -= 1;
         self.bound += 1;
         Some(tag)
@@ -179,7 +179,7 @@ impl TagSet {
     /// [`TagError`]
     #[inline]
     pub fn free_bound(&mut self, tag: Tag) -> Result<Detached, TagError> {
-        let slot = self.slot(tag, TagState::Bound)?;
+        let slot = self.entry_mut(tag, TagState::Bound)?;
         slot.state = TagState::Free;
         let detached = Detached { user: slot.user, bound_at: slot.bound_at };
         self.bound -= 1;
@@ -193,8 +193,8 @@ impl TagSet {
 
     /// Shows `look` the memory behind this struct that taking, binding, detaching or releasing `tag`
     /// writes to.
-    pub fn touches(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
-        if let Some(slot) = self.slots.get(usize::from(tag.0)) {
+    pub fn report_cache_lines(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
+        if let Some(slot) = self.entries.get(usize::from(tag.0)) {
             look(slot);
         }
         if let Some(top) = self.free.get(usize::from(self.free_count)) {
@@ -205,12 +205,12 @@ impl TagSet {
     /// A tag's state; `None` if the queue has no such tag.
     #[inline]
     pub fn state(&self, tag: Tag) -> Option<TagState> {
-        self.slots.get(usize::from(tag.0)).map(|slot| slot.state)
+        self.entries.get(usize::from(tag.0)).map(|slot| slot.state)
     }
 
     /// The bound tags, lowest first, and when they were bound.
     pub fn bound_tags(&self) -> impl Iterator<Item = (Tag, Nanos)> {
-        self.slots
+        self.entries
             .iter()
             .enumerate()
             .filter(|(_, slot)| slot.state == TagState::Bound)
@@ -218,9 +218,9 @@ impl TagSet {
     }
 
     #[inline]
-    fn slot(&mut self, tag: Tag, wanted: TagState) -> Result<&mut Slot, TagError> {
+    fn entry_mut(&mut self, tag: Tag, wanted: TagState) -> Result<&mut TagEntry, TagError> {
         let count = self.count();
-        match self.slots.get_mut(usize::from(tag.0)) {
+        match self.entries.get_mut(usize::from(tag.0)) {
             Some(slot) if slot.state == wanted => Ok(slot),
             Some(slot) => Err(TagError::State { tag, found: slot.state, wanted }),
             None => Err(TagError::OutOfRange { tag, count }),

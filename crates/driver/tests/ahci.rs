@@ -50,7 +50,7 @@ impl Liar {
     fn new() -> Liar {
         Liar {
             function: PciFunction::new(hba::bytes(1)).unwrap(),
-            capabilities: cap::of(1, 32) | cap::SNCQ | cap::S64A,
+            capabilities: cap::encode_counts(1, 32) | cap::SNCQ | cap::S64A,
             implemented: 1,
             identify: identify().to_bytes(),
             log: [0; 512],
@@ -69,7 +69,7 @@ impl Liar {
     }
 
     fn set(&self, register: usize, bits: u32) {
-        self.function.set(hba::port(0, register), bits);
+        self.function.set_bits(hba::port(0, register), bits);
     }
 
     fn poll(&mut self) {
@@ -85,7 +85,7 @@ impl Liar {
             self.write(port::CI, 0);
             self.write(port::SACT, 0);
             self.has = 0;
-            self.function.clear(hba::port(0, port::CMD), cmd::CR);
+            self.function.clear_bits(hba::port(0, port::CMD), cmd::CR);
         } else if !running && command & cmd::ST != 0 {
             self.set(port::CMD, cmd::CR);
         }
@@ -114,23 +114,23 @@ impl Liar {
             _ => {
                 assert_eq!(u32::from(fis.queued_tag()), slot, "the tag is the slot");
                 self.has |= 1 << slot;
-                self.function.clear(hba::port(0, port::CI), 1 << slot);
+                self.function.clear_bits(hba::port(0, port::CI), 1 << slot);
                 return;
             }
         };
         memory.write(Iova(region.dba.get()), &page).unwrap();
-        self.function.clear(hba::port(0, port::CI), 1 << slot);
+        self.function.clear_bits(hba::port(0, port::CI), 1 << slot);
         self.set(port::IS, is::PSS);
     }
 
-    fn attach(&mut self) -> Result<AhciHost, AhciError> {
-        AhciHost::attach(self.function.clone(), &mut || self.poll(), 100)
+    fn connect(&mut self) -> Result<AhciHost, AhciError> {
+        AhciHost::connect(self.function.clone(), &mut || self.poll(), 100)
     }
 
     /// The controller, and its drive's queue with reads of all tags issued and taken.
     fn with_reads(count: usize) -> (Liar, AhciPort) {
         let mut liar = Liar::new();
-        let mut queue = liar.attach().unwrap().take_queue(0).unwrap();
+        let mut queue = liar.connect().unwrap().take_queue(0).unwrap();
         let mut tags = [Tag(0); 32];
         assert_eq!(queue.get_free_tags(&mut tags[..count]), count);
         for tag in &tags[..count] {
@@ -315,7 +315,7 @@ fn what_a_controller_and_its_drive_say_is_checked() {
     let attach = |change: &dyn Fn(&mut Liar)| {
         let mut liar = Liar::new();
         change(&mut liar);
-        liar.attach()
+        liar.connect()
     };
     assert!(attach(&|_| ()).is_ok());
     let unsupported = [
@@ -343,7 +343,8 @@ fn what_a_controller_and_its_drive_say_is_checked() {
     let busy = attach(&|liar| liar.busy = true);
     assert!(matches!(busy, Err(AhciError::Timeout { polls: 100, .. })), "{busy:?}");
     // Fewer slots than tags, or the other way round: the smaller of both.
-    let few = attach(&|liar| liar.capabilities = cap::of(1, 8) | cap::SNCQ | cap::S64A).unwrap();
+    let few = attach(&|liar| liar.capabilities = cap::encode_counts(1, 8) | cap::SNCQ | cap::S64A)
+        .unwrap();
     assert_eq!(few.limits().queue_depth, 8);
     let few = identified(Identify { queue_depth: 4, trim: false, ..identify() }).unwrap();
     assert_eq!((few.limits().queue_depth, few.features().discard), (4, false));

@@ -8,16 +8,18 @@ use nvme::{
     ChunkState, FeatureSelect, Geometry, IdentifyNamespace, Sqe, Status, feature, log_page,
 };
 use ring::Port;
-use sluice_driver::{Completed, Controller, DriverError};
+use sluice_driver::{Completed, ControllerHandle, DriverError};
 
 const POLLS: u64 = 100;
 
 /// A drive of 1000 sectors, changed as the test wants, and what comes of attaching to it.
-fn attach(change: impl FnOnce(&mut MockDrive)) -> (MockDrive, Result<Controller, DriverError>) {
+fn connect(
+    change: impl FnOnce(&mut MockDrive),
+) -> (MockDrive, Result<ControllerHandle, DriverError>) {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 1000);
     change(&mut drive);
-    let attached = Controller::attach(port, &mut || drive.pump(), POLLS);
+    let attached = ControllerHandle::connect(port, &mut || drive.pump(), POLLS);
     (drive, attached)
 }
 
@@ -37,7 +39,7 @@ fn shape() -> Geometry {
 
 #[test]
 fn a_block_drive_is_what_it_says() {
-    let (_, attached) = attach(|d| {
+    let (_, attached) = connect(|d| {
         d.namespace.nsfeat = 1 << 4;
         d.namespace.nows = 15.into();
     });
@@ -56,7 +58,7 @@ fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
     let mut pump = || drive.pump();
-    let mut controller = Controller::attach(port, &mut pump, POLLS).unwrap();
+    let mut controller = ControllerHandle::connect(port, &mut pump, POLLS).unwrap();
     let open = controller.info().open_channel.unwrap();
     assert_eq!(open.geometry, shape());
     assert_eq!(open.format.to_string(), "group 1 | pu 2 | chunk 7 | sector 7");
@@ -77,7 +79,7 @@ fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
 
 #[test]
 fn logs_and_features() {
-    let (mut drive, attached) = attach(|_| ());
+    let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
     let mut pump = || drive.pump();
     assert_eq!(controller.health(&mut pump).unwrap().percentage_used, 7);
@@ -96,19 +98,19 @@ fn logs_and_features() {
 fn silence_and_refusal_are_errors_that_say_what_was_asked() {
     for opcode in [admin::IDENTIFY, admin::SET_FEATURES] {
         let silent = Faults { ignore_admin: Some(opcode), ..Faults::default() };
-        let (_, attached) = attach(|d| d.faults = silent);
+        let (_, attached) = connect(|d| d.faults = silent);
         let error = attached.unwrap_err();
         assert!(matches!(error, DriverError::Timeout { queue: 0, polls: POLLS, .. }), "{error}");
         let status = Status::INTERNAL;
         let refusing = Faults { refuse_admin: Some((opcode, status)), ..Faults::default() };
-        let (_, attached) = attach(|d| d.faults = refusing);
+        let (_, attached) = connect(|d| d.faults = refusing);
         assert_eq!(attached.unwrap_err().status(), Some(status));
     }
 }
 
 #[test]
 fn drives_that_cannot_be_are_refused() {
-    let error = |change: fn(&mut MockDrive)| attach(change).1.unwrap_err();
+    let error = |change: fn(&mut MockDrive)| connect(change).1.unwrap_err();
     let implausible: [fn(&mut MockDrive); 6] = [
         |d| d.namespace.nsze = 0.into(),
         |d| d.namespace.nsze = u64::MAX.into(),
@@ -127,13 +129,13 @@ fn drives_that_cannot_be_are_refused() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
     drive.geometry.as_mut().unwrap().chunk_bits = 6;
-    let error = Controller::attach(port, &mut || drive.pump(), POLLS).unwrap_err();
+    let error = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap_err();
     assert!(matches!(error, DriverError::Geometry(_)), "{error}");
 }
 
 #[test]
 fn queue_pairs_come_and_go() {
-    let (mut drive, attached) = attach(|_| ());
+    let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
     let mut pump = || drive.pump();
     let mut pairs = Vec::new();
@@ -144,7 +146,7 @@ fn queue_pairs_come_and_go() {
         pairs.push(pair);
     }
     let error = controller.create_queue_pair(8, None, &mut pump).unwrap_err();
-    assert!(matches!(error, DriverError::NoQueueLeft { granted: 4 }), "{error}");
+    assert!(matches!(error, DriverError::NoFreeQueue { granted: 4 }), "{error}");
     assert!(matches!(
         controller.create_queue_pair(1, None, &mut pump).unwrap_err(),
         DriverError::Depth { depth: 1, .. }
@@ -170,14 +172,14 @@ fn queue_pairs_come_and_go() {
             let done = Completed { user: round + i, result: 0, status: Status::SUCCESS };
             assert_eq!(pair.reap(), Some(done));
         }
-        assert_eq!((pair.reap(), pair.outstanding(), pair.stray_completions()), (None, 0, 0));
+        assert_eq!((pair.reap(), pair.outstanding(), pair.spurious_completions()), (None, 0, 0));
         pairs.push(pair);
     }
 }
 
 #[test]
 fn commands_of_a_deleted_queue_come_back_once() {
-    let (mut drive, attached) = attach(|d| d.faults.hold_io = true);
+    let (mut drive, attached) = connect(|d| d.faults.hold_io = true);
     let mut controller = attached.unwrap();
     let mut pump = || drive.pump();
     let mut pair = controller.create_queue_pair(16, None, &mut pump).unwrap();
@@ -198,7 +200,7 @@ fn commands_of_a_deleted_queue_come_back_once() {
 fn a_refused_submission_queue_leaves_nothing_behind() {
     let status = Status::INVALID_QUEUE_SIZE;
     let faults = Faults { refuse_admin: Some((admin::CREATE_SQ, status)), ..Faults::default() };
-    let (mut drive, attached) = attach(|d| d.faults = faults);
+    let (mut drive, attached) = connect(|d| d.faults = faults);
     let mut controller = attached.unwrap();
     let error = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap_err();
     let expected = DriverError::Command {
@@ -214,7 +216,7 @@ fn a_refused_submission_queue_leaves_nothing_behind() {
 
 #[test]
 fn after_a_timeout_the_drive_is_left_alone_but_queues_go_on() {
-    let (mut drive, attached) = attach(|_| ());
+    let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
     let mut pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
     drive.faults.ignore_admin = Some(admin::GET_LOG_PAGE);
@@ -240,23 +242,23 @@ fn after_a_timeout_the_drive_is_left_alone_but_queues_go_on() {
 /// queues whose making or deleting timed out are found and given back.
 #[test]
 fn late_answers_end_the_silence_and_queues_in_doubt_are_reclaimed() {
-    let (mut drive, attached) = attach(|_| ());
+    let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
     let silence = &mut || ();
     let kept = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
-    assert_eq!((kept.qid(), controller.next_queue()), (1, Some(2)));
+    assert_eq!((kept.qid(), controller.next_qid()), (1, Some(2)));
     let error = controller.create_queue_pair(8, None, silence).unwrap_err();
     assert!(matches!(error, DriverError::Timeout { queue: 2, .. }), "{error}");
-    assert_eq!(controller.next_queue(), Some(3), "the drive may know queue 2");
+    assert_eq!(controller.next_qid(), Some(3), "the drive may know queue 2");
     assert!(controller.health(silence).unwrap_err().is_unresponsive());
     drive.pump();
     controller.health(&mut || drive.pump()).unwrap();
     controller.reclaim(&mut || drive.pump()).unwrap();
-    assert_eq!(controller.next_queue(), Some(2));
+    assert_eq!(controller.next_qid(), Some(2));
 
     let error = controller.delete_queue_pair(kept, &mut |_| (), silence).unwrap_err();
     assert!(error.is_unresponsive(), "{error}");
-    assert_eq!(controller.next_queue(), Some(2));
+    assert_eq!(controller.next_qid(), Some(2));
     assert!(controller.reclaim(silence).unwrap_err().is_unresponsive());
     drive.pump();
     controller.reclaim(&mut || drive.pump()).unwrap();

@@ -11,15 +11,18 @@ use clock::{Nanos, Waker};
 use common::MockDrive;
 use nvme::opcode::admin;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
-use nvme::{Capabilities, Configuration, ControllerStatus, IdentifyController, Status};
-use ring::{Bus, BusWindow, Doorbells, Hold, Iova, Port, Reach, Region, RegisterError};
+use nvme::{Cap, Cc, Csts, IdentifyController, Status};
+use ring::{
+    ControllerOwnership, DmaBus, DmaReach, DmaWindow, DoorbellLayout, Iova, Port, RegisterError,
+    SharedRegion,
+};
 use sluice_driver::{
-    AttachOptions, Controller, DataPointers, DoorbellUse, DriverError, EmulatedError,
-    EmulatedQueue, HardwareQueue, Payload, QueueState, Request, Tag,
+    ConnectOptions, ControllerHandle, DataPointers, DoorbellUse, DriverError, HardwareQueue,
+    NvmeDeviceError, NvmeQueue, Payload, QueueState, Request, Tag,
 };
 
 /// What one pump stands for.
-const PUMP: Nanos = Nanos::from_millis(10);
+const PROGRESS_STEP: Nanos = Nanos::from_millis(10);
 const SECTORS: usize = 64;
 
 #[derive(Debug, Default)]
@@ -27,48 +30,49 @@ struct TestBus {
     vectors: u16,
     mapped: Mutex<Vec<(Iova, usize)>>,
     /// Maps so many regions, and no more.
-    most: AtomicUsize,
+    regions_max: AtomicUsize,
     connected: Mutex<Vec<u16>>,
-    called_back: AtomicBool,
-    lost: AtomicBool,
+    release_requested: AtomicBool,
+    removed: AtomicBool,
     asked: AtomicUsize,
 }
 
-impl Bus for TestBus {
-    fn map(&self, at: Iova, region: &Region) -> io::Result<Reach> {
+impl DmaBus for TestBus {
+    fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
         let mut mapped = self.mapped.lock().unwrap();
-        if mapped.len() >= self.most.load(Ordering::Relaxed) {
+        if mapped.len() >= self.regions_max.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let (pointer, bytes) = region.whole_pages();
         assert!(bytes >= region.len() && bytes.is_multiple_of(4096) && at.0.is_multiple_of(4096));
         assert!(pointer.addr().is_multiple_of(4096));
         mapped.push((at, bytes));
-        Ok(Reach::Mapped)
+        Ok(DmaReach::Contiguous)
     }
 
     fn vectors(&self) -> u16 {
         self.vectors
     }
 
-    fn connect(&self, vector: u16, _: &Waker) -> io::Result<()> {
+    fn bind_vector(&self, vector: u16, _: &Waker) -> io::Result<()> {
         self.connected.lock().unwrap().push(vector);
         Ok(())
     }
 
-    fn hold(&self) -> Hold {
+    fn ownership(&self) -> ControllerOwnership {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        match (self.lost.load(Ordering::Relaxed), self.called_back.load(Ordering::Relaxed)) {
-            (true, _) => Hold::Lost,
-            (_, true) => Hold::CalledBack,
-            _ => Hold::Ours,
+        match (self.removed.load(Ordering::Relaxed), self.release_requested.load(Ordering::Relaxed))
+        {
+            (true, _) => ControllerOwnership::Lost,
+            (_, true) => ControllerOwnership::ReleaseRequested,
+            _ => ControllerOwnership::Owned,
         }
     }
 }
 
 /// A controller with registers.
 struct Model {
-    registers: Arc<Region>,
+    registers: Arc<SharedRegion>,
     port: Arc<Port>,
     bus: Arc<TestBus>,
     drive: Option<MockDrive>,
@@ -85,8 +89,8 @@ struct Model {
     identify: IdentifyController,
 }
 
-fn capabilities() -> Capabilities {
-    Capabilities {
+fn capabilities() -> Cap {
+    Cap {
         max_entries: 32,
         timeout_500ms: 2,
         doorbell_stride: 0,
@@ -97,12 +101,14 @@ fn capabilities() -> Capabilities {
 }
 
 impl Model {
-    fn new(capabilities: Capabilities) -> Model {
-        let registers = Region::anonymous(0x3000).unwrap();
-        let bus = Arc::new(TestBus { vectors: 9, most: 1000.into(), ..TestBus::default() });
-        let bells = Doorbells::of_controller(capabilities.doorbell_stride);
-        let window = BusWindow::largest(&[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]).unwrap();
-        let port = Port::device(registers.clone(), bells, window, bus.clone()).unwrap();
+    fn new(capabilities: Cap) -> Model {
+        let registers = SharedRegion::anonymous(0x3000).unwrap();
+        let bus = Arc::new(TestBus { vectors: 9, regions_max: 1000.into(), ..TestBus::default() });
+        let bells = DoorbellLayout::from_dstrd(capabilities.doorbell_stride);
+        let window =
+            DmaWindow::largest_range(&[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]).unwrap();
+        let port =
+            Port::for_real_controller(registers.clone(), bells, window, bus.clone()).unwrap();
         let model = Model {
             identify: MockDrive::new(&Port::new().unwrap(), 1).controller,
             registers,
@@ -125,14 +131,14 @@ impl Model {
     }
 
     fn set(&self, offset: usize, value: u32) {
-        self.registers.half_word(offset).store(value, Ordering::Release);
+        self.registers.atomic_u32(offset).store(value, Ordering::Release);
     }
 
     fn get(&self, offset: usize) -> u32 {
-        self.registers.half_word(offset).load(Ordering::Acquire)
+        self.registers.atomic_u32(offset).load(Ordering::Acquire)
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_removed(&self) -> bool {
         self.get(CSTS) == u32::MAX
     }
 
@@ -153,14 +159,14 @@ impl Model {
         due
     }
 
-    fn pump(&mut self) {
-        if self.is_gone() {
+    fn progress(&mut self) {
+        if self.is_removed() {
             return;
         }
-        let wanted = Configuration::from_value(self.get(CC));
+        let wanted = Cc::from_value(self.get(CC));
         match (wanted.enabled, self.drive.is_some()) {
             (true, false) if self.fails_to_start => {
-                self.set(CSTS, ControllerStatus { fatal: true, ..Default::default() }.to_value());
+                self.set(CSTS, Csts { fatal: true, ..Default::default() }.to_value());
             }
             (true, false) if self.is_due() => self.start(),
             (false, true) if self.is_due() => {
@@ -175,7 +181,7 @@ impl Model {
         drive.pump();
         if wanted.shut_down {
             self.shut_down = true;
-            let status = ControllerStatus { ready: true, fatal: false, shut_down: true };
+            let status = Csts { ready: true, fatal: false, shut_down: true };
             self.set(CSTS, status.to_value());
         }
     }
@@ -192,37 +198,42 @@ impl Model {
         drive.controller = self.identify;
         self.drive = Some(drive);
         self.starts += 1;
-        self.set(CSTS, ControllerStatus { ready: true, ..Default::default() }.to_value());
+        self.set(CSTS, Csts { ready: true, ..Default::default() }.to_value());
     }
 
-    fn attach(&mut self, options: AttachOptions) -> Result<Controller, DriverError> {
-        Controller::attach_device(self.port.clone(), options, &mut || self.pump(), PUMP)
+    fn connect(&mut self, options: ConnectOptions) -> Result<ControllerHandle, DriverError> {
+        ControllerHandle::connect_pci(
+            self.port.clone(),
+            options,
+            &mut || self.progress(),
+            PROGRESS_STEP,
+        )
     }
 }
 
-fn queues(model: &mut Model, count: usize) -> (Arc<Mutex<Controller>>, Vec<EmulatedQueue>) {
-    let controller = Arc::new(Mutex::new(model.attach(AttachOptions::default()).unwrap()));
+fn queues(model: &mut Model, count: usize) -> (Arc<Mutex<ControllerHandle>>, Vec<NvmeQueue>) {
+    let controller = Arc::new(Mutex::new(model.connect(ConnectOptions::default()).unwrap()));
     let open = |_| {
-        let vector = controller.lock().unwrap().next_queue();
-        EmulatedQueue::open(&controller, 8, vector, &mut || model.pump()).unwrap()
+        let vector = controller.lock().unwrap().next_qid();
+        NvmeQueue::open(&controller, 8, vector, &mut || model.progress()).unwrap()
     };
     let queues = (0..count).map(open).collect();
     (controller, queues)
 }
 
 /// Starts writes of a sector each, of bytes that say which.
-fn start(queue: &mut EmulatedQueue, region: &Region, at: Iova, count: usize, now: Nanos) {
+fn start(queue: &mut NvmeQueue, region: &SharedRegion, at: Iova, count: usize, now: Nanos) {
     for i in 0..count {
         region.fill(i * 4096, 4096, 0x40 + i as u8);
         let mut tag = [Tag(0)];
         assert_eq!(queue.get_free_tags(&mut tag), 1);
-        let data = Payload::At(at.offset(i as u64 * 4096));
+        let data = Payload::Contiguous(at.offset(i as u64 * 4096));
         queue.bind_tag_cmd(tag[0], &Request::write(i as u64, 1, data, i as u64), now).unwrap();
     }
     queue.issue_tags();
 }
 
-fn take_back(queue: &mut EmulatedQueue) -> usize {
+fn reclaim_tags(queue: &mut NvmeQueue) -> usize {
     let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
     for tag in &bound {
         queue.detach_tag_cmd(*tag).unwrap();
@@ -231,9 +242,9 @@ fn take_back(queue: &mut EmulatedQueue) -> usize {
     bound.len()
 }
 
-fn finish(model: &mut Model, queue: &mut EmulatedQueue, count: usize) {
+fn finish(model: &mut Model, queue: &mut NvmeQueue, count: usize) {
     for _ in 0..4 {
-        model.pump();
+        model.progress();
     }
     for _ in 0..count {
         let event = queue.fetch_event().expect("an answer");
@@ -247,12 +258,12 @@ fn finish(model: &mut Model, queue: &mut EmulatedQueue, count: usize) {
 #[test]
 fn a_controller_comes_up_whatever_its_stride() {
     for doorbell_stride in [0, 1, 4] {
-        let mut model = Model::new(Capabilities { doorbell_stride, ..capabilities() });
+        let mut model = Model::new(Cap { doorbell_stride, ..capabilities() });
         let (controller, mut all) = queues(&mut model, 2);
         let info = controller.lock().unwrap().info().clone();
         assert_eq!(info.data, DataPointers::Sgl);
         assert!(info.features.discard && !info.features.extents, "no commands of our own");
-        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
         for queue in &mut all {
             start(queue, &region, at, 5, Nanos(1));
             finish(&mut model, queue, 5);
@@ -273,11 +284,11 @@ fn a_controller_comes_up_whatever_its_stride() {
 #[test]
 fn doorbells_in_memory_outlive_a_reset() {
     for doorbell_stride in [0, 4] {
-        let mut model = Model::new(Capabilities { doorbell_stride, ..capabilities() });
-        model.identify.oacs = IdentifyController::OACS_DOORBELL_BUFFER.into();
+        let mut model = Model::new(Cap { doorbell_stride, ..capabilities() });
+        model.identify.oacs = IdentifyController::OACS_DOORBELL_BUFFER_CONFIG.into();
         let (controller, mut all) = queues(&mut model, 2);
         assert!(controller.lock().unwrap().has_shadow_doorbells());
-        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
         let mut now = Nanos(1);
         for round in 1..4 {
             for queue in &mut all {
@@ -290,7 +301,10 @@ fn doorbells_in_memory_outlive_a_reset() {
                 start(queue, &region, at, 1, now);
                 finish(&mut model, queue, 2);
                 let counts = queue.pair().doorbells().unwrap();
-                assert!(counts.saved >= round && counts.written >= 4 * round, "{counts:?}");
+                assert!(
+                    counts.register_writes_saved >= round && counts.register_writes >= 4 * round,
+                    "{counts:?}"
+                );
             }
             // It does not hear that it is told; half a second later it is told again.
             let (queue, register) = (&mut all[0], 0x1000 + 2 * (4 << doorbell_stride));
@@ -299,12 +313,12 @@ fn doorbells_in_memory_outlive_a_reset() {
             finish(&mut model, queue, 0);
             now += Nanos::from_millis(1_000);
             queue.poll(now);
-            assert_eq!(queue.pair().doorbells().unwrap().again, 2 * round);
+            assert_eq!(queue.pair().doorbells().unwrap().register_rewrites, 2 * round);
             finish(&mut model, queue, 3);
             // The controller forgets everything.
             controller.lock().unwrap().reset(now).unwrap();
             for _ in 0..400 {
-                model.pump();
+                model.progress();
                 now += Nanos::from_millis(5);
                 for queue in &mut all {
                     queue.poll(now);
@@ -318,7 +332,7 @@ fn doorbells_in_memory_outlive_a_reset() {
 
 #[test]
 fn doorbells_are_registers_where_memory_is_not_wanted_not_offered_or_refused() {
-    let offered = IdentifyController::OACS_DOORBELL_BUFFER;
+    let offered = IdentifyController::OACS_DOORBELL_BUFFER_CONFIG;
     for (oacs, doorbells, refuses) in [
         (0, DoorbellUse::Memory, false),
         (offered, DoorbellUse::Registers, false),
@@ -326,13 +340,13 @@ fn doorbells_are_registers_where_memory_is_not_wanted_not_offered_or_refused() {
     ] {
         let mut model = Model::new(capabilities());
         model.identify.oacs = oacs.into();
-        model.refuses = refuses.then_some((admin::DOORBELL_BUFFER, Status::INTERNAL));
-        let options = AttachOptions { doorbells, ..AttachOptions::default() };
-        let controller = Arc::new(Mutex::new(model.attach(options).unwrap()));
+        model.refuses = refuses.then_some((admin::DOORBELL_BUFFER_CONFIG, Status::INTERNAL));
+        let options = ConnectOptions { doorbells, ..ConnectOptions::default() };
+        let controller = Arc::new(Mutex::new(model.connect(options).unwrap()));
         assert!(!controller.lock().unwrap().has_shadow_doorbells());
-        let mut queue = EmulatedQueue::open(&controller, 8, None, &mut || model.pump()).unwrap();
+        let mut queue = NvmeQueue::open(&controller, 8, None, &mut || model.progress()).unwrap();
         assert!(model.drive.as_ref().unwrap().shadows.is_none());
-        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
         start(&mut queue, &region, at, 5, Nanos(1));
         finish(&mut model, &mut queue, 5);
         assert!(queue.pair().doorbells().is_none());
@@ -342,8 +356,8 @@ fn doorbells_are_registers_where_memory_is_not_wanted_not_offered_or_refused() {
 #[test]
 fn a_controller_that_runs_is_stopped_first() {
     let mut model = Model::new(capabilities());
-    drop(model.attach(AttachOptions::default()).unwrap());
-    model.attach(AttachOptions::default()).unwrap();
+    drop(model.connect(ConnectOptions::default()).unwrap());
+    model.connect(ConnectOptions::default()).unwrap();
     assert_eq!(model.starts, 2);
 }
 
@@ -352,30 +366,33 @@ fn limits_of_the_controller_are_kept() {
     let mut model = Model::new(capabilities());
     let (controller, _queues) = queues(&mut model, 1);
     assert_eq!(controller.lock().unwrap().max_entries(), 32);
-    let deep = EmulatedQueue::open(&controller, 33, None, &mut || model.pump()).unwrap_err();
-    assert!(matches!(deep, EmulatedError::Driver(DriverError::Depth { depth: 33, .. })), "{deep}");
-    EmulatedQueue::open(&controller, 32, None, &mut || model.pump()).unwrap();
+    let deep = NvmeQueue::open(&controller, 33, None, &mut || model.progress()).unwrap_err();
+    assert!(
+        matches!(deep, NvmeDeviceError::Driver(DriverError::Depth { depth: 33, .. })),
+        "{deep}"
+    );
+    NvmeQueue::open(&controller, 32, None, &mut || model.progress()).unwrap();
     // One vector is the admin queue's.
-    assert_eq!(model.port.most_queues(), 8);
-    assert!(model.port.is_device() && !model.port.is_shared() && !model.port.has_drive());
+    assert_eq!(model.port.max_io_queues(), 8);
+    assert!(model.port.is_real_controller() && !model.port.is_shared() && !model.port.has_drive());
 }
 
 #[test]
 fn what_is_no_controller_for_this_driver_is_refused() {
-    let lacks = |capabilities: Capabilities, what: &str| {
-        let error = Model::new(capabilities).attach(AttachOptions::default()).unwrap_err();
+    let lacks = |capabilities: Cap, what: &str| {
+        let error = Model::new(capabilities).connect(ConnectOptions::default()).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     };
-    lacks(Capabilities { nvm_commands: false, ..capabilities() }, "NVM command set");
-    lacks(Capabilities { page_min: 1, ..capabilities() }, "pages of 4096");
-    lacks(Capabilities { max_entries: 1, ..capabilities() }, "1 entry");
+    lacks(Cap { nvm_commands: false, ..capabilities() }, "NVM command set");
+    lacks(Cap { page_min: 1, ..capabilities() }, "pages of 4096");
+    lacks(Cap { max_entries: 1, ..capabilities() }, "1 entry");
     let mut model = Model::new(capabilities());
     model.identify.sgls = 0.into();
-    let sgls = AttachOptions { data: Some(DataPointers::Sgl), ..AttachOptions::default() };
-    assert!(matches!(model.attach(sgls), Err(DriverError::Lacks { .. })));
-    let named = AttachOptions { nsid: Some(2), ..AttachOptions::default() };
-    assert!(matches!(model.attach(named), Err(DriverError::NoSuchNamespace { nsid: 2 })));
-    assert_eq!(model.attach(AttachOptions::default()).unwrap().info().data, DataPointers::Prp);
+    let sgls = ConnectOptions { data: Some(DataPointers::Sgl), ..ConnectOptions::default() };
+    assert!(matches!(model.connect(sgls), Err(DriverError::Unsupported { .. })));
+    let named = ConnectOptions { nsid: Some(2), ..ConnectOptions::default() };
+    assert!(matches!(model.connect(named), Err(DriverError::NoSuchNamespace { nsid: 2 })));
+    assert_eq!(model.connect(ConnectOptions::default()).unwrap().info().data, DataPointers::Prp);
 }
 
 #[test]
@@ -383,50 +400,50 @@ fn a_controller_that_is_slow_fails_or_goes_is_told_apart() {
     // CAP.TO is 1 s: 100 pumps.
     let mut model = Model::new(capabilities());
     model.slow = Some(95);
-    model.attach(AttachOptions::default()).unwrap();
+    model.connect(ConnectOptions::default()).unwrap();
     model.slow = Some(120);
-    let error = model.attach(AttachOptions::default()).unwrap_err();
-    let stop = DriverError::BringUp { step: "stop", waited: Nanos::from_millis(1000) };
+    let error = model.connect(ConnectOptions::default()).unwrap_err();
+    let stop = DriverError::InitTimeout { step: "stop", waited: Nanos::from_millis(1000) };
     assert_eq!(error.to_string(), stop.to_string());
     let mut model = Model::new(capabilities());
     model.slow = None;
-    let error = model.attach(AttachOptions::default()).unwrap_err();
+    let error = model.connect(ConnectOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), "the controller did not become ready within 1000 ms");
     let mut model = Model::new(capabilities());
     model.fails_to_start = true;
-    assert!(matches!(model.attach(AttachOptions::default()), Err(DriverError::Failed)));
+    assert!(matches!(model.connect(ConnectOptions::default()), Err(DriverError::Failed)));
     let mut model = Model::new(capabilities());
     model.pull();
-    assert!(matches!(model.attach(AttachOptions::default()), Err(DriverError::Gone)));
+    assert!(matches!(model.connect(ConnectOptions::default()), Err(DriverError::Removed)));
 }
 
 #[test]
 fn memory_that_cannot_be_mapped_is_an_error() {
     let mut model = Model::new(capabilities());
-    model.bus.most.store(2, Ordering::Relaxed);
-    let controller = Arc::new(Mutex::new(model.attach(AttachOptions::default()).unwrap()));
-    let error = EmulatedQueue::open(&controller, 8, None, &mut || model.pump()).unwrap_err();
+    model.bus.regions_max.store(2, Ordering::Relaxed);
+    let controller = Arc::new(Mutex::new(model.connect(ConnectOptions::default()).unwrap()));
+    let error = NvmeQueue::open(&controller, 8, None, &mut || model.progress()).unwrap_err();
     assert!(error.to_string().contains("ulimit -l"), "{error}");
-    let place = model.port.memory().provide((1 << 30) + 1).unwrap_err();
-    assert!(matches!(place, RegisterError::TooLong { most: 0x4000_0000, .. }), "{place}");
+    let place = model.port.memory().allocate_registered((1 << 30) + 1).unwrap_err();
+    assert!(matches!(place, RegisterError::TooLong { max_bytes: 0x4000_0000, .. }), "{place}");
 }
 
 /// Polls everything a millisecond later.
-fn settle_once(model: &mut Model, all: &mut [EmulatedQueue], now: Nanos) -> Nanos {
+fn poll_once(model: &mut Model, all: &mut [NvmeQueue], now: Nanos) -> Nanos {
     let now = now + Nanos::from_millis(1);
     for queue in all.iter_mut() {
         queue.poll(now);
     }
-    model.pump();
+    model.progress();
     now
 }
 
 /// Polls everything until no queue is being reset, for `limit` at most; returns when.
-fn settle(model: &mut Model, all: &mut [EmulatedQueue], from: Nanos, limit: Nanos) -> Nanos {
+fn poll_until_ready(model: &mut Model, all: &mut [NvmeQueue], from: Nanos, limit: Nanos) -> Nanos {
     let mut now = from;
     loop {
         now += Nanos::from_millis(1);
-        model.pump();
+        model.progress();
         for queue in all.iter_mut() {
             queue.poll(now);
         }
@@ -442,7 +459,7 @@ fn a_controller_that_does_not_let_go_of_a_queue_is_reset() {
     for ignored in [admin::DELETE_SQ, admin::DELETE_CQ, admin::CREATE_CQ] {
         let mut model = Model::new(capabilities());
         let (controller, mut all) = queues(&mut model, 3);
-        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
         for queue in &mut all {
             start(queue, &region, at, 4, Nanos(1));
         }
@@ -461,20 +478,20 @@ fn a_controller_that_does_not_let_go_of_a_queue_is_reset() {
         all[1].poll(now);
         assert_eq!(all[1].state(), QueueState::Resetting);
         assert!(!all[1].check_event() && all[1].fetch_event().is_none());
-        settle(&mut model, &mut all, now, Nanos::from_millis(2_000));
+        poll_until_ready(&mut model, &mut all, now, Nanos::from_millis(2_000));
         for queue in &mut all {
             assert_eq!(queue.state(), QueueState::Ready, "{ignored:#x}");
             assert!(queue.fetch_event().is_none());
-            assert_eq!(take_back(queue), 4);
+            assert_eq!(reclaim_tags(queue), 4);
             start(queue, &region, at, 7, now);
             finish(&mut model, queue, 7);
-            assert_eq!(queue.pair().stray_completions(), 0);
+            assert_eq!(queue.pair().spurious_completions(), 0);
         }
         assert_eq!((model.starts, controller.lock().unwrap().resets()), (2, 1));
-        controller.lock().unwrap().health(&mut || model.pump()).unwrap();
+        controller.lock().unwrap().health(&mut || model.progress()).unwrap();
         for queue in all {
             let back = &mut |_| panic!("nothing is outstanding");
-            queue.close(back, &mut || model.pump()).unwrap();
+            queue.close(back, &mut || model.progress()).unwrap();
         }
     }
 }
@@ -484,7 +501,7 @@ fn a_controller_that_does_not_come_back_is_given_up() {
     for fails in [true, false] {
         let mut model = Model::new(capabilities());
         let (controller, mut all) = queues(&mut model, 2);
-        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
         start(&mut all[0], &region, at, 4, Nanos(1));
         controller.lock().unwrap().reset(Nanos(2)).unwrap();
         let error = controller.lock().unwrap().health(&mut || ()).unwrap_err();
@@ -493,16 +510,16 @@ fn a_controller_that_does_not_come_back_is_given_up() {
             true => model.fails_to_start = true,
             false => model.slow = None,
         }
-        settle(&mut model, &mut all, Nanos(2), Nanos::from_millis(3_000));
+        poll_until_ready(&mut model, &mut all, Nanos(2), Nanos::from_millis(3_000));
         for queue in &mut all {
             assert_eq!(queue.state(), QueueState::Removed);
         }
-        assert_eq!(take_back(&mut all[0]), 4);
+        assert_eq!(reclaim_tags(&mut all[0]), 4);
         let refused = controller.lock().unwrap().reset(Nanos(3)).unwrap_err();
-        assert!(matches!(refused, DriverError::Gone), "{refused}");
+        assert!(matches!(refused, DriverError::Removed), "{refused}");
         let mut held = controller.lock().unwrap();
         let unheard = held.health(&mut || panic!("nobody waits")).unwrap_err();
-        assert!(held.is_gone() && matches!(unheard, DriverError::Gone), "{unheard}");
+        assert!(held.is_removed() && matches!(unheard, DriverError::Removed), "{unheard}");
     }
 }
 
@@ -510,7 +527,7 @@ fn a_controller_that_does_not_come_back_is_given_up() {
 fn a_controller_that_is_pulled_out_is_removed_at_once() {
     let mut model = Model::new(capabilities());
     let (_controller, mut all) = queues(&mut model, 2);
-    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
     for queue in &mut all {
         start(queue, &region, at, 4, Nanos(1));
     }
@@ -522,7 +539,7 @@ fn a_controller_that_is_pulled_out_is_removed_at_once() {
     for queue in &mut all {
         assert_eq!(queue.state(), QueueState::Removed);
         assert!(queue.fetch_event().is_none());
-        assert_eq!(take_back(queue), 4);
+        assert_eq!(reclaim_tags(queue), 4);
     }
 }
 
@@ -530,7 +547,7 @@ fn a_controller_that_is_pulled_out_is_removed_at_once() {
 fn who_waits_finds_that_the_controller_is_gone() {
     let mut model = Model::new(capabilities());
     let (_controller, mut all) = queues(&mut model, 2);
-    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
     for queue in &mut all {
         queue.poll(Nanos(1));
         assert_eq!(queue.deadline(), Nanos::MAX, "nothing outstanding, nothing to look for");
@@ -547,7 +564,7 @@ fn who_waits_finds_that_the_controller_is_gone() {
         assert!(queue.poll(now));
         now = Nanos::from_millis(450);
         assert_eq!((queue.state(), queue.deadline()), (QueueState::Removed, Nanos::MAX));
-        assert_eq!(take_back(queue), 4);
+        assert_eq!(reclaim_tags(queue), 4);
         assert!(!queue.poll(Nanos::from_millis(2_000)));
     }
 }
@@ -556,13 +573,13 @@ fn who_waits_finds_that_the_controller_is_gone() {
 fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
     let mut model = Model::new(capabilities());
     let (controller, mut all) = queues(&mut model, 2);
-    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
     for queue in &mut all {
         queue.poll(Nanos(1));
         start(queue, &region, at, 4, Nanos(1));
     }
     model.slow = Some(20);
-    model.bus.called_back.store(true, Ordering::Relaxed);
+    model.bus.release_requested.store(true, Ordering::Relaxed);
     let mut now = Nanos::from_millis(600);
     for queue in &mut all {
         queue.poll(now);
@@ -571,15 +588,15 @@ fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
     }
     while model.drive.is_some() {
         assert!(all.iter().all(|queue| queue.state() == QueueState::Resetting));
-        now = settle_once(&mut model, &mut all, now);
+        now = poll_once(&mut model, &mut all, now);
     }
-    settle(&mut model, &mut all, now, Nanos::from_millis(100));
+    poll_until_ready(&mut model, &mut all, now, Nanos::from_millis(100));
     for queue in &mut all {
         assert_eq!(queue.state(), QueueState::Removed);
-        assert_eq!(take_back(queue), 4);
+        assert_eq!(reclaim_tags(queue), 4);
     }
     assert_eq!(model.starts, 1, "and is not started again");
-    assert!(matches!(controller.lock().unwrap().reset(now), Err(DriverError::Gone)));
+    assert!(matches!(controller.lock().unwrap().reset(now), Err(DriverError::Removed)));
 }
 
 /// Taken away, as a bus without notices does it: the registers are there, and may be another's.
@@ -587,12 +604,12 @@ fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
 fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() {
     let mut model = Model::new(capabilities());
     let (controller, mut all) = queues(&mut model, 2);
-    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
     for queue in &mut all {
         queue.poll(Nanos(1));
         start(queue, &region, at, 4, Nanos(1));
     }
-    assert!(!controller.lock().unwrap().is_gone());
+    assert!(!controller.lock().unwrap().is_removed());
     // One has asked for a reset, and waits for its turn.
     all[1].reset(Nanos(2));
     let asked = model.bus.asked.load(Ordering::Relaxed);
@@ -601,31 +618,31 @@ fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() 
     }
     assert_eq!(model.bus.asked.load(Ordering::Relaxed), asked, "nobody asks at each poll");
     let before: Vec<u32> = (0..0x1100).step_by(4).map(|offset| model.get(offset)).collect();
-    model.bus.lost.store(true, Ordering::Relaxed);
+    model.bus.removed.store(true, Ordering::Relaxed);
     let now = Nanos::from_millis(600);
     for queue in &mut all {
         assert!(queue.poll(now));
         assert_eq!((queue.state(), queue.deadline()), (QueueState::Removed, Nanos::MAX));
         assert!(queue.fetch_event().is_none());
-        assert_eq!(take_back(queue), 4);
+        assert_eq!(reclaim_tags(queue), 4);
         let again = queue.bind_tag_cmd(Tag(0), &Request::flush(1), now);
         assert!(again.is_err(), "{again:?}");
     }
     let mut held = controller.lock().unwrap();
-    assert!(held.is_gone());
+    assert!(held.is_removed());
     for error in [
         held.health(&mut || panic!("nobody waits for an answer")).unwrap_err(),
         held.create_queue_pair(8, None, &mut || panic!("nor here")).unwrap_err(),
-        held.await_event().unwrap_err(),
+        held.request_event().unwrap_err(),
         held.reset(now).unwrap_err(),
     ] {
-        assert!(matches!(error, DriverError::Gone), "{error}");
+        assert!(matches!(error, DriverError::Removed), "{error}");
     }
     drop(held);
     for queue in all {
         let back = &mut |_| panic!("nothing is outstanding");
         let error = queue.close(back, &mut || panic!("it is gone")).unwrap_err();
-        assert!(matches!(error, DriverError::Gone), "{error}");
+        assert!(matches!(error, DriverError::Removed), "{error}");
     }
     let after: Vec<u32> = (0..0x1100).step_by(4).map(|offset| model.get(offset)).collect();
     assert_eq!(after, before);
@@ -645,9 +662,9 @@ fn who_waits_for_an_answer_hears_that_the_controller_is_gone() {
         }
     });
     let error = error.unwrap_err();
-    assert!(matches!(error, DriverError::Gone), "{error}");
+    assert!(matches!(error, DriverError::Removed), "{error}");
     assert_eq!(pumps, 3, "and not ten seconds later");
-    assert!(controller.lock().unwrap().is_gone());
+    assert!(controller.lock().unwrap().is_removed());
     drop(all);
 }
 
@@ -655,33 +672,43 @@ fn who_waits_for_an_answer_hears_that_the_controller_is_gone() {
 fn an_emulated_drive_has_no_registers_to_be_reset_by() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 8);
-    let mut controller = Controller::attach(port, &mut || drive.pump(), 100).unwrap();
-    assert!(matches!(controller.reset(Nanos(1)), Err(DriverError::Lacks { .. })));
+    let mut controller = ControllerHandle::connect(port, &mut || drive.pump(), 100).unwrap();
+    assert!(matches!(controller.reset(Nanos(1)), Err(DriverError::Unsupported { .. })));
     assert_eq!(controller.resets(), 0);
 }
 
 #[test]
 fn events_are_asked_for_one_at_a_time_and_again_after_a_reset() {
     let mut model = Model::new(capabilities());
-    let mut controller = model.attach(AttachOptions::default()).unwrap();
-    assert!(matches!(controller.poll_event(), Err(DriverError::NotWatching)));
-    controller.await_event().unwrap();
-    controller.await_event().unwrap();
-    model.pump();
+    let mut controller = model.connect(ConnectOptions::default()).unwrap();
+    assert!(matches!(controller.poll_event(), Err(DriverError::NotSubscribed)));
+    controller.request_event().unwrap();
+    controller.request_event().unwrap();
+    model.progress();
     assert_eq!(model.drive.as_ref().unwrap().requests.len(), 1);
     assert_eq!(controller.poll_event().unwrap(), None);
     let event = nvme::AsyncEvent { kind: nvme::AsyncEvent::HEALTH, info: 1, log_page: 2 };
     model.drive.as_mut().unwrap().tell(event.to_dword());
     assert_eq!(controller.poll_event().unwrap(), Some(event));
     assert!(controller.poll_event().is_err(), "to be asked for again");
-    controller.await_event().unwrap();
+    controller.request_event().unwrap();
     let controller = Arc::new(Mutex::new(controller));
-    let mut queue = EmulatedQueue::open(&controller, 8, None, &mut || model.pump()).unwrap();
+    let mut queue = NvmeQueue::open(&controller, 8, None, &mut || model.progress()).unwrap();
     controller.lock().unwrap().reset(Nanos(1)).unwrap();
-    settle(&mut model, std::slice::from_mut(&mut queue), Nanos(1), Nanos::from_millis(500));
+    poll_until_ready(
+        &mut model,
+        std::slice::from_mut(&mut queue),
+        Nanos(1),
+        Nanos::from_millis(500),
+    );
     queue.poll(Nanos::from_millis(600));
-    settle(&mut model, std::slice::from_mut(&mut queue), Nanos(1), Nanos::from_millis(500));
-    model.pump();
+    poll_until_ready(
+        &mut model,
+        std::slice::from_mut(&mut queue),
+        Nanos(1),
+        Nanos::from_millis(500),
+    );
+    model.progress();
     let drive = model.drive.as_mut().unwrap();
     assert_eq!(drive.requests.len(), 1, "asked again");
     drive.tell(event.to_dword());

@@ -6,11 +6,11 @@ use common::{Faults, MockDrive};
 use nvme::opcode::admin;
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{
-    Address, AsyncEvent, ChunkNotification, CmbSize, Extensions, Geometry, MediaNotice, MediaScope,
-    Status,
+    Address, AsyncEvent, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope, CmbSize,
+    Geometry, Status, VendorExtensions,
 };
-use ring::{Port, Region};
-use sluice_driver::{Controller, DriverError};
+use ring::{Port, SharedRegion};
+use sluice_driver::{ControllerHandle, DriverError};
 
 const POLLS: u64 = 100;
 
@@ -29,28 +29,29 @@ fn shape() -> Geometry {
 }
 
 /// An open-channel drive with all extensions.
-fn attach() -> (MockDrive, Controller) {
+fn connect() -> (MockDrive, ControllerHandle) {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
-    let flags = Extensions::NOTIFICATIONS | Extensions::DUAL_MAP;
-    let extensions = Extensions { map_entries: 10.into(), ..Extensions::with_flags(flags) };
-    extensions.put(&mut drive.geometry.as_mut().unwrap().vendor);
-    let controller = Controller::attach(port, &mut || drive.pump(), POLLS).unwrap();
+    let flags = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
+    let extensions =
+        VendorExtensions { l2p_entries: 10.into(), ..VendorExtensions::with_flags(flags) };
+    extensions.write_to(&mut drive.geometry.as_mut().unwrap().vendor);
+    let controller = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap();
     (drive, controller)
 }
 
 /// Sector 5 of chunk 3 of the last parallel unit of the second group.
 const AT: Address = Address { group: 1, pu: 2, chunk: 3, sector: 5 };
 
-fn entry(controller: &Controller, count: u64) -> ChunkNotification {
+fn entry(controller: &ControllerHandle, count: u64) -> ChunkNotification {
     let format = controller.info().open_channel.unwrap().format;
-    let (scope, what) = (MediaScope::Sector, MediaNotice::ErrorRateHigh);
+    let (scope, what) = (ChunkNotificationScope::Sector, ChunkNotificationKind::ErrorRateHigh);
     let entry = ChunkNotification::new(count, format.pack(AT).0, 1, scope, what);
     ChunkNotification { nlb: 7.into(), ..entry }
 }
 
 /// Counts of what comes out until nothing does.
-fn counts(drive: &mut MockDrive, controller: &mut Controller) -> Vec<u64> {
+fn counts(drive: &mut MockDrive, controller: &mut ControllerHandle) -> Vec<u64> {
     let mut counts = Vec::new();
     for _ in 0..5 {
         while let Some(event) = controller.poll_events().unwrap() {
@@ -63,8 +64,8 @@ fn counts(drive: &mut MockDrive, controller: &mut Controller) -> Vec<u64> {
 
 #[test]
 fn events_come_out_in_order_with_what_they_say() {
-    let (mut drive, mut controller) = attach();
-    controller.watch_events().unwrap();
+    let (mut drive, mut controller) = connect();
+    controller.subscribe_events().unwrap();
     assert_eq!(counts(&mut drive, &mut controller), []);
     assert_eq!(drive.requests.len(), 1, "one request, and no other command");
     drive.notifications = [2, 1].map(|n| entry(&controller, n)).to_vec();
@@ -73,13 +74,16 @@ fn events_come_out_in_order_with_what_they_say() {
     drive.pump();
     let event = controller.poll_events().unwrap().unwrap();
     assert_eq!((event.count, event.address, event.sectors), (1, AT, 8));
-    assert_eq!((event.scope, event.kind), (MediaScope::Sector, MediaNotice::ErrorRateHigh));
+    assert_eq!(
+        (event.scope, event.kind),
+        (ChunkNotificationScope::Sector, ChunkNotificationKind::ErrorRateHigh)
+    );
     assert_eq!(counts(&mut drive, &mut controller), [2]);
     // Known entries are not told again, and what is missing is counted.
     drive.notifications = [7, 6, 2, 1].map(|n| entry(&controller, n)).to_vec();
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [6, 7]);
-    assert_eq!(controller.lost_events(), (3, 0));
+    assert_eq!(controller.dropped_events(), (3, 0));
     // Other admin commands go on in between.
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     let health = controller.health(&mut || drive.pump()).unwrap();
@@ -90,8 +94,8 @@ fn events_come_out_in_order_with_what_they_say() {
 
 #[test]
 fn what_means_nothing_is_counted_and_skipped() {
-    let (mut drive, mut controller) = attach();
-    controller.watch_events().unwrap();
+    let (mut drive, mut controller) = connect();
+    controller.subscribe_events().unwrap();
     drive.pump();
     let good = entry(&controller, 9);
     drive.notifications = vec![
@@ -105,13 +109,13 @@ fn what_means_nothing_is_counted_and_skipped() {
     ];
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [1, 9]);
-    assert_eq!(controller.lost_events(), (3, 4));
+    assert_eq!(controller.dropped_events(), (3, 4));
     // Out of order: what goes back is not told again.
     let counted = |n: u64| ChunkNotification { count: n.into(), ..good };
     drive.notifications = vec![counted(10), counted(12), counted(11)];
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [11, 12]);
-    assert_eq!(controller.lost_events(), (4, 5));
+    assert_eq!(controller.dropped_events(), (4, 5));
     // The largest count that there is.
     drive.notifications = vec![ChunkNotification { count: u64::MAX.into(), ..good }];
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
@@ -125,11 +129,11 @@ fn what_means_nothing_is_counted_and_skipped() {
 #[test]
 fn refusals_end_the_watch_and_it_can_begin_anew() {
     for opcode in [admin::ASYNC_EVENT_REQUEST, admin::GET_LOG_PAGE] {
-        let (mut drive, mut controller) = attach();
-        assert!(matches!(controller.poll_events(), Err(DriverError::NotWatching)));
+        let (mut drive, mut controller) = connect();
+        assert!(matches!(controller.poll_events(), Err(DriverError::NotSubscribed)));
         drive.faults =
             Faults { refuse_admin: Some((opcode, Status::INTERNAL)), ..Faults::default() };
-        controller.watch_events().unwrap();
+        controller.subscribe_events().unwrap();
         drive.pump();
         if opcode == admin::GET_LOG_PAGE {
             drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
@@ -138,9 +142,9 @@ fn refusals_end_the_watch_and_it_can_begin_anew() {
         }
         let error = controller.poll_events().unwrap_err();
         assert_eq!(error.status(), Some(Status::INTERNAL));
-        assert!(matches!(controller.poll_events(), Err(DriverError::NotWatching)));
+        assert!(matches!(controller.poll_events(), Err(DriverError::NotSubscribed)));
         drive.faults = Faults::default();
-        controller.watch_events().unwrap();
+        controller.subscribe_events().unwrap();
         drive.pump();
         drive.notifications = vec![entry(&controller, 1)];
         drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
@@ -149,25 +153,25 @@ fn refusals_end_the_watch_and_it_can_begin_anew() {
     // A drive that tells nothing.
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
-    let mut controller = Controller::attach(port, &mut || drive.pump(), POLLS).unwrap();
-    assert!(matches!(controller.watch_events(), Err(DriverError::Lacks { .. })));
+    let mut controller = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap();
+    assert!(matches!(controller.subscribe_events(), Err(DriverError::Unsupported { .. })));
 }
 
 #[test]
-fn a_map_of_places_that_cannot_be_is_an_error() {
-    let (mut drive, mut controller) = attach();
+fn a_map_of_impossible_locations_is_an_error() {
+    let (mut drive, mut controller) = connect();
     let mut pump = || drive.pump();
     let error = controller.dual_map(2, 3, &mut pump).unwrap_err();
     assert!(matches!(&error, DriverError::Implausible { .. }), "{error}");
     assert!(error.to_string().contains("logical address 2"), "{error}");
-    assert!(matches!(controller.dual_map(8, 3, &mut pump), Err(DriverError::Lacks { .. })));
+    assert!(matches!(controller.dual_map(8, 3, &mut pump), Err(DriverError::Unsupported { .. })));
 }
 
 #[test]
 fn buffers_that_are_not_there_are_refused() {
     let attach = |size: u32, location: u32, bar: Option<u8>| {
         let port = Port::new().unwrap();
-        let region = Region::anonymous(8192).unwrap();
+        let region = SharedRegion::anonymous(8192).unwrap();
         let at = port.memory().register(&region).unwrap();
         if let Some(bar) = bar {
             port.set_bar(bar, at);
@@ -175,10 +179,10 @@ fn buffers_that_are_not_there_are_refused() {
         port.set_register(CMBSZ, size);
         port.set_register(CMBLOC, location);
         let mut drive = MockDrive::new(&port, 10);
-        let attached = Controller::attach(port, &mut || drive.pump(), POLLS);
+        let attached = ControllerHandle::connect(port, &mut || drive.pump(), POLLS);
         attached.map(|c| c.cmb().map(|cmb| (cmb.bytes(), cmb.is_protected())))
     };
-    let size = |bytes| CmbSize::of(bytes).unwrap().to_value();
+    let size = |bytes| CmbSize::from_size_bytes(bytes).unwrap().to_value();
     assert_eq!(attach(0, 0, None).unwrap(), None);
     assert_eq!(attach(size(8192), 2, Some(2)).unwrap(), Some((8192, false)));
     assert_eq!(attach(size(4096), 1 << 12 | 3, Some(3)).unwrap(), Some((4096, false)));

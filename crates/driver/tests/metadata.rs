@@ -7,40 +7,41 @@ use std::sync::{Arc, Mutex};
 
 use clock::Nanos;
 use common::{MockDrive, SECTOR};
-use nvme::{LbaFormat, Metadata, MetadataPlace, Protection, Status};
-use ring::{Iova, Port, Region};
+use nvme::{LbaFormat, MetadataFormat, MetadataTransfer, ProtectionType, Status};
+use ring::{Iova, Port, SharedRegion};
 use rng::Rng;
 use sluice_driver::{
-    AttachOptions, BindError, Controller, DataPointers, EmulatedQueue, HardwareQueue, Op, Payload,
-    Request, Tag,
+    BindError, ConnectOptions, ControllerHandle, DataPointers, HardwareQueue, NvmeQueue, Op,
+    Payload, Request, Tag,
 };
 
 const SECTORS: usize = 200;
 
-struct Rig {
+struct Harness {
     drive: MockDrive,
     port: Arc<Port>,
-    queue: EmulatedQueue,
-    kept: Metadata,
+    queue: NvmeQueue,
+    metadata: MetadataFormat,
     max_sectors: u32,
 }
 
-impl Rig {
-    fn new((ms, flbas, dps): (u16, u8, u8), data: DataPointers) -> Rig {
+impl Harness {
+    fn new((ms, flbas, dps): (u16, u8, u8), data: DataPointers) -> Harness {
         let port = Port::new().unwrap();
         let mut drive = MockDrive::new(&port, SECTORS);
         drive.namespace.lbaf[0] = LbaFormat { ms: ms.into(), lbads: 12, rp: 0 };
         (drive.namespace.flbas, drive.namespace.dps) = (flbas, dps);
         drive.beside = vec![0xb5; SECTORS * usize::from(ms)];
-        let kept = Metadata::of(&drive.namespace).expect("metadata");
-        let options = AttachOptions { data: Some(data), ..AttachOptions::default() };
+        let metadata = MetadataFormat::from_namespace(&drive.namespace).expect("metadata");
+        let options = ConnectOptions { data: Some(data), ..ConnectOptions::default() };
         let controller =
-            Controller::attach_with(port.clone(), options, &mut || drive.pump(), 1000).unwrap();
+            ControllerHandle::connect_with(port.clone(), options, &mut || drive.pump(), 1000)
+                .unwrap();
         let info = controller.info().clone();
-        assert_eq!(info.metadata, Some(kept));
+        assert_eq!(info.metadata, Some(metadata));
         let controller = Arc::new(Mutex::new(controller));
-        let queue = EmulatedQueue::open(&controller, 9, None, &mut || drive.pump()).unwrap();
-        Rig { drive, port, queue, kept, max_sectors: info.max_sectors }
+        let queue = NvmeQueue::open(&controller, 9, None, &mut || drive.pump()).unwrap();
+        Harness { drive, port, queue, metadata, max_sectors: info.max_sectors }
     }
 
     fn bind(&mut self, request: Request) -> Result<Tag, BindError> {
@@ -85,7 +86,7 @@ const FORMATS: [(u16, u8, u8); 8] = [
 ];
 const POINTERS: [DataPointers; 3] = [DataPointers::Prp, DataPointers::SglAndPrp, DataPointers::Sgl];
 
-fn random(rng: &mut Rng, region: &Region, at: usize, len: usize) -> Vec<u8> {
+fn random(rng: &mut Rng, region: &SharedRegion, at: usize, len: usize) -> Vec<u8> {
     let bytes: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
     region.write(at, &bytes);
     bytes
@@ -98,8 +99,8 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
     let mut rng = Rng::new(seed);
     for format in FORMATS {
         for data in POINTERS {
-            let mut rig = Rig::new(format, data);
-            let (region, at) = rig.port.memory().provide(1 << 20).unwrap();
+            let mut rig = Harness::new(format, data);
+            let (region, at) = rig.port.memory().allocate_registered(1 << 20).unwrap();
             let mut wanted = vec![0; SECTORS * SECTOR];
             for round in 0..60 {
                 // Two at a time, so that what one is given is not the other's.
@@ -110,7 +111,7 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     let base = half * (512 << 10);
                     let offset = [0, 4, 512, 4096, 1, 4095][rng.below(6) as usize];
                     region.fill(base, 512 << 10, 0x11);
-                    let data = Payload::At(at.offset((base + offset) as u64));
+                    let data = Payload::Contiguous(at.offset((base + offset) as u64));
                     let bytes = lba * SECTOR..(lba + sectors) * SECTOR;
                     let op = if rng.chance(0.5) { Op::Read } else { Op::Write };
                     if op == Op::Write {
@@ -139,10 +140,11 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     assert!(all[offset..offset + bytes.len()] == wanted[bytes.clone()]);
                     let around = all[..offset].iter().chain(&all[offset + bytes.len()..]);
                     assert!(around.copied().all(|byte| byte == 0x11), "no byte beside it");
-                    let each = usize::from(rig.kept.bytes);
+                    let each = usize::from(rig.metadata.bytes);
                     let beside = &mut rig.drive.beside
                         [bytes.start / SECTOR * each..bytes.end / SECTOR * each];
-                    if op == Op::Write && rig.kept.place != MetadataPlace::Controller {
+                    if op == Op::Write && rig.metadata.transfer != MetadataTransfer::ControllerOnly
+                    {
                         assert!(beside.iter().all(|byte| *byte == 0), "zeros");
                         // What is read is not written by anybody after it.
                         beside.fill(0xb5);
@@ -157,10 +159,10 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
 #[test]
 fn protection_is_asked_for_where_there_is_any() {
     for format in FORMATS {
-        let mut rig = Rig::new(format, DataPointers::Prp);
-        let (_, at) = rig.port.memory().provide(4 * SECTOR).unwrap();
-        rig.one(Request::write(7, 2, Payload::At(at), 0));
-        rig.one(Request::read(7, 2, Payload::At(at), 0));
+        let mut rig = Harness::new(format, DataPointers::Prp);
+        let (_, at) = rig.port.memory().allocate_registered(4 * SECTOR).unwrap();
+        rig.one(Request::write(7, 2, Payload::Contiguous(at), 0));
+        rig.one(Request::read(7, 2, Payload::Contiguous(at), 0));
         rig.one(Request::write_zeroes(9, 3, false, 0));
         rig.one(Request::read(7, 5, Payload::BitBucket, 0));
         rig.one(Request::write(30, 5, Payload::BitBucket, 0));
@@ -168,10 +170,10 @@ fn protection_is_asked_for_where_there_is_any() {
         rig.one(Request::flush(0));
         let marks: Vec<_> =
             rig.drive.marks.iter().map(|(cdw12, tag)| (cdw12 >> 26 & 0xf, *tag)).collect();
-        let checks = match rig.kept.protection {
+        let checks = match rig.metadata.protection {
             None => 0,
-            Some(Protection::Type3) => 0b1100,
-            Some(Protection::Type1 | Protection::Type2) => 0b1101,
+            Some(ProtectionType::Type3) => 0b1100,
+            Some(ProtectionType::Type1 | ProtectionType::Type2) => 0b1101,
         };
         let tags = [7, 7, 9, 7, 30].map(|lba| if checks == 0b1101 { lba } else { 0 });
         let mut wanted = tags.map(|tag| (checks, tag));
@@ -184,23 +186,23 @@ fn protection_is_asked_for_where_there_is_any() {
 #[test]
 fn transfers_are_as_long_as_they_can_be() {
     for format in FORMATS {
-        let mut rig = Rig::new(format, DataPointers::Prp);
-        let inline = rig.kept.inline_bytes();
+        let mut rig = Harness::new(format, DataPointers::Prp);
+        let inline = rig.metadata.extended_lba_bytes();
         assert_eq!(rig.max_sectors, (128 << 10) / (SECTOR as u32 + inline), "{format:?}");
-        let (region, at) = rig.port.memory().provide(256 << 10).unwrap();
+        let (region, at) = rig.port.memory().allocate_registered(256 << 10).unwrap();
         let bytes = rig.max_sectors as usize * SECTOR;
         let written = random(&mut Rng::new(3), &region, 2048, bytes);
-        rig.one(Request::write(0, rig.max_sectors, Payload::At(at.offset(2048)), 0));
+        rig.one(Request::write(0, rig.max_sectors, Payload::Contiguous(at.offset(2048)), 0));
         region.fill(0, 256 << 10, 0);
-        rig.one(Request::read(0, rig.max_sectors, Payload::At(at.offset(4096)), 0));
+        rig.one(Request::read(0, rig.max_sectors, Payload::Contiguous(at.offset(4096)), 0));
         let mut read = vec![0; bytes];
         region.read(4096, &mut read);
         assert!(read == written);
         if inline > 0 {
             let refused = |status| Err(BindError::Refused(status));
-            let long = rig.bind(Request::read(0, rig.max_sectors + 2, Payload::At(at), 0));
+            let long = rig.bind(Request::read(0, rig.max_sectors + 2, Payload::Contiguous(at), 0));
             assert_eq!(long, refused(Status::INVALID_FIELD));
-            let nowhere = rig.bind(Request::read(0, 1, Payload::At(Iova(1 << 50)), 0));
+            let nowhere = rig.bind(Request::read(0, 1, Payload::Contiguous(Iova(1 << 50)), 0));
             assert_eq!(nowhere, refused(Status::DATA_TRANSFER_ERROR));
         }
     }
@@ -209,6 +211,6 @@ fn transfers_are_as_long_as_they_can_be() {
     let mut drive = MockDrive::new(&port, SECTORS);
     drive.controller.mdts = 0;
     drive.namespace.lbaf[0] = LbaFormat { ms: 64.into(), lbads: 9, rp: 0 };
-    let controller = Controller::attach(port.clone(), &mut || drive.pump(), 1000).unwrap();
+    let controller = ControllerHandle::connect(port.clone(), &mut || drive.pump(), 1000).unwrap();
     assert_eq!(controller.info().max_sectors, 1024);
 }

@@ -5,13 +5,13 @@ mod common;
 use common::{Faults, MockDrive};
 use nvme::{Sqe, Status};
 use ring::Port;
-use sluice_driver::{Controller, QueueFull, QueuePair, Tag};
+use sluice_driver::{ControllerHandle, QueueFull, QueuePair, Tag};
 
 fn queue(depth: u16) -> (MockDrive, QueuePair) {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 100);
     let mut pump = || drive.pump();
-    let mut controller = Controller::attach(port, &mut pump, 10).unwrap();
+    let mut controller = ControllerHandle::connect(port, &mut pump, 10).unwrap();
     let pair = controller.create_queue_pair(depth, None, &mut pump).unwrap();
     (drive, pair)
 }
@@ -64,7 +64,7 @@ fn every_command_comes_back_once_over_many_rounds_of_the_rings() {
             }
         }
         assert!(back.iter().all(|n| *n == 1));
-        assert_eq!((pair.outstanding(), pair.stray_completions()), (0, 0));
+        assert_eq!((pair.outstanding(), pair.spurious_completions()), (0, 0));
     }
 }
 
@@ -82,7 +82,7 @@ fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
         assert_eq!(pair.reap().unwrap().user, user);
     }
     assert_eq!(pair.reap(), None);
-    assert_eq!((pair.stray_completions(), pair.outstanding()), (8, 0));
+    assert_eq!((pair.spurious_completions(), pair.outstanding()), (8, 0));
 
     // Answers to tags that are free, or do not exist; or to another queue.
     for (i, faults) in [
@@ -98,10 +98,10 @@ fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
         pair.ring();
         drive.poll();
         assert_eq!(pair.reap(), None);
-        assert_eq!(pair.stray_completions(), 9 + i as u64);
+        assert_eq!(pair.spurious_completions(), 9 + i as u64);
         assert_eq!(pair.outstanding(), 1, "the command itself was never answered");
-        assert_eq!(pair.abandon(Status::ABORTED).unwrap().user, 9);
-        assert_eq!(pair.abandon(Status::ABORTED), None);
+        assert_eq!(pair.orphan_next(Status::ABORTED).unwrap().user, 9);
+        assert_eq!(pair.orphan_next(Status::ABORTED), None);
         assert_eq!(pair.outstanding(), 0);
     }
 }

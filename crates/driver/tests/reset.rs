@@ -8,26 +8,27 @@ use nvme::Status;
 use nvme::opcode::admin;
 use ring::Port;
 use sluice_driver::{
-    BindError, Controller, Emulated, EmulatedQueue, HardwareQueue, LowLevelDriver, Payload,
+    BindError, ControllerHandle, HardwareQueue, LowLevelDriver, NvmeDevice, NvmeQueue, Payload,
     QueueState, Request, Tag, TagError,
 };
 
 const POLLS: u64 = 100;
 
 /// How long a reset waits for an answer.
-const PATIENCE: Nanos = Nanos::from_millis(1000);
+const RESET_TIMEOUT: Nanos = Nanos::from_millis(1000);
 
-fn open(queues: u16) -> (MockDrive, Vec<EmulatedQueue>) {
+fn open(queues: u16) -> (MockDrive, Vec<NvmeQueue>) {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 1000);
-    let controller = Controller::attach(port, &mut || drive.pump(), POLLS).unwrap();
-    let mut emulated = Emulated::open(controller, queues, 8, false, &mut || drive.pump()).unwrap();
+    let controller = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap();
+    let mut emulated =
+        NvmeDevice::open(controller, queues, 8, false, &mut || drive.pump()).unwrap();
     let taken = (0..queues).map(|i| emulated.take_queue(i).unwrap()).collect();
     assert!(emulated.take_queue(0).is_none() && emulated.take_queue(queues).is_none());
     (drive, taken)
 }
 
-fn start(queue: &mut EmulatedQueue, count: usize, now: Nanos) -> Vec<Tag> {
+fn start(queue: &mut NvmeQueue, count: usize, now: Nanos) -> Vec<Tag> {
     let mut tags = vec![Tag(0); count];
     assert_eq!(queue.get_free_tags(&mut tags), count);
     for tag in &tags {
@@ -40,7 +41,7 @@ fn start(queue: &mut EmulatedQueue, count: usize, now: Nanos) -> Vec<Tag> {
 }
 
 /// What ends, in order.
-fn ended(queue: &mut EmulatedQueue) -> Vec<(Tag, Status)> {
+fn completions(queue: &mut NvmeQueue) -> Vec<(Tag, Status)> {
     let mut ended = Vec::new();
     while let Some(event) = queue.fetch_event() {
         queue.detach_tag_cmd(event.tag).unwrap();
@@ -51,7 +52,7 @@ fn ended(queue: &mut EmulatedQueue) -> Vec<(Tag, Status)> {
 }
 
 /// What the owner does with commands that the device has forgotten.
-fn take_back(queue: &mut EmulatedQueue) -> Vec<Tag> {
+fn reclaim_tags(queue: &mut NvmeQueue) -> Vec<Tag> {
     let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
     for tag in &bound {
         queue.detach_tag_cmd(*tag).unwrap();
@@ -61,12 +62,7 @@ fn take_back(queue: &mut EmulatedQueue) -> Vec<Tag> {
 }
 
 /// Polls until no queue is being reset; returns when that was.
-fn run(
-    drive: &mut MockDrive,
-    queues: &mut [EmulatedQueue],
-    mut now: Nanos,
-    answers: bool,
-) -> Nanos {
+fn run(drive: &mut MockDrive, queues: &mut [NvmeQueue], mut now: Nanos, answers: bool) -> Nanos {
     for _ in 0..1_000_000 {
         let mut moved = answers && drive.poll();
         for queue in queues.iter_mut() {
@@ -86,11 +82,11 @@ fn run(
 }
 
 /// Commands complete on a queue as on a new one.
-fn works(drive: &mut MockDrive, queue: &mut EmulatedQueue) {
+fn assert_queue_works(drive: &mut MockDrive, queue: &mut NvmeQueue) {
     for _ in 0..5 {
         let tags = start(queue, 7, Nanos(1));
         drive.poll();
-        let mut ended: Vec<Tag> = ended(queue)
+        let mut ended: Vec<Tag> = completions(queue)
             .into_iter()
             .map(|(tag, status)| {
                 assert_eq!(status, Status::SUCCESS);
@@ -100,7 +96,7 @@ fn works(drive: &mut MockDrive, queue: &mut EmulatedQueue) {
         ended.sort();
         assert_eq!(ended, tags);
     }
-    assert_eq!(queue.pair().stray_completions(), 0);
+    assert_eq!(queue.pair().spurious_completions(), 0);
 }
 
 #[test]
@@ -111,7 +107,7 @@ fn a_queue_is_as_good_as_new_after_a_reset() {
         let queue = &mut queues[0];
         start(queue, 1 + round % 7, Nanos(1));
         drive.poll();
-        assert_eq!(ended(queue).len(), 1 + round % 7);
+        assert_eq!(completions(queue).len(), 1 + round % 7);
         drive.faults.hold_io = true;
         let tags = start(queue, 6, Nanos(1));
         drive.poll();
@@ -129,8 +125,8 @@ fn a_queue_is_as_good_as_new_after_a_reset() {
         let queue = &mut queues[0];
         assert_eq!(queue.state(), QueueState::Ready);
         assert!(!queue.check_event() && queue.fetch_event().is_none());
-        assert_eq!(take_back(queue), tags);
-        works(&mut drive, queue);
+        assert_eq!(reclaim_tags(queue), tags);
+        assert_queue_works(&mut drive, queue);
     }
 }
 
@@ -147,8 +143,8 @@ fn commands_bound_and_not_issued_never_reach_the_drive() {
     let queue = &mut queues[0];
     assert!(!queue.issue_tags());
     drive.poll();
-    assert_eq!((drive.flushes, take_back(queue).len()), (0, 1));
-    works(&mut drive, queue);
+    assert_eq!((drive.flushes, reclaim_tags(queue).len()), (0, 1));
+    assert_queue_works(&mut drive, queue);
 }
 
 #[test]
@@ -159,8 +155,8 @@ fn a_queue_that_the_drive_has_forgotten_is_made_again() {
     queues[0].reset(Nanos(2));
     run(&mut drive, &mut queues, Nanos(2), true);
     assert_eq!(queues[0].state(), QueueState::Ready);
-    assert_eq!(take_back(&mut queues[0]), tags);
-    works(&mut drive, &mut queues[0]);
+    assert_eq!(reclaim_tags(&mut queues[0]), tags);
+    assert_queue_works(&mut drive, &mut queues[0]);
 }
 
 #[test]
@@ -181,7 +177,7 @@ fn a_drive_that_refuses_a_step_is_removed() {
         // Nothing completes, although the drive may have answered.
         drive.poll();
         assert!(!queues[0].check_event() && queues[0].fetch_event().is_none());
-        assert_eq!(take_back(&mut queues[0]).len(), 3);
+        assert_eq!(reclaim_tags(&mut queues[0]).len(), 3);
         assert_eq!(queues[0].deadline(), Nanos::MAX);
         let mut tag = [Tag(0)];
         queues[0].get_free_tags(&mut tag);
@@ -189,7 +185,7 @@ fn a_drive_that_refuses_a_step_is_removed() {
         assert_eq!(bound, Err(BindError::Busy));
         // The other queue is another queue.
         assert_eq!(queues[1].state(), QueueState::Ready);
-        works(&mut drive, &mut queues[1]);
+        assert_queue_works(&mut drive, &mut queues[1]);
     }
 }
 
@@ -202,13 +198,15 @@ fn a_drive_that_leaves_a_step_unanswered_is_removed_after_a_while() {
         queues[0].reset(Nanos(2));
         let now = run(&mut drive, &mut queues, Nanos(2), true);
         assert_eq!(queues[0].state(), QueueState::Removed);
-        assert!(now >= PATIENCE && now < PATIENCE + Nanos::from_millis(1), "{now}");
+        assert!(now >= RESET_TIMEOUT && now < RESET_TIMEOUT + Nanos::from_millis(1), "{now}");
         // The admin queue waits for that answer for ever: no other queue can be reset.
-        works(&mut drive, &mut queues[1]);
+        assert_queue_works(&mut drive, &mut queues[1]);
         queues[1].reset(now);
         let later = run(&mut drive, &mut queues, now, true);
         assert_eq!(queues[1].state(), QueueState::Removed);
-        assert!(later >= now + PATIENCE && later < now + PATIENCE + Nanos::from_millis(1));
+        assert!(
+            later >= now + RESET_TIMEOUT && later < now + RESET_TIMEOUT + Nanos::from_millis(1)
+        );
     }
 }
 
@@ -232,8 +230,8 @@ fn queues_that_are_reset_at_one_time_take_turns() {
         run(&mut drive, &mut queues, Nanos(2), true);
         for queue in &mut queues {
             assert_eq!(queue.state(), QueueState::Ready, "round {round}");
-            assert_eq!(take_back(queue).len(), 5);
-            works(&mut drive, queue);
+            assert_eq!(reclaim_tags(queue).len(), 5);
+            assert_queue_works(&mut drive, queue);
         }
     }
 }
@@ -255,11 +253,11 @@ fn aborts_of_one_queue_do_not_disturb_the_reset_of_another() {
         queues[1].abort_tag(tags[1], now).unwrap();
         drive.poll();
         now += Nanos::from_micros(10);
-        assert!(now < PATIENCE, "an answer was lost");
+        assert!(now < RESET_TIMEOUT, "an answer was lost");
     }
     assert_eq!(queues[0].state(), QueueState::Ready);
-    take_back(&mut queues[0]);
-    works(&mut drive, &mut queues[0]);
+    reclaim_tags(&mut queues[0]);
+    assert_queue_works(&mut drive, &mut queues[0]);
 }
 
 #[test]
@@ -271,7 +269,7 @@ fn a_queue_that_goes_away_in_mid_reset_leaves_the_admin_queue_to_others() {
     queues[0].reset(Nanos(2));
     run(&mut drive, &mut queues, Nanos(2), true);
     assert_eq!(queues[0].state(), QueueState::Ready);
-    works(&mut drive, &mut queues[0]);
+    assert_queue_works(&mut drive, &mut queues[0]);
 }
 
 #[test]
@@ -298,10 +296,11 @@ fn a_slow_drive_is_not_removed_while_it_answers() {
 fn a_queue_without_controller_can_only_be_given_up() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 1000);
-    let mut controller = Controller::attach(port.clone(), &mut || drive.pump(), POLLS).unwrap();
+    let mut controller =
+        ControllerHandle::connect(port.clone(), &mut || drive.pump(), POLLS).unwrap();
     let pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
-    let mut queue = EmulatedQueue::new(controller.info(), pair, port).unwrap();
-    works(&mut drive, &mut queue);
+    let mut queue = NvmeQueue::new(controller.info(), pair, port).unwrap();
+    assert_queue_works(&mut drive, &mut queue);
     let tags = start(&mut queue, 2, Nanos(1));
     assert_eq!(queue.abort_tag(tags[0], Nanos(1)), Ok(()));
     let other = (0..7).map(Tag).find(|tag| !tags.contains(tag)).unwrap();
@@ -313,5 +312,5 @@ fn a_queue_without_controller_can_only_be_given_up() {
     assert_eq!(queue.abort_tag(other, Nanos(1)), Err(free));
     queue.reset(Nanos(1));
     assert_eq!(queue.state(), QueueState::Removed);
-    assert_eq!(take_back(&mut queue), tags);
+    assert_eq!(reclaim_tags(&mut queue), tags);
 }

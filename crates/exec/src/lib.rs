@@ -26,19 +26,19 @@
 
 #![forbid(unsafe_code)]
 
+mod adaptive_spin;
 mod calls;
-mod door;
-mod ends;
-mod images;
-mod left;
+mod completion;
+mod connections;
 pub mod locks;
+mod mapping_sync;
 mod open_files;
-mod passes;
-mod patience;
+mod pending_calls;
+mod posted_writes;
 pub mod program;
 mod service;
 mod session;
-mod under_way;
+mod shared_mappings;
 
-pub use door::Address;
-pub use service::{Counters, Service, ServiceError, Stop};
+pub use connections::Address;
+pub use service::{Service, ServiceError, ServiceStats, StopHandle};

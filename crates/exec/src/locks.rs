@@ -7,18 +7,18 @@ use store::Ino;
 
 /// Who holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum LockOwner {
     /// A process: any of its descriptors of the file that is closed takes its locks away.
     Process(u32),
     /// An open file: its last descriptor does.
     OpenFile(u64),
     /// An open file, by `flock(2)`.
-    Whole(u64),
+    Flock(u64),
 }
 
-impl Owner {
-    fn is_whole(self) -> bool {
-        matches!(self, Owner::Whole(_))
+impl LockOwner {
+    fn is_flock(self) -> bool {
+        matches!(self, LockOwner::Flock(_))
     }
 }
 
@@ -28,7 +28,7 @@ pub struct Lock {
     /// Of which file.
     pub ino: Ino,
     /// Who.
-    pub owner: Owner,
+    pub owner: LockOwner,
     /// The first byte.
     pub begin: u64,
     /// The first byte behind it; `u64::MAX` for all that there ever is.
@@ -40,7 +40,7 @@ pub struct Lock {
 /// All locks of a volume.
 #[derive(Debug, Default)]
 pub struct Locks {
-    held: Vec<Lock>,
+    locks: Vec<Lock>,
 }
 
 impl Locks {
@@ -49,12 +49,12 @@ impl Locks {
         let clash = |held: &&Lock| {
             held.ino == wanted.ino
                 && held.owner != wanted.owner
-                && held.owner.is_whole() == wanted.owner.is_whole()
+                && held.owner.is_flock() == wanted.owner.is_flock()
                 && (held.write || wanted.write)
                 && held.begin < wanted.end
                 && wanted.begin < held.end
         };
-        self.held.iter().find(clash).copied()
+        self.locks.iter().find(clash).copied()
     }
 
     /// Takes a lock, in place of what its owner held there; returns whether nobody was in the way.
@@ -64,15 +64,15 @@ impl Locks {
         }
         self.clear(wanted.ino, wanted.owner, (wanted.begin, wanted.end));
         if wanted.begin < wanted.end {
-            self.held.push(wanted);
+            self.locks.push(wanted);
         }
         true
     }
 
     /// Gives up what `owner` holds of a range.
-    pub fn clear(&mut self, ino: Ino, owner: Owner, (begin, end): (u64, u64)) {
+    pub fn clear(&mut self, ino: Ino, owner: LockOwner, (begin, end): (u64, u64)) {
         let mut rest = Vec::new();
-        self.held.retain(|held| {
+        self.locks.retain(|held| {
             let apart = held.end <= begin || end <= held.begin;
             if held.ino != ino || held.owner != owner || apart {
                 return true;
@@ -85,17 +85,17 @@ impl Locks {
             }
             false
         });
-        self.held.append(&mut rest);
+        self.locks.append(&mut rest);
     }
 
     /// Gives up everything that `owner` holds.
-    pub fn gone(&mut self, owner: Owner) {
-        self.held.retain(|held| held.owner != owner);
+    pub fn release_all(&mut self, owner: LockOwner) {
+        self.locks.retain(|held| held.owner != owner);
     }
 
     /// Ranges that are held.
-    pub fn held(&self) -> &[Lock] {
-        &self.held
+    pub fn locks(&self) -> &[Lock] {
+        &self.locks
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     const FILE: Ino = Ino(9);
 
     fn lock(process: u32, begin: u64, end: u64, write: bool) -> Lock {
-        Lock { ino: FILE, owner: Owner::Process(process), begin, end, write }
+        Lock { ino: FILE, owner: LockOwner::Process(process), begin, end, write }
     }
 
     #[test]
@@ -118,18 +118,18 @@ mod tests {
         assert_eq!(locks.conflict(&lock(3, 12, 20, true)), Some(lock(2, 5, 15, false)));
         assert!(locks.set(lock(3, 15, 20, true)), "beside it");
         assert!(!locks.set(lock(1, 0, 10, true)), "the other still reads a part");
-        locks.gone(Owner::Process(2));
+        locks.release_all(LockOwner::Process(2));
         assert!(locks.set(lock(1, 0, 10, true)), "its own is replaced");
-        let whole = Lock { owner: Owner::Whole(1), ..lock(1, 0, u64::MAX, true) };
+        let whole = Lock { owner: LockOwner::Flock(1), ..lock(1, 0, u64::MAX, true) };
         assert!(locks.set(whole), "flock does not know of records");
-        assert!(!locks.set(Lock { owner: Owner::Whole(2), ..whole }));
+        assert!(!locks.set(Lock { owner: LockOwner::Flock(2), ..whole }));
     }
 
     #[test]
     fn a_hole_in_a_lock_leaves_its_ends() {
         let mut locks = Locks::default();
         assert!(locks.set(lock(1, 0, 100, true)));
-        locks.clear(FILE, Owner::Process(1), (40, 60));
+        locks.clear(FILE, LockOwner::Process(1), (40, 60));
         assert!(locks.set(lock(2, 40, 60, true)));
         assert!(!locks.set(lock(2, 39, 60, true)));
         assert!(!locks.set(lock(2, 40, 61, true)));
@@ -150,7 +150,7 @@ mod tests {
             let (end, write) = (begin + 1 + draw(24 - begin), draw(2) == 0);
             let range = begin as usize..end as usize;
             if draw(3) == 0 {
-                locks.clear(FILE, Owner::Process(who as u32), (begin, end));
+                locks.clear(FILE, LockOwner::Process(who as u32), (begin, end));
                 bytes[range].iter_mut().for_each(|byte| byte[who] = (false, false));
                 continue;
             }

@@ -43,22 +43,33 @@ pub(crate) struct OpenFile {
     /// A call that uses the offset is under way; others wait for it.
     pub(crate) busy: bool,
     /// Writes under way that nobody waits for.
-    pub(crate) left: u32,
+    pub(crate) posted_writes: u32,
     /// What went wrong with one, as an answer has it: the next sync's.
-    pub(crate) error: Option<i64>,
+    pub(crate) posted_write_error: Option<i64>,
     /// The kernel has said meanwhile that what stands for it may be closed.
     pub(crate) hung_up: bool,
     /// It stands for a mapping, not for a descriptor.
-    pub(crate) mapping: bool,
+    pub(crate) is_mapping: bool,
     /// The other end of what stands for it; closed when its last copy is.
-    pub(crate) end: UnixStream,
+    pub(crate) peer: UnixStream,
 }
 
 impl OpenFile {
-    pub(crate) fn new(ino: Ino, flags: u64, end: UnixStream) -> OpenFile {
-        let (directory, busy, hung_up, mapping) = (false, false, false, false);
-        let (offset, left, error) = (0, 0, None);
-        OpenFile { ino, directory, flags, offset, busy, left, error, hung_up, mapping, end }
+    pub(crate) fn new(ino: Ino, flags: u64, peer: UnixStream) -> OpenFile {
+        let (directory, busy, hung_up, is_mapping) = (false, false, false, false);
+        let (offset, posted_writes, posted_write_error) = (0, 0, None);
+        OpenFile {
+            ino,
+            directory,
+            flags,
+            offset,
+            busy,
+            posted_writes,
+            posted_write_error,
+            hung_up,
+            is_mapping,
+            peer,
+        }
     }
 
     pub(crate) fn readable(&self) -> bool {
@@ -71,12 +82,12 @@ impl OpenFile {
 
     /// Whether something that is under way needs it.
     pub(crate) fn is_used(&self) -> bool {
-        self.busy || self.left > 0
+        self.busy || self.posted_writes > 0
     }
 
     /// Whether what stands for it has been closed everywhere.
     pub(crate) fn is_closed(&self) -> bool {
-        let mut end = [PollFd::new(&self.end, PollFlags::empty())];
+        let mut end = [PollFd::new(&self.peer, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Interrupted or refused: it is looked at again when the last process ends.
         poll(&mut end, Some(&now)).is_ok() && end[0].revents().contains(PollFlags::HUP)

@@ -37,7 +37,7 @@ pub enum ProgramError {
         "{} is set-user-ID or set-group-ID: the system loads no library into it. Run it as its user, \
          from a copy without these bits", path.display()
     )]
-    OtherRights {
+    Privileged {
         /// The program.
         path: PathBuf,
     },
@@ -101,7 +101,7 @@ fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
     let other_group =
         metadata.mode() & 0o2010 == 0o2010 && metadata.gid() != rustix::process::getegid().as_raw();
     if other_user || other_group {
-        return Err(ProgramError::OtherRights { path: path.into() });
+        return Err(ProgramError::Privileged { path: path.into() });
     }
     match has_interpreter(&file, &head) {
         None => Err(ProgramError::OtherMachine { path: path.into() }),

@@ -12,9 +12,9 @@ use std::process::{Command, Output};
 use std::sync::Once;
 
 use clock::{Nanos, RealClock};
-use exec::{Address, Counters, Service};
+use exec::{Address, Service, ServiceStats};
 use memory::Memory;
-use store::{FormatOptions, FsckOptions, Options, Session, format, fsck};
+use store::{BlockingVolume, FormatOptions, FsckOptions, Options, format, fsck};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -81,7 +81,7 @@ fn on_a_volume(
     arguments: &[&str],
     at: &Path,
     number: u32,
-) -> (Output, Counters, Memory) {
+) -> (Output, ServiceStats, Memory) {
     on_a_volume_with(program, arguments, at, number, Options::default())
 }
 
@@ -91,11 +91,11 @@ fn on_a_volume_with(
     at: &Path,
     number: u32,
     options: Options,
-) -> (Output, Counters, Memory) {
+) -> (Output, ServiceStats, Memory) {
     let tick = |_: &mut Memory| Nanos(1);
     let mut device = Memory::new(16384);
     format(&mut device, &FormatOptions::default(), tick).unwrap();
-    let store = Session::open(device, options, tick).unwrap().into_store();
+    let store = BlockingVolume::open(device, options, tick).unwrap().into_volume();
     let address = Address {
         name: format!("sluice-exec-test-{}-{number}", std::process::id()),
         token: "0123456789abcdef".repeat(2),
@@ -105,7 +105,7 @@ fn on_a_volume_with(
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "100", "env"]);
     command.arg(format!("LD_PRELOAD={}", library().display()));
-    command.arg(format!("{}={}", slots::ENV_AT, at.display()));
+    command.arg(format!("{}={}", slots::ENV_MOUNT, at.display()));
     command.arg(format!("{}={}", slots::ENV_SERVICE, address.environment()));
     command.arg(program).arg(at).args(arguments);
     let (stop, clock) = (service.stop(), RealClock::start());
@@ -136,7 +136,7 @@ fn a_program_finds_on_a_volume_what_it_finds_on_the_host() {
         "{counters:?}"
     );
     let report = fsck(&mut device, FsckOptions::default(), |_| Nanos(1)).unwrap();
-    assert!(report.findings.is_empty() && report.owner().is_none(), "{report:?}");
+    assert!(report.problems.is_empty() && report.owner().is_none(), "{report:?}");
 }
 
 /// Mappings, forks and deaths of who has them; what they changed is on the volume when all of them are gone.
@@ -152,11 +152,12 @@ fn mappings_are_shared_as_on_the_host() {
     assert_eq!(text(&got.stderr), "", "not a word of anybody");
     assert_eq!(text(&got.stdout), text(&wanted.stdout));
     assert!(counters.mapped > 50 && counters.written_back > 0, "{counters:?}");
-    assert_eq!((counters.lost, counters.refused), (0, 0));
-    let mut volume = Session::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+    assert_eq!((counters.writeback_failures, counters.refused), (0, 0));
+    let mut volume =
+        BlockingVolume::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
     for file in std::fs::read_dir(&host).unwrap() {
         let (path, name) = file.map(|file| (file.path(), file.file_name())).unwrap();
-        let ino = volume.store().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
+        let ino = volume.volume().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
         let wanted = std::fs::read(path).unwrap();
         assert!(volume.read_all(ino).unwrap() == wanted, "{name:?}");
     }
@@ -177,9 +178,9 @@ fn random_calls_and_mappings_are_as_on_the_host() {
         assert!(got.status.success(), "seed {seed}: {}{}", text(&got.stdout), text(&got.stderr));
         assert_eq!(text(&got.stdout), text(&wanted.stdout), "seed {seed}");
         let mut volume =
-            Session::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+            BlockingVolume::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
         let name = format!("random-{seed}");
-        let ino = volume.store().lookup(store::Ino::ROOT, &name).unwrap();
+        let ino = volume.volume().lookup(store::Ino::ROOT, &name).unwrap();
         let wanted = std::fs::read(host.join(name)).unwrap();
         assert!(volume.read_all(ino).unwrap() == wanted, "seed {seed}: what is on the volume");
     }
@@ -187,7 +188,7 @@ fn random_calls_and_mappings_are_as_on_the_host() {
 
 /// Threads and processes that tell each other by pipes what they have written. `SLUICE_SEED` repeats one.
 #[test]
-fn what_nobody_waits_for_is_found_by_everybody() {
+fn posted_writes_are_seen_by_every_reader() {
     let dir = tempfile::tempdir().unwrap();
     let (program, host) = (compile("left", dir.path()), dir.path().join("host"));
     let at = dir.path().canonicalize().unwrap().join("at");
@@ -199,17 +200,20 @@ fn what_nobody_waits_for_is_found_by_everybody() {
         std::fs::create_dir(&host).unwrap();
         let wanted = works(Command::new(&program).arg(&host).args(arguments));
         // With little memory writes wait for the device.
-        let options = Options { frames: [4096, 16][seed as usize % 2], ..Options::default() };
+        let options = Options { cache_pages: [4096, 16][seed as usize % 2], ..Options::default() };
         let (got, counters, device) =
             on_a_volume_with(&program, &arguments, &at, 200 + seed, options);
         assert!(got.status.success(), "seed {seed}: {:?}{}", got.status, text(&got.stderr));
         assert_eq!(text(&got.stdout), text(&wanted.stdout), "seed {seed}");
-        assert!(counters.left > 10_000 && counters.refused + counters.lost == 0, "{counters:?}");
+        assert!(
+            counters.posted_writes > 10_000 && counters.refused + counters.writeback_failures == 0,
+            "{counters:?}"
+        );
         let mut volume =
-            Session::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+            BlockingVolume::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
         for file in std::fs::read_dir(&host).unwrap() {
             let (path, name) = file.map(|file| (file.path(), file.file_name())).unwrap();
-            let ino = volume.store().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
+            let ino = volume.volume().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
             let wanted = std::fs::read(path).unwrap();
             assert!(volume.read_all(ino).unwrap() == wanted, "seed {seed}: {name:?}");
         }
@@ -230,7 +234,7 @@ fn what_is_refused_is_refused_in_words_and_breaks_nothing() {
 }
 
 /// Writes, syncs and reads a file again and again.
-const AGAIN: &str = r#"
+const REWRITE_PROGRAM: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,7 +260,7 @@ int main(int argc, char **argv) {
 fn calls_allocate_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("again.c");
-    std::fs::write(&source, AGAIN).unwrap();
+    std::fs::write(&source, REWRITE_PROGRAM).unwrap();
     let program = compiled(&source, dir.path().join("again"));
     let at = dir.path().canonicalize().unwrap().join("at");
     let mut runs = [(300, 0, 0), (3000, 0, 0)];
@@ -264,7 +268,7 @@ fn calls_allocate_nothing() {
         let made = allocation_counter::measure(|| {
             let (out, counters, _) = on_a_volume(&program, &[&rounds.to_string()], &at, number);
             assert!(out.status.success(), "{out:?}");
-            *calls = counters.calls + counters.left;
+            *calls = counters.calls + counters.posted_writes;
         });
         *allocations = made.count_total;
     }

@@ -8,20 +8,20 @@ use clock::Nanos;
 use nvme::Status;
 use tracepoint::{Admission, Event};
 
-use crate::durable::{Trims, Waiter};
-use crate::ftl::USER;
-use crate::map_page::MapPage;
+use crate::flush::{BarrierOwner, TrimDep};
+use crate::ftl::HOST;
+use crate::translation_page::TranslationPage;
 use crate::write_ring::WriteRing;
-use crate::{Entry, Flash, Ftl, Location};
+use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
 
 /// Requests whose map words are looked at together.
-const LOOK_AHEAD: usize = 32;
+const PREFETCH_REQUESTS: usize = 32;
 
 /// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
 const TRIM_SLICE: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PendingKind {
+pub(crate) enum QueuedWriteKind {
     Write,
     Zeroes,
     Trim,
@@ -29,11 +29,11 @@ pub(crate) enum PendingKind {
 
 /// A request that changes the map, admitted in order of arrival.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
-    kind: PendingKind,
+pub(crate) struct QueuedWrite {
+    kind: QueuedWriteKind,
     tag: u64,
     lba: u32,
-    done: u32,
+    done_sectors: u32,
     sectors: u32,
     durable: bool,
 }
@@ -44,87 +44,103 @@ impl Ftl {
     /// on the media.
     #[inline]
     pub fn write(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        self.enqueue(PendingKind::Write, tag, lba, sectors, durable);
+        self.enqueue(QueuedWriteKind::Write, tag, lba, sectors, durable);
     }
 
     /// Writes zeros, as mapped sectors.
     pub fn write_zeroes(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        self.enqueue(PendingKind::Zeroes, tag, lba, sectors, durable);
+        self.enqueue(QueuedWriteKind::Zeroes, tag, lba, sectors, durable);
     }
 
     /// Unmaps sectors. The trim is as durable as a buffered write: a flush makes it so. Of a map in
     /// frames one may end with [`Status::CAPACITY_EXCEEDED`], when nothing can be written any more so that
     /// a page could come for one that goes.
     pub fn trim(&mut self, tag: u64, lba: u64, sectors: u32) {
-        self.enqueue(PendingKind::Trim, tag, lba, sectors, false);
+        self.enqueue(QueuedWriteKind::Trim, tag, lba, sectors, false);
     }
 
     #[inline]
-    fn enqueue(&mut self, kind: PendingKind, tag: u64, lba: u64, sectors: u32, durable: bool) {
+    fn enqueue(&mut self, kind: QueuedWriteKind, tag: u64, lba: u64, sectors: u32, durable: bool) {
         if !self.in_range(lba, sectors) {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         tracepoint::trace(|| Event::FtlQueued { tag });
-        self.pending.push_back(Pending { kind, tag, lba: lba as u32, done: 0, sectors, durable });
+        self.write_queue.push_back(QueuedWrite {
+            kind,
+            tag,
+            lba: lba as u32,
+            done_sectors: 0,
+            sectors,
+            durable,
+        });
     }
 
     /// Puts one sector into the user's ring and points the map at it.
     #[inline(always)]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
-        let slot = self.rings[USER].next_slot();
-        let old = self.map.set(lba, Location::Buffer(slot));
-        if let Location::Flash(psn) = old {
-            self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
-            self.reverse.invalidate(psn);
+        let slot = self.rings[HOST].next_slot();
+        let old = self.l2p.set(lba, L2pEntry::Buffer(slot));
+        if let L2pEntry::Flash(psn) = old {
+            self.lines.invalidate(psn, Some(self.rings[HOST].head_pos() + 1));
+            self.p2l.invalidate(psn);
         }
-        let (under, under_sequence) = self.newest_on_media(old);
+        let (under, under_sequence) = self.durable_copy_of(old);
         let trim = self.trim_before(lba, old);
-        let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim };
-        let slot = self.rings[USER].push(entry, false);
-        self.map.hold(lba);
+        let entry = BufferEntry {
+            lba_plus_1: lba + 1,
+            poison: false,
+            durable_copy: under,
+            durable_copy_seq: under_sequence,
+            trim_dep: trim,
+        };
+        let slot = self.rings[HOST].push(entry, false);
+        self.l2p.pin(lba);
         slot
     }
 
     /// The same for what is about to be admitted, and for the lines that it is to be taken from.
     #[inline]
-    fn look_at_pending(&mut self) {
+    fn prefetch_pending(&mut self) {
         let mut seen = 0;
-        let end = self.pending.len().min(LOOK_AHEAD);
-        for p in self.pending.range(self.looked_at.min(end)..end) {
-            if let Some(psn) = self.map.look((p.lba + p.done).into()) {
-                seen ^= self.lines.line_of[self.shape.chunk_of(psn) as usize];
+        let end = self.write_queue.len().min(PREFETCH_REQUESTS);
+        for p in self.write_queue.range(self.prefetched.min(end)..end) {
+            if let Some(psn) = self.l2p.prefetch((p.lba + p.done_sectors).into()) {
+                seen ^= self.lines.line_of[self.geometry.chunk_of(psn) as usize];
             }
         }
-        self.looked_at = end;
+        self.prefetched = end;
         std::hint::black_box(seen);
     }
 
-    pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        if self.pending.is_empty() {
+    pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        if self.write_queue.is_empty() {
             return false;
         }
         let (mut moved, mut written) = (false, 0);
         // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
         // go, which are looked for.
-        let (mut free, mut slots) = (self.free_sectors(), self.rings[USER].free());
-        let idle = !self.collector.is_moving();
+        let (mut free, mut slots) = (self.free_sectors(), self.rings[HOST].free());
+        let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
-        while let Some(&(mut p)) = self.pending.front() {
-            if self.looked_at == 0 {
-                self.look_at_pending();
+        while let Some(&(mut p)) = self.write_queue.front() {
+            if self.prefetched == 0 {
+                self.prefetch_pending();
             }
-            let left = p.sectors - p.done;
+            let left = p.sectors - p.done_sectors;
             let took = match p.kind {
-                PendingKind::Trim => {
+                QueuedWriteKind::Trim => {
                     admission = Admission::MapPage;
-                    self.trim_slice(now, p.lba + p.done, left.min(TRIM_SLICE), flash)
+                    self.trim_slice(now, p.lba + p.done_sectors, left.min(TRIM_SLICE), flash)
                 }
-                PendingKind::Write | PendingKind::Zeroes => {
+                QueuedWriteKind::Write | QueuedWriteKind::Zeroes => {
                     let room = left.min(slots);
-                    let spare = if idle { None } else { self.spares_while_kept_back(free) };
+                    let spare = if idle { None } else { self.credit_while_gc_deferred(free) };
                     let n = match spare {
                         Some(spare) => room.min(spare),
-                        None => self.limiter.admits(room, free, idle).max(room.min(self.granted)),
+                        None => self
+                            .limiter
+                            .admissible_sectors(room, free, idle)
+                            .max(room.min(self.reserve_grant)),
                     };
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
@@ -133,41 +149,47 @@ impl Ftl {
                     };
                     let n = match n {
                         0 => 0,
-                        n => self.map_change(now, p.lba + p.done, n, WriteRing::free, flash),
+                        n => self.prepare_modify(
+                            now,
+                            p.lba + p.done_sectors,
+                            n,
+                            WriteRing::free,
+                            flash,
+                        ),
                     };
-                    if self.map.frames.is_some() {
-                        (free, slots) = (self.free_sectors(), self.rings[USER].free());
+                    if self.l2p.frames.is_some() {
+                        (free, slots) = (self.free_sectors(), self.rings[HOST].free());
                     }
-                    for i in p.done..p.done + n {
+                    for i in p.done_sectors..p.done_sectors + n {
                         let slot = self.admit(p.lba + i);
                         match p.kind {
-                            PendingKind::Write => flash.take(p.tag, i, slot),
-                            _ => flash.store(slot, &[]),
+                            QueuedWriteKind::Write => flash.copy_from_host(p.tag, i, slot),
+                            _ => flash.write_slot(slot, &[]),
                         }
                     }
                     self.limiter.spend(n, free);
-                    if self.granted > 0 {
-                        self.stats.reserve_writes += u64::from(n.min(self.granted));
-                        self.granted = self.granted.saturating_sub(n);
+                    if self.reserve_grant > 0 {
+                        self.stats.host_writes_from_reserve += u64::from(n.min(self.reserve_grant));
+                        self.reserve_grant = self.reserve_grant.saturating_sub(n);
                     }
                     (free, slots) = (free.saturating_sub(n.into()), slots - n);
                     written += u64::from(n);
                     n
                 }
             };
-            p.done += took;
+            p.done_sectors += took;
             moved |= took > 0;
-            if p.done < p.sectors {
-                self.pending[0] = p;
+            if p.done_sectors < p.sectors {
+                self.write_queue[0] = p;
                 // A trim goes on next time round; a write waits for room.
                 break;
             }
-            self.pending.pop_front();
-            self.looked_at -= 1;
+            self.write_queue.pop_front();
+            self.prefetched -= 1;
             admission = Admission::Open;
             tracepoint::trace_at(now, || Event::FtlAdmitted { tag: p.tag, durable: p.durable });
             if p.durable {
-                self.wait_durable(Waiter::Request(p.tag), Trims::None);
+                self.add_barrier(BarrierOwner::Host(p.tag), TrimDep::None);
             } else {
                 self.complete(p.tag, Status::SUCCESS);
             }
@@ -175,9 +197,9 @@ impl Ftl {
         }
         tracepoint::trace_at(now, || Event::FtlAdmission { state: admission });
         if written > 0 {
-            self.stats.user_writes += written;
-            self.collector.renew();
-            self.checkpoint.renew();
+            self.stats.host_writes += written;
+            self.gc.note_host_change();
+            self.checkpoint.note_host_change();
         }
         moved
     }
@@ -185,45 +207,51 @@ impl Ftl {
     /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
     /// and the end.
     pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
-        self.pending.get(i).map(|p| (p.lba + p.done, p.lba + p.sectors))
+        self.write_queue.get(i).map(|p| (p.lba + p.done_sectors, p.lba + p.sectors))
     }
 
-    fn trim_slice(&mut self, now: Nanos, lba: u32, sectors: u32, flash: &mut impl Flash) -> u32 {
-        let Some(frames) = &self.map.frames else { return self.trim_words(lba, sectors) };
+    fn trim_slice(
+        &mut self,
+        now: Nanos,
+        lba: u32,
+        sectors: u32,
+        flash: &mut impl FlashBackend,
+    ) -> u32 {
+        let Some(frames) = &self.l2p.frames else { return self.trim_entries(lba, sectors) };
         // Page by page.
-        let run = frames.run(lba, sectors);
-        if !self.holds_nothing(frames.page_of(lba).unwrap_or(0)) {
-            let run = self.map_change(now, lba, sectors, |_| u32::MAX, flash);
-            return self.trim_words(lba, run);
+        let run = frames.run_in_page(lba, sectors);
+        if !self.is_known_empty(frames.page_of(lba).unwrap_or(0)) {
+            let run = self.prepare_modify(now, lba, sectors, |_| u32::MAX, flash);
+            return self.trim_entries(lba, run);
         }
         run
     }
 
-    fn trim_words(&mut self, lba: u32, sectors: u32) -> u32 {
+    fn trim_entries(&mut self, lba: u32, sectors: u32) -> u32 {
         if sectors > 0 {
-            self.collector.renew();
-            self.checkpoint.renew();
+            self.gc.note_host_change();
+            self.checkpoint.note_host_change();
         }
-        let page = MapPage::count(&self.shape);
+        let page = TranslationPage::entries_per_page(&self.geometry);
         let mut at = lba;
         while at < lba + sectors {
             // Skip what is not mapped without asking for every sector.
-            let rest = self.map.words(at, lba + sectors - at);
+            let rest = self.l2p.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip as u32;
-            if let Location::Flash(psn) = self.map.set(at, Location::Unmapped) {
+            if let L2pEntry::Flash(psn) = self.l2p.set(at, L2pEntry::Unmapped) {
                 self.lines.invalidate(psn, None);
-                self.reverse.invalidate(psn);
+                self.p2l.invalidate(psn);
             }
             self.stats.trimmed += 1;
-            self.trimmed += 1;
+            self.trim_epoch += 1;
             let p = at / page;
-            if std::mem::replace(&mut self.trimmed_at[p as usize], self.trimmed) == 0 {
-                self.trimmed_pages.push(p);
+            if std::mem::replace(&mut self.trim_page_epoch[p as usize], self.trim_epoch) == 0 {
+                self.trim_dirty_pages.push(p);
             }
-            match &mut self.drive_map {
-                Some(map) => map.trimmed(at),
-                None => self.checkpoint.touch(p),
+            match &mut self.device_l2p {
+                Some(map) => map.mark_trimmed(at),
+                None => self.checkpoint.mark_dirty(p),
             }
             at += 1;
         }
@@ -234,46 +262,51 @@ impl Ftl {
     /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
     /// whether they are, or a trim that waited behind failed writes can go on now.
     pub(crate) fn fail_if_full(&mut self) -> bool {
-        if self.pending.is_empty() && self.urgent == 0 {
+        if self.write_queue.is_empty() && self.host_barriers == 0 {
             return false;
         }
         let under_way = self.lines.erasing > 0
-            || self.collector.reading() > 0
-            || self.programs > 0
-            || self.fetches.under_way() > 0
-            || self.salvage.is_scanning()
+            || self.gc.reads_in_flight() > 0
+            || self.programs_in_flight > 0
+            || self.fetches.in_flight() > 0
+            || self.page_rebuild.is_scanning()
             || !self.journal.is_idle()
-            || self.yielding.keeps() && self.reads_under_way() > 0
-            || self.drive_map.as_ref().is_some_and(|m| m.is_telling());
+            || self.gc_deferral.is_deferring() && self.host_reads_in_flight() > 0
+            || self.device_l2p.as_ref().is_some_and(|m| m.is_syncing());
         if under_way {
             return false;
         }
-        let is_write = |p: &Pending| !matches!(p.kind, PendingKind::Trim);
-        let granted = std::mem::take(&mut self.granted);
-        if granted == 0 && self.pending.front().is_some_and(is_write) && self.spares_for_users() {
-            self.granted = self.shape.unit;
+        let is_write = |p: &QueuedWrite| !matches!(p.kind, QueuedWriteKind::Trim);
+        let granted = std::mem::take(&mut self.reserve_grant);
+        if granted == 0
+            && self.write_queue.front().is_some_and(is_write)
+            && self.host_can_use_reserve()
+        {
+            self.reserve_grant = self.geometry.ws_opt;
             return true;
         }
         let mut failed = false;
-        while let Some(p) = self.pending.front() {
+        while let Some(p) = self.write_queue.front() {
             // One that was first has had its chance, if it needs a page that has no room.
-            if matches!(p.kind, PendingKind::Trim) && (failed || self.may_change(p.lba + p.done)) {
+            if matches!(p.kind, QueuedWriteKind::Trim)
+                && (failed || self.can_modify_now(p.lba + p.done_sectors))
+            {
                 return true;
             }
             let tag = p.tag;
             failed = true;
-            self.pending.pop_front();
-            self.looked_at = self.looked_at.saturating_sub(1);
+            self.write_queue.pop_front();
+            self.prefetched = self.prefetched.saturating_sub(1);
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
-        for i in (0..self.waiting.len()).rev() {
-            if let Waiter::Request(tag) = self.waiting[i].waiter {
-                self.waiting.remove(i);
-                self.urgent -= 1;
+        for i in (0..self.barriers.len()).rev() {
+            if let BarrierOwner::Host(tag) = self.barriers[i].owner {
+                self.barriers.remove(i);
+                self.host_barriers -= 1;
                 self.complete(tag, Status::CAPACITY_EXCEEDED);
             }
         }
-        self.end_held(Status::CAPACITY_EXCEEDED);
+        self.complete_deferred_with(Status::CAPACITY_EXCEEDED);
         false
     }
 }

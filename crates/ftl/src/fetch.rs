@@ -1,4 +1,4 @@
-//! [`Fetches`]: pages of the map on their way from the media into [`Frames`](crate::frames::Frames).
+//! [`PageFetches`]: pages of the map on their way from the media into [`Frames`](crate::frames::Frames).
 //!
 //! Each is read into a slot of the write buffer that is its fetch's own, and copied into its frame when
 //! it has come. Guarantees: a page is fetched once at a time, however many wait for it; its frame is
@@ -8,7 +8,7 @@
 //! # A page that cannot be read
 //!
 //! is tried again, and then rebuilt (see `salvage`); its fetch goes on until it has been. If there is nothing
-//! that it can be rebuilt of, it is given up: its sectors are [`Location::Lost`], reads of them fail, writes
+//! that it can be rebuilt of, it is given up: its sectors are [`L2pEntry::Lost`], reads of them fail, writes
 //! heal them; and that is written, so that what garbage collection does not find is not found later.
 
 use std::fmt;
@@ -16,49 +16,49 @@ use std::fmt;
 use clock::Nanos;
 
 use crate::flash::OpKind;
-use crate::line_scan::LineScan;
+use crate::l2p::encode_l2p_entry;
 use crate::lines::NONE;
-use crate::map::word;
-use crate::map_page::{MapPage, Mapped};
-use crate::read::UserRead;
-use crate::recover::Copy;
-use crate::salvage::Salvage;
-use crate::{Flash, Ftl, Layout, Location, OpId, ReadTarget, Shape};
+use crate::p2l_reader::P2lReader;
+use crate::read::HostRead;
+use crate::rebuild::PageRebuild;
+use crate::recovery::CopyRef;
+use crate::translation_page::{PageEntry, TranslationPage};
+use crate::{CapacityPlan, FlashBackend, FlashGeometry, Ftl, L2pEntry, OpToken, ReadDest};
 
 /// Pages that are read from the media at the same time at most, and how many of those for others than
 /// requests.
-const FETCHES: u32 = 32;
-pub(crate) const BACKGROUND: u32 = 24;
+const FETCH_MAX: u32 = 32;
+pub(crate) const BACKGROUND_FETCH_MAX: u32 = 24;
 
 /// How often a page is read before it is given up.
-const TRIES: u32 = 3;
+const READ_ATTEMPTS: u32 = 3;
 
 /// Who asks for a page, and what may be done for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub(crate) enum FetchReason {
     /// A read that has just come: a frame if one is free or clean.
-    Idle,
+    ReadFast,
     /// A read that has waited: any frame, or none at all.
-    Read,
+    ReadBlocking,
     /// A write, a trim or garbage collection: any frame.
-    Change,
+    Modify,
     /// A request behind others: a frame that is free or clean, as long as fetches are to spare.
-    Ahead,
+    Prefetch,
     /// Counting, of what needs no frame.
-    Count,
+    ReconcileView,
     /// Counting, of what has changed since it was written.
-    Merge,
+    ReconcileLoad,
 }
 
 /// What has become of the wish for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum FetchOutcome {
     /// It is there now.
     Resident,
     /// This fetch brings it.
-    Coming(u32),
+    InFlight(u32),
     /// There is no room for it now.
-    Nothing,
+    NoFrame,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,42 +66,42 @@ enum State {
     Idle,
     Reading,
     /// It waits for the page to be rebuilt.
-    Salvaging,
-    Ended {
+    Rebuilding,
+    Complete {
         failed: bool,
     },
 }
 
 /// A page on its way from the media.
 #[derive(Clone, Copy, Debug)]
-struct Fetch {
+struct PageFetch {
     state: State,
     page: u32,
     /// Where it goes; [`NONE`] if it is only looked at.
     frame: u32,
     psn: u32,
-    tries: u32,
+    attempts: u32,
     /// Reads that wait for it, the first and the last.
-    first: u32,
-    last: u32,
+    first_waiter: u32,
+    last_waiter: u32,
 }
 
 /// What a page says.
-enum Contents<'a> {
+enum PageContents<'a> {
     /// It was never written.
-    Empty,
-    Page(MapPage<'a>),
+    Unwritten,
+    Page(TranslationPage<'a>),
     /// It could not be read, but these copies of its sectors were found.
-    Rebuilt(&'a [Copy]),
+    Rebuilt(&'a [CopyRef]),
     /// It cannot be read.
     Lost,
 }
 
 /// Where a page is, that is not in a frame.
-enum Source {
-    Nowhere,
-    Slot(u32),
-    Flash(u32),
+enum PageSource {
+    Unwritten,
+    Buffered(u32),
+    OnFlash(u32),
     Lost,
     /// It has been rebuilt.
     Rebuilt,
@@ -109,49 +109,53 @@ enum Source {
 
 /// What is under way between the media and the frames.
 #[derive(Clone)]
-pub(crate) struct Fetches {
-    fetches: Box<[Fetch]>,
+pub(crate) struct PageFetches {
+    fetches: Box<[PageFetch]>,
     first_slot: u32,
     reading: u32,
-    ended: u32,
-    salvaging: u32,
+    completed: u32,
+    rebuilding: u32,
     /// Slots that lines are read into to rebuild pages.
     scan_slots: u32,
     /// The page in the frame for look-ups.
-    shown: u32,
+    scratch_page: u32,
     /// Bytes of a page that was read.
-    read: Vec<u8>,
+    read_buf: Vec<u8>,
 }
 
-impl fmt::Debug for Fetches {
+impl fmt::Debug for PageFetches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let busy = self.fetches.iter().filter(|f| f.state != State::Idle);
-        f.debug_list().entries(busy.map(|f| (f.page, f.frame, f.tries))).finish()
+        f.debug_list().entries(busy.map(|f| (f.page, f.frame, f.attempts))).finish()
     }
 }
 
-impl Fetches {
-    pub(crate) fn new(shape: &Shape, layout: &Layout, first_slot: u32) -> Fetches {
-        let idle = Fetch {
+impl PageFetches {
+    pub(crate) fn new(
+        shape: &FlashGeometry,
+        layout: &CapacityPlan,
+        first_slot: u32,
+    ) -> PageFetches {
+        let idle = PageFetch {
             state: State::Idle,
             page: NONE,
             frame: NONE,
             psn: NONE,
-            tries: 0,
-            first: NONE,
-            last: NONE,
+            attempts: 0,
+            first_waiter: NONE,
+            last_waiter: NONE,
         };
-        let fetches = if layout.map_frames == 0 { 0 } else { FETCHES as usize };
+        let fetches = if layout.map_frames == 0 { 0 } else { FETCH_MAX as usize };
         let bytes = if fetches == 0 { 0 } else { shape.sector_bytes as usize };
-        Fetches {
+        PageFetches {
             fetches: vec![idle; fetches].into(),
             first_slot,
             reading: 0,
-            ended: 0,
-            salvaging: 0,
-            scan_slots: if fetches == 0 { 0 } else { LineScan::slots(shape.unit) },
-            shown: NONE,
-            read: vec![0; bytes],
+            completed: 0,
+            rebuilding: 0,
+            scan_slots: if fetches == 0 { 0 } else { P2lReader::slots(shape.ws_opt) },
+            scratch_page: NONE,
+            read_buf: vec![0; bytes],
         }
     }
 
@@ -161,52 +165,52 @@ impl Fetches {
     }
 
     /// Pages on their way.
-    pub(crate) fn under_way(&self) -> u32 {
-        self.arriving() + self.salvaging
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_transfer() + self.rebuilding
     }
 
     /// Those that are not being rebuilt.
-    pub(crate) fn arriving(&self) -> u32 {
-        self.reading + self.ended
+    pub(crate) fn in_transfer(&self) -> u32 {
+        self.reading + self.completed
     }
 
     /// The slot number `i` of those that lines are read into, and what names such a read.
     pub(crate) fn scan_slot(&self, i: u32) -> u32 {
-        self.first_slot + FETCHES + i
+        self.first_slot + FETCH_MAX + i
     }
 
     pub(crate) fn scan_op(&self, at: u32) -> u32 {
-        FETCHES + at
+        FETCH_MAX + at
     }
 
     /// Whether somebody waits for a page that is being rebuilt.
-    pub(crate) fn awaits_salvage(&self) -> bool {
-        let waits = |f: &&Fetch| f.first != NONE || f.frame != NONE;
-        let salvaging = self.fetches.iter().filter(|f| f.state == State::Salvaging);
-        self.salvaging > 0 && salvaging.filter(waits).count() > 0
+    pub(crate) fn has_rebuild_waiters(&self) -> bool {
+        let waits = |f: &&PageFetch| f.first_waiter != NONE || f.frame != NONE;
+        let salvaging = self.fetches.iter().filter(|f| f.state == State::Rebuilding);
+        self.rebuilding > 0 && salvaging.filter(waits).count() > 0
     }
 
     /// Ends the fetches of pages that have been rebuilt. Returns whether there are any.
-    pub(crate) fn end_salvaged(&mut self, salvage: &Salvage) -> bool {
-        let before = self.salvaging;
+    pub(crate) fn complete_rebuilt(&mut self, salvage: &PageRebuild) -> bool {
+        let before = self.rebuilding;
         for fetch in &mut self.fetches {
-            if fetch.state == State::Salvaging && salvage.has(fetch.page) {
-                fetch.state = State::Ended { failed: true };
-                (self.salvaging, self.ended) = (self.salvaging - 1, self.ended + 1);
+            if fetch.state == State::Rebuilding && salvage.is_rebuilt(fetch.page) {
+                fetch.state = State::Complete { failed: true };
+                (self.rebuilding, self.completed) = (self.rebuilding - 1, self.completed + 1);
             }
         }
-        before > self.salvaging
+        before > self.rebuilding
     }
 
     /// A read waits for a fetch.
-    pub(crate) fn wait_for(&mut self, fetch: u32, index: u32, reads: &mut [UserRead]) {
+    pub(crate) fn add_waiter(&mut self, fetch: u32, index: u32, reads: &mut [HostRead]) {
         let fetch = &mut self.fetches[fetch as usize];
-        reads[index as usize].behind = NONE;
-        match fetch.last {
-            NONE => fetch.first = index,
-            last => reads[last as usize].behind = index,
+        reads[index as usize].wait_next = NONE;
+        match fetch.last_waiter {
+            NONE => fetch.first_waiter = index,
+            last => reads[last as usize].wait_next = index,
         }
-        fetch.last = index;
+        fetch.last_waiter = index;
     }
 
     /// The fetch that brings a page.
@@ -216,12 +220,14 @@ impl Fetches {
     }
 
     /// A fetch that is not used; only if enough of them are left for requests, or this is one.
-    fn idle(&self, demand: Demand) -> Option<u32> {
+    fn find_idle(&self, demand: FetchReason) -> Option<u32> {
         let most = match demand {
-            Demand::Idle | Demand::Read | Demand::Change => FETCHES,
-            Demand::Ahead | Demand::Count | Demand::Merge => BACKGROUND,
+            FetchReason::ReadFast | FetchReason::ReadBlocking | FetchReason::Modify => FETCH_MAX,
+            FetchReason::Prefetch | FetchReason::ReconcileView | FetchReason::ReconcileLoad => {
+                BACKGROUND_FETCH_MAX
+            }
         };
-        if self.under_way() >= most {
+        if self.in_flight() >= most {
             return None;
         }
         Some((0..).zip(&self.fetches).find(|(_, f)| f.state == State::Idle)?.0)
@@ -230,152 +236,167 @@ impl Fetches {
 
 impl Ftl {
     /// Sees to it that a page comes.
-    pub(crate) fn want_page(
+    pub(crate) fn request_page(
         &mut self,
         now: Nanos,
         page: u32,
-        demand: Demand,
-        flash: &mut impl Flash,
-    ) -> Want {
-        let Some(frames) = &mut self.map.frames else { return Want::Resident };
-        if frames.uses(page) {
-            return Want::Resident;
+        demand: FetchReason,
+        flash: &mut impl FlashBackend,
+    ) -> FetchOutcome {
+        let Some(frames) = &mut self.l2p.frames else { return FetchOutcome::Resident };
+        if frames.touch(page) {
+            return FetchOutcome::Resident;
         }
-        self.hide();
+        self.unmap_scratch();
         if let Some(fetch) = self.fetches.find(page) {
             let looks = self.fetches.fetches[fetch as usize].frame == NONE;
-            if looks && matches!(demand, Demand::Change | Demand::Merge) {
-                let Some(frame) = self.frame_for(page, true, flash) else { return Want::Nothing };
+            if looks && matches!(demand, FetchReason::Modify | FetchReason::ReconcileLoad) {
+                let Some(frame) = self.allocate_frame(page, true, flash) else {
+                    return FetchOutcome::NoFrame;
+                };
                 self.fetches.fetches[fetch as usize].frame = frame;
             }
-            return Want::Coming(fetch);
+            return FetchOutcome::InFlight(fetch);
         }
         let source = self.source_of(page);
-        let idle = self.fetches.idle(demand);
-        let rebuilds = matches!(source, Source::Lost) && self.may_salvage(page, flash);
-        if (rebuilds || matches!(source, Source::Flash(_))) && idle.is_none() {
-            return Want::Nothing;
+        let idle = self.fetches.find_idle(demand);
+        let rebuilds = matches!(source, PageSource::Lost) && self.can_rebuild(page, flash);
+        if (rebuilds || matches!(source, PageSource::OnFlash(_))) && idle.is_none() {
+            return FetchOutcome::NoFrame;
         }
         let frame = match demand {
-            Demand::Idle | Demand::Ahead => self.frame_for(page, false, flash),
-            Demand::Read | Demand::Change | Demand::Merge => self.frame_for(page, true, flash),
-            Demand::Count => None,
+            FetchReason::ReadFast | FetchReason::Prefetch => {
+                self.allocate_frame(page, false, flash)
+            }
+            FetchReason::ReadBlocking | FetchReason::Modify | FetchReason::ReconcileLoad => {
+                self.allocate_frame(page, true, flash)
+            }
+            FetchReason::ReconcileView => None,
         };
-        if frame.is_none() && !matches!(demand, Demand::Read | Demand::Count) {
-            return Want::Nothing;
+        if frame.is_none()
+            && !matches!(demand, FetchReason::ReadBlocking | FetchReason::ReconcileView)
+        {
+            return FetchOutcome::NoFrame;
         }
         let frame = frame.unwrap_or(NONE);
-        if let (Source::Flash(_) | Source::Lost, Some(idle)) = (&source, idle)
-            && (rebuilds || matches!(source, Source::Flash(_)))
+        if let (PageSource::OnFlash(_) | PageSource::Lost, Some(idle)) = (&source, idle)
+            && (rebuilds || matches!(source, PageSource::OnFlash(_)))
         {
             let fetch = &mut self.fetches.fetches[idle as usize];
-            (fetch.page, fetch.frame, fetch.tries) = (page, frame, 0);
-            (fetch.first, fetch.last) = (NONE, NONE);
+            (fetch.page, fetch.frame, fetch.attempts) = (page, frame, 0);
+            (fetch.first_waiter, fetch.last_waiter) = (NONE, NONE);
             match source {
-                Source::Flash(psn) => self.read_page(now, idle, psn, flash),
-                _ => self.wait_for_salvage(idle, flash),
+                PageSource::OnFlash(psn) => self.read_page(now, idle, psn, flash),
+                _ => self.wait_for_rebuild(idle, flash),
             }
-            return Want::Coming(idle);
+            return FetchOutcome::InFlight(idle);
         }
         self.with_contents(page, &source, flash, |ftl, contents| {
-            ftl.put_page(page, frame, contents)
+            ftl.install_page(page, frame, contents)
         });
-        Want::Resident
+        FetchOutcome::Resident
     }
 
     /// A page cannot be read: it is rebuilt.
-    fn wait_for_salvage(&mut self, index: u32, flash: &impl Flash) {
+    fn wait_for_rebuild(&mut self, index: u32, flash: &impl FlashBackend) {
         let fetch = &mut self.fetches.fetches[index as usize];
-        (fetch.state, fetch.tries) = (State::Salvaging, TRIES);
+        (fetch.state, fetch.attempts) = (State::Rebuilding, READ_ATTEMPTS);
         let page = fetch.page;
-        self.fetches.salvaging += 1;
-        self.salvage(page, flash);
+        self.fetches.rebuilding += 1;
+        self.rebuild_page(page, flash);
     }
 
-    fn source_of(&self, page: u32) -> Source {
-        match self.place_of(page) {
-            Source::Lost if self.salvage.has(page) => Source::Rebuilt,
+    fn source_of(&self, page: u32) -> PageSource {
+        match self.stored_source_of(page) {
+            PageSource::Lost if self.page_rebuild.is_rebuilt(page) => PageSource::Rebuilt,
             source => source,
         }
     }
 
-    fn place_of(&self, page: u32) -> Source {
-        match self.map.get(self.layout.logical + page) {
-            Location::Unmapped => Source::Nowhere,
-            Location::Buffer(slot) if self.entry(slot).poison => Source::Lost,
-            Location::Flash(psn) if self.reverse.poisoned(psn) => Source::Lost,
-            Location::Buffer(slot) => Source::Slot(slot),
-            Location::Flash(psn) => Source::Flash(psn),
-            Location::Lost => Source::Lost,
+    fn stored_source_of(&self, page: u32) -> PageSource {
+        match self.l2p.get(self.plan.logical + page) {
+            L2pEntry::Unmapped => PageSource::Unwritten,
+            L2pEntry::Buffer(slot) if self.entry(slot).poison => PageSource::Lost,
+            L2pEntry::Flash(psn) if self.p2l.is_poisoned(psn) => PageSource::Lost,
+            L2pEntry::Buffer(slot) => PageSource::Buffered(slot),
+            L2pEntry::Flash(psn) => PageSource::OnFlash(psn),
+            L2pEntry::Lost => PageSource::Lost,
         }
     }
 
-    fn read_page(&mut self, now: Nanos, index: u32, psn: u32, flash: &mut impl Flash) {
+    fn read_page(&mut self, now: Nanos, index: u32, psn: u32, flash: &mut impl FlashBackend) {
         let fetch = &mut self.fetches.fetches[index as usize];
-        (fetch.state, fetch.psn, fetch.tries) = (State::Reading, psn, fetch.tries + 1);
+        (fetch.state, fetch.psn, fetch.attempts) = (State::Reading, psn, fetch.attempts + 1);
         self.fetches.reading += 1;
         self.stats.map_page_reads += 1;
         let slot = self.fetches.first_slot + index;
-        flash.read(now, OpId::new(OpKind::MapRead, index), &[(psn, slot)], ReadTarget::Slots);
+        flash.read(now, OpToken::new(OpKind::MapRead, index), &[(psn, slot)], ReadDest::Buffer);
     }
 
     /// A page has been read. [`kick`](Ftl::kick) afterwards.
-    pub(crate) fn map_read_done(&mut self, index: u32, failed: u64, flash: &mut impl Flash) {
-        if let Some(at) = index.checked_sub(FETCHES) {
+    pub(crate) fn map_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
+        if let Some(at) = index.checked_sub(FETCH_MAX) {
             return self.scan_read_done(at, failed, flash);
         }
         let Some(fetch) = self.fetches.fetches.get_mut(index as usize) else { return };
         if failed == 0 {
-            flash.moved(fetch.psn, self.fetches.first_slot + index);
+            flash.sync_slot(fetch.psn, self.fetches.first_slot + index);
         }
-        fetch.state = State::Ended { failed: failed != 0 };
+        fetch.state = State::Complete { failed: failed != 0 };
         self.fetches.reading -= 1;
-        self.fetches.ended += 1;
+        self.fetches.completed += 1;
     }
 
     /// Puts the pages that have been read into their frames, and goes on with who waits for them.
-    pub(crate) fn end_fetches(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        if self.fetches.ended == 0 {
+    pub(crate) fn complete_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        if self.fetches.completed == 0 {
             return false;
         }
-        for index in 0..FETCHES {
-            let Fetch { state: State::Ended { failed }, page, psn: read_at, tries, .. } =
-                self.fetches.fetches[index as usize]
+        for index in 0..FETCH_MAX {
+            let PageFetch {
+                state: State::Complete { failed },
+                page,
+                psn: read_at,
+                attempts: tries,
+                ..
+            } = self.fetches.fetches[index as usize]
             else {
                 continue;
             };
-            self.fetches.ended -= 1;
+            self.fetches.completed -= 1;
             let slot = self.fetches.first_slot + index;
-            let read = if failed { Source::Lost } else { Source::Slot(slot) };
+            let read = if failed { PageSource::Lost } else { PageSource::Buffered(slot) };
             let ended = self.with_contents(page, &read, flash, |ftl, contents| {
-                if matches!(contents, Contents::Lost) {
+                if matches!(contents, PageContents::Lost) {
                     return false;
                 }
-                ftl.end_fetch(index, contents);
+                ftl.complete_fetch(index, contents);
                 true
             });
             if !ended {
-                let rebuilt = self.salvage.has(page);
+                let rebuilt = self.page_rebuild.is_rebuilt(page);
                 self.stats.map_read_errors += u64::from(!rebuilt);
                 // It may be somewhere else by now.
                 let source = match self.source_of(page) {
-                    Source::Flash(psn) if !rebuilt && (tries < TRIES || psn != read_at) => {
+                    PageSource::OnFlash(psn)
+                        if !rebuilt && (tries < READ_ATTEMPTS || psn != read_at) =>
+                    {
                         self.read_page(now, index, psn, flash);
                         continue;
                     }
-                    Source::Flash(_) if rebuilt => Source::Rebuilt,
-                    Source::Flash(_) | Source::Lost if self.may_salvage(page, flash) => {
-                        self.wait_for_salvage(index, flash);
+                    PageSource::OnFlash(_) if rebuilt => PageSource::Rebuilt,
+                    PageSource::OnFlash(_) | PageSource::Lost if self.can_rebuild(page, flash) => {
+                        self.wait_for_rebuild(index, flash);
                         continue;
                     }
-                    Source::Flash(_) => Source::Lost,
+                    PageSource::OnFlash(_) => PageSource::Lost,
                     source => source,
                 };
                 self.with_contents(page, &source, flash, |ftl, contents| {
-                    ftl.end_fetch(index, contents);
+                    ftl.complete_fetch(index, contents);
                 });
             }
-            self.go_on_with_waiting(now, index, flash);
+            self.resume_waiting_reads(now, index, flash);
         }
         true
     }
@@ -384,177 +405,176 @@ impl Ftl {
     fn with_contents<T>(
         &mut self,
         page: u32,
-        source: &Source,
-        flash: &mut impl Flash,
-        then: impl FnOnce(&mut Ftl, &Contents<'_>) -> T,
+        source: &PageSource,
+        flash: &mut impl FlashBackend,
+        then: impl FnOnce(&mut Ftl, &PageContents<'_>) -> T,
     ) -> T {
         let slot = match source {
-            Source::Slot(slot) => *slot,
-            Source::Nowhere => return then(self, &Contents::Empty),
-            Source::Flash(_) | Source::Lost => return then(self, &Contents::Lost),
-            Source::Rebuilt => {
-                let mut copies = self.salvage.take(page);
-                self.settle_rebuilt(&mut copies);
-                let done = then(self, &Contents::Rebuilt(&copies));
+            PageSource::Buffered(slot) => *slot,
+            PageSource::Unwritten => return then(self, &PageContents::Unwritten),
+            PageSource::OnFlash(_) | PageSource::Lost => return then(self, &PageContents::Lost),
+            PageSource::Rebuilt => {
+                let mut copies = self.page_rebuild.take_copies(page);
+                self.drop_erased_copies(&mut copies);
+                let done = then(self, &PageContents::Rebuilt(&copies));
                 // It is forgotten if it is in a frame.
-                self.salvage.give_back(page, copies);
+                self.page_rebuild.return_copies(page, copies);
                 return done;
             }
         };
-        let mut bytes = std::mem::take(&mut self.fetches.read);
-        flash.load(slot, &mut bytes);
-        let shape = self.shape;
-        let contents = MapPage::decode(&shape, page, &bytes);
-        let done = then(self, &contents.map_or(Contents::Lost, Contents::Page));
-        self.fetches.read = bytes;
+        let mut bytes = std::mem::take(&mut self.fetches.read_buf);
+        flash.read_slot(slot, &mut bytes);
+        let shape = self.geometry;
+        let contents = TranslationPage::decode(&shape, page, &bytes);
+        let done = then(self, &contents.map_or(PageContents::Lost, PageContents::Page));
+        self.fetches.read_buf = bytes;
         done
     }
 
     /// A page has arrived: it is held for those who wait to change it.
-    fn end_fetch(&mut self, index: u32, contents: &Contents<'_>) {
+    fn complete_fetch(&mut self, index: u32, contents: &PageContents<'_>) {
         let fetch = &mut self.fetches.fetches[index as usize];
         fetch.state = State::Idle;
         let (page, frame) = (fetch.page, fetch.frame);
-        self.put_page(page, frame, contents);
-        let Some(frames) = self.map.frames.as_mut().filter(|_| frame != NONE) else { return };
-        self.paging.arrived(page, frames);
+        self.install_page(page, frame, contents);
+        let Some(frames) = self.l2p.frames.as_mut().filter(|_| frame != NONE) else { return };
+        self.pager.fill_done(page, frames);
     }
 
     /// Goes on with the reads that waited for a page, while it is there.
-    fn go_on_with_waiting(&mut self, now: Nanos, index: u32, flash: &mut impl Flash) {
-        let Fetch { page, mut first, .. } = self.fetches.fetches[index as usize];
-        let view = self.fetches.shown == page;
+    fn resume_waiting_reads(&mut self, now: Nanos, index: u32, flash: &mut impl FlashBackend) {
+        let PageFetch { page, first_waiter: mut first, .. } = self.fetches.fetches[index as usize];
+        let view = self.fetches.scratch_page == page;
         while first != NONE {
             let read = first;
-            first = self.reads[read as usize].behind;
+            first = self.host_reads[read as usize].wait_next;
             if view {
-                self.show(page);
+                self.map_scratch(page);
             }
-            if !self.go_on_with_read(now, read, Demand::Ahead, flash) {
-                self.paging.read_waits(read);
+            if !self.step_read(now, read, FetchReason::Prefetch, flash) {
+                self.pager.add_waiting_read(read);
             }
         }
-        self.hide();
+        self.unmap_scratch();
     }
 
     /// Puts a page into its frame, which nobody holds then; or without one shows it.
-    fn put_page(&mut self, page: u32, frame: u32, contents: &Contents<'_>) {
-        let Some(frames) = &self.map.frames else { return };
-        let (view, first) = (frame == NONE, frames.sectors(page).0);
-        let counted = !self.counting.is_uncounted(page);
-        self.fill(page, if view { frames.view() } else { frame }, contents);
-        let Some(frames) = &mut self.map.frames else { return };
+    fn install_page(&mut self, page: u32, frame: u32, contents: &PageContents<'_>) {
+        let Some(frames) = &self.l2p.frames else { return };
+        let (view, first) = (frame == NONE, frames.page_range(page).0);
+        let counted = !self.reconcile.is_pending(page);
+        self.fill(page, if view { frames.scratch_frame() } else { frame }, contents);
+        let Some(frames) = &mut self.l2p.frames else { return };
         if view {
-            self.show(page);
+            self.map_scratch(page);
             return;
         }
-        frames.arrived(frame);
-        frames.let_go(page);
-        if self.salvage.forget(page) {
-            self.checkpoint.touch(page);
+        frames.fill_done(frame);
+        frames.unpin(page);
+        if self.page_rebuild.remove(page) {
+            self.checkpoint.mark_dirty(page);
         }
         match contents {
-            Contents::Lost => {
+            PageContents::Lost => {
                 self.stats.map_pages_lost += 1;
-                self.checkpoint.touch(page);
+                self.checkpoint.mark_dirty(page);
             }
-            Contents::Rebuilt(copies) => {
+            PageContents::Rebuilt(copies) => {
                 self.stats.pages_rebuilt += 1;
-                self.checkpoint.touch(page);
+                self.checkpoint.mark_dirty(page);
                 if counted {
                     self.count_rebuilt(first, copies);
                 }
             }
-            Contents::Empty | Contents::Page(_) => {}
+            PageContents::Unwritten | PageContents::Page(_) => {}
         }
     }
 
     /// Writes the words of a page into a frame. The first time since a recovery that is not just a
     /// look, they are counted.
-    fn fill(&mut self, page: u32, frame: u32, contents: &Contents<'_>) {
-        let Some(frames) = &self.map.frames else { return };
-        let ((first, count), at) = (frames.sectors(page), frames.at(frame));
-        let view = frame == frames.view();
-        let lost = matches!(contents, Contents::Lost | Contents::Rebuilt(_));
+    fn fill(&mut self, page: u32, frame: u32, contents: &PageContents<'_>) {
+        let Some(frames) = &self.l2p.frames else { return };
+        let ((first, count), at) = (frames.page_range(page), frames.frame_base(frame));
+        let view = frame == frames.scratch_frame();
+        let lost = matches!(contents, PageContents::Lost | PageContents::Rebuilt(_));
         // Of what is not known to be valid it is not known either whether it has been counted.
         let again = match contents {
-            Contents::Rebuilt(_) => !self.reverse.is_in_memory(),
+            PageContents::Rebuilt(_) => !self.p2l.is_in_memory(),
             _ => lost,
         };
-        let uncounted = self.counting.is_uncounted(page);
+        let uncounted = self.reconcile.is_pending(page);
         let low = match contents {
-            Contents::Page(page) => Some(page.low),
-            Contents::Empty => Some(0),
-            Contents::Lost | Contents::Rebuilt(_) => None,
+            PageContents::Page(page) => Some(page.base_seq),
+            PageContents::Unwritten => Some(0),
+            PageContents::Lost | PageContents::Rebuilt(_) => None,
         };
         let says = |i| match contents {
-            Contents::Rebuilt(copies) => {
-                copies.get(i as usize).map_or(Mapped { psn: None, poison: false }, |c| Mapped {
-                    psn: Some(c.psn).filter(|p| *p != NONE),
-                    poison: c.poison,
+            PageContents::Rebuilt(copies) => {
+                copies.get(i as usize).map_or(PageEntry { psn: None, poison: false }, |c| {
+                    PageEntry { psn: Some(c.psn).filter(|p| *p != NONE), poison: c.poison }
                 })
             }
-            Contents::Page(page) => page.get(i),
-            Contents::Empty => Mapped { psn: None, poison: false },
-            Contents::Lost => Mapped { psn: None, poison: true },
+            PageContents::Page(page) => page.get(i),
+            PageContents::Unwritten => PageEntry { psn: None, poison: false },
+            PageContents::Lost => PageEntry { psn: None, poison: true },
         };
         let mut counts = uncounted;
         if view && uncounted {
             // Only what holds as it is can be counted without a frame.
             counts = !lost
-                && !self.counting.has_copies(page, frames)
-                && !(0..count).any(|i| self.merge(first + i, &mut says(i), low, false));
+                && !self.reconcile.has_copies(page, frames)
+                && !(0..count).any(|i| self.merge_newer_copy(first + i, &mut says(i), low, false));
             if !counts {
-                self.counting.needs_frame(page);
+                self.reconcile.mark_frame_needed(page);
             }
         }
         let (mut changed, mut nowhere) = (false, false);
         for i in 0..count {
             let mut mapped = says(i);
             if uncounted {
-                changed |= self.merge(first + i, &mut mapped, low, counts);
+                changed |= self.merge_newer_copy(first + i, &mut mapped, low, counts);
             }
             let to = match mapped {
-                Mapped { psn: Some(psn), poison } => {
+                PageEntry { psn: Some(psn), poison } => {
                     if counts {
-                        self.count(first + i, psn, poison);
+                        self.count_valid(first + i, psn, poison);
                     }
                     // What was lost is noted where it is when that is counted.
                     let known = !poison || counts || !uncounted;
-                    if known { Location::Flash(psn) } else { Location::Lost }
+                    if known { L2pEntry::Flash(psn) } else { L2pEntry::Lost }
                 }
-                Mapped { psn: None, poison: true } => Location::Lost,
-                Mapped { psn: None, poison: false } => Location::Unmapped,
+                PageEntry { psn: None, poison: true } => L2pEntry::Lost,
+                PageEntry { psn: None, poison: false } => L2pEntry::Unmapped,
             };
-            nowhere |= mapped == Mapped { psn: None, poison: true };
-            self.map.mapped += u64::from((counts || again && !view) && to != Location::Unmapped);
-            self.map.put_word(at, i, word(to));
+            nowhere |= mapped == PageEntry { psn: None, poison: true };
+            self.l2p.mapped += u64::from((counts || again && !view) && to != L2pEntry::Unmapped);
+            self.l2p.set_raw(at, i, encode_l2p_entry(to));
         }
         if nowhere {
-            self.salvage.note_lost(page, self.issued.next());
+            self.page_rebuild.note_unlocated_loss(page, self.sequencer.next_seq());
         }
         if counts {
-            self.counting.counted(page);
+            self.reconcile.mark_done(page);
         }
         if changed && counts {
-            self.checkpoint.touch(page);
+            self.checkpoint.mark_dirty(page);
         }
     }
 
     /// Shows a page that has been put into the frame for look-ups.
-    fn show(&mut self, page: u32) {
-        if let Some(frames) = &mut self.map.frames
-            && self.fetches.shown != page
+    fn map_scratch(&mut self, page: u32) {
+        if let Some(frames) = &mut self.l2p.frames
+            && self.fetches.scratch_page != page
         {
-            frames.show(page);
-            self.fetches.shown = page;
+            frames.map_scratch(page);
+            self.fetches.scratch_page = page;
         }
     }
 
-    pub(crate) fn hide(&mut self) {
-        let shown = std::mem::replace(&mut self.fetches.shown, NONE);
-        if let (true, Some(frames)) = (shown != NONE, &mut self.map.frames) {
-            frames.hide(shown);
+    pub(crate) fn unmap_scratch(&mut self) {
+        let shown = std::mem::replace(&mut self.fetches.scratch_page, NONE);
+        if let (true, Some(frames)) = (shown != NONE, &mut self.l2p.frames) {
+            frames.unmap_scratch(shown);
         }
     }
 }

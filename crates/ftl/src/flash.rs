@@ -3,22 +3,22 @@
 use clock::Nanos;
 use tracepoint::Cause;
 
-use crate::ftl::USER;
-use crate::program::parts;
-use crate::{Entry, Oob};
+use crate::dispatch::split_unit_id;
+use crate::ftl::HOST;
+use crate::{BufferEntry, Oob};
 
 /// Names a flash operation of the layer; given back when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
-pub struct OpId(pub u32);
+pub struct OpToken(pub u32);
 
-const KIND: u32 = 29;
-const INDEX: u32 = (1 << KIND) - 1;
+const KIND_SHIFT: u32 = 29;
+const INDEX_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 /// What an operation is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
-    UserRead,
+    HostRead,
     GcRead,
     Program,
     Erase,
@@ -29,15 +29,15 @@ pub(crate) enum OpKind {
     MapRead,
 }
 
-impl OpId {
-    pub(crate) fn new(kind: OpKind, index: u32) -> OpId {
-        debug_assert!(index <= INDEX);
-        OpId((kind as u32) << KIND | index)
+impl OpToken {
+    pub(crate) fn new(kind: OpKind, index: u32) -> OpToken {
+        debug_assert!(index <= INDEX_MASK);
+        OpToken((kind as u32) << KIND_SHIFT | index)
     }
 
     pub(crate) fn kind(self) -> OpKind {
-        match self.0 >> KIND {
-            0 => OpKind::UserRead,
+        match self.0 >> KIND_SHIFT {
+            0 => OpKind::HostRead,
             1 => OpKind::GcRead,
             2 => OpKind::Program,
             3 => OpKind::Erase,
@@ -49,14 +49,14 @@ impl OpId {
     }
 
     pub(crate) fn index(self) -> u32 {
-        self.0 & INDEX
+        self.0 & INDEX_MASK
     }
 
     /// The part of the layer that wants the operation.
     pub fn cause(self) -> Cause {
         match self.kind() {
-            OpKind::UserRead => Cause::Host,
-            OpKind::Program if parts(self.index()).0 == USER => Cause::Host,
+            OpKind::HostRead => Cause::Host,
+            OpKind::Program if split_unit_id(self.index()).0 == HOST => Cause::Host,
             OpKind::Program | OpKind::GcRead | OpKind::Erase => Cause::Gc,
             OpKind::Journal => Cause::Journal,
             OpKind::Trim | OpKind::Meta => Cause::Metadata,
@@ -67,12 +67,12 @@ impl OpId {
 
 /// Where sectors that are read go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadTarget {
+pub enum ReadDest {
     /// To the memory of the request with this tag; second halves of the addresses are sector
     /// numbers in the request.
-    Request(u64),
+    Host(u64),
     /// To write-buffer slots; second halves of the addresses are slots.
-    Slots,
+    Buffer,
 }
 
 /// A write unit that is programmed.
@@ -87,7 +87,7 @@ pub struct WriteUnit<'a> {
     /// Its number: of two copies of a sector the one in the unit with the larger number is newer.
     pub sequence: u64,
     /// What is in its sectors.
-    pub entries: &'a [Entry],
+    pub entries: &'a [BufferEntry],
     /// It is metadata of a line, and no data.
     pub metadata: bool,
 }
@@ -95,12 +95,12 @@ pub struct WriteUnit<'a> {
 impl WriteUnit<'_> {
     /// The first logical sector that is written, if the unit is not all padding.
     pub fn first_lba(&self) -> Option<u64> {
-        self.entries.iter().find_map(|entry| entry.written().0.map(u64::from))
+        self.entries.iter().find_map(|entry| entry.lba_and_poison().0.map(u64::from))
     }
 
     /// The out-of-band bytes of each sector.
     pub fn oobs(&self) -> impl ExactSizeIterator<Item = [u8; Oob::BYTES]> {
-        let oob = |entry: &Entry| Oob { metadata: self.metadata, ..entry.oob(self.sequence) };
+        let oob = |entry: &BufferEntry| Oob { metadata: self.metadata, ..entry.oob(self.sequence) };
         self.entries.iter().map(move |entry| oob(entry).encode())
     }
 }
@@ -121,9 +121,9 @@ impl WriteUnit<'_> {
 /// [`Ftl::read_done`]: crate::Ftl::read_done
 /// [`Ftl::program_done`]: crate::Ftl::program_done
 /// [`Ftl::erase_done`]: crate::Ftl::erase_done
-pub trait Flash {
+pub trait FlashBackend {
     /// Whether contents are kept at all: without, nothing is copied and nothing can be recovered.
-    fn keeps_data(&self) -> bool;
+    fn stores_data(&self) -> bool;
 
     /// Programs a write unit: the next one of its chunk. Several of a chunk may be under way.
     ///
@@ -135,55 +135,55 @@ pub trait Flash {
     /// says that what is there may have gone, too, the successes among it.
     ///
     /// [`Status::OFFLINE_CHUNK`]: nvme::Status::OFFLINE_CHUNK
-    fn program(&mut self, now: Nanos, op: OpId, unit: WriteUnit<'_>);
+    fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>);
 
     /// Reads up to 64 sectors: pairs of physical sector and place in the target.
-    fn read(&mut self, now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget);
+    fn read(&mut self, now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest);
 
     /// Erases a chunk.
-    fn erase(&mut self, now: Nanos, op: OpId, chunk: u32);
+    fn erase(&mut self, now: Nanos, op: OpToken, chunk: u32);
 
-    /// Users' reads under way on a parallel unit: those started with [`ReadTarget::Request`] that
+    /// Users' reads under way on a parallel unit: those started with [`ReadDest::Host`] that
     /// have not been reported yet. None where nobody counts.
     ///
-    /// [`GcYields::BusyPus`](crate::GcYields::BusyPus) goes by it; what is kept back for a read
+    /// [`GcReadPriority::PerPu`](crate::GcReadPriority::PerPu) goes by it; what is kept back for a read
     /// is started after the [`Ftl::read_done`] of one.
     ///
     /// [`Ftl::read_done`]: crate::Ftl::read_done
-    fn reads_waiting(&self, pu: u32) -> u32 {
+    fn host_reads_in_flight(&self, pu: u32) -> u32 {
         let _ = pu;
         0
     }
 
     /// Makes the drive's own map forget logical sectors, pairs of the first one and how many: their
-    /// copies in units numbered up to `sequence`. Reported through [`Ftl::forget_done`]; at most one is
+    /// copies in units numbered up to `sequence`. Reported through [`Ftl::device_trim_done`]; at most one is
     /// outstanding, of at most 256 runs. Returns whether it was taken: not if the drive keeps no map,
     /// and then nobody asks who knows.
     ///
-    /// [`Ftl::forget_done`]: crate::Ftl::forget_done
-    fn forget(&mut self, now: Nanos, op: OpId, runs: &[(u32, u32)], sequence: u64) -> bool {
+    /// [`Ftl::device_trim_done`]: crate::Ftl::forget_done
+    fn device_trim(&mut self, now: Nanos, op: OpToken, runs: &[(u32, u32)], sequence: u64) -> bool {
         let _ = (now, op, runs, sequence);
         false
     }
 
     /// Copies sector number `sector` of a write request into a slot.
-    fn take(&mut self, request: u64, sector: u32, slot: u32);
+    fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32);
 
     /// Copies a slot to sector number `sector` of a read request.
-    fn give(&mut self, request: u64, sector: u32, slot: u32);
+    fn copy_to_host(&mut self, request: u64, sector: u32, slot: u32);
 
     /// Zeros sector number `sector` of a read request.
-    fn give_zeroes(&mut self, request: u64, sector: u32);
+    fn zero_to_host(&mut self, request: u64, sector: u32);
 
     /// Puts bytes of the layer's own into a slot; an empty slice stands for zeros.
-    fn store(&mut self, slot: u32, bytes: &[u8]);
+    fn write_slot(&mut self, slot: u32, bytes: &[u8]);
 
     /// A read into slots is done: makes sure that the data of `psn` is in `slot`.
-    fn moved(&mut self, psn: u32, slot: u32);
+    fn sync_slot(&mut self, psn: u32, slot: u32);
 
     /// Copies the first bytes of a slot, at most a sector.
-    fn load(&mut self, slot: u32, out: &mut [u8]);
+    fn read_slot(&mut self, slot: u32, out: &mut [u8]);
 
     /// The out-of-band bytes of `psn`, which has just been read into `slot`.
-    fn load_oob(&mut self, psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]);
+    fn read_slot_oob(&mut self, psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]);
 }

@@ -7,64 +7,64 @@
 //! chosen within two rounds. The last frame is not one of them: it shows a page for the time of a
 //! look-up when no other frame is to be had, so that reads never wait for one.
 
-use crate::Shape;
+use crate::FlashGeometry;
 use crate::lines::NONE;
-use crate::map_page::MapPage;
+use crate::translation_page::TranslationPage;
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     /// The page in it, or that is on its way into it; [`NONE`] if it is free.
     page: u32,
     /// How many need it to stay.
-    holds: u32,
+    pins: u32,
     /// It has been used since the hand was here.
-    used: bool,
+    referenced: bool,
 }
 
 /// Which page is in which frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
-    shape: Shape,
+    geometry: FlashGeometry,
     /// Logical sectors per page; users' sectors; where the words of the pages' own places begin.
-    count: u32,
+    sectors_per_page: u32,
     logical: u32,
-    own_at: usize,
+    gtd_base: usize,
     frame_of: Box<[u32]>,
     frames: Box<[Frame]>,
     free: Vec<u32>,
     hand: u32,
     /// Frames that are held.
-    held: u32,
+    pinned: u32,
     resident_max: u32,
 }
 
 impl Frames {
     /// Frames for `pages` pages of the map of `logical` sectors: one for look-ups, `frames` others.
-    pub(crate) fn new(shape: &Shape, logical: u32, pages: u32, frames: u32) -> Frames {
-        let count = MapPage::count(shape);
-        let free = Frame { page: NONE, holds: 0, used: false };
+    pub(crate) fn new(shape: &FlashGeometry, logical: u32, pages: u32, frames: u32) -> Frames {
+        let sectors_per_page = TranslationPage::entries_per_page(shape);
+        let free = Frame { page: NONE, pins: 0, referenced: false };
         Frames {
-            shape: *shape,
-            count,
+            geometry: *shape,
+            sectors_per_page,
             logical,
-            own_at: (frames as usize + 1) * count as usize,
+            gtd_base: (frames as usize + 1) * sectors_per_page as usize,
             frame_of: vec![NONE; pages as usize].into(),
             frames: vec![free; frames as usize].into(),
             free: (0..frames).rev().collect(),
             hand: 0,
-            held: 0,
+            pinned: 0,
             resident_max: 0,
         }
     }
 
     /// Words of the map: of all frames and of the pages' own places.
-    pub(crate) fn words(&self) -> usize {
-        self.own_at + self.frame_of.len()
+    pub(crate) fn entry_count(&self) -> usize {
+        self.gtd_base + self.frame_of.len()
     }
 
     /// Bytes of memory, those of the words included.
     pub(crate) fn bytes(&self) -> u64 {
-        let words = self.words() + self.frame_of.len() + self.free.capacity();
+        let words = self.entry_count() + self.frame_of.len() + self.free.capacity();
         (4 * words + size_of_val(&*self.frames)) as u64
     }
 
@@ -72,30 +72,31 @@ impl Frames {
     #[inline]
     pub(crate) fn index(&self, lba: u32) -> usize {
         if lba >= self.logical {
-            return self.own_at + (lba - self.logical) as usize;
+            return self.gtd_base + (lba - self.logical) as usize;
         }
-        let page = self.shape.map_page_of(lba);
+        let page = self.geometry.map_page_of(lba);
         let frame = self.frame_of[page as usize];
         debug_assert_ne!(frame, NONE, "page {page} is used without being there");
-        frame as usize * self.count as usize + (lba - page * self.count) as usize
+        frame as usize * self.sectors_per_page as usize
+            + (lba - page * self.sectors_per_page) as usize
     }
 
     /// The page of a users' sector; `None` for the pages' own.
     #[inline]
     pub(crate) fn page_of(&self, lba: u32) -> Option<u32> {
-        (lba < self.logical).then(|| self.shape.map_page_of(lba))
+        (lba < self.logical).then(|| self.geometry.map_page_of(lba))
     }
 
     /// The sectors of a page: the first one and how many.
-    pub(crate) fn sectors(&self, page: u32) -> (u32, u32) {
-        let first = page * self.count;
-        (first, self.count.min(self.logical - first))
+    pub(crate) fn page_range(&self, page: u32) -> (u32, u32) {
+        let first = page * self.sectors_per_page;
+        (first, self.sectors_per_page.min(self.logical - first))
     }
 
     /// How many of the sectors from `lba` on are in the same page as it.
     #[inline]
-    pub(crate) fn run(&self, lba: u32, sectors: u32) -> u32 {
-        let (first, count) = self.sectors(self.shape.map_page_of(lba));
+    pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> u32 {
+        let (first, count) = self.page_range(self.geometry.map_page_of(lba));
         sectors.min(first + count - lba)
     }
 
@@ -107,59 +108,59 @@ impl Frames {
 
     /// The same; and it has been used.
     #[inline]
-    pub(crate) fn uses(&mut self, page: u32) -> bool {
+    pub(crate) fn touch(&mut self, page: u32) -> bool {
         let frame = self.frame_of[page as usize];
         if let Some(frame) = self.frames.get_mut(frame as usize) {
-            frame.used = true;
+            frame.referenced = true;
         }
         frame != NONE
     }
 
     /// Whether somebody needs a page that is in a frame to stay.
     #[inline]
-    pub(crate) fn is_held(&self, page: u32) -> bool {
+    pub(crate) fn is_pinned(&self, page: u32) -> bool {
         let frame = self.frame_of[page as usize];
-        self.frames.get(frame as usize).is_some_and(|f| f.holds > 0)
+        self.frames.get(frame as usize).is_some_and(|f| f.pins > 0)
     }
 
     /// A page must stay where it is.
     #[inline]
-    pub(crate) fn hold(&mut self, page: u32) {
-        self.hold_frame(self.frame_of[page as usize]);
+    pub(crate) fn pin(&mut self, page: u32) {
+        self.pin_frame(self.frame_of[page as usize]);
     }
 
     #[inline]
-    fn hold_frame(&mut self, frame: u32) {
+    fn pin_frame(&mut self, frame: u32) {
         let frame = &mut self.frames[frame as usize];
-        self.held += u32::from(frame.holds == 0);
-        frame.holds += 1;
+        self.pinned += u32::from(frame.pins == 0);
+        frame.pins += 1;
     }
 
     /// One who held a page needs it no more.
     #[inline]
-    pub(crate) fn let_go(&mut self, page: u32) {
-        self.let_go_frame(self.frame_of[page as usize]);
+    pub(crate) fn unpin(&mut self, page: u32) {
+        self.unpin_frame(self.frame_of[page as usize]);
     }
 
     #[inline]
-    fn let_go_frame(&mut self, frame: u32) {
+    fn unpin_frame(&mut self, frame: u32) {
         let frame = &mut self.frames[frame as usize];
-        debug_assert!(frame.holds > 0);
-        frame.holds -= 1;
-        self.held -= u32::from(frame.holds == 0);
+        debug_assert!(frame.pins > 0);
+        frame.pins -= 1;
+        self.pinned -= u32::from(frame.pins == 0);
     }
 
     /// Takes a free frame for a page on its way, which holds it.
-    pub(crate) fn take(&mut self, page: u32) -> Option<u32> {
+    pub(crate) fn allocate(&mut self, page: u32) -> Option<u32> {
         let frame = self.free.pop()?;
-        self.frames[frame as usize] = Frame { page, holds: 0, used: true };
-        self.hold_frame(frame);
+        self.frames[frame as usize] = Frame { page, pins: 0, referenced: true };
+        self.pin_frame(frame);
         self.resident_max = self.resident_max.max(self.resident());
         Some(frame)
     }
 
     /// The page has arrived in its frame. It is still held.
-    pub(crate) fn arrived(&mut self, frame: u32) {
+    pub(crate) fn fill_done(&mut self, frame: u32) {
         let page = self.frames[frame as usize].page;
         debug_assert!(!self.is_resident(page));
         self.frame_of[page as usize] = frame;
@@ -167,25 +168,25 @@ impl Frames {
 
     /// Moves the hand to the next page that may go: one that is `clean`, or with `any` whatever is not
     /// held. `None` if there is none within `steps`.
-    pub(crate) fn choose(
+    pub(crate) fn pick_victim(
         &mut self,
         steps: u32,
         any: bool,
         clean: impl Fn(u32) -> bool,
     ) -> Option<u32> {
-        self.choose_if(steps, |page| any || clean(page))
+        self.pick_victim_if(steps, |page| any || clean(page))
     }
 
     /// The same for any that `may` go.
-    pub(crate) fn choose_if(&mut self, steps: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn pick_victim_if(&mut self, steps: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
         let count = self.frames.len() as u32;
-        if self.held == count {
+        if self.pinned == count {
             return None;
         }
         for _ in 0..steps {
             self.hand = if self.hand + 1 >= count { 0 } else { self.hand + 1 };
             let frame = &mut self.frames[self.hand as usize];
-            if frame.page == NONE || frame.holds > 0 || std::mem::take(&mut frame.used) {
+            if frame.page == NONE || frame.pins > 0 || std::mem::take(&mut frame.referenced) {
                 continue;
             }
             if may(frame.page) {
@@ -196,32 +197,32 @@ impl Frames {
     }
 
     /// A page goes; its frame is free.
-    pub(crate) fn drop_page(&mut self, page: u32) {
+    pub(crate) fn evict(&mut self, page: u32) {
         let frame = std::mem::replace(&mut self.frame_of[page as usize], NONE);
-        debug_assert_eq!(self.frames[frame as usize].holds, 0);
+        debug_assert_eq!(self.frames[frame as usize].pins, 0);
         self.frames[frame as usize].page = NONE;
         self.free.push(frame);
     }
 
     /// The number of the frame for look-ups.
-    pub(crate) fn view(&self) -> u32 {
+    pub(crate) fn scratch_frame(&self) -> u32 {
         self.frames.len() as u32
     }
 
     /// Shows a page in the frame for look-ups, until it is hidden.
-    pub(crate) fn show(&mut self, page: u32) {
+    pub(crate) fn map_scratch(&mut self, page: u32) {
         debug_assert!(!self.is_resident(page));
-        self.frame_of[page as usize] = self.view();
+        self.frame_of[page as usize] = self.scratch_frame();
     }
 
     /// The frame for look-ups shows nothing.
-    pub(crate) fn hide(&mut self, page: u32) {
+    pub(crate) fn unmap_scratch(&mut self, page: u32) {
         self.frame_of[page as usize] = NONE;
     }
 
     /// Where the words of a frame begin.
-    pub(crate) fn at(&self, frame: u32) -> usize {
-        frame as usize * self.count as usize
+    pub(crate) fn frame_base(&self, frame: u32) -> usize {
+        frame as usize * self.sectors_per_page as usize
     }
 
     /// Frames with a page in them, or on its way.
@@ -235,8 +236,8 @@ impl Frames {
     }
 
     /// Frames whose pages are held.
-    pub(crate) fn held(&self) -> u32 {
-        self.held
+    pub(crate) fn pinned(&self) -> u32 {
+        self.pinned
     }
 
     /// Frames, that for look-ups not among them.
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     fn frames(pages: u32, frames: u32) -> Frames {
-        let shape = Shape::of(&Geometry {
+        let shape = FlashGeometry::from_geometry(&Geometry {
             groups: 1,
             pus: 1,
             chunks: 100,
@@ -268,45 +269,51 @@ mod tests {
     }
 
     fn fill(f: &mut Frames, page: u32) {
-        let frame = f.take(page).expect("a free frame");
-        f.arrived(frame);
-        f.let_go(page);
+        let frame = f.allocate(page).expect("a free frame");
+        f.fill_done(frame);
+        f.unpin(page);
     }
 
     #[test]
     fn words_of_a_page_are_in_its_frame_and_the_pages_own_behind_all() {
         let mut f = frames(4, 2);
-        assert_eq!((f.words(), f.view(), f.sectors(3)), (3 * 112 + 4, 2, (336, 107)));
+        assert_eq!(
+            (f.entry_count(), f.scratch_frame(), f.page_range(3)),
+            (3 * 112 + 4, 2, (336, 107))
+        );
         assert_eq!((f.page_of(442), f.page_of(443)), (Some(3), None));
-        assert_eq!((f.run(100, 50), f.run(440, 9), f.run(0, 7)), (12, 3, 7));
+        assert_eq!(
+            (f.run_in_page(100, 50), f.run_in_page(440, 9), f.run_in_page(0, 7)),
+            (12, 3, 7)
+        );
         fill(&mut f, 3);
         fill(&mut f, 1);
         assert_eq!((f.index(336), f.index(113), f.index(443)), (0, 113, 336));
-        assert!(f.is_resident(3) && !f.is_resident(0) && f.take(0).is_none());
-        f.show(0);
+        assert!(f.is_resident(3) && !f.is_resident(0) && f.allocate(0).is_none());
+        f.map_scratch(0);
         assert_eq!(f.index(1), 225);
-        f.hide(0);
+        f.unmap_scratch(0);
         assert!(!f.is_resident(0));
     }
 
     #[test]
-    fn the_hand_spares_what_was_used_once_and_what_is_held_always() {
+    fn the_hand_spares_what_was_used_once_and_what_is_pinned_always() {
         let mut f = frames(8, 3);
         (0..3).for_each(|page| fill(&mut f, page));
-        f.hold(1);
+        f.pin(1);
         // The first round takes the marks away.
-        let second = f.choose(6, true, |_| true).expect("two may go");
+        let second = f.pick_victim(6, true, |_| true).expect("two may go");
         assert_ne!(second, 1);
-        f.drop_page(second);
+        f.evict(second);
         fill(&mut f, 5);
-        let third = f.choose(6, true, |_| true).expect("one has no mark");
+        let third = f.pick_victim(6, true, |_| true).expect("one has no mark");
         assert!(third != 1 && third != 5, "{third}");
-        f.hold(third);
-        assert_eq!(f.choose(6, false, |page| page != 5), None, "what is left is not clean");
-        f.hold(5);
-        assert_eq!((f.held(), f.choose(100, true, |_| true)), (3, None));
-        f.let_go(5);
-        assert_eq!(f.choose(6, true, |_| true), Some(5));
+        f.pin(third);
+        assert_eq!(f.pick_victim(6, false, |page| page != 5), None, "what is left is not clean");
+        f.pin(5);
+        assert_eq!((f.pinned(), f.pick_victim(100, true, |_| true)), (3, None));
+        f.unpin(5);
+        assert_eq!(f.pick_victim(6, true, |_| true), Some(5));
     }
 
     #[test]
@@ -321,41 +328,41 @@ mod tests {
                 let holds = &mut model[page as usize];
                 match (rng.below(4), *holds) {
                     (0 | 1, None) => {
-                        if f.take(page).is_none() {
+                        if f.allocate(page).is_none() {
                             let clean = rng.below(pages.into()) as u32;
                             let any = rng.chance(0.5);
-                            let chosen = f.choose(2 * count + 1, any, |p| p >= clean);
+                            let chosen = f.pick_victim(2 * count + 1, any, |p| p >= clean);
                             let may =
                                 |p: &u32| model[*p as usize] == Some(0) && (any || *p >= clean);
                             assert_eq!(chosen.is_some(), (0..pages).any(|p| may(&p)), "{seed}");
                             let Some(chosen) = chosen else { continue };
                             assert!(may(&chosen), "seed {seed}: {chosen}");
-                            f.drop_page(chosen);
+                            f.evict(chosen);
                             model[chosen as usize] = None;
-                            f.take(page).expect("it is free now");
+                            f.allocate(page).expect("it is free now");
                         }
                         let frame = f.frames.iter().position(|x| x.page == page);
-                        f.arrived(frame.expect("it was taken") as u32);
+                        f.fill_done(frame.expect("it was taken") as u32);
                         model[page as usize] = Some(1);
                     }
                     (0 | 2, Some(n)) => {
-                        f.hold(page);
+                        f.pin(page);
                         *holds = Some(n + 1);
                     }
                     (_, Some(n @ 1..)) => {
-                        f.let_go(page);
+                        f.unpin(page);
                         *holds = Some(n - 1);
                     }
                     _ => {}
                 }
                 for (page, holds) in (0..).zip(&model) {
-                    assert_eq!(f.uses(page), holds.is_some(), "seed {seed}");
-                    assert_eq!(f.is_held(page), holds.is_some_and(|n| n > 0), "seed {seed}");
+                    assert_eq!(f.touch(page), holds.is_some(), "seed {seed}");
+                    assert_eq!(f.is_pinned(page), holds.is_some_and(|n| n > 0), "seed {seed}");
                 }
                 let resident = model.iter().flatten().count() as u32;
                 assert_eq!(f.resident(), resident, "seed {seed}");
                 assert!(resident <= count && f.resident_max() <= count, "seed {seed}");
-                assert_eq!(f.held(), model.iter().flatten().filter(|n| **n > 0).count() as u32);
+                assert_eq!(f.pinned(), model.iter().flatten().filter(|n| **n > 0).count() as u32);
             }
         }
     }

@@ -6,37 +6,37 @@ use std::io;
 use clock::Nanos;
 use nvme::Status;
 
-use crate::admit::Pending;
-use crate::again::Again;
+use crate::admit::QueuedWrite;
 use crate::checkpoint::Checkpoint;
-use crate::collect::Collector;
-use crate::counting::Counting;
-use crate::drive_map::DriveMap;
-use crate::durable::Waiting;
-use crate::ending::Ending;
-use crate::fetch::Fetches;
+use crate::defer::GcDeferral;
+use crate::device_l2p::DeviceL2p;
+use crate::dispatch::PadWrite;
+use crate::fetch::PageFetches;
+use crate::finish_line::LineFinisher;
+use crate::flush::Barrier;
 use crate::frames::Frames;
-use crate::issued::Issued;
+use crate::gc::Gc;
 use crate::journal::Journal;
-use crate::lines::{LOST, Lines, NONE};
-use crate::metadata::Metadata;
+use crate::line_meta_writer::LineMetaWriter;
+use crate::lines::{LOST, LineTable, NONE};
+use crate::map_cache::MapPager;
 use crate::open_line::OpenLine;
-use crate::paging::Paging;
-use crate::program::Padding;
-use crate::read::UserRead;
-use crate::refresh::Refresher;
-use crate::reverse::Reverse;
-use crate::salvage::Salvage;
+use crate::p2l::P2l;
+use crate::read::HostRead;
+use crate::rebuild::PageRebuild;
+use crate::reconcile::Reconcile;
+use crate::redispatch::RedispatchTracker;
+use crate::refresh::RefreshState;
+use crate::sequence::WriteSequencer;
 use crate::write_ring::{UnitState, WriteRing};
-use crate::yielding::Yielding;
 use crate::{
-    CapacityError, Entry, Flash, Found, FtlConfig, FtlStats, Layout, Location, Map, RateLimiter,
-    Shape,
+    BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, FtlConfig,
+    FtlStats, L2p, L2pEntry, RateLimiter,
 };
 
 /// A request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct Completion {
     /// The request's tag.
     pub tag: u64,
     /// How it ended.
@@ -44,84 +44,84 @@ pub struct Done {
 }
 
 /// Which ring: the user's, or garbage collection's.
-pub(crate) const USER: usize = 0;
+pub(crate) const HOST: usize = 0;
 pub(crate) const GC: usize = 1;
 /// The stream of what static wear levelling moves; it has no ring of its own.
-pub(crate) const COLD: usize = 2;
+pub(crate) const GC_COLD: usize = 2;
 /// The stream of pages of a map in frames, which are written so often that whatever is beside them would
 /// be moved again and again; they have no ring of their own either.
-pub(crate) const PAGES: usize = 3;
+pub(crate) const MAP_PAGES: usize = 3;
 /// Streams: each has open lines of its own.
-pub(crate) const STREAMS: usize = 4;
+pub(crate) const STREAM_COUNT: usize = 4;
 
 /// A page-mapped translation layer. See the crate's first page for the path of a request.
 #[derive(Clone, Debug)]
 pub struct Ftl {
-    pub(crate) shape: Shape,
+    pub(crate) geometry: FlashGeometry,
     pub(crate) config: FtlConfig,
-    pub(crate) layout: Layout,
-    pub(crate) map: Map,
-    pub(crate) reverse: Reverse,
-    pub(crate) lines: Lines,
+    pub(crate) plan: CapacityPlan,
+    pub(crate) l2p: L2p,
+    pub(crate) p2l: P2l,
+    pub(crate) lines: LineTable,
     pub(crate) rings: [WriteRing; 2],
     /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's, cold
     /// data's that is moved for the sake of wear, pages' of the map.
-    pub(crate) open: [Vec<OpenLine>; STREAMS],
-    pub(crate) collector: Collector,
-    pub(crate) yielding: Yielding,
+    pub(crate) open_lines: [Vec<OpenLine>; STREAM_COUNT],
+    pub(crate) gc: Gc,
+    pub(crate) gc_deferral: GcDeferral,
     /// Parallel units that a stream is written to at a time, of those that a line has.
-    pub(crate) active: u32,
+    pub(crate) active_pus: u32,
     pub(crate) limiter: RateLimiter,
     pub(crate) journal: Journal,
     pub(crate) checkpoint: Checkpoint,
-    pub(crate) metadata: Metadata,
+    pub(crate) line_meta_writer: LineMetaWriter,
     /// Set if the drive keeps the map.
-    pub(crate) drive_map: Option<Box<DriveMap>>,
-    pub(crate) programs_on: Vec<u8>,
-    pub(crate) programs: u32,
+    pub(crate) device_l2p: Option<Box<DeviceL2p>>,
+    pub(crate) programs_per_pu: Vec<u8>,
+    pub(crate) programs_in_flight: u32,
     /// Streams without a place for a write unit until a program or an erase has ended.
-    pub(crate) blocked: [bool; STREAMS],
+    pub(crate) stream_blocked: [bool; STREAM_COUNT],
     pub(crate) stats: FtlStats,
-    pub(crate) issued: Issued,
-    pub(crate) pending: VecDeque<Pending>,
+    pub(crate) sequencer: WriteSequencer,
+    pub(crate) write_queue: VecDeque<QueuedWrite>,
     /// Sectors that users may write out of the reserve.
-    pub(crate) granted: u32,
+    pub(crate) reserve_grant: u32,
     /// Of them, those in front whose map words have been looked at.
-    pub(crate) looked_at: usize,
-    pub(crate) reads: Vec<UserRead>,
-    pub(crate) free_reads: Vec<u32>,
+    pub(crate) prefetched: usize,
+    pub(crate) host_reads: Vec<HostRead>,
+    pub(crate) free_host_reads: Vec<u32>,
     /// Requests that wait for a position of the user's ring to become durable, in order of it.
-    pub(crate) waiting: VecDeque<Waiting>,
-    pub(crate) completed: VecDeque<Done>,
+    pub(crate) barriers: VecDeque<Barrier>,
+    pub(crate) completions: VecDeque<Completion>,
     pub(crate) addresses: Vec<(u32, u32)>,
     /// Padding from outside of the rings that is under way.
-    pub(crate) padded: Vec<Padding>,
+    pub(crate) pads_in_flight: Vec<PadWrite>,
     /// Units that are [written again](crate::again), before any other.
-    pub(crate) retry: VecDeque<(usize, u32)>,
+    pub(crate) redispatch_queue: VecDeque<(usize, u32)>,
     /// Map pages that somebody who flushes waits for, and how many sectors had been trimmed when each
     /// last was; 0 if it need not be written for that.
-    pub(crate) trimmed_pages: Vec<u32>,
-    pub(crate) trimmed_again: Vec<u32>,
-    pub(crate) trimmed_at: Vec<u64>,
+    pub(crate) trim_dirty_pages: Vec<u32>,
+    pub(crate) trim_redirtied_pages: Vec<u32>,
+    pub(crate) trim_page_epoch: Vec<u64>,
     /// Mapped sectors that have been trimmed.
-    pub(crate) trimmed: u64,
+    pub(crate) trim_epoch: u64,
     /// Position of the user's ring behind the last map page.
-    pub(crate) pages_at: u64,
+    pub(crate) map_pages_pos: u64,
     /// Requests among those waiting: begun units are padded for them.
-    pub(crate) urgent: u32,
+    pub(crate) host_barriers: u32,
     /// Those of them that only wait for losses to be recorded.
-    pub(crate) held: VecDeque<u64>,
-    pub(crate) refresher: Refresher,
-    pub(crate) again: Again,
-    pub(crate) ending: Ending,
+    pub(crate) deferred_flushes: VecDeque<u64>,
+    pub(crate) refresh_state: RefreshState,
+    pub(crate) redispatch: RedispatchTracker,
+    pub(crate) line_finisher: LineFinisher,
     /// Parallel units on which something could not be read.
-    pub(crate) suspect_pus: Vec<bool>,
+    pub(crate) pus_with_read_errors: Vec<bool>,
     /// What is under way between the media and the map's frames, if it has any, and who waits for it.
-    pub(crate) fetches: Fetches,
-    pub(crate) paging: Paging,
-    pub(crate) salvage: Salvage,
+    pub(crate) fetches: PageFetches,
+    pub(crate) pager: MapPager,
+    pub(crate) page_rebuild: PageRebuild,
     /// Pages of the map that have not been looked at since the recovery.
-    pub(crate) counting: Counting,
+    pub(crate) reconcile: Reconcile,
 }
 
 impl Ftl {
@@ -131,11 +131,11 @@ impl Ftl {
     /// # Errors
     /// [`crate::CapacityError`], or what `mmap(2)` returns for the tables.
     pub fn new(
-        shape: Shape,
+        shape: FlashGeometry,
         config: FtlConfig,
-        found: impl Fn(u32) -> Found,
+        found: impl Fn(u32) -> ChunkReport,
     ) -> Result<Ftl, NewFtlError> {
-        Ftl::over(shape, config, &(0..shape.total_chunks()).map(found).collect::<Vec<_>>(), None)
+        Ftl::create(shape, config, &(0..shape.total_chunks()).map(found).collect::<Vec<_>>(), None)
     }
 
     /// The same over erased flash of a drive that keeps the map: write units are numbered `from` or
@@ -143,27 +143,27 @@ impl Ftl {
     ///
     /// # Errors
     /// As [`new`](Ftl::new).
-    pub fn new_with_drive_map(
-        shape: Shape,
+    pub fn new_with_device_l2p(
+        shape: FlashGeometry,
         config: FtlConfig,
-        found: impl Fn(u32) -> Found,
+        found: impl Fn(u32) -> ChunkReport,
         from: u64,
     ) -> Result<Ftl, NewFtlError> {
-        let found: Vec<Found> = (0..shape.total_chunks()).map(found).collect();
-        Ftl::over(shape, config, &found, Some(from.max(1)))
+        let found: Vec<ChunkReport> = (0..shape.total_chunks()).map(found).collect();
+        Ftl::create(shape, config, &found, Some(from.max(1)))
     }
 
-    fn over(
-        shape: Shape,
+    fn create(
+        shape: FlashGeometry,
         config: FtlConfig,
-        found: &[Found],
+        found: &[ChunkReport],
         drive_map_from: Option<u64>,
     ) -> Result<Ftl, NewFtlError> {
-        let config = if drive_map_from.is_some() { config.of_drive_map()? } else { config };
-        let good = |chunk: &u32| found[*chunk as usize] == Found::Free;
+        let config = if drive_map_from.is_some() { config.for_device_l2p()? } else { config };
+        let good = |chunk: &u32| found[*chunk as usize] == ChunkReport::Free;
         let counted = (0..shape.total_chunks()).filter(good).count() as u32;
-        let layout = Layout::of(&shape, &config, owned(found), counted)?;
-        let reserved = reserved(&shape, found, layout.journal);
+        let layout = CapacityPlan::new(&shape, &config, owned_chunks(found), counted)?;
+        let reserved = journal_chunks(&shape, found, layout.journal_chunks);
         let chunks: Vec<u32> = reserved.iter().copied().filter(good).collect();
         let wanted = layout.journal_config(drive_map_from.is_some());
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
@@ -174,87 +174,83 @@ impl Ftl {
             }
         }
         if let Some(from) = drive_map_from {
-            ftl.issued = Issued::from(from);
-            ftl.drive_map = Some(Box::new(DriveMap::new(&shape, &layout, from, &[])));
+            ftl.sequencer = WriteSequencer::starting_at(from);
+            ftl.device_l2p = Some(Box::new(DeviceL2p::new(&shape, &layout, from, &[])));
         }
         // So that the journal is of this layer before a line is.
-        ftl.want_compaction();
+        ftl.request_snapshot();
         Ok(ftl)
     }
 
     /// A layer without any chunk, for recovery to fill.
     pub(crate) fn empty(
-        shape: Shape,
+        shape: FlashGeometry,
         config: FtlConfig,
-        layout: Layout,
+        layout: CapacityPlan,
         journal: Journal,
     ) -> io::Result<Ftl> {
-        let user = WriteRing::new(&shape, layout.user_units, 0);
-        let gc = WriteRing::new(&shape, layout.gc_units, user.capacity());
-        let (low, high) = layout.limiter_levels(&config);
-        let first_slot = user.capacity() + gc.capacity() + shape.unit;
+        let user = WriteRing::new(&shape, layout.host_buffer_units, 0);
+        let gc = WriteRing::new(&shape, layout.gc_buffer_units, user.capacity());
+        let (low, high) = layout.limiter_watermarks(&config);
+        let first_slot = user.capacity() + gc.capacity() + shape.ws_opt;
         let map = match layout.map_frames {
-            0 => Map::new(layout.logical + layout.meta)?,
-            n => Map::in_frames(Frames::new(&shape, layout.logical, layout.meta, n))?,
+            0 => L2p::new(layout.logical + layout.map_pages)?,
+            n => L2p::with_frames(Frames::new(&shape, layout.logical, layout.map_pages, n))?,
         };
         Ok(Ftl {
-            fetches: Fetches::new(&shape, &layout, first_slot),
-            paging: Paging::new(&shape),
-            salvage: Salvage::default(),
-            counting: Counting::default(),
-            map,
-            reverse: Reverse::new(
-                shape.total_sectors(),
-                config.reverse_map,
-                layout.map_frames > 0,
-            )?,
-            lines: Lines::new(shape, &layout, &config),
-            collector: Collector::new(&layout),
-            yielding: Yielding::new(&shape, config.gc_yields),
-            active: layout.active,
+            fetches: PageFetches::new(&shape, &layout, first_slot),
+            pager: MapPager::new(&shape),
+            page_rebuild: PageRebuild::default(),
+            reconcile: Reconcile::default(),
+            l2p: map,
+            p2l: P2l::new(shape.total_sectors(), config.p2l_location, layout.map_frames > 0)?,
+            lines: LineTable::new(shape, &layout, &config),
+            gc: Gc::new(&layout),
+            gc_deferral: GcDeferral::new(&shape, config.gc_read_priority),
+            active_pus: layout.active_pus,
             limiter: RateLimiter::new(low, high, user.capacity(), config.rate_limiter),
             journal,
             checkpoint: Checkpoint::new(&layout, &config, 1),
-            metadata: Metadata::new(&layout),
-            drive_map: None,
+            line_meta_writer: LineMetaWriter::new(&layout),
+            device_l2p: None,
             rings: [user, gc],
-            open: Default::default(),
-            programs_on: vec![0; shape.pus as usize],
-            programs: 0,
-            blocked: [false; STREAMS],
+            open_lines: Default::default(),
+            programs_per_pu: vec![0; shape.pus as usize],
+            programs_in_flight: 0,
+            stream_blocked: [false; STREAM_COUNT],
             stats: FtlStats::default(),
-            issued: Issued::from(1),
-            pending: VecDeque::new(),
-            granted: 0,
-            looked_at: 0,
-            reads: Vec::new(),
-            free_reads: Vec::new(),
-            waiting: VecDeque::new(),
-            completed: VecDeque::new(),
+            sequencer: WriteSequencer::starting_at(1),
+            write_queue: VecDeque::new(),
+            reserve_grant: 0,
+            prefetched: 0,
+            host_reads: Vec::new(),
+            free_host_reads: Vec::new(),
+            barriers: VecDeque::new(),
+            completions: VecDeque::new(),
             addresses: Vec::with_capacity(64),
-            padded: Vec::new(),
-            retry: VecDeque::new(),
-            trimmed_pages: Vec::new(),
-            trimmed_again: Vec::new(),
-            trimmed_at: vec![0; layout.meta as usize],
-            trimmed: 0,
-            pages_at: 0,
-            urgent: 0,
-            held: VecDeque::new(),
-            refresher: Refresher::default(),
-            again: Again::default(),
-            ending: Ending::default(),
-            suspect_pus: vec![false; shape.pus as usize],
-            shape,
+            pads_in_flight: Vec::new(),
+            redispatch_queue: VecDeque::new(),
+            trim_dirty_pages: Vec::new(),
+            trim_redirtied_pages: Vec::new(),
+            trim_page_epoch: vec![0; layout.map_pages as usize],
+            trim_epoch: 0,
+            map_pages_pos: 0,
+            host_barriers: 0,
+            deferred_flushes: VecDeque::new(),
+            refresh_state: RefreshState::default(),
+            redispatch: RedispatchTracker::default(),
+            line_finisher: LineFinisher::default(),
+            pus_with_read_errors: vec![false; shape.pus as usize],
+            geometry: shape,
             config,
-            layout,
+            plan: layout,
         })
     }
 
     /// Learns how often each chunk has been erased; counted from here on. Wear levelling and
-    /// [`VictimPolicyKind::Cost`](crate::VictimPolicyKind) go by it.
-    pub fn learn_wear(&mut self, erases: impl Fn(u32) -> u32) {
-        self.lines.learn_wear(erases);
+    /// [`VictimPolicyKind::CostWear`](crate::VictimPolicyKind) go by it.
+    pub fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
+        self.lines.import_wear(erases);
     }
 
     /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
@@ -264,17 +260,17 @@ impl Ftl {
 
     /// Sectors that users see.
     pub fn sectors(&self) -> u64 {
-        self.layout.logical.into()
+        self.plan.logical.into()
     }
 
     /// What the configuration made of the flash.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    pub fn capacity_plan(&self) -> &CapacityPlan {
+        &self.plan
     }
 
     /// The flash as the layer sees it.
-    pub fn shape(&self) -> &Shape {
-        &self.shape
+    pub fn geometry(&self) -> &FlashGeometry {
+        &self.geometry
     }
 
     /// Counters.
@@ -286,25 +282,25 @@ impl Ftl {
     /// zeros, then those that pages of the map are read into, those of lines' metadata, and the
     /// journal's.
     pub fn slots(&self) -> u32 {
-        let rings = self.rings[USER].capacity() + self.rings[GC].capacity();
+        let rings = self.rings[HOST].capacity() + self.rings[GC].capacity();
         let meta = self.fetches.slots() + self.metadata_slots();
-        rings + self.shape.unit + meta + Ftl::journal_slots(&self.shape)
+        rings + self.geometry.ws_opt + meta + Ftl::journal_slots(&self.geometry)
     }
 
     /// Sectors of the users' write buffer that are in use.
     pub fn buffered(&self) -> u32 {
-        self.rings[USER].used()
+        self.rings[HOST].used()
     }
 
     /// Free lines, those being erased included, in whole lines and fractions of the open ones.
     pub fn free_lines(&self) -> f64 {
-        self.free_sectors() as f64 / f64::from(self.layout.line_sectors)
+        self.free_sectors() as f64 / f64::from(self.plan.line_sectors)
     }
 
     /// Logical sectors that are mapped. With a map in frames at most: after a recovery those of a page
     /// count in full until it has been looked at, and for ever those of a page that was lost.
     pub fn mapped(&self) -> u64 {
-        self.map.mapped + self.counting.sectors_at_most(&self.shape)
+        self.l2p.mapped + self.reconcile.pending_sectors_max(&self.geometry)
     }
 
     /// Where a logical sector is; `None` when its page of the map is not in memory.
@@ -312,35 +308,35 @@ impl Ftl {
     /// # Panics
     /// When it is not one of the users' sectors.
     #[inline]
-    pub fn location(&self, lba: u64) -> Option<Location> {
+    pub fn location(&self, lba: u64) -> Option<L2pEntry> {
         assert!(self.in_range(lba, 1));
         let lba = lba as u32;
-        self.map.has_page(self.shape.map_page_of(lba)).then(|| self.map.get(lba))
+        self.l2p.is_page_resident(self.geometry.map_page_of(lba)).then(|| self.l2p.get(lba))
     }
 
     /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
     /// still wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {
-        self.pending.is_empty()
-            && self.urgent == 0
-            && self.completed.is_empty()
-            && self.free_reads.len() == self.reads.len()
-            && self.programs == 0
+        self.write_queue.is_empty()
+            && self.host_barriers == 0
+            && self.completions.is_empty()
+            && self.free_host_reads.len() == self.host_reads.len()
+            && self.programs_in_flight == 0
             && self.lines.erasing == 0
-            && !self.collector.is_moving()
+            && !self.gc.is_relocating()
             && self.journal.is_idle()
-            && self.metadata.is_idle()
-            && !self.drive_map.as_ref().is_some_and(|m| m.is_telling())
+            && self.line_meta_writer.is_idle()
+            && !self.device_l2p.as_ref().is_some_and(|m| m.is_syncing())
             && !self.is_checkpointing()
-            && self.fetches.under_way() == 0
-            && !self.counting.is_counting()
-            && !self.salvage.is_scanning()
+            && self.fetches.in_flight() == 0
+            && !self.reconcile.is_running()
+            && !self.page_rebuild.is_scanning()
     }
 
     /// Takes a request that has ended.
     #[inline]
-    pub fn take_done(&mut self) -> Option<Done> {
-        self.completed.pop_front()
+    pub fn pop_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
     }
 
     /// Sectors that can be written, now or when erases under way have ended, less those that have
@@ -348,53 +344,56 @@ impl Ftl {
     #[inline]
     pub(crate) fn free_sectors(&self) -> u64 {
         let chunks = self.lines.free_chunks() + self.lines.erasing;
-        self.space(chunks).saturating_sub(self.unplaced(USER))
+        self.writable_sectors(chunks).saturating_sub(self.undispatched_sectors(HOST))
     }
 
     /// Sectors of a ring that wait for a place on the media, for the first time or again.
     #[inline]
-    pub(crate) fn unplaced(&self, ring: usize) -> u64 {
-        let unmapped = self.rings[ring].unmapped();
-        if self.retry.is_empty() {
+    pub(crate) fn undispatched_sectors(&self, ring: usize) -> u64 {
+        let unmapped = self.rings[ring].undispatched();
+        if self.redispatch_queue.is_empty() {
             return unmapped;
         }
-        let again = self.retry.iter().filter(|(of, _)| *of == ring).count() as u64;
-        unmapped + again * u64::from(self.shape.unit)
+        let again = self.redispatch_queue.iter().filter(|(of, _)| *of == ring).count() as u64;
+        unmapped + again * u64::from(self.geometry.ws_opt)
     }
 
     /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
-    pub(crate) fn space(&self, chunks: u32) -> u64 {
-        let meta = match self.layout.line_meta {
+    pub(crate) fn writable_sectors(&self, chunks: u32) -> u64 {
+        let meta = match self.plan.line_metadata_units {
             0 => 0,
-            units => u64::from(chunks / self.layout.active * units) * u64::from(self.shape.unit),
+            units => {
+                u64::from(chunks / self.plan.active_pus * units) * u64::from(self.geometry.ws_opt)
+            }
         };
-        let open: u32 = self.open.iter().flatten().map(|o| o.room).sum();
-        u64::from(chunks) * u64::from(self.shape.sectors) - meta
-            + u64::from(open) * u64::from(self.shape.unit)
+        let open: u32 = self.open_lines.iter().flatten().map(|o| o.free_units).sum();
+        u64::from(chunks) * u64::from(self.geometry.sectors_per_chunk) - meta
+            + u64::from(open) * u64::from(self.geometry.ws_opt)
     }
 
     /// Whether garbage collection may place a write unit: not in the space that users' admitted
     /// data needs, because lines that are drained already may wait for that data to be durable.
-    pub(crate) fn spares_a_unit(&self) -> bool {
-        self.space(self.lines.free_chunks()) >= self.promised() + u64::from(self.shape.unit)
+    pub(crate) fn gc_can_place_unit(&self) -> bool {
+        self.writable_sectors(self.lines.free_chunks())
+            >= self.committed_sectors() + u64::from(self.geometry.ws_opt)
     }
 
     /// Sectors of free chunks and open lines that are not to be had: for what was admitted, padded to
     /// whole write units, and for the map pages of trims that drained lines may wait for.
-    pub(crate) fn promised(&self) -> u64 {
-        let unit = u64::from(self.shape.unit);
-        let pages = u64::from(self.layout.page_reserve(self.drive_map.is_some()));
-        self.unplaced(USER).next_multiple_of(unit) + pages.next_multiple_of(unit)
+    pub(crate) fn committed_sectors(&self) -> u64 {
+        let unit = u64::from(self.geometry.ws_opt);
+        let pages = u64::from(self.plan.page_reserve(self.device_l2p.is_some()));
+        self.undispatched_sectors(HOST).next_multiple_of(unit) + pages.next_multiple_of(unit)
     }
 
     /// Whether users may write one unit more although the limiter lets them wait. What was overwritten
     /// in lines that are still open cannot be won back before they are full; when space is short with
     /// all of the rest won back, to write on is what makes there be more. A line, and half of what is
     /// held for power cuts, stays garbage collection's.
-    pub(crate) fn spares_for_users(&self) -> bool {
-        let unit = u64::from(self.shape.unit);
-        let kept = u64::from(self.layout.line_sectors) + u64::from(self.layout.slack / 2);
-        self.space(self.lines.free_chunks()) >= self.promised() + unit + kept
+    pub(crate) fn host_can_use_reserve(&self) -> bool {
+        let unit = u64::from(self.geometry.ws_opt);
+        let kept = u64::from(self.plan.line_sectors) + u64::from(self.plan.padding_reserve / 2);
+        self.writable_sectors(self.lines.free_chunks()) >= self.committed_sectors() + unit + kept
     }
 
     pub(crate) fn in_range(&self, lba: u64, sectors: u32) -> bool {
@@ -403,75 +402,75 @@ impl Ftl {
 
     #[inline]
     pub(crate) fn complete(&mut self, tag: u64, status: Status) {
-        tracepoint::trace(|| tracepoint::Event::FtlEnded { tag });
-        self.completed.push_back(Done { tag, status });
+        tracepoint::trace(|| tracepoint::Event::FtlCompleted { tag });
+        self.completions.push_back(Completion { tag, status });
     }
 
-    /// Whether a request has ended that [`take_done`](Ftl::take_done) has not returned yet.
+    /// Whether a request has ended that [`pop_completion`](Ftl::pop_completion) has not returned yet.
     #[inline]
-    pub fn has_done(&self) -> bool {
-        !self.completed.is_empty()
-    }
-
-    #[inline]
-    pub(crate) fn entry(&self, slot: u32) -> &Entry {
-        self.rings[usize::from(slot >= self.rings[USER].capacity())].entry(slot)
+    pub fn has_completion(&self) -> bool {
+        !self.completions.is_empty()
     }
 
     #[inline]
-    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut Entry {
-        let ring = usize::from(slot >= self.rings[USER].capacity());
+    pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
+        self.rings[usize::from(slot >= self.rings[HOST].capacity())].entry(slot)
+    }
+
+    #[inline]
+    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
+        let ring = usize::from(slot >= self.rings[HOST].capacity());
         self.rings[ring].entry_mut(slot)
     }
 
     /// The write unit of a slot.
-    pub(crate) fn unit_of(&self, slot: u32) -> &crate::write_ring::Unit {
-        let ring = &self.rings[usize::from(slot >= self.rings[USER].capacity())];
+    pub(crate) fn unit_of(&self, slot: u32) -> &crate::write_ring::BufferUnit {
+        let ring = &self.rings[usize::from(slot >= self.rings[HOST].capacity())];
         &ring.units[ring.unit_of_slot(slot)]
     }
 
     /// The newest copy on the media of a sector that is here, [`NONE`] or [`LOST`]; and the number
     /// below which no unit holds a newer one.
     #[inline]
-    pub(crate) fn newest_on_media(&self, at: Location) -> (u32, u64) {
+    pub(crate) fn durable_copy_of(&self, at: L2pEntry) -> (u32, u64) {
         match at {
-            Location::Unmapped => (NONE, self.issued.next()),
-            Location::Lost => (LOST, self.issued.next()),
-            Location::Flash(psn) => (psn, self.issued.next()),
-            Location::Buffer(slot) => {
-                let ring = &self.rings[usize::from(slot >= self.rings[USER].capacity())];
+            L2pEntry::Unmapped => (NONE, self.sequencer.next_seq()),
+            L2pEntry::Lost => (LOST, self.sequencer.next_seq()),
+            L2pEntry::Flash(psn) => (psn, self.sequencer.next_seq()),
+            L2pEntry::Buffer(slot) => {
+                let ring = &self.rings[usize::from(slot >= self.rings[HOST].capacity())];
                 let unit = &ring.units[ring.unit_of_slot(slot)];
                 if unit.state >= UnitState::Persisted {
-                    let psn = self.shape.first_psn(unit.chunk) + unit.sector;
-                    return (psn + ring.place_in_unit(slot), unit.sequence);
+                    let psn = self.geometry.first_sector_of(unit.chunk) + unit.sector;
+                    return (psn + ring.offset_in_unit(slot), unit.sequence);
                 }
                 let entry = ring.entry(slot);
-                (entry.under, entry.under_sequence)
+                (entry.durable_copy, entry.durable_copy_seq)
             }
         }
     }
 
     /// Admits, maps, programs and collects as far as possible. Call it after a batch of requests
     /// and after operations are done.
-    pub fn kick(&mut self, now: Nanos, flash: &mut impl Flash) {
+    pub fn kick(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         loop {
-            let kept = self.yielding.keeps();
-            let fetched = self.end_fetches(now, flash);
-            let swept = self.sweep_due(flash);
+            let kept = self.gc_deferral.is_deferring();
+            let fetched = self.complete_fetches(now, flash);
+            let swept = self.write_due_pages(flash);
             let admitted = self.admit_pending(now, flash) || swept;
-            if self.pads() {
-                self.complete_durable(now, flash);
-                self.pad(flash);
+            if self.needs_padding() {
+                self.complete_barriers(now, flash);
+                self.pad_open_host_unit(flash);
             }
-            let mapped = self.program_ready(now, flash);
-            let collected = !self.counting.is_counting() && self.collect(now, flash);
-            let collected = self.go_on_ending(now, flash) || collected;
-            let checkpointed = self.go_on_with_checkpoint(now, flash);
+            let mapped = self.dispatch_ready(now, flash);
+            let collected = !self.reconcile.is_running() && self.step_gc(now, flash);
+            let collected = self.step_finish_line(now, flash) || collected;
+            let checkpointed = self.step_checkpoint(now, flash);
             let fetched = self.start_fetches(now, flash) || fetched;
             // As long as something is kept back users need not earn what they write.
-            let keeps_now = self.yielding.keeps() && !kept;
+            let keeps_now = self.gc_deferral.is_deferring() && !kept;
             let moved = admitted || mapped || collected || checkpointed || fetched || keeps_now;
-            if !moved && !self.unstick(now, flash) {
+            if !moved && !self.break_pair_deadlock(now, flash) {
                 break;
             }
         }
@@ -490,10 +489,10 @@ impl Ftl {
     /// When the range is not within the users' sectors.
     pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
         assert!(self.in_range(lba, sectors) && sectors > 0);
-        if self.map.frames.is_some() {
+        if self.l2p.frames.is_some() {
             return self.extent_in_frames(lba as u32, sectors);
         }
-        let words = self.map.words(lba as u32, sectors);
+        let words = self.l2p.raw_range(lba as u32, sectors);
         let mapped = words[0] != 0;
         let end = words.iter().position(|w| (*w != 0) != mapped);
         (mapped, end.map_or(sectors, |e| e as u32))
@@ -501,16 +500,17 @@ impl Ftl {
 }
 
 /// Chunks that are this layer's, bad ones included.
-pub(crate) fn owned(found: &[Found]) -> u32 {
-    found.iter().filter(|f| **f != Found::Foreign).count() as u32
+pub(crate) fn owned_chunks(found: &[ChunkReport]) -> u32 {
+    found.iter().filter(|f| **f != ChunkReport::NotOwned).count() as u32
 }
 
 /// The chunks reserved for the journal: the layer's first ones on each parallel unit, in striping
 /// order, bad ones included, so that they are the same whatever goes bad.
-pub(crate) fn reserved(shape: &Shape, found: &[Found], count: u32) -> Vec<u32> {
+pub(crate) fn journal_chunks(shape: &FlashGeometry, found: &[ChunkReport], count: u32) -> Vec<u32> {
     let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
-    let by_number = (0..shape.chunks).flat_map(|n| pus().map(move |pu| pu * shape.chunks + n));
-    let own = by_number.filter(|c| found[*c as usize] != Found::Foreign);
+    let by_number =
+        (0..shape.chunks_per_pu).flat_map(|n| pus().map(move |pu| pu * shape.chunks_per_pu + n));
+    let own = by_number.filter(|c| found[*c as usize] != ChunkReport::NotOwned);
     own.take(count as usize).collect()
 }
 
@@ -531,31 +531,31 @@ impl Ftl {
         let lines = self.lines.lines.iter().enumerate();
         let lines: Vec<String> = lines
             .filter(|(_, l)| l.state != crate::lines::LineState::Free)
-            .map(|(i, l)| format!("{i} {:?} {} of {}", l.state, l.valid, l.sectors))
+            .map(|(i, l)| format!("{i} {:?} {} of {}", l.state, l.valid_sectors, l.sectors))
             .collect();
-        let open = self.open.each_ref();
-        let open = open.map(|o| o.iter().map(|l| (l.line, l.room)).collect::<Vec<_>>());
+        let open = self.open_lines.each_ref();
+        let open = open.map(|o| o.iter().map(|l| (l.line, l.free_units)).collect::<Vec<_>>());
         format!(
             "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
              user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
              journal failed {:?}; {:?}, fetches {:?}, {:?}, {:?}; lines: {}",
             self.free_sectors(),
-            self.limiter.share(self.free_sectors()),
+            self.limiter.headroom(self.free_sectors()),
             self.lines.free_chunks(),
             self.lines.erasing,
-            self.pending.front(),
-            self.waiting.front(),
-            self.rings[USER].durable(),
-            self.rings[USER].position(),
-            self.rings[USER].free(),
+            self.write_queue.front(),
+            self.barriers.front(),
+            self.rings[HOST].durable_pos(),
+            self.rings[HOST].head_pos(),
+            self.rings[HOST].free(),
             self.rings[GC].ready(),
             self.rings[GC].free(),
-            self.collector,
+            self.gc,
             self.journal.failed(),
             self.map_cache(),
             self.fetches,
-            self.paging,
-            self.salvage,
+            self.pager,
+            self.page_rebuild,
             lines.join(", "),
         )
     }

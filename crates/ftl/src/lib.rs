@@ -13,7 +13,7 @@
 //! | `fetch` | pages of the map on their way from the media |
 //! | `paging` | who waits for pages of the map, and which go |
 //! | `salvage` | rebuilds pages of the map that cannot be read |
-//! | `line_scan` | reads for that what was written in lines |
+//! | `p2l_reader` | reads for that what was written in lines |
 //! | `counting` | counts after a recovery what pages on the media say |
 //! | `reverse` | physical to logical: what was written where |
 //! | `map_page` | a piece of the map as it is on the media |
@@ -24,7 +24,7 @@
 //! | `chunk` | what of a chunk is programmed, and what of that can be read |
 //! | `line_meta` | what a line says of itself, in its first and last write units |
 //! | `metadata` | writes it |
-//! | `victim_list` | what was written in a victim, read back from the media |
+//! | `victim_p2l` | what was written in a victim, read back from the media |
 //! | [`victim`](VictimPolicy) | which line is reclaimed next |
 //! | [`limiter`](RateLimiter) | how users and garbage collection share the flash |
 //! | `pid` | the controller that may decide that |
@@ -37,10 +37,10 @@
 //! | `checkpoint` | brings the map to the media piece by piece |
 //! | `snapshot` | what the layer keeps in its journal |
 //! | [`journal`] | a mirrored journal with snapshots, on chunks of its own |
-//! | `drive_map` | what is left to do when the drive keeps the map |
+//! | `device_l2p` | what is left to do when the drive keeps the map |
 //! | `durable` | flushes, padding, map pages |
 //! | `collect` | garbage collection |
-//! | [`refresh`](ChunkChange) | lines that are moved for their health; chunks that have gone; static wear levelling |
+//! | [`refresh`](ChunkEvent) | lines that are moved for their health; chunks that have gone; static wear levelling |
 //! | `loss` | what is lost is known before a flush ends |
 //! | `yielding` | what garbage collection keeps back for users' reads |
 //! | [`active`](ActivePusError) | how many parallel units are written at a time, at run time |
@@ -62,64 +62,67 @@
 
 #![forbid(unsafe_code)]
 
-mod active;
+mod active_pus;
 mod admit;
-mod again;
 mod checkpoint;
 mod chunk;
-mod collect;
 mod config;
-mod counting;
-mod curve;
-mod drive_map;
-mod durable;
-mod ending;
+mod defer;
+mod device_l2p;
+mod dispatch;
 mod fetch;
+mod finish_line;
 mod flash;
+mod flush;
 mod frames;
 mod ftl;
-mod issued;
+mod gc;
+mod geometry;
 pub mod journal;
+mod l2p;
 mod limiter;
+mod limiter_history;
 mod line_meta;
-mod line_scan;
+mod line_meta_writer;
 mod lines;
 mod loss;
-mod map;
-mod map_page;
-mod metadata;
+mod map_cache;
 mod oob;
 mod open_line;
-mod paging;
+mod p2l;
+mod p2l_reader;
 mod pid;
-mod program;
 mod read;
-mod recover;
+mod rebuild;
+mod reconcile;
+mod recovery;
+mod redispatch;
 mod refresh;
-mod reverse;
-mod salvage;
-mod shape;
+mod sequence;
 mod snapshot;
 mod stats;
+mod translation_page;
 mod victim;
-mod victim_list;
+mod victim_p2l;
 mod write_ring;
-mod yielding;
 
-pub use active::ActivePusError;
+pub use active_pus::ActivePusError;
 pub use config::{
-    FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind,
+    FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
-pub use curve::LimiterSample;
-pub use flash::{Flash, OpId, ReadTarget, WriteUnit};
-pub use ftl::{Done, Ftl, NewFtlError};
+pub use flash::{FlashBackend, OpToken, ReadDest, WriteUnit};
+pub use ftl::{Completion, Ftl, NewFtlError};
+pub use geometry::{CapacityError, CapacityPlan, FlashGeometry};
+pub use l2p::{L2p, L2pEntry};
 pub use limiter::RateLimiter;
-pub use map::{Location, Map};
+pub use limiter_history::LimiterSample;
+pub use map_cache::MapCacheStats;
 pub use oob::Oob;
-pub use paging::MapCache;
-pub use recover::{Found, Job, JobDone, Recovery, RecoveryError, RecoveryStats, Work};
-pub use refresh::ChunkChange;
-pub use shape::{CapacityError, Layout, Shape};
+pub use recovery::{
+    ChunkReport, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
+    RecoveryStats,
+};
+pub use refresh::ChunkEvent;
 pub use stats::FtlStats;
-pub use victim::{Cost, CostBenefit, Fifo, Greedy, VictimPolicy};
-pub use write_ring::Entry;
+pub use victim::{CostBenefit, CostWear, Fifo, Greedy, VictimPolicy};
+pub use write_ring::BufferEntry;

@@ -9,7 +9,7 @@
 
 use clock::Nanos;
 
-use crate::curve::{Curve, LimiterSample};
+use crate::limiter_history::{LimiterHistory, LimiterSample};
 use crate::pid::Pid;
 use crate::{Ftl, RateLimiterKind};
 
@@ -23,11 +23,11 @@ use crate::{Ftl, RateLimiterKind};
 pub struct RateLimiter {
     low: u64,
     high: u64,
-    quota: f64,
-    most: f64,
-    /// None for [`RateLimiterKind::Share`].
+    credits: f64,
+    credits_max: f64,
+    /// None for [`RateLimiterKind::Proportional`].
     pid: Option<Pid>,
-    curve: Curve,
+    history: LimiterHistory,
 }
 
 impl RateLimiter {
@@ -35,67 +35,68 @@ impl RateLimiter {
     pub fn new(low: u64, high: u64, burst: u32, kind: RateLimiterKind) -> RateLimiter {
         let high = high.max(low + 1);
         let pid = match kind {
-            RateLimiterKind::Share => None,
+            RateLimiterKind::Proportional => None,
             RateLimiterKind::Pid { kp, ki, kd } => Some(Pid::new(low, high, [kp, ki, kd])),
         };
-        let curve = Curve::new(high - low);
-        RateLimiter { low, high, quota: 0.0, most: f64::from(burst), pid, curve }
+        let history = LimiterHistory::new(high - low);
+        RateLimiter { low, high, credits: 0.0, credits_max: f64::from(burst), pid, history }
     }
 
     /// How much is left between the levels at this much free space, from 0 to 1: what
-    /// [`RateLimiterKind::Share`] gives users, and, whatever the kind, how short space is.
-    pub fn share(&self, free: u64) -> f64 {
+    /// [`RateLimiterKind::Proportional`] gives users, and, whatever the kind, how short space is.
+    pub fn headroom(&self, free: u64) -> f64 {
         (free.saturating_sub(self.low) as f64 / (self.high - self.low) as f64).min(1.0)
     }
 
     /// The users' share of what is written, from 0 to 1.
     #[inline]
-    pub fn users_share(&self, free: u64) -> f64 {
+    pub fn host_share(&self, free: u64) -> f64 {
         match &self.pid {
-            Some(pid) if free < self.high => pid.share(),
-            Some(_) | None => self.share(free),
+            Some(pid) if free < self.high => pid.host_share(),
+            Some(_) | None => self.headroom(free),
         }
     }
 
     /// The free sectors at which the limiter lets users wait, and from which on they are free.
-    pub fn levels(&self) -> (u64, u64) {
+    pub fn watermarks(&self) -> (u64, u64) {
         (self.low, self.high)
     }
 
     /// Whether garbage collection should run.
     #[inline]
-    pub fn collects(&self, free: u64) -> bool {
+    pub fn needs_gc(&self, free: u64) -> bool {
         free < self.high
     }
 
     /// Whether space is so short that garbage collection goes on regardless of whom it disturbs: the
     /// lower half between the levels.
     #[inline]
-    pub fn presses(&self, free: u64) -> bool {
+    pub fn is_below_critical(&self, free: u64) -> bool {
         2 * free.saturating_sub(self.low) < self.high - self.low
     }
 
-    /// Sectors with which space begins to [press](RateLimiter::presses) when they are written; none, or
+    /// Sectors with which space begins to [press](RateLimiter::is_below_critical) when they are written; none, or
     /// 0, if it does already.
     #[inline]
-    pub(crate) fn before_it_presses(&self, free: u64) -> Option<u64> {
+    pub(crate) fn budget_until_critical(&self, free: u64) -> Option<u64> {
         let half = self.low + (self.high - self.low).div_ceil(2);
         (free + 1).checked_sub(half)
     }
 
     /// Garbage collection moved `sectors`.
     #[inline]
-    pub(crate) fn moved(&mut self, sectors: u32, free: u64) {
-        self.written(sectors, free);
-        let s = self.users_share(free);
+    pub(crate) fn on_relocated(&mut self, sectors: u32, free: u64) {
+        self.on_written(sectors, free);
+        let s = self.host_share(free);
         if s < 1.0 {
-            self.quota = (self.quota + f64::from(sectors) * s / (1.0 - s)).min(self.most);
+            self.credits =
+                (self.credits + f64::from(sectors) * s / (1.0 - s)).min(self.credits_max);
         }
     }
 
     /// How many of `wanted` sectors users may write now: none of those that leave fewer than `low`.
     #[inline]
-    pub(crate) fn admits(&self, wanted: u32, free: u64, idle: bool) -> u32 {
+    pub(crate) fn admissible_sectors(&self, wanted: u32, free: u64, idle: bool) -> u32 {
         let above = free.saturating_sub(self.low);
         let wanted = if above < u64::from(wanted) { above as u32 } else { wanted };
         if free >= self.high {
@@ -104,22 +105,22 @@ impl RateLimiter {
             // Nothing is being moved that could earn quota; what is left may be used.
             wanted
         } else {
-            wanted.min(self.quota as u32)
+            wanted.min(self.credits as u32)
         }
     }
 
     /// Users wrote `sectors`.
     #[inline]
     pub(crate) fn spend(&mut self, sectors: u32, free: u64) {
-        self.written(sectors, free);
+        self.on_written(sectors, free);
         if free < self.high {
-            self.quota = (self.quota - f64::from(sectors)).max(0.0);
+            self.credits = (self.credits - f64::from(sectors)).max(0.0);
         }
     }
 
     #[inline]
-    fn written(&mut self, sectors: u32, free: u64) {
-        self.curve.written(sectors);
+    fn on_written(&mut self, sectors: u32, free: u64) {
+        self.history.record_written(sectors);
         if let Some(pid) = &mut self.pid {
             pid.step(sectors, free);
         }
@@ -128,53 +129,53 @@ impl RateLimiter {
     /// Notes where the limiter stands, if it is time to.
     #[inline]
     pub(crate) fn observe(&mut self, now: Nanos, free: u64) {
-        if self.curve.is_due(free) {
-            self.note(now, free);
+        if self.history.is_due(free) {
+            self.record_sample(now, free);
         }
     }
 
     #[cold]
-    fn note(&mut self, now: Nanos, free: u64) {
+    fn record_sample(&mut self, now: Nanos, free: u64) {
         let terms = self.pid.as_ref().map_or([0.0; 3], Pid::terms);
         let set_point = self.pid.as_ref().map_or(self.high, Pid::set_point);
         let sample = LimiterSample {
             at: now,
             written: 0,
             free,
-            free_least: free,
-            free_most: free,
+            free_min: free,
+            free_max: free,
             set_point,
             proportional: terms[0],
             integral: terms[1],
             derivative: terms[2],
-            share: self.users_share(free),
-            quota: self.quota,
+            host_share: self.host_share(free),
+            credits: self.credits,
         };
-        self.curve.push(sample);
+        self.history.push(sample);
     }
 
     /// What the limiter has done; see [`LimiterSample`].
-    pub(crate) fn curve(&self) -> &[LimiterSample] {
-        self.curve.samples()
+    pub(crate) fn history(&self) -> &[LimiterSample] {
+        self.history.samples()
     }
 
     /// Forgets the curve and begins a new one.
-    pub(crate) fn restart_curve(&mut self) {
-        self.curve = Curve::new(self.high - self.low);
+    pub(crate) fn reset_history(&mut self) {
+        self.history = LimiterHistory::new(self.high - self.low);
     }
 }
 
 impl Ftl {
     /// What the rate limiter has done since the layer was started or the curve was
-    /// [begun anew](Ftl::restart_limiter_curve): at most 512 samples, oldest first, about as many sectors
+    /// [begun anew](Ftl::reset_limiter_history): at most 512 samples, oldest first, about as many sectors
     /// written apart.
-    pub fn limiter_curve(&self) -> &[LimiterSample] {
-        self.limiter.curve()
+    pub fn limiter_history(&self) -> &[LimiterSample] {
+        self.limiter.history()
     }
 
     /// Begins a new curve, as close as the first.
-    pub fn restart_limiter_curve(&mut self) {
-        self.limiter.restart_curve();
+    pub fn reset_limiter_history(&mut self) {
+        self.limiter.reset_history();
     }
 
     /// The rate limiter.
@@ -187,59 +188,59 @@ impl Ftl {
 mod tests {
     use super::*;
 
-    const BOTH: [RateLimiterKind; 2] = [RateLimiterKind::Share, RateLimiterKind::PID];
+    const BOTH: [RateLimiterKind; 2] = [RateLimiterKind::Proportional, RateLimiterKind::PID];
 
     #[test]
     fn the_share_falls_from_all_to_nothing() {
-        let l = RateLimiter::new(100, 200, 64, RateLimiterKind::Share);
+        let l = RateLimiter::new(100, 200, 64, RateLimiterKind::Proportional);
         for (free, share) in [(1_000, 1.0), (150, 0.5), (100, 0.0), (0, 0.0)] {
-            assert_eq!((l.share(free), l.users_share(free)), (share, share));
+            assert_eq!((l.headroom(free), l.host_share(free)), (share, share));
         }
-        assert!(l.collects(199) && !l.collects(200));
-        assert!(l.presses(149) && !l.presses(150));
+        assert!(l.needs_gc(199) && !l.needs_gc(200));
+        assert!(l.is_below_critical(149) && !l.is_below_critical(150));
         for (low, high) in [(100, 200), (100, 201), (100, 101), (7, 7)] {
-            let l = RateLimiter::new(low, high, 64, RateLimiterKind::Share);
+            let l = RateLimiter::new(low, high, 64, RateLimiterKind::Proportional);
             for free in 0..300 {
-                let spare = l.before_it_presses(free).filter(|spare| *spare > 0);
-                assert_eq!(l.presses(free), spare.is_none(), "{low} to {high}: {free}");
-                assert!(spare.is_none_or(|spare| l.presses(free - spare)));
+                let spare = l.budget_until_critical(free).filter(|spare| *spare > 0);
+                assert_eq!(l.is_below_critical(free), spare.is_none(), "{low} to {high}: {free}");
+                assert!(spare.is_none_or(|spare| l.is_below_critical(free - spare)));
             }
         }
     }
 
     #[test]
-    fn users_get_their_share_of_what_is_moved() {
-        let mut l = RateLimiter::new(100, 200, 64, RateLimiterKind::Share);
-        assert_eq!(l.admits(10, 150, false), 0, "nothing earned yet");
-        l.moved(30, 150);
-        assert_eq!(l.admits(100, 150, false), 30, "half and half");
+    fn the_host_gets_its_share_of_what_is_relocated() {
+        let mut l = RateLimiter::new(100, 200, 64, RateLimiterKind::Proportional);
+        assert_eq!(l.admissible_sectors(10, 150, false), 0, "nothing earned yet");
+        l.on_relocated(30, 150);
+        assert_eq!(l.admissible_sectors(100, 150, false), 30, "half and half");
         l.spend(10, 150);
-        assert_eq!(l.admits(100, 150, false), 20);
-        assert_eq!(l.admits(100, 100, true), 0, "the reserve is not the users'");
+        assert_eq!(l.admissible_sectors(100, 150, false), 20);
+        assert_eq!(l.admissible_sectors(100, 100, true), 0, "the reserve is not the users'");
         assert_eq!(
-            l.admits(100, 110, true),
+            l.admissible_sectors(100, 110, true),
             10,
             "nothing to wait for, but the reserve is not theirs"
         );
-        assert_eq!(l.admits(200, 250, false), 150);
-        l.moved(1_000, 199);
-        assert_eq!(l.admits(1_000, 199, false), 64, "bounded burst");
+        assert_eq!(l.admissible_sectors(200, 250, false), 150);
+        l.on_relocated(1_000, 199);
+        assert_eq!(l.admissible_sectors(1_000, 199, false), 64, "bounded burst");
     }
 
     #[test]
     fn both_kinds_are_free_above_wait_below_and_earn_in_between() {
         for kind in BOTH {
             let mut l = RateLimiter::new(1_000, 2_000, 64, kind);
-            assert_eq!(l.users_share(5_000), 1.0);
-            assert_eq!(l.admits(70, 2_000, false), 70);
-            assert_eq!(l.admits(70, 1_000, true), 0);
+            assert_eq!(l.host_share(5_000), 1.0);
+            assert_eq!(l.admissible_sectors(70, 2_000, false), 70);
+            assert_eq!(l.admissible_sectors(70, 1_000, true), 0);
             // A controller that has seen nothing but shortage still lets something be earned.
             for _ in 0..1_000 {
-                l.moved(64, 1_001);
+                l.on_relocated(64, 1_001);
             }
             l.spend(64, 1_001);
-            l.moved(1_000, 1_001);
-            assert!(l.admits(64, 1_001, false) > 0, "{kind:?} starves users");
+            l.on_relocated(1_000, 1_001);
+            assert!(l.admissible_sectors(64, 1_001, false) > 0, "{kind:?} starves users");
         }
     }
 
@@ -255,14 +256,14 @@ mod tests {
             let (mut sum, mut n) = (0.0, 0);
             for step in 0..60_000 {
                 let at = free as u64;
-                let moved = if l.collects(at) { 16 } else { 0 };
-                l.moved(moved, at);
+                let moved = if l.needs_gc(at) { 16 } else { 0 };
+                l.on_relocated(moved, at);
                 free -= f64::from(moved);
                 taken += f64::from(moved);
                 if taken >= valid * line {
                     (free, taken) = (free + line, taken - valid * line);
                 }
-                let n_users = l.admits(256, free as u64, moved == 0);
+                let n_users = l.admissible_sectors(256, free as u64, moved == 0);
                 l.spend(n_users, free as u64);
                 free -= f64::from(n_users);
                 assert!(free > low as f64 - line, "{valid}: {free} free after {step}");
@@ -276,22 +277,22 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_shows_both_kinds_and_starts_again() {
+    fn the_history_shows_both_kinds_and_starts_again() {
         for kind in BOTH {
             let mut l = RateLimiter::new(100, 200, 64, kind);
             for i in 0..100_000u64 {
-                l.moved(3, 150 + i % 7);
+                l.on_relocated(3, 150 + i % 7);
                 l.observe(Nanos(i), 150 + i % 7);
             }
-            let curve = l.curve();
+            let curve = l.history();
             assert!((200..=512).contains(&curve.len()), "{}", curve.len());
             let last = curve.last().unwrap();
             assert!(last.written > 290_000 && last.at > Nanos(98_000), "{last:?}");
             assert!(curve.windows(2).all(|w| w[0].written < w[1].written && w[0].at < w[1].at));
-            assert_eq!((last.free_least, last.free_most), (150, 156));
-            assert!(curve.iter().all(|s| (0.0..=1.0).contains(&s.share) && s.quota <= 64.0));
-            l.restart_curve();
-            assert!(l.curve().is_empty());
+            assert_eq!((last.free_min, last.free_max), (150, 156));
+            assert!(curve.iter().all(|s| (0.0..=1.0).contains(&s.host_share) && s.credits <= 64.0));
+            l.reset_history();
+            assert!(l.history().is_empty());
         }
     }
 }

@@ -1,24 +1,24 @@
-//! [`FirstMeta`], [`LastMeta`]: what a line says of itself on the media, in its first write unit and
+//! [`LineHeader`], [`LineFooter`]: what a line says of itself on the media, in its first write unit and
 //! in its last ones (LightNVM paper section 4.2.2: "block-level metadata, on the first and last page
-//! of each block"); [`LineList`]: the same in memory while a line is written.
+//! of each block"); [`P2lTable`]: the same in memory while a line is written.
 //!
 //! `docs/format/line.md` is the byte map. The last metadata is valid only as a whole: one CRC covers
 //! all of it, and it names the line's chunks and opening number, so that what is left of an earlier
-//! line is never taken for it. Both fit into one part in [`SHARE`] of a line, or it has none.
+//! line is never taken for it. Both fit into one part in [`METADATA_DIVISOR`] of a line, or it has none.
 
-use crate::{CapacityError, Layout, LineMetadata, Oob, Shape};
+use crate::{CapacityError, CapacityPlan, FlashGeometry, LineMetadata, Oob};
 
-const FIRST: [u8; 8] = *b"SLUICLNF";
-const LAST: [u8; 8] = *b"SLUICLNL";
+const HEADER_MAGIC: [u8; 8] = *b"SLUICLNF";
+const FOOTER_MAGIC: [u8; 8] = *b"SLUICLNL";
 const VERSION: u16 = 1;
-const HEADER: usize = 48;
+const HEADER_BYTES: usize = 48;
 /// Where the CRC is in both headers.
-const CRC: usize = 40;
+const CRC_OFFSET: usize = 40;
 /// Metadata is at most one part in this many of a line.
-const SHARE: u64 = 16;
+const METADATA_DIVISOR: u64 = 16;
 /// The same, of lines that may do without: what garbage collection wins of such a line is a few write
 /// units, and more metadata would take too many of them.
-const SHARE_UNASKED: u64 = 32;
+const METADATA_DIVISOR_AUTO: u64 = 32;
 /// No line before this one.
 const NO_CHUNK: u32 = u32::MAX;
 /// The unit holds nothing.
@@ -30,21 +30,23 @@ const POISON: u32 = 1 << 31;
 ///
 /// # Errors
 /// [`CapacityError::LineMetadata`] if they must have and the first does not fit one write unit, or
-/// both together are more than one part in [`SHARE`] of the line; those that may have [none above one part
-/// in 32](SHARE_UNASKED).
-pub(crate) fn units(
+/// both together are more than one part in [`METADATA_DIVISOR`] of the line; those that may have [none above one part
+/// in 32](METADATA_DIVISOR_AUTO).
+pub(crate) fn metadata_units(
     wanted: LineMetadata,
-    shape: &Shape,
+    shape: &FlashGeometry,
     members: u32,
 ) -> Result<u32, CapacityError> {
     if wanted == LineMetadata::Off {
         return Ok(0);
     }
-    let unit_bytes = u64::from(shape.unit) * u64::from(shape.sector_bytes);
-    let (first_bytes, of) =
-        (first_bytes(members), u64::from(members) * u64::from(shape.sectors / shape.unit));
-    let units = 1 + last_bytes(shape, members).div_ceil(unit_bytes.max(1));
-    let share = if wanted == LineMetadata::On { SHARE } else { SHARE_UNASKED };
+    let unit_bytes = u64::from(shape.ws_opt) * u64::from(shape.sector_bytes);
+    let (first_bytes, of) = (
+        header_bytes(members),
+        u64::from(members) * u64::from(shape.sectors_per_chunk / shape.ws_opt),
+    );
+    let units = 1 + footer_bytes(shape, members).div_ceil(unit_bytes.max(1));
+    let share = if wanted == LineMetadata::On { METADATA_DIVISOR } else { METADATA_DIVISOR_AUTO };
     if first_bytes <= unit_bytes && units * share <= of {
         Ok(units as u32)
     } else if wanted == LineMetadata::On {
@@ -55,63 +57,76 @@ pub(crate) fn units(
 }
 
 /// Bytes of the first metadata.
-pub(crate) fn first_bytes(members: u32) -> u64 {
-    HEADER as u64 + 4 * u64::from(members)
+pub(crate) fn header_bytes(members: u32) -> u64 {
+    HEADER_BYTES as u64 + 4 * u64::from(members)
 }
 
 /// Bytes of the last metadata.
-fn last_bytes(shape: &Shape, members: u32) -> u64 {
-    let rows = u64::from(shape.sectors / shape.unit);
-    let per_member = 4 + 4 * rows * (1 + u64::from(shape.unit));
-    HEADER as u64 + u64::from(members) * per_member
+fn footer_bytes(shape: &FlashGeometry, members: u32) -> u64 {
+    let rows = u64::from(shape.sectors_per_chunk / shape.ws_opt);
+    let per_member = 4 + 4 * rows * (1 + u64::from(shape.ws_opt));
+    HEADER_BYTES as u64 + u64::from(members) * per_member
 }
 
 /// The place of the `piece`-th of `last` write units of last metadata in a line of `members` chunks:
 /// the member and its first sector. They are the line's last units, counted across all members'
 /// first units, then all members' second, and so on.
-pub(crate) fn place_of_last(shape: &Shape, members: u32, last: u32, piece: u32) -> (u32, u32) {
-    let at = u64::from(members) * u64::from(shape.sectors / shape.unit) - u64::from(last - piece);
+pub(crate) fn footer_unit_location(
+    shape: &FlashGeometry,
+    members: u32,
+    last: u32,
+    piece: u32,
+) -> (u32, u32) {
+    let at = u64::from(members) * u64::from(shape.sectors_per_chunk / shape.ws_opt)
+        - u64::from(last - piece);
     let (row, member) = (at / u64::from(members), at % u64::from(members));
-    (member as u32, row as u32 * shape.unit)
+    (member as u32, row as u32 * shape.ws_opt)
 }
 
 /// The sector of a member that its data ends before, when the last metadata takes `last` write units.
-pub(crate) fn data_end(shape: &Shape, members: u32, last: u32, member: u32) -> u32 {
-    let all = u64::from(members) * u64::from(shape.sectors / shape.unit) - u64::from(last);
+pub(crate) fn data_end(shape: &FlashGeometry, members: u32, last: u32, member: u32) -> u32 {
+    let all =
+        u64::from(members) * u64::from(shape.sectors_per_chunk / shape.ws_opt) - u64::from(last);
     let rows = (all + u64::from(members - 1 - member)) / u64::from(members);
-    rows as u32 * shape.unit
+    rows as u32 * shape.ws_opt
 }
 
 /// What names a line for good: nothing else was opened with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineName {
+pub(crate) struct LineIdentity {
     pub(crate) owner: u32,
     pub(crate) stream: u8,
     /// The number of the next write unit when it was opened: lines are ordered by it.
-    pub(crate) opening: u64,
+    pub(crate) open_seq: u64,
 }
 
-impl LineName {
-    fn header(&self, magic: [u8; 8], members: &[u32]) -> Vec<u8> {
-        let mut out = vec![0; HEADER + 4 * members.len()];
+impl LineIdentity {
+    fn encode_header(&self, magic: [u8; 8], members: &[u32]) -> Vec<u8> {
+        let mut out = vec![0; HEADER_BYTES + 4 * members.len()];
         out[..8].copy_from_slice(&magic);
         out[8..10].copy_from_slice(&VERSION.to_le_bytes());
         out[10] = self.stream;
         out[12..16].copy_from_slice(&self.owner.to_le_bytes());
-        out[16..24].copy_from_slice(&self.opening.to_le_bytes());
-        for (to, chunk) in out[HEADER..].chunks_exact_mut(4).zip(members) {
+        out[16..24].copy_from_slice(&self.open_seq.to_le_bytes());
+        for (to, chunk) in out[HEADER_BYTES..].chunks_exact_mut(4).zip(members) {
             to.copy_from_slice(&chunk.to_le_bytes());
         }
         out
     }
 
     /// Reads what both headers have in common; `members` is how many there are.
-    fn read(bytes: &[u8], magic: [u8; 8], owner: u32, members: usize) -> Option<LineName> {
-        let head = bytes.get(..HEADER)?;
+    fn decode_header(
+        bytes: &[u8],
+        magic: [u8; 8],
+        owner: u32,
+        members: usize,
+    ) -> Option<LineIdentity> {
+        let head = bytes.get(..HEADER_BYTES)?;
         let version = u16::from_le_bytes([head[8], head[9]]);
-        let name = LineName { owner, stream: head[10], opening: u64_at(head, 16)? };
+        let name = LineIdentity { owner, stream: head[10], open_seq: u64_at(head, 16)? };
         let sound = head[..8] == magic && version == VERSION && u32_at(head, 12)? == owner;
-        let whole = bytes.len() >= HEADER + 4 * members && crc_of(bytes) == u32_at(head, CRC)?;
+        let whole =
+            bytes.len() >= HEADER_BYTES + 4 * members && crc_of(bytes) == u32_at(head, CRC_OFFSET)?;
         (sound && whole).then_some(name)
     }
 }
@@ -126,27 +141,27 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// The CRC-32C of everything but the CRC.
 fn crc_of(bytes: &[u8]) -> u32 {
-    let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC]), &[0; 4]);
-    crc32c::crc32c_append(sum, &bytes[CRC + 4..])
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC_OFFSET]), &[0; 4]);
+    crc32c::crc32c_append(sum, &bytes[CRC_OFFSET + 4..])
 }
 
 fn seal(out: &mut [u8]) {
     let crc = crc_of(out);
-    out[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
+    out[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// What the first write unit of a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FirstMeta {
-    pub(crate) name: LineName,
+pub(crate) struct LineHeader {
+    pub(crate) identity: LineIdentity,
     /// The line opened before in this stream: its opening number and first chunk.
     pub(crate) previous: Option<(u64, u32)>,
     pub(crate) members: Vec<u32>,
 }
 
-impl FirstMeta {
+impl LineHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = self.name.header(FIRST, &self.members);
+        let mut out = self.identity.encode_header(HEADER_MAGIC, &self.members);
         let (opening, chunk) = self.previous.unwrap_or((0, NO_CHUNK));
         out[24..32].copy_from_slice(&opening.to_le_bytes());
         out[32..36].copy_from_slice(&chunk.to_le_bytes());
@@ -157,103 +172,106 @@ impl FirstMeta {
 
     /// Reads it; `None` for bytes that are not `owner`'s, of a line of this many chunks.
     pub(crate) fn decode(
-        shape: &Shape,
+        shape: &FlashGeometry,
         owner: u32,
         members: u32,
         bytes: &[u8],
-    ) -> Option<FirstMeta> {
-        let bytes = bytes.get(..first_bytes(members) as usize)?;
-        let name = LineName::read(bytes, FIRST, owner, members as usize)?;
+    ) -> Option<LineHeader> {
+        let bytes = bytes.get(..header_bytes(members) as usize)?;
+        let name = LineIdentity::decode_header(bytes, HEADER_MAGIC, owner, members as usize)?;
         let chunk = u32_at(bytes, 32)?;
         let previous = if chunk == NO_CHUNK { None } else { Some((u64_at(bytes, 24)?, chunk)) };
-        let members = chunks_of(shape, &bytes[HEADER..]).filter(|m| m.len() as u32 == members)?;
-        (u32_at(bytes, 36)? as usize == members.len()).then_some(FirstMeta {
-            name,
+        let members =
+            chunks_of(shape, &bytes[HEADER_BYTES..]).filter(|m| m.len() as u32 == members)?;
+        (u32_at(bytes, 36)? as usize == members.len()).then_some(LineHeader {
+            identity: name,
             previous,
             members,
         })
     }
 }
 
-fn chunks_of(shape: &Shape, bytes: &[u8]) -> Option<Vec<u32>> {
+fn chunks_of(shape: &FlashGeometry, bytes: &[u8]) -> Option<Vec<u32>> {
     let word = |w: &[u8; 4]| Some(u32::from_le_bytes(*w)).filter(|c| *c < shape.total_chunks());
     bytes.as_chunks::<4>().0.iter().map(word).collect()
 }
 
 /// What was written in a line: of each write unit its number, of each sector the logical one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LineList {
-    opening: u64,
+pub(crate) struct P2lTable {
+    open_seq: u64,
     sectors: u32,
-    unit: u32,
+    ws_opt: u32,
     /// Per member and write unit: its number less the opening number.
-    numbers: Vec<i32>,
+    seq_deltas: Vec<i32>,
     /// Per member and sector: logical sector + 1 and bit 31 for poison; 0 for nothing.
-    words: Vec<u32>,
+    entries: Vec<u32>,
     /// A number did not fit: there is no last metadata of this list.
-    broken: bool,
+    seq_overflow: bool,
 }
 
-impl LineList {
+impl P2lTable {
     /// Of a line of this many chunks in which nothing was written.
-    pub(crate) fn new(shape: &Shape, members: u32, opening: u64) -> LineList {
-        let sectors = members as usize * shape.sectors as usize;
-        LineList {
-            opening,
-            sectors: shape.sectors,
-            unit: shape.unit,
-            numbers: vec![NO_UNIT; sectors / shape.unit as usize],
-            words: vec![0; sectors],
-            broken: false,
+    pub(crate) fn new(shape: &FlashGeometry, members: u32, open_seq: u64) -> P2lTable {
+        let sectors = members as usize * shape.sectors_per_chunk as usize;
+        P2lTable {
+            open_seq,
+            sectors: shape.sectors_per_chunk,
+            ws_opt: shape.ws_opt,
+            seq_deltas: vec![NO_UNIT; sectors / shape.ws_opt as usize],
+            entries: vec![0; sectors],
+            seq_overflow: false,
         }
     }
 
-    fn place(&self, member: u32, sector: u32) -> usize {
+    fn entry_index(&self, member: u32, sector: u32) -> usize {
         member as usize * self.sectors as usize + sector as usize
     }
 
     /// A write unit of this number, with these words, is written at a member's sector.
-    pub(crate) fn note(
+    pub(crate) fn record(
         &mut self,
         member: u32,
         sector: u32,
         number: u64,
         words: impl Iterator<Item = (Option<u32>, bool)>,
     ) {
-        let at = self.place(member, sector);
-        let delta = i32::try_from(number.wrapping_sub(self.opening) as i64);
-        self.broken |= delta.is_err() || delta == Ok(NO_UNIT);
-        self.numbers[at / self.unit as usize] = delta.unwrap_or(NO_UNIT);
-        for (word, (lba, poison)) in self.words[at..at + self.unit as usize].iter_mut().zip(words) {
+        let at = self.entry_index(member, sector);
+        let delta = i32::try_from(number.wrapping_sub(self.open_seq) as i64);
+        self.seq_overflow |= delta.is_err() || delta == Ok(NO_UNIT);
+        self.seq_deltas[at / self.ws_opt as usize] = delta.unwrap_or(NO_UNIT);
+        for (word, (lba, poison)) in
+            self.entries[at..at + self.ws_opt as usize].iter_mut().zip(words)
+        {
             *word = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };
         }
     }
 
     /// The write unit at a member's sector is not there.
-    pub(crate) fn strike(&mut self, member: u32, sector: u32) {
-        let at = self.place(member, sector);
-        self.numbers[at / self.unit as usize] = NO_UNIT;
-        self.words[at..at + self.unit as usize].fill(0);
+    pub(crate) fn erase_unit(&mut self, member: u32, sector: u32) {
+        let at = self.entry_index(member, sector);
+        self.seq_deltas[at / self.ws_opt as usize] = NO_UNIT;
+        self.entries[at..at + self.ws_opt as usize].fill(0);
     }
 
     /// A sector's out-of-band bytes were read.
-    pub(crate) fn learn(&mut self, member: u32, sector: u32, lba: u32) {
-        let at = self.place(member, sector);
-        self.words[at] = lba + 1;
+    pub(crate) fn record_lba(&mut self, member: u32, sector: u32, lba: u32) {
+        let at = self.entry_index(member, sector);
+        self.entries[at] = lba + 1;
     }
 
     /// The logical sector that was written at a member's sector.
     #[inline]
     pub(crate) fn lba(&self, member: u32, sector: u32) -> Option<u32> {
-        (self.words[self.place(member, sector)] & !POISON).checked_sub(1)
+        (self.entries[self.entry_index(member, sector)] & !POISON).checked_sub(1)
     }
 
     /// What is beside a member's sector on the media; `None` where nothing was written.
     pub(crate) fn oob(&self, member: u32, sector: u32) -> Option<Oob> {
-        let at = self.place(member, sector);
-        let delta = Some(self.numbers[at / self.unit as usize]).filter(|n| *n != NO_UNIT)?;
-        let sequence = self.opening.checked_add_signed(delta.into())?;
-        let word = self.words[at];
+        let at = self.entry_index(member, sector);
+        let delta = Some(self.seq_deltas[at / self.ws_opt as usize]).filter(|n| *n != NO_UNIT)?;
+        let sequence = self.open_seq.checked_add_signed(delta.into())?;
+        let word = self.entries[at];
         let (lba, poison) = ((word & !POISON).checked_sub(1), word & POISON != 0);
         Some(Oob { lba, poison, metadata: false, sequence })
     }
@@ -261,64 +279,64 @@ impl LineList {
     /// Bytes that it takes in memory.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
-        4 * (self.numbers.len() + self.words.len())
+        4 * (self.seq_deltas.len() + self.entries.len())
     }
 }
 
 /// What the last write units of a line say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LastMeta {
-    pub(crate) name: LineName,
-    pub(crate) list: LineList,
+pub(crate) struct LineFooter {
+    pub(crate) identity: LineIdentity,
+    pub(crate) p2l: P2lTable,
 }
 
-impl LastMeta {
+impl LineFooter {
     /// The bytes; `None` if a unit's number is too far from the line's.
-    pub(crate) fn encode(name: LineName, members: &[u32], list: &LineList) -> Option<Vec<u8>> {
-        if list.broken {
+    pub(crate) fn encode(name: LineIdentity, members: &[u32], list: &P2lTable) -> Option<Vec<u8>> {
+        if list.seq_overflow {
             return None;
         }
-        let mut out = name.header(LAST, members);
+        let mut out = name.encode_header(FOOTER_MAGIC, members);
         out[24..28].copy_from_slice(&(members.len() as u32).to_le_bytes());
-        out[28..32].copy_from_slice(&(list.sectors / list.unit).to_le_bytes());
-        out[32..36].copy_from_slice(&list.unit.to_le_bytes());
-        out.reserve_exact(4 * (list.numbers.len() + list.words.len()));
-        out.extend(list.numbers.iter().flat_map(|n| n.to_le_bytes()));
-        out.extend(list.words.iter().flat_map(|w| w.to_le_bytes()));
+        out[28..32].copy_from_slice(&(list.sectors / list.ws_opt).to_le_bytes());
+        out[32..36].copy_from_slice(&list.ws_opt.to_le_bytes());
+        out.reserve_exact(4 * (list.seq_deltas.len() + list.entries.len()));
+        out.extend(list.seq_deltas.iter().flat_map(|n| n.to_le_bytes()));
+        out.extend(list.entries.iter().flat_map(|w| w.to_le_bytes()));
         seal(&mut out);
         Some(out)
     }
 
     /// Reads it; `None` for bytes that are not `owner`'s, of a line of just these chunks.
     pub(crate) fn decode(
-        shape: &Shape,
+        shape: &FlashGeometry,
         owner: u32,
         members: &[u32],
         bytes: &[u8],
-    ) -> Option<LastMeta> {
+    ) -> Option<LineFooter> {
         let count = members.len() as u32;
-        let bytes = bytes.get(..last_bytes(shape, count) as usize)?;
-        let name = LineName::read(bytes, LAST, owner, members.len())?;
-        let (named, body) = bytes[HEADER..].split_at(4 * members.len());
-        let rows = shape.sectors / shape.unit;
+        let bytes = bytes.get(..footer_bytes(shape, count) as usize)?;
+        let name = LineIdentity::decode_header(bytes, FOOTER_MAGIC, owner, members.len())?;
+        let (named, body) = bytes[HEADER_BYTES..].split_at(4 * members.len());
+        let rows = shape.sectors_per_chunk / shape.ws_opt;
         let facts = [u32_at(bytes, 24)?, u32_at(bytes, 28)?, u32_at(bytes, 32)?];
-        if facts != [count, rows, shape.unit] || chunks_of(shape, named)? != members {
+        if facts != [count, rows, shape.ws_opt] || chunks_of(shape, named)? != members {
             return None;
         }
-        let mut list = LineList::new(shape, count, name.opening);
-        let (numbers, words) = body.split_at(4 * list.numbers.len());
-        for (to, from) in list.numbers.iter_mut().zip(numbers.as_chunks::<4>().0) {
+        let mut list = P2lTable::new(shape, count, name.open_seq);
+        let (numbers, words) = body.split_at(4 * list.seq_deltas.len());
+        for (to, from) in list.seq_deltas.iter_mut().zip(numbers.as_chunks::<4>().0) {
             *to = i32::from_le_bytes(*from);
         }
-        for (to, from) in list.words.iter_mut().zip(words.as_chunks::<4>().0) {
+        for (to, from) in list.entries.iter_mut().zip(words.as_chunks::<4>().0) {
             *to = u32::from_le_bytes(*from);
         }
-        Some(LastMeta { name, list })
+        Some(LineFooter { identity: name, p2l: list })
     }
 
     /// Write units that it takes in a line of the layout; 0 if lines have none.
-    pub(crate) fn units(layout: &Layout) -> u32 {
-        layout.line_meta.saturating_sub(1)
+    pub(crate) fn units(layout: &CapacityPlan) -> u32 {
+        layout.line_metadata_units.saturating_sub(1)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::chunk::Chunk;
-use crate::ftl::{COLD, PAGES};
-use crate::line_meta::LineList;
+use crate::chunk::ChunkState;
+use crate::ftl::{GC_COLD, MAP_PAGES};
+use crate::line_meta::P2lTable;
 use crate::open_line::OpenLine;
-use crate::{ChunkChange, FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicy};
+use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation, VictimPolicy};
 
 /// No line, no chunk, no unit.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -31,53 +31,53 @@ pub(crate) enum LineState {
 
 /// Where a line is with its last metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Last {
+pub(crate) enum Footer {
     /// It has none, and gets none.
-    None,
+    Absent,
     /// Its last write units are kept for it.
-    Kept,
+    Reserved,
     /// They are being written, with it or with padding.
     Writing,
     /// It is on the media.
-    Whole,
+    Valid,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) state: LineState,
     /// Sectors that a logical sector points at.
-    pub(crate) valid: u32,
+    pub(crate) valid_sectors: u32,
     /// Sectors it holds when full.
     pub(crate) sectors: u32,
     /// Program operations outstanding.
-    pub(crate) programs: u32,
+    pub(crate) programs_in_flight: u32,
     /// Whether nothing more will be mapped into it.
-    pub(crate) full: bool,
+    pub(crate) fully_mapped: bool,
     /// A chunk of it failed: it is to be reclaimed first.
-    pub(crate) hurt: bool,
+    pub(crate) degraded: bool,
     /// Its data is to be moved, whoever needs space.
-    pub(crate) refresh: bool,
+    pub(crate) refresh_requested: bool,
     /// How many lines had been closed before.
-    pub(crate) closed_at: u64,
+    pub(crate) close_index: u64,
     /// Moved sectors that are not durable elsewhere yet.
-    pub(crate) moves: u32,
+    pub(crate) relocations_in_flight: u32,
     /// Chunks being erased.
     pub(crate) erasing: u32,
     /// Position of the user's ring that must be durable before the line is erased: some sector was
     /// overwritten from there, and until the new copy is durable this is the one that counts.
-    pub(crate) after: u64,
+    pub(crate) erase_after_pos: u64,
     /// A sector was trimmed: the trim must be durable before the line is erased.
-    pub(crate) trimmed: bool,
+    pub(crate) erase_after_trims: bool,
     /// Which stream it takes.
     pub(crate) stream: u8,
     /// The largest number of a unit in it.
-    pub(crate) newest: u64,
+    pub(crate) max_seq: u64,
     /// The number of the next write unit when it was opened.
-    pub(crate) opening: u64,
-    pub(crate) last: Last,
+    pub(crate) open_seq: u64,
+    pub(crate) footer: Footer,
     /// What was written in it: while it is written, if it gets last metadata or there is no reverse
     /// map in memory; while it is reclaimed, if there is none.
-    pub(crate) list: Option<Box<LineList>>,
+    pub(crate) p2l: Option<Box<P2lTable>>,
     pub(crate) chunks: Vec<u32>,
 }
 
@@ -85,89 +85,96 @@ impl Line {
     /// A sector has become outdated that counts until that is durable: up to position `after` of the users'
     /// ring, or a trim.
     #[inline]
-    pub(crate) fn outlives(&mut self, after: Option<u64>) {
+    pub(crate) fn erase_must_wait_for(&mut self, after: Option<u64>) {
         match after {
-            Some(after) => self.after = after,
-            None => self.trimmed = true,
+            Some(after) => self.erase_after_pos = after,
+            None => self.erase_after_trims = true,
         }
     }
 
     /// The valid sectors that the victim policy is told of. Those of a line of map pages, which are soon
     /// written again, weigh four times as much: to wait for that is cheaper than to move them.
-    fn weight(&self) -> u32 {
-        if usize::from(self.stream) != PAGES {
-            return self.valid;
+    fn victim_weight(&self) -> u32 {
+        if usize::from(self.stream) != MAP_PAGES {
+            return self.valid_sectors;
         }
-        self.valid.saturating_mul(4).min(self.sectors.saturating_sub(1)).max(self.valid)
+        self.valid_sectors
+            .saturating_mul(4)
+            .min(self.sectors.saturating_sub(1))
+            .max(self.valid_sectors)
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Lines {
-    shape: Shape,
+pub(crate) struct LineTable {
+    geometry: FlashGeometry,
     active: u32,
     pub(crate) lines: Vec<Line>,
     free_lines: Vec<u32>,
     pub(crate) line_of: Vec<u32>,
-    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) chunks: Vec<ChunkState>,
     /// Per parallel unit: the next one to be opened first. With wear levelling the least worn, and
     /// among equals the one that has been free longest; else that one.
-    free: Vec<VecDeque<u32>>,
-    levels: bool,
+    free_by_pu: Vec<VecDeque<u32>>,
+    dynamic_wl: bool,
     free_chunks: u32,
     pub(crate) erasing: u32,
     /// How many sectors of a line are valid is not known of all: no line is closed before.
-    pub(crate) counting: bool,
+    pub(crate) reconciling: bool,
     pu_cursor: u32,
     pub(crate) policy: Box<dyn VictimPolicy>,
     /// Closed lines with a failed chunk, taken before the policy's.
-    pub(crate) hurt: VecDeque<u32>,
+    pub(crate) degraded_lines: VecDeque<u32>,
     /// Closed lines without a valid sector: they cost an erase and nothing else, whatever the policy.
-    empty: VecDeque<u32>,
+    empty_lines: VecDeque<u32>,
     /// Write units of metadata in a full line; 0 if lines have none.
-    pub(crate) meta: u32,
+    pub(crate) metadata_units: u32,
     /// Whether every line keeps a list while it is written, and whether a closed one is read back
     /// from the media when it is wanted again.
-    lists: bool,
-    pub(crate) reads_lists: bool,
+    keep_p2l: bool,
+    pub(crate) reload_p2l: bool,
     /// Open lines that are full and wait for their last metadata to be written.
-    pub(crate) due: VecDeque<u32>,
-    pub(crate) closings: u64,
+    pub(crate) footer_due: VecDeque<u32>,
+    pub(crate) closed_total: u64,
     /// Closed lines that are to be refreshed, and such that were reclaimed meanwhile.
-    pub(crate) refresh: VecDeque<u32>,
+    pub(crate) refresh_queue: VecDeque<u32>,
     /// Erases of the most worn chunk.
-    pub(crate) most_worn: u32,
+    pub(crate) wear_max: u32,
     /// Chunks that were closed and emptied, if somebody wants to know.
-    pub(crate) changes: Option<VecDeque<ChunkChange>>,
+    pub(crate) chunk_events: Option<VecDeque<ChunkEvent>>,
 }
 
-impl Lines {
-    pub(crate) fn new(shape: Shape, layout: &Layout, config: &FtlConfig) -> Lines {
-        let total = shape.total_chunks() as usize;
-        Lines {
-            shape,
-            active: layout.active,
+impl LineTable {
+    pub(crate) fn new(
+        geometry: FlashGeometry,
+        layout: &CapacityPlan,
+        config: &FtlConfig,
+    ) -> LineTable {
+        let total = geometry.total_chunks() as usize;
+        LineTable {
+            geometry,
+            active: layout.active_pus,
             lines: Vec::with_capacity(layout.lines as usize + 8),
             free_lines: Vec::new(),
             line_of: vec![NONE; total],
-            chunks: vec![Chunk::free(0); total],
-            free: vec![VecDeque::new(); shape.pus as usize],
-            levels: config.wear_levelling,
+            chunks: vec![ChunkState::free(0); total],
+            free_by_pu: vec![VecDeque::new(); geometry.pus as usize],
+            dynamic_wl: config.dynamic_wear_leveling,
             free_chunks: 0,
             erasing: 0,
-            counting: false,
+            reconciling: false,
             pu_cursor: 0,
             policy: config.victim_policy.build(),
-            hurt: VecDeque::new(),
-            empty: VecDeque::new(),
-            closings: 0,
-            meta: layout.line_meta,
-            lists: config.reverse_map == ReverseMapKind::Media,
-            reads_lists: false,
-            due: VecDeque::new(),
-            refresh: VecDeque::new(),
-            most_worn: 0,
-            changes: None,
+            degraded_lines: VecDeque::new(),
+            empty_lines: VecDeque::new(),
+            closed_total: 0,
+            metadata_units: layout.line_metadata_units,
+            keep_p2l: config.p2l_location == P2lLocation::Media,
+            reload_p2l: false,
+            footer_due: VecDeque::new(),
+            refresh_queue: VecDeque::new(),
+            wear_max: 0,
+            chunk_events: None,
         }
     }
 
@@ -180,9 +187,9 @@ impl Lines {
     pub(crate) fn add_free(&mut self, chunk: u32) {
         self.line_of[chunk as usize] = NONE;
         let erases = self.chunks[chunk as usize].erases;
-        self.chunks[chunk as usize] = Chunk::free(erases);
-        let free = &mut self.free[self.shape.pu_of(chunk) as usize];
-        let at = if self.levels {
+        self.chunks[chunk as usize] = ChunkState::free(erases);
+        let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
+        let at = if self.dynamic_wl {
             free.partition_point(|c| self.chunks[*c as usize].erases <= erases)
         } else {
             free.len()
@@ -192,27 +199,27 @@ impl Lines {
     }
 
     /// A chunk has been erased once more.
-    pub(crate) fn wear(&mut self, chunk: u32) {
+    pub(crate) fn record_erase(&mut self, chunk: u32) {
         let erases = &mut self.chunks[chunk as usize].erases;
         *erases = erases.saturating_add(1);
-        self.most_worn = self.most_worn.max(*erases);
+        self.wear_max = self.wear_max.max(*erases);
     }
 
     /// Learns how often each chunk has been erased.
-    pub(crate) fn learn_wear(&mut self, erases: impl Fn(u32) -> u32) {
+    pub(crate) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
         for (number, chunk) in (0..).zip(&mut self.chunks) {
             chunk.erases = erases(number);
         }
-        self.most_worn = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
-        if self.levels {
-            for free in &mut self.free {
+        self.wear_max = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
+        if self.dynamic_wl {
+            for free in &mut self.free_by_pu {
                 let by_wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
                 free.make_contiguous().sort_by_key(by_wear);
             }
         }
         for id in 0..self.lines.len() as u32 {
             if self.lines[id as usize].state == LineState::Closed {
-                self.policy.worn(id, self.mean_wear(id));
+                self.policy.on_wear(id, self.mean_wear(id));
             }
         }
     }
@@ -225,56 +232,56 @@ impl Lines {
     }
 
     /// Makes a line of chunks, each with the next sector to write.
-    pub(crate) fn adopt(&mut self, members: &[(u32, u32)], state: LineState) -> u32 {
+    pub(crate) fn insert(&mut self, members: &[(u32, u32)], state: LineState) -> u32 {
         let id = self.free_lines.pop().unwrap_or_else(|| {
             self.lines.push(Line {
                 state: LineState::Free,
-                valid: 0,
+                valid_sectors: 0,
                 sectors: 0,
-                programs: 0,
-                full: false,
-                hurt: false,
-                refresh: false,
-                closed_at: 0,
-                moves: 0,
+                programs_in_flight: 0,
+                fully_mapped: false,
+                degraded: false,
+                refresh_requested: false,
+                close_index: 0,
+                relocations_in_flight: 0,
                 erasing: 0,
-                after: 0,
-                trimmed: false,
+                erase_after_pos: 0,
+                erase_after_trims: false,
                 stream: 0,
-                newest: 0,
-                opening: 0,
-                last: Last::None,
-                list: None,
+                max_seq: 0,
+                open_seq: 0,
+                footer: Footer::Absent,
+                p2l: None,
                 chunks: Vec::new(),
             });
             (self.lines.len() - 1) as u32
         });
         let line = &mut self.lines[id as usize];
         line.state = state;
-        line.valid = 0;
-        line.sectors = members.len() as u32 * self.shape.sectors;
-        line.full = state != LineState::Open;
-        line.hurt = false;
-        line.refresh = false;
-        line.moves = 0;
-        line.after = 0;
-        line.trimmed = false;
-        line.newest = 0;
-        line.opening = 0;
-        line.last = Last::None;
-        line.list = None;
+        line.valid_sectors = 0;
+        line.sectors = members.len() as u32 * self.geometry.sectors_per_chunk;
+        line.fully_mapped = state != LineState::Open;
+        line.degraded = false;
+        line.refresh_requested = false;
+        line.relocations_in_flight = 0;
+        line.erase_after_pos = 0;
+        line.erase_after_trims = false;
+        line.max_seq = 0;
+        line.open_seq = 0;
+        line.footer = Footer::Absent;
+        line.p2l = None;
         line.chunks.clear();
         for (place, &(chunk, _)) in (0..).zip(members) {
             line.chunks.push(chunk);
             self.line_of[chunk as usize] = id;
-            self.chunks[chunk as usize].place = place;
+            self.chunks[chunk as usize].member_index = place;
         }
         id
     }
 
     /// Takes the free chunk of a parallel unit that is next, or the most worn.
-    fn take_free(&mut self, pu: u32, worn: bool) -> Option<u32> {
-        let free = &mut self.free[pu as usize];
+    fn pop_free(&mut self, pu: u32, worn: bool) -> Option<u32> {
+        let free = &mut self.free_by_pu[pu as usize];
         if !worn {
             return free.pop_front();
         }
@@ -285,7 +292,7 @@ impl Lines {
 
     /// A free chunk has gone. Returns whether it was free.
     pub(crate) fn remove_free(&mut self, chunk: u32) -> bool {
-        let free = &mut self.free[self.shape.pu_of(chunk) as usize];
+        let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
         let Some(at) = free.iter().position(|c| *c == chunk) else { return false };
         free.remove(at);
         self.free_chunks -= 1;
@@ -297,11 +304,11 @@ impl Lines {
     /// full width has metadata: the capacity counts it per so many chunks.
     pub(crate) fn open(&mut self, stream: u8, opening: u64) -> Option<OpenLine> {
         let mut members = Vec::with_capacity(self.active as usize);
-        let pus = self.shape.pus;
+        let pus = self.geometry.pus;
         let mut tried = 0;
         while members.len() < self.active as usize && tried < pus {
-            let pu = self.shape.striped_pu((self.pu_cursor + tried) % pus);
-            if let Some(chunk) = self.take_free(pu, usize::from(stream) == COLD) {
+            let pu = self.geometry.striped_pu((self.pu_cursor + tried) % pus);
+            if let Some(chunk) = self.pop_free(pu, usize::from(stream) == GC_COLD) {
                 members.push((chunk, 0));
             }
             tried += 1;
@@ -311,77 +318,77 @@ impl Lines {
         }
         self.pu_cursor = (self.pu_cursor + tried) % pus;
         self.free_chunks -= members.len() as u32;
-        let line = self.adopt(&members, LineState::Open);
+        let line = self.insert(&members, LineState::Open);
         let count = members.len() as u32;
-        let with_meta = self.meta > 0 && count == self.active;
+        let with_meta = self.metadata_units > 0 && count == self.active;
         let l = &mut self.lines[line as usize];
-        (l.stream, l.opening) = (stream, opening);
-        if with_meta || self.lists {
-            l.list = Some(Box::new(LineList::new(&self.shape, count, opening)));
+        (l.stream, l.open_seq) = (stream, opening);
+        if with_meta || self.keep_p2l {
+            l.p2l = Some(Box::new(P2lTable::new(&self.geometry, count, opening)));
         }
-        let mut open = OpenLine::over(&self.shape, line, &members);
+        let mut open = OpenLine::new(&self.geometry, line, &members);
         if with_meta {
             let l = &mut self.lines[line as usize];
-            l.last = Last::Kept;
-            l.sectors -= self.meta * self.shape.unit;
-            open.keep_for_metadata(&self.shape, self.meta);
+            l.footer = Footer::Reserved;
+            l.sectors -= self.metadata_units * self.geometry.ws_opt;
+            open.reserve_metadata(&self.geometry, self.metadata_units);
         }
         Some(open)
     }
 
     /// Marks a line as one whose last metadata is on the media.
-    pub(crate) fn has_last(&mut self, id: u32) {
+    pub(crate) fn mark_footer_valid(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
-        line.last = Last::Whole;
-        line.sectors = line.sectors.saturating_sub(self.meta * self.shape.unit);
+        line.footer = Footer::Valid;
+        line.sectors = line.sectors.saturating_sub(self.metadata_units * self.geometry.ws_opt);
     }
 
     /// Drops what is in memory of a closed line and can be read back, or is never asked for.
-    fn drop_list(&mut self, id: u32) {
+    fn drop_p2l(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
         // A line with a failed chunk is reclaimed at once.
-        if !self.lists || self.reads_lists && !line.hurt {
-            line.list = None;
+        if !self.keep_p2l || self.reload_p2l && !line.degraded {
+            line.p2l = None;
         }
     }
 
     /// Closes a line if nothing more will be mapped and nothing is outstanding.
     pub(crate) fn close_if_done(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
-        if line.state != LineState::Open || !line.full || line.programs > 0 {
+        if line.state != LineState::Open || !line.fully_mapped || line.programs_in_flight > 0 {
             return;
         }
-        match line.last {
-            Last::Kept => {
-                line.last = Last::Writing;
-                self.due.push_back(id);
+        match line.footer {
+            Footer::Reserved => {
+                line.footer = Footer::Writing;
+                self.footer_due.push_back(id);
                 return;
             }
-            Last::Writing => return,
-            Last::None | Last::Whole => {}
+            Footer::Writing => return,
+            Footer::Absent | Footer::Valid => {}
         }
-        if self.counting {
+        if self.reconciling {
             return;
         }
         line.state = LineState::Closed;
-        line.closed_at = self.closings;
+        line.close_index = self.closed_total;
         // Some may have been counted twice (see `revive`).
-        line.valid = line.valid.min(line.sectors);
-        if line.refresh {
-            self.refresh.push_back(id);
+        line.valid_sectors = line.valid_sectors.min(line.sectors);
+        if line.refresh_requested {
+            self.refresh_queue.push_back(id);
         }
-        self.tell_closed(id);
-        self.drop_list(id);
+        self.emit_closed(id);
+        self.drop_p2l(id);
         let line = &self.lines[id as usize];
-        if line.hurt {
-            self.hurt.push_back(id);
-        } else if line.valid == 0 {
-            self.empty.push_back(id);
+        if line.degraded {
+            self.degraded_lines.push_back(id);
+        } else if line.valid_sectors == 0 {
+            self.empty_lines.push_back(id);
         } else {
-            self.closings += 1;
-            let (valid, sectors) = (line.weight(), line.sectors);
-            self.policy.worn(id, self.mean_wear(id));
-            self.policy.closed(id, valid, sectors, self.closings);
+            self.closed_total += 1;
+            let (valid, sectors) = (line.victim_weight(), line.sectors);
+            self.policy.on_wear(id, self.mean_wear(id));
+            self.policy.on_closed(id, valid, sectors, self.closed_total);
         }
     }
 
@@ -389,107 +396,107 @@ impl Lines {
     /// user's ring, or to a trim.
     #[inline]
     pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) {
-        let id = self.line_of[self.shape.chunk_of(psn) as usize];
+        let id = self.line_of[self.geometry.chunk_of(psn) as usize];
         // Of no line is what is in a bad chunk.
         let Some(line) = self.lines.get_mut(id as usize) else { return };
-        line.valid -= 1;
-        line.outlives(after);
+        line.valid_sectors -= 1;
+        line.erase_must_wait_for(after);
         if line.state == LineState::Closed {
-            self.lost_one(id);
+            self.dec_valid(id);
         }
     }
 
     /// A closed line has one valid sector less.
     #[inline]
-    pub(crate) fn lost_one(&mut self, id: u32) {
+    pub(crate) fn dec_valid(&mut self, id: u32) {
         let line = &self.lines[id as usize];
-        if line.hurt {
+        if line.degraded {
             return;
         }
-        if line.valid == 0 {
+        if line.valid_sectors == 0 {
             self.policy.remove(id);
-            self.empty.push_back(id);
+            self.empty_lines.push_back(id);
         } else {
-            self.policy.invalidated(id, line.weight());
+            self.policy.on_invalidate(id, line.victim_weight());
         }
     }
 
     /// So many sectors of a line turn out to be valid; some of them may have been counted.
-    pub(crate) fn revive(&mut self, id: u32, sectors: u32) {
+    pub(crate) fn inc_valid(&mut self, id: u32, sectors: u32) {
         let Some(line) = self.lines.get_mut(id as usize) else { return };
-        let before = line.valid;
-        line.valid = before.saturating_add(sectors).min(line.sectors.max(before));
-        if line.state != LineState::Closed || line.hurt {
+        let before = line.valid_sectors;
+        line.valid_sectors = before.saturating_add(sectors).min(line.sectors.max(before));
+        if line.state != LineState::Closed || line.degraded {
             return;
         }
-        let (valid, all, closed_at) = (line.weight(), line.sectors, line.closed_at);
+        let (valid, all, closed_at) = (line.victim_weight(), line.sectors, line.close_index);
         if before == 0 {
-            self.empty.retain(|e| *e != id);
+            self.empty_lines.retain(|e| *e != id);
         } else {
             self.policy.remove(id);
         }
-        self.policy.worn(id, self.mean_wear(id));
-        self.policy.closed(id, valid, all, closed_at);
+        self.policy.on_wear(id, self.mean_wear(id));
+        self.policy.on_closed(id, valid, all, closed_at);
     }
 
     /// Whether there are closed lines without a valid sector.
     #[inline]
     pub(crate) fn has_empty(&self) -> bool {
-        !self.empty.is_empty()
+        !self.empty_lines.is_empty()
     }
 
     /// Takes a closed line without a valid sector that is not being looked through: what is read of it
     /// would be taken for what is in the next line of its name.
-    pub(crate) fn take_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
-        let at = self.empty.iter().position(|id| Some(*id) != scanned)?;
-        let id = self.empty.remove(at)?;
+    pub(crate) fn pop_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
+        let at = self.empty_lines.iter().position(|id| Some(*id) != scanned)?;
+        let id = self.empty_lines.remove(at)?;
         self.lines[id as usize].state = LineState::Victim;
         Some(id)
     }
 
     /// Takes the closed line with the fewest valid sectors, if those are no more than `room`.
-    pub(crate) fn take_emptiest(&mut self, room: u64) -> Option<u32> {
+    pub(crate) fn take_fewest_valid(&mut self, room: u64) -> Option<u32> {
         let closed = (0..).zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
-        let (id, line) = closed.min_by_key(|(_, l)| l.valid)?;
-        if u64::from(line.valid) > room {
+        let (id, line) = closed.min_by_key(|(_, l)| l.valid_sectors)?;
+        if u64::from(line.valid_sectors) > room {
             return None;
         }
-        self.take_out(id);
+        self.remove_from_candidates(id);
         Some(id)
     }
 
     /// Makes a closed line a victim, wherever it waits.
-    pub(crate) fn take_out(&mut self, id: u32) {
+    pub(crate) fn remove_from_candidates(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
         line.state = LineState::Victim;
-        if line.hurt {
-            self.hurt.retain(|h| *h != id);
-        } else if line.valid == 0 {
-            self.empty.retain(|e| *e != id);
+        if line.degraded {
+            self.degraded_lines.retain(|h| *h != id);
+        } else if line.valid_sectors == 0 {
+            self.empty_lines.retain(|e| *e != id);
         } else {
             self.policy.remove(id);
         }
     }
 
     /// Takes the next victim that has valid sectors, or is to be retired.
-    pub(crate) fn take_victim(&mut self) -> Option<u32> {
-        let id = match self.hurt.pop_front() {
+    pub(crate) fn pop_victim(&mut self) -> Option<u32> {
+        let id = match self.degraded_lines.pop_front() {
             Some(id) => id,
-            None => self.policy.take(self.closings)?,
+            None => self.policy.take(self.closed_total)?,
         };
         self.lines[id as usize].state = LineState::Victim;
         Some(id)
     }
 
     /// A line that was opened just now is not used: its chunks are free again.
-    pub(crate) fn unopen(&mut self, id: u32) {
+    pub(crate) fn cancel_open(&mut self, id: u32) {
         let chunks = std::mem::take(&mut self.lines[id as usize].chunks);
         for chunk in chunks.into_iter().rev() {
             self.line_of[chunk as usize] = NONE;
             let erases = self.chunks[chunk as usize].erases;
-            let free = &mut self.free[self.shape.pu_of(chunk) as usize];
+            let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
             let less = |c: &u32| self.chunks[*c as usize].erases < erases;
-            let at = if self.levels { free.partition_point(less) } else { 0 };
+            let at = if self.dynamic_wl { free.partition_point(less) } else { 0 };
             free.insert(at, chunk);
             self.free_chunks += 1;
         }
@@ -499,9 +506,12 @@ impl Lines {
     /// The line's chunks are on their way back to the free lists.
     pub(crate) fn release(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
-        debug_assert_eq!((line.programs, line.moves, line.erasing), (0, 0, 0));
+        debug_assert_eq!(
+            (line.programs_in_flight, line.relocations_in_flight, line.erasing),
+            (0, 0, 0)
+        );
         line.state = LineState::Free;
-        line.list = None;
+        line.p2l = None;
         line.chunks.clear();
         self.free_lines.push(id);
     }

@@ -1,12 +1,12 @@
 //! [`OpenLine`]: a line that is being written: which of its chunks takes the next write unit.
 
-use crate::Shape;
-use crate::journal::Position;
+use crate::FlashGeometry;
+use crate::journal::Lsn;
 use crate::line_meta::data_end;
-use crate::lines::{Last, Lines};
+use crate::lines::{Footer, LineTable};
 
 /// No unit of a ring waits for last metadata.
-pub(crate) const NOT_HELD: u64 = u64::MAX;
+pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
 
 /// A chunk of an open line.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +19,13 @@ pub(crate) struct Member {
     pub(crate) end: u32,
     /// Where its tail begins: units from there on can be read only when the last metadata behind them is
     /// written. `end` if there is none.
-    tail: u32,
+    footer_bound_from: u32,
 }
 
 impl Member {
     /// Write units of its tail that can still be mapped.
-    fn left_in_tail(&self, shape: &Shape) -> u32 {
-        (self.end - self.next.max(self.tail).min(self.end)) / shape.unit
+    fn footer_bound_remaining(&self, shape: &FlashGeometry) -> u32 {
+        (self.end - self.next.max(self.footer_bound_from).min(self.end)) / shape.ws_opt
     }
 }
 
@@ -40,15 +40,15 @@ pub(crate) struct OpenLine {
     /// tails are begun when the rest of the line is sure to find slots beside it, or when nothing else is
     /// left. A chunk that has run ahead of the others by more can be given a unit of its tail for each
     /// older one that must be readable.
-    pub(crate) room: u32,
-    tails: u32,
+    pub(crate) free_units: u32,
+    footer_bound_units: u32,
     /// By ring, the first unit of it in a tail: what comes after that one finds slots only as far as the
-    /// ring reaches. [`NOT_HELD`] if there is none.
-    pub(crate) held: [u64; 2],
+    /// ring reaches. [`NO_RETAINED_UNIT`] if there is none.
+    pub(crate) retained: [u64; 2],
     /// Where the journal says that it was opened: only when that is durable it takes units.
-    pub(crate) recorded: Position,
+    pub(crate) recorded_lsn: Lsn,
     /// Its first metadata is still to be written, in front of everything in the first chunk.
-    pub(crate) first: bool,
+    pub(crate) header_due: bool,
     /// The line opened before it in its stream: its opening number and first chunk.
     pub(crate) previous: Option<(u64, u32)>,
 }
@@ -56,68 +56,70 @@ pub(crate) struct OpenLine {
 /// The unit of a ring that is to be placed, and how many of the ring find slots from there on beside what
 /// lines need whose tails were begun. Negative if a chunk ran so far ahead that it is too few.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct PlacementBudget {
     pub(crate) ring: usize,
     pub(crate) unit: u64,
-    pub(crate) unclaimed: i64,
+    pub(crate) units_to_spare: i64,
 }
 
 impl OpenLine {
     /// A line over chunks with write pointers of their own.
-    pub(crate) fn over(shape: &Shape, line: u32, members: &[(u32, u32)]) -> OpenLine {
-        let room = members.iter().map(|(_, next)| (shape.sectors - next) / shape.unit);
+    pub(crate) fn new(shape: &FlashGeometry, line: u32, members: &[(u32, u32)]) -> OpenLine {
+        let room = members.iter().map(|(_, next)| (shape.sectors_per_chunk - next) / shape.ws_opt);
         OpenLine {
             line,
-            tails: 0,
-            held: [NOT_HELD; 2],
-            room: room.sum(),
+            footer_bound_units: 0,
+            retained: [NO_RETAINED_UNIT; 2],
+            free_units: room.sum(),
             members: members
                 .iter()
                 .map(|&(chunk, next)| Member {
                     chunk,
                     pu: shape.pu_of(chunk),
                     next,
-                    end: shape.sectors,
-                    tail: shape.sectors,
+                    end: shape.sectors_per_chunk,
+                    footer_bound_from: shape.sectors_per_chunk,
                 })
                 .collect(),
             // The first metadata goes first into the first one.
             cursor: usize::from(members.len() > 1),
-            recorded: Position(0),
-            first: false,
+            recorded_lsn: Lsn(0),
+            header_due: false,
             previous: None,
         }
     }
 
     /// Keeps `meta` write units for metadata: the first of the first chunk, and the last ones.
-    pub(crate) fn keep_for_metadata(&mut self, shape: &Shape, meta: u32) {
+    pub(crate) fn reserve_metadata(&mut self, shape: &FlashGeometry, meta: u32) {
         let count = self.members.len() as u32;
         for (place, member) in (0..).zip(&mut self.members) {
             member.end = data_end(shape, count, meta - 1, place);
-            let pairs = shape.pair_units() * shape.unit;
-            let ends_early = member.end < shape.sectors;
-            member.tail = member.end.saturating_sub(if ends_early { pairs } else { 0 });
+            let pairs = shape.pair_units() * shape.ws_opt;
+            let ends_early = member.end < shape.sectors_per_chunk;
+            member.footer_bound_from =
+                member.end.saturating_sub(if ends_early { pairs } else { 0 });
         }
-        self.members[0].next = shape.unit;
-        self.first = true;
-        self.room -= meta;
-        self.count_tails(shape);
+        self.members[0].next = shape.ws_opt;
+        self.header_due = true;
+        self.free_units -= meta;
+        self.count_footer_bound(shape);
     }
 
     /// Maps the next write unit, of `from`: round robin over the members whose parallel unit `accepts`, of
     /// the first `width` that are not full.
-    pub(crate) fn place(
+    pub(crate) fn allocate(
         &mut self,
-        shape: &Shape,
-        from: Claim,
+        shape: &FlashGeometry,
+        from: PlacementBudget,
         width: u32,
         mut accepts: impl FnMut(u32) -> bool,
     ) -> Option<(u32, u32)> {
-        if self.room == 0 {
+        if self.free_units == 0 {
             return None;
         }
-        let fits = self.held[from.ring] != NOT_HELD || i64::from(self.room) <= from.unclaimed;
-        let with_tails = fits || self.room <= self.tails;
+        let fits = self.retained[from.ring] != NO_RETAINED_UNIT
+            || i64::from(self.free_units) <= from.units_to_spare;
+        let with_tails = fits || self.free_units <= self.footer_bound_units;
         let n = self.window(width, with_tails);
         if self.cursor >= n {
             self.cursor = 0;
@@ -125,10 +127,10 @@ impl OpenLine {
         for i in 0..n {
             let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
             let member = &mut self.members[at];
-            let end = if with_tails { member.end } else { member.tail };
-            if member.next < end && !(self.first && at == 0) && accepts(member.pu) {
+            let end = if with_tails { member.end } else { member.footer_bound_from };
+            if member.next < end && !(self.header_due && at == 0) && accepts(member.pu) {
                 let placed = (member.chunk, member.next);
-                self.took(shape, from, at);
+                self.advance(shape, from, at);
                 self.cursor = if at + 1 == n { 0 } else { at + 1 };
                 return Some(placed);
             }
@@ -145,7 +147,8 @@ impl OpenLine {
         }
         let takes = |at: &usize| {
             let m = &self.members[*at];
-            m.next < if with_tails { m.end } else { m.tail } && !(self.first && *at == 0)
+            m.next < if with_tails { m.end } else { m.footer_bound_from }
+                && !(self.header_due && *at == 0)
         };
         let mut open = (0..all).filter(takes);
         width.checked_sub(1).map_or(0, |before| open.nth(before as usize).map_or(all, |m| m + 1))
@@ -153,33 +156,38 @@ impl OpenLine {
 
     /// A member's next write unit is one of `from`.
     #[inline]
-    fn took(&mut self, shape: &Shape, from: Claim, at: usize) {
+    fn advance(&mut self, shape: &FlashGeometry, from: PlacementBudget, at: usize) {
         let member = &mut self.members[at];
-        if member.next >= member.tail {
-            self.tails -= 1;
-            self.held[from.ring] = self.held[from.ring].min(from.unit);
+        if member.next >= member.footer_bound_from {
+            self.footer_bound_units -= 1;
+            self.retained[from.ring] = self.retained[from.ring].min(from.unit);
         }
-        member.next += shape.unit;
-        self.room -= 1;
+        member.next += shape.ws_opt;
+        self.free_units -= 1;
     }
 
     /// Members that are not full.
-    pub(crate) fn takers(&self) -> u32 {
+    pub(crate) fn writable_members(&self) -> u32 {
         self.members.iter().filter(|m| m.next < m.end).count() as u32
     }
 
     /// Maps the next write unit of one chunk, of `from`.
-    pub(crate) fn take(&mut self, shape: &Shape, from: Claim, chunk: u32) -> Option<u32> {
+    pub(crate) fn allocate_on(
+        &mut self,
+        shape: &FlashGeometry,
+        from: PlacementBudget,
+        chunk: u32,
+    ) -> Option<u32> {
         let at = self.members.iter().position(|m| m.chunk == chunk)?;
-        self.take_at(shape, from, chunk, at)
+        self.allocate_at(shape, from, chunk, at)
     }
 
     /// The same of the chunk that has this place in its line, if that is this one.
     #[inline]
-    pub(crate) fn take_at(
+    pub(crate) fn allocate_at(
         &mut self,
-        shape: &Shape,
-        from: Claim,
+        shape: &FlashGeometry,
+        from: PlacementBudget,
         chunk: u32,
         place: usize,
     ) -> Option<u32> {
@@ -187,52 +195,55 @@ impl OpenLine {
         debug_assert!(places.all(|(i, m)| m.chunk != chunk || i == place), "chunk {chunk}");
         let open = |m: &&Member| m.chunk == chunk && m.next < m.end;
         let sector = self.members.get(place).filter(open)?.next;
-        if self.first && place == 0 {
+        if self.header_due && place == 0 {
             return None;
         }
-        self.took(shape, from, place);
+        self.advance(shape, from, place);
         Some(sector)
     }
 
     /// A chunk takes no more.
-    pub(crate) fn abandon(&mut self, shape: &Shape, chunk: u32) {
+    pub(crate) fn close_member(&mut self, shape: &FlashGeometry, chunk: u32) {
         for member in &mut self.members {
             if member.chunk == chunk && member.next < member.end {
-                self.room -= (member.end - member.next) / shape.unit;
+                self.free_units -= (member.end - member.next) / shape.ws_opt;
                 member.next = member.end;
             }
         }
-        self.count_tails(shape);
+        self.count_footer_bound(shape);
     }
 
-    fn count_tails(&mut self, shape: &Shape) {
-        self.tails = self.members.iter().map(|m| m.left_in_tail(shape)).sum();
+    fn count_footer_bound(&mut self, shape: &FlashGeometry) {
+        self.footer_bound_units =
+            self.members.iter().map(|m| m.footer_bound_remaining(shape)).sum();
     }
 
     /// Whether a chunk takes no more data and waits for the last metadata: that is, for the others.
-    pub(crate) fn waits_on(&self, shape: &Shape, chunk: u32) -> bool {
-        let waits = |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors;
-        self.room > 0 && self.members.iter().any(waits)
+    pub(crate) fn is_blocked_on_footer(&self, shape: &FlashGeometry, chunk: u32) -> bool {
+        let waits =
+            |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors_per_chunk;
+        self.free_units > 0 && self.members.iter().any(waits)
     }
 
     /// A chunk that takes more, and will `do`.
-    pub(crate) fn other_with_room(&self, will_do: impl Fn(u32) -> bool) -> Option<u32> {
-        let members = self.members.iter().skip(usize::from(self.first));
+    pub(crate) fn other_writable_chunk(&self, will_do: impl Fn(u32) -> bool) -> Option<u32> {
+        let members = self.members.iter().skip(usize::from(self.header_due));
         members.filter(|m| m.next < m.end).map(|m| m.chunk).find(|chunk| will_do(*chunk))
     }
 
     /// Gives the write units that are kept for the last metadata to data.
-    pub(crate) fn give_up_last(&mut self, shape: &Shape, lines: &mut Lines) {
+    pub(crate) fn release_footer(&mut self, shape: &FlashGeometry, lines: &mut LineTable) {
         let line = &mut lines.lines[self.line as usize];
-        line.last = Last::None;
-        line.sectors += lines.meta.saturating_sub(1) * shape.unit;
-        self.held = [NOT_HELD; 2];
+        line.footer = Footer::Absent;
+        line.sectors += lines.metadata_units.saturating_sub(1) * shape.ws_opt;
+        self.retained = [NO_RETAINED_UNIT; 2];
         for member in &mut self.members {
             if !lines.chunks[member.chunk as usize].bad {
-                self.room += (shape.sectors - member.end) / shape.unit;
-                (member.end, member.tail) = (shape.sectors, shape.sectors);
+                self.free_units += (shape.sectors_per_chunk - member.end) / shape.ws_opt;
+                (member.end, member.footer_bound_from) =
+                    (shape.sectors_per_chunk, shape.sectors_per_chunk);
             }
         }
-        self.count_tails(shape);
+        self.count_footer_bound(shape);
     }
 }

@@ -11,23 +11,23 @@
 //! not depend on how fast the flash is, and a pause changes nothing.
 //!
 //! Bounds: the integral is a share itself and stays from 0 to 1, and does not grow further in a
-//! direction in which the output is at its end (no windup); the output stays within [`LEAST`] and
+//! direction in which the output is at its end (no windup); the output stays within [`SHARE_MIN`] and
 //! [`MOST`], so that users earn something from every victim.
 
 /// Users' share of what is written at least: one sector for 63 that are moved. A victim is larger than
 /// that by far, so that users never wait for more than one.
-const LEAST: f64 = 1.0 / 64.0;
+const SHARE_MIN: f64 = 1.0 / 64.0;
 /// And at most.
-const MOST: f64 = 1.0 - LEAST;
+const SHARE_MAX: f64 = 1.0 - SHARE_MIN;
 /// The change is seen over this much of what lies between the levels: a reclaimed line gives its space
 /// back at once, and is no change of course.
-const SMOOTH: f64 = 0.5;
+const FILTER_WINDOW: f64 = 0.5;
 
 /// A PID controller over free sectors.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pid {
     low: f64,
-    zone: f64,
+    range: f64,
     high: u64,
     kp: f64,
     ki: f64,
@@ -37,7 +37,7 @@ pub(crate) struct Pid {
     integral: f64,
     derivative: f64,
     /// The error, smoothed.
-    smooth: f64,
+    filtered_error: f64,
 }
 
 impl Pid {
@@ -49,7 +49,7 @@ impl Pid {
     pub(crate) fn new(low: u64, high: u64, [kp, ki, kd]: [f64; 3]) -> Pid {
         Pid {
             low: low as f64,
-            zone: (high - low) as f64,
+            range: (high - low) as f64,
             high,
             kp,
             ki,
@@ -57,26 +57,26 @@ impl Pid {
             proportional: 0.0,
             integral: 0.5,
             derivative: 0.0,
-            smooth: 1.0 - Pid::SET_POINT,
+            filtered_error: 1.0 - Pid::SET_POINT,
         }
     }
 
     /// `sectors` were written, and so many are free now.
     #[inline]
     pub(crate) fn step(&mut self, sectors: u32, free: u64) {
-        let error = (free as f64 - self.low) / self.zone - Pid::SET_POINT;
+        let error = (free as f64 - self.low) / self.range - Pid::SET_POINT;
         // Out of reach, above: users are not limited, and nothing is learnt about their share.
         let error = error.clamp(-Pid::SET_POINT, 1.0 - Pid::SET_POINT);
-        let time = f64::from(sectors) / self.zone;
-        let change = (error - self.smooth) / (SMOOTH + time);
-        self.smooth += change * time;
+        let time = f64::from(sectors) / self.range;
+        let change = (error - self.filtered_error) / (FILTER_WINDOW + time);
+        self.filtered_error += change * time;
         self.proportional = self.kp * error;
         self.derivative = self.kd * change;
         if free >= self.high {
             return;
         }
         let output = self.proportional + self.integral + self.derivative;
-        let winds_up = output >= MOST && error > 0.0 || output <= LEAST && error < 0.0;
+        let winds_up = output >= SHARE_MAX && error > 0.0 || output <= SHARE_MIN && error < 0.0;
         if !winds_up {
             self.integral = (self.integral + self.ki * error * time).clamp(0.0, 1.0);
         }
@@ -84,13 +84,13 @@ impl Pid {
 
     /// The users' share of what is written.
     #[inline]
-    pub(crate) fn share(&self) -> f64 {
-        (self.proportional + self.integral + self.derivative).clamp(LEAST, MOST)
+    pub(crate) fn host_share(&self) -> f64 {
+        (self.proportional + self.integral + self.derivative).clamp(SHARE_MIN, SHARE_MAX)
     }
 
     /// Free sectors that it aims at.
     pub(crate) fn set_point(&self) -> u64 {
-        (self.low + Pid::SET_POINT * self.zone) as u64
+        (self.low + Pid::SET_POINT * self.range) as u64
     }
 
     /// What each term contributes.
@@ -107,19 +107,19 @@ mod tests {
     fn each_term_does_its_part() {
         let mut p = Pid::new(100, 200, [1.0, 0.0, 0.0]);
         p.step(0, 175);
-        assert_eq!((p.share(), p.terms()), (0.75, [0.25, 0.5, 0.0]));
+        assert_eq!((p.host_share(), p.terms()), (0.75, [0.25, 0.5, 0.0]));
         let mut i = Pid::new(100, 200, [0.0, 0.2, 0.0]);
         i.step(100, 125);
-        assert!((i.share() - 0.45).abs() < 1e-12, "0.5 - 0.2 * 0.25 * 1: {}", i.share());
+        assert!((i.host_share() - 0.45).abs() < 1e-12, "0.5 - 0.2 * 0.25 * 1: {}", i.host_share());
         let mut d = Pid::new(100, 200, [0.0, 0.0, 0.1]);
         d.step(10, 200);
-        assert_eq!(d.share(), 0.5, "no change yet");
+        assert_eq!(d.host_share(), 0.5, "no change yet");
         d.step(10, 150);
-        assert!(d.share() < 0.45, "falls: {}", d.share());
+        assert!(d.host_share() < 0.45, "falls: {}", d.host_share());
         for _ in 0..1_000 {
             d.step(10, 150);
         }
-        assert!((d.share() - 0.5).abs() < 1e-6, "has stopped falling: {}", d.share());
+        assert!((d.host_share() - 0.5).abs() < 1e-6, "has stopped falling: {}", d.host_share());
         assert_eq!(p.set_point(), 150);
     }
 
@@ -129,18 +129,18 @@ mod tests {
         for _ in 0..1_000_000 {
             pid.step(50, 0);
         }
-        assert_eq!(pid.share(), LEAST);
+        assert_eq!(pid.host_share(), SHARE_MIN);
         let [_, integral, _] = pid.terms();
         assert!((0.0..0.5).contains(&integral), "{integral}");
         // Back above the set point it is over at once, not after as long again.
         for _ in 0..20 {
             pid.step(50, 190);
         }
-        assert!(pid.share() > 0.4, "{}", pid.share());
+        assert!(pid.host_share() > 0.4, "{}", pid.host_share());
         for _ in 0..1_000_000 {
             pid.step(50, 199);
         }
-        assert!(pid.share() <= MOST && pid.terms()[1] <= 1.0);
+        assert!(pid.host_share() <= SHARE_MAX && pid.terms()[1] <= 1.0);
         // What is not limited teaches nothing.
         let before = pid.terms()[1];
         for _ in 0..1_000 {

@@ -8,41 +8,48 @@ use clock::Nanos;
 use nvme::Status;
 use tracepoint::Event;
 
-use crate::fetch::Demand;
+use crate::fetch::FetchReason;
 use crate::flash::OpKind;
 use crate::lines::NONE;
-use crate::{Flash, Ftl, Location, OpId, ReadTarget};
+use crate::{FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
 
 /// A read under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UserRead {
+pub(crate) struct HostRead {
     tag: u64,
     outstanding: u32,
     status: Status,
     lba: u32,
     sectors: u32,
     /// The next sector that is looked up, when its page of the map is there.
-    next: u32,
+    resolved: u32,
     /// Another read that waits for the same page.
-    pub(crate) behind: u32,
+    pub(crate) wait_next: u32,
 }
 
 impl Ftl {
     /// Reads `sectors` from `lba` into the memory of request `tag`.
     #[inline]
-    pub fn read(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        tag: u64,
+        lba: u64,
+        sectors: u32,
+        flash: &mut impl FlashBackend,
+    ) {
         if !self.in_range(lba, sectors) {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
-        self.stats.user_reads += u64::from(sectors);
+        self.stats.host_reads += u64::from(sectors);
         if sectors == 1
-            && self.map.frames.is_none()
-            && let Location::Flash(psn) = self.map.get(lba as u32)
-            && !self.reverse.poisoned(psn)
+            && self.l2p.frames.is_none()
+            && let L2pEntry::Flash(psn) = self.l2p.get(lba as u32)
+            && !self.p2l.is_poisoned(psn)
         {
             let index = self.begin_read(tag, lba as u32, 1);
-            let op = OpId::new(OpKind::UserRead, index);
-            return flash.read(now, op, &[(psn, 0)], ReadTarget::Request(tag));
+            let op = OpToken::new(OpKind::HostRead, index);
+            return flash.read(now, op, &[(psn, 0)], ReadDest::Host(tag));
         }
         self.read_many(now, tag, lba, sectors, flash);
     }
@@ -50,37 +57,44 @@ impl Ftl {
     /// Notes a read of one operation.
     #[inline]
     fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
-        let read = UserRead {
+        let read = HostRead {
             tag,
             outstanding: 1,
             status: Status::SUCCESS,
             lba,
             sectors,
-            next: sectors,
-            behind: NONE,
+            resolved: sectors,
+            wait_next: NONE,
         };
-        match self.free_reads.pop() {
+        match self.free_host_reads.pop() {
             Some(index) => {
-                self.reads[index as usize] = read;
+                self.host_reads[index as usize] = read;
                 index
             }
             None => {
-                self.reads.push(read);
-                (self.reads.len() - 1) as u32
+                self.host_reads.push(read);
+                (self.host_reads.len() - 1) as u32
             }
         }
     }
 
     /// A read of anything.
-    fn read_many(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
+    fn read_many(
+        &mut self,
+        now: Nanos,
+        tag: u64,
+        lba: u64,
+        sectors: u32,
+        flash: &mut impl FlashBackend,
+    ) {
         let index = self.begin_read(tag, lba as u32, sectors);
-        let read = UserRead { outstanding: 0, next: 0, ..self.reads[index as usize] };
-        let looked_up = self.look_up(now, index, read, Demand::Idle, flash);
+        let read = HostRead { outstanding: 0, resolved: 0, ..self.host_reads[index as usize] };
+        let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {
             // Room for the page must be made, or it must be waited for.
-            self.paging.read_waits(index);
+            self.pager.add_waiting_read(index);
         }
-        if !looked_up || self.salvage.has_joined() {
+        if !looked_up || self.page_rebuild.has_new_job() {
             self.kick(now, flash);
         }
     }
@@ -88,21 +102,21 @@ impl Ftl {
     /// Looks up what is left of a read, and reads that. `false` if it needs a page of the map that
     /// cannot be had as `demand` asks for it; the caller sees to the read then.
     #[inline]
-    fn look_up(
+    fn lookup(
         &mut self,
         now: Nanos,
         index: u32,
-        mut read: UserRead,
-        demand: Demand,
-        flash: &mut impl Flash,
+        mut read: HostRead,
+        demand: FetchReason,
+        flash: &mut impl FlashBackend,
     ) -> bool {
         let (tag, lba) = (read.tag, read.lba);
-        let op = OpId::new(OpKind::UserRead, index);
+        let op = OpToken::new(OpKind::HostRead, index);
         let mut addresses = std::mem::take(&mut self.addresses);
         let mut waits = None;
-        while read.next < read.sectors {
-            let (first, left) = (read.next, read.sectors - read.next);
-            let run = match self.map_run(now, lba + first, left, demand, flash) {
+        while read.resolved < read.sectors {
+            let (first, left) = (read.resolved, read.sectors - read.resolved);
+            let run = match self.resident_run(now, lba + first, left, demand, flash) {
                 Ok(run) => run,
                 Err(fetch) => {
                     waits = Some(fetch);
@@ -110,43 +124,43 @@ impl Ftl {
                 }
             };
             for i in first..first + run {
-                match self.map.get(lba + i) {
-                    Location::Unmapped => {
+                match self.l2p.get(lba + i) {
+                    L2pEntry::Unmapped => {
                         self.stats.unmapped_reads += 1;
-                        flash.give_zeroes(tag, i);
+                        flash.zero_to_host(tag, i);
                     }
-                    Location::Buffer(slot) => {
+                    L2pEntry::Buffer(slot) => {
                         self.stats.buffer_hits += 1;
                         if self.entry(slot).poison {
                             read.status = Status::UNRECOVERED_READ;
                         }
-                        flash.give(tag, i, slot);
+                        flash.copy_to_host(tag, i, slot);
                     }
-                    Location::Flash(psn) => {
-                        if self.reverse.poisoned(psn) {
+                    L2pEntry::Flash(psn) => {
+                        if self.p2l.is_poisoned(psn) {
                             read.status = Status::UNRECOVERED_READ;
                             continue;
                         }
                         addresses.push((psn, i));
                         if addresses.len() == 64 {
-                            flash.read(now, op, &addresses, ReadTarget::Request(tag));
+                            flash.read(now, op, &addresses, ReadDest::Host(tag));
                             read.outstanding += 1;
                             addresses.clear();
                         }
                     }
-                    Location::Lost => read.status = Status::UNRECOVERED_READ,
+                    L2pEntry::Lost => read.status = Status::UNRECOVERED_READ,
                 }
             }
-            read.next = first + run;
+            read.resolved = first + run;
         }
         if !addresses.is_empty() {
-            flash.read(now, op, &addresses, ReadTarget::Request(tag));
+            flash.read(now, op, &addresses, ReadDest::Host(tag));
             read.outstanding += 1;
             addresses.clear();
         }
         self.addresses = addresses;
         if waits.is_none() && read.outstanding == 0 {
-            self.free_reads.push(index);
+            self.free_host_reads.push(index);
             self.complete(tag, read.status);
             return true;
         }
@@ -155,9 +169,9 @@ impl Ftl {
         }
         // The page counts as something outstanding.
         read.outstanding += u32::from(waits.is_some());
-        self.reads[index as usize] = read;
+        self.host_reads[index as usize] = read;
         match waits {
-            Some(Some(fetch)) => self.fetches.wait_for(fetch, index, &mut self.reads),
+            Some(Some(fetch)) => self.fetches.add_waiter(fetch, index, &mut self.host_reads),
             Some(None) => return false,
             None => {}
         }
@@ -165,32 +179,32 @@ impl Ftl {
     }
 
     /// Goes on with a read whose page of the map is there, or may be asked for now; `false` as of
-    /// [`look_up`](Ftl::look_up).
-    pub(crate) fn go_on_with_read(
+    /// [`lookup`](Ftl::lookup).
+    pub(crate) fn step_read(
         &mut self,
         now: Nanos,
         index: u32,
-        demand: Demand,
-        flash: &mut impl Flash,
+        demand: FetchReason,
+        flash: &mut impl FlashBackend,
     ) -> bool {
-        let mut read = self.reads[index as usize];
+        let mut read = self.host_reads[index as usize];
         read.outstanding -= 1;
-        self.look_up(now, index, read, demand, flash)
+        self.lookup(now, index, read, demand, flash)
     }
 
     /// Users' reads that wait for the flash.
     #[inline]
-    pub(crate) fn reads_under_way(&self) -> usize {
-        self.reads.len() - self.free_reads.len()
+    pub(crate) fn host_reads_in_flight(&self) -> usize {
+        self.host_reads.len() - self.free_host_reads.len()
     }
 
     /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
     /// the cache misses overlap, there each would be waited for.
     #[inline]
-    pub fn look_at(&self, lbas: impl Iterator<Item = u64>) {
+    pub fn prefetch_l2p(&self, lbas: impl Iterator<Item = u64>) {
         let mut seen = 0;
         for lba in lbas {
-            seen ^= self.map.look(lba).unwrap_or(0);
+            seen ^= self.l2p.prefetch(lba).unwrap_or(0);
         }
         std::hint::black_box(seen);
     }
@@ -199,7 +213,7 @@ impl Ftl {
     /// was not a user's, it failed, or something was kept back for users' reads. Bit `i` of `failed`
     /// stands for the `i`-th address of the call.
     #[inline]
-    pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
+    pub fn read_done(&mut self, op: OpToken, failed: u64, flash: &mut impl FlashBackend) -> bool {
         match op.kind() {
             OpKind::GcRead => {
                 self.gc_read_done(op.index(), failed, flash);
@@ -216,19 +230,19 @@ impl Ftl {
             return true;
         }
         let index = op.index();
-        let read = &mut self.reads[index as usize];
+        let read = &mut self.host_reads[index as usize];
         if failed != 0 {
             read.status = Status::UNRECOVERED_READ;
         }
         read.outstanding -= 1;
         let read = *read;
         if read.outstanding == 0 {
-            self.free_reads.push(index);
+            self.free_host_reads.push(index);
             self.complete(read.tag, read.status);
         }
         if failed != 0 {
-            self.read_failed(read.lba, read.sectors);
+            self.host_read_failed(read.lba, read.sectors);
         }
-        failed != 0 || self.yielding.keeps() || self.salvage.is_busy()
+        failed != 0 || self.gc_deferral.is_deferring() || self.page_rebuild.is_busy()
     }
 }

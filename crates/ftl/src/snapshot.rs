@@ -24,13 +24,13 @@
 //! ```
 //! The journal's frames carry the checksum.
 
-use crate::{Layout, Shape};
+use crate::{CapacityPlan, FlashGeometry};
 
 const MAGIC: u32 = 0x5061_6e53;
 const VERSION: u32 = 1;
-const HEADER: usize = 64;
-const LINE: usize = 16;
-const OPENED: u8 = 1;
+const HEADER_BYTES: usize = 64;
+const LINE_BYTES: usize = 16;
+const RECORD_LINE_OPENED: u8 = 1;
 const CAPACITY: &str = "the capacity in sectors (over_provisioning)";
 
 /// A line as the journal knows it.
@@ -39,9 +39,9 @@ pub(crate) struct LineEntry {
     pub(crate) stream: u8,
     pub(crate) open: bool,
     /// Its last metadata is on the media.
-    pub(crate) last: bool,
+    pub(crate) has_footer: bool,
     /// The largest number of a write unit in it; the largest there is if it is open.
-    pub(crate) newest: u64,
+    pub(crate) max_seq: u64,
     pub(crate) chunks: Vec<u32>,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct LineEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// Chunks that count towards capacity.
-    pub(crate) counted: u32,
+    pub(crate) usable_chunks: u32,
     /// What every write unit with a smaller number wrote is in the map's pages.
-    pub(crate) base: u64,
+    pub(crate) base_seq: u64,
     /// Physical sector plus 1 of each page; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
     pub(crate) pages: Vec<u32>,
     pub(crate) lines: Vec<LineEntry>,
@@ -60,7 +60,7 @@ pub(crate) struct Snapshot {
 /// A number that the medium was written with, and what it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} was {was} when the drive was written, and is {is} now")]
-pub struct Changed {
+pub struct ConfigMismatch {
     /// What.
     pub what: &'static str,
     /// Then.
@@ -71,24 +71,24 @@ pub struct Changed {
 
 /// Why a snapshot cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unusable {
+pub(crate) enum SnapshotError {
     /// It is of another layout.
-    Changed(Changed),
+    ConfigMismatch(ConfigMismatch),
     /// It is not a snapshot of this version.
-    Garbled,
+    Malformed,
 }
 
-fn facts(shape: &Shape, layout: &Layout) -> [(&'static str, u32); 9] {
+fn fingerprint(shape: &FlashGeometry, layout: &CapacityPlan) -> [(&'static str, u32); 9] {
     [
         ("the number of parallel units", shape.pus),
-        ("the number of chunks per parallel unit", shape.chunks),
-        ("the number of sectors per chunk", shape.sectors),
-        ("the write unit (ws_opt)", shape.unit),
-        ("the distance to the paired page (mw_cunits)", shape.pair),
+        ("the number of chunks per parallel unit", shape.chunks_per_pu),
+        ("the number of sectors per chunk", shape.sectors_per_chunk),
+        ("the write unit (ws_opt)", shape.ws_opt),
+        ("the distance to the paired page (mw_cunits)", shape.mw_cunits),
         ("the size of a sector", shape.sector_bytes),
-        ("active_pus", layout.active),
+        ("active_pus", layout.active_pus),
         (CAPACITY, layout.logical),
-        ("the number of map pages", layout.meta),
+        ("the number of map pages", layout.map_pages),
     ]
 }
 
@@ -117,31 +117,35 @@ impl Snapshot {
 
     /// Bytes of a snapshot at most.
     pub(crate) fn bytes_max(pages: u32, chunks: u32) -> u64 {
-        HEADER as u64 + 4 * u64::from(pages) + (LINE as u64 + 4) * u64::from(chunks)
+        HEADER_BYTES as u64 + 4 * u64::from(pages) + (LINE_BYTES as u64 + 4) * u64::from(chunks)
     }
 
-    pub(crate) fn encode(&self, shape: &Shape, layout: &Layout) -> Vec<u8> {
+    pub(crate) fn encode(&self, shape: &FlashGeometry, layout: &CapacityPlan) -> Vec<u8> {
         let chunks: usize = self.lines.iter().map(|l| l.chunks.len()).sum();
-        let bytes = HEADER + 4 * self.pages.len() + LINE * self.lines.len() + 4 * chunks;
+        let bytes =
+            HEADER_BYTES + 4 * self.pages.len() + LINE_BYTES * self.lines.len() + 4 * chunks;
         let mut out = Vec::with_capacity(bytes);
         let word = |out: &mut Vec<u8>, w: u32| out.extend_from_slice(&w.to_le_bytes());
         word(&mut out, MAGIC);
         word(&mut out, VERSION);
-        for (_, fact) in facts(shape, layout) {
+        for (_, fact) in fingerprint(shape, layout) {
             word(&mut out, fact);
         }
-        word(&mut out, self.counted);
-        out.extend_from_slice(&self.base.to_le_bytes());
+        word(&mut out, self.usable_chunks);
+        out.extend_from_slice(&self.base_seq.to_le_bytes());
         word(&mut out, self.lines.len() as u32);
-        word(&mut out, layout.line_meta);
+        word(&mut out, layout.line_metadata_units);
         for page in &self.pages {
             word(&mut out, *page);
         }
         for line in &self.lines {
-            out.extend_from_slice(&[line.stream, u8::from(line.open) | u8::from(line.last) << 1]);
+            out.extend_from_slice(&[
+                line.stream,
+                u8::from(line.open) | u8::from(line.has_footer) << 1,
+            ]);
             out.extend_from_slice(&(line.chunks.len() as u16).to_le_bytes());
             word(&mut out, 0);
-            out.extend_from_slice(&line.newest.to_le_bytes());
+            out.extend_from_slice(&line.max_seq.to_le_bytes());
             for chunk in &line.chunks {
                 word(&mut out, *chunk);
             }
@@ -150,40 +154,40 @@ impl Snapshot {
     }
 
     /// The number of chunks that count, for the layout that [`decode`](Snapshot::decode) compares.
-    pub(crate) fn counted(bytes: &[u8]) -> Option<u32> {
+    pub(crate) fn usable_chunks(bytes: &[u8]) -> Option<u32> {
         Reader(bytes.get(44..48)?).u32()
     }
 
     pub(crate) fn decode(
         bytes: &[u8],
-        shape: &Shape,
-        layout: &Layout,
-    ) -> Result<Snapshot, Unusable> {
+        shape: &FlashGeometry,
+        layout: &CapacityPlan,
+    ) -> Result<Snapshot, SnapshotError> {
         let mut r = Reader(bytes);
-        let garbled = Unusable::Garbled;
+        let garbled = SnapshotError::Malformed;
         if r.u32() != Some(MAGIC) || r.u32() != Some(VERSION) {
             return Err(garbled);
         }
         let of_lines = bytes.get(60..64).and_then(|b| Reader(b).u32()).ok_or(garbled)?;
-        let of_lines = Changed {
+        let of_lines = ConfigMismatch {
             what: "the number of write units of metadata in a line (line_metadata)",
             was: of_lines,
-            is: layout.line_meta,
+            is: layout.line_metadata_units,
         };
-        for (what, is) in facts(shape, layout) {
+        for (what, is) in fingerprint(shape, layout) {
             let was = r.u32().ok_or(garbled)?;
             if was != is && !(what == CAPACITY && of_lines.was != of_lines.is) {
-                return Err(Unusable::Changed(Changed { what, was, is }));
+                return Err(SnapshotError::ConfigMismatch(ConfigMismatch { what, was, is }));
             }
             if what == CAPACITY && of_lines.was != of_lines.is {
                 // It changes the capacity.
-                return Err(Unusable::Changed(of_lines));
+                return Err(SnapshotError::ConfigMismatch(of_lines));
             }
         }
         Snapshot::body(&mut r, shape, layout).ok_or(garbled)
     }
 
-    fn body(r: &mut Reader<'_>, shape: &Shape, layout: &Layout) -> Option<Snapshot> {
+    fn body(r: &mut Reader<'_>, shape: &FlashGeometry, layout: &CapacityPlan) -> Option<Snapshot> {
         let counted = r.u32()?;
         let base = r.u64()?;
         let count = r.u32()?;
@@ -191,7 +195,7 @@ impl Snapshot {
         let physical = shape.total_sectors();
         let known = |w: &u32| u64::from(*w) <= physical || *w == Snapshot::LOST_PAGE;
         let page = |r: &mut Reader<'_>| r.u32().filter(known);
-        let pages = (0..layout.meta).map(|_| page(r)).collect::<Option<Vec<u32>>>()?;
+        let pages = (0..layout.map_pages).map(|_| page(r)).collect::<Option<Vec<u32>>>()?;
         let mut lines = Vec::new();
         for _ in 0..count {
             let [stream, state, a, b] = r.take()?;
@@ -201,31 +205,32 @@ impl Snapshot {
             let chunks = u16::from_le_bytes([a, b]);
             let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<u32>>>()?;
             let (open, last) = (state & 1 != 0, state & 2 != 0);
-            lines.push(LineEntry { stream, open, last, newest, chunks });
+            lines.push(LineEntry { stream, open, has_footer: last, max_seq: newest, chunks });
         }
-        Some(Snapshot { counted, base, pages, lines })
+        Some(Snapshot { usable_chunks: counted, base_seq: base, pages, lines })
     }
 }
 
 /// The record of a line that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Opened {
+pub(crate) struct LineOpened {
     pub(crate) stream: u8,
     pub(crate) chunks: Vec<u32>,
 }
 
-impl Opened {
+impl LineOpened {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![OPENED, self.stream, 0, 0];
+        let mut out = vec![RECORD_LINE_OPENED, self.stream, 0, 0];
         out.extend(self.chunks.iter().flat_map(|c| c.to_le_bytes()));
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8], shape: &Shape) -> Option<Opened> {
+    pub(crate) fn decode(bytes: &[u8], shape: &FlashGeometry) -> Option<LineOpened> {
         let (&[kind, stream, 0, 0], chunks) = bytes.split_first_chunk()? else { return None };
         let (chunks, rest) = chunks.as_chunks::<4>();
         let chunks: Vec<u32> = chunks.iter().map(|c| u32::from_le_bytes(*c)).collect();
         let sound = chunks.iter().all(|c| *c < shape.total_chunks());
-        (kind == OPENED && rest.is_empty() && sound).then_some(Opened { stream, chunks })
+        (kind == RECORD_LINE_OPENED && rest.is_empty() && sound)
+            .then_some(LineOpened { stream, chunks })
     }
 }

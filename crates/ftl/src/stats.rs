@@ -4,11 +4,11 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlStats {
     /// Sectors that users wrote.
-    pub user_writes: u64,
+    pub host_writes: u64,
     /// Of them, those let in out of the reserve, because there was nothing to win back.
-    pub reserve_writes: u64,
+    pub host_writes_from_reserve: u64,
     /// Sectors that users read.
-    pub user_reads: u64,
+    pub host_reads: u64,
     /// Reads served from the write buffer.
     pub buffer_hits: u64,
     /// Reads of sectors that are not mapped.
@@ -16,7 +16,7 @@ pub struct FtlStats {
     /// Sectors trimmed that were mapped.
     pub trimmed: u64,
     /// Sectors that garbage collection moved.
-    pub gc_moves: u64,
+    pub gc_relocations: u64,
     /// Sectors of padding, for flushes.
     pub padding: u64,
     /// Sectors of the map's pages, and of the first and last metadata of lines.
@@ -25,11 +25,11 @@ pub struct FtlStats {
     pub lines_without_metadata: u64,
     /// Victims whose last metadata garbage collection has read, and of which it has read the
     /// out-of-band bytes instead; none as long as the reverse map is in memory.
-    pub victims_by_metadata: u64,
-    /// See `victims_by_metadata`.
-    pub victims_by_oob: u64,
+    pub victims_read_by_metadata: u64,
+    /// See `victims_read_by_metadata`.
+    pub victims_read_by_oob: u64,
     /// Trimmed sectors that a drive with a map of its own was told of.
-    pub trims_told: u64,
+    pub trims_synced: u64,
     /// Checkpoints of the map; with the drive's map, reservations of numbers.
     pub checkpoints: u64,
     /// Flushes.
@@ -47,20 +47,20 @@ pub struct FtlStats {
     /// Chunks retired.
     pub retired_chunks: u64,
     /// Sectors that could not be read when they were to be moved.
-    pub lost: u64,
+    pub uncorrectable_sectors: u64,
     /// Lines moved because their data was hard to read, or a chunk of theirs had gone.
     pub refreshed_lines: u64,
     /// Lines moved so that their chunks take their share of the erases.
-    pub levelled_lines: u64,
-    /// Sectors moved for either, `gc_moves` included.
-    pub refresh_moves: u64,
+    pub wear_leveled_lines: u64,
+    /// Sectors moved for either, `gc_relocations` included.
+    pub refresh_relocations: u64,
     /// Lines closed before they were full, because their chunks were old or hard to read.
-    pub ended_lines: u64,
+    pub finished_lines: u64,
     /// Chunks that went offline.
     pub offline_chunks: u64,
     /// Sectors written again from the write buffer, because their chunk went offline or they had been
     /// there for long.
-    pub rescued: u64,
+    pub redispatched_sectors: u64,
     /// Checkpoints asked for because something newer than the last one could not be read.
     pub loss_checkpoints: u64,
     /// Pages of the map that users' requests found in memory; of a map that is all there, none are
@@ -87,33 +87,35 @@ pub struct FtlStats {
     pub map_sectors_lost: u64,
     /// After a recovery: sectors that a page of the map knew elsewhere than they were found; 0, or
     /// something is wrong.
-    pub map_contradictions: u64,
+    pub map_mismatches: u64,
 }
 
 impl FtlStats {
     /// Sectors programmed over sectors that users wrote; `None` before anything was written.
     pub fn write_amplification(&self) -> Option<f64> {
-        let all = self.user_writes + self.gc_moves + self.padding + self.metadata;
-        (self.user_writes > 0).then(|| all as f64 / self.user_writes as f64)
+        let all = self.host_writes + self.gc_relocations + self.padding + self.metadata;
+        (self.host_writes > 0).then(|| all as f64 / self.host_writes as f64)
     }
 
     /// The counters of two layers together.
     #[must_use]
     pub fn plus(&self, other: &FtlStats) -> FtlStats {
         FtlStats {
-            user_writes: self.user_writes + other.user_writes,
-            reserve_writes: self.reserve_writes + other.reserve_writes,
-            user_reads: self.user_reads + other.user_reads,
+            host_writes: self.host_writes + other.host_writes,
+            host_writes_from_reserve: self.host_writes_from_reserve
+                + other.host_writes_from_reserve,
+            host_reads: self.host_reads + other.host_reads,
             buffer_hits: self.buffer_hits + other.buffer_hits,
             unmapped_reads: self.unmapped_reads + other.unmapped_reads,
             trimmed: self.trimmed + other.trimmed,
-            gc_moves: self.gc_moves + other.gc_moves,
+            gc_relocations: self.gc_relocations + other.gc_relocations,
             padding: self.padding + other.padding,
             metadata: self.metadata + other.metadata,
             lines_without_metadata: self.lines_without_metadata + other.lines_without_metadata,
-            victims_by_metadata: self.victims_by_metadata + other.victims_by_metadata,
-            victims_by_oob: self.victims_by_oob + other.victims_by_oob,
-            trims_told: self.trims_told + other.trims_told,
+            victims_read_by_metadata: self.victims_read_by_metadata
+                + other.victims_read_by_metadata,
+            victims_read_by_oob: self.victims_read_by_oob + other.victims_read_by_oob,
+            trims_synced: self.trims_synced + other.trims_synced,
             checkpoints: self.checkpoints + other.checkpoints,
             flushes: self.flushes + other.flushes,
             programs: self.programs + other.programs,
@@ -122,13 +124,13 @@ impl FtlStats {
             program_failures: self.program_failures + other.program_failures,
             erase_failures: self.erase_failures + other.erase_failures,
             retired_chunks: self.retired_chunks + other.retired_chunks,
-            lost: self.lost + other.lost,
+            uncorrectable_sectors: self.uncorrectable_sectors + other.uncorrectable_sectors,
             refreshed_lines: self.refreshed_lines + other.refreshed_lines,
-            levelled_lines: self.levelled_lines + other.levelled_lines,
-            refresh_moves: self.refresh_moves + other.refresh_moves,
-            ended_lines: self.ended_lines + other.ended_lines,
+            wear_leveled_lines: self.wear_leveled_lines + other.wear_leveled_lines,
+            refresh_relocations: self.refresh_relocations + other.refresh_relocations,
+            finished_lines: self.finished_lines + other.finished_lines,
             offline_chunks: self.offline_chunks + other.offline_chunks,
-            rescued: self.rescued + other.rescued,
+            redispatched_sectors: self.redispatched_sectors + other.redispatched_sectors,
             loss_checkpoints: self.loss_checkpoints + other.loss_checkpoints,
             map_hits: self.map_hits + other.map_hits,
             map_misses: self.map_misses + other.map_misses,
@@ -139,7 +141,7 @@ impl FtlStats {
             pages_rebuilt: self.pages_rebuilt + other.pages_rebuilt,
             rebuild_reads: self.rebuild_reads + other.rebuild_reads,
             map_sectors_lost: self.map_sectors_lost + other.map_sectors_lost,
-            map_contradictions: self.map_contradictions + other.map_contradictions,
+            map_mismatches: self.map_mismatches + other.map_mismatches,
         }
     }
 
@@ -147,19 +149,21 @@ impl FtlStats {
     #[must_use]
     pub fn since(&self, earlier: &FtlStats) -> FtlStats {
         FtlStats {
-            user_writes: self.user_writes - earlier.user_writes,
-            reserve_writes: self.reserve_writes - earlier.reserve_writes,
-            user_reads: self.user_reads - earlier.user_reads,
+            host_writes: self.host_writes - earlier.host_writes,
+            host_writes_from_reserve: self.host_writes_from_reserve
+                - earlier.host_writes_from_reserve,
+            host_reads: self.host_reads - earlier.host_reads,
             buffer_hits: self.buffer_hits - earlier.buffer_hits,
             unmapped_reads: self.unmapped_reads - earlier.unmapped_reads,
             trimmed: self.trimmed - earlier.trimmed,
-            gc_moves: self.gc_moves - earlier.gc_moves,
+            gc_relocations: self.gc_relocations - earlier.gc_relocations,
             padding: self.padding - earlier.padding,
             metadata: self.metadata - earlier.metadata,
             lines_without_metadata: self.lines_without_metadata - earlier.lines_without_metadata,
-            victims_by_metadata: self.victims_by_metadata - earlier.victims_by_metadata,
-            victims_by_oob: self.victims_by_oob - earlier.victims_by_oob,
-            trims_told: self.trims_told - earlier.trims_told,
+            victims_read_by_metadata: self.victims_read_by_metadata
+                - earlier.victims_read_by_metadata,
+            victims_read_by_oob: self.victims_read_by_oob - earlier.victims_read_by_oob,
+            trims_synced: self.trims_synced - earlier.trims_synced,
             checkpoints: self.checkpoints - earlier.checkpoints,
             flushes: self.flushes - earlier.flushes,
             programs: self.programs - earlier.programs,
@@ -168,13 +172,13 @@ impl FtlStats {
             program_failures: self.program_failures - earlier.program_failures,
             erase_failures: self.erase_failures - earlier.erase_failures,
             retired_chunks: self.retired_chunks - earlier.retired_chunks,
-            lost: self.lost - earlier.lost,
+            uncorrectable_sectors: self.uncorrectable_sectors - earlier.uncorrectable_sectors,
             refreshed_lines: self.refreshed_lines - earlier.refreshed_lines,
-            levelled_lines: self.levelled_lines - earlier.levelled_lines,
-            refresh_moves: self.refresh_moves - earlier.refresh_moves,
-            ended_lines: self.ended_lines - earlier.ended_lines,
+            wear_leveled_lines: self.wear_leveled_lines - earlier.wear_leveled_lines,
+            refresh_relocations: self.refresh_relocations - earlier.refresh_relocations,
+            finished_lines: self.finished_lines - earlier.finished_lines,
             offline_chunks: self.offline_chunks - earlier.offline_chunks,
-            rescued: self.rescued - earlier.rescued,
+            redispatched_sectors: self.redispatched_sectors - earlier.redispatched_sectors,
             loss_checkpoints: self.loss_checkpoints - earlier.loss_checkpoints,
             map_hits: self.map_hits - earlier.map_hits,
             map_misses: self.map_misses - earlier.map_misses,
@@ -185,7 +189,7 @@ impl FtlStats {
             pages_rebuilt: self.pages_rebuilt - earlier.pages_rebuilt,
             rebuild_reads: self.rebuild_reads - earlier.rebuild_reads,
             map_sectors_lost: self.map_sectors_lost - earlier.map_sectors_lost,
-            map_contradictions: self.map_contradictions - earlier.map_contradictions,
+            map_mismatches: self.map_mismatches - earlier.map_mismatches,
         }
     }
 }

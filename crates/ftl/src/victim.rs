@@ -8,10 +8,10 @@ use crate::VictimPolicyKind;
 /// every line.
 pub trait VictimPolicy: std::fmt::Debug + Send {
     /// A line was closed, `at` a moment that only grows, with `valid` of its `sectors` valid.
-    fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64);
+    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64);
 
     /// A closed line has fewer valid sectors than before.
-    fn invalidated(&mut self, line: u32, valid: u32);
+    fn on_invalidate(&mut self, line: u32, valid: u32);
 
     /// Takes the next victim; `None` if no closed line would give space back. `now` is on the
     /// scale of `at`.
@@ -22,13 +22,13 @@ pub trait VictimPolicy: std::fmt::Debug + Send {
 
     /// How often the chunks of a line have been erased, on average. Said before the line is closed,
     /// and again when it is learnt anew; of no interest to most policies.
-    fn worn(&mut self, line: u32, erases: u32) {
+    fn on_wear(&mut self, line: u32, erases: u32) {
         let _ = (line, erases);
     }
 
     /// Whether users get nothing until space is given back, so that nothing else counts. Said before
     /// each choice.
-    fn scarce(&mut self, scarce: bool) {
+    fn set_critical(&mut self, scarce: bool) {
         let _ = scarce;
     }
 
@@ -49,7 +49,7 @@ impl VictimPolicyKind {
             VictimPolicyKind::Greedy => Box::<Greedy>::default(),
             VictimPolicyKind::CostBenefit => Box::<CostBenefit>::default(),
             VictimPolicyKind::Fifo => Box::<Fifo>::default(),
-            VictimPolicyKind::Cost => Box::<Cost>::default(),
+            VictimPolicyKind::CostWear => Box::<CostWear>::default(),
         }
     }
 }
@@ -110,7 +110,7 @@ impl VictimPolicy for Greedy {
         Box::new(self.clone())
     }
 
-    fn closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
+    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
         self.grow(line as usize);
         let weight = (NOT_A_CANDIDATE - 1) / sectors.max(1);
         self.weights[line as usize] = (weight, weight * sectors);
@@ -118,7 +118,7 @@ impl VictimPolicy for Greedy {
     }
 
     #[inline]
-    fn invalidated(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: u32, valid: u32) {
         self.set(line, valid * self.weights[line as usize].0);
     }
 
@@ -160,7 +160,7 @@ pub struct CostBenefit {
 struct Candidate {
     valid: u32,
     sectors: u32,
-    at: u64,
+    closed_at: u64,
 }
 
 impl VictimPolicy for CostBenefit {
@@ -168,15 +168,15 @@ impl VictimPolicy for CostBenefit {
         Box::new(self.clone())
     }
 
-    fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
+    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line as usize {
             self.lines.resize(line as usize + 1, None);
         }
-        self.lines[line as usize] = Some(Candidate { valid, sectors, at });
+        self.lines[line as usize] = Some(Candidate { valid, sectors, closed_at: at });
     }
 
     #[inline]
-    fn invalidated(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: u32, valid: u32) {
         if let Some(c) = &mut self.lines[line as usize] {
             c.valid = valid;
         }
@@ -189,7 +189,7 @@ impl VictimPolicy for CostBenefit {
             if c.valid >= c.sectors {
                 continue;
             }
-            let age = (now.saturating_sub(c.at) + 1) as f64;
+            let age = (now.saturating_sub(c.closed_at) + 1) as f64;
             let score = if c.valid == 0 {
                 f64::MAX
             } else {
@@ -224,7 +224,7 @@ impl VictimPolicy for Fifo {
         Box::new(self.clone())
     }
 
-    fn closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
+    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
         if self.lines.len() <= line as usize {
             self.lines.resize(line as usize + 1, (0, 0));
         }
@@ -234,7 +234,7 @@ impl VictimPolicy for Fifo {
     }
 
     #[inline]
-    fn invalidated(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: u32, valid: u32) {
         let entry = &mut self.lines[line as usize];
         self.invalid += u64::from(entry.0 - valid);
         entry.0 = valid;
@@ -265,18 +265,18 @@ impl VictimPolicy for Fifo {
 /// worn line is reclaimed although it is nearly full, so that its chunks take their share of
 /// the writes; what it holds goes to others, and, being cold, lets them rest.
 ///
-/// While space is [scarce](VictimPolicy::scarce) wear does not count: lines that give next to nothing
+/// While space is [scarce](VictimPolicy::set_critical) wear does not count: lines that give next to nothing
 /// back, taken one after the other, would lose in padding what they give.
 ///
 /// Among equals the lowest number. Looks at every closed line per choice.
 #[derive(Clone, Debug, Default)]
-pub struct Cost {
-    scarce: bool,
+pub struct CostWear {
+    critical: bool,
     lines: Vec<Option<Candidate>>,
     wear: Vec<u32>,
 }
 
-impl Cost {
+impl CostWear {
     /// Erases above the mean that cost as much as moving a full line.
     pub const SPREAD: u32 = 16;
 
@@ -285,20 +285,20 @@ impl Cost {
     }
 }
 
-impl VictimPolicy for Cost {
+impl VictimPolicy for CostWear {
     fn duplicate(&self) -> Box<dyn VictimPolicy> {
         Box::new(self.clone())
     }
 
-    fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
+    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line as usize {
             self.lines.resize(line as usize + 1, None);
         }
-        self.lines[line as usize] = Some(Candidate { valid, sectors, at });
+        self.lines[line as usize] = Some(Candidate { valid, sectors, closed_at: at });
     }
 
     #[inline]
-    fn invalidated(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: u32, valid: u32) {
         if let Some(c) = &mut self.lines[line as usize] {
             c.valid = valid;
         }
@@ -312,8 +312,8 @@ impl VictimPolicy for Cost {
         let mut best: Option<(f64, usize)> = None;
         for (i, c) in closed().filter(|(_, c)| c.valid < c.sectors) {
             let share = f64::from(c.valid) / f64::from(c.sectors);
-            let above = (f64::from(self.wear(i)) - mean) / f64::from(Cost::SPREAD);
-            let cost = if self.scarce { share } else { share + above };
+            let above = (f64::from(self.wear(i)) - mean) / f64::from(CostWear::SPREAD);
+            let cost = if self.critical { share } else { share + above };
             if best.is_none_or(|(least, _)| cost < least) {
                 best = Some((cost, i));
             }
@@ -329,15 +329,15 @@ impl VictimPolicy for Cost {
         }
     }
 
-    fn worn(&mut self, line: u32, erases: u32) {
+    fn on_wear(&mut self, line: u32, erases: u32) {
         if self.wear.len() <= line as usize {
             self.wear.resize(line as usize + 1, 0);
         }
         self.wear[line as usize] = erases;
     }
 
-    fn scarce(&mut self, scarce: bool) {
-        self.scarce = scarce;
+    fn set_critical(&mut self, scarce: bool) {
+        self.critical = scarce;
     }
 }
 
@@ -346,9 +346,9 @@ mod tests {
     use super::*;
 
     fn fill(policy: &mut dyn VictimPolicy) {
-        policy.closed(3, 10, 16, 1);
-        policy.closed(0, 4, 16, 50);
-        policy.closed(200, 16, 16, 0);
+        policy.on_closed(3, 10, 16, 1);
+        policy.on_closed(0, 4, 16, 50);
+        policy.on_closed(200, 16, 16, 0);
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(p.take(100), Some(0));
         assert_eq!(p.take(100), Some(3));
         assert_eq!(p.take(100), None, "line 200 is fully valid");
-        p.invalidated(200, 15);
+        p.on_invalidate(200, 15);
         assert_eq!(p.take(100), Some(200));
         assert_eq!(p.take(100), None);
     }
@@ -378,12 +378,12 @@ mod tests {
             match valid[line] {
                 None => {
                     valid[line] = Some(64);
-                    p.closed(line as u32, 64, 64, 0);
+                    p.on_closed(line as u32, 64, 64, 0);
                 }
                 Some(0) => {}
                 Some(v) => {
                     valid[line] = Some(v - 1);
-                    p.invalidated(line as u32, v - 1);
+                    p.on_invalidate(line as u32, v - 1);
                 }
             }
             if draw(7) == 0 {
@@ -403,7 +403,7 @@ mod tests {
         fill(&mut p);
         // 6/20 * 100 = 30 beats 12/8 * 51 = 76? No: the emptier one still wins at this age.
         assert_eq!(p.take(100), Some(0));
-        p.closed(0, 4, 16, 99);
+        p.on_closed(0, 4, 16, 99);
         // 0.3 * 100 against 1.5 * 2: now the old line wins.
         assert_eq!(p.take(100), Some(3));
         assert_eq!(p.take(100), Some(0));
@@ -417,21 +417,21 @@ mod tests {
         assert_eq!(p.take(100), Some(3));
         assert_eq!(p.take(100), Some(0));
         assert_eq!(p.take(100), None);
-        p.invalidated(200, 15);
+        p.on_invalidate(200, 15);
         assert_eq!(p.take(100), Some(200));
     }
 
     #[test]
     fn cost_weighs_valid_sectors_against_wear() {
-        let mut p = Cost::default();
+        let mut p = CostWear::default();
         assert_eq!(p.take(0), None);
         fill(&mut p);
         assert_eq!(p.take(100), Some(0), "without wear the emptiest");
-        p.closed(0, 4, 16, 60);
+        p.on_closed(0, 4, 16, 60);
         // 0.25 + (60 - 20) / 16 against 0.625 - 20 / 16.
-        p.worn(0, 60);
+        p.on_wear(0, 60);
         let mut short = p.clone();
-        short.scarce(true);
+        short.set_critical(true);
         assert_eq!(short.take(100), Some(0), "wear does not count");
         assert_eq!(p.take(100), Some(3), "the little worn one, although it is fuller");
         assert_eq!(p.take(100), Some(0));
@@ -444,7 +444,7 @@ mod tests {
             VictimPolicyKind::Greedy,
             VictimPolicyKind::CostBenefit,
             VictimPolicyKind::Fifo,
-            VictimPolicyKind::Cost,
+            VictimPolicyKind::CostWear,
         ] {
             let mut p = kind.build();
             fill(p.as_mut());

@@ -6,38 +6,38 @@
 //! is programmed, and *released* when it can be read from the media, that is when its paired pages
 //! are programmed too; only then are its slots used again.
 
-use crate::Shape;
+use crate::FlashGeometry;
 
 /// One slot's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct BufferEntry {
     /// The logical sector plus 1; 0 for padding.
     pub(crate) lba_plus_1: u32,
     /// The sector's data was lost.
     pub(crate) poison: bool,
     /// The newest copy on the media as long as this one is not there; [`NONE`](crate::lines::NONE)
     /// if there is none. Of a moved sector: where it comes from.
-    pub(crate) under: u32,
+    pub(crate) durable_copy: u32,
     /// Every unit with a smaller number holds no newer copy than `under`.
-    pub(crate) under_sequence: u64,
+    pub(crate) durable_copy_seq: u64,
     /// Names the trim that it comes after and that the drive's own map was not told of, as long as no
     /// copy since is on the media; 0 for none.
-    pub(crate) trim: u64,
+    pub(crate) trim_dep: u64,
 }
 
-impl Entry {
+impl BufferEntry {
     /// Padding.
-    pub(crate) const PADDING: Entry = Entry {
+    pub(crate) const PADDING: BufferEntry = BufferEntry {
         lba_plus_1: 0,
         poison: false,
-        under: crate::lines::NONE,
-        under_sequence: 0,
-        trim: 0,
+        durable_copy: crate::lines::NONE,
+        durable_copy_seq: 0,
+        trim_dep: 0,
     };
 
     /// The logical sector, and whether its data was lost.
     #[inline]
-    pub(crate) fn written(&self) -> (Option<u32>, bool) {
+    pub(crate) fn lba_and_poison(&self) -> (Option<u32>, bool) {
         (self.lba_plus_1.checked_sub(1), self.poison)
     }
 
@@ -57,7 +57,7 @@ pub(crate) enum UnitState {
     /// Being filled, or waiting for reads into it.
     Filling,
     /// A program is outstanding.
-    Mapped,
+    Programming,
     /// On the media, not readable there yet.
     Persisted,
     /// On the media and readable.
@@ -66,61 +66,61 @@ pub(crate) enum UnitState {
 
 /// One write unit of the ring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unit {
+pub(crate) struct BufferUnit {
     pub(crate) state: UnitState,
     /// Entries whose data is still being read.
-    pub(crate) pending: u32,
+    pub(crate) fills_pending: u32,
     pub(crate) chunk: u32,
     pub(crate) sector: u32,
     /// Its number in the order in which units were first given a place.
     pub(crate) sequence: u64,
     /// Next unit of the same chunk that holds its slots.
-    pub(crate) next: u32,
+    pub(crate) chain_next: u32,
     /// The line that it is on the media in, if it is written once more; else [`NONE`](crate::lines::NONE).
     /// That line stays as it is until this is durable elsewhere.
-    pub(crate) from: u32,
+    pub(crate) redispatch_from: u32,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct WriteRing {
-    unit: u32,
-    count: u64,
+    ws_opt: u32,
+    unit_count: u64,
     /// First slot number: slots of all rings are numbered together.
     base: u32,
-    entries: Box<[Entry]>,
-    pub(crate) units: Box<[Unit]>,
+    entries: Box<[BufferEntry]>,
+    pub(crate) units: Box<[BufferUnit]>,
     /// The unit being filled, and how far.
     head: u64,
-    fill: u32,
+    fill_sectors: u32,
     /// Its place in the ring: `head % count`, which is a division that every sector would pay for.
-    filling: u32,
+    head_index: u32,
     /// The next unit to map, the first not persisted, the first not released.
-    mapped: u64,
+    dispatched: u64,
     persisted: u64,
     released: u64,
 }
 
 impl WriteRing {
-    pub(crate) fn new(shape: &Shape, units: u32, base: u32) -> WriteRing {
-        let blank = Unit {
+    pub(crate) fn new(shape: &FlashGeometry, units: u32, base: u32) -> WriteRing {
+        let blank = BufferUnit {
             state: UnitState::Filling,
-            pending: 0,
+            fills_pending: 0,
             chunk: 0,
             sector: 0,
             sequence: 0,
-            next: crate::lines::NONE,
-            from: crate::lines::NONE,
+            chain_next: crate::lines::NONE,
+            redispatch_from: crate::lines::NONE,
         };
         WriteRing {
-            unit: shape.unit,
-            count: units.into(),
+            ws_opt: shape.ws_opt,
+            unit_count: units.into(),
             base,
-            entries: vec![Entry::default(); (units * shape.unit) as usize].into(),
+            entries: vec![BufferEntry::default(); (units * shape.ws_opt) as usize].into(),
             units: vec![blank; units as usize].into(),
             head: 0,
-            fill: 0,
-            filling: 0,
-            mapped: 0,
+            fill_sectors: 0,
+            head_index: 0,
+            dispatched: 0,
             persisted: 0,
             released: 0,
         }
@@ -134,8 +134,8 @@ impl WriteRing {
     /// Slots that can be filled now.
     #[inline]
     pub(crate) fn free(&self) -> u32 {
-        let units = (self.count - (self.head - self.released)) as u32;
-        units * self.unit - self.fill
+        let units = (self.unit_count - (self.head - self.released)) as u32;
+        units * self.ws_opt - self.fill_sectors
     }
 
     /// Slots that hold something not released yet.
@@ -145,102 +145,102 @@ impl WriteRing {
 
     /// A position that grows with every entry: everything before it has been filled.
     #[inline]
-    pub(crate) fn position(&self) -> u64 {
-        self.head * u64::from(self.unit) + u64::from(self.fill)
+    pub(crate) fn head_pos(&self) -> u64 {
+        self.head * u64::from(self.ws_opt) + u64::from(self.fill_sectors)
     }
 
     /// Everything before this position is durable.
     #[inline]
-    pub(crate) fn durable(&self) -> u64 {
-        self.persisted * u64::from(self.unit)
+    pub(crate) fn durable_pos(&self) -> u64 {
+        self.persisted * u64::from(self.ws_opt)
     }
 
     /// The slot that [`push`](WriteRing::push) fills next.
     #[inline]
     pub(crate) fn next_slot(&self) -> u32 {
-        self.base + self.filling * self.unit + self.fill
+        self.base + self.head_index * self.ws_opt + self.fill_sectors
     }
 
     /// Fills the next slot; `pending` if its data is still to be read. The caller has checked
     /// [`free`](WriteRing::free).
     #[inline]
-    pub(crate) fn push(&mut self, entry: Entry, pending: bool) -> u32 {
+    pub(crate) fn push(&mut self, entry: BufferEntry, pending: bool) -> u32 {
         debug_assert!(self.free() > 0);
-        let at = self.filling * self.unit + self.fill;
+        let at = self.head_index * self.ws_opt + self.fill_sectors;
         self.entries[at as usize] = entry;
-        if self.fill == 0 {
-            let unit = &mut self.units[self.filling as usize];
+        if self.fill_sectors == 0 {
+            let unit = &mut self.units[self.head_index as usize];
             unit.state = UnitState::Filling;
-            unit.pending = 0;
-            unit.from = crate::lines::NONE;
+            unit.fills_pending = 0;
+            unit.redispatch_from = crate::lines::NONE;
         }
         if pending {
-            self.units[self.filling as usize].pending += 1;
+            self.units[self.head_index as usize].fills_pending += 1;
         }
-        self.fill += 1;
-        if self.fill == self.unit {
-            self.fill = 0;
+        self.fill_sectors += 1;
+        if self.fill_sectors == self.ws_opt {
+            self.fill_sectors = 0;
             self.head += 1;
-            self.filling += 1;
-            if u64::from(self.filling) == self.count {
-                self.filling = 0;
+            self.head_index += 1;
+            if u64::from(self.head_index) == self.unit_count {
+                self.head_index = 0;
             }
         }
         self.base + at
     }
 
     /// Slots missing to a full unit; 0 if no unit is begun.
-    pub(crate) fn missing(&self) -> u32 {
-        if self.fill == 0 { 0 } else { self.unit - self.fill }
+    pub(crate) fn free_in_unit(&self) -> u32 {
+        if self.fill_sectors == 0 { 0 } else { self.ws_opt - self.fill_sectors }
     }
 
     /// What has been put into the unit that is being filled.
-    pub(crate) fn begun(&self) -> &[Entry] {
-        let first = (self.head % self.count) as usize * self.unit as usize;
-        &self.entries[first..first + self.fill as usize]
+    pub(crate) fn open_entries(&self) -> &[BufferEntry] {
+        let first = (self.head % self.unit_count) as usize * self.ws_opt as usize;
+        &self.entries[first..first + self.fill_sectors as usize]
     }
 
     /// The next unit to program, if it is full and all its data is there.
     #[inline]
     pub(crate) fn ready(&self) -> Option<u32> {
-        if self.mapped == self.head {
+        if self.dispatched == self.head {
             return None;
         }
-        let unit = (self.mapped % self.count) as u32;
-        (self.units[unit as usize].pending == 0).then_some(unit)
+        let unit = (self.dispatched % self.unit_count) as u32;
+        (self.units[unit as usize].fills_pending == 0).then_some(unit)
     }
 
     /// The chunk of the oldest unit, if that is on the media and waits for its pair with more than
     /// half of the ring behind it.
     #[inline]
-    pub(crate) fn lagging(&self) -> Option<u32> {
-        if 2 * (self.mapped - self.released) <= self.count {
+    pub(crate) fn oldest_unreadable_chunk(&self) -> Option<u32> {
+        if 2 * (self.dispatched - self.released) <= self.unit_count {
             return None;
         }
-        let oldest = &self.units[(self.released % self.count) as usize];
+        let oldest = &self.units[(self.released % self.unit_count) as usize];
         (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
     /// How many units have been given a place: the next one's name in order.
     #[inline]
-    pub(crate) fn mapped(&self) -> u64 {
-        self.mapped
+    pub(crate) fn dispatched(&self) -> u64 {
+        self.dispatched
     }
 
     /// Write units that can be given a place before the one of this name, or the oldest one, must be
     /// released.
     #[inline]
-    pub(crate) fn placeable_behind(&self, name: u64) -> u64 {
-        self.count - (self.mapped - name.clamp(self.released, self.mapped))
+    pub(crate) fn dispatchable_after(&self, name: u64) -> u64 {
+        self.unit_count - (self.dispatched - name.clamp(self.released, self.dispatched))
     }
 
     /// The chunks of the oldest `count` units that are on the media and wait for their pairs, under the
     /// same condition.
-    pub(crate) fn laggards(&self, count: u32) -> impl Iterator<Item = u32> {
-        let late = 2 * (self.mapped - self.released) > self.count;
-        let under_way = if late { self.released..self.mapped } else { 0..0 };
+    pub(crate) fn unreadable_chunks(&self, count: u32) -> impl Iterator<Item = u32> {
+        let late = 2 * (self.dispatched - self.released) > self.unit_count;
+        let under_way = if late { self.released..self.dispatched } else { 0..0 };
         under_way
-            .map(|at| &self.units[(at % self.count) as usize])
+            .map(|at| &self.units[(at % self.unit_count) as usize])
             .filter(|unit| unit.state == UnitState::Persisted)
             .map(|unit| unit.chunk)
             .take(count as usize)
@@ -249,32 +249,32 @@ impl WriteRing {
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
     /// be programmed.
     #[inline]
-    pub(crate) fn stuck_on(&self) -> Option<u32> {
+    pub(crate) fn pair_blocked_chunk(&self) -> Option<u32> {
         let stuck =
-            self.free() < self.unit && self.released < self.mapped && self.ready().is_none();
-        let oldest = &self.units[(self.released % self.count) as usize];
+            self.free() < self.ws_opt && self.released < self.dispatched && self.ready().is_none();
+        let oldest = &self.units[(self.released % self.unit_count) as usize];
         (stuck && oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
     /// The next unit is being programmed.
     #[inline]
-    pub(crate) fn advance_mapped(&mut self) {
-        self.mapped += 1;
+    pub(crate) fn advance_dispatched(&mut self) {
+        self.dispatched += 1;
     }
 
     /// Whether a unit's program is under way, or to be repeated.
     pub(crate) fn is_programming(&self) -> bool {
-        self.persisted < self.mapped
+        self.persisted < self.dispatched
     }
 
     /// Whether a unit with a number above this one, whose program is under way or to be repeated, holds a
     /// logical sector.
     pub(crate) fn is_being_written(&self, lba: u32, above: u64) -> bool {
-        let mut under_way = self.persisted..self.mapped;
+        let mut under_way = self.persisted..self.dispatched;
         under_way.any(|at| {
-            let unit = (at % self.count) as u32;
+            let unit = (at % self.unit_count) as u32;
             let u = &self.units[unit as usize];
-            u.state == UnitState::Mapped
+            u.state == UnitState::Programming
                 && u.sequence > above
                 && self.entries(unit).iter().any(|e| e.lba_plus_1 == lba + 1)
         })
@@ -282,20 +282,20 @@ impl WriteRing {
 
     /// Sectors that wait for a place on the media.
     #[inline]
-    pub(crate) fn unmapped(&self) -> u64 {
-        self.position() - self.mapped * u64::from(self.unit)
+    pub(crate) fn undispatched(&self) -> u64 {
+        self.head_pos() - self.dispatched * u64::from(self.ws_opt)
     }
 
     /// Moves `persisted` and `released` over everything that is.
     #[inline]
-    pub(crate) fn settle(&mut self) {
-        while self.persisted < self.mapped
-            && self.units[(self.persisted % self.count) as usize].state >= UnitState::Persisted
+    pub(crate) fn advance_watermarks(&mut self) {
+        while self.persisted < self.dispatched
+            && self.units[(self.persisted % self.unit_count) as usize].state >= UnitState::Persisted
         {
             self.persisted += 1;
         }
         while self.released < self.persisted
-            && self.units[(self.released % self.count) as usize].state == UnitState::Released
+            && self.units[(self.released % self.unit_count) as usize].state == UnitState::Released
         {
             self.released += 1;
         }
@@ -303,33 +303,33 @@ impl WriteRing {
 
     #[inline]
     pub(crate) fn slot_of_unit(&self, unit: u32) -> u32 {
-        self.base + unit * self.unit
+        self.base + unit * self.ws_opt
     }
 
     #[inline]
     pub(crate) fn unit_of_slot(&self, slot: u32) -> usize {
-        ((slot - self.base) / self.unit) as usize
+        ((slot - self.base) / self.ws_opt) as usize
     }
 
     /// A slot's place among those of its write unit.
     #[inline]
-    pub(crate) fn place_in_unit(&self, slot: u32) -> u32 {
-        (slot - self.base) % self.unit
+    pub(crate) fn offset_in_unit(&self, slot: u32) -> u32 {
+        (slot - self.base) % self.ws_opt
     }
 
     #[inline]
-    pub(crate) fn entries(&self, unit: u32) -> &[Entry] {
-        let first = (unit * self.unit) as usize;
-        &self.entries[first..first + self.unit as usize]
+    pub(crate) fn entries(&self, unit: u32) -> &[BufferEntry] {
+        let first = (unit * self.ws_opt) as usize;
+        &self.entries[first..first + self.ws_opt as usize]
     }
 
     #[inline]
-    pub(crate) fn entry(&self, slot: u32) -> &Entry {
+    pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
         &self.entries[(slot - self.base) as usize]
     }
 
     #[inline]
-    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut Entry {
+    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
         &mut self.entries[(slot - self.base) as usize]
     }
 }
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     fn ring() -> WriteRing {
-        let shape = Shape::of(&Geometry {
+        let shape = FlashGeometry::from_geometry(&Geometry {
             groups: 1,
             pus: 1,
             chunks: 4,
@@ -358,29 +358,29 @@ mod tests {
     #[test]
     fn units_become_ready_when_full_and_free_when_released_in_order() {
         let mut r = ring();
-        assert_eq!((r.free(), r.missing(), r.ready()), (16, 0, None));
+        assert_eq!((r.free(), r.free_in_unit(), r.ready()), (16, 0, None));
         for i in 0..5 {
-            assert_eq!(r.push(Entry::default(), false), 100 + i);
+            assert_eq!(r.push(BufferEntry::default(), false), 100 + i);
         }
-        assert_eq!((r.free(), r.missing(), r.ready()), (11, 3, Some(0)));
-        r.advance_mapped();
+        assert_eq!((r.free(), r.free_in_unit(), r.ready()), (11, 3, Some(0)));
+        r.advance_dispatched();
         assert_eq!(r.ready(), None, "the second unit is not full");
         for _ in 0..3 {
-            r.push(Entry::default(), true);
+            r.push(BufferEntry::default(), true);
         }
         assert_eq!(r.ready(), None, "its data is not there");
-        r.units[1].pending = 0;
+        r.units[1].fills_pending = 0;
         assert_eq!(r.ready(), Some(1));
-        r.advance_mapped();
+        r.advance_dispatched();
         r.units[1].state = UnitState::Released;
-        r.settle();
-        assert_eq!((r.durable(), r.free()), (0, 8), "unit 0 comes first");
-        assert_eq!(r.laggards(4).count(), 0, "no more than half of it waits");
+        r.advance_watermarks();
+        assert_eq!((r.durable_pos(), r.free()), (0, 8), "unit 0 comes first");
+        assert_eq!(r.unreadable_chunks(4).count(), 0, "no more than half of it waits");
         r.units[0].state = UnitState::Persisted;
-        r.settle();
-        assert_eq!((r.durable(), r.free()), (8, 8), "durable, but not readable");
+        r.advance_watermarks();
+        assert_eq!((r.durable_pos(), r.free()), (8, 8), "durable, but not readable");
         r.units[0].state = UnitState::Released;
-        r.settle();
-        assert_eq!((r.durable(), r.free(), r.position()), (8, 16, 8));
+        r.advance_watermarks();
+        assert_eq!((r.durable_pos(), r.free(), r.head_pos()), (8, 16, 8));
     }
 }

@@ -6,13 +6,13 @@ mod common;
 use clock::Nanos;
 use common::bench::Bench;
 use common::geometry;
-use ftl::{Found, FtlConfig, Shape};
+use ftl::{ChunkReport, FlashGeometry, FtlConfig};
 use rng::Rng;
 
 const NOW: Nanos = Nanos(0);
 
-fn shape() -> Shape {
-    Shape::of(&geometry(2, 2, 40, 32, 4, 8))
+fn shape() -> FlashGeometry {
+    FlashGeometry::from_geometry(&geometry(2, 2, 40, 32, 4, 8))
 }
 
 /// Seeds that once failed, of the first 400 and beside them: what became padding in a unit that was written
@@ -23,7 +23,7 @@ const OVERWRITTEN: [u64; 4] = [433, 461, 754, 1_031];
 /// Has a chunk go, and what waited there for its pair overwritten: `before` that, or while it is written
 /// again, by programs some of which fail. Power is cut when a flush from before the overwriting ends. Returns how many
 /// sectors are then as they were flushed; `None` if the seed does not get there.
-fn overwritten_while_it_is_written_again(seed: u64, before: bool) -> Option<u32> {
+fn overwritten_while_redispatched(seed: u64, before: bool) -> Option<u32> {
     const FLUSH: u64 = 1 << 40;
     let config = FtlConfig::default();
     let mut b = Bench::new(shape(), config, true, seed);
@@ -43,9 +43,10 @@ fn overwritten_while_it_is_written_again(seed: u64, before: bool) -> Option<u32>
         b.ftl.checkpoint();
         b.settle();
     }
-    let mut open = (0..b.chunks()).filter(|c| matches!(b.flash.found(*c), Found::Open(4..=28)));
+    let mut open =
+        (0..b.chunks()).filter(|c| matches!(b.flash.chunk_report(*c), ChunkReport::Open(4..=28)));
     let chunk = open.rfind(|c| c % 40 > 1)?;
-    let Found::Open(written) = b.flash.found(chunk) else { return None };
+    let ChunkReport::Open(written) = b.flash.chunk_report(chunk) else { return None };
     let waits = |(sector, lba): &(u32, u32)| sector + 8 >= written && u64::from(*lba) < some;
     let held: Vec<u64> =
         b.flash.copies(chunk).into_iter().filter(waits).map(|(_, lba)| lba.into()).collect();
@@ -59,7 +60,7 @@ fn overwritten_while_it_is_written_again(seed: u64, before: bool) -> Option<u32>
     };
     let take = |b: &mut Bench| {
         let (mut ended, mut full) = (false, false);
-        while let Some(done) = b.ftl.take_done() {
+        while let Some(done) = b.ftl.pop_completion() {
             // Both copies of the journal may fail.
             full |= !done.status.is_success();
             ended |= done.tag == FLUSH;
@@ -73,12 +74,12 @@ fn overwritten_while_it_is_written_again(seed: u64, before: bool) -> Option<u32>
         }
         b.ftl.flush(NOW, FLUSH, &mut b.flash);
         overwrite(&mut b);
-        if take(&mut b).0 || b.flash.found(chunk) != Found::Open(written) {
+        if take(&mut b).0 || b.flash.chunk_report(chunk) != ChunkReport::Open(written) {
             return None;
         }
     }
     b.flash.kill(chunk);
-    b.ftl.retire(chunk);
+    b.ftl.chunk_offline(chunk);
     if !before {
         b.flash.program_fail = 0.4;
         b.ftl.flush(NOW, FLUSH, &mut b.flash);
@@ -101,7 +102,7 @@ fn overwritten_while_it_is_written_again(seed: u64, before: bool) -> Option<u32>
         }
         b.flash.step(&mut b.ftl);
     }
-    assert!(b.ftl.stats().rescued > 0, "{:?}", b.ftl.stats());
+    assert!(b.ftl.stats().redispatched_sectors > 0, "{:?}", b.ftl.stats());
     b.ftl = b.flash.power_cut(config);
     b.flash.program_fail = 0.0;
     let mut old = 0;
@@ -115,11 +116,11 @@ fn overwritten_while_it_is_written_again(seed: u64, before: bool) -> Option<u32>
 }
 
 #[test]
-fn what_is_overwritten_while_it_is_written_again_is_there_when_a_flush_ends() {
+fn what_is_overwritten_while_redispatched_is_there_when_a_flush_completes() {
     for before in [false, true] {
         let (mut cases, mut old) = (0, 0);
         for seed in (0..400).chain(OVERWRITTEN) {
-            if let Some(n) = overwritten_while_it_is_written_again(seed, before) {
+            if let Some(n) = overwritten_while_redispatched(seed, before) {
                 (cases, old) = (cases + 1, old + n);
             }
         }

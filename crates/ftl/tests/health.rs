@@ -9,8 +9,8 @@ mod common;
 
 use clock::Nanos;
 use common::bench::Bench;
-use common::{TestFlash, geometry, least_map_cache, with_metadata};
-use ftl::{ChunkChange, Found, FtlConfig, FtlStats, LineMetadata, Shape};
+use common::{TestFlash, geometry, map_cache_min, with_metadata};
+use ftl::{ChunkEvent, ChunkReport, FlashGeometry, FtlConfig, FtlStats, LineMetadata};
 use nvme::Status;
 use rng::Rng;
 
@@ -20,8 +20,8 @@ const NOW: Nanos = Nanos(0);
 /// place of a map page; what was rescued counted at both of its places.
 const FOUND: [u64; 5] = [503, 948, 1_587, 1_619, 2_960];
 
-fn shape() -> Shape {
-    Shape::of(&geometry(2, 2, 40, 32, 4, 8))
+fn shape() -> FlashGeometry {
+    FlashGeometry::from_geometry(&geometry(2, 2, 40, 32, 4, 8))
 }
 
 #[test]
@@ -33,27 +33,31 @@ fn a_refreshed_line_is_moved_while_nobody_waits_and_its_chunks_are_used_again() 
     }
     assert!(b.flush().is_success());
     b.settle();
-    b.ftl.watch_chunks();
-    let closed: Vec<u32> = std::iter::from_fn(|| b.ftl.take_change())
+    b.ftl.subscribe_chunk_events();
+    let closed: Vec<u32> = std::iter::from_fn(|| b.ftl.pop_chunk_event())
         .map(|change| match change {
-            ChunkChange::Closed { chunk, sectors: 32 } => chunk,
+            ChunkEvent::Closed { chunk, sectors: 32 } => chunk,
             other => panic!("{other:?}"),
         })
         .collect();
     assert!(closed.len() >= 8);
-    let (moves, line) = (b.ftl.stats().gc_moves, u64::from(b.ftl.layout().line_sectors));
+    let (moves, line) =
+        (b.ftl.stats().gc_relocations, u64::from(b.ftl.capacity_plan().line_sectors));
     assert_eq!(moves, 0, "there is space");
     assert!(b.ftl.refresh(closed[0]));
     assert!(!b.ftl.refresh(closed[0]), "already");
     assert!(!b.ftl.refresh(b.chunks()), "there is none");
     b.settle();
     let stats = *b.ftl.stats();
-    assert_eq!((stats.refreshed_lines, stats.refresh_moves), (1, stats.gc_moves));
-    assert!(stats.gc_moves > 0 && stats.gc_moves <= line, "{stats:?}");
-    assert_eq!((stats.lines_reclaimed, stats.retired_chunks, stats.lost), (1, 0, 0));
-    let emptied = |c: &ChunkChange| matches!(c, ChunkChange::Emptied { .. });
-    let changes: Vec<_> = std::iter::from_fn(|| b.ftl.take_change()).filter(emptied).collect();
-    assert!(changes.contains(&ChunkChange::Emptied { chunk: closed[0] }), "{changes:?}");
+    assert_eq!((stats.refreshed_lines, stats.refresh_relocations), (1, stats.gc_relocations));
+    assert!(stats.gc_relocations > 0 && stats.gc_relocations <= line, "{stats:?}");
+    assert_eq!(
+        (stats.lines_reclaimed, stats.retired_chunks, stats.uncorrectable_sectors),
+        (1, 0, 0)
+    );
+    let emptied = |c: &ChunkEvent| matches!(c, ChunkEvent::Emptied { .. });
+    let changes: Vec<_> = std::iter::from_fn(|| b.ftl.pop_chunk_event()).filter(emptied).collect();
+    assert!(changes.contains(&ChunkEvent::Emptied { chunk: closed[0] }), "{changes:?}");
     for lba in 0..all / 2 {
         assert_eq!(b.read(lba), Some(lba + 1));
     }
@@ -65,7 +69,7 @@ fn being_written(b: &Bench) -> Vec<u32> {
 }
 
 #[test]
-fn a_line_that_is_ended_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere() {
+fn a_finished_line_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere() {
     for seed in 0..40 {
         let config = FtlConfig::default();
         let mut b = Bench::new(shape(), config, true, seed);
@@ -75,8 +79,8 @@ fn a_line_that_is_ended_takes_no_more_and_what_waited_there_for_its_pair_is_else
         }
         assert!(b.flush().is_success());
         b.settle();
-        b.ftl.watch_chunks();
-        while b.ftl.take_change().is_some() {}
+        b.ftl.subscribe_chunk_events();
+        while b.ftl.pop_chunk_event().is_some() {}
         let open = being_written(&b);
         let &chunk = open.last().expect("a line that is being written");
         let before = *b.ftl.stats();
@@ -97,14 +101,14 @@ fn a_line_that_is_ended_takes_no_more_and_what_waited_there_for_its_pair_is_else
                 b.settle();
             }
             let stats = b.ftl.stats().since(&before);
-            assert_eq!((stats.ended_lines, stats.lost), (1, 0), "{stats:?}");
+            assert_eq!((stats.finished_lines, stats.uncorrectable_sectors), (1, 0), "{stats:?}");
             assert_eq!(stats.refreshed_lines, 1, "{stats:?}");
-            assert!(stats.rescued > 0, "its last pages have no pairs: {stats:?}");
+            assert!(stats.redispatched_sectors > 0, "its last pages have no pairs: {stats:?}");
             assert!(!being_written(&b).contains(&chunk));
-            let changes: Vec<_> = std::iter::from_fn(|| b.ftl.take_change()).collect();
-            let closed = ChunkChange::Closed { chunk, sectors: 32 };
+            let changes: Vec<_> = std::iter::from_fn(|| b.ftl.pop_chunk_event()).collect();
+            let closed = ChunkEvent::Closed { chunk, sectors: 32 };
             assert!(changes.contains(&closed), "{changes:?}");
-            assert!(changes.contains(&ChunkChange::Emptied { chunk }), "{changes:?}");
+            assert!(changes.contains(&ChunkEvent::Emptied { chunk }), "{changes:?}");
             if seed % 2 == 0 {
                 b.ftl = b.flash.power_cut(config);
             }
@@ -116,7 +120,7 @@ fn a_line_that_is_ended_takes_no_more_and_what_waited_there_for_its_pair_is_else
 }
 
 #[test]
-fn a_chunk_that_goes_or_fails_while_its_line_is_ended_holds_up_nobody() {
+fn a_chunk_that_goes_or_fails_while_its_line_is_finished_holds_up_nobody() {
     for seed in 0..40 {
         let mut b = Bench::new(shape(), FtlConfig::default(), true, seed);
         let some = 64 + seed;
@@ -131,7 +135,7 @@ fn a_chunk_that_goes_or_fails_while_its_line_is_ended_holds_up_nobody() {
         (0..seed).for_each(|_| _ = b.flash.step(&mut b.ftl));
         let held: Vec<u32> = b.flash.copies(chunk).iter().map(|(_, lba)| *lba).collect();
         b.flash.kill(chunk);
-        b.ftl.retire(chunk);
+        b.ftl.chunk_offline(chunk);
         b.ftl.kick(NOW, &mut b.flash);
         // What is in the old line is not erased before what took its place is on the media.
         for _ in 0..2 {
@@ -139,7 +143,7 @@ fn a_chunk_that_goes_or_fails_while_its_line_is_ended_holds_up_nobody() {
             b.settle();
         }
         let stats = *b.ftl.stats();
-        assert_eq!((stats.ended_lines, stats.refreshed_lines), (1, 1), "{stats:?}");
+        assert_eq!((stats.finished_lines, stats.refreshed_lines), (1, 1), "{stats:?}");
         assert_eq!((stats.offline_chunks, stats.retired_chunks), (1, 1), "{stats:?}");
         // The layer goes on: another line can be ended.
         assert!(b.write(0, &[1]).is_success() && b.flush().is_success());
@@ -153,7 +157,7 @@ fn a_chunk_that_goes_or_fails_while_its_line_is_ended_holds_up_nobody() {
         assert!(b.ftl.refresh(next), "{}", b.ftl.debug_state());
         b.ftl.kick(NOW, &mut b.flash);
         b.settle();
-        assert_eq!(b.ftl.stats().ended_lines, 2);
+        assert_eq!(b.ftl.stats().finished_lines, 2);
     }
 }
 
@@ -180,7 +184,7 @@ fn refreshing_everything_all_the_time_stops_no_writer() {
 }
 
 #[test]
-fn what_a_chunk_held_that_goes_while_it_is_in_the_write_buffer_is_written_again() {
+fn what_a_chunk_held_that_goes_while_it_is_in_the_write_buffer_is_redispatched() {
     for seed in 0..40 {
         let config = FtlConfig::default();
         let mut b = Bench::new(shape(), config, true, seed);
@@ -190,21 +194,26 @@ fn what_a_chunk_held_that_goes_while_it_is_in_the_write_buffer_is_written_again(
         }
         assert!(b.flush().is_success());
         // Units are on the media, but not readable there before their pairs are written.
-        let open: Vec<u32> =
-            (0..b.chunks()).filter(|c| matches!(b.flash.found(*c), Found::Open(4..=28))).collect();
+        let open: Vec<u32> = (0..b.chunks())
+            .filter(|c| matches!(b.flash.chunk_report(*c), ChunkReport::Open(4..=28)))
+            .collect();
         let open: Vec<u32> = open.into_iter().filter(|c| c % 40 > 1).collect();
         let chunk = *open.last().expect("a chunk whose pages wait for their pairs");
-        let Found::Open(written) = b.flash.found(chunk) else { panic!("open") };
+        let ChunkReport::Open(written) = b.flash.chunk_report(chunk) else { panic!("open") };
         let copies = b.flash.copies(chunk);
         let waits = |(sector, _): &&(u32, u32)| sector + 8 >= written;
         let held: Vec<u32> = copies.iter().filter(waits).map(|(_, lba)| *lba).collect();
         let gone: Vec<u32> = copies.iter().filter(|c| !waits(c)).map(|(_, lba)| *lba).collect();
         b.flash.kill(chunk);
-        assert!(b.ftl.retire(chunk) && !b.ftl.retire(chunk));
+        assert!(b.ftl.chunk_offline(chunk) && !b.ftl.chunk_offline(chunk));
         b.ftl.kick(NOW, &mut b.flash);
         if seed % 2 == 0 {
             assert!(b.flush().is_success());
-            assert!(!held.is_empty() && b.ftl.stats().rescued > 0, "{:?}", b.ftl.stats());
+            assert!(
+                !held.is_empty() && b.ftl.stats().redispatched_sectors > 0,
+                "{:?}",
+                b.ftl.stats()
+            );
             b.ftl = b.flash.power_cut(config);
         }
         for lba in 0..some {
@@ -223,13 +232,14 @@ fn a_chunk_that_goes_takes_its_sectors_and_no_others_and_is_never_used_again() {
         assert!(b.write(lba, &[lba + 1]).is_success());
     }
     assert!(b.flush().is_success());
-    let full = |f: &TestFlash, c: u32| f.found(c) == Found::Closed(32);
+    let full = |f: &TestFlash, c: u32| f.chunk_report(c) == ChunkReport::Closed(32);
     let chunk = (8..b.chunks()).find(|c| full(&b.flash, *c)).unwrap();
     let held = b.flash.kill(chunk);
-    b.ftl.retire(chunk);
+    b.ftl.chunk_offline(chunk);
     // A free one goes, too.
-    let free = (0..b.chunks()).rev().find(|c| b.flash.found(*c) == Found::Free).unwrap();
-    assert!(b.flash.kill(free).is_empty() && b.ftl.retire(free));
+    let free =
+        (0..b.chunks()).rev().find(|c| b.flash.chunk_report(*c) == ChunkReport::Free).unwrap();
+    assert!(b.flash.kill(free).is_empty() && b.ftl.chunk_offline(free));
     assert!(b.flush().is_success());
     for _ in 0..3 {
         let lost: Vec<u32> =
@@ -258,9 +268,13 @@ fn a_chunk_that_goes_takes_its_sectors_and_no_others_and_is_never_used_again() {
 
 /// The spread of erase counts after a workload that writes one sector in eight, over and over.
 fn spread(static_wear: u32, wear_levelling: bool) -> (u32, f64, u64) {
-    let shape = Shape::of(&geometry(1, 2, 64, 64, 4, 0));
-    let config =
-        FtlConfig { static_wear, wear_levelling, over_provisioning: 0.15, ..FtlConfig::default() };
+    let shape = FlashGeometry::from_geometry(&geometry(1, 2, 64, 64, 4, 0));
+    let config = FtlConfig {
+        static_wear_leveling: static_wear,
+        dynamic_wear_leveling: wear_levelling,
+        over_provisioning: 0.15,
+        ..FtlConfig::default()
+    };
     let mut b = Bench::new(shape, config, false, 7);
     let (all, mut rng) = (b.ftl.sectors(), Rng::new(8));
     for lba in 0..all {
@@ -279,13 +293,13 @@ fn spread(static_wear: u32, wear_levelling: bool) -> (u32, f64, u64) {
         wear[0],
         wear[wear.len() - 1],
         wear[wear.len() / 2],
-        stats.levelled_lines
+        stats.wear_leveled_lines
     );
-    (wear[wear.len() - 1] - wear[0], wa, stats.levelled_lines)
+    (wear[wear.len() - 1] - wear[0], wa, stats.wear_leveled_lines)
 }
 
 #[test]
-fn static_wear_levelling_has_cold_data_on_worn_chunks() {
+fn static_wear_leveling_has_cold_data_on_worn_chunks() {
     let (without, cheap, none) = spread(0, true);
     let (with, costs, levelled) = spread(48, true);
     assert_eq!(none, 0);
@@ -318,7 +332,7 @@ struct Case {
     rng: Rng,
     value: u64,
     /// Chunks that have gone, and the layer was not told.
-    untold: Vec<u32>,
+    unreported: Vec<u32>,
     killed: u32,
     /// Counters of layers that a power cut has ended.
     stats: FtlStats,
@@ -345,12 +359,12 @@ impl Case {
             geometry.mw_cunits = paging.below(3) as u32;
             geometry.sectors = 64 + paging.below(64) as u32;
         }
-        let shape = Shape::of(&geometry);
+        let shape = FlashGeometry::from_geometry(&geometry);
         let mut config = FtlConfig {
             over_provisioning: 0.6 + rng.f64(),
             hot_cold: rng.chance(0.5),
             checkpoint_sectors: [0, 200, 1_000][rng.below(3) as usize],
-            static_wear: rng.below(3) as u32,
+            static_wear_leveling: rng.below(3) as u32,
             ..FtlConfig::default()
         };
         if paged {
@@ -359,10 +373,10 @@ impl Case {
                 config = with_metadata(&shape, &config);
             }
             if config.line_metadata == LineMetadata::On && paging.chance(0.5) {
-                config.reverse_map = ftl::ReverseMapKind::Media;
+                config.p2l_location = ftl::P2lLocation::Media;
             }
-            config.gc_window_units = 1 + paging.below(4) as u32;
-            config.map_cache_sectors = least_map_cache(&shape, &config);
+            config.gc_queue_depth_units = 1 + paging.below(4) as u32;
+            config.map_cache_sectors = map_cache_min(&shape, &config);
             config.map_cache_sectors += [0, 0, 1, 4, 1_000][paging.below(5) as usize];
         }
         let mut b = Bench::new(shape, config, true, seed ^ 0xdead);
@@ -379,8 +393,8 @@ impl Case {
             untrimmed: false,
         };
         let sectors = vec![blank; b.ftl.sectors() as usize];
-        let (untold, stats) = (Vec::new(), FtlStats::default());
-        Case { b, config, sectors, rng, value: 0, untold, killed: 0, stats }
+        let (unreported, stats) = (Vec::new(), FtlStats::default());
+        Case { b, config, sectors, rng, value: 0, unreported, killed: 0, stats }
     }
 
     fn write(&mut self) {
@@ -431,7 +445,7 @@ impl Case {
         }
         for s in &mut self.sectors {
             // Of a chunk that nobody knows has gone, older copies may come to light.
-            if self.untold.is_empty() {
+            if self.unreported.is_empty() {
                 s.possible.clear();
                 s.fails_cut = s.fails;
             }
@@ -444,7 +458,7 @@ impl Case {
 
     /// Whether a page of the map that is lost is found again as it was: all that is valid is known.
     fn finds_all(&self) -> bool {
-        self.config.reverse_map == ftl::ReverseMapKind::Memory && self.b.flash.cuts == 0
+        self.config.p2l_location == ftl::P2lLocation::Memory && self.b.flash.cuts == 0
     }
 
     fn read(&mut self, lba: u64) {
@@ -483,12 +497,12 @@ impl Case {
             s.possible.extend(&s.ever);
             s.fails_cut = true;
         }
-        self.untold.push(chunk);
+        self.unreported.push(chunk);
     }
 
-    fn tell(&mut self) {
-        for chunk in std::mem::take(&mut self.untold) {
-            self.b.ftl.retire(chunk);
+    fn report_offline(&mut self) {
+        for chunk in std::mem::take(&mut self.unreported) {
+            self.b.ftl.chunk_offline(chunk);
         }
         self.b.ftl.kick(NOW, &mut self.b.flash);
     }
@@ -497,10 +511,10 @@ impl Case {
         self.stats = self.stats.plus(self.b.ftl.stats());
         let cache = self.b.ftl.map_cache();
         assert!(cache.resident_max <= cache.frames, "{cache:?}");
-        assert_eq!(self.stats.map_contradictions, 0, "the map's pages and the media");
+        assert_eq!(self.stats.map_mismatches, 0, "the map's pages and the media");
         self.b.ftl = self.b.flash.power_cut(self.config);
         self.b.flash.requests.clear();
-        self.untold.clear();
+        self.unreported.clear();
         for lba in 0..self.sectors.len() {
             let found = self.b.read(lba as u64);
             let s = &mut self.sectors[lba];
@@ -523,7 +537,7 @@ impl Case {
                     self.read(lba);
                 }
                 95 => self.kill(),
-                96 | 97 => self.tell(),
+                96 | 97 => self.report_offline(),
                 98 => {
                     let chunk = self.rng.below(self.b.chunks().into()) as u32;
                     let open = self.b.ftl.open_chunks().nth(chunk as usize % 8).map(|(c, ..)| c);
@@ -538,7 +552,7 @@ impl Case {
                 self.b.flash.step(&mut self.b.ftl);
             }
         }
-        self.tell();
+        self.report_offline();
         self.flush();
         self.b.settle();
         self.cut();
@@ -558,7 +572,7 @@ fn what_a_chunk_takes_along_is_an_error_and_never_something_else() {
         let result = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run();
-            let stale: u64 = case.b.flash.recoveries.iter().map(|r| r.lost).sum();
+            let stale: u64 = case.b.flash.recoveries.iter().map(|r| r.uncorrectable_sectors).sum();
             (case.killed, case.b.flash.cuts, case.stats, stale, case.b.flash.late)
         });
         match result {
@@ -576,13 +590,19 @@ fn what_a_chunk_takes_along_is_an_error_and_never_something_else() {
             }
         }
     }
-    let FtlStats { rescued, map_sectors_lost, map_pages_lost, map_page_writes, .. } = all;
+    let FtlStats {
+        redispatched_sectors: rescued,
+        map_sectors_lost,
+        map_pages_lost,
+        map_page_writes,
+        ..
+    } = all;
     println!("{killed} chunks gone, {cuts} power cuts, {rescued} rescued, {lost} found lost");
     println!(
         "pages of the map: {map_page_writes} written, {map_pages_lost} lost; {map_sectors_lost} sectors \
          found lost by them"
     );
-    let FtlStats { pages_rebuilt, rebuild_reads, ended_lines, .. } = all;
+    let FtlStats { pages_rebuilt, rebuild_reads, finished_lines: ended_lines, .. } = all;
     println!("{pages_rebuilt} pages rebuilt, {rebuild_reads} sectors read for it");
     println!("{late} programs reported after a later one of their chunk");
     let met = [u64::from(killed), map_page_writes, pages_rebuilt, rebuild_reads, ended_lines, late];

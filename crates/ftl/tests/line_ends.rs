@@ -8,7 +8,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, LineMetadata, Shape};
+use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata};
 use nvme::Geometry;
 
 const UNIT: u32 = 16;
@@ -20,12 +20,12 @@ const LINES: u64 = 4;
 const OUTSTANDING: u64 = 64;
 
 /// Turns until so many lines of users' data were taken, and lines that got no metadata.
-fn turns(line_metadata: LineMetadata, pus: u32) -> (u64, u64) {
+fn sweeps(line_metadata: LineMetadata, pus: u32) -> (u64, u64) {
     let of = geometry(4, pus / 4, 24, ROWS * UNIT, UNIT, PAIRS * UNIT);
-    let shape = Shape::of(&Geometry { sector_bytes: 4096, ..of });
+    let shape = FlashGeometry::from_geometry(&Geometry { sector_bytes: 4096, ..of });
     let config = FtlConfig { line_metadata, ..FtlConfig::default() };
-    let mut ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
-    assert_eq!(ftl.layout().line_meta > 0, line_metadata == LineMetadata::On);
+    let mut ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
+    assert_eq!(ftl.capacity_plan().line_metadata_units > 0, line_metadata == LineMetadata::On);
     let mut flash = TestFlash::new(shape, false, ftl.slots(), 1);
     let all = LINES * u64::from(pus * ROWS);
     assert!(all * u64::from(UNIT) < ftl.sectors());
@@ -38,13 +38,13 @@ fn turns(line_metadata: LineMetadata, pus: u32) -> (u64, u64) {
         }
         ftl.kick(Nanos(0), &mut flash);
         let before = ended;
-        while let Some(done) = ftl.take_done() {
+        while let Some(done) = ftl.pop_completion() {
             assert!(done.status.is_success(), "{}", done.status);
             flash.requests.remove(&done.tag);
             ended += 1;
         }
         if ended == before {
-            flash.turn(&mut ftl);
+            flash.step_all_pus(&mut ftl);
             turns += 1;
         }
         assert!(turns < 4 * all, "it never ends: {}", ftl.debug_state());
@@ -55,8 +55,8 @@ fn turns(line_metadata: LineMetadata, pus: u32) -> (u64, u64) {
 #[test]
 fn metadata_costs_its_share_of_writes_and_no_waiting() {
     for pus in [8, 16, 32] {
-        let (without, _) = turns(LineMetadata::Off, pus);
-        let (with, missing) = turns(LineMetadata::On, pus);
+        let (without, _) = sweeps(LineMetadata::Off, pus);
+        let (with, missing) = sweeps(LineMetadata::On, pus);
         println!("{pus} parallel units: {with} turns with metadata, {without} without");
         assert_eq!(missing, 0, "{pus} parallel units: lines without metadata");
         assert!(

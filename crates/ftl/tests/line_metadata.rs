@@ -6,10 +6,10 @@ mod common;
 use std::collections::BTreeSet;
 
 use clock::Nanos;
-use common::{TestFlash, geometry, least_map_cache};
+use common::{TestFlash, geometry, map_cache_min};
 use ftl::{
-    CapacityError, Found, Ftl, FtlConfig, Layout, LineMetadata, NewFtlError, Recovery,
-    RecoveryError, ReverseMapKind, Shape,
+    CapacityError, CapacityPlan, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata,
+    NewFtlError, P2lLocation, Recovery, RecoveryError,
 };
 use nvme::Status;
 use rng::Rng;
@@ -22,22 +22,22 @@ const MEDIA: FtlConfig = FtlConfig {
     active_pus: 0,
     victim_policy: ftl::VictimPolicyKind::Greedy,
     hot_cold: true,
-    reserve_lines: 2,
-    gc_start_lines: 2,
+    gc_low_watermark_lines: 2,
+    gc_high_watermark_lines: 2,
     // This flash lets a parallel unit run far ahead of the others.
-    buffer_sectors: 400,
+    write_buffer_sectors: 400,
     checkpoint_sectors: u32::MAX,
-    gc_window_units: 80,
+    gc_queue_depth_units: 80,
     map_cache_sectors: 0,
-    name: 0,
-    wear_levelling: false,
+    instance_id: 0,
+    dynamic_wear_leveling: false,
     line_metadata: LineMetadata::On,
-    reverse_map: ReverseMapKind::Media,
-    static_wear: 0,
-    rate_limiter: ftl::RateLimiterKind::Share,
-    gc_yields: ftl::GcYields::Never,
+    p2l_location: P2lLocation::Media,
+    static_wear_leveling: 0,
+    rate_limiter: ftl::RateLimiterKind::Proportional,
+    gc_read_priority: ftl::GcReadPriority::Off,
 };
-const MEMORY: FtlConfig = FtlConfig { reverse_map: ReverseMapKind::Memory, ..MEDIA };
+const MEMORY: FtlConfig = FtlConfig { p2l_location: P2lLocation::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };
 
 /// A layer, and what its sectors hold.
@@ -50,17 +50,17 @@ struct Rig {
     tag: u64,
 }
 
-fn shape() -> Shape {
-    Shape::of(&geometry(2, 2, 48, 128, 4, 8))
+fn shape() -> FlashGeometry {
+    FlashGeometry::from_geometry(&geometry(2, 2, 48, 128, 4, 8))
 }
 
 impl Rig {
     fn new(config: FtlConfig, seed: u64) -> Rig {
-        Rig::over(shape(), config, seed)
+        Rig::with_geometry(shape(), config, seed)
     }
 
-    fn over(shape: Shape, config: FtlConfig, seed: u64) -> Rig {
-        let ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+    fn with_geometry(shape: FlashGeometry, config: FtlConfig, seed: u64) -> Rig {
+        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed);
         if seed % 2 == 1 {
             flash.reorder(seed);
@@ -71,7 +71,7 @@ impl Rig {
 
     fn wait(&mut self) -> Status {
         for _ in 0..100_000 {
-            while let Some(done) = self.ftl.take_done() {
+            while let Some(done) = self.ftl.pop_completion() {
                 if done.tag == self.tag {
                     return done.status;
                 }
@@ -139,8 +139,8 @@ impl Rig {
     /// The chunks of the journal: the first on each parallel unit.
     fn journal(&self) -> BTreeSet<u32> {
         let s = shape();
-        (0..self.ftl.layout().journal)
-            .map(|i| s.striped_pu(i % s.pus) * s.chunks + i / s.pus)
+        (0..self.ftl.capacity_plan().journal_chunks)
+            .map(|i| s.striped_pu(i % s.pus) * s.chunks_per_pu + i / s.pus)
             .collect()
     }
 }
@@ -153,7 +153,7 @@ fn recovery_reads_a_few_sectors_of_a_full_line_and_not_all() {
         let stats = rig.cut();
         rig.check();
         assert!(stats.from_checkpoint, "{stats:?}");
-        (stats, *rig.ftl.layout())
+        (stats, *rig.ftl.capacity_plan())
     };
     let (by_oob, _) = read(WITHOUT);
     for config in [MEMORY, MEDIA] {
@@ -163,13 +163,13 @@ fn recovery_reads_a_few_sectors_of_a_full_line_and_not_all() {
         // had given back.
         assert!(by_metadata.lines_by_oob <= 8, "{by_metadata:?}");
         assert!(by_metadata.lines_by_metadata > 25, "{by_metadata:?}");
-        let last = u64::from((layout.line_meta - 1) * shape().unit);
+        let last = u64::from((layout.line_metadata_units - 1) * shape().ws_opt);
         let saved = by_oob.oob_sectors - by_metadata.oob_sectors;
         let paid = by_metadata.lines_by_metadata * last;
         println!(
             "{:?}: {} out-of-band bytes of sectors, without metadata {}; {paid} sectors of metadata of \
              {} lines",
-            config.reverse_map,
+            config.p2l_location,
             by_metadata.oob_sectors,
             by_oob.oob_sectors,
             by_metadata.lines_by_metadata
@@ -181,13 +181,13 @@ fn recovery_reads_a_few_sectors_of_a_full_line_and_not_all() {
 }
 
 #[test]
-fn without_a_journal_lines_are_found_by_their_first_metadata() {
+fn without_a_journal_lines_are_found_by_their_headers() {
     for config in [MEMORY, MEDIA, WITHOUT] {
         let mut rig = Rig::new(config, 8);
         rig.churn(2);
         for chunk in rig.journal() {
-            for sector in 0..shape().sectors {
-                rig.flash.lose(shape().first_psn(chunk) + sector);
+            for sector in 0..shape().sectors_per_chunk {
+                rig.flash.lose(shape().first_sector_of(chunk) + sector);
             }
         }
         let stats = rig.cut();
@@ -217,9 +217,9 @@ fn metadata_that_is_damaged_or_unreadable_makes_nothing_worse() {
         rig.check();
         // Those lines are collected by their out-of-band bytes.
         rig.churn(1);
-        let by_oob = rig.ftl.stats().victims_by_oob;
-        assert_eq!(by_oob > 0, config.reverse_map == ReverseMapKind::Media, "{by_oob}");
-        assert_eq!(rig.ftl.stats().lost, 0);
+        let by_oob = rig.ftl.stats().victims_read_by_oob;
+        assert_eq!(by_oob > 0, config.p2l_location == P2lLocation::Media, "{by_oob}");
+        assert_eq!(rig.ftl.stats().uncorrectable_sectors, 0);
         rig.check();
     }
 }
@@ -229,12 +229,13 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
     let mut rig = Rig::new(MEDIA, 10);
     rig.churn(2);
     let stats = *rig.ftl.stats();
-    assert!(stats.victims_by_metadata > 20 && stats.victims_by_oob == 0, "{stats:?}");
+    assert!(stats.victims_read_by_metadata > 20 && stats.victims_read_by_oob == 0, "{stats:?}");
     assert_eq!(stats.lines_without_metadata, 0, "{stats:?}");
     rig.check();
     // With the least buffer there is, a line may have to do without: its tails are as short as keeps a
     // buffer of that size going, and this flash knows no limit to how far one parallel unit runs ahead.
-    let mut least = Rig::new(FtlConfig { buffer_sectors: 0, gc_window_units: 0, ..MEDIA }, 10);
+    let mut least =
+        Rig::new(FtlConfig { write_buffer_sectors: 0, gc_queue_depth_units: 0, ..MEDIA }, 10);
     least.churn(2);
     let s = *least.ftl.stats();
     println!("least buffer: {} of {} lines without", s.lines_without_metadata, s.lines_reclaimed);
@@ -256,7 +257,7 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
         }
     }
     let after = rig.ftl.stats().since(&stats);
-    assert!(after.victims_by_oob > 5 && after.lost == 1, "{after:?}");
+    assert!(after.victims_read_by_oob > 5 && after.uncorrectable_sectors == 1, "{after:?}");
     assert_eq!(rig.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
     rig.write(lost.into());
     rig.flush();
@@ -269,21 +270,25 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
 fn victims_are_read_with_a_map_larger_than_its_memory() {
     let mut asked = 0;
     for seed in 0..12 {
-        let shape = Shape::of(&geometry(1, 1, 64, 96 + 4 * seed as u32, 1, 0));
-        let mut config = FtlConfig { buffer_sectors: 0, gc_window_units: 2, ..MEDIA };
+        let shape = FlashGeometry::from_geometry(&geometry(1, 1, 64, 96 + 4 * seed as u32, 1, 0));
+        let mut config = FtlConfig { write_buffer_sectors: 0, gc_queue_depth_units: 2, ..MEDIA };
         config.over_provisioning = 0.35;
-        config.map_cache_sectors = least_map_cache(&shape, &config) + seed as u32 % 3;
-        let mut rig = Rig::over(shape, config, seed);
-        assert!(rig.ftl.layout().meta > 2 * rig.ftl.map_cache().frames, "{:?}", rig.ftl.layout());
+        config.map_cache_sectors = map_cache_min(&shape, &config) + seed as u32 % 3;
+        let mut rig = Rig::with_geometry(shape, config, seed);
+        assert!(
+            rig.ftl.capacity_plan().map_pages > 2 * rig.ftl.map_cache().frames,
+            "{:?}",
+            rig.ftl.capacity_plan()
+        );
         rig.churn(2);
         let stats = *rig.ftl.stats();
-        assert!(stats.victims_by_metadata > 20 && stats.map_page_writes > 1_000, "{stats:?}");
+        assert!(stats.victims_read_by_metadata > 20 && stats.map_page_writes > 1_000, "{stats:?}");
         rig.check();
         let read = rig.cut();
         assert!(read.lines_by_metadata > 0, "{read:?}");
         rig.check();
         rig.flash.settle(&mut rig.ftl);
-        assert_eq!(rig.ftl.stats().map_contradictions, 0);
+        assert_eq!(rig.ftl.stats().map_mismatches, 0);
         // Nothing is left but the map, page by page.
         for psn in rig.flash.metadata() {
             rig.flash.damage(psn);
@@ -301,8 +306,11 @@ fn victims_are_read_with_a_map_larger_than_its_memory() {
             }
         }
         let after = rig.ftl.stats().since(&before);
-        assert!(after.victims_by_oob > 5 && after.lost == 1, "seed {seed}: {after:?}");
-        asked += after.victims_by_oob;
+        assert!(
+            after.victims_read_by_oob > 5 && after.uncorrectable_sectors == 1,
+            "seed {seed}: {after:?}"
+        );
+        asked += after.victims_read_by_oob;
         assert_eq!(rig.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
         rig.write(lost.into());
         rig.flush();
@@ -324,7 +332,7 @@ fn what_was_lost_stays_lost_through_the_metadata_of_the_line_it_was_moved_to() {
             rig.flash.lose(psn);
         }
         let sectors = rig.values.len() as u64;
-        while rig.ftl.stats().lost == 0 {
+        while rig.ftl.stats().uncorrectable_sectors == 0 {
             let lba = 6 + rig.rng.below(sectors - 6);
             rig.write(lba);
         }
@@ -338,7 +346,7 @@ fn what_was_lost_stays_lost_through_the_metadata_of_the_line_it_was_moved_to() {
         assert_eq!(rig.read(5).0, Status::UNRECOVERED_READ);
         let stats = rig.cut();
         assert!(stats.lines_by_metadata > 10, "{stats:?}");
-        assert_eq!(rig.read(5).0, Status::UNRECOVERED_READ, "{:?}", config.reverse_map);
+        assert_eq!(rig.read(5).0, Status::UNRECOVERED_READ, "{:?}", config.p2l_location);
     }
 }
 
@@ -357,7 +365,7 @@ fn failed_chunks_cost_a_line_its_metadata_and_nothing_else() {
         rig.check();
         rig.cut();
         rig.check();
-        assert_eq!(rig.ftl.stats().lost, 0);
+        assert_eq!(rig.ftl.stats().uncorrectable_sectors, 0);
     }
     assert!(failures > 8 && without > 8, "{failures} failures, {without} lines without");
 }
@@ -385,21 +393,21 @@ fn every_cut_between_two_operations_of_a_line_that_ends_is_survived() {
 }
 
 #[test]
-fn a_flash_without_contents_collects_by_lists_in_memory() {
-    let ftl = Ftl::new(shape(), MEDIA, |_| Found::Free).unwrap();
+fn a_flash_without_contents_collects_by_p2l_tables_in_memory() {
+    let ftl = Ftl::new(shape(), MEDIA, |_| ChunkReport::Free).unwrap();
     let mut flash = TestFlash::new(shape(), false, ftl.slots(), 1);
     let (mut ftl, mut rng) = (ftl, Rng::new(3));
     for i in 0..4 * ftl.sectors() {
         let lba = if i < ftl.sectors() { i } else { rng.below(ftl.sectors()) };
         ftl.write(i, lba, 1, false);
         ftl.kick(NOW, &mut flash);
-        while ftl.take_done().is_none() {
+        while ftl.pop_completion().is_none() {
             assert!(flash.step(&mut ftl), "stuck: {}", ftl.debug_state());
         }
     }
     let stats = ftl.stats();
-    assert!(stats.lines_reclaimed > 50 && stats.lost == 0, "{stats:?}");
-    assert_eq!((stats.victims_by_metadata, stats.victims_by_oob), (0, 0));
+    assert!(stats.lines_reclaimed > 50 && stats.uncorrectable_sectors == 0, "{stats:?}");
+    assert_eq!((stats.victims_read_by_metadata, stats.victims_read_by_oob), (0, 0));
 }
 
 #[test]
@@ -407,35 +415,35 @@ fn what_does_not_fit_the_configuration_says_so() {
     let total = shape().total_chunks();
     let off = FtlConfig { line_metadata: LineMetadata::Off, ..MEDIA };
     assert_eq!(
-        Layout::of(&shape(), &off, total, total),
-        Err(CapacityError::ReverseMap { off: true })
+        CapacityPlan::new(&shape(), &off, total, total),
+        Err(CapacityError::P2lWithoutLineMetadata { off: true })
     );
     // Sixteen units of one sector on one parallel unit.
-    let small = Shape::of(&geometry(1, 1, 60, 16, 1, 0));
+    let small = FlashGeometry::from_geometry(&geometry(1, 1, 60, 16, 1, 0));
     let refused = |config| {
-        let refused = Ftl::new(small, config, |_| Found::Free).unwrap_err();
+        let refused = Ftl::new(small, config, |_| ChunkReport::Free).unwrap_err();
         let NewFtlError::Capacity(e) = refused else { panic!("{refused}") };
         e
     };
-    let fits = FtlConfig { line_metadata: LineMetadata::WhereItFits, ..MEMORY };
+    let fits = FtlConfig { line_metadata: LineMetadata::Auto, ..MEMORY };
     let e = refused(MEMORY);
     assert!(matches!(e, CapacityError::LineMetadata { of: 16, .. }), "{e:?}");
     assert!(e.to_string().contains("one part in 16"), "{e}");
-    let e = refused(FtlConfig { reverse_map: ReverseMapKind::Media, ..fits });
-    assert_eq!(e, CapacityError::ReverseMap { off: false });
+    let e = refused(FtlConfig { p2l_location: P2lLocation::Media, ..fits });
+    assert_eq!(e, CapacityError::P2lWithoutLineMetadata { off: false });
     assert!(e.to_string().contains("does not fit lines of this size"), "{e}");
-    assert_eq!(Layout::of(&small, &fits, 60, 60).unwrap().line_meta, 0);
+    assert_eq!(CapacityPlan::new(&small, &fits, 60, 60).unwrap().line_metadata_units, 0);
     // A drive that keeps the map is not asked for lines.
-    let of_map = |config| Ftl::new_with_drive_map(shape(), config, |_| Found::Free, 1);
+    let of_map = |config| Ftl::new_with_device_l2p(shape(), config, |_| ChunkReport::Free, 1);
     let refused = of_map(MEMORY).unwrap_err();
     assert!(
-        matches!(refused, NewFtlError::Capacity(CapacityError::LineMetadataOfDriveMap)),
+        matches!(refused, NewFtlError::Capacity(CapacityError::LineMetadataOnDeviceL2p)),
         "{refused}"
     );
-    assert_eq!(of_map(fits).unwrap().layout().line_meta, 0);
+    assert_eq!(of_map(fits).unwrap().capacity_plan().line_metadata_units, 0);
     let (with, without) =
-        [MEMORY, WITHOUT].map(|c| Layout::of(&shape(), &c, total, total).unwrap()).into();
-    assert_eq!((with.line_meta, without.line_meta), (3, 0));
+        [MEMORY, WITHOUT].map(|c| CapacityPlan::new(&shape(), &c, total, total).unwrap()).into();
+    assert_eq!((with.line_metadata_units, without.line_metadata_units), (3, 0));
     assert_eq!(with.line_sectors, without.line_sectors - 3 * 4);
     assert!(with.logical < without.logical);
 }
@@ -445,10 +453,10 @@ fn a_layer_with_metadata_is_not_opened_without_and_the_other_way_round() {
     for (written, opened, units) in [(MEMORY, WITHOUT, (3, 0)), (WITHOUT, MEMORY, (0, 3))] {
         let mut rig = Rig::new(written, 16);
         rig.churn(0);
-        let found = (0..shape().total_chunks()).map(|c| rig.flash.found(c)).collect();
+        let found = (0..shape().total_chunks()).map(|c| rig.flash.chunk_report(c)).collect();
         let recovery = Recovery::new(shape(), opened, found, shape().total_chunks()).unwrap();
         let error = rig.flash.carry_out_all(recovery);
-        let Err(RecoveryError::Changed(changed)) = error else { panic!("{error:?}") };
+        let Err(RecoveryError::ConfigMismatch(changed)) = error else { panic!("{error:?}") };
         assert!(changed.what.contains("line_metadata"), "{changed}");
         assert_eq!((changed.was, changed.is), units);
         // Where the reverse map is makes no difference to the media.

@@ -8,10 +8,10 @@ mod common;
 
 use clock::Nanos;
 use common::golden::{CallHash, assert_calls};
-use common::{TestFlash, geometry, least_map_cache, with_metadata};
+use common::{TestFlash, geometry, map_cache_min, with_metadata};
 use ftl::{
-    Found, Ftl, FtlConfig, FtlStats, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind,
-    Shape, VictimPolicyKind,
+    ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, GcReadPriority, LineMetadata,
+    P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 use nvme::Status;
 use rng::Rng;
@@ -53,7 +53,7 @@ struct Case {
     /// Power cuts with a line opened ahead.
     ahead: u64,
     /// What is on the media but not readable there is renewed now and then, as these choices say.
-    renewals: Option<Rng>,
+    rewrites: Option<Rng>,
 }
 
 /// Which flash.
@@ -68,7 +68,7 @@ enum Chunks {
 /// Either kind, with any gains.
 fn limiter(rng: &mut Rng) -> RateLimiterKind {
     match rng.below(4) {
-        0 | 1 => RateLimiterKind::Share,
+        0 | 1 => RateLimiterKind::Proportional,
         2 => RateLimiterKind::PID,
         _ => RateLimiterKind::Pid { kp: rng.f64() * 3.0, ki: rng.f64() * 2.0, kd: rng.f64() },
     }
@@ -108,7 +108,7 @@ impl Case {
             geometry.mw_cunits = [0, 0, 1, 2][paging.below(4) as usize].min(units - 2) * unit;
             geometry.chunks = 8 + paging.below(30) as u32;
         }
-        let mut shape = Shape::of(&geometry);
+        let mut shape = FlashGeometry::from_geometry(&geometry);
         let policies =
             [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo];
         let config = FtlConfig {
@@ -116,26 +116,26 @@ impl Case {
             active_pus: (rng.below(u64::from(channels * pus) + 1) as u32).min(shape.pus),
             victim_policy: policies[rng.below(3) as usize],
             hot_cold: rng.chance(0.5),
-            reserve_lines: 1 + rng.below(2) as u32,
-            gc_start_lines: 1 + rng.below(3) as u32,
-            buffer_sectors: 0,
+            gc_low_watermark_lines: 1 + rng.below(2) as u32,
+            gc_high_watermark_lines: 1 + rng.below(3) as u32,
+            write_buffer_sectors: 0,
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
-            gc_window_units: rng.below(20) as u32,
+            gc_queue_depth_units: rng.below(20) as u32,
             map_cache_sectors: 0,
-            name: 0,
-            wear_levelling: seed.is_multiple_of(2),
-            static_wear: [0, 1, 3][seed as usize % 3],
+            instance_id: 0,
+            dynamic_wear_leveling: seed.is_multiple_of(2),
+            static_wear_leveling: [0, 1, 3][seed as usize % 3],
             rate_limiter: limiter(&mut controls),
-            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead]
+            gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [controls.below(3) as usize],
             line_metadata: LineMetadata::Off,
-            reverse_map: ReverseMapKind::Memory,
+            p2l_location: P2lLocation::Memory,
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(&shape, &config) };
         // Where lines have room for metadata, the reverse map may be there.
-        let media = FtlConfig { reverse_map: ReverseMapKind::Media, ..config };
+        let media = FtlConfig { p2l_location: P2lLocation::Media, ..config };
         let total = shape.total_chunks();
-        let mut config = match ftl::Layout::of(&shape, &media, total, total) {
+        let mut config = match ftl::CapacityPlan::new(&shape, &media, total, total) {
             Ok(_) if !seed.is_multiple_of(3) => media,
             _ => config,
         };
@@ -144,25 +144,25 @@ impl Case {
             config.map_cache_sectors = if paged { 1 << 20 } else { 0 };
         } else if paged {
             config.over_provisioning += 0.08;
-            config.gc_window_units = config.gc_window_units.clamp(1, 4);
-            let least = least_map_cache(&shape, &config);
+            config.gc_queue_depth_units = config.gc_queue_depth_units.clamp(1, 4);
+            let least = map_cache_min(&shape, &config);
             let more = [0, 0, 0, 1, 5, 1_000][paging.below(6) as usize];
             config.map_cache_sectors = least + more;
         }
         let ftl = loop {
-            match Ftl::new(shape, config, |_| Found::Free) {
+            match Ftl::new(shape, config, |_| ChunkReport::Free) {
                 Ok(ftl) => break ftl,
                 // As few chunks as are taken.
                 Err(_) if size == Chunks::Small && geometry.chunks < 400 => {
                     geometry.chunks += 1 + geometry.chunks / 8;
-                    shape = Shape::of(&geometry);
+                    shape = FlashGeometry::from_geometry(&geometry);
                 }
                 Err(e) => panic!("a geometry that fits: {e}"),
             }
         };
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0xf1a5);
         // In half of the cases ends are reported in any order; not in those that have found something before.
-        let found = [&FOUND_SMALL[..], &FOUND, &FOUND_RENEWED].concat().contains(&seed);
+        let found = [&FOUND_SMALL[..], &FOUND, &FOUND_REWRITTEN].concat().contains(&seed);
         if !found && Rng::new(seed ^ 0x0_4de4).chance(0.5) {
             flash.reorder(seed);
         }
@@ -190,32 +190,34 @@ impl Case {
             steers,
             mishaps: if size == Chunks::Small { 6 } else { 2 },
             ahead: 0,
-            renewals: None,
+            rewrites: None,
         };
         case.steer();
         case
     }
 
     /// The same with renewals.
-    fn renewing(seed: u64, size: Chunks) -> Case {
-        Case { renewals: Some(Rng::new(seed ^ 0x4e_e3a1)), ..Case::new(seed, size) }
+    fn rewriting(seed: u64, size: Chunks) -> Case {
+        Case { rewrites: Some(Rng::new(seed ^ 0x4e_e3a1)), ..Case::new(seed, size) }
     }
 
     /// Has what waits for its pair on one open chunk, or on all of them, written again; power may be cut
     /// in the midst of that.
-    fn renew(&mut self) {
-        let Some(mut choices) = self.renewals.take() else { return };
+    fn rewrite(&mut self) {
+        let Some(mut choices) = self.rewrites.take() else { return };
         if choices.chance(0.15) {
             let open: Vec<(u32, u32, u32)> = self.ftl.open_chunks().collect();
             let all = choices.chance(0.2);
             for (chunk, readable, written) in open {
                 assert!(readable <= written, "{chunk}: {readable} of {written}");
                 if all || choices.chance(0.4) {
-                    self.ftl.renew(chunk);
+                    self.ftl.rewrite_buffered(chunk);
                 }
             }
             // Nowhere, free, or closed: nothing of it waits, or nothing is there.
-            self.ftl.renew(choices.below(2 * u64::from(self.flash.shape.total_chunks())) as u32);
+            self.ftl.rewrite_buffered(
+                choices.below(2 * u64::from(self.flash.geometry.total_chunks())) as u32,
+            );
             if choices.chance(0.7) {
                 self.ftl.kick(Nanos(0), &mut self.flash);
             }
@@ -226,7 +228,7 @@ impl Case {
                 self.cut_power();
             }
         }
-        self.renewals = Some(choices);
+        self.rewrites = Some(choices);
     }
 
     /// Changes the parallel units that are written, or is refused.
@@ -234,12 +236,12 @@ impl Case {
         if !self.steers || !self.controls.chance(0.3) {
             return;
         }
-        let most = self.ftl.layout().active;
+        let most = self.ftl.capacity_plan().active_pus;
         let asked = self.controls.below(u64::from(most) + 2) as u32;
         let before = self.ftl.active_pus();
         match self.ftl.set_active_pus(asked) {
             Ok(()) => assert_eq!(self.ftl.active_pus(), if asked == 0 { most } else { asked }),
-            Err(e) => assert_eq!((asked, e.most, self.ftl.active_pus()), (most + 1, most, before)),
+            Err(e) => assert_eq!((asked, e.max, self.ftl.active_pus()), (most + 1, most, before)),
         }
     }
 
@@ -257,7 +259,7 @@ impl Case {
     }
 
     /// A request has ended: if it is one of those, what it found is looked at.
-    fn ended(&mut self, tag: u64) {
+    fn on_completed(&mut self, tag: u64) {
         if let Some(i) = self.reads.iter().position(|(t, _)| *t == tag) {
             let (_, possible) = self.reads.swap_remove(i);
             let found = self.flash.requests.remove(&tag).unwrap();
@@ -275,18 +277,18 @@ impl Case {
 
     fn wait(&mut self, tag: u64) -> Status {
         for _ in 0..200_000 {
-            while let Some(done) = self.ftl.take_done() {
+            while let Some(done) = self.ftl.pop_completion() {
                 if done.tag == tag {
                     return done.status;
                 }
-                self.ended(done.tag);
+                self.on_completed(done.tag);
             }
             self.flash.step(&mut self.ftl);
         }
         panic!(
             "request {tag} never completes: {:?} {:?}\n{:?}",
             self.ftl.stats(),
-            self.ftl.layout(),
+            self.ftl.capacity_plan(),
             self.ftl.debug_state()
         );
     }
@@ -313,7 +315,7 @@ impl Case {
             status.is_success() || self.failing && status.is(Status::CAPACITY_EXCEEDED),
             "{status}: {:?} {:?}\n{}",
             self.ftl.stats(),
-            self.ftl.layout(),
+            self.ftl.capacity_plan(),
             self.ftl.debug_state()
         );
         for (sector, value) in self.oracle[lba as usize..].iter_mut().zip(values) {
@@ -396,7 +398,7 @@ impl Case {
             self.ahead += u64::from(self.ftl.lines_ahead() > 0);
             let cache = self.ftl.map_cache();
             assert!(cache.resident_max <= cache.frames, "{cache:?}");
-            assert_eq!(self.stats.map_contradictions, 0, "the map's pages and the media");
+            assert_eq!(self.stats.map_mismatches, 0, "the map's pages and the media");
             assert_eq!(self.stats.map_sectors_lost, 0, "nothing was lost");
             self.ftl = self.flash.power_cut(self.config);
             // What goes on after a recovery by itself can be cut, too.
@@ -435,8 +437,8 @@ impl Case {
         self.carry_out(commands);
         self.flush();
         self.flash.settle(&mut self.ftl);
-        while let Some(done) = self.ftl.take_done() {
-            self.ended(done.tag);
+        while let Some(done) = self.ftl.pop_completion() {
+            self.on_completed(done.tag);
         }
         assert!(self.reads.is_empty(), "reads that never ended");
         assert!(self.ftl.is_idle() || self.failing, "left over: {}", self.ftl.debug_state());
@@ -447,7 +449,7 @@ impl Case {
     fn carry_out(&mut self, commands: u64) {
         for _ in 0..commands {
             self.steer();
-            self.renew();
+            self.rewrite();
             if self.steers && self.controls.chance(0.2) {
                 self.leave_a_read();
             }
@@ -458,7 +460,7 @@ impl Case {
                 n if n >= 72 && n < 100 - self.mishaps => self.read(),
                 _ if self.rng.chance(0.6) => self.cut_power(),
                 _ => {
-                    let chunk = self.rng.below(self.flash.shape.total_chunks().into()) as u32;
+                    let chunk = self.rng.below(self.flash.geometry.total_chunks().into()) as u32;
                     let open = self.ftl.open_chunks().nth(chunk as usize % 8).map(|(c, ..)| c);
                     match open {
                         Some(open) if chunk % 3 != 2 => self.ftl.refresh(open),
@@ -480,7 +482,7 @@ fn number(name: &str) -> Option<u64> {
 /// Seeds beyond the usual ones that have found something.
 const FOUND_SMALL: [u64; 3] = [1_362, 2_205, 2_526];
 const FOUND: [u64; 1] = [1_281];
-const FOUND_RENEWED: [u64; 5] = [261, 336, 394, 453, 859];
+const FOUND_REWRITTEN: [u64; 5] = [261, 336, 394, 453, 859];
 
 /// The seed that is asked for, or as many as are asked for and those that have found something.
 fn seeds(usual: u64, found: &[u64]) -> Vec<u64> {
@@ -565,9 +567,9 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     println!("recoveries read {} lines by metadata and {} by out-of-band bytes", lines.0, lines.1);
     println!(
         "victims read: {} by metadata, {} by out-of-band bytes; {} lines closed without metadata",
-        all.victims_by_metadata, all.victims_by_oob, all.lines_without_metadata
+        all.victims_read_by_metadata, all.victims_read_by_oob, all.lines_without_metadata
     );
-    let met = [lines.0, lines.1, all.victims_by_metadata, all.victims_by_oob];
+    let met = [lines.0, lines.1, all.victims_read_by_metadata, all.victims_read_by_oob];
     assert!(met.iter().all(|n| *n > 0) || seeds_were_given, "{met:?}");
     assert!(all.lines_reclaimed > 0 || seeds_were_given, "garbage was never collected");
     let pages = [all.map_page_reads, all.map_page_writes];
@@ -578,15 +580,15 @@ fn everything_flushed_survives_and_nothing_else_appears() {
 }
 
 #[test]
-fn what_is_renewed_again_and_again_stays_what_it_is() {
+fn what_is_rewritten_repeatedly_stays_what_it_is() {
     let (mut cuts, mut rescued, mut failed) = (0, 0, vec![]);
     let mut calls = CallHash::default();
-    for seed in seeds(250, &FOUND_RENEWED) {
+    for seed in seeds(250, &FOUND_REWRITTEN) {
         for size in [Chunks::Small, Chunks::Any] {
             let run = || {
-                let mut case = Case::renewing(seed, size);
+                let mut case = Case::rewriting(seed, size);
                 case.run();
-                (case.flash.cuts, case.stats.rescued, case.flash.calls)
+                (case.flash.cuts, case.stats.redispatched_sectors, case.flash.calls)
             };
             match std::panic::catch_unwind(run) {
                 Ok((cut, sectors, hash)) => {
@@ -607,7 +609,7 @@ fn what_is_renewed_again_and_again_stays_what_it_is() {
 }
 
 #[test]
-fn a_renewal_is_cut_after_every_operation() {
+fn a_rewrite_is_cut_after_every_operation() {
     let (mut cuts, mut renewals, mut failed) = (0, 0, vec![]);
     // A tenth as many: every one is replayed for each operation.
     for seed in seeds(40, &[]).into_iter().take(500) {
@@ -616,9 +618,9 @@ fn a_renewal_is_cut_after_every_operation() {
                 let mut case = Case::new(seed, size);
                 case.carry_out(10 + seed % 50);
                 let open: Vec<u32> = case.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
-                let before = case.ftl.stats().rescued;
-                open.into_iter().for_each(|chunk| case.ftl.renew(chunk));
-                let renewed = case.ftl.stats().rescued - before;
+                let before = case.ftl.stats().redispatched_sectors;
+                open.into_iter().for_each(|chunk| case.ftl.rewrite_buffered(chunk));
+                let renewed = case.ftl.stats().redispatched_sectors - before;
                 case.ftl.kick(Nanos(0), &mut case.flash);
                 (case, renewed)
             };

@@ -6,14 +6,14 @@ mod common;
 use clock::Nanos;
 use common::bench::Bench;
 use common::geometry;
-use ftl::{Found, FtlConfig, LineMetadata, Shape};
+use ftl::{ChunkReport, FlashGeometry, FtlConfig, LineMetadata};
 use rng::Rng;
 
 const NOW: Nanos = Nanos(0);
 
 /// Chunks of 24 units on `pus` parallel units, or of 72 on one; units wait for two others.
-fn shape(pus: u32) -> Shape {
-    Shape::of(&geometry(1, pus, 40, if pus == 1 { 288 } else { 96 }, 4, 8))
+fn shape(pus: u32) -> FlashGeometry {
+    FlashGeometry::from_geometry(&geometry(1, pus, 40, if pus == 1 { 288 } else { 96 }, 4, 8))
 }
 
 fn bench(pus: u32, line_metadata: LineMetadata, seed: u64) -> Bench {
@@ -39,9 +39,9 @@ fn write_on(b: &mut Bench, rng: &mut Rng, values: &mut [u64], count: u64) {
 }
 
 /// Everything ends, and nothing failed.
-fn end_all(b: &mut Bench) {
+fn complete_all(b: &mut Bench) {
     b.flash.settle(&mut b.ftl);
-    while let Some(done) = b.ftl.take_done() {
+    while let Some(done) = b.ftl.pop_completion() {
         assert!(done.status.is_success(), "{}: {}", done.status, b.ftl.debug_state());
     }
 }
@@ -62,10 +62,10 @@ fn chunks_become_whole_however_their_programs_are_reported() {
             for _ in 0..3 {
                 let count = values.len() as u64;
                 write_on(&mut b, &mut rng, &mut values, count);
-                end_all(&mut b);
+                complete_all(&mut b);
             }
             assert!(b.flush().is_success());
-            end_all(&mut b);
+            complete_all(&mut b);
             assert!(b.ftl.is_idle(), "{}", b.ftl.debug_state());
             assert!(b.ftl.stats().lines_reclaimed > 0, "{:?}", b.ftl.stats());
             check(&mut b, &values);
@@ -89,11 +89,11 @@ fn lines_end_with_padding_that_is_reported_in_any_order() {
             }
             b.ftl.kick(NOW, &mut b.flash);
         }
-        end_all(&mut b);
+        complete_all(&mut b);
         assert!(b.flush().is_success());
         assert!(b.ftl.is_idle(), "{}", b.ftl.debug_state());
         check(&mut b, &values);
-        (ended, late) = (ended + b.ftl.stats().ended_lines, late + b.flash.late);
+        (ended, late) = (ended + b.ftl.stats().finished_lines, late + b.flash.late);
     }
     assert!(ended > 20 && late > 500, "{ended} lines ended, {late} programs reported late");
 }
@@ -104,27 +104,28 @@ fn fails_with_programs_under_way(seed: u64, goes: bool) -> u64 {
     let (mut b, mut rng) = (bench(2, LineMetadata::On, seed), Rng::new(seed ^ 0xfa11));
     let mut values = vec![0; b.ftl.sectors() as usize / 4];
     write_on(&mut b, &mut rng, &mut values, 100 + seed % 100);
-    let half_written = |b: &Bench, c: &u32| matches!(b.flash.found(*c), Found::Open(8..));
+    let half_written =
+        |b: &Bench, c: &u32| matches!(b.flash.chunk_report(*c), ChunkReport::Open(8..));
     let open: Vec<u32> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
     let Some(chunk) = open.into_iter().find(|c| half_written(&b, c)) else { return 0 };
     if goes {
         // As soon as the drive says so. What was read from there only is lost.
         let lost = b.flash.kill(chunk);
-        b.ftl.retire(chunk);
+        b.ftl.chunk_offline(chunk);
         b.ftl.kick(NOW, &mut b.flash);
-        end_all(&mut b);
+        complete_all(&mut b);
         for (lba, value) in (0..).zip(&values) {
             let found = b.read(lba);
             assert!(found == Some(*value) || found.is_none() && lost.contains(&(lba as u32)));
         }
         // Nothing older comes back.
         write_on(&mut b, &mut rng, &mut values, 50);
-        end_all(&mut b);
+        complete_all(&mut b);
         return b.flash.mixed;
     }
     b.flash.fail(chunk);
     write_on(&mut b, &mut rng, &mut values, 50);
-    end_all(&mut b);
+    complete_all(&mut b);
     check(&mut b, &values);
     assert!(b.flush().is_success());
     let config = FtlConfig {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use clock::Nanos;
-use common::{TestFlash, geometry, least_map_cache};
-use ftl::{CapacityError, Found, Ftl, FtlConfig, FtlStats, NewFtlError, Shape};
+use common::{TestFlash, geometry, map_cache_min};
+use ftl::{CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, NewFtlError};
 use nvme::Status;
 use rng::{Rng, Zipf};
 
@@ -26,15 +26,15 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(shape: Shape, config: FtlConfig, keeps: bool) -> Rig {
-        let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a layer that fits");
+    fn new(shape: FlashGeometry, config: FtlConfig, keeps: bool) -> Rig {
+        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("a layer that fits");
         let flash = TestFlash::new(shape, keeps, ftl.slots(), 7);
         Rig { ftl, flash, config, tag: 0 }
     }
 
     fn wait(&mut self, tag: u64) -> Status {
         loop {
-            while let Some(done) = self.ftl.take_done() {
+            while let Some(done) = self.ftl.pop_completion() {
                 if done.tag == tag {
                     return done.status;
                 }
@@ -68,7 +68,7 @@ impl Rig {
     }
 
     /// Everything is on the media, and so is a checkpoint.
-    fn end(&mut self) {
+    fn settle(&mut self) {
         self.flush();
         self.ftl.checkpoint();
         self.flash.settle(&mut self.ftl);
@@ -80,12 +80,12 @@ impl Rig {
     }
 }
 
-fn small() -> Shape {
-    Shape::of(&geometry(1, 1, 60, 64, 1, 0))
+fn small() -> FlashGeometry {
+    FlashGeometry::from_geometry(&geometry(1, 1, 60, 64, 1, 0))
 }
 
-fn refusal(shape: Shape, config: FtlConfig) -> CapacityError {
-    match Ftl::new(shape, config, |_| Found::Free) {
+fn refusal(shape: FlashGeometry, config: FtlConfig) -> CapacityError {
+    match Ftl::new(shape, config, |_| ChunkReport::Free) {
         Err(NewFtlError::Capacity(e)) => e,
         other => panic!("{:?}", other.map(|_| "it works")),
     }
@@ -93,12 +93,13 @@ fn refusal(shape: Shape, config: FtlConfig) -> CapacityError {
 
 #[test]
 fn a_map_of_a_hundred_times_its_memory_works_and_stays_in_it() {
-    let shape = Shape::of(&geometry(1, 1, 1_500, 100, 1, 0));
-    let config = FtlConfig { over_provisioning: 0.15, gc_window_units: 1, ..FtlConfig::default() };
-    let map_cache_sectors = least_map_cache(&shape, &config);
+    let shape = FlashGeometry::from_geometry(&geometry(1, 1, 1_500, 100, 1, 0));
+    let config =
+        FtlConfig { over_provisioning: 0.15, gc_queue_depth_units: 1, ..FtlConfig::default() };
+    let map_cache_sectors = map_cache_min(&shape, &config);
     let mut rig = Rig::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
     let sectors = rig.ftl.sectors();
-    let pages = rig.ftl.layout().meta;
+    let pages = rig.ftl.capacity_plan().map_pages;
     assert!(pages >= 100 * map_cache_sectors, "{pages} pages, {map_cache_sectors} frames");
     let mut model: Vec<u64> = (1..=sectors).collect();
     for lba in 0..sectors {
@@ -114,7 +115,7 @@ fn a_map_of_a_hundred_times_its_memory_works_and_stays_in_it() {
             rig.write(lba, sectors + i);
         }
         let cache = rig.ftl.map_cache();
-        assert!(cache.resident <= cache.frames && cache.held <= cache.frames, "{cache:?}");
+        assert!(cache.resident <= cache.frames && cache.pinned <= cache.frames, "{cache:?}");
     }
     let (stats, cache) = (*rig.ftl.stats(), rig.ftl.map_cache());
     assert!(stats.lines_reclaimed > 100 && stats.map_page_writes > 20_000, "{stats:?}");
@@ -132,7 +133,7 @@ fn a_map_of_a_hundred_times_its_memory_works_and_stays_in_it() {
     rig.flash.settle(&mut rig.ftl);
     let cache = rig.ftl.map_cache();
     assert!(cache.resident_max <= cache.frames, "{cache:?}");
-    assert_eq!(rig.ftl.stats().map_contradictions, 0);
+    assert_eq!(rig.ftl.stats().map_mismatches, 0);
 }
 
 #[test]
@@ -144,17 +145,17 @@ fn a_restart_reads_no_page_and_counts_the_same_as_one_that_reads_all() {
     for value in 1..2_500 {
         rig.write(rng.below(sectors * 3 / 4), value);
     }
-    rig.end();
+    rig.settle();
     rig.restart();
     rig.flash.settle(&mut rig.ftl);
     let lines = |ftl: &Ftl| ftl.debug_state().split_once("; lines: ").unwrap().1.to_string();
     let (mapped, of_whole) = (rig.ftl.mapped(), lines(&rig.ftl));
     let read = rig.flash.recoveries.last().unwrap().data_sectors;
     for more in [0, 4, 1_000] {
-        let map_cache_sectors = least_map_cache(&small(), &config) + more;
+        let map_cache_sectors = map_cache_min(&small(), &config) + more;
         rig.config = FtlConfig { map_cache_sectors, ..config };
         rig.restart();
-        let pages = u64::from(rig.ftl.layout().meta);
+        let pages = u64::from(rig.ftl.capacity_plan().map_pages);
         let jobs = rig.flash.recoveries.last().unwrap().data_sectors;
         assert!(jobs + pages * 3 / 4 <= read, "{jobs} {read}");
         assert!(rig.ftl.mapped() >= mapped && !rig.ftl.is_idle());
@@ -162,7 +163,7 @@ fn a_restart_reads_no_page_and_counts_the_same_as_one_that_reads_all() {
         rig.flash.settle(&mut rig.ftl);
         assert!(rig.ftl.is_idle());
         let stats = rig.ftl.stats();
-        assert!(stats.map_page_reads <= pages && stats.map_contradictions == 0, "{stats:?}");
+        assert!(stats.map_page_reads <= pages && stats.map_mismatches == 0, "{stats:?}");
         assert_eq!((rig.ftl.mapped(), lines(&rig.ftl)), (mapped, of_whole.clone()));
     }
 }
@@ -170,12 +171,12 @@ fn a_restart_reads_no_page_and_counts_the_same_as_one_that_reads_all() {
 #[test]
 fn a_read_that_waits_for_its_page_holds_up_nobody_and_sees_what_ended_before_it() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
-    let map_cache_sectors = least_map_cache(&small(), &config);
+    let map_cache_sectors = map_cache_min(&small(), &config);
     let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
     for lba in 0..rig.ftl.sectors() {
         rig.write(lba, lba + 1);
     }
-    rig.end();
+    rig.settle();
     rig.restart();
     rig.flash.settle(&mut rig.ftl);
     // Page 20 comes for a write, which is in the buffer then.
@@ -184,9 +185,9 @@ fn a_read_that_waits_for_its_page_holds_up_nobody_and_sees_what_ended_before_it(
         rig.flash.requests.insert(tag, vec![0]);
     }
     rig.ftl.read(NOW, 1_001, 112, 1, &mut rig.flash);
-    assert!(!rig.ftl.has_done(), "its page is not there");
+    assert!(!rig.ftl.has_completion(), "its page is not there");
     rig.ftl.read(NOW, 1_002, 20 * 112, 1, &mut rig.flash);
-    assert_eq!(rig.ftl.take_done().map(|d| d.tag), Some(1_002));
+    assert_eq!(rig.ftl.pop_completion().map(|d| d.tag), Some(1_002));
     assert_eq!(rig.flash.requests[&1_002], [77]);
     // A read that waits and a write of the same sector that comes later: either value.
     rig.flash.requests.insert(1_003, vec![88]);
@@ -205,17 +206,17 @@ fn a_read_that_waits_for_its_page_holds_up_nobody_and_sees_what_ended_before_it(
 }
 
 /// Metadata of lines or not, and the reverse map in memory or on the media.
-fn kinds(shape: &Shape, config: FtlConfig) -> [FtlConfig; 3] {
+fn kinds(shape: &FlashGeometry, config: FtlConfig) -> [FtlConfig; 3] {
     let with = common::with_metadata(shape, &config);
-    [config, with, FtlConfig { reverse_map: ftl::ReverseMapKind::Media, ..with }].map(|config| {
-        let map_cache_sectors = least_map_cache(shape, &config);
+    [config, with, FtlConfig { p2l_location: ftl::P2lLocation::Media, ..with }].map(|config| {
+        let map_cache_sectors = map_cache_min(shape, &config);
         FtlConfig { map_cache_sectors, ..config }
     })
 }
 
 #[test]
 fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
-    let shape = Shape::of(&geometry(1, 2, 60, 64, 1, 0));
+    let shape = FlashGeometry::from_geometry(&geometry(1, 2, 60, 64, 1, 0));
     for config in kinds(&shape, FtlConfig { over_provisioning: 0.6, ..FtlConfig::default() }) {
         for restarts in [true, false] {
             let mut rig = Rig::new(shape, config, true);
@@ -230,7 +231,7 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
                 model[lba as usize] = value;
                 rig.write(lba, value);
             }
-            rig.end();
+            rig.settle();
             if restarts {
                 rig.restart();
             }
@@ -246,12 +247,12 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
             rig.flash.settle(&mut rig.ftl);
             let stats = rig.ftl.stats().since(&before);
             assert_eq!(stats.map_pages_lost, 0, "{stats:?}");
-            let exact = !restarts && config.reverse_map == ftl::ReverseMapKind::Memory;
+            let exact = !restarts && config.p2l_location == ftl::P2lLocation::Memory;
             if restarts {
                 assert!(stats.pages_rebuilt >= 6, "{stats:?}");
             }
             assert_eq!(stats.rebuild_reads == 0, exact || stats.pages_rebuilt == 0, "{stats:?}");
-            rig.end();
+            rig.settle();
             rig.flash.unreadable.clear();
             // They are as good as new.
             for value in 0..10_000 {
@@ -259,7 +260,7 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
                 model[lba as usize] = value;
                 rig.write(lba, value);
             }
-            rig.end();
+            rig.settle();
             rig.restart();
             for lba in 0..sectors {
                 assert_eq!(rig.read(lba), Ok(model[lba as usize]), "sector {lba}, {config:?}");
@@ -276,7 +277,7 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
 /// is left, and after what the newest page of it that is left knows of. Had there been a newer copy of the
 /// sector, everything that can be read would be the same to the bit.
 fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64> {
-    let shape = flash.shape;
+    let shape = flash.geometry;
     let place = |lba: u64| flash.newest(lba as u32);
     let gone = |lba: u64| place(lba).is_some_and(|p| dead.contains(&shape.chunk_of(p)));
     let chunks = (0..shape.total_chunks()).filter(|chunk| !dead.contains(chunk));
@@ -311,7 +312,7 @@ fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64
 
 #[test]
 fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_had() {
-    let shape = Shape::of(&geometry(1, 4, 60, 64, 1, 0));
+    let shape = FlashGeometry::from_geometry(&geometry(1, 4, 60, 64, 1, 0));
     for config in kinds(&shape, FtlConfig { over_provisioning: 0.9, ..FtlConfig::default() }) {
         for while_off in [true, false] {
             let mut rig = Rig::new(shape, config, true);
@@ -326,14 +327,16 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                 model[lba as usize] = value;
                 rig.write(lba, value);
             }
-            rig.end();
+            rig.settle();
             let die = 2;
-            let chunks = die * shape.chunks..(die + 1) * shape.chunks;
+            let chunks = die * shape.chunks_per_pu..(die + 1) * shape.chunks_per_pu;
             let on_it = |flash: &TestFlash, lba: u64| {
-                flash.newest(lba as u32).is_some_and(|p| chunks.contains(&(p / shape.sectors)))
+                flash
+                    .newest(lba as u32)
+                    .is_some_and(|p| chunks.contains(&(p / shape.sectors_per_chunk)))
             };
             let lost: Vec<bool> = (0..sectors).map(|lba| on_it(&rig.flash, lba)).collect();
-            let pages = u64::from(rig.ftl.layout().meta);
+            let pages = u64::from(rig.ftl.capacity_plan().map_pages);
             let pages = (sectors..sectors + pages).filter(|p| on_it(&rig.flash, *p)).count();
             assert!(pages > 1, "{pages} pages of the map were there");
             let undecided = undecided(&rig.flash, sectors, &chunks);
@@ -344,7 +347,7 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                 rig.restart();
             } else {
                 chunks.clone().for_each(|chunk| {
-                    rig.ftl.retire(chunk);
+                    rig.ftl.chunk_offline(chunk);
                 });
                 rig.ftl.kick(NOW, &mut rig.flash);
                 rig.flush();
@@ -371,7 +374,7 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                 );
                 // What is valid is known while power is on, else what can be read says what it does. That a
                 // unit with a still larger number was on the die cannot be told from nothing being there.
-                let exact = !while_off && config.reverse_map == ftl::ReverseMapKind::Memory;
+                let exact = !while_off && config.p2l_location == ftl::P2lLocation::Memory;
                 let most = if exact { 0 } else { errors.len() / 100 };
                 assert!(!exact || errors.is_empty(), "{errors:?}");
                 assert!(beside <= most, "{errors:?}, {undecided:?}");
@@ -388,7 +391,7 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
 #[test]
 fn collection_goes_on_after_pages_were_lost_that_had_been_counted() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
-    let map_cache_sectors = least_map_cache(&small(), &config);
+    let map_cache_sectors = map_cache_min(&small(), &config);
     let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
     let sectors = rig.ftl.sectors();
     for lba in 0..sectors {
@@ -414,7 +417,7 @@ fn collection_goes_on_after_pages_were_lost_that_had_been_counted() {
     for lba in 0..sectors {
         rig.write(lba, lba);
     }
-    rig.end();
+    rig.settle();
     rig.restart();
     assert!((0..sectors).all(|lba| rig.read(lba) == Ok(lba)));
 }
@@ -422,7 +425,7 @@ fn collection_goes_on_after_pages_were_lost_that_had_been_counted() {
 #[test]
 fn a_trim_of_everything_passes_through_a_few_frames() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
-    let map_cache_sectors = least_map_cache(&small(), &config);
+    let map_cache_sectors = map_cache_min(&small(), &config);
     let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
     let sectors = rig.ftl.sectors();
     for lba in 0..sectors {
@@ -438,25 +441,25 @@ fn a_trim_of_everything_passes_through_a_few_frames() {
     assert_eq!(rig.read(0), Ok(1));
     assert!((1..sectors).all(|lba| rig.read(lba) == Ok(0)), "a flushed trim stays");
     rig.flash.settle(&mut rig.ftl);
-    assert_eq!(rig.ftl.mapped() - u64::from(rig.ftl.layout().meta), 1);
+    assert_eq!(rig.ftl.mapped() - u64::from(rig.ftl.capacity_plan().map_pages), 1);
 }
 
 #[test]
 fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
     let (shape, config) = (small(), FtlConfig::default());
-    let least = least_map_cache(&shape, &config);
-    let layout = *Ftl::new(shape, config, |_| Found::Free).unwrap().layout();
-    assert_eq!(least, layout.user_units + layout.gc_units + 3);
+    let least = map_cache_min(&shape, &config);
+    let layout = *Ftl::new(shape, config, |_| ChunkReport::Free).unwrap().capacity_plan();
+    assert_eq!(least, layout.host_buffer_units + layout.gc_buffer_units + 3);
     let with = |map_cache_sectors| FtlConfig { map_cache_sectors, ..config };
     for sectors in 1..least {
         let e = refusal(shape, with(sectors));
-        assert_eq!(e, CapacityError::MapCacheTooSmall { sectors, least });
+        assert_eq!(e, CapacityError::MapCacheTooSmall { sectors, sectors_min: least });
         assert!(e.to_string().contains(&format!("make it {least} or more")), "{e}");
     }
     for sectors in [least, least + 1, u32::MAX] {
-        let ftl = Ftl::new(shape, with(sectors), |_| Found::Free).unwrap();
-        assert_eq!(ftl.map_cache().frames, (sectors - 1).min(layout.meta));
-        assert_eq!(ftl.layout().logical, layout.logical, "the capacity is the same");
+        let ftl = Ftl::new(shape, with(sectors), |_| ChunkReport::Free).unwrap();
+        assert_eq!(ftl.map_cache().frames, (sectors - 1).min(layout.map_pages));
+        assert_eq!(ftl.capacity_plan().logical, layout.logical, "the capacity is the same");
     }
     // Without spare sectors there is no room to write pages in.
     let none = FtlConfig { over_provisioning: 0.0, ..with(least) };
@@ -466,9 +469,9 @@ fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
     ));
     // All of the map in frames needs none, as it never goes.
     let all = FtlConfig { map_cache_sectors: u32::MAX, ..none };
-    assert!(Ftl::new(shape, all, |_| Found::Free).is_ok());
-    let of_drive = Ftl::new_with_drive_map(shape, with(least), |_| Found::Free, 1);
-    assert!(matches!(of_drive, Err(NewFtlError::Capacity(CapacityError::MapCacheOfDriveMap))));
+    assert!(Ftl::new(shape, all, |_| ChunkReport::Free).is_ok());
+    let of_drive = Ftl::new_with_device_l2p(shape, with(least), |_| ChunkReport::Free, 1);
+    assert!(matches!(of_drive, Err(NewFtlError::Capacity(CapacityError::MapCacheOnDeviceL2p))));
 }
 
 /// What requests cost with this much of the map in memory.
@@ -483,9 +486,9 @@ struct Cost {
 }
 
 fn cost(share: f64, zipf: bool) -> Cost {
-    let shape = Shape::of(&geometry(1, 1, 800, 100, 1, 0));
+    let shape = FlashGeometry::from_geometry(&geometry(1, 1, 800, 100, 1, 0));
     let config = FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() };
-    let pages = Ftl::new(shape, config, |_| Found::Free).unwrap().layout().meta;
+    let pages = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap().capacity_plan().map_pages;
     let map_cache_sectors = (f64::from(pages) * share) as u32 + 1;
     let mut rig = Rig::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
     let sectors = rig.ftl.sectors();
@@ -514,8 +517,8 @@ fn cost(share: f64, zipf: bool) -> Cost {
     }
     let s = since(&rig, &before);
     let hits = s.map_hits as f64 / (s.map_hits + s.map_misses) as f64;
-    let media = s.user_reads - s.buffer_hits - s.unmapped_reads + s.map_page_reads;
-    Cost { hits, reads: media as f64 / s.user_reads as f64, amplification }
+    let media = s.host_reads - s.buffer_hits - s.unmapped_reads + s.map_page_reads;
+    Cost { hits, reads: media as f64 / s.host_reads as f64, amplification }
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, Layout, LineMetadata, RecoveryStats, Shape};
+use ftl::{CapacityPlan, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, RecoveryStats};
 use rng::Rng;
 
 /// Sectors between two checkpoints.
@@ -31,8 +31,8 @@ impl Bed {
     fn new(chunks: u32, pair_units: u32, config: FtlConfig) -> Bed {
         let mut geometry = geometry(2, 4, chunks, UNIT * UNITS, UNIT, pair_units * UNIT);
         geometry.sector_bytes = 4096;
-        let shape = Shape::of(&geometry);
-        let ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+        let shape = FlashGeometry::from_geometry(&geometry);
+        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
         let mut flash = TestFlash::new(shape, true, ftl.slots(), 3);
         for tag in 0..WRITERS as u64 {
             flash.requests.insert(tag, vec![tag; 64]);
@@ -55,7 +55,7 @@ impl Bed {
             }
             self.ftl.kick(Nanos(0), &mut self.flash);
             let before = self.free.len();
-            while let Some(done) = self.ftl.take_done() {
+            while let Some(done) = self.ftl.pop_completion() {
                 assert!(done.status.is_success());
                 self.free.push(done.tag);
             }
@@ -92,14 +92,19 @@ impl Bed {
 }
 
 /// The most that recoveries have read, of each kind.
-fn most(chunks: u32, pair_units: u32, config: FtlConfig, sectors: u32) -> (RecoveryStats, Layout) {
+fn worst_case(
+    chunks: u32,
+    pair_units: u32,
+    config: FtlConfig,
+    sectors: u32,
+) -> (RecoveryStats, CapacityPlan) {
     let mut bed = Bed::new(chunks, pair_units, config);
     bed.fill();
     let mut most = RecoveryStats::default();
     for phase in 0..PHASES {
         bed.overwrite(2 * INTERVAL + phase * INTERVAL / PHASES, sectors);
         let r = bed.cut();
-        assert!(r.from_checkpoint && r.contradictions == 0, "{r:?}");
+        assert!(r.from_checkpoint && r.map_mismatches == 0, "{r:?}");
         most.oob_sectors = most.oob_sectors.max(r.oob_sectors);
         most.journal_sectors = most.journal_sectors.max(r.journal_sectors);
         most.page_sectors = most.page_sectors.max(r.page_sectors);
@@ -108,16 +113,16 @@ fn most(chunks: u32, pair_units: u32, config: FtlConfig, sectors: u32) -> (Recov
         most.lines_read = most.lines_read.max(r.lines_read);
         assert_eq!(r.data_sectors, r.journal_sectors + r.page_sectors, "there is nothing else");
     }
-    (most, *bed.ftl.layout())
+    (most, *bed.ftl.capacity_plan())
 }
 
 /// The interval counts what is moved too, so that amplification does not matter: a checkpoint is durable
 /// half an interval after it began, at the latest, so that the last one began at most one and a half ago.
 /// Beside that: the map's pages of two checkpoints, what is under way, and what was in the lines that were
 /// open then, two of each of two streams.
-fn bound(layout: &Layout) -> u64 {
-    let under_way = (layout.user_units + layout.gc_units) * UNIT;
-    u64::from(INTERVAL * 3 / 2 + 2 * layout.meta + under_way + 4 * layout.line_sectors)
+fn bound(layout: &CapacityPlan) -> u64 {
+    let under_way = (layout.host_buffer_units + layout.gc_buffer_units) * UNIT;
+    u64::from(INTERVAL * 3 / 2 + 2 * layout.map_pages + under_way + 4 * layout.line_sectors)
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn what_is_read_depends_on_the_interval_and_not_on_the_size() {
     for (pair_units, sectors) in [(0, 1), (7, 1), (0, 64)] {
         let mut smallest: Option<RecoveryStats> = None;
         for chunks in [32, 128, 384] {
-            let (most, layout) = most(chunks, pair_units, config, sectors);
+            let (most, layout) = worst_case(chunks, pair_units, config, sectors);
             println!(
                 "{} sectors, pairs of {pair_units} units, writes of {sectors}: {} out of band of {} \
                  lines, bound {}; journal {}, pages {}, padding {} units",
@@ -144,12 +149,12 @@ fn what_is_read_depends_on_the_interval_and_not_on_the_size() {
                 most.padding_units
             );
             assert!(most.oob_sectors <= bound(&layout), "{most:?} {layout:?}");
-            assert_eq!(most.page_sectors, u64::from(layout.meta));
+            assert_eq!(most.page_sectors, u64::from(layout.map_pages));
             // Twelve times the size, and at most a quarter more but for the pages of two checkpoints.
             let first = *smallest.get_or_insert(most);
-            let pages = 2 * u64::from(layout.meta);
+            let pages = 2 * u64::from(layout.map_pages);
             assert!(most.oob_sectors <= first.oob_sectors * 5 / 4 + pages, "{most:?} {first:?}");
-            assert!(most.padding_units <= first.padding_units + 4 * u64::from(layout.active));
+            assert!(most.padding_units <= first.padding_units + 4 * u64::from(layout.active_pus));
         }
     }
 }

@@ -6,19 +6,19 @@ mod common;
 use clock::Nanos;
 use common::{TestFlash, geometry};
 use ftl::journal::JournalError;
-use ftl::{Found, Ftl, FtlConfig, LineMetadata, Recovery, RecoveryError, Shape};
+use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, Recovery, RecoveryError};
 use rng::Rng;
 
 const NOW: Nanos = Nanos(0);
 
-fn shape() -> Shape {
-    Shape::of(&geometry(2, 2, 48, 64, 4, 8))
+fn shape() -> FlashGeometry {
+    FlashGeometry::from_geometry(&geometry(2, 2, 48, 64, 4, 8))
 }
 
 /// A layer that was written to at random until so many operations had ended, and was cut.
 fn cut_after(config: FtlConfig, events: u64, seed: u64) -> TestFlash {
     let mut rng = Rng::new(seed);
-    let mut ftl = Ftl::new(shape(), config, |_| Found::Free).unwrap();
+    let mut ftl = Ftl::new(shape(), config, |_| ChunkReport::Free).unwrap();
     let mut flash = TestFlash::new(shape(), true, ftl.slots(), seed);
     let sectors = ftl.sectors();
     // Its journal is made.
@@ -39,7 +39,7 @@ fn cut_after(config: FtlConfig, events: u64, seed: u64) -> TestFlash {
             // Nothing under way: what waits for others to fill a unit has not ended.
             ended = !flash.step(&mut ftl);
             done += u64::from(!ended);
-            while let Some(one) = ftl.take_done() {
+            while let Some(one) = ftl.pop_completion() {
                 ended |= one.tag == tag;
             }
         }
@@ -49,8 +49,8 @@ fn cut_after(config: FtlConfig, events: u64, seed: u64) -> TestFlash {
     flash
 }
 
-fn all(flash: &TestFlash) -> Vec<Found> {
-    (0..shape().total_chunks()).map(|chunk| flash.found(chunk)).collect()
+fn all(flash: &TestFlash) -> Vec<ChunkReport> {
+    (0..shape().total_chunks()).map(|chunk| flash.chunk_report(chunk)).collect()
 }
 
 fn refuse(flash: &mut TestFlash, config: FtlConfig) -> RecoveryError {
@@ -84,16 +84,19 @@ fn another_configuration_or_name_is_refused_without_writing() {
             let mut flash = cut_after(config, events, seed);
             for other in others {
                 let refused = refuse(&mut flash, other);
-                assert!(matches!(refused, RecoveryError::Changed(_)), "seed {seed}: {refused}");
+                assert!(
+                    matches!(refused, RecoveryError::ConfigMismatch(_)),
+                    "seed {seed}: {refused}"
+                );
             }
-            let refused = refuse(&mut flash, FtlConfig { name: 77, ..config });
+            let refused = refuse(&mut flash, FtlConfig { instance_id: 77, ..config });
             assert!(
                 matches!(refused, RecoveryError::Journal(JournalError::Foreign { .. })),
                 "seed {seed}: {refused}"
             );
             // And it is still there.
             let ftl = flash.recover(config);
-            assert!(ftl.stats().lost == 0);
+            assert!(ftl.stats().uncorrectable_sectors == 0);
             written += u64::from(ftl.mapped() > 0);
         }
         assert!(written > 50, "{written} of 120 had data");

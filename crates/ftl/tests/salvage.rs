@@ -13,8 +13,8 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Nanos;
-use common::{TestFlash, geometry, least_map_cache, with_metadata};
-use ftl::{Found, Ftl, FtlConfig, FtlStats, LineMetadata, ReverseMapKind, Shape};
+use common::{TestFlash, geometry, map_cache_min, with_metadata};
+use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, LineMetadata, P2lLocation};
 use nvme::Status;
 use rng::Rng;
 
@@ -71,27 +71,28 @@ impl Case {
         let mut rng = Rng::new(seed);
         let pus = 1 + rng.below(3) as u32;
         let pair = rng.below(3) as u32;
-        let shape = Shape::of(&geometry(1, pus, 40, 32 + rng.below(64) as u32, 1, pair));
+        let shape =
+            FlashGeometry::from_geometry(&geometry(1, pus, 40, 32 + rng.below(64) as u32, 1, pair));
         let mut config = FtlConfig {
             over_provisioning: 0.5 + 0.5 * rng.f64(),
             hot_cold: rng.chance(0.5),
             checkpoint_sectors: [0, 200, 1_000][rng.below(3) as usize],
             line_metadata: LineMetadata::Off,
-            gc_window_units: 1 + rng.below(4) as u32,
+            gc_queue_depth_units: 1 + rng.below(4) as u32,
             ..FtlConfig::default()
         };
         if rng.chance(0.7) {
             config = with_metadata(&shape, &config);
         }
         if config.line_metadata == LineMetadata::On && rng.chance(0.5) {
-            config.reverse_map = ReverseMapKind::Media;
+            config.p2l_location = P2lLocation::Media;
         }
-        config.map_cache_sectors = least_map_cache(&shape, &config);
+        config.map_cache_sectors = map_cache_min(&shape, &config);
         config.map_cache_sectors += [0, 0, 1, 4][rng.below(4) as usize];
         // In half of the cases nothing cannot be read but the pages themselves.
         let clean = rng.chance(0.5);
         let kills = !clean && rng.chance(0.8);
-        let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
+        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("a geometry that fits");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0x5a17);
         (flash.lazy, flash.heals) = (true, clean);
         // In half of the cases ends are reported in any order.
@@ -123,11 +124,11 @@ impl Case {
 
     /// A page that is lost is found again as it was.
     fn finds_all(&self) -> bool {
-        self.config.reverse_map == ReverseMapKind::Memory && self.flash.cuts == 0
+        self.config.p2l_location == P2lLocation::Memory && self.flash.cuts == 0
     }
 
     /// What may be wrong with lost pages from now on.
-    fn doubt(&mut self) {
+    fn mark_at_risk(&mut self) {
         if self.finds_all() {
             return;
         }
@@ -196,13 +197,13 @@ impl Case {
                 self.ftl.kick(NOW, &mut self.flash);
             }
         }
-        self.take();
+        self.reap();
     }
 
     /// Compares what has ended. Returns how a request that is none of a sector did.
-    fn take(&mut self) -> Option<Status> {
+    fn reap(&mut self) -> Option<Status> {
         let mut other = None;
-        while let Some(done) = self.ftl.take_done() {
+        while let Some(done) = self.ftl.pop_completion() {
             let values = self.flash.requests.remove(&done.tag);
             let Some((lba, kind)) = self.busy.remove(&done.tag) else {
                 other = Some(done.status);
@@ -219,7 +220,7 @@ impl Case {
                 Kind::Read => {
                     self.errors += 1;
                     if !s.fails {
-                        self.doubt();
+                        self.mark_at_risk();
                     }
                     let s = &mut self.sectors[lba as usize];
                     s.was_lost = true;
@@ -239,18 +240,18 @@ impl Case {
 
     fn step(&mut self) {
         let going = self.flash.step(&mut self.ftl);
-        assert!(going || self.ftl.has_done(), "stuck: {}", self.ftl.debug_state());
+        assert!(going || self.ftl.has_completion(), "stuck: {}", self.ftl.debug_state());
     }
 
     fn flush(&mut self) {
         while !self.busy.is_empty() {
             self.step();
-            self.take();
+            self.reap();
         }
         self.tag += 1;
         self.ftl.flush(NOW, self.tag, &mut self.flash);
         let status = loop {
-            if let Some(status) = self.take() {
+            if let Some(status) = self.reap() {
                 break status;
             }
             self.step();
@@ -263,7 +264,7 @@ impl Case {
     }
 
     fn lose_page(&mut self) {
-        let page = self.rng.below(self.ftl.layout().meta.into());
+        let page = self.rng.below(self.ftl.capacity_plan().map_pages.into());
         if self.flash.heals {
             // So that the layer knows after a power cut, too, what is in the place that cannot be read.
             self.flush();
@@ -271,17 +272,17 @@ impl Case {
             self.ftl.kick(NOW, &mut self.flash);
             while self.ftl.is_checkpointing() {
                 self.step();
-                self.take();
+                self.reap();
             }
         }
         let Some(at) = self.flash.newest((self.sectors.len() as u64 + page) as u32) else { return };
         self.flash.unreadable.insert(at);
         self.lost.insert(page);
-        self.doubt();
+        self.mark_at_risk();
     }
 
     fn kill(&mut self) {
-        let chunk = self.rng.below(self.flash.shape.total_chunks().into()) as u32;
+        let chunk = self.rng.below(self.flash.geometry.total_chunks().into()) as u32;
         if self.killed == 2 || self.flash.dead[chunk as usize] {
             return;
         }
@@ -295,10 +296,10 @@ impl Case {
                 Some(page) => _ = self.lost.insert(page),
             }
         }
-        self.doubt();
-        self.ftl.retire(chunk);
+        self.mark_at_risk();
+        self.ftl.chunk_offline(chunk);
         self.ftl.kick(NOW, &mut self.flash);
-        self.take();
+        self.reap();
         self.flush();
     }
 
@@ -308,7 +309,7 @@ impl Case {
         self.stats = self.stats.plus(&stats);
         let cache = self.ftl.map_cache();
         assert!(cache.resident_max <= cache.frames, "{cache:?}");
-        assert_eq!((stats.map_contradictions, stats.map_pages_lost), (0, 0), "{stats:?}");
+        assert_eq!((stats.map_mismatches, stats.map_pages_lost), (0, 0), "{stats:?}");
         self.ftl = self.flash.power_cut(self.config);
         if self.rng.chance(0.5) {
             // Where there is no page any more.
@@ -317,7 +318,7 @@ impl Case {
             let places: BTreeSet<u32> = pages.collect();
             self.flash.unreadable.retain(|psn| places.contains(psn));
         }
-        self.doubt();
+        self.mark_at_risk();
         // That a sector was lost goes with a page that nobody has read since power came on.
         for s in self.lost.iter().flat_map(|p| p * PAGE..(p + 1) * PAGE) {
             let Some(s) = self.sectors.get_mut(s as usize) else { continue };
@@ -356,7 +357,7 @@ impl Case {
         self.flash.requests.insert(self.tag, vec![u64::MAX]);
         self.ftl.read(NOW, self.tag, lba, 1, &mut self.flash);
         let status = loop {
-            match self.ftl.take_done() {
+            match self.ftl.pop_completion() {
                 Some(done) if done.tag == self.tag => break done.status,
                 Some(_) => {}
                 None => self.step(),
@@ -372,7 +373,7 @@ impl Case {
         } else {
             self.errors += 1;
             if !s.fails {
-                self.doubt();
+                self.mark_at_risk();
             }
             let s = &mut self.sectors[lba as usize];
             s.was_lost = true;
@@ -390,7 +391,7 @@ impl Case {
             self.begin(lba, Kind::Write(self.value));
             while self.busy.len() > 8 {
                 self.step();
-                self.take();
+                self.reap();
             }
         }
         self.flush();
@@ -405,7 +406,7 @@ impl Case {
             }
             for _ in 0..self.rng.below(4) {
                 self.flash.step(&mut self.ftl);
-                self.take();
+                self.reap();
             }
         }
         self.flush();

@@ -6,17 +6,17 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, Shape};
+use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig};
 
 const NOW: Nanos = Nanos(0);
 
 #[test]
 fn a_flushed_trim_takes_back_what_was_in_the_buffer_even_if_it_is_written_over() {
-    let shape = Shape::of(&geometry(1, 1, 60, 16, 4, 0));
+    let shape = FlashGeometry::from_geometry(&geometry(1, 1, 60, 16, 4, 0));
     let config = FtlConfig::default();
     // However far the write buffer has come in between, and in whatever order ends are reported.
     for (steps, order) in (0..40).flat_map(|steps| [(steps, None), (steps, Some(steps))]) {
-        let mut ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+        let mut ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
         let mut flash = TestFlash::new(shape, true, ftl.slots(), steps);
         order.into_iter().for_each(|seed| flash.reorder(seed));
         let write = |ftl: &mut Ftl, flash: &mut TestFlash, tag, lba, value| {
@@ -34,13 +34,13 @@ fn a_flushed_trim_takes_back_what_was_in_the_buffer_even_if_it_is_written_over()
             flash.step(&mut ftl);
         }
         let mut flushed = false;
-        while let Some(done) = ftl.take_done() {
+        while let Some(done) = ftl.pop_completion() {
             flushed |= done.tag == 3;
         }
         let mut ftl = flash.power_cut(config);
         flash.requests.insert(5, vec![u64::MAX]);
         ftl.read(NOW, 5, 7, 1, &mut flash);
-        while ftl.take_done().is_none() {
+        while ftl.pop_completion().is_none() {
             assert!(flash.step(&mut ftl), "the read ends");
         }
         let found = flash.requests[&5][0];

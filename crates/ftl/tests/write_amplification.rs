@@ -6,7 +6,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, LineMetadata, Shape, VictimPolicyKind};
+use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, VictimPolicyKind};
 
 /// `A(x) = x / (x + W0(-x e^-x))`; the fixed point of `w = -x e^-x e^-w` is found by Newton.
 fn a(x: f64) -> f64 {
@@ -31,24 +31,24 @@ fn measure(
     // of N = 250, and six pages of metadata.
     let (units, line_metadata) =
         if pages > 64 { (256, LineMetadata::On) } else { (4096, LineMetadata::Off) };
-    let shape = Shape::of(&geometry(1, 1, units, pages, 1, 0));
+    let shape = FlashGeometry::from_geometry(&geometry(1, 1, units, pages, 1, 0));
     let config = FtlConfig {
         over_provisioning,
         victim_policy: policy,
         hot_cold,
-        gc_start_lines: 1,
-        reserve_lines: 1,
+        gc_high_watermark_lines: 1,
+        gc_low_watermark_lines: 1,
         line_metadata,
         ..FtlConfig::default()
     };
-    let mut ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+    let mut ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
     let mut flash = TestFlash::new(shape, false, ftl.slots(), 1);
     let sectors = ftl.sectors();
     let mut rng = rng::Rng::new(7);
     let write = |ftl: &mut Ftl, flash: &mut TestFlash, lba| {
         ftl.write(0, lba, 1, false);
         ftl.kick(Nanos(0), flash);
-        while ftl.take_done().is_none() {
+        while ftl.pop_completion().is_none() {
             assert!(flash.step(ftl), "stuck");
         }
     };
@@ -62,17 +62,17 @@ fn measure(
     for _ in 0..2 * sectors {
         write(&mut ftl, &mut flash, rng.below(sectors));
     }
-    let layout = ftl.layout();
-    let physical = layout.logical + layout.meta + layout.spare;
-    let effective = f64::from(physical) / f64::from(layout.logical + layout.meta) - 1.0;
+    let layout = ftl.capacity_plan();
+    let physical = layout.logical + layout.map_pages + layout.op_sectors;
+    let effective = f64::from(physical) / f64::from(layout.logical + layout.map_pages) - 1.0;
     let s = ftl.stats().since(&before);
     // Metadata of lines goes with the lines that are written, whoever writes them.
-    let all = s.user_writes + s.gc_moves + s.padding + s.metadata;
-    let lines = all / u64::from(pages) * u64::from(layout.line_meta);
+    let all = s.host_writes + s.gc_relocations + s.padding + s.metadata;
+    let lines = all / u64::from(pages) * u64::from(layout.line_metadata_units);
     let of_map = s.metadata.saturating_sub(lines);
-    assert!(s.checkpoints > 0 && of_map * 50 < s.user_writes, "{lines} {s:?}");
-    let written = s.user_writes + of_map;
-    (((written + s.gc_moves + s.padding) as f64 / written as f64), effective)
+    assert!(s.checkpoints > 0 && of_map * 50 < s.host_writes, "{lines} {s:?}");
+    let written = s.host_writes + of_map;
+    (((written + s.gc_relocations + s.padding) as f64 / written as f64), effective)
 }
 
 #[test]

@@ -18,9 +18,9 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{Device, Payload, Raw, Request};
+use block::{BlockDevice, Payload, Raw, Request};
 use clock::Nanos;
-use driver::{DriveInfo, OpenChannel, QueuePair};
+use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::FtlConfig;
 use lightnvm::{Pblk, Sharded, ShardedConfig};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -29,7 +29,7 @@ use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, Sqe, Status};
-use ring::{CompletionDrive, PAGE, Port, Region, SubmissionDrive};
+use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
 
 /// Whatever goes wrong: it is said, and the gate has failed.
@@ -40,11 +40,11 @@ const BATCH: u64 = 32;
 /// Batches that are counted: of writes, 10 write units.
 const BATCHES: u64 = 5;
 /// Batches before them, until everything that happens once has happened.
-const WARM: u64 = 3;
+const WARM_UP_BATCHES: u64 = 3;
 /// Entries of a queue pair.
 const DEPTH: u16 = 1024;
 /// Sectors that requests go to.
-const AREA: u64 = 1 << 18;
+const AREA_SECTORS: u64 = 1 << 18;
 
 /// What the host may do for a request, in instructions, the application's part included; and the case
 /// that it is compared with. Not the difference is bounded but the whole, so that nothing passes for
@@ -73,8 +73,8 @@ fn geometry() -> Geometry {
     }
 }
 
-fn info(geometry: Geometry, format: PpaFormat) -> DriveInfo {
-    DriveInfo {
+fn info(geometry: Geometry, format: PpaFormat) -> ControllerInfo {
+    ControllerInfo {
         serial: "echo".into(),
         model: "echo".into(),
         firmware: String::new(),
@@ -90,13 +90,13 @@ fn info(geometry: Geometry, format: PpaFormat) -> DriveInfo {
         max_outstanding: 0,
         data: driver::DataPointers::Sgl,
         features: driver::Features::default(),
-        open_channel: Some(OpenChannel {
+        open_channel: Some(OpenChannelInfo {
             geometry,
             format,
             timing: MediaTiming::default(),
-            copies: false,
+            can_copy: false,
             max_open_chunks: 0,
-            extensions: nvme::Extensions::default(),
+            extensions: nvme::VendorExtensions::default(),
         }),
     }
 }
@@ -116,27 +116,27 @@ fn chunks(geometry: &Geometry, format: &PpaFormat) -> Vec<ChunkDescriptor> {
 
 /// A drive that answers every command at once.
 struct Echo {
-    sq: SubmissionDrive,
-    cq: CompletionDrive,
+    sq: SqConsumer,
+    cq: CqProducer,
     qid: u16,
 }
 
 impl Echo {
     /// Both ends of a queue pair, the drive's and the host's.
     fn new(port: &Arc<Port>, qid: u16) -> Result<(Echo, QueuePair), Failed> {
-        let bytes = (usize::from(DEPTH) * size_of::<Sqe>()).next_multiple_of(PAGE);
-        let memory = Region::anonymous(2 * bytes)?;
+        let bytes = (usize::from(DEPTH) * size_of::<Sqe>()).next_multiple_of(PAGE_BYTES);
+        let memory = SharedRegion::anonymous(2 * bytes)?;
         let submission = port.memory().register(&memory)?;
         let completion = submission.offset(bytes as u64);
-        let sq = SubmissionDrive::open(port, qid, submission, DEPTH)?;
-        let cq = CompletionDrive::open(port, qid, completion, DEPTH, None)?;
+        let sq = SqConsumer::open(port, qid, submission, DEPTH)?;
+        let cq = CqProducer::open(port, qid, completion, DEPTH, None)?;
         let pair = QueuePair::open(port, qid, (submission, completion), DEPTH, None)?;
         Ok((Echo { sq, cq, qid }, pair))
     }
 
     fn poll(&mut self) -> Result<(), Failed> {
         let (sq_id, status) = (self.qid, Status::SUCCESS);
-        self.sq.look().map_err(|e| format!("{e:?}"))?;
+        self.sq.read_tail().map_err(|e| format!("{e:?}"))?;
         while let Some(sqe) = self.sq.fetch() {
             let (sq_head, cid) = (self.sq.head(), sqe.cid.get());
             let posted = self.cq.post(Cqe { result: 0, sq_head, sq_id, cid, status });
@@ -178,9 +178,9 @@ impl Marker for Timed {
 }
 
 /// Each core's end of a device, with the drive behind it.
-struct Ends<D>(Vec<(D, Echo)>);
+struct DeviceEnds<D>(Vec<(D, Echo)>);
 
-impl<D: Device> Ends<D> {
+impl<D: BlockDevice> DeviceEnds<D> {
     /// A batch on every end, all in turns, until everything has come back.
     fn batch(&mut self, requests: &[Request], marker: &mut impl Marker) -> Result<(), Failed> {
         let mut reaped = 0;
@@ -211,17 +211,17 @@ impl<D: Device> Ends<D> {
     /// Writes the area in order, and then sends batches of single sectors anywhere in it.
     fn run(mut self, writes: bool, batches: u64, marker: &mut impl Marker) -> Result<(), Failed> {
         let (all, data, mut rng) = (BATCH * self.0.len() as u64, Payload::BitBucket, Rng::new(1));
-        for row in (0..AREA).step_by(32 * all as usize) {
+        for row in (0..AREA_SECTORS).step_by(32 * all as usize) {
             let write = |i: u64| Request::write(row + 32 * i, 32, data, i);
             self.batch(&(0..all).map(write).collect::<Vec<_>>(), &mut Timed::default())?;
         }
-        for i in 0..WARM + batches {
+        for i in 0..WARM_UP_BATCHES + batches {
             let mut draw = |tag| match writes {
-                true => Request::write(rng.below(AREA), 1, data, tag),
-                false => Request::read(rng.below(AREA), 1, data, tag),
+                true => Request::write(rng.below(AREA_SECTORS), 1, data, tag),
+                false => Request::read(rng.below(AREA_SECTORS), 1, data, tag),
             };
             let requests: Vec<Request> = (0..all).map(&mut draw).collect();
-            match i < WARM {
+            match i < WARM_UP_BATCHES {
                 true => self.batch(&requests, &mut Timed::default())?,
                 false => self.batch(&requests, marker)?,
             }
@@ -238,7 +238,7 @@ fn ends(case: &str) -> u64 {
 /// Runs a case in this process.
 fn run(case: &str, batches: u64, marker: &mut impl Marker) -> Result<(), Failed> {
     let (port, geometry) = (Port::new()?, geometry());
-    let format = PpaFormat::of(&geometry)?;
+    let format = PpaFormat::from_geometry(&geometry)?;
     let (info, chunks) = (info(geometry, format), chunks(&geometry, &format));
     let (echo, pair) = Echo::new(&port, 1)?;
     let (device, op) = case.split_once('-').unwrap_or_default();
@@ -250,20 +250,21 @@ fn run(case: &str, batches: u64, marker: &mut impl Marker) -> Result<(), Failed>
     let nothing = &mut || {};
     match device {
         "raw" => {
-            let info = DriveInfo { open_channel: None, oob_bytes: 0, ..info };
-            Ends(vec![(Raw::over_pair(&info, pair, port)?, echo)]).run(writes, batches, marker)
+            let info = ControllerInfo { open_channel: None, oob_bytes: 0, ..info };
+            DeviceEnds(vec![(Raw::from_pair(&info, pair, port)?, echo)])
+                .run(writes, batches, marker)
         }
         "pblk" => {
             let config = FtlConfig::default();
             let pblk = Pblk::open(&info, &chunks, pair, port, config, nothing, false)?;
-            Ends(vec![(pblk, echo)]).run(writes, batches, marker)
+            DeviceEnds(vec![(pblk, echo)]).run(writes, batches, marker)
         }
         "shards" => {
             let (other, second) = Echo::new(&port, 2)?;
             let (queues, config) = (vec![pair, second], ShardedConfig::new(2));
             let sharded = Sharded::open(&info, &chunks, queues, port, config, nothing, false)?;
-            let handles = sharded.into_handles().into_iter();
-            Ends(handles.zip([echo, other]).collect()).run(writes, batches, marker)
+            let handles = sharded.into_shards().into_iter();
+            DeviceEnds(handles.zip([echo, other]).collect()).run(writes, batches, marker)
         }
         // What the markers themselves take.
         "nothing" => {

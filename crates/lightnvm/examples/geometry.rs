@@ -7,14 +7,14 @@ mod common;
 
 use std::error::Error;
 
-use lightnvm::Ssd;
+use lightnvm::OpenChannelSsd;
 use lightnvm::ppa::{Address, PuSet};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
     let mut pump = || bench.turn();
-    let mut ssd = Ssd::attach(port, &mut pump, 1_000_000)?;
+    let mut ssd = OpenChannelSsd::attach(port, &mut pump, 1_000_000)?;
 
     let (g, space) = (*ssd.geometry(), ssd.space());
     println!("{} {}: {} B", ssd.info().model, ssd.info().serial, g.total_bytes());
@@ -31,10 +31,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let address = Address { group: 2, pu: 1, chunk: 7, sector: 100 };
     let (ppa, flat) = (space.ppa(address)?, space.flat(address)?);
     println!("sector {address} is {:#x} to the drive, and number {}", ppa.0, flat.0);
-    assert_eq!(space.flatten(ppa)?, flat);
+    assert_eq!(space.flat_of(ppa)?, flat);
 
     let pus: PuSet = "0-3,8".parse()?;
-    let chunks = ssd.chunks_on(&pus, &mut pump)?;
+    let chunks = ssd.chunks_on_pus(&pus, &mut pump)?;
     let worn = chunks.iter().map(|c| c.wear_index).max().unwrap_or(0);
     println!("PUs {pus}: {} chunks, wear at most {worn} of 255", chunks.len());
     Ok(())

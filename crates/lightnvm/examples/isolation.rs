@@ -8,16 +8,16 @@ mod common;
 use std::error::Error;
 
 use clock::{Component, Nanos};
-use lightnvm::Ssd;
-use lightnvm::ppa::{Address, Options, Pu, Session, SessionConfig};
+use lightnvm::OpenChannelSsd;
+use lightnvm::ppa::{Address, PuIndex, Session, SessionConfig, VectorOptions};
 
 const READS: usize = 2_000;
 
 /// Latencies of reads from `readers` while `writers` are written, in ascending order.
-fn measure(readers: &[Pu], writers: &[Pu]) -> Result<Vec<Nanos>, Box<dyn Error>> {
+fn measure(readers: &[PuIndex], writers: &[PuIndex]) -> Result<Vec<Nanos>, Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
-    let mut ssd = Ssd::attach(port, &mut || bench.turn(), 1_000_000)?;
+    let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 1_000_000)?;
     let config = SessionConfig { queue_depth: 1, vectors: 1, ..SessionConfig::default() };
     let mut reads = Session::open(&mut ssd, config, &mut || bench.turn())?;
     let mut writes = Session::open(&mut ssd, config, &mut || bench.turn())?;
@@ -26,28 +26,28 @@ fn measure(readers: &[Pu], writers: &[Pu]) -> Result<Vec<Nanos>, Box<dyn Error>>
 
     let mut source = Vec::new();
     for pu in readers {
-        source.extend(space.run(space.pu_address(*pu)?, g.sectors)?);
+        source.extend(space.extent(space.pu_address(*pu)?, g.sectors)?);
     }
     let mut pump = || bench.turn();
     let mut io = reads.blocking(&mut pump);
-    let buffer = io.buffers().take(source.len() as u32)?;
-    drop(io.write(&source, buffer, Options::default())?);
+    let buffer = io.buffers().allocate(source.len() as u32)?;
+    drop(io.write(&source, buffer, VectorOptions::default())?);
 
     let (mut latencies, mut since, mut written) = (Vec::new(), None, 0u32);
     while latencies.len() < READS {
         if reads.outstanding() == 0 {
             let ppa = source[latencies.len() * 7_919 % source.len()];
-            let buffer = reads.buffers().take(1)?;
-            reads.read(&[ppa], buffer, Options::default())?;
+            let buffer = reads.buffers().allocate(1)?;
+            reads.read(&[ppa], buffer, VectorOptions::default())?;
             since = Some(bench.now);
         }
         let (pu, unit) = (written as usize % writers.len(), written / writers.len() as u32);
         if writes.outstanding() == 0 && unit < units {
             let (chunk, sector) = (1 + unit * 16 / g.sectors, unit * 16 % g.sectors);
             let first = Address { chunk, sector, ..space.pu_address(writers[pu])? };
-            let ppas: Vec<_> = space.run(first, 16)?.collect();
-            let buffer = writes.buffers().take(16)?;
-            writes.write(&ppas, buffer, Options::default())?;
+            let ppas: Vec<_> = space.extent(first, 16)?.collect();
+            let buffer = writes.buffers().allocate(16)?;
+            writes.write(&ppas, buffer, VectorOptions::default())?;
             written += 1;
         }
         reads.poll(bench.now);
@@ -66,7 +66,8 @@ fn measure(readers: &[Pu], writers: &[Pu]) -> Result<Vec<Nanos>, Box<dyn Error>>
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (first, second): (Vec<Pu>, Vec<Pu>) = ((0..8).map(Pu).collect(), (8..16).map(Pu).collect());
+    let (first, second): (Vec<PuIndex>, Vec<PuIndex>) =
+        ((0..8).map(PuIndex).collect(), (8..16).map(PuIndex).collect());
     for (name, writers) in [("PUs of their own", &second), ("the same PUs", &first)] {
         let l = measure(&first, writers)?;
         let at = |p: f64| l[(l.len() as f64 * p) as usize];

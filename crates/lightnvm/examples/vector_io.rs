@@ -8,13 +8,13 @@ mod common;
 use std::error::Error;
 
 use clock::Component;
-use lightnvm::Ssd;
-use lightnvm::ppa::{Address, Options, Ppa, Session, SessionConfig};
+use lightnvm::OpenChannelSsd;
+use lightnvm::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
-    let mut ssd = Ssd::attach(port, &mut || bench.turn(), 1_000_000)?;
+    let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 1_000_000)?;
     let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut || bench.turn())?;
     let (space, g) = (ssd.space(), *ssd.geometry());
 
@@ -23,18 +23,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     for sector in (0..g.sectors).step_by(g.ws_opt as usize) {
         for pu in space.striped() {
             let first = Address { sector, ..space.pu_address(pu)? };
-            ppas.extend(space.run(first, g.ws_opt)?);
+            ppas.extend(space.extent(first, g.ws_opt)?);
         }
     }
     let started = bench.now;
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let mut buffer = io.buffers().take(ppas.len() as u32)?;
+    let mut buffer = io.buffers().allocate(ppas.len() as u32)?;
     for sector in 0..buffer.sectors() {
         buffer.write(sector, &vec![sector as u8; g.sector_bytes as usize])?;
         buffer.write_oob(sector, &[sector as u8; 16])?;
     }
-    let buffer = io.write(&ppas, buffer, Options::default())?;
+    let buffer = io.write(&ppas, buffer, VectorOptions::default())?;
     let took = bench.now.since(started);
     let bytes = ppas.len() as f64 * f64::from(g.sector_bytes);
     println!(
@@ -49,14 +49,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     while done < 5_000 {
         while session.outstanding() < 32 && next < 5_000 {
             let ppa = ppas[next * 7_919 % ppas.len()];
-            let buffer = session.buffers().take(1)?;
-            session.read(&[ppa], buffer, Options::default().without_oob())?;
+            let buffer = session.buffers().allocate(1)?;
+            session.read(&[ppa], buffer, VectorOptions::default().without_oob())?;
             next += 1;
         }
         session.poll(bench.now);
         while let Some(ended) = session.reap() {
             if !ended.is_success() {
-                return Err(format!("{}: {}", ended.ticket, ended.status).into());
+                return Err(format!("{}: {}", ended.request, ended.status).into());
             }
             done += 1;
         }

@@ -7,20 +7,20 @@ mod common;
 
 use std::error::Error;
 
-use lightnvm::Ssd;
-use lightnvm::ppa::{FreeChunks, PadTo, PuSet, Session, SessionConfig, VirtualBlock};
+use lightnvm::OpenChannelSsd;
+use lightnvm::ppa::{FreeChunks, PadMode, PuSet, Session, SessionConfig, VirtualBlock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
-    let mut ssd = Ssd::attach(port, &mut || bench.turn(), 100_000)?;
+    let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 100_000)?;
     let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut || bench.turn())?;
 
     // Four chunks of lowest wear, on four channels.
     let pus: PuSet = "0-15".parse()?;
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let mut free = FreeChunks::of(&mut ssd, &pus, io.pump())?;
+    let mut free = FreeChunks::new(&mut ssd, &pus, io.pump())?;
     let mut log = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 4)?;
     let chunks = log.chunks();
     let named: Vec<String> = chunks.iter().map(|c| c.to_string()).collect();
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for record in 0..100u8 {
         log.append(&mut io, &vec![record; 3 * 4096])?;
     }
-    let padded = log.pad(&mut io, PadTo::Unit)?;
+    let padded = log.pad(&mut io, PadMode::Unit)?;
     println!("{} sectors, {padded} of them padding, {} survive", log.len(), log.durable());
     let mut sector = vec![0; 4096];
     log.read(&mut io, 3 * 99, &mut sector)?;
@@ -40,22 +40,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(session);
     bench.power_cycle()?;
     let port = bench.drive().attach()?;
-    let mut ssd = Ssd::attach(port, &mut || bench.turn(), 100_000)?;
+    let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 100_000)?;
     let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut || bench.turn())?;
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let (mut log, found) = VirtualBlock::open(&mut ssd, &mut io, &chunks)?;
     println!("found {} sectors, {} of them intact", found.sectors, found.intact);
-    log.pad(&mut io, PadTo::Readable)?;
+    log.pad(&mut io, PadMode::Readable)?;
     for record in 0..100u8 {
         log.read(&mut io, 3 * u64::from(record), &mut sector)?;
         assert_eq!(sector[0], record);
     }
 
-    let mut free = FreeChunks::of(&mut ssd, &pus, io.pump())?;
+    let mut free = FreeChunks::new(&mut ssd, &pus, io.pump())?;
     let mut copy = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 4)?;
     let copied = log.copy_to(&mut io, &mut copy)?;
-    println!("{} sectors copied, {} by the drive", copied.sectors, copied.by_drive);
+    println!("{} sectors copied, {} by the drive", copied.sectors, copied.sectors_by_drive);
     log.erase(&mut io)?;
     copy.read(&mut io, 3 * 42, &mut sector)?;
     assert_eq!(sector[0], 42);

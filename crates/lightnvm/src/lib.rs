@@ -21,7 +21,7 @@
 //! | `targets/pblk/spread` | where the sectors of a part of a request are |
 //! | [`targets/pblk/sharded`](Sharded) | a block device with an owner per core |
 //! | [`targets/pblk/error`](PblkError) | why a drive cannot be opened |
-//! | [`targets/overlap`](InOrder) | requests that overlap one in flight wait for it |
+//! | [`targets/overlap`](OverlapSerializer) | requests that overlap one in flight wait for it |
 //! | [`targets/rrpc`](Rrpc) | the thesis's sector target: the same layer, the map kept by the drive |
 //!
 //! # The path of a write
@@ -40,21 +40,23 @@
 
 #![forbid(unsafe_code)]
 
-pub mod core;
 pub mod ppa;
 mod pu_set;
 mod ssd;
+pub mod subsystem;
 mod targets;
 pub mod vector;
 
-pub use ssd::{ChunkInfo, Performance, Ssd, SsdError};
+pub use ssd::{ChunkInfo, OcssdError, OpenChannelSsd, Performance};
 pub use targets::kv::{
-    Change, ChangeNow, Cursor, Key, KeyLength, Kv, KvAnswer, KvBusy, KvCompletion, KvConfig,
-    KvError, KvLayout, KvNow, KvOp, KvOpenError, KvRequest, KvStats, Room,
+    BlockingKv, BlockingMutation, Cursor, Key, KeyLengthError, Kv, KvAnswer, KvCompletion,
+    KvConfig, KvError, KvLayout, KvMutation, KvOp, KvOpenError, KvQueueFull, KvRequest, KvStats,
+    ValueBuffer,
 };
-pub use targets::overlap::{InOrder, OverlapStats};
+pub use targets::overlap::{OverlapSerializer, OverlapStats};
 pub use targets::pblk::sharded::{
-    LabelError, LabelHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
+    ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockError,
+    SuperblockHealth,
 };
 pub use targets::pblk::{Pblk, PblkError, PblkHealth};
-pub use targets::rrpc::{DualMap, Rrpc, RrpcError};
+pub use targets::rrpc::{DeviceL2pEntries, Rrpc, RrpcError};

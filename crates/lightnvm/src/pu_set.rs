@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::ppa::{AddressError, Pu, Space};
+use crate::ppa::{AddressError, PpaSpace, PuIndex};
 
 /// A set of parallel units.
 ///
@@ -39,7 +39,7 @@ pub enum PuSetError {
     #[error(
         "`{part}` is no parallel unit and no range of them: write for example 0-63 or 0,4,8-11"
     )]
-    Part {
+    InvalidItem {
         /// The part.
         part: String,
     },
@@ -55,24 +55,24 @@ pub enum PuSetError {
 
 impl PuSet {
     /// All parallel units of a drive.
-    pub fn all(space: &Space) -> PuSet {
+    pub fn all(space: &PpaSpace) -> PuSet {
         // A drive has at least one.
         PuSet { ranges: vec![(0, space.geometry().total_pus() - 1)] }
     }
 
     /// The units `first` to `end - 1`.
-    pub fn range(first: Pu, end: Pu) -> PuSet {
+    pub fn range(first: PuIndex, end: PuIndex) -> PuSet {
         let some = first < end;
         PuSet { ranges: some.then(|| (first.0, end.0 - 1)).into_iter().collect() }
     }
 
     /// The units of runs, each of which ends before its last number.
-    pub(crate) fn of_runs(runs: impl IntoIterator<Item = Range<u32>>) -> PuSet {
+    pub(crate) fn from_ranges(runs: impl IntoIterator<Item = Range<u32>>) -> PuSet {
         let some = runs.into_iter().filter(|run| !run.is_empty());
-        PuSet::of_ranges(some.map(|run| (run.start, run.end - 1)).collect())
+        PuSet::from_inclusive(some.map(|run| (run.start, run.end - 1)).collect())
     }
 
-    fn of_ranges(mut ranges: Vec<(u32, u32)>) -> PuSet {
+    fn from_inclusive(mut ranges: Vec<(u32, u32)>) -> PuSet {
         ranges.sort_unstable();
         let mut merged: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
         for (first, last) in ranges {
@@ -97,20 +97,20 @@ impl PuSet {
     }
 
     /// Whether `pu` is one of them.
-    pub fn contains(&self, pu: Pu) -> bool {
+    pub fn contains(&self, pu: PuIndex) -> bool {
         let after = self.ranges.partition_point(|(first, _)| *first <= pu.0);
         after > 0 && pu.0 <= self.ranges[after - 1].1
     }
 
     /// The one with the highest number.
-    pub fn last(&self) -> Option<Pu> {
-        self.ranges.last().map(|(_, last)| Pu(*last))
+    pub fn last(&self) -> Option<PuIndex> {
+        self.ranges.last().map(|(_, last)| PuIndex(*last))
     }
 
     /// Those that are in either.
     #[must_use]
     pub fn union(&self, other: &PuSet) -> PuSet {
-        PuSet::of_ranges([&self.ranges[..], &other.ranges[..]].concat())
+        PuSet::from_inclusive([&self.ranges[..], &other.ranges[..]].concat())
     }
 
     /// Those that are in both.
@@ -141,31 +141,31 @@ impl PuSet {
     ///
     /// # Errors
     /// [`AddressError::Pu`], for the first that is not.
-    pub fn check(&self, space: &Space) -> Result<(), AddressError> {
+    pub fn check(&self, space: &PpaSpace) -> Result<(), AddressError> {
         let pus = space.geometry().total_pus();
         match self.ranges.last() {
             Some((first, last)) if *last >= pus => {
-                Err(AddressError::Pu { pu: Pu(pus.max(*first)), pus })
+                Err(AddressError::Pu { pu: PuIndex(pus.max(*first)), pus })
             }
             _ => Ok(()),
         }
     }
 
     /// In the order of their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = Pu> + '_ {
-        self.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(Pu))
+    pub fn iter(&self) -> impl Iterator<Item = PuIndex> + '_ {
+        self.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(PuIndex))
     }
 
     /// Those on the drive in striping order, in which neighbours are on different channels where the
     /// set allows it.
-    pub fn striped(&self, space: &Space) -> Vec<Pu> {
+    pub fn striped(&self, space: &PpaSpace) -> Vec<PuIndex> {
         space.striped().filter(|pu| self.contains(*pu)).collect()
     }
 }
 
-impl FromIterator<Pu> for PuSet {
-    fn from_iter<I: IntoIterator<Item = Pu>>(pus: I) -> PuSet {
-        PuSet::of_ranges(pus.into_iter().map(|pu| (pu.0, pu.0)).collect())
+impl FromIterator<PuIndex> for PuSet {
+    fn from_iter<I: IntoIterator<Item = PuIndex>>(pus: I) -> PuSet {
+        PuSet::from_inclusive(pus.into_iter().map(|pu| (pu.0, pu.0)).collect())
     }
 }
 
@@ -180,7 +180,7 @@ impl FromStr for PuSet {
         }
         let mut ranges = Vec::new();
         for part in text.split(',') {
-            let wrong = || PuSetError::Part { part: part.trim().to_owned() };
+            let wrong = || PuSetError::InvalidItem { part: part.trim().to_owned() };
             let number = |s: &str| -> Result<u32, PuSetError> {
                 let s = s.trim();
                 // `parse` would take a sign.
@@ -196,7 +196,7 @@ impl FromStr for PuSet {
             }
             ranges.push((first, last));
         }
-        Ok(PuSet::of_ranges(ranges))
+        Ok(PuSet::from_inclusive(ranges))
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
         };
         for _ in 0..2_000 {
             let (a, b) = (draw(), draw());
-            let set = |model: &BTreeSet<u32>| model.iter().copied().map(Pu).collect::<PuSet>();
+            let set = |model: &BTreeSet<u32>| model.iter().copied().map(PuIndex).collect::<PuSet>();
             let model = |set: &PuSet| set.iter().map(|p| p.0).collect::<BTreeSet<u32>>();
             let (x, y) = (set(&a), set(&b));
             assert_eq!((model(&x), x.len()), (a.clone(), a.len() as u64));
@@ -241,7 +241,7 @@ mod tests {
             assert_eq!(x.union(&y), y.union(&x));
             assert_eq!(model(&x.intersection(&y)), &a & &b);
             assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
-            assert!((0..45).all(|pu| x.contains(Pu(pu)) == a.contains(&pu)));
+            assert!((0..45).all(|pu| x.contains(PuIndex(pu)) == a.contains(&pu)));
             assert_eq!(x.is_empty(), a.is_empty());
             assert_eq!(x.last().map(|p| p.0), a.last().copied());
             if !a.is_empty() {
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn texts_that_are_no_sets_are_refused_by_part() {
-        let part = |part: &str| Err(PuSetError::Part { part: part.into() });
+        let part = |part: &str| Err(PuSetError::InvalidItem { part: part.into() });
         for (text, want) in [
             ("", Err(PuSetError::Empty)),
             (" ", Err(PuSetError::Empty)),
@@ -299,17 +299,18 @@ mod tests {
     #[test]
     fn a_set_is_made_of_runs() {
         let runs = [3..7, 0..2, 9..9, 7..8, 1..3];
-        assert_eq!(PuSet::of_runs(runs).to_string(), "0-7");
-        assert_eq!(PuSet::range(Pu(60), Pu(100)).to_string(), "60-99");
-        assert_eq!(PuSet::range(Pu(9), Pu(9)), PuSet::default());
-        assert_eq!(PuSet::range(Pu(9), Pu(3)), PuSet::default());
-        let both = PuSet::range(Pu(0), Pu(70)).intersection(&PuSet::range(Pu(60), Pu(100)));
+        assert_eq!(PuSet::from_ranges(runs).to_string(), "0-7");
+        assert_eq!(PuSet::range(PuIndex(60), PuIndex(100)).to_string(), "60-99");
+        assert_eq!(PuSet::range(PuIndex(9), PuIndex(9)), PuSet::default());
+        assert_eq!(PuSet::range(PuIndex(9), PuIndex(3)), PuSet::default());
+        let both = PuSet::range(PuIndex(0), PuIndex(70))
+            .intersection(&PuSet::range(PuIndex(60), PuIndex(100)));
         assert_eq!(both.to_string(), "60-69");
     }
 
     #[test]
     fn sets_are_checked_against_a_drive_and_striped_over_its_channels() {
-        let space = Space::of(Geometry {
+        let space = PpaSpace::from_geometry(Geometry {
             groups: 3,
             pus: 5,
             chunks: 7,
@@ -328,7 +329,7 @@ mod tests {
         assert_eq!(PuSet::all(&space).to_string(), "0-14");
         for (text, first) in [("14-16", 15), ("3,20-30", 20)] {
             let set: PuSet = text.parse().unwrap();
-            assert_eq!(set.check(&space), Err(AddressError::Pu { pu: Pu(first), pus: 15 }));
+            assert_eq!(set.check(&space), Err(AddressError::Pu { pu: PuIndex(first), pus: 15 }));
         }
     }
 }

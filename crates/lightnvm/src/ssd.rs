@@ -8,16 +8,16 @@
 use std::sync::Arc;
 
 use clock::Nanos;
-use driver::{Controller, DriveInfo, DriverError, OpenChannel, QueuePair};
+use driver::{ControllerHandle, ControllerInfo, DriverError, OpenChannelInfo, QueuePair};
 use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, Ppa};
 use ring::Port;
 
-use crate::ppa::{AddressError, Buffers, Pu, PuSet, Space};
-use crate::vector::{MemoryError, VectorEnded, VectorQueue};
+use crate::ppa::{AddressError, Buffers, PpaSpace, PuIndex, PuSet};
+use crate::vector::{MemoryError, VectorCompletion, VectorQueue};
 
 /// Why a drive cannot be used by physical addresses, or an admin command not be carried out.
 #[derive(Debug, thiserror::Error)]
-pub enum SsdError {
+pub enum OcssdError {
     /// The drive manages its flash itself.
     #[error(
         "drive {serial} is not open-channel: it manages its own flash, use it as a block device \
@@ -88,44 +88,51 @@ pub struct Performance {
 
 /// An open-channel drive.
 #[derive(Debug)]
-pub struct Ssd {
-    controller: Controller,
-    open_channel: OpenChannel,
+pub struct OpenChannelSsd {
+    controller: ControllerHandle,
+    open_channel: OpenChannelInfo,
     buffers: Buffers,
-    patience: u64,
+    poll_limit: u64,
 }
 
-impl Ssd {
+impl OpenChannelSsd {
     /// Brings up the drive at the other end of `port`. `pump` lets an in-process drive run, or
     /// yields to one elsewhere; `patience` is how often it is called for one answer, here and later.
     ///
     /// # Errors
-    /// [`SsdError::NotOpenChannel`], [`SsdError::Driver`].
-    pub fn attach(port: Arc<Port>, pump: &mut dyn FnMut(), patience: u64) -> Result<Ssd, SsdError> {
-        Ssd::over(Controller::attach(port, pump, patience)?, patience)
+    /// [`OcssdError::NotOpenChannel`], [`OcssdError::Driver`].
+    pub fn attach(
+        port: Arc<Port>,
+        pump: &mut dyn FnMut(),
+        patience: u64,
+    ) -> Result<OpenChannelSsd, OcssdError> {
+        OpenChannelSsd::from_controller(ControllerHandle::connect(port, pump, patience)?, patience)
     }
 
     /// The drive of a controller that has been brought up.
     ///
     /// # Errors
-    /// [`SsdError::NotOpenChannel`].
-    pub fn over(controller: Controller, patience: u64) -> Result<Ssd, SsdError> {
+    /// [`OcssdError::NotOpenChannel`].
+    pub fn from_controller(
+        controller: ControllerHandle,
+        patience: u64,
+    ) -> Result<OpenChannelSsd, OcssdError> {
         let info = controller.info();
         let open_channel = info
             .open_channel
-            .ok_or_else(|| SsdError::NotOpenChannel { serial: info.serial.clone() })?;
+            .ok_or_else(|| OcssdError::NotOpenChannel { serial: info.serial.clone() })?;
         let Geometry { sector_bytes, oob_bytes, .. } = open_channel.geometry;
         let buffers = Buffers::new(controller.port().memory(), sector_bytes, oob_bytes);
-        Ok(Ssd { open_channel, buffers, patience, controller })
+        Ok(OpenChannelSsd { open_channel, buffers, poll_limit: patience, controller })
     }
 
     /// What the drive says about itself.
-    pub fn info(&self) -> &DriveInfo {
+    pub fn info(&self) -> &ControllerInfo {
         self.controller.info()
     }
 
     /// What it says about its media.
-    pub fn open_channel(&self) -> &OpenChannel {
+    pub fn open_channel(&self) -> &OpenChannelInfo {
         &self.open_channel
     }
 
@@ -135,8 +142,8 @@ impl Ssd {
     }
 
     /// Its address space.
-    pub fn space(&self) -> Space {
-        Space::new(self.open_channel.geometry, self.open_channel.format)
+    pub fn space(&self) -> PpaSpace {
+        PpaSpace::new(self.open_channel.geometry, self.open_channel.format)
     }
 
     /// Memory for the data of its vectors.
@@ -150,18 +157,18 @@ impl Ssd {
     }
 
     /// The controller, for admin commands that are not here.
-    pub fn controller(&mut self) -> &mut Controller {
+    pub fn controller(&mut self) -> &mut ControllerHandle {
         &mut self.controller
     }
 
     /// How often a pump is called in vain before a command counts as unanswered.
-    pub fn patience(&self) -> u64 {
-        self.patience
+    pub fn poll_limit(&self) -> u64 {
+        self.poll_limit
     }
 
     /// Whether it copies sectors by itself.
-    pub fn copies(&self) -> bool {
-        self.open_channel.copies
+    pub fn can_copy(&self) -> bool {
+        self.open_channel.can_copy
     }
 
     /// Chunks that may be open at a time; `None` for no limit.
@@ -187,8 +194,8 @@ impl Ssd {
     /// Everything that the drive says of its chunks, in the order of their addresses.
     ///
     /// # Errors
-    /// [`SsdError::Driver`]; [`SsdError::Chunk`] for what cannot be.
-    pub fn chunks(&mut self, pump: &mut dyn FnMut()) -> Result<Vec<ChunkInfo>, SsdError> {
+    /// [`OcssdError::Driver`]; [`OcssdError::Chunk`] for what cannot be.
+    pub fn chunks(&mut self, pump: &mut dyn FnMut()) -> Result<Vec<ChunkInfo>, OcssdError> {
         let all = self.geometry().total_chunks();
         self.report(0, all, pump)
     }
@@ -196,12 +203,12 @@ impl Ssd {
     /// What the drive says of the chunks of one parallel unit.
     ///
     /// # Errors
-    /// As for [`chunks`](Ssd::chunks); [`SsdError::Address`] for a unit that it does not have.
-    pub fn chunks_of(
+    /// As for [`chunks`](Ssd::chunks); [`OcssdError::Address`] for a unit that it does not have.
+    pub fn chunks_on_pu(
         &mut self,
-        pu: Pu,
+        pu: PuIndex,
         pump: &mut dyn FnMut(),
-    ) -> Result<Vec<ChunkInfo>, SsdError> {
+    ) -> Result<Vec<ChunkInfo>, OcssdError> {
         self.space().pu_address(pu)?;
         let chunks = u64::from(self.geometry().chunks);
         self.report(u64::from(pu.0) * chunks, chunks, pump)
@@ -210,16 +217,16 @@ impl Ssd {
     /// What the drive says of the chunks of a set of parallel units.
     ///
     /// # Errors
-    /// As for [`chunks_of`](Ssd::chunks_of).
-    pub fn chunks_on(
+    /// As for [`chunks_of`](OpenChannelSsd::chunks_on_pu).
+    pub fn chunks_on_pus(
         &mut self,
         pus: &PuSet,
         pump: &mut dyn FnMut(),
-    ) -> Result<Vec<ChunkInfo>, SsdError> {
+    ) -> Result<Vec<ChunkInfo>, OcssdError> {
         pus.check(&self.space())?;
         let mut chunks = Vec::new();
         for pu in pus.iter() {
-            chunks.extend(self.chunks_of(pu, pump)?);
+            chunks.extend(self.chunks_on_pu(pu, pump)?);
         }
         Ok(chunks)
     }
@@ -227,14 +234,14 @@ impl Ssd {
     /// What the drive says of the chunk that an address is in.
     ///
     /// # Errors
-    /// As for [`chunks_of`](Ssd::chunks_of).
+    /// As for [`chunks_of`](OpenChannelSsd::chunks_on_pu).
     pub fn chunk(
         &mut self,
         address: Address,
         pump: &mut dyn FnMut(),
-    ) -> Result<ChunkInfo, SsdError> {
-        let number = self.space().chunk_number(address)?;
-        let nothing = || SsdError::Chunk { chunk: address, what: "is not in its report".into() };
+    ) -> Result<ChunkInfo, OcssdError> {
+        let number = self.space().chunk_index(address)?;
+        let nothing = || OcssdError::Chunk { chunk: address, what: "is not in its report".into() };
         self.report(number, 1, pump)?.pop().ok_or_else(nothing)
     }
 
@@ -249,10 +256,10 @@ impl Ssd {
         first: u64,
         count: u64,
         pump: &mut dyn FnMut(),
-    ) -> Result<Vec<ChunkInfo>, SsdError> {
+    ) -> Result<Vec<ChunkInfo>, OcssdError> {
         let space = self.space();
         let descriptors = self.controller.chunks(first, count, pump)?;
-        let understood = |(n, d): (u64, &ChunkDescriptor)| understand(&space, n, d);
+        let understood = |(n, d): (u64, &ChunkDescriptor)| parse_chunk_info(&space, n, d);
         (first..).zip(&descriptors).map(understood).collect()
     }
 
@@ -260,13 +267,13 @@ impl Ssd {
     /// after completions if there is one.
     ///
     /// # Errors
-    /// [`SsdError::Driver`], [`SsdError::Memory`].
+    /// [`OcssdError::Driver`], [`OcssdError::Memory`].
     pub fn create_queue(
         &mut self,
         depth: u16,
         vector: Option<u16>,
         pump: &mut dyn FnMut(),
-    ) -> Result<VectorQueue, SsdError> {
+    ) -> Result<VectorQueue, OcssdError> {
         // A ring holds one command less than it has entries.
         let entries = depth.checked_add(1).filter(|_| depth > 0).ok_or(DriverError::Depth {
             depth,
@@ -281,25 +288,29 @@ impl Ssd {
     /// [`nvme::Status::ABORTED_SQ_DELETED`].
     ///
     /// # Errors
-    /// [`SsdError::Driver`]; the queue is gone and its commands have come back all the same.
+    /// [`OcssdError::Driver`]; the queue is gone and its commands have come back all the same.
     pub fn delete_queue(
         &mut self,
         queue: VectorQueue,
-        back: &mut dyn FnMut(VectorEnded),
+        back: &mut dyn FnMut(VectorCompletion),
         pump: &mut dyn FnMut(),
-    ) -> Result<(), SsdError> {
+    ) -> Result<(), OcssdError> {
         let (pair, flights): (QueuePair, _) = queue.into_parts();
-        let mut understood = |done| back(flights.ended(&done));
+        let mut understood = |done| back(flights.completion(&done));
         Ok(self.controller.delete_queue_pair(pair, &mut understood, pump)?)
     }
 }
 
 /// A chunk descriptor, checked: it is that of the chunk it is said to be, and its numbers fit.
-fn understand(space: &Space, number: u64, d: &ChunkDescriptor) -> Result<ChunkInfo, SsdError> {
+fn parse_chunk_info(
+    space: &PpaSpace,
+    number: u64,
+    d: &ChunkDescriptor,
+) -> Result<ChunkInfo, OcssdError> {
     let g = space.geometry();
-    let flat = crate::ppa::Flat(number * u64::from(g.sectors));
-    let chunk = space.unflatten(flat)?;
-    let wrong = |what: String| SsdError::Chunk { chunk, what };
+    let flat = crate::ppa::PhysSector(number * u64::from(g.sectors));
+    let chunk = space.address_of(flat)?;
+    let wrong = |what: String| OcssdError::Chunk { chunk, what };
     let first = Ppa(d.slba.get());
     if space.ppa(chunk)? != first {
         return Err(wrong(format!("starts at {}", space.components(first))));
@@ -326,8 +337,8 @@ fn understand(space: &Space, number: u64, d: &ChunkDescriptor) -> Result<ChunkIn
 mod tests {
     use super::*;
 
-    fn space() -> Space {
-        Space::of(Geometry {
+    fn space() -> PpaSpace {
+        PpaSpace::from_geometry(Geometry {
             groups: 3,
             pus: 5,
             chunks: 7,
@@ -345,7 +356,7 @@ mod tests {
     fn chunk_descriptors_that_cannot_be_are_refused_by_chunk() {
         let space = space();
         let address = Address { group: 1, pu: 2, chunk: 3, sector: 0 };
-        let number = space.chunk_number(address).unwrap();
+        let number = space.chunk_index(address).unwrap();
         let good = ChunkDescriptor {
             state: ChunkState::Open.to_bits(),
             kind: ChunkDescriptor::SEQUENTIAL,
@@ -355,7 +366,7 @@ mod tests {
             wp: 8.into(),
             ..ChunkDescriptor::default()
         };
-        let info = understand(&space, number, &good).unwrap();
+        let info = parse_chunk_info(&space, number, &good).unwrap();
         let want = ChunkInfo {
             address,
             state: ChunkState::Open,
@@ -367,7 +378,7 @@ mod tests {
         assert_eq!(info, want);
         assert!(!info.is_closed_early());
         let closed = ChunkDescriptor { state: ChunkState::Closed.to_bits(), ..good };
-        assert!(understand(&space, number, &closed).unwrap().is_closed_early());
+        assert!(parse_chunk_info(&space, number, &closed).unwrap().is_closed_early());
         let free = ChunkState::Free.to_bits();
         for (bad, what) in [
             (ChunkDescriptor { slba: 0.into(), ..good }, "starts at 0/0/0/0"),
@@ -377,7 +388,7 @@ mod tests {
             (ChunkDescriptor { wp: 25.into(), ..good }, "is Open with 25 of 24 sectors written"),
             (ChunkDescriptor { state: free, ..good }, "is Free with 8 of 24 sectors written"),
         ] {
-            let error = understand(&space, number, &bad).unwrap_err().to_string();
+            let error = parse_chunk_info(&space, number, &bad).unwrap_err().to_string();
             assert_eq!(error, format!("the drive says that chunk 1/2/3/0 {what}"));
         }
     }

@@ -2,22 +2,23 @@
 //! written (LightNVM paper sections 4.2.1 and 5.2), the rate limiter (4.2.4), and whether garbage
 //! collection keeps away from users' reads.
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
+    WriteBuffer,
 };
-use driver::Controller;
-use ftl::{FtlConfig, FtlStats, GcYields, LimiterSample, RateLimiterKind};
+use driver::ControllerHandle;
+use ftl::{FtlConfig, FtlStats, GcReadPriority, LimiterSample, RateLimiterKind};
 use lightnvm::Pblk;
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
 use rng::Rng;
 
 const READ: u64 = 1 << 32;
 
 /// 16 parallel units on 4 channels, chunks of 256 sectors.
-fn drive(chunks: u32, policy: PuPolicy) -> DriveConfig {
+fn drive(chunks: u32, policy: PuScheduling) -> DriveConfig {
     let geometry = NandGeometry {
         channels: 4,
         pus: 4,
@@ -31,9 +32,9 @@ fn drive(chunks: u32, policy: PuPolicy) -> DriveConfig {
     let micros = Nanos::from_micros;
     let nand = NandConfig {
         geometry,
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance: 3,
+        paired_page_distance: 3,
         timing: NandTiming::uniform(micros(50), micros(900), micros(3_000), 400_000_000),
         errors: ErrorModel::default(),
         data: DataStore::None,
@@ -41,12 +42,12 @@ fn drive(chunks: u32, policy: PuPolicy) -> DriveConfig {
     };
     DriveConfig {
         open_channel: drive::OpenChannelConfig::default(),
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         name: "control".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig::default(),
-        pu_policy: policy,
+        pu_scheduling: policy,
         page_register: true,
         cache_program: true,
         write_buffer: WriteBuffer::None,
@@ -63,13 +64,13 @@ struct Load {
     /// Sectors of a write.
     long: u32,
     /// Time between the beginnings of two writes at least.
-    pace: Nanos,
+    write_interval: Nanos,
     /// Reads come in bursts: how long one lasts, and how long there is none then.
     burst: Option<(Nanos, Nanos)>,
 }
 
 struct Bed {
-    drive: Drive,
+    drive: Controller,
     pblk: Pblk,
     now: Nanos,
     rng: Rng,
@@ -80,7 +81,7 @@ struct Bed {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct LoadResult {
     reads: Vec<Nanos>,
     sectors_written: u64,
     time: Nanos,
@@ -88,7 +89,7 @@ struct Found {
     stats: FtlStats,
 }
 
-impl Found {
+impl LoadResult {
     fn read(&self, percent: f64) -> Nanos {
         let at = (self.reads.len() as f64 * percent / 100.0) as usize;
         self.reads.get(at).copied().unwrap_or(Nanos::ZERO)
@@ -110,19 +111,19 @@ impl Found {
 
 impl Bed {
     fn new(config: DriveConfig, ftl: FtlConfig) -> Bed {
-        let mut drive = Drive::new(config).unwrap();
-        drive.set_instant(true);
+        let mut drive = Controller::new(config).unwrap();
+        drive.set_zero_latency(true);
         let port = drive.attach().unwrap();
         let mut pump = || {
             drive.poll(Nanos::ZERO);
         };
-        let mut controller = Controller::attach(port.clone(), &mut pump, 1 << 20).unwrap();
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1 << 20).unwrap();
         let queue = controller.create_queue_pair(1024, None, &mut pump).unwrap();
         let info = controller.info().clone();
         let total = info.open_channel.unwrap().geometry.total_chunks();
         let chunks = controller.chunks(0, total, &mut pump).unwrap();
         let pblk = Pblk::open(&info, &chunks, queue, port, ftl, &mut pump, false).unwrap();
-        drive.set_instant(false);
+        drive.set_zero_latency(false);
         let (since, idle_reads) = (vec![Nanos::ZERO; 256], Vec::new());
         Bed { drive, pblk, now: Nanos::ZERO, rng: Rng::new(5), since, idle_reads, writing: 0 }
     }
@@ -149,7 +150,7 @@ impl Bed {
 
     /// Fills the first `sectors`, without letting time pass.
     fn fill(&mut self, sectors: u64) {
-        self.drive.set_instant(true);
+        self.drive.set_zero_latency(true);
         let mut at = 0;
         while at < sectors {
             let n = 64.min(sectors - at);
@@ -160,7 +161,7 @@ impl Bed {
         }
         self.pblk.submit(self.now, Request::flush(0)).unwrap();
         assert_eq!(self.poll().len(), 1);
-        self.drive.set_instant(false);
+        self.drive.set_zero_latency(false);
     }
 
     /// Runs a load for so long: reads from sectors that `read` draws, writes to those of `write`.
@@ -170,10 +171,10 @@ impl Bed {
         time: Nanos,
         mut read: impl FnMut(&mut Rng) -> u64,
         mut write: impl FnMut(&mut Rng) -> u64,
-    ) -> Found {
+    ) -> LoadResult {
         let (begin, before) = (self.now, *self.pblk.stats());
         let end = begin + time;
-        let mut found = Found { time, ..Found::default() };
+        let mut found = LoadResult { time, ..LoadResult::default() };
         self.idle_reads = (0..load.reads).collect();
         let mut next_write = self.now;
         let mut last = self.now;
@@ -200,7 +201,7 @@ impl Bed {
                 let request = Request::write(lba, load.long, Payload::BitBucket, 0);
                 self.pblk.submit(self.now, request).unwrap();
                 self.writing += 1;
-                next_write = next_write.max(self.now) + load.pace;
+                next_write = next_write.max(self.now) + load.write_interval;
             }
             let ended = self.poll();
             for tag in &ended {
@@ -246,13 +247,13 @@ impl Bed {
 #[test]
 fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
     let config = FtlConfig { active_pus: 8, over_provisioning: 0.25, ..FtlConfig::default() };
-    let reads_first = PuPolicy::ReadsFirst { suspend: None };
+    let reads_first = PuScheduling::ReadPriority { suspend: None };
     let mut bed = Bed::new(drive(48, reads_first), config);
     let half = bed.sectors() / 2;
     bed.fill(half);
-    let load = Load { reads: 1, writes: 4, long: 64, pace: Nanos(0), burst: None };
+    let load = Load { reads: 1, writes: 4, long: 64, write_interval: Nanos(0), burst: None };
     let mut at = half;
-    let found: Vec<Found> = [None, Some(2), Some(0)]
+    let found: Vec<LoadResult> = [None, Some(2), Some(0)]
         .into_iter()
         .map(|active| {
             if let Some(active) = active {
@@ -277,7 +278,7 @@ fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
             f.read(90.0),
             f.read(99.0)
         );
-        assert_eq!(f.stats.gc_moves, 0, "nothing but the number of units is to be seen");
+        assert_eq!(f.stats.gc_relocations, 0, "nothing but the number of units is to be seen");
     }
     let [wide, narrow, again] = &found[..] else { unreachable!() };
     // In proportion: a unit of 16 KB in 900 us on each.
@@ -296,7 +297,7 @@ fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
 /// Chunks that were left half written hold most of the write buffer, because what is in them cannot be
 /// read yet: the buffer goes on flowing.
 #[test]
-fn what_was_left_half_written_does_not_hold_up_fewer_units() {
+fn half_written_chunks_do_not_stall_fewer_units() {
     // As much was written before as leaves the open lines' chunks at different places.
     for before in [0, 20, 40, 200] {
         let [wide, narrow, again, later] = half_written(before);
@@ -313,15 +314,15 @@ fn what_was_left_half_written_does_not_hold_up_fewer_units() {
 /// Bandwidths in MB/s, after so many milliseconds of writes: to all parallel units, to four, to all of
 /// them in the first 50 ms and in the 50 ms after those.
 fn half_written(before: u64) -> [f64; 4] {
-    let mut config = drive(48, PuPolicy::ReadsFirst { suspend: None });
+    let mut config = drive(48, PuScheduling::ReadPriority { suspend: None });
     if let MediaConfig::Nand(nand) = &mut config.media {
-        nand.pair_distance = 15;
+        nand.paired_page_distance = 15;
     }
     // No checkpoints: what is measured is chunks left half written, and nothing else.
     let ftl =
         FtlConfig { over_provisioning: 0.25, checkpoint_sectors: 1 << 20, ..FtlConfig::default() };
     let mut bed = Bed::new(config, ftl);
-    let load = Load { reads: 0, writes: 4, long: 64, pace: Nanos(0), burst: None };
+    let load = Load { reads: 0, writes: 4, long: 64, write_interval: Nanos(0), burst: None };
     let mut at = 0;
     let mut write = |bed: &mut Bed, ms| {
         let next = |_: &mut Rng| {
@@ -342,26 +343,28 @@ fn half_written(before: u64) -> [f64; 4] {
 }
 
 /// A device that is full, and overwritten once over.
-fn worn(policy: PuPolicy, ftl: FtlConfig) -> Bed {
+fn worn(policy: PuScheduling, ftl: FtlConfig) -> Bed {
     let mut bed = Bed::new(drive(48, policy), FtlConfig { over_provisioning: 0.25, ..ftl });
     let all = bed.sectors();
     bed.fill(all);
-    bed.drive.set_instant(true);
+    bed.drive.set_zero_latency(true);
     for _ in 0..all / 4 {
         let lba = bed.rng.below(all - 4);
         bed.pblk.submit(bed.now, Request::write(lba, 4, Payload::BitBucket, 0)).unwrap();
         assert_eq!(bed.poll().len(), 1);
     }
-    bed.drive.set_instant(false);
+    bed.drive.set_zero_latency(false);
     bed
 }
 
 #[test]
-fn collection_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
+fn gc_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
     let burst = Some((Nanos::from_millis(20), Nanos::from_millis(30)));
-    let load = Load { reads: 8, writes: 16, long: 4, pace: Nanos::from_micros(400), burst };
+    let load =
+        Load { reads: 8, writes: 16, long: 4, write_interval: Nanos::from_micros(400), burst };
     let run = |policy, gc_yields| {
-        let mut bed = worn(policy, FtlConfig { gc_yields, ..FtlConfig::default() });
+        let mut bed =
+            worn(policy, FtlConfig { gc_read_priority: gc_yields, ..FtlConfig::default() });
         let all = bed.sectors();
         bed.run(load, Nanos::from_millis(500), |r| r.below(all), |r| r.below(all - 4));
         let time = Nanos::from_millis(4_000);
@@ -379,14 +382,14 @@ fn collection_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
         );
         f
     };
-    for policy in [PuPolicy::Fifo, PuPolicy::ReadsFirst { suspend: None }] {
-        let plain = run(policy, GcYields::Never);
-        let same_cost = |f: &Found| {
+    for policy in [PuScheduling::Fifo, PuScheduling::ReadPriority { suspend: None }] {
+        let plain = run(policy, GcReadPriority::Off);
+        let same_cost = |f: &LoadResult| {
             assert!((f.written() / plain.written() - 1.0).abs() < 0.02);
             assert!((f.amplification() / plain.amplification() - 1.0).abs() < 0.05);
             assert!(f.longest_stall < Nanos::from_millis(20), "{}", f.longest_stall);
         };
-        let any = run(policy, GcYields::AnyRead);
+        let any = run(policy, GcReadPriority::Global);
         same_cost(&any);
         assert!(any.mean() < 0.85 * plain.mean(), "{} {}", any.mean(), plain.mean());
         assert!(any.read(99.0).0 <= plain.read(99.0).0);
@@ -395,7 +398,7 @@ fn collection_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
         // their transfers (41 us each at 400 MB/s, or behind others on the channel) that is 2 ms, 0.65.
         assert!(any.read(99.9).0 < plain.read(99.9).0 * 7 / 10);
         // What waits where a read waits is not what the next read finds.
-        let pus = run(policy, GcYields::BusyPus);
+        let pus = run(policy, GcReadPriority::PerPu);
         same_cost(&pus);
         assert!((pus.mean() / plain.mean() - 1.0).abs() < 0.1);
     }
@@ -403,16 +406,19 @@ fn collection_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
 
 /// Without an end to reads and writes, it goes on as if it did not yield.
 #[test]
-fn collection_that_yields_goes_on_when_reads_never_end() {
-    let load = Load { reads: 32, writes: 16, long: 4, pace: Nanos(0), burst: None };
+fn gc_that_yields_proceeds_when_reads_never_end() {
+    let load = Load { reads: 32, writes: 16, long: 4, write_interval: Nanos(0), burst: None };
     let run = |gc_yields| {
-        let mut bed = worn(PuPolicy::Fifo, FtlConfig { gc_yields, ..FtlConfig::default() });
+        let mut bed = worn(
+            PuScheduling::Fifo,
+            FtlConfig { gc_read_priority: gc_yields, ..FtlConfig::default() },
+        );
         let all = bed.sectors();
         bed.run(load, Nanos::from_millis(200), |r| r.below(all), |r| r.below(all - 4));
         bed.run(load, Nanos::from_millis(2_000), |r| r.below(all), |r| r.below(all - 4))
     };
-    let plain = run(GcYields::Never);
-    for gc_yields in [GcYields::BusyPus, GcYields::AnyRead] {
+    let plain = run(GcReadPriority::Off);
+    for gc_yields in [GcReadPriority::PerPu, GcReadPriority::Global] {
         let f = run(gc_yields);
         println!("{gc_yields:?}: {:.1} of {:.1} MB/s", f.written(), plain.written());
         assert!((f.written() / plain.written() - 1.0).abs() < 0.05);
@@ -423,14 +429,15 @@ fn collection_that_yields_goes_on_when_reads_never_end() {
 
 #[test]
 fn the_limiters_curve_shows_where_each_kind_settles() {
-    for kind in [RateLimiterKind::Share, RateLimiterKind::PID] {
-        let ftl = FtlConfig { rate_limiter: kind, gc_start_lines: 4, ..FtlConfig::default() };
-        let mut bed = worn(PuPolicy::Fifo, ftl);
+    for kind in [RateLimiterKind::Proportional, RateLimiterKind::PID] {
+        let ftl =
+            FtlConfig { rate_limiter: kind, gc_high_watermark_lines: 4, ..FtlConfig::default() };
+        let mut bed = worn(PuScheduling::Fifo, ftl);
         let all = bed.sectors();
         bed.pblk.restart_limiter_curve();
-        let load = Load { reads: 0, writes: 16, long: 4, pace: Nanos(0), burst: None };
+        let load = Load { reads: 0, writes: 16, long: 4, write_interval: Nanos(0), burst: None };
         let f = bed.run(load, Nanos::from_millis(6_000), |_| 0, |r| r.below(all - 4));
-        let (low, high) = bed.pblk.ftl().limiter().levels();
+        let (low, high) = bed.pblk.ftl().limiter().watermarks();
         let curve = bed.pblk.limiter_curve();
         assert!((200..=512).contains(&curve.len()), "{}", curve.len());
         assert!(curve.windows(2).all(|w| w[0].at <= w[1].at && w[0].written < w[1].written));
@@ -438,7 +445,7 @@ fn the_limiters_curve_shows_where_each_kind_settles() {
         let mean =
             |of: &dyn Fn(&LimiterSample) -> f64| end.iter().map(of).sum::<f64>() / end.len() as f64;
         let level = mean(&|s| (s.free as f64 - low as f64) / (high - low) as f64);
-        let share = mean(&|s| s.share);
+        let share = mean(&|s| s.host_share);
         println!(
             "{kind:?}: settles at {level:.2} between the levels, share {share:.3}, amplification \
              {:.3}, longest stall {}, {:.1} MB/s",
@@ -448,11 +455,13 @@ fn the_limiters_curve_shows_where_each_kind_settles() {
         );
         assert!((share - 1.0 / f.amplification()).abs() < 0.06, "{share}");
         match kind {
-            RateLimiterKind::Share => assert!((level - share).abs() < 0.02, "{level} {share}"),
+            RateLimiterKind::Proportional => {
+                assert!((level - share).abs() < 0.02, "{level} {share}")
+            }
             RateLimiterKind::Pid { .. } => assert!((level - 0.5).abs() < 0.15, "{level}"),
         }
         // Two lines are below, and users wait for one victim at most.
-        assert!(end.iter().all(|s| s.free_least + 8_192 > low), "the reserve is touched");
+        assert!(end.iter().all(|s| s.free_min + 8_192 > low), "the reserve is touched");
         assert!(f.longest_stall < Nanos::from_millis(40), "{}", f.longest_stall);
     }
 }

@@ -3,16 +3,17 @@
 
 mod rig;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, LineMetadata, RecoveryError};
-use lightnvm::core::{
-    ChunkUse, CoreConfig, CoreError, Denied, Heat, JOURNAL_OWNER, Limits, NewTarget, Rate, Reason,
-    ScrubConfig, Sharing, Subsystem, TargetId, TargetKind, TargetOptions, Uid, Warranty,
+use lightnvm::subsystem::{
+    AcquireError, ChunkRate, ChunkUse, DataTemperature, JOURNAL_OWNER, MediaManager,
+    MediaManagerConfig, MediaManagerError, NewTarget, QuotaLimits, RelocationReason, ScrubConfig,
+    Sharing, TargetId, TargetKind, TargetOptions, Uid, Warranty,
 };
 use lightnvm::{Pblk, PblkError};
-use media::{ChunkId, Fault, Psn};
+use media::{ChunkIndex, InjectedFault, PhysSector};
 use rig::{Rig, config, core_config, geometry, spec};
 
 const OTHER: Uid = Uid(0xdead_beef);
@@ -21,15 +22,15 @@ fn small(pair: u32) -> Rig {
     Rig::new(config(geometry(2, 2, 24, 32), pair, None))
 }
 
-fn names(subsystem: &Subsystem) -> Vec<&str> {
+fn names(subsystem: &MediaManager) -> Vec<&str> {
     subsystem.table().targets().iter().map(|t| t.spec.name.as_str()).collect()
 }
 
 /// Takes a chunk, with as many polls as it needs.
-fn take(rig: &Rig, s: &mut Subsystem, id: TargetId, pu: u32) -> Result<u32, Denied> {
+fn acquire(rig: &Rig, s: &mut MediaManager, id: TargetId, pu: u32) -> Result<u32, AcquireError> {
     for _ in 0..1000 {
-        match s.acquire(rig.now.get(), id, pu, Heat::Hot) {
-            Err(Denied::Pending { .. }) => {
+        match s.acquire(rig.now.get(), id, pu, DataTemperature::Hot) {
+            Err(AcquireError::Pending { .. }) => {
                 s.poll(rig.now.get());
                 rig.pump();
             }
@@ -55,14 +56,17 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
             ..spec("data", "0-1", Sharing::Exclusive)
         };
         let id = s.create(data.clone(), &mut || rig.pump()).unwrap();
-        let limits = Limits { max_chunks: Some(5), rate: Rate::new(1500, 3) };
+        let limits = QuotaLimits { max_chunks: Some(5), rate: ChunkRate::new(1500, 3) };
         let kv = NewTarget { limits, kind: TargetKind::Kv, ..spec("kv", "2-3", Sharing::Shared) };
         s.create(kv.clone(), &mut || rig.pump()).unwrap();
         s.create(spec("app", "3", Sharing::Shared), &mut || rig.pump()).unwrap();
         s.remove("app", false, &mut || rig.pump()).unwrap();
         let table = s.table().clone();
-        let owned = s.holding(id).owned;
-        assert_eq!(owned as usize, 48 - s.reserve().chunks.iter().filter(|c| **c < 48).count());
+        let owned = s.holdings(id).owned;
+        assert_eq!(
+            owned as usize,
+            48 - s.table_window().chunks.iter().filter(|c| **c < 48).count()
+        );
         s.close(&mut || rig.pump()).unwrap();
         rig.shut_down();
         let before = std::fs::read(&image).unwrap();
@@ -76,7 +80,7 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
                 (&s.target("data").unwrap().spec, &s.target("kv").unwrap().spec),
                 (&data, &kv)
             );
-            assert_eq!(s.holding(id).owned, owned);
+            assert_eq!(s.holdings(id).owned, owned);
             assert!(s.create(spec("x", "1-2", Sharing::Shared), &mut || rig.pump()).is_err());
             assert!(s.remove("app", true, &mut || rig.pump()).is_err());
             s.open_target("kv").unwrap();
@@ -102,11 +106,11 @@ fn what_is_refused_names_both_parties() {
     let mut s = rig.register(core_config()).unwrap();
     s.create(spec("alone", "0", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     s.create(spec("together", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
-    let told = |s: &mut Subsystem, new: NewTarget| {
+    let told = |s: &mut MediaManager, new: NewTarget| {
         let table = s.table().clone();
         let error = s.create(new, &mut || rig.pump()).unwrap_err();
         assert_eq!(*s.table(), table);
-        assert!(error.is_usage(), "{error}");
+        assert!(error.is_usage_error(), "{error}");
         error.to_string()
     };
     let exclusive = |name: &str, pus: &str| spec(name, pus, Sharing::Exclusive);
@@ -143,14 +147,14 @@ fn what_is_refused_names_both_parties() {
         ),
         (
             NewTarget {
-                limits: Limits { max_chunks: Some(1), rate: None },
+                limits: QuotaLimits { max_chunks: Some(1), rate: None },
                 ..exclusive("new", "3")
             },
             &["new", "only targets that share"],
         ),
         (
             NewTarget {
-                limits: Limits { max_chunks: Some(0), rate: None },
+                limits: QuotaLimits { max_chunks: Some(0), rate: None },
                 ..spec("new", "3", Sharing::Shared)
             },
             &["new", "0 chunks"],
@@ -166,7 +170,7 @@ fn what_is_refused_names_both_parties() {
     s.open_target("together").unwrap();
     let id = s.open_target("together").unwrap();
     let in_use = s.remove("together", false, &mut || rig.pump()).unwrap_err();
-    assert!(matches!(in_use, CoreError::InUse { opens: 2, .. }), "{in_use}");
+    assert!(matches!(in_use, MediaManagerError::InUse { opens: 2, .. }), "{in_use}");
     assert!(["together", "oc0", "2 times"].iter().all(|p| in_use.to_string().contains(p)));
     s.close_target(id);
     s.close_target(id);
@@ -180,24 +184,24 @@ fn drives_that_hold_something_else_are_refused_unharmed() {
     assert!(rig.write_chunk(30, OTHER));
     let rig = rig.cut();
     let error = rig.register(core_config()).unwrap_err();
-    assert!(matches!(&error, CoreError::NotBlank { chunks: 1, .. }), "{error}");
+    assert!(matches!(&error, MediaManagerError::NotBlank { chunks: 1, .. }), "{error}");
     assert_eq!(rig.written_by(30), Some(OTHER));
     // In the window of the partition table.
     let rig = small(0);
     assert!(rig.write_chunk(0, OTHER));
     let rig = rig.cut();
     let error = rig.register(core_config()).unwrap_err();
-    assert!(matches!(&error, CoreError::Foreign { .. }), "{error}");
+    assert!(matches!(&error, MediaManagerError::Foreign { .. }), "{error}");
     assert_eq!(rig.written_by(0), Some(OTHER));
     // A drive that manages its own flash.
     let rig = small(0);
-    let info = driver::DriveInfo { open_channel: None, ..rig.info.clone() };
+    let info = driver::ControllerInfo { open_channel: None, ..rig.info.clone() };
     let queue = rig.queue(8);
-    let refused = Subsystem::open(&info, &[], queue, Nanos::ZERO, core_config(), &mut || {});
-    assert!(matches!(refused, Err(CoreError::NotOpenChannel { .. })));
+    let refused = MediaManager::open(&info, &[], queue, Nanos::ZERO, core_config(), &mut || {});
+    assert!(matches!(refused, Err(MediaManagerError::NotOpenChannel { .. })));
     let tiny = Rig::new(config(geometry(1, 1, 8, 4), 0, None));
     let refused = tiny.register(core_config()).unwrap_err();
-    assert!(matches!(&refused, CoreError::NoPlace { .. }), "{refused}");
+    assert!(matches!(&refused, MediaManagerError::NoTableWindow { .. }), "{refused}");
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_target_that_is_made_again_finds_nothing_of_the_old_one() {
+fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
     let rig = small(0);
     let mut s = rig.register(core_config()).unwrap();
     for factory in [false, true, false] {
@@ -255,7 +259,7 @@ fn a_target_that_is_made_again_finds_nothing_of_the_old_one() {
         let uid = s.target("db").unwrap().uid;
         let id_again = s.open_target("db").unwrap();
         assert_eq!(id, id_again);
-        let chunks: Vec<u32> = s.pool().handed_to(id).collect();
+        let chunks: Vec<u32> = s.allocator().acquired_by(id).collect();
         assert!(chunks.len() > 40);
         for chunk in &chunks {
             assert_eq!(rig.written_by(*chunk), None, "chunk {chunk} is erased");
@@ -274,56 +278,59 @@ fn a_target_that_is_made_again_finds_nothing_of_the_old_one() {
     s.open_target("kv").unwrap();
     let mut got = 0;
     loop {
-        match take(&rig, &mut s, id, 1) {
+        match acquire(&rig, &mut s, id, 1) {
             Ok(chunk) => {
                 assert_eq!(rig.written_by(chunk), None);
                 got += 1;
             }
-            Err(Denied::Full { .. }) => break,
+            Err(AcquireError::Full { .. }) => break,
             Err(other) => panic!("{other}"),
         }
     }
-    assert_eq!(got, (24..48).filter(|c| !s.reserve().contains(*c)).count());
+    assert_eq!(got, (24..48).filter(|c| !s.table_window().contains(*c)).count());
 }
 
 #[test]
-fn sharing_targets_are_rationed() {
+fn sharing_targets_are_limited_by_their_quota() {
     let rig = small(0);
     let mut s = rig.register(core_config()).unwrap();
-    let limits = Limits { max_chunks: Some(6), rate: Rate::new(10_000, 2) };
+    let limits = QuotaLimits { max_chunks: Some(6), rate: ChunkRate::new(10_000, 2) };
     let slow = NewTarget { limits, ..spec("slow", "2-3", Sharing::Shared) };
     let slow = s.create(slow, &mut || rig.pump()).unwrap();
     let free = s.create(spec("free", "2-3", Sharing::Shared), &mut || rig.pump()).unwrap();
-    assert_eq!(s.acquire(Nanos::ZERO, slow, 2, Heat::Hot), Err(Denied::NotOpen { target: slow }));
+    assert_eq!(
+        s.acquire(Nanos::ZERO, slow, 2, DataTemperature::Hot),
+        Err(AcquireError::NotOpen { target: slow })
+    );
     s.open_target("slow").unwrap();
     s.open_target("free").unwrap();
     assert!(matches!(
-        s.acquire(Nanos::ZERO, slow, 0, Heat::Hot),
-        Err(Denied::OtherUnit { pu: 0, .. })
+        s.acquire(Nanos::ZERO, slow, 0, DataTemperature::Hot),
+        Err(AcquireError::NotTargetPu { pu: 0, .. })
     ));
     // Two at once, then one each tenth of a second, and six in all.
     let begun = rig.now.get();
     let mut taken = Vec::new();
     let denied = loop {
-        match take(&rig, &mut s, slow, 2 + taken.len() as u32 % 2) {
+        match acquire(&rig, &mut s, slow, 2 + taken.len() as u32 % 2) {
             Ok(chunk) => taken.push((rig.now.get(), chunk)),
-            Err(Denied::Rate { until, .. }) => rig.now.set(until),
+            Err(AcquireError::RateLimited { until, .. }) => rig.now.set(until),
             Err(other) => break other,
         }
     };
-    assert_eq!(denied, Denied::MaxChunks { target: slow, max_chunks: 6 });
+    assert_eq!(denied, AcquireError::ChunkLimit { target: slow, max_chunks: 6 });
     assert_eq!(taken.len(), 6);
     let elapsed = taken[5].0.since(begun);
     assert!(elapsed >= Nanos::from_millis(400), "{elapsed:?}");
-    assert!(s.holding(slow).owned <= 6);
+    assert!(s.holdings(slow).owned <= 6);
     // The other gets the rest, what the first holds in stock included.
     let mut others = 0;
     for pu in [2, 3] {
-        while take(&rig, &mut s, free, pu).is_ok() {
+        while acquire(&rig, &mut s, free, pu).is_ok() {
             others += 1;
         }
     }
-    let all = (48..96).filter(|c| !s.reserve().contains(*c)).count();
+    let all = (48..96).filter(|c| !s.table_window().contains(*c)).count();
     assert_eq!(others + 6, all);
     // What one gives back another can take, erased by whoever.
     let chunk = taken[0].1;
@@ -331,10 +338,13 @@ fn sharing_targets_are_rationed() {
     assert!(s.release(free, chunk, true).is_err(), "it is not free's");
     s.release(slow, chunk, false).unwrap();
     let pu = s.table().pu_of(chunk);
-    let again = take(&rig, &mut s, free, pu).unwrap();
+    let again = acquire(&rig, &mut s, free, pu).unwrap();
     assert_eq!((again, rig.written_by(chunk)), (chunk, None));
-    let stats = s.pool().stats();
-    assert!(stats.denied_max == 1 && stats.denied_rate >= 4 && stats.erased == 1, "{stats:?}");
+    let stats = s.allocator().stats();
+    assert!(
+        stats.denied_chunk_limit == 1 && stats.denied_rate >= 4 && stats.erased == 1,
+        "{stats:?}"
+    );
     assert!(stats.batches < stats.acquired, "grants come in batches: {stats:?}");
 }
 
@@ -346,11 +356,11 @@ fn grants_are_few_writes_of_the_journal() {
     s.open_target("kv").unwrap();
     let frames = s.journal().unwrap().stats().frames;
     for i in 0..200 {
-        take(&rig, &mut s, id, i % 4).unwrap();
+        acquire(&rig, &mut s, id, i % 4).unwrap();
     }
     let frames = s.journal().unwrap().stats().frames - frames;
     assert!(frames <= 2 * 200 / 2, "{frames} frames for 200 chunks, two copies counted");
-    assert_eq!(s.pool().stats().batches, frames / 2);
+    assert_eq!(s.allocator().stats().batches, frames / 2);
 }
 
 #[test]
@@ -359,38 +369,38 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
     rig::errors(&mut config).factory_bad = 0.05;
     rig::errors(&mut config).endurance = 100;
     let rig = Rig::new(config);
-    let core = CoreConfig { rated_cycles: 100, ..core_config() };
+    let core = MediaManagerConfig { rated_cycles: 100, ..core_config() };
     let mut s = rig.register(core).unwrap();
     let factory = rig.report.iter().filter(|d| d.chunk_state() == Some(nvme::ChunkState::Offline));
     let factory = factory.count() as u32;
     let new = s.health(Some(&rig.health));
     assert!(factory > 0 && new.chunks.factory_bad == factory && new.chunks.grown_bad == 0);
-    assert_eq!((new.chunks.total, new.wear.max, new.spread()), (160, 0, 0));
+    assert_eq!((new.chunks.total, new.wear.max, new.wear_range()), (160, 0, 0));
     assert_eq!(new.chunks.good(), new.chunks.free + new.chunks.reserved);
     let id = s.create(spec("a", "2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-    let chunks: Vec<u32> = s.pool().handed_to(id).collect();
+    let chunks: Vec<u32> = s.allocator().acquired_by(id).collect();
     for _ in 0..20 {
         for chunk in &chunks[..8] {
             assert!(rig.write_chunk(*chunk, OTHER));
             let mut drive = rig.drive.borrow_mut();
             let nand = drive.nand_mut().unwrap();
-            nand.begin_erase(ChunkId(*chunk)).unwrap();
-            nand.end_erase(ChunkId(*chunk)).unwrap();
+            nand.begin_erase(ChunkIndex(*chunk)).unwrap();
+            nand.complete_erase(ChunkIndex(*chunk)).unwrap();
         }
     }
-    rig.inject(Fault::ChunkBad { chunk: ChunkId(chunks[9]) });
+    rig.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(chunks[9]) });
     s.refresh(rig.now.get(), &rig.fresh_report()).unwrap();
     let used = s.health(None);
     assert_eq!((used.chunks.factory_bad, used.chunks.grown_bad), (factory, 1));
     assert!((19..=20).contains(&used.wear.max) && used.wear.min == 0, "{used:?}");
     assert_eq!(used.wear.bins[3], 8, "{:?}", used.wear.bins);
-    let holding = s.holding(id);
+    let holding = s.holdings(id);
     assert_eq!((holding.owned as usize, holding.bad), (chunks.len() - 1, 1));
-    assert!(s.table().owns(id, chunks[9]), "its capacity does not change");
+    assert!(s.table().is_owned_by(id, chunks[9]), "its capacity does not change");
     let terms = Warranty { years: 5.0, age_years: 1.0, write_amplification: 2.0 };
     let left = used.endurance(&terms);
     let mean = 8.0 * f64::from(used.wear.max) / f64::from(used.chunks.good());
-    assert!((left.left - (1.0 - mean / 100.0)).abs() < 0.001, "{left:?}");
+    assert!((left.remaining_ratio - (1.0 - mean / 100.0)).abs() < 0.001, "{left:?}");
     // The same after a power cut.
     s.close(&mut || rig.pump()).unwrap();
     drop(s);
@@ -402,29 +412,29 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
 }
 
 #[test]
-fn cold_chunks_are_read_and_their_owner_is_advised() {
+fn cold_chunks_are_read_and_relocation_is_recommended() {
     let rig = small(0);
     let scrub = ScrubConfig {
         sectors_per_sec: 10_000,
         cold_after: Nanos::from_secs(1),
         repeat_after: Nanos::from_secs(60),
-        spread_cycles: Some(1000),
+        wear_gap_cycles: Some(1000),
     };
-    let core = CoreConfig { scrub: Some(scrub), ..core_config() };
+    let core = MediaManagerConfig { scrub: Some(scrub), ..core_config() };
     let mut s = rig.register(core).unwrap();
     let kv = s.create(spec("kv", "0-1", Sharing::Shared), &mut || rig.pump()).unwrap();
     let app = s.create(spec("app", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
     s.open_target("kv").unwrap();
     s.open_target("app").unwrap();
     let chunks = [(kv, 0), (kv, 1), (app, 1), (app, 2)].map(|(id, pu)| {
-        let chunk = take(&rig, &mut s, id, pu).unwrap();
+        let chunk = acquire(&rig, &mut s, id, pu).unwrap();
         assert!(rig.write_chunk(chunk, s.table().target(id).unwrap().uid));
-        s.closed(rig.now.get(), id, chunk, 128);
+        s.on_chunk_closed(rig.now.get(), id, chunk, 128);
         chunk
     });
     let sector = chunks[2] * 128 + 77;
-    rig.inject(Fault::Uncorrectable { psn: Psn(sector) });
-    assert_eq!(s.advice(app).count(), 0);
+    rig.inject(InjectedFault::Uncorrectable { psn: PhysSector(sector) });
+    assert_eq!(s.recommendations(app).count(), 0);
     let begun = rig.now.get();
     for _ in 0..100_000 {
         if s.scrubber().unwrap().stats().visits == 4 {
@@ -438,18 +448,18 @@ fn cold_chunks_are_read_and_their_owner_is_advised() {
         }
     }
     let stats = *s.scrubber().unwrap().stats();
-    assert_eq!((stats.visits, stats.sectors, stats.unreadable), (4, 512, 1));
+    assert_eq!((stats.visits, stats.sectors, stats.uncorrectable), (4, 512, 1));
     assert!(rig.now.get().since(begun) >= Nanos::from_secs(1), "cold first");
-    assert_eq!(s.advice(kv).count(), 0);
-    let advice: Vec<_> = s.advice(app).collect();
+    assert_eq!(s.recommendations(kv).count(), 0);
+    let advice: Vec<_> = s.recommendations(app).collect();
     assert_eq!(advice.len(), 1);
     assert_eq!(advice[0].chunk, chunks[2]);
-    assert_eq!(advice[0].reason, Reason::Unreadable { sector: 77, sectors: 1 });
-    s.suspect(chunks[3], Reason::HighEcc { sector: 3 });
-    assert_eq!(s.advice(app).count(), 2);
+    assert_eq!(advice[0].reason, RelocationReason::Uncorrectable { sector: 77, sectors: 1 });
+    s.report_error(chunks[3], RelocationReason::HighEcc { sector: 3 });
+    assert_eq!(s.recommendations(app).count(), 2);
     s.release(app, chunks[2], false).unwrap();
     s.dismiss(chunks[3]);
-    assert_eq!(s.advice(app).count(), 0);
+    assert_eq!(s.recommendations(app).count(), 0);
 }
 
 #[test]
@@ -459,7 +469,7 @@ fn a_die_that_fails_takes_one_copy_of_the_table() {
     let a = s.create(spec("a", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     drop(s);
     let rig = rig.cut();
-    rig.inject(Fault::DieFailure { pu: 0 });
+    rig.inject(InjectedFault::DieFailure { pu: 0 });
     let rig = rig.cut();
     let mut s = rig.register(core_config()).unwrap();
     assert_eq!(s.target("a").unwrap().id, a);
@@ -470,7 +480,7 @@ fn a_die_that_fails_takes_one_copy_of_the_table() {
     assert_eq!(names(&s), ["a", "b"]);
     assert_eq!(
         s.health(None).chunks.grown_bad as usize,
-        (0..24).filter(|c| !s.reserve().contains(*c)).count()
+        (0..24).filter(|c| !s.table_window().contains(*c)).count()
     );
 }
 
@@ -480,18 +490,18 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
     for pumps in (0..400).step_by(9) {
         let rig = small(2);
         let mut s = rig.register(core_config()).unwrap();
-        let limits = Limits { max_chunks: Some(30), rate: None };
+        let limits = QuotaLimits { max_chunks: Some(30), rate: None };
         let kv = NewTarget { kind: TargetKind::Kv, limits, ..spec("kv", "0-1", Sharing::Shared) };
         let id = s.create(kv, &mut || rig.pump()).unwrap();
         s.open_target("kv").unwrap();
         rig.left.set(pumps);
-        let filled = s.fill(id, &mut || rig.pump());
+        let filled = s.allocate_all(id, &mut || rig.pump());
         drop(s);
         let rig = rig.cut();
         let mut s = rig.register(core_config()).unwrap();
         // What it was granted is its own, though nothing is written: nobody else can have it.
-        let before = s.holding(id);
-        assert_eq!(before.owned, before.handed, "{pumps} pumps");
+        let before = s.holdings(id);
+        assert_eq!(before.owned, before.acquired, "{pumps} pumps");
         match filled {
             Ok(given) => {
                 assert_eq!((given, before.owned), (30, 30), "{pumps} pumps");
@@ -500,10 +510,10 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
             Err(_) => cut += 1,
         }
         s.open_target("kv").unwrap();
-        let given = s.fill(id, &mut || rig.pump()).unwrap();
-        let after = s.holding(id);
-        assert_eq!((given + before.owned, after.owned, after.handed), (30, 30, 30));
-        assert_eq!(s.fill(id, &mut || rig.pump()).unwrap(), 0, "it has them");
+        let given = s.allocate_all(id, &mut || rig.pump()).unwrap();
+        let after = s.holdings(id);
+        assert_eq!((given + before.owned, after.owned, after.acquired), (30, 30, 30));
+        assert_eq!(s.allocate_all(id, &mut || rig.pump()).unwrap(), 0, "it has them");
     }
     assert!(cut > 3 && whole > 3, "{cut} cut, {whole} whole");
 }
@@ -514,12 +524,12 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
     let mut s = rig.register(core_config()).unwrap();
     let shared = |name: &str, kind, max_chunks, rate| NewTarget {
         kind,
-        limits: Limits { max_chunks, rate },
+        limits: QuotaLimits { max_chunks, rate },
         ..spec(name, "0-1", Sharing::Shared)
     };
     for (new, parts) in [
         (shared("free", TargetKind::Pblk, None, None), &["free", "oc0", "--max-chunks"][..]),
-        (shared("slow", TargetKind::Kv, Some(9), Rate::new(1, 1)), &["slow", "kv", "oc0"]),
+        (shared("slow", TargetKind::Kv, Some(9), ChunkRate::new(1, 1)), &["slow", "kv", "oc0"]),
         (shared("big", TargetKind::Pblk, Some(99), None), &["big", "99 more", "0-1", "some (20"]),
     ] {
         let some = s.target("some").map(|t| t.id);
@@ -527,14 +537,14 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
             let new = shared("some", TargetKind::Pblk, Some(20), None);
             let id = s.create(new, &mut || rig.pump()).unwrap();
             s.open_target("some").unwrap();
-            assert_eq!(s.fill(id, &mut || rig.pump()).unwrap(), 20);
+            assert_eq!(s.allocate_all(id, &mut || rig.pump()).unwrap(), 20);
         }
         let name = new.name.clone();
         let id = s.create(new, &mut || rig.pump()).unwrap();
         s.open_target(&name).unwrap();
         let table = s.table().clone();
-        let error = s.fill(id, &mut || rig.pump()).unwrap_err();
-        assert!(error.is_usage(), "{error}");
+        let error = s.allocate_all(id, &mut || rig.pump()).unwrap_err();
+        assert!(error.is_usage_error(), "{error}");
         let told = error.to_string();
         for part in parts {
             assert!(told.contains(part), "`{part}` is missing in: {told}");
@@ -542,7 +552,7 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
         assert_eq!(*s.table(), table);
     }
     let alone = s.create(spec("alone", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-    assert_eq!(s.fill(alone, &mut || rig.pump()).unwrap(), 0, "it has all there are");
+    assert_eq!(s.allocate_all(alone, &mut || rig.pump()).unwrap(), 0, "it has all there are");
 }
 
 /// Which chunks are written how far.
@@ -556,7 +566,7 @@ fn open_pblk(rig: &Rig, config: FtlConfig) -> Result<Pblk, PblkError> {
     Pblk::open(&rig.info, &report, queue.into_queue(), port, config, &mut || rig.pump(), true)
 }
 
-const METADATA: [LineMetadata; 2] = [LineMetadata::Off, LineMetadata::WhereItFits];
+const METADATA: [LineMetadata; 2] = [LineMetadata::Off, LineMetadata::Auto];
 
 #[test]
 fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
@@ -622,7 +632,7 @@ fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut()
             let rig = rig.cut();
             let before = written(&rig);
             let refused = rig.register(core_config()).unwrap_err();
-            assert!(matches!(refused, CoreError::Foreign { .. }), "{refused}");
+            assert!(matches!(refused, MediaManagerError::Foreign { .. }), "{refused}");
             assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
             // Nor of a layer of another configuration.
             let other = FtlConfig { over_provisioning: 0.7, ..layer };

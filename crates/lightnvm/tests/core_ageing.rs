@@ -6,7 +6,9 @@ mod rig;
 use clock::{Component, Nanos};
 use ftl::FtlConfig;
 use lightnvm::Pblk;
-use lightnvm::core::{CoreConfig, NewTarget, ScrubConfig, Sharing, Subsystem, TargetKind};
+use lightnvm::subsystem::{
+    MediaManager, MediaManagerConfig, NewTarget, ScrubConfig, Sharing, TargetKind,
+};
 use media::{ErrorModel, MediaConfig};
 use rig::{FOREVER, Rig, config, core_config, geometry, spec};
 
@@ -15,7 +17,7 @@ fn seconds(seconds: u64) -> Nanos {
 }
 
 /// Sectors that have 40 bit errors, as many as are corrected, after 160 s.
-fn ageing(seed: u64) -> Rig {
+fn aging(seed: u64) -> Rig {
     let mut config = config(geometry(2, 2, 24, 32), 2, None);
     let MediaConfig::Nand(nand) = &mut config.media else { panic!("{:?}", config.media) };
     nand.seed = seed;
@@ -29,18 +31,18 @@ fn ageing(seed: u64) -> Rig {
     Rig::new(config)
 }
 
-fn core(scrubs: bool) -> CoreConfig {
+fn core(scrubs: bool) -> MediaManagerConfig {
     let scrub = ScrubConfig {
         sectors_per_sec: 1_000,
         cold_after: seconds(20),
         repeat_after: seconds(30),
-        spread_cycles: None,
+        wear_gap_cycles: None,
     };
-    CoreConfig { scrub: scrubs.then_some(scrub), ..core_config() }
+    MediaManagerConfig { scrub: scrubs.then_some(scrub), ..core_config() }
 }
 
 /// Lets time pass.
-fn wait(rig: &Rig, s: &mut Subsystem, until: Nanos) {
+fn run_until(rig: &Rig, s: &mut MediaManager, until: Nanos) {
     for _ in 0..1_000_000 {
         let moved = s.poll(rig.now.get());
         let next = {
@@ -65,15 +67,15 @@ fn cut(rig: Rig) -> Rig {
 }
 
 #[test]
-fn a_table_is_lost_in_time_and_kept_by_who_looks_after_the_flash() {
+fn a_table_is_lost_in_time_without_a_scrub_and_kept_with_one() {
     for seed in 0..4 {
         for scrubs in [false, true] {
-            let rig = ageing(seed);
+            let rig = aging(seed);
             let mut s = rig.register(core(scrubs)).unwrap();
             let target = spec("data", "0-1", Sharing::Exclusive);
             s.create(target, &mut || rig.pump()).unwrap();
             let before = s.journal().unwrap().stats();
-            wait(&rig, &mut s, seconds(600));
+            run_until(&rig, &mut s, seconds(600));
             let after = s.journal().unwrap().stats();
             let generations = after.generations - before.generations;
             let uid = s.table().uid();
@@ -97,13 +99,13 @@ fn a_table_is_lost_in_time_and_kept_by_who_looks_after_the_flash() {
 }
 
 #[test]
-fn power_is_cut_at_every_step_of_writing_the_table_anew() {
+fn power_is_cut_at_every_step_of_rewriting_the_table() {
     let (mut cuts, mut after) = (0, 0);
     loop {
-        let rig = ageing(7);
+        let rig = aging(7);
         let mut s = rig.register(core(true)).unwrap();
         s.create(spec("data", "0-1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-        wait(&rig, &mut s, seconds(19));
+        run_until(&rig, &mut s, seconds(19));
         rig.run(&mut s);
         let (uid, sequence) = (s.table().uid(), s.table().sequence());
         let before = s.journal().unwrap().stats().generations;
@@ -135,7 +137,7 @@ fn power_is_cut_at_every_step_of_writing_the_table_anew() {
 
 /// Who has its chunks from a core has them looked after by it, its journal included.
 #[test]
-fn a_target_that_tends_its_chunks_begins_its_journal_anew() {
+fn a_target_that_runs_maintenance_restarts_its_journal() {
     let rig = Rig::new(config(geometry(2, 2, 40, 32), 0, None));
     let mut s = rig.register(core(true)).unwrap();
     let new = NewTarget { kind: TargetKind::Pblk, ..spec("data", "0-3", Sharing::Exclusive) };
@@ -147,7 +149,7 @@ fn a_target_that_tends_its_chunks_begins_its_journal_anew() {
     s.close(&mut || rig.pump()).unwrap();
     drop(s);
     let ftl = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
-    let owned = |chunk: u32| table.owns(id, chunk);
+    let owned = |chunk: u32| table.is_owned_by(id, chunk);
     let mut pump = || rig.pump();
     let opened = Pblk::open_on(&rig.info, &report, &owned, parts, ftl, &mut pump, true);
     let mut pblk = opened.unwrap();
@@ -156,7 +158,7 @@ fn a_target_that_tends_its_chunks_begins_its_journal_anew() {
     let mut generations = Vec::new();
     for second in 0..300 {
         rig.now.set(rig.now.get().max(seconds(second)));
-        pblk.tend(rig.now.get(), &mut s, id);
+        pblk.run_maintenance(rig.now.get(), &mut s, id);
         for _ in 0..200 {
             pblk.poll(rig.now.get());
             rig.drive.borrow_mut().poll(rig.now.get());

@@ -11,39 +11,39 @@ mod rig;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Component;
-use lightnvm::core::{
-    ChunkUse, CoreConfig, CoreError, Denied, Heat, Limits, PoolConfig, Rate, Sharing, Subsystem,
-    TargetId, Uid, WearPolicy,
+use lightnvm::subsystem::{
+    AcquireError, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature, MediaManager,
+    MediaManagerConfig, MediaManagerError, QuotaLimits, Sharing, TargetId, Uid, WearPolicy,
 };
 use rig::{FOREVER, Rig, config, errors, geometry, spec};
 use rng::Rng;
 
 /// What is known of a target.
 #[derive(Clone, Debug)]
-struct Known {
+struct ExpectedTarget {
     id: TargetId,
     uid: Uid,
     pus: String,
     sharing: Sharing,
     /// Chunks that it holds and has not given back, and whether it has written them.
-    held: BTreeMap<u32, bool>,
+    acquired: BTreeMap<u32, bool>,
 }
 
 struct Case {
     rng: Rng,
     rig: Option<Rig>,
-    config: CoreConfig,
+    config: MediaManagerConfig,
     failing: bool,
     /// By name: those that are there.
-    targets: BTreeMap<String, Known>,
+    targets: BTreeMap<String, ExpectedTarget>,
     /// One that was being made or removed when power went: it may be there or not.
-    unsure: Option<(String, Option<Known>)>,
+    unsure: Option<(String, Option<ExpectedTarget>)>,
     registered: bool,
     made: u32,
     cuts: u64,
     cuts_inside: u64,
     created: u64,
-    handed: u64,
+    acquired: u64,
 }
 
 impl Case {
@@ -61,14 +61,14 @@ impl Case {
             errors.program_fail = 0.004;
             errors.erase_fail = 0.01;
         }
-        let config = CoreConfig {
-            pool: PoolConfig {
-                policy: WearPolicy::Levelling,
+        let config = MediaManagerConfig {
+            allocator: ChunkAllocatorConfig {
+                policy: WearPolicy::Leveling,
                 batch_chunks: 1 + rng.below(5) as u32,
             },
             seed,
-            patience_polls: 300,
-            ..CoreConfig::default()
+            poll_limit: 300,
+            ..MediaManagerConfig::default()
         };
         Case {
             rng,
@@ -82,7 +82,7 @@ impl Case {
             cuts: 0,
             cuts_inside: 0,
             created: 0,
-            handed: 0,
+            acquired: 0,
         }
     }
 
@@ -91,7 +91,7 @@ impl Case {
     }
 
     /// Registers the drive, maybe after some attempts that are cut; `None` if it has worn out.
-    fn start(&mut self) -> Option<Subsystem> {
+    fn start(&mut self) -> Option<MediaManager> {
         loop {
             if self.rng.chance(0.3) {
                 let after = self.rng.below(60);
@@ -104,9 +104,13 @@ impl Case {
                     self.registered = true;
                     return Some(subsystem);
                 }
-                Err(CoreError::Timeout { .. }) if self.rig().is_cut() => self.cut(true),
-                Err(CoreError::NoPlace { .. }) if self.failing && !self.registered => return None,
-                Err(CoreError::Journal { .. }) if self.failing => return None,
+                Err(MediaManagerError::Timeout { .. }) if self.rig().is_cut() => self.cut(true),
+                Err(MediaManagerError::NoTableWindow { .. })
+                    if self.failing && !self.registered =>
+                {
+                    return None;
+                }
+                Err(MediaManagerError::Journal { .. }) if self.failing => return None,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -119,14 +123,15 @@ impl Case {
     }
 
     /// What must hold whenever a drive has been registered.
-    fn check(&mut self, s: &Subsystem) {
+    fn check(&mut self, s: &MediaManager) {
         if let Some((name, known)) = self.unsure.take() {
-            match (s.table().named(&name), known) {
+            match (s.table().target_by_name(&name), known) {
                 // Making it had begun.
                 (Some(t), None) => {
                     let (pus, sharing) = (t.spec.pus.to_string(), t.spec.sharing);
                     let held = BTreeMap::new();
-                    let known = Known { id: t.id, uid: t.uid, pus, sharing, held };
+                    let known =
+                        ExpectedTarget { id: t.id, uid: t.uid, pus, sharing, acquired: held };
                     self.targets.insert(name, known);
                 }
                 (Some(_), Some(known)) => {
@@ -143,9 +148,9 @@ impl Case {
         assert_eq!(found, expected);
         let rig = self.rig();
         for (name, known) in &self.targets {
-            let target = s.table().named(name).unwrap();
+            let target = s.table().target_by_name(name).unwrap();
             assert_eq!((target.id, target.uid), (known.id, known.uid), "{name}");
-            for (chunk, written) in &known.held {
+            for (chunk, written) in &known.acquired {
                 let entry = s.table().chunks()[*chunk as usize];
                 assert_eq!(entry.owner, Some(known.id), "chunk {chunk} of {name}");
                 let lost = entry.state == ChunkUse::GrownBad && self.failing;
@@ -163,20 +168,20 @@ impl Case {
                 assert_eq!(rig.written_by(chunk), None, "chunk {chunk} is free");
             }
         }
-        assert_eq!(s.pool().strays().count(), 0);
+        assert_eq!(s.allocator().orphaned_chunks().count(), 0);
         let health = s.health(None).chunks;
         let sum = health.free + health.owned + health.dirty + health.reserved;
         assert_eq!(sum, health.good());
     }
 
     /// Takes over what the targets hold after a restart.
-    fn reopen(&mut self, s: &mut Subsystem) {
+    fn reopen(&mut self, s: &mut MediaManager) {
         for known in self.targets.values_mut() {
-            let was = std::mem::take(&mut known.held);
-            for chunk in s.pool().handed_to(known.id) {
+            let was = std::mem::take(&mut known.acquired);
+            for chunk in s.allocator().acquired_by(known.id) {
                 // Chunks that were given back, but not for good, are its own again.
                 let written = was.get(&chunk).copied().unwrap_or(false);
-                known.held.insert(chunk, written);
+                known.acquired.insert(chunk, written);
             }
         }
     }
@@ -184,9 +189,9 @@ impl Case {
     /// Runs a call that can be cut. Returns whether it was.
     fn with_cut<T>(
         &mut self,
-        s: &mut Subsystem,
-        call: impl FnOnce(&mut Subsystem, &Rig) -> Result<T, CoreError>,
-    ) -> Option<Result<T, CoreError>> {
+        s: &mut MediaManager,
+        call: impl FnOnce(&mut MediaManager, &Rig) -> Result<T, MediaManagerError>,
+    ) -> Option<Result<T, MediaManagerError>> {
         if self.rng.chance(0.4) {
             let after = self.rng.below(80);
             self.rig().left.set(after);
@@ -200,7 +205,7 @@ impl Case {
     }
 
     /// Makes a target. Returns whether power lasts.
-    fn create(&mut self, s: &mut Subsystem) -> bool {
+    fn create(&mut self, s: &mut MediaManager) -> bool {
         let pus = s.table().pus();
         let first = self.rng.below(pus.into()) as u32;
         let last = first + self.rng.below((pus - first).into()) as u32;
@@ -211,7 +216,7 @@ impl Case {
         let mut new = spec(&name, &format!("{first}-{last}"), sharing);
         if sharing == Sharing::Shared && self.rng.chance(0.5) {
             let max_chunks = Some(1 + self.rng.below(10) as u32);
-            new.limits = Limits { max_chunks, rate: Rate::new(1_000_000, 4) };
+            new.limits = QuotaLimits { max_chunks, rate: ChunkRate::new(1_000_000, 4) };
         }
         let pus = new.pus.to_string();
         let before = s.table().clone();
@@ -225,14 +230,16 @@ impl Case {
                 self.created += 1;
                 let uid = s.target(&name).unwrap().uid;
                 let held = BTreeMap::new();
-                self.targets.insert(name.clone(), Known { id, uid, pus, sharing, held });
+                self.targets
+                    .insert(name.clone(), ExpectedTarget { id, uid, pus, sharing, acquired: held });
                 s.open_target(&name).unwrap();
                 let known = self.targets.get_mut(&name).unwrap();
-                known.held = s.pool().handed_to(id).map(|chunk| (chunk, false)).collect();
+                known.acquired =
+                    s.allocator().acquired_by(id).map(|chunk| (chunk, false)).collect();
                 true
             }
             Some(Err(error)) => {
-                let usage = error.is_usage();
+                let usage = error.is_usage_error();
                 assert!(usage || self.failing, "{error}");
                 assert!(!usage || *s.table() == before, "{error}");
                 usage
@@ -246,12 +253,12 @@ impl Case {
     }
 
     /// Removes a target. Returns whether power lasts.
-    fn remove(&mut self, s: &mut Subsystem) -> bool {
+    fn remove(&mut self, s: &mut MediaManager) -> bool {
         let Some(name) = self.any_name() else { return true };
         let known = self.targets[&name].clone();
         assert!(matches!(
             s.remove(&name, false, &mut || {}),
-            Err(CoreError::InUse { opens: 1, .. })
+            Err(MediaManagerError::InUse { opens: 1, .. })
         ));
         s.close_target(known.id);
         let factory = self.rng.chance(0.4);
@@ -260,12 +267,13 @@ impl Case {
         match done {
             None => {
                 // It may be there, but it was closed: what it held it need not have.
-                self.unsure = Some((name, Some(Known { held: BTreeMap::new(), ..known })));
+                self.unsure =
+                    Some((name, Some(ExpectedTarget { acquired: BTreeMap::new(), ..known })));
                 false
             }
             Some(Ok(())) => {
                 if factory {
-                    for chunk in known.held.keys() {
+                    for chunk in known.acquired.keys() {
                         assert_ne!(self.rig().written_by(*chunk), Some(known.uid), "{name}");
                     }
                 }
@@ -273,55 +281,56 @@ impl Case {
             }
             Some(Err(error)) => {
                 assert!(self.failing, "{error}");
-                self.unsure = Some((name, Some(Known { held: BTreeMap::new(), ..known })));
+                self.unsure =
+                    Some((name, Some(ExpectedTarget { acquired: BTreeMap::new(), ..known })));
                 false
             }
         }
     }
 
-    fn acquire(&mut self, s: &mut Subsystem) {
+    fn acquire(&mut self, s: &mut MediaManager) {
         let Some(name) = self.any_name() else { return };
         let known = &self.targets[&name];
-        let pus: lightnvm::core::PuSet = known.pus.parse().unwrap();
+        let pus: lightnvm::subsystem::PuSet = known.pus.parse().unwrap();
         let pu = pus.iter().nth(self.rng.below(pus.len()) as usize).unwrap().0;
         let now = self.rig().now.get();
-        match s.acquire(now, known.id, pu, Heat::Hot) {
+        match s.acquire(now, known.id, pu, DataTemperature::Hot) {
             Ok(chunk) => {
-                self.handed += 1;
-                assert!(self.targets.values().all(|k| !k.held.contains_key(&chunk)), "{chunk}");
+                self.acquired += 1;
+                assert!(self.targets.values().all(|k| !k.acquired.contains_key(&chunk)), "{chunk}");
                 assert_eq!(self.rig().written_by(chunk), None, "chunk {chunk} for {name}");
                 let write = self.rng.chance(0.8);
                 let uid = self.targets[&name].uid;
                 let written = write && self.rig().write_chunk(chunk, uid);
-                self.targets.get_mut(&name).unwrap().held.insert(chunk, written);
+                self.targets.get_mut(&name).unwrap().acquired.insert(chunk, written);
             }
-            Err(Denied::Exclusive { .. }) => assert_eq!(known.sharing, Sharing::Exclusive),
+            Err(AcquireError::Exclusive { .. }) => assert_eq!(known.sharing, Sharing::Exclusive),
             Err(
-                Denied::Pending { .. }
-                | Denied::Full { .. }
-                | Denied::MaxChunks { .. }
-                | Denied::Rate { .. },
+                AcquireError::Pending { .. }
+                | AcquireError::Full { .. }
+                | AcquireError::ChunkLimit { .. }
+                | AcquireError::RateLimited { .. },
             ) => {}
-            Err(Denied::Table(_)) => assert!(self.failing),
+            Err(AcquireError::Table(_)) => assert!(self.failing),
             Err(other) => panic!("{other}"),
         }
     }
 
-    fn release(&mut self, s: &mut Subsystem) {
+    fn release(&mut self, s: &mut MediaManager) {
         let Some(name) = self.any_name() else { return };
         let known = self.targets.get_mut(&name).unwrap();
-        let at = self.rng.below(known.held.len() as u64) as usize;
-        let Some(chunk) = known.held.keys().nth(at).copied() else { return };
+        let at = self.rng.below(known.acquired.len() as u64) as usize;
+        let Some(chunk) = known.acquired.keys().nth(at).copied() else { return };
         if known.sharing == Sharing::Exclusive {
             // It keeps what it has, and writes it.
             assert!(s.release(known.id, chunk, false).is_err());
-            let (uid, written) = (known.uid, known.held[&chunk]);
+            let (uid, written) = (known.uid, known.acquired[&chunk]);
             if !written && self.rig.as_ref().unwrap().write_chunk(chunk, uid) {
-                known.held.insert(chunk, true);
+                known.acquired.insert(chunk, true);
             }
             return;
         }
-        known.held.remove(&chunk);
+        known.acquired.remove(&chunk);
         s.release(known.id, chunk, false).unwrap();
     }
 
@@ -367,7 +376,7 @@ impl Case {
                 // In order: then it need not be written to be looked at.
                 let closed = s.close(&mut || self.rig().pump());
                 assert!(closed.is_ok() || self.failing, "{closed:?}");
-                if closed.is_ok() && s.failed().is_none() {
+                if closed.is_ok() && s.failure().is_none() {
                     let table = s.table().clone();
                     drop(s);
                     self.cut(false);
@@ -404,7 +413,7 @@ fn power_cuts_leave_targets_and_chunks_as_they_were() {
         let failed = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run(30);
-            (case.cuts, case.cuts_inside, case.created, case.handed)
+            (case.cuts, case.cuts_inside, case.created, case.acquired)
         });
         let Ok(done) = failed else { panic!("SLUICE_SEED={seed} fails") };
         (cuts, inside, created, handed) =

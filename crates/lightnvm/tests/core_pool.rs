@@ -9,9 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Nanos;
-use lightnvm::core::{
-    ChunkUse, Denied, Erased, Heat, Limits, NewTarget, Pool, PoolConfig, Pu, PuSet, Rate, Record,
-    Sharing, Table, Target, TargetId, TargetKind, TargetOptions, Uid, WearPolicy,
+use lightnvm::subsystem::{
+    AcquireError, ChunkAllocator, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature,
+    EraseOutcome, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, Table, TableRecord, Target,
+    TargetId, TargetKind, TargetOptions, Uid, WearPolicy,
 };
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use rng::Rng;
@@ -32,20 +33,20 @@ struct Cell {
 struct Case {
     rng: Rng,
     geometry: Geometry,
-    config: PoolConfig,
+    config: ChunkAllocatorConfig,
     media: Vec<Cell>,
-    pool: Pool,
+    pool: ChunkAllocator,
     /// The table at the last restart, and the records since; how many of those are taken and durable.
     base: Table,
-    records: Vec<Record>,
+    records: Vec<TableRecord>,
     durable: u64,
     /// What each target holds: chunks handed out and not given back.
-    held: BTreeMap<TargetId, BTreeSet<u32>>,
+    acquired_by_target: BTreeMap<TargetId, BTreeSet<u32>>,
     erasing: BTreeSet<u32>,
     now: Nanos,
     made: u32,
     cuts: u64,
-    handed: u64,
+    acquired: u64,
     removed: u64,
 }
 
@@ -63,8 +64,8 @@ impl Case {
             ws_opt: 4,
             mw_cunits: 0,
         };
-        let config = PoolConfig {
-            policy: [WearPolicy::Levelling, WearPolicy::FirstFree][rng.below(2) as usize],
+        let config = ChunkAllocatorConfig {
+            policy: [WearPolicy::Leveling, WearPolicy::FirstFree][rng.below(2) as usize],
             batch_chunks: 1 + rng.below(6) as u32,
         };
         let total = geometry.total_chunks() as usize;
@@ -77,7 +78,7 @@ impl Case {
         };
         let base = Table::new(&geometry, Uid(seed.into()), state).unwrap();
         let report = report(&geometry, &media);
-        let pool = Pool::new(base.clone(), &report, 100, config).unwrap();
+        let pool = ChunkAllocator::new(base.clone(), &report, 100, config).unwrap();
         Case {
             rng,
             geometry,
@@ -87,12 +88,12 @@ impl Case {
             base,
             records: Vec::new(),
             durable: 0,
-            held: BTreeMap::new(),
+            acquired_by_target: BTreeMap::new(),
             erasing: BTreeSet::new(),
             now: Nanos::ZERO,
             made: 0,
             cuts: 0,
-            handed: 0,
+            acquired: 0,
             removed: 0,
         }
     }
@@ -110,13 +111,15 @@ impl Case {
     fn create(&mut self) {
         let pus = self.geometry.total_pus();
         let first = self.rng.below(pus.into()) as u32;
-        let pus =
-            PuSet::range(Pu(first), Pu(first + 1 + self.rng.below((pus - first).into()) as u32));
+        let pus = PuSet::range(
+            PuIndex(first),
+            PuIndex(first + 1 + self.rng.below((pus - first).into()) as u32),
+        );
         let sharing = [Sharing::Exclusive, Sharing::Shared][usize::from(self.rng.chance(0.7))];
-        let limits = Limits {
+        let limits = QuotaLimits {
             max_chunks: self.rng.chance(0.5).then(|| 1 + self.rng.below(12) as u32),
             rate: if self.rng.chance(0.3) {
-                Rate::new(1 + self.rng.below(50_000) as u32, 1 + self.rng.below(5) as u32)
+                ChunkRate::new(1 + self.rng.below(50_000) as u32, 1 + self.rng.below(5) as u32)
             } else {
                 None
             },
@@ -128,16 +131,16 @@ impl Case {
             pus,
             sharing,
             options: TargetOptions::default(),
-            limits: if sharing == Sharing::Shared { limits } else { Limits::default() },
+            limits: if sharing == Sharing::Shared { limits } else { QuotaLimits::default() },
         };
         if self.pool.table().overlap(&spec).is_some() {
             return;
         }
         if sharing == Sharing::Exclusive {
-            self.pool.clean_all(&spec.pus);
-            while !self.pool.is_clean(&spec.pus) {
+            self.pool.erase_all_dirty(&spec.pus);
+            while !self.pool.is_erased(&spec.pus) {
                 self.start_erases();
-                self.end_erases();
+                self.complete_erases();
             }
         }
         let id = self.pool.table().next_id();
@@ -153,20 +156,20 @@ impl Case {
                 let cell = self.media[*chunk as usize];
                 assert!(cell.by.is_none() && !cell.bad, "chunk {chunk} is new to {id}: {cell:?}");
             }
-            self.held.insert(id, all);
+            self.acquired_by_target.insert(id, all);
         }
         self.pool.open(id);
     }
 
     fn acquire(&mut self, id: TargetId) {
         let pu = self.rng.below(self.geometry.total_pus().into()) as u32;
-        let heat = [Heat::Hot, Heat::Cold][usize::from(self.rng.chance(0.2))];
+        let heat = [DataTemperature::Hot, DataTemperature::Cold][usize::from(self.rng.chance(0.2))];
         let spec = self.pool.table().target(id).unwrap().spec.clone();
-        let holds = self.held.entry(id).or_default().len() as u32;
+        let holds = self.acquired_by_target.entry(id).or_default().len() as u32;
         match self.pool.acquire(self.now, id, pu, heat) {
             Ok(chunk) => {
-                self.handed += 1;
-                assert!(spec.pus.contains(Pu(pu)) && self.pool.table().pu_of(chunk) == pu);
+                self.acquired += 1;
+                assert!(spec.pus.contains(PuIndex(pu)) && self.pool.table().pu_of(chunk) == pu);
                 assert!(spec.limits.max_chunks.is_none_or(|max| holds < max));
                 let cell = &mut self.media[chunk as usize];
                 let own = self.pool.table().target(id).unwrap().uid;
@@ -174,42 +177,42 @@ impl Case {
                 if self.rng.chance(0.9) {
                     cell.by = Some(own);
                 }
-                let others = self.held.values().all(|held| !held.contains(&chunk));
+                let others = self.acquired_by_target.values().all(|held| !held.contains(&chunk));
                 assert!(others, "chunk {chunk} has two owners");
-                self.held.get_mut(&id).unwrap().insert(chunk);
+                self.acquired_by_target.get_mut(&id).unwrap().insert(chunk);
             }
-            Err(Denied::MaxChunks { max_chunks, .. }) => assert_eq!(holds, max_chunks),
-            Err(Denied::Rate { until, .. }) => {
+            Err(AcquireError::ChunkLimit { max_chunks, .. }) => assert_eq!(holds, max_chunks),
+            Err(AcquireError::RateLimited { until, .. }) => {
                 assert!(until > self.now && spec.limits.rate.is_some());
                 if self.rng.chance(0.5) {
                     self.now = until;
                 }
             }
-            Err(Denied::OtherUnit { .. }) => assert!(!spec.pus.contains(Pu(pu))),
-            Err(Denied::Full { .. }) => {
+            Err(AcquireError::NotTargetPu { .. }) => assert!(!spec.pus.contains(PuIndex(pu))),
+            Err(AcquireError::Full { .. }) => {
                 // Every good chunk of the unit is in somebody's hands, or on its way there.
-                assert_eq!(self.pool.free_on(pu), (0, 0));
+                assert_eq!(self.pool.free_counts(pu), (0, 0));
             }
-            Err(Denied::Pending { .. }) => {}
+            Err(AcquireError::Pending { .. }) => {}
             Err(other) => panic!("{other}"),
         }
         let Some(max) = spec.limits.max_chunks else { return };
-        let owned = self.pool.holding(id).owned;
+        let owned = self.pool.holdings(id).owned;
         assert!(owned <= max, "{id} owns {owned} of {max}");
     }
 
     /// A chunk that somebody holds.
-    fn any_held(&mut self, id: TargetId) -> Option<u32> {
-        let held = self.held.get(&id)?;
+    fn any_acquired(&mut self, id: TargetId) -> Option<u32> {
+        let held = self.acquired_by_target.get(&id)?;
         held.iter().nth(self.rng.below(held.len() as u64) as usize).copied()
     }
 
     fn release(&mut self, id: TargetId) {
-        let Some(chunk) = self.any_held(id) else { return };
+        let Some(chunk) = self.any_acquired(id) else { return };
         if self.rng.chance(0.1) {
             // What it does not hold it cannot give back.
             let other = self.rng.below(self.geometry.total_chunks()) as u32;
-            if !self.held[&id].contains(&other) {
+            if !self.acquired_by_target[&id].contains(&other) {
                 let before = self.pool.table().clone();
                 assert!(self.pool.release(id, other, true).is_err());
                 assert_eq!(*self.pool.table(), before);
@@ -220,7 +223,7 @@ impl Case {
             self.erase(chunk);
         }
         self.pool.release(id, chunk, clean).unwrap();
-        self.held.get_mut(&id).unwrap().remove(&chunk);
+        self.acquired_by_target.get_mut(&id).unwrap().remove(&chunk);
     }
 
     fn erase(&mut self, chunk: u32) {
@@ -230,39 +233,42 @@ impl Case {
 
     fn start_erases(&mut self) {
         while let Some(chunk) = self.pool.next_erase() {
-            assert!(self.held.values().all(|held| !held.contains(&chunk)), "{chunk} is in use");
+            assert!(
+                self.acquired_by_target.values().all(|held| !held.contains(&chunk)),
+                "{chunk} is in use"
+            );
             assert!(self.erasing.insert(chunk));
         }
     }
 
-    fn end_erases(&mut self) {
+    fn complete_erases(&mut self) {
         for chunk in std::mem::take(&mut self.erasing) {
             let how = match self.rng.below(30) {
-                0 => Erased::Bad,
-                1 => Erased::Unknown,
-                _ => Erased::Clean,
+                0 => EraseOutcome::Bad,
+                1 => EraseOutcome::Unknown,
+                _ => EraseOutcome::Erased,
             };
             match how {
-                Erased::Bad => self.media[chunk as usize].bad = true,
-                Erased::Clean => self.erase(chunk),
-                Erased::Unknown => {}
+                EraseOutcome::Bad => self.media[chunk as usize].bad = true,
+                EraseOutcome::Erased => self.erase(chunk),
+                EraseOutcome::Unknown => {}
             }
             self.pool.erase_done(chunk, how).unwrap();
         }
     }
 
     fn take_records(&mut self) {
-        while let Some(record) = self.pool.take_record() {
+        while let Some(record) = self.pool.pop_record() {
             let bytes = record.encode();
             let total = self.geometry.total_chunks() as u32;
-            assert_eq!(Record::decode(&bytes, total).as_ref(), Some(&record));
+            assert_eq!(TableRecord::decode(&bytes, total).as_ref(), Some(&record));
             self.records.push(record);
         }
     }
 
     fn make_durable(&mut self, records: u64) {
         self.durable = self.durable.max(records);
-        self.pool.durable(self.durable);
+        self.pool.on_durable(self.durable);
     }
 
     fn remove(&mut self, id: TargetId) {
@@ -271,7 +277,7 @@ impl Case {
         assert_eq!(*self.pool.table(), before);
         self.pool.close(id);
         self.pool.remove(id).unwrap();
-        self.held.remove(&id);
+        self.acquired_by_target.remove(&id);
         self.removed += 1;
     }
 
@@ -293,23 +299,23 @@ impl Case {
         }
         let table = Table::load(&table.snapshot(), &self.geometry).unwrap();
         let report = report(&self.geometry, &self.media);
-        self.pool = Pool::new(table.clone(), &report, 100, self.config).unwrap();
+        self.pool = ChunkAllocator::new(table.clone(), &report, 100, self.config).unwrap();
         // What was released or removed since may have come back; what is held must be there.
         let whole = kept == self.records.len() as u64;
-        for (id, held) in &self.held {
+        for (id, held) in &self.acquired_by_target {
             for chunk in held {
                 let owner = self.pool.table().chunks()[*chunk as usize].owner;
                 assert_eq!(owner, Some(*id), "chunk {chunk} was in use");
             }
         }
-        assert_eq!(self.pool.strays().count(), 0, "nobody's, with data");
+        assert_eq!(self.pool.orphaned_chunks().count(), 0, "nobody's, with data");
         let mut now_held: BTreeMap<TargetId, BTreeSet<u32>> = BTreeMap::new();
         for target in self.pool.table().targets() {
             for chunk in self.pool.table().owned_by(target.id) {
                 let by = self.media[chunk as usize].by;
                 assert!(by.is_none_or(|by| by == target.uid), "{} sees {by:?}", target.spec.name);
             }
-            let held = self.pool.handed_to(target.id).collect();
+            let held = self.pool.acquired_by(target.id).collect();
             now_held.insert(target.id, held);
         }
         if whole {
@@ -322,7 +328,7 @@ impl Case {
                 assert!(cell.by.is_none() && !cell.interrupted && !cell.bad, "{chunk}: {cell:?}");
             }
         }
-        self.held = now_held;
+        self.acquired_by_target = now_held;
         (self.base, self.durable) = (table, 0);
         self.records.clear();
         let ids: Vec<TargetId> = self.pool.table().targets().iter().map(|t| t.id).collect();
@@ -336,14 +342,14 @@ impl Case {
         let of = |state| table.chunks().iter().filter(|c| c.state == state).count() as u32;
         let (mut free, mut dirty) = (0, 0);
         for pu in 0..self.geometry.total_pus() {
-            let (f, d) = self.pool.free_on(pu);
+            let (f, d) = self.pool.free_counts(pu);
             (free, dirty) = (free + f, dirty + d);
         }
         assert_eq!((free, dirty), (of(ChunkUse::Free), of(ChunkUse::Dirty)));
-        let owned: u32 = table.targets().iter().map(|t| self.pool.holding(t.id).owned).sum();
+        let owned: u32 = table.targets().iter().map(|t| self.pool.holdings(t.id).owned).sum();
         assert_eq!(owned, of(ChunkUse::Owned));
-        for (id, held) in &self.held {
-            assert_eq!(self.pool.holding(*id).handed as usize, held.len(), "{id}");
+        for (id, held) in &self.acquired_by_target {
+            assert_eq!(self.pool.holdings(*id).acquired as usize, held.len(), "{id}");
         }
     }
 
@@ -363,16 +369,16 @@ impl Case {
                 }
                 70..72 => {
                     if let Some((id, _)) = self.any_target()
-                        && let Some(chunk) = self.any_held(id)
+                        && let Some(chunk) = self.any_acquired(id)
                     {
                         self.media[chunk as usize].bad = true;
                         self.pool.retire(id, chunk).unwrap();
-                        self.held.get_mut(&id).unwrap().remove(&chunk);
+                        self.acquired_by_target.get_mut(&id).unwrap().remove(&chunk);
                     }
                 }
                 72..74 => {
                     if let Some((id, Sharing::Exclusive)) = self.any_target()
-                        && let Some(chunk) = self.any_held(id)
+                        && let Some(chunk) = self.any_acquired(id)
                     {
                         self.media[chunk as usize].by = Some(self.uid(id));
                     }
@@ -383,7 +389,7 @@ impl Case {
                     }
                 }
                 76..82 => self.start_erases(),
-                82..87 => self.end_erases(),
+                82..87 => self.complete_erases(),
                 87..97 => {
                     self.take_records();
                     let more = self.records.len() as u64 - self.durable;
@@ -427,7 +433,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_chunk_never_has_two_owners_and_none_is_lost() {
+fn a_chunk_never_has_two_owners_and_none_leaks() {
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SLUICE_CASES").unwrap_or(1500),
@@ -439,7 +445,7 @@ fn a_chunk_never_has_two_owners_and_none_is_lost() {
         let failed = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run(400);
-            (case.cuts, case.handed, case.removed)
+            (case.cuts, case.acquired, case.removed)
         });
         let Ok(done) = failed else { panic!("SLUICE_SEED={seed} fails") };
         (cuts, handed, removed) = (cuts + done.0, handed + done.1, removed + done.2);
@@ -461,19 +467,19 @@ fn the_least_worn_free_chunk_is_handed_out_and_the_most_worn_for_cold_data() {
         ws_opt: 4,
         mw_cunits: 0,
     };
-    for (policy, hot, cold) in [(WearPolicy::Levelling, 7, 4), (WearPolicy::FirstFree, 0, 1)] {
+    for (policy, hot, cold) in [(WearPolicy::Leveling, 7, 4), (WearPolicy::FirstFree, 0, 1)] {
         let media: Vec<Cell> =
             (0..10).map(|i| Cell { erases: 10 + (i * 7 + 1) % 10, ..Cell::default() }).collect();
         let table = Table::new(&geometry, Uid(1), |_| ChunkUse::Free).unwrap();
-        let config = PoolConfig { policy, batch_chunks: 1 };
-        let mut pool = Pool::new(table, &report(&geometry, &media), 100, config).unwrap();
+        let config = ChunkAllocatorConfig { policy, batch_chunks: 1 };
+        let mut pool = ChunkAllocator::new(table, &report(&geometry, &media), 100, config).unwrap();
         let spec = NewTarget {
             name: "t".into(),
             kind: TargetKind::Kv,
-            pus: PuSet::range(Pu(0), Pu(1)),
+            pus: PuSet::range(PuIndex(0), PuIndex(1)),
             sharing: Sharing::Shared,
             options: TargetOptions::default(),
-            limits: Limits::default(),
+            limits: QuotaLimits::default(),
         };
         let target = Target { id: TargetId(1), uid: Uid(2), spec, created_at: 0 };
         pool.create(target).unwrap();
@@ -482,9 +488,13 @@ fn the_least_worn_free_chunk_is_handed_out_and_the_most_worn_for_cold_data() {
             assert!(
                 pool.acquire(Nanos::ZERO, TargetId(1), 0, heat).is_err_and(|d| d.is_temporary())
             );
-            pool.durable(pool.made());
+            pool.on_durable(pool.records_made());
             pool.acquire(Nanos::ZERO, TargetId(1), 0, heat).unwrap()
         };
-        assert_eq!((take(Heat::Hot), take(Heat::Cold)), (hot, cold), "{policy:?}");
+        assert_eq!(
+            (take(DataTemperature::Hot), take(DataTemperature::Cold)),
+            (hot, cold),
+            "{policy:?}"
+        );
     }
 }

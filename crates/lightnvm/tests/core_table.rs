@@ -1,9 +1,9 @@
 //! The partition table as bytes: what is written is read, what is damaged is refused, what contradicts
 //! itself changes nothing.
 
-use lightnvm::core::{
-    ChunkUse, Limits, NewTarget, Pu, PuSet, Record, Sharing, TARGETS_MAX, Table, TableError,
-    Target, TargetId, TargetKind, TargetOptions, Uid,
+use lightnvm::subsystem::{
+    ChunkUse, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, TARGETS_MAX, Table, TableError,
+    TableRecord, Target, TargetId, TargetKind, TargetOptions, Uid,
 };
 use nvme::Geometry;
 use rng::Rng;
@@ -29,13 +29,13 @@ fn target(id: u32, name: &str, pus: &str, sharing: Sharing) -> Box<Target> {
         pus: pus.parse().unwrap(),
         sharing,
         options: TargetOptions::default(),
-        limits: Limits::default(),
+        limits: QuotaLimits::default(),
     };
     Box::new(Target { id: TargetId(id), uid: Uid(id.into()), spec, created_at: 0 })
 }
 
-fn created(id: u32, name: &str, pus: &str, sharing: Sharing, chunks: Vec<u32>) -> Record {
-    Record::Created { target: target(id, name, pus, sharing), chunks }
+fn created(id: u32, name: &str, pus: &str, sharing: Sharing, chunks: Vec<u32>) -> TableRecord {
+    TableRecord::Created { target: target(id, name, pus, sharing), chunks }
 }
 
 /// A table with something of everything.
@@ -51,10 +51,10 @@ fn some() -> (Table, Geometry) {
         created(1, "a", "0", Sharing::Exclusive, vec![1, 2, 3]),
         created(2, "b", "1-2", Sharing::Shared, vec![]),
         created(4, "c", "2-3", Sharing::Shared, vec![]),
-        Record::Granted { target: TargetId(2), chunks: vec![10, 12, 21] },
-        Record::Granted { target: TargetId(4), chunks: vec![22, 39] },
-        Record::Returned { target: TargetId(4), chunks: vec![39], clean: false },
-        Record::Retired { chunks: vec![12, 30] },
+        TableRecord::Granted { target: TargetId(2), chunks: vec![10, 12, 21] },
+        TableRecord::Granted { target: TargetId(4), chunks: vec![22, 39] },
+        TableRecord::Returned { target: TargetId(4), chunks: vec![39], erased: false },
+        TableRecord::Retired { chunks: vec![12, 30] },
     ] {
         table.apply(&record).unwrap();
     }
@@ -66,7 +66,7 @@ fn a_snapshot_is_read_as_it_was_written() {
     let (table, g) = some();
     assert_eq!(Table::load(&table.snapshot(), &g), Ok(table.clone()));
     assert_eq!(table.next_id(), TargetId(5));
-    assert!(table.owns(TargetId(2), 12), "bad, and still its own");
+    assert!(table.is_owned_by(TargetId(2), 12), "bad, and still its own");
     assert_eq!(table.owned_by(TargetId(2)).collect::<Vec<_>>(), [10, 21]);
 }
 
@@ -75,21 +75,21 @@ fn the_largest_table_is_as_large_as_announced() {
     let g = geometry(4, 16, 200);
     let mut rng = Rng::new(1);
     let mut table = Table::new(&g, Uid(1), |_| ChunkUse::Free).unwrap();
-    let every_second: PuSet = (0..32).map(|i| Pu(2 * i)).collect();
+    let every_second: PuSet = (0..32).map(|i| PuIndex(2 * i)).collect();
     for id in 1..=TARGETS_MAX as u32 {
         let name = format!("{id:032}");
         let mut new = target(u32::MAX - 100 + id, &name, "0", Sharing::Shared);
         new.spec.pus = every_second.clone();
         new.created_at = u64::MAX;
-        table.apply(&Record::Created { target: new, chunks: vec![] }).unwrap();
+        table.apply(&TableRecord::Created { target: new, chunks: vec![] }).unwrap();
     }
     let one_more = created(u32::MAX, "one-more", "1", Sharing::Shared, vec![]);
     assert!(table.apply(&one_more).is_err());
     // No two neighbours are the same target's.
-    let on_its_units = |chunk: &u32| every_second.contains(Pu(chunk / 200));
+    let on_its_units = |chunk: &u32| every_second.contains(PuIndex(chunk / 200));
     for chunk in (0..g.total_chunks() as u32).filter(on_its_units) {
         let target = TargetId(u32::MAX - 99 + rng.below(TARGETS_MAX as u64) as u32);
-        table.apply(&Record::Granted { target, chunks: vec![chunk] }).unwrap();
+        table.apply(&TableRecord::Granted { target, chunks: vec![chunk] }).unwrap();
     }
     let bytes = table.snapshot();
     let most = Table::snapshot_bytes_max(&g);
@@ -137,7 +137,7 @@ fn no_damage_goes_unnoticed_and_nonsense_never_panics() {
 fn what_is_refused_says_why() {
     let (table, g) = some();
     let good = table.snapshot();
-    assert_eq!(Table::load(b"something else", &g), Err(TableError::NoTable));
+    assert_eq!(Table::load(b"something else", &g), Err(TableError::NotATable));
     let mut newer = good.clone();
     newer[8] = 2;
     assert_eq!(Table::load(&newer, &g), Err(TableError::Version { found: 2, known: 1 }));
@@ -145,12 +145,13 @@ fn what_is_refused_says_why() {
     bad[50] ^= 1;
     assert!(matches!(Table::load(&bad, &g), Err(TableError::Checksum { .. })));
     let other = geometry(2, 2, 11);
-    let differs = TableError::Differs { what: "chunks per parallel unit", found: 10, wanted: 11 };
+    let differs =
+        TableError::GeometryMismatch { what: "chunks per parallel unit", found: 10, wanted: 11 };
     assert_eq!(Table::load(&good, &other), Err(differs));
     let huge = geometry(1 << 10, 1 << 10, 1 << 10);
     assert!(matches!(
         Table::new(&huge, Uid(1), |_| ChunkUse::Free),
-        Err(TableError::Differs { .. })
+        Err(TableError::GeometryMismatch { .. })
     ));
     assert!(Table::new(&g, Uid(1), |_| ChunkUse::Owned).is_err());
 }
@@ -167,17 +168,20 @@ fn a_record_that_contradicts_the_table_changes_nothing() {
         (created(5, "d", "4", Sharing::Shared, vec![]), "units 4 of a drive with 4"),
         (created(5, "d", "3", Sharing::Shared, vec![31, 39]), "chunk 39"),
         (created(5, "d", "3", Sharing::Shared, vec![25]), "chunk 25 of parallel unit 2"),
-        (Record::Granted { target: a, chunks: vec![4, 10] }, "chunk 10"),
-        (Record::Granted { target: a, chunks: vec![7] }, "chunk 7"),
-        (Record::Granted { target: b, chunks: vec![31] }, "parallel unit 3 to target b"),
-        (Record::Granted { target: b, chunks: vec![40] }, "chunk 40"),
-        (Record::Granted { target: TargetId(3), chunks: vec![11] }, "#3, which does not exist"),
-        (Record::Returned { target: b, chunks: vec![10, 22], clean: true }, "chunk 22"),
-        (Record::Returned { target: c, chunks: vec![39], clean: true }, "chunk 39"),
-        (Record::Cleaned { chunks: vec![39, 4] }, "chunk 4"),
-        (Record::Retired { chunks: vec![1, 0] }, "chunk 0"),
-        (Record::Retired { chunks: vec![12] }, "chunk 12"),
-        (Record::Removed { target: TargetId(3) }, "#3, which does not exist"),
+        (TableRecord::Granted { target: a, chunks: vec![4, 10] }, "chunk 10"),
+        (TableRecord::Granted { target: a, chunks: vec![7] }, "chunk 7"),
+        (TableRecord::Granted { target: b, chunks: vec![31] }, "parallel unit 3 to target b"),
+        (TableRecord::Granted { target: b, chunks: vec![40] }, "chunk 40"),
+        (
+            TableRecord::Granted { target: TargetId(3), chunks: vec![11] },
+            "#3, which does not exist",
+        ),
+        (TableRecord::Returned { target: b, chunks: vec![10, 22], erased: true }, "chunk 22"),
+        (TableRecord::Returned { target: c, chunks: vec![39], erased: true }, "chunk 39"),
+        (TableRecord::Erased { chunks: vec![39, 4] }, "chunk 4"),
+        (TableRecord::Retired { chunks: vec![1, 0] }, "chunk 0"),
+        (TableRecord::Retired { chunks: vec![12] }, "chunk 12"),
+        (TableRecord::Removed { target: TargetId(3) }, "#3, which does not exist"),
     ] {
         let mut changed = table.clone();
         let told = changed.apply(&record).unwrap_err().to_string();
@@ -185,7 +189,7 @@ fn a_record_that_contradicts_the_table_changes_nothing() {
         assert_eq!(changed, table, "{record:?}");
     }
     let mut removed = table.clone();
-    removed.apply(&Record::Removed { target: b }).unwrap();
+    removed.apply(&TableRecord::Removed { target: b }).unwrap();
     let of = |chunk: usize| (removed.chunks()[chunk].state, removed.chunks()[chunk].owner);
     assert_eq!((of(10), of(12)), ((ChunkUse::Dirty, None), (ChunkUse::GrownBad, None)));
     assert_eq!(removed.targets().len(), 2);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
-use driver::{DriveInfo, OpenChannel};
+use driver::{ControllerInfo, OpenChannelInfo};
 use lightnvm::{
-    Change, ChangeNow, Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvNow, KvOpenError, KvRequest,
-    Room,
+    BlockingKv, BlockingMutation, Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation,
+    KvOpenError, KvRequest, ValueBuffer,
 };
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 const NOW: Nanos = Nanos(0);
@@ -42,7 +42,7 @@ macro_rules! now {
             drive.fetch();
             drive.step();
         };
-        let $now = &mut KvNow::new(kv, pump);
+        let $now = &mut BlockingKv::new(kv, pump);
         $what
     }};
 }
@@ -74,12 +74,12 @@ impl Bench {
         now!(*self, now => now.sync()).unwrap();
     }
 
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         while self.kv.poll(NOW) | self.drive.fetch() | self.drive.step() {}
     }
 
-    fn memory(&self, bytes: usize) -> (Arc<Region>, Iova) {
-        let memory = Region::anonymous(bytes).unwrap();
+    fn memory(&self, bytes: usize) -> (Arc<SharedRegion>, Iova) {
+        let memory = SharedRegion::anonymous(bytes).unwrap();
         let at = self.kv.memory().register(&memory).unwrap();
         (memory, at)
     }
@@ -144,7 +144,7 @@ fn values_of_every_length_come_back_from_memory_from_flash_and_after_a_power_cut
             assert_eq!(found, Ok(true));
         }
         assert_eq!(b.kv.len(), lens.len() as u64);
-        assert_eq!(b.kv.audit(), Ok(()));
+        assert_eq!(b.kv.check_invariants(), Ok(()));
         b = b.cut();
     }
 }
@@ -153,33 +153,36 @@ fn values_of_every_length_come_back_from_memory_from_flash_and_after_a_power_cut
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut b = Bench::new(2);
     let long = [b'k'; 256];
-    let refused = |bytes| Err(KvError::KeyLength(lightnvm::KeyLength { bytes }));
+    let refused = |bytes| Err(KvError::KeyLength(lightnvm::KeyLengthError { bytes }));
     assert_eq!(now!(b, now => now.put(b"", b"x")), refused(0));
     assert_eq!(now!(b, now => now.put(&long, b"x")), refused(256));
     assert_eq!(now!(b, now => now.get(&long)), Err(refused(256).unwrap_err()));
     assert_eq!(now!(b, now => now.update(b"a", b"x")), Err(KvError::NotFound));
     assert_eq!(now!(b, now => now.delete(b"a")), Err(KvError::NotFound));
     assert_eq!(b.get("a"), Ok(None));
-    let missing = [ChangeNow::Put(b"a", b"x"), ChangeNow::Update(b"b", b"y")];
+    let missing = [BlockingMutation::Put(b"a", b"x"), BlockingMutation::Update(b"b", b"y")];
     assert_eq!(now!(b, now => now.batch(&missing)), Err(KvError::NotFound));
     assert_eq!(b.get("a"), Ok(None), "no part of a batch");
     let (_, at) = b.memory(4096);
     let key = || Key::new(b"a").unwrap();
     let most = b.kv.layout().value_bytes();
-    let huge = Room { at, bytes: most + 1 };
-    let too_large = KvError::ValueTooLarge { bytes: most + 1, most };
+    let huge = ValueBuffer { at, bytes: most + 1 };
+    let too_large = KvError::ValueTooLarge { bytes: most + 1, bytes_max: most };
     assert_eq!(b.run(KvRequest::put(key(), huge, 0)), Err(too_large));
-    let nowhere = Room { at: Iova(8), bytes: 4 };
+    let nowhere = ValueBuffer { at: Iova(8), bytes: 4 };
     assert_eq!(b.run(KvRequest::put(key(), nowhere, 0)), Err(KvError::NotRegistered));
-    let past = Room { at: at.offset(4000), bytes: 100 };
+    let past = ValueBuffer { at: at.offset(4000), bytes: 100 };
     assert_eq!(b.run(KvRequest::get(key(), past, 0)), Err(KvError::NotRegistered));
     b.put("a", &[7; 100]);
-    let little = Room { at, bytes: 99 };
-    assert_eq!(b.run(KvRequest::get(key(), little, 0)), Err(KvError::NoRoom { bytes: 100 }));
+    let little = ValueBuffer { at, bytes: 99 };
+    assert_eq!(
+        b.run(KvRequest::get(key(), little, 0)),
+        Err(KvError::BufferTooSmall { bytes: 100 })
+    );
     let values = [7; 2000];
     let names: Vec<String> = (0..20).map(|i| format!("{i}")).collect();
-    let batch: Vec<ChangeNow<'_>> =
-        names.iter().map(|n| ChangeNow::Put(n.as_bytes(), &values)).collect();
+    let batch: Vec<BlockingMutation<'_>> =
+        names.iter().map(|n| BlockingMutation::Put(n.as_bytes(), &values)).collect();
     let result = now!(b, now => now.batch(&batch));
     assert!(matches!(result, Err(KvError::BatchTooLarge { .. })), "{result:?}");
     assert_eq!(b.kv.len(), 1);
@@ -187,7 +190,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn whole_chunks_are_never_moved_and_deleting_one_is_an_erase() {
+fn large_value_chunks_are_never_moved_and_deleting_one_is_an_erase() {
     let mut b = Bench::new(3);
     let chunk = b.kv.layout().chunk_bytes as usize;
     let free = b.kv.stats().free_chunks;
@@ -197,28 +200,28 @@ fn whole_chunks_are_never_moved_and_deleting_one_is_an_erase() {
         }
     }
     let stats = b.kv.stats();
-    assert_eq!(stats.wholes_written, 400);
-    assert!(stats.moved_bytes < 400 * 100, "only what names them is moved: {stats:?}");
+    assert_eq!(stats.large_value_chunks_written, 400);
+    assert!(stats.relocated_bytes < 400 * 100, "only what names them is moved: {stats:?}");
     let wa = stats.write_amplification(b.kv.layout().unit_bytes, chunk as u32).unwrap();
     assert!(wa < 1.05, "{wa}");
     for i in 0..10 {
         assert_eq!(b.get(&format!("{i}")), Ok(Some(value(390 + i, chunk))));
     }
     b.sync();
-    b.settle();
+    b.run_until_idle();
     let erased = b.kv.stats().chunks_erased;
     for i in 0..10 {
         now!(b, now => now.delete(format!("{i}").as_bytes())).unwrap();
     }
     b.sync();
-    b.settle();
+    b.run_until_idle();
     let stats = b.kv.stats();
-    assert_eq!((stats.whole_chunks, stats.chunks_erased - erased), (0, 10));
-    assert!(free - stats.free_chunks <= b.kv.layout().streams);
+    assert_eq!((stats.large_value_chunks, stats.chunks_erased - erased), (0, 10));
+    assert!(free - stats.free_chunks <= b.kv.layout().streams_max);
 }
 
 #[test]
-fn small_values_are_packed_and_cleaned_by_moving_what_lives() {
+fn small_values_are_packed_and_compacted_by_relocating_what_lives() {
     let mut b = Bench::new(4);
     let mut rng = Rng::new(4);
     let put = |b: &mut Bench, i: u64, round: u64| {
@@ -227,7 +230,7 @@ fn small_values_are_packed_and_cleaned_by_moving_what_lives() {
     for i in 0..3500 {
         put(&mut b, i, 0);
     }
-    b.settle();
+    b.run_until_idle();
     let stats = b.kv.stats();
     let wa =
         stats.write_amplification(b.kv.layout().unit_bytes, b.kv.layout().chunk_bytes).unwrap();
@@ -239,14 +242,14 @@ fn small_values_are_packed_and_cleaned_by_moving_what_lives() {
         last[i as usize] = round;
     }
     let stats = b.kv.stats();
-    assert!(stats.chunks_cleaned > 50 && stats.moved_bytes > 0, "{stats:?}");
+    assert!(stats.chunks_compacted > 50 && stats.relocated_bytes > 0, "{stats:?}");
     assert!(stats.live_ratio() > 0.3 && stats.live_ratio() <= 1.0, "{}", stats.live_ratio());
     b.sync();
     let mut b = b.cut();
     for (i, round) in (0..).zip(last) {
         assert_eq!(b.get(&format!("key{i:04}")), Ok(Some(value(i ^ round << 32, 200))));
     }
-    assert_eq!(b.kv.audit(), Ok(()));
+    assert_eq!(b.kv.check_invariants(), Ok(()));
 }
 
 #[test]
@@ -255,9 +258,9 @@ fn durable_is_durable_and_a_sync_covers_what_came_before() {
     let (memory, at) = b.memory(4096);
     memory.fill(0, 4096, 9);
     b.put("buffered", b"x");
-    b.settle();
+    b.run_until_idle();
     assert_eq!((b.drive.programs, b.kv.stats().units_written), (0, 0), "in memory");
-    let durable = Room { at, bytes: 30 };
+    let durable = ValueBuffer { at, bytes: 30 };
     b.run(KvRequest::put(Key::new(b"durable").unwrap(), durable, 0).durably()).unwrap();
     assert!(b.drive.programs > 0);
     b.put("late", b"y");
@@ -295,7 +298,7 @@ fn a_deleted_key_stays_deleted_until_nothing_is_left_of_it() {
             b.put(&format!("other{:04}", rng.below(2200)), &value(i, 300));
         }
         b.sync();
-        assert_eq!(b.kv.audit(), Ok(()));
+        assert_eq!(b.kv.check_invariants(), Ok(()));
     }
     assert_eq!(b.kv.stats().tombstones, 0);
     let mut b = b.cut();
@@ -334,8 +337,8 @@ fn a_sector_that_cannot_be_read_fails_its_keys_alone_and_for_ever() {
     }
     b.sync();
     let stats = b.kv.stats();
-    assert!(stats.values_lost > 0, "{stats:?}");
-    assert_eq!(b.kv.audit(), Ok(()));
+    assert!(stats.values_uncorrectable > 0, "{stats:?}");
+    assert_eq!(b.kv.check_invariants(), Ok(()));
     let check = |b: &mut Bench| {
         for i in 0..600 {
             match b.get(&format!("{i:04}")) {
@@ -395,7 +398,7 @@ fn a_full_store_says_so_and_goes_on_when_something_is_deleted() {
         let mut b = b.cut();
         assert_eq!(b.kv.len(), count - count / 2 + count / 3);
         assert_eq!(b.get("new00000"), Ok(Some(value(0, len))));
-        assert_eq!(b.kv.audit(), Ok(()));
+        assert_eq!(b.kv.check_invariants(), Ok(()));
     }
 }
 
@@ -420,7 +423,7 @@ fn an_exhausted_spare_makes_it_read_only() {
     b.drive.program_fail = 0.0;
     b.sync();
     assert_eq!(now!(b, now => now.delete(b"000")), Err(KvError::ReadOnly));
-    let one = [ChangeNow::Put(b"000", b"x")];
+    let one = [BlockingMutation::Put(b"000", b"x")];
     assert_eq!(now!(b, now => now.batch(&one)), Err(KvError::ReadOnly));
     for i in 0..200 {
         assert_eq!(b.get(&format!("{i:03}")), Ok(Some(value(i, 300))));
@@ -460,7 +463,7 @@ fn keys_are_walked_in_order_while_they_change() {
     expected.retain(|k| k != "a80");
     expected.insert(90, "a90x".into());
     assert_eq!(seen, expected);
-    let mut scan = Cursor::at(Key::new(b"b50").unwrap());
+    let mut scan = Cursor::starting_at(Key::new(b"b50").unwrap());
     let from = b.kv.next(&mut scan).unwrap().0;
     assert_eq!(from.as_bytes(), b"b50");
     assert_eq!(std::iter::from_fn(|| b.kv.next(&mut scan)).count(), 49);
@@ -475,7 +478,7 @@ fn requests_for_a_key_keep_their_order_and_others_go_past() {
     memory.fill(0, chunk, 1);
     memory.fill(chunk, chunk, 2);
     let key = || Key::new(b"k").unwrap();
-    let room = |i: usize, bytes| Room { at: at.offset((i * chunk) as u64), bytes };
+    let room = |i: usize, bytes| ValueBuffer { at: at.offset((i * chunk) as u64), bytes };
     let whole = chunk as u64;
     let requests = [
         KvRequest::put(key(), room(0, whole), 1),
@@ -512,11 +515,11 @@ fn requests_for_a_key_keep_their_order_and_others_go_past() {
 fn a_batch_on_the_same_keys_is_made_in_order() {
     let mut b = Bench::new(12);
     let changes = [
-        ChangeNow::Put(b"a", b"1"),
-        ChangeNow::Update(b"a", b"2"),
-        ChangeNow::Put(b"b", b"3"),
-        ChangeNow::Delete(b"b"),
-        ChangeNow::Put(b"c", b""),
+        BlockingMutation::Put(b"a", b"1"),
+        BlockingMutation::Update(b"a", b"2"),
+        BlockingMutation::Put(b"b", b"3"),
+        BlockingMutation::Delete(b"b"),
+        BlockingMutation::Put(b"c", b""),
     ];
     now!(b, now => now.batch(&changes)).unwrap();
     for _ in 0..2 {
@@ -525,7 +528,7 @@ fn a_batch_on_the_same_keys_is_made_in_order() {
         b.sync();
         b = b.cut();
     }
-    let twice = [ChangeNow::Delete(b"a"), ChangeNow::Delete(b"a")];
+    let twice = [BlockingMutation::Delete(b"a"), BlockingMutation::Delete(b"a")];
     assert_eq!(now!(b, now => now.batch(&twice)), Err(KvError::NotFound));
     assert_eq!(b.get("a"), Ok(Some(b"2".to_vec())));
 }
@@ -533,7 +536,7 @@ fn a_batch_on_the_same_keys_is_made_in_order() {
 #[test]
 fn a_drive_that_does_not_fit_is_refused() {
     let config = KvConfig::default();
-    let open = |info: DriveInfo, drive: &mut OpenChannelDrive, chunks: usize, keeps| {
+    let open = |info: ControllerInfo, drive: &mut OpenChannelDrive, chunks: usize, keeps| {
         let (port, queue) = drive.connect(64);
         let descriptors = drive.descriptors();
         let pump = &mut || {
@@ -548,16 +551,16 @@ fn a_drive_that_does_not_fit_is_refused() {
     let mut d = small(13);
     let info = d.info();
     let all = d.descriptors().len();
-    let closed = DriveInfo { open_channel: None, ..info.clone() };
+    let closed = ControllerInfo { open_channel: None, ..info.clone() };
     assert!(open(closed, &mut d, all, true).contains("not open-channel"));
     assert!(open(info.clone(), &mut d, all, false).contains("keeps no data"));
     assert!(open(info.clone(), &mut d, all - 1, true).contains("63 chunk descriptors"));
-    let narrow = DriveInfo { max_sectors: 3, ..info.clone() };
+    let narrow = ControllerInfo { max_sectors: 3, ..info.clone() };
     assert!(open(narrow, &mut d, all, true).contains("at least a write unit, 4"));
     let oob = |oob_bytes| {
         let oc = info.open_channel.unwrap();
         let geometry = nvme::Geometry { oob_bytes, ..oc.geometry };
-        DriveInfo { open_channel: Some(OpenChannel { geometry, ..oc }), ..info.clone() }
+        ControllerInfo { open_channel: Some(OpenChannelInfo { geometry, ..oc }), ..info.clone() }
     };
     assert!(open(oob(8), &mut d, all, true).contains("out-of-band bytes of a sector is 8"));
     d.scribble(3);
@@ -583,7 +586,7 @@ fn only_owned_chunks_are_touched() {
     for i in 0..3000 {
         b.put(&format!("{:02}", i % 40), &value(i, 500));
     }
-    b.settle();
+    b.run_until_idle();
     let touched = b.drive.descriptors();
     assert!(touched[..16].iter().zip(&chunks).all(|(now, before)| now.wp == before.wp));
     assert!(touched[16..].iter().any(|c| c.wp.get() > 0));
@@ -598,16 +601,16 @@ fn too_many_requests_are_given_back_and_a_closed_target_ends_the_rest() {
     for _ in 0..9 {
         b.put("fill", &[0; 4000]);
     }
-    b.settle();
+    b.run_until_idle();
     let (_, at) = b.memory(4096);
-    let get = |tag| KvRequest::get(Key::new(b"k").unwrap(), Room { at, bytes: 4096 }, tag);
+    let get = |tag| KvRequest::get(Key::new(b"k").unwrap(), ValueBuffer { at, bytes: 4096 }, tag);
     for tag in 0..3 {
         b.kv.submit(NOW, get(tag)).unwrap();
     }
     let back = b.kv.submit(NOW, get(3)).unwrap_err();
     assert_eq!(back.0.tag, 3);
     let (queue, left) = b.kv.into_queue();
-    assert_eq!(queue.stray_completions(), 0);
+    assert_eq!(queue.spurious_completions(), 0);
     let mut tags: Vec<u64> = left.iter().map(|c| c.tag).collect();
     tags.sort_unstable();
     assert_eq!(tags, [0, 1, 2]);
@@ -635,8 +638,8 @@ fn the_same_requests_make_the_same_history() {
 fn a_change_of_many_keys_at_once_needs_keys_that_exist() {
     let mut b = Bench::new(17);
     let (_, at) = b.memory(4096);
-    let value = Room { at, bytes: 10 };
-    let put = |name: &str| Change::Put { key: Key::new(name.as_bytes()).unwrap(), value };
+    let value = ValueBuffer { at, bytes: 10 };
+    let put = |name: &str| KvMutation::Put { key: Key::new(name.as_bytes()).unwrap(), value };
     let request = KvRequest::batch(vec![put("x"), put("y")], 0).durably();
     assert_eq!(b.run(request), Ok(KvAnswer::Done));
     assert_eq!(b.run(KvRequest::batch(Vec::new(), 0)), Ok(KvAnswer::Done), "nothing to change");

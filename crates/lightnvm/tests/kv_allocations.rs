@@ -5,8 +5,8 @@ mod common;
 
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
-use lightnvm::{Key, Kv, KvAnswer, KvConfig, KvRequest, Room};
-use ring::Region;
+use lightnvm::{Key, Kv, KvAnswer, KvConfig, KvRequest, ValueBuffer};
+use ring::SharedRegion;
 
 /// Runs a request, and says how many allocations the target made for it.
 fn run(drive: &mut OpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {
@@ -36,8 +36,8 @@ fn reads_do_not_allocate_and_puts_hardly() {
     let config = KvConfig::default();
     let mut kv =
         Kv::open(&info, &chunks, &|_| true, queue, port, config, &mut || {}, true).unwrap();
-    let memory = Region::anonymous(4096).unwrap();
-    let room = Room { at: kv.memory().register(&memory).unwrap(), bytes: 100 };
+    let memory = SharedRegion::anonymous(4096).unwrap();
+    let room = ValueBuffer { at: kv.memory().register(&memory).unwrap(), bytes: 100 };
     let key = |i: u64| Key::new(format!("user{i:020}").as_bytes()).unwrap();
     let keys: Vec<Key> = (0..200).map(key).collect();
     for key in &keys {

@@ -9,16 +9,16 @@ mod common;
 
 use std::sync::Arc;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
 use ftl::{
-    FtlConfig, GcYields, Layout, LineMetadata, RateLimiterKind, ReverseMapKind, Shape,
-    VictimPolicyKind,
+    CapacityPlan, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata, P2lLocation,
+    RateLimiterKind, VictimPolicyKind,
 };
 use lightnvm::{Pblk, PblkError};
 use nvme::{Geometry, Status};
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 const SECTOR: usize = 512;
@@ -44,7 +44,7 @@ struct Sector {
 }
 
 impl Sector {
-    fn holds(value: u64) -> Sector {
+    fn new(value: u64) -> Sector {
         let written = Written { order: 0, value };
         Sector { now: Some(written), possible: vec![written] }
     }
@@ -85,7 +85,7 @@ struct Case {
     pblk: Pblk,
     config: FtlConfig,
     depth: u16,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     oracle: Vec<Sector>,
     outstanding: Vec<Option<Outstanding>>,
@@ -97,7 +97,7 @@ struct Case {
     cuts: u64,
 }
 
-fn fill(memory: &Region, at: usize, value: u64) {
+fn fill(memory: &SharedRegion, at: usize, value: u64) {
     for i in 0..SECTOR / 8 {
         let word = if value == 0 { 0 } else { value | (i as u64) << 48 };
         memory.write(at + i * 8, &word.to_le_bytes());
@@ -105,7 +105,7 @@ fn fill(memory: &Region, at: usize, value: u64) {
 }
 
 /// The value that a sector is full of.
-fn value_of(memory: &Region, at: usize) -> u64 {
+fn value_of(memory: &SharedRegion, at: usize) -> u64 {
     let mut bytes = [0; SECTOR];
     memory.read(at, &mut bytes);
     let (words, _) = bytes.as_chunks::<8>();
@@ -120,15 +120,15 @@ fn value_of(memory: &Region, at: usize) -> u64 {
 /// Metadata of lines, wherever a line may have some.
 fn with_metadata(config: FtlConfig, geometry: &Geometry) -> FtlConfig {
     let on = FtlConfig { line_metadata: LineMetadata::On, ..config };
-    let (shape, total) = (Shape::of(geometry), geometry.total_chunks() as u32);
-    if Layout::of(&shape, &on, total, total).is_ok() { on } else { config }
+    let (shape, total) = (FlashGeometry::from_geometry(geometry), geometry.total_chunks() as u32);
+    if CapacityPlan::new(&shape, &on, total, total).is_ok() { on } else { config }
 }
 
 /// The reverse map on the media, in two of three where lines have room for metadata.
 fn with_reverse_map(config: FtlConfig, geometry: &Geometry, seed: u64) -> FtlConfig {
-    let media = FtlConfig { reverse_map: ReverseMapKind::Media, ..config };
-    let (shape, total) = (Shape::of(geometry), geometry.total_chunks() as u32);
-    match Layout::of(&shape, &media, total, total) {
+    let media = FtlConfig { p2l_location: P2lLocation::Media, ..config };
+    let (shape, total) = (FlashGeometry::from_geometry(geometry), geometry.total_chunks() as u32);
+    match CapacityPlan::new(&shape, &media, total, total) {
         Ok(_) if !seed.is_multiple_of(3) => media,
         _ => config,
     }
@@ -153,11 +153,11 @@ impl Case {
             active_pus: rng.below(u64::from(channels * pus) + 1) as u32,
             victim_policy: policies[rng.below(3) as usize],
             hot_cold: rng.chance(0.5),
-            reserve_lines: 1 + rng.below(2) as u32,
-            gc_start_lines: 1 + rng.below(3) as u32,
-            buffer_sectors: 0,
+            gc_low_watermark_lines: 1 + rng.below(2) as u32,
+            gc_high_watermark_lines: 1 + rng.below(3) as u32,
+            write_buffer_sectors: 0,
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
-            gc_window_units: rng.below(20) as u32,
+            gc_queue_depth_units: rng.below(20) as u32,
             // So small a map is all in memory, but its pages come from the drive after a power cut. Seeds
             // that have found something stay as they were.
             map_cache_sectors: if seed % 3 == 1 && !REGRESSIONS.contains(&seed) {
@@ -165,13 +165,18 @@ impl Case {
             } else {
                 0
             },
-            name: 0,
-            wear_levelling: seed.is_multiple_of(2),
+            instance_id: 0,
+            dynamic_wear_leveling: seed.is_multiple_of(2),
             line_metadata: LineMetadata::Off,
-            reverse_map: ReverseMapKind::Memory,
-            static_wear: [0, 1, 3][seed as usize % 3],
-            rate_limiter: if seed % 5 < 2 { RateLimiterKind::PID } else { RateLimiterKind::Share },
-            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead][(seed % 3) as usize],
+            p2l_location: P2lLocation::Memory,
+            static_wear_leveling: [0, 1, 3][seed as usize % 3],
+            rate_limiter: if seed % 5 < 2 {
+                RateLimiterKind::PID
+            } else {
+                RateLimiterKind::Proportional
+            },
+            gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
+                [(seed % 3) as usize],
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);
@@ -188,9 +193,9 @@ impl Case {
         // A shallow queue makes commands wait.
         let depth = [4, 16, 256][rng.below(3) as usize];
         let pblk = drive.open(config, depth).expect("a geometry that fits");
-        let memory = Region::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
+        let memory = SharedRegion::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
         let at = pblk.memory().register(&memory).unwrap();
-        let oracle = vec![Sector::holds(0); pblk.limits().sectors as usize];
+        let oracle = vec![Sector::new(0); pblk.limits().sectors as usize];
         Case {
             drive,
             pblk,
@@ -216,7 +221,7 @@ impl Case {
             "(failing {failing}, {cuts} power cuts, {:?}, {:?}, {:?}, {:?}, {})",
             self.drive.geometry,
             self.config,
-            ftl.layout(),
+            ftl.capacity_plan(),
             ftl.stats(),
             ftl.debug_state()
         )
@@ -236,11 +241,11 @@ impl Case {
     }
 
     /// Lets things happen: a poll, some steps of the drive, completions.
-    fn turn(&mut self, steps: u64) {
+    fn step(&mut self, steps: u64) {
         let mut moved = self.pblk.poll(Nanos(0));
         while let Some(done) = self.pblk.reap() {
             let ended = self.outstanding[done.tag as usize].take().expect("outstanding");
-            self.ended(ended, done.status);
+            self.on_complete(ended, done.status);
             moved = true;
         }
         moved |= self.drive.fetch();
@@ -258,7 +263,7 @@ impl Case {
             if until(self) {
                 return;
             }
-            self.turn(1);
+            self.step(1);
         }
         panic!("never ends: {}", self.describe());
     }
@@ -267,7 +272,7 @@ impl Case {
         self.wait_for(|c| c.outstanding.iter().any(Option::is_none));
         let buffer = self.outstanding.iter().position(Option::is_none).unwrap();
         let offset = self.offset(buffer);
-        let mut data = Payload::At(self.at.offset(offset as u64));
+        let mut data = Payload::Contiguous(self.at.offset(offset as u64));
         if let Kind::Change { value, .. } = kind {
             for i in 0..u64::from(sectors) {
                 let value = if value == 0 { 0 } else { value + i };
@@ -331,7 +336,7 @@ impl Case {
         self.submit(0, 0, Kind::Flush { marks }, |_| Request::flush(0));
     }
 
-    fn ended(&mut self, ended: Outstanding, status: Status) {
+    fn on_complete(&mut self, ended: Outstanding, status: Status) {
         let Outstanding { buffer, lba, sectors, kind } = ended;
         let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
         let possible = status.is_success() || full;
@@ -405,7 +410,7 @@ impl Case {
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
         for sector in &mut self.oracle {
             // What was found is on the media.
-            *sector = Sector::holds(sector.now.expect("read").value);
+            *sector = Sector::new(sector.now.expect("read").value);
         }
     }
 
@@ -415,7 +420,7 @@ impl Case {
         let mut controls = Rng::new(requests ^ u64::from(self.config.checkpoint_sectors));
         for _ in 0..requests {
             if controls.chance(0.02) {
-                let most = self.pblk.ftl().layout().active;
+                let most = self.pblk.ftl().capacity_plan().active_pus;
                 let asked = controls.below(u64::from(most) + 2) as u32;
                 assert_eq!(self.pblk.set_active_pus(asked).is_ok(), asked <= most);
             }
@@ -430,7 +435,7 @@ impl Case {
             }
             if self.rng.chance(0.6) {
                 let steps = self.rng.below(8);
-                self.turn(steps);
+                self.step(steps);
             }
         }
         self.flush();
@@ -439,10 +444,10 @@ impl Case {
         // each other going on fewer parallel units than the reserves were made for.
         self.pblk.set_active_pus(0).unwrap();
         for _ in 0..10_000 {
-            self.turn(1);
+            self.step(1);
         }
         assert!(self.pblk.is_idle() || self.failing, "{}", self.pblk.ftl().debug_state());
-        assert_eq!(self.pblk.queue().stray_completions(), 0);
+        assert_eq!(self.pblk.queue().spurious_completions(), 0);
         self.cut_power();
         self.reclaimed += self.pblk.stats().lines_reclaimed;
     }

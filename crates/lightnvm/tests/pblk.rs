@@ -4,13 +4,13 @@ mod common;
 
 use std::sync::Arc;
 
-use block::{Busy, Completion, Device, Extent, ExtentState, Payload, Request};
+use block::{BlockDevice, Completion, Extent, ExtentState, Payload, QueueFull, Request};
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
 use ftl::{CapacityError, FtlConfig, NewFtlError, RecoveryError};
 use lightnvm::{Pblk, PblkError};
 use nvme::{ChunkState, Status};
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 const NOW: Nanos = Nanos(0);
@@ -21,22 +21,22 @@ const MEMORY: usize = 256;
 struct Bench {
     drive: OpenChannelDrive,
     pblk: Pblk,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     /// Most parallel units that were programmed at once.
-    most_programming: usize,
+    programming_max: usize,
 }
 
 impl Bench {
     fn new(mut drive: OpenChannelDrive, config: FtlConfig) -> Bench {
         let pblk = drive.open(config, 64).expect("a drive that can be opened");
-        let memory = Region::anonymous(MEMORY * SECTOR).unwrap();
+        let memory = SharedRegion::anonymous(MEMORY * SECTOR).unwrap();
         let at = pblk.memory().register(&memory).unwrap();
-        Bench { drive, pblk, memory, at, most_programming: 0 }
+        Bench { drive, pblk, memory, at, programming_max: 0 }
     }
 
     fn payload(&self, sector: usize) -> Payload {
-        Payload::At(self.at.offset((sector * SECTOR) as u64))
+        Payload::Contiguous(self.at.offset((sector * SECTOR) as u64))
     }
 
     /// Polls until so many requests have completed.
@@ -49,7 +49,7 @@ impl Bench {
                 return done;
             }
             self.drive.fetch();
-            self.most_programming = self.most_programming.max(self.drive.programming());
+            self.programming_max = self.programming_max.max(self.drive.programming());
             self.drive.step();
         }
         panic!("{} of {count}: {}", done.len(), self.pblk.ftl().debug_state());
@@ -83,7 +83,7 @@ impl Bench {
     }
 
     /// Lets everything that is under way end.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         while self.pblk.poll(NOW) | self.drive.fetch() | self.drive.step() {}
     }
 }
@@ -105,7 +105,7 @@ fn a_completion_that_nobody_reaped_is_due_at_once() {
         OpenChannelDrive::new(geometry(2, 1, 16, 32, 4, 8), true, 1),
         FtlConfig { over_provisioning: 0.25, ..FtlConfig::default() },
     );
-    b.settle();
+    b.run_until_idle();
     assert_eq!(b.pblk.deadline(), Nanos::MAX);
     // The write buffer acknowledges during a poll, and no command goes to the drive: nothing but the
     // deadline tells who waits.
@@ -129,15 +129,15 @@ fn a_flush_pads_the_last_write_unit_and_what_it_covers_survives() {
     let mut b = Bench::new(small(1), FtlConfig::default());
     assert!(b.pblk.limits().volatile_cache);
     b.pblk.checkpoint();
-    b.settle();
+    b.run_until_idle();
     // The journal, the record of the first line included.
     b.write(5, 0x55);
     b.ok(Request::flush(2));
     // The line's first metadata, which the flush did not wait for.
-    b.settle();
+    b.run_until_idle();
     let (before, padding) = (b.drive.programs, b.pblk.stats().padding);
     b.write(7, 0x77);
-    b.settle();
+    b.run_until_idle();
     assert_eq!((b.drive.programs, b.pblk.stats().padding), (before, padding), "buffered");
     assert_eq!(b.read(7), 0x77, "from the buffer");
     assert_eq!(b.pblk.stats().buffer_hits, 1);
@@ -171,8 +171,8 @@ fn only_the_active_parallel_units_are_written() {
         // The next line may be begun while the last units of the one before are on their way.
         // The journal's two copies are on the first two parallel units.
         let turns = if active == 0 { 0 } else { active as usize + 2 };
-        assert!(b.most_programming >= least, "{active}: {}", b.most_programming);
-        assert!(b.most_programming <= most + turns, "{active}: {}", b.most_programming);
+        assert!(b.programming_max >= least, "{active}: {}", b.programming_max);
+        assert!(b.programming_max <= most + turns, "{active}: {}", b.programming_max);
     }
 }
 
@@ -188,7 +188,7 @@ fn holes_slots_and_flash_meet_in_one_read() {
     for lba in [10, 11, 50] {
         b.write(lba, 200 + (lba % 7) as u8);
     }
-    b.settle();
+    b.run_until_idle();
     b.memory.fill(0, 100 * SECTOR, 0xee);
     b.ok(Request::read(0, 100, b.payload(0), 9));
     for lba in 0..100 {
@@ -213,7 +213,7 @@ fn an_unreadable_sector_fails_alone() {
         b.write(lba, 1);
     }
     b.ok(Request::flush(1));
-    b.settle();
+    b.run_until_idle();
     let lost: Vec<u64> = (0..4 * 16 * 32).filter(|psn| psn % 2 == 1).collect();
     b.drive.unreadable.extend(lost);
     let status: Vec<Status> =
@@ -229,7 +229,7 @@ fn an_unreadable_sector_fails_alone() {
 fn requests_that_cannot_be_are_answered_with_a_status() {
     let mut b = Bench::new(small(5), FtlConfig::default());
     let (sectors, at) = (b.pblk.limits().sectors, b.payload(0));
-    let wild = Payload::At(Iova(12_345));
+    let wild = Payload::Contiguous(Iova(12_345));
     for (request, status) in [
         (Request::read(sectors, 1, at, 1), Status::LBA_OUT_OF_RANGE),
         (Request::write(u64::MAX, 2, at, 2), Status::LBA_OUT_OF_RANGE),
@@ -244,7 +244,7 @@ fn requests_that_cannot_be_are_answered_with_a_status() {
     ] {
         assert_eq!(b.run(request).status, status, "{request:?}");
     }
-    b.settle();
+    b.run_until_idle();
     assert!(b.pblk.is_idle());
     assert!(!b.pblk.poll(NOW), "nothing moves");
     assert_eq!(b.pblk.deadline(), Nanos::MAX);
@@ -256,7 +256,7 @@ fn extents_say_what_is_mapped() {
     b.ok(Request::write(10, 5, b.payload(0), 1));
     b.ok(Request::write_zeroes(20, 5, false, 2));
     b.ok(Request::write_zeroes(12, 1, true, 3));
-    let Payload::At(at) = b.payload(0) else { unreachable!() };
+    let Payload::Contiguous(at) = b.payload(0) else { unreachable!() };
     let count = b.ok(Request::extents(0, 30, at, 4));
     let found: Vec<(u64, u32, ExtentState)> = (0..count as usize)
         .map(|i| {
@@ -279,7 +279,7 @@ fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
         b.write(lba, 3);
     }
     b.ok(Request::flush(1));
-    b.settle();
+    b.run_until_idle();
     let before = b.drive.doorbells;
     for lba in 0..32 {
         b.pblk.submit(NOW, Request::read(lba, 1, Payload::BitBucket, lba)).unwrap();
@@ -295,7 +295,7 @@ fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
         b.pblk.submit(NOW, Request::read(tag % 64, 1, Payload::BitBucket, tag)).unwrap();
     }
     let more = Request::read(0, 1, Payload::BitBucket, depth);
-    assert_eq!(b.pblk.submit(NOW, more), Err(Busy));
+    assert_eq!(b.pblk.submit(NOW, more), Err(QueueFull));
     assert_eq!(b.complete(depth as usize).len(), depth as usize);
     b.pblk.submit(NOW, more).unwrap();
     // What was submitted goes to the queue with the next poll.
@@ -325,7 +325,7 @@ fn overwrite(seed: u64, keeps: bool) -> (u64, u64, String) {
         }
     }
     let stats = *b.pblk.stats();
-    assert!(stats.gc_moves > 0 && stats.lines_reclaimed > 10, "{stats:?}");
+    assert!(stats.gc_relocations > 0 && stats.lines_reclaimed > 10, "{stats:?}");
     assert!(stats.write_amplification().is_some_and(|w| w > 1.0));
     (b.drive.history, b.drive.fetched, format!("{stats:?}"))
 }
@@ -393,7 +393,7 @@ fn drives_that_cannot_be_hosted_say_why() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_not_silently_used() {
+fn foreign_data_is_not_silently_used() {
     let mut drive = small(1);
     drive.scribble(5);
     let e = refused(&mut drive, FtlConfig::default());
@@ -421,7 +421,7 @@ fn what_somebody_else_wrote_is_not_silently_used() {
     let before = (b.drive.programs, b.drive.erases);
     let e = refused(&mut b.drive, other);
     assert_eq!((b.drive.programs, b.drive.erases), before);
-    assert!(matches!(e, PblkError::Recovery(RecoveryError::Changed(_))), "{e}");
+    assert!(matches!(e, PblkError::Recovery(RecoveryError::ConfigMismatch(_))), "{e}");
     assert!(e.to_string().contains("over_provisioning"), "{e}");
     b.drive.cut_power();
     let mut b = Bench::new(b.drive, FtlConfig::default());
@@ -474,7 +474,8 @@ fn a_map_larger_than_its_memory_pages_over_vector_commands() {
     assert_eq!(capacity(&e), Some(CapacityError::MapCacheWithoutData));
     let mut drive = OpenChannelDrive::new(shape, true, 1);
     let e = refused(&mut drive, config);
-    let Some(CapacityError::MapCacheTooSmall { sectors: 1, least }) = capacity(&e) else {
+    let Some(CapacityError::MapCacheTooSmall { sectors: 1, sectors_min: least }) = capacity(&e)
+    else {
         panic!("{e}");
     };
     let config = FtlConfig { map_cache_sectors: least, ..config };
@@ -506,5 +507,5 @@ fn a_map_larger_than_its_memory_pages_over_vector_commands() {
     for lba in 0..sectors {
         assert_eq!(b.read(lba), model[lba as usize], "sector {lba} after a power cut");
     }
-    assert_eq!(b.pblk.stats().map_contradictions, 0);
+    assert_eq!(b.pblk.stats().map_mismatches, 0);
 }

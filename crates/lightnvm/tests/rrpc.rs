@@ -11,12 +11,12 @@ mod bench;
 mod oracle;
 
 use bench::{Bench, SECTOR, Shape, config};
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use ftl::{FtlConfig, VictimPolicyKind};
 use lightnvm::vector::VectorQueue;
 use lightnvm::{Pblk, PblkError, Rrpc, RrpcError};
-use media::{ChunkId, Fault, Psn};
-use nvme::{MapLog, Status};
+use media::{ChunkIndex, InjectedFault, PhysSector};
+use nvme::{DeviceL2pLog, Status};
 use rng::Rng;
 
 const SMALL: Shape = Shape { channels: 2, pus: 2, chunks: 30, pages: 8, sectors: 2, pair: 2 };
@@ -26,8 +26,15 @@ fn a_drive_without_a_map_is_refused() {
     let mut b = Bench::new(config(SMALL, false));
     let (info, chunks, map, parts) = b.attach();
     assert!(map.is_none());
-    let e = Rrpc::open(&info, &chunks, (&[], MapLog::default()), parts, Rrpc::config(), &mut || {})
-        .unwrap_err();
+    let e = Rrpc::open(
+        &info,
+        &chunks,
+        (&[], DeviceL2pLog::default()),
+        parts,
+        Rrpc::config(),
+        &mut || {},
+    )
+    .unwrap_err();
     assert!(matches!(&e, RrpcError::NoMap { .. }), "{e}");
     assert!(e.to_string().contains("dual_map = true"), "{e}");
     let mut b = Bench::new(config(SMALL, true));
@@ -49,7 +56,7 @@ fn what_one_target_wrote_the_other_refuses() {
     let (info, chunks, _, (queue, port)) = b.attach();
     let drive = &mut b.drive;
     let now = &mut b.now;
-    let mut pump = || bench::turn(drive, now);
+    let mut pump = || bench::pump_drive(drive, now);
     let config = Rrpc::config();
     let e = Pblk::open(&info, &chunks, queue, port, config, &mut pump, true).unwrap_err();
     assert!(matches!(&e, PblkError::Recovery(_)), "{e}");
@@ -57,7 +64,7 @@ fn what_one_target_wrote_the_other_refuses() {
 }
 
 #[test]
-fn opening_asks_the_drive_and_reads_next_to_nothing() {
+fn opening_reads_the_drives_map_and_next_to_nothing_else() {
     let mut b = Bench::new(config(SMALL, true));
     b.open(Rrpc::config());
     let sectors = b.rrpc().limits().sectors;
@@ -66,10 +73,10 @@ fn opening_asks_the_drive_and_reads_next_to_nothing() {
     b.write(15, 1, 5);
     b.flush();
     assert_eq!(b.rrpc().stats().metadata, 0, "no pages of the map");
-    assert!(b.rrpc().stats().trims_told >= 19);
+    assert!(b.rrpc().stats().trims_synced >= 19);
     b.power_cycle();
     b.open(Rrpc::config());
-    let stats = *b.rrpc().recovered().unwrap();
+    let stats = *b.rrpc().recovery_stats().unwrap();
     // The journal, and nothing of what was written.
     assert!(stats.from_checkpoint && stats.oob_sectors == 0 && stats.lines_read == 0, "{stats:?}");
     assert!(stats.data_sectors < 40, "{stats:?}");
@@ -100,8 +107,8 @@ fn a_trim_that_was_flushed_does_not_take_what_came_after() {
         b.steps(round / 5);
         b.send(Request::flush(3));
         // To the end of the flush; the write may be under way.
-        b.until_ended(3);
-        let written = b.has_ended(2);
+        b.run_until_complete(3);
+        let written = b.is_complete(2);
         b.power_cycle();
         b.open(Rrpc::config());
         for lba in 0..64u64 {
@@ -136,8 +143,12 @@ fn lose_every(step: u64) -> (u64, u64) {
     // Where sectors are, from the drive's own map.
     let mut lost = Vec::new();
     for lba in (3..sectors).step_by(step as usize) {
-        let psn = b.place_of(lba);
-        b.drive.nand_mut().unwrap().inject(Fault::Uncorrectable { psn: Psn(psn) }).unwrap();
+        let psn = b.mapped_sector(lba);
+        b.drive
+            .nand_mut()
+            .unwrap()
+            .inject(InjectedFault::Uncorrectable { psn: PhysSector(psn) })
+            .unwrap();
         lost.push(lba);
     }
     // Every other sector again and again, so that what is lost is moved.
@@ -149,11 +160,11 @@ fn lose_every(step: u64) -> (u64, u64) {
         }
     }
     b.flush();
-    let moved = b.rrpc().stats().lost;
+    let moved = b.rrpc().stats().uncorrectable_sectors;
     assert!(moved as usize > lost.len() / 2, "{moved} of {} were moved", lost.len());
     b.power_cycle();
     b.open(config);
-    let looked_at = b.rrpc().recovered().unwrap().oob_sectors;
+    let looked_at = b.rrpc().recovery_stats().unwrap().oob_sectors;
     assert!(looked_at >= moved.min(lost.len() as u64 / 2), "{looked_at}");
     for lba in 0..sectors {
         let found = b.read(lba);
@@ -173,7 +184,7 @@ fn lose_every(step: u64) -> (u64, u64) {
 /// amplification.
 fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
     let mut b = Bench::new(bench::config(SMALL, true));
-    b.drive.set_instant(true);
+    b.drive.set_zero_latency(true);
     b.open(config);
     let sectors = b.rrpc().limits().sectors;
     b.write(0, sectors as u32, 1);
@@ -184,11 +195,11 @@ fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
     }
     b.flush();
     let nand = b.drive.nand_mut().unwrap();
-    let layout = *b.rrpc.as_ref().unwrap().ftl().layout();
+    let layout = *b.rrpc.as_ref().unwrap().ftl().capacity_plan();
     // Without the journal's chunks, the first ones of each parallel unit.
-    let skip = layout.journal.div_ceil(4);
+    let skip = layout.journal_chunks.div_ceil(4);
     let all = (0..4 * SMALL.chunks).filter(|c| c % SMALL.chunks >= skip);
-    let wear: Vec<u32> = all.map(|c| nand.chunk_info(ChunkId(c)).unwrap().wear).collect();
+    let wear: Vec<u32> = all.map(|c| nand.chunk_info(ChunkIndex(c)).unwrap().wear).collect();
     let mean = wear.iter().sum::<u32>() as f64 / wear.len() as f64;
     let variance = wear.iter().map(|w| (f64::from(*w) - mean).powi(2)).sum::<f64>();
     let spread = wear.iter().max().unwrap() - wear.iter().min().unwrap();
@@ -200,9 +211,12 @@ fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
 fn the_wear_term_narrows_the_spread_of_wear() {
     let plain = FtlConfig { over_provisioning: 0.2, ..FtlConfig::default() };
     let greedy = wear_of(plain);
-    let levelled = wear_of(FtlConfig { wear_levelling: true, ..plain });
-    let cost =
-        wear_of(FtlConfig { victim_policy: VictimPolicyKind::Cost, wear_levelling: true, ..plain });
+    let levelled = wear_of(FtlConfig { dynamic_wear_leveling: true, ..plain });
+    let cost = wear_of(FtlConfig {
+        victim_policy: VictimPolicyKind::CostWear,
+        dynamic_wear_leveling: true,
+        ..plain
+    });
     println!("spread, standard deviation, write amplification:");
     println!("greedy {greedy:?}, with levelling {levelled:?}, cost and levelling {cost:?}");
     assert!(cost.0 * 2 < greedy.0 && cost.1 * 2.0 < greedy.1);
@@ -220,10 +234,10 @@ fn overlapping_requests_wait_and_are_counted() {
     b.send(Request::read(5, 1, Payload::BitBucket, 4));
     b.send(Request::read(100, 1, Payload::BitBucket, 5));
     for tag in [5, 1, 2, 3, 4] {
-        b.until_ended(tag);
+        b.run_until_complete(tag);
     }
     assert_eq!(b.second_value(), 54, "the read that waited for the write");
-    let stats = *b.rrpc().overlaps();
+    let stats = *b.rrpc().overlap_stats();
     assert_eq!((stats.tracked, stats.waited), (5, 3), "{stats:?}");
     assert_eq!(b.read(4), Ok(0));
     assert_eq!(b.order.first(), Some(&5), "who overlaps nobody passes");
@@ -231,7 +245,7 @@ fn overlapping_requests_wait_and_are_counted() {
 }
 
 /// Lets the target end what is under way, and closes it.
-fn give_up(b: &mut Bench) {
+fn close_target(b: &mut Bench) {
     while !b.rrpc().is_idle() {
         b.step();
     }
@@ -251,7 +265,7 @@ fn reset_chunks(b: &mut Bench, only: impl Fn(u32) -> bool) {
         queue.reset([media.format.pack(address.unwrap())].into_iter(), 0).unwrap();
         queue.ring(true);
         while queue.reap().is_none() {
-            bench::turn(&mut b.drive, &mut b.now);
+            bench::pump_drive(&mut b.drive, &mut b.now);
         }
     }
 }
@@ -262,7 +276,7 @@ fn a_drive_that_is_wiped_behind_the_target_is_new_however_often() {
     let mut b = Bench::new(config(SMALL, true));
     for life in 1..=4u64 {
         b.open(Rrpc::config());
-        assert!(b.rrpc().recovered().is_none() && b.rrpc().ftl().mapped() == 0, "life {life}");
+        assert!(b.rrpc().recovery_stats().is_none() && b.rrpc().ftl().mapped() == 0, "life {life}");
         b.write(0, 100, 1_000 * life);
         b.flush();
         b.power_cycle();
@@ -276,26 +290,27 @@ fn a_drive_that_is_wiped_behind_the_target_is_new_however_often() {
         }
         b.discard(0, 400);
         b.flush();
-        give_up(&mut b);
+        close_target(&mut b);
         reset_chunks(&mut b, |_| true);
     }
 }
 
 #[test]
-fn without_its_journal_everything_is_found_again() {
+fn without_its_journal_everything_is_recovered() {
     let mut b = Bench::new(config(SMALL, true));
     b.open(Rrpc::config());
     b.write(0, 300, 1_000);
     b.discard(20, 30);
     b.flush();
-    let (shape, journal) = (*b.rrpc().ftl().shape(), b.rrpc().ftl().layout().journal);
+    let (shape, journal) =
+        (*b.rrpc().ftl().geometry(), b.rrpc().ftl().capacity_plan().journal_chunks);
     // The journal's are the first chunks, in striping order.
-    let striped = |i| shape.striped_pu(i % shape.pus) * shape.chunks + i / shape.pus;
+    let striped = |i| shape.striped_pu(i % shape.pus) * shape.chunks_per_pu + i / shape.pus;
     let of_journal: Vec<u32> = (0..journal).map(striped).collect();
-    give_up(&mut b);
+    close_target(&mut b);
     reset_chunks(&mut b, |chunk| of_journal.contains(&chunk));
     b.open(Rrpc::config());
-    assert!(!b.rrpc().recovered().unwrap().from_checkpoint);
+    assert!(!b.rrpc().recovery_stats().unwrap().from_checkpoint);
     for round in 0..2 {
         for lba in 0..300 {
             let expected = if (20..50).contains(&lba) { 0 } else { 1_000 + lba };
@@ -333,7 +348,7 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     assert_eq!(b.read(7), Ok(0));
     b.write(0, 100, 2_000);
     b.flush();
-    give_up(&mut b);
+    close_target(&mut b);
     drop(b);
     let map = dir.path().join("drive.img.map");
     let whole = std::fs::read(&map).unwrap();
@@ -353,11 +368,11 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     b.open(Rrpc::config());
     assert_eq!(b.read(7), Ok(2_007));
     // Formatted, and written by another target, in whose labels the map finds its way as well.
-    give_up(&mut b);
+    close_target(&mut b);
     reset_chunks(&mut b, |_| true);
     let (info, chunks, _, (queue, port)) = b.attach();
     let (drive, now) = (&mut b.drive, &mut b.now);
-    let mut pump = || bench::turn(drive, now);
+    let mut pump = || bench::pump_drive(drive, now);
     let mut pblk =
         Pblk::open(&info, &chunks, queue, port, Rrpc::config(), &mut pump, true).unwrap();
     pblk.submit(b.now, Request::write(0, 64, Payload::BitBucket, 1)).unwrap();
@@ -366,7 +381,7 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     while ended < 2 || !pblk.is_idle() {
         clock::Component::poll(&mut pblk, b.now);
         ended += std::iter::from_fn(|| pblk.reap()).count();
-        bench::turn(&mut b.drive, &mut b.now);
+        bench::pump_drive(&mut b.drive, &mut b.now);
     }
     drop((pblk, b));
     refused("owner");

@@ -6,13 +6,13 @@ mod common;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use block::{Completion, Device, Extent, ExtentState, Payload, Request};
+use block::{BlockDevice, Completion, Extent, ExtentState, Payload, Request};
 use clock::{Component, Nanos, VirtualRunner};
 use common::{OpenChannelDrive, geometry};
 use ftl::NewFtlError;
-use lightnvm::{LabelError, PblkError, ShardHandle, Sharded, ShardedConfig, ShardedError};
+use lightnvm::{PblkError, ShardHandle, Sharded, ShardedConfig, ShardedError, SuperblockError};
 use nvme::Status;
-use ring::Region;
+use ring::SharedRegion;
 use rng::Rng;
 
 const SECTOR: u64 = 512;
@@ -89,11 +89,11 @@ fn what_cannot_be_opened_says_why() {
 /// A device with one sector written and flushed, and powered off.
 fn written(config: ShardedConfig) -> OpenChannelDrive {
     let mut drive = drive();
-    let mut cores = drive.open_sharded(config, 16).unwrap().into_handles();
-    let memory = Region::anonymous(4096).unwrap();
+    let mut cores = drive.open_sharded(config, 16).unwrap().into_shards();
+    let memory = SharedRegion::anonymous(4096).unwrap();
     memory.fill(0, 4096, 7);
     let at = cores[0].memory().register(&memory).unwrap();
-    for request in [Request::write(3, 1, Payload::At(at), 0), Request::flush(1)] {
+    for request in [Request::write(3, 1, Payload::Contiguous(at), 0), Request::flush(1)] {
         assert!(submit(&mut drive, &mut cores, 0, request).status.is_success());
     }
     drive.cut_power();
@@ -101,12 +101,14 @@ fn written(config: ShardedConfig) -> OpenChannelDrive {
 }
 
 #[test]
-fn a_device_is_opened_again_only_as_it_was_made() {
+fn a_device_is_reopened_only_as_it_was_created() {
     let mut drive = written(config(2, 8));
     let other = |error| match error {
-        ShardedError::Label(LabelError::Other { shards, stripe_sectors, .. }) => {
-            (shards, stripe_sectors)
-        }
+        ShardedError::Superblock(SuperblockError::LayoutMismatch {
+            shards,
+            stripe_sectors,
+            ..
+        }) => (shards, stripe_sectors),
         e => panic!("{e}"),
     };
     for (shards, stripe) in [(1, 8), (4, 8), (2, 16), (3, 8)] {
@@ -118,10 +120,10 @@ fn a_device_is_opened_again_only_as_it_was_made() {
     let error = drive.open(ftl::FtlConfig::default(), 16).unwrap_err();
     assert!(matches!(error, PblkError::Recovery(_)), "{error}");
     drive.cut_power();
-    let mut cores = drive.open_sharded(config(2, 8), 16).unwrap().into_handles();
-    let memory = Region::anonymous(4096).unwrap();
+    let mut cores = drive.open_sharded(config(2, 8), 16).unwrap().into_shards();
+    let memory = SharedRegion::anonymous(4096).unwrap();
     let at = cores[0].memory().register(&memory).unwrap();
-    let read = Request::read(3, 1, Payload::At(at), 0);
+    let read = Request::read(3, 1, Payload::Contiguous(at), 0);
     assert!(submit(&mut drive, &mut cores, 1, read).status.is_success());
     let mut bytes = [0; SECTOR as usize];
     memory.read(0, &mut bytes);
@@ -129,14 +131,20 @@ fn a_device_is_opened_again_only_as_it_was_made() {
 }
 
 #[test]
-fn a_label_survives_the_loss_of_one_copy_and_not_of_both() {
+fn a_superblock_survives_the_loss_of_one_copy_and_not_of_both() {
     let mut drive = written(config(2, 8));
     let sectors = u64::from(drive.geometry.sectors);
     // The first place is chunk 0 of the first channel, the second that of the other channel.
     let second = 2 * u64::from(drive.geometry.chunks) * sectors;
     drive.unreadable.insert(0);
     let error = drive.open_sharded(config(4, 8), 16).unwrap_err();
-    assert!(matches!(error, ShardedError::Label(LabelError::Other { shards: 2, .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            ShardedError::Superblock(SuperblockError::LayoutMismatch { shards: 2, .. })
+        ),
+        "{error}"
+    );
     drive.cut_power();
     let programs = drive.programs;
     drop(drive.open_sharded(config(2, 8), 16).unwrap());
@@ -155,26 +163,26 @@ fn a_label_survives_the_loss_of_one_copy_and_not_of_both() {
     }
     plain.cut_power();
     let error = plain.open_sharded(config(2, 8), 16).unwrap_err();
-    assert!(matches!(error, ShardedError::Label(LabelError::Missing { .. })), "{error}");
+    assert!(matches!(error, ShardedError::Superblock(SuperblockError::Missing { .. })), "{error}");
 }
 
 #[test]
 fn requests_over_many_stripes_are_one_request() {
     let mut drive = drive();
-    let mut cores = drive.open_sharded(config(4, 4), 64).unwrap().into_handles();
+    let mut cores = drive.open_sharded(config(4, 4), 64).unwrap().into_shards();
     let sectors = 300;
-    let memory = Region::anonymous(2 * sectors as usize * SECTOR as usize).unwrap();
+    let memory = SharedRegion::anonymous(2 * sectors as usize * SECTOR as usize).unwrap();
     let at = cores[0].memory().register(&memory).unwrap();
     let back = at.offset(sectors * SECTOR);
     for i in 0..sectors as usize {
         memory.fill(i * SECTOR as usize, SECTOR as usize, 1 + (i % 251) as u8);
     }
-    let write = Request::write(6, sectors as u32, Payload::At(at), 77);
+    let write = Request::write(6, sectors as u32, Payload::Contiguous(at), 77);
     assert!(submit(&mut drive, &mut cores, 1, write).status.is_success());
     let stats = *cores[1].stats();
     assert_eq!((stats.requests, stats.split, stats.local, stats.sent), (1, 1, 1, 3));
     assert!([0, 2, 3].iter().all(|i| cores[*i].stats().served == 1));
-    let read = Request::read(6, sectors as u32, Payload::At(back), 78);
+    let read = Request::read(6, sectors as u32, Payload::Contiguous(back), 78);
     assert!(submit(&mut drive, &mut cores, 2, read).status.is_success());
     let (mut wrote, mut found) = (vec![0; 300 * 512], vec![0; 300 * 512]);
     memory.read(0, &mut wrote);
@@ -207,7 +215,10 @@ fn requests_over_many_stripes_are_one_request() {
         (Request::read(u64::MAX, 1, Payload::BitBucket, 0), Status::LBA_OUT_OF_RANGE),
         (Request::write(u64::from(all) - 1, 2, Payload::BitBucket, 0), Status::LBA_OUT_OF_RANGE),
         (Request::read(0, 0, Payload::BitBucket, 0), Status::INVALID_FIELD),
-        (Request::read(0, 9, Payload::At(ring::Iova(1 << 60)), 0), Status::DATA_TRANSFER_ERROR),
+        (
+            Request::read(0, 9, Payload::Contiguous(ring::Iova(1 << 60)), 0),
+            Status::DATA_TRANSFER_ERROR,
+        ),
     ] {
         assert_eq!(submit(&mut drive, &mut cores, 0, request).status, status);
     }
@@ -220,7 +231,7 @@ fn requests_over_many_stripes_are_one_request() {
 #[test]
 fn a_full_table_is_busy_and_loses_nothing() {
     let mut drive = drive();
-    let mut cores = drive.open_sharded(config(2, 8), 16).unwrap().into_handles();
+    let mut cores = drive.open_sharded(config(2, 8), 16).unwrap().into_shards();
     let depth = u64::from(cores[0].limits().queue_depth);
     let mut accepted = 0;
     for tag in 0..2 * depth {
@@ -235,9 +246,9 @@ fn a_full_table_is_busy_and_loses_nothing() {
 }
 
 #[test]
-fn what_a_core_has_of_others_ends_when_it_goes() {
+fn what_a_core_has_of_others_completes_when_it_closes() {
     let mut drive = drive();
-    let mut cores = drive.open_sharded(config(2, 8), 16).unwrap().into_handles();
+    let mut cores = drive.open_sharded(config(2, 8), 16).unwrap().into_shards();
     let gone = cores.pop().unwrap();
     let (a, b) = (Request::write(0, 16, Payload::BitBucket, 5), Request::flush(6));
     cores[0].submit(Nanos(0), a).unwrap();
@@ -253,7 +264,7 @@ fn what_a_core_has_of_others_ends_when_it_goes() {
         assert!(known, "{done:?}");
         tags.insert(done.tag);
     }
-    assert!(cores[0].stats().lost > 0);
+    assert!(cores[0].stats().aborted > 0);
     let done = finish(&mut drive, &mut cores, 0);
     tags.insert(done.tag);
     assert_eq!(tags.into_iter().collect::<Vec<_>>(), [5, 6, 8]);
@@ -276,16 +287,16 @@ fn the_same_seed_has_the_same_history() {
         let mut drive = drive();
         let mut sharded = drive.open_sharded(config(4, 4), 16).unwrap();
         let mut rng = Rng::new(3);
-        let (mut log, all) = (Vec::new(), sharded.handles()[0].limits().sectors);
+        let (mut log, all) = (Vec::new(), sharded.shards_mut()[0].limits().sectors);
         for tag in 0..3_000 {
-            let cores = sharded.handles();
+            let cores = sharded.shards_mut();
             let n = 1 + rng.below(20);
             let request = Request::write(rng.below(all - n), n as u32, Payload::BitBucket, tag);
             cores[rng.below(4) as usize].submit(Nanos(0), request).unwrap();
             let mut runner = VirtualRunner::new();
             let mut components: Vec<&mut dyn Component> =
                 cores.iter_mut().map(|c| c as &mut dyn Component).collect();
-            runner.settle(&mut components);
+            runner.run_until_idle(&mut components);
             drive.fetch();
             (0..4).for_each(|_| _ = drive.step());
             for (i, core) in cores.iter_mut().enumerate() {
@@ -295,7 +306,7 @@ fn the_same_seed_has_the_same_history() {
         (log, drive.history, sharded.stats())
     };
     let (log, word, stats) = history();
-    assert!(log.len() > 500 && stats.user_writes > 5_000, "{} {stats:?}", log.len());
+    assert!(log.len() > 500 && stats.host_writes > 5_000, "{} {stats:?}", log.len());
     assert_eq!((log, word, stats), history());
 }
 
@@ -306,14 +317,14 @@ fn threads_find_what_they_wrote_on_each_others_shards() {
     const THREADS: u64 = 3;
     fn sendable<T: Send>(_: &T) {}
     let mut drive = OpenChannelDrive::new(geometry(3, 1, 60, 24, 2, 4), true, 1);
-    let cores = drive.open_sharded(config(THREADS as u32, 4), 64).unwrap().into_handles();
+    let cores = drive.open_sharded(config(THREADS as u32, 4), 64).unwrap().into_shards();
     let left = AtomicUsize::new(THREADS as usize);
     thread::scope(|scope| {
         for (who, mut core) in (0..).zip(cores) {
             let left = &left;
             sendable(&core);
             scope.spawn(move || {
-                let memory = Region::anonymous(4096).unwrap();
+                let memory = SharedRegion::anonymous(4096).unwrap();
                 let at = core.memory().register(&memory).unwrap();
                 let (mut rng, all) = (Rng::new(who), core.limits().sectors);
                 let mut values = vec![0u64; (all / THREADS) as usize];
@@ -321,7 +332,7 @@ fn threads_find_what_they_wrote_on_each_others_shards() {
                     let mine = rng.below(all / THREADS);
                     let (lba, reads) = (mine * THREADS + who, rng.chance(0.5));
                     let known = values[mine as usize];
-                    let data = Payload::At(at);
+                    let data = Payload::Contiguous(at);
                     let request = if reads {
                         Request::read(lba, 1, data, round)
                     } else {

@@ -4,26 +4,26 @@
 
 mod common;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
 use driver::MediaEvent;
-use lightnvm::core::ScrubConfig;
-use lightnvm::{LabelError, LabelHealth, ShardHandle, ShardedConfig, ShardedError};
-use nvme::{Address, MediaNotice, MediaScope};
-use ring::{Iova, Region};
+use lightnvm::subsystem::ScrubConfig;
+use lightnvm::{ShardHandle, ShardedConfig, ShardedError, SuperblockError, SuperblockHealth};
+use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
+use ring::{Iova, SharedRegion};
 
 const SECTOR: usize = 512;
 const CHUNKS: u32 = 40;
 const SECTORS: u32 = 24;
 /// Chunk 0 of each of four parallel units, neighbours on different channels.
-const PLACES: [u32; 4] = [0, 2 * CHUNKS, CHUNKS, 3 * CHUNKS];
+const LOCATIONS: [u32; 4] = [0, 2 * CHUNKS, CHUNKS, 3 * CHUNKS];
 
 /// A device with one sector written and flushed.
 struct Bed {
     drive: OpenChannelDrive,
     cores: Vec<ShardHandle>,
-    memory: std::sync::Arc<Region>,
+    memory: std::sync::Arc<SharedRegion>,
     at: Iova,
     now: Nanos,
 }
@@ -35,74 +35,74 @@ fn config() -> ShardedConfig {
 impl Bed {
     fn new(seed: u64) -> Bed {
         let mut drive = OpenChannelDrive::new(geometry(2, 2, CHUNKS, SECTORS, 2, 4), true, seed);
-        let memory = Region::anonymous(4096).unwrap();
-        let cores = drive.open_sharded(config(), 16).unwrap().into_handles();
+        let memory = SharedRegion::anonymous(4096).unwrap();
+        let cores = drive.open_sharded(config(), 16).unwrap().into_shards();
         let mut bed = Bed { drive, cores, memory, at: Iova(0), now: Nanos(1) };
         bed.at = bed.cores[0].memory().register(&bed.memory).unwrap();
         bed.memory.fill(0, SECTOR, 7);
-        bed.run(Request::write(3, 1, Payload::At(bed.at), 0));
+        bed.run(Request::write(3, 1, Payload::Contiguous(bed.at), 0));
         bed.run(Request::flush(1));
-        bed.settle();
+        bed.run_until_idle();
         bed
     }
 
-    fn turn(&mut self) -> bool {
+    fn step(&mut self) -> bool {
         let now = self.now;
         let moved = self.cores.iter_mut().fold(false, |moved, core| core.poll(now) | moved);
         let moved = self.drive.fetch() | moved;
         self.drive.step() | moved
     }
 
-    fn settle(&mut self) {
-        while self.turn() {}
+    fn run_until_idle(&mut self) {
+        while self.step() {}
     }
 
     fn run(&mut self, request: Request) {
         self.cores[0].submit(self.now, request).unwrap();
         let done = (0..100_000).find_map(|_| {
-            self.turn();
+            self.step();
             self.cores[0].reap()
         });
         assert!(done.expect("it ends").status.is_success());
     }
 
-    fn label(&self) -> LabelHealth {
-        assert_eq!(self.cores[1].label_health(), None, "one looks after it");
-        self.cores[0].label_health().unwrap()
+    fn superblock_health(&self) -> SuperblockHealth {
+        assert_eq!(self.cores[1].superblock_health(), None, "one looks after it");
+        self.cores[0].superblock_health().unwrap()
     }
 
     /// The drive says that a place is hard to read, to whichever core hears it.
-    fn suspect(&mut self, core: usize, place: usize) {
+    fn report_error(&mut self, core: usize, place: usize) {
         self.now += Nanos::from_secs(100);
-        let (pu, chunk) = (PLACES[place] / CHUNKS, PLACES[place] % CHUNKS);
+        let (pu, chunk) = (LOCATIONS[place] / CHUNKS, LOCATIONS[place] % CHUNKS);
         let address = Address { group: pu / 2, pu: pu % 2, chunk, sector: 0 };
-        let (scope, kind) = (MediaScope::Chunk, MediaNotice::ErrorRateHigh);
-        self.cores[core].media_event(&MediaEvent { count: 1, address, scope, kind, sectors: 0 });
+        let (scope, kind) = (ChunkNotificationScope::Chunk, ChunkNotificationKind::ErrorRateHigh);
+        self.cores[core].on_media_event(&MediaEvent { count: 1, address, scope, kind, sectors: 0 });
     }
 
-    fn renew(&mut self) {
-        self.suspect(0, 0);
-        self.settle();
+    fn rewrite(&mut self) {
+        self.report_error(0, 0);
+        self.run_until_idle();
     }
 
-    fn patrol(&mut self) {
+    fn start_scrub(&mut self) {
         let config = ScrubConfig {
             sectors_per_sec: 1_000,
             cold_after: Nanos::from_secs(10),
             repeat_after: Nanos::from_secs(10),
-            spread_cycles: None,
+            wear_gap_cycles: None,
         };
-        self.cores.iter_mut().for_each(|core| core.patrol(config));
+        self.cores.iter_mut().for_each(|core| core.set_scrub(config));
     }
 
     /// Lets a round pass.
-    fn round(&mut self) {
+    fn scrub_pass(&mut self) {
         self.now += Nanos::from_secs(10);
-        self.settle();
+        self.run_until_idle();
     }
 
     fn lose(&mut self, place: usize) {
-        self.drive.unreadable.insert(u64::from(PLACES[place] * SECTORS));
+        self.drive.unreadable.insert(u64::from(LOCATIONS[place] * SECTORS));
     }
 
     /// Cuts power and opens the device again, perhaps with cuts of that, too.
@@ -113,10 +113,10 @@ impl Bed {
             drop(self.drive.open_sharded(config(), 16));
             self.drive.cut_power();
         }
-        self.cores = self.drive.open_sharded(config(), 16).expect("it opens").into_handles();
+        self.cores = self.drive.open_sharded(config(), 16).expect("it opens").into_shards();
         self.at = self.cores[0].memory().register(&self.memory).unwrap();
         self.memory.fill(0, SECTOR, 0xee);
-        self.run(Request::read(3, 1, Payload::At(self.at), 0));
+        self.run(Request::read(3, 1, Payload::Contiguous(self.at), 0));
         let mut bytes = [0; SECTOR];
         self.memory.read(0, &mut bytes);
         assert_eq!(bytes, [7; SECTOR]);
@@ -124,61 +124,71 @@ impl Bed {
 }
 
 #[test]
-fn what_the_drive_tells_of_a_place_renews_the_label_on_the_others() {
+fn an_event_of_one_location_rewrites_the_superblock_on_the_others() {
     let mut bed = Bed::new(1);
-    let mut generation = bed.label().generation;
-    assert_eq!((generation, bed.label().copies), (1, 2));
+    let mut generation = bed.superblock_health().generation;
+    assert_eq!((generation, bed.superblock_health().copies), (1, 2));
     for i in 0..40 {
         // Whichever core hears it.
-        bed.suspect(i % 2, i % 4);
-        bed.settle();
-        let label = bed.label();
-        assert_eq!((label.generation, label.copies, label.stuck), (generation + 1, 2, 0));
+        bed.report_error(i % 2, i % 4);
+        bed.run_until_idle();
+        let label = bed.superblock_health();
+        assert_eq!(
+            (label.generation, label.copies, label.rewrites_blocked),
+            (generation + 1, 2, 0)
+        );
         generation += 1;
         if i % 10 == 9 {
             bed.power_cycle(false);
-            assert_eq!(bed.label().generation, generation);
+            assert_eq!(bed.superblock_health().generation, generation);
         }
     }
     // 80 copies on four places that were free, and each of them as often.
-    let erases = PLACES.map(|chunk| bed.drive.erases_of(chunk));
+    let erases = LOCATIONS.map(|chunk| bed.drive.erases_of(chunk));
     assert!(erases.iter().all(|n| (19..=20).contains(n)), "{erases:?}");
     // What it is told again at once waits for a while.
-    bed.suspect(0, 1);
-    bed.settle();
+    bed.report_error(0, 1);
+    bed.run_until_idle();
     bed.now = Nanos(bed.now.0 - 99_000_000_000);
-    bed.suspect(0, 2);
+    bed.report_error(0, 2);
     bed.now = Nanos(bed.now.0 - 90_000_000_000);
-    bed.settle();
-    assert_eq!(bed.label().generation, generation + 1);
+    bed.run_until_idle();
+    assert_eq!(bed.superblock_health().generation, generation + 1);
     assert!(bed.cores[0].deadline() > bed.now && bed.cores[0].deadline() < Nanos::MAX);
 }
 
 #[test]
-fn a_patrol_reads_the_copies_and_renews_what_is_lost_and_now_and_then_all_of_it() {
+fn a_scrub_reads_the_copies_and_rewrites_what_is_lost_and_periodically_all_of_it() {
     let mut bed = Bed::new(2);
-    bed.patrol();
-    bed.round();
-    assert_eq!((bed.label().rounds, bed.label().reads, bed.label().renewals), (1, 4, 0));
+    bed.start_scrub();
+    bed.scrub_pass();
+    assert_eq!(
+        (
+            bed.superblock_health().scrub_passes,
+            bed.superblock_health().reads,
+            bed.superblock_health().rewrites
+        ),
+        (1, 4, 0)
+    );
     bed.lose(0);
-    bed.round();
-    let label = bed.label();
-    assert_eq!((label.generation, label.copies, label.lost), (2, 2, 1), "{label:?}");
+    bed.scrub_pass();
+    let label = bed.superblock_health();
+    assert_eq!((label.generation, label.copies, label.copies_lost), (2, 2, 1), "{label:?}");
     for _ in 0..160 {
-        bed.round();
+        bed.scrub_pass();
     }
-    let label = bed.label();
-    assert_eq!((label.generation, label.copies, label.renewals), (12, 2, 11), "{label:?}");
+    let label = bed.superblock_health();
+    assert_eq!((label.generation, label.copies, label.rewrites), (12, 2, 11), "{label:?}");
     // All that there is, at once: it is known what it said.
     (0..4).for_each(|place| bed.lose(place));
-    bed.round();
-    assert_eq!((bed.label().generation, bed.label().copies), (13, 2));
+    bed.scrub_pass();
+    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (13, 2));
     bed.power_cycle(false);
-    assert_eq!(bed.label().generation, 13);
+    assert_eq!(bed.superblock_health().generation, 13);
 }
 
 #[test]
-fn power_is_cut_at_every_step_of_a_renewal() {
+fn power_is_cut_at_every_step_of_a_rewrite() {
     let mut cuts = 0;
     // Onto places that are free, and onto such as have to be erased.
     for before in [0, 1, 2] {
@@ -186,9 +196,9 @@ fn power_is_cut_at_every_step_of_a_renewal() {
             let mut after = 0;
             loop {
                 let mut bed = Bed::new(seed);
-                (0..before).for_each(|_| bed.renew());
-                let generation = bed.label().generation;
-                bed.suspect(0, 0);
+                (0..before).for_each(|_| bed.rewrite());
+                let generation = bed.superblock_health().generation;
+                bed.report_error(0, 0);
                 let mut steps = 0;
                 // As finely as things happen: what the host takes, what the drive fetches, what ends.
                 while steps < after {
@@ -198,12 +208,12 @@ fn power_is_cut_at_every_step_of_a_renewal() {
                         _ => bed.drive.step(),
                     };
                     steps += 1;
-                    if !moved && steps > 3 && !bed.turn() {
+                    if !moved && steps > 3 && !bed.step() {
                         break;
                     }
                 }
                 bed.power_cycle(seed == 3);
-                let label = bed.label();
+                let label = bed.superblock_health();
                 assert_eq!(label.copies, 2, "{before}, {seed}, {after}: {label:?}");
                 let range = generation..=generation + 1;
                 assert!(range.contains(&label.generation), "{before}, {seed}, {after}: {label:?}");
@@ -222,26 +232,26 @@ fn power_is_cut_at_every_step_of_a_renewal() {
 }
 
 #[test]
-fn places_that_fail_are_replaced_and_the_last_one_is_left_alone() {
+fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
     for seed in 0..20 {
         let mut bed = Bed::new(seed);
         // None of the label's chunks but those that hold a copy can be used any more.
         bed.drive.erase_fail = 1.0;
         let mut copies = Vec::new();
         for _ in 0..8 {
-            bed.renew();
-            copies.push(bed.label().copies);
-            assert!(bed.label().copies >= 1, "{copies:?}");
+            bed.rewrite();
+            copies.push(bed.superblock_health().copies);
+            assert!(bed.superblock_health().copies >= 1, "{copies:?}");
         }
         // The two free places took a generation; the two before them were given up for the next one, and
         // one of the two copies that were left.
-        let label = bed.label();
-        assert!(label.stuck > 0 && label.failures >= 2, "{label:?}");
+        let label = bed.superblock_health();
+        assert!(label.rewrites_blocked > 0 && label.failures >= 2, "{label:?}");
         let erases = label.erases;
         for _ in 0..8 {
-            bed.renew();
+            bed.rewrite();
         }
-        assert_eq!(bed.label().erases, erases, "nothing is risked");
+        assert_eq!(bed.superblock_health().erases, erases, "nothing is risked");
         bed.drive.erase_fail = 0.0;
         bed.power_cycle(false);
     }
@@ -250,13 +260,13 @@ fn places_that_fail_are_replaced_and_the_last_one_is_left_alone() {
         let mut bed = Bed::new(seed);
         bed.drive.program_fail = 0.2;
         for i in 0..60 {
-            bed.renew();
-            assert!(bed.label().copies >= 1, "{:?}", bed.label());
+            bed.rewrite();
+            assert!(bed.superblock_health().copies >= 1, "{:?}", bed.superblock_health());
             if i % 20 == 19 {
                 bed.drive.program_fail = 0.0;
                 bed.power_cycle(false);
                 // What could be programmed before a failure can be read, too.
-                assert!(bed.label().copies >= 2, "{:?}", bed.label());
+                assert!(bed.superblock_health().copies >= 2, "{:?}", bed.superblock_health());
                 bed.drive.program_fail = 0.2;
             }
         }
@@ -276,24 +286,24 @@ fn first_version(drive: &mut OpenChannelDrive, chunk: u32) {
 }
 
 #[test]
-fn a_label_of_the_first_version_opens_and_is_renewed() {
+fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
     let mut bed = Bed::new(5);
-    PLACES[..2].iter().for_each(|chunk| first_version(&mut bed.drive, *chunk));
+    LOCATIONS[..2].iter().for_each(|chunk| first_version(&mut bed.drive, *chunk));
     bed.power_cycle(false);
-    assert_eq!((bed.label().generation, bed.label().copies), (0, 2));
-    bed.renew();
-    assert_eq!((bed.label().generation, bed.label().copies), (1, 2));
+    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (0, 2));
+    bed.rewrite();
+    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (1, 2));
     bed.power_cycle(false);
-    assert_eq!((bed.label().generation, bed.label().copies), (1, 2));
+    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (1, 2));
     // The newest wins, whatever an older one says; one of the same generation must agree.
-    let old = u64::from(PLACES[0] * SECTORS);
+    let old = u64::from(LOCATIONS[0] * SECTORS);
     let mut bytes = bed.drive.peek(old, 32).to_vec();
     bytes[10] = 4;
     let crc = crc32c::crc32c(&bytes[..16]);
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     bed.drive.poke(old, &bytes);
     bed.power_cycle(false);
-    let new = u64::from(PLACES[2] * SECTORS);
+    let new = u64::from(LOCATIONS[2] * SECTORS);
     let mut bytes = bed.drive.peek(new, 32).to_vec();
     bytes[10] = 4;
     let crc = crc32c::crc32c(&bytes[..16]);
@@ -304,6 +314,12 @@ fn a_label_of_the_first_version_opens_and_is_renewed() {
     bed.drive.cut_power();
     let programs = (bed.drive.programs, bed.drive.erases);
     let error = bed.drive.open_sharded(config(), 16).unwrap_err();
-    assert!(matches!(error, ShardedError::Label(LabelError::Other { shards: 4, .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            ShardedError::Superblock(SuperblockError::LayoutMismatch { shards: 4, .. })
+        ),
+        "{error}"
+    );
     assert_eq!((bed.drive.programs, bed.drive.erases), programs, "nothing was written");
 }

@@ -9,13 +9,13 @@ mod common;
 
 use std::sync::Arc;
 
-use block::{Device, Extent, ExtentState, Op, Payload, Request};
+use block::{BlockDevice, Extent, ExtentState, Op, Payload, Request};
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
 use ftl::FtlConfig;
 use lightnvm::{PblkError, ShardHandle, ShardStats, ShardedConfig, ShardedError};
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 const SECTOR: usize = 512;
@@ -60,7 +60,7 @@ struct Case {
     cores: Vec<ShardHandle>,
     config: ShardedConfig,
     depth: u16,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     oracle: Vec<Sector>,
     outstanding: Vec<Option<Outstanding>>,
@@ -98,7 +98,7 @@ impl Case {
         }
         let failing = rng.chance(0.2);
         let depth = [4, 16, 256][rng.below(3) as usize];
-        let memory = Region::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
+        let memory = SharedRegion::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
         let mut case = Case {
             drive,
             cores: Vec::new(),
@@ -141,7 +141,7 @@ impl Case {
             self.drive.cut_power();
         }
         let sharded = self.drive.open_sharded(self.config, self.depth).expect("it opens");
-        self.cores = sharded.into_handles();
+        self.cores = sharded.into_shards();
         self.at = self.cores[0].memory().register(&self.memory).unwrap();
     }
 
@@ -157,7 +157,7 @@ impl Case {
     }
 
     /// Lets things happen: polls of the cores in any order, completions, steps of the drive.
-    fn turn(&mut self, steps: u64) {
+    fn step(&mut self, steps: u64) {
         let mut moved = false;
         let first = self.rng.below(self.cores.len() as u64) as usize;
         for i in 0..self.cores.len() {
@@ -169,7 +169,7 @@ impl Case {
             moved |= self.cores[core].poll(Nanos(0));
             while let Some(done) = self.cores[core].reap() {
                 let ended = self.outstanding[done.tag as usize].take().expect("outstanding");
-                self.ended(done.tag as usize, ended, done.status);
+                self.on_complete(done.tag as usize, ended, done.status);
                 moved = true;
             }
         }
@@ -188,7 +188,7 @@ impl Case {
             if until(self) {
                 return;
             }
-            self.turn(1);
+            self.step(1);
         }
         panic!("never ends: {}", self.describe());
     }
@@ -211,7 +211,7 @@ impl Case {
             }
         }
         let data = match request.op {
-            Op::Read | Op::Write => Payload::At(self.at.offset(offset as u64)),
+            Op::Read | Op::Write => Payload::Contiguous(self.at.offset(offset as u64)),
             _ => Payload::BitBucket,
         };
         self.outstanding[buffer] = Some(Outstanding { lba, sectors, kind });
@@ -278,7 +278,7 @@ impl Case {
         self.submit(0, 0, Kind::Flush { order }, Request::flush(0));
     }
 
-    fn ended(&mut self, buffer: usize, ended: Outstanding, status: Status) {
+    fn on_complete(&mut self, buffer: usize, ended: Outstanding, status: Status) {
         let Outstanding { lba, sectors, kind } = ended;
         let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
         assert!(status.is_success() || full, "{status} for {kind:?} {}", self.describe());
@@ -394,20 +394,20 @@ impl Case {
             }
             if self.rng.chance(0.6) {
                 let steps = self.rng.below(8);
-                self.turn(steps);
+                self.step(steps);
             }
         }
         self.flush();
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
         for _ in 0..10_000 {
-            self.turn(1);
+            self.step(1);
         }
         let idle = self.cores.iter().all(ShardHandle::is_idle);
         assert!(idle || self.failing, "{}", self.describe());
         self.cut_power();
         self.count();
         let total = self.total;
-        assert_eq!(total.lost, 0);
+        assert_eq!(total.aborted, 0);
         assert_eq!(self.cores.len() > 1, total.sent > 0, "{total:?}");
     }
 }

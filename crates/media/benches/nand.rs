@@ -7,9 +7,10 @@ use clock::Nanos;
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use media::{
-    Cell, ChunkId, DataStore, ErrorModel, Nand, NandConfig, NandGeometry, NandTiming, Psn,
+    CellType, ChunkIndex, DataStore, ErrorModel, Nand, NandConfig, NandGeometry, NandTiming,
+    PhysSector,
 };
-use ring::Region;
+use ring::SharedRegion;
 
 fn main() {
     divan::main();
@@ -28,9 +29,9 @@ fn config(data: DataStore, chunks: u32) -> NandConfig {
             sector_bytes: 4096,
             oob_bytes: 16,
         },
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance: 8,
+        paired_page_distance: 8,
         timing: NandTiming::uniform(Nanos(1), Nanos(2), Nanos(3), 0),
         errors: ErrorModel::default(),
         data,
@@ -39,18 +40,18 @@ fn config(data: DataStore, chunks: u32) -> NandConfig {
 }
 
 fn fill(n: &mut Nand) {
-    for chunk in (0..n.layout().chunk_count()).map(ChunkId) {
+    for chunk in (0..n.layout().chunk_count()).map(ChunkIndex) {
         for unit in 0..n.layout().units_per_chunk() {
             n.begin_program(chunk, unit).unwrap();
-            n.end_program(chunk, unit).unwrap();
+            n.complete_program(chunk, unit).unwrap();
         }
     }
 }
 
 /// Random sectors, drawn beforehand.
-fn sectors(n: &Nand) -> Vec<Psn> {
+fn sectors(n: &Nand) -> Vec<PhysSector> {
     let mut rng = rng::Rng::new(3);
-    (0..1 << 16).map(|_| Psn(rng.below(n.layout().sector_count().into()) as u32)).collect()
+    (0..1 << 16).map(|_| PhysSector(rng.below(n.layout().sector_count().into()) as u32)).collect()
 }
 
 fn read(bencher: Bencher, mut n: Nand) {
@@ -85,14 +86,14 @@ fn program(bencher: Bencher, mut n: Nand) {
     let (chunks, units) = (n.layout().chunk_count(), n.layout().units_per_chunk());
     bencher.counter(ItemsCount::new(chunks * units)).bench_local(|| {
         for unit in 0..units {
-            for chunk in (0..chunks).map(ChunkId) {
+            for chunk in (0..chunks).map(ChunkIndex) {
                 n.begin_program(chunk, unit).unwrap();
-                n.end_program(chunk, unit).unwrap();
+                n.complete_program(chunk, unit).unwrap();
             }
         }
-        for chunk in (0..chunks).map(ChunkId) {
+        for chunk in (0..chunks).map(ChunkIndex) {
             n.begin_erase(chunk).unwrap();
-            n.end_erase(chunk).unwrap();
+            n.complete_erase(chunk).unwrap();
         }
     });
 }
@@ -125,9 +126,9 @@ fn stage_and_copy_out_4k(bencher: Bencher) {
     cfg.geometry.pages = 16;
     let mut n = Nand::create(cfg).unwrap();
     let count = n.layout().sector_count();
-    let host = Region::anonymous(4096).unwrap();
+    let host = SharedRegion::anonymous(4096).unwrap();
     bencher.counter(BytesCount::new(u64::from(count) * 8192)).bench_local(|| {
-        for psn in (0..count).map(Psn) {
+        for psn in (0..count).map(PhysSector) {
             n.stage(psn, &host, 0).unwrap();
             n.copy_out(psn, &host, 0);
         }

@@ -12,7 +12,7 @@
 
 use nvme::ChunkState;
 
-use crate::Layout;
+use crate::NandLayout;
 
 /// What can be asked about a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +30,11 @@ pub struct ChunkInfo {
 
 /// The word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record(pub(crate) u64);
+pub(crate) struct ChunkRecord(pub(crate) u64);
 
 /// Bits of the write pointer: a chunk has at most 2²⁴ sectors, and the pointer may be one past.
-const POINTER_BITS: u32 = 25;
-const POINTER: u64 = (1 << POINTER_BITS) - 1;
+const WRITE_POINTER_BITS: u32 = 25;
+const WRITE_POINTER_MASK: u64 = (1 << WRITE_POINTER_BITS) - 1;
 const WEAR_SHIFT: u32 = 32;
 pub(crate) const WEAR_MAX: u32 = (1 << 24) - 1;
 const CHECK_SHIFT: u32 = 56;
@@ -50,24 +50,24 @@ pub(crate) const INTERRUPTED: u64 = 1 << 28;
 /// The chunk is bad.
 pub(crate) const BAD: u64 = 1 << 29;
 /// The chunk's die has failed.
-pub(crate) const DIE: u64 = 1 << 30;
+pub(crate) const DIE_FAILED: u64 = 1 << 30;
 /// Some unit is torn, or some sector was made uncorrectable.
-pub(crate) const MARKED: u64 = 1 << 31;
+pub(crate) const HAS_DEFECTS: u64 = 1 << 31;
 
-const FLAGS: u64 = 0x7f << POINTER_BITS;
+const FLAGS: u64 = 0x7f << WRITE_POINTER_BITS;
 /// What keeps a program from beginning.
-const BARRED: u64 = FLAGS & !MARKED;
+const NOT_WRITABLE: u64 = FLAGS & !HAS_DEFECTS;
 
-impl Record {
+impl ChunkRecord {
     /// A chunk that is bad from the factory.
-    pub(crate) const FACTORY_BAD: Record = Record(BAD);
+    pub(crate) const FACTORY_BAD: ChunkRecord = ChunkRecord(BAD);
     /// A fresh chunk.
-    pub(crate) const FRESH: Record = Record(0);
+    pub(crate) const ERASED: ChunkRecord = ChunkRecord(0);
 
     /// Sectors programmed.
     #[inline]
-    pub(crate) fn pointer(self) -> u32 {
-        (self.0 & POINTER) as u32
+    pub(crate) fn write_pointer(self) -> u32 {
+        (self.0 & WRITE_POINTER_MASK) as u32
     }
 
     /// Program/erase cycles.
@@ -78,63 +78,65 @@ impl Record {
 
     /// Whether any of the flags is set.
     #[inline]
-    pub(crate) fn is(self, flags: u64) -> bool {
+    pub(crate) fn has_any(self, flags: u64) -> bool {
         self.0 & flags != 0
     }
 
     /// Whether no flag is set.
     #[inline]
-    pub(crate) fn is_plain(self) -> bool {
+    pub(crate) fn has_no_flags(self) -> bool {
         self.0 & FLAGS == 0
     }
 
     #[inline]
-    pub(crate) fn with(self, flags: u64) -> Record {
-        Record(self.0 | flags)
+    pub(crate) fn with(self, flags: u64) -> ChunkRecord {
+        ChunkRecord(self.0 | flags)
     }
 
     #[inline]
-    pub(crate) fn without(self, flags: u64) -> Record {
-        Record(self.0 & !flags)
+    pub(crate) fn without(self, flags: u64) -> ChunkRecord {
+        ChunkRecord(self.0 & !flags)
     }
 
     #[inline]
-    pub(crate) fn with_pointer(self, pointer: u32) -> Record {
-        Record(self.0 & !POINTER | u64::from(pointer))
+    pub(crate) fn with_write_pointer(self, pointer: u32) -> ChunkRecord {
+        ChunkRecord(self.0 & !WRITE_POINTER_MASK | u64::from(pointer))
     }
 
     /// The record `more` sectors on.
     #[inline]
-    pub(crate) fn advanced(self, more: u32) -> Record {
-        Record(self.0 + u64::from(more))
+    pub(crate) fn advanced(self, more: u32) -> ChunkRecord {
+        ChunkRecord(self.0 + u64::from(more))
     }
 
-    pub(crate) fn with_wear(self, wear: u32) -> Record {
+    pub(crate) fn with_wear(self, wear: u32) -> ChunkRecord {
         let wear = u64::from(wear.min(WEAR_MAX));
-        Record(self.0 & !(u64::from(WEAR_MAX) << WEAR_SHIFT) | wear << WEAR_SHIFT)
+        ChunkRecord(self.0 & !(u64::from(WEAR_MAX) << WEAR_SHIFT) | wear << WEAR_SHIFT)
     }
 
     /// Whether a program may begin at `sector`.
     #[inline]
-    pub(crate) fn takes(self, sector: u32) -> bool {
-        self.0 & (BARRED | POINTER) == u64::from(sector)
+    pub(crate) fn can_program_at(self, sector: u32) -> bool {
+        self.0 & (NOT_WRITABLE | WRITE_POINTER_MASK) == u64::from(sector)
     }
 
     /// Whether the program that began at `sector` is under way and nothing has happened to the
     /// chunk meanwhile.
     #[inline]
     pub(crate) fn is_programming(self, sector: u32) -> bool {
-        self.0 & (BARRED | POINTER) == PROGRAMMING | u64::from(sector)
+        self.0 & (NOT_WRITABLE | WRITE_POINTER_MASK) == PROGRAMMING | u64::from(sector)
     }
 
     /// What can be asked.
-    pub(crate) fn info(self, layout: &Layout) -> ChunkInfo {
-        let pointer = self.pointer();
-        let state = if self.is(BAD | DIE) {
+    pub(crate) fn info(self, layout: &NandLayout) -> ChunkInfo {
+        let pointer = self.write_pointer();
+        let state = if self.has_any(BAD | DIE_FAILED) {
             ChunkState::Offline
-        } else if self.is(CLOSED | INTERRUPTED | ERASING) || pointer == layout.sectors_per_chunk() {
+        } else if self.has_any(CLOSED | INTERRUPTED | ERASING)
+            || pointer == layout.sectors_per_chunk()
+        {
             ChunkState::Closed
-        } else if pointer == 0 && !self.is(PROGRAMMING) {
+        } else if pointer == 0 && !self.has_any(PROGRAMMING) {
             ChunkState::Free
         } else {
             ChunkState::Open
@@ -145,18 +147,19 @@ impl Record {
 
     /// The word as an image has it, with its check byte.
     #[inline]
-    pub(crate) fn sealed(self) -> u64 {
+    pub(crate) fn to_image_word(self) -> u64 {
         self.0 | u64::from(self.check()) << CHECK_SHIFT
     }
 
     /// The record of an image's word, if the check byte fits and a chunk can be in that state.
-    pub(crate) fn unsealed(word: u64, layout: &Layout) -> Option<Record> {
-        let record = Record(word & ((1 << CHECK_SHIFT) - 1));
-        let end = record.pointer() + if record.is(PROGRAMMING) { layout.write_unit() } else { 0 };
-        let fits = record.sealed() == word
+    pub(crate) fn from_image_word(word: u64, layout: &NandLayout) -> Option<ChunkRecord> {
+        let record = ChunkRecord(word & ((1 << CHECK_SHIFT) - 1));
+        let end = record.write_pointer()
+            + if record.has_any(PROGRAMMING) { layout.write_unit() } else { 0 };
+        let fits = record.to_image_word() == word
             && end <= layout.sectors_per_chunk()
-            && record.pointer().is_multiple_of(layout.write_unit())
-            && !(record.is(PROGRAMMING) && record.is(ERASING));
+            && record.write_pointer().is_multiple_of(layout.write_unit())
+            && !(record.has_any(PROGRAMMING) && record.has_any(ERASING));
         fits.then_some(record)
     }
 
@@ -175,33 +178,42 @@ mod tests {
 
     #[test]
     fn fields_do_not_touch_each_other() {
-        let r = Record::FRESH.with_wear(WEAR_MAX).with_pointer(1 << 24).with(FLAGS);
-        assert_eq!((r.pointer(), r.wear()), (1 << 24, WEAR_MAX));
-        assert!(r.is(MARKED) && r.is(PROGRAMMING));
+        let r = ChunkRecord::ERASED.with_wear(WEAR_MAX).with_write_pointer(1 << 24).with(FLAGS);
+        assert_eq!((r.write_pointer(), r.wear()), (1 << 24, WEAR_MAX));
+        assert!(r.has_any(HAS_DEFECTS) && r.has_any(PROGRAMMING));
         assert_eq!(r.0 >> CHECK_SHIFT, 0);
         assert_eq!(r.with_wear(u32::MAX).wear(), WEAR_MAX, "wear saturates");
-        assert_eq!(r.without(FLAGS).with_wear(0).with_pointer(0), Record::FRESH);
+        assert_eq!(r.without(FLAGS).with_wear(0).with_write_pointer(0), ChunkRecord::ERASED);
     }
 
     #[test]
     fn a_word_that_is_not_a_record_is_found() {
-        let layout = Layout::of(&testing::config());
+        let layout = NandLayout::new(&testing::config());
         let unit = layout.write_unit();
-        let good = Record::FRESH.with_wear(1234).with_pointer(2 * unit).with(PROGRAMMING);
-        assert_eq!(Record::unsealed(good.sealed(), &layout), Some(good));
-        assert_eq!(Record::unsealed(0, &layout), None, "a page of zeros");
-        assert_eq!(Record::unsealed(u64::MAX, &layout), None);
+        let good =
+            ChunkRecord::ERASED.with_wear(1234).with_write_pointer(2 * unit).with(PROGRAMMING);
+        assert_eq!(ChunkRecord::from_image_word(good.to_image_word(), &layout), Some(good));
+        assert_eq!(ChunkRecord::from_image_word(0, &layout), None, "a page of zeros");
+        assert_eq!(ChunkRecord::from_image_word(u64::MAX, &layout), None);
         // The check byte finds 255 of 256 damages; single bits are among them.
         for bit in 0..64 {
-            assert_eq!(Record::unsealed(good.sealed() ^ 1 << bit, &layout), None, "bit {bit}");
+            assert_eq!(
+                ChunkRecord::from_image_word(good.to_image_word() ^ 1 << bit, &layout),
+                None,
+                "bit {bit}"
+            );
         }
         for impossible in [
-            Record::FRESH.with_pointer(unit - 1),
-            Record::FRESH.with_pointer(layout.sectors_per_chunk() + unit),
-            Record::FRESH.with_pointer(layout.sectors_per_chunk()).with(PROGRAMMING),
-            Record::FRESH.with(PROGRAMMING | ERASING),
+            ChunkRecord::ERASED.with_write_pointer(unit - 1),
+            ChunkRecord::ERASED.with_write_pointer(layout.sectors_per_chunk() + unit),
+            ChunkRecord::ERASED.with_write_pointer(layout.sectors_per_chunk()).with(PROGRAMMING),
+            ChunkRecord::ERASED.with(PROGRAMMING | ERASING),
         ] {
-            assert_eq!(Record::unsealed(impossible.sealed(), &layout), None, "{impossible:?}");
+            assert_eq!(
+                ChunkRecord::from_image_word(impossible.to_image_word(), &layout),
+                None,
+                "{impossible:?}"
+            );
         }
     }
 }

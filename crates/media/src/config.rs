@@ -31,7 +31,7 @@ pub struct NandGeometry {
 
 /// Bits per cell (LightNVM paper section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cell {
+pub enum CellType {
     /// One bit.
     Slc,
     /// Two bits: lower and upper page.
@@ -42,24 +42,24 @@ pub enum Cell {
     Qlc,
 }
 
-impl Cell {
+impl CellType {
     /// Bits per cell, which is pages per word line.
     pub const fn bits(self) -> u32 {
         match self {
-            Cell::Slc => 1,
-            Cell::Mlc => 2,
-            Cell::Tlc => 3,
-            Cell::Qlc => 4,
+            CellType::Slc => 1,
+            CellType::Mlc => 2,
+            CellType::Tlc => 3,
+            CellType::Qlc => 4,
         }
     }
 
     /// Program/erase cycles that such a cell is rated for (LightNVM paper section 2.1).
     pub const fn rated_cycles(self) -> u32 {
         match self {
-            Cell::Slc => 100_000,
-            Cell::Mlc => 3_000,
-            Cell::Tlc => 1_000,
-            Cell::Qlc => 300,
+            CellType::Slc => 100_000,
+            CellType::Mlc => 3_000,
+            CellType::Tlc => 1_000,
+            CellType::Qlc => 300,
         }
     }
 }
@@ -105,7 +105,7 @@ pub struct ErrorModel {
     /// than are corrected; each takes another tR. 0 for none.
     pub read_retries: u32,
     /// Share of the bit errors that each repetition leaves.
-    pub retry_leaves: f64,
+    pub retry_error_fraction: f64,
     /// Time after which data that was not written anew has twice the bit errors, three times after two
     /// of it, and so on; 0 for never.
     pub retention: Nanos,
@@ -125,7 +125,7 @@ impl Default for ErrorModel {
             ecc_bits: 40,
             endurance: 0,
             read_retries: 0,
-            retry_leaves: 0.5,
+            retry_error_fraction: 0.5,
             retention: Nanos::ZERO,
             disturb_reads: 0,
         }
@@ -152,13 +152,13 @@ pub struct NandConfig {
     /// Shape.
     pub geometry: NandGeometry,
     /// Bits per cell.
-    pub cell: Cell,
+    pub cell: CellType,
     /// Whether all pages of a word line are programmed in one operation.
     pub one_shot: bool,
     /// Pages between a lower page and the last of its pair (`mw_cunits` in multi-plane pages):
     /// a page is readable once this many more have been programmed in its chunk. 0 for SLC and for
     /// one-shot programming.
-    pub pair_distance: u32,
+    pub paired_page_distance: u32,
     /// Timing.
     pub timing: NandTiming,
     /// Failures.
@@ -250,7 +250,7 @@ impl NandConfig {
 
     /// Sectors that must follow before a sector can be read.
     pub fn mw_cunits(&self) -> u32 {
-        self.pair_distance * self.geometry.sectors_per_stripe()
+        self.paired_page_distance * self.geometry.sectors_per_stripe()
     }
 
     /// Page type of a page: 0 for the lower page.
@@ -341,10 +341,10 @@ impl NandConfig {
                 allowed: format!("the mapping tables number at most {}", MAX_SECTORS - 1),
             });
         }
-        if self.pair_distance >= g.pages {
+        if self.paired_page_distance >= g.pages {
             return unfit(
                 "pair_distance",
-                self.pair_distance,
+                self.paired_page_distance,
                 format!("a chunk has {} pages", g.pages),
             );
         }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use nvme::Status;
 
-use crate::{ChunkId, Psn};
+use crate::{ChunkIndex, PhysSector};
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ pub enum MediaError {
     #[error("{psn} is not written: its chunk's write pointer is {write_pointer}")]
     Unwritten {
         /// The sector.
-        psn: Psn,
+        psn: PhysSector,
         /// Sectors programmed in its chunk.
         write_pointer: u32,
     },
@@ -58,7 +58,7 @@ pub enum MediaError {
     )]
     PairNotProgrammed {
         /// The sector.
-        psn: Psn,
+        psn: PhysSector,
         /// Least write pointer, in sectors, at which it can be read.
         needs: u32,
         /// Sectors programmed in its chunk.
@@ -68,19 +68,19 @@ pub enum MediaError {
     #[error("{psn} is torn: power was cut while it was programmed")]
     Torn {
         /// The sector.
-        psn: Psn,
+        psn: PhysSector,
     },
     /// A read of a page whose program failed.
     #[error("{psn} was not programmed: the operation failed")]
     FailedUnit {
         /// The sector.
-        psn: Psn,
+        psn: PhysSector,
     },
     /// More bit errors than error correction repairs.
     #[error("{psn} has {bits} bit errors, and {ecc_bits} can be corrected")]
     Uncorrectable {
         /// The sector.
-        psn: Psn,
+        psn: PhysSector,
         /// Bit errors.
         bits: u32,
         /// Bits that can be corrected.
@@ -98,7 +98,7 @@ pub enum MediaError {
     #[error("{doing} of {chunk}, which is bad")]
     ChunkBad {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// What was being done.
         doing: Operation,
     },
@@ -106,7 +106,7 @@ pub enum MediaError {
     #[error("{doing} of {chunk} while its {with} is under way")]
     Busy {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// What was being done.
         doing: Operation,
         /// What is under way.
@@ -116,7 +116,7 @@ pub enum MediaError {
     #[error("{doing} of {chunk}, whose erase was interrupted: erase it again")]
     EraseInterrupted {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// What was being done.
         doing: Operation,
     },
@@ -124,7 +124,7 @@ pub enum MediaError {
     #[error("program of unit {unit} of {chunk}, whose next unit is {expected}")]
     OutOfOrder {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// The unit asked for.
         unit: u32,
         /// The unit at the write pointer; the number of units when the chunk is full and must be
@@ -135,7 +135,7 @@ pub enum MediaError {
     #[error("program of {chunk}, which a failure closed at sector {write_pointer}: erase it first")]
     ClosedEarly {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// Sectors programmed.
         write_pointer: u32,
     },
@@ -143,7 +143,7 @@ pub enum MediaError {
     #[error("data for {psn}, which is programmed: its chunk's next free sector is {free}")]
     Overwrite {
         /// The sector.
-        psn: Psn,
+        psn: PhysSector,
         /// First sector in the chunk that data can be placed in.
         free: u32,
     },
@@ -151,7 +151,7 @@ pub enum MediaError {
     #[error("end of a {doing} of {chunk} that is not under way")]
     NotBegun {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// What was ended.
         doing: Operation,
     },
@@ -159,7 +159,7 @@ pub enum MediaError {
     #[error("program of unit {unit} of {chunk} failed; the chunk is closed")]
     ProgramFailed {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// The unit.
         unit: u32,
     },
@@ -167,20 +167,20 @@ pub enum MediaError {
     #[error("erase of {chunk} failed; the chunk is bad")]
     EraseFailed {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
     },
     /// The file system of the image file has no room for the chunk. Nothing has changed; the
     /// operation can be repeated when there is.
     #[error("the image file's disk has no room for {chunk}: free some space there")]
     HostDiskFull {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
     },
     /// The file system of the image file refused room for the chunk for another reason.
     #[error("the image file's disk failed to make room for {chunk}: error {errno}")]
     HostDisk {
         /// The chunk.
-        chunk: ChunkId,
+        chunk: ChunkIndex,
         /// The operating system's error number.
         errno: i32,
     },
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_a_drive_answers() {
-        let (psn, chunk) = (Psn(1), ChunkId(2));
+        let (psn, chunk) = (PhysSector(1), ChunkIndex(2));
         for (error, status) in [
             (MediaError::OutOfRange { what: "PU", value: 9, limit: 8 }, Status::LBA_OUT_OF_RANGE),
             (MediaError::Unwritten { psn, write_pointer: 0 }, Status::UNWRITTEN),

@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ring::Region;
+use ring::SharedRegion;
 use rustix::fs::FlockOperation;
 
 use crate::ErrorModelError;
-use crate::holder::lock_holder;
+use crate::file_lock::lock_holder;
 
 /// Bytes of the header page, and what the areas after it are aligned to.
-pub(crate) const PAGE: usize = ring::PAGE;
+pub(crate) const PAGE_BYTES: usize = ring::PAGE_BYTES;
 /// The version that this code writes and reads.
 pub const IMAGE_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"SLUICIMG";
 /// The magic of a file that is being laid out.
-const LAYING_OUT: [u8; 8] = *b"SLUICNEW";
-const NUMBERS_AT: usize = 16;
-const CRC_AT: usize = PAGE - 4;
+const INCOMPLETE_MAGIC: [u8; 8] = *b"SLUICNEW";
+const NUMBERS_OFFSET: usize = 16;
+const CRC_OFFSET: usize = PAGE_BYTES - 4;
 
 // Words of a mapping are little endian only here.
 const _: () = assert!(cfg!(target_endian = "little"));
@@ -148,7 +148,7 @@ pub enum OpenError {
 
 /// Whether a file may, or must, be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum OpenMode {
     /// It must not hold anything.
     Create,
     /// It must be an image.
@@ -159,55 +159,55 @@ pub(crate) enum Mode {
 
 /// The kind of medium in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MediumKind {
     Nand = 1,
     Pcm = 2,
 }
 
 /// What an image is to hold.
-pub(crate) struct Blueprint<'a> {
+pub(crate) struct ImageSpec<'a> {
     pub(crate) path: &'a Path,
     /// Whether the file is only read, and what is written stays in memory.
     pub(crate) overlay: bool,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MediumKind,
     /// Numbers that must be the same in an image that is opened.
     pub(crate) identity: &'a [(&'static str, u64)],
     /// Numbers that an image keeps from its creation.
-    pub(crate) kept: &'a [u64],
+    pub(crate) creation_values: &'a [u64],
     /// Length of the file.
     pub(crate) bytes: usize,
     /// Bytes from its start that must have room from the beginning.
-    pub(crate) tables: usize,
+    pub(crate) table_bytes: usize,
 }
 
 /// The lock of an image: exclusive, or shared under overlays. Given back explicitly, since a child process that is being
 /// started may hold the open file, and with it the lock, a little longer.
 #[derive(Debug)]
-pub(crate) struct Lock(File);
+pub(crate) struct FileLock(File);
 
-impl Drop for Lock {
+impl Drop for FileLock {
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 /// An image that is open and locked.
-pub(crate) struct Opened {
-    pub(crate) region: Arc<Region>,
+pub(crate) struct OpenedImage {
+    pub(crate) region: Arc<SharedRegion>,
     /// To be dropped after the region's last use. `None` for an overlay over no image.
-    pub(crate) lock: Option<Lock>,
+    pub(crate) lock: Option<FileLock>,
     /// The numbers kept from its creation.
-    pub(crate) kept: Vec<u64>,
+    pub(crate) creation_values: Vec<u64>,
 }
 
-impl Blueprint<'_> {
+impl ImageSpec<'_> {
     /// Opens the image, or lays it out; `fill` puts the first contents into the tables.
-    pub(crate) fn build(
+    pub(crate) fn open_or_create(
         &self,
-        mode: Mode,
-        fill: impl FnOnce(&Region),
-    ) -> Result<Opened, OpenError> {
-        let fresh = mode != Mode::Open;
+        mode: OpenMode,
+        fill: impl FnOnce(&SharedRegion),
+    ) -> Result<OpenedImage, OpenError> {
+        let fresh = mode != OpenMode::Open;
         let mut options = OpenOptions::new();
         options.read(true).write(!self.overlay).create(fresh && !self.overlay).truncate(false);
         let file = match options.open(self.path) {
@@ -221,40 +221,47 @@ impl Blueprint<'_> {
         if !meta.is_file() {
             return Err(OpenError::NotAnImage { path: self.path.into() });
         }
-        let mut page = [0; PAGE];
-        let have = read_start(&file, &mut page).map_err(self.io("read it"))?;
-        let empty = meta.len() == 0 || (have >= 8 && page[..8] == LAYING_OUT);
+        let mut page = [0; PAGE_BYTES];
+        let have = read_header_page(&file, &mut page).map_err(self.io("read it"))?;
+        let empty = meta.len() == 0 || (have >= 8 && page[..8] == INCOMPLETE_MAGIC);
         match mode {
-            Mode::Open if empty => Err(OpenError::Empty { path: self.path.into() }),
-            Mode::Create if !empty => Err(OpenError::Exists { path: self.path.into() }),
+            OpenMode::Open if empty => Err(OpenError::Empty { path: self.path.into() }),
+            OpenMode::Create if !empty => Err(OpenError::Exists { path: self.path.into() }),
             _ if empty && self.overlay => self.lay_out_in_memory(fill),
             _ if empty => {
                 let region = self.lay_out(file, fill)?;
-                Ok(Opened { region, kept: self.kept.to_vec(), lock: Some(lock) })
+                Ok(OpenedImage {
+                    region,
+                    creation_values: self.creation_values.to_vec(),
+                    lock: Some(lock),
+                })
             }
             _ => {
                 let kept = self.check(&page[..have], meta.len())?;
                 let region = if self.overlay {
-                    Region::copy_on_write(&file, self.bytes)
+                    SharedRegion::copy_on_write(&file, self.bytes)
                 } else {
-                    Region::file(file, self.bytes)
+                    SharedRegion::file(file, self.bytes)
                 };
                 let region = region.map_err(self.io("map it"))?;
-                Ok(Opened { region, kept, lock: Some(lock) })
+                Ok(OpenedImage { region, creation_values: kept, lock: Some(lock) })
             }
         }
     }
 
     /// A fresh medium in memory, laid out as an image is.
-    fn lay_out_in_memory(&self, fill: impl FnOnce(&Region)) -> Result<Opened, OpenError> {
-        let region = Region::anonymous(self.bytes)
+    fn lay_out_in_memory(
+        &self,
+        fill: impl FnOnce(&SharedRegion),
+    ) -> Result<OpenedImage, OpenError> {
+        let region = SharedRegion::anonymous(self.bytes)
             .map_err(|error| OpenError::Memory { bytes: self.bytes as u64, error })?;
         fill(&region);
-        Ok(Opened { region, kept: self.kept.to_vec(), lock: None })
+        Ok(OpenedImage { region, creation_values: self.creation_values.to_vec(), lock: None })
     }
 
-    fn lock(&self, file: &File) -> Result<Lock, OpenError> {
-        let lock = Lock(file.try_clone().map_err(self.io("open it twice"))?);
+    fn lock(&self, file: &File) -> Result<FileLock, OpenError> {
+        let lock = FileLock(file.try_clone().map_err(self.io("open it twice"))?);
         let operation = match self.overlay {
             true => FlockOperation::NonBlockingLockShared,
             false => FlockOperation::NonBlockingLockExclusive,
@@ -273,7 +280,11 @@ impl Blueprint<'_> {
         move |error| OpenError::Io { path, doing, error }
     }
 
-    fn lay_out(&self, file: File, fill: impl FnOnce(&Region)) -> Result<Arc<Region>, OpenError> {
+    fn lay_out(
+        &self,
+        file: File,
+        fill: impl FnOnce(&SharedRegion),
+    ) -> Result<Arc<SharedRegion>, OpenError> {
         // Left over from a process that was killed here.
         file.set_len(0).map_err(self.io("truncate it"))?;
         let laid = self.lay_out_in(&file, fill);
@@ -287,33 +298,34 @@ impl Blueprint<'_> {
     fn lay_out_in(
         &self,
         file: &File,
-        fill: impl FnOnce(&Region),
-    ) -> Result<Arc<Region>, OpenError> {
-        file.write_all_at(&LAYING_OUT, 0).map_err(self.io("write its header"))?;
+        fill: impl FnOnce(&SharedRegion),
+    ) -> Result<Arc<SharedRegion>, OpenError> {
+        file.write_all_at(&INCOMPLETE_MAGIC, 0).map_err(self.io("write its header"))?;
         file.set_len(self.bytes as u64).map_err(self.io("extend it to the medium's size"))?;
         let mapped = file.try_clone().map_err(self.io("open it twice"))?;
-        let region = Region::file(mapped, self.bytes).map_err(self.io("map it"))?;
-        region.reserve(0, self.tables).map_err(self.io("make room for its tables"))?;
+        let region = SharedRegion::file(mapped, self.bytes).map_err(self.io("map it"))?;
+        region.reserve(0, self.table_bytes).map_err(self.io("make room for its tables"))?;
         fill(&region);
         let page = self.header();
         region.write(8, &page[8..]);
         fence(Ordering::SeqCst);
-        region.word(0).store(u64::from_le_bytes(MAGIC), Ordering::Release);
+        region.atomic_u64(0).store(u64::from_le_bytes(MAGIC), Ordering::Release);
         region.sync().map_err(self.io("write it to its device"))?;
         Ok(region)
     }
 
-    fn header(&self) -> [u8; PAGE] {
-        let mut page = [0; PAGE];
+    fn header(&self) -> [u8; PAGE_BYTES] {
+        let mut page = [0; PAGE_BYTES];
         page[..8].copy_from_slice(&MAGIC);
         page[8..12].copy_from_slice(&IMAGE_VERSION.to_le_bytes());
         page[12..16].copy_from_slice(&(self.kind as u32).to_le_bytes());
-        let numbers = self.identity.iter().map(|(_, n)| *n).chain(self.kept.iter().copied());
-        for (slot, n) in page[NUMBERS_AT..CRC_AT].chunks_exact_mut(8).zip(numbers) {
+        let numbers =
+            self.identity.iter().map(|(_, n)| *n).chain(self.creation_values.iter().copied());
+        for (slot, n) in page[NUMBERS_OFFSET..CRC_OFFSET].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&n.to_le_bytes());
         }
-        let crc = crc32c::crc32c(&page[..CRC_AT]);
-        page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c::crc32c(&page[..CRC_OFFSET]);
+        page[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
         page
     }
 
@@ -324,26 +336,30 @@ impl Blueprint<'_> {
         if page.len() < 8 || page[..8] != MAGIC {
             return Err(OpenError::NotAnImage { path: path() });
         }
-        if page.len() < PAGE {
-            return Err(OpenError::Truncated { path: path(), found: len, wanted: PAGE as u64 });
+        if page.len() < PAGE_BYTES {
+            return Err(OpenError::Truncated {
+                path: path(),
+                found: len,
+                wanted: PAGE_BYTES as u64,
+            });
         }
-        let version = half_word(page, 8);
+        let version = read_u32(page, 8);
         if version != IMAGE_VERSION {
             return Err(OpenError::Version { path: path(), found: version });
         }
-        let (found, computed) = (half_word(page, CRC_AT), crc32c::crc32c(&page[..CRC_AT]));
+        let (found, computed) = (read_u32(page, CRC_OFFSET), crc32c::crc32c(&page[..CRC_OFFSET]));
         if found != computed {
             return Err(OpenError::Checksum { path: path(), found, computed });
         }
         let differs =
             |what, found, wanted| Err(OpenError::Differs { path: path(), what, found, wanted });
-        let kind = half_word(page, 12);
+        let kind = read_u32(page, 12);
         if kind != self.kind as u32 {
             return differs("kind (1 NAND, 2 PCM)", kind.into(), self.kind as u64);
         }
         let number = |i: usize| {
-            let at = NUMBERS_AT + 8 * i;
-            u64::from(half_word(page, at)) | u64::from(half_word(page, at + 4)) << 32
+            let at = NUMBERS_OFFSET + 8 * i;
+            u64::from(read_u32(page, at)) | u64::from(read_u32(page, at + 4)) << 32
         };
         for (i, (what, wanted)) in self.identity.iter().enumerate() {
             if number(i) != *wanted {
@@ -357,18 +373,18 @@ impl Blueprint<'_> {
                 wanted: self.bytes as u64,
             });
         }
-        Ok((0..self.kept.len()).map(|i| number(self.identity.len() + i)).collect())
+        Ok((0..self.creation_values.len()).map(|i| number(self.identity.len() + i)).collect())
     }
 }
 
-fn half_word(page: &[u8], at: usize) -> u32 {
+fn read_u32(page: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
 }
 
 /// Reads as much of the first page as there is.
-fn read_start(file: &File, page: &mut [u8; PAGE]) -> io::Result<usize> {
+fn read_header_page(file: &File, page: &mut [u8; PAGE_BYTES]) -> io::Result<usize> {
     let mut have = 0;
-    while have < PAGE {
+    while have < PAGE_BYTES {
         match file.read_at(&mut page[have..], have as u64) {
             Ok(0) => break,
             Ok(n) => have += n,
@@ -380,7 +396,7 @@ fn read_start(file: &File, page: &mut [u8; PAGE]) -> io::Result<usize> {
 }
 
 /// Makes room for a range of an image, whatever signals come.
-pub(crate) fn reserve(region: &Region, offset: usize, len: usize) -> io::Result<()> {
+pub(crate) fn reserve_range(region: &SharedRegion, offset: usize, len: usize) -> io::Result<()> {
     loop {
         match region.reserve(offset, len) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -391,17 +407,17 @@ pub(crate) fn reserve(region: &Region, offset: usize, len: usize) -> io::Result<
 
 /// Makes room again for the tables of an image, which are its first `bytes`: a copy of the file may
 /// have left out pages of zeros.
-pub(crate) fn make_room_for_tables(
-    region: &Region,
+pub(crate) fn reserve_tables(
+    region: &SharedRegion,
     path: &Path,
     bytes: usize,
 ) -> Result<(), OpenError> {
     let io = |error| OpenError::Io { path: path.into(), doing: "make room for its tables", error };
-    reserve(region, 0, bytes).map_err(io)
+    reserve_range(region, 0, bytes).map_err(io)
 }
 
 /// Whether an error says that there is no room, rather than that something broke.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

@@ -1,7 +1,7 @@
 //! [`Layout`]: how sectors of a NAND medium are numbered.
 //!
 //! Owns the arithmetic between the flat numbers that everything inside a drive uses ([`Psn`],
-//! [`ChunkId`]) and the hierarchy of the LightNVM paper's section 2.1. Flat numbers have no holes
+//! [`ChunkIndex`]) and the hierarchy of the LightNVM paper's section 2.1. Flat numbers have no holes
 //! and are the flat form of [`nvme::Geometry`]: sectors chunk by chunk, chunks PU by PU, PUs channel
 //! by channel. Inside a chunk sectors are numbered in programming order: page-major, then plane,
 //! then sector in the page.
@@ -14,19 +14,19 @@ use crate::NandConfig;
 
 /// A physical sector number: `chunk × sectors_per_chunk + sector`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Psn(pub u32);
+pub struct PhysSector(pub u32);
 
 /// A chunk's number: `pu_flat × chunks + chunk`, where `pu_flat = channel × pus + pu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ChunkId(pub u32);
+pub struct ChunkIndex(pub u32);
 
-impl fmt::Display for Psn {
+impl fmt::Display for PhysSector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sector {}", self.0)
     }
 }
 
-impl fmt::Display for ChunkId {
+impl fmt::Display for ChunkIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "chunk {}", self.0)
     }
@@ -34,7 +34,7 @@ impl fmt::Display for ChunkId {
 
 /// Where a sector is, component by component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PhysAddress {
     /// Channel.
     pub channel: u32,
     /// Parallel unit in its channel.
@@ -54,25 +54,25 @@ pub struct Place {
 /// `m = ⌊(2⁶⁴−1)/d⌋`.
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
-    by: u32,
-    m: u64,
+    divisor: u32,
+    multiplier: u64,
 }
 
 impl Divisor {
-    fn new(by: u32) -> Divisor {
-        Divisor { by, m: u64::MAX / u64::from(by) }
+    fn new(divisor: u32) -> Divisor {
+        Divisor { divisor, multiplier: u64::MAX / u64::from(divisor) }
     }
 
     #[inline]
     fn split(self, n: u32) -> (u32, u32) {
-        let q = ((u128::from(self.m) * (u128::from(n) + 1)) >> 64) as u32;
-        (q, n - q * self.by)
+        let q = ((u128::from(self.multiplier) * (u128::from(n) + 1)) >> 64) as u32;
+        (q, n - q * self.divisor)
     }
 }
 
 /// The numbers of a medium's shape that its operations need, worked out once.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct NandLayout {
     per_chunk: Divisor,
     per_unit: Divisor,
     per_pu: Divisor,
@@ -86,12 +86,12 @@ pub struct Layout {
     oob_bytes: u32,
 }
 
-impl Layout {
+impl NandLayout {
     /// The layout of a medium, whose shape must have passed [`NandConfig::check`].
-    pub fn of(config: &NandConfig) -> Layout {
+    pub fn new(config: &NandConfig) -> NandLayout {
         let g = &config.geometry;
         let chunk_count = g.total_pus() * g.chunks;
-        Layout {
+        NandLayout {
             per_chunk: Divisor::new(g.sectors_per_chunk()),
             per_unit: Divisor::new(config.write_unit()),
             per_pu: Divisor::new(g.chunks),
@@ -127,25 +127,25 @@ impl Layout {
     /// Sectors of a chunk.
     #[inline]
     pub fn sectors_per_chunk(&self) -> u32 {
-        self.per_chunk.by
+        self.per_chunk.divisor
     }
 
     /// Sectors programmed by one operation.
     #[inline]
     pub fn write_unit(&self) -> u32 {
-        self.per_unit.by
+        self.per_unit.divisor
     }
 
     /// Program operations that fill a chunk.
     #[inline]
     pub fn units_per_chunk(&self) -> u32 {
-        self.per_chunk.by / self.per_unit.by
+        self.per_chunk.divisor / self.per_unit.divisor
     }
 
     /// Chunks of a parallel unit.
     #[inline]
     pub fn chunks_per_pu(&self) -> u32 {
-        self.per_pu.by
+        self.per_pu.divisor
     }
 
     /// Bytes of a sector.
@@ -163,21 +163,21 @@ impl Layout {
     /// The chunk of a sector, and the sector's number in it. A number past the end of the medium
     /// gives a chunk past the end.
     #[inline]
-    pub fn split(&self, psn: Psn) -> (ChunkId, u32) {
+    pub fn split(&self, psn: PhysSector) -> (ChunkIndex, u32) {
         let (chunk, sector) = self.per_chunk.split(psn.0);
-        (ChunkId(chunk), sector)
+        (ChunkIndex(chunk), sector)
     }
 
     /// The chunk of a sector.
     #[inline]
-    pub fn chunk_of(&self, psn: Psn) -> ChunkId {
+    pub fn chunk_of(&self, psn: PhysSector) -> ChunkIndex {
         self.split(psn).0
     }
 
     /// A sector by its chunk and its number in it.
     #[inline]
-    pub fn psn(&self, chunk: ChunkId, sector: u32) -> Psn {
-        Psn(chunk.0 * self.per_chunk.by + sector)
+    pub fn psn(&self, chunk: ChunkIndex, sector: u32) -> PhysSector {
+        PhysSector(chunk.0 * self.per_chunk.divisor + sector)
     }
 
     /// The unit in its chunk that programs a sector, given by its number in the chunk.
@@ -188,13 +188,13 @@ impl Layout {
 
     /// The first sector of a unit.
     #[inline]
-    pub fn unit_start(&self, chunk: ChunkId, unit: u32) -> Psn {
-        self.psn(chunk, unit * self.per_unit.by)
+    pub fn unit_start(&self, chunk: ChunkIndex, unit: u32) -> PhysSector {
+        self.psn(chunk, unit * self.per_unit.divisor)
     }
 
     /// The flat number of a chunk's parallel unit: `channel × pus + pu`.
     #[inline]
-    pub fn pu_of(&self, chunk: ChunkId) -> u32 {
+    pub fn pu_of(&self, chunk: ChunkIndex) -> u32 {
         self.per_pu.split(chunk.0).0
     }
 
@@ -206,12 +206,12 @@ impl Layout {
 
     /// A chunk by its parallel unit's flat number and its number there.
     #[inline]
-    pub fn chunk(&self, pu: u32, chunk: u32) -> ChunkId {
-        ChunkId(pu * self.per_pu.by + chunk)
+    pub fn chunk(&self, pu: u32, chunk: u32) -> ChunkIndex {
+        ChunkIndex(pu * self.per_pu.divisor + chunk)
     }
 
     /// The address that a host knows the sector by.
-    pub fn address(&self, psn: Psn) -> Address {
+    pub fn address(&self, psn: PhysSector) -> Address {
         let (id, sector) = self.split(psn);
         let (pu, chunk) = self.per_pu.split(id.0);
         Address { group: pu / self.pus, pu: pu % self.pus, chunk, sector }
@@ -219,15 +219,15 @@ impl Layout {
 
     /// The sector at an address, which must be one of the medium's geometry.
     #[inline]
-    pub fn psn_at(&self, a: Address) -> Psn {
+    pub fn psn_at(&self, a: Address) -> PhysSector {
         self.psn(self.chunk(a.group * self.pus + a.pu, a.chunk), a.sector)
     }
 
     /// Where a sector is.
-    pub fn place(&self, psn: Psn) -> Place {
+    pub fn phys_address(&self, psn: PhysSector) -> PhysAddress {
         let a = self.address(psn);
         let stripe = self.per_page * self.planes;
-        Place {
+        PhysAddress {
             channel: a.group,
             pu: a.pu,
             chunk: a.chunk,
@@ -258,10 +258,10 @@ mod tests {
     #[test]
     fn flat_numbers_are_those_of_the_hosts_geometry_and_have_no_holes() {
         let config = testing::config();
-        let (layout, host) = (Layout::of(&config), config.host_geometry());
+        let (layout, host) = (NandLayout::new(&config), config.host_geometry());
         assert_eq!(u64::from(layout.sector_count()), host.total_sectors());
         for n in 0..layout.sector_count() {
-            let psn = Psn(n);
+            let psn = PhysSector(n);
             let a = layout.address(psn);
             assert_eq!(host.flat(a), u64::from(n));
             assert_eq!(layout.psn_at(a), psn);
@@ -278,7 +278,7 @@ mod tests {
         let mut config = testing::config();
         config.geometry.planes = 4;
         config.geometry.page_bytes = 2 * config.geometry.sector_bytes;
-        let layout = Layout::of(&config);
+        let layout = NandLayout::new(&config);
         let mut want = Vec::new();
         for page in 0..config.geometry.pages {
             for plane in 0..4 {
@@ -289,7 +289,7 @@ mod tests {
         }
         let chunk = layout.chunk(1, 2);
         for (i, (page, plane, sector)) in want.into_iter().enumerate() {
-            let p = layout.place(layout.psn(chunk, i as u32));
+            let p = layout.phys_address(layout.psn(chunk, i as u32));
             assert_eq!((p.page, p.plane, p.sector), (page, plane, sector));
             assert_eq!(
                 (p.channel, p.pu, p.chunk),
@@ -302,13 +302,13 @@ mod tests {
     fn a_unit_is_one_program_operation() {
         let mut config = testing::config();
         config.one_shot = true;
-        let layout = Layout::of(&config);
+        let layout = NandLayout::new(&config);
         assert_eq!(layout.write_unit(), config.write_unit());
         assert_eq!(layout.units_per_chunk() * layout.write_unit(), layout.sectors_per_chunk());
         for unit in 0..layout.units_per_chunk() {
-            let first = layout.unit_start(ChunkId(3), unit);
+            let first = layout.unit_start(ChunkIndex(3), unit);
             let (chunk, sector) = layout.split(first);
-            assert_eq!((chunk, layout.unit_of(sector)), (ChunkId(3), unit));
+            assert_eq!((chunk, layout.unit_of(sector)), (ChunkIndex(3), unit));
             assert_eq!(layout.unit_of(sector + layout.write_unit() - 1), unit);
         }
     }

@@ -23,14 +23,14 @@
 
 mod chunk;
 mod config;
-mod draw;
 mod error;
-mod fault;
-mod holder;
+mod fault_injection;
+mod fault_model;
+mod file_lock;
 mod image;
 mod layout;
 mod nand;
-mod pairing;
+mod paired_pages;
 mod pattern;
 mod pcm;
 mod stats;
@@ -40,18 +40,18 @@ mod testing;
 
 pub use chunk::ChunkInfo;
 pub use config::{
-    Cell, DataStore, ErrorModel, MAX_SECTORS, MediaConfig, NandConfig, NandGeometry, NandTiming,
-    PcmConfig,
+    CellType, DataStore, ErrorModel, MAX_SECTORS, MediaConfig, NandConfig, NandGeometry,
+    NandTiming, PcmConfig,
 };
-pub use draw::ErrorModelError;
 pub use error::{MediaError, Operation};
-pub use fault::Fault;
-pub use holder::lock_holder;
+pub use fault_injection::InjectedFault;
+pub use fault_model::ErrorModelError;
+pub use file_lock::lock_holder;
 pub use image::{IMAGE_VERSION, OpenError};
-pub use layout::{ChunkId, Layout, Place, Psn};
+pub use layout::{ChunkIndex, NandLayout, PhysAddress, PhysSector};
 pub use nand::{Nand, ReadInfo};
 pub use nvme::ChunkState;
 pub use pattern::{PatternMismatch, check_pattern, fill_pattern, fill_pattern_from};
 pub use pcm::{Pcm, PcmError, PcmStats};
-pub use stats::{MediaStats, PowerCut, Wear};
-pub use store::memory_needed;
+pub use stats::{MediaStats, PowerLossReport, Wear};
+pub use store::estimate_memory;

@@ -9,26 +9,29 @@
 //! Error-free operations allocate nothing and take nanoseconds: the rules are one comparison of the
 //! chunk's word, and only what does not fit is looked at closely.
 
-mod ageing;
+mod aging;
 mod power;
 mod retry;
 mod write;
 
 use std::collections::BTreeSet;
 
-use ring::Region;
+use ring::SharedRegion;
 
-use ageing::Ageing;
+use aging::Aging;
 use clock::Nanos;
 
-use crate::chunk::{BAD, CLOSED, DIE, ERASING, INTERRUPTED, MARKED, PROGRAMMING, Record};
-use crate::draw::{BitErrors, Failures};
-use crate::fault::Forced;
-use crate::image::Mode;
-use crate::pairing::Pairing;
-use crate::store::{Found, Store};
+use crate::chunk::{
+    BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
+};
+use crate::fault_injection::InjectedFaults;
+use crate::fault_model::{BitErrorModel, FailureModel};
+use crate::image::OpenMode;
+use crate::paired_pages::PairedPages;
+use crate::store::{OpenedStore, Store};
 use crate::{
-    ChunkId, ChunkInfo, Layout, MediaError, MediaStats, NandConfig, OpenError, Operation, Psn, Wear,
+    ChunkIndex, ChunkInfo, MediaError, MediaStats, NandConfig, NandLayout, OpenError, Operation,
+    PhysSector, Wear,
 };
 
 /// A read that succeeds.
@@ -87,19 +90,19 @@ pub struct ReadInfo {
 #[derive(Clone, Debug)]
 pub struct Nand {
     config: NandConfig,
-    layout: Layout,
-    pairing: Pairing,
-    records: Vec<Record>,
+    layout: NandLayout,
+    paired_pages: PairedPages,
+    records: Vec<ChunkRecord>,
     store: Store,
-    /// Units torn by power cuts: `chunk × units_per_chunk + unit`. Their chunks are `MARKED`.
+    /// Units torn by power cuts: `chunk × units_per_chunk + unit`. Their chunks are `HAS_DEFECTS`.
     torn: BTreeSet<u32>,
-    /// Sectors made uncorrectable. Their chunks are `MARKED`.
-    uncorrectable: BTreeSet<Psn>,
-    failures: Failures,
-    bit_errors: Option<BitErrors>,
+    /// Sectors made uncorrectable. Their chunks are `HAS_DEFECTS`.
+    uncorrectable: BTreeSet<PhysSector>,
+    failure_model: FailureModel,
+    bit_error_model: Option<BitErrorModel>,
     /// Set if what is written does not stay as it is.
-    ageing: Option<Ageing>,
-    forced: Forced,
+    aging: Option<Aging>,
+    injected_faults: InjectedFaults,
     /// Whether the end of a program has anything to draw or to force.
     programs_can_fail: bool,
     stats: MediaStats,
@@ -111,7 +114,7 @@ impl Nand {
     /// # Errors
     /// [`OpenError`].
     pub fn create(config: NandConfig) -> Result<Nand, OpenError> {
-        Nand::build(config, Mode::Create)
+        Nand::build(config, OpenMode::Create)
     }
 
     /// The medium in an image file, which must be there; a medium without a file is fresh.
@@ -123,7 +126,7 @@ impl Nand {
     /// # Errors
     /// [`OpenError`]; a file that is refused is not touched.
     pub fn open(config: NandConfig) -> Result<Nand, OpenError> {
-        Nand::build(config, Mode::Open)
+        Nand::build(config, OpenMode::Open)
     }
 
     /// The medium in an image file if that holds something, or a fresh one.
@@ -131,39 +134,39 @@ impl Nand {
     /// # Errors
     /// [`OpenError`]; a file that is refused is not touched.
     pub fn open_or_create(config: NandConfig) -> Result<Nand, OpenError> {
-        Nand::build(config, Mode::OpenOrCreate)
+        Nand::build(config, OpenMode::OpenOrCreate)
     }
 
-    fn build(mut config: NandConfig, mode: Mode) -> Result<Nand, OpenError> {
+    fn build(mut config: NandConfig, mode: OpenMode) -> Result<Nand, OpenError> {
         config.check()?;
         config.errors.check()?;
-        let layout = Layout::of(&config);
-        let Found { store, records, seed } = Store::of(&config, layout, mode)?;
+        let layout = NandLayout::new(&config);
+        let OpenedStore { store, records, seed } = Store::open(&config, layout, mode)?;
         config.seed = seed;
-        let failures = Failures::of(&config, seed);
+        let failures = FailureModel::new(&config, seed);
         let mut nand = Nand {
             layout,
-            ageing: Ageing::of(&config.errors, records.len()),
-            pairing: Pairing::of(&config, &layout),
+            aging: Aging::new(&config.errors, records.len()),
+            paired_pages: PairedPages::new(&config, &layout),
             records,
             store,
             torn: BTreeSet::new(),
             uncorrectable: BTreeSet::new(),
-            programs_can_fail: failures.programs_fail(),
-            failures,
-            bit_errors: BitErrors::of(&config, seed),
-            forced: Forced::default(),
+            programs_can_fail: failures.can_programs_fail(),
+            failure_model: failures,
+            bit_error_model: BitErrorModel::new(&config, seed),
+            injected_faults: InjectedFaults::default(),
             stats: MediaStats::default(),
             config,
         };
         for i in 0..nand.records.len() {
-            if nand.records[i].is(MARKED) {
+            if nand.records[i].has_any(HAS_DEFECTS) {
                 let first = i as u32 * layout.units_per_chunk();
-                let torn = nand.store.torn_units(ChunkId(i as u32));
+                let torn = nand.store.torn_units(ChunkIndex(i as u32));
                 nand.torn.extend(torn.into_iter().map(|unit| first + unit));
             }
         }
-        nand.resolve();
+        nand.resolve_interrupted();
         Ok(nand)
     }
 
@@ -174,56 +177,56 @@ impl Nand {
 
     /// Tells a medium whose data ages how far time has come.
     #[inline]
-    pub fn tell_time(&mut self, now: Nanos) {
-        if let Some(ageing) = &mut self.ageing {
-            ageing.tell_time(now);
+    pub fn set_time(&mut self, now: Nanos) {
+        if let Some(ageing) = &mut self.aging {
+            ageing.set_time(now);
         }
     }
 
     /// How many times as many bit errors a chunk has as one written just now; it is being read.
     #[inline]
-    fn age(&mut self, chunk: ChunkId) -> f64 {
-        let Some(ageing) = &mut self.ageing else { return 1.0 };
-        let factor = ageing.factor(chunk);
-        ageing.read(chunk);
+    fn age(&mut self, chunk: ChunkIndex) -> f64 {
+        let Some(ageing) = &mut self.aging else { return 1.0 };
+        let factor = ageing.rber_factor(chunk);
+        ageing.on_read(chunk);
         factor
     }
 
     /// How it is numbered.
     #[inline]
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &NandLayout {
         &self.layout
     }
 
     /// What is known of a chunk; `None` past the end.
     #[inline]
-    pub fn chunk_info(&self, chunk: ChunkId) -> Option<ChunkInfo> {
+    pub fn chunk_info(&self, chunk: ChunkIndex) -> Option<ChunkInfo> {
         self.records.get(chunk.0 as usize).map(|r| r.info(&self.layout))
     }
 
     /// Whether power was cut from a chunk's last erase: nothing in it can be read, although it is
     /// [closed](ChunkInfo::state).
-    pub fn is_erase_interrupted(&self, chunk: ChunkId) -> bool {
-        self.records.get(chunk.0 as usize).is_some_and(|r| r.is(INTERRUPTED))
+    pub fn is_erase_interrupted(&self, chunk: ChunkIndex) -> bool {
+        self.records.get(chunk.0 as usize).is_some_and(|r| r.has_any(INTERRUPTED))
     }
 
     /// All chunks.
-    pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, ChunkInfo)> + '_ {
-        (0..).map(ChunkId).zip(self.records.iter().map(|r| r.info(&self.layout)))
+    pub fn chunks(&self) -> impl Iterator<Item = (ChunkIndex, ChunkInfo)> + '_ {
+        (0..).map(ChunkIndex).zip(self.records.iter().map(|r| r.info(&self.layout)))
     }
 
     /// Counts, and the wear of the chunks (which looks at each of them).
     pub fn stats(&self) -> MediaStats {
-        let good = || self.records.iter().filter(|r| !r.is(BAD | DIE));
+        let good = || self.records.iter().filter(|r| !r.has_any(BAD | DIE_FAILED));
         MediaStats {
-            wear: Wear::of(good().map(|r| r.wear())),
+            wear: Wear::from_cycles(good().map(|r| r.wear())),
             offline_chunks: (self.records.len() - good().count()) as u32,
             ..self.stats
         }
     }
 
     #[inline]
-    fn record(&self, chunk: ChunkId) -> Result<Record, MediaError> {
+    fn record(&self, chunk: ChunkIndex) -> Result<ChunkRecord, MediaError> {
         self.records.get(chunk.0 as usize).copied().ok_or(MediaError::OutOfRange {
             what: "chunk",
             value: chunk.0,
@@ -232,33 +235,33 @@ impl Nand {
     }
 
     #[inline]
-    fn set(&mut self, chunk: ChunkId, record: Record) {
+    fn set_record(&mut self, chunk: ChunkIndex, record: ChunkRecord) {
         self.records[chunk.0 as usize] = record;
         self.store.record(chunk, record);
     }
 
     #[cold]
-    fn no_sector(&self, psn: Psn) -> MediaError {
+    fn sector_out_of_range(&self, psn: PhysSector) -> MediaError {
         let limit = self.layout.sector_count();
         MediaError::OutOfRange { what: "sector", value: psn.0, limit }
     }
 
     /// Whether nothing is wrong with a chunk for good, or until it is erased.
     #[cold]
-    fn usable(
+    fn check_usable(
         &mut self,
-        chunk: ChunkId,
-        record: Record,
+        chunk: ChunkIndex,
+        record: ChunkRecord,
         doing: Operation,
     ) -> Result<(), MediaError> {
-        let error = if record.is(DIE) {
+        let error = if record.has_any(DIE_FAILED) {
             MediaError::DieFailed { pu: self.layout.pu_of(chunk), doing }
-        } else if record.is(BAD) {
+        } else if record.has_any(BAD) {
             MediaError::ChunkBad { chunk, doing }
-        } else if record.is(INTERRUPTED) && doing != Operation::Erase {
+        } else if record.has_any(INTERRUPTED) && doing != Operation::Erase {
             MediaError::EraseInterrupted { chunk, doing }
-        } else if record.is(CLOSED) && doing == Operation::Program {
-            return Err(MediaError::ClosedEarly { chunk, write_pointer: record.pointer() });
+        } else if record.has_any(CLOSED) && doing == Operation::Program {
+            return Err(MediaError::ClosedEarly { chunk, write_pointer: record.write_pointer() });
         } else {
             return Ok(());
         };
@@ -276,7 +279,7 @@ impl Nand {
     /// erase, [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`],
     /// [`MediaError::DieFailed`].
     #[inline]
-    pub fn check_read(&mut self, psn: Psn) -> Result<ReadInfo, MediaError> {
+    pub fn check_read(&mut self, psn: PhysSector) -> Result<ReadInfo, MediaError> {
         self.check_read_within(psn, self.config.errors.read_retries)
     }
 
@@ -285,30 +288,34 @@ impl Nand {
     /// # Errors
     /// As [`check_read`](Nand::check_read).
     #[inline]
-    pub fn check_read_within(&mut self, psn: Psn, retries: u32) -> Result<ReadInfo, MediaError> {
+    pub fn check_read_within(
+        &mut self,
+        psn: PhysSector,
+        retries: u32,
+    ) -> Result<ReadInfo, MediaError> {
         let (chunk, sector) = self.layout.split(psn);
         let Some(record) = self.records.get(chunk.0 as usize).copied() else {
-            return Err(self.no_sector(psn));
+            return Err(self.sector_out_of_range(psn));
         };
-        let readable = self.pairing.readable(record.pointer());
+        let readable = self.paired_pages.readable_sectors(record.write_pointer());
         // A program that is under way closes nothing to readers.
-        let simple = record.without(PROGRAMMING).is_plain() && sector < readable;
+        let simple = record.without(PROGRAMMING).has_no_flags() && sector < readable;
         if !simple {
-            self.readable(psn, chunk, sector, record)?;
+            self.check_readable(psn, chunk, sector, record)?;
         }
         self.stats.reads += 1;
         let factor = self.age(chunk);
-        match &mut self.bit_errors {
+        match &mut self.bit_error_model {
             None => Ok(ReadInfo::default()),
             Some(errors) => {
                 let (raw, ecc_bits) =
-                    (errors.of_sector(psn, record.wear(), factor), errors.ecc_bits());
+                    (errors.sample_sector(psn, record.wear(), factor), errors.ecc_bits());
                 let (retries, bits) = match raw > ecc_bits {
                     false => (0, raw),
                     true => {
                         let model = &self.config.errors;
                         let most = retries.min(model.read_retries);
-                        retry::needed(raw, ecc_bits, model.retry_leaves, most)
+                        retry::retries_to_correct(raw, ecc_bits, model.retry_error_fraction, most)
                     }
                 };
                 if bits > ecc_bits {
@@ -326,41 +333,41 @@ impl Nand {
 
     /// Looks closely at a sector that may not be readable.
     #[cold]
-    fn readable(
+    fn check_readable(
         &mut self,
-        psn: Psn,
-        chunk: ChunkId,
+        psn: PhysSector,
+        chunk: ChunkIndex,
         sector: u32,
-        record: Record,
+        record: ChunkRecord,
     ) -> Result<(), MediaError> {
-        let (write_pointer, unit) = (record.pointer(), self.layout.write_unit());
-        self.usable(chunk, record, Operation::Read)?;
-        if record.is(ERASING) {
+        let (write_pointer, unit) = (record.write_pointer(), self.layout.write_unit());
+        self.check_usable(chunk, record, Operation::Read)?;
+        if record.has_any(ERASING) {
             self.stats.unwritten_reads += 1;
             let (doing, with) = (Operation::Read, Operation::Erase);
             return Err(MediaError::Busy { chunk, doing, with });
         }
         if sector >= write_pointer {
-            if record.is(CLOSED) && sector < write_pointer + unit {
+            if record.has_any(CLOSED) && sector < write_pointer + unit {
                 self.stats.uncorrectable_reads += 1;
                 return Err(MediaError::FailedUnit { psn });
             }
             self.stats.unwritten_reads += 1;
             return Err(MediaError::Unwritten { psn, write_pointer });
         }
-        if record.is(MARKED) {
+        if record.has_any(HAS_DEFECTS) {
             let torn = chunk.0 * self.layout.units_per_chunk() + self.layout.unit_of(sector);
             if self.torn.contains(&torn) {
                 self.stats.torn_reads += 1;
                 return Err(MediaError::Torn { psn });
             }
         }
-        if sector >= self.pairing.readable(write_pointer) && !record.is(CLOSED) {
+        if sector >= self.paired_pages.readable_sectors(write_pointer) && !record.has_any(CLOSED) {
             self.stats.unpaired_reads += 1;
-            let needs = self.pairing.needs(sector, unit);
+            let needs = self.paired_pages.write_pointer_needed(sector, unit);
             return Err(MediaError::PairNotProgrammed { psn, needs, write_pointer });
         }
-        if record.is(MARKED) && self.uncorrectable.contains(&psn) {
+        if record.has_any(HAS_DEFECTS) && self.uncorrectable.contains(&psn) {
             self.stats.uncorrectable_reads += 1;
             let ecc_bits = self.config.errors.ecc_bits;
             return Err(MediaError::Uncorrectable { psn, bits: ecc_bits + 1, ecc_bits });
@@ -375,7 +382,7 @@ impl Nand {
     /// # Panics
     /// When the sector or the range does not exist.
     #[inline]
-    pub fn copy_out(&self, psn: Psn, to: &Region, offset: usize) {
+    pub fn copy_out(&self, psn: PhysSector, to: &SharedRegion, offset: usize) {
         self.store.copy_out(psn, to, offset);
     }
 
@@ -383,7 +390,7 @@ impl Nand {
     ///
     /// # Panics
     /// When the sector does not exist.
-    pub fn read_bytes(&self, psn: Psn, into: &mut [u8]) {
+    pub fn read_bytes(&self, psn: PhysSector, into: &mut [u8]) {
         let whole = into.len().min(self.layout.sector_bytes() as usize);
         self.store.read(psn, &mut into[..whole]);
     }
@@ -394,7 +401,7 @@ impl Nand {
     /// # Panics
     /// When the sector does not exist.
     #[inline]
-    pub fn oob(&self, psn: Psn, into: &mut [u8]) {
+    pub fn oob(&self, psn: PhysSector, into: &mut [u8]) {
         self.store.read_oob(psn, into);
     }
 }

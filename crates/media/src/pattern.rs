@@ -18,7 +18,7 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
 /// Hands out the pattern of `address` from byte `skip` on, piece by piece, the pieces' lengths
 /// being 8 but for the first and the last.
 #[inline]
-fn pieces(address: u64, skip: usize, len: usize, mut piece: impl FnMut(usize, &[u8])) {
+fn for_each_word(address: u64, skip: usize, len: usize, mut piece: impl FnMut(usize, &[u8])) {
     let mut word =
         mix(address.wrapping_add(STEP)).wrapping_add((skip as u64 / 8).wrapping_mul(STEP));
     let mut at = 0;
@@ -46,7 +46,7 @@ pub fn fill_pattern(address: u64, into: &mut [u8]) {
 
 /// Fills `into` with the pattern of `address`, leaving out its first `skip` bytes.
 pub fn fill_pattern_from(address: u64, skip: usize, into: &mut [u8]) {
-    pieces(address, skip, into.len(), |at, bytes| {
+    for_each_word(address, skip, into.len(), |at, bytes| {
         into[at..at + bytes.len()].copy_from_slice(bytes)
     });
 }
@@ -67,12 +67,12 @@ pub struct PatternMismatch {
 /// [`PatternMismatch`] at the first byte that is not.
 pub fn check_pattern(address: u64, bytes: &[u8]) -> Result<(), PatternMismatch> {
     let mut same = true;
-    pieces(address, 0, bytes.len(), |at, want| same &= &bytes[at..at + want.len()] == want);
+    for_each_word(address, 0, bytes.len(), |at, want| same &= &bytes[at..at + want.len()] == want);
     if same {
         return Ok(());
     }
     let mut wrong = None;
-    pieces(address, 0, bytes.len(), |at, want| {
+    for_each_word(address, 0, bytes.len(), |at, want| {
         let here = bytes[at..].iter().zip(want).position(|(a, b)| a != b);
         wrong = wrong.or(here.map(|i| at + i));
     });

@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use nvme::{GeometryError, Status};
-use ring::Region;
+use ring::SharedRegion;
 
-use crate::image::{self, Blueprint, Kind, Mode, OpenError, Opened, PAGE, make_room_for_tables};
+use crate::image::{
+    self, ImageSpec, MediumKind, OpenError, OpenMode, OpenedImage, PAGE_BYTES, reserve_tables,
+};
 use crate::{DataStore, PcmConfig, fill_pattern_from};
 
 /// Bytes of an image for which room is made at once.
-pub(crate) const EXTENT: usize = 1 << 20;
+pub(crate) const EXTENT_BYTES: usize = 1 << 20;
 
 /// Why PCM refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -115,57 +117,58 @@ impl PcmConfig {
 }
 
 #[derive(Debug)]
-enum Cells {
+enum PcmStorage {
     None,
-    Memory(Arc<Region>),
+    Memory(Arc<SharedRegion>),
     Image {
-        region: Arc<Region>,
+        region: Arc<SharedRegion>,
         /// Where the data starts. Between it and the header there is a byte per extent: whether it
         /// has been written.
         data: usize,
-        extents: Vec<Extent>,
-        _lock: Option<image::Lock>,
+        extents: Vec<ImageExtentState>,
+        _lock: Option<image::FileLock>,
     },
 }
 
-impl Clone for Cells {
+impl Clone for PcmStorage {
     /// A copy in memory, also of what is in an image.
     ///
     /// # Panics
     /// When there is no address space for another mapping: as for any other memory.
-    fn clone(&self) -> Cells {
+    fn clone(&self) -> PcmStorage {
         let (region, at) = match self {
-            Cells::None => return Cells::None,
-            Cells::Memory(region) => (region, 0),
-            Cells::Image { region, data, .. } => (region, *data),
+            PcmStorage::None => return PcmStorage::None,
+            PcmStorage::Memory(region) => (region, 0),
+            PcmStorage::Image { region, data, .. } => (region, *data),
         };
-        let no_memory = |e| -> Arc<Region> { panic!("no memory for a copy of a medium: {e}") };
+        let no_memory =
+            |e| -> Arc<SharedRegion> { panic!("no memory for a copy of a medium: {e}") };
         if at == 0 {
-            return Cells::Memory(region.duplicate().unwrap_or_else(no_memory));
+            return PcmStorage::Memory(region.duplicate().unwrap_or_else(no_memory));
         }
         let len = region.len() - at;
-        let copy = Region::anonymous(len).unwrap_or_else(no_memory);
-        Region::copy(region, at, &copy, 0, len);
-        Cells::Memory(copy)
+        let copy = SharedRegion::anonymous(len).unwrap_or_else(no_memory);
+        SharedRegion::copy(region, at, &copy, 0, len);
+        PcmStorage::Memory(copy)
     }
 }
 
 /// What is known of an extent of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum ImageExtentState {
     /// Never written: reads as zeros, without touching the file.
-    Blank,
+    Unwritten,
     /// Written by an earlier process.
-    Read,
+    Readable,
     /// Has room.
-    Made,
+    Allocated,
 }
 
 /// Phase-change memory.
 #[derive(Clone, Debug)]
 pub struct Pcm {
     config: PcmConfig,
-    cells: Cells,
+    storage: PcmStorage,
     stats: PcmStats,
 }
 
@@ -175,7 +178,7 @@ impl Pcm {
     /// # Errors
     /// [`OpenError`].
     pub fn create(config: PcmConfig) -> Result<Pcm, OpenError> {
-        Pcm::build(config, Mode::Create)
+        Pcm::build(config, OpenMode::Create)
     }
 
     /// The medium in an image file, which must be there; a medium without a file is fresh.
@@ -183,7 +186,7 @@ impl Pcm {
     /// # Errors
     /// [`OpenError`]; a file that is refused is not touched.
     pub fn open(config: PcmConfig) -> Result<Pcm, OpenError> {
-        Pcm::build(config, Mode::Open)
+        Pcm::build(config, OpenMode::Open)
     }
 
     /// The medium in an image file if that holds something, or a fresh one.
@@ -191,47 +194,49 @@ impl Pcm {
     /// # Errors
     /// [`OpenError`]; a file that is refused is not touched.
     pub fn open_or_create(config: PcmConfig) -> Result<Pcm, OpenError> {
-        Pcm::build(config, Mode::OpenOrCreate)
+        Pcm::build(config, OpenMode::OpenOrCreate)
     }
 
-    fn build(config: PcmConfig, mode: Mode) -> Result<Pcm, OpenError> {
+    fn build(config: PcmConfig, mode: OpenMode) -> Result<Pcm, OpenError> {
         config.check()?;
         let bytes = config.bytes as usize;
         let cells = match &config.data {
-            DataStore::None => Cells::None,
-            DataStore::Memory => Cells::Memory(
-                Region::anonymous(bytes)
+            DataStore::None => PcmStorage::None,
+            DataStore::Memory => PcmStorage::Memory(
+                SharedRegion::anonymous(bytes)
                     .map_err(|error| OpenError::Memory { bytes: config.bytes, error })?,
             ),
             DataStore::File(path) | DataStore::Overlay(path) => {
-                let extents = bytes.div_ceil(EXTENT);
-                let data = (PAGE + extents).next_multiple_of(PAGE);
-                let end = (data + bytes).next_multiple_of(PAGE);
-                let blueprint = Blueprint {
+                let extents = bytes.div_ceil(EXTENT_BYTES);
+                let data = (PAGE_BYTES + extents).next_multiple_of(PAGE_BYTES);
+                let end = (data + bytes).next_multiple_of(PAGE_BYTES);
+                let blueprint = ImageSpec {
                     path,
                     overlay: matches!(config.data, DataStore::Overlay(_)),
-                    kind: Kind::Pcm,
+                    kind: MediumKind::Pcm,
                     identity: &[
                         ("number of bytes", config.bytes),
                         ("sector_bytes", config.sector_bytes.into()),
-                        ("offset of the extent table", PAGE as u64),
+                        ("offset of the extent table", PAGE_BYTES as u64),
                         ("offset of the data", data as u64),
                         ("length", end as u64),
                     ],
-                    kept: &[],
+                    creation_values: &[],
                     bytes: end,
-                    tables: data,
+                    table_bytes: data,
                 };
-                let Opened { region, lock, .. } = blueprint.build(mode, |_| {})?;
-                make_room_for_tables(&region, path, data)?;
+                let OpenedImage { region, lock, .. } = blueprint.open_or_create(mode, |_| {})?;
+                reserve_tables(&region, path, data)?;
                 let mut table = vec![0; extents];
-                region.read(PAGE, &mut table);
-                let extent = |b| if b == 0 { Extent::Blank } else { Extent::Read };
+                region.read(PAGE_BYTES, &mut table);
+                let extent = |b| {
+                    if b == 0 { ImageExtentState::Unwritten } else { ImageExtentState::Readable }
+                };
                 let extents = table.into_iter().map(extent).collect();
-                Cells::Image { region, data, extents, _lock: lock }
+                PcmStorage::Image { region, data, extents, _lock: lock }
             }
         };
-        Ok(Pcm { config, cells, stats: PcmStats::default() })
+        Ok(Pcm { config, storage: cells, stats: PcmStats::default() })
     }
 
     /// What the medium was built from.
@@ -261,12 +266,12 @@ impl Pcm {
     pub fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), PcmError> {
         self.check(offset, into.len())?;
         let len = into.len();
-        self.each_readable(offset, len, |at, piece| {
+        self.for_each_segment(offset, len, |at, piece| {
             let part = &mut into[at..at + piece.len];
-            match piece.from {
-                From::Region(region, from) => region.read(from, part),
-                From::Zeros => part.fill(0),
-                From::Pattern(sector, skip) => fill_pattern_from(sector, skip, part),
+            match piece.source {
+                SegmentSource::Region(region, from) => region.read(from, part),
+                SegmentSource::Zeros => part.fill(0),
+                SegmentSource::Pattern(sector, skip) => fill_pattern_from(sector, skip, part),
             }
         });
         self.count_read(len);
@@ -283,17 +288,19 @@ impl Pcm {
     pub fn copy_out(
         &mut self,
         offset: u64,
-        to: &Region,
+        to: &SharedRegion,
         to_offset: usize,
         len: usize,
     ) -> Result<(), PcmError> {
         self.check(offset, len)?;
-        self.each_readable(offset, len, |at, piece| {
+        self.for_each_segment(offset, len, |at, piece| {
             let to_offset = to_offset + at;
-            match piece.from {
-                From::Region(region, from) => Region::copy(region, from, to, to_offset, piece.len),
-                From::Zeros => to.fill(to_offset, piece.len, 0),
-                From::Pattern(sector, skip) => {
+            match piece.source {
+                SegmentSource::Region(region, from) => {
+                    SharedRegion::copy(region, from, to, to_offset, piece.len)
+                }
+                SegmentSource::Zeros => to.fill(to_offset, piece.len, 0),
+                SegmentSource::Pattern(sector, skip) => {
                     let mut pattern = [0; 512];
                     for at in (0..piece.len).step_by(pattern.len()) {
                         let part = &mut pattern[..(piece.len - at).min(512)];
@@ -312,11 +319,11 @@ impl Pcm {
     /// # Errors
     /// [`PcmError`]; nothing is written then.
     pub fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), PcmError> {
-        self.writable(offset, from.len())?;
-        match &self.cells {
-            Cells::None => {}
-            Cells::Memory(region) => region.write(offset as usize, from),
-            Cells::Image { region, data, .. } => region.write(data + offset as usize, from),
+        self.prepare_write(offset, from.len())?;
+        match &self.storage {
+            PcmStorage::None => {}
+            PcmStorage::Memory(region) => region.write(offset as usize, from),
+            PcmStorage::Image { region, data, .. } => region.write(data + offset as usize, from),
         }
         self.count_write(from.len());
         Ok(())
@@ -332,17 +339,17 @@ impl Pcm {
     pub fn copy_in(
         &mut self,
         offset: u64,
-        from: &Region,
+        from: &SharedRegion,
         from_offset: usize,
         len: usize,
     ) -> Result<(), PcmError> {
-        self.writable(offset, len)?;
+        self.prepare_write(offset, len)?;
         let at = offset as usize;
-        match &self.cells {
-            Cells::None => {}
-            Cells::Memory(region) => Region::copy(from, from_offset, region, at, len),
-            Cells::Image { region, data, .. } => {
-                Region::copy(from, from_offset, region, data + at, len);
+        match &self.storage {
+            PcmStorage::None => {}
+            PcmStorage::Memory(region) => SharedRegion::copy(from, from_offset, region, at, len),
+            PcmStorage::Image { region, data, .. } => {
+                SharedRegion::copy(from, from_offset, region, data + at, len);
             }
         }
         self.count_write(len);
@@ -354,8 +361,8 @@ impl Pcm {
     /// # Errors
     /// What the operating system says.
     pub fn sync(&self) -> std::io::Result<()> {
-        match &self.cells {
-            Cells::Image { region, .. } => region.sync(),
+        match &self.storage {
+            PcmStorage::Image { region, .. } => region.sync(),
             _ => Ok(()),
         }
     }
@@ -372,24 +379,33 @@ impl Pcm {
 
     /// Hands out where the bytes of a range are, piece by piece, with each piece's place in the
     /// range.
-    fn each_readable(&self, offset: u64, len: usize, mut each: impl FnMut(usize, Piece<'_>)) {
+    fn for_each_segment(
+        &self,
+        offset: u64,
+        len: usize,
+        mut each: impl FnMut(usize, ReadSegment<'_>),
+    ) {
         let sector_bytes = self.config.sector_bytes as usize;
         let (start, end) = (offset as usize, offset as usize + len);
         let mut at = start;
         while at < end {
             // As far as the next border of whatever the pieces are.
             let to_border = |border: usize| (border - at % border).min(end - at);
-            let piece = match &self.cells {
-                Cells::None => Piece {
+            let piece = match &self.storage {
+                PcmStorage::None => ReadSegment {
                     len: to_border(sector_bytes),
-                    from: From::Pattern((at / sector_bytes) as u64, at % sector_bytes),
+                    source: SegmentSource::Pattern((at / sector_bytes) as u64, at % sector_bytes),
                 },
-                Cells::Memory(region) => Piece { len: end - at, from: From::Region(region, at) },
-                Cells::Image { region, data, extents, .. } => Piece {
-                    len: to_border(EXTENT),
-                    from: match extents[at / EXTENT] {
-                        Extent::Blank => From::Zeros,
-                        Extent::Read | Extent::Made => From::Region(region, data + at),
+                PcmStorage::Memory(region) => {
+                    ReadSegment { len: end - at, source: SegmentSource::Region(region, at) }
+                }
+                PcmStorage::Image { region, data, extents, .. } => ReadSegment {
+                    len: to_border(EXTENT_BYTES),
+                    source: match extents[at / EXTENT_BYTES] {
+                        ImageExtentState::Unwritten => SegmentSource::Zeros,
+                        ImageExtentState::Readable | ImageExtentState::Allocated => {
+                            SegmentSource::Region(region, data + at)
+                        }
                     },
                 },
             };
@@ -400,44 +416,45 @@ impl Pcm {
     }
 
     /// Checks a range that is about to be written, and makes room for it.
-    fn writable(&mut self, offset: u64, len: usize) -> Result<(), PcmError> {
+    fn prepare_write(&mut self, offset: u64, len: usize) -> Result<(), PcmError> {
         self.check(offset, len)?;
-        let Cells::Image { region, data, extents, .. } = &mut self.cells else {
+        let PcmStorage::Image { region, data, extents, .. } = &mut self.storage else {
             return Ok(());
         };
         if len == 0 {
             return Ok(());
         }
-        let (first, last) = (offset as usize / EXTENT, (offset as usize + len - 1) / EXTENT);
+        let (first, last) =
+            (offset as usize / EXTENT_BYTES, (offset as usize + len - 1) / EXTENT_BYTES);
         for (i, extent) in (first..=last).zip(&mut extents[first..=last]) {
-            if *extent == Extent::Made {
+            if *extent == ImageExtentState::Allocated {
                 continue;
             }
-            let at = i * EXTENT;
-            let bytes = EXTENT.min(self.config.bytes as usize - at);
-            if let Err(e) = image::reserve(region, *data + at, bytes) {
+            let at = i * EXTENT_BYTES;
+            let bytes = EXTENT_BYTES.min(self.config.bytes as usize - at);
+            if let Err(e) = image::reserve_range(region, *data + at, bytes) {
                 self.stats.refused += 1;
                 let offset = at as u64;
                 return Err(match e.raw_os_error() {
-                    Some(errno) if !image::is_full(&e) => PcmError::HostDisk { offset, errno },
+                    Some(errno) if !image::is_disk_full(&e) => PcmError::HostDisk { offset, errno },
                     _ => PcmError::HostDiskFull { offset },
                 });
             }
-            *extent = Extent::Made;
-            region.write(PAGE + i, &[1]);
+            *extent = ImageExtentState::Allocated;
+            region.write(PAGE_BYTES + i, &[1]);
         }
         Ok(())
     }
 }
 
-enum From<'a> {
-    Region(&'a Region, usize),
+enum SegmentSource<'a> {
+    Region(&'a SharedRegion, usize),
     Zeros,
     /// A sector's number, and bytes of its pattern to leave out.
     Pattern(u64, usize),
 }
 
-struct Piece<'a> {
+struct ReadSegment<'a> {
     len: usize,
-    from: From<'a>,
+    source: SegmentSource<'a>,
 }

@@ -85,7 +85,7 @@ pub struct Wear {
 }
 
 impl Wear {
-    pub(crate) fn of(chunks: impl Iterator<Item = u32>) -> Wear {
+    pub(crate) fn from_cycles(chunks: impl Iterator<Item = u32>) -> Wear {
         let (mut w, mut n) = (Wear { min: u32::MAX, ..Wear::default() }, 0u64);
         for wear in chunks {
             w.min = w.min.min(wear);
@@ -103,7 +103,7 @@ impl Wear {
 
 /// What a power cut met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PowerCut {
+pub struct PowerLossReport {
     /// Units whose program was under way: torn.
     pub torn_units: u32,
     /// Chunks whose erase was under way: to be erased again.

@@ -8,13 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ring::Region;
+use ring::SharedRegion;
 
-use crate::chunk::Record;
-use crate::draw::Failures;
-use crate::image::{self, Blueprint, Kind, Mode, OpenError, PAGE, make_room_for_tables};
+use crate::chunk::ChunkRecord;
+use crate::fault_model::FailureModel;
+use crate::image::{self, ImageSpec, MediumKind, OpenError, OpenMode, PAGE_BYTES, reserve_tables};
 use crate::{
-    ChunkId, DataStore, Layout, MediaConfig, MediaError, NandConfig, PcmConfig, Psn, fill_pattern,
+    ChunkIndex, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig, PhysSector,
+    fill_pattern,
 };
 
 /// Where the areas of an image are, in bytes from its start.
@@ -28,15 +29,15 @@ struct Areas {
 }
 
 impl Areas {
-    fn of(layout: &Layout) -> Areas {
+    fn new(layout: &NandLayout) -> Areas {
         let chunks = layout.chunk_count() as usize;
         let sectors = layout.sector_count() as usize;
-        let table = PAGE;
-        let marks = (table + 8 * chunks).next_multiple_of(PAGE);
+        let table = PAGE_BYTES;
+        let marks = (table + 8 * chunks).next_multiple_of(PAGE_BYTES);
         let units = chunks * layout.units_per_chunk() as usize;
-        let oob = (marks + units).next_multiple_of(PAGE);
-        let data = (oob + sectors * layout.oob_bytes() as usize).next_multiple_of(PAGE);
-        let end = (data + sectors * layout.sector_bytes() as usize).next_multiple_of(PAGE);
+        let oob = (marks + units).next_multiple_of(PAGE_BYTES);
+        let data = (oob + sectors * layout.oob_bytes() as usize).next_multiple_of(PAGE_BYTES);
+        let end = (data + sectors * layout.sector_bytes() as usize).next_multiple_of(PAGE_BYTES);
         Areas { table, marks, oob, data, end }
     }
 }
@@ -44,9 +45,9 @@ impl Areas {
 /// Bytes per sector at some place of a region.
 #[derive(Debug)]
 struct Area {
-    region: Arc<Region>,
-    at: usize,
-    each: usize,
+    region: Arc<SharedRegion>,
+    base: usize,
+    bytes_per_sector: usize,
 }
 
 impl Clone for Area {
@@ -68,33 +69,33 @@ impl Clone for Store {
 
 impl Area {
     #[inline]
-    fn offset(&self, psn: Psn) -> usize {
-        self.at + psn.0 as usize * self.each
+    fn offset(&self, psn: PhysSector) -> usize {
+        self.base + psn.0 as usize * self.bytes_per_sector
     }
 }
 
 /// What only an image has.
 #[derive(Debug)]
 struct ImageFile {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     areas: Areas,
     /// Which chunks have room.
-    room: Vec<Room>,
+    allocations: Vec<ChunkAllocation>,
     /// Whether the next request for room is to fail.
-    refuse: bool,
-    _lock: Option<image::Lock>,
+    fail_next_allocation: bool,
+    _lock: Option<image::FileLock>,
 }
 
 /// Whether a chunk's ranges of an image have room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum ChunkAllocation {
     /// Not known: nothing of the chunk may be touched.
     Unknown,
     /// There was room when it was programmed, so it may be read; a copy of the image that left out
     /// zeros may have none for more.
-    Read,
+    Readable,
     /// There is.
-    Made,
+    Allocated,
 }
 
 /// A mark of a unit in an image: power was cut while it was programmed.
@@ -105,25 +106,33 @@ pub(crate) struct Store {
     data: Option<Area>,
     oob: Option<Area>,
     image: Option<ImageFile>,
-    layout: Layout,
+    layout: NandLayout,
 }
 
 /// A store with what it knew of the medium.
-pub(crate) struct Found {
+pub(crate) struct OpenedStore {
     pub(crate) store: Store,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<ChunkRecord>,
     /// The medium's seed: the one it was created with.
     pub(crate) seed: u64,
 }
 
 impl Store {
     /// The store of a medium that passed its checks.
-    pub(crate) fn of(config: &NandConfig, layout: Layout, mode: Mode) -> Result<Found, OpenError> {
-        let failures = Failures::of(config, config.seed);
+    pub(crate) fn open(
+        config: &NandConfig,
+        layout: NandLayout,
+        mode: OpenMode,
+    ) -> Result<OpenedStore, OpenError> {
+        let failures = FailureModel::new(config, config.seed);
         let first = |chunk| {
-            if failures.factory(chunk) { Record::FACTORY_BAD } else { Record::FRESH }
+            if failures.is_factory_bad(chunk) {
+                ChunkRecord::FACTORY_BAD
+            } else {
+                ChunkRecord::ERASED
+            }
         };
-        let chunks = || (0..layout.chunk_count()).map(ChunkId);
+        let chunks = || (0..layout.chunk_count()).map(ChunkIndex);
         let sectors = layout.sector_count() as usize;
         let (each, oob_each) = (layout.sector_bytes() as usize, layout.oob_bytes() as usize);
         let mut store = Store { data: None, oob: None, image: None, layout };
@@ -132,96 +141,104 @@ impl Store {
             DataStore::Memory => {
                 let area = |each: usize| {
                     let bytes = sectors * each;
-                    let region = Region::anonymous(bytes)
+                    let region = SharedRegion::anonymous(bytes)
                         .map_err(|error| OpenError::Memory { bytes: bytes as u64, error })?;
-                    Ok::<_, OpenError>(Area { region, at: 0, each })
+                    Ok::<_, OpenError>(Area { region, base: 0, bytes_per_sector: each })
                 };
                 store.data = Some(area(each)?);
                 store.oob = if oob_each > 0 { Some(area(oob_each)?) } else { None };
             }
             DataStore::File(path) | DataStore::Overlay(path) => {
-                let areas = Areas::of(&layout);
+                let areas = Areas::new(&layout);
                 let identity = identity(config, &areas);
-                let blueprint = Blueprint {
+                let blueprint = ImageSpec {
                     path,
                     overlay: matches!(config.data, DataStore::Overlay(_)),
-                    kind: Kind::Nand,
+                    kind: MediumKind::Nand,
                     identity: &identity,
-                    kept: &[config.seed, config.errors.factory_bad.to_bits()],
+                    creation_values: &[config.seed, config.errors.factory_bad.to_bits()],
                     bytes: areas.end,
-                    tables: areas.oob,
+                    table_bytes: areas.oob,
                 };
-                let opened = blueprint.build(mode, |region| {
+                let opened = blueprint.open_or_create(mode, |region| {
                     for chunk in chunks() {
-                        let word = region.word(areas.table + 8 * chunk.0 as usize);
-                        word.store(first(chunk).sealed(), Ordering::Relaxed);
+                        let word = region.atomic_u64(areas.table + 8 * chunk.0 as usize);
+                        word.store(first(chunk).to_image_word(), Ordering::Relaxed);
                     }
                 })?;
                 let region = opened.region;
                 let mut records = Vec::with_capacity(layout.chunk_count() as usize);
                 for chunk in chunks() {
-                    let word = region.word(areas.table + 8 * chunk.0 as usize);
+                    let word = region.atomic_u64(areas.table + 8 * chunk.0 as usize);
                     let word = word.load(Ordering::Relaxed);
                     let damaged =
                         || OpenError::Damaged { path: path.clone(), chunk: chunk.0, word };
-                    records.push(Record::unsealed(word, &layout).ok_or_else(damaged)?);
+                    records.push(ChunkRecord::from_image_word(word, &layout).ok_or_else(damaged)?);
                 }
-                make_room_for_tables(&region, path, areas.oob)?;
-                let used = |r: &Record| r.pointer() > 0 || !r.is_plain();
-                let room = |r| if used(r) { Room::Read } else { Room::Unknown };
+                reserve_tables(&region, path, areas.oob)?;
+                let used = |r: &ChunkRecord| r.write_pointer() > 0 || !r.has_no_flags();
+                let room =
+                    |r| if used(r) { ChunkAllocation::Readable } else { ChunkAllocation::Unknown };
                 let room = records.iter().map(room).collect();
-                let area = |at, each| Area { region: region.clone(), at, each };
+                let area =
+                    |at, each| Area { region: region.clone(), base: at, bytes_per_sector: each };
                 store.data = Some(area(areas.data, each));
                 store.oob = (oob_each > 0).then(|| area(areas.oob, oob_each));
                 let (region, lock) = (region.clone(), opened.lock);
-                store.image = Some(ImageFile { region, areas, room, refuse: false, _lock: lock });
-                return Ok(Found { store, records, seed: opened.kept[0] });
+                store.image = Some(ImageFile {
+                    region,
+                    areas,
+                    allocations: room,
+                    fail_next_allocation: false,
+                    _lock: lock,
+                });
+                return Ok(OpenedStore { store, records, seed: opened.creation_values[0] });
             }
         }
-        Ok(Found { store, records: chunks().map(first).collect(), seed: config.seed })
+        Ok(OpenedStore { store, records: chunks().map(first).collect(), seed: config.seed })
     }
 
     /// Whether sectors are kept.
     #[inline]
-    pub(crate) fn keeps(&self) -> bool {
+    pub(crate) fn stores_data(&self) -> bool {
         self.data.is_some()
     }
 
     /// Makes sure that everything of a chunk can be written.
     #[inline]
-    pub(crate) fn prepare(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
+    pub(crate) fn allocate_chunk(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
         match &mut self.image {
-            Some(image) if image.room[chunk.0 as usize] != Room::Made => {
-                image.prepare(chunk, &self.layout)
+            Some(image) if image.allocations[chunk.0 as usize] != ChunkAllocation::Allocated => {
+                image.allocate_chunk(chunk, &self.layout)
             }
             _ => Ok(()),
         }
     }
 
     /// Makes the next request for room fail.
-    pub(crate) fn refuse_room(&mut self) {
+    pub(crate) fn fail_next_allocation(&mut self) {
         if let Some(image) = &mut self.image {
-            image.refuse = true;
+            image.fail_next_allocation = true;
         }
     }
 
     /// Records a chunk's state, after everything written before.
     #[inline]
-    pub(crate) fn record(&self, chunk: ChunkId, record: Record) {
+    pub(crate) fn record(&self, chunk: ChunkIndex, record: ChunkRecord) {
         if let Some(image) = &self.image {
-            let word = image.region.word(image.areas.table + 8 * chunk.0 as usize);
-            word.store(record.sealed(), Ordering::Release);
+            let word = image.region.atomic_u64(image.areas.table + 8 * chunk.0 as usize);
+            word.store(record.to_image_word(), Ordering::Release);
         }
     }
 
     /// Records a chunk's state, before anything written afterwards as well.
-    pub(crate) fn record_first(&self, chunk: ChunkId, record: Record) {
+    pub(crate) fn record_and_fence(&self, chunk: ChunkIndex, record: ChunkRecord) {
         self.record(chunk, record);
         fence(Ordering::SeqCst);
     }
 
     /// Forgets a chunk's marks.
-    pub(crate) fn clear_marks(&self, chunk: ChunkId) {
+    pub(crate) fn clear_marks(&self, chunk: ChunkIndex) {
         if let Some(image) = &self.image {
             let units = self.layout.units_per_chunk() as usize;
             image.region.fill(image.areas.marks + chunk.0 as usize * units, units, 0);
@@ -229,7 +246,7 @@ impl Store {
     }
 
     /// Marks a unit as torn.
-    pub(crate) fn mark_torn(&self, chunk: ChunkId, unit: u32) {
+    pub(crate) fn mark_torn(&self, chunk: ChunkIndex, unit: u32) {
         if let Some(image) = &self.image {
             let at = chunk.0 as usize * self.layout.units_per_chunk() as usize + unit as usize;
             image.region.write(image.areas.marks + at, &[TORN]);
@@ -237,7 +254,7 @@ impl Store {
     }
 
     /// Units of a chunk that are marked as torn.
-    pub(crate) fn torn_units(&self, chunk: ChunkId) -> Vec<u32> {
+    pub(crate) fn torn_units(&self, chunk: ChunkIndex) -> Vec<u32> {
         let Some(image) = &self.image else {
             return Vec::new();
         };
@@ -248,24 +265,24 @@ impl Store {
 
     /// Whether a sector's place may be touched: a hole of an image may not, if its disk is full.
     #[inline]
-    fn has_room(&self, psn: Psn) -> bool {
+    fn is_accessible(&self, psn: PhysSector) -> bool {
         let chunk = self.layout.chunk_of(psn).0 as usize;
-        self.image.as_ref().is_none_or(|i| i.room[chunk] != Room::Unknown)
+        self.image.as_ref().is_none_or(|i| i.allocations[chunk] != ChunkAllocation::Unknown)
     }
 
     #[inline]
-    pub(crate) fn copy_in(&self, psn: Psn, from: &Region, offset: usize) {
+    pub(crate) fn copy_in(&self, psn: PhysSector, from: &SharedRegion, offset: usize) {
         if let Some(data) = &self.data {
-            Region::copy(from, offset, &data.region, data.offset(psn), data.each);
+            SharedRegion::copy(from, offset, &data.region, data.offset(psn), data.bytes_per_sector);
         }
     }
 
     #[inline]
-    pub(crate) fn copy_out(&self, psn: Psn, to: &Region, offset: usize) {
+    pub(crate) fn copy_out(&self, psn: PhysSector, to: &SharedRegion, offset: usize) {
         let len = self.layout.sector_bytes() as usize;
         match &self.data {
-            Some(data) if self.has_room(psn) => {
-                Region::copy(&data.region, data.offset(psn), to, offset, len);
+            Some(data) if self.is_accessible(psn) => {
+                SharedRegion::copy(&data.region, data.offset(psn), to, offset, len);
             }
             Some(_) => to.fill(offset, len, 0),
             None => {
@@ -280,34 +297,34 @@ impl Store {
     }
 
     #[inline]
-    pub(crate) fn write(&self, psn: Psn, bytes: &[u8]) {
+    pub(crate) fn write(&self, psn: PhysSector, bytes: &[u8]) {
         if let Some(data) = &self.data {
             data.region.write(data.offset(psn), bytes);
         }
     }
 
-    pub(crate) fn read(&self, psn: Psn, into: &mut [u8]) {
+    pub(crate) fn read(&self, psn: PhysSector, into: &mut [u8]) {
         match &self.data {
-            Some(data) if self.has_room(psn) => data.region.read(data.offset(psn), into),
+            Some(data) if self.is_accessible(psn) => data.region.read(data.offset(psn), into),
             Some(_) => into.fill(0),
             None => fill_pattern(psn.0.into(), into),
         }
     }
 
     #[inline]
-    pub(crate) fn write_oob(&self, psn: Psn, bytes: &[u8]) {
+    pub(crate) fn write_oob(&self, psn: PhysSector, bytes: &[u8]) {
         if let Some(oob) = &self.oob {
             let at = oob.offset(psn);
             oob.region.write(at, bytes);
-            oob.region.fill(at + bytes.len(), oob.each - bytes.len(), 0);
+            oob.region.fill(at + bytes.len(), oob.bytes_per_sector - bytes.len(), 0);
         }
     }
 
     #[inline]
-    pub(crate) fn read_oob(&self, psn: Psn, into: &mut [u8]) {
+    pub(crate) fn read_oob(&self, psn: PhysSector, into: &mut [u8]) {
         let kept = match &self.oob {
-            Some(oob) if self.has_room(psn) => {
-                let kept = into.len().min(oob.each);
+            Some(oob) if self.is_accessible(psn) => {
+                let kept = into.len().min(oob.bytes_per_sector);
                 oob.region.read(oob.offset(psn), &mut into[..kept]);
                 kept
             }
@@ -317,20 +334,20 @@ impl Store {
     }
 
     /// Gives the memory or disk blocks of consecutive chunks back.
-    pub(crate) fn release(&mut self, first: ChunkId, chunks: u32) -> std::io::Result<()> {
+    pub(crate) fn release(&mut self, first: ChunkIndex, chunks: u32) -> std::io::Result<()> {
         let Some(data) = &self.data else {
             return Ok(());
         };
-        let chunk_bytes = self.layout.sectors_per_chunk() as usize * data.each;
-        let start = data.at + first.0 as usize * chunk_bytes;
+        let chunk_bytes = self.layout.sectors_per_chunk() as usize * data.bytes_per_sector;
+        let start = data.base + first.0 as usize * chunk_bytes;
         // Only pages that no other chunk shares.
-        let end = (start + chunks as usize * chunk_bytes) & !(PAGE - 1);
-        let start = start.next_multiple_of(PAGE);
+        let end = (start + chunks as usize * chunk_bytes) & !(PAGE_BYTES - 1);
+        let start = start.next_multiple_of(PAGE_BYTES);
         if start < end {
             data.region.discard(start, end - start)?;
             if let Some(image) = &mut self.image {
                 let first = first.0 as usize;
-                image.room[first..first + chunks as usize].fill(Room::Unknown);
+                image.allocations[first..first + chunks as usize].fill(ChunkAllocation::Unknown);
             }
         }
         Ok(())
@@ -344,8 +361,8 @@ impl Store {
 
 impl ImageFile {
     #[cold]
-    fn prepare(&mut self, chunk: ChunkId, layout: &Layout) -> Result<(), MediaError> {
-        if std::mem::take(&mut self.refuse) {
+    fn allocate_chunk(&mut self, chunk: ChunkIndex, layout: &NandLayout) -> Result<(), MediaError> {
+        if std::mem::take(&mut self.fail_next_allocation) {
             return Err(MediaError::HostDiskFull { chunk });
         }
         let sectors = layout.sectors_per_chunk() as usize;
@@ -354,14 +371,17 @@ impl ImageFile {
         {
             let bytes = sectors * each as usize;
             if bytes > 0 {
-                let reserved = image::reserve(&self.region, area + chunk.0 as usize * bytes, bytes);
+                let reserved =
+                    image::reserve_range(&self.region, area + chunk.0 as usize * bytes, bytes);
                 reserved.map_err(|e| match e.raw_os_error() {
-                    Some(errno) if !image::is_full(&e) => MediaError::HostDisk { chunk, errno },
+                    Some(errno) if !image::is_disk_full(&e) => {
+                        MediaError::HostDisk { chunk, errno }
+                    }
                     _ => MediaError::HostDiskFull { chunk },
                 })?;
             }
         }
-        self.room[chunk.0 as usize] = Room::Made;
+        self.allocations[chunk.0 as usize] = ChunkAllocation::Allocated;
         Ok(())
     }
 }
@@ -379,7 +399,7 @@ fn identity(config: &NandConfig, areas: &Areas) -> [(&'static str, u64); 16] {
         ("oob_bytes", g.oob_bytes.into()),
         ("number of bits per cell", config.cell.bits().into()),
         ("one_shot (0 no, 1 yes)", config.one_shot.into()),
-        ("pair_distance", config.pair_distance.into()),
+        ("pair_distance", config.paired_page_distance.into()),
         ("offset of the chunk table", areas.table as u64),
         ("offset of the marks", areas.marks as u64),
         ("offset of the out-of-band bytes", areas.oob as u64),
@@ -391,19 +411,19 @@ fn identity(config: &NandConfig, areas: &Areas) -> [(&'static str, u64); 16] {
 /// Bytes of memory that a medium takes at most: what it keeps in memory when everything has been
 /// written. The pages of an image that the operating system caches are not counted, since it takes
 /// them back at will.
-pub fn memory_needed(config: &MediaConfig) -> u64 {
+pub fn estimate_memory(config: &MediaConfig) -> u64 {
     match config {
         MediaConfig::Null { .. } => 0,
         MediaConfig::Pcm(PcmConfig { data, bytes, .. }) => match data {
             DataStore::Memory => *bytes,
-            DataStore::Overlay(_) => *bytes + bytes.div_ceil(crate::pcm::EXTENT as u64),
-            DataStore::File(_) => bytes.div_ceil(crate::pcm::EXTENT as u64),
+            DataStore::Overlay(_) => *bytes + bytes.div_ceil(crate::pcm::EXTENT_BYTES as u64),
+            DataStore::File(_) => bytes.div_ceil(crate::pcm::EXTENT_BYTES as u64),
             DataStore::None => 0,
         },
         MediaConfig::Nand(config) => {
             let g = &config.geometry;
             let chunks = u64::from(g.total_pus()) * u64::from(g.chunks);
-            let records = chunks * size_of::<Record>() as u64;
+            let records = chunks * size_of::<ChunkRecord>() as u64;
             let sectors = chunks * u64::from(g.sectors_per_chunk());
             match config.data {
                 DataStore::None => records,
@@ -412,7 +432,7 @@ pub fn memory_needed(config: &MediaConfig) -> u64 {
                     records + sectors * (u64::from(g.sector_bytes) + u64::from(g.oob_bytes))
                 }
                 DataStore::Overlay(_) => {
-                    let areas = Areas::of(&Layout::of(config));
+                    let areas = Areas::new(&NandLayout::new(config));
                     records + chunks + areas.end as u64
                 }
             }
@@ -435,15 +455,15 @@ mod tests {
             (DataStore::Memory, 20 * 8 + 20 * 48 * 528),
         ] {
             nand.data = data;
-            assert_eq!(memory_needed(&MediaConfig::Nand(nand.clone())), bytes);
+            assert_eq!(estimate_memory(&MediaConfig::Nand(nand.clone())), bytes);
         }
-        assert_eq!(memory_needed(&MediaConfig::Null { bytes: 1 << 40, sector_bytes: 512 }), 0);
+        assert_eq!(estimate_memory(&MediaConfig::Null { bytes: 1 << 40, sector_bytes: 512 }), 0);
     }
 
     #[test]
     fn areas_follow_each_other_on_pages() {
-        let layout = Layout::of(&testing::config());
-        let a = Areas::of(&layout);
+        let layout = NandLayout::new(&testing::config());
+        let a = Areas::new(&layout);
         assert_eq!((a.table, a.marks, a.oob, a.data, a.end), (4096, 8192, 12288, 28672, 520_192));
     }
 }

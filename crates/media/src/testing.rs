@@ -2,7 +2,7 @@
 
 use clock::Nanos;
 
-use crate::{Cell, DataStore, ErrorModel, NandConfig, NandGeometry, NandTiming};
+use crate::{CellType, DataStore, ErrorModel, NandConfig, NandGeometry, NandTiming};
 
 /// 2 channels × 2 PUs × 2 planes × 5 chunks × 12 pages × 2 sectors of 512 bytes.
 pub(crate) fn config() -> NandConfig {
@@ -17,9 +17,9 @@ pub(crate) fn config() -> NandConfig {
             sector_bytes: 512,
             oob_bytes: 16,
         },
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance: 3,
+        paired_page_distance: 3,
         timing: NandTiming::uniform(Nanos(1), Nanos(2), Nanos(3), 0),
         errors: ErrorModel::default(),
         data: DataStore::Memory,

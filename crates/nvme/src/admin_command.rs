@@ -141,7 +141,7 @@ pub enum AdminCommand {
         bytes: u64,
     },
     /// Doorbell Buffer Config (NVMe section 5.7): doorbells in memory, from now to the next reset.
-    DoorbellBuffer {
+    DoorbellBufferConfig {
         /// I/O virtual address of the page with the doorbells' values.
         values: u64,
         /// That of the page with their event indices.
@@ -155,7 +155,7 @@ pub enum AdminCommand {
 }
 
 /// Entries of a queue, from the zero-based QSIZE in the upper half of CDW10.
-fn entries(cdw10: u32) -> Result<u32, Status> {
+fn parse_queue_size(cdw10: u32) -> Result<u32, Status> {
     match cdw10 >> 16 {
         // A ring of one entry holds nothing.
         0 => Err(Status::INVALID_QUEUE_SIZE),
@@ -164,7 +164,7 @@ fn entries(cdw10: u32) -> Result<u32, Status> {
 }
 
 /// A queue identifier that is not the admin queue's.
-fn io_queue(cdw10: u32, wrong: Status) -> Result<u16, Status> {
+fn parse_io_qid(cdw10: u32, wrong: Status) -> Result<u16, Status> {
     match cdw10 as u16 {
         0 => Err(wrong),
         qid => Ok(qid),
@@ -172,7 +172,7 @@ fn io_queue(cdw10: u32, wrong: Status) -> Result<u16, Status> {
 }
 
 /// A ring's memory: contiguous (PC) and aligned.
-fn ring_address(sqe: &Sqe) -> Result<u64, Status> {
+fn parse_ring_address(sqe: &Sqe) -> Result<u64, Status> {
     if sqe.cdw11.get() & PC == 0 {
         return Err(Status::INVALID_FIELD);
     }
@@ -201,22 +201,22 @@ impl AdminCommand {
         let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
         Ok(match sqe.opcode {
             admin::DELETE_SQ => {
-                AdminCommand::DeleteSq { qid: io_queue(cdw10, Status::INVALID_QID)? }
+                AdminCommand::DeleteSq { qid: parse_io_qid(cdw10, Status::INVALID_QID)? }
             }
             admin::DELETE_CQ => {
-                AdminCommand::DeleteCq { qid: io_queue(cdw10, Status::INVALID_QID)? }
+                AdminCommand::DeleteCq { qid: parse_io_qid(cdw10, Status::INVALID_QID)? }
             }
             admin::CREATE_SQ => AdminCommand::CreateSq {
-                qid: io_queue(cdw10, Status::INVALID_QID)?,
-                entries: entries(cdw10)?,
-                at: ring_address(sqe)?,
-                cqid: io_queue(cdw11 >> 16, Status::INVALID_CQ)?,
+                qid: parse_io_qid(cdw10, Status::INVALID_QID)?,
+                entries: parse_queue_size(cdw10)?,
+                at: parse_ring_address(sqe)?,
+                cqid: parse_io_qid(cdw11 >> 16, Status::INVALID_CQ)?,
                 priority: QueuePriority::from_bits(cdw11 >> 1),
             },
             admin::CREATE_CQ => AdminCommand::CreateCq {
-                qid: io_queue(cdw10, Status::INVALID_QID)?,
-                entries: entries(cdw10)?,
-                at: ring_address(sqe)?,
+                qid: parse_io_qid(cdw10, Status::INVALID_QID)?,
+                entries: parse_queue_size(cdw10)?,
+                at: parse_ring_address(sqe)?,
                 vector: (cdw11 & IEN != 0).then_some((cdw11 >> 16) as u16),
             },
             admin::GET_LOG_PAGE => {
@@ -255,12 +255,12 @@ impl AdminCommand {
                 nlb: sqe.cdw13.get() as u16,
                 bytes: (u64::from(sqe.cdw12.get()) + 1) * 4,
             },
-            admin::DOORBELL_BUFFER => {
+            admin::DOORBELL_BUFFER_CONFIG => {
                 let [values, events] = sqe.dptr.map(|entry| entry.get());
                 if (values | events) & 0xfff != 0 || values == 0 || events == 0 {
                     return Err(Status::INVALID_FIELD);
                 }
-                AdminCommand::DoorbellBuffer { values, events }
+                AdminCommand::DoorbellBufferConfig { values, events }
             }
             admin::GEOMETRY => AdminCommand::Geometry { nsid: sqe.nsid.get() },
             _ => return Err(Status::INVALID_OPCODE),
@@ -278,13 +278,15 @@ impl AdminCommand {
             AdminCommand::DeleteCq { qid } => Sqe::admin(admin::DELETE_CQ, 0, qid.into(), 0),
             AdminCommand::CreateSq { qid, entries, at, cqid, priority } => {
                 let cdw11 = PC | (priority as u32) << 1 | u32::from(cqid) << 16;
-                let mut sqe = Sqe::admin(admin::CREATE_SQ, 0, queue_dword(qid, entries), cdw11);
+                let mut sqe =
+                    Sqe::admin(admin::CREATE_SQ, 0, encode_queue_dword(qid, entries), cdw11);
                 sqe.set_prp(at, 0);
                 sqe
             }
             AdminCommand::CreateCq { qid, entries, at, vector } => {
                 let cdw11 = PC | vector.map_or(0, |v| IEN | u32::from(v) << 16);
-                let mut sqe = Sqe::admin(admin::CREATE_CQ, 0, queue_dword(qid, entries), cdw11);
+                let mut sqe =
+                    Sqe::admin(admin::CREATE_CQ, 0, encode_queue_dword(qid, entries), cdw11);
                 sqe.set_prp(at, 0);
                 sqe
             }
@@ -323,8 +325,8 @@ impl AdminCommand {
                 sqe.cdw13 = u32::from(nlb).into();
                 sqe
             }
-            AdminCommand::DoorbellBuffer { values, events } => {
-                let mut sqe = Sqe::admin(admin::DOORBELL_BUFFER, 0, 0, 0);
+            AdminCommand::DoorbellBufferConfig { values, events } => {
+                let mut sqe = Sqe::admin(admin::DOORBELL_BUFFER_CONFIG, 0, 0, 0);
                 sqe.set_prp(values, events);
                 sqe
             }
@@ -346,13 +348,13 @@ impl AdminCommand {
             AdminCommand::GetFeatures { .. } => "Get Features",
             AdminCommand::AsyncEventRequest => "Asynchronous Event Request",
             AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
-            AdminCommand::DoorbellBuffer { .. } => "Doorbell Buffer Config",
+            AdminCommand::DoorbellBufferConfig { .. } => "Doorbell Buffer Config",
             AdminCommand::Geometry { .. } => "Geometry",
         }
     }
 }
 
-fn queue_dword(qid: u16, entries: u32) -> u32 {
+fn encode_queue_dword(qid: u16, entries: u32) -> u32 {
     debug_assert!((2..=1 << 16).contains(&entries), "{entries} entries");
     u32::from(qid) | (entries.wrapping_sub(1) & 0xffff) << 16
 }

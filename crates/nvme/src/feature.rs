@@ -10,7 +10,7 @@ pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
 pub const ERROR_RECOVERY: u8 = 0x05;
 /// Volatile write cache: bit 0 enables it.
 pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
-/// Number of queues ([`QueueCounts`]).
+/// Number of queues ([`NumberOfQueues`]).
 pub const NUMBER_OF_QUEUES: u8 = 0x07;
 /// Interrupt coalescing: threshold `[7:0]`, zero-based, and time `[15:8]` in 100 µs.
 pub const INTERRUPT_COALESCING: u8 = 0x08;
@@ -35,14 +35,14 @@ pub mod capability {
 /// I/O queues, the value of [`NUMBER_OF_QUEUES`] (NVMe section 5.21.1.7): asked for in Set
 /// Features, granted in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueCounts {
+pub struct NumberOfQueues {
     /// Submission queues, 1 to 65,535.
     pub submission: u16,
     /// Completion queues, 1 to 65,535.
     pub completion: u16,
 }
 
-impl QueueCounts {
+impl NumberOfQueues {
     /// The wire's value: both counts zero-based; a count of 0 stands for 1.
     pub fn to_value(self) -> u32 {
         u32::from(self.submission.saturating_sub(1))
@@ -50,8 +50,8 @@ impl QueueCounts {
     }
 
     /// From the wire's value; `None` for 65,535 in either half, which is not allowed.
-    pub fn from_value(value: u32) -> Option<QueueCounts> {
-        Some(QueueCounts {
+    pub fn from_value(value: u32) -> Option<NumberOfQueues> {
+        Some(NumberOfQueues {
             submission: (value as u16).checked_add(1)?,
             completion: ((value >> 16) as u16).checked_add(1)?,
         })
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn values_survive_the_wire() {
-        let counts = QueueCounts { submission: 1, completion: 128 };
+        let counts = NumberOfQueues { submission: 1, completion: 128 };
         assert_eq!(counts.to_value(), 127 << 16);
-        assert_eq!(QueueCounts::from_value(counts.to_value()), Some(counts));
-        assert_eq!(QueueCounts::from_value(0xffff), None);
-        assert_eq!(QueueCounts::from_value(0xffff_0000), None);
+        assert_eq!(NumberOfQueues::from_value(counts.to_value()), Some(counts));
+        assert_eq!(NumberOfQueues::from_value(0xffff), None);
+        assert_eq!(NumberOfQueues::from_value(0xffff_0000), None);
 
         let weights = Arbitration { burst_log2: 3, low: 1, medium: 2, high: 256 };
         assert_eq!(weights.to_value(), 0xff01_0003);

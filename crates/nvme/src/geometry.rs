@@ -117,7 +117,7 @@ impl Geometry {
                 ),
             });
         }
-        PpaFormat::of(self).map(|_| ())
+        PpaFormat::from_geometry(self).map(|_| ())
     }
 
     /// All parallel units.
@@ -175,7 +175,7 @@ impl Geometry {
     /// [`InvalidPpa`] for an address in a hole of the format.
     pub fn address(&self, format: &PpaFormat, ppa: Ppa) -> Result<Address, InvalidPpa> {
         let a = format.unpack(ppa);
-        if format.is_clean(ppa) && self.contains(a) {
+        if format.has_no_stray_bits(ppa) && self.contains(a) {
             Ok(a)
         } else {
             Err(InvalidPpa { ppa, address: a })

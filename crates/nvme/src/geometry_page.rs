@@ -110,7 +110,7 @@ impl GeometryPage {
     /// What is wrong with the geometry, or does not fit the page: it has 16 bits for groups and for
     /// parallel units per group.
     pub fn new(geometry: &Geometry, timing: &MediaTiming) -> Result<GeometryPage, GeometryError> {
-        let format = PpaFormat::of(geometry)?;
+        let format = PpaFormat::from_geometry(geometry)?;
         let narrow = |what, n: u32| {
             u16::try_from(n).map_err(|_| GeometryError::Unfit {
                 what,
@@ -170,7 +170,7 @@ impl GeometryPage {
             chunk_bits: self.chunk_bits,
             sector_bits: self.sector_bits,
         };
-        let least = PpaFormat::of(&geometry)?;
+        let least = PpaFormat::from_geometry(&geometry)?;
         let mut bits = 0;
         for (what, has, needs) in [
             ("bits of the group field", format.group_bits, least.group_bits),
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(page.as_bytes()[8..12], [4, 3, 11, 12]);
         let (geometry, format) = page.geometry(4096, 16).unwrap();
         assert_eq!(geometry, westlake());
-        assert_eq!(format, PpaFormat::of(&geometry).unwrap());
+        assert_eq!(format, PpaFormat::from_geometry(&geometry).unwrap());
         assert_eq!(page.timing(), timing);
     }
 

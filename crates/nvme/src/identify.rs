@@ -207,7 +207,7 @@ impl IdentifyController {
     /// Write Zeroes is supported, in `oncs`.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// Doorbell Buffer Config is supported, in `oacs`.
-    pub const OACS_DOORBELL_BUFFER: u16 = 1 << 8;
+    pub const OACS_DOORBELL_BUFFER_CONFIG: u16 = 1 << 8;
     /// Get LBA Status is supported, in `oacs`.
     pub const OACS_GET_LBA_STATUS: u16 = 1 << 9;
     /// Log pages can be read in pieces, in `lpa`.
@@ -223,13 +223,13 @@ impl IdentifyController {
     }
 
     /// Whether data pointers of I/O commands may be SGLs, at any alignment.
-    pub fn takes_sgls(&self) -> bool {
+    pub fn supports_sgls(&self) -> bool {
         self.sgls.get() & 3 == IdentifyController::SGLS_SUPPORTED
     }
 
     /// Whether bit buckets may be among those SGLs.
-    pub fn takes_bit_buckets(&self) -> bool {
-        self.takes_sgls() && self.sgls.get() & IdentifyController::SGLS_BIT_BUCKET != 0
+    pub fn supports_sgl_bit_bucket(&self) -> bool {
+        self.supports_sgls() && self.sgls.get() & IdentifyController::SGLS_BIT_BUCKET != 0
     }
 
     /// A controller of zeros.
@@ -268,7 +268,7 @@ impl IdentifyController {
     }
 
     /// Whether completed writes need a Flush to be durable.
-    pub fn volatile_cache(&self) -> bool {
+    pub fn has_volatile_cache(&self) -> bool {
         self.vwc & 1 != 0
     }
 

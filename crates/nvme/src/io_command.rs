@@ -6,11 +6,11 @@
 //! pointer fits the length and whether the namespace exists is for the drive to say, who finds them
 //! on the entry ([`Sqe::data`], `mptr`, `nsid`).
 //!
-//! NVMe section 6 (NVM command set); OC section 4 (vector commands); [`Hints`] from revision 1.2.
+//! NVMe section 6 (NVM command set); OC section 4 (vector commands); [`VectorHints`] from revision 1.2.
 
-use crate::hint::LIMITED_RETRY;
 use crate::opcode::io;
-use crate::{Hints, Ppa, Sqe, Status};
+use crate::vector_hints::LIMITED_RETRY;
+use crate::{Ppa, Sqe, Status, VectorHints};
 
 /// Logical blocks of one read or write at most: the wire's field has 16 bits and is zero-based.
 pub const MAX_BLOCKS: u32 = 1 << 16;
@@ -18,7 +18,7 @@ pub const MAX_BLOCKS: u32 = 1 << 16;
 pub const MAX_RANGES: u16 = 256;
 /// Addresses of one vector command at most: as many as the completion has status bits (OC
 /// section 4).
-pub const MAX_VECTOR: u8 = 64;
+pub const MAX_VECTOR_ADDRESSES: u8 = 64;
 
 /// The addresses of a vector command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +29,13 @@ pub enum PpaList {
     List {
         /// I/O virtual address of the list.
         at: u64,
-        /// Addresses in the list, 2 to [`MAX_VECTOR`].
+        /// Addresses in the list, 2 to [`MAX_VECTOR_ADDRESSES`].
         count: u8,
     },
 }
 
 impl PpaList {
-    /// Number of addresses, 1 to [`MAX_VECTOR`].
+    /// Number of addresses, 1 to [`MAX_VECTOR_ADDRESSES`].
     #[inline]
     pub const fn count(self) -> u8 {
         match self {
@@ -122,14 +122,14 @@ pub enum IoCommand {
         /// From where.
         addresses: PpaList,
         /// How.
-        hints: Hints,
+        hints: VectorHints,
     },
     /// Memory to sectors, by physical address (OC section 4, Vector Chunk Write).
     VectorWrite {
         /// To where.
         addresses: PpaList,
         /// How.
-        hints: Hints,
+        hints: VectorHints,
     },
     /// Erases chunks (OC section 4, Vector Chunk Reset). A metadata pointer other than zero names
     /// where the [`ChunkDescriptor`](crate::ChunkDescriptor)s of the reset chunks go.
@@ -137,7 +137,7 @@ pub enum IoCommand {
         /// Any sector of each chunk.
         addresses: PpaList,
         /// How.
-        hints: Hints,
+        hints: VectorHints,
     },
     /// Sectors to sectors inside of the drive (OC section 4, Vector Chunk Copy). Both lists are
     /// equally long.
@@ -147,12 +147,12 @@ pub enum IoCommand {
         /// To where.
         to: PpaList,
         /// How.
-        hints: Hints,
+        hints: VectorHints,
     },
     /// Logical addresses that are no longer needed (vendor specific): the drive's own map forgets
     /// their copies, and copies that are as old do not come back. The data pointer names the
     /// [`DsmRange`](crate::DsmRange)s, of logical addresses.
-    MapTrim {
+    DeviceTrim {
         /// Ranges, 1 to [`MAX_RANGES`].
         ranges: u16,
         /// Copies with sequence numbers up to this one are meant, under 2⁴⁸.
@@ -184,7 +184,7 @@ pub(crate) fn flags_invalid(sqe: &Sqe) -> bool {
 }
 
 #[inline]
-fn blocks(cdw12: u32) -> u32 {
+fn parse_block_count(cdw12: u32) -> u32 {
     (cdw12 & 0xffff) + 1
 }
 
@@ -205,21 +205,21 @@ impl IoCommand {
         match sqe.opcode {
             io::READ => Ok(IoCommand::Read {
                 slba: sqe.slba(),
-                nlb: blocks(cdw12),
+                nlb: parse_block_count(cdw12),
                 fua: cdw12 & FUA != 0,
                 limited_retry: cdw12 & LIMITED_RETRY != 0,
             }),
             io::WRITE if cdw12 & DTYPE == 0 => Ok(IoCommand::Write {
                 slba: sqe.slba(),
-                nlb: blocks(cdw12),
+                nlb: parse_block_count(cdw12),
                 fua: cdw12 & FUA != 0,
                 limited_retry: cdw12 & LIMITED_RETRY != 0,
             }),
             io::VECTOR_READ => {
-                Ok(IoCommand::VectorRead { addresses: addresses(sqe)?, hints: sqe.hints()? })
+                Ok(IoCommand::VectorRead { addresses: parse_addresses(sqe)?, hints: sqe.hints()? })
             }
             io::VECTOR_WRITE => {
-                Ok(IoCommand::VectorWrite { addresses: addresses(sqe)?, hints: sqe.hints()? })
+                Ok(IoCommand::VectorWrite { addresses: parse_addresses(sqe)?, hints: sqe.hints()? })
             }
             _ => IoCommand::parse_rare(sqe),
         }
@@ -232,7 +232,7 @@ impl IoCommand {
             io::FLUSH => IoCommand::Flush,
             io::WRITE_ZEROES => IoCommand::WriteZeroes {
                 slba: sqe.slba(),
-                nlb: blocks(cdw12),
+                nlb: parse_block_count(cdw12),
                 deallocate: cdw12 & DEAC != 0,
                 fua: cdw12 & FUA != 0,
             },
@@ -251,20 +251,20 @@ impl IoCommand {
                 IoCommand::LbaStatus { slba: sqe.slba(), nlb, max_descriptors }
             }
             io::VECTOR_RESET => {
-                IoCommand::VectorReset { addresses: addresses(sqe)?, hints: sqe.hints()? }
+                IoCommand::VectorReset { addresses: parse_addresses(sqe)?, hints: sqe.hints()? }
             }
             io::VECTOR_COPY => {
-                let from = addresses(sqe)?;
+                let from = parse_addresses(sqe)?;
                 let to = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
                 let to = PpaList::decode(from.count(), to);
                 IoCommand::VectorCopy { from, to, hints: sqe.hints()? }
             }
-            io::MAP_TRIM => {
+            io::DEVICE_TRIM => {
                 let sequence = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
                 if sequence >= SEQUENCE_END {
                     return Err(Status::INVALID_FIELD);
                 }
-                IoCommand::MapTrim { ranges: (sqe.cdw10.get() & 0xff) as u16 + 1, sequence }
+                IoCommand::DeviceTrim { ranges: (sqe.cdw10.get() & 0xff) as u16 + 1, sequence }
             }
             // With a directive, or it would have been parsed by now.
             io::WRITE => return Err(Status::INVALID_FIELD),
@@ -275,9 +275,9 @@ impl IoCommand {
 
 /// The address list of a vector command: CDW10 and 11, and the zero-based count in CDW12.
 #[inline]
-fn addresses(sqe: &Sqe) -> Result<PpaList, Status> {
+fn parse_addresses(sqe: &Sqe) -> Result<PpaList, Status> {
     let count = sqe.cdw12.get() & 0xffff;
-    if count >= u32::from(MAX_VECTOR) {
+    if count >= u32::from(MAX_VECTOR_ADDRESSES) {
         return Err(Status::INVALID_FIELD);
     }
     Ok(PpaList::decode(count as u8 + 1, sqe.slba()))
@@ -341,10 +341,10 @@ impl Sqe {
     /// Map trim of `ranges` (1 to [`MAX_RANGES`]) of logical addresses in the data pointer's memory,
     /// as of `sequence` (under 2⁴⁸).
     #[inline]
-    pub fn map_trim(nsid: u32, ranges: u16, sequence: u64) -> Sqe {
+    pub fn device_trim(nsid: u32, ranges: u16, sequence: u64) -> Sqe {
         debug_assert!((1..=MAX_RANGES).contains(&ranges), "{ranges} ranges");
         debug_assert!(sequence < SEQUENCE_END, "sequence number {sequence:#x}");
-        let mut sqe = Sqe::new(io::MAP_TRIM, nsid);
+        let mut sqe = Sqe::new(io::DEVICE_TRIM, nsid);
         sqe.cdw10 = u32::from(ranges.wrapping_sub(1) as u8).into();
         sqe.cdw14 = (sequence as u32).into();
         sqe.cdw15 = ((sequence >> 32) as u32 & 0xffff).into();
@@ -404,7 +404,7 @@ impl Sqe {
     #[inline]
     fn vector(opcode: u8, nsid: u32, addresses: PpaList) -> Sqe {
         let count = addresses.count();
-        debug_assert!((1..=MAX_VECTOR).contains(&count), "{count} addresses");
+        debug_assert!((1..=MAX_VECTOR_ADDRESSES).contains(&count), "{count} addresses");
         let mut sqe = Sqe::new(opcode, nsid);
         sqe.set_slba(addresses.word());
         sqe.cdw12 = u32::from(count.wrapping_sub(1)).into();
@@ -462,23 +462,23 @@ impl IoCommand {
             IoCommand::VectorCopy { from, to, hints } => {
                 Sqe::vector_copy(nsid, from, to).with_hints(hints)
             }
-            IoCommand::MapTrim { ranges, sequence } => Sqe::map_trim(nsid, ranges, sequence),
+            IoCommand::DeviceTrim { ranges, sequence } => Sqe::device_trim(nsid, ranges, sequence),
         }
     }
 
     /// The hints of the command: all of a vector command, limited retry of a read or write by
     /// logical block, none of others.
     #[inline]
-    pub fn hints(&self) -> Hints {
+    pub fn hints(&self) -> VectorHints {
         match *self {
             IoCommand::VectorRead { hints, .. }
             | IoCommand::VectorWrite { hints, .. }
             | IoCommand::VectorReset { hints, .. }
             | IoCommand::VectorCopy { hints, .. } => hints,
             IoCommand::Read { limited_retry, .. } | IoCommand::Write { limited_retry, .. } => {
-                Hints { limited_retry, ..Hints::NONE }
+                VectorHints { limited_retry, ..VectorHints::NONE }
             }
-            _ => Hints::NONE,
+            _ => VectorHints::NONE,
         }
     }
 }

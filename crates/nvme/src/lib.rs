@@ -10,7 +10,7 @@
 //! | [`cqe`](Cqe) | the 16-byte completion queue entry |
 //! | [`status`](Status) | status codes: generic, command-specific, media, vendor |
 //! | [`opcode`] | what an entry asks for |
-//! | [`hint`](Hints) | how a vector command wants the media used |
+//! | [`hint`](VectorHints) | how a vector command wants the media used |
 //! | [`geometry`](Geometry) | groups, parallel units, chunks, sectors; write sizes |
 //! | [`io_command`](IoCommand) | an entry of an I/O queue, understood; constructors of entries |
 //! | [`admin_command`](AdminCommand) | an entry of the admin queue, understood |
@@ -23,49 +23,51 @@
 //! | [`log_page`] | health, errors, firmware slots |
 //! | [`notification`](ChunkNotification) | what a drive tells of its media unasked |
 //! | [`register`] | a controller's registers: capabilities, configuration, status, memory buffer |
-//! | [`extension`](Extensions) | what drives can do beyond the specifications |
+//! | [`extension`](VendorExtensions) | what drives can do beyond the specifications |
 //! | [`ppa`](Ppa) | physical page addresses and their bit-field format, with holes |
 
 #![forbid(unsafe_code)]
 
 mod admin_command;
 mod chunk;
+mod chunk_notification;
 mod cqe;
-mod extension;
 pub mod feature;
 mod geometry;
 mod geometry_page;
-mod hint;
 mod identify;
 mod io_command;
 pub mod log_page;
 mod metadata;
-mod notification;
 pub mod opcode;
 mod ppa;
 mod range;
 pub mod register;
 mod sqe;
 mod status;
+mod vector_hints;
+mod vendor_extensions;
 mod wire;
 
 pub use admin_command::{AdminCommand, FeatureSelect, QueuePriority};
 pub use chunk::{ChunkDescriptor, ChunkState};
+pub use chunk_notification::{
+    AsyncEvent, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope,
+};
 pub use cqe::Cqe;
-pub use extension::Extensions;
 pub use geometry::{Address, Geometry, GeometryError};
 pub use geometry_page::{GeometryPage, MediaTiming};
-pub use hint::{Hints, PlaneMode};
 pub use identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, PowerState,
     cns,
 };
-pub use io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR, PpaList};
-pub use log_page::{ErrorEntry, FirmwareLog, HealthLog, MapLog};
-pub use metadata::{Metadata, MetadataPlace, Protection};
-pub use notification::{AsyncEvent, ChunkNotification, MediaNotice, MediaScope};
+pub use io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};
+pub use log_page::{DeviceL2pLog, ErrorEntry, FirmwareLog, HealthLog};
+pub use metadata::{MetadataFormat, MetadataTransfer, ProtectionType};
 pub use ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use range::{DsmRange, LbaStatusDescriptor};
-pub use register::{Capabilities, CmbLocation, CmbSize, Configuration, ControllerStatus};
+pub use register::{Cap, Cc, CmbLocation, CmbSize, Csts};
 pub use sqe::{DataPointer, SglDescriptor, Sqe};
 pub use status::{Status, StatusType};
+pub use vector_hints::{PlaneMode, VectorHints};
+pub use vendor_extensions::VendorExtensions;

@@ -20,11 +20,11 @@ pub const CHUNK_INFORMATION: u8 = 0xca;
 pub const CHUNK_NOTIFICATION: u8 = 0xd0;
 /// The drive's own map (vendor specific): for each logical address the physical address of its
 /// newest copy, or [`UNMAPPED`], 64 bits little endian each.
-pub const DUAL_MAP: u8 = 0xc1;
-/// In [`DUAL_MAP`], a logical address that has no copy.
+pub const DEVICE_L2P: u8 = 0xc1;
+/// In [`DEVICE_L2P`], a logical address that has no copy.
 pub const UNMAPPED: u64 = u64::MAX;
-/// What the drive's own map holds, in sum (vendor specific): [`MapLog`].
-pub const MAP_TOTALS: u8 = 0xc2;
+/// What the drive's own map holds, in sum (vendor specific): [`DeviceL2pLog`].
+pub const DEVICE_L2P_TOTALS: u8 = 0xc2;
 
 /// SMART and health, 512 bytes (NVMe section 5.14.1.2).
 #[derive(
@@ -150,7 +150,7 @@ impl ErrorEntry {
 
     /// The same error, at a byte (and bit, times 256) of the command.
     #[must_use]
-    pub fn at(self, location: u16) -> ErrorEntry {
+    pub fn with_location(self, location: u16) -> ErrorEntry {
         ErrorEntry { location: location.into(), ..self }
     }
 
@@ -203,17 +203,17 @@ impl FirmwareLog {
     Unaligned,
 )]
 #[repr(C)]
-pub struct MapLog {
+pub struct DeviceL2pLog {
     /// Logical addresses that have a copy (bytes 7:0).
     pub mapped: U64,
     /// Logical addresses that were trimmed and have had no newer copy since (bytes 15:8).
     pub trimmed: U64,
     /// The largest sequence number of those copies and trims: what is numbered above it is taken
     /// (bytes 23:16).
-    pub newest: U64,
+    pub seq_max: U64,
 }
 
-wire!(MapLog, 24);
+wire!(DeviceL2pLog, 24);
 
 #[cfg(test)]
 mod tests {

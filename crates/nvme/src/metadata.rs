@@ -16,7 +16,7 @@ const PROTECTION_BYTES: u16 = 8;
 /// How a namespace protects its blocks (DPS bits 2:0): with a guard, and with a reference tag that
 /// counts blocks or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
+pub enum ProtectionType {
     /// The reference tag is the low half of the block's address.
     Type1,
     /// The same, from a beginning that the host chooses.
@@ -27,59 +27,59 @@ pub enum Protection {
 
 /// Where metadata of blocks goes that are read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetadataPlace {
+pub enum MetadataTransfer {
     /// Nowhere: it is protection information and nothing else, which the controller keeps to itself if it
-    /// is told to ([`Metadata::mark`]).
-    Controller,
+    /// is told to ([`MetadataFormat::set_protection_info`]).
+    ControllerOnly,
     /// To a buffer of its own ([`Sqe::mptr`]), in one piece.
-    Apart,
+    SeparateBuffer,
     /// Behind the bytes of each block, in the same buffer.
-    Inline,
+    ExtendedLba,
 }
 
 /// What a namespace keeps beside its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metadata {
+pub struct MetadataFormat {
     /// Bytes per block.
     pub bytes: u16,
     /// Where they go.
-    pub place: MetadataPlace,
+    pub transfer: MetadataTransfer,
     /// What of them is protection information.
-    pub protection: Option<Protection>,
+    pub protection: Option<ProtectionType>,
 }
 
-impl Metadata {
+impl MetadataFormat {
     /// That of a namespace, if it has any.
-    pub fn of(namespace: &IdentifyNamespace) -> Option<Metadata> {
+    pub fn from_namespace(namespace: &IdentifyNamespace) -> Option<MetadataFormat> {
         let bytes = Some(namespace.format().ms.get()).filter(|bytes| *bytes > 0)?;
         let protection = match namespace.dps & 7 {
-            1 => Some(Protection::Type1),
-            2 => Some(Protection::Type2),
-            3 => Some(Protection::Type3),
+            1 => Some(ProtectionType::Type1),
+            2 => Some(ProtectionType::Type2),
+            3 => Some(ProtectionType::Type3),
             _ => None,
         };
         let place = match (protection, bytes, namespace.flbas & 0x10 != 0) {
-            (Some(_), PROTECTION_BYTES, _) => MetadataPlace::Controller,
-            (.., true) => MetadataPlace::Inline,
-            (.., false) => MetadataPlace::Apart,
+            (Some(_), PROTECTION_BYTES, _) => MetadataTransfer::ControllerOnly,
+            (.., true) => MetadataTransfer::ExtendedLba,
+            (.., false) => MetadataTransfer::SeparateBuffer,
         };
-        Some(Metadata { bytes, place, protection })
+        Some(MetadataFormat { bytes, transfer: place, protection })
     }
 
     /// Bytes of the data buffer per block that are not the block's.
-    pub fn inline_bytes(&self) -> u32 {
-        match self.place {
-            MetadataPlace::Inline => self.bytes.into(),
-            MetadataPlace::Controller | MetadataPlace::Apart => 0,
+    pub fn extended_lba_bytes(&self) -> u32 {
+        match self.transfer {
+            MetadataTransfer::ExtendedLba => self.bytes.into(),
+            MetadataTransfer::ControllerOnly | MetadataTransfer::SeparateBuffer => 0,
         }
     }
 
     /// Has the controller make, check and take off protection information of a read, a write or a Write
     /// Zeroes, if there is any; other commands stay as they are. Reference tags are the low halves of
     /// addresses, as Linux has them.
-    pub fn mark(&self, sqe: &mut Sqe) {
+    pub fn set_protection_info(&self, sqe: &mut Sqe) {
         let Some(protection) = self.protection else { return };
-        let counts = matches!(protection, Protection::Type1 | Protection::Type2);
+        let counts = matches!(protection, ProtectionType::Type1 | ProtectionType::Type2);
         let checks = match sqe.opcode {
             io::READ | io::WRITE if counts => CHECK_GUARD | CHECK_REFERENCE,
             io::READ | io::WRITE => CHECK_GUARD,
@@ -100,37 +100,41 @@ mod tests {
     use super::*;
     use crate::LbaFormat;
 
-    fn of(ms: u16, flbas: u8, dps: u8) -> Option<Metadata> {
+    fn format_of(ms: u16, flbas: u8, dps: u8) -> Option<MetadataFormat> {
         let mut namespace = IdentifyNamespace::zeroed();
         (namespace.flbas, namespace.dps) = (flbas, dps);
         namespace.lbaf[usize::from(flbas & 0xf)] = LbaFormat { ms: ms.into(), lbads: 9, rp: 0 };
-        Metadata::of(&namespace)
+        MetadataFormat::from_namespace(&namespace)
     }
 
     #[test]
     fn formats_are_told_apart() {
-        let found = |ms, flbas, dps| of(ms, flbas, dps).map(|m| (m.place, m.protection));
+        let found = |ms, flbas, dps| format_of(ms, flbas, dps).map(|m| (m.transfer, m.protection));
         assert_eq!(found(0, 0x13, 1), None, "no bytes");
-        assert_eq!(found(8, 0, 0), Some((MetadataPlace::Apart, None)));
-        assert_eq!(found(64, 0x12, 0), Some((MetadataPlace::Inline, None)));
+        assert_eq!(found(8, 0, 0), Some((MetadataTransfer::SeparateBuffer, None)));
+        assert_eq!(found(64, 0x12, 0), Some((MetadataTransfer::ExtendedLba, None)));
         // Bit 3 says where in the metadata it is.
-        for (dps, kind) in [(1, Protection::Type1), (10, Protection::Type2), (3, Protection::Type3)]
+        for (dps, kind) in
+            [(1, ProtectionType::Type1), (10, ProtectionType::Type2), (3, ProtectionType::Type3)]
         {
             for flbas in [1, 0x11] {
-                assert_eq!(found(8, flbas, dps), Some((MetadataPlace::Controller, Some(kind))));
+                assert_eq!(
+                    found(8, flbas, dps),
+                    Some((MetadataTransfer::ControllerOnly, Some(kind)))
+                );
             }
-            assert_eq!(found(16, 0x10, dps), Some((MetadataPlace::Inline, Some(kind))));
-            assert_eq!(found(16, 0, dps), Some((MetadataPlace::Apart, Some(kind))));
+            assert_eq!(found(16, 0x10, dps), Some((MetadataTransfer::ExtendedLba, Some(kind))));
+            assert_eq!(found(16, 0, dps), Some((MetadataTransfer::SeparateBuffer, Some(kind))));
         }
-        assert_eq!(of(16, 0x10, 0).unwrap().inline_bytes(), 16);
-        assert_eq!(of(16, 0, 0).unwrap().inline_bytes(), 0);
+        assert_eq!(format_of(16, 0x10, 0).unwrap().extended_lba_bytes(), 16);
+        assert_eq!(format_of(16, 0, 0).unwrap().extended_lba_bytes(), 0);
     }
 
     #[test]
     fn commands_say_what_is_to_be_checked() {
         let marked = |dps| {
             let mut sqe = Sqe::write(1, 0x1_2345_6789, 8, true);
-            of(8, 0, dps).unwrap().mark(&mut sqe);
+            format_of(8, 0, dps).unwrap().set_protection_info(&mut sqe);
             (sqe.cdw12.get(), sqe.cdw14.get())
         };
         let plain = 7 | 1 << 30;
@@ -139,10 +143,10 @@ mod tests {
         assert_eq!(marked(2), marked(1));
         assert_eq!(marked(3), (plain | 0b1100 << 26, 0));
         let mut zeroes = Sqe::write_zeroes(1, 5, 1, false);
-        of(8, 0, 1).unwrap().mark(&mut zeroes);
+        format_of(8, 0, 1).unwrap().set_protection_info(&mut zeroes);
         assert_eq!((zeroes.cdw12.get(), zeroes.cdw14.get()), (1 << 29, 5));
         let mut flush = Sqe::flush(1);
-        of(8, 0, 1).unwrap().mark(&mut flush);
+        format_of(8, 0, 1).unwrap().set_protection_info(&mut flush);
         assert_eq!((flush.cdw12.get(), flush.cdw14.get()), (0, 0));
     }
 }

@@ -23,7 +23,7 @@ pub mod admin {
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     /// Doorbell Buffer Config.
-    pub const DOORBELL_BUFFER: u8 = 0x7c;
+    pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
     /// Get LBA Status.
     pub const GET_LBA_STATUS: u8 = 0x86;
     /// Geometry (OC section 3.1).
@@ -53,5 +53,5 @@ pub mod io {
     /// Vector Chunk Copy.
     pub const VECTOR_COPY: u8 = 0x93;
     /// Map trim (vendor specific): logical addresses are no longer needed in the drive's own map.
-    pub const MAP_TRIM: u8 = 0x95;
+    pub const DEVICE_TRIM: u8 = 0x95;
 }

@@ -51,7 +51,7 @@ impl PpaFormat {
     /// # Errors
     /// [`GeometryError::TooManyBits`] when the fields need more than 64 bits,
     /// [`GeometryError::Zero`] when a count is zero.
-    pub fn of(g: &Geometry) -> Result<PpaFormat, GeometryError> {
+    pub fn from_geometry(g: &Geometry) -> Result<PpaFormat, GeometryError> {
         for (what, n) in [
             ("groups", g.groups),
             ("PUs per group", g.pus),
@@ -103,7 +103,7 @@ impl PpaFormat {
 
     /// Whether no bit above the fields is set.
     #[inline]
-    pub fn is_clean(&self, ppa: Ppa) -> bool {
+    pub fn has_no_stray_bits(&self, ppa: Ppa) -> bool {
         let bits = u32::from(self.group_bits)
             + u32::from(self.pu_bits)
             + u32::from(self.chunk_bits)
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_papers_drive_needs_eleven_bits_for_1067_chunks() {
         let g = geometry();
-        let f = PpaFormat::of(&g).unwrap();
+        let f = PpaFormat::from_geometry(&g).unwrap();
         assert_eq!(f.to_string(), "group 4 | pu 3 | chunk 11 | sector 12");
         let last = Address { group: 15, pu: 7, chunk: 1066, sector: 4095 };
         assert_eq!(g.address(&f, f.pack(last)), Ok(last));
@@ -167,7 +167,7 @@ mod tests {
             ws_opt: 1,
             ..geometry()
         };
-        let f = PpaFormat::of(&g).unwrap();
+        let f = PpaFormat::from_geometry(&g).unwrap();
         assert_eq!(g.address(&f, Ppa(0)), Ok(Address::default()));
         assert!(g.address(&f, Ppa(1)).is_err());
     }
@@ -183,7 +183,7 @@ mod tests {
             ws_opt: 8,
             ..geometry()
         };
-        let f = PpaFormat::of(&g).unwrap();
+        let f = PpaFormat::from_geometry(&g).unwrap();
         for flat in 0..g.total_sectors() {
             let a = g.from_flat(flat).unwrap();
             assert_eq!(g.address(&f, f.pack(a)), Ok(a));

@@ -9,9 +9,9 @@
 pub const CAP: usize = 0x00;
 /// Offset of the version, VS: major in bits 31:16, minor in bits 15:8.
 pub const VS: usize = 0x08;
-/// Offset of [`Configuration`], CC.
+/// Offset of [`Cc`], CC.
 pub const CC: usize = 0x14;
-/// Offset of [`ControllerStatus`], CSTS.
+/// Offset of [`Csts`], CSTS.
 pub const CSTS: usize = 0x1c;
 /// Offset of the admin queues' sizes, AQA ([`admin_queue_sizes`]).
 pub const AQA: usize = 0x24;
@@ -26,7 +26,7 @@ pub const CMBSZ: usize = 0x3c;
 
 /// What a controller can do, CAP (NVMe section 3.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct Cap {
     /// Entries of an I/O queue at most, 2 to 65,536, MQES (bits 15:0, zero-based).
     pub max_entries: u32,
     /// Worst time that it takes to become ready, or to stop, in units of 500 ms, TO (bits 31:24).
@@ -41,10 +41,10 @@ pub struct Capabilities {
     pub page_max: u8,
 }
 
-impl Capabilities {
+impl Cap {
     /// From the register's value.
-    pub const fn from_value(value: u64) -> Capabilities {
-        Capabilities {
+    pub const fn from_value(value: u64) -> Cap {
+        Cap {
             max_entries: (value & 0xffff) as u32 + 1,
             timeout_500ms: (value >> 24) as u8,
             doorbell_stride: (value >> 32 & 0xf) as u8,
@@ -70,14 +70,14 @@ impl Capabilities {
 /// How a controller is to run, CC (NVMe section 3.1.5). Memory pages are 4096 bytes, commands are
 /// those of the NVM command set, queues are served round robin, and entries have 64 and 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Configuration {
+pub struct Cc {
     /// It runs, EN (bit 0).
     pub enabled: bool,
     /// It is told of a normal shutdown, SHN (bits 15:14 = 01b).
     pub shut_down: bool,
 }
 
-impl Configuration {
+impl Cc {
     /// The register's value.
     pub const fn to_value(self) -> u32 {
         // IOSQES 2^6 and IOCQES 2^4 bytes.
@@ -85,14 +85,14 @@ impl Configuration {
     }
 
     /// From the register's value.
-    pub const fn from_value(value: u32) -> Configuration {
-        Configuration { enabled: value & 1 != 0, shut_down: value >> 14 & 3 == 1 }
+    pub const fn from_value(value: u32) -> Cc {
+        Cc { enabled: value & 1 != 0, shut_down: value >> 14 & 3 == 1 }
     }
 }
 
 /// How a controller is, CSTS (NVMe section 3.1.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ControllerStatus {
+pub struct Csts {
     /// It takes commands, RDY (bit 0).
     pub ready: bool,
     /// It has failed, and must be reset, CFS (bit 1).
@@ -101,13 +101,13 @@ pub struct ControllerStatus {
     pub shut_down: bool,
 }
 
-impl ControllerStatus {
+impl Csts {
     /// From the register's value; `None` for all ones, which is what a controller that is gone
     /// reads as.
-    pub const fn from_value(value: u32) -> Option<ControllerStatus> {
+    pub const fn from_value(value: u32) -> Option<Csts> {
         match value {
             u32::MAX => None,
-            _ => Some(ControllerStatus {
+            _ => Some(Csts {
                 ready: value & 1 != 0,
                 fatal: value & 2 != 0,
                 shut_down: value >> 2 & 3 == 2,
@@ -173,7 +173,7 @@ const UNITS_BITS: u32 = 20;
 impl CmbSize {
     /// The size of a buffer for everything, in the smallest unit that tells `bytes` exactly; `None`
     /// unless there is one.
-    pub fn of(bytes: u64) -> Option<CmbSize> {
+    pub fn from_size_bytes(bytes: u64) -> Option<CmbSize> {
         (0..=6).find_map(|unit_log16: u8| {
             let unit = 4096u64 << (4 * unit_log16);
             let units = bytes / unit;
@@ -232,26 +232,26 @@ mod tests {
     #[test]
     fn registers_survive_the_wire() {
         // What QEMU's controller has: 2048 entries, 7.5 s, NVM commands, pages to 64 KiB.
-        let capabilities = Capabilities::from_value(0x0040_0020_0f01_07ff);
+        let capabilities = Cap::from_value(0x0040_0020_0f01_07ff);
         assert_eq!(capabilities.max_entries, 2048);
         assert_eq!((capabilities.timeout_500ms, capabilities.doorbell_stride), (15, 0));
         assert_eq!((capabilities.page_min, capabilities.page_max), (0, 4));
         assert!(capabilities.nvm_commands);
         assert_eq!(capabilities.to_value(), 0x0040_0020_0f01_07ff);
-        let other = Capabilities { max_entries: 1 << 16, doorbell_stride: 4, ..capabilities };
-        assert_eq!(Capabilities::from_value(other.to_value()), other);
+        let other = Cap { max_entries: 1 << 16, doorbell_stride: 4, ..capabilities };
+        assert_eq!(Cap::from_value(other.to_value()), other);
 
-        let run = Configuration { enabled: true, shut_down: false };
+        let run = Cc { enabled: true, shut_down: false };
         assert_eq!(run.to_value(), 0x0046_0001);
-        assert_eq!(Configuration { shut_down: true, ..run }.to_value(), 0x0046_4001);
-        assert!(Configuration::from_value(0x0046_4001).shut_down);
-        assert!(!Configuration::from_value(0x0046_8001).shut_down, "abrupt");
+        assert_eq!(Cc { shut_down: true, ..run }.to_value(), 0x0046_4001);
+        assert!(Cc::from_value(0x0046_4001).shut_down);
+        assert!(!Cc::from_value(0x0046_8001).shut_down, "abrupt");
 
-        assert_eq!(ControllerStatus::from_value(u32::MAX), None);
+        assert_eq!(Csts::from_value(u32::MAX), None);
         for value in [0, 1, 2, 3, 8, 9] {
-            assert_eq!(ControllerStatus::from_value(value).unwrap().to_value(), value);
+            assert_eq!(Csts::from_value(value).unwrap().to_value(), value);
         }
-        assert!(!ControllerStatus::from_value(4).unwrap().shut_down, "under way");
+        assert!(!Csts::from_value(4).unwrap().shut_down, "under way");
         assert_eq!(admin_queue_sizes(64), 63 << 16 | 63);
     }
 
@@ -264,19 +264,19 @@ mod tests {
             (1 << 32, 1, 1 << 16),
             (1 << 40, 3, 1 << 16),
         ] {
-            let told = CmbSize::of(bytes).unwrap();
+            let told = CmbSize::from_size_bytes(bytes).unwrap();
             assert_eq!((told.unit_log16, told.units), (unit, units));
             assert_eq!(told.bytes(), Some(bytes));
         }
         for bytes in [0, 1, 4095, 4097, (1 << 32) + 4096] {
-            assert_eq!(CmbSize::of(bytes), None, "{bytes}");
+            assert_eq!(CmbSize::from_size_bytes(bytes), None, "{bytes}");
         }
         assert_eq!(CmbSize { unit_log16: 7, units: 1, ..CmbSize::default() }.bytes(), None);
     }
 
     #[test]
     fn values_survive_the_register() {
-        assert_eq!(CmbSize::of(64 << 20).unwrap().to_value(), 16384 << 12 | 0x1f);
+        assert_eq!(CmbSize::from_size_bytes(64 << 20).unwrap().to_value(), 16384 << 12 | 0x1f);
         for value in [0, 0x1f, 0x0123_4607, u32::MAX] {
             assert_eq!(CmbSize::from_value(value).to_value(), value & !0xe0);
         }

@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 use sluice_nvme::{
-    AdminCommand, DataPointer, FeatureSelect, Hints, IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR,
-    PlaneMode, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status,
+    AdminCommand, DataPointer, FeatureSelect, IoCommand, MAX_BLOCKS, MAX_RANGES,
+    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status,
+    VectorHints,
 };
 use zerocopy::IntoBytes;
 
@@ -34,9 +35,9 @@ fn io_entries_have_their_fields_where_the_specification_puts_them() {
     let copy = Sqe::vector_copy(1, list, PpaList::List { at: 0x5_0000_6000, count: 64 });
     assert_eq!(opcode(copy), 0x93);
     assert_eq!(dwords(&copy), [0x1000, 2, 63, 0, 0x6000, 5]);
-    let hints = Hints { planes: PlaneMode::Dual, suspend: true, limited_retry: true };
+    let hints = VectorHints { planes: PlaneMode::Dual, suspend: true, limited_retry: true };
     assert_eq!(dwords(&copy.with_hints(hints)), [0x1000, 2, 0x8081_003f, 0, 0x6000, 5]);
-    let trim = Sqe::map_trim(1, 256, 0x1234_5678_9abc);
+    let trim = Sqe::device_trim(1, 256, 0x1234_5678_9abc);
     assert_eq!((opcode(trim), dwords(&trim)), (0x95, [255, 0, 0, 0, 0x5678_9abc, 0x1234]));
 }
 
@@ -127,23 +128,20 @@ fn addresses(count: u8, word: u64) -> PpaList {
     if count == 1 { PpaList::One(Ppa(word)) } else { PpaList::List { at: word, count } }
 }
 
-fn hints() -> impl Strategy<Value = Hints> {
+fn hints() -> impl Strategy<Value = VectorHints> {
     let planes = prop::sample::select(vec![
-        PlaneMode::DriveChoice,
+        PlaneMode::Auto,
         PlaneMode::Single,
         PlaneMode::Dual,
         PlaneMode::Quad,
     ]);
-    (planes, any::<bool>(), any::<bool>()).prop_map(|(planes, suspend, limited_retry)| Hints {
-        planes,
-        suspend,
-        limited_retry,
-    })
+    (planes, any::<bool>(), any::<bool>())
+        .prop_map(|(planes, suspend, limited_retry)| VectorHints { planes, suspend, limited_retry })
 }
 
 fn io_command() -> impl Strategy<Value = IoCommand> {
     let nlb = || prop_oneof![Just(1), Just(MAX_BLOCKS), 1..=MAX_BLOCKS];
-    let count = || prop_oneof![Just(1), 1..=MAX_VECTOR];
+    let count = || prop_oneof![Just(1), 1..=MAX_VECTOR_ADDRESSES];
     let list = || (count(), any::<u64>()).prop_map(|(n, word)| addresses(n, word));
     prop_oneof![
         Just(IoCommand::Flush),
@@ -170,7 +168,7 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
             IoCommand::VectorCopy { from: addresses(n, from), to: addresses(n, to), hints }
         }),
         (1..=MAX_RANGES, 0..1u64 << 48)
-            .prop_map(|(ranges, sequence)| IoCommand::MapTrim { ranges, sequence }),
+            .prop_map(|(ranges, sequence)| IoCommand::DeviceTrim { ranges, sequence }),
     ]
 }
 

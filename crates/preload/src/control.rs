@@ -3,16 +3,16 @@
 use libc::{c_int, c_ulong};
 use slots::Op;
 
-use crate::opening::duplicate;
+use crate::open::duplicate;
 use crate::session::{Slot, call};
-use crate::{Errno, fail, real, status, table, unsupported_fd};
+use crate::{Errno, fail, fd_table, libc_fns, status, unsupported_fd};
 
 /// How long who waits for a lock waits before asking again: at first, and at most.
-const WAIT_NANOS: (i64, i64) = (100_000, 10_000_000);
+const LOCK_RETRY_NANOS: (i64, i64) = (100_000, 10_000_000);
 
 /// Tries until it is done, fails otherwise, or a signal was handled.
-fn wait_for(mut attempt: impl FnMut() -> Result<i64, Errno>) -> Result<i64, Errno> {
-    let mut pause = WAIT_NANOS.0;
+fn retry_until_done(mut attempt: impl FnMut() -> Result<i64, Errno>) -> Result<i64, Errno> {
+    let mut pause = LOCK_RETRY_NANOS.0;
     loop {
         match attempt() {
             Err(libc::EAGAIN) => {}
@@ -23,7 +23,7 @@ fn wait_for(mut attempt: impl FnMut() -> Result<i64, Errno>) -> Result<i64, Errn
         if unsafe { libc::nanosleep(&time, std::ptr::null_mut()) } != 0 {
             return Err(libc::EINTR);
         }
-        pause = (pause * 2).min(WAIT_NANOS.1);
+        pause = (pause * 2).min(LOCK_RETRY_NANOS.1);
     }
 }
 
@@ -32,7 +32,7 @@ unsafe fn range(handle: u64, lock: &libc::flock) -> Result<(u64, u64), Errno> {
     let base = match c_int::from(lock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => call(Op::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0])?,
-        libc::SEEK_END => crate::facts::of_handle(handle)?.size as i64,
+        libc::SEEK_END => crate::stat::stat_handle(handle)?.size as i64,
         _ => return Err(libc::EINVAL),
     };
     let begin = base.checked_add(lock.l_start).ok_or(libc::EOVERFLOW)?;
@@ -67,7 +67,7 @@ unsafe fn record_lock(handle: u64, command: c_int, lock: *mut libc::flock) -> Re
     }
     let attempt = || call(Op::Lock, handle, [slots::LOCK_SET | owner, kind, begin, len]);
     if matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW) {
-        return wait_for(attempt);
+        return retry_until_done(attempt);
     }
     attempt()
 }
@@ -76,7 +76,7 @@ unsafe fn control(fd: c_int, handle: u64, command: c_int, argument: c_ulong) -> 
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, command, argument),
         // The kernel's own.
-        libc::F_GETFD | libc::F_SETFD => real::fcntl()(fd, command, argument),
+        libc::F_GETFD | libc::F_SETFD => libc_fns::fcntl()(fd, command, argument),
         libc::F_GETFL => match call(Op::Flags, handle, [0; 4]) {
             Ok(flags) => flags as c_int,
             Err(errno) => fail(errno),
@@ -96,8 +96,8 @@ unsafe fn control(fd: c_int, handle: u64, command: c_int, argument: c_ulong) -> 
 
 interpose! {
     fn [fcntl fcntl64] (fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-        match table::handle(fd) {
-            None => real::fcntl()(fd, command, argument),
+        match fd_table::handle(fd) {
+            None => libc_fns::fcntl()(fd, command, argument),
             Some(handle) => control(fd, handle, command, argument),
         }
     }
@@ -120,15 +120,15 @@ interpose! {
         }
     }
     fn [flock] (fd: c_int, operation: c_int) -> c_int {
-        let Some(handle) = table::handle(fd) else { return real::flock()(fd, operation) };
+        let Some(handle) = fd_table::handle(fd) else { return libc_fns::flock()(fd, operation) };
         let kind = (operation & !libc::LOCK_NB) as u64;
         let attempt = || call(Op::Flock, handle, [kind, 0, 0, 0]);
-        if operation & libc::LOCK_NB != 0 { status(attempt()) } else { status(wait_for(attempt)) }
+        if operation & libc::LOCK_NB != 0 { status(attempt()) } else { status(retry_until_done(attempt)) }
     }
     fn [ioctl] (fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
-        match (table::handle(fd), request) {
+        match (fd_table::handle(fd), request) {
             // FIOCLEX, FIONCLEX: the kernel's own.
-            (Some(_), 0x5450 | 0x5451) | (None, _) => real::ioctl()(fd, request, argument),
+            (Some(_), 0x5450 | 0x5451) | (None, _) => libc_fns::ioctl()(fd, request, argument),
             (Some(_), _) => fail(libc::ENOTTY),
         }
     }

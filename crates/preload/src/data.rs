@@ -1,29 +1,29 @@
 //! Reading, writing, and what makes data durable. Transfers longer than a slot are cut.
 
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
-use slots::{Op, left};
+use slots::{Op, posted};
 
 use crate::session::{Slot, call};
-use crate::{Errno, count, fail, real, status, streams, table};
+use crate::{Errno, count, fail, fd_table, libc_fns, status, streams};
 
 /// Bytes of one call at most, as on Linux.
 const BYTES_MAX: usize = 0x7fff_f000;
 
 /// Where a transfer begins.
 #[derive(Clone, Copy)]
-pub(crate) enum From {
+pub(crate) enum FileOffset {
     /// At the open file's offset.
-    Here,
+    Current,
     /// At a byte.
     At(off_t),
 }
 
-impl From {
+impl FileOffset {
     /// So many bytes behind it.
-    fn behind(self, bytes: usize) -> From {
+    fn advanced_by(self, bytes: usize) -> FileOffset {
         match self {
-            From::Here => From::Here,
-            From::At(at) => From::At(at.wrapping_add(bytes as off_t)),
+            FileOffset::Current => FileOffset::Current,
+            FileOffset::At(at) => FileOffset::At(at.wrapping_add(bytes as off_t)),
         }
     }
 }
@@ -32,17 +32,17 @@ impl From {
 pub(crate) unsafe fn read_into(
     handle: u64,
     parts: impl Iterator<Item = (*mut u8, usize)>,
-    from: From,
+    from: FileOffset,
 ) -> Result<i64, Errno> {
     let slot = Slot::claim()?;
     let mut total = 0usize;
     for (to, len) in parts {
         let mut done = 0;
         while done < len {
-            let want = (len - done).min(slots::DATA).min(BYTES_MAX - total);
+            let want = (len - done).min(slots::DATA_BYTES).min(BYTES_MAX - total);
             let read = match from {
-                From::Here => slot.call(Op::Read, handle, [0; 4], want),
-                From::At(at) => {
+                FileOffset::Current => slot.call(Op::Read, handle, [0; 4], want),
+                FileOffset::At(at) => {
                     let at = (at as u64).wrapping_add(total as u64);
                     slot.call(Op::ReadAt, handle, [at, 0, 0, 0], want)
                 }
@@ -62,8 +62,8 @@ pub(crate) unsafe fn read_into(
     if total == 0 {
         // Of no bytes: whether it could be read.
         let (op, at) = match from {
-            From::Here => (Op::Read, 0),
-            From::At(at) => (Op::ReadAt, at as u64),
+            FileOffset::Current => (Op::Read, 0),
+            FileOffset::At(at) => (Op::ReadAt, at as u64),
         };
         slot.call(op, handle, [at, 0, 0, 0], 0)?;
     }
@@ -75,23 +75,24 @@ pub(crate) unsafe fn write_from(
     fd: c_int,
     handle: u64,
     parts: impl Iterator<Item = (*const u8, usize)>,
-    from: From,
+    from: FileOffset,
 ) -> Result<i64, Errno> {
     let mut slot = Slot::claim()?;
     let (mut total, mut filled) = (0usize, 0usize);
     for (bytes, len) in parts {
         let mut taken = 0;
         while taken < len && total + filled < BYTES_MAX {
-            let part = (len - taken).min(slots::DATA - filled).min(BYTES_MAX - total - filled);
+            let part =
+                (len - taken).min(slots::DATA_BYTES - filled).min(BYTES_MAX - total - filled);
             std::ptr::copy_nonoverlapping(bytes.add(taken), slot.data().add(filled), part);
             (taken, filled) = (taken + part, filled + part);
-            if filled == slots::DATA {
-                match send(slot, (fd, handle), from.behind(total), filled) {
+            if filled == slots::DATA_BYTES {
+                match write_slot(slot, (fd, handle), from.advanced_by(total), filled) {
                     Ok(done) => total += done,
                     Err(errno) if total == 0 => return Err(errno),
                     Err(_) => return Ok(total as i64),
                 }
-                if !total.is_multiple_of(slots::DATA) {
+                if !total.is_multiple_of(slots::DATA_BYTES) {
                     return Ok(total as i64);
                 }
                 let Ok(next) = Slot::claim() else { return Ok(total as i64) };
@@ -100,7 +101,7 @@ pub(crate) unsafe fn write_from(
         }
     }
     if filled > 0 || total == 0 {
-        match send(slot, (fd, handle), from.behind(total), filled) {
+        match write_slot(slot, (fd, handle), from.advanced_by(total), filled) {
             Ok(done) => total += done,
             Err(errno) if total == 0 => return Err(errno),
             Err(_) => {}
@@ -110,14 +111,19 @@ pub(crate) unsafe fn write_from(
 }
 
 /// Writes so many bytes that are in a slot: leaves them if it may, or waits.
-fn send(slot: Slot, (fd, handle): (c_int, u64), from: From, len: usize) -> Result<usize, Errno> {
+fn write_slot(
+    slot: Slot,
+    (fd, handle): (c_int, u64),
+    from: FileOffset,
+    len: usize,
+) -> Result<usize, Errno> {
     let at = match from {
-        From::Here => None,
-        From::At(at) => Some(at as u64),
+        FileOffset::Current => None,
+        FileOffset::At(at) => Some(at as u64),
     };
-    let slot = match table::may_leave(fd, handle) && len > 0 {
+    let slot = match fd_table::can_post(fd, handle) && len > 0 {
         false => slot,
-        true => match slot.leave(handle, at, len) {
+        true => match slot.post_write(handle, at, len) {
             Ok(()) => return Ok(len),
             Err(slot) => slot,
         },
@@ -126,13 +132,13 @@ fn send(slot: Slot, (fd, handle): (c_int, u64), from: From, len: usize) -> Resul
         None => slot.call(Op::Write, handle, [0; 4], len),
         Some(at) => slot.call(Op::WriteAt, handle, [at, 0, 0, 0], len),
     }?;
-    if answer & left::MAY_LEAVE != 0 {
-        table::let_leave(fd, handle);
+    if answer & posted::MAY_POST != 0 {
+        fd_table::allow_posting(fd, handle);
     }
-    Ok(((answer & !left::MAY_LEAVE) as usize).min(len))
+    Ok(((answer & !posted::MAY_POST) as usize).min(len))
 }
 
-unsafe fn readv_any(handle: u64, parts: *const iovec, len: c_int, from: From) -> ssize_t {
+unsafe fn readv_any(handle: u64, parts: *const iovec, len: c_int, from: FileOffset) -> ssize_t {
     let Some(parts) = vector(parts, len) else { return fail(libc::EINVAL) as ssize_t };
     let parts = parts.iter().map(|part| (part.iov_base.cast(), part.iov_len));
     count(read_into(handle, parts, from))
@@ -143,7 +149,7 @@ unsafe fn writev_any(
     handle: u64,
     parts: *const iovec,
     len: c_int,
-    from: From,
+    from: FileOffset,
 ) -> ssize_t {
     let Some(parts) = vector(parts, len) else { return fail(libc::EINVAL) as ssize_t };
     let parts = parts.iter().map(|part| (part.iov_base.cast_const().cast(), part.iov_len));
@@ -161,20 +167,20 @@ unsafe fn vector<'a>(parts: *const iovec, len: c_int) -> Option<&'a [iovec]> {
 /// The flags of `preadv2(2)` and `pwritev2(2)` without a meaning here: high priority, do not wait.
 const FLAGS_IGNORED: c_int = 1 | 8;
 
-unsafe fn vector2(at: off_t, flags: c_int) -> Result<From, Errno> {
+unsafe fn vector2(at: off_t, flags: c_int) -> Result<FileOffset, Errno> {
     match flags & !FLAGS_IGNORED {
-        0 if at == -1 => Ok(From::Here),
-        0 => Ok(From::At(at)),
+        0 if at == -1 => Ok(FileOffset::Current),
+        0 => Ok(FileOffset::At(at)),
         _ => Err(libc::EOPNOTSUPP),
     }
 }
 
 interpose! {
     fn [read] (fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
-        match table::handle(fd) {
-            None => real::read()(fd, to, len),
+        match fd_table::handle(fd) {
+            None => libc_fns::read()(fd, to, len),
             Some(handle) => {
-                count(read_into(handle, std::iter::once((to.cast(), len)), From::Here))
+                count(read_into(handle, std::iter::once((to.cast(), len)), FileOffset::Current))
             }
         }
     }
@@ -185,11 +191,11 @@ interpose! {
         read(fd, to, len)
     }
     fn [pread pread64] (fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t {
-        match table::handle(fd) {
-            None => real::pread()(fd, to, len, at),
+        match fd_table::handle(fd) {
+            None => libc_fns::pread()(fd, to, len, at),
             Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
             Some(handle) => {
-                count(read_into(handle, std::iter::once((to.cast(), len)), From::At(at)))
+                count(read_into(handle, std::iter::once((to.cast(), len)), FileOffset::At(at)))
             }
         }
     }
@@ -201,90 +207,90 @@ interpose! {
         pread(fd, to, len, at)
     }
     fn [write] (fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
-        match table::handle(fd) {
-            None => real::write()(fd, bytes, len),
+        match fd_table::handle(fd) {
+            None => libc_fns::write()(fd, bytes, len),
             Some(handle) => {
                 let parts = std::iter::once((bytes.cast(), len));
-                count(write_from(fd, handle, parts, From::Here))
+                count(write_from(fd, handle, parts, FileOffset::Current))
             }
         }
     }
     fn [pwrite pwrite64] (fd: c_int, bytes: *const c_void, len: size_t, at: off_t) -> ssize_t {
-        match table::handle(fd) {
-            None => real::pwrite()(fd, bytes, len, at),
+        match fd_table::handle(fd) {
+            None => libc_fns::pwrite()(fd, bytes, len, at),
             Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
             Some(handle) => {
                 let parts = std::iter::once((bytes.cast(), len));
-                count(write_from(fd, handle, parts, From::At(at)))
+                count(write_from(fd, handle, parts, FileOffset::At(at)))
             }
         }
     }
     fn [readv] (fd: c_int, parts: *const iovec, len: c_int) -> ssize_t {
-        match table::handle(fd) {
-            None => real::readv()(fd, parts, len),
-            Some(handle) => readv_any(handle, parts, len, From::Here),
+        match fd_table::handle(fd) {
+            None => libc_fns::readv()(fd, parts, len),
+            Some(handle) => readv_any(handle, parts, len, FileOffset::Current),
         }
     }
     fn [writev] (fd: c_int, parts: *const iovec, len: c_int) -> ssize_t {
-        match table::handle(fd) {
-            None => real::writev()(fd, parts, len),
-            Some(handle) => writev_any(fd, handle, parts, len, From::Here),
+        match fd_table::handle(fd) {
+            None => libc_fns::writev()(fd, parts, len),
+            Some(handle) => writev_any(fd, handle, parts, len, FileOffset::Current),
         }
     }
     fn [preadv preadv64] (fd: c_int, parts: *const iovec, len: c_int, at: off_t) -> ssize_t {
-        match table::handle(fd) {
-            None => real::preadv()(fd, parts, len, at),
+        match fd_table::handle(fd) {
+            None => libc_fns::preadv()(fd, parts, len, at),
             Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
-            Some(handle) => readv_any(handle, parts, len, From::At(at)),
+            Some(handle) => readv_any(handle, parts, len, FileOffset::At(at)),
         }
     }
     fn [pwritev pwritev64] (fd: c_int, parts: *const iovec, len: c_int, at: off_t) -> ssize_t {
-        match table::handle(fd) {
-            None => real::pwritev()(fd, parts, len, at),
+        match fd_table::handle(fd) {
+            None => libc_fns::pwritev()(fd, parts, len, at),
             Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
-            Some(handle) => writev_any(fd, handle, parts, len, From::At(at)),
+            Some(handle) => writev_any(fd, handle, parts, len, FileOffset::At(at)),
         }
     }
     fn [preadv2 preadv64v2]
         (fd: c_int, parts: *const iovec, len: c_int, at: off_t, flags: c_int) -> ssize_t {
-        match (table::handle(fd), vector2(at, flags)) {
-            (None, _) => real::preadv2()(fd, parts, len, at, flags),
+        match (fd_table::handle(fd), vector2(at, flags)) {
+            (None, _) => libc_fns::preadv2()(fd, parts, len, at, flags),
             (_, Err(errno)) => fail(errno) as ssize_t,
             (Some(handle), Ok(from)) => readv_any(handle, parts, len, from),
         }
     }
     fn [pwritev2 pwritev64v2]
         (fd: c_int, parts: *const iovec, len: c_int, at: off_t, flags: c_int) -> ssize_t {
-        match (table::handle(fd), vector2(at, flags)) {
-            (None, _) => real::pwritev2()(fd, parts, len, at, flags),
+        match (fd_table::handle(fd), vector2(at, flags)) {
+            (None, _) => libc_fns::pwritev2()(fd, parts, len, at, flags),
             (_, Err(errno)) => fail(errno) as ssize_t,
             (Some(handle), Ok(from)) => writev_any(fd, handle, parts, len, from),
         }
     }
     fn [lseek lseek64] (fd: c_int, to: off_t, whence: c_int) -> off_t {
-        match table::handle(fd) {
-            None => real::lseek()(fd, to, whence),
+        match fd_table::handle(fd) {
+            None => libc_fns::lseek()(fd, to, whence),
             Some(handle) => {
-                streams::moved(fd);
+                streams::invalidate_offsets(fd);
                 count(call(Op::Seek, handle, [to as u64, whence as u64, 0, 0])) as off_t
             }
         }
     }
     fn [fsync] (fd: c_int) -> c_int {
-        match table::handle(fd) {
-            None => real::fsync()(fd),
+        match fd_table::handle(fd) {
+            None => libc_fns::fsync()(fd),
             Some(handle) => status(call(Op::Sync, handle, [0; 4])),
         }
     }
     fn [fdatasync] (fd: c_int) -> c_int {
-        match table::handle(fd) {
-            None => real::fdatasync()(fd),
+        match fd_table::handle(fd) {
+            None => libc_fns::fdatasync()(fd),
             Some(handle) => status(call(Op::Sync, handle, [1, 0, 0, 0])),
         }
     }
     fn [sync_file_range] (fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
-        match table::handle(fd) {
-            None => real::sync_file_range()(fd, at, len, flags),
+        match fd_table::handle(fd) {
+            None => libc_fns::sync_file_range()(fd, at, len, flags),
             // More than was asked for: all of the file.
             Some(handle) if flags & 4 != 0 => status(call(Op::Sync, handle, [1, 0, 0, 0])),
             // Only to begin, or to wait for what was begun: nothing has to have happened.
@@ -292,72 +298,72 @@ interpose! {
         }
     }
     fn [syncfs] (fd: c_int) -> c_int {
-        match table::handle(fd) {
-            None => real::syncfs()(fd),
+        match fd_table::handle(fd) {
+            None => libc_fns::syncfs()(fd),
             Some(_) => status(call(Op::SyncAll, 0, [0; 4])),
         }
     }
     fn [sync] () -> () {
-        if crate::start::at().is_some() {
+        if crate::start::mount_point().is_some() {
             // `sync(2)` has no way to fail.
             let _ = call(Op::SyncAll, 0, [0; 4]);
         }
-        real::sync()();
+        libc_fns::sync()();
     }
     fn [ftruncate ftruncate64] (fd: c_int, size: off_t) -> c_int {
-        match table::handle(fd) {
-            None => real::ftruncate()(fd, size),
+        match fd_table::handle(fd) {
+            None => libc_fns::ftruncate()(fd, size),
             Some(handle) => status(call(Op::Truncate, handle, [size as u64, 0, 0, 0])),
         }
     }
     fn [fallocate fallocate64] (fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
-        match table::handle(fd) {
-            None => real::fallocate()(fd, mode, at, len),
+        match fd_table::handle(fd) {
+            None => libc_fns::fallocate()(fd, mode, at, len),
             Some(handle) => {
                 status(call(Op::Allocate, handle, [mode as u64, at as u64, len as u64, 0]))
             }
         }
     }
     fn [posix_fallocate posix_fallocate64] (fd: c_int, at: off_t, len: off_t) -> c_int {
-        match table::handle(fd) {
-            None => real::posix_fallocate()(fd, at, len),
+        match fd_table::handle(fd) {
+            None => libc_fns::posix_fallocate()(fd, at, len),
             Some(handle) => {
                 call(Op::Allocate, handle, [0, at as u64, len as u64, 0]).err().unwrap_or(0)
             }
         }
     }
     fn [posix_fadvise posix_fadvise64] (fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int {
-        match table::handle(fd) {
-            None => real::posix_fadvise()(fd, at, len, advice),
+        match fd_table::handle(fd) {
+            None => libc_fns::posix_fadvise()(fd, at, len, advice),
             Some(_) => 0,
         }
     }
     fn [readahead] (fd: c_int, at: off_t, len: size_t) -> ssize_t {
-        match table::handle(fd) {
-            None => real::readahead()(fd, at, len),
+        match fd_table::handle(fd) {
+            None => libc_fns::readahead()(fd, at, len),
             Some(_) => 0,
         }
     }
     fn [sendfile sendfile64] (to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
-        if table::handle(to).or(table::handle(from)).is_some() {
+        if fd_table::handle(to).or(fd_table::handle(from)).is_some() {
             // Callers then read and write.
             return fail(libc::EINVAL) as ssize_t;
         }
-        real::sendfile()(to, from, at, len)
+        libc_fns::sendfile()(to, from, at, len)
     }
     fn [splice] (from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint)
         -> ssize_t {
-        if table::handle(to).or(table::handle(from)).is_some() {
+        if fd_table::handle(to).or(fd_table::handle(from)).is_some() {
             return fail(libc::EINVAL) as ssize_t;
         }
-        real::splice()(from, at, to, there, len, flags)
+        libc_fns::splice()(from, at, to, there, len, flags)
     }
     fn [copy_file_range]
         (from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint)
         -> ssize_t {
-        if table::handle(to).or(table::handle(from)).is_some() {
+        if fd_table::handle(to).or(fd_table::handle(from)).is_some() {
             return fail(libc::EXDEV) as ssize_t;
         }
-        real::copy_file_range()(from, at, to, there, len, flags)
+        libc_fns::copy_file_range()(from, at, to, there, len, flags)
     }
 }

@@ -39,20 +39,20 @@ macro_rules! interpose {
 mod attributes;
 mod control;
 mod data;
-mod facts;
+mod dirwalk;
+mod fd_table;
+mod libc_fns;
 mod listing;
 mod mappings;
 mod memory;
-mod names;
-mod opening;
+mod open;
+mod path_calls;
 mod paths;
 mod processes;
-mod real;
 mod session;
 mod start;
+mod stat;
 mod streams;
-mod table;
-mod walks;
 
 use libc::c_int;
 
@@ -94,7 +94,7 @@ fn unsupported(call: &str, what: &[u8], why: &str) -> Errno {
     }
     line[len] = b'\n';
     // SAFETY: the line is there for the call. A line that cannot be written is not.
-    unsafe { real::write()(2, line.as_ptr().cast(), len + 1) };
+    unsafe { libc_fns::write()(2, line.as_ptr().cast(), len + 1) };
     libc::ENOTSUP
 }
 

@@ -4,10 +4,10 @@
 use libc::{DIR, c_char, c_int, c_long};
 use slots::{Op, entry};
 
-use crate::opening::{closing, open_on_volume};
-use crate::paths::{Path, Place, place};
+use crate::open::{before_close, open_on_volume};
+use crate::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::Slot;
-use crate::{Errno, facts, fail, real, table};
+use crate::{Errno, fail, fd_table, libc_fns, stat};
 
 const MAGIC: u64 = 0x5249_4465_6369_756c;
 
@@ -17,7 +17,7 @@ struct Listing {
     magic: u64,
     fd: c_int,
     /// 0 and 1 for `.` and `..`, else two more than the cookie of the entry before.
-    at: u64,
+    position: u64,
     /// Entries that were asked for.
     bytes: Vec<u8>,
     next: usize,
@@ -32,7 +32,7 @@ unsafe fn ours<'a>(dir: *mut DIR) -> Option<&'a mut Listing> {
 fn listing(fd: c_int) -> *mut DIR {
     // SAFETY: numbers and characters.
     let entry = unsafe { std::mem::zeroed() };
-    let listing = Listing { magic: MAGIC, fd, at: 0, bytes: Vec::new(), next: 0, entry };
+    let listing = Listing { magic: MAGIC, fd, position: 0, bytes: Vec::new(), next: 0, entry };
     Box::into_raw(Box::new(listing)).cast()
 }
 
@@ -43,10 +43,10 @@ fn null(errno: Errno) -> *mut DIR {
 
 impl Listing {
     fn fill(&mut self, cookie: u64) -> Result<(), Errno> {
-        let handle = table::handle(self.fd).ok_or(libc::EBADF)?;
+        let handle = fd_table::handle(self.fd).ok_or(libc::EBADF)?;
         let slot = Slot::claim()?;
         let len = slot.call(Op::List, handle, [cookie, 0, 0, 0], 0)? as usize;
-        self.bytes.resize(len.min(slots::DATA), 0);
+        self.bytes.resize(len.min(slots::DATA_BYTES), 0);
         slot.get(0, &mut self.bytes);
         self.next = 0;
         Ok(())
@@ -54,21 +54,21 @@ impl Listing {
 
     /// The next entry; `None` at the end.
     fn step(&mut self) -> Result<Option<&mut libc::dirent>, Errno> {
-        if self.at < 2 {
-            let handle = table::handle(self.fd).ok_or(libc::EBADF)?;
-            let ino = facts::of_handle(handle)?.ino;
-            let name: &[u8] = if self.at == 0 { b"." } else { b".." };
-            self.at += 1;
+        if self.position < 2 {
+            let handle = fd_table::handle(self.fd).ok_or(libc::EBADF)?;
+            let ino = stat::stat_handle(handle)?.ino;
+            let name: &[u8] = if self.position == 0 { b"." } else { b".." };
+            self.position += 1;
             return Ok(Some(self.put(ino, true, name)));
         }
         if self.next == self.bytes.len() {
-            self.fill(self.at - 2)?;
+            self.fill(self.position - 2)?;
         }
         let bytes = std::mem::take(&mut self.bytes);
         let found = entry::decode(&bytes[self.next..]);
         let found = found.map(|((cookie, ino, directory, name), rest)| {
             self.next = bytes.len() - rest.len();
-            self.at = cookie + 2;
+            self.position = cookie + 2;
             self.put(ino, directory, name);
         });
         self.bytes = bytes;
@@ -76,7 +76,7 @@ impl Listing {
     }
 
     fn put(&mut self, ino: u64, directory: bool, name: &[u8]) -> &mut libc::dirent {
-        let at = self.at;
+        let at = self.position;
         let to = &mut self.entry;
         to.d_ino = ino;
         to.d_off = at as i64;
@@ -92,7 +92,7 @@ impl Listing {
     }
 
     fn seek(&mut self, at: u64) {
-        self.at = at;
+        self.position = at;
         self.bytes.clear();
         self.next = 0;
     }
@@ -144,10 +144,10 @@ unsafe fn scan(
 
 interpose! {
     fn [opendir] (path: *const c_char) -> *mut DIR {
-        let mut buffer = Path::new();
-        match place(libc::AT_FDCWD, path, true, &mut buffer) {
-            Ok(Place::Host(_, path)) => real::opendir()(path),
-            Ok(Place::Volume(base)) => {
+        let mut buffer = ResolvedPath::new();
+        match resolve(libc::AT_FDCWD, path, true, &mut buffer) {
+            Ok(PathTarget::Host(_, path)) => libc_fns::opendir()(path),
+            Ok(PathTarget::Volume(base)) => {
                 let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
                 open_on_volume(base, buffer.bytes(), flags, 0).map_or_else(null, listing)
             }
@@ -155,15 +155,15 @@ interpose! {
         }
     }
     fn [fdopendir] (fd: c_int) -> *mut DIR {
-        match table::handle(fd).map(facts::of_handle) {
-            None => real::fdopendir()(fd),
+        match fd_table::handle(fd).map(stat::stat_handle) {
+            None => libc_fns::fdopendir()(fd),
             Some(Ok(facts)) if facts.directory => listing(fd),
             Some(Ok(_)) => null(libc::ENOTDIR),
             Some(Err(errno)) => null(errno),
         }
     }
     fn [readdir readdir64] (dir: *mut DIR) -> *mut libc::dirent {
-        let Some(listing) = ours(dir) else { return real::readdir()(dir) };
+        let Some(listing) = ours(dir) else { return libc_fns::readdir()(dir) };
         match listing.step() {
             Ok(entry) => entry.map_or(std::ptr::null_mut(), |entry| entry),
             Err(errno) => {
@@ -173,35 +173,35 @@ interpose! {
         }
     }
     fn [closedir] (dir: *mut DIR) -> c_int {
-        let Some(listing) = ours(dir) else { return real::closedir()(dir) };
+        let Some(listing) = ours(dir) else { return libc_fns::closedir()(dir) };
         let fd = listing.fd;
         listing.magic = 0;
         drop(Box::from_raw(dir.cast::<Listing>()));
-        closing(fd);
-        real::close()(fd)
+        before_close(fd);
+        libc_fns::close()(fd)
     }
     fn [rewinddir] (dir: *mut DIR) -> () {
         match ours(dir) {
             Some(listing) => listing.seek(0),
-            None => real::rewinddir()(dir),
+            None => libc_fns::rewinddir()(dir),
         }
     }
     fn [telldir] (dir: *mut DIR) -> c_long {
         match ours(dir) {
-            Some(listing) => listing.at as c_long,
-            None => real::telldir()(dir),
+            Some(listing) => listing.position as c_long,
+            None => libc_fns::telldir()(dir),
         }
     }
     fn [seekdir] (dir: *mut DIR, at: c_long) -> () {
         match ours(dir) {
             Some(listing) => listing.seek(at as u64),
-            None => real::seekdir()(dir, at),
+            None => libc_fns::seekdir()(dir, at),
         }
     }
     fn [dirfd] (dir: *mut DIR) -> c_int {
         match ours(dir) {
             Some(listing) => listing.fd,
-            None => real::dirfd()(dir),
+            None => libc_fns::dirfd()(dir),
         }
     }
     fn [scandir scandir64]

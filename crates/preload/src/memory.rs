@@ -4,10 +4,10 @@
 use libc::{c_int, c_void, off_t, size_t};
 use slots::Op;
 
-use crate::data::{From, read_into};
-use crate::mappings::{Locked, may_touch};
+use crate::data::{FileOffset, read_into};
+use crate::mappings::{MappingsGuard, can_overlap};
 use crate::session::{call, receive};
-use crate::{Errno, fail, real, start, status, table, unsupported_fd};
+use crate::{Errno, fail, fd_table, libc_fns, start, status, unsupported_fd};
 
 /// The least page: a larger one is the kernel's to insist on.
 const PAGE: usize = 4096;
@@ -28,36 +28,41 @@ fn end_of(begin: usize, len: size_t) -> usize {
 }
 
 /// A descriptor of a file's memory, and the socket that says that it is mapped.
-struct Fetched {
+struct MappingDescriptors {
     memory: c_int,
     socket: c_int,
     number: u64,
     ino: u64,
 }
 
-impl Fetched {
+impl MappingDescriptors {
     /// Asks for it, and for a range to be there.
-    fn ask(handle: u64, offset: u64, len: usize, writes: bool) -> Result<Fetched, Errno> {
+    fn request(
+        handle: u64,
+        offset: u64,
+        len: usize,
+        writes: bool,
+    ) -> Result<MappingDescriptors, Errno> {
         let socket = start::connect(true)?;
         let asked = || {
-            let number = start::number(socket).ok_or(libc::EIO)?;
+            let number = start::socket_number(socket).ok_or(libc::EIO)?;
             let args = [offset, len as u64, writes.into(), number];
-            let ino = call(Op::Map, handle, args)? as u64;
+            let ino = call(Op::Mmap, handle, args)? as u64;
             // SAFETY: a connected socket.
             let (_, [memory]) = unsafe { receive::<1, 1>(socket)? };
-            Ok(Fetched { memory, socket, number, ino })
+            Ok(MappingDescriptors { memory, socket, number, ino })
         };
         asked().inspect_err(|_| {
             // SAFETY: a descriptor of our own.
-            unsafe { real::close()(socket) };
+            unsafe { libc_fns::close()(socket) };
         })
     }
 
     fn close(&self) {
         // SAFETY: descriptors of our own.
         unsafe {
-            real::close()(self.memory);
-            real::close()(self.socket);
+            libc_fns::close()(self.memory);
+            libc_fns::close()(self.socket);
         }
     }
 }
@@ -74,32 +79,33 @@ unsafe fn share(
     }
     let writes = access & libc::PROT_WRITE != 0;
     let opened = call(Op::Flags, handle, [0; 4])? as u64 & libc::O_ACCMODE as u64;
-    let fetched = Fetched::ask(handle, offset as u64, len, writes).inspect_err(|errno| {
-        if *errno == libc::ENOMEM {
-            unsupported_fd("mmap", fd, "there is no memory for what is mapped and shared");
-        }
-    })?;
-    let mut locked = Locked::lock();
+    let fetched =
+        MappingDescriptors::request(handle, offset as u64, len, writes).inspect_err(|errno| {
+            if *errno == libc::ENOMEM {
+                unsupported_fd("mmap", fd, "there is no memory for what is mapped and shared");
+            }
+        })?;
+    let mut locked = MappingsGuard::lock();
     // One that takes the middle of another one's place leaves two of that.
-    if !locked.has_room(1 + usize::from(flags & libc::MAP_FIXED != 0)) {
+    if !locked.has_capacity(1 + usize::from(flags & libc::MAP_FIXED != 0)) {
         fetched.close();
         unsupported_fd("mmap", fd, "a process has as many mappings that are shared as it may");
         return Err(libc::ENOMEM);
     }
-    let base = real::mmap()(at, len, access, flags, fetched.memory, offset);
+    let base = libc_fns::mmap()(at, len, access, flags, fetched.memory, offset);
     if base == libc::MAP_FAILED {
         let errno = errno();
         fetched.close();
         return Err(errno);
     }
-    real::close()(fetched.memory);
+    libc_fns::close()(fetched.memory);
     let (begin, end) = (base as usize, end_of(base as usize, len));
     // With `MAP_FIXED` something may have been there.
-    locked.forget(begin, end);
+    locked.remove_range(begin, end);
     let (file, hold) = ((fetched.ino, opened), (fetched.socket, fetched.number));
     locked.add((begin, end), offset as u64, writes, file, hold).inspect_err(|_| {
         unsupported_fd("mmap", fd, "a process has as many files mapped and shared as it may");
-        real::munmap()(base, len);
+        libc_fns::munmap()(base, len);
     })?;
     Ok(base)
 }
@@ -113,34 +119,34 @@ unsafe fn map_over(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    if flags & libc::MAP_FIXED == 0 || !may_touch(at as usize, len) {
-        return real::mmap()(at, len, access, flags, fd, offset);
+    if flags & libc::MAP_FIXED == 0 || !can_overlap(at as usize, len) {
+        return libc_fns::mmap()(at, len, access, flags, fd, offset);
     }
-    replacing(
+    replace_range(
         at as usize,
         len,
         libc::MAP_FAILED,
         |base| base == libc::MAP_FAILED,
-        || real::mmap()(at, len, access, flags, fd, offset),
+        || libc_fns::mmap()(at, len, access, flags, fd, offset),
     )
 }
 
 /// Does something after which nothing of a range is mapped and shared.
-fn replacing<T: Copy>(
+fn replace_range<T: Copy>(
     begin: usize,
     len: size_t,
     refused: T,
     has_failed: impl FnOnce(T) -> bool,
     work: impl FnOnce() -> T,
 ) -> T {
-    let mut locked = Locked::lock();
-    if locked.cannot_cut(begin, end_of(begin, len)) {
+    let mut locked = MappingsGuard::lock();
+    if locked.cannot_split(begin, end_of(begin, len)) {
         fail(libc::ENOMEM);
         return refused;
     }
     let done = work();
     if !has_failed(done) {
-        locked.forget(begin, end_of(begin, len));
+        locked.remove_range(begin, end_of(begin, len));
     }
     done
 }
@@ -153,7 +159,7 @@ unsafe fn map(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    let handle = match table::handle(fd) {
+    let handle = match fd_table::handle(fd) {
         Some(handle) if flags & libc::MAP_ANONYMOUS == 0 => handle,
         _ => return map_over(at, len, access, flags, fd, offset),
     };
@@ -169,38 +175,38 @@ unsafe fn map(
     if base == libc::MAP_FAILED {
         return base;
     }
-    let read = read_into(handle, std::iter::once((base.cast(), len)), From::At(offset));
+    let read = read_into(handle, std::iter::once((base.cast(), len)), FileOffset::At(offset));
     let outcome = match read {
-        Ok(_) if access == writable || real::mprotect()(base, len, access) == 0 => Ok(()),
+        Ok(_) if access == writable || libc_fns::mprotect()(base, len, access) == 0 => Ok(()),
         Ok(_) => Err(errno()),
         Err(errno) => Err(errno),
     };
     match outcome {
         Ok(()) => base,
         Err(errno) => {
-            real::munmap()(base, len);
+            libc_fns::munmap()(base, len);
             failed(errno)
         }
     }
 }
 
 /// Makes what was mapped to be read, in a range, something that can be written to.
-unsafe fn make_writable(locked: &mut Locked, begin: usize, end: usize) -> Result<(), Errno> {
+unsafe fn make_writable(locked: &mut MappingsGuard, begin: usize, end: usize) -> Result<(), Errno> {
     let mut at = begin;
     while let Some(mapping) = locked.first(at, end) {
         let (from, to) = (mapping.begin.max(at), mapping.end.min(end));
         at = mapping.end;
-        if mapping.writes {
+        if mapping.can_write {
             continue;
         }
-        if !locked.has_room(2) {
+        if !locked.has_capacity(2) {
             return Err(libc::ENOMEM);
         }
         let (offset, len) = (mapping.offset_of(from), to - from);
-        let fetched = Fetched::ask(locked.number(&mapping), offset, len, true)?;
+        let fetched = MappingDescriptors::request(locked.number(&mapping), offset, len, true)?;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let (place, access) = (from as *mut c_void, libc::PROT_READ);
-        let base = real::mmap()(place, len, access, flags, fetched.memory, offset as off_t);
+        let base = libc_fns::mmap()(place, len, access, flags, fetched.memory, offset as off_t);
         if base == libc::MAP_FAILED {
             let errno = errno();
             fetched.close();
@@ -208,19 +214,19 @@ unsafe fn make_writable(locked: &mut Locked, begin: usize, end: usize) -> Result
         }
         // The file's hold is there already.
         fetched.close();
-        locked.writable(from, to);
+        locked.set_writable(from, to);
     }
     Ok(())
 }
 
 unsafe fn protect(at: *mut c_void, len: size_t, access: c_int) -> c_int {
-    if access & libc::PROT_WRITE != 0 && may_touch(at as usize, len) {
-        let mut locked = Locked::lock();
+    if access & libc::PROT_WRITE != 0 && can_overlap(at as usize, len) {
+        let mut locked = MappingsGuard::lock();
         if let Err(errno) = make_writable(&mut locked, at as usize, end_of(at as usize, len)) {
             return fail(errno);
         }
     }
-    real::mprotect()(at, len, access)
+    libc_fns::mprotect()(at, len, access)
 }
 
 unsafe fn remap(
@@ -232,12 +238,12 @@ unsafe fn remap(
 ) -> *mut c_void {
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let (begin, end) = (old as usize, end_of(old as usize, old_len.max(1)));
-    let touches = may_touch(begin, end - begin) || fixed && may_touch(place as usize, len);
+    let touches = can_overlap(begin, end - begin) || fixed && can_overlap(place as usize, len);
     if !touches {
-        return real::mremap()(old, old_len, len, flags, place);
+        return libc_fns::mremap()(old, old_len, len, flags, place);
     }
-    let mut locked = Locked::lock();
-    if !locked.has_room(3) {
+    let mut locked = MappingsGuard::lock();
+    if !locked.has_capacity(3) {
         return failed(libc::ENOMEM);
     }
     let mapping = locked.first(begin, end).filter(|mapping| mapping.begin <= begin);
@@ -246,12 +252,12 @@ unsafe fn remap(
     {
         // What comes to it has to be there.
         let (number, offset) = (locked.number(&mapping), mapping.offset_of(begin));
-        match Fetched::ask(number, offset, len, false) {
+        match MappingDescriptors::request(number, offset, len, false) {
             Ok(fetched) => fetched.close(),
             Err(errno) => return failed(errno),
         }
     }
-    let base = real::mremap()(old, old_len, len, flags, place);
+    let base = libc_fns::mremap()(old, old_len, len, flags, place);
     if base == libc::MAP_FAILED {
         return base;
     }
@@ -259,11 +265,11 @@ unsafe fn remap(
     let stays = old_len == 0 || flags & libc::MREMAP_DONTUNMAP != 0;
     match mapping {
         Some(mapping) if stays => {
-            locked.forget(new.0, new.1);
+            locked.remove_range(new.0, new.1);
             locked.add_like(&mapping, new, mapping.offset_of(begin));
         }
-        Some(_) => locked.moved((begin, end), new),
-        None => locked.forget(new.0, new.1),
+        Some(_) => locked.on_remap((begin, end), new),
+        None => locked.remove_range(new.0, new.1),
     }
     base
 }
@@ -272,12 +278,12 @@ unsafe fn remap(
 fn sync(begin: usize, end: usize) -> Result<i64, Errno> {
     let mut at = begin;
     loop {
-        let locked = Locked::lock();
+        let locked = MappingsGuard::lock();
         let Some(mapping) = locked.first(at, end) else { return Ok(0) };
         let number = locked.number(&mapping);
         drop(locked);
         let (from, to) = (mapping.begin.max(at), mapping.end.min(end));
-        if mapping.writes {
+        if mapping.can_write {
             call(Op::Sync, number, [1, mapping.offset_of(from), (to - from) as u64, 0])?;
         }
         at = mapping.end;
@@ -291,10 +297,10 @@ interpose! {
         map(at, len, access, flags, fd, offset)
     }
     fn [munmap] (at: *mut c_void, len: size_t) -> c_int {
-        if !may_touch(at as usize, len) {
-            return real::munmap()(at, len);
+        if !can_overlap(at as usize, len) {
+            return libc_fns::munmap()(at, len);
         }
-        replacing(at as usize, len, -1, |done| done != 0, || real::munmap()(at, len))
+        replace_range(at as usize, len, -1, |done| done != 0, || libc_fns::munmap()(at, len))
     }
     fn [mremap]
         (old: *mut c_void, old_len: size_t, len: size_t, flags: c_int, place: *mut c_void)
@@ -307,16 +313,16 @@ interpose! {
     fn [madvise] (at: *mut c_void, len: size_t, advice: c_int) -> c_int {
         // Holes that it makes would not be found: an image's are what nobody has touched.
         if advice == libc::MADV_REMOVE
-            && may_touch(at as usize, len)
-            && Locked::lock().first(at as usize, end_of(at as usize, len)).is_some()
+            && can_overlap(at as usize, len)
+            && MappingsGuard::lock().first(at as usize, end_of(at as usize, len)).is_some()
         {
             return fail(libc::EOPNOTSUPP);
         }
-        real::madvise()(at, len, advice)
+        libc_fns::madvise()(at, len, advice)
     }
     fn [msync] (at: *mut c_void, len: size_t, flags: c_int) -> c_int {
-        let done = real::msync()(at, len, flags);
-        if done != 0 || flags & libc::MS_SYNC == 0 || !may_touch(at as usize, len) {
+        let done = libc_fns::msync()(at, len, flags);
+        if done != 0 || flags & libc::MS_SYNC == 0 || !can_overlap(at as usize, len) {
             return done;
         }
         status(sync(at as usize, end_of(at as usize, len)))

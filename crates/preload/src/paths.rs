@@ -12,22 +12,22 @@ use libc::{c_char, c_int};
 use slots::Op;
 
 use crate::session::Slot;
-use crate::{Errno, real, start, table};
+use crate::{Errno, fd_table, libc_fns, start};
 
 /// Bytes of a path at most, its NUL included.
-const MAX: usize = libc::PATH_MAX as usize;
+const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize;
 /// Symbolic links of a path at most (`path_resolution(7)`).
 const LINKS_MAX: u32 = 40;
 
 /// A path that is being put together.
-pub(crate) struct Path {
-    bytes: [u8; MAX],
+pub(crate) struct ResolvedPath {
+    bytes: [u8; PATH_BYTES_MAX],
     len: usize,
 }
 
-impl Path {
-    pub(crate) const fn new() -> Path {
-        Path { bytes: [0; MAX], len: 0 }
+impl ResolvedPath {
+    pub(crate) const fn new() -> ResolvedPath {
+        ResolvedPath { bytes: [0; PATH_BYTES_MAX], len: 0 }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -46,7 +46,7 @@ impl Path {
 
     fn push(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let end = self.len + bytes.len();
-        if end >= MAX {
+        if end >= PATH_BYTES_MAX {
             return Err(libc::ENAMETOOLONG);
         }
         self.bytes[self.len..end].copy_from_slice(bytes);
@@ -69,7 +69,7 @@ impl Path {
 
 /// Where a path leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PathTarget {
     /// To the host: what the C library is to be given.
     Host(c_int, *const c_char),
     /// To the volume: from an open directory on, or from the root (0); the path is in the buffer.
@@ -119,22 +119,22 @@ pub(crate) fn restore_cwd(path: &[u8]) {
 ///
 /// # Safety
 /// `path` ends in NUL, or is null.
-pub(crate) unsafe fn place(
+pub(crate) unsafe fn resolve(
     dirfd: c_int,
     path: *const c_char,
     follow: bool,
-    out: &mut Path,
-) -> Result<Place, Errno> {
-    let host = Place::Host(dirfd, path);
-    let Some(at) = start::at() else { return Ok(host) };
+    out: &mut ResolvedPath,
+) -> Result<PathTarget, Errno> {
+    let host = PathTarget::Host(dirfd, path);
+    let Some(at) = start::mount_point() else { return Ok(host) };
     if path.is_null() {
         return Ok(host);
     }
     let given = CStr::from_ptr(path).to_bytes();
-    let mut todo = Path::new();
+    let mut todo = ResolvedPath::new();
     let mut virtual_base = false;
     match given.first() {
-        None if table::handle(dirfd).is_some() => return Err(libc::ENOENT),
+        None if fd_table::handle(dirfd).is_some() => return Err(libc::ENOENT),
         None => return Ok(host),
         Some(b'/') => todo.set(given)?,
         Some(_) if dirfd == libc::AT_FDCWD => {
@@ -144,7 +144,7 @@ pub(crate) unsafe fn place(
                 todo.push_name(cwd)?;
             } else {
                 // The system call: the C library's function may allocate.
-                let len = libc::syscall(libc::SYS_getcwd, todo.bytes.as_mut_ptr(), MAX);
+                let len = libc::syscall(libc::SYS_getcwd, todo.bytes.as_mut_ptr(), PATH_BYTES_MAX);
                 if len <= 1 || todo.bytes[0] != b'/' {
                     return Ok(host);
                 }
@@ -152,10 +152,10 @@ pub(crate) unsafe fn place(
             }
             todo.push_name(given)?;
         }
-        Some(_) => match table::handle(dirfd) {
+        Some(_) => match fd_table::handle(dirfd) {
             Some(handle) if !given.split(|b| *b == b'/').any(|name| name == b"..") => {
                 out.set(given)?;
-                return Ok(Place::Volume(handle));
+                return Ok(PathTarget::Volume(handle));
             }
             Some(handle) => {
                 virtual_base = true;
@@ -173,32 +173,32 @@ pub(crate) unsafe fn place(
         },
     }
     match walk(at, &mut todo, follow, out)? {
-        Walked::Volume => return Ok(Place::Volume(0)),
+        WalkResult::Volume => return Ok(PathTarget::Volume(0)),
         // The host has no such way.
-        Walked::Through => virtual_base = true,
-        Walked::Host => {}
+        WalkResult::HostViaVolume => virtual_base = true,
+        WalkResult::Host => {}
     }
     if virtual_base {
         if out.len == 0 {
             out.set(b"/")?;
         }
-        return Ok(Place::Host(libc::AT_FDCWD, out.as_ptr()));
+        return Ok(PathTarget::Host(libc::AT_FDCWD, out.as_ptr()));
     }
     Ok(host)
 }
 
 /// Appends the path of an open directory on the volume.
-pub(crate) fn open_path(handle: u64, to: &mut Path) -> Result<(), Errno> {
+pub(crate) fn open_path(handle: u64, to: &mut ResolvedPath) -> Result<(), Errno> {
     let slot = Slot::claim()?;
     let len = slot.call(Op::Path, handle, [0; 4], 0)? as usize;
-    let mut path = [0; MAX];
+    let mut path = [0; PATH_BYTES_MAX];
     let path = path.get_mut(..len).ok_or(libc::ENAMETOOLONG)?;
     slot.get(0, path);
     to.push(path)
 }
 
 /// Where a descriptor of the host leads.
-fn link_of_descriptor(fd: c_int, to: &mut Path) -> bool {
+fn link_of_descriptor(fd: c_int, to: &mut ResolvedPath) -> bool {
     let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0u8; 11];
     let (mut at, mut rest) = (digits.len(), fd.max(0));
@@ -213,11 +213,11 @@ fn link_of_descriptor(fd: c_int, to: &mut Path) -> bool {
     name[14..14 + digits.len() - at].copy_from_slice(&digits[at..]);
     // SAFETY: the name ends in NUL, the buffer is as long as is said.
     let len = unsafe {
-        real::readlinkat()(
+        libc_fns::readlinkat()(
             libc::AT_FDCWD,
             name.as_ptr().cast(),
             to.bytes.as_mut_ptr().cast(),
-            MAX - 1,
+            PATH_BYTES_MAX - 1,
         )
     };
     if len <= 0 || to.bytes[0] != b'/' {
@@ -228,18 +228,23 @@ fn link_of_descriptor(fd: c_int, to: &mut Path) -> bool {
 }
 
 /// Where a path came to.
-enum Walked {
+enum WalkResult {
     /// To the volume.
     Volume,
     /// To the host, by way of the volume.
-    Through,
+    HostViaVolume,
     /// To the host.
     Host,
 }
 
 /// Follows the absolute path `todo`; the path on the volume, or on the host, is in `out`.
-fn walk(at: &[u8], todo: &mut Path, follow: bool, out: &mut Path) -> Result<Walked, Errno> {
-    let mut host = Walked::Host;
+fn walk(
+    at: &[u8],
+    todo: &mut ResolvedPath,
+    follow: bool,
+    out: &mut ResolvedPath,
+) -> Result<WalkResult, Errno> {
+    let mut host = WalkResult::Host;
     out.set(b"")?;
     let mut links = 0;
     let mut next = 0;
@@ -261,10 +266,10 @@ fn walk(at: &[u8], todo: &mut Path, follow: bool, out: &mut Path) -> Result<Walk
         let named = !matches!(name, b"." | b"..");
         next = end;
         if out.bytes() == at {
-            match inside(&todo.bytes[next..todo.len], out)? {
-                None => return Ok(Walked::Volume),
+            match strip_mount_point(&todo.bytes[next..todo.len], out)? {
+                None => return Ok(WalkResult::Volume),
                 Some(left) => {
-                    host = Walked::Through;
+                    host = WalkResult::HostViaVolume;
                     next += left;
                     out.set(at)?;
                     out.pop();
@@ -282,12 +287,16 @@ fn walk(at: &[u8], todo: &mut Path, follow: bool, out: &mut Path) -> Result<Walk
         if !named || last && !follow && !slash {
             continue;
         }
-        let mut link = [0u8; MAX];
+        let mut link = [0u8; PATH_BYTES_MAX];
         // SAFETY: a path that ends in NUL, and a buffer as long as is said; `errno` stays.
         let len = unsafe {
             let errno = *libc::__errno_location();
-            let len =
-                real::readlinkat()(libc::AT_FDCWD, out.as_ptr(), link.as_mut_ptr().cast(), MAX - 1);
+            let len = libc_fns::readlinkat()(
+                libc::AT_FDCWD,
+                out.as_ptr(),
+                link.as_mut_ptr().cast(),
+                PATH_BYTES_MAX - 1,
+            );
             *libc::__errno_location() = errno;
             len
         };
@@ -303,7 +312,7 @@ fn walk(at: &[u8], todo: &mut Path, follow: bool, out: &mut Path) -> Result<Walk
         if link[0] == b'/' {
             out.set(b"")?;
         }
-        let mut path = Path::new();
+        let mut path = ResolvedPath::new();
         path.set(link)?;
         path.push(&todo.bytes[next..todo.len])?;
         todo.set(path.bytes())?;
@@ -313,7 +322,7 @@ fn walk(at: &[u8], todo: &mut Path, follow: bool, out: &mut Path) -> Result<Walk
 
 /// The rest of a path that has come to the volume, put into `out`; or how much of it leads out again, to the
 /// directory that the volume is in.
-fn inside(rest: &[u8], out: &mut Path) -> Result<Option<usize>, Errno> {
+fn strip_mount_point(rest: &[u8], out: &mut ResolvedPath) -> Result<Option<usize>, Errno> {
     out.set(b"")?;
     let mut at = 0;
     while at < rest.len() {

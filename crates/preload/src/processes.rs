@@ -8,8 +8,8 @@ use std::ffi::CStr;
 
 use libc::{c_char, c_int, pid_t};
 
-use crate::paths::{Path, Place, cwd, place};
-use crate::{fail, real, unsupported};
+use crate::paths::{PathTarget, ResolvedPath, cwd, resolve};
+use crate::{fail, libc_fns, unsupported};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -37,18 +37,18 @@ unsafe fn with_cwd(given: *const *const c_char) -> (Vec<u8>, Vec<*const c_char>)
     (own, all)
 }
 
-unsafe fn run(
+unsafe fn exec(
     path: *const c_char,
     args: *const *const c_char,
     environment: *const *const c_char,
 ) -> c_int {
-    let mut buffer = Path::new();
-    match place(libc::AT_FDCWD, path, true, &mut buffer) {
-        Ok(Place::Host(_, path)) => {
+    let mut buffer = ResolvedPath::new();
+    match resolve(libc::AT_FDCWD, path, true, &mut buffer) {
+        Ok(PathTarget::Host(_, path)) => {
             let (_cwd, environment) = with_cwd(environment);
-            real::execve()(path, args, environment.as_ptr())
+            libc_fns::execve()(path, args, environment.as_ptr())
         }
-        Ok(Place::Volume(_)) => {
+        Ok(PathTarget::Volume(_)) => {
             let path = CStr::from_ptr(path).to_bytes();
             fail(unsupported("execve", path, "programs cannot be run from a volume"))
         }
@@ -58,20 +58,20 @@ unsafe fn run(
 
 interpose! {
     fn [vfork] () -> pid_t {
-        real::fork()()
+        libc_fns::fork()()
     }
     fn [execve]
         (path: *const c_char, args: *const *const c_char, environment: *const *const c_char)
         -> c_int {
-        run(path, args, environment)
+        exec(path, args, environment)
     }
     fn [execv] (path: *const c_char, args: *const *const c_char) -> c_int {
-        run(path, args, environ)
+        exec(path, args, environ)
     }
     fn [execvp] (name: *const c_char, args: *const *const c_char) -> c_int {
         if CStr::from_ptr(name).to_bytes().contains(&b'/') {
-            return run(name, args, environ);
+            return exec(name, args, environ);
         }
-        real::execvp()(name, args)
+        libc_fns::execvp()(name, args)
     }
 }

@@ -8,21 +8,21 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
-use slots::{Call, Op, hands, left};
+use slots::{Call, Op, posted, slot_protocol};
 
-use crate::{Errno, real, start};
+use crate::{Errno, libc_fns, start};
 
 /// What the kernel clears in a forked process.
 #[repr(C)]
-struct Own {
+struct ProcessState {
     /// 0, or 1 while a thread is making the session.
     making: AtomicU32,
     /// Where the slots are mapped.
     slots: AtomicPtr<u8>,
-    bell: AtomicPtr<u8>,
+    doorbell: AtomicPtr<u8>,
 }
 
-static OWN: AtomicPtr<Own> = AtomicPtr::new(std::ptr::null_mut());
+static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     /// The slot that this thread had last.
@@ -30,44 +30,44 @@ thread_local! {
 }
 
 /// Set for good when the service is found to be gone: nobody waits for it any more.
-static GONE: AtomicBool = AtomicBool::new(false);
+static SERVICE_GONE: AtomicBool = AtomicBool::new(false);
 
 const PAGE: usize = 4096;
 /// How long an answer is waited for before it is asked whether the service is there; afterwards every second.
-const PATIENCE_NANOS: i64 = 50_000_000;
+const SERVICE_ALIVE_CHECK_NANOS: i64 = 50_000_000;
 /// Looks at an answer before it is waited for, at most: a call that needs no device is answered in a microsecond or
 /// two by a service that is awake.
-const SPINS: u32 = 200;
+const SPIN_POLL_LIMIT: u32 = 200;
 /// Answers that did not come meanwhile after which it is looked once more, whether it is worth it or not.
-const TRY_AGAIN: u32 = 16;
+const SPIN_RETRY_MISSES: u32 = 16;
 /// What answers that came meanwhile count at most, together.
-const CREDIT: u32 = 8;
+const SPIN_CREDIT_MAX: u32 = 8;
 
 /// Whether it is worth to look, of one kind of calls: as long as one answer in three comes meanwhile.
-struct Patience {
+struct AdaptiveSpin {
     /// Answers that came count two, others take one away.
     credit: AtomicU32,
-    missed: AtomicU32,
+    miss_count: AtomicU32,
 }
 
 /// Of calls to a service that is awake and that need no device by themselves; of others.
-static SOON: Patience = Patience::new();
-static LATE: Patience = Patience::new();
+static SPIN_FAST_CALL: AdaptiveSpin = AdaptiveSpin::new();
+static SPIN_DEVICE_CALL: AdaptiveSpin = AdaptiveSpin::new();
 
-impl Patience {
-    const fn new() -> Patience {
-        Patience { credit: AtomicU32::new(CREDIT), missed: AtomicU32::new(0) }
+impl AdaptiveSpin {
+    const fn new() -> AdaptiveSpin {
+        AdaptiveSpin { credit: AtomicU32::new(SPIN_CREDIT_MAX), miss_count: AtomicU32::new(0) }
     }
 
     /// Looks; whether it has come. What other threads note meanwhile may be lost.
-    fn look(&self, has_come: impl Fn() -> bool) -> bool {
+    fn spin(&self, has_come: impl Fn() -> bool) -> bool {
         let credit = self.credit.load(Ordering::Relaxed);
-        let missed = self.missed.load(Ordering::Relaxed);
-        let tries = credit > 0 || missed % TRY_AGAIN == TRY_AGAIN - 1;
-        for _ in 0..if tries { SPINS } else { 1 } {
+        let missed = self.miss_count.load(Ordering::Relaxed);
+        let tries = credit > 0 || missed % SPIN_RETRY_MISSES == SPIN_RETRY_MISSES - 1;
+        for _ in 0..if tries { SPIN_POLL_LIMIT } else { 1 } {
             if has_come() {
-                if credit < CREDIT {
-                    self.credit.store((credit + 2).min(CREDIT), Ordering::Relaxed);
+                if credit < SPIN_CREDIT_MAX {
+                    self.credit.store((credit + 2).min(SPIN_CREDIT_MAX), Ordering::Relaxed);
                 }
                 return true;
             }
@@ -76,7 +76,7 @@ impl Patience {
         if credit > 0 {
             self.credit.store(credit - 1, Ordering::Relaxed);
         }
-        self.missed.store(missed.wrapping_add(1), Ordering::Relaxed);
+        self.miss_count.store(missed.wrapping_add(1), Ordering::Relaxed);
         false
     }
 }
@@ -87,11 +87,11 @@ pub(crate) fn prepare() -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice; advice on it.
     unsafe {
-        let page = real::mmap()(std::ptr::null_mut(), PAGE, access, flags, -1, 0);
+        let page = libc_fns::mmap()(std::ptr::null_mut(), PAGE, access, flags, -1, 0);
         if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
             return false;
         }
-        OWN.store(page.cast(), Ordering::Release);
+        PROCESS_STATE.store(page.cast(), Ordering::Release);
     }
     true
 }
@@ -99,28 +99,29 @@ pub(crate) fn prepare() -> bool {
 /// A slot, claimed by this thread.
 pub(crate) struct Slot {
     base: *mut u8,
-    bell: *mut u8,
+    doorbell: *mut u8,
     index: usize,
 }
 
 impl Slot {
     /// Claims one.
     pub(crate) fn claim() -> Result<Slot, Errno> {
-        let own = OWN.load(Ordering::Acquire);
-        if own.is_null() || GONE.load(Ordering::Relaxed) {
+        let own = PROCESS_STATE.load(Ordering::Acquire);
+        if own.is_null() || SERVICE_GONE.load(Ordering::Relaxed) {
             return Err(libc::EIO);
         }
         // SAFETY: the page stays; it has atomics only, for which zeros are values.
         let own = unsafe { &*own };
         while own.slots.load(Ordering::Acquire).is_null() {
-            own.make()?;
+            own.create()?;
         }
-        let (base, bell) = (own.slots.load(Ordering::Acquire), own.bell.load(Ordering::Acquire));
+        let (base, bell) =
+            (own.slots.load(Ordering::Acquire), own.doorbell.load(Ordering::Acquire));
         let first = LAST.with(Cell::get);
         loop {
             for i in 0..slots::SLOTS {
-                let slot = Slot { base, bell, index: (first + i) % slots::SLOTS };
-                if hands::claim(slot.state()) {
+                let slot = Slot { base, doorbell: bell, index: (first + i) % slots::SLOTS };
+                if slot_protocol::claim(slot.state()) {
                     LAST.with(|last| last.set(slot.index));
                     return Ok(slot);
                 }
@@ -133,7 +134,7 @@ impl Slot {
 
     fn state(&self) -> &AtomicU32 {
         // SAFETY: within the mapping, which stays; aligned; shared words are atomics.
-        unsafe { AtomicU32::from_ptr(self.base.add(slots::header(self.index)).cast()) }
+        unsafe { AtomicU32::from_ptr(self.base.add(slots::header_offset(self.index)).cast()) }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -144,12 +145,12 @@ impl Slot {
     /// Its data: [`slots::DATA`] bytes.
     pub(crate) fn data(&self) -> *mut u8 {
         // SAFETY: within the mapping.
-        unsafe { self.base.add(slots::data(self.index)) }
+        unsafe { self.base.add(slots::data_offset(self.index)) }
     }
 
     /// Puts bytes into the data, behind others.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
-        if at + bytes.len() > slots::DATA {
+        if at + bytes.len() > slots::DATA_BYTES {
             return Err(libc::ENAMETOOLONG);
         }
         // SAFETY: within the data; nobody else uses a claimed slot.
@@ -159,7 +160,7 @@ impl Slot {
 
     /// Bytes of an answer.
     pub(crate) fn get(&self, at: usize, into: &mut [u8]) {
-        let len = into.len().min(slots::DATA - at);
+        let len = into.len().min(slots::DATA_BYTES - at);
         // SAFETY: within the data.
         unsafe { std::ptr::copy_nonoverlapping(self.data().add(at), into.as_mut_ptr(), len) };
     }
@@ -172,38 +173,42 @@ impl Slot {
         args: [u64; 4],
         len: usize,
     ) -> Result<i64, Errno> {
-        let header = self.say(&Call { op, handle, args, len });
-        hands::post(self.state(), self.word(slots::POSTED_BITS), self.index);
-        let slept = self.ring();
+        let header = self.write_call(&Call { op, handle, args, len });
+        slot_protocol::submit(self.state(), self.word(slots::SUBMITTED_BITS), self.index);
+        let slept = self.ring_doorbell();
         let late = slept || matches!(op, Op::Sync | Op::SyncAll);
-        self.wait(if late { &LATE } else { &SOON })?;
-        let answer = self.word(header + slots::ANSWER).load(Ordering::Relaxed) as i64;
+        self.wait(if late { &SPIN_DEVICE_CALL } else { &SPIN_FAST_CALL })?;
+        let answer = self.word(header + slots::REPLY_OFFSET).load(Ordering::Relaxed) as i64;
         if answer < 0 { Err((-answer) as Errno) } else { Ok(answer) }
     }
 
     /// Leaves a write of `len` bytes that are in the slot, to byte `at` or to the open file's offset, and does not
     /// wait for it; the slot again if that may not be ([`slots::left`]).
-    pub(crate) fn leave(self, handle: u64, at: Option<u64>, len: usize) -> Result<(), Slot> {
-        let watched = self.bell_word(slots::WATCHED);
-        let left = self.word(slots::LEFT_BITS);
-        let ends = at.is_none_or(|at| at.saturating_add(len as u64) < left::END_MAX);
+    pub(crate) fn post_write(self, handle: u64, at: Option<u64>, len: usize) -> Result<(), Slot> {
+        let watched = self.doorbell_word(slots::MMAP_ACTIVE);
+        let left = self.word(slots::POSTED_WRITE_BITS);
+        let ends = at.is_none_or(|at| at.saturating_add(len as u64) < posted::POSTED_END_MAX);
         if !ends
             || watched.load(Ordering::Relaxed) != 0
-            || left.load(Ordering::Relaxed).count_ones() >= left::LEFT_MAX
-            || !hands::spend(self.word(slots::ROOM), left::blocks(len))
+            || left.load(Ordering::Relaxed).count_ones() >= posted::POSTED_WRITE_MAX
+            || !slot_protocol::spend_reservation(
+                self.word(slots::RESERVED_BLOCKS),
+                posted::blocks_touched_max(len),
+            )
         {
             return Err(self);
         }
         // SAFETY: within the bell's mapping, which stays; aligned; shared words are atomics.
-        let tickets = unsafe { AtomicU64::from_ptr(self.bell.add(slots::TICKETS).cast()) };
+        let tickets =
+            unsafe { AtomicU64::from_ptr(self.doorbell.add(slots::TICKET_COUNTER).cast()) };
         let ticket = tickets.fetch_add(1, Ordering::Relaxed);
         let (op, at) = at.map_or((Op::Write, 0), |at| (Op::WriteAt, at));
-        self.say(&Call { op, handle, args: [at, now(), ticket, 0], len });
-        let count = hands::leave(self.state(), left, self.index);
-        if count.is_multiple_of(left::RING_EVERY) {
-            self.ring();
+        self.write_call(&Call { op, handle, args: [at, now(), ticket, 0], len });
+        let count = slot_protocol::post_write(self.state(), left, self.index);
+        if count.is_multiple_of(posted::POSTED_WRITES_PER_DOORBELL) {
+            self.ring_doorbell();
         }
-        let is_watched = hands::is_watched(watched);
+        let is_watched = slot_protocol::is_mmap_active(watched);
         // It is the service's, to be freed by it.
         std::mem::forget(self);
         if is_watched {
@@ -214,42 +219,44 @@ impl Slot {
     }
 
     /// Says what the call is; where its header is.
-    fn say(&self, call: &Call) -> usize {
-        let header = slots::header(self.index);
+    fn write_call(&self, call: &Call) -> usize {
+        let header = slots::header_offset(self.index);
         for (i, word) in call.words().iter().enumerate() {
-            self.word(header + slots::CALL + i * 8).store(*word, Ordering::Relaxed);
+            self.word(header + slots::CALL_OFFSET + i * 8).store(*word, Ordering::Relaxed);
         }
         header
     }
 
-    fn bell_word(&self, at: usize) -> &AtomicU32 {
+    fn doorbell_word(&self, at: usize) -> &AtomicU32 {
         // SAFETY: as in `state`, of the bell's mapping.
-        unsafe { AtomicU32::from_ptr(self.bell.add(at).cast()) }
+        unsafe { AtomicU32::from_ptr(self.doorbell.add(at).cast()) }
     }
 
     /// Whether the service slept.
-    fn ring(&self) -> bool {
-        let (bell, asleep) = (self.bell_word(slots::BELL), self.bell_word(slots::ASLEEP));
-        let sleeps = hands::ring(bell, asleep);
+    fn ring_doorbell(&self) -> bool {
+        let (bell, asleep) =
+            (self.doorbell_word(slots::DOORBELL), self.doorbell_word(slots::SERVICE_PARKED));
+        let sleeps = slot_protocol::ring_doorbell(bell, asleep);
         if sleeps {
             futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
         }
         sleeps
     }
 
-    fn wait(&self, patience: &Patience) -> Result<(), Errno> {
+    fn wait(&self, patience: &AdaptiveSpin) -> Result<(), Errno> {
         let state = self.state();
-        if patience.look(|| hands::is_answered(state)) || !hands::await_answer(state) {
+        if patience.spin(|| slot_protocol::is_completed(state)) || !slot_protocol::begin_wait(state)
+        {
             return Ok(());
         }
-        let mut patience = libc::timespec { tv_sec: 0, tv_nsec: PATIENCE_NANOS };
+        let mut patience = libc::timespec { tv_sec: 0, tv_nsec: SERVICE_ALIVE_CHECK_NANOS };
         loop {
-            futex(state, libc::FUTEX_WAIT, slots::AWAITED, &patience);
-            if hands::is_answered(state) {
+            futex(state, libc::FUTEX_WAIT, slots::WAITING, &patience);
+            if slot_protocol::is_completed(state) {
                 return Ok(());
             }
-            if !start::service_lives() {
-                GONE.store(true, Ordering::Relaxed);
+            if !start::is_service_alive() {
+                SERVICE_GONE.store(true, Ordering::Relaxed);
                 return Err(libc::EIO);
             }
             patience = libc::timespec { tv_sec: 1, tv_nsec: 0 };
@@ -259,7 +266,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        hands::free(self.state());
+        slot_protocol::free(self.state());
     }
 }
 
@@ -297,10 +304,10 @@ fn futex(word: &AtomicU32, op: c_int, value: u32, timeout: *const libc::timespec
     }
 }
 
-impl Own {
+impl ProcessState {
     /// Makes the session, or waits until another thread has. Signals wait meanwhile: a handler that reads
     /// would wait for its own thread.
-    fn make(&self) -> Result<(), Errno> {
+    fn create(&self) -> Result<(), Errno> {
         // SAFETY: sets of signals on the stack; `errno` is this thread's.
         unsafe {
             let errno = *libc::__errno_location();
@@ -331,30 +338,30 @@ impl Own {
             let sent = libc::send(socket, token.as_ptr().cast(), token.len(), libc::MSG_NOSIGNAL);
             let sent = sent == token.len() as isize;
             let got = if sent { receive::<8, 2>(socket) } else { Err(libc::EIO) };
-            real::close()(socket);
+            libc_fns::close()(socket);
             let (greeting, descriptors) = got?;
             if u64::from_le_bytes(greeting) != slots::MAGIC {
-                let _ = descriptors.map(|fd| real::close()(fd));
+                let _ = descriptors.map(|fd| libc_fns::close()(fd));
                 return Err(libc::EIO);
             }
             descriptors
         };
-        let lengths = [slots::SESSION_BYTES, slots::BELL_BYTES];
+        let lengths = [slots::SESSION_BYTES, slots::DOORBELL_BYTES];
         let mut bases = [std::ptr::null_mut(); 2];
         let access = libc::PROT_READ | libc::PROT_WRITE;
         for ((fd, len), base) in descriptors.into_iter().zip(lengths).zip(&mut bases) {
             // SAFETY: a new mapping, of memory that the service has sealed at that length.
             *base = unsafe {
                 let mapped =
-                    real::mmap()(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
-                real::close()(fd);
+                    libc_fns::mmap()(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
+                libc_fns::close()(fd);
                 mapped
             };
         }
         if bases.contains(&libc::MAP_FAILED) {
             return Err(libc::ENOMEM);
         }
-        self.bell.store(bases[1].cast(), Ordering::Release);
+        self.doorbell.store(bases[1].cast(), Ordering::Release);
         self.slots.store(bases[0].cast(), Ordering::Release);
         Ok(())
     }

@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 
-use crate::{Errno, mappings, paths, real, session, streams, table};
+use crate::{Errno, fd_table, libc_fns, mappings, paths, session, streams};
 
 /// Where the service and the volume are.
 #[derive(Debug)]
 struct Service {
     name: Vec<u8>,
     token: Vec<u8>,
-    at: Vec<u8>,
+    mount_point: Vec<u8>,
 }
 
 static SERVICE: OnceLock<Service> = OnceLock::new();
@@ -23,15 +23,15 @@ static SERVICE: OnceLock<Service> = OnceLock::new();
 static LOADED: extern "C" fn() = loaded;
 
 extern "C" fn loaded() {
-    real::find_all();
+    libc_fns::find_all();
     let Some(service) = from_environment() else { return };
     if !session::prepare() || !mappings::prepare() || SERVICE.set(service).is_err() {
         return;
     }
-    recognize();
+    adopt_descriptors();
     for fd in 0..3 {
         // SAFETY: nothing has used the standard streams yet.
-        unsafe { streams::standard(fd) };
+        unsafe { streams::replace_standard(fd) };
     }
     if let Some(cwd) = variable(slots::ENV_CWD) {
         paths::restore_cwd(&cwd);
@@ -47,13 +47,13 @@ fn from_environment() -> Option<Service> {
     let text = String::from_utf8(variable(slots::ENV_SERVICE)?).ok()?;
     let mut words = text.split(' ');
     let (name, token) = (words.next()?.into(), words.next()?.into());
-    Some(Service { name, token, at: variable(slots::ENV_AT)? })
+    Some(Service { name, token, mount_point: variable(slots::ENV_MOUNT)? })
 }
 
 /// The directory that the volume is at; `None` outside of `sluice exec`.
 #[inline]
-pub(crate) fn at() -> Option<&'static [u8]> {
-    SERVICE.get().map(|service| &service.at[..])
+pub(crate) fn mount_point() -> Option<&'static [u8]> {
+    SERVICE.get().map(|service| &service.mount_point[..])
 }
 
 pub(crate) fn token() -> &'static [u8] {
@@ -62,7 +62,7 @@ pub(crate) fn token() -> &'static [u8] {
 
 /// Whether the service listens: the kernel forgets its socket's name when it dies, also while nobody has waited
 /// for it yet, and whatever becomes of its process number. A service that has too many callers lives.
-pub(crate) fn service_lives() -> bool {
+pub(crate) fn is_service_alive() -> bool {
     let Some(service) = SERVICE.get() else { return false };
     // SAFETY: an address on the stack; the descriptor is ours; `errno` is this thread's, and stays.
     unsafe {
@@ -74,7 +74,7 @@ pub(crate) fn service_lives() -> bool {
             && libc::connect(socket, (&raw const to).cast(), len) != 0
             && *libc::__errno_location() == libc::ECONNREFUSED;
         if socket >= 0 {
-            real::close()(socket);
+            libc_fns::close()(socket);
         }
         *libc::__errno_location() = errno;
         !gone
@@ -110,7 +110,7 @@ pub(crate) fn connect(named: bool) -> Result<c_int, Errno> {
             failed = *libc::__errno_location() != libc::EINTR;
         }
         if failed {
-            real::close()(socket);
+            libc_fns::close()(socket);
             return Err(libc::EIO);
         }
         Ok(socket)
@@ -118,7 +118,7 @@ pub(crate) fn connect(named: bool) -> Result<c_int, Errno> {
 }
 
 /// The number of a socket of ours, by its automatic name.
-pub(crate) fn number(socket: c_int) -> Option<u64> {
+pub(crate) fn socket_number(socket: c_int) -> Option<u64> {
     // SAFETY: an address on the stack.
     unsafe {
         let mut name: libc::sockaddr_un = std::mem::zeroed();
@@ -130,19 +130,19 @@ pub(crate) fn number(socket: c_int) -> Option<u64> {
         }
         let digits: [u8; 5] = std::array::from_fn(|i| name.sun_path[i + 1] as u8);
         let number = u64::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?;
-        Some(slots::HANDLE + number)
+        Some(slots::FILE_HANDLE_BASE + number)
     }
 }
 
 /// Finds the volume's descriptors among those that this process began with.
-fn recognize() {
+fn adopt_descriptors() {
     let Some(service) = SERVICE.get() else { return };
     let (mine, mine_len) = address(&service.name);
     let path: &CStr = c"/proc/self/fd";
     // SAFETY: buffers on the stack, as long as is said; records of the kernel's are read where it put them.
     unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let dir = real::open()(path.as_ptr(), flags, 0);
+        let dir = libc_fns::open()(path.as_ptr(), flags, 0);
         let mut records = [0u64; 512];
         loop {
             let len = size_of_val(&records);
@@ -165,11 +165,11 @@ fn recognize() {
                     && len == mine_len
                     && peer.sun_family == mine.sun_family
                     && peer.sun_path == mine.sun_path;
-                if let Some(number) = number(fd).filter(|_| same) {
-                    table::set(fd, number);
+                if let Some(number) = socket_number(fd).filter(|_| same) {
+                    fd_table::set(fd, number);
                 }
             }
         }
-        real::close()(dir);
+        libc_fns::close()(dir);
     }
 }

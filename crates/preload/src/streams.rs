@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use slots::Op;
 
-use crate::data::{From, read_into, write_from};
-use crate::opening::open_on_volume;
-use crate::paths::{Path, Place, place};
+use crate::data::{FileOffset, read_into, write_from};
+use crate::open::open_on_volume;
+use crate::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::call;
-use crate::{Errno, count, fail, real, table, unsupported};
+use crate::{Errno, count, fail, fd_table, libc_fns, unsupported};
 
 /// Streams on the volume that a process has at most.
-const STREAMS: usize = 1024;
+const STREAMS_MAX: usize = 1024;
 
-static FILES: [AtomicPtr<FILE>; STREAMS] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; STREAMS];
-static DESCRIPTORS: [AtomicI32; STREAMS] = [const { AtomicI32::new(-1) }; STREAMS];
+static FILES: [AtomicPtr<FILE>; STREAMS_MAX] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; STREAMS_MAX];
+static DESCRIPTORS: [AtomicI32; STREAMS_MAX] = [const { AtomicI32::new(-1) }; STREAMS_MAX];
 /// Where the open file of a stream that is read from is, or [`UNKNOWN`]: `ftell` asks each time, and programs ask `ftell` for
 /// every line. The C library's own streams remember it as well.
-static OFFSETS: [AtomicI64; STREAMS] = [const { AtomicI64::new(UNKNOWN) }; STREAMS];
+static OFFSETS: [AtomicI64; STREAMS_MAX] = [const { AtomicI64::new(UNKNOWN) }; STREAMS_MAX];
 const UNKNOWN: i64 = -1;
 /// The place is taken, without a descriptor.
-const GONE: c_int = -2;
+const NO_DESCRIPTOR: c_int = -2;
 /// Places that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -42,12 +42,12 @@ unsafe extern "C" {
 
 fn handle(cookie: *mut c_void) -> Result<u64, Errno> {
     let fd = DESCRIPTORS[cookie as usize].load(Ordering::Acquire);
-    table::handle(fd).ok_or(libc::EBADF)
+    fd_table::handle(fd).ok_or(libc::EBADF)
 }
 
 unsafe extern "C" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
     let parts = std::iter::once((to.cast(), len));
-    let read = handle(cookie).and_then(|handle| read_into(handle, parts, From::Here));
+    let read = handle(cookie).and_then(|handle| read_into(handle, parts, FileOffset::Current));
     let offset = &OFFSETS[cookie as usize];
     match (offset.load(Ordering::Relaxed), &read) {
         (UNKNOWN, _) => {}
@@ -63,7 +63,7 @@ unsafe extern "C" fn write(cookie: *mut c_void, bytes: *const c_char, len: size_
     OFFSETS[cookie as usize].store(UNKNOWN, Ordering::Relaxed);
     let written = handle(cookie).and_then(|handle| {
         let fd = DESCRIPTORS[cookie as usize].load(Ordering::Acquire);
-        write_from(fd, handle, parts, From::Here)
+        write_from(fd, handle, parts, FileOffset::Current)
     });
     match written {
         Ok(done) => done as ssize_t,
@@ -117,7 +117,7 @@ fn flags(mode: &[u8]) -> Result<c_int, Errno> {
 }
 
 /// The open file was moved beside its streams.
-pub(crate) fn moved(fd: c_int) {
+pub(crate) fn invalidate_offsets(fd: c_int) {
     for (offset, of) in OFFSETS.iter().zip(&DESCRIPTORS).take(USED.load(Ordering::Acquire)) {
         if of.load(Ordering::Relaxed) == fd {
             offset.store(UNKNOWN, Ordering::Relaxed);
@@ -131,7 +131,7 @@ unsafe fn stream(fd: c_int, mode: *const c_char) -> Result<*mut FILE, Errno> {
         let place = &DESCRIPTORS[*i];
         place.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
-    let index = (0..STREAMS).find(free).ok_or(libc::EMFILE)?;
+    let index = (0..STREAMS_MAX).find(free).ok_or(libc::EMFILE)?;
     USED.fetch_max(index + 1, Ordering::AcqRel);
     OFFSETS[index].store(UNKNOWN, Ordering::Relaxed);
     let functions =
@@ -150,7 +150,11 @@ fn null(errno: Errno) -> *mut FILE {
     std::ptr::null_mut()
 }
 
-unsafe fn open_stream(base: u64, path: &Path, mode: *const c_char) -> Result<*mut FILE, Errno> {
+unsafe fn open_stream(
+    base: u64,
+    path: &ResolvedPath,
+    mode: *const c_char,
+) -> Result<*mut FILE, Errno> {
     let fd = open_on_volume(base, path.bytes(), flags(CStr::from_ptr(mode).to_bytes())?, 0o666)?;
     stream(fd, mode).inspect_err(|_| {
         libc::close(fd);
@@ -168,7 +172,7 @@ static HOST: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()
 
 /// Puts a stream in the place of a standard one if its descriptor is the volume's now, or the C library's
 /// back: that one writes to the descriptor without being asked.
-pub(crate) unsafe fn standard(fd: c_int) {
+pub(crate) unsafe fn replace_standard(fd: c_int) {
     let (variable, mode) = match fd {
         0 => (&raw mut stdin, c"r"),
         1 => (&raw mut stdout, c"w"),
@@ -176,12 +180,12 @@ pub(crate) unsafe fn standard(fd: c_int) {
         _ => return,
     };
     let host = HOST[fd as usize].load(Ordering::Acquire);
-    if table::handle(fd).is_none() {
+    if fd_table::handle(fd).is_none() {
         if !host.is_null() {
             let ours = std::mem::replace(&mut *variable, host);
             // It was flushed when the descriptor was given up, which is somebody else's now.
             if let Some(index) = index(ours) {
-                DESCRIPTORS[index].store(GONE, Ordering::Release);
+                DESCRIPTORS[index].store(NO_DESCRIPTOR, Ordering::Release);
                 libc::fclose(ours);
             }
             HOST[fd as usize].store(std::ptr::null_mut(), Ordering::Release);
@@ -222,20 +226,20 @@ fn descriptor(file: *mut FILE) -> Option<c_int> {
 
 interpose! {
     fn [fopen fopen64] (path: *const c_char, mode: *const c_char) -> *mut FILE {
-        let mut buffer = Path::new();
-        match place(libc::AT_FDCWD, path, true, &mut buffer) {
-            Ok(Place::Host(_, path)) => real::fopen()(path, mode),
-            Ok(Place::Volume(base)) => open_stream(base, &buffer, mode).unwrap_or_else(null),
+        let mut buffer = ResolvedPath::new();
+        match resolve(libc::AT_FDCWD, path, true, &mut buffer) {
+            Ok(PathTarget::Host(_, path)) => libc_fns::fopen()(path, mode),
+            Ok(PathTarget::Volume(base)) => open_stream(base, &buffer, mode).unwrap_or_else(null),
             Err(errno) => null(errno),
         }
     }
     fn [freopen freopen64] (path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
-        let mut buffer = Path::new();
+        let mut buffer = ResolvedPath::new();
         let ours = !file.is_null() && descriptor(file).is_some();
-        match place(libc::AT_FDCWD, path, true, &mut buffer) {
-            Ok(Place::Host(_, path)) if !ours => real::freopen()(path, mode, file),
-            Ok(Place::Host(..)) => null(unsupported("freopen", b"a stream", "it is on a volume")),
-            Ok(Place::Volume(_)) => {
+        match resolve(libc::AT_FDCWD, path, true, &mut buffer) {
+            Ok(PathTarget::Host(_, path)) if !ours => libc_fns::freopen()(path, mode, file),
+            Ok(PathTarget::Host(..)) => null(unsupported("freopen", b"a stream", "it is on a volume")),
+            Ok(PathTarget::Volume(_)) => {
                 let path = CStr::from_ptr(path).to_bytes();
                 null(unsupported("freopen", path, "streams cannot be moved to a volume"))
             }
@@ -243,15 +247,15 @@ interpose! {
         }
     }
     fn [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE {
-        if table::handle(fd).is_none() {
-            return real::fdopen()(fd, mode);
+        if fd_table::handle(fd).is_none() {
+            return libc_fns::fdopen()(fd, mode);
         }
         stream(fd, mode).unwrap_or_else(null)
     }
     fn [fileno fileno_unlocked] (file: *mut FILE) -> c_int {
         match descriptor(file) {
             Some(fd) => fd,
-            None => real::fileno()(file),
+            None => libc_fns::fileno()(file),
         }
     }
 }

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use nvme::{Cqe, SglDescriptor, Sqe};
-use sluice_ring::{
-    CompletionDrive, CompletionHost, PAGE, Port, Region, SubmissionDrive, SubmissionHost,
-};
+use sluice_ring::{CqConsumer, CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer, SqProducer};
 
 fn main() {
     divan::main();
@@ -23,28 +21,28 @@ const BATCHES: u32 = 1000;
 const COMMANDS: u64 = 100_000;
 
 struct Host {
-    sq: SubmissionHost,
-    cq: CompletionHost,
+    sq: SqProducer,
+    cq: CqConsumer,
 }
 
 struct Drive {
-    sq: SubmissionDrive,
-    cq: CompletionDrive,
+    sq: SqConsumer,
+    cq: CqProducer,
 }
 
-fn ends() -> (Host, Drive) {
+fn both_sides() -> (Host, Drive) {
     let port: Arc<Port> = Port::new().unwrap();
-    let memory = Region::anonymous(8 * PAGE).unwrap();
+    let memory = SharedRegion::anonymous(8 * PAGE_BYTES).unwrap();
     let at = port.memory().register(&memory).unwrap();
-    let cq = at.offset(4 * PAGE as u64);
+    let cq = at.offset(4 * PAGE_BYTES as u64);
     (
         Host {
-            sq: SubmissionHost::open(&port, 1, at, DEPTH).unwrap(),
-            cq: CompletionHost::open(&port, 1, cq, DEPTH).unwrap(),
+            sq: SqProducer::open(&port, 1, at, DEPTH).unwrap(),
+            cq: CqConsumer::open(&port, 1, cq, DEPTH).unwrap(),
         },
         Drive {
-            sq: SubmissionDrive::open(&port, 1, at, DEPTH).unwrap(),
-            cq: CompletionDrive::open(&port, 1, cq, DEPTH, None).unwrap(),
+            sq: SqConsumer::open(&port, 1, at, DEPTH).unwrap(),
+            cq: CqProducer::open(&port, 1, cq, DEPTH, None).unwrap(),
         },
     )
 }
@@ -64,7 +62,7 @@ impl Host {
     fn reap(&mut self) -> u64 {
         let mut reaped = 0;
         while let Some(cqe) = self.cq.pop() {
-            self.sq.fetched(cqe.sq_head);
+            self.sq.update_head(cqe.sq_head);
             black_box(cqe);
             reaped += 1;
         }
@@ -93,7 +91,7 @@ impl Host {
 
 impl Drive {
     fn poll(&mut self) -> bool {
-        self.sq.look().unwrap();
+        self.sq.read_tail().unwrap();
         let mut moved = false;
         while let Some(sqe) = self.sq.fetch() {
             let cqe =
@@ -108,7 +106,7 @@ impl Drive {
 /// Batches of `batch` commands there and back, both ends on one thread.
 #[divan::bench(args = [1, 8, 32])]
 fn one_thread(bencher: Bencher<'_, '_>, batch: u16) {
-    let (mut host, mut drive) = ends();
+    let (mut host, mut drive) = both_sides();
     bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
         for _ in 0..BATCHES {
             (0..batch.into()).for_each(|lba| host.push(lba));
@@ -122,7 +120,7 @@ fn one_thread(bencher: Bencher<'_, '_>, batch: u16) {
 /// Host and drive on a thread each, `depth` commands outstanding.
 #[divan::bench(args = [1, 32, 128])]
 fn two_threads(bencher: Bencher<'_, '_>, depth: u64) {
-    let (mut host, mut drive) = ends();
+    let (mut host, mut drive) = both_sides();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

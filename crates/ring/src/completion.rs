@@ -1,4 +1,4 @@
-//! The completion ring: [`CompletionDrive`] posts, [`CompletionHost`] reaps.
+//! The completion ring: [`CqProducer`] posts, [`CqConsumer`] reaps.
 //!
 //! The host knows a new entry by its phase tag, which flips with every pass over the ring; the half
 //! of the entry that holds the tag is written last, with release order.
@@ -8,18 +8,18 @@ use std::sync::atomic::Ordering;
 
 use nvme::Cqe;
 
-use crate::bell::HostBell;
-use crate::entries::Entries;
-use crate::shadow::{DoorbellCounts, ShadowDoorbell, ShadowDoorbells};
-use crate::{InvalidDoorbell, Iova, Port, Unregistered};
+use crate::doorbell::DoorbellWriter;
+use crate::ring_memory::RingMemory;
+use crate::shadow_doorbell::{DoorbellStats, ShadowDoorbell, ShadowDoorbells};
+use crate::{InvalidDoorbell, Iova, NotRegistered, Port};
 
-const ENTRY: usize = 16;
+const ENTRY_BYTES: usize = 16;
 
-type Ring = Entries<ENTRY>;
+type Ring = RingMemory<ENTRY_BYTES>;
 
 /// The drive's end of a completion ring.
 #[derive(Debug)]
-pub struct CompletionDrive {
+pub struct CqProducer {
     ring: Ring,
     tail: u16,
     head: u16,
@@ -35,30 +35,30 @@ pub struct CompletionDrive {
 #[error("the completion queue is full")]
 pub struct CompletionFull;
 
-impl CompletionDrive {
+impl CqProducer {
     /// The drive's end of queue `qid`, whose memory is at `at` and must be zero; `vector` is raised
     /// after completions have been posted.
     ///
     /// # Errors
-    /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
+    /// [`NotRegistered`] when the memory is not registered, not page aligned, or too small.
     pub fn open(
         port: &Arc<Port>,
         qid: u16,
         at: Iova,
         depth: u16,
         vector: Option<u16>,
-    ) -> Result<Self, Unregistered> {
+    ) -> Result<Self, NotRegistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        port.doorbells().half_word(port.cq_doorbell(qid)).store(0, Ordering::Relaxed);
+        port.doorbells().atomic_u32(port.cq_doorbell(qid)).store(0, Ordering::Relaxed);
         let (phase, posted, shadow) = (true, false, None);
-        Ok(CompletionDrive { ring, tail: 0, head: 0, phase, vector, posted, shadow })
+        Ok(CqProducer { ring, tail: 0, head: 0, phase, vector, posted, shadow })
     }
 
     /// The doorbell is in memory from now on.
-    pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
+    pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
         self.shadow = shadows.completion(self.ring.qid).map(Box::new);
         if let Some(shadow) = &self.shadow {
-            shadow.begin(self.head);
+            shadow.init(self.head);
         }
     }
 
@@ -69,7 +69,7 @@ impl CompletionDrive {
     #[inline]
     pub fn post(&mut self, cqe: Cqe) -> Result<(), CompletionFull> {
         let next = if self.tail + 1 == self.ring.depth { 0 } else { self.tail + 1 };
-        if next == self.head && !self.look().is_ok_and(|head| next != head) {
+        if next == self.head && !self.read_head().is_ok_and(|head| next != head) {
             return Err(CompletionFull);
         }
         let [low, high] = cqe.to_words(self.phase);
@@ -86,7 +86,7 @@ impl CompletionDrive {
 
     /// Raises the interrupt vector if something was posted since the last call.
     #[inline]
-    pub fn notify(&mut self) {
+    pub fn raise_interrupt(&mut self) {
         if self.posted {
             self.posted = false;
             if let Some(vector) = self.vector {
@@ -95,12 +95,12 @@ impl CompletionDrive {
         }
     }
 
-    fn look(&mut self) -> Result<u16, InvalidDoorbell> {
+    fn read_head(&mut self) -> Result<u16, InvalidDoorbell> {
         if let Some(shadow) = &self.shadow {
-            self.head = self.ring.index(shadow.get())?;
-            if self.head == self.ring.next(self.tail) {
+            self.head = self.ring.check_index(shadow.load())?;
+            if self.head == self.ring.next_index(self.tail) {
                 // Full: the host is asked to say when it is not any more.
-                self.head = self.ring.index(shadow.ask(self.head))?;
+                self.head = self.ring.check_index(shadow.arm_event(self.head))?;
             }
             return Ok(self.head);
         }
@@ -111,56 +111,56 @@ impl CompletionDrive {
 
 /// The host's end of a completion ring.
 #[derive(Debug)]
-pub struct CompletionHost {
+pub struct CqConsumer {
     ring: Ring,
     head: u16,
     phase: bool,
     reaped: bool,
     /// The head doorbell.
-    bell: HostBell,
+    doorbell: DoorbellWriter,
 }
 
-impl CompletionHost {
+impl CqConsumer {
     /// The host's end of queue `qid`, whose memory is at `at` and must be zero.
     ///
     /// # Errors
-    /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
-    pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
+    /// [`NotRegistered`] when the memory is not registered, not page aligned, or too small.
+    pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, NotRegistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        let bell = HostBell::new(ring.cq_doorbell());
-        Ok(CompletionHost { ring, head: 0, phase: true, reaped: false, bell })
+        let bell = DoorbellWriter::new(ring.cq_doorbell());
+        Ok(CqConsumer { ring, head: 0, phase: true, reaped: false, doorbell: bell })
     }
 
     /// The doorbell is in memory, too, from now on; nothing was reaped yet. A queue that has none there
     /// keeps to its register.
-    pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
-        self.bell.shadow(shadows.completion(self.ring.qid));
+    pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
+        self.doorbell.enable_shadow(shadows.completion(self.ring.qid));
     }
 
     /// Takes over what another end of the same queue had, which the drive has forgotten.
-    pub fn inherit(&mut self, from: &mut CompletionHost) {
-        self.bell.inherit(&mut from.bell);
+    pub fn take_over_state(&mut self, from: &mut CqConsumer) {
+        self.doorbell.take_over_state(&mut from.doorbell);
     }
 
     /// How often the doorbell was rung, if it is in memory.
-    pub fn doorbells(&self) -> Option<DoorbellCounts> {
-        self.bell.counts()
+    pub fn doorbell_stats(&self) -> Option<DoorbellStats> {
+        self.doorbell.stats()
     }
 
     /// Writes the register of a doorbell in memory once more, as that of the submission ring.
-    pub fn ring_again(&mut self) {
-        self.bell.ring_again(&self.ring.port);
+    pub fn rewrite_doorbell(&mut self) {
+        self.doorbell.rewrite_register(&self.ring.port);
     }
 
-    /// Whether [`pop`](CompletionHost::pop) would find a completion.
+    /// Whether [`pop`](CqConsumer::pop) would find a completion.
     #[inline]
-    pub fn peek(&self) -> bool {
+    pub fn has_completion(&self) -> bool {
         let entry = self.ring.entry::<2>(self.head);
         Cqe::phase(entry[1].load(Ordering::Acquire)) == self.phase
     }
 
     /// Takes the next completion. Its entry goes back to the drive with
-    /// [`release`](CompletionHost::release).
+    /// [`release`](CqConsumer::release).
     #[inline]
     pub fn pop(&mut self) -> Option<Cqe> {
         let entry = self.ring.entry::<2>(self.head);
@@ -182,19 +182,19 @@ impl CompletionHost {
     /// waits for room.
     #[inline]
     pub fn release(&mut self) {
-        if self.release_asleep() {
+        if self.release_without_wake() {
             self.ring.port.wake_drive();
         }
     }
 
-    /// As [`release`](CompletionHost::release), without waking the drive: for who rings another doorbell of
+    /// As [`release`](CqConsumer::release), without waking the drive: for who rings another doorbell of
     /// the same port next, which does. Returns whether there was something.
     #[inline]
-    pub fn release_asleep(&mut self) -> bool {
+    pub fn release_without_wake(&mut self) -> bool {
         if !std::mem::replace(&mut self.reaped, false) {
             return false;
         }
-        self.bell.ring(&self.ring.port, self.head);
+        self.doorbell.ring(&self.ring.port, self.head);
         true
     }
 }
@@ -204,18 +204,18 @@ mod tests {
     use nvme::{Sqe, Status};
 
     use super::*;
-    use crate::{PAGE, Region, SubmissionDrive, SubmissionFull, SubmissionHost};
+    use crate::{PAGE_BYTES, SharedRegion, SqConsumer, SqProducer, SubmissionFull};
 
-    fn queue(depth: u16) -> (SubmissionHost, CompletionHost, SubmissionDrive, CompletionDrive) {
+    fn queue(depth: u16) -> (SqProducer, CqConsumer, SqConsumer, CqProducer) {
         let port = Port::new().unwrap();
-        let memory = Region::anonymous(128 * PAGE).unwrap();
+        let memory = SharedRegion::anonymous(128 * PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
-        let cq = at.offset(64 * PAGE as u64);
+        let cq = at.offset(64 * PAGE_BYTES as u64);
         (
-            SubmissionHost::open(&port, 1, at, depth).unwrap(),
-            CompletionHost::open(&port, 1, cq, depth).unwrap(),
-            SubmissionDrive::open(&port, 1, at, depth).unwrap(),
-            CompletionDrive::open(&port, 1, cq, depth, None).unwrap(),
+            SqProducer::open(&port, 1, at, depth).unwrap(),
+            CqConsumer::open(&port, 1, cq, depth).unwrap(),
+            SqConsumer::open(&port, 1, at, depth).unwrap(),
+            CqProducer::open(&port, 1, cq, depth, None).unwrap(),
         )
     }
 
@@ -233,7 +233,7 @@ mod tests {
                     sent += 1;
                 }
                 sq.ring();
-                dsq.look().unwrap();
+                dsq.read_tail().unwrap();
                 while let Some(sqe) = dsq.fetch() {
                     let cqe = Cqe {
                         result: sqe.slba() * 3,
@@ -246,7 +246,7 @@ mod tests {
                 }
                 while let Some(cqe) = cq.pop() {
                     assert_eq!((cqe.result, cqe.cid), (done * 3, done as u16));
-                    sq.fetched(cqe.sq_head);
+                    sq.update_head(cqe.sq_head);
                     done += 1;
                 }
                 cq.release();
@@ -261,9 +261,9 @@ mod tests {
             sq.push(&Sqe::default()).unwrap();
         }
         assert_eq!(sq.push(&Sqe::default()), Err(SubmissionFull));
-        assert_eq!(dsq.look().unwrap(), 0, "nothing before the doorbell");
+        assert_eq!(dsq.read_tail().unwrap(), 0, "nothing before the doorbell");
         sq.ring();
-        assert_eq!(dsq.look().unwrap(), 3);
+        assert_eq!(dsq.read_tail().unwrap(), 3);
         for _ in 0..3 {
             dcq.post(Cqe::default()).unwrap();
         }
@@ -279,7 +279,7 @@ mod tests {
         let (_sq, _cq, mut dsq, _dcq) = queue(4);
         for value in [4, 5, u32::MAX] {
             dsq.ring_for_test(value);
-            assert_eq!(dsq.look(), Err(InvalidDoorbell { qid: 1, value, depth: 4 }));
+            assert_eq!(dsq.read_tail(), Err(InvalidDoorbell { qid: 1, value, depth: 4 }));
             assert!(dsq.fetch().is_none());
         }
     }
@@ -287,12 +287,12 @@ mod tests {
     #[test]
     fn rings_outside_registered_memory_are_refused() {
         let port = Port::new().unwrap();
-        let at = port.memory().register(&Region::anonymous(PAGE).unwrap()).unwrap();
-        assert!(SubmissionDrive::open(&port, 1, at, 64).is_ok());
-        assert!(SubmissionDrive::open(&port, 1, at, 65).is_err());
-        assert!(SubmissionDrive::open(&port, 1, at.offset(64), 2).is_err(), "not page aligned");
-        assert!(SubmissionDrive::open(&port, 1, at, 1).is_err(), "a ring of one holds nothing");
-        assert!(CompletionDrive::open(&port, 1, Iova(0), 2, None).is_err());
+        let at = port.memory().register(&SharedRegion::anonymous(PAGE_BYTES).unwrap()).unwrap();
+        assert!(SqConsumer::open(&port, 1, at, 64).is_ok());
+        assert!(SqConsumer::open(&port, 1, at, 65).is_err());
+        assert!(SqConsumer::open(&port, 1, at.offset(64), 2).is_err(), "not page aligned");
+        assert!(SqConsumer::open(&port, 1, at, 1).is_err(), "a ring of one holds nothing");
+        assert!(CqProducer::open(&port, 1, Iova(0), 2, None).is_err());
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
         let drive = std::thread::spawn(move || {
             let mut left = COUNT;
             while left > 0 {
-                dsq.look().unwrap();
+                dsq.read_tail().unwrap();
                 while let Some(sqe) = dsq.fetch() {
                     let cqe = Cqe { result: sqe.slba(), sq_head: dsq.head(), ..Cqe::default() };
                     while dcq.post(cqe).is_err() {
@@ -322,7 +322,7 @@ mod tests {
             }
             while let Some(cqe) = cq.pop() {
                 assert_eq!(cqe.result, done);
-                sq.fetched(cqe.sq_head);
+                sq.update_head(cqe.sq_head);
                 done += 1;
             }
             cq.release();

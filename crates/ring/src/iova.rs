@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fmt, io};
 
-use crate::{Bus, BusWindow, Limits, PAGE, Reach, Region};
+use crate::{DmaBus, DmaReach, DmaWindow, PAGE_BYTES, PortLimits, SharedRegion};
 
 /// An I/O virtual address: what PRP and SGL entries hold. Registration number and offset, so that
 /// a look-up is one shift and one bounds check. How many bits the offset has depends on what the
@@ -27,7 +27,7 @@ impl fmt::Display for Iova {
     }
 }
 
-const SHIFT: u32 = 40;
+const SLOT_SHIFT: u32 = 40;
 const MAX_REGIONS: usize = 1024;
 
 /// The registrations of one host (rule R1: memory is registered once and named by an I/O virtual
@@ -42,51 +42,51 @@ const MAX_REGIONS: usize = 1024;
 /// [`register_at`](AddressSpace::register_at)s what it was handed, as far as its limits go.
 #[derive(Clone, Debug)]
 pub struct AddressSpace {
-    regions: Arc<[OnceLock<Arc<Region>>]>,
+    regions: Arc<[OnceLock<Arc<SharedRegion>>]>,
     /// Bits of an offset, and how many registrations' worth of addresses come before the first.
     shift: u32,
-    before: usize,
-    /// Addresses are not what the drive is told: [`AddressSpace::wire`] is.
-    by_pages: bool,
-    beyond: Arc<Beyond>,
+    base_slot: usize,
+    /// Addresses are not what the drive is told: [`AddressSpace::bus_address`] is.
+    paged: bool,
+    peer: Arc<Peer>,
 }
 
 /// How the drive's side in another process hears of a registration: outside of the data path, by
 /// whatever carries descriptors.
-pub trait HandOver: fmt::Debug + Send + Sync {
+pub trait RegistrationExporter: fmt::Debug + Send + Sync {
     /// Gives the other process the region (its [`backing`](Region::backing)) to register under
     /// `slot`. Returns when it has.
     ///
     /// # Errors
     /// What the other process, or the way there, says against it.
-    fn hand_over(&self, slot: usize, region: &Region) -> io::Result<()>;
+    fn export_region(&self, slot: usize, region: &SharedRegion) -> io::Result<()>;
 }
 
 /// What concerns the other process, if the other side is in one.
 #[derive(Debug, Default)]
-struct Beyond {
+struct Peer {
     /// This is the host's side.
-    hand_over: Option<Box<dyn HandOver>>,
+    exporter: Option<Box<dyn RegistrationExporter>>,
     /// This is the drive's side: what its host may register, and what it has.
-    limits: Option<Limits>,
+    limits: Option<PortLimits>,
     /// The drive is a real controller, which reaches memory through this.
-    bus: Option<Arc<dyn Bus>>,
+    bus: Option<Arc<dyn DmaBus>>,
     /// Of a controller that reaches memory by pages: how it reaches each registration.
-    reach: Box<[OnceLock<Reach>]>,
-    used: Mutex<Used>,
+    reach: Box<[OnceLock<DmaReach>]>,
+    used: Mutex<RegisteredUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct RegisteredUsage {
     regions: usize,
     bytes: u64,
 }
 
 /// A range of registered memory, found and checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Buffer<'a> {
+pub struct IovaSlice<'a> {
     /// The region.
-    pub region: &'a Arc<Region>,
+    pub region: &'a Arc<SharedRegion>,
     /// Where in the region the range starts.
     pub offset: usize,
     /// Which of the [`CAPACITY`](AddressSpace::CAPACITY) registrations it is: what a driver files
@@ -97,7 +97,7 @@ pub struct Buffer<'a> {
 /// The range is not registered, or not all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {iova}..+{len} are not registered memory")]
-pub struct Unregistered {
+pub struct NotRegistered {
     /// The address.
     pub iova: Iova,
     /// Bytes asked for.
@@ -112,12 +112,12 @@ pub enum RegisterError {
     #[error("all memory registrations of this port are in use")]
     Full,
     /// The region does not fit the address format.
-    #[error("a region of {len} bytes is over the {most} that one registration can name")]
+    #[error("a region of {len} bytes is over the {max_bytes} that one registration can name")]
     TooLong {
         /// Bytes.
         len: usize,
         /// Bytes of a registration at most.
-        most: u64,
+        max_bytes: u64,
     },
     /// The memory cannot be pinned and mapped for a real controller.
     #[error("mapping {len} bytes for a controller: {kind}{}", match kind {
@@ -140,21 +140,21 @@ pub enum RegisterError {
         kind: io::ErrorKind,
     },
     /// There is no memory of the kind that a real controller needs.
-    #[error("no memory for {len} bytes that the controller reaches: {kind}{advice}")]
+    #[error("no memory for {len} bytes that the controller reaches: {kind}{remediation}")]
     Reachable {
         /// Bytes.
         len: usize,
         /// What the operating system says.
         kind: io::ErrorKind,
         /// What to do about it.
-        advice: &'static str,
+        remediation: &'static str,
     },
     /// The other side is another process, which cannot map this region.
     #[error("the drive is in another process: only shared memory can be registered with it")]
     NotShared,
     /// The other process was not given the region.
     #[error("handing memory over to the drive's process: {kind}")]
-    HandOver {
+    Export {
         /// What went wrong.
         kind: io::ErrorKind,
     },
@@ -176,7 +176,7 @@ pub enum RegisterError {
 
 impl Default for AddressSpace {
     fn default() -> AddressSpace {
-        AddressSpace::with(Beyond::default())
+        AddressSpace::with_peer(Peer::default())
     }
 }
 
@@ -184,50 +184,59 @@ impl AddressSpace {
     /// Registrations at most.
     pub const CAPACITY: usize = MAX_REGIONS;
 
-    fn with(beyond: Beyond) -> AddressSpace {
+    fn with_peer(beyond: Peer) -> AddressSpace {
         let regions = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
-        AddressSpace { regions, shift: SHIFT, before: 1, by_pages: false, beyond: Arc::new(beyond) }
+        AddressSpace {
+            regions,
+            shift: SLOT_SHIFT,
+            base_slot: 1,
+            paged: false,
+            peer: Arc::new(beyond),
+        }
     }
 
     /// The address space of a real controller: registrations are mapped for it, in the places of
     /// `window`.
-    pub(crate) fn on_bus(window: BusWindow, bus: Arc<dyn Bus>) -> AddressSpace {
-        let regions = (0..window.places).map(|_| OnceLock::new()).collect();
-        let before = (window.first >> window.shift) as usize;
-        let by_pages = bus.is_by_pages();
-        let places = if by_pages { window.places } else { 0 };
+    pub(crate) fn on_bus(window: DmaWindow, bus: Arc<dyn DmaBus>) -> AddressSpace {
+        let regions = (0..window.spans).map(|_| OnceLock::new()).collect();
+        let base_slot = (window.first >> window.shift) as usize;
+        let paged = bus.is_paged();
+        let places = if paged { window.spans } else { 0 };
         let reach = (0..places).map(|_| OnceLock::new()).collect();
-        let beyond = Arc::new(Beyond { bus: Some(bus), reach, ..Beyond::default() });
-        AddressSpace { regions, shift: window.shift, before, by_pages, beyond }
+        let peer = Arc::new(Peer { bus: Some(bus), reach, ..Peer::default() });
+        AddressSpace { regions, shift: window.shift, base_slot, paged, peer }
     }
 
     /// The address of a registration's first byte. Address 0 stays invalid, so that a zeroed entry
     /// is an error.
     fn address(&self, slot: usize) -> Iova {
-        Iova(((slot + self.before) as u64) << self.shift)
+        Iova(((slot + self.base_slot) as u64) << self.shift)
     }
 
     /// The drive's side of an address space whose host is another process. `queues` is registered
     /// first, and does not count.
-    pub(crate) fn of_another(limits: Limits, queues: &Arc<Region>) -> (AddressSpace, Iova) {
-        let space = AddressSpace::with(Beyond { limits: Some(limits), ..Beyond::default() });
-        let at = space.first(queues);
+    pub(crate) fn for_remote_host(
+        limits: PortLimits,
+        queues: &Arc<SharedRegion>,
+    ) -> (AddressSpace, Iova) {
+        let space = AddressSpace::with_peer(Peer { limits: Some(limits), ..Peer::default() });
+        let at = space.register_admin_queues(queues);
         (space, at)
     }
 
     /// The host's side of an address space whose drive is in another process, which has `queues`
     /// registered already.
-    pub(crate) fn handing_over(
-        hand_over: Box<dyn HandOver>,
-        queues: &Arc<Region>,
+    pub(crate) fn with_exporter(
+        hand_over: Box<dyn RegistrationExporter>,
+        queues: &Arc<SharedRegion>,
     ) -> (AddressSpace, Iova) {
-        let beyond = Beyond { hand_over: Some(hand_over), ..Beyond::default() };
-        let space = AddressSpace::with(beyond);
-        let at = space.first(queues);
+        let beyond = Peer { exporter: Some(hand_over), ..Peer::default() };
+        let space = AddressSpace::with_peer(beyond);
+        let at = space.register_admin_queues(queues);
         (space, at)
     }
 
-    fn first(&self, queues: &Arc<Region>) -> Iova {
+    fn register_admin_queues(&self, queues: &Arc<SharedRegion>) -> Iova {
         // Nobody else knows of the space yet: slot 0 is free.
         let _ = self.regions[0].set(queues.clone());
         self.address(0)
@@ -238,24 +247,24 @@ impl AddressSpace {
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub fn register(&self, region: &Arc<Region>) -> Result<Iova, RegisterError> {
+    pub fn register(&self, region: &Arc<SharedRegion>) -> Result<Iova, RegisterError> {
         self.check_length(region.len())?;
         if self.needs_shared() && !region.is_shared() {
             return Err(RegisterError::NotShared);
         }
         for (i, slot) in self.regions.iter().enumerate() {
             if slot.get().is_none() && slot.set(region.clone()).is_ok() {
-                if let Some(beyond) = &self.beyond.hand_over {
+                if let Some(beyond) = &self.peer.exporter {
                     // Refused, the slot stays taken: whether the other side has it is not known.
-                    let given = beyond.hand_over(i, region);
-                    given.map_err(|e| RegisterError::HandOver { kind: e.kind() })?;
+                    let given = beyond.export_region(i, region);
+                    given.map_err(|e| RegisterError::Export { kind: e.kind() })?;
                 }
-                if let Some(bus) = &self.beyond.bus {
+                if let Some(bus) = &self.peer.bus {
                     // Refused, the slot stays taken: registrations are never withdrawn.
                     let mapped = bus.map(self.address(i), region);
                     let len = region.len();
                     let reach = mapped.map_err(|e| RegisterError::Map { len, kind: e.kind() })?;
-                    if let Some(place) = self.beyond.reach.get(i) {
+                    if let Some(place) = self.peer.reach.get(i) {
                         // The slot is ours, and it is set once.
                         let _ = place.set(reach);
                     }
@@ -268,64 +277,74 @@ impl AddressSpace {
 
     fn check_length(&self, len: usize) -> Result<(), RegisterError> {
         let most = 1 << self.shift;
-        if len as u64 > most { Err(RegisterError::TooLong { len, most }) } else { Ok(()) }
+        if len as u64 > most {
+            Err(RegisterError::TooLong { len, max_bytes: most })
+        } else {
+            Ok(())
+        }
     }
 
-    /// Whether only memory that other processes can map ([`Region::shared`]) can be registered: the
+    /// Whether only memory that other processes can map ([`SharedRegion::memfd`]) can be registered: the
     /// drive is in another process.
     pub fn needs_shared(&self) -> bool {
-        self.beyond.hand_over.is_some()
+        self.peer.exporter.is_some()
     }
 
     /// Makes a zeroed region that the drive's side can touch, wherever it is, and registers it.
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub fn provide(&self, len: usize) -> Result<(Arc<Region>, Iova), RegisterError> {
+    pub fn allocate_registered(
+        &self,
+        len: usize,
+    ) -> Result<(Arc<SharedRegion>, Iova), RegisterError> {
         let region =
-            match &self.beyond.bus {
-                Some(bus) if self.by_pages => bus.provide(len).map_err(|e| {
-                    RegisterError::Reachable { len, kind: e.kind(), advice: bus.advice() }
+            match &self.peer.bus {
+                Some(bus) if self.paged => bus.allocate(len).map_err(|e| {
+                    RegisterError::Reachable { len, kind: e.kind(), remediation: bus.remediation() }
                 }),
-                _ if self.needs_shared() => Region::shared(len).map_err(no_memory(len)),
-                _ => Region::anonymous(len).map_err(no_memory(len)),
+                _ if self.needs_shared() => SharedRegion::memfd(len).map_err(no_memory(len)),
+                _ => SharedRegion::anonymous(len).map_err(no_memory(len)),
             }?;
         let at = self.register(&region)?;
         Ok((region, at))
     }
 
     /// Whether the drive is told of memory by other addresses than those of this space, page by page
-    /// ([`wire`](AddressSpace::wire)), and does not reach all of it.
+    /// ([`wire`](AddressSpace::bus_address)), and does not reach all of it.
     #[inline]
-    pub fn is_by_pages(&self) -> bool {
-        self.by_pages
+    pub fn is_paged(&self) -> bool {
+        self.paged
     }
 
     /// What commands call the byte at `at`, up to the end of its page; `None` for what the drive does not
     /// reach. What is not registered is the drive's to refuse, unless it reaches memory by pages.
     #[inline]
-    pub fn wire(&self, at: Iova) -> Option<u64> {
-        if self.by_pages { self.page_wire(at) } else { Some(at.0) }
+    pub fn bus_address(&self, at: Iova) -> Option<u64> {
+        if self.paged { self.page_bus_address(at) } else { Some(at.0) }
     }
 
-    fn page_wire(&self, at: Iova) -> Option<u64> {
-        let Buffer { offset, slot, .. } = self.find(at, 1).ok()?;
-        match self.beyond.reach.get(slot)?.get()? {
-            Reach::Mapped => Some(at.0),
-            Reach::Pages(pages) => Some(pages.get(offset / PAGE)? + (offset % PAGE) as u64),
-            Reach::Nowhere => None,
+    fn page_bus_address(&self, at: Iova) -> Option<u64> {
+        let IovaSlice { offset, slot, .. } = self.find(at, 1).ok()?;
+        match self.peer.reach.get(slot)?.get()? {
+            DmaReach::Contiguous => Some(at.0),
+            DmaReach::Paged(pages) => {
+                Some(pages.get(offset / PAGE_BYTES)? + (offset % PAGE_BYTES) as u64)
+            }
+            DmaReach::Unreachable => None,
         }
     }
 
     /// What commands call `len` bytes at `at` that must be in one piece for the drive; `None` if they are
     /// not.
-    pub fn wire_run(&self, at: Iova, len: u64) -> Option<u64> {
-        let first = self.wire(at)?;
-        if self.by_pages {
-            let pages = (at.0 % PAGE as u64 + len).div_ceil(PAGE as u64);
-            let next = |page: u64| at.offset(page * PAGE as u64 - at.0 % PAGE as u64);
-            let begin = first - at.0 % PAGE as u64;
-            let follows = |page: u64| self.wire(next(page)) == Some(begin + page * PAGE as u64);
+    pub fn contiguous_bus_address(&self, at: Iova, len: u64) -> Option<u64> {
+        let first = self.bus_address(at)?;
+        if self.paged {
+            let pages = (at.0 % PAGE_BYTES as u64 + len).div_ceil(PAGE_BYTES as u64);
+            let next = |page: u64| at.offset(page * PAGE_BYTES as u64 - at.0 % PAGE_BYTES as u64);
+            let begin = first - at.0 % PAGE_BYTES as u64;
+            let follows =
+                |page: u64| self.bus_address(next(page)) == Some(begin + page * PAGE_BYTES as u64);
             return (1..pages).all(follows).then_some(first);
         }
         Some(first)
@@ -336,14 +355,18 @@ impl AddressSpace {
     ///
     /// # Errors
     /// [`RegisterError`]; nothing has changed.
-    pub fn register_at(&self, slot: usize, region: &Arc<Region>) -> Result<Iova, RegisterError> {
+    pub fn register_at(
+        &self,
+        slot: usize,
+        region: &Arc<SharedRegion>,
+    ) -> Result<Iova, RegisterError> {
         let len = region.len();
         self.check_length(len)?;
         let Some(place) = self.regions.get(slot) else {
             return Err(RegisterError::Slot { slot });
         };
-        let mut used = self.beyond.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Limits { regions, bytes, .. }) = self.beyond.limits
+        let mut used = self.peer.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(PortLimits { regions, bytes, .. }) = self.peer.limits
             && (used.regions >= regions || len as u64 > bytes - used.bytes)
         {
             return Err(RegisterError::Limit { regions, bytes });
@@ -355,9 +378,9 @@ impl AddressSpace {
     }
 
     /// Bytes that the host in another process may still register: what is to be mapped at most.
-    pub fn room(&self) -> u64 {
-        let used = self.beyond.used.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.beyond.limits {
+    pub fn remaining_bytes(&self) -> u64 {
+        let used = self.peer.used.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.peer.limits {
             Some(limits) if used.regions < limits.regions => limits.bytes - used.bytes,
             Some(_) => 0,
             None => u64::MAX,
@@ -367,24 +390,24 @@ impl AddressSpace {
     /// Finds `len` bytes at `iova`.
     ///
     /// # Errors
-    /// [`Unregistered`].
+    /// [`NotRegistered`].
     #[inline]
-    pub fn find(&self, iova: Iova, len: u64) -> Result<Buffer<'_>, Unregistered> {
+    pub fn find(&self, iova: Iova, len: u64) -> Result<IovaSlice<'_>, NotRegistered> {
         let offset = iova.0 & ((1 << self.shift) - 1);
-        let slot = ((iova.0 >> self.shift) as usize).wrapping_sub(self.before);
+        let slot = ((iova.0 >> self.shift) as usize).wrapping_sub(self.base_slot);
         match self.regions.get(slot).and_then(OnceLock::get) {
             Some(region) if offset.saturating_add(len) <= region.len() as u64 => {
-                Ok(Buffer { region, offset: offset as usize, slot })
+                Ok(IovaSlice { region, offset: offset as usize, slot })
             }
-            _ => Err(Unregistered { iova, len }),
+            _ => Err(NotRegistered { iova, len }),
         }
     }
 
     /// Copies registered bytes out.
     ///
     /// # Errors
-    /// [`Unregistered`].
-    pub fn read(&self, iova: Iova, into: &mut [u8]) -> Result<(), Unregistered> {
+    /// [`NotRegistered`].
+    pub fn read(&self, iova: Iova, into: &mut [u8]) -> Result<(), NotRegistered> {
         let buffer = self.find(iova, into.len() as u64)?;
         buffer.region.read(buffer.offset, into);
         Ok(())
@@ -393,8 +416,8 @@ impl AddressSpace {
     /// Copies bytes into registered memory.
     ///
     /// # Errors
-    /// [`Unregistered`].
-    pub fn write(&self, iova: Iova, from: &[u8]) -> Result<(), Unregistered> {
+    /// [`NotRegistered`].
+    pub fn write(&self, iova: Iova, from: &[u8]) -> Result<(), NotRegistered> {
         let buffer = self.find(iova, from.len() as u64)?;
         buffer.region.write(buffer.offset, from);
         Ok(())
@@ -410,12 +433,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct To(AddressSpace);
+    struct LoopbackExporter(AddressSpace);
 
-    impl HandOver for To {
-        fn hand_over(&self, slot: usize, region: &Region) -> io::Result<()> {
+    impl RegistrationExporter for LoopbackExporter {
+        fn export_region(&self, slot: usize, region: &SharedRegion) -> io::Result<()> {
             let memory = region.backing().ok_or(io::ErrorKind::InvalidInput)?.try_clone()?.into();
-            let region = Region::adopt(memory, self.0.room()).map_err(io::Error::other)?;
+            let region =
+                SharedRegion::import(memory, self.0.remaining_bytes()).map_err(io::Error::other)?;
             let at = self.0.register_at(slot, &region);
             at.map(drop).map_err(|_| io::ErrorKind::QuotaExceeded.into())
         }
@@ -423,49 +447,51 @@ mod tests {
 
     #[test]
     fn both_sides_name_a_region_alike_and_the_drive_keeps_its_limits() {
-        let queues = Region::shared(4096).unwrap();
-        let limits = Limits { regions: 3, bytes: 3 * 8192, ..Limits::default() };
-        let (drive, first) = AddressSpace::of_another(limits, &queues);
-        let (host, same) = AddressSpace::handing_over(Box::new(To(drive.clone())), &queues);
+        let queues = SharedRegion::memfd(4096).unwrap();
+        let limits = PortLimits { regions: 3, bytes: 3 * 8192, ..PortLimits::default() };
+        let (drive, first) = AddressSpace::for_remote_host(limits, &queues);
+        let (host, same) =
+            AddressSpace::with_exporter(Box::new(LoopbackExporter(drive.clone())), &queues);
         assert_eq!(first, same);
-        let (region, at) = host.provide(8192).unwrap();
+        let (region, at) = host.allocate_registered(8192).unwrap();
         assert!(region.is_shared());
         host.write(at.offset(8000), b"hello").unwrap();
         let mut out = [0; 5];
         drive.read(at.offset(8000), &mut out).unwrap();
         assert_eq!(&out, b"hello");
-        assert_eq!(drive.room(), 2 * 8192);
-        let anonymous = Region::anonymous(4096).unwrap();
+        assert_eq!(drive.remaining_bytes(), 2 * 8192);
+        let anonymous = SharedRegion::anonymous(4096).unwrap();
         assert_eq!(host.register(&anonymous), Err(RegisterError::NotShared));
         // Too many bytes: refused where the other process asks how much it may map.
-        let refused = RegisterError::HandOver { kind: io::ErrorKind::Other };
-        assert_eq!(host.provide(2 * 8192 + 1).unwrap_err(), refused);
-        host.provide(1).unwrap();
-        host.provide(1).unwrap();
-        assert_eq!(drive.room(), 0, "too many regions");
-        assert!(host.provide(1).is_err());
-        let more = Region::shared(1).unwrap();
+        let refused = RegisterError::Export { kind: io::ErrorKind::Other };
+        assert_eq!(host.allocate_registered(2 * 8192 + 1).unwrap_err(), refused);
+        host.allocate_registered(1).unwrap();
+        host.allocate_registered(1).unwrap();
+        assert_eq!(drive.remaining_bytes(), 0, "too many regions");
+        assert!(host.allocate_registered(1).is_err());
+        let more = SharedRegion::memfd(1).unwrap();
         let limit = RegisterError::Limit { regions: 3, bytes: 3 * 8192 };
         assert_eq!(drive.register_at(9, &more), Err(limit));
     }
 
     #[test]
     fn numbers_that_cannot_be_are_refused() {
-        let queues = Region::shared(4096).unwrap();
-        let (drive, _) = AddressSpace::of_another(Limits::default(), &queues);
-        let region = Region::shared(4096).unwrap();
+        let queues = SharedRegion::memfd(4096).unwrap();
+        let (drive, _) = AddressSpace::for_remote_host(PortLimits::default(), &queues);
+        let region = SharedRegion::memfd(4096).unwrap();
         for slot in [0, MAX_REGIONS, usize::MAX] {
             assert_eq!(drive.register_at(slot, &region), Err(RegisterError::Slot { slot }));
         }
         drive.register_at(7, &region).unwrap();
         assert_eq!(drive.register_at(7, &region), Err(RegisterError::Slot { slot: 7 }));
-        assert_eq!(AddressSpace::default().room(), u64::MAX);
+        assert_eq!(AddressSpace::default().remaining_bytes(), u64::MAX);
     }
 
     #[test]
     fn only_registered_bytes_are_found() {
         let space = AddressSpace::default();
-        let (a, b) = (Region::anonymous(4096).unwrap(), Region::anonymous(8192).unwrap());
+        let (a, b) =
+            (SharedRegion::anonymous(4096).unwrap(), SharedRegion::anonymous(8192).unwrap());
         let (ia, ib) = (space.register(&a).unwrap(), space.register(&b).unwrap());
         assert_ne!(ia, ib);
         space.write(ib.offset(8190), b"ab").unwrap();
@@ -480,7 +506,7 @@ mod tests {
             (ib.offset(8193), 0),
             (Iova(u64::MAX), 1),
         ] {
-            assert_eq!(space.find(iova, len).unwrap_err(), Unregistered { iova, len });
+            assert_eq!(space.find(iova, len).unwrap_err(), NotRegistered { iova, len });
         }
         assert!(space.find(ib.offset(8192), 0).is_ok());
     }
@@ -488,7 +514,7 @@ mod tests {
     #[test]
     fn registrations_run_out() {
         let space = AddressSpace::default();
-        let region = Region::anonymous(1).unwrap();
+        let region = SharedRegion::anonymous(1).unwrap();
         for _ in 0..MAX_REGIONS {
             space.register(&region).unwrap();
         }

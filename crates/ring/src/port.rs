@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use clock::Waker;
 
-use crate::parts::descriptor;
-use crate::wires::{DRIVE_PARKED, SHOWN_BYTES, Wires, host_parked, wire};
+use crate::port_descriptor::clone_fd;
+use crate::remote_notify::{
+    DRIVE_PARKED_OFFSET, PUBLISHED_BYTES, RemoteNotify, host_parked_offset, socket_pair,
+};
 use crate::{
-    AddressSpace, Bus, BusWindow, Doorbells, HandOver, Hold, Iova, JoinError, Limits, PAGE, Parts,
-    Region, RegisterError, SeenWord, View, Word,
+    AddressSpace, ControllerOwnership, DmaBus, DmaWindow, DoorbellLayout, Iova, JoinError,
+    PAGE_BYTES, PortDescriptor, PortLimits, ReadOnlyRegion, RegisterError, RegistrationExporter,
+    SharedParkedFlag, SharedParkedFlagReader, SharedRegion,
 };
 
 /// Queue identifiers 0 (admin) to `MAX_QUEUES - 1`.
@@ -27,52 +30,56 @@ const BARS: usize = 6;
 pub(crate) const ADMIN_DEPTH: u16 = 64;
 
 /// Memory of both admin queues.
-const ADMIN_BYTES: usize = 2 * PAGE;
+const ADMIN_BYTES: usize = 2 * PAGE_BYTES;
 const DOORBELL_BYTES: usize = 2 * MAX_QUEUES as usize * DOORBELL_STRIDE;
 /// Of any part of a shared port.
-const MOST_BYTES: u64 = 1 << 20;
+const PART_BYTES_MAX: u64 = 1 << 20;
 
 /// One host's connection to a drive: what a PCI function is to a real one. Both sides hold it; it
 /// has the memory the drive may touch, the doorbells, where the admin queues are (NVMe's AQA, ASQ
 /// and ACQ registers), and how each side wakes the other.
 ///
 /// A port within a process is one object for both sides. One between processes is two: the drive's
-/// side makes it ([`Port::shared`]) and gives its [parts](Parts) to the host's process, which puts
+/// side makes it ([`Port::shared`]) and gives its [parts](PortDescriptor) to the host's process, which puts
 /// them together ([`Port::join`]). Whoever has the port need not know which it is.
 #[derive(Debug)]
 pub struct Port {
     memory: AddressSpace,
-    doorbells: Arc<Region>,
-    bells: Doorbells,
+    doorbells: Arc<SharedRegion>,
+    doorbell_layout: DoorbellLayout,
     registers: Registers,
     bars: [OnceLock<Iova>; BARS],
     admin_sq: Iova,
     admin_cq: Iova,
-    drive: OnceLock<Waker>,
+    drive_waker: OnceLock<Waker>,
     /// Read once for a batch of completions, and written to when a queue changes hands. None on
     /// the host's side.
-    vectors: Vec<RwLock<Option<Waker>>>,
-    ends: Ends,
+    vector_wakers: Vec<RwLock<Option<Waker>>>,
+    side: PortSide,
 }
 
 /// Controller registers, at their NVMe offsets; those that nobody needs are zero.
 #[derive(Debug)]
 enum Registers {
-    Ours(Arc<Region>),
-    Shown(Arc<View>),
+    Owned(Arc<SharedRegion>),
+    ReadOnly(Arc<ReadOnlyRegion>),
 }
 
 /// Where the two sides are.
 #[derive(Debug)]
-enum Ends {
+enum PortSide {
     /// Both here.
-    Here,
+    InProcess,
     /// The host is in another process. Its ends of the wires are here until it gets them.
-    Drive { wires: Wires, theirs: Mutex<Option<(OwnedFd, Vec<OwnedFd>)>>, queues: Arc<Region> },
+    DriveSide {
+        notify: RemoteNotify,
+        peer_sockets: Mutex<Option<(OwnedFd, Vec<OwnedFd>)>>,
+        queues: Arc<SharedRegion>,
+    },
     /// The drive is in another process.
-    Host(Wires),
+    HostSide(RemoteNotify),
     /// The drive is a real controller.
-    Device(Arc<dyn Bus>),
+    RealController(Arc<dyn DmaBus>),
 }
 
 impl Port {
@@ -82,62 +89,62 @@ impl Port {
     /// What `mmap(2)` returns.
     pub fn new() -> io::Result<Arc<Port>> {
         let memory = AddressSpace::default();
-        let queues = Region::anonymous(ADMIN_BYTES)?;
+        let queues = SharedRegion::anonymous(ADMIN_BYTES)?;
         let base = memory.register(&queues).map_err(|e: RegisterError| io::Error::other(e))?;
         Ok(Arc::new(Port {
             memory,
-            doorbells: Region::anonymous(DOORBELL_BYTES)?,
-            bells: Doorbells::OURS,
-            registers: Registers::Ours(Region::anonymous(PAGE)?),
+            doorbells: SharedRegion::anonymous(DOORBELL_BYTES)?,
+            doorbell_layout: DoorbellLayout::EMULATED,
+            registers: Registers::Owned(SharedRegion::anonymous(PAGE_BYTES)?),
             bars: Default::default(),
             admin_sq: base,
-            admin_cq: base.offset(PAGE as u64),
-            drive: OnceLock::new(),
-            vectors: (0..MAX_QUEUES).map(|_| RwLock::default()).collect(),
-            ends: Ends::Here,
+            admin_cq: base.offset(PAGE_BYTES as u64),
+            drive_waker: OnceLock::new(),
+            vector_wakers: (0..MAX_QUEUES).map(|_| RwLock::default()).collect(),
+            side: PortSide::InProcess,
         }))
     }
 
     /// The drive's side of a port whose host is in another process, which gets the
-    /// [parts](Port::parts).
+    /// [parts](Port::take_descriptor).
     ///
     /// # Errors
     /// What making memory and sockets returns; `InvalidInput` for more vectors than
     /// [`Limits::MAX_VECTORS`].
-    pub fn shared(limits: Limits) -> io::Result<Arc<Port>> {
-        if limits.vectors > Limits::MAX_VECTORS {
-            let text = format!("{} vectors, {} at most", limits.vectors, Limits::MAX_VECTORS);
+    pub fn shared(limits: PortLimits) -> io::Result<Arc<Port>> {
+        if limits.vectors > PortLimits::MAX_VECTORS {
+            let text = format!("{} vectors, {} at most", limits.vectors, PortLimits::MAX_VECTORS);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let shown = Region::shown(SHOWN_BYTES)?;
-        let queues = Region::shared(ADMIN_BYTES)?;
-        let doorbells = Region::shared(host_parked(limits.vectors))?;
-        let (memory, base) = AddressSpace::of_another(limits, &queues);
-        let (ours, theirs) = wire()?;
+        let shown = SharedRegion::published_memfd(PUBLISHED_BYTES)?;
+        let queues = SharedRegion::memfd(ADMIN_BYTES)?;
+        let doorbells = SharedRegion::memfd(host_parked_offset(limits.vectors))?;
+        let (memory, base) = AddressSpace::for_remote_host(limits, &queues);
+        let (ours, theirs) = socket_pair()?;
         let (mut our_vectors, mut their_vectors) = (Vec::new(), Vec::new());
         for _ in 0..limits.vectors {
-            let (ours, theirs) = wire()?;
+            let (ours, theirs) = socket_pair()?;
             our_vectors.push(ours);
             their_vectors.push(theirs);
         }
-        let wires = Wires::new(ours, our_vectors, 1);
+        let wires = RemoteNotify::new(ours, our_vectors, 1);
         let vector = |(number, wire): (u16, &Arc<OwnedFd>)| {
-            let parked = Word::new(&doorbells, host_parked(number));
-            RwLock::new(Some(Waker::across(Box::new(parked), wire.clone())))
+            let parked = SharedParkedFlag::new(&doorbells, host_parked_offset(number));
+            RwLock::new(Some(Waker::remote(Box::new(parked), wire.clone())))
         };
         let vectors = (0..limits.vectors).zip(&wires.vectors).map(vector).collect();
         let theirs = Mutex::new(Some((theirs, their_vectors)));
         Ok(Arc::new(Port {
             memory,
             doorbells,
-            bells: Doorbells::OURS,
-            registers: Registers::Ours(shown),
+            doorbell_layout: DoorbellLayout::EMULATED,
+            registers: Registers::Owned(shown),
             bars: Default::default(),
             admin_sq: base,
-            admin_cq: base.offset(PAGE as u64),
-            drive: OnceLock::new(),
-            vectors,
-            ends: Ends::Drive { wires, theirs, queues },
+            admin_cq: base.offset(PAGE_BYTES as u64),
+            drive_waker: OnceLock::new(),
+            vector_wakers: vectors,
+            side: PortSide::DriveSide { notify: wires, peer_sockets: theirs, queues },
         }))
     }
 
@@ -147,17 +154,17 @@ impl Port {
     /// # Errors
     /// `Unsupported` for a port that is not the drive's side of a shared one, `AlreadyExists` when
     /// they have been given out, or what `dup(2)` returns.
-    pub fn parts(&self) -> io::Result<Parts> {
-        let (Ends::Drive { theirs, queues, .. }, Registers::Ours(shown)) =
-            (&self.ends, &self.registers)
+    pub fn take_descriptor(&self) -> io::Result<PortDescriptor> {
+        let (PortSide::DriveSide { peer_sockets: theirs, queues, .. }, Registers::Owned(shown)) =
+            (&self.side, &self.registers)
         else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let (shown, doorbells, queues) =
-            (descriptor(shown)?, descriptor(&self.doorbells)?, descriptor(queues)?);
+            (clone_fd(shown)?, clone_fd(&self.doorbells)?, clone_fd(queues)?);
         let taken = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (drive, vectors) = taken.ok_or(io::ErrorKind::AlreadyExists)?;
-        Ok(Parts { shown, doorbells, queues, drive, vectors })
+        Ok(PortDescriptor { published: shown, doorbells, queues, drive, vectors })
     }
 
     /// The host's side of a port whose drive is in another process. Memory that is registered from
@@ -165,9 +172,12 @@ impl Port {
     ///
     /// # Errors
     /// [`JoinError`].
-    pub fn join(parts: Parts, hand_over: Box<dyn HandOver>) -> Result<Arc<Port>, JoinError> {
+    pub fn join(
+        parts: PortDescriptor,
+        hand_over: Box<dyn RegistrationExporter>,
+    ) -> Result<Arc<Port>, JoinError> {
         let adopt = |what, memory, least| {
-            let region = Region::adopt(memory, MOST_BYTES)
+            let region = SharedRegion::import(memory, PART_BYTES_MAX)
                 .map_err(|source| JoinError::Memory { what, source })?;
             let bytes = region.len();
             if bytes < least {
@@ -176,29 +186,29 @@ impl Port {
             Ok(region)
         };
         let vectors = parts.vectors.len();
-        let doorbells = adopt("doorbells", parts.doorbells, host_parked(vectors as u16))?;
+        let doorbells = adopt("doorbells", parts.doorbells, host_parked_offset(vectors as u16))?;
         let queues = adopt("admin queues", parts.queues, ADMIN_BYTES)?;
         let what = "registers";
-        let shown = View::adopt(parts.shown, MOST_BYTES)
+        let shown = ReadOnlyRegion::import(parts.published, PART_BYTES_MAX)
             .map_err(|source| JoinError::Memory { what, source })?;
-        if shown.len() < SHOWN_BYTES {
-            return Err(JoinError::Short { what, bytes: shown.len(), least: SHOWN_BYTES });
+        if shown.len() < PUBLISHED_BYTES {
+            return Err(JoinError::Short { what, bytes: shown.len(), least: PUBLISHED_BYTES });
         }
-        let (memory, base) = AddressSpace::handing_over(hand_over, &queues);
-        let wires = Wires::new(parts.drive, parts.vectors, vectors);
-        let parked = SeenWord::new(&shown, DRIVE_PARKED);
-        let waker = Waker::across(Box::new(parked), wires.drive.clone());
+        let (memory, base) = AddressSpace::with_exporter(hand_over, &queues);
+        let wires = RemoteNotify::new(parts.drive, parts.vectors, vectors);
+        let parked = SharedParkedFlagReader::new(&shown, DRIVE_PARKED_OFFSET);
+        let waker = Waker::remote(Box::new(parked), wires.drive.clone());
         Ok(Arc::new(Port {
             memory,
             doorbells,
-            bells: Doorbells::OURS,
-            registers: Registers::Shown(shown),
+            doorbell_layout: DoorbellLayout::EMULATED,
+            registers: Registers::ReadOnly(shown),
             bars: Default::default(),
             admin_sq: base,
-            admin_cq: base.offset(PAGE as u64),
-            drive: OnceLock::from(waker),
-            vectors: Vec::new(),
-            ends: Ends::Host(wires),
+            admin_cq: base.offset(PAGE_BYTES as u64),
+            drive_waker: OnceLock::from(waker),
+            vector_wakers: Vec::new(),
+            side: PortSide::HostSide(wires),
         }))
     }
 
@@ -208,83 +218,86 @@ impl Port {
     ///
     /// # Errors
     /// Making or mapping the admin queues' memory; `InvalidInput` for registers without doorbells.
-    pub fn device(
-        registers: Arc<Region>,
-        bells: Doorbells,
-        window: BusWindow,
-        bus: Arc<dyn Bus>,
+    pub fn for_real_controller(
+        registers: Arc<SharedRegion>,
+        bells: DoorbellLayout,
+        window: DmaWindow,
+        bus: Arc<dyn DmaBus>,
     ) -> io::Result<Arc<Port>> {
-        if bells.queues_within(registers.len()) < 2 {
+        if bells.max_queues_for_bar(registers.len()) < 2 {
             let text = format!("{} bytes of registers have no doorbells", registers.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let memory = AddressSpace::on_bus(window, bus.clone());
-        let (_, base) = memory.provide(ADMIN_BYTES).map_err(|e: RegisterError| match e {
-            RegisterError::Map { kind, .. } | RegisterError::Reachable { kind, .. } => {
-                io::Error::new(kind, e)
-            }
-            e => io::Error::other(e),
-        })?;
+        let (_, base) =
+            memory.allocate_registered(ADMIN_BYTES).map_err(|e: RegisterError| match e {
+                RegisterError::Map { kind, .. } | RegisterError::Reachable { kind, .. } => {
+                    io::Error::new(kind, e)
+                }
+                e => io::Error::other(e),
+            })?;
         Ok(Arc::new(Port {
             memory,
             doorbells: registers.clone(),
-            bells,
-            registers: Registers::Ours(registers),
+            doorbell_layout: bells,
+            registers: Registers::Owned(registers),
             bars: Default::default(),
             admin_sq: base,
-            admin_cq: base.offset(PAGE as u64),
-            drive: OnceLock::new(),
-            vectors: Vec::new(),
-            ends: Ends::Device(bus),
+            admin_cq: base.offset(PAGE_BYTES as u64),
+            drive_waker: OnceLock::new(),
+            vector_wakers: Vec::new(),
+            side: PortSide::RealController(bus),
         }))
     }
 
     /// Whether the other side is in another process.
     pub fn is_shared(&self) -> bool {
-        matches!(self.ends, Ends::Drive { .. } | Ends::Host(_))
+        matches!(self.side, PortSide::DriveSide { .. } | PortSide::HostSide(_))
     }
 
     /// Whether the drive's side is here.
     pub fn has_drive(&self) -> bool {
-        matches!(self.ends, Ends::Here | Ends::Drive { .. })
+        matches!(self.side, PortSide::InProcess | PortSide::DriveSide { .. })
     }
 
     /// Whether the drive is a real controller, with registers that do something.
-    pub fn is_device(&self) -> bool {
-        matches!(self.ends, Ends::Device(_))
+    pub fn is_real_controller(&self) -> bool {
+        matches!(self.side, PortSide::RealController(_))
     }
 
-    /// Whose a real controller is ([`Bus::hold`]); a drive is its port's.
-    pub fn hold(&self) -> Hold {
-        match &self.ends {
-            Ends::Device(bus) => bus.hold(),
-            Ends::Here | Ends::Drive { .. } | Ends::Host(_) => Hold::Ours,
+    /// Whose a real controller is ([`DmaBus::ownership`]); a drive is its port's.
+    pub fn ownership(&self) -> ControllerOwnership {
+        match &self.side {
+            PortSide::RealController(bus) => bus.ownership(),
+            PortSide::InProcess | PortSide::DriveSide { .. } | PortSide::HostSide(_) => {
+                ControllerOwnership::Owned
+            }
         }
     }
 
     /// I/O queues that there are doorbells and, on a real controller, interrupt vectors for; the
     /// admin queue has the first of each.
-    pub fn most_queues(&self) -> u16 {
-        let queues = self.bells.queues_within(self.doorbells.len()) - 1;
-        match &self.ends {
-            Ends::Device(bus) if bus.vectors() > 0 => queues.min(bus.vectors() - 1),
+    pub fn max_io_queues(&self) -> u16 {
+        let queues = self.doorbell_layout.max_queues_for_bar(self.doorbells.len()) - 1;
+        match &self.side {
+            PortSide::RealController(bus) if bus.vectors() > 0 => queues.min(bus.vectors() - 1),
             _ => queues,
         }
     }
 
     /// Interrupt vectors.
     pub fn vectors(&self) -> u16 {
-        match &self.ends {
-            Ends::Here | Ends::Drive { .. } => self.vectors.len() as u16,
-            Ends::Host(wires) => wires.vectors.len() as u16,
-            Ends::Device(bus) => bus.vectors(),
+        match &self.side {
+            PortSide::InProcess | PortSide::DriveSide { .. } => self.vector_wakers.len() as u16,
+            PortSide::HostSide(wires) => wires.vectors.len() as u16,
+            PortSide::RealController(bus) => bus.vectors(),
         }
     }
 
     /// Whether completions can wake anybody: not those of a real controller whose interrupts are not
     /// to be had.
     pub fn has_interrupts(&self) -> bool {
-        !matches!(&self.ends, Ends::Device(bus) if bus.vectors() == 0)
+        !matches!(&self.side, PortSide::RealController(bus) if bus.vectors() == 0)
     }
 
     /// The memory that the drive may touch for this host.
@@ -294,7 +307,7 @@ impl Port {
 
     /// The region of the doorbells: submission tails at even strides, completion heads at odd. A
     /// real controller has its registers before them, and strides of its own.
-    pub fn doorbells(&self) -> &Arc<Region> {
+    pub fn doorbells(&self) -> &Arc<SharedRegion> {
         &self.doorbells
     }
 
@@ -304,8 +317,8 @@ impl Port {
     /// When there is no such register: offsets are the code's own, never the other side's.
     pub fn register(&self, offset: usize) -> u32 {
         match &self.registers {
-            Registers::Ours(region) => region.half_word(offset).load(Ordering::Acquire),
-            Registers::Shown(view) => view.half_word(offset),
+            Registers::Owned(region) => region.atomic_u32(offset).load(Ordering::Acquire),
+            Registers::ReadOnly(view) => view.load_u32(offset),
         }
     }
 
@@ -316,8 +329,8 @@ impl Port {
     /// As for [`register`](Port::register), and on the host's side of a shared port.
     pub fn set_register(&self, offset: usize, value: u32) {
         match &self.registers {
-            Registers::Ours(region) => region.half_word(offset).store(value, Ordering::Release),
-            Registers::Shown(_) => panic!("a host sets no controller register ({offset:#x})"),
+            Registers::Owned(region) => region.atomic_u32(offset).store(value, Ordering::Release),
+            Registers::ReadOnly(_) => panic!("a host sets no controller register ({offset:#x})"),
         }
     }
 
@@ -349,13 +362,15 @@ impl Port {
     /// calls are ignored.
     ///
     /// # Errors
-    /// On a shared port, what [`Waker::link`] returns: its host cannot wake the drive. A port within
+    /// On a shared port, what [`Waker::add_remote`] returns: its host cannot wake the drive. A port within
     /// a process refuses nothing.
     pub fn set_drive_waker(&self, waker: Waker) -> io::Result<()> {
-        if let (Ends::Drive { wires, .. }, Registers::Ours(shown)) = (&self.ends, &self.registers) {
-            wires.listen_as_drive(&waker, shown)?;
+        if let (PortSide::DriveSide { notify: wires, .. }, Registers::Owned(shown)) =
+            (&self.side, &self.registers)
+        {
+            wires.bind_drive_waker(&waker, shown)?;
         }
-        let _ = self.drive.set(waker);
+        let _ = self.drive_waker.set(waker);
         Ok(())
     }
 
@@ -363,25 +378,27 @@ impl Port {
     /// another. Vectors out of range are ignored.
     ///
     /// # Errors
-    /// On the host's side of a shared port, what [`Waker::link`] returns, and on a real
-    /// controller's, what [`Bus::connect`] returns: the vector wakes nobody.
+    /// On the host's side of a shared port, what [`Waker::add_remote`] returns, and on a real
+    /// controller's, what [`DmaBus::bind_vector`] returns: the vector wakes nobody.
     /// A port within a process refuses nothing.
     pub fn set_vector(&self, vector: u16, waker: Waker) -> io::Result<()> {
-        match &self.ends {
-            Ends::Host(wires) => return wires.listen_as_host(vector, &waker, &self.doorbells),
-            Ends::Device(bus) => {
+        match &self.side {
+            PortSide::HostSide(wires) => {
+                return wires.bind_host_waker(vector, &waker, &self.doorbells);
+            }
+            PortSide::RealController(bus) => {
                 if vector < bus.vectors() {
-                    bus.connect(vector, &waker)?;
+                    bus.bind_vector(vector, &waker)?;
                     // What was completed before raised an interrupt that woke nobody.
                     waker.wake();
                 }
                 return Ok(());
             }
             // The host's own, in its process.
-            Ends::Drive { .. } => return Err(io::ErrorKind::Unsupported.into()),
-            Ends::Here => {}
+            PortSide::DriveSide { .. } => return Err(io::ErrorKind::Unsupported.into()),
+            PortSide::InProcess => {}
         }
-        if let Some(slot) = self.vectors.get(usize::from(vector)) {
+        if let Some(slot) = self.vector_wakers.get(usize::from(vector)) {
             *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(waker);
         }
         Ok(())
@@ -390,7 +407,7 @@ impl Port {
     /// The drive has let go of a shared port: its host wakes it no more, and hears that the wires are
     /// closed. Nothing to do within a process.
     pub fn close(&self) {
-        if let Ends::Drive { wires, .. } = &self.ends {
+        if let PortSide::DriveSide { notify: wires, .. } = &self.side {
             wires.close();
         }
     }
@@ -398,7 +415,7 @@ impl Port {
     /// Wakes the drive's runner if it sleeps.
     #[inline]
     pub fn wake_drive(&self) {
-        if let Some(waker) = self.drive.get() {
+        if let Some(waker) = self.drive_waker.get() {
             waker.wake();
         }
     }
@@ -406,7 +423,7 @@ impl Port {
     /// Raises an interrupt vector.
     #[inline]
     pub fn interrupt(&self, vector: u16) {
-        if let Some(slot) = self.vectors.get(usize::from(vector))
+        if let Some(slot) = self.vector_wakers.get(usize::from(vector))
             && let Some(waker) = &*slot.read().unwrap_or_else(PoisonError::into_inner)
         {
             waker.wake();
@@ -415,16 +432,16 @@ impl Port {
 
     /// How far apart doorbells in memory are: as a real controller's registers, or four bytes.
     pub fn shadow_stride(&self) -> usize {
-        if self.is_device() { self.bells.stride } else { 4 }
+        if self.is_real_controller() { self.doorbell_layout.stride } else { 4 }
     }
 
     /// Offset of a submission queue's tail doorbell.
     pub(crate) fn sq_doorbell(&self, qid: u16) -> usize {
-        self.bells.submission(qid)
+        self.doorbell_layout.submission(qid)
     }
 
     /// Offset of a completion queue's head doorbell.
     pub(crate) fn cq_doorbell(&self, qid: u16) -> usize {
-        self.bells.completion(qid)
+        self.doorbell_layout.completion(qid)
     }
 }

@@ -20,43 +20,43 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// Every access method panics when the range is outside the region: ranges that come from a user,
 /// a guest or a drive are checked against [`AddressSpace`](crate::AddressSpace) first.
 #[derive(Debug)]
-pub struct Region {
+pub struct SharedRegion {
     base: NonNull<u8>,
     len: usize,
     /// A file mapping gives its blocks back by punching, anonymous memory by `MADV_DONTNEED`.
     file: Option<File>,
-    /// The file is sealed memory ([`Region::shared`]).
+    /// The file is sealed memory ([`SharedRegion::memfd`]).
     sealed: bool,
     /// A private mapping of a file: its pages are the file's until they are written.
     copy_on_write: bool,
     /// Whose mapping it is a part of.
-    whole: Option<Arc<Region>>,
+    parent: Option<Arc<SharedRegion>>,
 }
 
 // SAFETY: the mapping belongs to the region until it is dropped, is valid from any thread, and the
 // region gives out no references to plain bytes. Concurrent copies into overlapping ranges may tear
 // data that both sides agreed to fight over, as with any DMA buffer, but touch nothing else.
-unsafe impl Send for Region {}
+unsafe impl Send for SharedRegion {}
 // SAFETY: see above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for SharedRegion {}
 
-impl Region {
+impl SharedRegion {
     /// Zeroed private memory, backed by nothing until touched.
     ///
     /// # Errors
     /// What `mmap(2)` returns; `InvalidInput` for a length of zero.
-    pub fn anonymous(len: usize) -> io::Result<Arc<Region>> {
-        Ok(Arc::new(Region::map_anonymous(len)?))
+    pub fn anonymous(len: usize) -> io::Result<Arc<SharedRegion>> {
+        Ok(Arc::new(SharedRegion::map_anonymous(len)?))
     }
 
     /// The region of a fresh mapping at `base`, which nothing else unmaps.
-    fn mapped(base: *mut c_void, len: usize, file: Option<File>) -> io::Result<Region> {
+    fn mapped(base: *mut c_void, len: usize, file: Option<File>) -> io::Result<SharedRegion> {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Region { base, len, file, sealed: false, copy_on_write: false, whole: None })
+        Ok(SharedRegion { base, len, file, sealed: false, copy_on_write: false, parent: None })
     }
 
-    pub(crate) fn map_anonymous(len: usize) -> io::Result<Region> {
+    pub(crate) fn map_anonymous(len: usize) -> io::Result<SharedRegion> {
         if len == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of 0 bytes"));
         }
@@ -69,7 +69,7 @@ impl Region {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         };
-        let region = Region::mapped(base, len, None)?;
+        let region = SharedRegion::mapped(base, len, None)?;
         region.prefer_huge_pages();
         Ok(region)
     }
@@ -79,7 +79,7 @@ impl Region {
     ///
     /// # Errors
     /// What `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the file.
-    pub fn file(file: File, len: usize) -> io::Result<Arc<Region>> {
+    pub fn file(file: File, len: usize) -> io::Result<Arc<SharedRegion>> {
         if len == 0 || file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -98,7 +98,7 @@ impl Region {
                 0,
             )?
         };
-        Ok(Arc::new(Region::mapped(base, len, Some(file))?))
+        Ok(Arc::new(SharedRegion::mapped(base, len, Some(file))?))
     }
 
     /// `len` bytes of `file` from its start, copied on write: what is written stays in this process, and
@@ -107,7 +107,7 @@ impl Region {
     ///
     /// # Errors
     /// What `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the file.
-    pub fn copy_on_write(file: &File, len: usize) -> io::Result<Arc<Region>> {
+    pub fn copy_on_write(file: &File, len: usize) -> io::Result<Arc<SharedRegion>> {
         if len == 0 || file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -119,17 +119,17 @@ impl Region {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. Another
         // process that truncates the file makes an access raise SIGBUS: image files are locked.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file, 0)? };
-        let mut region = Region::mapped(base, len, None)?;
+        let mut region = SharedRegion::mapped(base, len, None)?;
         region.copy_on_write = true;
         Ok(Arc::new(region))
     }
 
     /// `len` bytes of what `file` maps from `offset` on: registers of a device, which are read and
-    /// written as words only ([`half_word`](Region::half_word)).
+    /// written as words only ([`half_word`](SharedRegion::atomic_u32)).
     ///
     /// # Errors
     /// What `mmap(2)` returns; `InvalidInput` for a length of zero.
-    pub fn device(file: &File, offset: u64, len: usize) -> io::Result<Arc<Region>> {
+    pub fn device(file: &File, offset: u64, len: usize) -> io::Result<Arc<SharedRegion>> {
         if len == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of 0 bytes"));
         }
@@ -140,7 +140,7 @@ impl Region {
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, offset)?
         };
-        Ok(Arc::new(Region::mapped(base, len, None)?))
+        Ok(Arc::new(SharedRegion::mapped(base, len, None)?))
     }
 
     /// `pages` zeroed huge pages of 2 MiB, which are there and stay where they are in physical memory:
@@ -149,8 +149,8 @@ impl Region {
     /// # Errors
     /// What `memfd_create(2)`, `mmap(2)`, `mlock(2)` and `madvise(2)` return: `OutOfMemory` where there are
     /// not so many huge pages, or not so much memory may be locked.
-    pub fn huge(pages: usize) -> io::Result<Arc<Region>> {
-        let len = pages.checked_mul(Region::HUGE).filter(|len| *len > 0);
+    pub fn huge(pages: usize) -> io::Result<Arc<SharedRegion>> {
+        let len = pages.checked_mul(SharedRegion::HUGE_PAGE_BYTES).filter(|len| *len > 0);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         let file = File::from(rustix::fs::memfd_create("sluice", flags)?);
@@ -162,7 +162,7 @@ impl Region {
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
         };
-        let region = Region::mapped(base, len, Some(file))?;
+        let region = SharedRegion::mapped(base, len, Some(file))?;
         let at = region.base.as_ptr().cast();
         // SAFETY: our own mapping, all of it.
         unsafe {
@@ -173,34 +173,34 @@ impl Region {
     }
 
     /// Bytes of a [huge](Region::huge) page.
-    pub const HUGE: usize = 2 << 20;
+    pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
     /// A part of another region, which it keeps.
     ///
     /// # Panics
     /// When the range is outside of the region, or empty.
-    pub fn part(whole: &Arc<Region>, offset: usize, len: usize) -> Arc<Region> {
+    pub fn subregion(whole: &Arc<SharedRegion>, offset: usize, len: usize) -> Arc<SharedRegion> {
         assert!(len > 0, "a part of 0 bytes");
-        let base = NonNull::new(whole.at(offset, len)).unwrap_or(whole.base);
-        Arc::new(Region {
+        let base = NonNull::new(whole.checked_pointer(offset, len)).unwrap_or(whole.base);
+        Arc::new(SharedRegion {
             base,
             len,
             file: None,
             sealed: false,
             copy_on_write: false,
-            whole: Some(whole.clone()),
+            parent: Some(whole.clone()),
         })
     }
 
     /// All of a memory file that is sealed against shrinking, shared with whoever else has it.
-    pub(crate) fn map_sealed(file: File, len: usize) -> io::Result<Region> {
+    pub(crate) fn map_sealed(file: File, len: usize) -> io::Result<SharedRegion> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The seal
         // keeps the file as long as it is: no access raises SIGBUS.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
         };
-        let mut region = Region::mapped(base, len, Some(file))?;
+        let mut region = SharedRegion::mapped(base, len, Some(file))?;
         region.sealed = true;
         region.prefer_huge_pages();
         Ok(region)
@@ -216,7 +216,7 @@ impl Region {
         }
     }
 
-    /// Whether other processes can map it: sealed memory ([`Region::shared`]).
+    /// Whether other processes can map it: sealed memory ([`SharedRegion::memfd`]).
     pub fn is_shared(&self) -> bool {
         self.sealed
     }
@@ -226,13 +226,13 @@ impl Region {
     ///
     /// # Errors
     /// What `mmap(2)` returns.
-    pub fn duplicate(&self) -> io::Result<Arc<Region>> {
+    pub fn duplicate(&self) -> io::Result<Arc<SharedRegion>> {
         self.map_duplicate().map(Arc::new)
     }
 
-    pub(crate) fn map_duplicate(&self) -> io::Result<Region> {
+    pub(crate) fn map_duplicate(&self) -> io::Result<SharedRegion> {
         const PIECE: usize = 4096;
-        let copy = Region::map_anonymous(self.len)?;
+        let copy = SharedRegion::map_anonymous(self.len)?;
         let mut piece = [0u8; PIECE];
         for at in (0..self.len).step_by(PIECE) {
             let piece = &mut piece[..PIECE.min(self.len - at)];
@@ -268,11 +268,11 @@ impl Region {
     /// ([`discard`](Region::discard)) while it is: the device would go on using the old pages.
     #[inline]
     pub fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
-        self.at(offset, len)
+        self.checked_pointer(offset, len)
     }
 
     #[inline]
-    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+    fn checked_pointer(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset <= self.len && len <= self.len - offset,
             "bytes {offset}..+{len} of a region of {}",
@@ -285,7 +285,7 @@ impl Region {
     /// Copies bytes out.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        let from = self.at(offset, into.len());
+        let from = self.checked_pointer(offset, into.len());
         // SAFETY: `from` is valid for the length; `into` is ours and cannot be part of the mapping,
         // of which no references exist.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
@@ -294,22 +294,29 @@ impl Region {
     /// Copies bytes in.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
-        let to = self.at(offset, from.len());
+        let to = self.checked_pointer(offset, from.len());
         // SAFETY: as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
     }
 
     /// Copies bytes from one region to another, or within one.
     #[inline]
-    pub fn copy(from: &Region, from_offset: usize, to: &Region, to_offset: usize, len: usize) {
-        let (from, to) = (from.at(from_offset, len), to.at(to_offset, len));
+    pub fn copy(
+        from: &SharedRegion,
+        from_offset: usize,
+        to: &SharedRegion,
+        to_offset: usize,
+        len: usize,
+    ) {
+        let (from, to) =
+            (from.checked_pointer(from_offset, len), to.checked_pointer(to_offset, len));
         // SAFETY: both ranges are valid for the length; `copy` allows overlap.
         unsafe { std::ptr::copy(from, to, len) }
     }
 
     /// Sets bytes to one value.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
-        let to = self.at(offset, len);
+        let to = self.checked_pointer(offset, len);
         // SAFETY: the range is valid for the length.
         unsafe { std::ptr::write_bytes(to, byte, len) }
     }
@@ -319,19 +326,19 @@ impl Region {
     /// # Panics
     /// When `offset` is not a multiple of 8, or out of range.
     #[inline]
-    pub fn word(&self, offset: usize) -> &AtomicU64 {
-        let [word] = self.words::<1>(offset);
+    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        let [word] = self.atomic_u64_array::<1>(offset);
         word
     }
 
     /// `N` neighbouring words, checked once.
     ///
     /// # Panics
-    /// As for [`word`](Region::word).
+    /// As for [`word`](SharedRegion::atomic_u64).
     #[inline]
-    pub fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
+    pub fn atomic_u64_array<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         assert!(offset.is_multiple_of(8), "word at odd offset {offset}");
-        let at = self.at(offset, 8 * N);
+        let at = self.checked_pointer(offset, 8 * N);
         // SAFETY: valid for all of them, aligned (mappings start on a page), and atomics may be shared;
         // the reference lives no longer than the region.
         unsafe { &*at.cast::<[AtomicU64; N]>() }
@@ -342,9 +349,9 @@ impl Region {
     /// # Panics
     /// When `offset` is not a multiple of 4, or out of range.
     #[inline]
-    pub fn half_word(&self, offset: usize) -> &AtomicU32 {
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4), "half word at odd offset {offset}");
-        let at = self.at(offset, 4);
+        let at = self.checked_pointer(offset, 4);
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(at.cast()) }
     }
@@ -355,13 +362,13 @@ impl Region {
     /// # Errors
     /// What `fallocate(2)` or `madvise(2)` return.
     pub fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
-        self.at(offset, len);
-        if self.whole.is_some() {
+        self.checked_pointer(offset, len);
+        if self.parent.is_some() {
             self.fill(offset, len, 0);
             return Ok(());
         }
         let (start, end) =
-            (offset.next_multiple_of(crate::PAGE), (offset + len) & !(crate::PAGE - 1));
+            (offset.next_multiple_of(crate::PAGE_BYTES), (offset + len) & !(crate::PAGE_BYTES - 1));
         if start >= end {
             self.fill(offset, len, 0);
             return Ok(());
@@ -380,7 +387,7 @@ impl Region {
             // file has there.
             None if self.copy_on_write => unsafe {
                 rustix::mm::mmap_anonymous(
-                    self.at(start, end - start).cast(),
+                    self.checked_pointer(start, end - start).cast(),
                     end - start,
                     ProtFlags::READ | ProtFlags::WRITE,
                     MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
@@ -390,7 +397,7 @@ impl Region {
             // reference to plain bytes of them exists.
             None => unsafe {
                 rustix::mm::madvise(
-                    self.at(start, end - start).cast(),
+                    self.checked_pointer(start, end - start).cast(),
                     end - start,
                     Advice::LinuxDontNeed,
                 )?;
@@ -404,7 +411,7 @@ impl Region {
     /// # Errors
     /// What `fallocate(2)` returns, for a file on a full file system `ENOSPC`.
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
-        self.at(offset, len);
+        self.checked_pointer(offset, len);
         if let Some(file) = &self.file {
             rustix::fs::fallocate(
                 file,
@@ -425,9 +432,9 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for SharedRegion {
     fn drop(&mut self) {
-        if self.whole.is_some() {
+        if self.parent.is_some() {
             return;
         }
         // SAFETY: the mapping is ours and nothing refers to it any more.
@@ -444,9 +451,10 @@ mod tests {
 
     #[test]
     fn bytes_go_in_and_come_out() {
-        let (a, b) = (Region::anonymous(8192).unwrap(), Region::anonymous(4096).unwrap());
+        let (a, b) =
+            (SharedRegion::anonymous(8192).unwrap(), SharedRegion::anonymous(4096).unwrap());
         a.write(4090, b"straddles");
-        Region::copy(&a, 4090, &b, 7, 9);
+        SharedRegion::copy(&a, 4090, &b, 7, 9);
         let mut out = [0; 9];
         b.read(7, &mut out);
         assert_eq!(&out, b"straddles");
@@ -457,7 +465,7 @@ mod tests {
 
     #[test]
     fn large_regions_ask_for_huge_pages_and_small_ones_do_not() {
-        let asks = |region: &Region| {
+        let asks = |region: &SharedRegion| {
             let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
             let at = region.base.as_ptr() as u64;
             let mut here = false;
@@ -474,10 +482,12 @@ mod tests {
         };
         // A kernel without them does not say so.
         let kernel_has_them = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
-        for region in [Region::anonymous(4 << 20).unwrap(), Region::shared(4 << 20).unwrap()] {
+        for region in
+            [SharedRegion::anonymous(4 << 20).unwrap(), SharedRegion::memfd(4 << 20).unwrap()]
+        {
             assert_eq!(asks(&region), kernel_has_them);
         }
-        for region in [Region::anonymous(4096).unwrap(), Region::shared(4096).unwrap()] {
+        for region in [SharedRegion::anonymous(4096).unwrap(), SharedRegion::memfd(4096).unwrap()] {
             assert!(!asks(&region));
         }
     }
@@ -485,17 +495,17 @@ mod tests {
     #[test]
     #[should_panic(expected = "of a region of 4096")]
     fn a_range_past_the_end_is_refused() {
-        Region::anonymous(4096).unwrap().write(4000, &[0; 97]);
+        SharedRegion::anonymous(4096).unwrap().write(4000, &[0; 97]);
     }
 
     #[test]
     fn words_are_the_bytes_that_they_stand_for() {
-        let region = Region::anonymous(4096).unwrap();
+        let region = SharedRegion::anonymous(4096).unwrap();
         region.write(4080, &(0..16).collect::<Vec<u8>>());
-        let [low, high] = region.words::<2>(4080);
+        let [low, high] = region.atomic_u64_array::<2>(4080);
         assert_eq!(high.load(Relaxed), 0x0f0e_0d0c_0b0a_0908);
         low.store(7, Relaxed);
-        assert_eq!(region.word(4080).load(Relaxed), 7);
+        assert_eq!(region.atomic_u64(4080).load(Relaxed), 7);
     }
 
     #[test]
@@ -511,13 +521,13 @@ mod tests {
     }
 
     fn region_words(offset: usize) {
-        Region::anonymous(4096).unwrap().words::<8>(offset);
+        SharedRegion::anonymous(4096).unwrap().atomic_u64_array::<8>(offset);
     }
 
     #[test]
     #[should_panic(expected = "of a region of 4096")]
     fn a_range_that_wraps_is_refused() {
-        Region::anonymous(4096).unwrap().fill(usize::MAX, 2, 0);
+        SharedRegion::anonymous(4096).unwrap().fill(usize::MAX, 2, 0);
     }
 
     #[test]
@@ -527,9 +537,9 @@ mod tests {
         let contents: Vec<u8> = (0..4 * 4096).map(|i| (i % 251) as u8 + 1).collect();
         std::fs::write(&path, &contents).unwrap();
         let file = File::open(&path).unwrap();
-        assert!(Region::copy_on_write(&file, 0).is_err());
-        assert!(Region::copy_on_write(&file, contents.len() + 1).is_err());
-        let region = Region::copy_on_write(&file, contents.len()).unwrap();
+        assert!(SharedRegion::copy_on_write(&file, 0).is_err());
+        assert!(SharedRegion::copy_on_write(&file, contents.len() + 1).is_err());
+        let region = SharedRegion::copy_on_write(&file, contents.len()).unwrap();
         let mut found = vec![0; contents.len()];
         region.read(0, &mut found);
         assert_eq!(found, contents);
@@ -551,8 +561,10 @@ mod tests {
     fn discarded_ranges_read_as_zeros_in_memory_and_in_a_file() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(5 * 4096).unwrap();
-        for region in [Region::anonymous(5 * 4096).unwrap(), Region::file(file, 5 * 4096).unwrap()]
-        {
+        for region in [
+            SharedRegion::anonymous(5 * 4096).unwrap(),
+            SharedRegion::file(file, 5 * 4096).unwrap(),
+        ] {
             region.reserve(0, region.len()).unwrap();
             region.fill(0, region.len(), 7);
             region.discard(100, 3 * 4096).unwrap();
@@ -568,9 +580,9 @@ mod tests {
 
     #[test]
     fn a_part_is_bytes_of_the_whole_and_keeps_it() {
-        let whole = Region::anonymous(4 * 4096).unwrap();
-        let part = Region::part(&whole, 4096, 8192);
-        let other = Region::part(&whole, 3 * 4096, 4096);
+        let whole = SharedRegion::anonymous(4 * 4096).unwrap();
+        let part = SharedRegion::subregion(&whole, 4096, 8192);
+        let other = SharedRegion::subregion(&whole, 3 * 4096, 4096);
         part.write(8000, b"here");
         let mut out = [0; 4];
         whole.read(4096 + 8000, &mut out);
@@ -587,21 +599,21 @@ mod tests {
 
     #[test]
     fn huge_pages_are_there_or_refused() {
-        assert_eq!(Region::huge(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(Region::huge(usize::MAX).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(SharedRegion::huge(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(SharedRegion::huge(usize::MAX).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let free = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
         let free = std::fs::read_to_string(free).ok().and_then(|n| n.trim().parse::<usize>().ok());
         // As many as there are and one more.
         let most = free.unwrap_or(0);
         if most < 1 << 20 {
-            assert!(Region::huge(most + (1 << 20)).is_err());
+            assert!(SharedRegion::huge(most + (1 << 20)).is_err());
         }
         if most > 0
-            && let Ok(region) = Region::huge(1)
+            && let Ok(region) = SharedRegion::huge(1)
         {
-            assert!(region.pointer(0, 1).addr().is_multiple_of(Region::HUGE));
+            assert!(region.pointer(0, 1).addr().is_multiple_of(SharedRegion::HUGE_PAGE_BYTES));
             let mut out = [1; 8];
-            region.read(Region::HUGE - 8, &mut out);
+            region.read(SharedRegion::HUGE_PAGE_BYTES - 8, &mut out);
             assert_eq!(out, [0; 8]);
         }
     }
@@ -610,7 +622,7 @@ mod tests {
     fn a_region_longer_than_its_file_is_refused() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096).unwrap();
-        assert_eq!(Region::file(file, 4097).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert!(Region::anonymous(0).is_err());
+        assert_eq!(SharedRegion::file(file, 4097).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(SharedRegion::anonymous(0).is_err());
     }
 }

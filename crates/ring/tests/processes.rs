@@ -11,8 +11,8 @@ use std::sync::Arc;
 use clock::{Nanos, Parker};
 use nvme::{Cqe, Sqe};
 use ring::{
-    CompletionDrive, CompletionHost, DOORBELL_STRIDE, Iova, Limits, MAX_QUEUES, Port,
-    SubmissionDrive, SubmissionHost,
+    CqConsumer, CqProducer, DOORBELL_STRIDE, Iova, MAX_QUEUES, Port, PortLimits, SqConsumer,
+    SqProducer,
 };
 
 const ROUNDS: u64 = 3_000;
@@ -39,9 +39,9 @@ fn ping() {
     let parker = Parker::new().unwrap();
     port.set_vector(0, parker.waker()).unwrap();
     let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
-    let mut sq = SubmissionHost::open(&port, 0, sq, depth).unwrap();
-    let mut cq = CompletionHost::open(&port, 0, cq, depth).unwrap();
-    let (data, at) = port.memory().provide(4096).unwrap();
+    let mut sq = SqProducer::open(&port, 0, sq, depth).unwrap();
+    let mut cq = CqConsumer::open(&port, 0, cq, depth).unwrap();
+    let (data, at) = port.memory().allocate_registered(4096).unwrap();
     for round in 0..ROUNDS {
         data.write(0, &round.to_le_bytes());
         let mut sqe = Sqe::new(1, 1);
@@ -54,7 +54,7 @@ fn ping() {
                 break cqe;
             }
             parker.prepare();
-            if cq.peek() {
+            if cq.has_completion() {
                 parker.unpark();
             } else {
                 park(&parker);
@@ -62,7 +62,7 @@ fn ping() {
         };
         assert_eq!((cqe.cid, cqe.result), (round as u16, round + 1));
         cq.release();
-        sq.fetched(cqe.sq_head);
+        sq.update_head(cqe.sq_head);
         let mut back = [0; 8];
         data.read(8, &mut back);
         assert_eq!(u64::from_le_bytes(back), !round, "what the drive wrote");
@@ -79,9 +79,10 @@ fn park(parker: &Parker) {
 /// Registers more than it may.
 fn register() {
     let port = common::join();
-    let registered = (0..20).take_while(|_| port.memory().provide(4096).is_ok()).count();
+    let registered =
+        (0..20).take_while(|_| port.memory().allocate_registered(4096).is_ok()).count();
     assert_eq!(registered, 4);
-    assert!(port.memory().register(&ring::Region::anonymous(1).unwrap()).is_err());
+    assert!(port.memory().register(&ring::SharedRegion::anonymous(1).unwrap()).is_err());
 }
 
 fn descriptors() -> usize {
@@ -90,19 +91,19 @@ fn descriptors() -> usize {
 
 #[test]
 fn two_processes_ping_and_wake_each_other() {
-    let port = Port::shared(Limits { vectors: 2, ..Limits::default() }).unwrap();
+    let port = Port::shared(PortLimits { vectors: 2, ..PortLimits::default() }).unwrap();
     let parker = Parker::new().unwrap();
     port.set_drive_waker(parker.waker()).unwrap();
     let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
-    let mut sq = SubmissionDrive::open(&port, 0, sq, depth).unwrap();
-    let mut cq = CompletionDrive::open(&port, 0, cq, depth, Some(0)).unwrap();
+    let mut sq = SqConsumer::open(&port, 0, sq, depth).unwrap();
+    let mut cq = CqProducer::open(&port, 0, cq, depth, Some(0)).unwrap();
     let (mut child, socket) = common::spawn("ping", &[]);
-    common::give(&socket, &port);
+    common::send_port(&socket, &port);
     let theirs = port.clone();
     let control = std::thread::spawn(move || common::serve(&socket, &theirs, |_| {}));
     let (mut done, mut slept) = (0, 0);
     while done < ROUNDS {
-        sq.look().unwrap();
+        sq.read_tail().unwrap();
         while let Some(sqe) = sq.fetch() {
             let nvme::DataPointer::Prp(at, _) = sqe.data() else { panic!("{sqe:?}") };
             let mut word = [0; 8];
@@ -113,9 +114,9 @@ fn two_processes_ping_and_wake_each_other() {
             cq.post(Cqe { result, cid, sq_head: sq.head(), ..Cqe::default() }).unwrap();
             done += 1;
         }
-        cq.notify();
+        cq.raise_interrupt();
         parker.prepare();
-        if done == ROUNDS || sq.look().unwrap() > 0 {
+        if done == ROUNDS || sq.read_tail().unwrap() > 0 {
             parker.unpark();
         } else {
             park(&parker);
@@ -129,14 +130,14 @@ fn two_processes_ping_and_wake_each_other() {
 
 #[test]
 fn a_host_registers_no_more_than_it_may() {
-    let limits = Limits { vectors: 0, regions: 9, bytes: 4 * 4096 };
+    let limits = PortLimits { vectors: 0, regions: 9, bytes: 4 * 4096 };
     let port = Port::shared(limits).unwrap();
     let (mut child, socket) = common::spawn("register", &[]);
-    common::give(&socket, &port);
-    assert!(port.parts().is_err(), "given out once");
+    common::send_port(&socket, &port);
+    assert!(port.take_descriptor().is_err(), "given out once");
     common::serve(&socket, &port, |_| {});
     assert!(child.wait().unwrap().success());
-    assert_eq!(port.memory().room(), 0);
+    assert_eq!(port.memory().remaining_bytes(), 0);
 }
 
 #[test]
@@ -144,10 +145,10 @@ fn a_host_that_dies_leaves_nothing() {
     let parker = Parker::new().unwrap();
     let before = descriptors();
     for _ in 0..5 {
-        let port = Port::shared(Limits::default()).unwrap();
+        let port = Port::shared(PortLimits::default()).unwrap();
         port.set_drive_waker(parker.waker()).unwrap();
         let (mut child, socket) = common::spawn("linger", &[]);
-        common::give(&socket, &port);
+        common::send_port(&socket, &port);
         assert!(matches!(common::receive(&socket), Some((common::kind::NOTE, ..))));
         child.kill().unwrap();
         assert!(common::receive(&socket).is_none(), "the socket says so");
@@ -163,13 +164,13 @@ fn a_host_that_dies_leaves_nothing() {
 #[test]
 fn parts_that_do_not_fit_are_refused() {
     let message = || {
-        let port = Port::shared(Limits { vectors: 1, ..Limits::default() }).unwrap();
-        port.parts().unwrap().into_message()
+        let port = Port::shared(PortLimits { vectors: 1, ..PortLimits::default() }).unwrap();
+        port.take_descriptor().unwrap().into_message()
     };
     #[derive(Debug)]
     struct Nowhere;
-    impl ring::HandOver for Nowhere {
-        fn hand_over(&self, _: usize, _: &ring::Region) -> std::io::Result<()> {
+    impl ring::RegistrationExporter for Nowhere {
+        fn export_region(&self, _: usize, _: &ring::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
     }
@@ -178,36 +179,37 @@ fn parts_that_do_not_fit_are_refused() {
         for (a, b) in swap {
             fds.swap(*a, *b);
         }
-        Port::join(ring::Parts::from_message(header, fds).unwrap(), Box::new(Nowhere)).map(drop)
+        Port::join(ring::PortDescriptor::from_message(header, fds).unwrap(), Box::new(Nowhere))
+            .map(drop)
     };
     assert!(join(&[]).is_ok());
     // Doorbells that can only be read, registers where doorbells belong, a socket as memory.
     for swap in [(0, 1), (1, 2), (2, 3), (0, 4)] {
         assert!(join(&[swap]).is_err(), "{swap:?}");
     }
-    let port = Port::shared(Limits { vectors: 129, ..Limits::default() });
+    let port = Port::shared(PortLimits { vectors: 129, ..PortLimits::default() });
     assert_eq!(port.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
-    assert!(Port::new().unwrap().parts().is_err(), "a port within a process has none");
+    assert!(Port::new().unwrap().take_descriptor().is_err(), "a port within a process has none");
 }
 
 #[test]
 fn the_drives_side_shows_and_the_hosts_side_sees() {
     #[derive(Debug)]
     struct Nowhere;
-    impl ring::HandOver for Nowhere {
-        fn hand_over(&self, _: usize, _: &ring::Region) -> std::io::Result<()> {
+    impl ring::RegistrationExporter for Nowhere {
+        fn export_region(&self, _: usize, _: &ring::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
     }
-    let drive = Port::shared(Limits::default()).unwrap();
-    let host = Port::join(drive.parts().unwrap(), Box::new(Nowhere)).unwrap();
+    let drive = Port::shared(PortLimits::default()).unwrap();
+    let host = Port::join(drive.take_descriptor().unwrap(), Box::new(Nowhere)).unwrap();
     assert!(drive.has_drive() && drive.is_shared() && host.is_shared() && !host.has_drive());
     assert_eq!((drive.vectors(), host.vectors()), (16, 16));
     drive.set_register(0x14, 7);
     assert_eq!(host.register(0x14), 7);
     let last = 2 * usize::from(MAX_QUEUES) * DOORBELL_STRIDE - DOORBELL_STRIDE;
-    host.doorbells().half_word(last).store(9, std::sync::atomic::Ordering::Release);
-    assert_eq!(drive.doorbells().half_word(last).load(std::sync::atomic::Ordering::Acquire), 9);
+    host.doorbells().atomic_u32(last).store(9, std::sync::atomic::Ordering::Release);
+    assert_eq!(drive.doorbells().atomic_u32(last).load(std::sync::atomic::Ordering::Acquire), 9);
     // Vectors: moved from one runner to another, and the drive's going away is heard.
     let (one, two) = (Parker::new().unwrap(), Parker::new().unwrap());
     host.set_vector(3, one.waker()).unwrap();

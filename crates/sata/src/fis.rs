@@ -71,7 +71,7 @@ impl RegisterH2d {
     /// Force unit access of a queued write, in [`device`](RegisterH2d::device).
     const FUA: u8 = 0x80;
 
-    fn of(command: u8) -> RegisterH2d {
+    fn for_command(command: u8) -> RegisterH2d {
         RegisterH2d {
             kind: RegisterH2d::KIND,
             flags: RegisterH2d::COMMAND,
@@ -80,7 +80,7 @@ impl RegisterH2d {
         }
     }
 
-    fn at(mut self, lba: u64) -> RegisterH2d {
+    fn with_lba(mut self, lba: u64) -> RegisterH2d {
         let [a, b, c, d, e, f, ..] = lba.to_le_bytes();
         (self.lba_low, self.lba_high) = ([a, b, c], [d, e, f]);
         self.device |= RegisterH2d::LBA_MODE;
@@ -90,7 +90,7 @@ impl RegisterH2d {
     fn queued(command: u8, lba: u64, sectors: u32, tag: u8) -> RegisterH2d {
         // A count of 0 stands for 65,536.
         let [low, high, ..] = sectors.to_le_bytes();
-        let fis = RegisterH2d::of(command).at(lba);
+        let fis = RegisterH2d::for_command(command).with_lba(lba);
         let count = (u16::from(tag) << 3).into();
         RegisterH2d { features_low: low, features_high: high, count, ..fis }
     }
@@ -109,23 +109,23 @@ impl RegisterH2d {
 
     /// FLUSH CACHE EXT.
     pub fn flush() -> RegisterH2d {
-        RegisterH2d::of(command::FLUSH_CACHE_EXT).at(0)
+        RegisterH2d::for_command(command::FLUSH_CACHE_EXT).with_lba(0)
     }
 
     /// DATA SET MANAGEMENT with TRIM: `blocks` blocks of 512 bytes of ranges follow.
     pub fn trim(blocks: u16) -> RegisterH2d {
-        let fis = RegisterH2d::of(command::DATA_SET_MANAGEMENT).at(0);
+        let fis = RegisterH2d::for_command(command::DATA_SET_MANAGEMENT).with_lba(0);
         RegisterH2d { features_low: ata::FEATURE_TRIM, count: blocks.into(), ..fis }
     }
 
     /// IDENTIFY DEVICE: 512 bytes follow.
     pub fn identify() -> RegisterH2d {
-        RegisterH2d::of(command::IDENTIFY_DEVICE)
+        RegisterH2d::for_command(command::IDENTIFY_DEVICE)
     }
 
     /// READ LOG EXT of one page of 512 bytes of log `log`.
     pub fn read_log(log: u8) -> RegisterH2d {
-        let fis = RegisterH2d::of(command::READ_LOG_EXT).at(u64::from(log));
+        let fis = RegisterH2d::for_command(command::READ_LOG_EXT).with_lba(u64::from(log));
         RegisterH2d { count: 1.into(), ..fis }
     }
 

@@ -63,7 +63,7 @@ pub mod cap {
     }
 
     /// NP and NCS of a controller with `ports` ports of `slots` slots, both 1 to 32.
-    pub const fn of(ports: u32, slots: u32) -> u32 {
+    pub const fn encode_counts(ports: u32, slots: u32) -> u32 {
         ((ports - 1) & 0x1f) | ((slots - 1) & 0x1f) << 8
     }
 }
@@ -71,5 +71,7 @@ pub mod cap {
 /// AHCI 1.3.1, as VS says it (section 3.1.5).
 pub const VERSION_1_3_1: u32 = 0x0001_0301;
 
-const _: () = assert!(bytes(crate::PORTS) == 0x1100);
-const _: () = assert!(cap::ports(cap::of(6, 32)) == 6 && cap::slots(cap::of(6, 32)) == 32);
+const _: () = assert!(bytes(crate::PORTS_MAX) == 0x1100);
+const _: () = assert!(
+    cap::ports(cap::encode_counts(6, 32)) == 6 && cap::slots(cap::encode_counts(6, 32)) == 32
+);

@@ -26,7 +26,7 @@ pub use identify::Identify;
 pub use list::{CommandHeader, CommandTable, PrdtEntry};
 
 /// Command slots, and NCQ tags, of a port at most (AHCI 1.3.1 section 3.1.1).
-pub const SLOTS: usize = 32;
+pub const COMMAND_SLOTS_MAX: usize = 32;
 
 /// Ports of a controller at most (AHCI 1.3.1 section 3.1.1).
-pub const PORTS: usize = 32;
+pub const PORTS_MAX: usize = 32;

@@ -112,17 +112,17 @@ impl PrdtEntry {
     /// Bytes of an entry.
     pub const BYTES: usize = 16;
     /// Bytes that one region holds at most.
-    pub const MAX: u32 = 1 << 22;
+    pub const BYTES_MAX: u32 = 1 << 22;
 
-    /// `bytes` (even, 2 to [`MAX`](PrdtEntry::MAX)) at `address` (even).
+    /// `bytes` (even, 2 to [`MAX`](PrdtEntry::BYTES_MAX)) at `address` (even).
     pub fn new(address: u64, bytes: u32) -> PrdtEntry {
-        let dbc = bytes.wrapping_sub(1) & (PrdtEntry::MAX - 1);
+        let dbc = bytes.wrapping_sub(1) & (PrdtEntry::BYTES_MAX - 1);
         PrdtEntry { dba: address.into(), reserved: 0.into(), dbc: dbc.into() }
     }
 
     /// Bytes of the region; odd ones are illegal.
     pub fn bytes(&self) -> u32 {
-        (self.dbc.get() & (PrdtEntry::MAX - 1)) + 1
+        (self.dbc.get() & (PrdtEntry::BYTES_MAX - 1)) + 1
     }
 
     /// Whether address and length are even, as they must be.
@@ -132,7 +132,7 @@ impl PrdtEntry {
 }
 
 const _: () = assert!(size_of::<CommandHeader>() == CommandHeader::BYTES);
-const _: () = assert!(size_of::<CommandHeader>() * super::SLOTS == 1024);
+const _: () = assert!(size_of::<CommandHeader>() * super::COMMAND_SLOTS_MAX == 1024);
 const _: () = assert!(size_of::<PrdtEntry>() == PrdtEntry::BYTES);
 // 168 regions make a table of a multiple of the alignment.
 const _: () = assert!(CommandTable::bytes(168).is_multiple_of(CommandTable::ALIGN as usize));
@@ -156,10 +156,14 @@ mod tests {
         let region = PrdtEntry::new(0x1000, 512);
         assert_eq!(region.as_bytes()[12..], [0xff, 1, 0, 0]);
         assert_eq!((region.bytes(), region.is_legal()), (512, true));
-        assert_eq!(PrdtEntry::new(0, PrdtEntry::MAX).bytes(), PrdtEntry::MAX);
+        assert_eq!(PrdtEntry::new(0, PrdtEntry::BYTES_MAX).bytes(), PrdtEntry::BYTES_MAX);
         assert!(!PrdtEntry::new(1, 512).is_legal());
         assert!(!PrdtEntry::new(0, 511).is_legal());
         let odd = PrdtEntry { dbc: 0xffff_ffff.into(), ..PrdtEntry::default() };
-        assert_eq!(odd.bytes(), PrdtEntry::MAX, "reserved bits and I are no part of the count");
+        assert_eq!(
+            odd.bytes(),
+            PrdtEntry::BYTES_MAX,
+            "reserved bits and I are no part of the count"
+        );
     }
 }

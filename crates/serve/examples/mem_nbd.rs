@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use clock::{Component, Idle, Nanos, RealClock};
+use clock::{Component, IdlePolicy, Nanos, RealClock};
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer};
 
 #[path = "../tests/common/memory.rs"]
@@ -31,6 +31,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut server = NbdServer::new(device, &[endpoint], NbdConfig::default())?;
     println!("serving {mib} MiB on {}", server.endpoints()[0]);
     let stop = AtomicBool::new(false);
-    server.run(RealClock::start(), Idle::default(), &mut Nobody, &stop)?;
+    server.run(RealClock::start(), IdlePolicy::default(), &mut Nobody, &stop)?;
     Ok(())
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clock::{Idle, Nanos, RealClock};
+use clock::{IdlePolicy, Nanos, RealClock};
 use common::*;
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer};
 
@@ -157,8 +157,9 @@ fn tcp_serves_the_same_and_two_endpoints_reach_one_device() {
     let (stop, waker) = (AtomicBool::new(false), server.waker());
     std::thread::scope(|scope| {
         let (stop, server) = (&stop, &mut server);
-        let thread =
-            scope.spawn(move || server.run(RealClock::start(), Idle::default(), &mut Nobody, stop));
+        let thread = scope.spawn(move || {
+            server.run(RealClock::start(), IdlePolicy::default(), &mut Nobody, stop)
+        });
         let mut c = Client::transmission(&path);
         c.write(0, &[0xcd; 65_536]).unwrap();
         c.disconnect();

@@ -2,67 +2,67 @@
 //! memory, what a call says, and what it is answered.
 //!
 //! Guarantees: no pointer and no length of one side is used by the other unchecked (a call is copied out of
-//! the slot once, [`Call::of`]); every number is a little-endian word. `docs/exec.md` has the protocol.
+//! the slot once, [`Call::from_words`]); every number is a little-endian word. `docs/exec.md` has the protocol.
 //!
 //! # A slot's state
 //!
-//! `FREE` → (client) `CLAIMED` → (client) `POSTED` → (client, if it sleeps) `AWAITED` → (service) `ANSWERED`
-//! → (client) `FREE`. Posting sets the slot's bit in the session's `POSTED_BITS` and adds one to the
+//! `FREE` → (client) `CLAIMED` → (client) `SUBMITTED` → (client, if it sleeps) `WAITING` → (service) `COMPLETED`
+//! → (client) `FREE`. Posting sets the slot's bit in the session's `SUBMITTED_BITS` and adds one to the
 //! service's bell, which is a futex word; the state is one, too. [`hands`] has the steps.
 //!
-//! A write can also be *left*: `CLAIMED` → (client) `LEFT` → (service) `FREE`, with a bit in `LEFT_BITS`. Nobody waits
+//! A write can also be *left*: `CLAIMED` → (client) `LEFT` → (service) `FREE`, with a bit in `POSTED_WRITE_BITS`. Nobody waits
 //! for it and nobody rings, so it costs no system call. Whoever calls afterwards finds it done: the
 //! service takes calls first and what was left second, and what was left it does first. [`left`] has the rules.
 
 #![forbid(unsafe_code)]
 
-pub mod hands;
-pub mod left;
+pub mod posted;
+pub mod slot_protocol;
 
 /// Of a session's memory, in its first word.
 pub const MAGIC: u64 = 0x3173_746f_6c73_6c73;
 /// Slots of a session: threads of one process that call at once.
 pub const SLOTS: usize = 32;
 /// Bytes of data that one call carries.
-pub const DATA: usize = 128 << 10;
+pub const DATA_BYTES: usize = 128 << 10;
 /// Where the word is whose bits say which slots are posted.
-pub const POSTED_BITS: usize = 64;
+pub const SUBMITTED_BITS: usize = 64;
 /// Where the word is whose bits say which slots are left.
-pub const LEFT_BITS: usize = 128;
+pub const POSTED_WRITE_BITS: usize = 128;
 /// Where the word is that says of how many blocks the process may leave writes: they are reserved for it.
-pub const ROOM: usize = 192;
+pub const RESERVED_BLOCKS: usize = 192;
 /// Where the slots' headers are.
-pub const HEADERS: usize = 4096;
+pub const HEADERS_OFFSET: usize = 4096;
 /// Bytes from one header to the next.
 pub const HEADER_STRIDE: usize = 128;
 /// Where the slots' data is.
-pub const DATA_START: usize = 8192;
+pub const DATA_OFFSET: usize = 8192;
 /// Bytes of a session's memory.
-pub const SESSION_BYTES: usize = DATA_START + SLOTS * DATA;
-const _: () = assert!(HEADERS + SLOTS * HEADER_STRIDE == DATA_START);
+pub const SESSION_BYTES: usize = DATA_OFFSET + SLOTS * DATA_BYTES;
+const _: () = assert!(HEADERS_OFFSET + SLOTS * HEADER_STRIDE == DATA_OFFSET);
 
 /// Bytes of the bell's memory.
-pub const BELL_BYTES: usize = 4096;
+pub const DOORBELL_BYTES: usize = 4096;
 /// Where the bell is: a word that only counts.
-pub const BELL: usize = 0;
+pub const DOORBELL: usize = 0;
 /// Where the word is that says whether the service sleeps at the bell.
-pub const ASLEEP: usize = 64;
+pub const SERVICE_PARKED: usize = 64;
 /// Where the word is that numbers what is left, in all sessions.
-pub const TICKETS: usize = 192;
+pub const TICKET_COUNTER: usize = 192;
 /// Where the word is that says whether somebody sees bytes of files without asking: nothing is left then.
-pub const WATCHED: usize = 256;
+pub const MMAP_ACTIVE: usize = 256;
 
 /// What is added to the number that is a socket's automatic name: an open file's number is never 0.
-pub const HANDLE: u64 = 1 << 20;
+pub const FILE_HANDLE_BASE: u64 = 1 << 20;
 
 /// Where a slot's header begins.
-pub const fn header(slot: usize) -> usize {
-    HEADERS + slot * HEADER_STRIDE
+pub const fn header_offset(slot: usize) -> usize {
+    HEADERS_OFFSET + slot * HEADER_STRIDE
 }
 
 /// Where a slot's data begins.
-pub const fn data(slot: usize) -> usize {
-    DATA_START + slot * DATA
+pub const fn data_offset(slot: usize) -> usize {
+    DATA_OFFSET + slot * DATA_BYTES
 }
 
 /// Nobody's.
@@ -70,29 +70,29 @@ pub const FREE: u32 = 0;
 /// Some thread's, which is filling it.
 pub const CLAIMED: u32 = 1;
 /// The service's.
-pub const POSTED: u32 = 2;
+pub const SUBMITTED: u32 = 2;
 /// The service's, and the thread sleeps until it is answered.
-pub const AWAITED: u32 = 3;
+pub const WAITING: u32 = 3;
 /// The thread's again.
-pub const ANSWERED: u32 = 4;
+pub const COMPLETED: u32 = 4;
 /// The service's, and nobody waits.
-pub const LEFT: u32 = 5;
+pub const POSTED_WRITE: u32 = 5;
 
 /// Words of a header behind its state: the operation, what it is about, four arguments, bytes of data.
 pub const CALL_WORDS: usize = 7;
 /// Where they begin, from the header's begin.
-pub const CALL: usize = 8;
+pub const CALL_OFFSET: usize = 8;
 /// Where the answer is, from the header's begin: a count, or an error number as a negative one.
-pub const ANSWER: usize = CALL + CALL_WORDS * 8;
+pub const REPLY_OFFSET: usize = CALL_OFFSET + CALL_WORDS * 8;
 
 /// The environment variable that says where the service is: `ABSTRACT-NAME TOKEN`.
 pub const ENV_SERVICE: &str = "SLUICE_EXEC_SERVICE";
 /// The directory that the volume is at.
-pub const ENV_AT: &str = "SLUICE_EXEC_AT";
+pub const ENV_MOUNT: &str = "SLUICE_EXEC_AT";
 /// The working directory, if it is below that one.
 pub const ENV_CWD: &str = "SLUICE_EXEC_CWD";
 /// Bytes of a token: hexadecimal digits.
-pub const TOKEN: usize = 32;
+pub const TOKEN_BYTES: usize = 32;
 
 /// What a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub enum Op {
     /// Reads at the offset of the open file. Length: bytes wanted.
     Read,
     /// Writes there, or at the end with `O_APPEND`. Data: what. Arguments of one that is left, 1: when, in nanoseconds
-    /// since 1970; 2: its ticket. Answer: bytes, and [`MAY_LEAVE`](left::MAY_LEAVE).
+    /// since 1970; 2: its ticket. Answer: bytes, and [`MAY_POST`](left::MAY_POST).
     Write,
     /// Reads at argument 0.
     ReadAt,
@@ -119,7 +119,7 @@ pub enum Op {
     Truncate,
     /// Arguments: mode of `fallocate(2)`, offset, length.
     Allocate,
-    /// Data: path, or none for what is open. Answer's data: [`Facts`].
+    /// Data: path, or none for what is open. Answer's data: [`StatReply`].
     Stat,
     /// Data: two paths, argument 0 the bytes of the first; argument 1 the directory of the second;
     /// argument 2 the flags of `renameat2(2)`.
@@ -134,7 +134,7 @@ pub enum Op {
     List,
     /// Data: path or none. Arguments: what ([`CHANGE_MODE`]…), mode or user, group or last access, last
     /// modification.
-    Change,
+    SetAttr,
     /// Answer's data, words: bytes of a block, blocks, free blocks, inodes, free inodes.
     Statfs,
     /// Answer: the open file's `O_*` flags.
@@ -142,7 +142,7 @@ pub enum Op {
     /// Argument: `O_*` flags; only `O_APPEND` and what has no meaning here change.
     SetFlags,
     /// A process has closed a descriptor of the open file.
-    Closed,
+    Release,
     /// Answer's data: the path of an open directory from the root on.
     Path,
     /// Record locks. Arguments: [`LOCK_SET`]…, type, begin, length (0: to the end). Answer's data for
@@ -155,7 +155,7 @@ pub enum Op {
     /// Bytes of a file are to be mapped and shared. Arguments: offset, bytes, 1 if they will be written to, a
     /// socket's name as of `Open`: a descriptor of the file's memory is sent to it, and there is a mapping until
     /// its last copy is closed. Its number is an open file's, for `Sync` and `Map`. Answer: the inode.
-    Map,
+    Mmap,
 }
 
 /// Every operation, by number.
@@ -176,31 +176,31 @@ const OPS: [Op; 26] = [
     Op::MakeDirectory,
     Op::RemoveDirectory,
     Op::List,
-    Op::Change,
+    Op::SetAttr,
     Op::Statfs,
     Op::Flags,
     Op::SetFlags,
-    Op::Closed,
+    Op::Release,
     Op::Path,
     Op::Lock,
     Op::Flock,
     Op::TruncatePath,
-    Op::Map,
+    Op::Mmap,
 ];
 
 impl Op {
     /// The operation with a number.
-    pub fn of(number: u64) -> Option<Op> {
+    pub fn from_number(number: u64) -> Option<Op> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
         OPS.get(index).copied()
     }
 }
 
-/// [`Op::Change`]: permission bits.
+/// [`Op::SetAttr`]: permission bits.
 pub const CHANGE_MODE: u64 = 1;
-/// [`Op::Change`]: user and group, each unless it is `u32::MAX`.
+/// [`Op::SetAttr`]: user and group, each unless it is `u32::MAX`.
 pub const CHANGE_OWNER: u64 = 2;
-/// [`Op::Change`]: instants of access and modification, each unless it is [`TIME_STAYS`].
+/// [`Op::SetAttr`]: instants of access and modification, each unless it is [`TIME_STAYS`].
 pub const CHANGE_TIMES: u64 = 4;
 /// An instant that stays.
 pub const TIME_STAYS: u64 = i64::MIN as u64;
@@ -235,16 +235,16 @@ impl Call {
     }
 
     /// Out of words that anybody may have written.
-    pub fn of(words: [u64; CALL_WORDS]) -> Option<Call> {
+    pub fn from_words(words: [u64; CALL_WORDS]) -> Option<Call> {
         let [op, handle, a, b, c, d, len] = words;
-        let len = usize::try_from(len).ok().filter(|len| *len <= DATA)?;
-        Some(Call { op: Op::of(op)?, handle, args: [a, b, c, d], len })
+        let len = usize::try_from(len).ok().filter(|len| *len <= DATA_BYTES)?;
+        Some(Call { op: Op::from_number(op)?, handle, args: [a, b, c, d], len })
     }
 }
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct StatReply {
     /// Its number.
     pub ino: u64,
     /// Whether it is a directory.
@@ -265,12 +265,12 @@ pub struct Facts {
     pub times: [i64; 4],
 }
 
-impl Facts {
+impl StatReply {
     /// Bytes of it in a slot.
     pub const BYTES: usize = 12 * 8;
 
     /// As bytes.
-    pub fn encode(&self) -> [u8; Facts::BYTES] {
+    pub fn encode(&self) -> [u8; StatReply::BYTES] {
         let [access, modify, change, birth] = self.times.map(|t| t as u64);
         let words = [
             self.ino,
@@ -286,7 +286,7 @@ impl Facts {
             change,
             birth,
         ];
-        let mut bytes = [0; Facts::BYTES];
+        let mut bytes = [0; StatReply::BYTES];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
@@ -294,13 +294,13 @@ impl Facts {
     }
 
     /// Out of bytes.
-    pub fn decode(bytes: &[u8; Facts::BYTES]) -> Facts {
+    pub fn decode(bytes: &[u8; StatReply::BYTES]) -> StatReply {
         let word = |i: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[i * 8..i * 8 + 8]);
             u64::from_le_bytes(word)
         };
-        Facts {
+        StatReply {
             ino: word(0),
             directory: word(1) != 0,
             mode: word(2) as u32,
@@ -318,11 +318,11 @@ impl Facts {
 /// name.
 pub mod entry {
     /// Bytes before the name.
-    pub const HEAD: usize = 18;
+    pub const HEAD_BYTES: usize = 18;
 
     /// An entry's head.
-    pub fn encode(cookie: u64, ino: u64, directory: bool, name_bytes: u8) -> [u8; HEAD] {
-        let mut head = [0; HEAD];
+    pub fn encode(cookie: u64, ino: u64, directory: bool, name_bytes: u8) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(&cookie.to_le_bytes());
         head[8..16].copy_from_slice(&ino.to_le_bytes());
         (head[16], head[17]) = (directory.into(), name_bytes);
@@ -334,7 +334,7 @@ pub mod entry {
 
     /// The first of some entries, and the others.
     pub fn decode(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+        let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&head[at..at + 8]);
@@ -350,24 +350,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_operations_are_their_places() {
+    fn numbers_of_operations_are_their_indices() {
         for (i, op) in OPS.iter().enumerate() {
             assert_eq!(*op as usize, i + 1);
-            assert_eq!(Op::of(*op as u64), Some(*op));
+            assert_eq!(Op::from_number(*op as u64), Some(*op));
         }
-        assert_eq!(Op::of(0), None);
-        assert_eq!(Op::of(OPS.len() as u64 + 1), None);
-        assert_eq!(Op::of(u64::MAX), None);
+        assert_eq!(Op::from_number(0), None);
+        assert_eq!(Op::from_number(OPS.len() as u64 + 1), None);
+        assert_eq!(Op::from_number(u64::MAX), None);
     }
 
     #[test]
-    fn calls_and_facts_come_back() {
-        let call = Call { op: Op::Lock, handle: 7, args: [1, 2, 3, u64::MAX], len: DATA };
-        assert_eq!(Call::of(call.words()), Some(call));
+    fn calls_and_stat_replies_come_back() {
+        let call = Call { op: Op::Lock, handle: 7, args: [1, 2, 3, u64::MAX], len: DATA_BYTES };
+        assert_eq!(Call::from_words(call.words()), Some(call));
         let mut words = call.words();
-        words[6] = DATA as u64 + 1;
-        assert_eq!(Call::of(words), None, "longer than a slot");
-        let facts = Facts {
+        words[6] = DATA_BYTES as u64 + 1;
+        assert_eq!(Call::from_words(words), None, "longer than a slot");
+        let facts = StatReply {
             ino: 1,
             directory: true,
             mode: 0o755,
@@ -378,7 +378,7 @@ mod tests {
             blocks: 6,
             times: [-1, 2, i64::MAX, 4],
         };
-        assert_eq!(Facts::decode(&facts.encode()), facts);
+        assert_eq!(StatReply::decode(&facts.encode()), facts);
     }
 
     #[test]

@@ -93,12 +93,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod analytic;
 pub mod bench;
 pub mod calibrate;
 pub mod cli;
 pub mod explain;
-pub mod limits;
-pub mod machine;
+pub mod format;
+pub mod multicore;
 pub mod open;
 pub mod presets;
 pub mod report;
@@ -106,7 +107,6 @@ pub mod scenario;
 pub mod serve;
 pub mod sim;
 pub mod stack;
-pub mod text;
 pub mod trace_file;
 
 pub use open::open;

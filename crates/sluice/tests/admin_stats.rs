@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use served::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn admin_socket(dir: &Path) -> PathBuf {
     dir.join("admin.sock")
@@ -25,7 +25,7 @@ fn serve(dir: &Path, scenario: &str, more: &[&str]) -> Server {
     let server = Server::launch(dir, scenario, &args);
     let start = Instant::now();
     while !server.stdout().contains("answering `sluice admin stats` at") {
-        assert!(start.elapsed() < PATIENCE, "{}", server.stderr());
+        assert!(start.elapsed() < TEST_TIMEOUT, "{}", server.stderr());
         std::thread::sleep(Duration::from_millis(5));
     }
     server
@@ -66,7 +66,7 @@ impl Follower {
     }
 
     /// Exit code and messages, when it has ended by itself.
-    fn end(mut self) -> (Option<i32>, String) {
+    fn finish(mut self) -> (Option<i32>, String) {
         while self.next().is_some() {}
         let status = self.child.wait().unwrap();
         let mut told = String::new();
@@ -82,7 +82,7 @@ impl Drop for Follower {
     }
 }
 
-fn told(output: &Output) -> String {
+fn error_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -112,7 +112,7 @@ fn what_is_followed_is_what_happens_in_each_interval() {
             if busy(&value) {
                 break value;
             }
-            assert!(start.elapsed() < PATIENCE, "{value}");
+            assert!(start.elapsed() < TEST_TIMEOUT, "{value}");
         };
         assert_eq!((&seen["nbd_clients"], &seen["socket_clients"]), (&1.into(), &0.into()));
         for kind in ["read", "write"] {
@@ -130,7 +130,7 @@ fn what_is_followed_is_what_happens_in_each_interval() {
         let all: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(all["writes"].as_u64().unwrap() >= 256 + seen["writes"].as_u64().unwrap(), "{all}");
         server.stop();
-        assert_eq!(follower.end(), (Some(0), String::new()), "it ends with the server");
+        assert_eq!(follower.finish(), (Some(0), String::new()), "it ends with the server");
         let _ = load.wait();
     }
 }
@@ -142,11 +142,11 @@ fn following_ends_with_a_signal_and_with_a_server_that_was_killed() {
     let mut follower = Follower::start(dir.path());
     assert!(follower.next().is_some());
     kill_process(Pid::from_child(&follower.child), Signal::INT).unwrap();
-    assert_eq!(follower.end(), (Some(0), String::new()));
+    assert_eq!(follower.finish(), (Some(0), String::new()));
     let mut follower = Follower::start(dir.path());
     assert!(follower.next().is_some());
     server.kill();
-    let (code, error) = follower.end();
+    let (code, error) = follower.finish();
     assert_eq!(code, Some(1));
     assert!(error.contains("the server is gone"), "{error}");
 }
@@ -165,7 +165,7 @@ fn the_status_line_names_its_numbers_and_is_about_its_interval() {
     // One with the writes, and one after it without.
     let idle = |line: &String| line.contains("drive0: 0 IOPS");
     while !lines().iter().skip_while(|line| idle(line)).any(idle) {
-        assert!(start.elapsed() < PATIENCE, "{:#?}", lines());
+        assert!(start.elapsed() < TEST_TIMEOUT, "{:#?}", lines());
         std::thread::sleep(Duration::from_millis(50));
     }
     let busy = lines().into_iter().find(|line| !idle(line)).unwrap();
@@ -185,7 +185,7 @@ fn who_cannot_be_asked_is_named_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let ask = |socket: &Path| {
         let output = sluice(&["admin", "--socket"]).arg(socket).arg("stats").output().unwrap();
-        (output.status.code(), told(&output))
+        (output.status.code(), error_text(&output))
     };
     let nowhere = dir.path().join("nowhere.sock");
     let (code, text) = ask(&nowhere);
@@ -202,10 +202,10 @@ fn who_cannot_be_asked_is_named_with_what_to_do() {
     assert!(text.contains("NBD") && text.contains("--admin-socket"), "{text}");
     // Nothing is shared at a socket for administrators, and --interval is for --follow.
     let list = sluice(&["admin", "--socket"]).arg(admin_socket(dir.path())).arg("list").output();
-    assert!(told(&list.unwrap()).starts_with("partitions\n  none\n"));
+    assert!(error_text(&list.unwrap()).starts_with("partitions\n  none\n"));
     let output = stats(dir.path(), &["--interval", "2"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(told(&output).contains("--follow"), "{}", told(&output));
+    assert!(error_text(&output).contains("--follow"), "{}", error_text(&output));
     let output = stats(dir.path(), &["--follow", "--interval", "0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     server.stop();

@@ -42,7 +42,7 @@ fn bench_ring_prints_one_object_per_line() {
 }
 
 #[test]
-fn bench_block_compares_the_ways() {
+fn bench_block_compares_the_variants() {
     let out = sluice(&["bench", "block", "--json", "--quick"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     let lines: Vec<Value> =

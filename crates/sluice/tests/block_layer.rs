@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use block::trace::blktrace::{BlktraceReader, What};
+use block::trace::blktrace::{BlktraceReader, RecordBody};
 use serde_json::Value;
 use sluice::scenario::Scenario;
-use sluice::sim::{LayerCounts, Outcome, SimOptions, TraceOutput, simulate, to_json};
+use sluice::sim::{BlockLayerCounts, SimOptions, SimOutcome, TraceOutput, simulate, to_json};
 
 /// A small drive with a hardware queue of 31 tags.
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
@@ -16,23 +16,23 @@ const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
 const FIXED: &str = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n\
     null = { latency = \"100us\" }\ncontroller = { queue_depth = 32 }\n";
 
-fn run(text: &str) -> Outcome {
+fn run(text: &str) -> SimOutcome {
     let scenario = Scenario::parse(Path::new("s.toml"), text).unwrap_or_else(|e| panic!("{e}"));
     let outcome = simulate(&scenario, SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(outcome.failures(), [""; 0]);
     outcome
 }
 
-fn layer(outcome: &Outcome) -> &LayerCounts {
-    outcome.drives[0].layer.as_ref().expect("a block layer")
+fn block_layer_counts(outcome: &SimOutcome) -> &BlockLayerCounts {
+    outcome.drives[0].block_layer.as_ref().expect("a block layer")
 }
 
 /// Requests per second, or mean latency, of a job's reads.
-fn iops(outcome: &Outcome, job: usize) -> f64 {
+fn iops(outcome: &SimOutcome, job: usize) -> f64 {
     outcome.drives[0].run.jobs[job].directions[0].iops()
 }
 
-fn mean(outcome: &Outcome, job: usize) -> f64 {
+fn mean(outcome: &SimOutcome, job: usize) -> f64 {
     outcome.drives[0].run.jobs[job].directions[0].lat.mean()
 }
 
@@ -50,7 +50,7 @@ const SHAPES: [&str; 9] = [
 ];
 
 /// What was done, without how long it took.
-fn done(outcome: &Outcome) -> Vec<(String, [u64; 2], [u64; 2])> {
+fn job_results(outcome: &SimOutcome) -> Vec<(String, [u64; 2], [u64; 2])> {
     let jobs = outcome.drives[0].run.jobs.iter();
     jobs.map(|j| {
         let [read, write, _] = &j.directions;
@@ -69,21 +69,24 @@ fn the_data_is_the_same_whatever_the_path() {
         verify = \"crc32c\"\nnumjobs = 2\noffset_increment = \"2m\"\n\
         [[job]]\nname = \"c\"\nrw = \"randread\"\nbs = \"64k\"\noffset = \"8m\"\nsize = \"2m\"\nstonewall = 1\n";
     let raw = run(&format!("{DRIVE}[path]\n{}{jobs}", SHAPES[0]));
-    assert_eq!(done(&raw).len(), 4);
-    assert!(raw.drives[0].layer.is_none());
+    assert_eq!(job_results(&raw).len(), 4);
+    assert!(raw.drives[0].block_layer.is_none());
     for shape in &SHAPES[1..] {
         let outcome = run(&format!("{DRIVE}[path]\n{shape}{jobs}"));
-        assert_eq!(done(&outcome), done(&raw), "{shape}");
-        let counts = layer(&outcome);
+        assert_eq!(job_results(&outcome), job_results(&raw), "{shape}");
+        let counts = block_layer_counts(&outcome);
         assert_eq!(counts.stat.in_flight, 0, "{shape}");
         let (reads, writes) = (counts.stat.reads(), counts.stat.writes());
         let requests = reads.ios + reads.merges + writes.ios + writes.merges;
         // 2 MiB of 4 KiB and twice 2 MiB of 16 KiB, written and read back; 2 MiB of 64 KiB.
         assert_eq!(requests, 2 * (512 + 2 * 128) + 32, "{shape}");
         let issued: u64 = counts.dispatch.iter().map(|q| q.issued).sum();
-        let ended: u64 = counts.dispatch.iter().map(|q| q.ended).sum();
+        let ended: u64 = counts.dispatch.iter().map(|q| q.completed).sum();
         assert_eq!(issued, ended, "{shape}");
-        assert!(counts.dispatch.iter().all(|q| q.strays + q.orphans + q.timeouts == 0), "{shape}");
+        assert!(
+            counts.dispatch.iter().all(|q| q.spurious + q.orphans + q.timeouts == 0),
+            "{shape}"
+        );
     }
 }
 
@@ -99,7 +102,7 @@ fn two_runs_are_the_same_to_the_byte() {
 }
 
 /// The JSON without what counts tries: who is watched is polled more often, and so tries more often.
-fn without_tries(outcome: &Outcome) -> Value {
+fn without_tries(outcome: &SimOutcome) -> Value {
     let mut json = to_json(outcome);
     let layer = &mut json["sluice"]["drives"][0]["block_layer"];
     for (queues, key) in [("cores", "sleeps"), ("dispatch_queues", "no_tag")] {
@@ -126,24 +129,24 @@ fn watching_changes_nothing() {
             ..SimOptions::default()
         };
         let watched = simulate(&scenario, options).unwrap();
-        assert_eq!(watched.untraced, 0);
+        assert_eq!(watched.untraced_events, 0);
         assert!(without_tries(&watched) == without_tries(&run(&text)), "{shape}");
 
         // What the files say is what the counters say.
-        let cores = layer(&watched).cores.len();
+        let cores = block_layer_counts(&watched).cores.len();
         let (mut issued, mut completed, mut queued) = (0, 0, 0);
         for core in 0..cores {
             let path = blktrace.join(format!("drive0.blktrace.{core}"));
             for record in BlktraceReader::open(&path).unwrap() {
-                match record.unwrap().what {
-                    What::Queued => queued += 1,
-                    What::Issued => issued += 1,
-                    What::Completed => completed += 1,
+                match record.unwrap().body {
+                    RecordBody::Queued => queued += 1,
+                    RecordBody::Issued => issued += 1,
+                    RecordBody::Completed => completed += 1,
                     _ => {}
                 }
             }
         }
-        let commands: u64 = layer(&watched).dispatch.iter().map(|q| q.issued).sum();
+        let commands: u64 = block_layer_counts(&watched).dispatch.iter().map(|q| q.issued).sum();
         assert_eq!((queued, issued), (6 * 256, commands), "{shape}");
         assert!(completed >= commands, "{shape}: {completed} of {commands}");
         let events: Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
@@ -162,7 +165,10 @@ fn contiguous_writes_become_fewer_commands() {
     let jobs = "[[job]]\nrw = \"write\"\nbs = \"4k\"\niodepth = 32\nsize = \"8m\"\n";
     let commands = |path: &str| {
         let outcome = run(&format!("{DRIVE}[path]\n{path}{jobs}"));
-        (outcome.drives[0].drive.writes, outcome.drives[0].layer.as_ref().map_or(0, |l| l.merges()))
+        (
+            outcome.drives[0].drive.writes,
+            outcome.drives[0].block_layer.as_ref().map_or(0, |l| l.merges()),
+        )
     };
     assert_eq!(commands("block = \"raw\"\n"), (2048, 0));
     assert_eq!(commands("block = \"mq\"\nmerge = false\n"), (2048, 0));
@@ -174,7 +180,7 @@ fn contiguous_writes_become_fewer_commands() {
 }
 
 /// A deep job and a shallow one, each on its core, before one hardware queue.
-fn deep_and_shallow(scheduler: &str) -> Outcome {
+fn deep_and_shallow(scheduler: &str) -> SimOutcome {
     run(&format!(
         "{FIXED}[path]\nblock = \"mq\"\ncores = 2\nqueues = 1\nstaging = \"device\"\nmerge = false\n\
          scheduler = {scheduler}\n\
@@ -275,7 +281,7 @@ fn a_full_core_makes_its_jobs_wait() {
          [[job]]\nrw = \"randread\"\nbs = \"4k\"\niodepth = 16\nsize = \"4m\"\n"
     ));
     assert_eq!(outcome.drives[0].run.jobs[0].directions[0].ios, 1024);
-    let counts = layer(&outcome);
+    let counts = block_layer_counts(&outcome);
     assert!(counts.cores[0].sleeps > 0);
     // Four at a time, 100 us each.
     assert_eq!(outcome.elapsed.0, 1024 / 4 * 100_000);
@@ -288,7 +294,7 @@ fn preconditioning_leaves_the_same_state_and_is_not_counted() {
         [[job]]\nrw = \"randread\"\nbs = \"4k\"\nsize = \"400k\"\n";
     let state = |path: &str| {
         let outcome = run(&format!("{DRIVE}[path]\nblock = {path}\n{jobs}"));
-        let requests = outcome.drives[0].layer.as_ref().map(|l| l.stat.to_string());
+        let requests = outcome.drives[0].block_layer.as_ref().map(|l| l.stat.to_string());
         (outcome.drives[0].drive.media.as_ref().map(|m| (m.programs, m.erases)), requests)
     };
     let ((raw, none), (mq, stat)) = (state("\"raw\""), state("\"mq\""));

@@ -13,7 +13,7 @@
 
 use std::path::Path;
 
-use sluice::limits::{Limits, Sustained};
+use sluice::analytic::{ClosedFormLimits, SustainedRate};
 use sluice::scenario::Scenario;
 use sluice::sim::{DriveOutcome, SimOptions, simulate};
 
@@ -37,7 +37,7 @@ const PRESETS: [(&str, &str); 15] = [
 ];
 
 /// A drive of a preset, small, and what its jobs have found.
-fn simulated(preset: &str, keys: &str, rest: &str) -> (Limits, DriveOutcome) {
+fn simulated(preset: &str, keys: &str, rest: &str) -> (ClosedFormLimits, DriveOutcome) {
     let target = match preset {
         "openssd-jasmine" => "[target]\nkind = \"pblk\"\n",
         name if name.starts_with("ocssd") => {
@@ -54,7 +54,7 @@ fn simulated(preset: &str, keys: &str, rest: &str) -> (Limits, DriveOutcome) {
         format!("[drive]\npreset = \"{preset}\"\ndata = \"none\"\n{keys}\n{buffer}{target}{rest}");
     let scenario =
         Scenario::parse(Path::new("test.toml"), &text).unwrap_or_else(|e| panic!("{text}: {e}"));
-    let limits = Limits::of(&scenario.drives[0]);
+    let limits = ClosedFormLimits::from_spec(&scenario.drives[0]);
     let mut outcome = simulate(&scenario, SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     (limits, outcome.drives.remove(0))
 }
@@ -75,7 +75,7 @@ fn writes_in_steady_state_are_as_shown() {
         );
         let steady = drive.steady.as_ref().unwrap();
         assert!(steady.reached, "{preset}: {:?} after {}", steady.missing(), steady.rounds.len());
-        let Sustained { write_amplification: shown, limit, effective_spare, .. } =
+        let SustainedRate { write_amplification: shown, limit, effective_spare, .. } =
             limits.sustained.unwrap();
         let found = drive.ftl.unwrap().write_amplification().unwrap();
         let (bound, rate) = (limit.unwrap().iops(), drive.run.jobs[0].directions[1].iops());
@@ -108,7 +108,7 @@ fn random_reads_are_as_shown() {
         // (outstanding + n − 1) are idle; a drive with few tags has only so many.
         let outstanding =
             f64::from(depth).min(if preset.starts_with("sata") { 31.0 } else { 256.0 });
-        let pus = f64::from(drive.shape.map_or(1, |(channels, pus)| channels * pus));
+        let pus = f64::from(drive.geometry.map_or(1, |(channels, pus)| channels * pus));
         let busy = outstanding / (outstanding + pus - 1.0);
         println!("{preset}: {:.0} shown ({}), {rate:.0} found", bound.iops(), bound.bound());
         assert!(rate <= bound.iops() * 1.01, "{preset}: {rate} reads/s of {}", bound.iops());

@@ -7,19 +7,19 @@ use std::path::Path;
 use serde_json::Value;
 use sluice::explain::{Explained, WaitKind};
 use sluice::scenario::Scenario;
-use sluice::sim::{Explanation, Outcome, SimOptions, TraceOutput, simulate, to_json};
+use sluice::sim::{Explanation, SimOptions, SimOutcome, TraceOutput, simulate, to_json};
 use tracepoint::{ArrayOp, Cause, RequestOp};
 
 fn scenario(text: &str) -> Scenario {
     Scenario::parse(Path::new("explain.toml"), text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-fn explain(text: &str, slowest: usize) -> Outcome {
+fn explain(text: &str, slowest: usize) -> SimOutcome {
     simulate(&scenario(text), SimOptions { slowest, ..SimOptions::default() })
         .unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-fn explanation(outcome: &Outcome) -> &Explanation {
+fn explanation(outcome: &SimOutcome) -> &Explanation {
     outcome.drives[0].explanation.as_ref().expect("it was asked for")
 }
 
@@ -174,7 +174,7 @@ fn waits_add_up_and_have_a_reason_on_every_path() {
     }
 }
 
-fn without_explanation(outcome: &Outcome) -> Value {
+fn without_explanation(outcome: &SimOutcome) -> Value {
     let mut value = to_json(outcome);
     for drive in value["sluice"]["drives"].as_array_mut().into_iter().flatten() {
         if let Some(drive) = drive.as_object_mut() {
@@ -198,7 +198,7 @@ fn explaining_changes_no_result_and_repeats_itself() {
 }
 
 /// The reasons of a request, with their times in microseconds.
-fn story(request: &Explained) -> Vec<(WaitKind, u64)> {
+fn wait_reasons(request: &Explained) -> Vec<(WaitKind, u64)> {
     request.waits.iter().map(|w| (w.kind, w.time.0 / 1_000)).collect()
 }
 
@@ -215,10 +215,10 @@ fn the_second_of_two_reads_waits_for_array_and_register_of_the_first() {
     let outcome = explain(&text, 2);
     let [second, first] = &explanation(&outcome).slowest[..] else { panic!("two requests") };
     let own = [(WaitKind::Array(ArrayOp::Read), 40), (WaitKind::Transfer, 10)];
-    assert_eq!(story(first), own);
-    let waits = story(second);
+    assert_eq!(wait_reasons(first), own);
+    let waits = wait_reasons(second);
     let job = Some(0);
-    let user = sluice::explain::User { cause: Cause::Host, job };
+    let user = sluice::explain::ResourceUser { cause: Cause::Host, job };
     let expected = [
         (WaitKind::PuBusy(ArrayOp::Read, user), 40),
         (WaitKind::RegisterBusy(user), 10),
@@ -237,7 +237,10 @@ fn a_durable_write_is_its_transfer_and_its_program() {
     let [first, .., write] = &explanation(&outcome).slowest[..] else { panic!("four requests") };
     // The first one waits for the journal to say that a line is opened.
     assert_eq!(first.waits[0].kind, WaitKind::Placement);
-    assert_eq!(story(write), [(WaitKind::Transfer, 10), (WaitKind::Array(ArrayOp::Program), 200)]);
+    assert_eq!(
+        wait_reasons(write),
+        [(WaitKind::Transfer, 10), (WaitKind::Array(ArrayOp::Program), 200)]
+    );
 }
 
 #[test]
@@ -253,11 +256,11 @@ fn the_host_pays_before_and_after() {
         (WaitKind::Transfer, 10),
         (WaitKind::HostComplete, 3),
     ];
-    assert_eq!(story(read), expected);
+    assert_eq!(wait_reasons(read), expected);
 }
 
 /// The reasons that occur among requests of one operation.
-fn reasons(outcome: &Outcome, op: RequestOp) -> BTreeSet<String> {
+fn reasons(outcome: &SimOutcome, op: RequestOp) -> BTreeSet<String> {
     let requests = explanation(outcome).slowest.iter().filter(|r| r.op == op);
     requests.flat_map(|r| r.waits.iter().map(|w| w.kind.code())).collect()
 }
@@ -350,7 +353,7 @@ fn drives_of_one_scenario_are_explained_apart() {
 }
 
 /// The events of a run's trace.
-fn trace(text: &str) -> (Outcome, Vec<Value>) {
+fn trace(text: &str) -> (SimOutcome, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let output = TraceOutput::create(&path).unwrap();

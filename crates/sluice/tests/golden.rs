@@ -49,7 +49,7 @@ fn results(scenario: &Path) -> String {
     if is_layered {
         args.extend(["--blktrace", "blktrace"]);
     }
-    folder.ends(&args, 0);
+    folder.run_to_end(&args, 0);
     let [json, trace] = ["out.json", "out.trace"].map(|name| hash(folder.read(name).as_bytes()));
     let mut results = format!("json {json} perfetto {trace}");
     if is_layered {

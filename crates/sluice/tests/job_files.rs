@@ -19,12 +19,12 @@ fn with_drive(files: &[(&str, &str)]) -> Folder {
 
 /// Standard output of a run that must succeed.
 fn ran(folder: &Folder, args: &[&str]) -> String {
-    folder.ends(args, 0).0
+    folder.run_to_end(args, 0).0
 }
 
 /// Standard error of a run that must be refused.
 fn refused(folder: &Folder, args: &[&str]) -> String {
-    folder.ends(args, 2).1
+    folder.run_to_end(args, 2).1
 }
 
 /// The only result in a file.

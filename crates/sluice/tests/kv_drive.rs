@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use sluice::bench::kv::Rig;
+use sluice::bench::kv::KvHarness;
 use sluice::clock::{Component, Nanos, VirtualRunner};
-use sluice::lightnvm::{KvConfig, KvError, KvNow};
+use sluice::lightnvm::{BlockingKv, KvConfig, KvError};
 use sluice::scenario::Scenario;
 
 /// MLC with paired pages; 8 parallel units of 24 chunks of 256 KB; programs and erases fail.
@@ -22,7 +22,7 @@ fn value(seed: u64, len: usize) -> Vec<u8> {
 #[test]
 fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
     let scenario = Scenario::parse(Path::new("kv.toml"), DRIVE).unwrap();
-    let mut rig = Rig::build(&scenario.drives[0], KvConfig::default()).unwrap();
+    let mut rig = KvHarness::build(&scenario.drives[0], KvConfig::default()).unwrap();
     let chunk = rig.kv.layout().chunk_bytes as usize;
     // What every key must have, and what those may have that were put since the last sync.
     let mut synced: BTreeMap<String, (u64, usize)> = BTreeMap::new();
@@ -30,11 +30,11 @@ fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
     for round in 0..12u64 {
         let mut since = synced.clone();
         {
-            let Rig { drive, kv, .. } = &mut rig;
+            let KvHarness { drive, kv, .. } = &mut rig;
             let pump = &mut || {
                 runner.step(&mut [drive as &mut dyn Component], Nanos::MAX);
             };
-            let mut now = KvNow::new(kv, pump);
+            let mut now = BlockingKv::new(kv, pump);
             for i in 0..150u64 {
                 let key = format!("key{:03}", (i * 37 + round * 11) % 120);
                 let len = match i % 25 {
@@ -62,14 +62,14 @@ fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
             }
         }
         let drive = rig.drive.power_cut().power_on().unwrap();
-        rig = Rig::over(drive, KvConfig::default()).unwrap();
-        assert_eq!(rig.kv.audit(), Ok(()), "round {round}");
-        let Rig { drive, kv, .. } = &mut rig;
+        rig = KvHarness::on_drive(drive, KvConfig::default()).unwrap();
+        assert_eq!(rig.kv.check_invariants(), Ok(()), "round {round}");
+        let KvHarness { drive, kv, .. } = &mut rig;
         runner = VirtualRunner::new();
         let pump = &mut || {
             runner.step(&mut [drive as &mut dyn Component], Nanos::MAX);
         };
-        let mut now = KvNow::new(kv, pump);
+        let mut now = BlockingKv::new(kv, pump);
         let mut found = BTreeMap::new();
         for i in 0..120 {
             let key = format!("key{i:03}");

@@ -4,15 +4,15 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use sluice::block::PerWhat;
-use sluice::machine::{Costs, Curve, Load, Machine, Model, Outcome, Snoops};
+use sluice::block::StagingScope;
+use sluice::multicore::{CostModel, Curve, Load, LoadOutcome, Machine, Model, SnoopPolicy};
 
 fn model(sockets: u16, cores: u16) -> Model {
     let machine = Machine::new(sockets, cores).unwrap();
-    Model { machine, costs: Costs::GIVEN, snoops: Snoops::Home }
+    Model { machine, cost_model: CostModel::GIVEN, snoops: SnoopPolicy::Home }
 }
 
-fn run(model: &Model, curve: Curve, cores: usize, depth: u32) -> Outcome {
+fn run(model: &Model, curve: Curve, cores: usize, depth: u32) -> LoadOutcome {
     let count = (1_000 / cores as u64).max(30);
     let load = Load { depth, warm: 20, count, shared_counter: false };
     let (outcome, _) = model.run(curve, cores, load).unwrap().unwrap();
@@ -39,7 +39,7 @@ fn one_queue_peaks_within_a_socket_and_falls_towards_a_tenth_of_a_million() {
     assert!(iops(&four, Curve::Single, 32) <= 0.25e6);
     assert!(iops(&four, Curve::Single, 3) > 0.8e6);
     // The same without the assumption that costs most.
-    let filtered = Model { snoops: Snoops::Filtered, ..machine };
+    let filtered = Model { snoops: SnoopPolicy::Filtered, ..machine };
     let (peak, all) = (iops(&filtered, Curve::Single, 3), iops(&filtered, Curve::Single, 80));
     assert!(all < peak / 3.0, "{peak} to {all}");
 }
@@ -78,13 +78,13 @@ fn queues_per_socket_bend_at_the_fifth_socket() {
 #[test]
 fn one_staging_queue_does_not_scale_whatever_is_below() {
     let machine = model(8, 10);
-    for hardware in [PerWhat::Core, PerWhat::Socket, PerWhat::Device] {
-        let curve = Curve::Multi(PerWhat::Device, hardware);
+    for hardware in [StagingScope::Core, StagingScope::Socket, StagingScope::Device] {
+        let curve = Curve::Multi(StagingScope::Device, hardware);
         let (socket, second, all) =
             (iops(&machine, curve, 10), iops(&machine, curve, 20), iops(&machine, curve, 80));
         assert!(second < 0.6 * socket && all < 0.4 * second, "{}", curve.name());
     }
-    let one = Curve::Multi(PerWhat::Core, PerWhat::Device);
+    let one = Curve::Multi(StagingScope::Core, StagingScope::Device);
     assert!(iops(&machine, one, 80) < 0.1 * iops(&machine, Curve::PER_SOCKET, 80));
 }
 

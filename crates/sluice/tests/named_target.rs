@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use media::MediaConfig;
 use nvme::Status;
-use ring::{Iova, Region};
-use sluice::block::{Device, Payload, Request};
+use ring::{Iova, SharedRegion};
+use sluice::block::{BlockDevice, Payload, Request};
 use sluice::clock::{Component, Nanos};
 use sluice::scenario::Scenario;
 use sluice::stack::{Stack, StackDevice, StackError};
@@ -22,14 +22,14 @@ const DRIVE: &str = "[drive]\nname = \"oc0\"\npreset = \"femu-default\"\npersona
     cell = \"mlc\"\npair_distance = 2\ngeometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n\
     data = \"file\"\npath = \"oc0.img\"\n";
 
-struct Place {
+struct TestDir {
     dir: tempfile::TempDir,
     drive: String,
 }
 
-impl Place {
-    fn new(drive: &str) -> Place {
-        let place = Place { dir: tempfile::tempdir().expect("a folder"), drive: drive.into() };
+impl TestDir {
+    fn new(drive: &str) -> TestDir {
+        let place = TestDir { dir: tempfile::tempdir().expect("a folder"), drive: drive.into() };
         place.file("drive.toml", "");
         place
     }
@@ -51,7 +51,7 @@ impl Place {
         command.output().expect("the command runs")
     }
 
-    fn says(&self, args: &[&str]) -> String {
+    fn run_ok(&self, args: &[&str]) -> String {
         let out = self.run(args);
         assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
         text(&out.stdout)
@@ -60,12 +60,12 @@ impl Place {
     fn create(&self, name: &str, kind: &str, pus: &str, more: &[&str]) {
         let args = ["target", "create", "drive.toml", "--name", name, "--type", kind, "--pus", pus];
         let all: Vec<&str> = args.into_iter().chain(more.iter().copied()).collect();
-        self.says(&all);
+        self.run_ok(&all);
     }
 
     /// Asks for something that is refused with `code` by a message with every part, and changes
     /// nothing.
-    fn refuses(&self, code: i32, args: &[&str], parts: &[&str]) {
+    fn run_refused(&self, code: i32, args: &[&str], parts: &[&str]) {
         let before = self.image();
         let out = self.run(args);
         // Without the frame around what is long.
@@ -80,16 +80,16 @@ impl Place {
     }
 
     /// Opens the target that a scenario with this section names.
-    fn open(&self, target: &str) -> Opened {
+    fn open(&self, target: &str) -> OpenedTarget {
         self.try_open(target).unwrap_or_else(|e| panic!("{target}: {e}"))
     }
 
-    fn try_open(&self, target: &str) -> Result<Opened, StackError> {
+    fn try_open(&self, target: &str) -> Result<OpenedTarget, StackError> {
         let scenario = Scenario::load(&self.file("open.toml", target)).unwrap();
         let stack = Stack::build(&scenario.drives[0], None)?;
-        let memory = Region::anonymous(SECTORS_MAX as usize * SECTOR).unwrap();
+        let memory = SharedRegion::anonymous(SECTORS_MAX as usize * SECTOR).unwrap();
         let at = stack.device.memory().register(&memory).unwrap();
-        Ok(Opened { stack, memory, at, now: Nanos::ZERO })
+        Ok(OpenedTarget { stack, memory, at, now: Nanos::ZERO })
     }
 }
 
@@ -97,14 +97,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-struct Opened {
+struct OpenedTarget {
     stack: Stack,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     now: Nanos,
 }
 
-impl Opened {
+impl OpenedTarget {
     fn sectors(&self) -> u64 {
         self.stack.device.limits().sectors
     }
@@ -125,7 +125,7 @@ impl Opened {
     }
 
     /// Lets everything end that is under way: what the layer does on its own.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         let Stack { device, drive, .. } = &mut self.stack;
         for _ in 0..1_000_000 {
             let moved = device.poll(self.now) | drive.poll(self.now);
@@ -144,7 +144,7 @@ impl Opened {
             let word = value + u64::from(i);
             self.memory.write(i as usize * SECTOR, &word.to_le_bytes());
         }
-        let status = self.run(Request::write(lba, sectors, Payload::At(self.at), 1));
+        let status = self.run(Request::write(lba, sectors, Payload::Contiguous(self.at), 1));
         assert!(status.is_success(), "{status}");
     }
 
@@ -158,14 +158,14 @@ impl Opened {
     }
 
     fn read(&mut self, lba: u64) -> u64 {
-        let status = self.run(Request::read(lba, 1, Payload::At(self.at), 3));
+        let status = self.run(Request::read(lba, 1, Payload::Contiguous(self.at), 3));
         assert!(status.is_success(), "{status}");
         let mut word = [0; 8];
         self.memory.read(0, &mut word);
         u64::from_le_bytes(word)
     }
 
-    fn holds(&mut self, value: u64) {
+    fn check_fill(&mut self, value: u64) {
         for lba in 0..self.sectors() {
             assert_eq!(self.read(lba), value + lba, "sector {lba}");
         }
@@ -183,13 +183,13 @@ impl Opened {
 
 #[test]
 fn a_named_target_is_what_the_table_says_and_keeps_its_data() {
-    let place = Place::new(DRIVE);
+    let place = TestDir::new(DRIVE);
     place.create("db", "pblk", "1-3", &["--op", "0.4", "--active-pus", "2", "--hot-cold", "false"]);
     place.create("log", "pblk", "4-6", &[]);
     let db = "[target]\nname = \"db\"\n";
     let mut open = place.open(db);
-    let layout = *open.stack.ftl().unwrap().layout();
-    assert_eq!(layout.active, 2);
+    let layout = *open.stack.ftl().unwrap().capacity_plan();
+    assert_eq!(layout.active_pus, 2);
     let sectors = open.sectors();
     // Of its own 120 chunks, less those of the partition table, with 40 % to spare.
     assert!((1_000..120 * 64 * 10 / 14).contains(&sectors), "{sectors}");
@@ -200,7 +200,7 @@ fn a_named_target_is_what_the_table_says_and_keeps_its_data() {
     // The other one is empty, is as wide as its units, and takes nothing from the first one.
     let mut log =
         place.open("[target]\nname = \"log\"\nkind = \"pblk\"\nvictim_policy = \"fifo\"\n");
-    assert_eq!(log.stack.ftl().unwrap().layout().active, 3);
+    assert_eq!(log.stack.ftl().unwrap().capacity_plan().active_pus, 3);
     assert_eq!(log.read(5), 0);
     log.fill(5_000_000);
     drop(log);
@@ -208,23 +208,23 @@ fn a_named_target_is_what_the_table_says_and_keeps_its_data() {
     for more in ["", "victim_policy = \"cost-benefit\"\ngc_start_lines = 3\n", "active_pus = 2\n"] {
         let mut open = place.open(&format!("{db}{more}"));
         assert_eq!(open.sectors(), sectors);
-        open.holds(1_000_000);
+        open.check_fill(1_000_000);
     }
-    place.open("[target]\nname = \"log\"\n").holds(5_000_000);
+    place.open("[target]\nname = \"log\"\n").check_fill(5_000_000);
     // Made anew it is another one, whose predecessor's data is nowhere.
-    place.says(&["target", "remove", "drive.toml", "--name", "db"]);
+    place.run_ok(&["target", "remove", "drive.toml", "--name", "db"]);
     place.create("db", "pblk", "1-3", &["--op", "0.4", "--active-pus", "2", "--hot-cold", "false"]);
     let mut open = place.open(db);
     assert_eq!((open.read(0), open.read(77)), (0, 0));
     open.fill(9_000_000);
     drop(open);
-    place.open(db).holds(9_000_000);
-    place.open("[target]\nname = \"log\"\n").holds(5_000_000);
+    place.open(db).check_fill(9_000_000);
+    place.open("[target]\nname = \"log\"\n").check_fill(5_000_000);
 }
 
 #[test]
 fn sharing_targets_take_their_chunks_once_and_keep_them() {
-    let place = Place::new(DRIVE);
+    let place = TestDir::new(DRIVE);
     let shared = |n: &'static str| ["--shared", "--max-chunks", n];
     place.create("a", "pblk", "0-3", &shared("60"));
     place.create("b", "pblk", "2-5", &shared("70"));
@@ -240,7 +240,7 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
     // Opened and never written: its chunks are its own all the same.
     let b_sectors = open("b").sectors();
     let owned = |name: &str| {
-        let json = place.says(&["target", "info", "drive.toml", "--name", name, "--json"]);
+        let json = place.run_ok(&["target", "info", "drive.toml", "--name", name, "--json"]);
         serde_json::from_str::<serde_json::Value>(&json).unwrap()["chunks"].as_u64().unwrap()
     };
     assert_eq!((owned("a"), owned("b"), owned("c")), (60, 70, 0));
@@ -250,7 +250,7 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
             "refused.toml",
             &format!("[target]\nname = \"{name}\"\n[[job]]\nrw = \"read\"\n"),
         );
-        place.refuses(2, &["sim", "refused.toml"], parts);
+        place.run_refused(2, &["sim", "refused.toml"], parts);
     };
     refused("c", &["target c of drive oc0", "40 more chunks", "2-3", "a (60", "b (70"]);
     refused("free", &["target free of drive oc0", "pblk", "--max-chunks"]);
@@ -262,56 +262,60 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
     for _ in 0..2 {
         let mut a = open("a");
         assert_eq!(a.sectors(), sectors);
-        a.holds(1_000_000);
+        a.check_fill(1_000_000);
         drop(a);
-        open("b").holds(2_000_000);
+        open("b").check_fill(2_000_000);
     }
     // Who goes makes room.
-    place.says(&["target", "remove", "drive.toml", "--name", "b"]);
+    place.run_ok(&["target", "remove", "drive.toml", "--name", "b"]);
     open("c").fill(3_000_000);
-    open("a").holds(1_000_000);
-    open("c").holds(3_000_000);
+    open("a").check_fill(1_000_000);
+    open("c").check_fill(3_000_000);
 }
 
 #[test]
 fn rrpc_has_the_drives_map_for_itself() {
     let mapped = DRIVE.replace("data =", "dual_map = true\ndata =");
-    let place = Place::new(&mapped);
+    let place = TestDir::new(&mapped);
     let r = "[target]\nname = \"r\"\n";
     for life in 1..=3u64 {
         place.create("r", "rrpc", "0-3", &["--active-pus", "2"]);
         place.create("kv", "kv", "6-7", &[]);
         let mut open = place.open(r);
         let StackDevice::Rrpc(rrpc) = &open.stack.device else { panic!("it is rrpc") };
-        assert_eq!(rrpc.ftl().layout().active, 2);
+        assert_eq!(rrpc.ftl().capacity_plan().active_pus, 2);
         assert_eq!(open.read(3), 0, "life {life}");
         open.fill(1_000_000 * life);
         drop(open);
         let mut open = place.open(r);
-        open.holds(1_000_000 * life);
+        open.check_fill(1_000_000 * life);
         // Trims with high numbers, which must not hide what the next life writes.
         for lba in (0..open.sectors()).step_by(100) {
             assert!(open.run(Request::discard(lba, 50, 1)).is_success());
         }
         assert!(open.run(Request::flush(2)).is_success());
         drop(open);
-        place.says(&["target", "remove", "drive.toml", "--name", "r", "--factory"]);
-        place.says(&["target", "remove", "drive.toml", "--name", "kv"]);
+        place.run_ok(&["target", "remove", "drive.toml", "--name", "r", "--factory"]);
+        place.run_ok(&["target", "remove", "drive.toml", "--name", "kv"]);
     }
     place.create("r", "rrpc", "0-3", &[]);
     place.open(r).fill(7);
     place.create("p", "pblk", "4-5", &[]);
     for (name, other) in [("p", "target r (rrpc)"), ("r", "target p (pblk)")] {
         place.file("run.toml", &format!("[target]\nname = \"{name}\"\n[[job]]\nrw = \"read\"\n"));
-        place.refuses(2, &["sim", "run.toml"], &[&format!("target {name}"), other, "dual_map"]);
+        place.run_refused(2, &["sim", "run.toml"], &[&format!("target {name}"), other, "dual_map"]);
     }
-    place.says(&["target", "remove", "drive.toml", "--name", "p"]);
-    place.open(r).holds(7);
+    place.run_ok(&["target", "remove", "drive.toml", "--name", "p"]);
+    place.open(r).check_fill(7);
     // On a drive without a map there is no rrpc.
-    let plain = Place::new(DRIVE);
+    let plain = TestDir::new(DRIVE);
     plain.create("r", "rrpc", "0-3", &[]);
     plain.file("run.toml", "[target]\nname = \"r\"\n[[job]]\nrw = \"read\"\n");
-    plain.refuses(1, &["sim", "run.toml"], &["target r of drive oc0", "keeps no map", "dual_map"]);
+    plain.run_refused(
+        1,
+        &["sim", "run.toml"],
+        &["target r of drive oc0", "keeps no map", "dual_map"],
+    );
 }
 
 #[test]
@@ -323,7 +327,7 @@ fn what_is_refused_names_both_parties_and_changes_no_byte() {
 
 fn refused_and_unchanged(line_metadata: bool) {
     let metadata = format!("line_metadata = {line_metadata}\n");
-    let place = Place::new(DRIVE);
+    let place = TestDir::new(DRIVE);
     let job = "[[job]]\nrw = \"read\"\n";
     let sim = |more: &str| {
         place.file("run.toml", &format!("[target]\n{more}{metadata}{job}"));
@@ -339,9 +343,13 @@ fn refused_and_unchanged(line_metadata: bool) {
     place.create("db", "pblk", "0-3", &["--op", "0.2"]);
     place.create("kv", "kv", "4-5", &[]);
     place.create("app", "ppa", "6", &[]);
-    place.refuses(2, &sim("name = \"nobody\"\n"), &["nobody", "oc0", "db, kv, app"]);
-    place.refuses(2, &sim("name = \"kv\"\n"), &["target kv of drive oc0", "kind kv", "kv bench"]);
-    place.refuses(2, &sim("name = \"app\"\n"), &["target app of drive oc0", "kind ppa"]);
+    place.run_refused(2, &sim("name = \"nobody\"\n"), &["nobody", "oc0", "db, kv, app"]);
+    place.run_refused(
+        2,
+        &sim("name = \"kv\"\n"),
+        &["target kv of drive oc0", "kind kv", "kv bench"],
+    );
+    place.run_refused(2, &sim("name = \"app\"\n"), &["target app of drive oc0", "kind ppa"]);
     for (more, at, parts) in [
         ("kind = \"rrpc\"\n", "run.toml:12:", &["kind = rrpc", "says pblk"][..]),
         ("kind = \"kv\"\n", "run.toml:12:", &["kind = kv", "says pblk"]),
@@ -350,63 +358,67 @@ fn refused_and_unchanged(line_metadata: bool) {
         ("hot_cold = false\n", "run.toml:12:", &["hot_cold = false", "says true"]),
     ] {
         let all: Vec<&str> = [at, "target db", "drive oc0"].iter().chain(parts).copied().collect();
-        place.refuses(2, &sim(&format!("name = \"db\"\n{more}")), &all);
+        place.run_refused(2, &sim(&format!("name = \"db\"\n{more}")), &all);
     }
     // What the table says as well may be said, and a whole drive of one is none of a table's.
     sim("name = \"db\"\nover_provisioning = 0.2\nactive_pus = 4\nhot_cold = true\n");
-    place.says(&["sim", "run.toml"]);
+    place.run_ok(&["sim", "run.toml"]);
     // Erases were under way when it ended, of which the drive makes up its mind when it has power again.
-    place.says(&["target", "list", "drive.toml"]);
+    place.run_ok(&["target", "list", "drive.toml"]);
     let partitioned = ["drive oc0 has a partition table", "[target]"];
-    place.refuses(2, &sim("kind = \"pblk\"\n"), &partitioned);
+    place.run_refused(2, &sim("kind = \"pblk\"\n"), &partitioned);
     // Nor after power was cut while a target of it was written.
     let mut open = place.open(&format!("[target]\n{metadata}name = \"db\"\n"));
     open.fill(1);
     drop(open);
-    place.says(&["target", "list", "drive.toml"]);
-    place.refuses(2, &sim("kind = \"pblk\"\n"), &partitioned);
-    let list = place.says(&["target", "list", "drive.toml"]);
+    place.run_ok(&["target", "list", "drive.toml"]);
+    place.run_refused(2, &sim("kind = \"pblk\"\n"), &partitioned);
+    let list = place.run_ok(&["target", "list", "drive.toml"]);
     assert!(["db", "kv", "app"].iter().all(|name| list.contains(name)), "{list}");
     // The same for who serves.
     place.file("serve.toml", "[target]\nname = \"db\"\nkind = \"rrpc\"\n");
-    place.refuses(2, &["serve", "serve.toml", "--nbd", "unix:s"], &["kind = rrpc", "says pblk"]);
+    place.run_refused(
+        2,
+        &["serve", "serve.toml", "--nbd", "unix:s"],
+        &["kind = rrpc", "says pblk"],
+    );
     // Somebody else has the drive.
     let scenario = Scenario::load(&place.file("drive.toml", "")).unwrap();
     let MediaConfig::Nand(nand) = scenario.drives[0].config.media.clone() else { panic!() };
     let opened = media::Nand::open(nand).unwrap();
     let parts = ["target db of drive oc0", "oc0.img is in use by another process"];
-    place.refuses(1, &sim("name = \"db\"\n"), &parts);
+    place.run_refused(1, &sim("name = \"db\"\n"), &parts);
     drop(opened);
     // A drive that was used without a table, however little, and one that is new.
     for sectors in [1, 100, u64::MAX] {
-        let whole = Place::new(DRIVE);
+        let whole = TestDir::new(DRIVE);
         let mut open = whole.open(&format!("[target]\nkind = \"pblk\"\n{metadata}"));
         match sectors {
             u64::MAX => open.fill(1),
             sectors => (0..sectors).for_each(|lba| open.write(lba, 1, lba)),
         }
         assert!(open.run(Request::flush(2)).is_success());
-        open.settle();
+        open.run_until_idle();
         drop(open);
         whole.file("run.toml", &format!("[target]\nname = \"db\"\n{job}"));
-        whole.refuses(1, &["sim", "run.toml"], &["oc0", "partition table"]);
+        whole.run_refused(1, &["sim", "run.toml"], &["oc0", "partition table"]);
         let other = format!("[target]\nkind = \"pblk\"\nover_provisioning = 0.9\n{metadata}{job}");
         whole.file("run.toml", &other);
-        whole.refuses(1, &["sim", "run.toml"], &["oc0", "over_provisioning"]);
+        whole.run_refused(1, &["sim", "run.toml"], &["oc0", "over_provisioning"]);
         let other = format!("[target]\nkind = \"pblk\"\nline_metadata = {}\n{job}", !line_metadata);
         whole.file("run.toml", &other);
-        whole.refuses(1, &["sim", "run.toml"], &["oc0", "open it with the geometry"]);
+        whole.run_refused(1, &["sim", "run.toml"], &["oc0", "open it with the geometry"]);
     }
-    let new = Place::new(DRIVE);
+    let new = TestDir::new(DRIVE);
     let scenario = Scenario::load(&new.file("drive.toml", "")).unwrap();
-    sluice::drive::Drive::new(scenario.drives[0].config.clone()).unwrap().shut_down().unwrap();
+    sluice::drive::Controller::new(scenario.drives[0].config.clone()).unwrap().shut_down().unwrap();
     new.file("run.toml", &format!("[target]\nname = \"db\"\n{job}"));
-    new.refuses(2, &["sim", "run.toml"], &["target db of drive oc0", "no partition table"]);
+    new.run_refused(2, &["sim", "run.toml"], &["target db of drive oc0", "no partition table"]);
 }
 
 #[test]
 fn kv_bench_runs_on_a_named_target_that_is_empty() {
-    let place = Place::new(DRIVE);
+    let place = TestDir::new(DRIVE);
     place.create("kv", "kv", "0-3", &[]);
     place.create("db", "pblk", "4-5", &[]);
     let small = ["--records", "500", "--operations", "200", "--value-bytes", "100", "--json"];
@@ -414,12 +426,12 @@ fn kv_bench_runs_on_a_named_target_that_is_empty() {
         let args = ["kv", "bench", "drive.toml"].into_iter().chain(small);
         args.chain(more.iter().copied()).collect::<Vec<&str>>()
     };
-    place.refuses(2, &bench(&["--name", "kv"]), &["target kv", "--workload a to f"]);
+    place.run_refused(2, &bench(&["--name", "kv"]), &["target kv", "--workload a to f"]);
     let on_db = bench(&["--name", "db", "--workload", "c"]);
-    place.refuses(2, &on_db, &["target db of drive oc0", "kind pblk", "kv"]);
+    place.run_refused(2, &on_db, &["target db of drive oc0", "kind pblk", "kv"]);
     let nobody = bench(&["--name", "nobody", "--workload", "c"]);
-    place.refuses(2, &nobody, &["nobody", "oc0", "kv, db"]);
-    let told = place.says(&bench(&["--name", "kv", "--workload", "a"]));
+    place.run_refused(2, &nobody, &["nobody", "oc0", "kv, db"]);
+    let told = place.run_ok(&bench(&["--name", "kv", "--workload", "a"]));
     assert!(told.lines().count() > 5 && told.contains("operations_per_second"), "{told}");
     let again = bench(&["--name", "kv", "--workload", "a"]);
     let out = place.run(&again);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice::scenario::Scenario;
-use sluice::sim::{Note, NoteCode, SimError, SimOptions, Stage, simulate};
+use sluice::sim::{Note, NoteCode, SimError, SimOptions, SimStage, simulate};
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n";
@@ -154,7 +154,7 @@ fn verifying_what_is_not_kept_is_refused_before_anything_is_run() {
     let text = format!("{drive}{FILL}{job}");
     let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap();
     let ran = AtomicBool::new(false);
-    let mut progress = |_: Stage| ran.store(true, Ordering::Relaxed);
+    let mut progress = |_: SimStage| ran.store(true, Ordering::Relaxed);
     let options = SimOptions { progress: Some(&mut progress), ..SimOptions::default() };
     let error = simulate(&scenario, options).unwrap_err();
     assert!(matches!(error, SimError::Scenario(_)) && error.is_usage(), "{error:?}");

@@ -5,23 +5,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use driver::DoorbellUse;
-use sluice::direct::{Device, DeviceKind, Handle, IoError, Payload, QueueConfig, Request, Wait};
+use sluice::direct::{
+    DeviceKind, Handle, IoDevice, IoError, Payload, QueueConfig, Request, WaitMode,
+};
 use sluice::open::{FileOptions, OpenError, OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
 
 const SECTOR: usize = 4096;
 
 /// Small enough to be filled in no time: 8 parallel units with paired pages.
-const SHAPE: &str = "preset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+const GEOMETRY: &str = "preset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
     geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n";
 
-struct Place {
+struct TestDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place { dir: tempfile::tempdir().expect("a folder") }
+impl TestDir {
+    fn new() -> TestDir {
+        TestDir { dir: tempfile::tempdir().expect("a folder") }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -36,11 +38,11 @@ impl Place {
     }
 }
 
-fn open(what: &str) -> Result<Device, OpenError> {
+fn open(what: &str) -> Result<IoDevice, OpenError> {
     sluice::open(what, &OpenOptions::default())
 }
 
-fn handle(device: &Device) -> Handle<sluice::direct::Queue> {
+fn handle(device: &IoDevice) -> Handle<sluice::direct::Queue> {
     let queue = device.create_queue(QueueConfig::default()).expect("a queue");
     Handle::new(device, queue).expect("a handle")
 }
@@ -50,9 +52,9 @@ fn byte(lba: u64, round: u8) -> u8 {
     (lba as u8).wrapping_mul(31) ^ round
 }
 
-fn write<D: sluice::block::Device>(
+fn write<D: sluice::block::BlockDevice>(
     handle: &mut Handle<D>,
-    device: &Device,
+    device: &IoDevice,
     sectors: impl Iterator<Item = u64>,
     round: u8,
 ) {
@@ -64,9 +66,9 @@ fn write<D: sluice::block::Device>(
     }
 }
 
-fn check<D: sluice::block::Device>(
+fn check<D: sluice::block::BlockDevice>(
     handle: &mut Handle<D>,
-    device: &Device,
+    device: &IoDevice,
     sectors: impl Iterator<Item = u64>,
     round: u8,
 ) {
@@ -99,7 +101,7 @@ fn null_is_as_large_and_as_deep_as_it_was_asked_for() {
 
 #[test]
 fn a_file_keeps_what_was_written_and_is_opened_as_asked() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.path("disk.img");
     std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
     let what = path.to_str().unwrap();
@@ -123,7 +125,7 @@ fn a_file_keeps_what_was_written_and_is_opened_as_asked() {
 
 #[test]
 fn what_cannot_be_opened_is_said_with_what_can() {
-    let place = Place::new();
+    let place = TestDir::new();
     let dir = place.path("dir.toml");
     std::fs::create_dir(&dir).unwrap();
     let dir = dir.to_str().unwrap().to_owned();
@@ -158,8 +160,8 @@ fn what_cannot_be_opened_is_said_with_what_can() {
 
 #[test]
 fn options_that_cannot_be_honoured_are_refused() {
-    let place = Place::new();
-    let block = place.scenario(&format!("[drive]\nname = \"d\"\n{SHAPE}"));
+    let place = TestDir::new();
+    let block = place.scenario(&format!("[drive]\nname = \"d\"\n{GEOMETRY}"));
     let plain = OpenOptions::default();
     for (what, options, option) in [
         ("null", OpenOptions { read_only: true, ..plain.clone() }, "read_only"),
@@ -179,10 +181,10 @@ fn options_that_cannot_be_honoured_are_refused() {
         assert_eq!(*named, option, "{what}: {error}");
         assert!(error.is_usage());
     }
-    let layered = place.scenario(&format!("[drive]\n{SHAPE}[path]\nblock = \"mq\"\n"));
+    let layered = place.scenario(&format!("[drive]\n{GEOMETRY}[path]\nblock = \"mq\"\n"));
     let error = open(&layered).unwrap_err();
     assert!(matches!(error, OpenError::BlockLayer { .. }), "{error}");
-    let bare = format!("[drive]\n{SHAPE}personality = \"open-channel\"\n");
+    let bare = format!("[drive]\n{GEOMETRY}personality = \"open-channel\"\n");
     let filled = place.scenario(&format!("{bare}[precondition]\nfill = \"sequential\"\n"));
     let error = open(&filled).unwrap_err();
     assert!(error.to_string().contains("precondition"), "{error}");
@@ -194,7 +196,7 @@ fn options_that_cannot_be_honoured_are_refused() {
 
 #[test]
 fn one_of_several_drives_is_named() {
-    let place = Place::new();
+    let place = TestDir::new();
     let drive = |name: &str, bytes: &str| {
         format!("[[drive]]\nname = \"{name}\"\npreset = \"nvme-null\"\ncapacity = \"{bytes}\"\n")
     };
@@ -209,15 +211,15 @@ fn one_of_several_drives_is_named() {
 }
 
 /// A scenario whose drive has an image beside it.
-fn imaged(place: &Place, keys: &str, rest: &str) -> String {
-    let keys = format!("{SHAPE}{keys}data = \"file\"\npath = \"drive.img\"\n");
+fn imaged(place: &TestDir, keys: &str, rest: &str) -> String {
+    let keys = format!("{GEOMETRY}{keys}data = \"file\"\npath = \"drive.img\"\n");
     place.scenario(&format!("[drive]\nname = \"d0\"\n{keys}{rest}"))
 }
 
 /// Opened, written, closed without a flush by whoever wrote, opened again.
 fn survives(what: &str, options: &OpenOptions, kind: DeviceKind) {
     let (closed, errors) = mpsc::channel();
-    let options = OpenOptions { closed: Some(closed), ..options.clone() };
+    let options = OpenOptions { close_errors: Some(closed), ..options.clone() };
     for round in 0..3 {
         let device = sluice::open(what, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(device.kind(), kind);
@@ -252,7 +254,7 @@ fn survives(what: &str, options: &OpenOptions, kind: DeviceKind) {
 
 #[test]
 fn a_drive_that_manages_its_flash_keeps_its_data() {
-    let place = Place::new();
+    let place = TestDir::new();
     let buffer = "write_buffer = { kind = \"volatile\", size = \"1M\" }\n";
     survives(&imaged(&place, buffer, ""), &OpenOptions::default(), DeviceKind::Drive);
 }
@@ -263,7 +265,7 @@ fn a_target_is_flushed_when_it_is_closed() {
         ("", "[target]\nkind = \"pblk\"\n"),
         ("dual_map = true\n", "[target]\nkind = \"rrpc\"\nover_provisioning = 0.3\n"),
     ] {
-        let place = Place::new();
+        let place = TestDir::new();
         let what = imaged(&place, &format!("personality = \"open-channel\"\n{keys}"), target);
         survives(&what, &OpenOptions::default(), DeviceKind::Target);
         let device = open(&what).unwrap();
@@ -285,7 +287,7 @@ fn a_target_is_flushed_when_it_is_closed() {
 
 #[test]
 fn a_sharded_target_needs_only_one_of_its_queues() {
-    let place = Place::new();
+    let place = TestDir::new();
     let target = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
     let what = imaged(&place, "personality = \"open-channel\"\n", target);
     let two = OpenOptions { queues: Some(2), ..OpenOptions::default() };
@@ -294,7 +296,7 @@ fn a_sharded_target_needs_only_one_of_its_queues() {
     // Several stripes: what one queue is asked is for both shards; and sleeping misses nothing.
     let device = sluice::open(&what, &two).unwrap();
     let mut first = handle(&device);
-    first.set_wait(Wait::Event).unwrap();
+    first.set_wait(WaitMode::Interrupt).unwrap();
     check(&mut first, &device, 0..300, 2);
     let mut second = handle(&device);
     let left = AtomicUsize::new(2);
@@ -333,8 +335,8 @@ fn a_sharded_target_needs_only_one_of_its_queues() {
 
 #[test]
 fn an_open_channel_drive_without_a_target_takes_vector_commands() {
-    let place = Place::new();
-    let what = place.scenario(&format!("[drive]\n{SHAPE}personality = \"open-channel\"\n"));
+    let place = TestDir::new();
+    let what = place.scenario(&format!("[drive]\n{GEOMETRY}personality = \"open-channel\"\n"));
     let device = open(&what).unwrap();
     assert!(device.drive_info().is_some_and(|info| info.open_channel.is_some()));
     assert!(device.create_queue(QueueConfig::default()).is_err());
@@ -345,7 +347,7 @@ fn an_open_channel_drive_without_a_target_takes_vector_commands() {
 
 #[test]
 fn a_drive_is_preconditioned_and_can_be_looked_at() {
-    let text = format!("[drive]\n{SHAPE}[precondition]\nfill = \"sequential\"\n");
+    let text = format!("[drive]\n{GEOMETRY}[precondition]\nfill = \"sequential\"\n");
     let scenario = Scenario::parse(Path::new("x.toml"), &text).unwrap();
     let (device, view) = open_scenario(&scenario, None, &OpenOptions::default()).unwrap();
     let mut handle = handle(&device);

@@ -7,14 +7,14 @@ use std::path::Path;
 use sluice::scenario::Scenario;
 use sluice::sim::{SimOptions, simulate};
 
-struct Seen {
+struct ReadLatency {
     mean: f64,
     p99: f64,
     written: f64,
 }
 
 /// One of the demo's scenarios with its own jobs, for a shorter time.
-fn run(name: &str) -> Seen {
+fn run(name: &str) -> ReadLatency {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo");
     let text = std::fs::read_to_string(folder.join(name)).unwrap();
     let text = text.replace("job_files = [\"mixed.fio\"]", "");
@@ -28,7 +28,7 @@ fn run(name: &str) -> Seen {
     assert!(outcome.failures().is_empty(), "{:?}", outcome.failures());
     let job = |name: &str| outcome.drives[0].run.jobs.iter().find(|j| j.spec.name == name).unwrap();
     let read = &job("reader").directions[0];
-    let seen = Seen {
+    let seen = ReadLatency {
         mean: read.lat.mean(),
         p99: read.lat.percentile(99.0).0 as f64,
         written: job("writer").directions[1].bandwidth(),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use sluice::scenario::Scenario;
-use sluice::sim::{Outcome, SimError, SimOptions, Stage, simulate, to_json};
-use sluice::stack::steady::SteadyResult;
+use sluice::sim::{SimError, SimOptions, SimOutcome, SimStage, simulate, to_json};
+use sluice::stack::steady_state::SteadyResult;
 
 /// Some 48 MiB over 4 parallel units, 46 lines.
 const DRIVE: &str = "[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\n\
@@ -13,12 +13,12 @@ const DRIVE: &str = "[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\
 const JOB: &str = "[[job]]\nrw = \"randwrite\"\nbs = \"4k\"\niodepth = 32\nnorandommap = true\n\
     io_size = \"50%\"\n";
 
-fn try_run(text: &str, progress: &mut dyn FnMut(Stage)) -> Result<Outcome, SimError> {
+fn try_run(text: &str, progress: &mut dyn FnMut(SimStage)) -> Result<SimOutcome, SimError> {
     let scenario = Scenario::parse(Path::new("t.toml"), text).unwrap_or_else(|e| panic!("{e}"));
     simulate(&scenario, SimOptions { progress: Some(progress), ..SimOptions::default() })
 }
 
-fn run(text: &str) -> Outcome {
+fn run(text: &str) -> SimOutcome {
     try_run(text, &mut |_| {}).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
@@ -26,7 +26,7 @@ fn steady(text: &str) -> SteadyResult {
     run(text).drives.remove(0).steady.expect("rounds were asked for")
 }
 
-fn amplification(outcome: &Outcome) -> f64 {
+fn amplification(outcome: &SimOutcome) -> f64 {
     outcome.drives[0].ftl.unwrap().write_amplification().unwrap()
 }
 
@@ -134,7 +134,7 @@ fn progress_grows_in_many_steps_to_the_end() {
         let mut parts = Vec::new();
         let text = format!("{DRIVE}[precondition]\n{precondition}{JOB}");
         try_run(&text, &mut |stage| {
-            if let Stage::Preconditioning(part) = stage {
+            if let SimStage::Preconditioning(part) = stage {
                 parts.push(part);
             }
         })

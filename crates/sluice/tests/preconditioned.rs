@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use sluice::scenario::Scenario;
-use sluice::sim::{Preconditioned, SimOptions, simulate, to_json};
+use sluice::sim::{PreconditionCache, SimOptions, simulate, to_json};
 
 /// Jobs, path and host: all that scenarios of one drive may differ in.
 const RUNS: [&str; 3] = [
@@ -40,9 +40,9 @@ fn compare(what: &str, drives: [&str; 3]) -> u64 {
         .iter()
         .map(|s| to_json(&simulate(s, SimOptions::default()).unwrap()).to_string())
         .collect();
-    let mut states = Preconditioned::new(&scenarios);
+    let mut states = PreconditionCache::new(&scenarios);
     for (scenario, alone) in scenarios.iter().zip(&alone) {
-        let options = SimOptions { preconditioned: Some(&mut states), ..SimOptions::default() };
+        let options = SimOptions { precondition_cache: Some(&mut states), ..SimOptions::default() };
         let shared = to_json(&simulate(scenario, options).unwrap()).to_string();
         assert!(shared == *alone, "{what}, {}:\n{shared}\n{alone}", scenario.file.display());
     }

@@ -126,7 +126,7 @@ struct Loop {
 
 impl Loop {
     /// `None` where loop devices are not to be had.
-    fn on(file: &std::path::Path) -> Option<Loop> {
+    fn attach(file: &std::path::Path) -> Option<Loop> {
         let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
         let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         output.status.success().then_some(Loop { device })
@@ -169,7 +169,7 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
     // A kernel block device on the file. On the file itself e2fsck's last write is refused as invalid
     // every other time; it is thought to be of single bytes of the superblock, which nbdfuse passes on
     // and a drive of sectors refuses.
-    let Some(device) = Loop::on(&file) else {
+    let Some(device) = Loop::attach(&file) else {
         eprintln!("skipped: no loop device on the served drive is to be had here");
         return;
     };
@@ -212,7 +212,7 @@ fn nbdinfo_shows_what_the_drive_is() {
         }
         let bytes = number(export, "/export-size");
         assert!(
-            server.stdout().contains(&format!("({} bytes) at unix:", sluice::text::count(bytes)))
+            server.stdout().contains(&format!("({} bytes) at unix:", sluice::format::count(bytes)))
         );
         // Whether a never written drive is a hole is told, too.
         let map = succeed(program("nbdinfo", "libnbd-bin").args(["--map", &server.uri()]));

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sluice::limits::Limits;
-use sluice::scenario::{Problem, Scenario, ScenarioError, Target};
+use sluice::analytic::ClosedFormLimits;
+use sluice::scenario::{ProblemKind, Scenario, ScenarioError, Target};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -24,8 +24,8 @@ fn the_demo_is_one_drive_three_ways() {
         assert!(way.drives[0].is_block_device());
         assert!(way.job_files[0].0.exists(), "{:?}", way.job_files);
         assert_eq!(way.drives[0].config.media, ways[0].drives[0].config.media, "one drive");
-        let limits = Limits::of(&way.drives[0]);
-        assert_eq!(limits.random_read, Limits::of(&ways[0].drives[0]).random_read);
+        let limits = ClosedFormLimits::from_spec(&way.drives[0]);
+        assert_eq!(limits.random_read, ClosedFormLimits::from_spec(&ways[0].drives[0]).random_read);
     }
     let active = ways.map(|way| match &way.drives[0].target {
         Target::None | Target::Named(_) => 0,
@@ -108,7 +108,7 @@ fn the_reference_names_every_key() {
         else {
             panic!("{section} takes nonsense")
         };
-        let Problem::UnknownKey { allowed, .. } = &invalid.problem else {
+        let ProblemKind::UnknownKey { allowed, .. } = &invalid.problem else {
             panic!("{section}: {invalid}")
         };
         for key in allowed {

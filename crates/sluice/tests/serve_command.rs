@@ -31,7 +31,7 @@ struct Known {
 
 impl Known {
     /// Of a drive that has these numbers, and has been shut down in order since.
-    fn of(numbers: Vec<u64>) -> Mutex<Known> {
+    fn from_numbers(numbers: Vec<u64>) -> Mutex<Known> {
         Mutex::new(Known { acknowledged: numbers.clone(), flushed: numbers, flushes: 0 })
     }
 }
@@ -137,7 +137,7 @@ fn ends_under_load(scenario: &str, signal: Signal) {
     let mut on_drive = vec![0; SPAN as usize];
     for round in 0..3u64 {
         let mut server = Server::start(dir.path(), &scenario);
-        let known = Known::of(on_drive);
+        let known = Known::from_numbers(on_drive);
         std::thread::scope(|scope| {
             let writer = Writer::connect(&server.socket).unwrap();
             let known = &known;

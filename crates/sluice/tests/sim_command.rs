@@ -16,18 +16,18 @@ const JOBS: &str = "[readers]\nrw=randread\nbs=4k\niodepth=4\nsize=1m\n\
 
 /// Standard output of a run that must succeed and say nothing on standard error.
 fn ran(folder: &Folder, args: &[&str]) -> String {
-    let (said, told) = folder.ends(args, 0);
+    let (said, told) = folder.run_to_end(args, 0);
     assert_eq!(told, "", "no progress bar when nobody watches");
     said
 }
 
 /// Standard error of a run that must fail with this code.
 fn failed(folder: &Folder, args: &[&str], code: i32) -> String {
-    folder.ends(args, code).1
+    folder.run_to_end(args, code).1
 }
 
 /// The only way of a result.
-fn way(text: &str) -> Value {
+fn variant(text: &str) -> Value {
     let mut value: Value = serde_json::from_str(text).unwrap();
     assert_eq!(value.as_array().map(Vec::len), Some(1), "a list of ways, whatever their number");
     value[0].take()
@@ -53,7 +53,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     let first = folder.read("1.json");
     assert_eq!(first, folder.read("2.json"), "byte for byte");
     assert_ne!(first, folder.read("3.json"), "the seed matters");
-    let value = way(&first);
+    let value = variant(&first);
     assert_eq!(value["sluice"]["seed"], 7);
     assert_eq!(value["jobs"][0]["jobname"], "readers");
     // As fio names it, and scripts read it.
@@ -152,7 +152,7 @@ fn several_drives_run_their_own_jobs() {
     let folder = Folder::new(&[("two.toml", two)]);
     let table = ran(&folder, &["two.toml", "--json", "o.json"]);
     assert!(table.contains("one") && table.contains("two"), "{table}");
-    let value = way(&folder.read("o.json"));
+    let value = variant(&folder.read("o.json"));
     let written = |i: usize| value["sluice"]["drives"][i]["ftl"]["user_sectors_written"].as_u64();
     assert_eq!((written(0), written(1)), (Some(256), Some(512)));
 }
@@ -165,7 +165,7 @@ fn requests_that_fail_are_told_with_their_lba_and_exit_code_1() {
         Folder::new(&[("failing.toml", &failing), ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n")]);
     let told = failed(&folder, &["failing.toml", "jobs.fio", "--json", "o.json"], 1);
     assert!(told.contains("write of sectors 0..+1") && told.contains("failed"), "{told}");
-    let value = way(&folder.read("o.json"));
+    let value = variant(&folder.read("o.json"));
     assert!(!value["sluice"]["failures"].as_array().unwrap().is_empty(), "written all the same");
 }
 
@@ -175,7 +175,7 @@ fn options_without_meaning_are_listed_once() {
         [b]\nioengine=io_uring\nrw=read\nsize=64k\nbs=4k\nthread\n";
     let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", jobs)]);
     ran(&folder, &["a.toml", "jobs.fio", "--json", "o.json"]);
-    let value = way(&folder.read("o.json"));
+    let value = variant(&folder.read("o.json"));
     let ignored = value["sluice"]["ignored_options"].as_array().unwrap();
     let names: Vec<&str> = ignored.iter().map(|n| n.as_str().unwrap()).collect();
     assert_eq!(names, ["direct", "ioengine", "thread"]);

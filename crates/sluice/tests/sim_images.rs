@@ -39,11 +39,11 @@ fn drives() -> Vec<(&'static str, String)> {
     ]
 }
 
-struct Place(tempfile::TempDir);
+struct TestDir(tempfile::TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl TestDir {
+    fn new() -> TestDir {
+        TestDir(tempfile::tempdir().unwrap())
     }
 
     fn path(&self) -> &Path {
@@ -91,7 +91,7 @@ fn unmapped(way: &Value) -> u64 {
 #[test]
 fn no_file_is_made_and_none_is_changed_unless_it_is_said() {
     for (name, drive) in drives() {
-        let place = Place::new();
+        let place = TestDir::new();
         // Without an image the drive is new, and so is the next one.
         place.ran(&format!("{drive}{FILL}{WRITER}"), &[]);
         assert_eq!(place.files(), BTreeMap::new(), "{name}: a simulation made files");
@@ -140,7 +140,7 @@ fn no_file_is_made_and_none_is_changed_unless_it_is_said() {
 #[test]
 fn an_image_that_is_in_use_is_refused_and_not_disturbed() {
     let (_, drive) = drives().swap_remove(0);
-    let place = Place::new();
+    let place = TestDir::new();
     place.ran(&format!("{drive}{WRITER}"), &["--write-image"]);
     let scenario = Scenario::load(&place.scenario(&drive)).unwrap();
     let owner = Stack::build(&scenario.drives[0], None).unwrap();
@@ -158,7 +158,7 @@ fn an_image_that_is_in_use_is_refused_and_not_disturbed() {
 #[test]
 fn an_image_whose_preconditioning_was_interrupted_holds_nothing() {
     let (_, drive) = drives().swap_remove(0);
-    let place = Place::new();
+    let place = TestDir::new();
     place.ran(&format!("{drive}{WRITER}"), &["--write-image"]);
     std::fs::write(place.path().join("drive.img.preconditioning"), "").unwrap();
     let before = place.files();
@@ -174,7 +174,7 @@ fn an_image_whose_preconditioning_was_interrupted_holds_nothing() {
 
 #[test]
 fn kv_bench_leaves_the_image_of_a_whole_drive_as_it_is() {
-    let place = Place::new();
+    let place = TestDir::new();
     let drive = format!(
         "[drive]\npreset = \"femu-default\"\npersonality = \"open-channel\"\n{NAND}\
          data = \"file\"\npath = \"drive.img\"\n"

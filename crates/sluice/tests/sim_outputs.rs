@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sluice::scenario::Scenario;
-use sluice::sim::{SimOptions, Stage, simulate};
+use sluice::sim::{SimOptions, SimStage, simulate};
 
-use sim_folder::{Folder, ended};
+use sim_folder::{Folder, output_text};
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n";
@@ -27,7 +27,7 @@ fn interrupted(folder: &Folder, args: &[&str]) -> (String, String) {
     std::thread::sleep(Duration::from_millis(1500));
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    ended(child.wait_with_output().unwrap(), 130)
+    output_text(child.wait_with_output().unwrap(), 130)
 }
 
 fn scenario() -> String {
@@ -37,31 +37,31 @@ fn scenario() -> String {
 #[test]
 fn a_dash_is_standard_output_which_then_has_nothing_else() {
     let folder = Folder::new(&[("a.toml", &scenario())]);
-    let (said, told) = folder.ends(&["a.toml", "--json", "-"], 0);
+    let (said, told) = folder.run_to_end(&["a.toml", "--json", "-"], 0);
     let ways: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
     assert_eq!(ways.as_array().map(Vec::len), Some(1));
     assert!(
         told.contains("p99.9") && told.contains("one"),
         "the table is on standard error: {told}"
     );
-    let (said, told) = folder.ends(&["a.toml", "--report", "-"], 0);
+    let (said, told) = folder.run_to_end(&["a.toml", "--report", "-"], 0);
     assert!(said.starts_with("<!doctype html>") && said.ends_with("</html>\n"));
     assert!(said.contains("The slowest requests") && !told.contains("slowest"), "{told}");
-    let (said, _) = folder.ends(&["a.toml", "--report", "-", "--slowest", "0"], 0);
+    let (said, _) = folder.run_to_end(&["a.toml", "--report", "-", "--slowest", "0"], 0);
     assert!(!said.contains("The slowest requests"));
-    let (said, told) = folder.ends(&["a.toml", "--report", "-", "--slowest", "2"], 0);
+    let (said, told) = folder.run_to_end(&["a.toml", "--report", "-", "--slowest", "2"], 0);
     assert!(
         said.contains("The slowest requests") && told.contains("  2. ") && !told.contains("  3. ")
     );
     // A report changes nothing of the JSON.
-    folder.ends(&["a.toml", "--json", "plain.json"], 0);
-    folder.ends(&["a.toml", "--json", "beside.json", "--report", "r.html"], 0);
+    folder.run_to_end(&["a.toml", "--json", "plain.json"], 0);
+    folder.run_to_end(&["a.toml", "--json", "beside.json", "--report", "r.html"], 0);
     assert_eq!(folder.read("plain.json"), folder.read("beside.json"));
     assert!(told.contains("p99.9"), "{told}");
-    let (said, told) = folder.ends(&["a.toml", "--trace", "-"], 0);
+    let (said, told) = folder.run_to_end(&["a.toml", "--trace", "-"], 0);
     assert!(serde_json::from_str::<Value>(&said).unwrap().as_array().unwrap().len() > 100);
     assert!(told.contains("p99.9"), "{told}");
-    let (said, _) = folder.ends(&["a.toml"], 0);
+    let (said, _) = folder.run_to_end(&["a.toml"], 0);
     assert!(said.contains("p99.9"), "{said}");
     assert!(!folder.path("-").exists());
     // What was redirected is appended to, not emptied.
@@ -76,10 +76,10 @@ fn a_dash_is_standard_output_which_then_has_nothing_else() {
 fn two_outputs_to_one_place_are_refused() {
     let folder = Folder::new(&[("a.toml", &scenario())]);
     for args in [["--json", "-", "--report", "-"], ["--json", "x", "--trace", "x"]] {
-        let (said, told) = folder.ends(&[&["a.toml"][..], &args].concat(), 2);
+        let (said, told) = folder.run_to_end(&[&["a.toml"][..], &args].concat(), 2);
         assert!(told.contains("both write to") && said.is_empty(), "{told}");
     }
-    let (_, told) = folder.ends(&["a.toml", "--blktrace", "-"], 2);
+    let (_, told) = folder.run_to_end(&["a.toml", "--blktrace", "-"], 2);
     assert!(told.contains("takes a folder"), "{told}");
     assert!(!folder.path("x").exists());
 }
@@ -90,17 +90,17 @@ fn what_is_refused_leaves_old_results_and_makes_no_files() {
     let bad = good.replace("4k", "4q");
     let folder = Folder::new(&[("a.toml", &good), ("bad.toml", &bad), ("old.json", "old")]);
     let outputs = ["--json", "old.json", "--report", "new.html", "--trace", "new.trace"];
-    folder.ends(&[&["bad.toml"][..], &outputs].concat(), 2);
+    folder.run_to_end(&[&["bad.toml"][..], &outputs].concat(), 2);
     assert_eq!(folder.read("old.json"), "old");
     assert!(!folder.path("new.html").exists() && !folder.path("new.trace").exists());
     // An output that cannot be opened is told of before the hour that the run takes.
     let long = good.replace("size = \"2m\"", "size = \"2m\"\ntime_based = true\nruntime = \"10h\"");
     std::fs::write(folder.path("long.toml"), long).unwrap();
     for option in ["--json", "--report", "--trace"] {
-        let (said, told) = folder.ends(&["long.toml", option, "/no/such/folder/x"], 1);
+        let (said, told) = folder.run_to_end(&["long.toml", option, "/no/such/folder/x"], 1);
         assert!(told.contains("/no/such/folder/x") && said.is_empty(), "{told}");
     }
-    folder.ends(&[&["a.toml"][..], &outputs].concat(), 0);
+    folder.run_to_end(&[&["a.toml"][..], &outputs].concat(), 0);
     assert!(folder.read("old.json").starts_with('['));
     assert!(folder.read("new.html").starts_with("<!doctype"));
 }
@@ -108,7 +108,8 @@ fn what_is_refused_leaves_old_results_and_makes_no_files() {
 #[test]
 fn a_full_disk_is_named_and_the_other_outputs_are_written() {
     let folder = Folder::new(&[("a.toml", &scenario())]);
-    let (said, told) = folder.ends(&["a.toml", "--json", "/dev/full", "--report", "r.html"], 1);
+    let (said, told) =
+        folder.run_to_end(&["a.toml", "--json", "/dev/full", "--report", "r.html"], 1);
     assert!(told.contains("/dev/full") && told.contains("disk is full"), "{told}");
     assert!(said.contains("p99.9"), "the table is printed");
     assert!(folder.read("r.html").ends_with("</html>\n"), "the report is written");
@@ -169,9 +170,9 @@ fn an_interruption_of_preconditioning_keeps_the_ways_before_it() {
 #[test]
 fn one_scenario_twice_is_refused_and_two_of_one_title_are_told_apart() {
     let folder = Folder::new(&[("a.toml", &scenario()), ("b.toml", &scenario())]);
-    let (said, told) = folder.ends(&["a.toml", "b.toml", "./a.toml"], 2);
+    let (said, told) = folder.run_to_end(&["a.toml", "b.toml", "./a.toml"], 2);
     assert!(told.contains("./a.toml is given twice") && said.is_empty(), "{told}");
-    let (said, _) = folder.ends(&["a.toml", "b.toml"], 0);
+    let (said, _) = folder.run_to_end(&["a.toml", "b.toml"], 0);
     assert!(said.contains("one (a.toml)") && said.contains("one (b.toml)"), "{said}");
 }
 
@@ -187,14 +188,14 @@ fn control_characters_of_titles_and_names_do_not_reach_the_terminal() {
     let plain = scenario().replace("title = \"one\"\n", "");
     let folder =
         Folder::new(&[("a.toml", &text), ("odd.toml", &odd), (file, &plain), ("j.fio", jobs)]);
-    let (_, titled) = folder.ends(&["a.toml"], 2);
+    let (_, titled) = folder.run_to_end(&["a.toml"], 2);
     assert!(titled.contains("title"), "{titled}");
-    let (said, told) = folder.ends(&[file], 0);
+    let (said, told) = folder.run_to_end(&[file], 0);
     assert!(said.contains("a\\u{1b}[31m"), "{said}");
     let with_job = folder.sim(&[file, "j.fio"]);
     let [said_of_job, told_of_job] =
         [with_job.stdout, with_job.stderr].map(|text| String::from_utf8(text).unwrap());
-    let (_, refused) = folder.ends(&["odd.toml", "a.toml"], 2);
+    let (_, refused) = folder.run_to_end(&["odd.toml", "a.toml"], 2);
     for text in [titled, said, told, said_of_job, told_of_job, refused] {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     }
@@ -203,7 +204,7 @@ fn control_characters_of_titles_and_names_do_not_reach_the_terminal() {
 #[test]
 fn the_results_have_the_scenario_its_parameters_and_counters_of_the_run_alone() {
     let folder = Folder::new(&[("a.toml", &scenario())]);
-    let (said, _) = folder.ends(&["a.toml", "--json", "-", "--seed", "9"], 0);
+    let (said, _) = folder.run_to_end(&["a.toml", "--json", "-", "--seed", "9"], 0);
     let ways: Value = serde_json::from_str(&said).unwrap();
     let section = &ways[0]["sluice"];
     assert_eq!(section["schema"], 2);
@@ -251,8 +252,8 @@ fn results_over_time_are_the_same_whether_or_not_the_run_is_traced() {
         ("mq", format!("{DRIVE}{mq}{FILL}{jobs}")),
     ] {
         let folder = Folder::new(&[("a.toml", &text)]);
-        let (plain, _) = folder.ends(&["a.toml", "--json", "-"], 0);
-        folder.ends(&["a.toml", "--json", "traced.json", "--trace", "t"], 0);
+        let (plain, _) = folder.run_to_end(&["a.toml", "--json", "-"], 0);
+        folder.run_to_end(&["a.toml", "--json", "traced.json", "--trace", "t"], 0);
         let [mut a, mut b]: [Value; 2] =
             [plain, folder.read("traced.json")].map(|text| serde_json::from_str(&text).unwrap());
         // Tries of a full queue are counted as often as it is looked at.
@@ -297,14 +298,14 @@ fn results_over_time_are_the_same_whether_or_not_the_run_is_traced() {
 #[test]
 fn strict_makes_notes_errors_after_everything_is_written() {
     let folder = Folder::new(&[("a.toml", &format!("{DRIVE}{JOB}")), ("b.toml", &scenario())]);
-    let (said, _) = folder.ends(&["a.toml"], 0);
+    let (said, _) = folder.run_to_end(&["a.toml"], 0);
     assert!(said.contains("[unwritten-reads]"), "{said}");
-    let (said, told) = folder.ends(&["a.toml", "--strict", "--json", "o.json"], 1);
+    let (said, told) = folder.run_to_end(&["a.toml", "--strict", "--json", "o.json"], 1);
     assert!(said.contains("[unwritten-reads]") && told.contains("--strict"), "{told}");
     assert!(Path::new(&folder.path("o.json")).metadata().unwrap().len() > 1000);
     let read = scenario().replace("randrw", "randread");
     std::fs::write(folder.path("c.toml"), read).unwrap();
-    folder.ends(&["c.toml", "--strict"], 0);
+    folder.run_to_end(&["c.toml", "--strict"], 0);
 }
 
 #[test]
@@ -314,7 +315,7 @@ fn preconditioning_says_how_far_it_is_and_never_goes_back() {
     let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap();
     let mut parts = Vec::new();
     let mut progress = |stage| {
-        if let Stage::Preconditioning(part) = stage {
+        if let SimStage::Preconditioning(part) = stage {
             parts.push(part);
         }
     };

@@ -13,13 +13,13 @@ const DRIVE: &str = "[drive]\nname = \"oc0\"\npreset = \"femu-default\"\npersona
     cell = \"mlc\"\npair_distance = 2\ngeometry = { channels = 2, pus = 4, chunks = 40, pages = 64 }\n\
     data = \"file\"\npath = \"oc0.img\"\n";
 
-struct Place {
+struct TestDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new(scenario: &str) -> Place {
-        let place = Place { dir: tempfile::tempdir().expect("a folder") };
+impl TestDir {
+    fn new(scenario: &str) -> TestDir {
+        let place = TestDir { dir: tempfile::tempdir().expect("a folder") };
         std::fs::write(place.scenario(), scenario).expect("written");
         place
     }
@@ -40,7 +40,7 @@ impl Place {
     }
 
     /// What it prints when it does as it was asked.
-    fn says(&self, what: &str, args: &[&str]) -> String {
+    fn run_ok(&self, what: &str, args: &[&str]) -> String {
         let out = self.target(what, args);
         assert!(out.status.success(), "{what} {args:?}: {}", text(&out.stderr));
         assert!(out.stderr.is_empty());
@@ -49,11 +49,11 @@ impl Place {
 
     fn json(&self, what: &str, args: &[&str]) -> Value {
         let all: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
-        serde_json::from_str(&self.says(what, &all)).expect("JSON")
+        serde_json::from_str(&self.run_ok(what, &all)).expect("JSON")
     }
 
     /// Asks for something that is refused with `code`; every part is in the message.
-    fn refuses(&self, code: i32, what: &str, args: &[&str], parts: &[&str]) {
+    fn run_refused(&self, code: i32, what: &str, args: &[&str], parts: &[&str]) {
         let out = self.target(what, args);
         let told = text(&out.stderr);
         assert_eq!(out.status.code(), Some(code), "{what} {args:?}: {told}");
@@ -74,8 +74,8 @@ fn read(path: &Path) -> Vec<u8> {
 
 #[test]
 fn targets_live_from_one_command_to_the_next() {
-    let place = Place::new(DRIVE);
-    let made = place.says(
+    let place = TestDir::new(DRIVE);
+    let made = place.run_ok(
         "create",
         &["--name", "db", "--type", "pblk", "--pus", "0-3", "--op", "0.2", "--active-pus", "2"],
     );
@@ -88,9 +88,9 @@ fn targets_live_from_one_command_to_the_next() {
     let kv = place.json("create", &kv);
     assert_eq!(kv["limits"]["chunks_per_second"], 0.5);
     assert_eq!((&kv["limits"]["max_chunks"], &kv["chunks"]), (&9.into(), &0.into()));
-    place.says("create", &["--name", "app", "--type", "ppa", "--pus", "6,7", "--shared"]);
+    place.run_ok("create", &["--name", "app", "--type", "ppa", "--pus", "6,7", "--shared"]);
 
-    let list = place.says("list", &[]);
+    let list = place.run_ok("list", &[]);
     let lines: Vec<&str> = list.lines().collect();
     assert_eq!(lines.len(), 4, "{list}");
     for (line, name) in lines[1..].iter().zip(["db", "kv", "app"]) {
@@ -117,15 +117,15 @@ fn targets_live_from_one_command_to_the_next() {
     // A new drive of 3,000 cycles, over three years at twice the writes.
     let per_day = info["endurance"]["drive_writes_per_day_left"].as_f64().unwrap();
     assert!((per_day - 3000.0 / (3.0 * 365.25) / 2.0).abs() < 0.01, "{per_day}");
-    let sheet = place.says("info", &[]);
+    let sheet = place.run_ok("info", &[]);
     for part in ["bad from the factory", "rated cycles", "drive writes per day", "partition table"]
     {
         assert!(sheet.contains(part), "`{part}` is missing in\n{sheet}");
     }
 
-    let gone = place.says("remove", &["--name", "db"]);
+    let gone = place.run_ok("remove", &["--name", "db"]);
     assert!(gone.contains("removed target db of drive oc0"), "{gone}");
-    let gone = place.says("remove", &["--name", "kv", "--factory"]);
+    let gone = place.run_ok("remove", &["--name", "kv", "--factory"]);
     assert!(gone.contains("are erased"), "{gone}");
     let again = place.json("create", &["--name", "db", "--type", "rrpc", "--pus", "0-5"]);
     assert_eq!((&again["id"], &again["type"]), (&4.into(), &"rrpc".into()));
@@ -134,16 +134,16 @@ fn targets_live_from_one_command_to_the_next() {
 
 #[test]
 fn what_is_refused_names_both_parties_and_changes_no_byte() {
-    let place = Place::new(DRIVE);
+    let place = TestDir::new(DRIVE);
     // Not even an image is made for a target that cannot be.
     let wrong = ["--name", "x", "--type", "pblk", "--pus", "0-8"];
-    place.refuses(2, "create", &wrong, &["target x", "0-8", "drive oc0 has 0-7"]);
+    place.run_refused(2, "create", &wrong, &["target x", "0-8", "drive oc0 has 0-7"]);
     assert!(!place.image().exists());
     for what in ["list", "info"] {
-        place.refuses(2, what, &[], &["oc0", "does not exist yet", "sluice target create"]);
+        place.run_refused(2, what, &[], &["oc0", "does not exist yet", "sluice target create"]);
     }
-    place.says("create", &["--name", "alone", "--type", "pblk", "--pus", "0-3"]);
-    place.says("create", &["--name", "some", "--type", "kv", "--pus", "4-7", "--shared"]);
+    place.run_ok("create", &["--name", "alone", "--type", "pblk", "--pus", "0-3"]);
+    place.run_ok("create", &["--name", "some", "--type", "kv", "--pus", "4-7", "--shared"]);
     let before = read(&place.image());
     let new = |name: &'static str, kind: &'static str, pus: &'static str| {
         ["--name", name, "--type", kind, "--pus", pus]
@@ -171,13 +171,13 @@ fn what_is_refused_names_both_parties_and_changes_no_byte() {
         (with(new("new", "ftl", "4"), &[]), &["pblk, rrpc, kv and ppa"]),
         (with(new("new", "kv", "5-4"), &[]), &["5-4 ends before it begins"]),
     ] {
-        place.refuses(2, "create", &args, parts);
+        place.run_refused(2, "create", &args, parts);
     }
-    place.refuses(2, "remove", &["--name", "nobody"], &["nobody", "oc0", "alone, some"]);
-    place.refuses(2, "info", &["--name", "nobody"], &["nobody", "oc0", "alone, some"]);
-    place.refuses(2, "info", &["--write-amplification", "0.5"], &["0.5", "1 or more"]);
-    place.says("list", &[]);
-    place.says("info", &["--name", "some"]);
+    place.run_refused(2, "remove", &["--name", "nobody"], &["nobody", "oc0", "alone, some"]);
+    place.run_refused(2, "info", &["--name", "nobody"], &["nobody", "oc0", "alone, some"]);
+    place.run_refused(2, "info", &["--write-amplification", "0.5"], &["0.5", "1 or more"]);
+    place.run_ok("list", &[]);
+    place.run_ok("info", &["--name", "some"]);
     assert!(read(&place.image()) == before, "the image has changed");
 }
 
@@ -190,45 +190,45 @@ fn drives_that_cannot_keep_targets_are_refused() {
         ),
         (("\"open-channel\"", "\"block\""), &["oc0", "not open-channel"]),
     ] {
-        let place = Place::new(&DRIVE.replace(change.0, change.1));
-        place.refuses(2, "list", &[], parts);
+        let place = TestDir::new(&DRIVE.replace(change.0, change.1));
+        place.run_refused(2, "list", &[], parts);
         let new = ["--name", "x", "--type", "ppa", "--pus", "0"];
-        place.refuses(2, "create", &new, parts);
+        place.run_refused(2, "create", &new, parts);
         assert!(!place.image().exists());
     }
     let second = DRIVE.replace("[drive]", "[[drive]]");
     let both = format!("{second}{}", second.replace("oc0", "oc1"));
-    let place = Place::new(&both);
+    let place = TestDir::new(&both);
     let new = ["--name", "x", "--type", "ppa", "--pus", "0"];
-    place.refuses(2, "create", &new, &["oc0, oc1", "--drive NAME"]);
-    place.refuses(2, "list", &["--drive", "oc7"], &["oc7", "oc0, oc1"]);
-    place.says("create", &["--name", "x", "--type", "ppa", "--pus", "0", "--drive", "oc1"]);
+    place.run_refused(2, "create", &new, &["oc0, oc1", "--drive NAME"]);
+    place.run_refused(2, "list", &["--drive", "oc7"], &["oc7", "oc0, oc1"]);
+    place.run_ok("create", &["--name", "x", "--type", "ppa", "--pus", "0", "--drive", "oc1"]);
     assert_eq!(place.json("list", &["--drive", "oc1"])["targets"][0]["name"], "x");
     assert!(!place.image().exists());
 }
 
 #[test]
 fn an_image_in_use_is_left_alone() {
-    let place = Place::new(DRIVE);
-    place.says("create", &["--name", "db", "--type", "pblk", "--pus", "0-3"]);
+    let place = TestDir::new(DRIVE);
+    place.run_ok("create", &["--name", "db", "--type", "pblk", "--pus", "0-3"]);
     let before = read(&place.image());
     let scenario = Scenario::load(&place.scenario()).unwrap();
     let MediaConfig::Nand(nand) = scenario.drives[0].config.media.clone() else { panic!() };
     let opened = media::Nand::open(nand).unwrap();
     for factory in [&["--name", "db"][..], &["--name", "db", "--factory"]] {
         let parts = ["remove target db of drive oc0", "oc0.img is in use by another process"];
-        place.refuses(1, "remove", factory, &parts);
+        place.run_refused(1, "remove", factory, &parts);
     }
-    place.refuses(1, "list", &[], &["list the targets of drive oc0", "in use"]);
+    place.run_refused(1, "list", &[], &["list the targets of drive oc0", "in use"]);
     drop(opened);
     assert!(read(&place.image()) == before, "the image has changed");
-    place.says("remove", &["--name", "db"]);
+    place.run_ok("remove", &["--name", "db"]);
 }
 
 #[test]
 fn a_partition_table_with_a_bad_crc_is_refused_and_stays_as_it_is() {
-    let place = Place::new(&DRIVE.replace("cell = \"mlc\"\npair_distance = 2\n", ""));
-    place.says("create", &["--name", "db", "--type", "pblk", "--pus", "0-3"]);
+    let place = TestDir::new(&DRIVE.replace("cell = \"mlc\"\npair_distance = 2\n", ""));
+    place.run_ok("create", &["--name", "db", "--type", "pblk", "--pus", "0-3"]);
     let good = read(&place.image());
     let starts = |bytes: &[u8], magic: &[u8; 8]| -> Vec<usize> {
         bytes.windows(8).enumerate().filter(|(_, w)| w == magic).map(|(i, _)| i).collect()
@@ -249,7 +249,7 @@ fn a_partition_table_with_a_bad_crc_is_refused_and_stays_as_it_is() {
         ("remove", &["--name", "db", "--factory"]),
         ("create", &["--name", "new", "--type", "kv", "--pus", "4"]),
     ] {
-        place.refuses(1, what, args, &["partition table of drive oc0", "chunks 0-"]);
+        place.run_refused(1, what, args, &["partition table of drive oc0", "chunks 0-"]);
         assert!(read(&place.image()) == bytes, "{what} has changed the image");
     }
 }

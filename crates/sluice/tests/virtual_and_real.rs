@@ -23,22 +23,22 @@ const ATTEMPTS: usize = 3;
 
 /// IOPS and mean latency in microseconds, of a direction of a job.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct RateAndLatency {
     iops: f64,
     mean_us: f64,
 }
 
-fn found(result: &serde_json::Value, job: &str, direction: &str) -> Found {
+fn found(result: &serde_json::Value, job: &str, direction: &str) -> RateAndLatency {
     let jobs = result["jobs"].as_array().unwrap();
     let job = jobs.iter().find(|j| j["jobname"] == job).unwrap();
-    Found {
+    RateAndLatency {
         iops: job[direction]["iops"].as_f64().unwrap(),
         mean_us: job[direction]["lat_ns"]["mean"].as_f64().unwrap() / 1e3,
     }
 }
 
 /// Runs the job file in both worlds.
-fn both(dir: &Path, host: &str) -> [serde_json::Value; 2] {
+fn run_both(dir: &Path, host: &str) -> [serde_json::Value; 2] {
     let jobs = dir.join("jobs.fio");
     std::fs::write(&jobs, JOBS).unwrap();
     let server = Server::start(dir, SLOW);
@@ -79,7 +79,7 @@ fn one_job_file_gives_the_same_in_both() {
     println!("{host}");
     let mut worst = f64::MAX;
     for attempt in 1..=ATTEMPTS {
-        let [real, simulated] = both(dir.path(), &host);
+        let [real, simulated] = run_both(dir.path(), &host);
         worst = 0.0;
         println!("attempt {attempt}");
         for (job, direction) in [("readers", "read"), ("mixed", "read"), ("mixed", "write")] {

@@ -2,80 +2,86 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::extents::Place;
-use crate::parts::Parts;
+use crate::extents::BlockMapping;
+use crate::journaled_blocks::JournaledBlocks;
 use crate::record::EXTENT_BYTES;
 use crate::tree::Tree;
-use crate::{BLOCK, Finding, Ino, Kind, Layout};
+use crate::{BLOCK, FsckProblem, Ino, Kind, Layout};
 
 /// Looks at everything, and returns what is wrong.
-pub(crate) fn check(tree: &Tree, parts: &Parts, layout: &Layout) -> Vec<Finding> {
+pub(crate) fn check(tree: &Tree, parts: &JournaledBlocks, layout: &Layout) -> Vec<FsckProblem> {
     let mut findings = Vec::new();
-    if tree.find(Ino::ROOT).is_none_or(|n| !n.known || n.kind != Kind::Directory) {
-        findings.push(Finding::NoRoot);
+    if tree.find(Ino::ROOT).is_none_or(|n| !n.has_record || n.kind != Kind::Directory) {
+        findings.push(FsckProblem::NoRoot);
     }
-    names(tree, &mut findings);
-    blocks(tree, layout, &mut findings);
-    let bytes = tree.bytes() + data(tree, parts, layout, &mut findings) * EXTENT_BYTES as u64;
+    check_names(tree, &mut findings);
+    check_blocks(tree, layout, &mut findings);
+    let bytes = tree.bytes()
+        + check_journaled_data(tree, parts, layout, &mut findings) * EXTENT_BYTES as u64;
     if bytes > layout.metadata_bytes() {
-        findings.push(Finding::TooMuchMetadata { bytes });
+        findings.push(FsckProblem::TooMuchMetadata { bytes });
     }
     findings
 }
 
 /// Data that the journal has; returns how many blocks it makes necessary.
-fn data(tree: &Tree, parts: &Parts, layout: &Layout, findings: &mut Vec<Finding>) -> u64 {
+fn check_journaled_data(
+    tree: &Tree,
+    parts: &JournaledBlocks,
+    layout: &Layout,
+    findings: &mut Vec<FsckProblem>,
+) -> u64 {
     let mut new = 0;
     for (ino, block) in parts.iter() {
-        let node = tree.find(ino).filter(|n| n.known && n.kind == Kind::File);
+        let node = tree.find(ino).filter(|n| n.has_record && n.kind == Kind::File);
         match node.filter(|n| u64::from(block) * (BLOCK as u64) < n.size) {
             Some(node) => {
-                new += u64::from(matches!(node.extents.find(block), Place::Hole { .. }));
+                new += u64::from(matches!(node.extents.find(block), BlockMapping::Hole { .. }));
             }
-            None => findings.push(Finding::StrayData { ino, block }),
+            None => findings.push(FsckProblem::StrayData { ino, block }),
         }
     }
     let used: u64 = tree.iter().map(|(_, n)| n.extents.blocks()).sum();
     if new > u64::from(layout.data_blocks()).saturating_sub(used) {
-        findings.push(Finding::NoRoom { blocks: new });
+        findings.push(FsckProblem::NotEnoughSpace { blocks: new });
     }
     new
 }
 
-fn names(tree: &Tree, findings: &mut Vec<Finding>) {
+fn check_names(tree: &Tree, findings: &mut Vec<FsckProblem>) {
     let mut named: BTreeMap<Ino, Ino> = BTreeMap::from([(Ino::ROOT, Ino::ROOT)]);
     let mut children = BTreeSet::from([Ino::ROOT]);
     for (dir, node) in tree.iter() {
-        if !node.known {
-            findings.push(Finding::NoInode { ino: dir });
+        if !node.has_record {
+            findings.push(FsckProblem::NoInode { ino: dir });
             continue;
         }
         if match node.kind {
             Kind::File => node.entries.len() > 0,
             Kind::Directory => node.extents.len() > 0 || node.size > 0,
         } {
-            findings.push(Finding::WrongContents { ino: dir });
+            findings.push(FsckProblem::WrongContents { ino: dir });
         }
-        for (name, entry) in node.entries.behind(0) {
+        for (name, entry) in node.entries.entries_after(0) {
             let child = entry.child;
-            match tree.find(child).filter(|n| n.known) {
+            match tree.find(child).filter(|n| n.has_record) {
                 None => {
-                    findings.push(Finding::DanglingEntry { dir, name: name.to_vec(), child });
+                    findings.push(FsckProblem::DanglingEntry { dir, name: name.to_vec(), child });
                     continue;
                 }
                 Some(node) if node.kind != entry.kind => {
-                    findings.push(Finding::WrongKind { dir, name: name.to_vec() });
+                    findings.push(FsckProblem::WrongKind { dir, name: name.to_vec() });
                 }
                 Some(_) => {}
             }
             // The first one counts.
             if *named.entry(child).or_insert(dir) != dir || !children.insert(child) {
-                findings.push(Finding::SecondName { dir, name: name.to_vec(), child });
+                findings.push(FsckProblem::SecondName { dir, name: name.to_vec(), child });
             }
         }
     }
     let mut reached = BTreeSet::from([Ino::ROOT]);
-    for (ino, node) in tree.iter().filter(|(_, n)| n.known) {
+    for (ino, node) in tree.iter().filter(|(_, n)| n.has_record) {
         // Up to something that is known to be reached; a circle never gets there.
         let (mut path, mut at) = (Vec::new(), ino);
         let found = loop {
@@ -96,22 +102,22 @@ fn names(tree: &Tree, findings: &mut Vec<Finding>) {
             Kind::File => 1,
         };
         if node.links == 0 && !named.contains_key(&ino) {
-            findings.push(Finding::Orphan { ino });
+            findings.push(FsckProblem::Orphan { ino });
         } else if !found {
-            findings.push(Finding::Unnamed { ino });
+            findings.push(FsckProblem::Unnamed { ino });
         } else if node.links != right {
-            findings.push(Finding::Links { ino, recorded: node.links, right });
+            findings.push(FsckProblem::Links { ino, recorded: node.links, right });
         }
     }
 }
 
-fn blocks(tree: &Tree, layout: &Layout, findings: &mut Vec<Finding>) {
+fn check_blocks(tree: &Tree, layout: &Layout, findings: &mut Vec<FsckProblem>) {
     let mut all: Vec<(u32, u32, Ino)> = Vec::new();
     for (ino, node) in tree.iter() {
         for extent in node.extents.iter() {
             let end = u64::from(extent.phys) + u64::from(extent.count);
             if extent.phys < layout.data() || end > layout.second().into() {
-                findings.push(Finding::OutOfRange { ino, block: extent.phys });
+                findings.push(FsckProblem::OutOfRange { ino, block: extent.phys });
             } else {
                 all.push((extent.phys, extent.count, ino));
             }
@@ -121,7 +127,7 @@ fn blocks(tree: &Tree, layout: &Layout, findings: &mut Vec<Finding>) {
     for pair in all.windows(2) {
         let [(start, count, first), (block, _, second)] = [pair[0], pair[1]];
         if start + count > block {
-            findings.push(Finding::Overlap { first, second, block });
+            findings.push(FsckProblem::Overlap { first, second, block });
         }
     }
 }

@@ -7,25 +7,25 @@ use std::sync::Arc;
 
 use block::Op as DeviceOp;
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 
-use crate::core::{Core, What};
-use crate::layout::{BLOCK, PIECE_BLOCKS, PIECE_BYTES};
-use crate::snapshot::{Cursor, seal};
+use crate::core::{Core, TransferPurpose};
+use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
+use crate::snapshot::{SnapshotCursor, seal};
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum CheckpointState {
     Idle,
     /// Pieces are made, and what only the journal has is written in place.
-    Writing(Cursor),
+    Writing(SnapshotCursor),
     /// What the snapshot may have seen has to be durable.
     Committing {
         txn: u64,
     },
     /// The pieces have to be.
     Flushing {
-        need: u64,
+        write_seq: u64,
     },
     /// The first, or the second, superblock is on its way.
     Superblock {
@@ -36,194 +36,201 @@ enum State {
 /// A snapshot that is being made.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    state: State,
+    state: CheckpointState,
     /// What the superblock will say.
-    next: Option<Superblock>,
+    next_superblock: Option<Superblock>,
     begin: u64,
     /// Its first transaction: data that those before have must be in place.
-    first: u64,
-    pieces: u32,
-    under_way: u32,
+    first_txn: u64,
+    segments: u32,
+    in_flight: u32,
     buffers: Vec<u32>,
-    region: Arc<Region>,
-    at: Iova,
-    piece: Vec<u8>,
+    region: Arc<SharedRegion>,
+    iova: Iova,
+    segment: Vec<u8>,
     /// The volume is closed with this one.
-    last: bool,
+    is_final: bool,
 }
 
 impl Checkpoint {
     /// Two buffers for pieces and one for a superblock are in `region`.
-    pub(crate) fn new(region: Arc<Region>, at: Iova) -> Checkpoint {
+    pub(crate) fn new(region: Arc<SharedRegion>, iova: Iova) -> Checkpoint {
         Checkpoint {
-            state: State::Idle,
-            next: None,
+            state: CheckpointState::Idle,
+            next_superblock: None,
             begin: 0,
-            first: 0,
-            pieces: 0,
-            under_way: 0,
+            first_txn: 0,
+            segments: 0,
+            in_flight: 0,
             buffers: vec![0, 1],
             region,
-            at,
-            piece: Vec::with_capacity(PIECE_BYTES + BLOCK),
-            last: false,
+            iova,
+            segment: Vec::with_capacity(SEGMENT_BYTES + BLOCK),
+            is_final: false,
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
+        matches!(self.state, CheckpointState::Idle)
     }
 
-    pub(crate) fn last_begun(&self) -> bool {
-        self.last
+    pub(crate) fn has_begun_final(&self) -> bool {
+        self.is_final
     }
 }
 
 impl Core {
     /// Begins a snapshot, if none is being made.
     pub(crate) fn begin_checkpoint(&mut self) -> bool {
-        if !self.checkpoint.is_idle() || self.wedged.is_some() {
+        if !self.checkpoint.is_idle() || self.aborted.is_some() {
             return false;
         }
         let old = self.superblock;
         let checkpoint = &mut self.checkpoint;
-        (checkpoint.begin, checkpoint.first) = (self.ring.head, self.txn.id);
-        checkpoint.pieces = 0;
-        checkpoint.next = Some(Superblock {
+        (checkpoint.begin, checkpoint.first_txn) = (self.ring.head, self.txn.id);
+        checkpoint.segments = 0;
+        checkpoint.next_superblock = Some(Superblock {
             generation: old.generation + 1,
-            area: 1 - old.area,
+            snapshot_area: 1 - old.snapshot_area,
             snapshot: old.snapshot + 1,
             journal_seq: self.ring.head,
             journal_txn: self.txn.id,
             epoch: self.ring.epoch,
-            owner: Some(self.options.owner).filter(|_| !checkpoint.last),
-            data_in_journal: !checkpoint.last,
+            owner: Some(self.options.owner).filter(|_| !checkpoint.is_final),
+            data_in_journal: !checkpoint.is_final,
             ..old
         });
-        checkpoint.state = State::Writing(Cursor::new(&self.tree));
-        self.moved = true;
+        checkpoint.state = CheckpointState::Writing(SnapshotCursor::new(&self.tree));
+        self.made_progress = true;
         true
     }
 
     /// Begins the one after which the volume is not in use.
-    pub(crate) fn begin_last_checkpoint(&mut self) -> bool {
+    pub(crate) fn begin_final_checkpoint(&mut self) -> bool {
         if !self.checkpoint.is_idle() {
             return false;
         }
-        self.checkpoint.last = true;
+        self.checkpoint.is_final = true;
         self.begin_checkpoint()
     }
 
     /// Whether data that only the journal has must be written in place for there to be room in it, or for
     /// the volume to be closed.
-    pub(crate) fn journal_needs_room(&self) -> bool {
+    pub(crate) fn needs_journal_space(&self) -> bool {
         let full = self.ring.used() > self.ring.sectors / 2;
-        !self.checkpoint.is_idle() && (self.checkpoint.last || full)
+        !self.checkpoint.is_idle() && (self.checkpoint.is_final || full)
     }
 
     /// Goes on with a snapshot.
     pub(crate) fn poll_checkpoint(&mut self) {
-        if self.wedged.is_some() || self.options.read_only {
+        if self.aborted.is_some() || self.options.read_only {
             return;
         }
         match self.checkpoint.state {
-            State::Idle => {
-                if self.ring.used() > self.ring.sectors / 3 && !self.checkpoint.last {
+            CheckpointState::Idle => {
+                if self.ring.used() > self.ring.sectors / 3 && !self.checkpoint.is_final {
                     self.begin_checkpoint();
                 }
             }
-            State::Writing(mut cursor) => {
-                while !cursor.at_end()
+            CheckpointState::Writing(mut cursor) => {
+                while !cursor.is_at_end()
                     && let Some(buffer) = self.checkpoint.buffers.pop()
                 {
-                    self.write_piece(&mut cursor, buffer);
-                    self.checkpoint.state = State::Writing(cursor);
+                    self.write_segment(&mut cursor, buffer);
+                    self.checkpoint.state = CheckpointState::Writing(cursor);
                 }
-                let placed = self.place(self.checkpoint.first);
-                if cursor.at_end() && self.checkpoint.under_way == 0 && placed {
+                let placed = self.write_journaled_in_place(self.checkpoint.first_txn);
+                if cursor.is_at_end() && self.checkpoint.in_flight == 0 && placed {
                     let txn = if self.txn.is_empty() { self.txn.id - 1 } else { self.txn.id };
-                    self.checkpoint.state = State::Committing { txn };
-                    self.moved = true;
+                    self.checkpoint.state = CheckpointState::Committing { txn };
+                    self.made_progress = true;
                 }
             }
-            State::Committing { txn } => {
-                if self.durable >= txn {
-                    self.checkpoint.state = State::Flushing { need: self.writes };
-                    self.moved = true;
+            CheckpointState::Committing { txn } => {
+                if self.durable_txn >= txn {
+                    self.checkpoint.state = CheckpointState::Flushing { write_seq: self.write_seq };
+                    self.made_progress = true;
                 } else {
-                    self.commit_wanted = self.commit_wanted.max(txn);
+                    self.commit_requested = self.commit_requested.max(txn);
                 }
             }
-            State::Flushing { need } => {
-                if self.flushed >= need {
+            CheckpointState::Flushing { write_seq: need } => {
+                if self.flushed_seq >= need {
                     self.write_superblock(false);
                 } else {
-                    self.flush_wanted = self.flush_wanted.max(need);
+                    self.flush_requested = self.flush_requested.max(need);
                 }
             }
-            State::Superblock { .. } => {}
+            CheckpointState::Superblock { .. } => {}
         }
     }
 
-    fn write_piece(&mut self, cursor: &mut Cursor, buffer: u32) {
+    fn write_segment(&mut self, cursor: &mut SnapshotCursor, buffer: u32) {
         let checkpoint = &mut self.checkpoint;
-        let Some(next) = &checkpoint.next else { return };
-        cursor.fill(&self.tree, &mut checkpoint.piece);
-        let index = checkpoint.pieces;
-        let blocks = seal(&mut checkpoint.piece, next.snapshot, index, cursor.at_end());
+        let Some(next) = &checkpoint.next_superblock else { return };
+        cursor.fill(&self.tree, &mut checkpoint.segment);
+        let index = checkpoint.segments;
+        let blocks = seal(&mut checkpoint.segment, next.snapshot, index, cursor.is_at_end());
         let layout = next.layout;
-        let begin = index * PIECE_BLOCKS;
+        let begin = index * SEGMENT_BLOCKS;
         if begin + blocks > layout.snapshot_blocks {
             // The limit on metadata and the size of the journal make sure that it fits.
-            return self.wedge(Status::INTERNAL);
+            return self.abort(Status::INTERNAL);
         }
-        let at = buffer as usize * PIECE_BYTES;
-        checkpoint.region.write(at, &checkpoint.piece);
-        checkpoint.pieces += 1;
-        checkpoint.under_way += 1;
-        let (from, first) = (checkpoint.at.offset(at as u64), layout.snapshot(next.area) + begin);
-        let what = What::Piece(buffer);
-        self.flights.blocks(what, DeviceOp::Write, (first, blocks), from, false);
+        let at = buffer as usize * SEGMENT_BYTES;
+        checkpoint.region.write(at, &checkpoint.segment);
+        checkpoint.segments += 1;
+        checkpoint.in_flight += 1;
+        let (from, first) =
+            (checkpoint.iova.offset(at as u64), layout.snapshot(next.snapshot_area) + begin);
+        let what = TransferPurpose::SnapshotSegment(buffer);
+        self.transfers.submit_blocks(what, DeviceOp::Write, (first, blocks), from, false);
         self.stats.checkpoint_bytes += u64::from(blocks) * BLOCK as u64;
-        self.moved = true;
+        self.made_progress = true;
     }
 
-    pub(crate) fn piece_ended(&mut self, buffer: u32, status: Status) {
+    pub(crate) fn on_segment_complete(&mut self, buffer: u32, status: Status) {
         self.checkpoint.buffers.push(buffer);
-        self.checkpoint.under_way -= 1;
-        self.writes += u64::from(self.volatile);
+        self.checkpoint.in_flight -= 1;
+        self.write_seq += u64::from(self.volatile);
         if !status.is_success() {
-            self.wedge(status);
+            self.abort(status);
         }
     }
 
     fn write_superblock(&mut self, second: bool) {
         let checkpoint = &mut self.checkpoint;
-        let Some(next) = &mut checkpoint.next else { return };
-        next.pieces = checkpoint.pieces;
+        let Some(next) = &mut checkpoint.next_superblock else { return };
+        next.segments = checkpoint.segments;
         let mut sector = [0; BLOCK];
         sector[..SUPERBLOCK_BYTES].copy_from_slice(&next.encode());
-        checkpoint.region.write(2 * PIECE_BYTES, &sector);
-        checkpoint.state = State::Superblock { second };
+        checkpoint.region.write(2 * SEGMENT_BYTES, &sector);
+        checkpoint.state = CheckpointState::Superblock { second };
         let block = if second { next.layout.second() } else { 0 };
         let lba = u64::from(block) * u64::from(next.layout.block_sectors());
-        let from = checkpoint.at.offset(2 * PIECE_BYTES as u64);
-        self.flights.sectors(What::Superblock, DeviceOp::Write, (lba, 1), from, self.volatile);
-        self.moved = true;
+        let from = checkpoint.iova.offset(2 * SEGMENT_BYTES as u64);
+        self.transfers.submit_sectors(
+            TransferPurpose::Superblock,
+            DeviceOp::Write,
+            (lba, 1),
+            from,
+            self.volatile,
+        );
+        self.made_progress = true;
     }
 
-    pub(crate) fn superblock_ended(&mut self, status: Status) {
+    pub(crate) fn on_superblock_complete(&mut self, status: Status) {
         if !status.is_success() {
-            return self.wedge(status);
+            return self.abort(status);
         }
-        if matches!(self.checkpoint.state, State::Superblock { second: false }) {
+        if matches!(self.checkpoint.state, CheckpointState::Superblock { second: false }) {
             return self.write_superblock(true);
         }
-        if let Some(next) = self.checkpoint.next.take() {
+        if let Some(next) = self.checkpoint.next_superblock.take() {
             self.superblock = next;
         }
         self.ring.tail = self.checkpoint.begin;
-        self.checkpoint.state = State::Idle;
+        self.checkpoint.state = CheckpointState::Idle;
         self.stats.checkpoints += 1;
     }
 }

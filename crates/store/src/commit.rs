@@ -10,8 +10,8 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::Ino;
-use crate::core::{Core, What};
-use crate::journal::{self, Header};
+use crate::core::{Core, TransferPurpose};
+use crate::journal::{self, SectorHeader};
 use crate::layout::BLOCK;
 use crate::record::{INODE_BYTES, Record};
 
@@ -24,15 +24,15 @@ pub(crate) struct Txn {
     /// Inodes whose own record is made when it is closed.
     pub(crate) inodes: Vec<Ino>,
     /// Runs of blocks that are free once it is durable.
-    pub(crate) frees: Vec<(u32, u32)>,
+    pub(crate) freed_extents: Vec<(u32, u32)>,
     /// When its first change was made.
-    pub(crate) opened: Option<Nanos>,
+    pub(crate) started_at: Option<Nanos>,
 }
 
 impl Txn {
     pub(crate) fn new(id: u64, bytes: usize) -> Txn {
         let records = Vec::with_capacity(bytes);
-        Txn { id, records, inodes: Vec::new(), frees: Vec::new(), opened: None }
+        Txn { id, records, inodes: Vec::new(), freed_extents: Vec::new(), started_at: None }
     }
 
     /// Bytes of its records, those included that will be made.
@@ -46,53 +46,54 @@ impl Txn {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum CommitState {
     #[default]
     Idle,
     /// Waits for a flush of the data.
-    Flushing { need: u64 },
+    Flushing { write_seq: u64 },
     /// Waits for so many transfers.
-    Writing { left: u32 },
+    Writing { remaining: u32 },
 }
 
 /// The transaction that is on its way.
 #[derive(Debug, Default)]
 pub(crate) struct Commit {
-    state: State,
+    state: CommitState,
     id: u64,
     first: u64,
     sectors: u64,
-    pub(crate) frees: Vec<(u32, u32)>,
+    pub(crate) freed_extents: Vec<(u32, u32)>,
 }
 
 impl Core {
     /// When the transaction will be old.
     pub(crate) fn commit_deadline(&self) -> Nanos {
-        self.txn.opened.map_or(Nanos::MAX, |opened| opened + self.options.age)
+        self.txn.started_at.map_or(Nanos::MAX, |opened| opened + self.options.dirty_expire)
     }
 
     /// Goes on with flushes and transactions.
     pub(crate) fn poll_commit(&mut self) {
-        if self.wedged.is_some() {
+        if self.aborted.is_some() {
             return;
         }
-        let large = self.txn.bytes() + self.coming > self.txn_bytes / 2;
-        let due = self.commit_wanted >= self.txn.id || large || self.commit_deadline() <= self.now;
-        if self.commit.state == State::Idle && due && !self.txn.is_empty() {
+        let large = self.txn.bytes() + self.record_bytes_in_flight > self.txn_bytes_max / 2;
+        let due =
+            self.commit_requested >= self.txn.id || large || self.commit_deadline() <= self.now;
+        if self.commit.state == CommitState::Idle && due && !self.txn.is_empty() {
             self.close_txn();
         }
-        if let State::Flushing { need } = self.commit.state {
-            if self.flushed >= need {
+        if let CommitState::Flushing { write_seq: need } = self.commit.state {
+            if self.flushed_seq >= need {
                 self.write_txn();
             } else {
-                self.flush_wanted = self.flush_wanted.max(need);
+                self.flush_requested = self.flush_requested.max(need);
             }
         }
-        if self.flush_wanted > self.flushed && !self.flushing {
+        if self.flush_requested > self.flushed_seq && !self.flushing {
             self.flushing = true;
             self.stats.flushes += 1;
-            self.flights.flush(What::Flush(self.writes));
-            self.moved = true;
+            self.transfers.submit_flush(TransferPurpose::Flush(self.write_seq));
+            self.made_progress = true;
         }
     }
 
@@ -102,19 +103,19 @@ impl Core {
         let mut inodes = std::mem::take(&mut self.txn.inodes);
         for ino in inodes.drain(..) {
             if let Some(node) = self.tree.find_mut(ino) {
-                node.live.noted = false;
-                let image = node.image();
-                Record::Inode { ino, image }.encode(&mut self.txn.records);
+                node.state.in_txn = false;
+                let image = node.record();
+                Record::Inode { ino, record: image }.encode(&mut self.txn.records);
             }
         }
         self.txn.inodes = inodes;
-        std::mem::swap(&mut self.txn.frees, &mut self.commit.frees);
+        std::mem::swap(&mut self.txn.freed_extents, &mut self.commit.freed_extents);
         let first = self.ring.head;
         let sectors = self.ring.sectors_for(self.txn.records.len());
         let (payload, bytes) = (self.ring.payload(), self.ring.sector_bytes as usize);
         let mut sector = [0; BLOCK];
         for (seq, part) in (first..).zip(self.txn.records.chunks(payload)) {
-            let header = Header {
+            let header = SectorHeader {
                 length: part.len() as u16,
                 epoch: self.ring.epoch,
                 seq,
@@ -127,11 +128,11 @@ impl Core {
         }
         self.ring.head += sectors;
         self.txn.records.clear();
-        (self.txn.id, self.txn.opened) = (id + 1, None);
+        (self.txn.id, self.txn.started_at) = (id + 1, None);
         let commit = &mut self.commit;
         (commit.id, commit.first, commit.sectors) = (id, first, sectors);
-        commit.state = State::Flushing { need: self.writes };
-        self.moved = true;
+        commit.state = CommitState::Flushing { write_seq: self.write_seq };
+        self.made_progress = true;
     }
 
     fn write_txn(&mut self) {
@@ -144,36 +145,42 @@ impl Core {
         // In two pieces where the ring ends.
         for (offset, lba, count) in [(0, begin + at, head), (head, begin, sectors - head)] {
             if count > 0 {
-                let from = self.journal_at.offset(offset * u64::from(self.ring.sector_bytes));
+                let from = self.journal_iova.offset(offset * u64::from(self.ring.sector_bytes));
                 let fua = self.volatile;
-                self.flights.sectors(What::Journal, DeviceOp::Write, (lba, count), from, fua);
+                self.transfers.submit_sectors(
+                    TransferPurpose::Journal,
+                    DeviceOp::Write,
+                    (lba, count),
+                    from,
+                    fua,
+                );
                 left += 1;
             }
         }
-        self.commit.state = State::Writing { left };
+        self.commit.state = CommitState::Writing { remaining: left };
         self.stats.journal_sectors += sectors;
-        self.moved = true;
+        self.made_progress = true;
     }
 
-    pub(crate) fn journal_ended(&mut self, status: Status) {
+    pub(crate) fn on_journal_complete(&mut self, status: Status) {
         if !status.is_success() {
-            self.wedge(status);
+            self.abort(status);
             return;
         }
-        let State::Writing { left } = self.commit.state else { return };
-        self.commit.state = State::Writing { left: left - 1 };
-        if left > 1 || self.wedged.is_some() {
+        let CommitState::Writing { remaining: left } = self.commit.state else { return };
+        self.commit.state = CommitState::Writing { remaining: left - 1 };
+        if left > 1 || self.aborted.is_some() {
             return;
         }
-        self.commit.state = State::Idle;
-        self.durable = self.commit.id;
+        self.commit.state = CommitState::Idle;
+        self.durable_txn = self.commit.id;
         self.stats.commits += 1;
-        self.give_up();
+        self.free_committed();
     }
 
     /// The blocks that the transaction gave up are nobody's.
-    fn give_up(&mut self) {
-        let mut frees = std::mem::take(&mut self.commit.frees);
+    fn free_committed(&mut self) {
+        let mut frees = std::mem::take(&mut self.commit.freed_extents);
         frees.sort_unstable();
         let mut run: Option<(u32, u32)> = None;
         for (start, count) in frees.drain(..) {
@@ -181,24 +188,30 @@ impl Core {
                 Some((s, n)) if *s + *n == start => *n += count,
                 _ => {
                     if let Some(run) = run.replace((start, count)) {
-                        self.give_up_run(run);
+                        self.free_extent(run);
                     }
                 }
             }
         }
         if let Some(run) = run {
-            self.give_up_run(run);
+            self.free_extent(run);
         }
-        self.commit.frees = frees;
+        self.commit.freed_extents = frees;
     }
 
-    fn give_up_run(&mut self, (start, count): (u32, u32)) {
+    fn free_extent(&mut self, (start, count): (u32, u32)) {
         if !self.options.discard {
-            self.space.give(start, count);
+            self.allocator.free(start, count);
             return;
         }
         self.discarding += u64::from(count);
-        let what = What::Discard { start, count };
-        self.flights.blocks(what, DeviceOp::Discard, (start, count), self.journal_at, false);
+        let what = TransferPurpose::Discard { start, count };
+        self.transfers.submit_blocks(
+            what,
+            DeviceOp::Discard,
+            (start, count),
+            self.journal_iova,
+            false,
+        );
     }
 }

@@ -7,47 +7,47 @@ use std::sync::Arc;
 use block::{Completion, Limits, Op as DeviceOp};
 use clock::Nanos;
 use nvme::Status;
-use ring::{AddressSpace, Iova, Region, RegisterError};
+use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
+use crate::allocator::BlockAllocator;
 use crate::checkpoint::Checkpoint;
 use crate::commit::{Commit, Txn};
-use crate::flights::Flights;
-use crate::frames::{FrameId, Frames};
-use crate::journal::Ring;
-use crate::layout::{BLOCK, PIECE_BYTES};
+use crate::device_io::DeviceTransfers;
+use crate::journal::JournalRing;
+use crate::layout::{BLOCK, SEGMENT_BYTES};
+use crate::page_cache::{PageCache, PageId};
 use crate::record::{EXTENT_BYTES, INODE_BYTES};
-use crate::space::Space;
 use crate::superblock::Superblock;
-use crate::tree::{Node, Tree};
-use crate::writeback::Run;
-use crate::{Done, Error, Ino, Op, Options, Outcome, Stats, Time};
+use crate::tree::{InodeNode, Tree};
+use crate::writeback::WriteExtent;
+use crate::{Error, Ino, Op, OpCompletion, OpResult, Options, Stats, Time};
 
 /// Blocks of a staging buffer, from which data is written, and into which what is not aligned is read.
-pub(crate) const STAGE_BLOCKS: u32 = 32;
+pub(crate) const STAGING_BUFFER_BLOCKS: u32 = 32;
 /// Staging buffers.
-const STAGES: u32 = 8;
+const STAGING_BUFFERS: u32 = 8;
 /// Bytes of a transaction at most.
-const TXN_BYTES: usize = 256 << 10;
+const TXN_BYTES_MAX: usize = 256 << 10;
 /// Bytes of records that a run of written blocks brings with it.
-pub(crate) const RUN_BYTES: usize = EXTENT_BYTES + INODE_BYTES;
+pub(crate) const EXTENT_RECORD_BYTES: usize = EXTENT_BYTES + INODE_BYTES;
 
 /// What a transfer is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What {
+pub(crate) enum TransferPurpose {
     /// A block into a frame.
-    Load { ino: Ino, block: u32, frame: FrameId },
+    Load { ino: Ino, block: u32, page: PageId },
     /// Blocks into the data of a request.
     Direct { slot: u32, ino: Ino },
     /// Blocks into a staging buffer, of which a part goes to the data of a request.
-    Staged { slot: u32, ino: Ino, stage: u32, from: usize, to: Iova, len: usize },
+    Staged { slot: u32, ino: Ino, staging_index: u32, from: usize, to: Iova, len: usize },
     /// Blocks of a file from a staging buffer.
-    Run(Run),
+    Writeback(WriteExtent),
     /// A part of a transaction.
     Journal,
     /// A flush, of writes up to this one.
     Flush(u64),
     /// A piece of a snapshot, from one of two buffers.
-    Piece(u32),
+    SnapshotSegment(u32),
     /// A superblock.
     Superblock,
     /// Blocks that nobody has.
@@ -56,7 +56,7 @@ pub(crate) enum What {
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum OpState {
     Start,
     /// The next byte; bytes done.
     Write {
@@ -74,7 +74,7 @@ pub(crate) enum Progress {
     /// The next block; blocks promised to it.
     Allocate {
         next: u32,
-        promised: u64,
+        delalloc_blocks: u64,
     },
     /// Waits for what was dirty then; errors by then.
     Written {
@@ -92,32 +92,32 @@ pub(crate) enum Progress {
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Active {
+pub(crate) struct ActiveOp {
     pub(crate) id: u64,
     pub(crate) op: Op,
     pub(crate) time: Time,
-    pub(crate) progress: Progress,
+    pub(crate) state: OpState,
     /// The inode that it holds on to.
-    pub(crate) holds: Option<Ino>,
+    pub(crate) pinned_inode: Option<Ino>,
     /// The block that it waits for.
-    pub(crate) loads: Option<u32>,
+    pub(crate) awaited_block: Option<u32>,
     /// What went wrong with a transfer for it.
     pub(crate) failed: Option<Status>,
     /// Blocks that are reserved for it.
-    pub(crate) room: u64,
+    pub(crate) reserved_blocks: u64,
     /// Parts of blocks that it has made zeros: each once, because it is the file's writer. While it waits for room
     /// the block may be in place, and has to be if the room is to come from there.
     pub(crate) zeroed: usize,
 }
 
 /// How a step of a request ended: it waits, or is done.
-pub(crate) enum Step {
+pub(crate) enum OpStep {
     Wait,
-    Done(Outcome),
+    Done(OpResult),
 }
 
 /// A step that may fail.
-pub(crate) type Stepped = Result<Step, Error>;
+pub(crate) type StepResult = Result<OpStep, Error>;
 
 /// All of a store but its device.
 #[derive(Debug)]
@@ -126,57 +126,57 @@ pub(crate) struct Core {
     pub(crate) superblock: Superblock,
     pub(crate) now: Nanos,
     pub(crate) tree: Tree,
-    pub(crate) space: Space,
-    pub(crate) frames: Frames,
-    pub(crate) flights: Flights<What>,
+    pub(crate) allocator: BlockAllocator,
+    pub(crate) page_cache: PageCache,
+    pub(crate) transfers: DeviceTransfers<TransferPurpose>,
     pub(crate) memory: AddressSpace,
     pub(crate) volatile: bool,
 
-    pub(crate) slots: Vec<Option<Active>>,
+    pub(crate) slots: Vec<Option<ActiveOp>>,
     free_slots: Vec<u32>,
     order: VecDeque<u32>,
-    pub(crate) done: VecDeque<Done>,
+    pub(crate) completions: VecDeque<OpCompletion>,
     /// Something happened that requests may have waited for.
-    pub(crate) moved: bool,
+    pub(crate) made_progress: bool,
 
-    pub(crate) stages: Arc<Region>,
-    pub(crate) stages_at: Iova,
-    pub(crate) free_stages: Vec<u32>,
+    pub(crate) staging: Arc<SharedRegion>,
+    pub(crate) staging_iova: Iova,
+    pub(crate) free_staging: Vec<u32>,
 
     /// Numbers of dirtied frames, and of writes that need a flush.
-    pub(crate) seq: u64,
-    pub(crate) writes: u64,
-    pub(crate) flushed: u64,
-    pub(crate) flush_wanted: u64,
+    pub(crate) dirty_seq: u64,
+    pub(crate) write_seq: u64,
+    pub(crate) flushed_seq: u64,
+    pub(crate) flush_requested: u64,
     pub(crate) flushing: bool,
     /// Inodes with dirty frames, by age; those that are to be written now.
-    pub(crate) aging: VecDeque<(Nanos, Ino)>,
-    pub(crate) wanted: VecDeque<Ino>,
+    pub(crate) dirty_inodes: VecDeque<(Nanos, Ino)>,
+    pub(crate) writeback_queue: VecDeque<Ino>,
     /// Writes of data that failed, and what the last one said.
-    pub(crate) errors: u64,
+    pub(crate) write_errors: u64,
     pub(crate) last_error: Status,
 
     pub(crate) txn: Txn,
     pub(crate) commit: Commit,
-    pub(crate) ring: Ring,
+    pub(crate) ring: JournalRing,
     /// Bytes of a transaction at most.
-    pub(crate) txn_bytes: usize,
+    pub(crate) txn_bytes_max: usize,
     /// Bytes of records that runs under way will bring.
-    pub(crate) coming: usize,
-    pub(crate) commit_wanted: u64,
+    pub(crate) record_bytes_in_flight: usize,
+    pub(crate) commit_requested: u64,
     /// The last transaction that is durable.
-    pub(crate) durable: u64,
-    pub(crate) journal: Arc<Region>,
-    pub(crate) journal_at: Iova,
+    pub(crate) durable_txn: u64,
+    pub(crate) journal: Arc<SharedRegion>,
+    pub(crate) journal_iova: Iova,
     /// Blocks whose discard is under way.
     pub(crate) discarding: u64,
 
     pub(crate) checkpoint: Checkpoint,
-    pub(crate) doomed: VecDeque<Ino>,
+    pub(crate) orphans: VecDeque<Ino>,
     pub(crate) closing: bool,
     pub(crate) closed: bool,
     /// The journal or a superblock could not be written: nothing changes any more.
-    pub(crate) wedged: Option<Status>,
+    pub(crate) aborted: Option<Status>,
     pub(crate) stats: Stats,
 }
 
@@ -185,66 +185,67 @@ impl Core {
     pub(crate) fn new(
         options: Options,
         superblock: Superblock,
-        (tree, space): (Tree, Space),
+        (tree, space): (Tree, BlockAllocator),
         limits: &Limits,
         memory: &AddressSpace,
     ) -> Result<Core, RegisterError> {
-        let ring = Ring {
+        let ring = JournalRing {
             sectors: superblock.layout.journal_sectors(),
             sector_bytes: limits.sector_bytes,
             epoch: superblock.epoch,
             head: superblock.journal_seq,
             tail: superblock.journal_seq,
         };
-        let txn_bytes = TXN_BYTES.min((ring.sectors / 4) as usize * ring.payload());
+        let txn_bytes = TXN_BYTES_MAX.min((ring.sectors / 4) as usize * ring.payload());
         let journal_bytes = (ring.sectors_for(2 * txn_bytes) + 1) * u64::from(limits.sector_bytes);
-        let (journal, journal_at) = memory.provide(journal_bytes as usize)?;
-        let (stages, stages_at) =
-            memory.provide(STAGES as usize * STAGE_BLOCKS as usize * BLOCK)?;
-        let (pieces, pieces_at) = memory.provide(2 * PIECE_BYTES + BLOCK)?;
-        let requests = options.requests;
+        let (journal, journal_at) = memory.allocate_registered(journal_bytes as usize)?;
+        let (stages, stages_at) = memory.allocate_registered(
+            STAGING_BUFFERS as usize * STAGING_BUFFER_BLOCKS as usize * BLOCK,
+        )?;
+        let (pieces, pieces_at) = memory.allocate_registered(2 * SEGMENT_BYTES + BLOCK)?;
+        let requests = options.requests_max;
         Ok(Core {
             options,
             superblock,
             now: Nanos::ZERO,
             tree,
-            space,
-            frames: Frames::new(memory, options.frames)?,
-            flights: Flights::new(limits),
+            allocator: space,
+            page_cache: PageCache::new(memory, options.cache_pages)?,
+            transfers: DeviceTransfers::new(limits),
             memory: memory.clone(),
             volatile: limits.volatile_cache,
             slots: vec![None; requests as usize],
             free_slots: (0..requests).rev().collect(),
             order: VecDeque::with_capacity(requests as usize),
-            done: VecDeque::with_capacity(requests as usize),
-            moved: false,
-            stages,
-            stages_at,
-            free_stages: (0..STAGES).rev().collect(),
-            seq: 0,
-            writes: 0,
-            flushed: 0,
-            flush_wanted: 0,
+            completions: VecDeque::with_capacity(requests as usize),
+            made_progress: false,
+            staging: stages,
+            staging_iova: stages_at,
+            free_staging: (0..STAGING_BUFFERS).rev().collect(),
+            dirty_seq: 0,
+            write_seq: 0,
+            flushed_seq: 0,
+            flush_requested: 0,
             flushing: false,
-            aging: VecDeque::new(),
-            wanted: VecDeque::new(),
-            errors: 0,
+            dirty_inodes: VecDeque::new(),
+            writeback_queue: VecDeque::new(),
+            write_errors: 0,
             last_error: Status::SUCCESS,
             txn: Txn::new(superblock.journal_txn, txn_bytes),
             commit: Commit::default(),
             ring,
-            txn_bytes,
-            coming: 0,
-            commit_wanted: 0,
-            durable: superblock.journal_txn - 1,
+            txn_bytes_max: txn_bytes,
+            record_bytes_in_flight: 0,
+            commit_requested: 0,
+            durable_txn: superblock.journal_txn - 1,
             journal,
-            journal_at,
+            journal_iova: journal_at,
             discarding: 0,
             checkpoint: Checkpoint::new(pieces, pieces_at),
-            doomed: VecDeque::new(),
+            orphans: VecDeque::new(),
             closing: false,
             closed: false,
-            wedged: None,
+            aborted: None,
             stats: Stats { journal_size: ring.sectors, ..Stats::default() },
         })
     }
@@ -253,17 +254,27 @@ impl Core {
     pub(crate) fn submit(&mut self, request: &crate::Request, room: u64) -> bool {
         let Some(slot) = self.free_slots.pop() else { return false };
         let crate::Request { id, op, time } = *request;
-        let progress = Progress::Start;
+        let progress = OpState::Start;
         let (holds, loads, failed, zeroed) = (None, None, None, 0);
-        let active = Active { id, op, time, progress, holds, loads, failed, room, zeroed };
+        let active = ActiveOp {
+            id,
+            op,
+            time,
+            state: progress,
+            pinned_inode: holds,
+            awaited_block: loads,
+            failed,
+            reserved_blocks: room,
+            zeroed,
+        };
         self.slots[slot as usize] = Some(active);
         self.order.push_back(slot);
-        self.moved = true;
+        self.made_progress = true;
         true
     }
 
     /// Requests under way.
-    pub(crate) fn active(&self) -> usize {
+    pub(crate) fn active_count(&self) -> usize {
         self.order.len()
     }
 
@@ -274,31 +285,31 @@ impl Core {
             let Some(mut active) = self.slots[slot as usize] else { continue };
             let result = self.step(slot, &mut active);
             match result {
-                Ok(Step::Wait) => {
+                Ok(OpStep::Wait) => {
                     self.slots[slot as usize] = Some(active);
                     self.order.push_back(slot);
                 }
-                Ok(Step::Done(outcome)) => self.end(slot, &active, Ok(outcome)),
-                Err(error) => self.end(slot, &active, Err(error)),
+                Ok(OpStep::Done(outcome)) => self.complete_op(slot, &active, Ok(outcome)),
+                Err(error) => self.complete_op(slot, &active, Err(error)),
             }
         }
     }
 
-    fn end(&mut self, slot: u32, active: &Active, result: Result<Outcome, Error>) {
-        if let Some(ino) = active.holds
+    fn complete_op(&mut self, slot: u32, active: &ActiveOp, result: Result<OpResult, Error>) {
+        if let Some(ino) = active.pinned_inode
             && let Some(node) = self.tree.find_mut(ino)
         {
-            node.live.refs -= 1;
-            if node.live.writer == Some(slot) {
-                node.live.writer = None;
-                node.live.gate = false;
+            node.state.ref_count -= 1;
+            if node.state.writer == Some(slot) {
+                node.state.writer = None;
+                node.state.io_blocked = false;
             }
-            self.doom(ino);
+            self.add_orphan(ino);
         }
-        self.space.unreserve(active.room);
+        self.allocator.unreserve(active.reserved_blocks);
         let stats = &mut self.stats;
         let bytes = match result {
-            Ok(Outcome::Bytes { len, .. }) => len.into(),
+            Ok(OpResult::Bytes { len, .. }) => len.into(),
             _ => 0,
         };
         match active.op {
@@ -315,14 +326,14 @@ impl Core {
         stats.failed += u64::from(result.is_err());
         self.slots[slot as usize] = None;
         self.free_slots.push(slot);
-        self.done.push_back(Done { id: active.id, result });
-        self.moved = true;
+        self.completions.push_back(OpCompletion { id: active.id, result });
+        self.made_progress = true;
     }
 
     /// A request that changes, syncs or closes cannot go on if the journal cannot be written.
-    fn step(&mut self, slot: u32, active: &mut Active) -> Stepped {
+    fn step(&mut self, slot: u32, active: &mut ActiveOp) -> StepResult {
         let reads = matches!(active.op, Op::Read { .. });
-        if let Some(status) = self.wedged.filter(|_| !reads) {
+        if let Some(status) = self.aborted.filter(|_| !reads) {
             return Err(Error::Io { status });
         }
         let sync = matches!(active.op, Op::Sync { .. } | Op::SyncAll | Op::Close);
@@ -341,7 +352,7 @@ impl Core {
             Op::Rename { from, ref name, to, ref new, replace } => {
                 self.rename(active.time, (from, name), (to, new), replace)
             }
-            Op::Change { ino, changes } => self.change(active.time, ino, changes),
+            Op::SetAttr { ino, changes } => self.set_attr(active.time, ino, changes),
             Op::Read { ino, offset, data } => self.read(slot, active, ino, offset, data),
             Op::Write { ino, offset, data } => self.write(slot, active, ino, Some(offset), data),
             Op::Append { ino, data } => self.write(slot, active, ino, None, data),
@@ -357,126 +368,133 @@ impl Core {
     }
 
     /// The request holds on to an inode: it stays, even if its last name and user go.
-    pub(crate) fn hold(&mut self, active: &mut Active, ino: Ino) -> Result<&mut Node, Error> {
+    pub(crate) fn pin_inode(
+        &mut self,
+        active: &mut ActiveOp,
+        ino: Ino,
+    ) -> Result<&mut InodeNode, Error> {
         let node = self.tree.get_mut(ino)?;
-        if active.holds.is_none() {
-            active.holds = Some(ino);
-            node.live.refs += 1;
+        if active.pinned_inode.is_none() {
+            active.pinned_inode = Some(ino);
+            node.state.ref_count += 1;
         }
         Ok(node)
     }
 
     /// Something of an inode has changed in the running transaction; `data` if its data could not be
     /// read without it.
-    pub(crate) fn note(&mut self, ino: Ino, data: bool) {
+    pub(crate) fn add_inode_to_txn(&mut self, ino: Ino, data: bool) {
         let Some(node) = self.tree.find_mut(ino) else { return };
         let txn = self.txn.id;
-        node.live.txn = txn;
+        node.state.txn = txn;
         if data {
-            node.live.data_txn = txn;
+            node.state.data_txn = txn;
         }
-        if !std::mem::replace(&mut node.live.noted, true) {
+        if !std::mem::replace(&mut node.state.in_txn, true) {
             self.txn.inodes.push(ino);
         }
-        self.txn.opened.get_or_insert(self.now);
+        self.txn.started_at.get_or_insert(self.now);
     }
 
     /// Whether there is room for so many more records' bytes, in the transaction and in the journal. If
     /// not, it is seen to.
-    pub(crate) fn admit(&mut self, bytes: usize) -> bool {
-        self.admit_sectors(bytes, 0)
+    pub(crate) fn ensure_journal_space(&mut self, bytes: usize) -> bool {
+        self.ensure_journal_sectors(bytes, 0)
     }
 
     /// The same, with sectors besides. What is to be written in place, and what is on its way, may come to
     /// a transaction each.
-    pub(crate) fn admit_sectors(&mut self, bytes: usize, sectors: u64) -> bool {
-        let all = self.txn.bytes() + self.coming + bytes;
-        let each = (self.coming / RUN_BYTES + self.frames.logged) as u64;
+    pub(crate) fn ensure_journal_sectors(&mut self, bytes: usize, sectors: u64) -> bool {
+        let all = self.txn.bytes() + self.record_bytes_in_flight + bytes;
+        let each =
+            (self.record_bytes_in_flight / EXTENT_RECORD_BYTES + self.page_cache.journaled) as u64;
         let sectors = self.ring.sectors_for(all) + each + sectors + 2;
-        let fits = all <= self.txn_bytes && sectors <= self.ring.free();
+        let fits = all <= self.txn_bytes_max && sectors <= self.ring.free();
         if !fits && !self.txn.is_empty() {
-            self.commit_wanted = self.commit_wanted.max(self.txn.id);
+            self.commit_requested = self.commit_requested.max(self.txn.id);
         }
         fits
     }
 
     /// Whether metadata may grow by so many bytes; what is dirty or reserved may bring two extents each.
-    pub(crate) fn has_metadata_room(&self, bytes: usize) -> bool {
-        let blocks = self.frames.dirty as u64 + self.space.reserved();
+    pub(crate) fn has_metadata_space(&self, bytes: usize) -> bool {
+        let blocks = self.page_cache.dirty as u64 + self.allocator.reserved();
         let coming = (blocks * (2 * EXTENT_BYTES) as u64).saturating_add(bytes as u64);
         self.tree.bytes().saturating_add(coming) <= self.superblock.layout.metadata_bytes()
     }
 
     /// Whether so many blocks can be written, with what they may bring of metadata.
-    pub(crate) fn has_room(&self, blocks: u64) -> bool {
+    pub(crate) fn has_free_blocks(&self, blocks: u64) -> bool {
         let bytes = usize::try_from(blocks).unwrap_or(usize::MAX).saturating_mul(2 * EXTENT_BYTES);
-        let writes = self.wedged.is_none() && !self.options.read_only && !self.closing;
-        writes && self.space.available() >= blocks && self.has_metadata_room(bytes)
+        let writes = self.aborted.is_none() && !self.options.read_only && !self.closing;
+        writes && self.allocator.available() >= blocks && self.has_metadata_space(bytes)
     }
 
     /// Whether blocks will be free soon that are not yet.
-    pub(crate) fn frees_coming(&mut self) -> bool {
-        if !self.txn.frees.is_empty() {
-            self.commit_wanted = self.commit_wanted.max(self.txn.id);
+    pub(crate) fn has_pending_frees(&mut self) -> bool {
+        if !self.txn.freed_extents.is_empty() {
+            self.commit_requested = self.commit_requested.max(self.txn.id);
         }
-        !self.txn.frees.is_empty()
-            || !self.commit.frees.is_empty()
+        !self.txn.freed_extents.is_empty()
+            || !self.commit.freed_extents.is_empty()
             || self.discarding > 0
-            || !self.doomed.is_empty()
+            || !self.orphans.is_empty()
     }
 
     /// A transfer has ended.
-    pub(crate) fn ended(&mut self, completion: &Completion) {
-        let Some((what, status)) = self.flights.ended(completion) else { return };
-        self.moved = true;
+    pub(crate) fn on_transfer_complete(&mut self, completion: &Completion) {
+        let Some((what, status)) = self.transfers.on_completion(completion) else { return };
+        self.made_progress = true;
         match what {
-            What::Load { ino, block, frame } => self.loaded(ino, block, frame, status),
-            What::Direct { slot, ino } => self.read_ended(slot, ino, status),
-            What::Staged { slot, ino, stage, from, to, len } => {
-                if status.is_success() && self.copy_out_of_stage(stage, from, to, len).is_err() {
-                    self.fail(slot, Status::DATA_TRANSFER_ERROR);
-                }
-                self.free_stages.push(stage);
-                self.read_ended(slot, ino, status);
+            TransferPurpose::Load { ino, block, page: frame } => {
+                self.on_page_loaded(ino, block, frame, status)
             }
-            What::Run(run) => self.run_ended(run, status),
-            What::Journal => self.journal_ended(status),
-            What::Flush(upto) => {
+            TransferPurpose::Direct { slot, ino } => self.on_read_complete(slot, ino, status),
+            TransferPurpose::Staged { slot, ino, staging_index: stage, from, to, len } => {
+                if status.is_success() && self.copy_from_staging(stage, from, to, len).is_err() {
+                    self.fail_transfer(slot, Status::DATA_TRANSFER_ERROR);
+                }
+                self.free_staging.push(stage);
+                self.on_read_complete(slot, ino, status);
+            }
+            TransferPurpose::Writeback(run) => self.on_extent_written(run, status),
+            TransferPurpose::Journal => self.on_journal_complete(status),
+            TransferPurpose::Flush(upto) => {
                 self.flushing = false;
                 if status.is_success() {
-                    self.flushed = self.flushed.max(upto);
+                    self.flushed_seq = self.flushed_seq.max(upto);
                 } else {
-                    self.wedge(status);
+                    self.abort(status);
                 }
             }
-            What::Piece(buffer) => self.piece_ended(buffer, status),
-            What::Superblock => self.superblock_ended(status),
+            TransferPurpose::SnapshotSegment(buffer) => self.on_segment_complete(buffer, status),
+            TransferPurpose::Superblock => self.on_superblock_complete(status),
             // A discard is a hint: whatever came of it, the blocks are free.
-            What::Discard { start, count } => {
+            TransferPurpose::Discard { start, count } => {
                 self.discarding -= u64::from(count);
                 self.stats.discarded_blocks += u64::from(count);
-                self.space.give(start, count);
+                self.allocator.free(start, count);
             }
         }
     }
 
     /// A transfer for a request has failed.
-    pub(crate) fn fail(&mut self, slot: u32, status: Status) {
+    pub(crate) fn fail_transfer(&mut self, slot: u32, status: Status) {
         if let Some(active) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
             active.failed.get_or_insert(status);
         }
     }
 
     /// Nothing can be made durable any more.
-    pub(crate) fn wedge(&mut self, status: Status) {
-        self.wedged.get_or_insert(status);
-        self.moved = true;
+    pub(crate) fn abort(&mut self, status: Status) {
+        self.aborted.get_or_insert(status);
+        self.made_progress = true;
     }
 
     /// Reads blocks of the volume.
-    pub(crate) fn read_blocks(&mut self, what: What, blocks: (u32, u32), at: Iova) {
+    pub(crate) fn read_blocks(&mut self, what: TransferPurpose, blocks: (u32, u32), at: Iova) {
         self.stats.device_bytes_read += u64::from(blocks.1) * BLOCK as u64;
-        self.flights.blocks(what, DeviceOp::Read, blocks, at, false);
-        self.moved = true;
+        self.transfers.submit_blocks(what, DeviceOp::Read, blocks, at, false);
+        self.made_progress = true;
     }
 }

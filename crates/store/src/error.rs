@@ -2,7 +2,7 @@
 
 use nvme::Status;
 
-use crate::{Finding, Owner};
+use crate::{FsckProblem, Owner};
 
 /// Why an operation failed. Nothing of it was done, unless a count of bytes says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,7 +125,7 @@ pub enum OpenError {
     #[error("the volume is damaged: {first} ({count} findings; fsck has them all)")]
     Damaged {
         /// The first.
-        first: Finding,
+        first: FsckProblem,
         /// How many.
         count: usize,
     },

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// First block of the file.
-    pub(crate) at: u32,
+    pub(crate) logical: u32,
     /// Blocks.
     pub(crate) count: u32,
     /// First block of the volume.
@@ -15,40 +15,47 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(crate) fn end(self) -> u32 {
-        self.at + self.count
+        self.logical + self.count
     }
 
     /// The part within `from..to`, which overlaps it.
     fn clip(self, from: u32, to: u32) -> Extent {
-        let (start, end) = (self.at.max(from), self.end().min(to));
-        Extent { at: start, count: end - start, phys: self.phys + (start - self.at), ..self }
+        let (start, end) = (self.logical.max(from), self.end().min(to));
+        Extent {
+            logical: start,
+            count: end - start,
+            phys: self.phys + (start - self.logical),
+            ..self
+        }
     }
 
     /// Whether `next` goes on where this one ends.
-    fn joins(self, next: Extent) -> bool {
-        self.end() == next.at && self.phys + self.count == next.phys && self.written == next.written
+    fn can_merge(self, next: Extent) -> bool {
+        self.end() == next.logical
+            && self.phys + self.count == next.phys
+            && self.written == next.written
     }
 }
 
 /// What a block of a file is, and how many blocks from it on are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum BlockMapping {
     /// Nothing: zeros.
     Hole { count: u32 },
     /// A part of an extent.
-    At(Extent),
+    Extent(Extent),
 }
 
 /// All extents of a file, in order, none touching another that it could be one with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extents {
-    runs: Vec<Extent>,
+    extents: Vec<Extent>,
     blocks: u64,
 }
 
 impl Extents {
     pub(crate) fn len(&self) -> usize {
-        self.runs.len()
+        self.extents.len()
     }
 
     /// Blocks of all of them.
@@ -57,76 +64,76 @@ impl Extents {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.runs.iter().copied()
+        self.extents.iter().copied()
     }
 
     /// Those that end behind `block`, the first one clipped.
-    pub(crate) fn from(&self, block: u32) -> impl Iterator<Item = Extent> + '_ {
-        let first = self.runs.partition_point(|e| e.end() <= block);
-        self.runs[first..].iter().map(move |e| e.clip(block, u32::MAX))
+    pub(crate) fn range_from(&self, block: u32) -> impl Iterator<Item = Extent> + '_ {
+        let first = self.extents.partition_point(|e| e.end() <= block);
+        self.extents[first..].iter().map(move |e| e.clip(block, u32::MAX))
     }
 
     /// What `block` is.
-    pub(crate) fn find(&self, block: u32) -> Place {
-        match self.from(block).next() {
-            Some(extent) if extent.at == block => Place::At(extent),
-            Some(extent) => Place::Hole { count: extent.at - block },
-            None => Place::Hole { count: u32::MAX - block },
+    pub(crate) fn find(&self, block: u32) -> BlockMapping {
+        match self.range_from(block).next() {
+            Some(extent) if extent.logical == block => BlockMapping::Extent(extent),
+            Some(extent) => BlockMapping::Hole { count: extent.logical - block },
+            None => BlockMapping::Hole { count: u32::MAX - block },
         }
     }
 
     /// Where the file's next block had best be: behind the nearest one before it.
     pub(crate) fn goal(&self, block: u32) -> Option<u32> {
-        let before = self.runs.partition_point(|e| e.at < block).checked_sub(1)?;
-        let extent = self.runs[before];
-        extent.phys.checked_add(block - extent.at)
+        let before = self.extents.partition_point(|e| e.logical < block).checked_sub(1)?;
+        let extent = self.extents[before];
+        extent.phys.checked_add(block - extent.logical)
     }
 
     /// Says what some blocks are, whatever they were.
     pub(crate) fn set(&mut self, new: Extent) {
-        let last = self.runs.last().copied();
-        if last.is_none_or(|last| last.end() <= new.at) {
+        let last = self.extents.last().copied();
+        if last.is_none_or(|last| last.end() <= new.logical) {
             self.blocks += u64::from(new.count);
-            match self.runs.last_mut() {
-                Some(last) if last.joins(new) => last.count += new.count,
-                _ => self.runs.push(new),
+            match self.extents.last_mut() {
+                Some(last) if last.can_merge(new) => last.count += new.count,
+                _ => self.extents.push(new),
             }
             return;
         }
-        self.clear(new.at, new.count, |_, _| {});
-        let mut index = self.runs.partition_point(|e| e.at < new.at);
+        self.clear(new.logical, new.count, |_, _| {});
+        let mut index = self.extents.partition_point(|e| e.logical < new.logical);
         self.blocks += u64::from(new.count);
-        self.runs.insert(index, new);
-        if index > 0 && self.runs[index - 1].joins(new) {
+        self.extents.insert(index, new);
+        if index > 0 && self.extents[index - 1].can_merge(new) {
             index -= 1;
-            self.runs[index].count += new.count;
-            self.runs.remove(index + 1);
+            self.extents[index].count += new.count;
+            self.extents.remove(index + 1);
         }
-        if let Some(next) = self.runs.get(index + 1).copied()
-            && self.runs[index].joins(next)
+        if let Some(next) = self.extents.get(index + 1).copied()
+            && self.extents[index].can_merge(next)
         {
-            self.runs[index].count += next.count;
-            self.runs.remove(index + 1);
+            self.extents[index].count += next.count;
+            self.extents.remove(index + 1);
         }
     }
 
     /// Takes blocks away; `freed` hears of each run of the volume's blocks.
     pub(crate) fn clear(&mut self, at: u32, count: u32, mut freed: impl FnMut(u32, u32)) {
         let end = at.saturating_add(count);
-        let first = self.runs.partition_point(|e| e.end() <= at);
-        let past = self.runs.partition_point(|e| e.at < end);
+        let first = self.extents.partition_point(|e| e.end() <= at);
+        let past = self.extents.partition_point(|e| e.logical < end);
         if first >= past {
             return;
         }
-        for run in &self.runs[first..past] {
+        for run in &self.extents[first..past] {
             let gone = run.clip(at, end);
             self.blocks -= u64::from(gone.count);
             freed(gone.phys, gone.count);
         }
-        let (head, tail) = (self.runs[first], self.runs[past - 1]);
-        let head = (head.at < at).then(|| head.clip(head.at, at));
+        let (head, tail) = (self.extents[first], self.extents[past - 1]);
+        let head = (head.logical < at).then(|| head.clip(head.logical, at));
         let tail = (tail.end() > end).then(|| tail.clip(end, u32::MAX));
-        self.runs.splice(first..past, head.into_iter().chain(tail));
+        self.extents.splice(first..past, head.into_iter().chain(tail));
     }
 }
 
@@ -147,7 +154,7 @@ mod tests {
                 let (at, count) = (rng.below(60) as u32, 1 + rng.below(12) as u32);
                 if rng.chance(0.6) {
                     let (phys, written) = (rng.below(50) as u32, rng.chance(0.5));
-                    extents.set(Extent { at, count, phys, written });
+                    extents.set(Extent { logical: at, count, phys, written });
                     model.extend((0..count).map(|i| (at + i, (phys + i, written))));
                 } else {
                     let mut freed = Vec::new();
@@ -161,14 +168,18 @@ mod tests {
                 assert_eq!(extents.blocks(), model.len() as u64, "seed {seed}");
                 let flat: Vec<(u32, (u32, bool))> = extents
                     .iter()
-                    .flat_map(|e| (0..e.count).map(move |i| (e.at + i, (e.phys + i, e.written))))
+                    .flat_map(|e| {
+                        (0..e.count).map(move |i| (e.logical + i, (e.phys + i, e.written)))
+                    })
                     .collect();
                 assert_eq!(flat, model.clone().into_iter().collect::<Vec<_>>(), "seed {seed}");
-                assert!(extents.runs.windows(2).all(|w| !w[0].joins(w[1])), "seed {seed}");
+                assert!(extents.extents.windows(2).all(|w| !w[0].can_merge(w[1])), "seed {seed}");
                 let block = rng.below(75) as u32;
                 match (extents.find(block), model.get(&block)) {
-                    (Place::At(e), Some(found)) => assert_eq!((e.phys, e.written), *found),
-                    (Place::Hole { count }, None) => {
+                    (BlockMapping::Extent(e), Some(found)) => {
+                        assert_eq!((e.phys, e.written), *found)
+                    }
+                    (BlockMapping::Hole { count }, None) => {
                         let next = model.range(block..).next().map_or(u32::MAX, |(b, _)| *b);
                         assert_eq!(count, next - block);
                     }

@@ -1,12 +1,12 @@
 //! [`format()`]: makes a volume.
 
-use block::{Device, Op};
+use block::{BlockDevice, Op};
 use clock::Nanos;
 
-use crate::layout::{BLOCK, PIECE_BLOCKS, PIECE_BYTES};
-use crate::record::{Image, Record};
-use crate::session::Transfers;
-use crate::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
+use crate::blocking_volume::BlockingTransfers;
+use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
+use crate::record::{InodeRecord, Record};
+use crate::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
 use crate::{Access, Ino, Kind, Layout, OpenError, Times, snapshot};
 
 /// How a volume is made.
@@ -34,7 +34,7 @@ pub struct FormatOptions {
 ///
 /// # Errors
 /// [`OpenError::Unfit`], [`OpenError::HasVolume`], with nothing written; [`OpenError::Io`].
-pub fn format<D: Device>(
+pub fn format<D: BlockDevice>(
     device: &mut D,
     options: &FormatOptions,
     mut tick: impl FnMut(&mut D) -> Nanos,
@@ -49,21 +49,21 @@ pub fn format<D: Device>(
     bytes.copy_from_slice(options.label.as_bytes());
     let sectors = u64::from(layout.block_sectors());
     let blocks = [0, layout.second()].map(|b| u64::from(b) * sectors);
-    let mut io = Transfers::new(device, &mut tick, PIECE_BYTES)?;
+    let mut io = BlockingTransfers::new(device, &mut tick, SEGMENT_BYTES)?;
     let mut generation = 0;
     for lba in blocks {
         io.run(Op::Read, lba, 1)?;
         let mut bytes = [0; SUPERBLOCK_BYTES];
         io.region.read(0, &mut bytes);
         match Superblock::decode(&bytes) {
-            Decoded::Nothing => {}
+            DecodedSuperblock::NotASuperblock => {}
             _ if !options.force => return Err(OpenError::HasVolume),
-            Decoded::Superblock(old) => generation = generation.max(old.generation),
-            Decoded::Damaged | Decoded::Newer { .. } => {}
+            DecodedSuperblock::Superblock(old) => generation = generation.max(old.generation),
+            DecodedSuperblock::Damaged | DecodedSuperblock::Newer { .. } => {}
         }
     }
     // What is there is none any more before anything else changes.
-    io.region.fill(0, PIECE_BYTES, 0);
+    io.region.fill(0, SEGMENT_BYTES, 0);
     for lba in blocks {
         io.run(Op::Write, lba, 1)?;
     }
@@ -75,8 +75,8 @@ pub fn format<D: Device>(
         label,
         generation: generation + 1,
         epoch: 1,
-        area: 0,
-        pieces: 1,
+        snapshot_area: 0,
+        segments: 1,
         snapshot: 1,
         journal_seq: 0,
         journal_txn: 1,
@@ -84,10 +84,10 @@ pub fn format<D: Device>(
         data_in_journal: false,
     };
     let (access, times) = (options.access, options.times);
-    let image = Image { kind: Kind::Directory, access, links: 2, size: 0, times };
-    let mut piece = vec![0; crate::layout::PIECE_HEADER];
+    let image = InodeRecord { kind: Kind::Directory, access, links: 2, size: 0, times };
+    let mut piece = vec![0; crate::layout::SEGMENT_HEADER_BYTES];
     Record::NextInode { ino: Ino(2) }.encode(&mut piece);
-    Record::Inode { ino: Ino::ROOT, image }.encode(&mut piece);
+    Record::Inode { ino: Ino::ROOT, record: image }.encode(&mut piece);
     let count = snapshot::seal(&mut piece, superblock.snapshot, 0, true);
     io.region.write(0, &piece);
     io.run(Op::Write, u64::from(layout.snapshot(0)) * sectors, u64::from(count) * sectors)?;
@@ -107,13 +107,13 @@ pub fn format<D: Device>(
 }
 
 /// Makes every sector of a journal zeros, durably; none of them counts.
-pub(crate) fn clear_journal<D: Device, F: FnMut(&mut D) -> Nanos>(
-    io: &mut Transfers<'_, D, F>,
+pub(crate) fn clear_journal<D: BlockDevice, F: FnMut(&mut D) -> Nanos>(
+    io: &mut BlockingTransfers<'_, D, F>,
     layout: &Layout,
 ) -> Result<(), OpenError> {
     let sectors = u64::from(layout.block_sectors());
-    io.region.fill(0, PIECE_BYTES, 0);
-    let chunk = u64::from(PIECE_BLOCKS) * sectors;
+    io.region.fill(0, SEGMENT_BYTES, 0);
+    let chunk = u64::from(SEGMENT_BLOCKS) * sectors;
     let (mut at, all) = (0, layout.journal_sectors());
     while at < all {
         let count = chunk.min(all - at);

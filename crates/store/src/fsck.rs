@@ -1,23 +1,24 @@
 //! [`fsck()`]: reads all metadata of a volume, says everything that is wrong with it, and repairs what can
 //! be without guessing.
 
-use block::Device;
+use block::BlockDevice;
 use clock::Nanos;
 
+use crate::blocking_volume::BlockingTransfers;
 use crate::check::check;
-use crate::layout::PIECE_BYTES;
-use crate::loading::{Loaded, Loader};
-use crate::opening::begin;
+use crate::layout::SEGMENT_BYTES;
+use crate::metadata_reader::{LoadedMetadata, MetadataReader};
+use crate::mount::start_volume;
 use crate::replay::Replay;
-use crate::session::Transfers;
 use crate::superblock::Superblock;
 use crate::tree::{Entry, Tree, new_node};
 use crate::{
-    Access, Error, Finding, Ino, Kind, Op, OpenError, Options, Owner, Session, Times, format,
+    Access, BlockingVolume, Error, FsckProblem, Ino, Kind, Op, OpenError, Options, Owner, Times,
+    format,
 };
 
 /// Where repairs put what has lost its name.
-const LOST: &str = "lost+found";
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// What is to be done besides looking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,11 +31,11 @@ pub struct FsckOptions {
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct FsckReport {
     /// The superblock that counts.
     pub superblock: Superblock,
     /// Everything that is wrong.
-    pub findings: Vec<Finding>,
+    pub problems: Vec<FsckProblem>,
     /// Whether it was repaired: everything that was wrong is put right.
     pub repaired: bool,
     /// Files, directories, extents.
@@ -53,10 +54,10 @@ pub struct Report {
     pub journaled_blocks: u64,
 }
 
-impl Report {
+impl FsckReport {
     /// Whether nothing is wrong that opening the volume would not put right.
     pub fn is_clean(&self) -> bool {
-        !self.findings.iter().any(Finding::is_damage)
+        !self.problems.iter().any(FsckProblem::is_damage)
     }
 
     /// Who uses the volume, or was cut off while using it.
@@ -70,12 +71,12 @@ impl Report {
 ///
 /// # Errors
 /// [`OpenError`], where there is nothing to look at; [`OpenError::InUse`] of a repair.
-pub fn fsck<D: Device>(
+pub fn fsck<D: BlockDevice>(
     device: &mut D,
     options: FsckOptions,
     mut tick: impl FnMut(&mut D) -> Nanos,
-) -> Result<Report, OpenError> {
-    let mut loader = Loader::new(device, true)?;
+) -> Result<FsckReport, OpenError> {
+    let mut loader = MetadataReader::new(device, true)?;
     let mut now = tick(device);
     let loaded = loop {
         if let Some(loaded) = loader.poll(device, now) {
@@ -85,26 +86,28 @@ pub fn fsck<D: Device>(
     };
     let mut report = describe(&loaded);
     let marked = report.superblock.owner.is_some();
-    let wrong = !report.findings.is_empty() || marked && options.clear_owner;
+    let wrong = !report.problems.is_empty() || marked && options.clear_owner;
     if !options.repair || !wrong {
         return Ok(report);
     }
     if let Some(owner) = report.superblock.owner.filter(|_| !options.clear_owner) {
         return Err(OpenError::InUse { owner });
     }
-    if !report.findings.iter().filter(|f| f.is_damage()).all(Finding::is_repairable) {
+    if !report.problems.iter().filter(|f| f.is_damage()).all(FsckProblem::is_repairable) {
         return Ok(report);
     }
     report.repaired = repair(device, loaded, now, &mut tick)?;
     Ok(report)
 }
 
-fn describe(loaded: &Loaded) -> Report {
-    let Loaded { superblock, tree, parts, findings, transactions, .. } = loaded;
+fn describe(loaded: &LoadedMetadata) -> FsckReport {
+    let LoadedMetadata {
+        superblock, tree, journaled: parts, problems: findings, transactions, ..
+    } = loaded;
     let count = |kind| tree.iter().filter(|(_, n)| n.kind == kind).count() as u64;
-    Report {
+    FsckReport {
         superblock: *superblock,
-        findings: findings.clone(),
+        problems: findings.clone(),
         repaired: false,
         files: count(Kind::File),
         directories: count(Kind::Directory),
@@ -116,26 +119,26 @@ fn describe(loaded: &Loaded) -> Report {
     }
 }
 
-fn repair<D: Device>(
+fn repair<D: BlockDevice>(
     device: &mut D,
-    mut loaded: Loaded,
+    mut loaded: LoadedMetadata,
     mut now: Nanos,
     tick: &mut impl FnMut(&mut D) -> Nanos,
 ) -> Result<bool, OpenError> {
     let layout = loaded.superblock.layout;
     // What is put right may show what else is wrong.
     for _ in 0..4 {
-        let findings = check(&loaded.tree, &loaded.parts, &layout);
+        let findings = check(&loaded.tree, &loaded.journaled, &layout);
         for finding in findings.iter().filter(|f| f.is_damage()) {
-            if let Finding::StrayData { ino, block } = finding {
-                loaded.parts.remove(*ino, *block, block + 1);
+            if let FsckProblem::StrayData { ino, block } = finding {
+                loaded.journaled.remove(*ino, *block, block + 1);
             }
-            mend(&mut loaded.tree, finding);
+            repair_problem(&mut loaded.tree, finding);
         }
-        loaded.tree.count();
+        loaded.tree.rebuild_counts();
     }
-    let left = check(&loaded.tree, &loaded.parts, &layout);
-    if left.iter().any(Finding::is_damage) {
+    let left = check(&loaded.tree, &loaded.journaled, &layout);
+    if left.iter().any(FsckProblem::is_damage) {
         return Ok(false);
     }
     let mut replay = Replay::new(device, loaded, false)?;
@@ -145,10 +148,10 @@ fn repair<D: Device>(
         }
         now = tick(device);
     };
-    let store = begin(device, Options::default(), replayed, now)?;
-    let mut session = Session::new(store, |device: &mut &mut D| tick(device))?;
+    let store = start_volume(device, Options::default(), replayed, now)?;
+    let mut session = BlockingVolume::new(store, |device: &mut &mut D| tick(device))?;
     let closed = session.run(Op::Close);
-    match (closed, session.store().failure()) {
+    match (closed, session.volume().failure()) {
         (Ok(_), None) => {}
         (Err(Error::Io { status }), _) | (_, Some(status)) => {
             return Err(OpenError::Io { offset: 0, status });
@@ -156,21 +159,21 @@ fn repair<D: Device>(
         (Err(error), None) => return Err(OpenError::Unfit { what: error.to_string() }),
     }
     // Nothing in the journal counts any more: no damaged sector may be taken for the next one.
-    let device = session.into_store().into_device();
-    format::clear_journal(&mut Transfers::new(device, tick, PIECE_BYTES)?, &layout)?;
+    let device = session.into_volume().into_device();
+    format::clear_journal(&mut BlockingTransfers::new(device, tick, SEGMENT_BYTES)?, &layout)?;
     Ok(true)
 }
 
 /// Puts one thing right.
-fn mend(tree: &mut Tree, finding: &Finding) {
+fn repair_problem(tree: &mut Tree, finding: &FsckProblem) {
     match finding {
-        Finding::NoInode { ino } => {
+        FsckProblem::NoInode { ino } => {
             tree.remove(*ino);
         }
-        Finding::DanglingEntry { dir, name, .. } => {
+        FsckProblem::DanglingEntry { dir, name, .. } => {
             tree.remove_entry(*dir, name);
         }
-        Finding::WrongKind { dir, name } => {
+        FsckProblem::WrongKind { dir, name } => {
             let entry = tree.find(*dir).and_then(|n| n.entries.get(name));
             let kind = entry.and_then(|e| tree.find(e.child)).map(|n| n.kind);
             if let (Some(entry), Some(kind)) = (entry, kind) {
@@ -178,18 +181,21 @@ fn mend(tree: &mut Tree, finding: &Finding) {
                 tree.set_entry(*dir, name, Entry { kind, ..entry });
             }
         }
-        Finding::Links { ino, right, .. } => {
+        FsckProblem::Links { ino, right, .. } => {
             if let Some(node) = tree.find_mut(*ino) {
                 node.links = *right;
             }
         }
-        Finding::Unnamed { ino } => {
-            let lost = lost(tree);
+        FsckProblem::Unnamed { ino } => {
+            let lost = lost_and_found(tree);
             let Some(kind) = tree.find(*ino).map(|n| n.kind) else { return };
             // A circle of directories is cut where it is met first.
             if let Some(parent) = tree.find(*ino).map(|n| n.parent).filter(|p| p.0 != 0) {
                 let name = tree.find(parent).and_then(|n| {
-                    n.entries.behind(0).find(|(_, e)| e.child == *ino).map(|(n, _)| n.to_vec())
+                    n.entries
+                        .entries_after(0)
+                        .find(|(_, e)| e.child == *ino)
+                        .map(|(n, _)| n.to_vec())
                 });
                 if let Some(name) = name {
                     let above_is_lost = tree.find(parent).is_some_and(|n| n.parent == lost);
@@ -211,8 +217,8 @@ fn mend(tree: &mut Tree, finding: &Finding) {
 }
 
 /// The directory for what has lost its name.
-fn lost(tree: &mut Tree) -> Ino {
-    let found = tree.find(Ino::ROOT).and_then(|root| root.entries.get(LOST.as_bytes()));
+fn lost_and_found(tree: &mut Tree) -> Ino {
+    let found = tree.find(Ino::ROOT).and_then(|root| root.entries.get(LOST_AND_FOUND.as_bytes()));
     if let Some(entry) = found.filter(|e| e.kind == Kind::Directory) {
         return entry.child;
     }
@@ -221,6 +227,6 @@ fn lost(tree: &mut Tree) -> Ino {
     tree.insert(ino, new_node(Kind::Directory, access, Times::default(), Ino::ROOT));
     let cookie = tree.find(Ino::ROOT).map_or(1, |n| n.entries.next_cookie());
     let entry = Entry { child: ino, kind: Kind::Directory, cookie };
-    tree.set_entry(Ino::ROOT, LOST.as_bytes(), entry);
+    tree.set_entry(Ino::ROOT, LOST_AND_FOUND.as_bytes(), entry);
     ino
 }

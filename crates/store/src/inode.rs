@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    pub(crate) fn of(code: u8) -> Option<Kind> {
+    pub(crate) fn from_code(code: u8) -> Option<Kind> {
         match code {
             1 => Some(Kind::File),
             2 => Some(Kind::Directory),

@@ -1,17 +1,17 @@
 //! The journal's sectors, and [`Ring`], which of them are in use. The byte map and the argument why a
 //! damaged sector is told from the end of what was written are in `docs/format/volume.md`.
 
-use crate::bytes::{Fields, put};
+use crate::codec::{FieldReader, put};
 
 /// Bytes of a sector before its payload.
-pub(crate) const HEADER: usize = 40;
+pub(crate) const HEADER_BYTES: usize = 40;
 const MAGIC: u16 = u16::from_le_bytes(*b"SJ");
-const FIRST: u32 = 1;
-const LAST: u32 = 2;
+const FLAG_FIRST: u32 = 1;
+const FLAG_LAST: u32 = 2;
 
 /// What a sector says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct SectorHeader {
     pub(crate) length: u16,
     pub(crate) epoch: u64,
     pub(crate) seq: u64,
@@ -23,49 +23,49 @@ pub(crate) struct Header {
 /// What a sector of the journal turns out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sector<'a> {
-    Written(Header, &'a [u8]),
+    Written(SectorHeader, &'a [u8]),
     Zeros,
     Damaged,
 }
 
 /// Makes a sector of `header` and `payload`, which fits.
-pub(crate) fn encode(header: &Header, payload: &[u8], into: &mut [u8]) {
+pub(crate) fn encode(header: &SectorHeader, payload: &[u8], into: &mut [u8]) {
     into.fill(0);
-    let flags = if header.first { FIRST } else { 0 } | if header.last { LAST } else { 0 };
+    let flags = if header.first { FLAG_FIRST } else { 0 } | if header.last { FLAG_LAST } else { 0 };
     put(into, 4, &MAGIC.to_le_bytes());
     put(into, 6, &header.length.to_le_bytes());
     put(into, 8, &header.epoch.to_le_bytes());
     put(into, 16, &header.seq.to_le_bytes());
     put(into, 24, &header.txn.to_le_bytes());
     put(into, 32, &flags.to_le_bytes());
-    put(into, HEADER, payload);
+    put(into, HEADER_BYTES, payload);
     let crc = crc32c::crc32c(&into[4..]);
     put(into, 0, &crc.to_le_bytes());
 }
 
 /// What a sector is.
 pub(crate) fn decode(bytes: &[u8]) -> Sector<'_> {
-    fields(bytes).unwrap_or_else(|| {
+    decode_fields(bytes).unwrap_or_else(|| {
         if bytes.iter().all(|b| *b == 0) { Sector::Zeros } else { Sector::Damaged }
     })
 }
 
-fn fields(bytes: &[u8]) -> Option<Sector<'_>> {
-    let mut f = Fields(bytes);
+fn decode_fields(bytes: &[u8]) -> Option<Sector<'_>> {
+    let mut f = FieldReader(bytes);
     let crc = f.u32()?;
     let (magic, length) = (f.u16()?, f.u16()?);
     if magic != MAGIC || crc != crc32c::crc32c(bytes.get(4..)?) {
         return None;
     }
     let (epoch, seq, txn, flags) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?);
-    let (first, last) = (flags & FIRST != 0, flags & LAST != 0);
-    let payload = bytes.get(HEADER..HEADER + usize::from(length))?;
-    Some(Sector::Written(Header { length, epoch, seq, txn, first, last }, payload))
+    let (first, last) = (flags & FLAG_FIRST != 0, flags & FLAG_LAST != 0);
+    let payload = bytes.get(HEADER_BYTES..HEADER_BYTES + usize::from(length))?;
+    Some(Sector::Written(SectorHeader { length, epoch, seq, txn, first, last }, payload))
 }
 
 /// Which sectors of the journal's ring are in use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct JournalRing {
     /// Sectors of the ring.
     pub(crate) sectors: u64,
     pub(crate) sector_bytes: u32,
@@ -76,10 +76,10 @@ pub(crate) struct Ring {
     pub(crate) tail: u64,
 }
 
-impl Ring {
+impl JournalRing {
     /// Bytes of records in a sector.
     pub(crate) fn payload(&self) -> usize {
-        self.sector_bytes as usize - HEADER
+        self.sector_bytes as usize - HEADER_BYTES
     }
 
     /// Sectors that so many bytes of records take.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_changed_byte_makes_a_sector_damaged_and_never_zeros_or_older() {
-        let header = Header { length: 5, epoch: 2, seq: 3, txn: 4, first: true, last: false };
+        let header = SectorHeader { length: 5, epoch: 2, seq: 3, txn: 4, first: true, last: false };
         let mut sector = [0; 512];
         assert_eq!(decode(&sector), Sector::Zeros);
         encode(&header, b"hello", &mut sector);

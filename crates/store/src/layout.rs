@@ -8,15 +8,15 @@ use crate::OpenError;
 pub const BLOCK: usize = 4096;
 
 /// Blocks of a snapshot's piece.
-pub(crate) const PIECE_BLOCKS: u32 = 16;
-pub(crate) const PIECE_BYTES: usize = PIECE_BLOCKS as usize * BLOCK;
+pub(crate) const SEGMENT_BLOCKS: u32 = 16;
+pub(crate) const SEGMENT_BYTES: usize = SEGMENT_BLOCKS as usize * BLOCK;
 /// Bytes of a piece before its records.
-pub(crate) const PIECE_HEADER: usize = 32;
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 32;
 
 /// Blocks of a journal at least: a transaction, what comes while it is written, and a snapshot's time.
-const JOURNAL_BLOCKS: u32 = 32;
+const JOURNAL_BLOCKS_MIN: u32 = 32;
 /// Blocks for metadata at least.
-const METADATA_BLOCKS: u32 = 16;
+const METADATA_BLOCKS_MIN: u32 = 16;
 
 /// The shape of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +55,12 @@ impl Layout {
         let Ok(blocks) = u32::try_from(device_blocks(limits)) else {
             return unfit(format!("{} bytes; a volume has at most 16 TiB", limits.bytes()));
         };
-        let journal = journal_blocks.unwrap_or((blocks / 128).clamp(JOURNAL_BLOCKS, 8192));
-        let metadata = metadata_blocks.unwrap_or((blocks / 128).clamp(METADATA_BLOCKS, 16384));
-        if journal < JOURNAL_BLOCKS || metadata < METADATA_BLOCKS {
+        let journal = journal_blocks.unwrap_or((blocks / 128).clamp(JOURNAL_BLOCKS_MIN, 8192));
+        let metadata = metadata_blocks.unwrap_or((blocks / 128).clamp(METADATA_BLOCKS_MIN, 16384));
+        if journal < JOURNAL_BLOCKS_MIN || metadata < METADATA_BLOCKS_MIN {
             return unfit(format!(
                 "a journal of {journal} blocks and {metadata} for metadata; they have at least \
-                 {JOURNAL_BLOCKS} and {METADATA_BLOCKS}"
+                 {JOURNAL_BLOCKS_MIN} and {METADATA_BLOCKS_MIN}"
             ));
         }
         let snapshot = u64::from(journal) + u64::from(metadata);
@@ -80,9 +80,9 @@ impl Layout {
         let metadata = u64::from(self.snapshot_blocks) * 2 + u64::from(self.journal_blocks) + 2;
         self.sector_bytes.is_power_of_two()
             && (512..=BLOCK as u32).contains(&self.sector_bytes)
-            && self.journal_blocks >= JOURNAL_BLOCKS
+            && self.journal_blocks >= JOURNAL_BLOCKS_MIN
             && u64::from(self.snapshot_blocks)
-                >= u64::from(self.journal_blocks) + u64::from(METADATA_BLOCKS)
+                >= u64::from(self.journal_blocks) + u64::from(METADATA_BLOCKS_MIN)
             && metadata < u64::from(self.blocks)
     }
 

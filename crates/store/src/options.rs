@@ -14,11 +14,11 @@ pub struct Options {
     /// Whether nothing is to be written, not even that it is in use.
     pub read_only: bool,
     /// Blocks of files in memory, 16 or more. They bound what is buffered.
-    pub frames: u32,
+    pub cache_pages: u32,
     /// Requests under way at most, 1 or more.
-    pub requests: u32,
+    pub requests_max: u32,
     /// What is buffered longer than this is written and made durable without being asked.
-    pub age: Nanos,
+    pub dirty_expire: Nanos,
     /// Whether blocks given up are discarded.
     pub discard: bool,
 }
@@ -29,9 +29,9 @@ impl Default for Options {
             owner: Owner::default(),
             take_over: None,
             read_only: false,
-            frames: 4096,
-            requests: 256,
-            age: Nanos::from_secs(5),
+            cache_pages: 4096,
+            requests_max: 256,
+            dirty_expire: Nanos::from_secs(5),
             discard: true,
         }
     }
@@ -41,10 +41,10 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let unfit = |what: String| Err(OpenError::Unfit { what });
         match self {
-            Options { frames: frames @ (..16 | 4_194_305..), .. } => {
+            Options { cache_pages: frames @ (..16 | 4_194_305..), .. } => {
                 unfit(format!("{frames} frames; there are 16 to 4194304"))
             }
-            Options { requests: requests @ (0 | 65_537..), .. } => {
+            Options { requests_max: requests @ (0 | 65_537..), .. } => {
                 unfit(format!("{requests} requests; there are 1 to 65536"))
             }
             _ => Ok(()),

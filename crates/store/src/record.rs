@@ -2,12 +2,12 @@
 //! says what is, not what was done: applying one again, or an older state's records before it, comes to
 //! the same.
 
-use crate::bytes::Fields;
+use crate::codec::FieldReader;
 use crate::extents::Extent;
 use crate::{Access, BLOCK, FILE_BYTES_MAX, Ino, Kind, Name, Time, Times};
 
 /// Blocks of an [`Record::Unmap`] that goes to the end of the file.
-pub(crate) const TO_THE_END: u32 = u32::MAX;
+pub(crate) const TO_EOF: u32 = u32::MAX;
 
 /// Bytes of an inode's record.
 pub(crate) const INODE_BYTES: usize = 66;
@@ -22,7 +22,7 @@ pub(crate) const RECORD_MAX: usize = ENTRY_BYTES + Name::MAX;
 
 /// What is recorded of an inode itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Image {
+pub(crate) struct InodeRecord {
     pub(crate) kind: Kind,
     pub(crate) access: Access,
     pub(crate) links: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Image {
 pub(crate) enum Record<'a> {
     Inode {
         ino: Ino,
-        image: Image,
+        record: InodeRecord,
     },
     Entry {
         dir: Ino,
@@ -44,7 +44,7 @@ pub(crate) enum Record<'a> {
         kind: Kind,
         name: &'a [u8],
     },
-    NoEntry {
+    RemoveEntry {
         dir: Ino,
         name: &'a [u8],
     },
@@ -54,10 +54,10 @@ pub(crate) enum Record<'a> {
     },
     Unmap {
         ino: Ino,
-        at: u32,
+        logical: u32,
         count: u32,
     },
-    NoInode {
+    RemoveInode {
         ino: Ino,
     },
     NextInode {
@@ -75,8 +75,8 @@ impl<'a> Record<'a> {
     /// Appends its bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Record::Inode { ino, image } => {
-                let Image { kind, access, links, size, times } = image;
+            Record::Inode { ino, record: image } => {
+                let InodeRecord { kind, access, links, size, times } = image;
                 out.push(1);
                 out.extend(ino.0.to_le_bytes());
                 out.push(kind.code());
@@ -96,7 +96,7 @@ impl<'a> Record<'a> {
                 out.extend([kind.code(), name.len() as u8]);
                 out.extend(name);
             }
-            Record::NoEntry { dir, name } => {
+            Record::RemoveEntry { dir, name } => {
                 out.push(3);
                 out.extend(dir.0.to_le_bytes());
                 out.push(name.len() as u8);
@@ -105,18 +105,18 @@ impl<'a> Record<'a> {
             Record::Map { ino, extent } => {
                 out.push(4);
                 out.extend(ino.0.to_le_bytes());
-                for word in [extent.at, extent.count, extent.phys] {
+                for word in [extent.logical, extent.count, extent.phys] {
                     out.extend(word.to_le_bytes());
                 }
                 out.push(extent.written.into());
             }
-            Record::Unmap { ino, at, count } => {
+            Record::Unmap { ino, logical: at, count } => {
                 out.push(5);
                 out.extend(ino.0.to_le_bytes());
                 out.extend(at.to_le_bytes());
                 out.extend(count.to_le_bytes());
             }
-            Record::NoInode { ino } => {
+            Record::RemoveInode { ino } => {
                 out.push(6);
                 out.extend(ino.0.to_le_bytes());
             }
@@ -135,12 +135,12 @@ impl<'a> Record<'a> {
     }
 
     /// Takes a record off the front; `None` if there is none, or it makes no sense.
-    pub(crate) fn decode(f: &mut Fields<'a>) -> Option<Record<'a>> {
+    pub(crate) fn decode(f: &mut FieldReader<'a>) -> Option<Record<'a>> {
         let tag = f.u8()?;
         let ino = Ino(f.u64()?);
         Some(match tag {
             1 => {
-                let kind = Kind::of(f.u8()?)?;
+                let kind = Kind::from_code(f.u8()?)?;
                 let access = Access { mode: f.u32()?, uid: f.u32()?, gid: f.u32()? };
                 let (links, size) = (f.u32()?, f.u64()?);
                 let times = Times {
@@ -152,16 +152,16 @@ impl<'a> Record<'a> {
                 if size > FILE_BYTES_MAX {
                     return None;
                 }
-                Record::Inode { ino, image: Image { kind, access, links, size, times } }
+                Record::Inode { ino, record: InodeRecord { kind, access, links, size, times } }
             }
             2 => {
                 let (cookie, child) = (f.u64()?, Ino(f.u64()?));
-                let (kind, name) = (Kind::of(f.u8()?)?, name(f)?);
+                let (kind, name) = (Kind::from_code(f.u8()?)?, name(f)?);
                 // The largest cookie would leave none for the next entry.
                 let cookie = (cookie < u64::MAX).then_some(cookie)?;
                 Record::Entry { dir: ino, cookie, child, kind, name }
             }
-            3 => Record::NoEntry { dir: ino, name: name(f)? },
+            3 => Record::RemoveEntry { dir: ino, name: name(f)? },
             4 => {
                 let (at, count, phys) = (f.u32()?, f.u32()?, f.u32()?);
                 let written = match f.u8()? {
@@ -171,10 +171,10 @@ impl<'a> Record<'a> {
                 };
                 at.checked_add(count).and(phys.checked_add(count))?;
                 (count > 0).then_some(())?;
-                Record::Map { ino, extent: Extent { at, count, phys, written } }
+                Record::Map { ino, extent: Extent { logical: at, count, phys, written } }
             }
-            5 => Record::Unmap { ino, at: f.u32()?, count: f.u32()? },
-            6 => Record::NoInode { ino },
+            5 => Record::Unmap { ino, logical: f.u32()?, count: f.u32()? },
+            6 => Record::RemoveInode { ino },
             7 => Record::NextInode { ino },
             8 => {
                 let (offset, len) = (f.u64()?, usize::from(f.u16()?));
@@ -188,7 +188,7 @@ impl<'a> Record<'a> {
     }
 }
 
-fn name<'a>(f: &mut Fields<'a>) -> Option<&'a [u8]> {
+fn name<'a>(f: &mut FieldReader<'a>) -> Option<&'a [u8]> {
     let len = f.u8()?;
     let name = f.take(len.into())?;
     Name::new(name).ok().map(|_| name)
@@ -200,23 +200,23 @@ mod tests {
 
     #[test]
     fn records_come_back_and_cut_ones_are_none() {
-        let image = Image {
+        let image = InodeRecord {
             kind: Kind::Directory,
             access: Access { mode: 0o755, uid: 3, gid: 4 },
             links: 2,
             size: 12345,
             times: Times { access: Time(-1), modify: Time(2), change: Time(3), birth: Time(4) },
         };
-        let extent = Extent { at: 1, count: 2, phys: 3, written: true };
+        let extent = Extent { logical: 1, count: 2, phys: 3, written: true };
         let long = [b'n'; 255];
         let all = [
-            Record::Inode { ino: Ino(5), image },
+            Record::Inode { ino: Ino(5), record: image },
             Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: b"a" },
             Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: &long },
-            Record::NoEntry { dir: Ino(1), name: b"a" },
+            Record::RemoveEntry { dir: Ino(1), name: b"a" },
             Record::Map { ino: Ino(5), extent },
-            Record::Unmap { ino: Ino(5), at: 7, count: TO_THE_END },
-            Record::NoInode { ino: Ino(5) },
+            Record::Unmap { ino: Ino(5), logical: 7, count: TO_EOF },
+            Record::RemoveInode { ino: Ino(5) },
             Record::NextInode { ino: Ino(6) },
             Record::Data { ino: Ino(5), offset: 4000, bytes: &[7; 96] },
         ];
@@ -226,19 +226,19 @@ mod tests {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             assert_eq!(bytes.len(), size, "{record:?}");
-            let mut fields = Fields(&bytes);
+            let mut fields = FieldReader(&bytes);
             assert_eq!(Record::decode(&mut fields), Some(record));
             assert!(fields.0.is_empty());
             for cut in 0..bytes.len() {
-                assert_eq!(Record::decode(&mut Fields(&bytes[..cut])), None, "{record:?}");
+                assert_eq!(Record::decode(&mut FieldReader(&bytes[..cut])), None, "{record:?}");
             }
         }
-        assert_eq!(Record::decode(&mut Fields(&[9; 99])), None);
+        assert_eq!(Record::decode(&mut FieldReader(&[9; 99])), None);
         // Data of no bytes, of two blocks, or beyond every file.
         for (offset, len) in [(0, 0), (4000, 97), (FILE_BYTES_MAX, 1)] {
             let mut bytes = Vec::new();
             Record::Data { ino: Ino(5), offset, bytes: &vec![7; len] }.encode(&mut bytes);
-            assert_eq!(Record::decode(&mut Fields(&bytes)), None, "{len} at {offset}");
+            assert_eq!(Record::decode(&mut FieldReader(&bytes)), None, "{len} at {offset}");
         }
     }
 }

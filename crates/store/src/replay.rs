@@ -6,20 +6,20 @@
 
 use std::sync::Arc;
 
-use block::{Device, Op};
+use block::{BlockDevice, Op};
 use clock::Nanos;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 
-use crate::extents::{Extent, Place};
-use crate::flights::Flights;
-use crate::loading::Loaded;
-use crate::parts::{Part, Parts};
-use crate::space::Space;
-use crate::{BLOCK, Finding, Ino, OpenError};
+use crate::allocator::BlockAllocator;
+use crate::device_io::DeviceTransfers;
+use crate::extents::{BlockMapping, Extent};
+use crate::journaled_blocks::{JournaledBlock, JournaledBlocks};
+use crate::metadata_reader::LoadedMetadata;
+use crate::{BLOCK, FsckProblem, Ino, OpenError};
 
 /// A block of a file, as it should be.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct CompleteBlock {
     pub(crate) ino: Ino,
     pub(crate) block: u32,
     pub(crate) bytes: Vec<u8>,
@@ -27,20 +27,20 @@ pub(crate) struct Whole {
 
 /// What was read, with its data in place.
 #[derive(Debug)]
-pub(crate) struct Replayed {
-    pub(crate) loaded: Loaded,
-    pub(crate) space: Space,
+pub(crate) struct ReplayedVolume {
+    pub(crate) loaded: LoadedMetadata,
+    pub(crate) allocator: BlockAllocator,
     /// What could not be written, because nothing may be.
-    pub(crate) kept: Vec<Whole>,
+    pub(crate) unwritten_blocks: Vec<CompleteBlock>,
     pub(crate) blocks: u64,
 }
 
 /// The block whose turn it is.
 #[derive(Debug)]
-struct Turn {
+struct ReplayStep {
     ino: Ino,
     block: u32,
-    part: Part,
+    data: JournaledBlock,
     /// Where it is, or will be; `None` in a hole if nothing may be written.
     extent: Option<Extent>,
     writing: bool,
@@ -49,96 +49,116 @@ struct Turn {
 /// Brings data to where it belongs.
 #[derive(Debug)]
 pub(crate) struct Replay {
-    region: Arc<Region>,
-    at: Iova,
-    flights: Flights<()>,
+    region: Arc<SharedRegion>,
+    iova: Iova,
+    transfers: DeviceTransfers<()>,
     read_only: bool,
-    replayed: Option<Replayed>,
-    parts: Parts,
-    turn: Option<Turn>,
+    replayed: Option<ReplayedVolume>,
+    journaled: JournaledBlocks,
+    step: Option<ReplayStep>,
 }
 
 impl Replay {
     /// Of what was read, and is not damaged.
-    pub(crate) fn new<D: Device>(
+    pub(crate) fn new<D: BlockDevice>(
         device: &D,
-        mut loaded: Loaded,
+        mut loaded: LoadedMetadata,
         read_only: bool,
     ) -> Result<Replay, OpenError> {
-        let (region, at) = device.memory().provide(BLOCK)?;
-        let mut parts = std::mem::take(&mut loaded.parts);
-        drop_leftovers(&mut loaded, &mut parts);
+        let (region, at) = device.memory().allocate_registered(BLOCK)?;
+        let mut parts = std::mem::take(&mut loaded.journaled);
+        drop_orphaned_data(&mut loaded, &mut parts);
         let tree = &loaded.tree;
         let mut used: Vec<(u32, u32)> =
             tree.iter().flat_map(|(_, n)| n.extents.iter().map(|e| (e.phys, e.count))).collect();
         used.sort_unstable();
         let layout = loaded.superblock.layout;
-        let space = Space::new(layout.data(), layout.second(), &used);
-        let replayed = Some(Replayed { loaded, space, kept: Vec::new(), blocks: 0 });
-        let flights = Flights::new(device.limits());
-        Ok(Replay { region, at, flights, read_only, replayed, parts, turn: None })
+        let space = BlockAllocator::new(layout.data(), layout.second(), &used);
+        let replayed = Some(ReplayedVolume {
+            loaded,
+            allocator: space,
+            unwritten_blocks: Vec::new(),
+            blocks: 0,
+        });
+        let flights = DeviceTransfers::new(device.limits());
+        Ok(Replay {
+            region,
+            iova: at,
+            transfers: flights,
+            read_only,
+            replayed,
+            journaled: parts,
+            step: None,
+        })
     }
 
     /// Goes on; the result when there is one.
-    pub(crate) fn poll<D: Device>(
+    pub(crate) fn poll<D: BlockDevice>(
         &mut self,
         device: &mut D,
         now: Nanos,
-    ) -> Option<Result<Replayed, OpenError>> {
+    ) -> Option<Result<ReplayedVolume, OpenError>> {
         device.poll(now);
         while let Some(completion) = device.reap() {
-            let Some(((), status)) = self.flights.ended(&completion) else { continue };
-            let Some(turn) = self.turn.take() else { continue };
+            let Some(((), status)) = self.transfers.on_completion(&completion) else { continue };
+            let Some(turn) = self.step.take() else { continue };
             if !status.is_success() {
                 let block = turn.extent.map_or(0, |e| e.phys);
                 let offset = u64::from(block) * BLOCK as u64;
                 return Some(Err(OpenError::Io { offset, status }));
             }
-            self.go_on(turn, true);
+            self.advance(turn, true);
         }
-        while self.turn.is_none() {
-            let Some(((ino, block), part)) = self.parts.pop() else {
+        while self.step.is_none() {
+            let Some(((ino, block), part)) = self.journaled.pop() else {
                 return self.replayed.take().map(Ok);
             };
             if let Err(error) = self.begin(ino, block, part) {
                 return Some(Err(error));
             }
         }
-        if self.flights.send(device, now) {
+        if self.transfers.send(device, now) {
             device.poll(now);
         }
         None
     }
 
-    fn begin(&mut self, ino: Ino, block: u32, part: Part) -> Result<(), OpenError> {
-        let Some(Replayed { loaded, space, .. }) = &mut self.replayed else { return Ok(()) };
+    fn begin(&mut self, ino: Ino, block: u32, part: JournaledBlock) -> Result<(), OpenError> {
+        let Some(ReplayedVolume { loaded, allocator: space, .. }) = &mut self.replayed else {
+            return Ok(());
+        };
         let Some(node) = loaded.tree.find(ino) else { return Ok(()) };
         let (extent, written) = match node.extents.find(block) {
-            Place::At(extent) => (Some(Extent { count: 1, ..extent }), extent.written),
-            Place::Hole { .. } if self.read_only => (None, false),
-            Place::Hole { .. } => {
-                let Some((phys, count)) = space.take(node.extents.goal(block), 1) else {
-                    let first = Finding::NoRoom { blocks: 1 + self.parts.len() as u64 };
+            BlockMapping::Extent(extent) => (Some(Extent { count: 1, ..extent }), extent.written),
+            BlockMapping::Hole { .. } if self.read_only => (None, false),
+            BlockMapping::Hole { .. } => {
+                let Some((phys, count)) = space.allocate(node.extents.goal(block), 1) else {
+                    let first =
+                        FsckProblem::NotEnoughSpace { blocks: 1 + self.journaled.len() as u64 };
                     return Err(OpenError::Damaged { first, count: 1 });
                 };
-                (Some(Extent { at: block, count, phys, written: false }), false)
+                (Some(Extent { logical: block, count, phys, written: false }), false)
             }
         };
-        let turn = Turn { ino, block, part, extent, writing: false };
-        match extent.filter(|_| written && !turn.part.is_whole()) {
+        let turn = ReplayStep { ino, block, data: part, extent, writing: false };
+        match extent.filter(|_| written && !turn.data.is_complete()) {
             Some(extent) => {
-                self.flights.blocks((), Op::Read, (extent.phys, 1), self.at, false);
-                self.turn = Some(turn);
+                self.transfers.submit_blocks((), Op::Read, (extent.phys, 1), self.iova, false);
+                self.step = Some(turn);
             }
-            None => self.go_on(turn, false),
+            None => self.advance(turn, false),
         }
         Ok(())
     }
 
     /// The block was read, or need not be; or it was written.
-    fn go_on(&mut self, mut turn: Turn, read: bool) {
-        let Some(Replayed { loaded, kept, blocks, .. }) = &mut self.replayed else { return };
-        let Turn { ino, block, .. } = turn;
+    fn advance(&mut self, mut turn: ReplayStep, read: bool) {
+        let Some(ReplayedVolume { loaded, unwritten_blocks: kept, blocks, .. }) =
+            &mut self.replayed
+        else {
+            return;
+        };
+        let ReplayStep { ino, block, .. } = turn;
         if turn.writing {
             if let Some(extent) = turn.extent {
                 loaded.tree.map(ino, Extent { written: true, ..extent });
@@ -149,26 +169,26 @@ impl Replay {
         if read {
             self.region.read(0, &mut bytes);
         }
-        turn.part.put(&mut bytes);
+        turn.data.apply_to(&mut bytes);
         // Behind the end of a file there are zeros.
         let size = loaded.tree.find(ino).map_or(0, |n| n.size);
-        let end = crate::cached::bytes_within(size, block) as usize;
+        let end = crate::page_lookup::bytes_within(size, block) as usize;
         bytes[end..].fill(0);
         *blocks += 1;
         match turn.extent.filter(|_| !self.read_only) {
             Some(extent) => {
                 self.region.write(0, &bytes);
-                self.flights.blocks((), Op::Write, (extent.phys, 1), self.at, false);
+                self.transfers.submit_blocks((), Op::Write, (extent.phys, 1), self.iova, false);
                 turn.writing = true;
-                self.turn = Some(turn);
+                self.step = Some(turn);
             }
-            None => kept.push(Whole { ino, block, bytes }),
+            None => kept.push(CompleteBlock { ino, block, bytes }),
         }
     }
 }
 
 /// What belongs to nobody any more goes.
-fn drop_leftovers(loaded: &mut Loaded, parts: &mut Parts) {
+fn drop_orphaned_data(loaded: &mut LoadedMetadata, parts: &mut JournaledBlocks) {
     let tree = &mut loaded.tree;
     // Whoever had them open is gone.
     let orphans: Vec<Ino> = tree.iter().filter(|(_, n)| n.links == 0).map(|(i, _)| i).collect();
@@ -181,9 +201,9 @@ fn drop_leftovers(loaded: &mut Loaded, parts: &mut Parts) {
         tree.iter().map(|(ino, n)| (ino, n.size.div_ceil(BLOCK as u64) as u32)).collect();
     for (ino, end) in sizes {
         let Some(node) = tree.find(ino) else { continue };
-        let beyond: Vec<_> = node.extents.from(end).filter(|e| e.written).collect();
+        let beyond: Vec<_> = node.extents.range_from(end).filter(|e| e.written).collect();
         for extent in beyond {
-            tree.unmap(ino, extent.at, extent.count, |_, _| {});
+            tree.unmap(ino, extent.logical, extent.count, |_, _| {});
         }
     }
 }

@@ -10,14 +10,14 @@ use crate::{Access, Error, Ino, Name, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Where.
-    pub at: Iova,
+    pub iova: Iova,
     /// Bytes.
     pub len: u32,
 }
 
 /// What of an inode's facts is to change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u32>,
     /// User.
@@ -138,11 +138,11 @@ pub enum Op {
         len: u64,
     },
     /// Changes an inode's facts.
-    Change {
+    SetAttr {
         /// Which.
         ino: Ino,
         /// What.
-        changes: Changes,
+        changes: SetAttr,
     },
     /// Ends when everything that ended before, of this inode, is durable: data, facts, and its name.
     Sync {
@@ -171,7 +171,7 @@ pub struct Request {
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OpResult {
     /// It is done.
     Done,
     /// The inode.
@@ -187,9 +187,9 @@ pub enum Outcome {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct OpCompletion {
     /// The request's name.
     pub id: u64,
     /// What came of it.
-    pub result: Result<Outcome, Error>,
+    pub result: Result<OpResult, Error>,
 }

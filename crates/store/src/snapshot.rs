@@ -4,8 +4,8 @@
 //! its extents and entries in theirs; what changes behind it is in the journal anyway, and what changes
 //! in front of it is as well: reading the journal after the snapshot comes to what is.
 
-use crate::bytes::{Fields, put};
-use crate::layout::{BLOCK, PIECE_BYTES, PIECE_HEADER};
+use crate::codec::{FieldReader, put};
+use crate::layout::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
 use crate::record::{RECORD_MAX, Record};
 use crate::tree::Tree;
 use crate::{Ino, Kind};
@@ -14,7 +14,7 @@ const MAGIC: [u8; 4] = *b"SLPC";
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextRecord {
     Number,
     /// The first inode from here on.
     Inode(Ino),
@@ -27,74 +27,74 @@ enum Next {
 
 /// How far a snapshot has been written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
-    next: Next,
+pub(crate) struct SnapshotCursor {
+    next: NextRecord,
     /// Inodes from here on were made later: the journal has all of them.
     end: Ino,
 }
 
-impl Cursor {
-    pub(crate) fn new(tree: &Tree) -> Cursor {
-        Cursor { next: Next::Number, end: tree.next_ino }
+impl SnapshotCursor {
+    pub(crate) fn new(tree: &Tree) -> SnapshotCursor {
+        SnapshotCursor { next: NextRecord::Number, end: tree.next_ino }
     }
 
-    pub(crate) fn at_end(&self) -> bool {
-        self.next == Next::End
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.next == NextRecord::End
     }
 
     /// Puts as many records as fit into `piece`, behind room for its header.
     pub(crate) fn fill(&mut self, tree: &Tree, piece: &mut Vec<u8>) {
         piece.clear();
-        piece.resize(PIECE_HEADER, 0);
-        while piece.len() + RECORD_MAX <= PIECE_BYTES && !self.at_end() {
+        piece.resize(SEGMENT_HEADER_BYTES, 0);
+        while piece.len() + RECORD_MAX <= SEGMENT_BYTES && !self.is_at_end() {
             self.next = self.step(tree, piece);
         }
     }
 
-    fn step(&self, tree: &Tree, piece: &mut Vec<u8>) -> Next {
+    fn step(&self, tree: &Tree, piece: &mut Vec<u8>) -> NextRecord {
         match self.next {
-            Next::Number => {
+            NextRecord::Number => {
                 Record::NextInode { ino: tree.next_ino }.encode(piece);
-                Next::Inode(Ino(0))
+                NextRecord::Inode(Ino(0))
             }
-            Next::Inode(from) => {
-                let Some((ino, node)) = tree.from(from).next().filter(|(i, _)| *i < self.end)
+            NextRecord::Inode(from) => {
+                let Some((ino, node)) = tree.range_from(from).next().filter(|(i, _)| *i < self.end)
                 else {
-                    return Next::End;
+                    return NextRecord::End;
                 };
-                Record::Inode { ino, image: node.image() }.encode(piece);
+                Record::Inode { ino, record: node.record() }.encode(piece);
                 match node.kind {
-                    Kind::File => Next::Extents(ino, 0),
-                    Kind::Directory => Next::Entries(ino, 0),
+                    Kind::File => NextRecord::Extents(ino, 0),
+                    Kind::Directory => NextRecord::Entries(ino, 0),
                 }
             }
-            Next::Extents(ino, from) => {
-                match tree.find(ino).and_then(|n| n.extents.from(from).next()) {
+            NextRecord::Extents(ino, from) => {
+                match tree.find(ino).and_then(|n| n.extents.range_from(from).next()) {
                     Some(extent) => {
                         Record::Map { ino, extent }.encode(piece);
-                        Next::Extents(ino, extent.end())
+                        NextRecord::Extents(ino, extent.end())
                     }
-                    None => Next::Inode(Ino(ino.0 + 1)),
+                    None => NextRecord::Inode(Ino(ino.0 + 1)),
                 }
             }
-            Next::Entries(dir, from) => {
-                match tree.find(dir).and_then(|n| n.entries.behind(from).next()) {
+            NextRecord::Entries(dir, from) => {
+                match tree.find(dir).and_then(|n| n.entries.entries_after(from).next()) {
                     Some((name, entry)) => {
                         let (cookie, child, kind) = (entry.cookie, entry.child, entry.kind);
                         Record::Entry { dir, cookie, child, kind, name }.encode(piece);
-                        Next::Entries(dir, cookie)
+                        NextRecord::Entries(dir, cookie)
                     }
-                    None => Next::Inode(Ino(dir.0 + 1)),
+                    None => NextRecord::Inode(Ino(dir.0 + 1)),
                 }
             }
-            Next::End => Next::End,
+            NextRecord::End => NextRecord::End,
         }
     }
 }
 
 /// Completes a piece that was filled: header, zeros up to whole blocks, CRC. Returns its blocks.
 pub(crate) fn seal(piece: &mut Vec<u8>, number: u64, index: u32, last: bool) -> u32 {
-    let length = (piece.len() - PIECE_HEADER) as u32;
+    let length = (piece.len() - SEGMENT_HEADER_BYTES) as u32;
     let blocks = piece.len().div_ceil(BLOCK);
     piece.resize(blocks * BLOCK, 0);
     put(piece, 4, &MAGIC);
@@ -110,7 +110,7 @@ pub(crate) fn seal(piece: &mut Vec<u8>, number: u64, index: u32, last: bool) -> 
 
 /// The records of a piece, if it is the one that was expected; and whether it is the last.
 pub(crate) fn open(bytes: &[u8], number: u64, index: u32) -> Option<(&[u8], bool)> {
-    let mut f = Fields(bytes);
+    let mut f = FieldReader(bytes);
     let (crc, magic) = (f.u32()?, f.take(4)?);
     let (its_number, its_index) = (f.u64()?, f.u32()?);
     let (length, blocks, flags) = (f.u32()?, f.u32()?, f.u32()?);
@@ -119,6 +119,6 @@ pub(crate) fn open(bytes: &[u8], number: u64, index: u32) -> Option<(&[u8], bool
     if !right || crc32c::crc32c(whole.get(4..)?) != crc {
         return None;
     }
-    let records = whole.get(PIECE_HEADER..PIECE_HEADER + length as usize)?;
+    let records = whole.get(SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + length as usize)?;
     Some((records, flags & 1 != 0))
 }

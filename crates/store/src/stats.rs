@@ -33,11 +33,11 @@ pub struct Stats {
     pub journal_sectors: u64,
     /// Blocks of files of which the journal was given data, and the bytes. Each is written in place later,
     /// once for all that the journal was given of it by then.
-    pub logged_blocks: u64,
+    pub journaled_blocks: u64,
     /// The bytes.
-    pub logged_bytes: u64,
+    pub journaled_bytes: u64,
     /// Blocks of which the journal has data that are not in place yet.
-    pub unplaced_blocks: u64,
+    pub journal_only_blocks: u64,
     /// Flushes sent to the device.
     pub flushes: u64,
     /// Snapshots completed.
@@ -51,7 +51,7 @@ pub struct Stats {
     /// In use.
     pub journal_used: u64,
     /// Frames that are not on the device as they are.
-    pub dirty_frames: u64,
+    pub dirty_pages: u64,
     /// Transactions that were read from the journal when the volume was opened.
     pub recovered: u64,
     /// Blocks of which the journal had data then that may not have been in place.

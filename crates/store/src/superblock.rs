@@ -2,7 +2,7 @@
 //! is in `docs/format/volume.md`.
 
 use crate::Layout;
-use crate::bytes::{Fields, put};
+use crate::codec::{FieldReader, put};
 
 /// The version written and read.
 pub const VERSION: u32 = 1;
@@ -10,10 +10,10 @@ pub const VERSION: u32 = 1;
 /// Bytes of a superblock.
 pub(crate) const SUPERBLOCK_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"SLUICVOL";
-const CRC_AT: usize = 508;
-const IN_USE: u32 = 1;
+const CRC_OFFSET: usize = 508;
+const FLAG_IN_USE: u32 = 1;
 /// A feature that a reader must know: the journal may have data of files.
-const DATA_IN_JOURNAL: u32 = 1;
+const FEATURE_DATA_JOURNAL: u32 = 1;
 
 /// Who uses a volume, as it says itself. The store compares, and knows no processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,9 +38,9 @@ pub struct Superblock {
     /// How often it was opened for writing.
     pub epoch: u64,
     /// Which snapshot area counts.
-    pub area: u32,
+    pub snapshot_area: u32,
     /// Pieces of the snapshot.
-    pub pieces: u32,
+    pub segments: u32,
     /// Number of the snapshot.
     pub snapshot: u64,
     /// Where reading the journal begins.
@@ -56,7 +56,7 @@ pub struct Superblock {
 
 /// What a sector turns out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decoded {
+pub(crate) enum DecodedSuperblock {
     Superblock(Superblock),
     /// Of another version, or with features that are not known.
     Newer {
@@ -66,7 +66,7 @@ pub(crate) enum Decoded {
     /// With the magic of a superblock, but damaged.
     Damaged,
     /// Anything else.
-    Nothing,
+    NotASuperblock,
 }
 
 impl Superblock {
@@ -75,9 +75,9 @@ impl Superblock {
         let mut out = [0; SUPERBLOCK_BYTES];
         let Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks } = self.layout;
         let owner = self.owner.unwrap_or_default();
-        let flags = if self.owner.is_some() { IN_USE } else { 0 };
+        let flags = if self.owner.is_some() { FLAG_IN_USE } else { 0 };
         put(&mut out, 0, &MAGIC);
-        let features = if self.data_in_journal { DATA_IN_JOURNAL } else { 0 };
+        let features = if self.data_in_journal { FEATURE_DATA_JOURNAL } else { 0 };
         put(&mut out, 8, &VERSION.to_le_bytes());
         put(&mut out, 12, &features.to_le_bytes());
         put(&mut out, 20, &sector_bytes.to_le_bytes());
@@ -88,35 +88,35 @@ impl Superblock {
         put(&mut out, 52, &flags.to_le_bytes());
         put(&mut out, 56, &self.generation.to_le_bytes());
         put(&mut out, 64, &self.epoch.to_le_bytes());
-        put(&mut out, 72, &self.area.to_le_bytes());
-        put(&mut out, 76, &self.pieces.to_le_bytes());
+        put(&mut out, 72, &self.snapshot_area.to_le_bytes());
+        put(&mut out, 76, &self.segments.to_le_bytes());
         put(&mut out, 80, &self.snapshot.to_le_bytes());
         put(&mut out, 88, &self.journal_seq.to_le_bytes());
         put(&mut out, 96, &self.journal_txn.to_le_bytes());
         put(&mut out, 112, &owner.boot.to_le_bytes());
         put(&mut out, 128, &owner.process.to_le_bytes());
         put(&mut out, 136, &self.label);
-        let crc = crc32c::crc32c(&out[..CRC_AT]);
-        put(&mut out, CRC_AT, &crc.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..CRC_OFFSET]);
+        put(&mut out, CRC_OFFSET, &crc.to_le_bytes());
         out
     }
 
     /// What the bytes are.
-    pub(crate) fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Decoded {
+    pub(crate) fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> DecodedSuperblock {
         if bytes[..8] != MAGIC {
-            return Decoded::Nothing;
+            return DecodedSuperblock::NotASuperblock;
         }
-        let crc = crc32c::crc32c(&bytes[..CRC_AT]).to_le_bytes();
-        if bytes[CRC_AT..] != crc {
-            return Decoded::Damaged;
+        let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]).to_le_bytes();
+        if bytes[CRC_OFFSET..] != crc {
+            return DecodedSuperblock::Damaged;
         }
-        Superblock::fields(Fields(&bytes[8..])).unwrap_or(Decoded::Damaged)
+        Superblock::decode_fields(FieldReader(&bytes[8..])).unwrap_or(DecodedSuperblock::Damaged)
     }
 
-    fn fields(mut f: Fields<'_>) -> Option<Decoded> {
+    fn decode_fields(mut f: FieldReader<'_>) -> Option<DecodedSuperblock> {
         let (version, features, _) = (f.u32()?, f.u32()?, f.u32()?);
-        if version != VERSION || features & !DATA_IN_JOURNAL != 0 {
-            return Some(Decoded::Newer { version, features });
+        if version != VERSION || features & !FEATURE_DATA_JOURNAL != 0 {
+            return Some(DecodedSuperblock::Newer { version, features });
         }
         let sector_bytes = f.u32()?;
         let uuid = f.u128()?;
@@ -128,25 +128,25 @@ impl Superblock {
         let (journal_seq, journal_txn, _) = (f.u64()?, f.u64()?, f.u64()?);
         let owner = Owner { boot: f.u128()?, process: f.u64()? };
         let label = f.take(32)?.try_into().ok()?;
-        let owner = (flags & IN_USE != 0).then_some(owner);
+        let owner = (flags & FLAG_IN_USE != 0).then_some(owner);
         let all = Superblock {
             layout,
             uuid,
             label,
             generation,
             epoch,
-            area,
-            pieces,
+            snapshot_area: area,
+            segments: pieces,
             snapshot,
             journal_seq,
             journal_txn,
             owner,
-            data_in_journal: features & DATA_IN_JOURNAL != 0,
+            data_in_journal: features & FEATURE_DATA_JOURNAL != 0,
         };
         Some(if layout.is_plausible() && area < 2 {
-            Decoded::Superblock(all)
+            DecodedSuperblock::Superblock(all)
         } else {
-            Decoded::Damaged
+            DecodedSuperblock::Damaged
         })
     }
 
@@ -173,8 +173,8 @@ mod tests {
             label: *b"0123456789abcdef0123456789abcdef",
             generation: 3,
             epoch: 4,
-            area: 1,
-            pieces: 5,
+            snapshot_area: 1,
+            segments: 5,
             snapshot: 6,
             journal_seq: 7,
             journal_txn: 8,
@@ -188,12 +188,16 @@ mod tests {
         for owner in [None, some().owner] {
             let block = Superblock { owner, data_in_journal: owner.is_some(), ..some() };
             let bytes = block.encode();
-            assert_eq!(Superblock::decode(&bytes), Decoded::Superblock(block));
+            assert_eq!(Superblock::decode(&bytes), DecodedSuperblock::Superblock(block));
             for at in 0..bytes.len() {
                 let mut bytes = bytes;
                 bytes[at] ^= 1 << (at % 8);
                 let found = Superblock::decode(&bytes);
-                let seen = if at < 8 { Decoded::Nothing } else { Decoded::Damaged };
+                let seen = if at < 8 {
+                    DecodedSuperblock::NotASuperblock
+                } else {
+                    DecodedSuperblock::Damaged
+                };
                 assert_eq!(found, seen, "byte {at}");
             }
         }
@@ -202,14 +206,14 @@ mod tests {
     #[test]
     fn other_versions_and_unknown_features_are_told_apart_from_damage() {
         for (at, newer) in [
-            (8, Decoded::Newer { version: 9, features: 1 }),
-            (12, Decoded::Newer { version: 1, features: 9 }),
-            (15, Decoded::Newer { version: 1, features: 9 << 24 | 1 }),
+            (8, DecodedSuperblock::Newer { version: 9, features: 1 }),
+            (12, DecodedSuperblock::Newer { version: 1, features: 9 }),
+            (15, DecodedSuperblock::Newer { version: 1, features: 9 << 24 | 1 }),
         ] {
             let mut bytes = some().encode();
             bytes[at] = 9;
-            let crc = crc32c::crc32c(&bytes[..CRC_AT]);
-            put(&mut bytes, CRC_AT, &crc.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
+            put(&mut bytes, CRC_OFFSET, &crc.to_le_bytes());
             assert_eq!(Superblock::decode(&bytes), newer);
         }
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::extents::{Extent, Extents};
-use crate::live::Live;
-use crate::record::{ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, Image, Record, TO_THE_END};
+use crate::inode_state::InodeState;
+use crate::record::{ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF};
 use crate::{Access, Error, Ino, Kind, Times};
 
 /// What a name stands for.
@@ -37,7 +37,7 @@ impl Directory {
     }
 
     /// Entries behind `cookie`.
-    pub(crate) fn behind(&self, cookie: u64) -> impl Iterator<Item = (&[u8], Entry)> {
+    pub(crate) fn entries_after(&self, cookie: u64) -> impl Iterator<Item = (&[u8], Entry)> {
         self.order.range(cookie.saturating_add(1)..).filter_map(|(_, name)| {
             let (name, entry) = self.names.get_key_value(name)?;
             Some((&name[..], *entry))
@@ -70,41 +70,41 @@ impl Directory {
 
 /// An inode.
 #[derive(Debug, Default)]
-pub(crate) struct Node {
+pub(crate) struct InodeNode {
     /// Whether there was a record of it: what belongs to it may be read first.
-    pub(crate) known: bool,
+    pub(crate) has_record: bool,
     pub(crate) kind: Kind,
     pub(crate) access: Access,
     pub(crate) links: u32,
     /// As users see it.
     pub(crate) size: u64,
     /// As it is recorded: everything below is on the device.
-    pub(crate) settled: u64,
+    pub(crate) recorded_size: u64,
     pub(crate) times: Times,
     pub(crate) extents: Extents,
     pub(crate) entries: Directory,
     /// The directory that it is in.
     pub(crate) parent: Ino,
-    pub(crate) live: Live,
+    pub(crate) state: InodeState,
 }
 
-impl Node {
+impl InodeNode {
     fn bytes(&self) -> u64 {
         let names: u64 = self.entries.names.keys().map(|n| (ENTRY_BYTES + n.len()) as u64).sum();
         (INODE_BYTES + self.extents.len() * EXTENT_BYTES) as u64 + names
     }
 
     /// What is recorded of it.
-    pub(crate) fn image(&self) -> Image {
-        let Node { kind, access, links, times, .. } = *self;
-        Image { kind, access, links, size: self.settled, times }
+    pub(crate) fn record(&self) -> InodeRecord {
+        let InodeNode { kind, access, links, times, .. } = *self;
+        InodeRecord { kind, access, links, size: self.recorded_size, times }
     }
 }
 
 /// All inodes.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    nodes: BTreeMap<Ino, Box<Node>>,
+    nodes: BTreeMap<Ino, Box<InodeNode>>,
     /// No inode has had it.
     pub(crate) next_ino: Ino,
     /// Bytes of all records that it would take.
@@ -124,43 +124,43 @@ impl Tree {
         self.nodes.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ino, &Node)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ino, &InodeNode)> {
         self.nodes.iter().map(|(ino, node)| (*ino, &**node))
     }
 
     /// Inodes from `ino` on.
-    pub(crate) fn from(&self, ino: Ino) -> impl Iterator<Item = (Ino, &Node)> {
+    pub(crate) fn range_from(&self, ino: Ino) -> impl Iterator<Item = (Ino, &InodeNode)> {
         self.nodes.range(ino..).map(|(ino, node)| (*ino, &**node))
     }
 
-    pub(crate) fn find(&self, ino: Ino) -> Option<&Node> {
+    pub(crate) fn find(&self, ino: Ino) -> Option<&InodeNode> {
         self.nodes.get(&ino).map(|n| &**n)
     }
 
-    pub(crate) fn find_mut(&mut self, ino: Ino) -> Option<&mut Node> {
+    pub(crate) fn find_mut(&mut self, ino: Ino) -> Option<&mut InodeNode> {
         self.nodes.get_mut(&ino).map(|n| &mut **n)
     }
 
-    pub(crate) fn get(&self, ino: Ino) -> Result<&Node, Error> {
+    pub(crate) fn get(&self, ino: Ino) -> Result<&InodeNode, Error> {
         self.find(ino).ok_or(Error::NotFound)
     }
 
-    pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut Node, Error> {
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut InodeNode, Error> {
         self.find_mut(ino).ok_or(Error::NotFound)
     }
 
-    pub(crate) fn file(&self, ino: Ino) -> Result<&Node, Error> {
+    pub(crate) fn file(&self, ino: Ino) -> Result<&InodeNode, Error> {
         let node = self.get(ino)?;
         if node.kind == Kind::File { Ok(node) } else { Err(Error::IsDirectory) }
     }
 
-    pub(crate) fn directory(&self, ino: Ino) -> Result<&Node, Error> {
+    pub(crate) fn directory(&self, ino: Ino) -> Result<&InodeNode, Error> {
         let node = self.get(ino)?;
         if node.kind == Kind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
     }
 
     /// Adds an inode.
-    pub(crate) fn insert(&mut self, ino: Ino, node: Node) {
+    pub(crate) fn insert(&mut self, ino: Ino, node: InodeNode) {
         self.remove(ino);
         self.bytes += node.bytes();
         self.next_ino = self.next_ino.max(Ino(ino.0.saturating_add(1)));
@@ -168,13 +168,13 @@ impl Tree {
     }
 
     /// Takes an inode away.
-    pub(crate) fn remove(&mut self, ino: Ino) -> Option<Box<Node>> {
+    pub(crate) fn remove(&mut self, ino: Ino) -> Option<Box<InodeNode>> {
         let node = self.nodes.remove(&ino)?;
         self.bytes -= node.bytes();
         Some(node)
     }
 
-    fn make(&mut self, ino: Ino) -> &mut Node {
+    fn get_or_insert(&mut self, ino: Ino) -> &mut InodeNode {
         let next = Ino(ino.0.saturating_add(1));
         self.next_ino = self.next_ino.max(next);
         self.nodes.entry(ino).or_insert_with(|| {
@@ -185,7 +185,7 @@ impl Tree {
 
     /// Sets or replaces an entry.
     pub(crate) fn set_entry(&mut self, dir: Ino, name: &[u8], entry: Entry) {
-        let node = self.make(dir);
+        let node = self.get_or_insert(dir);
         let names = node.entries.len();
         node.entries.set(name, entry);
         // An entry that had its cookie may have gone, in the reading of a volume only; the count is made
@@ -213,7 +213,7 @@ impl Tree {
     }
 
     fn extents(&mut self, ino: Ino, change: impl FnOnce(&mut Extents)) {
-        let node = self.make(ino);
+        let node = self.get_or_insert(ino);
         let before = node.extents.len();
         change(&mut node.extents);
         let after = node.extents.len();
@@ -224,27 +224,27 @@ impl Tree {
     /// Takes note of a record that was read.
     pub(crate) fn apply(&mut self, record: Record<'_>) {
         match record {
-            Record::Inode { ino, image } => {
-                let node = self.make(ino);
-                let Image { kind, access, links, size, times } = image;
-                node.known = true;
+            Record::Inode { ino, record: image } => {
+                let node = self.get_or_insert(ino);
+                let InodeRecord { kind, access, links, size, times } = image;
+                node.has_record = true;
                 (node.kind, node.access, node.links, node.times) = (kind, access, links, times);
-                (node.size, node.settled) = (size, size);
+                (node.size, node.recorded_size) = (size, size);
             }
             Record::Entry { dir, cookie, child, kind, name } => {
                 // The name may have had another cookie.
                 self.remove_entry(dir, name);
                 self.set_entry(dir, name, Entry { child, kind, cookie });
             }
-            Record::NoEntry { dir, name } => {
+            Record::RemoveEntry { dir, name } => {
                 self.remove_entry(dir, name);
             }
             Record::Map { ino, extent } => self.map(ino, extent),
-            Record::Unmap { ino, at, count } => {
-                let count = if count == TO_THE_END { u32::MAX } else { count };
+            Record::Unmap { ino, logical: at, count } => {
+                let count = if count == TO_EOF { u32::MAX } else { count };
                 self.unmap(ino, at, count, |_, _| {});
             }
-            Record::NoInode { ino } => {
+            Record::RemoveInode { ino } => {
                 self.nodes.remove(&ino);
                 self.next_ino = self.next_ino.max(Ino(ino.0.saturating_add(1)));
             }
@@ -255,7 +255,7 @@ impl Tree {
     }
 
     /// Behind the last record: counts what there is, and notes what is in which directory.
-    pub(crate) fn count(&mut self) {
+    pub(crate) fn rebuild_counts(&mut self) {
         self.bytes = self.nodes.values().map(|n| n.bytes()).sum();
         let parents: Vec<(Ino, Ino)> = self
             .iter()
@@ -273,7 +273,7 @@ impl Tree {
 }
 
 /// A new directory or file.
-pub(crate) fn new_node(kind: Kind, access: Access, times: Times, parent: Ino) -> Node {
+pub(crate) fn new_node(kind: Kind, access: Access, times: Times, parent: Ino) -> InodeNode {
     let links = if kind == Kind::Directory { 2 } else { 1 };
-    Node { known: true, kind, access, links, times, parent, ..Node::default() }
+    InodeNode { has_record: true, kind, access, links, times, parent, ..InodeNode::default() }
 }

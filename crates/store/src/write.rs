@@ -1,40 +1,40 @@
 //! Writing and appending: into frames. One request at a time changes a file, so that what is appended is
 //! in one piece.
 
-use crate::cached::Found;
-use crate::core::{Active, Core, Progress, Step, Stepped};
-use crate::frames::Span;
+use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
+use crate::page_cache::ByteRange;
+use crate::page_lookup::LookupResult;
 use crate::record::INODE_BYTES;
-use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, Outcome};
+use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, OpResult};
 
 impl Core {
     /// Makes a request the one that changes its file; `false` while there is another one.
     pub(crate) fn begin_change(
         &mut self,
         slot: u32,
-        active: &mut Active,
+        active: &mut ActiveOp,
         ino: Ino,
     ) -> Result<bool, Error> {
         self.tree.file(ino)?;
-        let node = self.hold(active, ino)?;
-        if node.live.writer.is_some_and(|w| w != slot) {
+        let node = self.pin_inode(active, ino)?;
+        if node.state.writer.is_some_and(|w| w != slot) {
             return Ok(false);
         }
-        node.live.writer = Some(slot);
+        node.state.writer = Some(slot);
         Ok(true)
     }
 
     pub(crate) fn write(
         &mut self,
         slot: u32,
-        active: &mut Active,
+        active: &mut ActiveOp,
         ino: Ino,
         offset: Option<u64>,
         data: Buffer,
-    ) -> Stepped {
-        if active.progress == Progress::Start {
+    ) -> StepResult {
+        if active.state == OpState::Start {
             if !self.begin_change(slot, active, ino)? {
-                return Ok(Step::Wait);
+                return Ok(OpStep::Wait);
             }
             let offset = offset.unwrap_or(self.tree.get(ino)?.size);
             let len = u64::from(data.len);
@@ -42,37 +42,37 @@ impl Core {
                 return Err(Error::TooLarge);
             }
             if len == 0 {
-                return Ok(Step::Done(Outcome::Bytes { offset, len: 0 }));
+                return Ok(OpStep::Done(OpResult::Bytes { offset, len: 0 }));
             }
-            self.find(data.at, len)?;
-            active.progress = Progress::Write { offset, done: 0 };
+            self.resolve_buffer(data.iova, len)?;
+            active.state = OpState::Write { offset, done: 0 };
         }
-        let Progress::Write { offset, mut done } = active.progress else {
+        let OpState::Write { offset, mut done } = active.state else {
             return Err(Error::Invalid("a write that is none"));
         };
-        let result = self.write_on(active, ino, offset, data, &mut done);
-        active.progress = Progress::Write { offset, done };
+        let result = self.step_write(active, ino, offset, data, &mut done);
+        active.state = OpState::Write { offset, done };
         match result {
             // What was written is written.
             Err(Error::BadAddress) | Ok(()) if done == data.len => {}
             Err(_) if done > 0 => {}
             Err(error) => return Err(error),
-            Ok(()) => return Ok(Step::Wait),
+            Ok(()) => return Ok(OpStep::Wait),
         }
-        Ok(Step::Done(Outcome::Bytes { offset, len: done }))
+        Ok(OpStep::Done(OpResult::Bytes { offset, len: done }))
     }
 
     /// Writes as far as it goes now.
-    fn write_on(
+    fn step_write(
         &mut self,
-        active: &mut Active,
+        active: &mut ActiveOp,
         ino: Ino,
         offset: u64,
         data: Buffer,
         done: &mut u32,
     ) -> Result<(), Error> {
         while *done < data.len {
-            if !self.admit(2 * INODE_BYTES) {
+            if !self.ensure_journal_space(2 * INODE_BYTES) {
                 return Ok(());
             }
             let at = offset + u64::from(*done);
@@ -83,21 +83,21 @@ impl Core {
             }
             let (block, within) = ((at / BLOCK as u64) as u32, (at % BLOCK as u64) as usize);
             let len = (BLOCK - within).min((data.len - *done) as usize);
-            let frame = match self.block_for_change(active, ino, block, len == BLOCK)? {
-                Found::There(frame) => frame,
-                Found::Wait => return Ok(()),
+            let frame = match self.page_for_write(active, ino, block, len == BLOCK)? {
+                LookupResult::Ready(frame) => frame,
+                LookupResult::Wait => return Ok(()),
             };
-            self.copy_in(frame, within, data.at.offset((*done).into()), len)?;
+            self.copy_in(frame, within, data.iova.offset((*done).into()), len)?;
             // Zeros before it that become part of the file are changed as well.
             let begin = u64::from(block) * BLOCK as u64;
             let end = size.saturating_sub(begin).min(within as u64) as usize;
-            self.dirtied(ino, block, frame, Span(end.min(within), within + len));
+            self.mark_dirty(ino, block, frame, ByteRange(end.min(within), within + len));
             *done += len as u32;
             let node = self.tree.get_mut(ino)?;
             node.size = node.size.max(at + len as u64);
             (node.times.modify, node.times.change) = (active.time, active.time);
-            self.note(ino, false);
-            self.moved = true;
+            self.add_inode_to_txn(ino, false);
+            self.made_progress = true;
         }
         Ok(())
     }

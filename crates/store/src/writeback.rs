@@ -7,27 +7,27 @@
 use block::Op as DeviceOp;
 use clock::Nanos;
 use nvme::Status;
-use ring::Region;
+use ring::SharedRegion;
 
-use crate::cached::bytes_within;
-use crate::core::{Core, RUN_BYTES, STAGE_BLOCKS, What};
-use crate::extents::{Extent, Place};
-use crate::frames::Span;
+use crate::core::{Core, EXTENT_RECORD_BYTES, STAGING_BUFFER_BLOCKS, TransferPurpose};
+use crate::extents::{BlockMapping, Extent};
+use crate::page_cache::ByteRange;
+use crate::page_lookup::bytes_within;
 use crate::record::Record;
 use crate::{BLOCK, Error, Ino};
 
 /// Blocks that are waited for and go out durable by themselves, instead of with a flush.
-const URGENT_BLOCKS: usize = 16;
+const URGENT_BLOCKS_MAX: usize = 16;
 
 /// Blocks of a file on their way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct WriteExtent {
     ino: Ino,
     extent: Extent,
     /// The file did not have them; it had, but not written.
     new: bool,
     unwritten: bool,
-    stage: u32,
+    staging_index: u32,
     /// How long the file was when they were sent.
     size: u64,
     durable: bool,
@@ -35,24 +35,24 @@ pub(crate) struct Run {
 
 impl Core {
     /// An inode's dirty frames are to be written; `urgent` if somebody waits for them.
-    pub(crate) fn want(&mut self, ino: Ino, urgent: bool) {
+    pub(crate) fn request_writeback(&mut self, ino: Ino, urgent: bool) {
         let Some(node) = self.tree.find_mut(ino) else { return };
-        if node.live.held || node.live.is_placed() {
+        if node.state.writeback_paused || node.state.is_in_place() {
             return;
         }
-        node.live.urgent |= urgent;
-        if !std::mem::replace(&mut node.live.wanted, true) {
-            self.wanted.push_back(ino);
+        node.state.urgent |= urgent;
+        if !std::mem::replace(&mut node.state.in_writeback_queue, true) {
+            self.writeback_queue.push_back(ino);
         }
     }
 
     /// Frames are needed: the oldest dirty ones are written. An error if none of them can be.
-    pub(crate) fn press(&mut self) -> Result<(), Error> {
-        let held = |core: &Core, ino| core.tree.find(ino).is_none_or(|n| n.live.held);
-        let oldest = self.aging.iter().map(|(_, ino)| *ino).find(|ino| !held(self, *ino));
+    pub(crate) fn force_writeback(&mut self) -> Result<(), Error> {
+        let held = |core: &Core, ino| core.tree.find(ino).is_none_or(|n| n.state.writeback_paused);
+        let oldest = self.dirty_inodes.iter().map(|(_, ino)| *ino).find(|ino| !held(self, *ino));
         match oldest {
-            Some(ino) => self.want(ino, false),
-            None if self.flights.idle() && self.frames.dirty > 0 => {
+            Some(ino) => self.request_writeback(ino, false),
+            None if self.transfers.is_idle() && self.page_cache.dirty > 0 => {
                 return Err(Error::Io { status: self.last_error });
             }
             None => {}
@@ -61,53 +61,53 @@ impl Core {
     }
 
     /// Wants what is old, or too much.
-    pub(crate) fn age(&mut self) {
-        for _ in 0..=self.aging.len() {
-            let Some((since, ino)) = self.aging.front().copied() else { return };
+    pub(crate) fn expire_dirty(&mut self) {
+        for _ in 0..=self.dirty_inodes.len() {
+            let Some((since, ino)) = self.dirty_inodes.front().copied() else { return };
             let Some(node) = self.tree.find_mut(ino) else {
-                self.aging.pop_front();
+                self.dirty_inodes.pop_front();
                 continue;
             };
-            if node.live.is_placed() {
-                node.live.listed = false;
-                self.aging.pop_front();
+            if node.state.is_in_place() {
+                node.state.in_dirty_queue = false;
+                self.dirty_inodes.pop_front();
                 continue;
             }
-            let old = since + self.options.age <= self.now;
-            if !old && self.frames.dirty <= self.frames.len() / 2 {
+            let old = since + self.options.dirty_expire <= self.now;
+            if !old && self.page_cache.dirty <= self.page_cache.len() / 2 {
                 break;
             }
             if old {
                 // Another time, and after an error another try.
-                node.live.held = false;
-                self.aging.pop_front();
-                self.aging.push_back((self.now, ino));
-                self.want(ino, false);
+                node.state.writeback_paused = false;
+                self.dirty_inodes.pop_front();
+                self.dirty_inodes.push_back((self.now, ino));
+                self.request_writeback(ino, false);
                 continue;
             }
-            if node.live.wanted || node.live.held {
+            if node.state.in_writeback_queue || node.state.writeback_paused {
                 break;
             }
-            self.want(ino, false);
+            self.request_writeback(ino, false);
         }
     }
 
     /// When something will be old.
-    pub(crate) fn aging_deadline(&self) -> Nanos {
-        let data = self.aging.front().map(|(since, _)| *since + self.options.age);
+    pub(crate) fn dirty_deadline(&self) -> Nanos {
+        let data = self.dirty_inodes.front().map(|(since, _)| *since + self.options.dirty_expire);
         data.unwrap_or(Nanos::MAX)
     }
 
     /// Sends what is wanted, as far as there is room.
     pub(crate) fn write_back(&mut self) {
-        for _ in 0..self.wanted.len() {
-            let Some(ino) = self.wanted.pop_front() else { return };
+        for _ in 0..self.writeback_queue.len() {
+            let Some(ino) = self.writeback_queue.pop_front() else { return };
             if !self.write_inode(ino) {
-                self.wanted.push_back(ino);
+                self.writeback_queue.push_back(ino);
                 continue;
             }
             if let Some(node) = self.tree.find_mut(ino) {
-                (node.live.wanted, node.live.urgent) = (false, false);
+                (node.state.in_writeback_queue, node.state.urgent) = (false, false);
             }
         }
     }
@@ -117,23 +117,27 @@ impl Core {
         let mut from = 0;
         loop {
             let Some(node) = self.tree.find(ino) else { return true };
-            if node.live.held {
+            if node.state.writeback_paused {
                 return true;
             }
-            let frame = |block: &u32| node.live.frames.get(block).map(|id| self.frames.get(*id));
-            let ready = |b: &u32| frame(b).is_some_and(|f| f.is_needed() && !f.writing);
-            let dirty = node.live.dirty.from(from).copied().find(ready);
+            let frame =
+                |block: &u32| node.state.pages.get(block).map(|id| self.page_cache.get(*id));
+            let ready = |b: &u32| frame(b).is_some_and(|f| f.is_only_copy() && !f.writing);
+            let dirty = node.state.dirty.range_from(from).copied().find(ready);
             // Nobody waits for what is durable in the journal.
-            let logged = node.live.logged.from(from).copied().find(ready);
-            let logged = logged.filter(|_| !node.live.urgent);
+            let logged = node.state.journaled.range_from(from).copied().find(ready);
+            let logged = logged.filter(|_| !node.state.urgent);
             let Some(first) = dirty.into_iter().chain(logged).min() else {
                 // What was changed while it is on its way has to wait for that.
-                return !node.live.dirty.iter().any(|b| frame(b).is_some_and(|f| f.dirty));
+                return !node.state.dirty.iter().any(|b| frame(b).is_some_and(|f| f.dirty));
             };
-            if node.live.gate || self.free_stages.is_empty() || !self.admit(RUN_BYTES) {
+            if node.state.io_blocked
+                || self.free_staging.is_empty()
+                || !self.ensure_journal_space(EXTENT_RECORD_BYTES)
+            {
                 return false;
             }
-            match self.send_run(ino, first) {
+            match self.write_extent(ino, first) {
                 Some(end) => from = end,
                 None => return false,
             }
@@ -141,91 +145,100 @@ impl Core {
     }
 
     /// Sends a run that begins with a block that is not in place, and returns where it ends.
-    pub(crate) fn send_run(&mut self, ino: Ino, first: u32) -> Option<u32> {
+    pub(crate) fn write_extent(&mut self, ino: Ino, first: u32) -> Option<u32> {
         let node = self.tree.find(ino)?;
         let ready = |block: u32| {
-            let id = node.live.frames.get(&block)?;
-            let frame = self.frames.get(*id);
-            (frame.is_needed() && !frame.writing).then_some(*id)
+            let id = node.state.pages.get(&block)?;
+            let frame = self.page_cache.get(*id);
+            (frame.is_only_copy() && !frame.writing).then_some(*id)
         };
         let mut count = 1;
-        while count < STAGE_BLOCKS && ready(first + count).is_some() {
+        while count < STAGING_BUFFER_BLOCKS && ready(first + count).is_some() {
             count += 1;
         }
-        let durable = self.volatile && node.live.urgent && node.live.dirty.len() <= URGENT_BLOCKS;
+        let durable =
+            self.volatile && node.state.urgent && node.state.dirty.len() <= URGENT_BLOCKS_MAX;
         let (size, goal) = (node.size, node.extents.goal(first));
         let place = node.extents.find(first);
         let (extent, new) = match place {
-            Place::At(extent) => (Extent { count: count.min(extent.count), ..extent }, false),
-            Place::Hole { count: hole } => {
-                let (phys, count) = self.space.take(goal, count.min(hole))?;
-                (Extent { at: first, count, phys, written: true }, true)
+            BlockMapping::Extent(extent) => {
+                (Extent { count: count.min(extent.count), ..extent }, false)
+            }
+            BlockMapping::Hole { count: hole } => {
+                let (phys, count) = self.allocator.allocate(goal, count.min(hole))?;
+                (Extent { logical: first, count, phys, written: true }, true)
             }
         };
         let unwritten = !extent.written;
-        let stage = self.free_stages.pop()?;
+        let stage = self.free_staging.pop()?;
         for i in 0..extent.count {
-            let id = self.cached(ino, first + i)?;
-            let (from, offset) = self.frames.place(id, 0);
-            let to = (stage * STAGE_BLOCKS + i) as usize * BLOCK;
-            Region::copy(from, offset, &self.stages, to, BLOCK);
-            let frame = self.frames.get_mut(id);
+            let id = self.find_page(ino, first + i)?;
+            let (from, offset) = self.page_cache.location(id, 0);
+            let to = (stage * STAGING_BUFFER_BLOCKS + i) as usize * BLOCK;
+            SharedRegion::copy(from, offset, &self.staging, to, BLOCK);
+            let frame = self.page_cache.get_mut(id);
             frame.sent_seq = if frame.dirty { frame.seq } else { u64::MAX };
-            (frame.dirty, frame.writing, frame.changed) = (false, true, Span::default());
-            if std::mem::take(&mut frame.promised) {
-                self.space.release(1);
+            (frame.dirty, frame.writing, frame.dirty_range) = (false, true, ByteRange::default());
+            if std::mem::take(&mut frame.has_delalloc) {
+                self.allocator.release_delalloc(1);
             }
         }
         let extent = Extent { written: true, ..extent };
-        let run = Run { ino, extent, new, unwritten, stage, size, durable };
-        self.tree.find_mut(ino)?.live.io += 1;
-        self.coming += RUN_BYTES;
-        let at = self.stages_at.offset(u64::from(stage * STAGE_BLOCKS) * BLOCK as u64);
+        let run = WriteExtent { ino, extent, new, unwritten, staging_index: stage, size, durable };
+        self.tree.find_mut(ino)?.state.io_in_flight += 1;
+        self.record_bytes_in_flight += EXTENT_RECORD_BYTES;
+        let at = self.staging_iova.offset(u64::from(stage * STAGING_BUFFER_BLOCKS) * BLOCK as u64);
         let blocks = (extent.phys, extent.count);
-        self.flights.blocks(What::Run(run), DeviceOp::Write, blocks, at, durable);
+        self.transfers.submit_blocks(
+            TransferPurpose::Writeback(run),
+            DeviceOp::Write,
+            blocks,
+            at,
+            durable,
+        );
         self.stats.data_bytes += u64::from(extent.count) * BLOCK as u64;
         self.stats.data_commands += 1;
-        self.moved = true;
+        self.made_progress = true;
         Some(extent.end())
     }
 
-    pub(crate) fn run_ended(&mut self, run: Run, status: Status) {
-        let Run { ino, extent, new, unwritten, stage, size, durable } = run;
-        self.free_stages.push(stage);
-        self.coming -= RUN_BYTES;
+    pub(crate) fn on_extent_written(&mut self, run: WriteExtent, status: Status) {
+        let WriteExtent { ino, extent, new, unwritten, staging_index: stage, size, durable } = run;
+        self.free_staging.push(stage);
+        self.record_bytes_in_flight -= EXTENT_RECORD_BYTES;
         let failed = !status.is_success();
         let mut logged = false;
-        for block in extent.at..extent.end() {
-            logged |= self.frame_ended(ino, block, (new, failed), size);
+        for block in extent.logical..extent.end() {
+            logged |= self.on_page_written(ino, block, (new, failed), size);
         }
         if failed && new {
             // The blocks are free again, and promised again to those that are still dirty.
-            self.space.give(extent.phys, extent.count);
-            let promised = self.space.promise(extent.count.into());
+            self.allocator.free(extent.phys, extent.count);
+            let promised = self.allocator.reserve_delalloc(extent.count.into());
             debug_assert!(promised, "blocks that were just given back");
         }
         if !failed && self.volatile && !durable {
-            self.writes += 1;
+            self.write_seq += 1;
         }
-        let writes = self.writes;
+        let writes = self.write_seq;
         let Some(node) = self.tree.find_mut(ino) else { return };
-        node.live.io -= 1;
+        node.state.io_in_flight -= 1;
         if failed {
-            (node.live.held, node.live.urgent) = (true, false);
-            node.live.errors += 1;
-            self.errors += 1;
+            (node.state.writeback_paused, node.state.urgent) = (true, false);
+            node.state.errors += 1;
+            self.write_errors += 1;
             self.last_error = status;
-            if logged && self.journal_needs_room() {
-                self.wedge(status);
+            if logged && self.needs_journal_space() {
+                self.abort(status);
             }
             return;
         }
         if self.volatile && !durable {
-            node.live.unflushed = writes;
+            node.state.unflushed_seq = writes;
         }
-        let settled = node.settled;
-        self.settle(ino);
-        let grown = self.tree.find(ino).is_some_and(|n| n.settled != settled);
+        let settled = node.recorded_size;
+        self.update_recorded_size(ino);
+        let grown = self.tree.find(ino).is_some_and(|n| n.recorded_size != settled);
         if new || unwritten {
             self.tree.map(ino, extent);
         }
@@ -234,42 +247,42 @@ impl Core {
             Record::Map { ino, extent }.encode(&mut self.txn.records);
         }
         if new || unwritten || logged || grown {
-            self.note(ino, true);
+            self.add_inode_to_txn(ino, true);
         }
     }
 
     /// Returns whether the journal has, or had, data of the block.
-    fn frame_ended(
+    fn on_page_written(
         &mut self,
         ino: Ino,
         block: u32,
         (new, failed): (bool, bool),
         size: u64,
     ) -> bool {
-        let Some(id) = self.cached(ino, block) else { return false };
-        let frame = self.frames.get_mut(id);
+        let Some(id) = self.find_page(ino, block) else { return false };
+        let frame = self.page_cache.get_mut(id);
         frame.writing = false;
-        let logged = frame.logged > 0;
+        let logged = frame.journaled_txn > 0;
         if failed {
-            frame.promised = new;
+            frame.has_delalloc = new;
             // Unless it was in the journal as it was sent.
             if frame.sent_seq < u64::MAX {
-                frame.changed = Span::ALL;
+                frame.dirty_range = ByteRange::ALL;
                 if !std::mem::replace(&mut frame.dirty, true) {
                     frame.seq = frame.sent_seq;
                 }
             }
             return logged;
         }
-        frame.on_device = bytes_within(size, block);
-        frame.logged = 0;
+        frame.on_device_bytes = bytes_within(size, block);
+        frame.journaled_txn = 0;
         let dirty = frame.dirty;
-        self.frames.logged -= usize::from(logged);
-        self.frames.dirty -= usize::from(!dirty);
+        self.page_cache.journaled -= usize::from(logged);
+        self.page_cache.dirty -= usize::from(!dirty);
         if let Some(node) = self.tree.find_mut(ino) {
-            node.live.logged.remove(block);
+            node.state.journaled.remove(block);
             if !dirty {
-                node.live.dirty.remove(block);
+                node.state.dirty.remove(block);
             }
         }
         logged

@@ -7,13 +7,15 @@ mod memory;
 use clock::{Component as _, Nanos};
 use memory::Memory;
 use ring::Iova;
-use store::{Buffer, FormatOptions, Ino, Op, Options, Request, Session, Store, Time, format};
+use store::{
+    BlockingVolume, Buffer, FormatOptions, Ino, Op, Options, Request, Time, Volume, format,
+};
 
 /// A volume with one file, and memory for its data.
 struct Bed {
-    store: Store<Memory>,
+    volume: Volume<Memory>,
     ino: Ino,
-    at: Iova,
+    iova: Iova,
     now: Nanos,
     next: u64,
 }
@@ -30,23 +32,23 @@ impl Bed {
         let mut device = Memory::new(8192);
         let shape = FormatOptions { journal_blocks: Some(blocks), ..FormatOptions::default() };
         format(&mut device, &shape, &mut tick).unwrap();
-        let options = Options { frames: 64, ..Options::default() };
-        let mut session = Session::open(device, options, tick).unwrap();
+        let options = Options { cache_pages: 64, ..Options::default() };
+        let mut session = BlockingVolume::open(device, options, tick).unwrap();
         let ino = session.create(Ino::ROOT, "file").unwrap();
         session.run(Op::SyncAll).unwrap();
-        let store = session.into_store();
-        let (_, at) = store.memory().provide(32 * BLOCK as usize).unwrap();
-        Bed { store, ino, at, now: Nanos(2), next: 0 }
+        let volume = session.into_volume();
+        let (_, iova) = volume.memory().allocate_registered(32 * BLOCK as usize).unwrap();
+        Bed { volume, ino, iova, now: Nanos(2), next: 0 }
     }
 
     fn run(&mut self, op: Op) {
         self.next += 1;
         self.now += Nanos::from_micros(1);
         let request = Request { id: self.next, op, time: Time(self.now.0 as i64) };
-        self.store.submit(self.now, request).unwrap();
+        self.volume.submit(self.now, request).unwrap();
         loop {
-            self.store.poll(self.now);
-            if let Some(done) = self.store.reap() {
+            self.volume.poll(self.now);
+            if let Some(done) = self.volume.reap() {
                 done.result.unwrap();
                 return;
             }
@@ -54,7 +56,7 @@ impl Bed {
     }
 
     fn data(&self, len: u32) -> Buffer {
-        Buffer { at: self.at, len }
+        Buffer { iova: self.iova, len }
     }
 
     fn sync(&mut self) {
@@ -64,11 +66,11 @@ impl Bed {
     /// Allocations of each of so many rounds, and requests that had to be durable.
     fn each(&mut self, rounds: u64, mut round: impl FnMut(&mut Bed, u64)) -> (f64, f64) {
         (0..rounds).for_each(|i| round(self, i));
-        let durable = self.store.device().durable;
+        let durable = self.volume.device().durable;
         let made =
             allocation_counter::measure(|| (rounds..2 * rounds).for_each(|i| round(self, i)));
         let per = |count: u64| count as f64 / rounds as f64;
-        (per(made.count_total), per(self.store.device().durable - durable))
+        (per(made.count_total), per(self.volume.device().durable - durable))
     }
 }
 
@@ -125,7 +127,7 @@ fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
 fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once() {
     let mut bed = Bed::new();
     let ino = bed.ino;
-    let before = bed.store.stats();
+    let before = bed.volume.stats();
     let (records, len) = (8000, 100);
     for _ in 0..records {
         let data = bed.data(len);
@@ -133,7 +135,7 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
         bed.sync();
     }
     bed.run(Op::Close);
-    let stats = bed.store.stats();
+    let stats = bed.volume.stats();
     let blocks = u64::from(records * len).div_ceil(u64::from(BLOCK));
     let written = (stats.data_bytes - before.data_bytes) / u64::from(BLOCK);
     // The last block is written when a snapshot is made, and again when it has grown.
@@ -146,7 +148,7 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
     assert!((1.0..2.0).contains(&each), "{each} sectors of the journal for {len} bytes");
     let commands = stats.data_commands - before.data_commands;
     assert!(commands < blocks, "{commands} commands for {blocks} blocks");
-    assert_eq!(stats.unplaced_blocks, 0);
+    assert_eq!(stats.journal_only_blocks, 0);
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn a_file_made_written_and_synced_waits_for_the_device_once() {
     let create = Op::Create { dir: Ino::ROOT, name, access, exclusive: true, open: false };
     let (_, durable) = bed.each(200, |bed, _| {
         bed.run(create);
-        let ino = bed.store.lookup(Ino::ROOT, b"journal").unwrap();
+        let ino = bed.volume.lookup(Ino::ROOT, b"journal").unwrap();
         for offset in [0, 512, 4096] {
             let data = bed.data(1000);
             bed.run(Op::Write { ino, offset, data });
@@ -168,7 +170,7 @@ fn a_file_made_written_and_synced_waits_for_the_device_once() {
     });
     // What was unlinked is never written in place.
     assert_eq!(durable, 1.0);
-    assert_eq!(bed.store.stats().data_commands, 0);
+    assert_eq!(bed.volume.stats().data_commands, 0);
 }
 
 #[test]
@@ -185,11 +187,11 @@ fn syncs_that_wait_at_once_share_a_transaction() {
             open: false,
         };
         bed.run(op);
-        inos.push(bed.store.lookup(Ino::ROOT, [b'a' + i]).unwrap());
+        inos.push(bed.volume.lookup(Ino::ROOT, [b'a' + i]).unwrap());
     }
     bed.run(Op::SyncAll);
     for round in 0..20 {
-        let before = bed.store.stats();
+        let before = bed.volume.stats();
         for ino in inos.iter().copied() {
             let data = bed.data(100);
             bed.run(Op::Append { ino, data });
@@ -198,17 +200,17 @@ fn syncs_that_wait_at_once_share_a_transaction() {
             bed.next += 1;
             let op = Op::Sync { ino: *ino, data_only: true };
             let request = Request { id: bed.next, op, time: Time(0) };
-            bed.store.submit(bed.now, request).unwrap();
+            bed.volume.submit(bed.now, request).unwrap();
         }
         let mut left = inos.len();
         while left > 0 {
-            bed.store.poll(bed.now);
-            while let Some(done) = bed.store.reap() {
+            bed.volume.poll(bed.now);
+            while let Some(done) = bed.volume.reap() {
                 done.result.unwrap();
                 left -= 1;
             }
         }
-        let commits = bed.store.stats().commits - before.commits;
+        let commits = bed.volume.stats().commits - before.commits;
         assert_eq!(commits, 1, "round {round}: transactions for 8 syncs");
     }
 }

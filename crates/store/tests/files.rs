@@ -4,7 +4,7 @@ mod common;
 
 use common::{Ram, cut, formatted, open, pattern, try_open};
 use store::{
-    Access, BLOCK, Changes, Error, FILE_BYTES_MAX, Ino, Kind, Name, Op, Options, Outcome, Time,
+    Access, BLOCK, Error, FILE_BYTES_MAX, Ino, Kind, Name, Op, OpResult, Options, SetAttr, Time,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -26,8 +26,8 @@ fn what_is_written_is_read_and_still_there_when_it_is_opened_again() {
         fs.sync(file).unwrap();
         let device = fs.close().unwrap();
         let mut fs = open(device);
-        assert_eq!(fs.store().stats().recovered, 0);
-        let file = fs.store().lookup(ROOT, "/d/../d/./f").unwrap();
+        assert_eq!(fs.volume().stats().recovered, 0);
+        let file = fs.volume().lookup(ROOT, "/d/../d/./f").unwrap();
         let mut expected = bytes;
         expected[5000..5005].copy_from_slice(b"hello");
         assert_eq!(fs.read_all(file).unwrap(), expected);
@@ -54,7 +54,7 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     assert_eq!(fs.make_directory(a, "f"), Err(Error::Exists));
     assert_eq!(fs.create(ROOT, "a"), Err(Error::IsDirectory));
     assert_eq!(fs.create(file, "x"), Err(Error::NotDirectory));
-    let store = fs.store();
+    let store = fs.volume();
     assert_eq!(store.lookup(ROOT, "a/f/g"), Err(Error::NotDirectory));
     assert_eq!(store.lookup(ROOT, "a/f/"), Err(Error::NotDirectory));
     assert_eq!(store.lookup(ROOT, "a/g"), Err(Error::NotFound));
@@ -74,36 +74,36 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     assert_eq!(fs.run(rmdir("c")), Err(Error::NotFound));
     assert_eq!(fs.run(Op::RemoveDirectory { dir: a, name: name("f") }), Err(Error::NotDirectory));
     fs.run(rename(ROOT, "b", a, "b")).unwrap();
-    assert_eq!(fs.store().lookup(b, ".."), Ok(a));
+    assert_eq!(fs.volume().lookup(b, ".."), Ok(a));
     let into_itself = fs.run(rename(ROOT, "a", b, "x"));
     assert!(matches!(into_itself, Err(Error::Invalid(_))), "{into_itself:?}");
     let g = fs.create(a, "g").unwrap();
     fs.write(g, 0, b"g").unwrap();
     assert_eq!(fs.run(rename(a, "g", a, "b")), Err(Error::IsDirectory));
     assert_eq!(fs.run(rename(a, "b", a, "g")), Err(Error::NotDirectory));
-    assert_eq!(fs.run(rename(a, "g", a, "g")), Ok(Outcome::Done));
+    assert_eq!(fs.run(rename(a, "g", a, "g")), Ok(OpResult::Done));
     let keep = Op::Rename { from: a, name: name("g"), to: a, new: name("f"), replace: false };
     assert_eq!(fs.run(keep), Err(Error::Exists));
     // Over a file that is open, which goes when it is closed.
     fs.write(file, 0, b"old").unwrap();
-    fs.store_mut().open(file).unwrap();
+    fs.volume_mut().open(file).unwrap();
     fs.run(rename(a, "g", a, "f")).unwrap();
-    assert_eq!(fs.store().lookup(a, "f"), Ok(g));
-    assert_eq!(fs.store().stat(file).unwrap().links, 0);
+    assert_eq!(fs.volume().lookup(a, "f"), Ok(g));
+    assert_eq!(fs.volume().stat(file).unwrap().links, 0);
     assert_eq!(fs.read_all(file).unwrap(), b"old");
     fs.write(file, 3, b"er").unwrap();
     fs.sync(file).unwrap();
-    fs.store_mut().close(file).unwrap();
+    fs.volume_mut().close(file).unwrap();
     fs.run(Op::SyncAll).unwrap();
-    assert_eq!(fs.store().stat(file), Err(Error::NotFound));
-    assert_eq!(fs.run(unlink(a, "f")), Ok(Outcome::Done));
-    assert_eq!(fs.run(Op::RemoveDirectory { dir: a, name: name("b") }), Ok(Outcome::Done));
-    assert_eq!(fs.run(rmdir("a")), Ok(Outcome::Done));
+    assert_eq!(fs.volume().stat(file), Err(Error::NotFound));
+    assert_eq!(fs.run(unlink(a, "f")), Ok(OpResult::Done));
+    assert_eq!(fs.run(Op::RemoveDirectory { dir: a, name: name("b") }), Ok(OpResult::Done));
+    assert_eq!(fs.run(rmdir("a")), Ok(OpResult::Done));
     fs.run(Op::SyncAll).unwrap();
-    assert_eq!(fs.store().statfs().inodes, 1);
+    assert_eq!(fs.volume().statfs().inodes, 1);
     let device = fs.close().unwrap();
     let fs = open(device);
-    assert_eq!(fs.store().list(ROOT, 0).unwrap().count(), 0);
+    assert_eq!(fs.volume().list(ROOT, 0).unwrap().count(), 0);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn listing_goes_on_where_it_was_whatever_changes_meanwhile() {
     }
     let (mut seen, mut cookie) = (Vec::new(), 0);
     loop {
-        let text = match fs.store().list(ROOT, cookie).unwrap().next() {
+        let text = match fs.volume().list(ROOT, cookie).unwrap().next() {
             Some(entry) => {
                 cookie = entry.cookie;
                 String::from_utf8(entry.name.to_vec()).unwrap()
@@ -140,7 +140,7 @@ fn sizes_holes_and_facts() {
     fs.time = Time(1000);
     fs.write(file, 10_000, b"end").unwrap();
     assert_eq!(fs.read_all(file).unwrap(), [vec![0; 10_000], b"end".to_vec()].concat());
-    let stat = fs.store().stat(file).unwrap();
+    let stat = fs.volume().stat(file).unwrap();
     assert_eq!((stat.size, stat.blocks, stat.links), (10_003, 1, 1));
     assert_eq!((stat.times.modify, stat.times.birth), (Time(1000), Time(0)));
     fs.sync(file).unwrap();
@@ -157,14 +157,14 @@ fn sizes_holes_and_facts() {
     // Reserved blocks read as zeros, also behind the end.
     let reserve = |offset, keep_size| Op::Allocate { ino: file, offset, len: 50_000, keep_size };
     fs.run(reserve(4096, true)).unwrap();
-    assert_eq!(fs.store().stat(file).unwrap().size, 9000);
-    assert_eq!(fs.store().stat(file).unwrap().blocks, 14);
+    assert_eq!(fs.volume().stat(file).unwrap().size, 9000);
+    assert_eq!(fs.volume().stat(file).unwrap().blocks, 14);
     fs.run(reserve(100_001, false)).unwrap();
-    assert_eq!(fs.store().stat(file).unwrap().size, 150_001);
+    assert_eq!(fs.volume().stat(file).unwrap().size, 150_001);
     fs.write(file, 120_000, b"middle").unwrap();
-    let blocks = fs.store().stat(file).unwrap().blocks;
+    let blocks = fs.volume().stat(file).unwrap().blocks;
     fs.sync(file).unwrap();
-    assert_eq!(fs.store().stat(file).unwrap().blocks, blocks, "it had them");
+    assert_eq!(fs.volume().stat(file).unwrap().blocks, blocks, "it had them");
     let all = fs.read_all(file).unwrap();
     assert_eq!(all.len(), 150_001);
     assert_eq!(
@@ -181,11 +181,11 @@ fn sizes_holes_and_facts() {
     let mut fs = open(cut(fs));
     assert_eq!(fs.read_all(file).unwrap()[..20_000], expected);
     let changes =
-        Changes { mode: Some(0o640), uid: Some(5), access: Some(Time(-3)), ..Changes::default() };
-    fs.run(Op::Change { ino: file, changes }).unwrap();
+        SetAttr { mode: Some(0o640), uid: Some(5), access: Some(Time(-3)), ..SetAttr::default() };
+    fs.run(Op::SetAttr { ino: file, changes }).unwrap();
     let device = fs.close().unwrap();
     let fs = open(device);
-    let stat = fs.store().stat(file).unwrap();
+    let stat = fs.volume().stat(file).unwrap();
     assert_eq!((stat.access.mode, stat.access.uid, stat.times.access), (0o640, 5, Time(-3)));
     assert_eq!((stat.kind, stat.times.modify), (Kind::File, Time(0)));
 }
@@ -200,18 +200,18 @@ fn appends_are_in_one_piece_each_and_cost_one_write_when_synced() {
     let file = fs.create(ROOT, "log").unwrap();
     fs.sync(file).unwrap();
     let mut all = Vec::new();
-    let (region, at) = fs.store().memory().provide(4096).unwrap();
+    let (region, at) = fs.volume().memory().allocate_registered(4096).unwrap();
     for i in 0..200u64 {
         let line = pattern(i, 1 + (i as usize * 7) % 90);
         region.write(0, &line);
-        let data = store::Buffer { at, len: line.len() as u32 };
+        let data = store::Buffer { iova: at, len: line.len() as u32 };
         let offset = all.len() as u64;
         let written = fs.run(Op::Append { ino: file, data }).unwrap();
-        assert_eq!(written, Outcome::Bytes { offset, len: line.len() as u32 });
+        assert_eq!(written, OpResult::Bytes { offset, len: line.len() as u32 });
         all.extend(line);
-        fs.store_mut().device_mut().taken.clear();
+        fs.volume_mut().device_mut().taken.clear();
         fs.run(Op::Sync { ino: file, data_only: true }).unwrap();
-        let taken = &fs.store().device().taken;
+        let taken = &fs.volume().device().taken;
         assert_eq!(taken.values().sum::<u64>(), 1, "{taken:?}");
         assert_eq!(taken["write, durable"], 1);
     }
@@ -221,15 +221,15 @@ fn appends_are_in_one_piece_each_and_cost_one_write_when_synced() {
     fs.write(file, 0, b"x").unwrap();
     fs.run(Op::SyncAll).unwrap();
     fs.write(file, 0, b"y").unwrap();
-    fs.store_mut().device_mut().taken.clear();
+    fs.volume_mut().device_mut().taken.clear();
     fs.run(Op::Sync { ino: file, data_only: true }).unwrap();
-    assert_eq!(fs.store().device().taken.values().sum::<u64>(), 1);
+    assert_eq!(fs.volume().device().taken.values().sum::<u64>(), 1);
 }
 
 #[test]
 fn a_full_volume_says_so_and_everything_that_must_still_works() {
     let mut fs = open(formatted(512, 400));
-    let free = fs.store().statfs().free;
+    let free = fs.volume().statfs().free;
     let file = fs.create(ROOT, "big").unwrap();
     let other = fs.create(ROOT, "other").unwrap();
     fs.write(other, 0, b"a").unwrap();
@@ -242,9 +242,9 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
         }
     };
     assert_eq!(error, Error::NoSpace);
-    let stat = fs.store().stat(file).unwrap();
+    let stat = fs.volume().stat(file).unwrap();
     assert_eq!((stat.blocks, stat.size), (free - 1, (free - 1) * BLOCK as u64), "all of it");
-    assert_eq!(fs.store().statfs().free, 0);
+    assert_eq!(fs.volume().statfs().free, 0);
     let allocate = Op::Allocate { ino: other, offset: 4096, len: 1, keep_size: true };
     assert_eq!(fs.run(allocate), Err(Error::NoSpace));
     // What is buffered can be synced, and what is there overwritten.
@@ -254,7 +254,7 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
     fs.sync(other).unwrap();
     let mut fs = open(cut(fs));
     assert_eq!(fs.read_all(other).unwrap(), b"abc");
-    assert_eq!(fs.store().stat(file).unwrap().blocks, free - 1);
+    assert_eq!(fs.volume().stat(file).unwrap().blocks, free - 1);
     assert_eq!(fs.write(other, 4096, b"x"), Err(Error::NoSpace));
     // Space given up is there for the next write, which waits for it.
     fs.run(Op::Truncate { ino: file, size: 4096 }).unwrap();
@@ -265,7 +265,7 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
     fs.run(Op::SyncAll).unwrap();
     let device = fs.close().unwrap();
     let fs = open(device);
-    assert_eq!(fs.store().statfs().free, free);
+    assert_eq!(fs.volume().statfs().free, free);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn metadata_has_a_limit_and_removing_goes_on_at_it() {
         fs.run(Op::SyncAll).unwrap();
         fs
     }));
-    assert_eq!(fs.store().list(ROOT, 0).unwrap().count(), made);
+    assert_eq!(fs.volume().list(ROOT, 0).unwrap().count(), made);
     for i in 0..made {
         fs.run(Op::Unlink { dir: ROOT, name: name(&format!("{i:0200}")) }).unwrap();
     }
@@ -314,25 +314,25 @@ fn ten_thousand_files_and_a_file_of_ten_thousand_extents() {
         fs.write(sparse, i * 2 * BLOCK as u64, &i.to_le_bytes()).unwrap();
     }
     fs.run(Op::SyncAll).unwrap();
-    let stats = fs.store().stats();
+    let stats = fs.volume().stats();
     assert!(stats.checkpoints > 1, "{stats:?}");
     let mut fs = open(cut(fs));
-    assert_eq!(fs.store().statfs().inodes, 10_012);
-    assert_eq!(fs.store().stat(sparse).unwrap().blocks, 10_000);
+    assert_eq!(fs.volume().statfs().inodes, 10_012);
+    assert_eq!(fs.volume().stat(sparse).unwrap().blocks, 10_000);
     for i in (0..10_000u64).step_by(97) {
         let mut word = [0; 8];
         fs.read(sparse, i * 2 * BLOCK as u64, &mut word).unwrap();
         assert_eq!(u64::from_le_bytes(word), i);
         let path = format!("dir {}/a file with number {}", i % 10, i);
-        let file = fs.store().lookup(ROOT, &path).unwrap();
+        let file = fs.volume().lookup(ROOT, &path).unwrap();
         let bytes = if i.is_multiple_of(10) { (i as usize).to_le_bytes().to_vec() } else { vec![] };
         assert_eq!(fs.read_all(file).unwrap(), bytes);
     }
     fs.run(Op::Punch { ino: sparse, offset: 0, len: FILE_BYTES_MAX }).unwrap();
-    assert_eq!(fs.store().stat(sparse).unwrap().blocks, 0);
+    assert_eq!(fs.volume().stat(sparse).unwrap().blocks, 0);
     let mut device = fs.close().unwrap();
     let report = store::fsck(&mut device, Default::default(), common::tick).unwrap();
-    assert_eq!((report.findings.len(), report.files, report.directories), (0, 10_001, 11));
+    assert_eq!((report.problems.len(), report.files, report.directories), (0, 10_001, 11));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn what_cannot_be_is_refused() {
     let mut fs = open(formatted(512, 1024));
     let file = fs.create(ROOT, "f").unwrap();
     let gone = Ino(999);
-    let nowhere = store::Buffer { at: ring::Iova(77), len: 100 };
+    let nowhere = store::Buffer { iova: ring::Iova(77), len: 100 };
     assert_eq!(fs.run(Op::Write { ino: file, offset: 0, data: nowhere }), Err(Error::BadAddress));
     assert_eq!(fs.run(Op::Append { ino: ROOT, data: nowhere }), Err(Error::IsDirectory));
     fs.write(file, 0, b"x").unwrap();
@@ -354,8 +354,8 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(fs.run(none), Err(Error::Invalid(_))));
     let far = Op::Allocate { ino: file, offset: u64::MAX, len: 9, keep_size: false };
     assert_eq!(fs.run(far), Err(Error::TooLarge));
-    assert_eq!(fs.store_mut().open(gone), Err(Error::NotFound));
-    assert!(matches!(fs.store_mut().close(file), Err(Error::Invalid(_))));
+    assert_eq!(fs.volume_mut().open(gone), Err(Error::NotFound));
+    assert!(matches!(fs.volume_mut().close(file), Err(Error::Invalid(_))));
     fs.run(Op::Truncate { ino: file, size: FILE_BYTES_MAX }).unwrap();
     fs.write(file, FILE_BYTES_MAX - 1, b"x").unwrap();
     let mut device = fs.close().unwrap();

@@ -6,14 +6,14 @@ mod common;
 use common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};
 use nvme::Status;
 use store::{
-    BLOCK, Error, Finding, FormatOptions, FsckOptions, Ino, Op, OpenError, Options, Report, format,
-    fsck,
+    BLOCK, Error, FormatOptions, FsckOptions, FsckProblem, FsckReport, Ino, Op, OpenError, Options,
+    format, fsck,
 };
 
 const ROOT: Ino = Ino::ROOT;
 const BLOCKS: usize = 256;
 
-fn look(ram: &mut Ram) -> Report {
+fn run_fsck(ram: &mut Ram) -> FsckReport {
     fsck(ram, FsckOptions::default(), tick).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn sync_data(fs: &mut Open, ino: Ino) {
 }
 
 /// A device that holds `image`.
-fn again(image: &[u8]) -> Ram {
+fn ram_from_image(image: &[u8]) -> Ram {
     let mut ram = Ram::new(512, (image.len() / BLOCK) as u64);
     ram.durable.copy_from_slice(image);
     ram
@@ -52,7 +52,7 @@ fn record(ino: Ino, offset: u64, bytes: &[u8]) -> Vec<u8> {
 /// An image with one transaction of these records in its journal, with the mark of their feature.
 fn with_transaction(mut ram: Ram, records: &[u8]) -> Vec<u8> {
     ram.settle();
-    let block = look(&mut ram).superblock;
+    let block = run_fsck(&mut ram).superblock;
     let mut image = ram.durable.clone();
     superblocks(&mut image, |block| block[12] |= 1);
     let mut sector = vec![0; 512];
@@ -93,29 +93,32 @@ fn readers_and_smaller_openings_see_all_of_it_and_a_reader_writes_nothing() {
         fs.sync(ino).unwrap();
         files.push((ino, bytes));
     }
-    let stats = fs.store().stats();
-    assert!(stats.unplaced_blocks > 40, "{stats:?}");
+    let stats = fs.volume().stats();
+    assert!(stats.journal_only_blocks > 40, "{stats:?}");
     let mut ram = cut(fs);
-    let report = look(&mut ram);
-    assert!(report.is_clean() && report.journaled_blocks >= stats.unplaced_blocks, "{report:?}");
+    let report = run_fsck(&mut ram);
+    assert!(
+        report.is_clean() && report.journaled_blocks >= stats.journal_only_blocks,
+        "{report:?}"
+    );
     ram.untouched();
-    let few = Options { frames: 16, ..Options::default() };
+    let few = Options { cache_pages: 16, ..Options::default() };
     let mut fs = try_open(ram, Options { read_only: true, ..few }).unwrap();
     for (ino, bytes) in &files {
         assert_eq!(&fs.read_all(*ino).unwrap(), bytes, "{ino}");
         let blocks = bytes.len().div_ceil(BLOCK) as u64;
-        assert_eq!(fs.store().stat(*ino).unwrap().blocks, blocks);
+        assert_eq!(fs.volume().stat(*ino).unwrap().blocks, blocks);
     }
     fs.sync(files[0].0).unwrap();
     let mut ram = fs.close().unwrap();
     assert!(ram.untouched());
     let mut fs = try_open(ram, few).unwrap();
-    assert_eq!(fs.store().stats().recovered_blocks, report.journaled_blocks);
+    assert_eq!(fs.volume().stats().recovered_blocks, report.journaled_blocks);
     for (ino, bytes) in &files {
         assert_eq!(&fs.read_all(*ino).unwrap(), bytes, "{ino}");
     }
     let mut fs = open(cut(fs));
-    assert_eq!(fs.store().stats().recovered_blocks, 0, "it is in place");
+    assert_eq!(fs.volume().stats().recovered_blocks, 0, "it is in place");
     for (ino, bytes) in &files {
         assert_eq!(&fs.read_all(*ino).unwrap(), bytes, "{ino}");
     }
@@ -135,11 +138,14 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
     // Without the mark such a record makes no sense.
     let mut image = ram.durable.clone();
     superblocks(&mut image, |block| block[12] = 0);
-    let error = try_open(again(&image), Options::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { first: Finding::Record { .. }, .. }), "{error}");
+    let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
+    assert!(
+        matches!(error, OpenError::Damaged { first: FsckProblem::Record { .. }, .. }),
+        "{error}"
+    );
     // Another feature is not known.
     superblocks(&mut image, |block| block[12] = 3);
-    let error = try_open(again(&image), Options::default()).unwrap_err();
+    let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
     assert!(matches!(error, OpenError::Newer { features: 3, .. }), "{error}");
     let mut fs = open(ram);
     assert_eq!(fs.read_all(file).unwrap(), b"small");
@@ -149,11 +155,11 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
     let mut fs = open(ram);
     fs.write(file, 5, &pattern(1, 40_000)).unwrap();
     fs.run(Op::SyncAll).unwrap();
-    assert_eq!(fs.store().stats().logged_blocks, 0);
+    assert_eq!(fs.volume().stats().journaled_blocks, 0);
     let mut image = cut(fs).durable;
     superblocks(&mut image, |block| block[12] = 0);
-    let mut fs = open(again(&image));
-    assert_eq!(fs.store().stats().recovered, 1);
+    let mut fs = open(ram_from_image(&image));
+    assert_eq!(fs.volume().stats().recovered, 1);
     assert_eq!(fs.read_all(file).unwrap()[5..], pattern(1, 40_000));
 }
 
@@ -165,25 +171,25 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
     fs.write(file, 0, &pattern(1, 5000)).unwrap();
     let ram = fs.close().unwrap();
     for (ino, offset, block) in [(Ino(99), 0, 0), (dir, 10, 0), (file, 8192, 2)] {
-        let image = with_transaction(again(&ram.durable), &record(ino, offset, b"stray"));
-        let finding = Finding::StrayData { ino, block };
-        let report = look(&mut again(&image));
-        assert_eq!(report.findings, std::slice::from_ref(&finding));
+        let image = with_transaction(ram_from_image(&ram.durable), &record(ino, offset, b"stray"));
+        let finding = FsckProblem::StrayData { ino, block };
+        let report = run_fsck(&mut ram_from_image(&image));
+        assert_eq!(report.problems, std::slice::from_ref(&finding));
         assert!(!report.is_clean() && finding.is_repairable());
-        let error = try_open(again(&image), Options::default()).unwrap_err();
+        let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
         assert_eq!(error, OpenError::Damaged { first: finding, count: 1 });
-        let mut ram = again(&image);
+        let mut ram = ram_from_image(&image);
         let repair = FsckOptions { repair: true, clear_owner: false };
         assert!(fsck(&mut ram, repair, tick).unwrap().repaired);
-        assert!(look(&mut ram).findings.is_empty());
+        assert!(run_fsck(&mut ram).problems.is_empty());
         assert_eq!(open(ram).read_all(file).unwrap(), pattern(1, 5000));
     }
     // What is there: beside other data, over a hole's zeros, and no further than the end.
     let mut all = record(file, 4090, b"abcdef");
     all.extend(record(file, 4096, &[b'x'; 100]));
     all.extend(record(file, 4990, &[b'y'; 100]));
-    let mut ram = again(&with_transaction(ram, &all));
-    assert!(look(&mut ram).is_clean() && look(&mut ram).journaled_blocks == 2);
+    let mut ram = ram_from_image(&with_transaction(ram, &all));
+    assert!(run_fsck(&mut ram).is_clean() && run_fsck(&mut ram).journaled_blocks == 2);
     let repair = FsckOptions { repair: true, clear_owner: true };
     assert!(!fsck(&mut ram, repair, tick).unwrap().repaired, "nothing is wrong");
     let mut fs = open(ram);
@@ -201,25 +207,25 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
 fn data_that_makes_no_sense_or_has_no_room_is_refused() {
     let mut fs = open(formatted(512, BLOCKS as u64));
     let file = fs.create(ROOT, "f").unwrap();
-    let size = fs.store().statfs().free * BLOCK as u64;
+    let size = fs.volume().statfs().free * BLOCK as u64;
     fs.write(file, 0, &pattern(1, size as usize)).unwrap();
     fs.run(Op::Truncate { ino: file, size: size + 4096 }).unwrap();
     let ram = fs.close().unwrap();
     let mut cut_off = record(file, 0, b"some");
     cut_off.pop();
     for records in [record(file, 0, b""), record(file, 4090, b"abcdefg"), cut_off] {
-        let image = with_transaction(again(&ram.durable), &records);
-        let found = look(&mut again(&image)).findings;
-        assert!(matches!(found[..], [Finding::Record { .. }]), "{found:?}");
+        let image = with_transaction(ram_from_image(&ram.durable), &records);
+        let found = run_fsck(&mut ram_from_image(&image)).problems;
+        assert!(matches!(found[..], [FsckProblem::Record { .. }]), "{found:?}");
     }
     let image = with_transaction(ram, &record(file, size, b"one block too many"));
-    let finding = Finding::NoRoom { blocks: 1 };
-    let error = try_open(again(&image), Options::default()).unwrap_err();
+    let finding = FsckProblem::NotEnoughSpace { blocks: 1 };
+    let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
     assert_eq!(error, OpenError::Damaged { first: finding.clone(), count: 1 });
-    let mut ram = again(&image);
+    let mut ram = ram_from_image(&image);
     let repair = FsckOptions { repair: true, clear_owner: true };
     let report = fsck(&mut ram, repair, tick).unwrap();
-    assert_eq!((report.findings, report.repaired), (vec![finding], false));
+    assert_eq!((report.problems, report.repaired), (vec![finding], false));
     assert!(ram.untouched());
 }
 
@@ -227,9 +233,9 @@ fn data_that_makes_no_sense_or_has_no_room_is_refused() {
 fn what_cannot_be_brought_in_place_stays_in_the_journal() {
     let mut fs = open(formatted(512, BLOCKS as u64));
     let file = fs.create(ROOT, "f").unwrap();
-    let layout = fs.store().superblock().layout;
+    let layout = fs.volume().superblock().layout;
     let data = u64::from(layout.data()) * 8..u64::from(layout.blocks - 1) * 8;
-    fs.store_mut().device_mut().unwritable.extend(data.clone());
+    fs.volume_mut().device_mut().unwritable.extend(data.clone());
     let mut all = Vec::new();
     let mut append = |fs: &mut Open, i| {
         let line = pattern(i, 300);
@@ -242,18 +248,19 @@ fn what_cannot_be_brought_in_place_stays_in_the_journal() {
         last = append(&mut fs, i).unwrap();
     }
     assert_eq!(fs.run(Op::Close), Err(Error::Io { status: Status::WRITE_FAULT }));
-    assert_eq!(fs.store().failure(), Some(Status::WRITE_FAULT));
+    assert_eq!(fs.volume().failure(), Some(Status::WRITE_FAULT));
     // The next opening cannot write it either; one for reading need not.
     let ram = cut(fs);
     let image = ram.durable.clone();
     let error = try_open(ram, Options::default()).unwrap_err();
     assert!(matches!(error, OpenError::Io { status: Status::WRITE_FAULT, .. }), "{error}");
     let mut fs =
-        try_open(again(&image), Options { read_only: true, ..Options::default() }).unwrap();
+        try_open(ram_from_image(&image), Options { read_only: true, ..Options::default() })
+            .unwrap();
     assert_eq!(fs.read_all(file).unwrap(), last);
     // With more of it than the journal has room for, changes stop before anything is lost.
-    let mut fs = open(again(&image));
-    fs.store_mut().device_mut().unwritable.extend(data);
+    let mut fs = open(ram_from_image(&image));
+    fs.volume_mut().device_mut().unwritable.extend(data);
     let mut wrote = last;
     let error = loop {
         let line = pattern(wrote.len() as u64, 300);
@@ -285,7 +292,7 @@ fn bytes_between_the_end_and_what_is_written_behind_it_are_zeros_after_a_cut() {
             fs.run(Op::Truncate { ino: file, size: again }).unwrap();
             fs.write(file, 3700, b"behind a gap").unwrap();
             sync_data(&mut fs, file);
-            assert_eq!(fs.store().stats().logged_blocks, 2);
+            assert_eq!(fs.volume().stats().journaled_blocks, 2);
             let mut fs = open(cut(fs));
             let mut expected = pattern(1, 4000);
             expected.truncate(again as usize);
@@ -302,19 +309,19 @@ fn a_block_that_cannot_be_read_is_not_made_up() {
     let file = fs.create(ROOT, "f").unwrap();
     fs.write(file, 0, &pattern(1, 4000)).unwrap();
     let mut fs = open(fs.close().unwrap());
-    let data = u64::from(fs.store().superblock().layout.data()) * 8;
+    let data = u64::from(fs.volume().superblock().layout.data()) * 8;
     fs.write(file, 3000, b"in the journal").unwrap();
     fs.sync(file).unwrap();
     let mut ram = cut(fs);
     ram.unreadable.extend(data..data + 1000);
     let image = ram.durable.clone();
     for read_only in [false, true] {
-        let mut ram = again(&image);
+        let mut ram = ram_from_image(&image);
         ram.unreadable.extend(data..data + 1000);
         let error = try_open(ram, Options { read_only, ..Options::default() }).unwrap_err();
         assert!(matches!(error, OpenError::Io { status: Status::UNRECOVERED_READ, .. }), "{error}");
     }
     let mut expected = pattern(1, 4000);
     expected[3000..3014].copy_from_slice(b"in the journal");
-    assert_eq!(open(again(&image)).read_all(file).unwrap(), expected);
+    assert_eq!(open(ram_from_image(&image)).read_all(file).unwrap(), expected);
 }

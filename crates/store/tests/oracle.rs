@@ -26,7 +26,7 @@ fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwin
     let mut all = Seen::default();
     for seed in seeds {
         match std::panic::catch_unwind(|| case(seed)) {
-            Ok(seen) => all = all.and(seen),
+            Ok(seen) => all = all.plus(seen),
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \

@@ -7,9 +7,11 @@ mod common;
 
 use clock::Component as _;
 use common::{Open, formatted, open, pattern, try_open};
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
-use store::{BLOCK, Buffer, Busy, Done, Error, Ino, Name, Op, Options, Outcome, Request, Time};
+use store::{
+    BLOCK, Buffer, Error, Ino, Name, Op, OpCompletion, OpResult, Options, QueueFull, Request, Time,
+};
 
 const ROOT: Ino = Ino::ROOT;
 const BYTES: usize = 40_000;
@@ -20,13 +22,13 @@ fn blocks(len: usize) -> u64 {
 }
 
 /// Writes with blocks that are reserved, behind others under way.
-fn write_reserved(fs: &mut Open, op: Op, room: u64, others: &[Op]) -> Result<Outcome, Error> {
-    let store = fs.store_mut();
+fn write_reserved(fs: &mut Open, op: Op, room: u64, others: &[Op]) -> Result<OpResult, Error> {
+    let store = fs.volume_mut();
     let now = common::tick(store.device_mut());
     let request = |id, op| Request { id, op, time: Time(0) };
     let (first, last) = others.split_at(others.len() / 2);
     first.iter().for_each(|op| store.submit(now, request(0, *op)).unwrap());
-    assert_eq!(store.submit_reserved(now, request(1, op), room), Ok::<(), Busy>(()));
+    assert_eq!(store.submit_reserved(now, request(1, op), room), Ok::<(), QueueFull>(()));
     last.iter().for_each(|op| store.submit(now, request(0, *op)).unwrap());
     let (mut left, mut ended) = (1 + others.len(), None);
     let mut looks = 0;
@@ -35,7 +37,7 @@ fn write_reserved(fs: &mut Open, op: Op, room: u64, others: &[Op]) -> Result<Out
         assert!(looks < 100_000, "{op:?} does not end: {store:?}");
         let now = common::tick(store.device_mut());
         store.poll(now);
-        while let Some(Done { id, result }) = store.reap() {
+        while let Some(OpCompletion { id, result }) = store.reap() {
             left -= 1;
             ended = if id == 1 { Some(result) } else { ended };
         }
@@ -46,14 +48,14 @@ fn write_reserved(fs: &mut Open, op: Op, room: u64, others: &[Op]) -> Result<Out
 struct Case {
     fs: Open,
     files: Vec<Ino>,
-    at: Iova,
+    iova: Iova,
     reserved: u64,
     names: u32,
 }
 
 impl Case {
     /// Carries a request out; none takes for ever.
-    fn run(&mut self, op: Op) -> Result<Outcome, Error> {
+    fn run(&mut self, op: Op) -> Result<OpResult, Error> {
         write_reserved(&mut self.fs, op, 0, &[])
     }
 
@@ -62,7 +64,7 @@ impl Case {
         let offset = rng.below(40) * BYTES as u64 + rng.below(5000);
         let most = if rng.chance(0.7) { 300 } else { BYTES as u64 };
         let len = 1 + rng.below(most);
-        let data = Buffer { at: self.at, len: len as u32 };
+        let data = Buffer { iova: self.iova, len: len as u32 };
         let op = match rng.chance(0.3) {
             true => Op::Append { ino: file, data },
             false => Op::Write { ino: file, offset, data },
@@ -71,11 +73,12 @@ impl Case {
         let result = match rng.below(20) {
             0..5 => {
                 let want = 1 + rng.below(if self.names > 0 { 12 } else { 40 });
-                let (room, free) = (self.fs.store().has_room(want), self.fs.store().statfs().free);
-                assert_eq!(self.fs.store_mut().reserve(want), room);
-                assert_eq!(self.fs.store().statfs().free, free, "they are free still");
+                let (room, free) =
+                    (self.fs.volume().has_free_blocks(want), self.fs.volume().statfs().free);
+                assert_eq!(self.fs.volume_mut().reserve(want), room);
+                assert_eq!(self.fs.volume().statfs().free, free, "they are free still");
                 self.reserved += if room { want } else { 0 };
-                Ok(Outcome::Done)
+                Ok(OpResult::Done)
             }
             5..9 if self.reserved >= blocks(len as usize) => {
                 let room = blocks(len as usize);
@@ -85,17 +88,17 @@ impl Case {
                 let others: Vec<_> = self.files.iter().map(other).collect();
                 let others = &others[..if rng.chance(0.3) { others.len() } else { 0 }];
                 match write_reserved(&mut self.fs, op, room, others) {
-                    Ok(Outcome::Bytes { len: done, .. }) => assert_eq!(u64::from(done), len),
+                    Ok(OpResult::Bytes { len: done, .. }) => assert_eq!(u64::from(done), len),
                     other => panic!("{other:?} of {op:?}"),
                 }
                 kept = 1;
-                Ok(Outcome::Done)
+                Ok(OpResult::Done)
             }
             9 => {
                 let back = rng.below(self.reserved + 1);
-                self.fs.store_mut().unreserve(back);
+                self.fs.volume_mut().unreserve(back);
                 self.reserved -= back;
-                Ok(Outcome::Done)
+                Ok(OpResult::Done)
             }
             10 => self.run(Op::Truncate { ino: file, size: rng.below(offset + 1) }),
             11 => self.run(Op::Sync { ino: file, data_only: rng.chance(0.5) }),
@@ -107,7 +110,7 @@ impl Case {
             14..16 => {
                 self.names += 1;
                 let long = format!("{:0200}", self.names);
-                self.fs.make_directory(ROOT, &long).map(|_| Outcome::Done)
+                self.fs.make_directory(ROOT, &long).map(|_| OpResult::Done)
             }
             16 if self.names > 0 && rng.chance(0.8) => {
                 let name = Name::new(format!("{:0200}", self.names)).unwrap();
@@ -132,12 +135,12 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
     for seed in given.map_or(0..200u64, |seed| seed..seed + 1) {
         let mut rng = Rng::new(seed);
         let options =
-            Options { frames: [16, 64, 4096][seed as usize / 2 % 3], ..Options::default() };
+            Options { cache_pages: [16, 64, 4096][seed as usize / 2 % 3], ..Options::default() };
         let mut fs = try_open(formatted(512, 300 + rng.below(200)), options).unwrap();
-        let free = fs.store().statfs().free;
-        let region = Region::anonymous(BYTES.next_multiple_of(4096)).unwrap();
+        let free = fs.volume().statfs().free;
+        let region = SharedRegion::anonymous(BYTES.next_multiple_of(4096)).unwrap();
         region.write(0, &pattern(seed, BYTES));
-        let at = fs.store().memory().register(&region).unwrap();
+        let at = fs.volume().memory().register(&region).unwrap();
         let files = (0..6).map(|i| fs.create(ROOT, &format!("f{i}")).unwrap()).collect();
         // Of half of them there is little metadata left.
         let mut names = 0;
@@ -150,7 +153,7 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
             fs.run(Op::RemoveDirectory { dir: ROOT, name }).unwrap();
             names -= 1;
         }
-        let mut case = Case { fs, files, at, reserved: 0, names };
+        let mut case = Case { fs, files, iova: at, reserved: 0, names };
         for step in 0..300 {
             let counts =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.step(&mut rng)));
@@ -158,13 +161,13 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
             (kept, refused) = (kept + one, refused + other);
         }
         // Every block comes back.
-        case.fs.store_mut().unreserve(case.reserved);
+        case.fs.volume_mut().unreserve(case.reserved);
         for file in 0..6 {
             let name = Name::new(format!("f{file}")).unwrap();
             case.fs.run(Op::Unlink { dir: ROOT, name }).unwrap();
         }
         (0..3).for_each(|_| assert!(case.fs.run(Op::SyncAll).is_ok()));
-        assert_eq!(case.fs.store().statfs().free, free, "seed {seed}");
+        assert_eq!(case.fs.volume().statfs().free, free, "seed {seed}");
         open(case.fs.close().unwrap());
     }
     if given.is_none() {
@@ -175,21 +178,25 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
 #[test]
 fn what_is_reserved_is_nobody_else_s() {
     let mut fs = open(formatted(512, 400));
-    let free = fs.store().statfs().free;
+    let free = fs.volume().statfs().free;
     let file = fs.create(ROOT, "f").unwrap();
-    assert!(!fs.store_mut().reserve(free + 1));
-    assert!(fs.store_mut().reserve(10));
+    assert!(!fs.volume_mut().reserve(free + 1));
+    assert!(fs.volume_mut().reserve(10));
     let all = |ino| Op::Allocate { ino, offset: 0, len: free * BLOCK as u64, keep_size: true };
     assert_eq!(fs.run(all(file)), Err(Error::NoSpace));
-    fs.store_mut().unreserve(10);
+    fs.volume_mut().unreserve(10);
     assert!(fs.run(all(file)).is_ok());
-    assert!(!fs.store_mut().reserve(1) && !fs.store().has_room(1) && fs.store().has_room(0));
+    assert!(
+        !fs.volume_mut().reserve(1)
+            && !fs.volume().has_free_blocks(1)
+            && fs.volume().has_free_blocks(0)
+    );
 }
 
 #[test]
 #[should_panic(expected = "3 blocks that were not reserved")]
 fn what_was_not_reserved_cannot_be_given_back() {
     let mut fs = open(formatted(512, 400));
-    assert!(fs.store_mut().reserve(2));
-    fs.store_mut().unreserve(3);
+    assert!(fs.volume_mut().reserve(2));
+    fs.volume_mut().unreserve(3);
 }

@@ -13,7 +13,7 @@ pub struct Record {
     pub at: Nanos,
     /// The drive whose host side or controller reported it, as given to [`enter`](crate::enter).
     pub drive: u16,
-    /// The target on the host that reported it, as given to [`enter_target`](crate::enter_target); 0 for
+    /// The target on the host that reported it, as given to [`set_target`](crate::set_target); 0 for
     /// the drive.
     pub target: u16,
     /// The event.
@@ -63,13 +63,13 @@ pub enum Cause {
 
 /// A station of the controller that commands pass through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Station {
+pub enum StageKind {
     /// Fetch and decode of the submission entry.
     Fetch,
     /// Data transfer between host and controller.
     Dma,
     /// Posting of the completion entry.
-    Complete,
+    Completion,
     /// The latency and bandwidth of the null personality.
     Null,
     /// The cells of phase-change memory.
@@ -93,7 +93,7 @@ pub enum Admission {
 
 /// Progress of a flash operation's part on its parallel unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartStep {
+pub enum PuOpStep {
     /// A program's data starts to move to the cache register.
     Staging,
     /// All of the program's data is in the cache register.
@@ -103,7 +103,7 @@ pub enum PartStep {
     /// The array has finished, and the part needs it no more.
     ArrayEnds,
     /// The part is done.
-    Ended,
+    Done,
 }
 
 /// One fact. Fields named `tag` are those of the job (`job << 32 | slot`).
@@ -112,12 +112,19 @@ pub enum PartStep {
 pub enum Event {
     /// A job gave its device the last part of a request, which it had decided on at `wanted` and could
     /// give from `ready` on.
-    RequestIssued { tag: u64, op: RequestOp, lba: u64, sectors: u32, wanted: Nanos, ready: Nanos },
+    RequestIssued {
+        tag: u64,
+        op: RequestOp,
+        lba: u64,
+        sectors: u32,
+        intended_at: Nanos,
+        ready: Nanos,
+    },
     /// The device has completed all parts of a request.
-    RequestArrived { tag: u64 },
+    RequestCompleted { tag: u64 },
     /// The job has handled the completion; `at` may be later than the instant of the event. Results
     /// count what is `measured`: what ended well, not wanted in the ramp.
-    RequestEnded { tag: u64, at: Nanos, measured: bool },
+    RequestReaped { tag: u64, at: Nanos, measured: bool },
 
     /// The block layer has taken a request: entry `id` of `submitter`'s table.
     LayerQueued { submitter: u16, id: u32, tag: u64 },
@@ -129,29 +136,29 @@ pub enum Event {
     LayerIssued { submitter: u16, id: u32 },
 
     /// A target on the host calls a request, or each part of it, `name` from here on.
-    TargetAlias { name: u64, tag: u64 },
+    TargetAlias { alias: u64, tag: u64 },
 
     /// A host-managed FTL has taken a request: entry `place` of its table; `tag` is the job's, or the
     /// name that a [`TargetAlias`](Event::TargetAlias) gave it.
-    TargetRequest { place: u64, tag: u64 },
+    TargetRequest { index: u64, tag: u64 },
     /// A host-managed FTL has asked for a flash operation, which the command with `user` carries;
     /// `request` is the entry that it is for, and `lba` the first sector that is written, if there is one.
     TargetOp { user: u64, cause: Cause, request: Option<u64>, lba: Option<u64> },
     /// The next [`CommandSubmitted`](Event::CommandSubmitted) carries the operation with `user`.
     TargetIssued { user: u64 },
     /// The host-managed FTL has heard of the end of the command with `user`.
-    TargetOpEnded { user: u64 },
+    TargetOpCompleted { user: u64 },
 
     /// The driver has put a command into a submission queue.
     CommandSubmitted { qid: u16, cid: u16, user: u64 },
     /// The controller has taken a command off a submission queue; `id` is its entry of the drive's table.
     CommandFetched { id: u32, qid: u16, cid: u16 },
     /// A command passes a station: it is served from `start` to `end`.
-    CommandStation { id: u32, station: Station, start: Nanos, end: Nanos },
+    CommandStage { id: u32, stage: StageKind, start: Nanos, end: Nanos },
     /// The personality has begun the command.
     CommandStarted { id: u32 },
     /// The personality has ended the command.
-    CommandEnded { id: u32 },
+    CommandCompleted { id: u32 },
     /// The completion entry is posted.
     CommandPosted { id: u32 },
 
@@ -165,7 +172,7 @@ pub enum Event {
     /// A read waits for a page of the L2P map.
     FtlMapWait { tag: u64 },
     /// An FTL has ended a request.
-    FtlEnded { tag: u64 },
+    FtlCompleted { tag: u64 },
     /// The state of admission, whenever an FTL has looked at its queue.
     FtlAdmission { state: Admission },
     /// A drive's FTL programs a write unit of `chunk` whose first data is of sector `lba`.
@@ -181,11 +188,11 @@ pub enum Event {
 
     /// A part of a flash operation has arrived at its parallel unit. `command` is the command that it
     /// is for; without one the drive's FTL wants it for `cause`.
-    PartQueued { part: u32, pu: u32, chunk: u32, op: ArrayOp, cause: Cause, command: Option<u32> },
+    PuOpQueued { pu_op: u32, pu: u32, chunk: u32, op: ArrayOp, cause: Cause, command: Option<u32> },
     /// A part has made progress.
-    Part { part: u32, step: PartStep },
+    PuOpProgress { pu_op: u32, step: PuOpStep },
     /// The array was busy with a part from `start` to `end`.
-    ArrayBusy { part: u32, pu: u32, op: ArrayOp, start: Nanos, end: Nanos },
+    ArrayBusy { pu_op: u32, pu: u32, op: ArrayOp, start: Nanos, end: Nanos },
     /// A channel carries data of a part from `start` to `end`.
-    ChannelBusy { part: u32, channel: u32, start: Nanos, end: Nanos },
+    ChannelBusy { pu_op: u32, channel: u32, start: Nanos, end: Nanos },
 }

@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use clock::Nanos;
 
-pub use event::{Admission, ArrayOp, Cause, Event, PartStep, Record, RequestOp, Station};
+pub use event::{Admission, ArrayOp, Cause, Event, PuOpStep, Record, RequestOp, StageKind};
 
 /// Recordings of the process.
-static RECORDINGS: AtomicU32 = AtomicU32::new(0);
+static ACTIVE_RECORDINGS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    static LOG: RefCell<Option<Log>> = const { RefCell::new(None) };
+    static LOG: RefCell<Option<ThreadLog>> = const { RefCell::new(None) };
 }
 
 #[derive(Debug, Default)]
-struct Log {
+struct ThreadLog {
     now: Nanos,
     drive: u16,
     target: u16,
@@ -37,7 +37,7 @@ struct Log {
 /// Whether any thread records. A guard for work that only a tracepoint needs.
 #[inline(always)]
 pub fn is_on() -> bool {
-    RECORDINGS.load(Ordering::Relaxed) != 0
+    ACTIVE_RECORDINGS.load(Ordering::Relaxed) != 0
 }
 
 /// Reports an event of the instant `at`.
@@ -66,7 +66,7 @@ pub fn set_time(now: Nanos) {
 
 /// Names the drive that the following events of the thread are about.
 #[inline(always)]
-pub fn enter(drive: u16) {
+pub fn set_drive(drive: u16) {
     if is_on() {
         with_log(|log| (log.drive, log.target) = (drive, 0));
     }
@@ -74,7 +74,7 @@ pub fn enter(drive: u16) {
 
 /// Names the target on the host that the following events of the thread are about; 0 for none.
 #[inline(always)]
-pub fn enter_target(target: u16) {
+pub fn set_target(target: u16) {
     if is_on() {
         with_log(|log| log.target = target);
     }
@@ -84,13 +84,13 @@ pub fn enter_target(target: u16) {
 fn record(at: Option<Nanos>, event: Event) {
     with_log(|log| {
         log.now = at.unwrap_or(log.now);
-        let Log { now, drive, target, .. } = *log;
+        let ThreadLog { now, drive, target, .. } = *log;
         log.records.push(Record { at: now, drive, target, event });
     });
 }
 
 #[cold]
-fn with_log(change: impl FnOnce(&mut Log)) {
+fn with_log(change: impl FnOnce(&mut ThreadLog)) {
     LOG.with(|log| {
         if let Some(log) = log.borrow_mut().as_mut() {
             change(log);
@@ -113,14 +113,14 @@ impl Recorder {
             if log.is_some() {
                 return None;
             }
-            *log = Some(Log::default());
-            RECORDINGS.fetch_add(1, Ordering::Relaxed);
+            *log = Some(ThreadLog::default());
+            ACTIVE_RECORDINGS.fetch_add(1, Ordering::Relaxed);
             Some(Recorder { not_send: std::marker::PhantomData })
         })
     }
 
     /// Moves the events since the last call behind those in `into`.
-    pub fn take(&mut self, into: &mut Vec<Record>) {
+    pub fn drain_into(&mut self, into: &mut Vec<Record>) {
         with_log(|log| into.append(&mut log.records));
     }
 
@@ -133,7 +133,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         LOG.with(|log| log.borrow_mut().take());
-        RECORDINGS.fetch_sub(1, Ordering::Relaxed);
+        ACTIVE_RECORDINGS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -151,16 +151,16 @@ mod tests {
         let mut recorder = Recorder::start().unwrap();
         assert!(Recorder::start().is_none(), "one at a time");
         std::thread::spawn(|| trace(|| gc(8))).join().unwrap();
-        enter(3);
+        set_drive(3);
         trace_at(Nanos(5), || gc(1));
-        enter_target(4);
+        set_target(4);
         trace(|| gc(2));
-        enter(3);
+        set_drive(3);
         set_time(Nanos(7));
         trace(|| gc(3));
         assert_eq!(recorder.pending(), 3);
         let mut records = Vec::new();
-        recorder.take(&mut records);
+        recorder.drain_into(&mut records);
         let at = |at, target, line| Record { at: Nanos(at), drive: 3, target, event: gc(line) };
         assert_eq!(records, [at(5, 0, 1), at(5, 4, 2), at(7, 0, 3)]);
         assert_eq!(recorder.pending(), 0);

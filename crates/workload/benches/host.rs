@@ -3,26 +3,26 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use block::{Busy, Completion, Device, Limits, Request};
+use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
-use sluice_workload::{Host, HostCosts, parse_jobs};
+use sluice_workload::{IoCpuCosts, JobRunner, parse_jobs};
 
 const IOS: u64 = 200_000;
 
 /// Completes everything with the next poll.
-struct Instant {
+struct InstantDevice {
     limits: Limits,
     memory: AddressSpace,
-    taken: VecDeque<u64>,
+    submitted: VecDeque<u64>,
     ready: usize,
 }
 
-impl Component for Instant {
+impl Component for InstantDevice {
     fn poll(&mut self, _: Nanos) -> bool {
-        let moved = self.ready != self.taken.len();
-        self.ready = self.taken.len();
+        let moved = self.ready != self.submitted.len();
+        self.ready = self.submitted.len();
         moved
     }
     fn deadline(&self) -> Nanos {
@@ -30,12 +30,12 @@ impl Component for Instant {
     }
 }
 
-impl Device for Instant {
+impl BlockDevice for InstantDevice {
     fn limits(&self) -> &Limits {
         &self.limits
     }
-    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), Busy> {
-        self.taken.push_back(request.tag);
+    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
+        self.submitted.push_back(request.tag);
         Ok(())
     }
     fn reap(&mut self) -> Option<Completion> {
@@ -43,7 +43,7 @@ impl Device for Instant {
             return None;
         }
         self.ready -= 1;
-        let tag = self.taken.pop_front()?;
+        let tag = self.submitted.pop_front()?;
         Some(Completion { tag, status: Status::SUCCESS, result: 0 })
     }
     fn memory(&self) -> &AddressSpace {
@@ -52,7 +52,7 @@ impl Device for Instant {
     fn set_waker(&mut self, _: Waker) {}
 }
 
-fn host(job: &str) -> Host<Instant> {
+fn job_runner(job: &str) -> JobRunner<InstantDevice> {
     let limits = Limits {
         sector_bytes: 4096,
         sectors: 1 << 28,
@@ -61,33 +61,34 @@ fn host(job: &str) -> Host<Instant> {
         queue_depth: 1024,
         volatile_cache: false,
     };
-    let device = Instant {
+    let device = InstantDevice {
         limits,
         memory: AddressSpace::default(),
-        taken: VecDeque::with_capacity(1024),
+        submitted: VecDeque::with_capacity(1024),
         ready: 0,
     };
     let text = format!("[j]\nnumber_ios={IOS}\n{job}\n");
     let jobs = parse_jobs(Path::new("bench.fio"), &text).expect("a good job").jobs;
-    Host::new(device, jobs, HostCosts::default(), 1).expect("a host")
+    JobRunner::new(device, jobs, IoCpuCosts::default(), 1).expect("a host")
 }
 
 /// Time moves by 100 ns with every poll.
-fn run(host: &mut Host<Instant>) {
+fn run(host: &mut JobRunner<InstantDevice>) {
     let mut now = Nanos::ZERO;
-    while !host.done() {
+    while !host.is_done() {
         host.poll(now);
         now += Nanos(100);
     }
 }
 
 fn bench(bencher: divan::Bencher<'_, '_>, job: &str) {
-    bencher.counter(divan::counter::ItemsCount::new(IOS)).with_inputs(|| host(job)).bench_values(
-        |mut host| {
+    bencher
+        .counter(divan::counter::ItemsCount::new(IOS))
+        .with_inputs(|| job_runner(job))
+        .bench_values(|mut host| {
             run(&mut host);
             host
-        },
-    );
+        });
 }
 
 #[divan::bench]

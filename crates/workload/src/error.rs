@@ -1,5 +1,5 @@
 //! [`JobError`]: what is wrong with a job description, where, and what would be right; and
-//! [`HostError`]: what is wrong with a run.
+//! [`RunError`]: what is wrong with a run.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nvme::Status;
 
-use crate::parse::words;
+use crate::parse::option_tables;
 use crate::trace::TraceError;
 use crate::units;
 
@@ -36,10 +36,10 @@ impl JobSource {
     }
 
     /// The place of the bytes `span` of the text.
-    pub(crate) fn place(&self, span: Range<usize>) -> Place {
+    pub(crate) fn location(&self, span: Range<usize>) -> SourceLocation {
         let before = self.text.get(..span.start).unwrap_or("");
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-        Place {
+        SourceLocation {
             path: self.path.clone(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
@@ -51,7 +51,7 @@ impl JobSource {
 
 /// Where a word of a job description is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file.
     pub path: PathBuf,
     /// The line, from 1.
@@ -64,7 +64,7 @@ pub struct Place {
     pub text: Arc<str>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.path.display(), self.line)
     }
@@ -82,7 +82,7 @@ pub enum JobError {
         reason: String,
     },
     /// Something in it is wrong.
-    #[error("{}: {}{}", .0.at, .0.problem, suggestion(&.0.problem))]
+    #[error("{}: {}{}", .0.location, .0.problem, suggestion(&.0.problem))]
     Invalid(Box<InvalidJob>),
     /// No job at all.
     #[error("{}: no jobs; a job is a section such as `[reader]`", path.display())]
@@ -96,7 +96,7 @@ pub enum JobError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvalidJob {
     /// Where.
-    pub at: Place,
+    pub location: SourceLocation,
     /// The problem.
     pub problem: JobProblem,
 }
@@ -150,8 +150,8 @@ pub enum JobProblem {
 
 impl JobProblem {
     /// The problem at `at`.
-    pub(crate) fn at(self, at: Place) -> JobError {
-        JobError::Invalid(Box::new(InvalidJob { at, problem: self }))
+    pub(crate) fn into_error(self, at: SourceLocation) -> JobError {
+        JobError::Invalid(Box::new(InvalidJob { location: at, problem: self }))
     }
 
     fn nearest(&self) -> Option<&'static str> {
@@ -167,7 +167,7 @@ impl JobProblem {
     pub fn help(&self) -> Option<String> {
         let allowed = match self {
             JobProblem::UnknownOption { .. } => {
-                format!("allowed: {}", words::supported_names().join(", "))
+                format!("allowed: {}", option_tables::supported_names().join(", "))
             }
             JobProblem::BadValue { allowed, .. } => format!("expected {allowed}"),
             JobProblem::Refused { .. } => {
@@ -198,10 +198,10 @@ fn suggestion(problem: &JobProblem) -> String {
 
 /// A run that cannot start, or whose results must not be believed.
 #[derive(Debug, thiserror::Error)]
-pub enum HostError {
+pub enum RunError {
     /// A job does not fit the device.
     #[error("job `{job}`: {what}")]
-    Misfit {
+    DeviceMismatch {
         /// The job.
         job: String,
         /// What does not fit, with the numbers of both sides.
@@ -217,8 +217,8 @@ pub enum HostError {
     #[error(
         "the jobs need {} of memory, most of it for job `{job}` ({jobs} x iodepth {iodepth}), and \
          {} are available; lower {remedy}",
-        units::show_bytes(*.need_bytes),
-        units::show_bytes(*.available_bytes)
+        units::format_bytes(*.need_bytes),
+        units::format_bytes(*.available_bytes)
     )]
     TooLarge {
         /// The job that needs most.
@@ -254,7 +254,7 @@ pub enum HostError {
     },
     /// The device completed what was not outstanding.
     #[error("the device completed tag {tag:#x} ({status}), which is not outstanding")]
-    StrayCompletion {
+    SpuriousCompletion {
         /// The tag.
         tag: u64,
         /// The status it came with.
@@ -278,7 +278,7 @@ pub enum HostError {
     },
     /// [`finish`](crate::Host::finish) came before the end.
     #[error("the run has not ended: job `{job}` has {outstanding} requests outstanding")]
-    NotDone {
+    NotFinished {
         /// A job that goes on.
         job: String,
         /// Its outstanding requests.
@@ -289,7 +289,7 @@ pub enum HostError {
         "time stands still at {at}: the device completes instantly, and job `{job}` ends only when \
          time passes; give the device or the host a cost, or the job a size instead of a runtime"
     )]
-    TimeStandsStill {
+    TimeStalled {
         /// The instant.
         at: clock::Nanos,
         /// The job.

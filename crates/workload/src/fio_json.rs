@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::histogram::Histogram;
 use crate::job::Direction;
 use crate::result::{DirectionResult, JobResult, RunResult};
-use crate::series::Interval;
+use crate::time_series::Interval;
 
 /// The version of fio whose format this is.
 pub const FIO_VERSION: &str = "fio-3.33";
@@ -18,7 +18,7 @@ const SAMPLE: Nanos = Nanos::from_millis(500);
 /// The result as fio would print it, with `timestamp_ms` (milliseconds since 1970) as its time: 0
 /// for a run that is to be compared byte by byte.
 pub fn to_fio_json(result: &RunResult, timestamp_ms: u64) -> Value {
-    let jobs = result.reported();
+    let jobs = result.reported_jobs();
     let globals = jobs.first().map_or(&[][..], |j| &j.spec.globals);
     let shared = jobs.iter().all(|j| j.spec.globals == globals);
     let mut out = Map::new();
@@ -74,17 +74,17 @@ fn job(job: &JobResult, all: &[JobResult], shared_globals: bool, elapsed: u64) -
     let batch_keys = ["0", "4", "8", "16", "32", "64", ">=64"];
     put("iodepth_submit", keyed(&batch_keys, &batches));
     put("iodepth_complete", keyed(&batch_keys, &batches));
-    let spread = LatencySpread::of(job);
+    let spread = LatencyBins::from_job(job);
     put("latency_ns", keyed(&LATENCY_KEYS[..10], &spread.ns));
     put("latency_us", keyed(&LATENCY_KEYS[..10], &spread.us));
     put("latency_ms", keyed(&LATENCY_KEYS, &spread.ms));
-    if spec.continue_on_error != crate::job::Tolerance::default() {
+    if spec.continue_on_error != crate::job::ContinueOnError::default() {
         put("total_err", job.errors().into());
         put("first_error", job.errno().into());
     }
     // As in fio, the target is in nanoseconds and the window in microseconds.
     let search = spec.latency_target.as_ref();
-    put("latency_depth", job.depth_found.map_or(spec.depth(), |found| found.depth).into());
+    put("latency_depth", job.depth_search.map_or(spec.depth(), |found| found.depth).into());
     put("latency_target", search.map_or(0, |s| s.target.0).into());
     put("latency_percentile", float(search.map_or(100.0, |s| s.percentile)));
     put("latency_window", search.map_or(0, |s| s.window.0 / 1000).into());
@@ -180,7 +180,7 @@ struct Samples {
 }
 
 impl Samples {
-    fn of(values: &[f64]) -> Samples {
+    fn from_values(values: &[f64]) -> Samples {
         let n = values.len() as f64;
         if values.is_empty() {
             return Samples::default();
@@ -216,7 +216,7 @@ fn samples(job: &JobResult, d: Direction) -> (Samples, Samples) {
         bw.push(bytes as f64 / 1024.0 / seconds);
         iops.push(ios as f64 / seconds);
     }
-    (Samples::of(&bw), Samples::of(&iops))
+    (Samples::from_values(&bw), Samples::from_values(&iops))
 }
 
 const LATENCY_KEYS: [&str; 12] =
@@ -225,15 +225,15 @@ const LATENCY_BELOW: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 20
 
 /// Shares of requests by completion latency, in fio's three tables.
 #[derive(Default)]
-struct LatencySpread {
+struct LatencyBins {
     ns: [f64; 10],
     us: [f64; 10],
     ms: [f64; 12],
 }
 
-impl LatencySpread {
-    fn of(job: &JobResult) -> LatencySpread {
-        let mut spread = LatencySpread::default();
+impl LatencyBins {
+    fn from_job(job: &JobResult) -> LatencyBins {
+        let mut spread = LatencyBins::default();
         let total: u64 = job.directions.iter().map(|d| d.clat.count()).sum();
         for bucket in job.directions.iter().flat_map(|d| d.clat.buckets()) {
             let level = |value: u64| LATENCY_BELOW.iter().position(|b| value < *b).unwrap_or(11);
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn samples_of_nothing_are_zeros() {
-        let none = Samples::of(&[]);
+        let none = Samples::from_values(&[]);
         assert_eq!(
             (none.min, none.max, none.mean, none.deviation, none.count),
             (0., 0., 0., 0., 0)

@@ -125,7 +125,7 @@ pub enum Rate {
 
 /// When errors do not end a job (fio's `continue_on_error`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tolerance {
+pub struct ContinueOnError {
     /// Failed reads.
     pub read: bool,
     /// Failed writes, trims and flushes.
@@ -274,7 +274,7 @@ pub struct JobSpec {
     pub stonewall: bool,
     pub new_group: bool,
     pub group_reporting: bool,
-    pub continue_on_error: Tolerance,
+    pub continue_on_error: ContinueOnError,
     /// Percentiles to report, ascending.
     pub percentiles: Vec<f64>,
     pub replay: Option<Replay>,
@@ -327,7 +327,7 @@ impl JobSpec {
             stonewall: false,
             new_group: false,
             group_reporting: false,
-            continue_on_error: Tolerance::default(),
+            continue_on_error: ContinueOnError::default(),
             percentiles: DEFAULT_PERCENTILES.to_vec(),
             replay: None,
             latency_target: None,

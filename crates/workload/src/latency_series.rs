@@ -13,7 +13,7 @@ const TOP_BIT: u32 = 46;
 const BUCKETS: usize = ((TOP_BIT - SUB_BITS + 1) as usize) << SUB_BITS;
 
 /// Intervals at most; there are at least half as many in a run longer than an eighth of a second.
-pub const MAX_LATENCY_INTERVALS: usize = 256;
+pub const LATENCY_INTERVALS_MAX: usize = 256;
 const FIRST_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// Latencies of the requests that completed in one interval; zeros if none did.
@@ -31,7 +31,7 @@ pub struct IntervalLatency {
 
 /// A closed interval: buckets that hold something, ascending, and the longest latency.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Closed {
+struct ClosedInterval {
     buckets: Box<[(u16, u32)]>,
     max: u64,
 }
@@ -40,21 +40,21 @@ struct Closed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencySeries {
     width: Nanos,
-    done: Vec<Closed>,
+    closed: Vec<ClosedInterval>,
     /// Counts of the present interval; empty before the first request.
     counts: Box<[u32]>,
     max: u64,
-    ends: Nanos,
+    interval_end: Nanos,
 }
 
 impl Default for LatencySeries {
     fn default() -> LatencySeries {
         LatencySeries {
             width: FIRST_INTERVAL,
-            done: Vec::new(),
+            closed: Vec::new(),
             counts: Box::default(),
             max: 0,
-            ends: FIRST_INTERVAL,
+            interval_end: FIRST_INTERVAL,
         }
     }
 }
@@ -67,7 +67,7 @@ fn index(value: u64) -> usize {
 }
 
 /// The middle of a bucket.
-fn middle(index: usize) -> u64 {
+fn midpoint(index: usize) -> u64 {
     let index = index as u64;
     if index < 2 * SUB {
         return index;
@@ -77,7 +77,7 @@ fn middle(index: usize) -> u64 {
     from + ((1 << shift) - 1) / 2
 }
 
-impl Closed {
+impl ClosedInterval {
     fn summary(&self) -> IntervalLatency {
         let count: u64 = self.buckets.iter().map(|(_, n)| u64::from(*n)).sum();
         let percentile = |share: f64| {
@@ -87,14 +87,14 @@ impl Closed {
                 seen += u64::from(*n);
                 seen >= wanted
             });
-            Nanos(found.map_or(0, |(i, _)| middle(usize::from(*i))).min(self.max))
+            Nanos(found.map_or(0, |(i, _)| midpoint(usize::from(*i))).min(self.max))
         };
         let (p50, p99) = (percentile(0.5), percentile(0.99));
         IntervalLatency { count, p50, p99, max: Nanos(self.max) }
     }
 
     /// Adds what `other` holds.
-    fn add(&mut self, other: &Closed) {
+    fn add(&mut self, other: &ClosedInterval) {
         self.max = self.max.max(other.max);
         let (mine, theirs) = (&self.buckets, &other.buckets);
         let mut sum = Vec::with_capacity(mine.len() + theirs.len());
@@ -120,7 +120,7 @@ impl LatencySeries {
     /// Adds the latency of a request completed `at` after the run's start; no earlier than all before.
     #[inline]
     pub(crate) fn record(&mut self, at: Nanos, latency: Nanos) {
-        if at >= self.ends || self.counts.is_empty() {
+        if at >= self.interval_end || self.counts.is_empty() {
             self.advance(at);
         }
         let count = &mut self.counts[index(latency.0)];
@@ -133,25 +133,25 @@ impl LatencySeries {
         if self.counts.is_empty() {
             self.counts = vec![0; BUCKETS].into();
         }
-        while at >= self.ends {
-            self.done.push(close(&self.counts, self.max));
+        while at >= self.interval_end {
+            self.closed.push(close(&self.counts, self.max));
             self.counts.fill(0);
             self.max = 0;
-            if self.done.len() == MAX_LATENCY_INTERVALS {
+            if self.closed.len() == LATENCY_INTERVALS_MAX {
                 self.coarsen();
             }
-            self.ends = self.width * (self.done.len() as u64 + 1);
+            self.interval_end = self.width * (self.closed.len() as u64 + 1);
         }
     }
 
     /// Makes each two intervals one.
     fn coarsen(&mut self) {
-        let mut fine = std::mem::take(&mut self.done).into_iter();
+        let mut fine = std::mem::take(&mut self.closed).into_iter();
         while let Some(mut first) = fine.next() {
             if let Some(second) = fine.next() {
                 first.add(&second);
             }
-            self.done.push(first);
+            self.closed.push(first);
         }
         self.width = self.width * 2;
     }
@@ -163,10 +163,13 @@ impl LatencySeries {
 
     /// The intervals from the run's start to the last request; the last may not have ended.
     pub fn intervals(&self) -> impl Iterator<Item = IntervalLatency> + '_ {
-        self.done.iter().map(Closed::summary).chain(self.present().map(|last| last.summary()))
+        self.closed
+            .iter()
+            .map(ClosedInterval::summary)
+            .chain(self.current().map(|last| last.summary()))
     }
 
-    fn present(&self) -> Option<Closed> {
+    fn current(&self) -> Option<ClosedInterval> {
         let last = close(&self.counts, self.max);
         (!last.buckets.is_empty()).then_some(last)
     }
@@ -174,8 +177,8 @@ impl LatencySeries {
     /// The series in intervals of `width`, if that is its own width times a power of two; else in the next
     /// longer ones.
     #[must_use]
-    pub fn in_intervals_of(&self, width: Nanos) -> LatencySeries {
-        let mut series = self.closed();
+    pub fn with_width(&self, width: Nanos) -> LatencySeries {
+        let mut series = self.with_current_closed();
         while series.width < width {
             series.coarsen();
         }
@@ -184,33 +187,33 @@ impl LatencySeries {
 
     /// Adds what `other` holds, in the coarser intervals of the two.
     pub fn merge(&mut self, other: &LatencySeries) {
-        let (mut mine, mut theirs) = (self.closed(), other.closed());
+        let (mut mine, mut theirs) = (self.with_current_closed(), other.with_current_closed());
         while mine.width < theirs.width {
             mine.coarsen();
         }
         while theirs.width < mine.width {
             theirs.coarsen();
         }
-        if mine.done.len() < theirs.done.len() {
-            mine.done.resize(theirs.done.len(), Closed::default());
+        if mine.closed.len() < theirs.closed.len() {
+            mine.closed.resize(theirs.closed.len(), ClosedInterval::default());
         }
-        for (a, b) in mine.done.iter_mut().zip(&theirs.done) {
+        for (a, b) in mine.closed.iter_mut().zip(&theirs.closed) {
             a.add(b);
         }
-        mine.ends = mine.width * (mine.done.len() as u64 + 1);
+        mine.interval_end = mine.width * (mine.closed.len() as u64 + 1);
         *self = mine;
     }
 
     /// With the interval that has begun as a whole one.
-    fn closed(&self) -> LatencySeries {
-        let done = self.done.iter().cloned().chain(self.present()).collect();
-        LatencySeries { width: self.width, done, ..LatencySeries::default() }
+    fn with_current_closed(&self) -> LatencySeries {
+        let done = self.closed.iter().cloned().chain(self.current()).collect();
+        LatencySeries { width: self.width, closed: done, ..LatencySeries::default() }
     }
 }
 
-fn close(counts: &[u32], max: u64) -> Closed {
+fn close(counts: &[u32], max: u64) -> ClosedInterval {
     let used = counts.iter().enumerate().filter(|(_, n)| **n > 0);
-    Closed { buckets: used.map(|(i, n)| (i as u16, *n)).collect(), max }
+    ClosedInterval { buckets: used.map(|(i, n)| (i as u16, *n)).collect(), max }
 }
 
 #[cfg(test)]
@@ -243,7 +246,7 @@ mod tests {
             series.record(Nanos::from_millis(ms), Nanos(if slow { 1 << 20 } else { 1 << 10 }));
         }
         let found: Vec<IntervalLatency> = series.intervals().collect();
-        assert!(found.len() <= MAX_LATENCY_INTERVALS && found.len() > MAX_LATENCY_INTERVALS / 2);
+        assert!(found.len() <= LATENCY_INTERVALS_MAX && found.len() > LATENCY_INTERVALS_MAX / 2);
         assert_eq!(found.iter().map(|i| i.count).sum::<u64>(), 10_000);
         let width = series.width().0 / 1_000_000;
         for (i, interval) in (0..).zip(&found) {
@@ -256,7 +259,7 @@ mod tests {
             assert!(interval.p50.0.abs_diff(expected) <= expected / 32, "{i}: {interval:?}");
             assert_eq!(interval.max, Nanos(expected), "{i}");
         }
-        let coarse = series.in_intervals_of(series.width() * 8);
+        let coarse = series.with_width(series.width() * 8);
         assert!(coarse.intervals().count() <= found.len().div_ceil(8));
         assert_eq!(coarse.intervals().map(|i| i.count).sum::<u64>(), 10_000);
     }

@@ -10,7 +10,7 @@
 //! | [`host`](Host), `worker` | runs jobs on a device, in virtual or real time; one job's CPU and slots |
 //! | `memory`, `ready` | memory that jobs need; when each job wants to run |
 //! | `verify` | what was written where, and whether it comes back |
-//! | [`histogram`](Histogram), [`series`](Series), [`latency_series`](LatencySeries), `recorder` | latencies; throughput over time; latencies over time; all of one job |
+//! | [`histogram`](Histogram), [`series`](TimeSeries), [`latency_series`](LatencySeries), `recorder` | latencies; throughput over time; latencies over time; all of one job |
 //! | `log` | fio's logs over time |
 //! | [`result`](RunResult), [`fio_json`](to_fio_json) | the numbers, and fio 3.33's JSON of them |
 //! | [`ycsb`] | YCSB's core workloads: what a key-value store is asked next |
@@ -18,42 +18,45 @@
 
 #![forbid(unsafe_code)]
 
-mod area;
 mod error;
 mod fio_json;
 mod histogram;
-mod host;
+mod io_range;
 mod job;
+mod job_log;
+mod job_runner;
+mod latency_recorder;
 mod latency_series;
-mod log;
 mod memory;
 mod parse;
 mod pattern;
-mod ready;
-mod recorder;
+mod ready_times;
 mod result;
-mod series;
 mod source;
+mod time_series;
 mod trace;
 pub mod units;
 mod verify;
 mod worker;
 pub mod ycsb;
 
-pub use error::{HostError, InvalidJob, JobError, JobProblem, JobSource, Place};
+pub use error::{InvalidJob, JobError, JobProblem, JobSource, RunError, SourceLocation};
 pub use fio_json::{FIO_VERSION, to_fio_json};
 pub use histogram::{Bucket, Histogram};
-pub use host::{Host, HostCosts, check_jobs, job_of_tag};
 pub use job::{
-    Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, LatencyTarget,
-    LogSpec, Rate, Replay, Skip, Tolerance, Zone,
+    Access, BlockSizes, ContinueOnError, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec,
+    LatencyTarget, LogSpec, Rate, Replay, Skip, Zone,
 };
-pub use latency_series::{IntervalLatency, LatencySeries, MAX_LATENCY_INTERVALS};
+pub use job_runner::{IoCpuCosts, JobRunner, check_jobs, job_index_of_tag};
+pub use latency_series::{IntervalLatency, LATENCY_INTERVALS_MAX, LatencySeries};
 pub use memory::available_memory;
-pub use parse::{JobOption, Jobs, fio_reference, parse_job_file, parse_jobs};
+pub use parse::{JobFile, JobOption, fio_reference, parse_job_file, parse_jobs};
 pub use result::{
-    Cause, DEPTH_LEVELS, DepthFound, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,
+    DEPTH_LEVELS, DepthSearchResult, DirectionResult, ErrorCause, FAILURES_MAX, IoFailure,
+    JobResult, RunResult,
 };
-pub use series::{Interval, MAX_INTERVALS, Series};
-pub use trace::{Due, TraceAction, TraceError, TraceFit, TraceFormat, TraceOp, TraceReader};
+pub use time_series::{INTERVALS_MAX, Interval, TimeSeries};
+pub use trace::{
+    Due, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceOp, TraceReader,
+};
 pub use verify::Mismatch;

@@ -1,25 +1,25 @@
 //! Memory that jobs need, worked out before anything is allocated.
 
 use block::Limits;
-use ring::PAGE;
+use ring::PAGE_BYTES;
 
-use crate::area::largest_block;
-use crate::error::HostError;
+use crate::error::RunError;
 use crate::histogram::Histogram;
+use crate::io_range::largest_block;
 use crate::job::JobSpec;
-use crate::series::Series;
-use crate::worker::{self, Worker};
+use crate::time_series::TimeSeries;
+use crate::worker::{self, JobThread};
 
 /// Refuses jobs that need more memory than `available` bytes; `None` if that is not known.
 ///
 /// # Errors
-/// [`HostError::TooLarge`], with the job that needs most.
+/// [`RunError::TooLarge`], with the job that needs most.
 pub(crate) fn check(
     jobs: &[JobSpec],
     limits: &Limits,
     available: Option<u64>,
-) -> Result<(), HostError> {
-    let needs: Vec<u64> = jobs.iter().map(|spec| need(spec, limits)).collect();
+) -> Result<(), RunError> {
+    let needs: Vec<u64> = jobs.iter().map(|spec| needed_bytes(spec, limits)).collect();
     let mut total = needs.iter().fold(0u64, |sum, need| sum.saturating_add(*need));
     if jobs.iter().any(|spec| spec.verify) {
         // The sequence number of each sector's last write.
@@ -35,7 +35,7 @@ pub(crate) fn check(
         (false, true) => "`numjobs` or `iodepth`",
         (false, false) => "`numjobs`",
     };
-    Err(HostError::TooLarge {
+    Err(RunError::TooLarge {
         job: spec.name.clone(),
         jobs: spec.numjobs,
         iodepth: spec.depth(),
@@ -46,18 +46,18 @@ pub(crate) fn check(
 }
 
 /// Bytes that all clones of a job need.
-fn need(spec: &JobSpec, limits: &Limits) -> u64 {
+fn needed_bytes(spec: &JobSpec, limits: &Limits) -> u64 {
     let used = match &spec.replay {
         Some(_) => 3,
         None => spec.access.uses.iter().filter(|used| **used).count() as u64,
     };
-    let slots = u64::from(worker::slots_reserved(spec, limits));
-    let mut each = size_of::<Worker>() as u64 + Series::BYTES;
+    let slots = u64::from(worker::initial_slot_count(spec, limits));
+    let mut each = size_of::<JobThread>() as u64 + TimeSeries::BYTES;
     each += used * 3 * Histogram::BYTES + slots * worker::SLOT_BYTES;
     if spec.verify {
         let block = largest_block(spec);
         let expected = block / u64::from(limits.sector_bytes.max(1)) * 4;
-        let payload = block.next_multiple_of(PAGE as u64).saturating_add(expected);
+        let payload = block.next_multiple_of(PAGE_BYTES as u64).saturating_add(expected);
         each = each.saturating_add(slots.saturating_mul(payload));
     }
     each.saturating_mul(spec.numjobs.into())
@@ -103,7 +103,7 @@ mod tests {
         let huge = [spec(1, 1, false), spec(4096, 65_536, false)];
         assert!(check(&huge, &limits(), None).is_ok(), "a machine that does not say");
         let error = check(&huge, &limits(), Some(8 << 30)).unwrap_err();
-        let HostError::TooLarge { need_bytes, jobs: 4096, iodepth: 65_536, .. } = &error else {
+        let RunError::TooLarge { need_bytes, jobs: 4096, iodepth: 65_536, .. } = &error else {
             panic!("{error}");
         };
         assert!(*need_bytes >= 4096 * 65_536 * worker::SLOT_BYTES, "{error}");

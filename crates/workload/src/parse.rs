@@ -6,24 +6,24 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::error::{JobError, JobProblem, JobSource, Place};
+use crate::error::{JobError, JobProblem, JobSource, SourceLocation};
 use crate::job::JobSpec;
 
 mod expand;
+pub(crate) mod option_tables;
 pub(crate) mod options;
 mod reference;
-pub(crate) mod words;
 
 use expand::expand;
+use option_tables::OptionSupport;
 pub use reference::fio_reference;
-use words::Standing;
 
 /// Files that include each other, at most this deep.
 const INCLUDES_MAX: usize = 16;
 
 /// What a job file says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Jobs {
+pub struct JobFile {
     /// The jobs, in the order of the file.
     pub jobs: Vec<JobSpec>,
     /// Options that have no effect on a simulated drive, each once, in alphabetical order.
@@ -45,17 +45,17 @@ pub struct JobOption {
 
 /// An option with the text it comes from.
 #[derive(Clone)]
-struct Line<'a> {
+struct OptionLine<'a> {
     source: &'a JobSource,
     option: JobOption,
     /// The line, of options that come from no text.
     line: Option<usize>,
 }
 
-impl Line<'_> {
-    fn place(&self, span: &Range<usize>) -> Place {
-        let place = self.source.place(span.clone());
-        Place { line: self.line.unwrap_or(place.line), ..place }
+impl OptionLine<'_> {
+    fn location(&self, span: &Range<usize>) -> SourceLocation {
+        let place = self.source.location(span.clone());
+        SourceLocation { line: self.line.unwrap_or(place.line), ..place }
     }
 }
 
@@ -63,7 +63,7 @@ impl Line<'_> {
 ///
 /// # Errors
 /// [`JobError`]: the first thing that is wrong.
-pub fn parse_job_file(path: &Path) -> Result<Jobs, JobError> {
+pub fn parse_job_file(path: &Path) -> Result<JobFile, JobError> {
     parse_jobs(path, &read(path)?)
 }
 
@@ -77,29 +77,30 @@ fn read(path: &Path) -> Result<String, JobError> {
 ///
 /// # Errors
 /// As [`parse_job_file`].
-pub fn parse_jobs(path: &Path, text: &str) -> Result<Jobs, JobError> {
+pub fn parse_jobs(path: &Path, text: &str) -> Result<JobFile, JobError> {
     let mut sources = vec![JobSource::new(path, text)];
     let mut sections = Vec::new();
     scan(&mut sources, 0, 0, &mut sections)?;
-    let mut out = Jobs::default();
+    let mut out = JobFile::default();
     // Every `[global]` adds to what came before, for the jobs that follow it.
-    let mut globals: Vec<Line<'_>> = Vec::new();
+    let mut globals: Vec<OptionLine<'_>> = Vec::new();
     for section in sections {
         let lines = section.lines.into_iter();
-        let lines = lines.map(|(from, option)| Line { source: &sources[from], option, line: None });
+        let lines =
+            lines.map(|(from, option)| OptionLine { source: &sources[from], option, line: None });
         if section.name == "global" {
             globals.extend(lines);
             continue;
         }
-        let mut job = Reader::new(&sources[0], &section.name, &mut out.ignored);
+        let mut job = JobReader::new(&sources[0], &section.name, &mut out.ignored);
         for line in &globals {
-            job.take(line)?;
+            job.apply(line)?;
         }
         job.spec.globals = std::mem::take(&mut job.spec.options);
         for line in lines {
-            job.take(&line)?;
+            job.apply(&line)?;
         }
-        let spec = job.finish(sources[0].place(section.span))?;
+        let spec = job.finish(sources[0].location(section.span))?;
         out.jobs.push(spec);
     }
     if out.jobs.is_empty() {
@@ -122,11 +123,11 @@ impl JobSpec {
         options: impl IntoIterator<Item = JobOption>,
     ) -> Result<(JobSpec, Vec<String>), JobError> {
         let mut ignored = Vec::new();
-        let mut job = Reader::new(source, name, &mut ignored);
+        let mut job = JobReader::new(source, name, &mut ignored);
         for option in options {
-            job.take(&Line { source, option, line: None })?;
+            job.apply(&OptionLine { source, option, line: None })?;
         }
-        let spec = job.finish(source.place(span))?;
+        let spec = job.finish(source.location(span))?;
         ignored.sort();
         Ok((spec, ignored))
     }
@@ -143,7 +144,7 @@ impl JobSpec {
     ) -> Result<(JobSpec, Vec<String>), JobError> {
         let source = JobSource::new(path, "");
         let mut ignored = Vec::new();
-        let mut job = Reader::new(&source, name, &mut ignored);
+        let mut job = JobReader::new(&source, name, &mut ignored);
         let mut first_line = None;
         for (key, value, line) in pairs {
             first_line.get_or_insert(line);
@@ -153,9 +154,9 @@ impl JobSpec {
                 key_span: 0..0,
                 value_span: 0..0,
             };
-            job.take(&Line { source: &source, option, line: Some(line) })?;
+            job.apply(&OptionLine { source: &source, option, line: Some(line) })?;
         }
-        let at = Place { line: first_line.unwrap_or(1), ..source.place(0..0) };
+        let at = SourceLocation { line: first_line.unwrap_or(1), ..source.location(0..0) };
         let spec = job.finish(at)?;
         ignored.sort();
         Ok((spec, ignored))
@@ -163,15 +164,15 @@ impl JobSpec {
 }
 
 /// One job being read.
-struct Reader<'a> {
+struct JobReader<'a> {
     source: &'a JobSource,
     spec: JobSpec,
     ignored: &'a mut Vec<String>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(source: &'a JobSource, name: &str, ignored: &'a mut Vec<String>) -> Reader<'a> {
-        Reader { source, spec: JobSpec::new(name), ignored }
+impl<'a> JobReader<'a> {
+    fn new(source: &'a JobSource, name: &str, ignored: &'a mut Vec<String>) -> JobReader<'a> {
+        JobReader { source, spec: JobSpec::new(name), ignored }
     }
 
     fn ignore(&mut self, option: &str) {
@@ -180,46 +181,46 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn take(&mut self, line: &Line<'_>) -> Result<(), JobError> {
+    fn apply(&mut self, line: &OptionLine<'_>) -> Result<(), JobError> {
         let JobOption { key, value, key_span, value_span } = &line.option;
         let (option, value) = (key.as_str(), value.trim());
         self.spec.options.push((option.to_owned(), value.to_owned()));
-        let problem = match words::standing(option) {
-            Standing::Ignored => {
+        let problem = match option_tables::option_support(option) {
+            OptionSupport::Ignored => {
                 self.ignore(option);
                 return Ok(());
             }
-            Standing::Refused(refused) if refused.off.contains(&value) => {
+            OptionSupport::Refused(refused) if refused.off.contains(&value) => {
                 self.ignore(option);
                 return Ok(());
             }
-            Standing::Refused(refused) => {
+            OptionSupport::Refused(refused) => {
                 JobProblem::Refused { option: option.to_owned(), why: refused.why }
             }
-            Standing::Unknown => JobProblem::UnknownOption {
+            OptionSupport::Unknown => JobProblem::UnknownOption {
                 option: option.to_owned(),
-                nearest: words::nearest_option(option),
+                nearest: option_tables::nearest_option(option),
             },
-            Standing::Supported => match options::apply(&mut self.spec, option, value) {
+            OptionSupport::Supported => match options::apply(&mut self.spec, option, value) {
                 Some(Err(allowed)) => {
                     let problem = JobProblem::BadValue {
                         option: option.to_owned(),
                         value: value.to_owned(),
                         allowed: allowed.text,
-                        nearest: words::nearest(value, allowed.words.iter().copied()),
+                        nearest: option_tables::nearest(value, allowed.choices.iter().copied()),
                     };
                     // A flag without a value has its key only.
                     let span = if value_span.is_empty() { key_span } else { value_span };
-                    return Err(problem.at(line.place(span)));
+                    return Err(problem.into_error(line.location(span)));
                 }
                 // Every word of the table is understood: a test says so.
                 Some(Ok(())) | None => return Ok(()),
             },
         };
-        Err(problem.at(line.place(key_span)))
+        Err(problem.into_error(line.location(key_span)))
     }
 
-    fn finish(mut self, at: Place) -> Result<JobSpec, JobError> {
+    fn finish(mut self, at: SourceLocation) -> Result<JobSpec, JobError> {
         let conflict = match &mut self.spec.replay {
             Some(replay) if replay.path.as_os_str().is_empty() => {
                 Some("options of a replay without `read_iolog=FILE`".to_owned())
@@ -231,22 +232,22 @@ impl<'a> Reader<'a> {
                     replay.path = folder.join(&replay.path);
                 }
                 self.spec.loops = 1;
-                self.ignore_given(words::NOT_IN_REPLAYS);
+                self.ignore_options(option_tables::NOT_IN_REPLAYS);
                 None
             }
             None => None,
         };
         if !self.spec.logs.is_on() {
-            self.ignore_given(&["log_avg_msec", "log_max_value", "log_max", "log_offset"]);
+            self.ignore_options(&["log_avg_msec", "log_max_value", "log_max", "log_offset"]);
         }
         match conflict.or_else(|| self.spec.conflict()) {
-            Some(what) => Err(JobProblem::Conflict { job: self.spec.name, what }.at(at)),
+            Some(what) => Err(JobProblem::Conflict { job: self.spec.name, what }.into_error(at)),
             None => Ok(self.spec),
         }
     }
 
     /// Lists those of these words that the job has as ignored.
-    fn ignore_given(&mut self, words: &[&str]) {
+    fn ignore_options(&mut self, words: &[&str]) {
         let given: Vec<String> = {
             let all = self.spec.globals.iter().chain(&self.spec.options);
             all.map(|(key, _)| key.clone()).filter(|key| words.contains(&key.as_str())).collect()
@@ -281,7 +282,7 @@ fn scan(
         let span = at + (line.len() - line.trim_start().len());
         let span = span..span + raw.len();
         let syntax = |what: &str| {
-            JobProblem::Syntax { what: what.to_owned() }.at(source.place(span.clone()))
+            JobProblem::Syntax { what: what.to_owned() }.into_error(source.location(span.clone()))
         };
         if raw.is_empty() {
             continue;
@@ -317,8 +318,9 @@ fn scan(
             continue;
         }
         let value_span = span.end - value.len()..span.end;
-        let expanded = expand(value)
-            .map_err(|what| JobProblem::Syntax { what }.at(source.place(value_span.clone())))?;
+        let expanded = expand(value).map_err(|what| {
+            JobProblem::Syntax { what }.into_error(source.location(value_span.clone()))
+        })?;
         let key_span = span.start..span.start + key.len();
         let option = JobOption { key: key.to_owned(), value: expanded, key_span, value_span };
         if let Some(section) = sections.last_mut() {

@@ -20,8 +20,8 @@ pub(crate) struct Block {
 pub(crate) struct Pattern {
     rng: Rng,
     /// The smallest block: offsets are multiples of it.
-    unit: u64,
-    units: u64,
+    block_bytes: u64,
+    block_count: u64,
     sizes: [Sizes; 3],
     order: Order,
 }
@@ -86,16 +86,16 @@ enum Order {
         spread: Permutation,
     },
     Zoned {
-        zones: [Vec<Stretch>; 3],
+        zones: [Vec<ZoneRange>; 3],
     },
 }
 
 /// A zone in units, by cumulative share of 2^32.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
-    until: u32,
-    first: u64,
-    units: u64,
+struct ZoneRange {
+    cumulative: u32,
+    first_block: u64,
+    block_count: u64,
 }
 
 impl Pattern {
@@ -142,21 +142,21 @@ impl Pattern {
                 },
                 Distribution::Zoned(zones) => Order::Zoned {
                     zones: [
-                        stretches(&zones[0], region, unit)?,
-                        stretches(&zones[1], region, unit)?,
-                        stretches(&zones[2], region, unit)?,
+                        zone_ranges(&zones[0], region, unit)?,
+                        zone_ranges(&zones[1], region, unit)?,
+                        zone_ranges(&zones[2], region, unit)?,
                     ],
                 },
             }
         };
         let sizes = std::array::from_fn(|d| Sizes::new(&spec.block_sizes[d]));
-        Ok(Pattern { rng, unit, units, sizes, order })
+        Ok(Pattern { rng, block_bytes: unit, block_count: units, sizes, order })
     }
 
     /// The next block.
     #[inline]
     pub(crate) fn next(&mut self, direction: Direction) -> Block {
-        let Pattern { rng, unit, units, sizes, order } = self;
+        let Pattern { rng, block_bytes: unit, block_count: units, sizes, order } = self;
         let (unit, units, d) = (*unit, *units, direction as usize);
         let bytes = sizes[d].next(rng);
         let (at, free) = match order {
@@ -201,8 +201,8 @@ impl Pattern {
             Order::Pareto { ranks, spread } => (spread.at(ranks.sample(rng)), u64::MAX),
             Order::Zoned { zones } => {
                 let draw = (rng.next_u64() >> 32) as u32;
-                let zone = zones[d].iter().find(|z| draw <= z.until);
-                let at = zone.map_or(0, |z| z.first + rng.below(z.units));
+                let zone = zones[d].iter().find(|z| draw <= z.cumulative);
+                let at = zone.map_or(0, |z| z.first_block + rng.below(z.block_count));
                 (at, u64::MAX)
             }
         };
@@ -211,12 +211,16 @@ impl Pattern {
     }
 }
 
-fn stretches(zones: &[crate::job::Zone], region: u64, unit: u64) -> Result<Vec<Stretch>, String> {
+fn zone_ranges(
+    zones: &[crate::job::Zone],
+    region: u64,
+    unit: u64,
+) -> Result<Vec<ZoneRange>, String> {
     let units = region / unit;
     let (mut first, mut share, mut out) = (0u64, 0.0, Vec::new());
     for (i, zone) in zones.iter().enumerate() {
         let last = i + 1 == zones.len();
-        let end = (first + zone.length.of(region) / unit).min(units);
+        let end = (first + zone.length.resolve(region) / unit).min(units);
         let relative = matches!(zone.length, crate::units::Size::Percent(_));
         let end = if last && relative { units } else { end };
         share += zone.accesses;
@@ -225,12 +229,12 @@ fn stretches(zones: &[crate::job::Zone], region: u64, unit: u64) -> Result<Vec<S
         }
         let until = if last { u32::MAX } else { (share / 100.0 * f64::from(u32::MAX)) as u32 };
         if zone.accesses > 0.0 {
-            out.push(Stretch { until, first, units: end - first });
+            out.push(ZoneRange { cumulative: until, first_block: first, block_count: end - first });
         }
         first = end;
     }
     if let Some(last) = out.last_mut() {
-        last.until = u32::MAX;
+        last.cumulative = u32::MAX;
     }
     Ok(out)
 }

@@ -6,12 +6,12 @@ use nvme::Status;
 
 use crate::histogram::Histogram;
 use crate::job::{Direction, JobSpec};
-use crate::series::Series;
-use crate::trace::TraceFit;
+use crate::time_series::TimeSeries;
+use crate::trace::TraceAdjustments;
 use crate::verify::Mismatch;
 
 /// Failures that are described one by one, per job; all are counted.
-pub const MAX_FAILURES: usize = 16;
+pub const FAILURES_MAX: usize = 16;
 
 /// Levels of fio's `iodepth_level`: 1, 2, 4, 8, 16, 32, and 64 or more.
 pub const DEPTH_LEVELS: usize = 7;
@@ -68,7 +68,7 @@ fn per_second(count: u64, time: Nanos) -> f64 {
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum ErrorCause {
     /// The device said so.
     Status(Status),
     /// What came back is not what was written.
@@ -77,9 +77,9 @@ pub enum Cause {
 
 /// A request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct IoFailure {
     /// fio's word for what was asked: read, write, trim or sync.
-    pub what: &'static str,
+    pub op: &'static str,
     /// First sector; for a mismatch, the sector.
     pub lba: u64,
     /// Sectors.
@@ -87,41 +87,41 @@ pub struct Failure {
     /// When it was seen.
     pub at: Nanos,
     /// Why.
-    pub cause: Cause,
+    pub cause: ErrorCause,
 }
 
-impl Failure {
+impl IoFailure {
     /// The `errno` that fio would have seen.
     pub fn errno(&self) -> i32 {
         match self.cause {
-            Cause::Status(s) if s.is(Status::CAPACITY_EXCEEDED) => 28,
-            Cause::Status(_) => 5,
-            Cause::Mismatch(_) => 84,
+            ErrorCause::Status(s) if s.is(Status::CAPACITY_EXCEEDED) => 28,
+            ErrorCause::Status(_) => 5,
+            ErrorCause::Mismatch(_) => 84,
         }
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for IoFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Failure { what, lba, sectors, at, cause } = self;
+        let IoFailure { op: what, lba, sectors, at, cause } = self;
         write!(f, "{what} of sectors {lba}..+{sectors} at {at}: ")?;
         match cause {
-            Cause::Status(status) => write!(f, "{status}"),
-            Cause::Mismatch(mismatch) => write!(f, "{mismatch}"),
+            ErrorCause::Status(status) => write!(f, "{status}"),
+            ErrorCause::Mismatch(mismatch) => write!(f, "{mismatch}"),
         }
     }
 }
 
 /// The depth that a search for a latency target has found (`latency_target`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DepthFound {
+pub struct DepthSearchResult {
     /// The greatest depth that met the target; 1 if none did.
     pub depth: u32,
     /// Whether the latency at that depth met the target.
     pub met: bool,
     /// Whether the search came to its end before the job did. If so, the job's results are those of
     /// one window at this depth.
-    pub settled: bool,
+    pub converged: bool,
 }
 
 /// What one job, or several reported as one, measured.
@@ -154,19 +154,19 @@ pub struct JobResult {
     /// Sectors read back and found wrong.
     pub mismatches: u64,
     /// Failed requests and mismatches, the first of them.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<IoFailure>,
     /// Whether a failure ended the job early.
     pub aborted: bool,
     /// Requests issued while 1, 2 to 3, 4 to 7 ... were outstanding.
     pub depth_levels: [u64; DEPTH_LEVELS],
     /// Throughput over time.
-    pub series: Series,
+    pub series: TimeSeries,
     /// How requests of a trace had to be changed to fit the device.
-    pub trace_fit: TraceFit,
+    pub trace_adjustments: TraceAdjustments,
     /// Requests of a timed replay that could not be issued when the trace says.
     pub delayed: u64,
     /// The depth found by a search (`latency_target`); of several jobs reported as one, the first's.
-    pub depth_found: Option<DepthFound>,
+    pub depth_search: Option<DepthSearchResult>,
 }
 
 impl JobResult {
@@ -177,7 +177,7 @@ impl JobResult {
 
     /// The first failure as an `errno`, zero if there is none.
     pub fn errno(&self) -> i32 {
-        self.failures.first().map_or(0, Failure::errno)
+        self.failures.first().map_or(0, IoFailure::errno)
     }
 
     /// Failed requests and mismatches.
@@ -205,14 +205,14 @@ impl JobResult {
         self.failed += other.failed;
         self.verified += other.verified;
         self.mismatches += other.mismatches;
-        let room = MAX_FAILURES.saturating_sub(self.failures.len());
+        let room = FAILURES_MAX.saturating_sub(self.failures.len());
         self.failures.extend(other.failures.iter().take(room));
         self.aborted |= other.aborted;
         for (mine, theirs) in self.depth_levels.iter_mut().zip(&other.depth_levels) {
             *mine += theirs;
         }
         self.series.merge(&other.series);
-        self.trace_fit.merge(&other.trace_fit);
+        self.trace_adjustments.merge(&other.trace_adjustments);
         self.delayed += other.delayed;
     }
 }
@@ -220,7 +220,7 @@ impl JobResult {
 impl RunResult {
     /// The jobs as they are to be reported: neighbours of one group that ask for
     /// `group_reporting` are one, under the name of the first.
-    pub fn reported(&self) -> Vec<JobResult> {
+    pub fn reported_jobs(&self) -> Vec<JobResult> {
         let mut out: Vec<JobResult> = Vec::new();
         for job in &self.jobs {
             match out.last_mut() {
@@ -238,7 +238,7 @@ impl RunResult {
     }
 
     /// Every described failure, with its job's name.
-    pub fn failures(&self) -> impl Iterator<Item = (&str, &Failure)> {
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &IoFailure)> {
         self.jobs.iter().flat_map(|j| j.failures.iter().map(|f| (j.spec.name.as_str(), f)))
     }
 }

@@ -5,8 +5,8 @@ use block::Limits;
 use clock::Nanos;
 use rng::Rng;
 
-use crate::area::Area;
-use crate::error::HostError;
+use crate::error::RunError;
+use crate::io_range::IoRange;
 use crate::job::{Direction, JobSpec, Rate};
 use crate::pattern::Pattern;
 use crate::trace::{Due, TraceAction, TraceOp, TraceReader};
@@ -16,26 +16,26 @@ const TIMED_DEPTH: u32 = 1024;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Move(Direction),
+pub(crate) enum IoKind {
+    Transfer(Direction),
     Flush,
 }
 
 /// A request to be issued, in sectors of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) kind: Kind,
+pub(crate) struct NextIo {
+    pub(crate) kind: IoKind,
     pub(crate) lba: u64,
     pub(crate) sectors: u32,
 }
 
 /// Answer to "what next?".
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Next {
+pub(crate) enum IssueDecision {
     /// This, now.
-    Now(Wanted),
+    Now(NextIo),
     /// Ask again then.
-    At(Nanos),
+    WaitUntil(Nanos),
     /// Nothing more, ever.
     End,
 }
@@ -43,43 +43,43 @@ pub(crate) enum Next {
 /// Where requests come from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    Generated(Box<Generated>),
-    Replay(Box<Replaying>),
+    Generated(Box<GeneratedIo>),
+    Replay(Box<TraceReplay>),
 }
 
 /// The requests of a generated job.
 #[derive(Debug)]
-pub(crate) struct Generated {
+pub(crate) struct GeneratedIo {
     pattern: Pattern,
-    mix: Mix,
+    mix: RwMix,
     /// First sector of the region.
     first: u64,
     sector_shift: u32,
     /// Bytes to issue at most.
-    limit: u64,
-    limit_ios: u64,
+    bytes_max: u64,
+    ios_max: u64,
     issued: [u64; 3],
     issued_bytes: u64,
     issued_ios: u64,
     fsync: u64,
     writes_since_flush: u64,
     /// The direction already drawn for a request whose time has not come.
-    drawn: Option<Direction>,
-    pace: Option<Box<Pace>>,
+    drawn_direction: Option<Direction>,
+    rate_control: Option<Box<RateControl>>,
     rng: Rng,
 }
 
 /// Which direction the next request takes.
 #[derive(Debug)]
-enum Mix {
-    Only(Direction),
+enum RwMix {
+    Single(Direction),
     /// Reads below this share of 2^32.
-    Reads(u64),
+    ReadShare(u64),
 }
 
 /// When each direction may issue next.
 #[derive(Debug)]
-struct Pace {
+struct RateControl {
     rates: [Option<f64>; 3],
     poisson: bool,
     start: Nanos,
@@ -87,8 +87,8 @@ struct Pace {
     next: [Nanos; 3],
 }
 
-impl Pace {
-    fn new(spec: &JobSpec) -> Option<Box<Pace>> {
+impl RateControl {
+    fn new(spec: &JobSpec) -> Option<Box<RateControl>> {
         let rates = std::array::from_fn(|d| {
             let smallest = spec.block_sizes[d].iter().map(|(b, _)| *b).min().unwrap_or(1);
             match spec.rate[d] {
@@ -100,7 +100,7 @@ impl Pace {
         let paced =
             Direction::ALL.iter().any(|d| spec.access.uses(*d) && rates[*d as usize].is_some());
         paced.then(|| {
-            Box::new(Pace {
+            Box::new(RateControl {
                 rates,
                 poisson: spec.rate_poisson,
                 start: Nanos::ZERO,
@@ -110,7 +110,7 @@ impl Pace {
     }
 
     /// When a request in `direction` is due, after `issued` bytes.
-    fn due(&self, direction: Direction, issued: u64) -> Nanos {
+    fn due_time(&self, direction: Direction, issued: u64) -> Nanos {
         match self.rates[direction as usize] {
             None => Nanos::ZERO,
             Some(_) if self.poisson => self.next[direction as usize].max(self.start),
@@ -118,7 +118,7 @@ impl Pace {
         }
     }
 
-    fn issued(&mut self, direction: Direction, bytes: u64, rng: &mut Rng) {
+    fn on_issue(&mut self, direction: Direction, bytes: u64, rng: &mut Rng) {
         if let (Some(rate), true) = (self.rates[direction as usize], self.poisson) {
             let gap = Nanos(rng.exponential(bytes as f64 / rate * 1e9) as u64);
             let next = &mut self.next[direction as usize];
@@ -127,21 +127,21 @@ impl Pace {
     }
 }
 
-impl Generated {
+impl GeneratedIo {
     /// The source of `spec` on `area` of a device with sectors of `sector_bytes`, a power of two.
     pub(crate) fn new(
         spec: &JobSpec,
-        area: Area,
+        area: IoRange,
         sector_bytes: u32,
         rng: Rng,
-    ) -> Result<Generated, String> {
+    ) -> Result<GeneratedIo, String> {
         let pattern = Pattern::new(spec, area.bytes, rng.fork(1))?;
         let smallest = crate::parse::options::used_directions(&spec.access)
             .flat_map(|d| spec.block_sizes[d as usize].iter().map(|(b, _)| *b))
             .min()
             .unwrap_or(1);
         let whole = area.bytes - area.bytes % smallest;
-        let mut limit = spec.io_size.map_or(whole, |s| s.of(area.bytes));
+        let mut limit = spec.io_size.map_or(whole, |s| s.resolve(area.bytes));
         if spec.access.is_trim_write() {
             // Every block is moved twice.
             limit = limit.saturating_mul(2);
@@ -151,52 +151,52 @@ impl Generated {
         }
         let uses = spec.access.uses;
         let mix = if uses == [true, true, false] {
-            Mix::Reads((spec.read_percent / 100.0 * 4_294_967_296.0) as u64)
+            RwMix::ReadShare((spec.read_percent / 100.0 * 4_294_967_296.0) as u64)
         } else if uses[2] {
             // The writes of a trimwrite job follow their trims.
-            Mix::Only(Direction::Trim)
+            RwMix::Single(Direction::Trim)
         } else {
-            Mix::Only(if uses[0] { Direction::Read } else { Direction::Write })
+            RwMix::Single(if uses[0] { Direction::Read } else { Direction::Write })
         };
-        Ok(Generated {
+        Ok(GeneratedIo {
             pattern,
             mix,
             first: area.offset / u64::from(sector_bytes),
             sector_shift: sector_bytes.ilog2(),
-            limit,
-            limit_ios: spec.number_ios.unwrap_or(u64::MAX),
+            bytes_max: limit,
+            ios_max: spec.number_ios.unwrap_or(u64::MAX),
             issued: [0; 3],
             issued_bytes: 0,
             issued_ios: 0,
             fsync: spec.fsync,
             writes_since_flush: 0,
-            drawn: None,
-            pace: Pace::new(spec),
+            drawn_direction: None,
+            rate_control: RateControl::new(spec),
             rng: rng.fork(2),
         })
     }
 
     #[inline]
-    fn next(&mut self, now: Nanos) -> Next {
+    fn next(&mut self, now: Nanos) -> IssueDecision {
         if self.fsync > 0 && self.writes_since_flush >= self.fsync {
             self.writes_since_flush = 0;
-            return Next::Now(Wanted { kind: Kind::Flush, lba: 0, sectors: 0 });
+            return IssueDecision::Now(NextIo { kind: IoKind::Flush, lba: 0, sectors: 0 });
         }
-        if self.issued_bytes >= self.limit || self.issued_ios >= self.limit_ios {
-            return Next::End;
+        if self.issued_bytes >= self.bytes_max || self.issued_ios >= self.ios_max {
+            return IssueDecision::End;
         }
-        let mut direction = match (self.drawn, &self.mix) {
+        let mut direction = match (self.drawn_direction, &self.mix) {
             (Some(drawn), _) => drawn,
-            (None, Mix::Only(only)) => *only,
-            (None, Mix::Reads(below)) => {
+            (None, RwMix::Single(only)) => *only,
+            (None, RwMix::ReadShare(below)) => {
                 let read = self.rng.next_u64() >> 32 < *below;
                 if read { Direction::Read } else { Direction::Write }
             }
         };
-        if let Some(pace) = &self.pace {
-            let due = |d: Direction| pace.due(d, self.issued[d as usize]);
+        if let Some(pace) = &self.rate_control {
+            let due = |d: Direction| pace.due_time(d, self.issued[d as usize]);
             let mut at = due(direction);
-            if at > now && matches!(self.mix, Mix::Reads(1..4_294_967_296)) {
+            if at > now && matches!(self.mix, RwMix::ReadShare(1..4_294_967_296)) {
                 // As fio: a mixed job ahead in one direction goes on in the other.
                 let other = [Direction::Write, Direction::Read][direction as usize];
                 if due(other) < at {
@@ -204,80 +204,80 @@ impl Generated {
                 }
             }
             if at > now {
-                self.drawn = Some(direction);
-                return Next::At(at);
+                self.drawn_direction = Some(direction);
+                return IssueDecision::WaitUntil(at);
             }
         }
-        self.drawn = None;
+        self.drawn_direction = None;
         let block = self.pattern.next(direction);
-        let wanted = Wanted {
-            kind: Kind::Move(direction),
+        let wanted = NextIo {
+            kind: IoKind::Transfer(direction),
             lba: self.first + (block.offset >> self.sector_shift),
             sectors: (block.bytes >> self.sector_shift) as u32,
         };
-        self.count(direction, block.bytes);
-        Next::Now(wanted)
+        self.on_issue(direction, block.bytes);
+        IssueDecision::Now(wanted)
     }
 
     #[inline]
-    fn count(&mut self, direction: Direction, bytes: u64) {
+    fn on_issue(&mut self, direction: Direction, bytes: u64) {
         self.issued[direction as usize] += bytes;
         self.issued_bytes += bytes;
         self.issued_ios += 1;
         self.writes_since_flush += u64::from(direction == Direction::Write);
-        if let Some(pace) = &mut self.pace {
-            pace.issued(direction, bytes, &mut self.rng);
+        if let Some(pace) = &mut self.rate_control {
+            pace.on_issue(direction, bytes, &mut self.rng);
         }
     }
 
     /// The write that follows the trim of a trimwrite job.
-    pub(crate) fn follow(&mut self, sectors: u32) {
-        self.count(Direction::Write, u64::from(sectors) << self.sector_shift);
+    pub(crate) fn write_after_trim(&mut self, sectors: u32) {
+        self.on_issue(Direction::Write, u64::from(sectors) << self.sector_shift);
     }
 }
 
 /// The requests of a trace.
 #[derive(Debug)]
-pub(crate) struct Replaying {
+pub(crate) struct TraceReplay {
     pub(crate) reader: TraceReader,
-    ahead: Option<TraceOp>,
+    peeked: Option<TraceOp>,
     /// Whether times and waits of the trace are respected.
-    stalls: bool,
+    is_timed: bool,
     start: Nanos,
     /// When the last wait of a trace without times ended.
-    released: Nanos,
+    wait_end: Nanos,
     /// When the request just handed out was due by the trace, if that has times.
     pub(crate) due: Option<Nanos>,
 }
 
-impl Replaying {
-    pub(crate) fn new(reader: TraceReader, stalls: bool) -> Replaying {
-        let (start, released) = (Nanos::ZERO, Nanos::ZERO);
-        Replaying { reader, ahead: None, stalls, start, released, due: None }
+impl TraceReplay {
+    pub(crate) fn new(reader: TraceReader, is_timed: bool) -> TraceReplay {
+        let (start, wait_end) = (Nanos::ZERO, Nanos::ZERO);
+        TraceReplay { reader, peeked: None, is_timed, start, wait_end, due: None }
     }
 
     /// Requests outstanding at most, unless the job says: a replay by the clock needs as many as
     /// come together, all others are fio's one.
     pub(crate) fn default_depth(&self) -> u32 {
-        if self.stalls && self.reader.is_timed() { TIMED_DEPTH } else { 1 }
+        if self.is_timed && self.reader.is_timed() { TIMED_DEPTH } else { 1 }
     }
 
-    fn next(&mut self, now: Nanos) -> Result<Next, crate::trace::TraceError> {
-        let mut op = match self.ahead.take() {
+    fn next(&mut self, now: Nanos) -> Result<IssueDecision, crate::trace::TraceError> {
+        let mut op = match self.peeked.take() {
             Some(op) => op,
             None => match self.reader.next_op()? {
                 Some(op) => op,
-                None => return Ok(Next::End),
+                None => return Ok(IssueDecision::End),
             },
         };
         self.due = None;
         match op.at {
-            _ if !self.stalls => {}
+            _ if !self.is_timed => {}
             Due::At(time) => {
                 let due = self.start + time;
                 if due > now {
-                    self.ahead = Some(op);
-                    return Ok(Next::At(due));
+                    self.peeked = Some(op);
+                    return Ok(IssueDecision::WaitUntil(due));
                 }
                 self.due = Some(due);
             }
@@ -285,20 +285,20 @@ impl Replaying {
                 if wait > Nanos::ZERO {
                     // A wait counts from the end of the one before it, and has no effect once that
                     // is long ago.
-                    self.released = now.max(self.released + wait);
+                    self.wait_end = now.max(self.wait_end + wait);
                     op.at = Due::After(Nanos::ZERO);
                 }
-                if self.released > now {
-                    self.ahead = Some(op);
-                    return Ok(Next::At(self.released));
+                if self.wait_end > now {
+                    self.peeked = Some(op);
+                    return Ok(IssueDecision::WaitUntil(self.wait_end));
                 }
             }
         }
         let kind = match op.action {
-            TraceAction::Access(direction) => Kind::Move(direction),
-            TraceAction::Flush => Kind::Flush,
+            TraceAction::Access(direction) => IoKind::Transfer(direction),
+            TraceAction::Flush => IoKind::Flush,
         };
-        Ok(Next::Now(Wanted { kind, lba: op.lba, sectors: op.sectors }))
+        Ok(IssueDecision::Now(NextIo { kind, lba: op.lba, sectors: op.sectors }))
     }
 }
 
@@ -306,20 +306,21 @@ impl Source {
     /// The source of `spec`, on `area` of a device; `rng` is what it draws from.
     pub(crate) fn new(
         spec: &JobSpec,
-        area: Area,
+        area: IoRange,
         limits: &Limits,
         rng: &Rng,
-    ) -> Result<Source, HostError> {
+    ) -> Result<Source, RunError> {
         let job = || spec.name.clone();
         match &spec.replay {
             Some(replay) => {
                 let reader = TraceReader::open(replay, limits.sector_bytes, limits.sectors);
-                let reader = reader.map_err(|source| HostError::Trace { job: job(), source })?;
-                Ok(Source::Replay(Box::new(Replaying::new(reader, !replay.no_stall))))
+                let reader = reader.map_err(|source| RunError::Trace { job: job(), source })?;
+                Ok(Source::Replay(Box::new(TraceReplay::new(reader, !replay.no_stall))))
             }
             None => {
-                let generated = Generated::new(spec, area, limits.sector_bytes, rng.clone());
-                let generated = generated.map_err(|what| HostError::Misfit { job: job(), what })?;
+                let generated = GeneratedIo::new(spec, area, limits.sector_bytes, rng.clone());
+                let generated =
+                    generated.map_err(|what| RunError::DeviceMismatch { job: job(), what })?;
                 Ok(Source::Generated(Box::new(generated)))
             }
         }
@@ -329,10 +330,10 @@ impl Source {
     pub(crate) fn restart(
         &mut self,
         spec: &JobSpec,
-        area: Area,
+        area: IoRange,
         limits: &Limits,
         rng: &Rng,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), RunError> {
         let before = match self {
             Source::Generated(g) => g.writes_since_flush,
             Source::Replay(_) => 0,
@@ -348,17 +349,17 @@ impl Source {
     pub(crate) fn start(&mut self, now: Nanos) {
         match self {
             Source::Generated(g) => {
-                if let Some(pace) = &mut g.pace {
+                if let Some(pace) = &mut g.rate_control {
                     pace.start = now;
                 }
             }
-            Source::Replay(r) => (r.start, r.released) = (now, now),
+            Source::Replay(r) => (r.start, r.wait_end) = (now, now),
         }
     }
 
     /// What comes next.
     #[inline]
-    pub(crate) fn next(&mut self, now: Nanos) -> Result<Next, crate::trace::TraceError> {
+    pub(crate) fn next(&mut self, now: Nanos) -> Result<IssueDecision, crate::trace::TraceError> {
         match self {
             Source::Generated(g) => Ok(g.next(now)),
             Source::Replay(r) => r.next(now),
@@ -369,8 +370,8 @@ impl Source {
     pub(crate) fn progress(&self) -> f64 {
         match self {
             Source::Generated(g) => {
-                let bytes = g.issued_bytes as f64 / (g.limit as f64).max(1.0);
-                bytes.max(g.issued_ios as f64 / g.limit_ios as f64).min(1.0)
+                let bytes = g.issued_bytes as f64 / (g.bytes_max as f64).max(1.0);
+                bytes.max(g.issued_ios as f64 / g.ios_max as f64).min(1.0)
             }
             Source::Replay(r) => r.reader.progress(),
         }

@@ -153,32 +153,32 @@ pub struct TraceOp {
 
 /// How requests of a trace had to be changed to fit the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TraceFit {
+pub struct TraceAdjustments {
     /// Requests whose offset or length `replay_align` has changed.
     pub aligned_requests: u64,
     /// Bytes that the requests of the trace ask for, those left out excluded.
-    pub bytes_asked: u64,
+    pub bytes_requested: u64,
     /// Bytes of the requests that were made of them, in whole sectors.
-    pub bytes_done: u64,
+    pub bytes_issued: u64,
     /// Requests wrapped around the end of the device (`wrap`).
     pub wrapped: u64,
     /// Requests to other devices (`trace_device`) and of kinds that `replay_skip` names.
-    pub left_out: u64,
+    pub skipped: u64,
 }
 
-impl TraceFit {
+impl TraceAdjustments {
     /// Adds another replay's numbers to these.
-    pub fn merge(&mut self, other: &TraceFit) {
+    pub fn merge(&mut self, other: &TraceAdjustments) {
         self.aligned_requests += other.aligned_requests;
-        self.bytes_asked += other.bytes_asked;
-        self.bytes_done += other.bytes_done;
+        self.bytes_requested += other.bytes_requested;
+        self.bytes_issued += other.bytes_issued;
         self.wrapped += other.wrapped;
-        self.left_out += other.left_out;
+        self.skipped += other.skipped;
     }
 }
 
 /// A line as written: offset and length in bytes.
-struct Raw {
+struct RawOp {
     at: Due,
     action: TraceAction,
     offset: u64,
@@ -202,13 +202,13 @@ pub struct TraceReader {
     sector_bytes: u64,
     sectors: u64,
     /// The file or device that a trace of one is about.
-    only: Option<String>,
+    device_filter: Option<String>,
     /// The time that the trace's times count from, in the format's unit.
     epoch: Option<u64>,
     /// Nanoseconds of an iolog's waits since its last request.
-    waited: u64,
+    wait_ns: u64,
     last: Nanos,
-    fit: TraceFit,
+    adjustments: TraceAdjustments,
 }
 
 impl TraceReader {
@@ -227,7 +227,7 @@ impl TraceReader {
         let bytes = file.metadata().map_err(unreadable)?.len();
         let mut lines = BufReader::new(file);
         let first = peek_line(&mut lines).map_err(unreadable)?;
-        let told = guess(&first);
+        let told = detect_format(&first);
         let (format, version) = match (replay.format, told) {
             (Some(TraceFormat::Iolog) | None, Some((TraceFormat::Iolog, v))) => {
                 (TraceFormat::Iolog, v)
@@ -255,11 +255,11 @@ impl TraceReader {
             replay: replay.clone(),
             sector_bytes: u64::from(sector_bytes),
             sectors,
-            only: None,
+            device_filter: None,
             epoch: None,
-            waited: 0,
+            wait_ns: 0,
             last: Nanos::ZERO,
-            fit: TraceFit::default(),
+            adjustments: TraceAdjustments::default(),
         };
         if format == TraceFormat::Iolog {
             reader.advance()?;
@@ -268,8 +268,8 @@ impl TraceReader {
     }
 
     /// How requests were changed so far.
-    pub fn fit(&self) -> TraceFit {
-        self.fit
+    pub fn adjustments(&self) -> TraceAdjustments {
+        self.adjustments
     }
 
     /// How much of the file has been read, of 1.
@@ -309,8 +309,10 @@ impl TraceReader {
             };
             self.text = text;
             match raw {
-                Ok(Some(raw)) if self.replay.skip.contains(raw.action) => self.fit.left_out += 1,
-                Ok(Some(raw)) => return self.fitted(&raw).map(Some),
+                Ok(Some(raw)) if self.replay.skip.contains(raw.action) => {
+                    self.adjustments.skipped += 1
+                }
+                Ok(Some(raw)) => return self.fit_to_device(&raw).map(Some),
                 Ok(None) => {}
                 Err(what) => {
                     return Err(TraceError::Line {
@@ -342,14 +344,14 @@ impl TraceReader {
     }
 
     /// Whether the access is to the device that `trace_device` asks for.
-    fn this_device(&mut self, number: &str) -> Result<bool, String> {
+    fn is_selected_device(&mut self, number: &str) -> Result<bool, String> {
         match self.replay.device {
             Some(wanted) => {
                 let this = parse(number, "the device number")? == u64::from(wanted);
-                self.fit.left_out += u64::from(!this);
+                self.adjustments.skipped += u64::from(!this);
                 Ok(this)
             }
-            None => self.same_device(
+            None => self.matches_device(
                 number,
                 "device",
                 "`trace_device=N` picks one, `replay_redirect=1` sends all to this device",
@@ -358,19 +360,19 @@ impl TraceReader {
     }
 
     /// Traces of several devices are never mixed silently.
-    fn same_device(&mut self, name: &str, kind: &str, remedy: &str) -> Result<bool, String> {
-        match &self.only {
+    fn matches_device(&mut self, name: &str, kind: &str, remedy: &str) -> Result<bool, String> {
+        match &self.device_filter {
             Some(only) if only == name || self.replay.redirect => Ok(true),
             Some(only) => Err(format!("a second {kind}, `{name}` after `{only}`; {remedy}")),
             None => {
-                self.only = Some(name.to_owned());
+                self.device_filter = Some(name.to_owned());
                 Ok(true)
             }
         }
     }
 
     /// In sectors of the device, and in its time.
-    fn fitted(&mut self, raw: &Raw) -> Result<TraceOp, TraceError> {
+    fn fit_to_device(&mut self, raw: &RawOp) -> Result<TraceOp, TraceError> {
         let scaled = |time: Nanos| Nanos((time.0 as f64 * (100.0 / self.replay.time_scale)) as u64);
         let at = match raw.at {
             Due::After(wait) => Due::After(scaled(wait)),
@@ -387,7 +389,7 @@ impl TraceReader {
             let what = "an access of 0 bytes".to_owned();
             return Err(TraceError::Line { path: self.path.clone(), line: self.line, what });
         }
-        let (offset, bytes) = self.aligned(raw)?;
+        let (offset, bytes) = self.align(raw)?;
         let past_end = || TraceError::PastEnd {
             path: self.path.clone(),
             line: self.line,
@@ -406,17 +408,17 @@ impl TraceReader {
             if !self.replay.wrap || u64::from(sectors) > self.sectors {
                 return Err(past_end());
             }
-            self.fit.wrapped += 1;
+            self.adjustments.wrapped += 1;
             lba = (lba % self.sectors).min(self.sectors - u64::from(sectors));
         }
-        self.fit.bytes_asked += raw.bytes;
-        self.fit.bytes_done += bytes;
+        self.adjustments.bytes_requested += raw.bytes;
+        self.adjustments.bytes_issued += bytes;
         Ok(TraceOp { lba, sectors, ..op })
     }
 
     /// Offset and length in whole sectors: the offset divided by `replay_scale`, then rounded down
     /// to a multiple of `replay_align`; with `replay_align` the length is rounded up.
-    fn aligned(&mut self, raw: &Raw) -> Result<(u64, u64), TraceError> {
+    fn align(&mut self, raw: &RawOp) -> Result<(u64, u64), TraceError> {
         let (sector, align) = (self.sector_bytes, self.replay.align);
         let scaled = raw.offset / self.replay.scale.max(1);
         // Both are powers of two.
@@ -431,7 +433,7 @@ impl TraceReader {
                 sector_bytes: sector,
             });
         }
-        self.fit.aligned_requests += u64::from(offset != scaled || bytes != raw.bytes);
+        self.adjustments.aligned_requests += u64::from(offset != scaled || bytes != raw.bytes);
         Ok((offset, bytes))
     }
 }
@@ -452,7 +454,7 @@ fn peek_line(lines: &mut BufReader<File>) -> std::io::Result<String> {
 }
 
 /// The format that a first line belongs to, and its version.
-fn guess(first: &str) -> Option<(TraceFormat, u8)> {
+fn detect_format(first: &str) -> Option<(TraceFormat, u8)> {
     let first = first.trim();
     match first {
         "fio version 2 iolog" => return Some((TraceFormat::Iolog, 2)),

@@ -14,7 +14,7 @@ pub enum Size {
 
 impl Size {
     /// In bytes, rounded down, where the whole is `of` bytes.
-    pub fn of(self, of: u64) -> u64 {
+    pub fn resolve(self, of: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
             Size::Percent(percent) => (of as f64 * (percent / 100.0)) as u64,
@@ -33,7 +33,7 @@ fn number(text: &str) -> Option<(f64, &str)> {
     value.is_finite().then_some((value, text[end..].trim()))
 }
 
-fn whole(value: f64) -> Option<u64> {
+fn to_u64(value: f64) -> Option<u64> {
     (value < u64::MAX as f64).then_some(value as u64)
 }
 
@@ -56,11 +56,11 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         "p" => 5,
         _ => return None,
     };
-    whole(value * 1024f64.powi(power))
+    to_u64(value * 1024f64.powi(power))
 }
 
 /// Bytes as a person reads them: `3.2 GiB`.
-pub fn show_bytes(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let power = (bytes.max(1).ilog2() / 10) as usize;
     match power {
@@ -94,7 +94,7 @@ pub fn parse_time(text: &str, unit: Nanos) -> Option<Nanos> {
         "ns" | "nsec" => 1.0,
         _ => return None,
     };
-    whole((value * scale).round()).map(Nanos)
+    to_u64((value * scale).round()).map(Nanos)
 }
 
 /// Yes or no: `1`, `true`, `yes`, `on`, or nothing at all; `0`, `false`, `no`, `off`.
@@ -129,9 +129,9 @@ mod tests {
         for text in ["", "k", "-4k", "4x", "4kk", "1e3", "99999999p", "1..5", "nan", "inf", "0xg"] {
             assert_eq!(parse_bytes(text), None, "{text}");
         }
-        let shown = [0, 1023, 1536, 21_406_904_320, u64::MAX].map(show_bytes);
+        let shown = [0, 1023, 1536, 21_406_904_320, u64::MAX].map(format_bytes);
         assert_eq!(shown, ["0 bytes", "1023 bytes", "1.5 KiB", "19.9 GiB", "16.0 EiB"]);
-        assert_eq!(parse_size("12.5%").map(|s| s.of(1000)), Some(125));
+        assert_eq!(parse_size("12.5%").map(|s| s.resolve(1000)), Some(125));
         assert_eq!((parse_size("0%"), parse_size("%"), parse_size("4k%")), (None, None, None));
     }
 

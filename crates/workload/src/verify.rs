@@ -1,4 +1,4 @@
-//! [`Ledger`]: what this run wrote where, and whether it comes back: `verify=crc32c`.
+//! [`VerifyState`]: what this run wrote where, and whether it comes back: `verify=crc32c`.
 //!
 //! Every sector that a verifying job writes starts with a header:
 //!
@@ -15,7 +15,7 @@
 //! once (as with fio's `serialize_overlap`), so a quiet sector has exactly one right content. A
 //! sector that was written or trimmed while a read was under way must only be whole.
 
-use ring::Table;
+use ring::HugeArray;
 
 const MAGIC: [u8; 4] = *b"SLVF";
 const HEADER: usize = 24;
@@ -54,38 +54,38 @@ impl std::fmt::Display for Mismatch {
 
 /// Per sector: 0 not known, or the low 31 bits of the last write's sequence number.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    last: Table,
-    sequence: u64,
+pub(crate) struct VerifyState {
+    last_seq: HugeArray,
+    seq: u64,
 }
 
-impl Ledger {
-    pub(crate) fn new(sectors: u64) -> std::io::Result<Ledger> {
-        Ok(Ledger { last: Table::zeroed(sectors as usize)?, sequence: 0 })
+impl VerifyState {
+    pub(crate) fn new(sectors: u64) -> std::io::Result<VerifyState> {
+        Ok(VerifyState { last_seq: HugeArray::zeroed(sectors as usize)?, seq: 0 })
     }
 
     fn range(&mut self, lba: u64, sectors: u32) -> &mut [u32] {
         let start = lba as usize;
-        &mut self.last[start..start + sectors as usize]
+        &mut self.last_seq[start..start + sectors as usize]
     }
 
     /// Begins a write or trim; `false` if one of the sectors is in flight already. Returns the
     /// sequence number of the write's sectors, which share one.
-    pub(crate) fn begin(&mut self, lba: u64, sectors: u32) -> Option<u64> {
+    pub(crate) fn begin_write(&mut self, lba: u64, sectors: u32) -> Option<u64> {
         let range = self.range(lba, sectors);
         if range.iter().any(|s| s & IN_FLIGHT != 0) {
             return None;
         }
         range.iter_mut().for_each(|s| *s |= IN_FLIGHT);
-        self.sequence += 1;
-        if self.sequence as u32 & !IN_FLIGHT == 0 {
-            self.sequence += 1;
+        self.seq += 1;
+        if self.seq as u32 & !IN_FLIGHT == 0 {
+            self.seq += 1;
         }
-        Some(self.sequence)
+        Some(self.seq)
     }
 
     /// Ends a write: `Some` sequence number if its data is known to be there.
-    pub(crate) fn end(&mut self, lba: u64, sectors: u32, sequence: Option<u64>) {
+    pub(crate) fn complete_write(&mut self, lba: u64, sectors: u32, sequence: Option<u64>) {
         let value = sequence.map_or(0, |s| s as u32 & !IN_FLIGHT);
         self.range(lba, sectors).fill(value);
     }
@@ -93,22 +93,22 @@ impl Ledger {
     /// Notes what the sectors of a read should hold when it is issued.
     pub(crate) fn snapshot(&self, lba: u64, into: &mut [u32]) {
         let start = lba as usize;
-        into.copy_from_slice(&self.last[start..start + into.len()]);
+        into.copy_from_slice(&self.last_seq[start..start + into.len()]);
     }
 
     /// Whether the sector's content is known.
     pub(crate) fn is_known(&self, lba: u64) -> bool {
-        let last = self.last[lba as usize];
+        let last = self.last_seq[lba as usize];
         last != 0 && last & IN_FLIGHT == 0
     }
 
-    /// Checks a sector that was read; `expected` is its [`snapshot`](Ledger::snapshot). `Ok(false)`
+    /// Checks a sector that was read; `expected` is its [`snapshot`](VerifyState::snapshot). `Ok(false)`
     /// when there was nothing to check it against.
     pub(crate) fn check(&self, lba: u64, expected: u32, sector: &[u8]) -> Result<bool, Mismatch> {
         if expected == 0 || expected == IN_FLIGHT {
             return Ok(false);
         }
-        let quiet = expected & IN_FLIGHT == 0 && self.last[lba as usize] == expected;
+        let quiet = expected & IN_FLIGHT == 0 && self.last_seq[lba as usize] == expected;
         let word =
             |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap_or_default());
         if sector[..4] != MAGIC {
@@ -130,7 +130,7 @@ impl Ledger {
 }
 
 /// Fills a sector with header and pattern.
-pub(crate) fn stamp(sector: &mut [u8], lba: u64, sequence: u64) {
+pub(crate) fn fill_sector(sector: &mut [u8], lba: u64, sequence: u64) {
     let mut word = lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ sequence;
     for chunk in sector[HEADER..].chunks_mut(8) {
         word ^= word << 13;
@@ -151,30 +151,30 @@ mod tests {
 
     #[test]
     fn tells_every_kind_of_damage() {
-        let mut ledger = Ledger::new(10).unwrap();
+        let mut ledger = VerifyState::new(10).unwrap();
         let mut sector = vec![0; 512];
         let mut seen = [0; 1];
         ledger.snapshot(3, &mut seen);
         assert_eq!(ledger.check(3, seen[0], &sector), Ok(false), "never written");
-        let first = ledger.begin(3, 2).unwrap();
-        assert_eq!(ledger.begin(4, 1), None, "one write at a time");
-        ledger.end(3, 2, Some(first));
-        stamp(&mut sector, 3, first);
+        let first = ledger.begin_write(3, 2).unwrap();
+        assert_eq!(ledger.begin_write(4, 1), None, "one write at a time");
+        ledger.complete_write(3, 2, Some(first));
+        fill_sector(&mut sector, 3, first);
         ledger.snapshot(3, &mut seen);
         assert_eq!(ledger.check(3, seen[0], &sector), Ok(true));
         let mut bad = sector.clone();
         bad[400] ^= 1;
         assert_eq!(ledger.check(3, seen[0], &bad), Err(Mismatch::Checksum));
-        stamp(&mut bad, 4, first);
+        fill_sector(&mut bad, 4, first);
         assert_eq!(ledger.check(3, seen[0], &bad), Err(Mismatch::WrongSector { lba: 4 }));
-        stamp(&mut bad, 3, 77);
+        fill_sector(&mut bad, 3, 77);
         assert_eq!(ledger.check(3, seen[0], &bad), Err(Mismatch::WrongVersion { found: 77 }));
         bad.fill(0);
         assert_eq!(ledger.check(3, seen[0], &bad), Err(Mismatch::NoHeader));
         // Written while the read was under way: old or new, but whole.
-        let second = ledger.begin(3, 1).unwrap();
+        let second = ledger.begin_write(3, 1).unwrap();
         assert_eq!(ledger.check(3, seen[0], &sector), Ok(true));
-        ledger.end(3, 1, Some(second));
+        ledger.complete_write(3, 1, Some(second));
         assert_eq!(ledger.check(3, seen[0], &sector), Ok(true));
         ledger.snapshot(3, &mut seen);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! [`Worker`]: one job, or one clone of it: a virtual CPU, and a slot per outstanding request.
+//! [`JobThread`]: one job, or one clone of it: a virtual CPU, and a slot per outstanding request.
 //!
 //! The CPU does one thing at a time: it handles what has completed, then submits. What it decides
 //! to submit at one instant reaches the device when the cost of submitting has passed; completions
@@ -7,57 +7,57 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use block::{Device, Limits, Payload, Request};
+use block::{BlockDevice, Limits, Payload, Request};
 use clock::Nanos;
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 use tracepoint::{Event, RequestOp};
 
-use crate::area::{Area, area, largest_block};
-use crate::error::HostError;
-use crate::host::HostCosts;
+use crate::error::RunError;
+use crate::io_range::{IoRange, io_range, largest_block};
 use crate::job::{Direction, JobSpec};
-use crate::log::JobLogs;
-use crate::recorder::{Recorder, Times};
-use crate::result::{Cause, Failure};
-use crate::source::{Kind, Next, Source, Wanted};
-use crate::verify::Ledger;
+use crate::job_log::JobLogs;
+use crate::job_runner::IoCpuCosts;
+use crate::latency_recorder::{LatencyRecorder, Timestamps};
+use crate::result::{ErrorCause, IoFailure};
+use crate::source::{IoKind, IssueDecision, NextIo, Source};
+use crate::verify::VerifyState;
 
-mod depth;
-mod ending;
+mod depth_search;
+mod finish;
+mod io_slot;
 mod payload;
-mod slots;
 
-use depth::{DepthSearch, Verdict};
-use slots::{EMPTY, Slot};
-pub(crate) use slots::{SLOT_BYTES, slots_reserved};
+use depth_search::{DepthSearch, SearchStep};
+use io_slot::{EMPTY_SLOT, IoSlot};
+pub(crate) use io_slot::{SLOT_BYTES, initial_slot_count};
 
 /// What all workers of a host share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RunContext {
     pub(crate) limits: Limits,
-    pub(crate) costs: HostCosts,
-    pub(crate) ledger: Option<Ledger>,
-    pub(crate) buffers: Option<Buffers>,
+    pub(crate) costs: IoCpuCosts,
+    pub(crate) verify_state: Option<VerifyState>,
+    pub(crate) buffers: Option<VerifyBuffers>,
     /// Set when a request could not be given to the device.
-    pub(crate) refused: bool,
+    pub(crate) submit_failed: bool,
     /// When the run started.
     pub(crate) epoch: Nanos,
 }
 
 /// Registered memory for payloads of verifying jobs.
 #[derive(Debug)]
-pub(crate) struct Buffers {
-    pub(crate) region: Arc<Region>,
+pub(crate) struct VerifyBuffers {
+    pub(crate) region: Arc<SharedRegion>,
     pub(crate) base: Iova,
     /// One sector.
     pub(crate) scratch: Vec<u8>,
 }
 
-/// What a [`Worker::run`] did.
-pub(crate) struct Ran {
-    pub(crate) moved: bool,
+/// What a [`JobThread::step`] did.
+pub(crate) struct StepResult {
+    pub(crate) made_progress: bool,
     /// When to run it again even if nothing completes.
     pub(crate) ready_at: Nanos,
 }
@@ -76,70 +76,70 @@ enum Phase {
     Done,
 }
 
-/// The tag of the request in a slot of job `index`; [`job_of_tag`](crate::host::job_of_tag) undoes it.
+/// The tag of the request in a slot of job `index`; [`job_index_of_tag`](crate::host::job_index_of_tag) undoes it.
 #[inline]
 fn tag(index: u64, slot: u32) -> u64 {
     index << 32 | u64::from(slot)
 }
 
-fn op_of(kind: Kind) -> RequestOp {
+fn request_op(kind: IoKind) -> RequestOp {
     match kind {
-        Kind::Move(Direction::Read) => RequestOp::Read,
-        Kind::Move(Direction::Write) => RequestOp::Write,
-        Kind::Move(Direction::Trim) => RequestOp::Trim,
-        Kind::Flush => RequestOp::Flush,
+        IoKind::Transfer(Direction::Read) => RequestOp::Read,
+        IoKind::Transfer(Direction::Write) => RequestOp::Write,
+        IoKind::Transfer(Direction::Trim) => RequestOp::Trim,
+        IoKind::Flush => RequestOp::Flush,
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct JobThread {
     spec: JobSpec,
     /// The generator that each loop begins with.
     rng: Rng,
-    loops_left: u32,
+    loops_remaining: u32,
     stage: u32,
     group: u32,
-    area: Area,
+    io_range: IoRange,
     source: Source,
     phase: Phase,
-    slots: Vec<Slot>,
+    slots: Vec<IoSlot>,
     free: Vec<u32>,
     /// Slots that there may be.
     depth: usize,
     search: Option<Box<DepthSearch>>,
     outstanding: u32,
     /// Completed, waiting for the CPU.
-    arrived: VecDeque<u32>,
+    completed_slots: VecDeque<u32>,
     /// Trimmed, to be written.
-    chained: VecDeque<u32>,
+    trimmed_slots: VecDeque<u32>,
     /// On its way to the device from the slot's `issued` on.
     pending: Option<u32>,
-    refused: bool,
+    is_blocked: bool,
     cpu_free: Nanos,
     cpu_busy: Nanos,
     started: Nanos,
-    ends: Nanos,
-    main_ended: Nanos,
-    ended: Nanos,
+    end_time: Nanos,
+    main_end: Nanos,
+    ended_at: Nanos,
     /// When the present loop started, or the measuring if that was later.
     loop_started: Nanos,
     /// Time that reading back took, in all loops.
     read_back_time: Nanos,
     /// No more of the main phase: its end, a failure, or the user's wish.
-    stopping: bool,
+    is_stopping: bool,
     aborted: bool,
-    thinks: bool,
+    has_think_time: bool,
     issued_since_think: u64,
     think_until: Nanos,
     /// Bytes of payload per slot, and where the slots' payloads start.
     slot_bytes: u64,
-    buffers_at: u64,
+    buffer_offset: u64,
     /// What each sector of each slot's read should hold, for verifying jobs.
     expected: Vec<u32>,
-    recorder: Recorder,
+    recorder: LatencyRecorder,
 }
 
-impl Worker {
+impl JobThread {
     pub(crate) fn new(
         mut spec: JobSpec,
         clone: u32,
@@ -147,9 +147,9 @@ impl Worker {
         group: u32,
         limits: &Limits,
         rng: Rng,
-    ) -> Result<Worker, HostError> {
-        let area = area(&spec, clone, limits)
-            .map_err(|what| HostError::Misfit { job: spec.name.clone(), what })?;
+    ) -> Result<JobThread, RunError> {
+        let area = io_range(&spec, clone, limits)
+            .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
         let source = Source::new(&spec, area, limits, &rng)?;
         let uses = match &source {
             Source::Replay(replay) => {
@@ -159,21 +159,21 @@ impl Worker {
             Source::Generated(_) => spec.access.uses,
         };
         let depth = spec.depth();
-        let reserved = slots_reserved(&spec, limits) as usize;
+        let reserved = initial_slot_count(&spec, limits) as usize;
         let mut slots = Vec::with_capacity(reserved);
         let mut free = Vec::with_capacity(reserved);
         if spec.verify {
-            slots.resize(depth as usize, EMPTY);
+            slots.resize(depth as usize, EMPTY_SLOT);
             free.extend((0..depth).rev());
         }
         let slot_bytes = if spec.verify { largest_block(&spec) } else { 0 };
         let slot_sectors = slot_bytes / u64::from(limits.sector_bytes);
-        Ok(Worker {
+        Ok(JobThread {
             rng,
-            loops_left: spec.loops.saturating_sub(1),
+            loops_remaining: spec.loops.saturating_sub(1),
             stage,
             group,
-            area,
+            io_range: area,
             source,
             phase: Phase::Waiting,
             slots,
@@ -181,33 +181,33 @@ impl Worker {
             depth: depth as usize,
             search: spec.latency_target.map(|t| Box::new(DepthSearch::new(t, depth))),
             outstanding: 0,
-            arrived: VecDeque::with_capacity(reserved),
-            chained: VecDeque::with_capacity(reserved),
+            completed_slots: VecDeque::with_capacity(reserved),
+            trimmed_slots: VecDeque::with_capacity(reserved),
             pending: None,
-            refused: false,
+            is_blocked: false,
             cpu_free: Nanos::ZERO,
             cpu_busy: Nanos::ZERO,
             started: Nanos::ZERO,
-            ends: Nanos::MAX,
-            main_ended: Nanos::ZERO,
-            ended: Nanos::ZERO,
+            end_time: Nanos::MAX,
+            main_end: Nanos::ZERO,
+            ended_at: Nanos::ZERO,
             loop_started: Nanos::ZERO,
             read_back_time: Nanos::ZERO,
-            stopping: false,
+            is_stopping: false,
             aborted: false,
-            thinks: spec.thinktime > Nanos::ZERO,
+            has_think_time: spec.thinktime > Nanos::ZERO,
             issued_since_think: 0,
             think_until: Nanos::ZERO,
             slot_bytes,
-            buffers_at: 0,
+            buffer_offset: 0,
             expected: vec![0; (slot_sectors * u64::from(depth)) as usize],
-            recorder: Recorder::new(uses),
+            recorder: LatencyRecorder::new(uses),
             spec,
         })
     }
 
     /// Opens the job's logs; `index` is its place among all jobs and clones, from 1.
-    pub(crate) fn open_logs(&mut self, index: usize) -> Result<(), HostError> {
+    pub(crate) fn open_logs(&mut self, index: usize) -> Result<(), RunError> {
         if let Some(logs) = JobLogs::create(&self.spec, index)? {
             self.recorder.set_logs(logs);
         }
@@ -222,7 +222,7 @@ impl Worker {
         self.stage
     }
 
-    pub(crate) fn verifies(&self) -> bool {
+    pub(crate) fn has_verify(&self) -> bool {
         self.spec.verify
     }
 
@@ -230,8 +230,8 @@ impl Worker {
         self.phase == Phase::Done
     }
 
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
     }
 
     #[inline]
@@ -240,7 +240,7 @@ impl Worker {
     }
 
     /// Whether the job runs until a time, whatever it has done.
-    pub(crate) fn ends_by_time_only(&self) -> bool {
+    pub(crate) fn is_time_bound(&self) -> bool {
         self.phase == Phase::Running && self.spec.time_based
     }
 
@@ -252,17 +252,17 @@ impl Worker {
 
     /// Ends the job early.
     pub(crate) fn stop(&mut self, now: Nanos) {
-        (self.stopping, self.loops_left) = (true, 0);
+        (self.is_stopping, self.loops_remaining) = (true, 0);
         self.spec.do_verify = false;
         if self.phase == Phase::Waiting {
-            (self.phase, self.ended) = (Phase::Done, now);
+            (self.phase, self.ended_at) = (Phase::Done, now);
         }
     }
 
     fn begin(&mut self, epoch: Nanos) {
         self.phase = Phase::Running;
         let measure_from = self.started + self.spec.ramp_time;
-        self.ends = self.spec.runtime.map_or(Nanos::MAX, |r| measure_from + r);
+        self.end_time = self.spec.runtime.map_or(Nanos::MAX, |r| measure_from + r);
         self.recorder.start(epoch, measure_from);
         self.loop_started = measure_from;
         self.source.start(self.started);
@@ -276,32 +276,32 @@ impl Worker {
     /// # Errors
     /// When there is no such request.
     #[inline]
-    pub(crate) fn arrive(&mut self, slot: u32, status: Status) -> Result<(), ()> {
-        let Some(s) = self.slots.get_mut(slot as usize).filter(|s| s.parts > 0) else {
+    pub(crate) fn on_completion(&mut self, slot: u32, status: Status) -> Result<(), ()> {
+        let Some(s) = self.slots.get_mut(slot as usize).filter(|s| s.fragments > 0) else {
             return Err(());
         };
-        s.parts -= 1;
+        s.fragments -= 1;
         if !status.is_success() && s.status.is_success() {
             s.status = status;
         }
-        if s.parts == 0 && self.pending != Some(slot) {
-            self.arrived.push_back(slot);
+        if s.fragments == 0 && self.pending != Some(slot) {
+            self.completed_slots.push_back(slot);
         }
         Ok(())
     }
 
     /// Does everything that can be done now.
     #[inline]
-    pub(crate) fn run<D: Device>(
+    pub(crate) fn step<D: BlockDevice>(
         &mut self,
         now: Nanos,
         index: u64,
         device: &mut D,
-        shared: &mut Shared,
-    ) -> Result<Ran, HostError> {
+        shared: &mut RunContext,
+    ) -> Result<StepResult, RunError> {
         if self.phase == Phase::Waiting {
             if now < self.started {
-                return Ok(Ran { moved: false, ready_at: self.started });
+                return Ok(StepResult { made_progress: false, ready_at: self.started });
             }
             self.begin(shared.epoch);
         }
@@ -310,38 +310,38 @@ impl Worker {
             if let Some(slot) = self.pending {
                 let issue_at = self.slots[slot as usize].issued;
                 if issue_at > now {
-                    return Ok(Ran { moved, ready_at: issue_at });
+                    return Ok(StepResult { made_progress: moved, ready_at: issue_at });
                 }
                 if self.send(now, index, slot, device, shared) {
-                    self.refused = false;
+                    self.is_blocked = false;
                     moved = true;
-                } else if self.arrived.is_empty() {
-                    (self.refused, shared.refused) = (true, true);
-                    return Ok(Ran { moved, ready_at: Nanos::MAX });
+                } else if self.completed_slots.is_empty() {
+                    (self.is_blocked, shared.submit_failed) = (true, true);
+                    return Ok(StepResult { made_progress: moved, ready_at: Nanos::MAX });
                 } else {
                     // What has completed may be what is in the way.
-                    self.slots[slot as usize].issued = self.handle_arrived(now, index, shared);
+                    self.slots[slot as usize].issued = self.handle_completed(now, index, shared);
                     moved = true;
                     continue;
                 }
             }
             if self.cpu_free > now {
-                return Ok(Ran { moved, ready_at: self.cpu_free });
+                return Ok(StepResult { made_progress: moved, ready_at: self.cpu_free });
             }
-            moved |= !self.arrived.is_empty();
-            let at = self.handle_arrived(now, index, shared);
+            moved |= !self.completed_slots.is_empty();
+            let at = self.handle_completed(now, index, shared);
             match self.next(at, shared)? {
-                Some(Next::Now(wanted)) => {
+                Some(IssueDecision::Now(wanted)) => {
                     self.prepare(wanted, at, shared.costs.submit);
                     moved = true;
                 }
-                Some(Next::At(then)) => {
-                    return Ok(Ran { moved, ready_at: then });
+                Some(IssueDecision::WaitUntil(then)) => {
+                    return Ok(StepResult { made_progress: moved, ready_at: then });
                 }
                 // Only a completion, or the end of handling one, changes anything.
-                Some(Next::End) | None => {
+                Some(IssueDecision::End) | None => {
                     let ready_at = if at > now { at } else { Nanos::MAX };
-                    return Ok(Ran { moved, ready_at });
+                    return Ok(StepResult { made_progress: moved, ready_at });
                 }
             }
         }
@@ -349,9 +349,9 @@ impl Worker {
 
     /// The CPU handles everything that has completed; returns when it is done.
     #[inline]
-    fn handle_arrived(&mut self, now: Nanos, index: u64, shared: &mut Shared) -> Nanos {
+    fn handle_completed(&mut self, now: Nanos, index: u64, shared: &mut RunContext) -> Nanos {
         let mut at = now;
-        while let Some(slot) = self.arrived.pop_front() {
+        while let Some(slot) = self.completed_slots.pop_front() {
             at += shared.costs.complete;
             self.cpu_busy += shared.costs.complete;
             self.handle(slot, at, shared);
@@ -359,7 +359,7 @@ impl Worker {
                 let ended = &self.slots[slot as usize];
                 let measured =
                     ended.status.is_success() && ended.wanted >= self.recorder.measure_from();
-                Event::RequestEnded { tag: tag(index, slot), at, measured }
+                Event::RequestReaped { tag: tag(index, slot), at, measured }
             });
         }
         self.cpu_free = at;
@@ -368,74 +368,84 @@ impl Worker {
 
     /// What to issue at `at`; `None` while something outstanding is waited for, or for good.
     #[inline]
-    fn next(&mut self, at: Nanos, shared: &mut Shared) -> Result<Option<Next>, HostError> {
+    fn next(
+        &mut self,
+        at: Nanos,
+        shared: &mut RunContext,
+    ) -> Result<Option<IssueDecision>, RunError> {
         loop {
             match self.phase {
                 Phase::Running => {
-                    if at >= self.ends {
-                        (self.stopping, self.loops_left) = (true, 0);
+                    if at >= self.end_time {
+                        (self.is_stopping, self.loops_remaining) = (true, 0);
                     }
-                    if self.stopping {
+                    if self.is_stopping {
                         self.drop_chained();
                         if self.outstanding > 0 {
                             return Ok(None);
                         }
-                        self.end_main(at);
+                        self.finish_main(at);
                         continue;
                     }
-                    if self.thinks {
+                    if self.has_think_time {
                         if self.issued_since_think >= self.spec.thinktime_blocks {
                             return Ok(None);
                         }
                         if at < self.think_until {
-                            return Ok(Some(Next::At(self.think_until.min(self.ends))));
+                            return Ok(Some(IssueDecision::WaitUntil(
+                                self.think_until.min(self.end_time),
+                            )));
                         }
                     }
-                    if let Some(&slot) = self.chained.front() {
-                        let Slot { what: Wanted { lba, sectors, .. }, .. } =
+                    if let Some(&slot) = self.trimmed_slots.front() {
+                        let IoSlot { io: NextIo { lba, sectors, .. }, .. } =
                             self.slots[slot as usize];
-                        let kind = Kind::Move(Direction::Write);
-                        return Ok(Some(Next::Now(Wanted { kind, lba, sectors })));
+                        let kind = IoKind::Transfer(Direction::Write);
+                        return Ok(Some(IssueDecision::Now(NextIo { kind, lba, sectors })));
                     }
-                    if !self.has_slot() || !self.search_allows(at) {
+                    if !self.has_slot() || !self.can_issue_in_search(at) {
                         return Ok(None);
                     }
                     let next = self.source.next(at);
                     let job = &self.spec.name;
                     let next =
-                        next.map_err(|source| HostError::Trace { job: job.clone(), source })?;
+                        next.map_err(|source| RunError::Trace { job: job.clone(), source })?;
                     match next {
                         // Trims that are still outstanding bring writes.
-                        Next::End if self.spec.access.is_trim_write() && self.outstanding > 0 => {
+                        IssueDecision::End
+                            if self.spec.access.is_trim_write() && self.outstanding > 0 =>
+                        {
                             return Ok(None);
                         }
-                        Next::End => self.stopping = true,
-                        Next::At(then) => return Ok(Some(Next::At(then.min(self.ends)))),
-                        Next::Now(wanted) => return Ok(Some(Next::Now(wanted))),
+                        IssueDecision::End => self.is_stopping = true,
+                        IssueDecision::WaitUntil(then) => {
+                            return Ok(Some(IssueDecision::WaitUntil(then.min(self.end_time))));
+                        }
+                        IssueDecision::Now(wanted) => return Ok(Some(IssueDecision::Now(wanted))),
                     }
                 }
                 Phase::EndFlush => {
-                    self.phase = self.read_back();
-                    let wanted = Wanted { kind: Kind::Flush, lba: 0, sectors: 0 };
-                    return Ok(Some(Next::Now(wanted)));
+                    self.phase = self.read_back_phase();
+                    let wanted = NextIo { kind: IoKind::Flush, lba: 0, sectors: 0 };
+                    return Ok(Some(IssueDecision::Now(wanted)));
                 }
                 Phase::ReadBack { next } => {
                     if !self.has_slot() {
                         return Ok(None);
                     }
-                    match self.written_from(next, shared) {
+                    match self.next_written_range(next, shared) {
                         Some((lba, sectors)) if !self.aborted && self.spec.do_verify => {
                             self.phase = Phase::ReadBack { next: lba + u64::from(sectors) };
-                            let kind = Kind::Move(Direction::Read);
-                            return Ok(Some(Next::Now(Wanted { kind, lba, sectors })));
+                            let kind = IoKind::Transfer(Direction::Read);
+                            return Ok(Some(IssueDecision::Now(NextIo { kind, lba, sectors })));
                         }
                         _ if self.outstanding > 0 => return Ok(None),
                         _ => {
-                            self.close_read_back(at);
-                            if self.loops_left > 0 {
+                            self.finish_read_back(at);
+                            if self.loops_remaining > 0 {
                                 self.begin_loop(at, shared)?;
                             } else {
-                                (self.phase, self.ended) = (Phase::Done, at);
+                                (self.phase, self.ended_at) = (Phase::Done, at);
                             }
                         }
                     }
@@ -447,21 +457,21 @@ impl Worker {
 
     /// Trims whose writes will not be issued any more.
     fn drop_chained(&mut self) {
-        while let Some(slot) = self.chained.pop_front() {
+        while let Some(slot) = self.trimmed_slots.pop_front() {
             self.free.push(slot);
         }
     }
 
     /// Gives `wanted` a slot; it reaches the device when the CPU has paid for it.
     #[inline]
-    fn prepare(&mut self, wanted: Wanted, at: Nanos, cost: Nanos) {
-        let chained = self.chained.pop_front();
-        let Some(slot) = chained.or_else(|| self.take_slot()) else {
+    fn prepare(&mut self, wanted: NextIo, at: Nanos, cost: Nanos) {
+        let chained = self.trimmed_slots.pop_front();
+        let Some(slot) = chained.or_else(|| self.allocate_slot()) else {
             return;
         };
         let mut wanted_at = at;
         match &mut self.source {
-            Source::Generated(g) if chained.is_some() => g.follow(wanted.sectors),
+            Source::Generated(g) if chained.is_some() => g.write_after_trim(wanted.sectors),
             Source::Generated(_) => {}
             Source::Replay(r) => {
                 if let Some(due) = r.due.take() {
@@ -471,7 +481,7 @@ impl Worker {
             }
         }
         self.slots[slot as usize] =
-            Slot { wanted: wanted_at, issued: at + cost, what: wanted, ..EMPTY };
+            IoSlot { wanted: wanted_at, issued: at + cost, io: wanted, ..EMPTY_SLOT };
         self.pending = Some(slot);
         self.cpu_free = at + cost;
         self.cpu_busy += cost;
@@ -482,50 +492,51 @@ impl Worker {
     /// Gives the pending request to the device, in parts if it is longer than the device takes.
     /// `false` when the device, or a write to the same sectors, is in the way.
     #[inline]
-    fn send<D: Device>(
+    fn send<D: BlockDevice>(
         &mut self,
         now: Nanos,
         index: u64,
         slot: u32,
         device: &mut D,
-        shared: &mut Shared,
+        shared: &mut RunContext,
     ) -> bool {
-        if shared.ledger.is_some() && !self.ready_to_send(slot, shared) {
+        if shared.verify_state.is_some() && !self.prepare_payload(slot, shared) {
             return false;
         }
         let tag = tag(index, slot);
         let s = &mut self.slots[slot as usize];
-        let Wanted { kind, lba, sectors } = s.what;
+        let NextIo { kind, lba, sectors } = s.io;
         loop {
-            let part = (sectors - s.sent).min(shared.limits.max_sectors);
+            let part = (sectors - s.sectors_submitted).min(shared.limits.max_sectors);
             let data = match &shared.buffers {
                 Some(buffers) if self.slot_bytes > 0 => {
-                    let skip = u64::from(s.sent) * u64::from(shared.limits.sector_bytes);
-                    let at = self.buffers_at + u64::from(slot) * self.slot_bytes + skip;
-                    Payload::At(buffers.base.offset(at))
+                    let skip =
+                        u64::from(s.sectors_submitted) * u64::from(shared.limits.sector_bytes);
+                    let at = self.buffer_offset + u64::from(slot) * self.slot_bytes + skip;
+                    Payload::Contiguous(buffers.base.offset(at))
                 }
                 _ => Payload::BitBucket,
             };
-            let at = lba + u64::from(s.sent);
+            let at = lba + u64::from(s.sectors_submitted);
             let request = match kind {
-                Kind::Move(Direction::Read) => Request::read(at, part, data, tag),
-                Kind::Move(Direction::Write) => Request::write(at, part, data, tag),
-                Kind::Move(Direction::Trim) => Request::discard(at, part, tag),
-                Kind::Flush => Request::flush(tag),
+                IoKind::Transfer(Direction::Read) => Request::read(at, part, data, tag),
+                IoKind::Transfer(Direction::Write) => Request::write(at, part, data, tag),
+                IoKind::Transfer(Direction::Trim) => Request::discard(at, part, tag),
+                IoKind::Flush => Request::flush(tag),
             };
             if device.submit(now, request).is_err() {
                 return false;
             }
-            s.sent += part;
-            s.parts += 1;
-            if s.sent == sectors {
+            s.sectors_submitted += part;
+            s.fragments += 1;
+            if s.sectors_submitted == sectors {
                 break;
             }
         }
         let (wanted, ready) = (s.wanted, s.issued);
         tracepoint::trace_at(now, || {
-            let op = op_of(kind);
-            Event::RequestIssued { tag, op, lba, sectors, wanted, ready }
+            let op = request_op(kind);
+            Event::RequestIssued { tag, op, lba, sectors, intended_at: wanted, ready }
         });
         s.issued = now;
         self.pending = None;
@@ -535,49 +546,49 @@ impl Worker {
 
     /// The CPU handles a completion; it is done at `at`.
     #[inline]
-    fn handle(&mut self, slot: u32, at: Nanos, shared: &mut Shared) {
+    fn handle(&mut self, slot: u32, at: Nanos, shared: &mut RunContext) {
         let s = self.slots[slot as usize];
-        let Wanted { kind, lba, sectors } = s.what;
+        let NextIo { kind, lba, sectors } = s.io;
         self.outstanding -= 1;
-        let times = Times { wanted: s.wanted, issued: s.issued, completed: at };
+        let times = Timestamps { wanted: s.wanted, issued: s.issued, completed: at };
         let success = s.status.is_success();
-        if shared.ledger.is_some() {
-            self.settle(slot, at, shared);
+        if shared.verify_state.is_some() {
+            self.finish_verify(slot, at, shared);
         }
         match kind {
             _ if !success => {
                 let what = match kind {
-                    Kind::Move(direction) => direction.name(),
-                    Kind::Flush => "sync",
+                    IoKind::Transfer(direction) => direction.name(),
+                    IoKind::Flush => "sync",
                 };
-                self.recorder.fail(Failure {
-                    what,
+                self.recorder.fail(IoFailure {
+                    op: what,
                     lba,
                     sectors,
                     at,
-                    cause: Cause::Status(s.status),
+                    cause: ErrorCause::Status(s.status),
                 });
                 let tolerance = self.spec.continue_on_error;
-                let read = kind == Kind::Move(Direction::Read);
+                let read = kind == IoKind::Transfer(Direction::Read);
                 self.abort_unless(if read { tolerance.read } else { tolerance.write });
             }
-            Kind::Move(direction) => {
+            IoKind::Transfer(direction) => {
                 let sector = u64::from(shared.limits.sector_bytes);
                 self.recorder.complete(direction, lba * sector, u64::from(sectors) * sector, times);
                 if self.search.is_some() {
-                    self.try_depth(at, times);
+                    self.record_search_latency(at, times);
                 }
             }
             // As in fio, the flush at the end is not among the job's.
-            Kind::Flush => self.recorder.complete_sync(times, self.phase == Phase::Running),
+            IoKind::Flush => self.recorder.complete_sync(times, self.phase == Phase::Running),
         }
-        let follows = kind == Kind::Move(Direction::Trim) && self.spec.access.is_trim_write();
+        let follows = kind == IoKind::Transfer(Direction::Trim) && self.spec.access.is_trim_write();
         if follows && success && self.spec.replay.is_none() {
-            self.chained.push_back(slot);
+            self.trimmed_slots.push_back(slot);
         } else {
             self.free.push(slot);
         }
-        if self.thinks
+        if self.has_think_time
             && self.outstanding == 0
             && self.issued_since_think >= self.spec.thinktime_blocks
         {
@@ -588,30 +599,30 @@ impl Worker {
 
     fn abort_unless(&mut self, tolerated: bool) {
         if !tolerated {
-            (self.aborted, self.stopping, self.loops_left) = (true, true, 0);
+            (self.aborted, self.is_stopping, self.loops_remaining) = (true, true, 0);
         }
     }
 
     /// Whether a search for a depth lets another request out at `at`.
     #[inline]
-    fn search_allows(&mut self, at: Nanos) -> bool {
+    fn can_issue_in_search(&mut self, at: Nanos) -> bool {
         let outstanding = self.outstanding;
-        self.search.as_mut().is_none_or(|search| search.may_issue(at, outstanding))
+        self.search.as_mut().is_none_or(|search| search.can_issue(at, outstanding))
     }
 
     /// Tells the search for a depth of a completed request.
-    fn try_depth(&mut self, at: Nanos, times: Times) {
+    fn record_search_latency(&mut self, at: Nanos, times: Timestamps) {
         let measured = self.phase == Phase::Running && times.wanted >= self.recorder.measure_from();
-        let Some(search) = self.search.as_mut().filter(|_| measured && !self.stopping) else {
+        let Some(search) = self.search.as_mut().filter(|_| measured && !self.is_stopping) else {
             return;
         };
         match search.complete(at, times.completed.since(times.wanted)) {
-            Verdict::GoOn => {}
-            Verdict::Settled => {
+            SearchStep::Continue => {}
+            SearchStep::Converged => {
                 self.recorder.restart(at);
                 self.loop_started = at;
             }
-            Verdict::Done => (self.stopping, self.loops_left) = (true, 0),
+            SearchStep::Done => (self.is_stopping, self.loops_remaining) = (true, 0),
         }
     }
 }

@@ -4,8 +4,8 @@ mod common;
 
 use block::Op;
 use clock::{Component, Nanos, VirtualRunner};
-use common::{Fault, Ram, drive, host, jobs, run, try_run};
-use sluice_workload::{Direction, Host, HostCosts, HostError, parse_jobs, to_fio_json};
+use common::{Fault, Ram, job_runner, jobs, run, run_to_end, try_run};
+use sluice_workload::{Direction, IoCpuCosts, JobRunner, RunError, parse_jobs, to_fio_json};
 
 const US: fn(u64) -> Nanos = Nanos::from_micros;
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
@@ -36,8 +36,8 @@ fn a_random_read_job_reads_every_block_once() {
 fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
     let text = "[a]\nrw=randrw\nbssplit=4k/50:16k/50\niodepth=4\nnumjobs=2\n[b]\nrw=randwrite\nrandom_distribution=zipf:1.1\nio_size=1m";
     let json = |seed| {
-        let mut host = Host::new(ram(), jobs(text), HostCosts::default(), seed).unwrap();
-        drive(&mut host);
+        let mut host = JobRunner::new(ram(), jobs(text), IoCpuCosts::default(), seed).unwrap();
+        run_to_end(&mut host);
         let log = host.device().log.clone();
         (to_fio_json(&host.finish().unwrap(), 0).to_string(), log)
     };
@@ -46,8 +46,8 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
     // A randseed names the job's accesses whatever the run's seed is.
     let seeded = |seed| {
         let spec = jobs("[a]\nrw=randread\nrandseed=7");
-        let mut host = Host::new(ram(), spec, HostCosts::default(), seed).unwrap();
-        drive(&mut host);
+        let mut host = JobRunner::new(ram(), spec, IoCpuCosts::default(), seed).unwrap();
+        run_to_end(&mut host);
         host.device().log.clone()
     };
     assert_eq!(seeded(1), seeded(2));
@@ -55,10 +55,10 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
 
 #[test]
 fn host_costs_are_serialised_per_job() {
-    let costs = HostCosts { submit: US(2), complete: US(3) };
+    let costs = IoCpuCosts { submit: US(2), complete: US(3) };
     let mut host =
-        Host::new(ram(), jobs("[j]\nrw=randread\niodepth=1\nio_size=400k"), costs, 1).unwrap();
-    drive(&mut host);
+        JobRunner::new(ram(), jobs("[j]\nrw=randread\niodepth=1\nio_size=400k"), costs, 1).unwrap();
+    run_to_end(&mut host);
     let result = host.finish().unwrap();
     let read = result.jobs[0].direction(Direction::Read);
     assert_eq!((read.slat.min(), read.slat.max()), (US(2), US(2)));
@@ -66,8 +66,8 @@ fn host_costs_are_serialised_per_job() {
     assert_eq!(read.runtime, US(105) * 100, "one at a time: submit, device, complete");
     assert_eq!(result.jobs[0].cpu_busy, US(5) * 100);
     // At depth, the CPU is the limit: 5 us per request.
-    let mut host = Host::new(ram(), jobs("[j]\nrw=randread\niodepth=64"), costs, 1).unwrap();
-    drive(&mut host);
+    let mut host = JobRunner::new(ram(), jobs("[j]\nrw=randread\niodepth=64"), costs, 1).unwrap();
+    run_to_end(&mut host);
     let iops = host.finish().unwrap().jobs[0].direction(Direction::Read).iops();
     assert!((iops - 200_000.0).abs() < 5_000.0, "{iops}");
 }
@@ -216,7 +216,7 @@ fn groups_are_reported_as_one() {
     let text =
         "[a]\nrw=randread\nnumjobs=3\nsize=1m\ngroup_reporting\n[b]\nrw=read\nsize=1m\nnew_group";
     let (result, _) = run(ram(), text);
-    let reported = result.reported();
+    let reported = result.reported_jobs();
     assert_eq!(reported.len(), 2);
     assert_eq!((reported[0].members, reported[0].directions[0].ios), (3, 768));
     let sum: f64 = result.jobs[..3].iter().map(|j| j.directions[0].iops()).sum();
@@ -233,13 +233,13 @@ fn what_does_not_fit_the_device_is_refused() {
         ("[j]\nrw=read\nbs=8m", "does not fit the job's region"),
         ("[j]\nread_iolog=/nonexistent", "No such file"),
     ] {
-        let error = Host::new(ram(), jobs(text), HostCosts::default(), 1).err().unwrap();
+        let error = JobRunner::new(ram(), jobs(text), IoCpuCosts::default(), 1).err().unwrap();
         assert!(error.to_string().contains(part), "{error}");
         assert!(error.to_string().contains("`j`"), "{error}");
     }
     assert!(matches!(
-        Host::new(ram(), Vec::new(), HostCosts::default(), 1),
-        Err(HostError::NoJobs)
+        JobRunner::new(ram(), Vec::new(), IoCpuCosts::default(), 1),
+        Err(RunError::NoJobs)
     ));
 }
 
@@ -247,9 +247,9 @@ fn what_does_not_fit_the_device_is_refused() {
 fn every_request_is_accounted_for_or_the_run_fails() {
     let lost =
         try_run(ram().fault(Fault::Lose(5)), "[j]\nrw=read\nsize=40k\niodepth=2").unwrap_err();
-    assert!(matches!(lost, HostError::NotDone { outstanding: 1, .. }), "{lost}");
-    let stray = try_run(ram().fault(Fault::Stray), "[j]\nrw=read").unwrap_err();
-    assert!(matches!(stray, HostError::StrayCompletion { .. }), "{stray}");
+    assert!(matches!(lost, RunError::NotFinished { outstanding: 1, .. }), "{lost}");
+    let stray = try_run(ram().fault(Fault::Spurious), "[j]\nrw=read").unwrap_err();
+    assert!(matches!(stray, RunError::SpuriousCompletion { .. }), "{stray}");
 }
 
 #[test]
@@ -275,26 +275,23 @@ fn a_failed_request_ends_its_job_unless_tolerated() {
 fn time_that_stands_still_is_an_error() {
     let text = "[forever]\nrw=randread\ntime_based\nruntime=1\niodepth=64";
     let error = try_run(Ram::new(16, Nanos::ZERO), text).unwrap_err();
-    assert!(
-        matches!(&error, HostError::TimeStandsStill { job, .. } if job == "forever"),
-        "{error}"
-    );
-    let costs = HostCosts { submit: US(10), complete: Nanos::ZERO };
-    let mut host = Host::new(Ram::new(16, Nanos::ZERO), jobs(text), costs, 1).unwrap();
-    drive(&mut host);
+    assert!(matches!(&error, RunError::TimeStalled { job, .. } if job == "forever"), "{error}");
+    let costs = IoCpuCosts { submit: US(10), complete: Nanos::ZERO };
+    let mut host = JobRunner::new(Ram::new(16, Nanos::ZERO), jobs(text), costs, 1).unwrap();
+    run_to_end(&mut host);
     assert_eq!(host.finish().unwrap().jobs[0].directions[0].ios, 100_000);
 }
 
 #[test]
 fn a_run_can_be_stopped_and_still_adds_up() {
     let text = "[a]\nrw=randread\ntime_based\nruntime=1h\niodepth=4\n[b]\nstonewall\nrw=read";
-    let mut host = host(ram(), text);
+    let mut host = job_runner(ram(), text);
     let mut runner = VirtualRunner::new();
-    runner.run_to(&mut [&mut host], MS(10));
-    assert!(!host.done() && host.progress() > 0.0);
+    runner.run_until_time(&mut [&mut host], MS(10));
+    assert!(!host.is_done() && host.progress() > 0.0);
     host.stop();
-    runner.run_to(&mut [&mut host], MS(20));
-    assert!(host.done());
+    runner.run_until_time(&mut [&mut host], MS(20));
+    assert!(host.is_done());
     let result = host.finish().unwrap();
     assert!((400..=410).contains(&result.jobs[0].completed));
     assert_eq!(result.jobs[0].issued, result.jobs[0].completed);
@@ -305,9 +302,9 @@ fn a_run_can_be_stopped_and_still_adds_up() {
 fn late_polls_do_no_harm() {
     // As in real time: polled now and then, not at its deadlines.
     let mut host =
-        host(ram(), "[j]\nrw=randrw\nrate_iops=1000,1000\ntime_based\nruntime=1\niodepth=8");
+        job_runner(ram(), "[j]\nrw=randrw\nrate_iops=1000,1000\ntime_based\nruntime=1\niodepth=8");
     let mut now = Nanos::ZERO;
-    while !host.done() {
+    while !host.is_done() {
         host.poll(now);
         now += US(37);
     }
@@ -323,8 +320,8 @@ fn fio_job_files_with_everything_in_them_run() {
     let text = "; a comment\n[global]\nioengine=libaio\ndirect=1\nfilename=/dev/nvme0n1\nbs=4k\nsize=2m\ngroup_reporting\n\n[readers]\nrw=randread\niodepth=4\nnumjobs=2\n# another\n[writers]\nrw=randwrite\nrandom_distribution=zoned:80/20:20/80\nio_size=1m\npercentile_list=50:99.9\n";
     let parsed = parse_jobs(std::path::Path::new("x.fio"), text).unwrap();
     assert_eq!(parsed.ignored, ["direct", "filename", "ioengine"]);
-    let mut host = Host::new(ram(), parsed.jobs, HostCosts::default(), 1).unwrap();
-    drive(&mut host);
+    let mut host = JobRunner::new(ram(), parsed.jobs, IoCpuCosts::default(), 1).unwrap();
+    run_to_end(&mut host);
     let json = to_fio_json(&host.finish().unwrap(), 0);
     assert_eq!(json["jobs"].as_array().unwrap().len(), 1, "one group");
     assert_eq!(json["global options"]["bs"], "4k");
@@ -382,8 +379,8 @@ fn the_depth_that_meets_a_latency_target_is_found() {
     };
     let (result, _) = run(ram(), &text(100));
     let job = &result.jobs[0];
-    let found = job.depth_found.unwrap();
-    assert_eq!((found.depth, found.met, found.settled), (24, true, true));
+    let found = job.depth_search.unwrap();
+    assert_eq!((found.depth, found.met, found.converged), (24, true, true));
     // The result is that of one window at this depth: 24 / 100 us.
     let read = job.direction(Direction::Read);
     assert!((read.iops() / 240_000.0 - 1.0).abs() < 0.03, "{}", read.iops());
@@ -395,8 +392,8 @@ fn the_depth_that_meets_a_latency_target_is_found() {
     // A target that no depth meets: the job stays at 1 until its end, as fio's does.
     let (result, _) = run(ram(), &text(99));
     let job = &result.jobs[0];
-    let found = job.depth_found.unwrap();
-    assert_eq!((found.depth, found.met, found.settled), (1, false, false));
+    let found = job.depth_search.unwrap();
+    assert_eq!((found.depth, found.met, found.converged), (1, false, false));
     assert_eq!((job.ended, job.depth_levels[1..].iter().sum::<u64>()), (Nanos::from_secs(1), 0));
 }
 
@@ -415,9 +412,8 @@ fn many_jobs_share_a_device_as_few_do() {
 #[test]
 fn jobs_that_need_more_memory_than_there_is_are_refused_before_anything_is_set_up() {
     let text = "[j]\nrw=randwrite\niodepth=65536\nnumjobs=4096\nverify=crc32c\nbs=1m\n";
-    let error = Host::new(ram(), jobs(text), HostCosts::default(), 1).err().unwrap();
-    let HostError::TooLarge { jobs: 4096, iodepth: 65_536, need_bytes, available_bytes, .. } =
-        error
+    let error = JobRunner::new(ram(), jobs(text), IoCpuCosts::default(), 1).err().unwrap();
+    let RunError::TooLarge { jobs: 4096, iodepth: 65_536, need_bytes, available_bytes, .. } = error
     else {
         panic!("{error}");
     };

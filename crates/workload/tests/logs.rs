@@ -5,8 +5,8 @@ mod common;
 use std::path::Path;
 
 use clock::Nanos;
-use common::{Fault, Ram, drive, host};
-use sluice_workload::HostError;
+use common::{Fault, Ram, job_runner, run_to_end};
+use sluice_workload::RunError;
 
 fn ram() -> Ram {
     Ram::new(1024, Nanos::from_micros(100))
@@ -16,9 +16,9 @@ fn ram() -> Ram {
 fn logs(ram: Ram, options: &str) -> Vec<(String, String)> {
     let dir = tempfile::tempdir().unwrap();
     let text = options.replace("LOG", &dir.path().join("L").display().to_string());
-    let mut host = host(ram, &text);
+    let mut host = job_runner(ram, &text);
     assert!(host.open_logs(1).is_ok());
-    drive(&mut host);
+    run_to_end(&mut host);
     host.finish().unwrap();
     let mut found: Vec<(String, String)> = std::fs::read_dir(dir.path())
         .unwrap()
@@ -84,26 +84,26 @@ fn one_line_per_window_and_direction() {
 fn the_name_is_the_jobs_unless_said_and_errors_come_before_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let name = dir.path().join("alpha").display().to_string();
-    let mut with_name = host(ram(), &format!("[{name}]\nsize=4k\nwrite_lat_log\n"));
+    let mut with_name = job_runner(ram(), &format!("[{name}]\nsize=4k\nwrite_lat_log\n"));
     with_name.open_logs(7).unwrap();
-    drive(&mut with_name);
+    run_to_end(&mut with_name);
     with_name.finish().unwrap();
     assert!(Path::new(&format!("{name}_clat.7.log")).exists());
     let missing = dir.path().join("no/such/L");
-    let mut bad = host(ram(), &format!("[j]\nwrite_bw_log={}\n", missing.display()));
+    let mut bad = job_runner(ram(), &format!("[j]\nwrite_bw_log={}\n", missing.display()));
     let error = bad.open_logs(1).unwrap_err();
-    assert!(matches!(&error, HostError::Log { job, .. } if job == "j"), "{error}");
+    assert!(matches!(&error, RunError::Log { job, .. } if job == "j"), "{error}");
     assert!(error.to_string().contains("no/such/L_bw.1.log"), "{error}");
     let specs = common::jobs(&format!("[j]\nwrite_bw_log={}\n", missing.display()));
-    let limits = *block::Device::limits(&ram());
+    let limits = *block::BlockDevice::limits(&ram());
     let error = sluice_workload::check_jobs(&specs, &limits).unwrap_err();
-    assert!(matches!(&error, HostError::Log { job, .. } if job == "j"), "{error}");
+    assert!(matches!(&error, RunError::Log { job, .. } if job == "j"), "{error}");
     // A full disk, found when the log is written.
     let full = dir.path().join("F");
     std::os::unix::fs::symlink("/dev/full", dir.path().join("F_lat.1.log")).unwrap();
-    let mut host = host(ram(), &format!("[j]\nsize=4k\nwrite_lat_log={}\n", full.display()));
+    let mut host = job_runner(ram(), &format!("[j]\nsize=4k\nwrite_lat_log={}\n", full.display()));
     host.open_logs(1).unwrap();
-    drive(&mut host);
+    run_to_end(&mut host);
     let error = host.finish().unwrap_err().to_string();
     assert!(error.contains("F_lat.1.log: No space left"), "{error}");
 }

@@ -8,7 +8,7 @@ use sluice_workload::{
     Distribution, JobError, JobSpec, Rate, parse_job_file, parse_jobs, units::Size,
 };
 
-fn parse(text: &str) -> Result<sluice_workload::Jobs, JobError> {
+fn parse(text: &str) -> Result<sluice_workload::JobFile, JobError> {
     parse_jobs(Path::new("dir/jobs.fio"), text)
 }
 
@@ -147,7 +147,7 @@ fn invalid(text: &str) -> sluice_workload::InvalidJob {
 
 /// The bytes that an error is about.
 fn marked(text: &str) -> String {
-    let at = invalid(text).at;
+    let at = invalid(text).location;
     assert_eq!(&*at.text, text);
     text[at.span].to_owned()
 }
@@ -159,7 +159,7 @@ fn errors_mark_the_word_they_are_about_and_say_what_is_allowed() {
     assert_eq!(marked("[j]\nzonesize=4m\n"), "zonesize");
     assert_eq!(marked("[a]\n[j]\ntime_based\n"), "[j]");
     assert_eq!(marked("[j]\nrw read\n"), "rw read");
-    let at = invalid("[j]\n\tbs = 4q\n").at;
+    let at = invalid("[j]\n\tbs = 4q\n").location;
     assert_eq!((at.line, at.column), (2, 7));
     let help = |text| invalid(text).problem.help().unwrap();
     assert!(help("[j]\nrw=randred\n").starts_with("did you mean `randread`? expected read, write"));

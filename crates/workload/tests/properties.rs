@@ -3,11 +3,11 @@
 
 mod common;
 
-use block::{Device, Op};
+use block::{BlockDevice, Op};
 use clock::Nanos;
-use common::{Ram, drive, jobs};
+use common::{Ram, jobs, run_to_end};
 use proptest::prelude::*;
-use sluice_workload::{Host, HostCosts, to_fio_json};
+use sluice_workload::{IoCpuCosts, JobRunner, to_fio_json};
 
 fn job() -> impl Strategy<Value = String> {
     let access = prop::sample::select(vec![
@@ -70,11 +70,11 @@ proptest! {
         costs in (0..3u64, 0..3u64),
         seed: u64,
     ) {
-        let costs = HostCosts { submit: Nanos(costs.0 * 700), complete: Nanos(costs.1 * 900) };
+        let costs = IoCpuCosts { submit: Nanos(costs.0 * 700), complete: Nanos(costs.1 * 900) };
         let once = || {
             let ram = Ram::new(256, Nanos(20_000)).per_sector(Nanos(77)).depth(depth).max_sectors(split);
-            let mut host = Host::new(ram, jobs(&texts.concat()), costs, seed).unwrap();
-            drive(&mut host);
+            let mut host = JobRunner::new(ram, jobs(&texts.concat()), costs, seed).unwrap();
+            run_to_end(&mut host);
             let log = host.device().log.clone();
             prop_assert!(host.device().max_outstanding <= host.device().limits().queue_depth);
             Ok((host.finish(), log))

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use clock::Nanos;
-use common::{Ram, drive, jobs};
+use common::{Ram, jobs, run_to_end};
 use serde_json::Value;
-use sluice_workload::{Host, HostCosts, to_fio_json};
+use sluice_workload::{IoCpuCosts, JobRunner, to_fio_json};
 
 fn fio(dir: &Path, options: &[&str]) -> String {
     let mut fio = Command::new("timeout");
@@ -48,8 +48,8 @@ fn issued_by_fio(dir: &Path, log: &str, options: &[&str]) -> Vec<(u64, u64, u64)
 fn issued_here(dir: &Path, log: &str, options: &str) -> (Vec<(u64, u64, u64)>, Value) {
     let text = format!("[j]\nread_iolog={}\n{options}", dir.join(log).display());
     let ram = Ram::new(16384, Nanos::from_micros(100));
-    let mut host = Host::new(ram, jobs(&text), HostCosts::default(), 1).unwrap();
-    drive(&mut host);
+    let mut host = JobRunner::new(ram, jobs(&text), IoCpuCosts::default(), 1).unwrap();
+    run_to_end(&mut host);
     let log = std::mem::take(&mut host.device_mut().log);
     let issued = log.iter().map(|(_, r)| {
         let direction = match r.op {
@@ -196,9 +196,9 @@ fn logs_are_those_of_fio() {
         }
         fio(theirs.path(), &for_fio.iter().map(String::as_str).collect::<Vec<_>>());
         let ram = Ram::new(256, Nanos::from_micros(100));
-        let mut host = Host::new(ram, jobs(&text), HostCosts::default(), 1).unwrap();
+        let mut host = JobRunner::new(ram, jobs(&text), IoCpuCosts::default(), 1).unwrap();
         host.open_logs(1).unwrap();
-        drive(&mut host);
+        run_to_end(&mut host);
         host.finish().unwrap();
         // fio's synchronous engines leave the submission log empty.
         assert!(theirs.path().join(format!("{name}_slat.1.log")).exists());

@@ -7,12 +7,12 @@ use std::io::Write;
 use block::Op;
 use clock::Nanos;
 use common::{Ram, jobs, try_run};
-use sluice_workload::{Direction, Host, HostCosts, HostError};
+use sluice_workload::{Direction, IoCpuCosts, JobRunner, RunError};
 
 fn replay(
     trace: &str,
     options: &str,
-) -> Result<(sluice_workload::RunResult, Vec<(Nanos, block::Request)>), HostError> {
+) -> Result<(sluice_workload::RunResult, Vec<(Nanos, block::Request)>), RunError> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(trace.as_bytes()).unwrap();
     let text = format!("[t]\nread_iolog={}\n{options}", file.path().display());
@@ -30,7 +30,10 @@ fn a_timed_replay_is_an_open_loop() {
     assert_eq!(times, [0, 100, 2000]);
     let job = &result.jobs[0];
     assert_eq!((job.directions[0].ios, job.directions[1].ios, job.spec.depth()), (2, 1, 1024));
-    assert_eq!((job.trace_fit.bytes_asked, job.trace_fit.bytes_done), (40960, 40960));
+    assert_eq!(
+        (job.trace_adjustments.bytes_requested, job.trace_adjustments.bytes_issued),
+        (40960, 40960)
+    );
     let (_, log) = replay(MSR, "replay_time_scale=200").unwrap();
     assert_eq!(log.iter().map(|(t, _)| t.0 / 1000).collect::<Vec<_>>(), [0, 50, 1000]);
     let (_, log) = replay(MSR, "replay_no_stall=1").unwrap();
@@ -117,8 +120,8 @@ fn requests_that_are_not_whole_sectors_name_their_line_and_the_remedy() {
     assert!(error.contains("`replay_align=4096`"), "{error}");
     let (result, log) = replay(trace, "replay_align=4k").unwrap();
     assert_eq!((log[1].1.lba, log[1].1.sectors), (0, 1));
-    let fit = result.jobs[0].trace_fit;
-    assert_eq!((fit.aligned_requests, fit.bytes_asked, fit.bytes_done), (1, 4608, 8192));
+    let fit = result.jobs[0].trace_adjustments;
+    assert_eq!((fit.aligned_requests, fit.bytes_requested, fit.bytes_issued), (1, 4608, 8192));
 }
 
 /// Lines that a job can reach are looked at before the run, and how far it is follows the file.
@@ -126,7 +129,7 @@ fn requests_that_are_not_whole_sectors_name_their_line_and_the_remedy() {
 fn a_trace_is_checked_before_the_run() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"0 0 0 8 1\n1000000 0 8 8 1\n2000000 0 16 8 1\n3000000 0 3 8 1\n").unwrap();
-    let limits = *block::Device::limits(&Ram::new(1024, Nanos::ZERO));
+    let limits = *block::BlockDevice::limits(&Ram::new(1024, Nanos::ZERO));
     let check = |options: &str| {
         let text = format!("[t]\nread_iolog={}\n{options}", file.path().display());
         sluice_workload::check_jobs(&jobs(&text), &limits)
@@ -137,10 +140,10 @@ fn a_trace_is_checked_before_the_run() {
     assert!(check("runtime=1ms\nreplay_time_scale=200").is_err(), "now it is");
     assert!(check("replay_align=4k").is_ok());
     let text = format!("[t]\nread_iolog={}\nreplay_align=4k", file.path().display());
-    let mut host = common::host(Ram::new(1024, Nanos::from_micros(1)), &text);
+    let mut host = common::job_runner(Ram::new(1024, Nanos::from_micros(1)), &text);
     let mut runner = clock::VirtualRunner::new();
     let mut seen = vec![host.progress()];
-    while !host.done() {
+    while !host.is_done() {
         runner.step(&mut [&mut host], Nanos::MAX);
         seen.push(host.progress());
     }
@@ -160,7 +163,7 @@ fn all_actions_of_an_iolog_arrive() {
 #[test]
 fn a_bad_line_fails_the_run_with_file_and_line() {
     let error = replay("0 0 0 8 1\n5 0 x 8 1\n", "").unwrap_err();
-    assert!(matches!(error, HostError::Trace { .. }));
+    assert!(matches!(error, RunError::Trace { .. }));
     assert!(error.to_string().contains(":2: `x` is not the first sector"), "{error}");
     let error = replay("0 0 0 8 1\n5 0 999999992 8 1\n", "").unwrap_err();
     assert!(error.to_string().contains("past the end of the device"), "{error}");
@@ -173,7 +176,7 @@ fn a_trace_runs_beside_other_jobs() {
     file.write_all(MSR.as_bytes()).unwrap();
     let text = format!("[t]\nread_iolog={}\n[r]\nrw=randread\n", file.path().display());
     let ram = Ram::new(1024, Nanos::from_micros(100));
-    let mut host = Host::new(ram, jobs(&text), HostCosts::default(), 1).unwrap();
-    common::drive(&mut host);
+    let mut host = JobRunner::new(ram, jobs(&text), IoCpuCosts::default(), 1).unwrap();
+    common::run_to_end(&mut host);
     assert_eq!(host.finish().unwrap().jobs[1].directions[0].ios, 1024);
 }

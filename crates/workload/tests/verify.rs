@@ -4,7 +4,7 @@ mod common;
 
 use clock::Nanos;
 use common::{Fault, Ram, run};
-use sluice_workload::{Cause, Direction, Mismatch, RunResult};
+use sluice_workload::{Direction, ErrorCause, Mismatch, RunResult};
 
 fn ram() -> Ram {
     Ram::new(512, Nanos::from_micros(50)).per_sector(Nanos(137))
@@ -14,8 +14,8 @@ fn mismatches(result: &RunResult) -> Vec<(u64, Mismatch)> {
     result
         .failures()
         .map(|(_, f)| match f.cause {
-            Cause::Mismatch(m) => (f.lba, m),
-            Cause::Status(s) => panic!("{s}"),
+            ErrorCause::Mismatch(m) => (f.lba, m),
+            ErrorCause::Status(s) => panic!("{s}"),
         })
         .collect()
 }

@@ -5,23 +5,26 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use driver::{HardwareQueue, LowLevelDriver};
-use ring::{Iova, PAGE, Region, RegisterError};
+use ring::{Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
-use super::collector::Collector;
-use super::common::{Common, Shape};
-use super::contexts::{Contexts, ENDS, Placement, watch_period};
-use super::desk::{Desk, Equipment};
+use super::contexts::{Contexts, Placement, REAPER_COUNT, watch_period};
 use super::hybrid::HybridStats;
-use super::line::Source;
-use super::member::Member;
+use super::interrupt_line::InterruptSource;
+use super::member::StripeMember;
+use super::reaper::CompletionReaper;
+use super::shared::{CompletionShared, SetShape};
 use super::stats::{CompletionStats, WaiterTotals};
 use super::strategy::{Strategy, StrategyError};
-use super::striped::Striped;
+use super::striped::StripeLayout;
 use super::waiter::BlockingQueue;
-use crate::{BlockError, BlockLayer, Config, Layout, Queue, SubmitterStats, Timeouts, Topology};
+use super::waiter_slot::{SlotResources, WaiterSlot};
+use crate::{
+    BlockError, BlockLayer, BlockLayerConfig, Queue, QueueModel, QueueTopology, SubmitterStats,
+    Timeouts,
+};
 
 /// Members of a set at most: one bit each.
-const MOST_MEMBERS: usize = 64;
+const MEMBERS_MAX: usize = 64;
 
 /// Which set of drives, for which threads.
 #[derive(Clone, Debug)]
@@ -64,10 +67,10 @@ pub enum BlockingError {
     #[error(transparent)]
     Block(#[from] BlockError),
     /// No member, or too many.
-    #[error("a set of {0} drives: it has 1 to {MOST_MEMBERS}")]
+    #[error("a set of {0} drives: it has 1 to {MEMBERS_MAX}")]
     Members(usize),
     /// No thread, or too many.
-    #[error("{0} threads: 1 to {most}", most = u16::MAX - ENDS)]
+    #[error("{0} threads: 1 to {most}", most = u16::MAX - REAPER_COUNT)]
     Threads(u16),
     /// Members that cannot be striped.
     #[error(
@@ -99,10 +102,10 @@ pub enum BlockingError {
 /// A set of drives for threads that wait for their requests. Dropping it stops the contexts; threads
 /// that still wait look for themselves from then on.
 pub struct Blocking<Q: HardwareQueue> {
-    common: Arc<Common<Q>>,
+    shared: Arc<CompletionShared<Q>>,
     strategy: Strategy,
     contexts: Option<Contexts>,
-    sweeper: Arc<Mutex<Collector<Q>>>,
+    watch_reaper: Arc<Mutex<CompletionReaper<Q>>>,
     layers: Vec<BlockLayer>,
     /// Of the threads' ends.
     submitters: Vec<Arc<SubmitterStats>>,
@@ -123,28 +126,28 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
     /// # Errors
     /// [`BlockingError`].
     pub fn open(
-        members: Vec<Member<Q>>,
-        source: Source,
+        members: Vec<StripeMember<Q>>,
+        source: InterruptSource,
         config: &BlockingConfig,
     ) -> Result<(Blocking<Q>, Vec<BlockingQueue<Q>>), BlockingError> {
         let BlockingConfig { threads, strategy, placement, timeouts, .. } = *config;
         strategy.validate()?;
-        if threads == 0 || threads > u16::MAX - ENDS {
+        if threads == 0 || threads > u16::MAX - REAPER_COUNT {
             return Err(BlockingError::Threads(threads));
         }
-        let plan = Plan::new(&members, config)?;
+        let plan = StripePlan::new(&members, config)?;
         let (mut layers, mut ends) = (Vec::new(), Vec::new());
         let bytes = plan.slot_bytes * usize::from(threads);
         // One region for all members, which those in other processes can reach, too.
         let bounce = match members.iter().any(|m| m.memory().needs_shared()) {
-            true => Region::shared(bytes),
-            false => Region::anonymous(bytes),
+            true => SharedRegion::memfd(bytes),
+            false => SharedRegion::anonymous(bytes),
         };
         let bounce = bounce.map_err(BlockingError::Memory)?;
         let mut names = Vec::new();
         for mut member in members {
             names.push(member.memory().register(&bounce)?);
-            let (layer, queues) = BlockLayer::open(&mut member, &plan.layer(config))?;
+            let (layer, queues) = BlockLayer::open(&mut member, &plan.layer_config(config))?;
             layers.push(layer);
             ends.push(queues.into_iter());
         }
@@ -154,38 +157,48 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         for thread in 0..usize::from(threads) {
             let mut queues = next();
             for queue in &mut queues {
-                queue.report_news();
+                queue.enable_notices();
                 submitters.push(queue.stats().clone());
             }
             let slot = plan.slot_bytes * thread;
             let names: Box<[Iova]> = names.iter().map(|name| name.offset(slot as u64)).collect();
-            let buffer = Region::anonymous(plan.slot_bytes).map_err(BlockingError::Memory)?;
-            desks.push(Desk::new(Equipment {
+            let buffer = SharedRegion::anonymous(plan.slot_bytes).map_err(BlockingError::Memory)?;
+            desks.push(WaiterSlot::new(SlotResources {
                 queues,
                 bounce: bounce.clone(),
-                slot,
-                names,
+                slot_offset: slot,
+                slot_iovas: names,
                 buffer,
                 striped: plan.striped,
                 sector_bytes: plan.sector_bytes,
             }));
         }
-        let collectors = std::array::from_fn(|_| Collector::new(next().into()));
-        let sweeper = Arc::new(Mutex::new(Collector::new(next().into())));
+        let collectors = std::array::from_fn(|_| CompletionReaper::new(next().into()));
+        let sweeper = Arc::new(Mutex::new(CompletionReaper::new(next().into())));
         let dispatch = layers.iter().flat_map(BlockLayer::dispatch).cloned().collect();
-        let shape = Shape {
+        let shape = SetShape {
             striped: plan.striped,
             sector_bytes: plan.sector_bytes,
             request_bytes: config.request_bytes,
             watch_period: watch_period(timeouts),
         };
-        let common = Arc::new(Common::new(shape, source, desks.into(), dispatch));
+        let common = Arc::new(CompletionShared::new(shape, source, desks.into(), dispatch));
         let contexts = Contexts::start(&common, collectors, &sweeper, placement)
             .map_err(BlockingError::Context)?;
-        common.adopt(&strategy);
+        common.apply_strategy(&strategy);
         let queues = (0..threads).map(|index| BlockingQueue::new(common.clone(), index)).collect();
         let contexts = Some(contexts);
-        Ok((Blocking { common, strategy, contexts, sweeper, layers, submitters }, queues))
+        Ok((
+            Blocking {
+                shared: common,
+                strategy,
+                contexts,
+                watch_reaper: sweeper,
+                layers,
+                submitters,
+            },
+            queues,
+        ))
     }
 
     /// The strategy in use.
@@ -194,13 +207,13 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
     }
 
     /// How sectors are spread over the members.
-    pub fn striped(&self) -> Striped {
-        self.common.shape.striped
+    pub fn striped(&self) -> StripeLayout {
+        self.shared.shape.striped
     }
 
     /// Bytes of a sector.
     pub fn sector_bytes(&self) -> u32 {
-        self.common.shape.sector_bytes
+        self.shared.shape.sector_bytes
     }
 
     /// The block layer of each member.
@@ -213,22 +226,22 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
     ///
     /// # Errors
     /// [`StrategyError`]; the old strategy stays.
-    pub fn switch(&mut self, strategy: Strategy) -> Result<(), StrategyError> {
+    pub fn set_strategy(&mut self, strategy: Strategy) -> Result<(), StrategyError> {
         strategy.validate()?;
-        self.common.adopt(&strategy);
+        self.shared.apply_strategy(&strategy);
         self.strategy = strategy;
-        self.sweep();
+        self.reap_all();
         Ok(())
     }
 
     /// Finds everything that has ended, and has every thread look: what one strategy left half done
     /// is nobody's under another.
-    fn sweep(&self) {
-        let now = self.common.clock.now();
-        let mut sweeper = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner);
-        sweeper.collect(&self.common, now, self.common.all());
+    fn reap_all(&self) {
+        let now = self.shared.clock.now();
+        let mut sweeper = self.watch_reaper.lock().unwrap_or_else(PoisonError::into_inner);
+        sweeper.reap(&self.shared, now, self.shared.all_members());
         drop(sweeper);
-        for desk in &self.common.desks {
+        for desk in &self.shared.waiter_slots {
             desk.wake();
         }
     }
@@ -236,24 +249,25 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
     /// What threads and contexts have done.
     pub fn stats(&self) -> CompletionStats {
         let mut waiters = WaiterTotals::default();
-        for desk in &self.common.desks {
+        for desk in &self.shared.waiter_slots {
             waiters.add(desk.stats());
         }
-        waiters.stolen = self.submitters.iter().map(|stats| stats.found.get()).sum();
-        waiters.issued_for_others = self.submitters.iter().map(|stats| stats.carried.get()).sum();
+        waiters.stolen = self.submitters.iter().map(|stats| stats.reaped_for_others.get()).sum();
+        waiters.issued_for_others =
+            self.submitters.iter().map(|stats| stats.issued_for_others.get()).sum();
         let contexts = self.contexts.as_ref().map_or_else(Vec::new, Contexts::stats);
         CompletionStats { waiters, contexts, hybrid: self.hybrid() }
     }
 
     fn hybrid(&self) -> Option<HybridStats> {
-        let now = self.common.clock.now();
-        self.common.governor().as_ref().map(|governor| governor.stats(now))
+        let now = self.shared.clock.now();
+        self.shared.governor().as_ref().map(|governor| governor.stats(now))
     }
 
     /// Forgets how long the contexts' runs were so far. Counts go on.
-    pub fn reset_runs(&self) {
+    pub fn reset_run_stats(&self) {
         if let Some(contexts) = &self.contexts {
-            contexts.reset_runs();
+            contexts.reset_run_stats();
         }
     }
 }
@@ -261,8 +275,8 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
 impl<Q: HardwareQueue> Drop for Blocking<Q> {
     fn drop(&mut self) {
         drop(self.contexts.take());
-        self.common.closed.store(true, Ordering::Release);
-        for desk in &self.common.desks {
+        self.shared.closed.store(true, Ordering::Release);
+        for desk in &self.shared.waiter_slots {
             desk.wake();
         }
     }
@@ -270,8 +284,8 @@ impl<Q: HardwareQueue> Drop for Blocking<Q> {
 
 /// What a set comes to.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
-    striped: Striped,
+struct StripePlan {
+    striped: StripeLayout,
     sector_bytes: u32,
     /// Of each thread's memory.
     slot_bytes: usize,
@@ -279,15 +293,15 @@ struct Plan {
     depth: u32,
 }
 
-impl Plan {
+impl StripePlan {
     fn new<Q: HardwareQueue>(
-        members: &[Member<Q>],
+        members: &[StripeMember<Q>],
         config: &BlockingConfig,
-    ) -> Result<Plan, BlockingError> {
+    ) -> Result<StripePlan, BlockingError> {
         let BlockingConfig { request_bytes, stripe_bytes, .. } = *config;
         let count = members.len();
         let [first, ..] = members else { return Err(BlockingError::Members(count)) };
-        if count > MOST_MEMBERS {
+        if count > MEMBERS_MAX {
             return Err(BlockingError::Members(count));
         }
         let sector_bytes = first.limits().sector_bytes;
@@ -297,26 +311,26 @@ impl Plan {
         let sectors = members.iter().map(|member| member.limits().sectors).min().unwrap_or(0);
         let alike = members.iter().all(|member| member.limits().sector_bytes == sector_bytes);
         let whole = alike && stripe_bytes.is_multiple_of(sector_bytes);
-        let striped = Striped::new(count as u16, sectors, stripe_bytes / sector_bytes);
+        let striped = StripeLayout::new(count as u16, sectors, stripe_bytes / sector_bytes);
         let striped = striped.filter(|_| whole).ok_or(BlockingError::Stripe {
             stripe_bytes,
             sectors,
             sector_bytes,
         })?;
-        let parts = striped.most_parts(request_bytes / sector_bytes);
+        let parts = striped.fragments_max(request_bytes / sector_bytes);
         let depth = parts.div_ceil(count as u32).max(1);
-        let slot_bytes = (request_bytes as usize).next_multiple_of(PAGE);
-        Ok(Plan { striped, sector_bytes, slot_bytes, depth })
+        let slot_bytes = (request_bytes as usize).next_multiple_of(PAGE_BYTES);
+        Ok(StripePlan { striped, sector_bytes, slot_bytes, depth })
     }
 
-    fn layer(&self, config: &BlockingConfig) -> Config {
-        Config {
-            layout: Layout::Single,
-            topology: Topology::flat(config.threads + ENDS),
+    fn layer_config(&self, config: &BlockingConfig) -> BlockLayerConfig {
+        BlockLayerConfig {
+            queue_model: QueueModel::SingleQueue,
+            topology: QueueTopology::flat(config.threads + REAPER_COUNT),
             merge: false,
             queue_depth: self.depth,
             timeouts: config.timeouts,
-            ..Config::default()
+            ..BlockLayerConfig::default()
         }
     }
 }

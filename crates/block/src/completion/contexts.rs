@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use clock::{Nanos, Waker};
 use driver::{HardwareQueue, InterruptContext, InterruptOptions};
 
-use super::collector::Collector;
-use super::common::{Common, Wakers};
-use super::line::Source;
-use super::stats::{ContextKind, ContextStats, Tally};
+use super::interrupt_line::InterruptSource;
+use super::reaper::CompletionReaper;
+use super::shared::{CompletionShared, Wakers};
+use super::stats::{ContextCounters, ContextKind, ContextStats};
 use super::timer::TimerContext;
-use crate::queue::Scope;
+use crate::queue::RunScope;
 use crate::{SubmitterStats, Timeouts};
 
 /// Where contexts run, and how.
@@ -39,39 +39,39 @@ pub struct Placement {
 }
 
 /// Priorities under `SCHED_FIFO`: Linux's interrupt threads have 50.
-const HARD: u8 = 60;
-const SOFT: u8 = 55;
-const THREAD: u8 = 50;
+const HARD_IRQ_PRIORITY: u8 = 60;
+const SOFT_IRQ_PRIORITY: u8 = 55;
+const IRQ_THREAD_PRIORITY: u8 = 50;
 
 /// Contexts that have ends of the block layers.
-pub(super) const ENDS: u16 = 5;
+pub(super) const REAPER_COUNT: u16 = 5;
 
 #[derive(Debug)]
-enum Thread {
+enum ContextThread {
     Woken(InterruptContext),
     Timed(TimerContext),
 }
 
 /// What a context counts, besides how long it runs.
 #[derive(Debug, Default)]
-struct Counts {
-    tally: Arc<Tally>,
+struct ContextStatSources {
+    counters: Arc<ContextCounters>,
     /// Of its ends.
-    ends: Vec<Arc<SubmitterStats>>,
+    submitters: Vec<Arc<SubmitterStats>>,
 }
 
-impl Counts {
-    fn of<Q: HardwareQueue>(collector: &Collector<Q>) -> Counts {
-        let ends = collector.ends().iter().map(|end| end.stats().clone()).collect();
-        Counts { tally: collector.tally(), ends }
+impl ContextStatSources {
+    fn from_reaper<Q: HardwareQueue>(collector: &CompletionReaper<Q>) -> ContextStatSources {
+        let submitters = collector.queues().iter().map(|end| end.stats().clone()).collect();
+        ContextStatSources { counters: collector.counters(), submitters }
     }
 }
 
 #[derive(Debug)]
 struct Context {
     kind: ContextKind,
-    thread: Thread,
-    counts: Counts,
+    thread: ContextThread,
+    counts: ContextStatSources,
 }
 
 /// The running contexts; dropping them stops them.
@@ -81,41 +81,41 @@ pub(super) struct Contexts {
 }
 
 /// What contexts are made with.
-struct Maker<'a, Q: HardwareQueue> {
-    common: &'a Arc<Common<Q>>,
+struct ContextBuilder<'a, Q: HardwareQueue> {
+    shared: &'a Arc<CompletionShared<Q>>,
     placement: Placement,
-    made: Vec<Context>,
+    contexts: Vec<Context>,
 }
 
-impl<Q: HardwareQueue> Maker<'_, Q> {
+impl<Q: HardwareQueue> ContextBuilder<'_, Q> {
     /// Starts a context that runs `upcall` when it is woken; `counts` are those of its collector.
-    fn woken(
+    fn spawn_woken(
         &mut self,
         kind: ContextKind,
         priority: Option<u8>,
-        counts: Counts,
+        counts: ContextStatSources,
         upcall: impl FnMut() + Send + 'static,
     ) -> io::Result<Waker> {
         let priority = priority.filter(|_| self.placement.realtime);
         let options = InterruptOptions { cpu: self.placement.cpu, priority };
         let context = InterruptContext::start(options, upcall)?;
         let waker = context.waker();
-        self.made.push(Context { kind, thread: Thread::Woken(context), counts });
+        self.contexts.push(Context { kind, thread: ContextThread::Woken(context), counts });
         Ok(waker)
     }
 
     /// Starts a context that does `work` by a timer.
-    fn timed(
+    fn spawn_timed(
         &mut self,
         kind: ContextKind,
-        counts: Counts,
+        counts: ContextStatSources,
         interval: impl Fn() -> Option<Nanos> + Send + 'static,
         work: impl FnMut() + Send + 'static,
     ) -> io::Result<std::thread::Thread> {
         let name = if kind == ContextKind::Poll { "poll" } else { "watch" };
         let context = TimerContext::start(name, self.placement.cpu, interval, work)?;
         let thread = context.thread().cloned();
-        self.made.push(Context { kind, thread: Thread::Timed(context), counts });
+        self.contexts.push(Context { kind, thread: ContextThread::Timed(context), counts });
         thread.ok_or_else(|| io::Error::other("a thread that ended at once"))
     }
 }
@@ -127,13 +127,13 @@ impl Contexts {
     /// # Errors
     /// No thread, no eventfd, or a CPU that a thread may not run on.
     pub(super) fn start<Q: HardwareQueue + 'static>(
-        common: &Arc<Common<Q>>,
-        collectors: [Collector<Q>; ENDS as usize - 1],
-        sweeper: &Arc<Mutex<Collector<Q>>>,
+        common: &Arc<CompletionShared<Q>>,
+        collectors: [CompletionReaper<Q>; REAPER_COUNT as usize - 1],
+        sweeper: &Arc<Mutex<CompletionReaper<Q>>>,
         placement: Placement,
     ) -> io::Result<Contexts> {
         let [hard, thread, run, poll] = collectors;
-        let mut maker = Maker { common, placement, made: Vec::new() };
+        let mut maker = ContextBuilder { shared: common, placement, contexts: Vec::new() };
         let soft = soft_irq(&mut maker)?;
         let irq_thread = irq_thread(&mut maker, thread)?;
         let queue_run = queue_run(&mut maker, run)?;
@@ -144,10 +144,10 @@ impl Contexts {
         // Made once.
         let _ = common.wakers.set(Wakers { hard, soft, irq_thread, queue_run, poll, watch });
         match &common.source {
-            Source::Line(it) => it.connect(line),
-            Source::Queues => lock(sweeper).connect(&line),
+            InterruptSource::SharedLine(it) => it.connect(line),
+            InterruptSource::PerQueue => lock(sweeper).connect(&line),
         }
-        let mut contexts = maker.made;
+        let mut contexts = maker.contexts;
         contexts.rotate_right(1);
         Ok(Contexts { contexts })
     }
@@ -158,11 +158,11 @@ impl Contexts {
     }
 
     /// Forgets how long runs were.
-    pub(super) fn reset_runs(&self) {
+    pub(super) fn reset_run_stats(&self) {
         for context in &self.contexts {
             match &context.thread {
-                Thread::Woken(thread) => thread.reset_stats(),
-                Thread::Timed(thread) => thread.reset_runs(),
+                ContextThread::Woken(thread) => thread.reset_stats(),
+                ContextThread::Timed(thread) => thread.reset_run_stats(),
             }
         }
     }
@@ -171,21 +171,21 @@ impl Contexts {
 impl Context {
     fn stats(&self) -> ContextStats {
         let (realtime, (cpu, wall)) = match &self.thread {
-            Thread::Woken(thread) => {
+            ContextThread::Woken(thread) => {
                 let stats = thread.stats();
                 (thread.is_realtime(), (stats.cpu, stats.wall))
             }
-            Thread::Timed(thread) => (false, thread.runs()),
+            ContextThread::Timed(thread) => (false, thread.runs()),
         };
         ContextStats {
             kind: self.kind,
             realtime,
             cpu,
             wall,
-            found: self.counts.ends.iter().map(|stats| stats.found.get()).sum(),
-            issued: self.counts.ends.iter().map(|stats| stats.carried.get()).sum(),
-            finished: self.counts.tally.finished.get(),
-            woken: self.counts.tally.woken.get(),
+            found: self.counts.submitters.iter().map(|stats| stats.reaped_for_others.get()).sum(),
+            issued: self.counts.submitters.iter().map(|stats| stats.issued_for_others.get()).sum(),
+            finished: self.counts.counters.finished.get(),
+            woken: self.counts.counters.woken.get(),
         }
     }
 }
@@ -195,59 +195,61 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn hard_irq<Q: HardwareQueue + 'static>(
-    maker: &mut Maker<'_, Q>,
-    mut collector: Collector<Q>,
+    maker: &mut ContextBuilder<'_, Q>,
+    mut collector: CompletionReaper<Q>,
 ) -> io::Result<Waker> {
-    let common = maker.common.clone();
-    let counts = Counts::of(&collector);
-    maker.woken(ContextKind::HardIrq, Some(HARD), counts, move || handle(&common, &mut collector))
+    let common = maker.shared.clone();
+    let counts = ContextStatSources::from_reaper(&collector);
+    maker.spawn_woken(ContextKind::HardIrq, Some(HARD_IRQ_PRIORITY), counts, move || {
+        handle_irq(&common, &mut collector)
+    })
 }
 
 /// One run of the hard interrupt's handler: what is pending when it begins. If more is pending when
 /// it ends, it is raised again, as a controller's interrupt would be.
-fn handle<Q: HardwareQueue>(common: &Common<Q>, collector: &mut Collector<Q>) {
-    let behaviour = common.behaviour();
+fn handle_irq<Q: HardwareQueue>(common: &CompletionShared<Q>, collector: &mut CompletionReaper<Q>) {
+    let behaviour = common.flags();
     let Some(wakers) = common.wakers.get() else { return };
-    if behaviour.polling() {
+    if behaviour.is_polling() {
         return;
     }
-    if behaviour.threaded() {
+    if behaviour.is_threaded() {
         wakers.irq_thread.wake();
         return;
     }
     let now = common.clock.now();
-    let members = common.source.take(common.all());
-    collector.collect(common, now, members);
+    let members = common.source.acknowledge(common.all_members());
+    collector.reap(common, now, members);
     common.govern(now);
-    if common.source.is_raised_again() {
+    if common.source.needs_reraise() {
         wakers.hard.wake();
     }
 }
 
-fn soft_irq<Q: HardwareQueue + 'static>(maker: &mut Maker<'_, Q>) -> io::Result<Waker> {
-    let common = maker.common.clone();
-    let counts = Counts::default();
-    let tally = counts.tally.clone();
+fn soft_irq<Q: HardwareQueue + 'static>(maker: &mut ContextBuilder<'_, Q>) -> io::Result<Waker> {
+    let common = maker.shared.clone();
+    let counts = ContextStatSources::default();
+    let tally = counts.counters.clone();
     let mut news = Vec::new();
-    maker.woken(ContextKind::SoftIrq, Some(SOFT), counts, move || {
-        std::mem::swap(&mut news, &mut *common.mail());
-        let delivered = common.finish_all(common.clock.now(), &mut news);
+    maker.spawn_woken(ContextKind::SoftIrq, Some(SOFT_IRQ_PRIORITY), counts, move || {
+        std::mem::swap(&mut news, &mut *common.lock_soft_irq_notices());
+        let delivered = common.post_process_all(common.clock.now(), &mut news);
         tally.add(delivered);
     })
 }
 
 /// Does what the handler leaves to it, until nothing is pending.
 fn irq_thread<Q: HardwareQueue + 'static>(
-    maker: &mut Maker<'_, Q>,
-    mut collector: Collector<Q>,
+    maker: &mut ContextBuilder<'_, Q>,
+    mut collector: CompletionReaper<Q>,
 ) -> io::Result<Waker> {
-    let common = maker.common.clone();
-    let counts = Counts::of(&collector);
-    maker.woken(ContextKind::IrqThread, Some(THREAD), counts, move || {
+    let common = maker.shared.clone();
+    let counts = ContextStatSources::from_reaper(&collector);
+    maker.spawn_woken(ContextKind::IrqThread, Some(IRQ_THREAD_PRIORITY), counts, move || {
         loop {
-            let members = common.source.take(common.all());
-            collector.collect(&common, common.clock.now(), members);
-            if !common.source.is_raised_again() {
+            let members = common.source.acknowledge(common.all_members());
+            collector.reap(&common, common.clock.now(), members);
+            if !common.source.needs_reraise() {
                 return;
             }
         }
@@ -256,59 +258,60 @@ fn irq_thread<Q: HardwareQueue + 'static>(
 
 /// Starts what is staged.
 fn queue_run<Q: HardwareQueue + 'static>(
-    maker: &mut Maker<'_, Q>,
-    mut collector: Collector<Q>,
+    maker: &mut ContextBuilder<'_, Q>,
+    mut collector: CompletionReaper<Q>,
 ) -> io::Result<Waker> {
-    let common = maker.common.clone();
-    let counts = Counts::of(&collector);
-    maker.woken(ContextKind::QueueRun, None, counts, move || {
+    let common = maker.shared.clone();
+    let counts = ContextStatSources::from_reaper(&collector);
+    maker.spawn_woken(ContextKind::QueueRun, None, counts, move || {
         let now = common.clock.now();
-        collector.work(&common, now, common.all(), Scope::RUN);
+        collector.run_members(&common, now, common.all_members(), RunScope::RUN);
         // Requests that a device which is gone does not take.
         collector.deliver(&common, now);
     })
 }
 
 fn poll_thread<Q: HardwareQueue + 'static>(
-    maker: &mut Maker<'_, Q>,
-    mut collector: Collector<Q>,
+    maker: &mut ContextBuilder<'_, Q>,
+    mut collector: CompletionReaper<Q>,
 ) -> io::Result<std::thread::Thread> {
-    let (common, theirs) = (maker.common.clone(), maker.common.clone());
-    let counts = Counts::of(&collector);
-    maker.timed(
+    let (common, theirs) = (maker.shared.clone(), maker.shared.clone());
+    let counts = ContextStatSources::from_reaper(&collector);
+    maker.spawn_timed(
         ContextKind::Poll,
         counts,
         move || theirs.poll_interval(),
         move || {
             let now = common.clock.now();
-            let members = common.source.take(common.all());
-            collector.collect(&common, now, members);
+            let members = common.source.acknowledge(common.all_members());
+            collector.reap(&common, now, members);
             common.govern(now);
         },
     )
 }
 
 /// The watch looks this often within the time that a command has, and at most and least so often.
-const LOOKS: u64 = 4;
-const SELDOM: Nanos = Nanos::from_millis(500);
-const OFTEN: Nanos = Nanos::from_millis(1);
+const WATCH_CHECKS_PER_TIMEOUT: u64 = 4;
+const WATCH_PERIOD_MAX: Nanos = Nanos::from_millis(500);
+const WATCH_PERIOD_MIN: Nanos = Nanos::from_millis(1);
 
 /// How often the watch looks by itself.
 pub(super) fn watch_period(timeouts: Timeouts) -> Nanos {
-    Nanos(timeouts.command.min(timeouts.abort).0 / LOOKS).clamp(OFTEN, SELDOM)
+    Nanos(timeouts.command.min(timeouts.abort).0 / WATCH_CHECKS_PER_TIMEOUT)
+        .clamp(WATCH_PERIOD_MIN, WATCH_PERIOD_MAX)
 }
 
 /// Whoever comes by looks for commands that take too long, and moves a reset on. The watch does it
 /// where nobody comes: when a member has work and nothing has ended between two looks, or when it was
 /// reminded.
 fn watch<Q: HardwareQueue + 'static>(
-    maker: &mut Maker<'_, Q>,
-    sweeper: &Arc<Mutex<Collector<Q>>>,
+    maker: &mut ContextBuilder<'_, Q>,
+    sweeper: &Arc<Mutex<CompletionReaper<Q>>>,
 ) -> io::Result<std::thread::Thread> {
-    let (common, theirs, sweeper) = (maker.common.clone(), maker.common.clone(), sweeper.clone());
-    let counts = Counts::of(&lock(&sweeper));
+    let (common, theirs, sweeper) = (maker.shared.clone(), maker.shared.clone(), sweeper.clone());
+    let counts = ContextStatSources::from_reaper(&lock(&sweeper));
     let mut ended = vec![u64::MAX; common.dispatch.len()];
-    maker.timed(
+    maker.spawn_timed(
         ContextKind::Watch,
         counts,
         move || Some(theirs.watch_interval()),
@@ -316,12 +319,12 @@ fn watch<Q: HardwareQueue + 'static>(
             let now = common.clock.now();
             let mut stalled = false;
             for (stats, before) in common.dispatch.iter().zip(&mut ended) {
-                let busy = stats.under_way.get() + stats.waiting.get() > 0;
-                let count = stats.ended.get();
+                let busy = stats.in_flight.get() + stats.waiting.get() > 0;
+                let count = stats.completed.get();
                 stalled |= busy && std::mem::replace(before, count) == count;
             }
-            if common.take_reminder(now) || stalled {
-                lock(&sweeper).collect(&common, now, common.all());
+            if common.consume_watch_deadline(now) || stalled {
+                lock(&sweeper).reap(&common, now, common.all_members());
             }
         },
     )

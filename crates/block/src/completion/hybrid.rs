@@ -9,11 +9,11 @@
 //!   poll finds one completion at a time, late: interrupts.
 //! * **Rate decides the answer.** Otherwise the mode stays that gave more completions per second. The
 //!   other one is tried: half a window lets it settle, and then it is taken if it gives more by
-//!   [`MARGIN`] over one window, over two, and over [`PROOF`]. A trial ends after half a window if it
+//!   [`MARGIN_64THS`] over one window, over two, and over [`CONFIRM_WINDOWS`]. A trial ends after half a window if it
 //!   gives less than two thirds.
 //! * **Trials become rare.** Each that changes nothing doubles the time to the next, up to
 //!   [`SELDOM`] windows; a rate that has moved by a third since the last one, or a change of mode,
-//!   brings the next within [`SOON`] windows. A mode that is worse so has 1.5 windows of [`SOON`] + 1.5
+//!   brings the next within [`TRIAL_WINDOWS_CHANGED`] windows. A mode that is worse so has 1.5 windows of [`TRIAL_WINDOWS_CHANGED`] + 1.5
 //!   at worst, and of [`SELDOM`] + 1.5 under a steady load; one that is much worse, 1.
 
 use clock::Nanos;
@@ -21,15 +21,15 @@ use clock::Nanos;
 use super::StrategyError;
 
 /// The other mode is taken if it gave this share more, in 64ths.
-const MARGIN: u64 = 2;
+const MARGIN_64THS: u64 = 2;
 /// Windows that a mode must win to be taken.
-const PROOF: u32 = 3;
+const CONFIRM_WINDOWS: u32 = 3;
 /// Windows to the first trial.
-const FIRST: u32 = 1;
+const TRIAL_WINDOWS_FIRST: u32 = 1;
 /// Windows to the next trial when the load has changed.
-const SOON: u32 = 24;
+const TRIAL_WINDOWS_CHANGED: u32 = 24;
 /// Windows to the next trial at most.
-const SELDOM: u32 = 128;
+const TRIAL_WINDOWS_MAX: u32 = 128;
 
 /// How loaded a controller is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Hybrid {
     /// Polls every `interval`, if it is better, from a depth of two and a completion in sixteen
     /// intervals on. A window is ten milliseconds, or sixteen intervals if these are longer: shorter than
     /// a scheduler's rounds over hundreds of threads, rates would say nothing.
-    pub const fn every(interval: Nanos) -> Hybrid {
+    pub const fn with_interval(interval: Nanos) -> Hybrid {
         let sixteen = interval.0.saturating_mul(16);
         let rate = match 1_000_000_000_u64.checked_div(sixteen) {
             Some(rate) => rate,
@@ -107,9 +107,9 @@ pub(super) struct Governor {
     hybrid: Hybrid,
     stats: HybridStats,
     /// Up to when time is accounted.
-    accounted: Nanos,
+    accounted_until: Nanos,
     window_start: Nanos,
-    ended_before: u64,
+    completed_before: u64,
     /// What has just begun is not counted: the mode changed before it.
     settling: bool,
     /// The mode is on trial: rates of its windows so far, summed, and how many.
@@ -117,10 +117,10 @@ pub(super) struct Governor {
     /// By mode, interrupts first: completions per second when last seen; 0 if it was not.
     rates: [u64; 2],
     /// The rate of the mode in use at the last trial.
-    rate_then: u64,
+    trial_rate: u64,
     /// Windows from trial to trial, and to the next.
-    patience: u32,
-    left: u32,
+    trial_period_windows: u32,
+    windows_to_trial: u32,
 }
 
 impl Mode {
@@ -138,22 +138,22 @@ impl Governor {
         Governor {
             hybrid,
             stats: HybridStats::default(),
-            accounted: now,
+            accounted_until: now,
             window_start: now,
-            ended_before: ended,
+            completed_before: ended,
             settling: true,
             trial: None,
             rates: [0; 2],
-            rate_then: 0,
-            patience: FIRST,
-            left: FIRST,
+            trial_rate: 0,
+            trial_period_windows: TRIAL_WINDOWS_FIRST,
+            windows_to_trial: TRIAL_WINDOWS_FIRST,
         }
     }
 
     /// What it has done.
     pub(super) fn stats(&self, now: Nanos) -> HybridStats {
         let mut stats = self.stats;
-        let open = now.since(self.accounted);
+        let open = now.since(self.accounted_until);
         match stats.mode {
             Mode::Interrupt => stats.interrupt_time += open,
             Mode::Poll => stats.poll_time += open,
@@ -163,7 +163,7 @@ impl Governor {
 
     /// Looks at the load: `ended` commands so far, `depth` requests under way now, which is asked for
     /// once per window. Returns the mode if it has changed.
-    pub(super) fn look(
+    pub(super) fn update(
         &mut self,
         now: Nanos,
         ended: u64,
@@ -174,16 +174,16 @@ impl Governor {
         if length.0 < whole.0 / 2 {
             return None;
         }
-        let count = ended.wrapping_sub(self.ended_before);
+        let count = ended.wrapping_sub(self.completed_before);
         let rate = u128::from(count) * 1_000_000_000 / u128::from(length.0.max(1));
         let rate = rate as u64;
-        if length < whole && !self.settling && !self.fails(rate) {
+        if length < whole && !self.settling && !self.is_trial_lost(rate) {
             return None;
         }
         let load = Load { depth: depth(), rate };
-        (self.window_start, self.ended_before) = (now, ended);
+        (self.window_start, self.completed_before) = (now, ended);
         self.stats = HybridStats { load, ..self.stats(now) };
-        self.accounted = now;
+        self.accounted_until = now;
         let next = self.decide(load);
         if next == self.stats.mode {
             return None;
@@ -201,24 +201,26 @@ impl Governor {
         if load.depth < quiet.depth || load.rate < quiet.rate {
             self.trial = None;
             self.rates = [0; 2];
-            (self.patience, self.left) = (FIRST, FIRST);
+            (self.trial_period_windows, self.windows_to_trial) =
+                (TRIAL_WINDOWS_FIRST, TRIAL_WINDOWS_FIRST);
             return Mode::Interrupt;
         }
         if std::mem::take(&mut self.settling) {
             return mode;
         }
         if let Some((sum, windows)) = self.trial.take() {
-            return self.judge(mode, sum + load.rate, windows + 1);
+            return self.conclude_trial(mode, sum + load.rate, windows + 1);
         }
         let rate = &mut self.rates[mode as usize];
         *rate = if *rate == 0 { load.rate } else { (*rate * 3 + load.rate) / 4 };
-        let (rate, then) = (*rate, self.rate_then);
+        let (rate, then) = (*rate, self.trial_rate);
         if then > 0 && rate.abs_diff(then) > then / 3 {
-            self.rate_then = rate;
-            (self.patience, self.left) = (SOON, self.left.min(SOON));
+            self.trial_rate = rate;
+            (self.trial_period_windows, self.windows_to_trial) =
+                (TRIAL_WINDOWS_CHANGED, self.windows_to_trial.min(TRIAL_WINDOWS_CHANGED));
         }
-        self.left = self.left.saturating_sub(1);
-        if self.left > 0 {
+        self.windows_to_trial = self.windows_to_trial.saturating_sub(1);
+        if self.windows_to_trial > 0 {
             return mode;
         }
         self.trial = Some((0, 0));
@@ -227,27 +229,32 @@ impl Governor {
 
     /// Whether a trial need not go on.
     #[inline]
-    fn fails(&self, rate: u64) -> bool {
+    fn is_trial_lost(&self, rate: u64) -> bool {
         self.trial.is_some() && rate < self.rates[self.stats.mode.other() as usize] / 3 * 2
     }
 
     /// The mode after `windows` windows of a trial of `mode`, whose rates sum up to `sum`.
-    fn judge(&mut self, mode: Mode, sum: u64, windows: u32) -> Mode {
+    fn conclude_trial(&mut self, mode: Mode, sum: u64, windows: u32) -> Mode {
         let (rate, before) = (sum / u64::from(windows), self.rates[mode.other() as usize]);
-        if rate <= before + before * MARGIN / 64 {
+        if rate <= before + before * MARGIN_64THS / 64 {
             self.rates[mode as usize] = rate;
-            self.rate_then = before;
-            self.patience = self.patience.max(SOON / 2).saturating_mul(2).min(SELDOM);
-            self.left = self.patience;
+            self.trial_rate = before;
+            self.trial_period_windows = self
+                .trial_period_windows
+                .max(TRIAL_WINDOWS_CHANGED / 2)
+                .saturating_mul(2)
+                .min(TRIAL_WINDOWS_MAX);
+            self.windows_to_trial = self.trial_period_windows;
             return mode.other();
         }
-        if windows < PROOF {
+        if windows < CONFIRM_WINDOWS {
             self.trial = Some((sum, windows));
             return mode;
         }
         self.rates[mode as usize] = rate;
-        self.rate_then = rate;
-        (self.patience, self.left) = (SOON, SOON);
+        self.trial_rate = rate;
+        (self.trial_period_windows, self.windows_to_trial) =
+            (TRIAL_WINDOWS_CHANGED, TRIAL_WINDOWS_CHANGED);
         mode
     }
 }
@@ -256,13 +263,13 @@ impl Governor {
 mod tests {
     use super::*;
 
-    const HYBRID: Hybrid = Hybrid::every(Nanos::from_micros(10));
+    const HYBRID: Hybrid = Hybrid::with_interval(Nanos::from_micros(10));
 
     /// A machine: what each mode gives at a depth.
     struct Machine {
         governor: Governor,
         now: Nanos,
-        ended: u64,
+        completed: u64,
         /// Of a completion, in billionths.
         fraction: u64,
     }
@@ -270,7 +277,7 @@ mod tests {
     impl Machine {
         fn new() -> Machine {
             let governor = Governor::new(HYBRID, Nanos::ZERO, 0);
-            Machine { governor, now: Nanos::ZERO, ended: 0, fraction: 0 }
+            Machine { governor, now: Nanos::ZERO, completed: 0, fraction: 0 }
         }
 
         /// Runs for a time; returns the share of it that was spent polling.
@@ -283,9 +290,9 @@ mod tests {
                 let step = Nanos(37_001);
                 self.now += step;
                 self.fraction += rate * step.0;
-                self.ended += self.fraction / 1_000_000_000;
+                self.completed += self.fraction / 1_000_000_000;
                 self.fraction %= 1_000_000_000;
-                let changed = self.governor.look(self.now, self.ended, || depth);
+                let changed = self.governor.update(self.now, self.completed, || depth);
                 assert!(changed.is_none_or(|mode| mode == self.governor.stats.mode));
             }
             let after = self.governor.stats(self.now);
@@ -329,7 +336,7 @@ mod tests {
         let mut machine = Machine::new();
         assert!(machine.run(SECOND * 30, 8, [3_000_000, 2_000_000]) < 0.02);
         // Within the longest patience.
-        machine.run(HYBRID.window * u64::from(SELDOM + 4), 8, [3_000_000, 5_000_000]);
+        machine.run(HYBRID.window * u64::from(TRIAL_WINDOWS_MAX + 4), 8, [3_000_000, 5_000_000]);
         let poll = machine.run(SECOND * 4, 8, [3_000_000, 5_000_000]);
         assert!(poll > 0.9, "{poll}");
     }
@@ -377,14 +384,14 @@ mod tests {
             let mut machine = Machine::new();
             // Up and down again, so that every load follows another one.
             for (depth, rates) in MEASURED.iter().chain(MEASURED.iter().rev()) {
-                let (start, before) = (machine.now, machine.ended);
+                let (start, before) = (machine.now, machine.completed);
                 while machine.now.since(start) < SECOND * 5 {
                     let disturbed =
                         rates.map(|r| r * (100 - noise + rng.below(2 * noise + 1)) / 100);
                     machine.run(HYBRID.window, *depth, disturbed);
                 }
                 let time = machine.now.since(start).as_secs_f64();
-                let got = (machine.ended - before) as f64 / time;
+                let got = (machine.completed - before) as f64 / time;
                 let better = rates[0].max(rates[1]) as f64;
                 assert!(got > 0.95 * better, "{depth}, noise {noise} %: {got} of {better}");
             }

@@ -6,19 +6,22 @@ use ring::AddressSpace;
 /// One hardware queue that leads to a drive of its own, taken from its driver: a port of an AHCI
 /// controller, or the one queue that is used of an NVMe drive.
 #[derive(Debug)]
-pub struct Member<Q> {
+pub struct StripeMember<Q> {
     queue: Option<Q>,
     memory: AddressSpace,
     limits: Limits,
     features: Features,
 }
 
-impl<Q: HardwareQueue> Member<Q> {
+impl<Q: HardwareQueue> StripeMember<Q> {
     /// Takes hardware queue `index`; `None` if it is not to be had.
-    pub fn take<D: LowLevelDriver<Queue = Q>>(driver: &mut D, index: u16) -> Option<Member<Q>> {
+    pub fn take<D: LowLevelDriver<Queue = Q>>(
+        driver: &mut D,
+        index: u16,
+    ) -> Option<StripeMember<Q>> {
         let queue = driver.take_queue(index)?;
         let memory = queue.memory().clone();
-        Some(Member {
+        Some(StripeMember {
             queue: Some(queue),
             memory,
             limits: driver.limits(),
@@ -27,12 +30,12 @@ impl<Q: HardwareQueue> Member<Q> {
     }
 
     /// Every hardware queue of a driver whose queues lead to different drives.
-    pub fn take_all<D: LowLevelDriver<Queue = Q>>(driver: &mut D) -> Vec<Member<Q>> {
-        (0..driver.queues()).filter_map(|index| Member::take(driver, index)).collect()
+    pub fn take_all<D: LowLevelDriver<Queue = Q>>(driver: &mut D) -> Vec<StripeMember<Q>> {
+        (0..driver.queues()).filter_map(|index| StripeMember::take(driver, index)).collect()
     }
 }
 
-impl<Q: HardwareQueue> LowLevelDriver for Member<Q> {
+impl<Q: HardwareQueue> LowLevelDriver for StripeMember<Q> {
     type Queue = Q;
 
     fn limits(&self) -> Limits {

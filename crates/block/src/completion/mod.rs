@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Nothing here fetches, steers, stages or issues: that is the single-queue block layer
-//! ([`Layout::Single`](crate::Layout)), of which every thread and every context has an end. A
+//! ([`QueueModel::SingleQueue`](crate::Layout)), of which every thread and every context has an end. A
 //! strategy says who does which part of it, in which context.
 //!
 //! | file | noun |
@@ -18,7 +18,7 @@
 //! | [`blocking`](Blocking) | the set-up: drives, threads and contexts; changing the strategy |
 //! | [`strategy`](Strategy) | the choices, and the paper's systems by name |
 //! | [`hybrid`](Hybrid) | when to poll and when to rely on interrupts |
-//! | [`member`](Member), [`striped`](Striped) | a queue as a drive; several drives as one |
+//! | [`member`](Member), [`striped`](StripeLayout) | a queue as a drive; several drives as one |
 //! | [`line`](Source) | where interrupts come from |
 //! | [`waiter`](Waiter) | a thread's end: submit, sleep, go on |
 //! | [`transfer`](Transfer) | what a thread asks for |
@@ -29,27 +29,27 @@
 //! | [`stats`](CompletionStats) | what all of them have done |
 
 mod blocking;
-mod collector;
-mod common;
 mod contexts;
-mod desk;
 mod hybrid;
-mod line;
+mod interrupt_line;
 mod member;
+mod reaper;
+mod shared;
 mod stats;
 mod strategy;
 mod striped;
 mod timer;
 mod transfer;
 mod waiter;
+mod waiter_slot;
 
 pub use blocking::{Blocking, BlockingConfig, BlockingError};
 pub use contexts::Placement;
 pub use hybrid::{Hybrid, HybridStats, Load, Mode};
-pub use line::{Line, Source};
-pub use member::Member;
+pub use interrupt_line::{InterruptLine, InterruptSource};
+pub use member::StripeMember;
 pub use stats::{CompletionStats, ContextKind, ContextStats, WaiterStats, WaiterTotals};
 pub use strategy::{Interrupt, Issue, Notify, Strategy, StrategyError};
-pub use striped::{Part, Striped};
+pub use striped::{StripeFragment, StripeLayout};
 pub use transfer::Transfer;
 pub use waiter::{BlockingQueue, WaitError, Waiter};

@@ -1,10 +1,10 @@
 //! What threads and contexts have done.
 
 use clock::Nanos;
-use driver::RunLengths;
+use driver::IrqRunHistogram;
 
-use super::common::Delivered;
 use super::hybrid::HybridStats;
+use super::shared::DeliveryCounts;
 use crate::Counter;
 
 /// What one thread's requests have come to. Written under its desk's lock, or by the thread; anybody
@@ -46,7 +46,7 @@ impl WaiterStats {
     }
 
     /// Requests started, and neither finished nor given up.
-    pub fn under_way(&self) -> u32 {
+    pub fn in_flight(&self) -> u32 {
         let over = self.requests.get() + self.abandoned.get();
         self.started.get().saturating_sub(over) as u32
     }
@@ -120,14 +120,14 @@ pub enum ContextKind {
 /// What a context has done besides its runs.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Tally {
+pub(super) struct ContextCounters {
     pub(super) finished: Counter,
     pub(super) woken: Counter,
 }
 
-impl Tally {
+impl ContextCounters {
     #[inline]
-    pub(super) fn add(&self, delivered: Delivered) {
+    pub(super) fn add(&self, delivered: DeliveryCounts) {
         self.finished.add(delivered.finished);
         self.woken.add(delivered.woken);
     }
@@ -141,9 +141,9 @@ pub struct ContextStats {
     /// Whether it runs under `SCHED_FIFO`.
     pub realtime: bool,
     /// Its runs, by its own CPU clock.
-    pub cpu: RunLengths,
+    pub cpu: IrqRunHistogram,
     /// Its runs, by wall clock.
-    pub wall: RunLengths,
+    pub wall: IrqRunHistogram,
     /// Completions that it found.
     pub found: u64,
     /// Requests that it gave to the hardware.

@@ -59,7 +59,7 @@ pub struct Strategy {
 }
 
 /// The longest interval: beyond a second a poll is no notification.
-const LONGEST: Nanos = Nanos::from_secs(1);
+const INTERVAL_MAX: Nanos = Nanos::from_secs(1);
 
 impl Strategy {
     /// Linux's SCSI path: the baseline of HIOPS.
@@ -108,7 +108,7 @@ impl Strategy {
         Strategy { notify: Notify::Hybrid(hybrid), ..Strategy::HIOPS_IRQ }
     }
 
-    /// The names that [`named`](Strategy::named) knows.
+    /// The names that [`named`](Strategy::from_name) knows.
     pub const NAMES: [&str; 8] = [
         "scsi",
         "nvme",
@@ -124,7 +124,7 @@ impl Strategy {
     ///
     /// # Errors
     /// [`StrategyError::Name`], or an interval that cannot be.
-    pub fn named(name: &str, interval: Nanos) -> Result<Strategy, StrategyError> {
+    pub fn from_name(name: &str, interval: Nanos) -> Result<Strategy, StrategyError> {
         let strategy = match name {
             "scsi" => Strategy::SCSI,
             "nvme" => Strategy::NVME,
@@ -133,7 +133,7 @@ impl Strategy {
             "hiops-irq" => Strategy::HIOPS_IRQ,
             "hiops-poll" => Strategy::hiops_poll(interval),
             "async-poll" => Strategy::async_poll(interval),
-            "hiops-hybrid" => Strategy::hiops_hybrid(Hybrid::every(interval)),
+            "hiops-hybrid" => Strategy::hiops_hybrid(Hybrid::with_interval(interval)),
             _ => return Err(StrategyError::Name(name.into())),
         };
         strategy.validate()?;
@@ -149,7 +149,7 @@ impl Strategy {
             return Err(StrategyError::IdleSoftIrq);
         }
         let Some(interval) = self.interval() else { return Ok(()) };
-        if interval == Nanos::ZERO || interval > LONGEST {
+        if interval == Nanos::ZERO || interval > INTERVAL_MAX {
             return Err(StrategyError::Interval(interval));
         }
         match self.notify {
@@ -203,19 +203,19 @@ mod tests {
     fn every_name_is_a_strategy_that_makes_sense() {
         let mut seen = Vec::new();
         for name in Strategy::NAMES {
-            let strategy = Strategy::named(name, Nanos::from_micros(16)).unwrap();
+            let strategy = Strategy::from_name(name, Nanos::from_micros(16)).unwrap();
             assert!(!seen.contains(&strategy), "{name} is another one too");
             seen.push(strategy);
         }
-        let error = Strategy::named("nonsense", Nanos::from_micros(16)).unwrap_err();
+        let error = Strategy::from_name("nonsense", Nanos::from_micros(16)).unwrap_err();
         assert!(error.to_string().contains("hiops-hybrid"), "{error}");
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for interval in [Nanos::ZERO, Nanos(LONGEST.0 + 1), Nanos::MAX] {
+        for interval in [Nanos::ZERO, Nanos(INTERVAL_MAX.0 + 1), Nanos::MAX] {
             for name in ["hiops-poll", "async-poll", "hiops-hybrid"] {
-                let error = Strategy::named(name, interval).unwrap_err();
+                let error = Strategy::from_name(name, interval).unwrap_err();
                 assert_eq!(error, StrategyError::Interval(interval), "{name}");
             }
         }

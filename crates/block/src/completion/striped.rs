@@ -1,4 +1,4 @@
-//! [`Striped`]: several drives as one, by turns (RAID 0).
+//! [`StripeLayout`]: several drives as one, by turns (RAID 0).
 //!
 //! HIOPS section 4 puts six drives together with a stripe of 128 KB. Stripe `s` of the whole is
 //! stripe `s / n` of member `s % n`. Guarantee: the parts of a range cover it once, in order, and
@@ -6,7 +6,7 @@
 
 /// How sectors are spread over members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Striped {
+pub struct StripeLayout {
     members: u16,
     stripe: u32,
     sectors: u64,
@@ -14,7 +14,7 @@ pub struct Striped {
 
 /// The part of a range that one member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct StripeFragment {
     /// Which member.
     pub member: u16,
     /// Its first sector there.
@@ -25,13 +25,13 @@ pub struct Part {
     pub offset: u32,
 }
 
-impl Striped {
+impl StripeLayout {
     /// `members` drives of `member_sectors` sectors, in stripes of `stripe` sectors; what does not
     /// fill a stripe at a member's end is not used. `None` without members, for a stripe of no
     /// sectors, or if a member has less than one stripe. A single member is not striped.
-    pub fn new(members: u16, member_sectors: u64, stripe: u32) -> Option<Striped> {
+    pub fn new(members: u16, member_sectors: u64, stripe: u32) -> Option<StripeLayout> {
         if members == 1 {
-            return (member_sectors > 0).then_some(Striped {
+            return (member_sectors > 0).then_some(StripeLayout {
                 members,
                 stripe: u32::MAX,
                 sectors: member_sectors,
@@ -39,7 +39,7 @@ impl Striped {
         }
         let stripes = member_sectors.checked_div(stripe.into())?;
         let sectors = (stripes * u64::from(stripe)).checked_mul(members.into())?;
-        (sectors > 0).then_some(Striped { members, stripe, sectors })
+        (sectors > 0).then_some(StripeLayout { members, stripe, sectors })
     }
 
     /// Sectors of the whole.
@@ -53,7 +53,7 @@ impl Striped {
     }
 
     /// Parts of a range of `sectors` at most, however it lies.
-    pub fn most_parts(&self, sectors: u32) -> u32 {
+    pub fn fragments_max(&self, sectors: u32) -> u32 {
         if self.members == 1 {
             return 1;
         }
@@ -68,14 +68,14 @@ impl Striped {
 
     /// The parts of a range within the whole, in order.
     #[inline]
-    pub fn parts(self, lba: u64, sectors: u32) -> impl Iterator<Item = Part> {
+    pub fn fragments(self, lba: u64, sectors: u32) -> impl Iterator<Item = StripeFragment> {
         let mut done = 0;
         std::iter::from_fn(move || {
             if done == sectors {
                 return None;
             }
             let at = lba + u64::from(done);
-            let part = self.part(at, sectors - done, done);
+            let part = self.fragment_at(at, sectors - done, done);
             done += part.sectors;
             Some(part)
         })
@@ -83,17 +83,17 @@ impl Striped {
 
     /// What each member has of a range within the whole, in one piece: for requests without data,
     /// which need not be in order. `offset` means nothing.
-    pub fn spans(self, lba: u64, sectors: u32) -> impl Iterator<Item = Part> {
+    pub fn member_extents(self, lba: u64, sectors: u32) -> impl Iterator<Item = StripeFragment> {
         (0..self.members).filter_map(move |member| {
-            let first = self.before(lba, member);
-            let sectors = self.before(lba + u64::from(sectors), member) - first;
-            let span = Part { member, lba: first, sectors: sectors as u32, offset: 0 };
+            let first = self.member_sectors_before(lba, member);
+            let sectors = self.member_sectors_before(lba + u64::from(sectors), member) - first;
+            let span = StripeFragment { member, lba: first, sectors: sectors as u32, offset: 0 };
             (sectors > 0).then_some(span)
         })
     }
 
     /// How many of the first `count` sectors of the whole a member has.
-    fn before(&self, count: u64, member: u16) -> u64 {
+    fn member_sectors_before(&self, count: u64, member: u16) -> u64 {
         if self.members == 1 {
             return count;
         }
@@ -103,13 +103,13 @@ impl Striped {
     }
 
     #[inline]
-    fn part(&self, at: u64, left: u32, offset: u32) -> Part {
+    fn fragment_at(&self, at: u64, left: u32, offset: u32) -> StripeFragment {
         if self.members == 1 {
-            return Part { member: 0, lba: at, sectors: left, offset };
+            return StripeFragment { member: 0, lba: at, sectors: left, offset };
         }
         let (stripe, members) = (u64::from(self.stripe), u64::from(self.members));
         let (number, within) = (at / stripe, at % stripe);
-        Part {
+        StripeFragment {
             member: (number % members) as u16,
             lba: number / members * stripe + within,
             sectors: left.min((stripe - within) as u32),
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn every_sector_is_in_one_place_of_one_member() {
-        let striped = Striped::new(3, 21, 4).unwrap();
+        let striped = StripeLayout::new(3, 21, 4).unwrap();
         assert_eq!(striped.sectors(), 60, "a stripe that a member cannot fill is left out");
         let mut places: Vec<(u16, u64)> = Vec::new();
         for lba in 0..striped.sectors() {
-            let parts: Vec<Part> = striped.parts(lba, 1).collect();
-            let [Part { member, lba: at, sectors: 1, offset: 0 }] = parts[..] else {
+            let parts: Vec<StripeFragment> = striped.fragments(lba, 1).collect();
+            let [StripeFragment { member, lba: at, sectors: 1, offset: 0 }] = parts[..] else {
                 panic!("{parts:?}")
             };
             assert!(at < 20);
@@ -145,15 +145,15 @@ mod tests {
     #[test]
     fn the_parts_of_a_range_are_its_sectors() {
         for (members, stripe) in [(1, 8), (2, 1), (6, 256), (5, 7)] {
-            let striped = Striped::new(members, 10_000, stripe).unwrap();
+            let striped = StripeLayout::new(members, 10_000, stripe).unwrap();
             for (lba, sectors) in [(0, 1), (3, 600), (255, 2), (1_000, 1), (0, 9_000)] {
                 let mut covered = 0;
                 let mut count = 0;
-                for part in striped.parts(lba, sectors) {
+                for part in striped.fragments(lba, sectors) {
                     assert_eq!(part.offset, covered);
                     for i in 0..part.sectors {
                         let whole = lba + u64::from(covered + i);
-                        let single = striped.parts(whole, 1).next().unwrap();
+                        let single = striped.fragments(whole, 1).next().unwrap();
                         let want = (part.member, part.lba + u64::from(i));
                         assert_eq!((single.member, single.lba), want);
                     }
@@ -161,17 +161,17 @@ mod tests {
                     count += 1;
                 }
                 assert_eq!(covered, sectors);
-                let mut spans: Vec<Part> = striped.spans(lba, sectors).collect();
-                for part in striped.parts(lba, sectors) {
+                let mut spans: Vec<StripeFragment> = striped.member_extents(lba, sectors).collect();
+                for part in striped.fragments(lba, sectors) {
                     let span = spans.iter_mut().find(|s| s.member == part.member).unwrap();
                     assert_eq!(span.lba, part.lba, "in one piece");
                     span.lba += u64::from(part.sectors);
                     span.sectors -= part.sectors;
                 }
                 assert!(spans.iter().all(|span| span.sectors == 0), "{spans:?}");
-                assert!(count <= striped.most_parts(sectors), "{count} parts");
+                assert!(count <= striped.fragments_max(sectors), "{count} parts");
             }
-            assert_eq!(striped.parts(5, 0).count() + striped.spans(5, 0).count(), 0);
+            assert_eq!(striped.fragments(5, 0).count() + striped.member_extents(5, 0).count(), 0);
         }
     }
 
@@ -180,9 +180,9 @@ mod tests {
         for (members, sectors, stripe) in
             [(0, 100, 8), (2, 7, 8), (2, 100, 0), (1, 0, 8), (2, u64::MAX, 1)]
         {
-            assert_eq!(Striped::new(members, sectors, stripe), None);
+            assert_eq!(StripeLayout::new(members, sectors, stripe), None);
         }
-        let striped = Striped::new(2, 100, 10).unwrap();
+        let striped = StripeLayout::new(2, 100, 10).unwrap();
         assert!(striped.contains(199, 1) && striped.contains(200, 0) && striped.contains(0, 200));
         assert!(!striped.contains(199, 2) && !striped.contains(u64::MAX, 2));
     }

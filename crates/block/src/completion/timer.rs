@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use clock::{Nanos, RealClock, thread_cpu};
-use driver::{RunLengths, RunRecord};
+use clock::{Nanos, RealClock, thread_cpu_time};
+use driver::{IrqRunHistogram, IrqRunRecorder};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
 /// A running thread; dropping it stops and joins it.
 #[derive(Debug)]
 pub(super) struct TimerContext {
-    shared: Arc<Shared>,
+    shared: Arc<TimerState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct TimerState {
     stop: AtomicBool,
-    cpu: RunRecord,
-    wall: RunRecord,
+    cpu: IrqRunRecorder,
+    wall: IrqRunRecorder,
 }
 
 impl TimerContext {
@@ -37,10 +37,10 @@ impl TimerContext {
         interval: impl Fn() -> Option<Nanos> + Send + 'static,
         mut work: impl FnMut() + Send + 'static,
     ) -> io::Result<TimerContext> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TimerState {
             stop: AtomicBool::new(false),
-            cpu: RunRecord::new(),
-            wall: RunRecord::new(),
+            cpu: IrqRunRecorder::new(),
+            wall: IrqRunRecorder::new(),
         });
         let theirs = shared.clone();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
@@ -63,17 +63,17 @@ impl TimerContext {
     }
 
     /// How long its runs took: by its CPU clock, and by wall clock.
-    pub(super) fn runs(&self) -> (RunLengths, RunLengths) {
+    pub(super) fn runs(&self) -> (IrqRunHistogram, IrqRunHistogram) {
         (self.shared.cpu.read(), self.shared.wall.read())
     }
 
-    pub(super) fn reset_runs(&self) {
+    pub(super) fn reset_run_stats(&self) {
         self.shared.cpu.reset();
         self.shared.wall.reset();
     }
 }
 
-impl Shared {
+impl TimerState {
     fn serve(&self, interval: &impl Fn() -> Option<Nanos>, work: &mut impl FnMut()) {
         let clock = RealClock::start();
         while !self.stop.load(Ordering::Acquire) {
@@ -82,9 +82,9 @@ impl Shared {
                 continue;
             };
             std::thread::park_timeout(Duration::from_nanos(interval));
-            let (wall, cpu) = (clock.now(), thread_cpu());
+            let (wall, cpu) = (clock.now(), thread_cpu_time());
             work();
-            self.cpu.record(thread_cpu().since(cpu));
+            self.cpu.record(thread_cpu_time().since(cpu));
             self.wall.record(clock.now().since(wall));
         }
     }

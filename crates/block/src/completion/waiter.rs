@@ -13,31 +13,31 @@ use std::time::Duration;
 use clock::Nanos;
 use driver::{HardwareQueue, Op};
 use nvme::Status;
-use ring::Region;
+use ring::SharedRegion;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use super::common::Common;
-use super::desk::News;
+use super::shared::CompletionShared;
 use super::stats::WaiterStats;
 use super::transfer::Transfer;
+use super::waiter_slot::CompletionNotice;
 use crate::Completion;
 
 /// How long waiters without contexts sleep between two looks of their own.
-const ALONE: Duration = Duration::from_micros(100);
+const SELF_POLL_PERIOD: Duration = Duration::from_micros(100);
 
 /// Why a request was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The thread's last request has not been waited for to its end.
     #[error("a request of this thread is still under way")]
-    UnderWay,
+    AlreadyInFlight,
     /// More than a slot holds.
-    #[error("a request of {bytes} bytes: {most} at most")]
+    #[error("a request of {bytes} bytes: {max} at most")]
     TooLong {
         /// Bytes asked for.
         bytes: u64,
         /// Bytes of a request at most.
-        most: u32,
+        max: u32,
     },
     /// The data is not within the thread's memory.
     #[error("bytes {at}..+{bytes} of a thread's memory of {len}")]
@@ -56,7 +56,7 @@ pub enum WaitError {
 
 /// A place for one thread, not taken yet.
 pub struct BlockingQueue<Q: HardwareQueue> {
-    common: Arc<Common<Q>>,
+    shared: Arc<CompletionShared<Q>>,
     index: u16,
     entered: bool,
 }
@@ -68,23 +68,23 @@ impl<Q: HardwareQueue> std::fmt::Debug for BlockingQueue<Q> {
 }
 
 impl<Q: HardwareQueue> BlockingQueue<Q> {
-    pub(super) fn new(common: Arc<Common<Q>>, index: u16) -> BlockingQueue<Q> {
-        BlockingQueue { common, index, entered: false }
+    pub(super) fn new(shared: Arc<CompletionShared<Q>>, index: u16) -> BlockingQueue<Q> {
+        BlockingQueue { shared, index, entered: false }
     }
 
     /// The calling thread takes the place: from now on it is the one that is woken.
     pub fn enter(mut self) -> Waiter<Q> {
         self.entered = true;
-        let common = self.common.clone();
-        let desk = &common.desks[usize::from(self.index)];
-        desk.sit();
+        let common = self.shared.clone();
+        let desk = &common.waiter_slots[usize::from(self.index)];
+        desk.bind_thread();
         let allowed = sched_getaffinity(None).ok().filter(|set| set.count() > 1);
         let (stats, buffer) = (desk.stats().clone(), desk.lock().buffer().clone());
         Waiter {
-            common,
+            shared: common,
             index: self.index,
-            news: Vec::new(),
-            allowed,
+            notices: Vec::new(),
+            cpu_set: allowed,
             stats,
             buffer,
             here: PhantomData,
@@ -95,7 +95,7 @@ impl<Q: HardwareQueue> BlockingQueue<Q> {
 impl<Q: HardwareQueue> Drop for BlockingQueue<Q> {
     fn drop(&mut self) {
         if !self.entered {
-            self.common.desks[usize::from(self.index)].leave();
+            self.shared.waiter_slots[usize::from(self.index)].abandon();
         }
     }
 }
@@ -103,13 +103,13 @@ impl<Q: HardwareQueue> Drop for BlockingQueue<Q> {
 /// A thread that waits for its requests. It belongs to that thread; dropping it gives a request up
 /// that is under way.
 pub struct Waiter<Q: HardwareQueue> {
-    common: Arc<Common<Q>>,
+    shared: Arc<CompletionShared<Q>>,
     index: u16,
-    news: Vec<News>,
+    notices: Vec<CompletionNotice>,
     /// Where the thread may run, if there is a choice.
-    allowed: Option<CpuSet>,
+    cpu_set: Option<CpuSet>,
     stats: Arc<WaiterStats>,
-    buffer: Arc<Region>,
+    buffer: Arc<SharedRegion>,
     /// It is this thread that others wake.
     here: PhantomData<*const ()>,
 }
@@ -122,13 +122,13 @@ impl<Q: HardwareQueue> std::fmt::Debug for Waiter<Q> {
 
 impl<Q: HardwareQueue> Waiter<Q> {
     /// The thread's own memory, which transfers name by offset.
-    pub fn buffer(&self) -> &Arc<Region> {
+    pub fn buffer(&self) -> &Arc<SharedRegion> {
         &self.buffer
     }
 
     /// Bytes of a sector.
     pub fn sector_bytes(&self) -> u32 {
-        self.common.shape.sector_bytes
+        self.shared.shape.sector_bytes
     }
 
     /// What the thread's requests have come to.
@@ -166,34 +166,35 @@ impl<Q: HardwareQueue> Waiter<Q> {
         }
     }
 
-    /// Starts a request, whose outcome [`wait`](Waiter::wait) returns.
+    /// Starts a request, whose outcome [`wait`](WaitState::mode) returns.
     ///
     /// # Errors
     /// [`WaitError`]; nothing was started.
     #[inline]
     pub fn submit(&mut self, transfer: Transfer) -> Result<(), WaitError> {
-        let common = &*self.common;
+        let common = &*self.shared;
         common.check(&transfer, self.buffer.len())?;
-        let behaviour = common.behaviour();
+        let behaviour = common.flags();
         let now = common.clock.now();
-        let desk = &common.desks[usize::from(self.index)];
+        let desk = &common.waiter_slots[usize::from(self.index)];
         let mut papers = desk.lock();
         if !papers.is_idle() {
-            return Err(WaitError::UnderWay);
+            return Err(WaitError::AlreadyInFlight);
         }
         if !common.shape.striped.contains(transfer.lba, transfer.sectors.into()) {
-            papers.answer(transfer.tag, Status::LBA_OUT_OF_RANGE, &self.stats);
+            papers.complete_early(transfer.tag, Status::LBA_OUT_OF_RANGE, &self.stats);
             return Ok(());
         }
         if transfer.sectors == 0 && transfer.op != Op::Flush {
-            papers.answer(transfer.tag, Status::INVALID_FIELD, &self.stats);
+            papers.complete_early(transfer.tag, Status::INVALID_FIELD, &self.stats);
             return Ok(());
         }
-        let collect = if behaviour.coop() { common.source.pending(common.all()) } else { 0 };
-        let due = papers.start(now, transfer, collect, &self.stats, &mut self.news);
+        let collect =
+            if behaviour.is_coop() { common.source.pending(common.all_members()) } else { 0 };
+        let due = papers.start(now, transfer, collect, &self.stats, &mut self.notices);
         drop(papers);
-        common.remind(now, due);
-        self.tell(now);
+        common.schedule_watch(now, due);
+        self.deliver_notices(now);
         Ok(())
     }
 
@@ -202,25 +203,25 @@ impl<Q: HardwareQueue> Waiter<Q> {
     pub fn wait(&mut self, patience: Nanos) -> Option<Completion> {
         let until = match patience {
             Nanos::MAX => Nanos::MAX,
-            patience => self.common.clock.now() + patience,
+            patience => self.shared.clock.now() + patience,
         };
         loop {
-            let now = self.common.clock.now();
-            let desk = &self.common.desks[usize::from(self.index)];
+            let now = self.shared.clock.now();
+            let desk = &self.shared.waiter_slots[usize::from(self.index)];
             let mut papers = desk.lock();
-            papers.receive(now, &self.stats, &mut self.news);
-            let closed = self.common.closed.load(Ordering::Acquire);
-            let mut done = papers.take_done();
-            if closed || (done.is_some() && self.common.behaviour().coop()) {
-                let all = self.common.all();
-                let members = if closed { all } else { self.common.source.pending(all) };
-                papers.glance(now, members, &mut self.news);
-                papers.receive(now, &self.stats, &mut self.news);
-                done = done.or_else(|| papers.take_done());
+            papers.receive(now, &self.stats, &mut self.notices);
+            let closed = self.shared.closed.load(Ordering::Acquire);
+            let mut done = papers.pop_completion();
+            if closed || (done.is_some() && self.shared.flags().is_coop()) {
+                let all = self.shared.all_members();
+                let members = if closed { all } else { self.shared.source.pending(all) };
+                papers.try_run(now, members, &mut self.notices);
+                papers.receive(now, &self.stats, &mut self.notices);
+                done = done.or_else(|| papers.pop_completion());
             }
             let over = done.is_some() || papers.is_idle() || now >= until;
             drop(papers);
-            self.tell(now);
+            self.deliver_notices(now);
             if over {
                 return done;
             }
@@ -230,9 +231,9 @@ impl<Q: HardwareQueue> Waiter<Q> {
 
     /// Sees to those for whom this thread has found something.
     #[inline]
-    fn tell(&mut self, now: Nanos) {
-        if !self.news.is_empty() {
-            let woken = self.common.deliver(now, &mut self.news);
+    fn deliver_notices(&mut self, now: Nanos) {
+        if !self.notices.is_empty() {
+            let woken = self.shared.deliver(now, &mut self.notices);
             self.stats.woken.add(woken.woken);
         }
     }
@@ -241,8 +242,8 @@ impl<Q: HardwareQueue> Waiter<Q> {
     fn sleep(&self, left: Nanos, closed: bool) {
         self.stats.sleeps.add(1);
         // HIOPS section 3.3: awoken where it went to sleep. A refusal costs cache hits only.
-        let here = match &self.allowed {
-            Some(_) if self.common.behaviour().lazy() => {
+        let here = match &self.cpu_set {
+            Some(_) if self.shared.flags().is_lazy() => {
                 let mut here = CpuSet::new();
                 here.set(sched_getcpu());
                 sched_setaffinity(None, &here).is_ok()
@@ -250,11 +251,11 @@ impl<Q: HardwareQueue> Waiter<Q> {
             _ => false,
         };
         match left {
-            _ if closed => std::thread::park_timeout(ALONE),
+            _ if closed => std::thread::park_timeout(SELF_POLL_PERIOD),
             Nanos::MAX => std::thread::park(),
             Nanos(left) => std::thread::park_timeout(Duration::from_nanos(left)),
         }
-        if here && let Some(allowed) = &self.allowed {
+        if here && let Some(allowed) = &self.cpu_set {
             let _ = sched_setaffinity(None, allowed);
         }
     }
@@ -262,6 +263,6 @@ impl<Q: HardwareQueue> Waiter<Q> {
 
 impl<Q: HardwareQueue> Drop for Waiter<Q> {
     fn drop(&mut self) {
-        self.common.desks[usize::from(self.index)].leave();
+        self.shared.waiter_slots[usize::from(self.index)].abandon();
     }
 }

@@ -4,14 +4,14 @@ use clock::Nanos;
 use driver::{HardwareQueue, QueueState, Tag};
 use nvme::Status;
 
-use super::{Dispatch, REMOVED, Timeouts};
+use super::{Dispatch, STATUS_REMOVED, Timeouts};
 use crate::Op;
-use crate::notes::Notes;
+use crate::io_hooks::IoHooks;
 
 impl<Q: HardwareQueue> Dispatch<Q> {
     /// Looks after commands that take too long, and after a reset.
     #[inline]
-    pub(crate) fn tend(&mut self, now: Nanos, notes: &mut Notes) -> bool {
+    pub(crate) fn service(&mut self, now: Nanos, notes: &mut IoHooks) -> bool {
         let mut moved = self.queue.poll(now);
         if now >= self.check_at || self.queue.state() != self.state {
             moved |= self.recover(now, notes);
@@ -24,48 +24,51 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     }
 
     #[cold]
-    fn recover(&mut self, now: Nanos, notes: &mut Notes) -> bool {
+    fn recover(&mut self, now: Nanos, notes: &mut IoHooks) -> bool {
         let before = std::mem::replace(&mut self.state, self.queue.state());
         match (before, self.state) {
             (QueueState::Resetting | QueueState::Removed, QueueState::Ready) => {
-                self.take_back(now, notes);
+                self.reclaim_commands(now, notes);
             }
             (_, QueueState::Removed) => {
-                self.take_back(now, notes);
-                while let Some(staged) = self.again.pop_front().or_else(|| self.flushes.give_up()) {
-                    self.end(staged, REMOVED);
+                self.reclaim_commands(now, notes);
+                while let Some(staged) =
+                    self.requeued.pop_front().or_else(|| self.flushes.pop_waiting())
+                {
+                    self.complete_early(staged, STATUS_REMOVED);
                 }
             }
-            (_, QueueState::Ready) => self.look_for_late(now),
+            (_, QueueState::Ready) => self.check_timeouts(now),
             (_, QueueState::Resetting) => self.check_at = Nanos::MAX,
         }
         true
     }
 
     /// The hardware has forgotten every command: they go again, unless they have gone too often.
-    fn take_back(&mut self, now: Nanos, notes: &mut Notes) {
+    fn reclaim_commands(&mut self, now: Nanos, notes: &mut IoHooks) {
         self.check_at = Nanos::MAX;
         let bound: Vec<Tag> = self.queue.tags().bound_tags().map(|(tag, _)| tag).collect();
         for tag in bound {
             let Ok(command) = self.queue.detach_tag_cmd(tag) else { continue };
             let mut staged = self.slots[usize::from(tag.0)];
-            self.give_back(tag, staged.submitter);
+            self.release_tag(tag, staged.submitter);
             if self.state == QueueState::Ready && staged.requeues < self.timeouts.retries {
                 staged.requeues += 1;
                 self.requeue(now, staged, notes);
                 continue;
             }
-            let status = if self.state == QueueState::Removed { REMOVED } else { Status::ABORTED };
+            let status =
+                if self.state == QueueState::Removed { STATUS_REMOVED } else { Status::ABORTED };
             if staged.request.op == Op::Flush {
-                self.end_flush(status, Q::end_cmd(&command, now));
+                self.complete_flush(status, Q::end_cmd(&command, now));
             } else {
-                self.end(staged, status);
+                self.complete_early(staged, status);
             }
         }
     }
 
     /// Aborts commands that take too long, and resets the queue if that did not help.
-    fn look_for_late(&mut self, now: Nanos) {
+    fn check_timeouts(&mut self, now: Nanos) {
         let Timeouts { command, abort, .. } = self.timeouts;
         let bound: Vec<(Tag, Nanos)> = self.queue.tags().bound_tags().collect();
         let (mut next, mut reset) = (Nanos::MAX, false);

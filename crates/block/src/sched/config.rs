@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use super::{
-    Deadline, DeadlineConfig, Fair, FairConfig, Kyber, KyberConfig, Limited, LimitsConfig,
-    NoneScheduler, Priority, PriorityConfig, SchedError, Scheduler,
+    Deadline, DeadlineConfig, Fair, FairConfig, Kyber, KyberConfig, NoneScheduler, Priority,
+    PriorityConfig, SchedError, Scheduler, ThrottleConfig, Throttled,
 };
 
 /// Which scheduler, and what it is told.
@@ -44,7 +44,7 @@ impl SchedulerConfig {
     /// Its name, if it does what it is for only where the requests of all submitters of a hardware
     /// queue come together: `fair` shares among them, `kyber` throttles one's writes for another's
     /// reads, `priority` puts one's before another's.
-    pub fn weighs_submitters(&self) -> Option<&'static str> {
+    pub fn per_submitter_policy(&self) -> Option<&'static str> {
         match self {
             SchedulerConfig::None | SchedulerConfig::Deadline(_) => None,
             SchedulerConfig::Kyber(_) | SchedulerConfig::Fair(_) | SchedulerConfig::Priority(_) => {
@@ -105,7 +105,7 @@ pub struct Scheduling {
     /// The scheduler.
     pub scheduler: SchedulerConfig,
     /// The limits, if there are any.
-    pub limits: Option<LimitsConfig>,
+    pub limits: Option<ThrottleConfig>,
 }
 
 impl Scheduling {
@@ -116,30 +116,30 @@ impl Scheduling {
     }
 
     /// What of this works only where the requests of all submitters come together, if anything:
-    /// [`SchedulerConfig::weighs_submitters`], or `limits`, which each staging queue would grant anew.
-    pub fn weighs_submitters(&self) -> Option<&'static str> {
-        self.limits.as_ref().map(|_| "limits").or_else(|| self.scheduler.weighs_submitters())
+    /// [`SchedulerConfig::per_submitter_policy`], or `limits`, which each staging queue would grant anew.
+    pub fn per_submitter_policy(&self) -> Option<&'static str> {
+        self.limits.as_ref().map(|_| "limits").or_else(|| self.scheduler.per_submitter_policy())
     }
 
     /// Whether this makes sense.
     ///
     /// # Errors
-    /// [`SchedulerConfig::validate`]'s and [`LimitsConfig::validate`]'s.
+    /// [`SchedulerConfig::validate`]'s and [`ThrottleConfig::validate`]'s.
     pub fn validate(&self) -> Result<(), SchedError> {
         self.scheduler.validate()?;
-        self.limits.as_ref().map_or(Ok(()), LimitsConfig::validate)
+        self.limits.as_ref().map_or(Ok(()), ThrottleConfig::validate)
     }
 
     /// An empty scheduler before hardware that takes `depth` requests. With several staging queues
     /// each has its own, and a group's limits hold for each of them.
     ///
     /// # Errors
-    /// [`SchedulerConfig::build`]'s and [`LimitsConfig::validate`]'s.
+    /// [`SchedulerConfig::build`]'s and [`ThrottleConfig::validate`]'s.
     pub fn build(&self, depth: u16) -> Result<Box<dyn Scheduler>, SchedError> {
         let inner = self.scheduler.build(depth)?;
         match &self.limits {
             None => Ok(inner),
-            Some(limits) => Ok(Box::new(Limited::new(limits, inner)?)),
+            Some(limits) => Ok(Box::new(Throttled::new(limits, inner)?)),
         }
     }
 }
@@ -154,7 +154,7 @@ impl From<SchedulerConfig> for Scheduling {
 mod tests {
     use super::*;
     use crate::Group;
-    use crate::sched::{DirectionLimits, GroupLimits, Rate};
+    use crate::sched::{DirectionThrottle, GroupThrottle, RateLimit};
 
     #[test]
     fn names_lead_to_schedulers_and_back() {
@@ -167,7 +167,7 @@ mod tests {
             let weighs = ["kyber", "fair", "priority"].contains(&name).then_some(name);
             let scheduling = Scheduling::from(config);
             assert_eq!(
-                (scheduling.is_plain(), scheduling.weighs_submitters()),
+                (scheduling.is_plain(), scheduling.per_submitter_policy()),
                 (name == "none", weighs)
             );
         }
@@ -210,17 +210,17 @@ mod tests {
     #[test]
     fn limits_that_make_no_sense_are_refused() {
         let error = |sector_bytes, groups| {
-            let limits = Some(LimitsConfig { sector_bytes, groups });
+            let limits = Some(ThrottleConfig { sector_bytes, groups });
             let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
             assert!(!scheduling.is_plain());
-            assert_eq!(scheduling.weighs_submitters(), Some("limits"));
+            assert_eq!(scheduling.per_submitter_policy(), Some("limits"));
             assert_eq!(scheduling.validate().err(), scheduling.build(32).err());
             scheduling.validate().unwrap_err()
         };
         let reads = |per_sec, burst| {
-            let operations = Some(Rate { per_sec, burst });
-            let read = DirectionLimits { operations, bytes: None };
-            (Group(5), GroupLimits { read, ..Default::default() })
+            let operations = Some(RateLimit { per_sec, burst });
+            let read = DirectionThrottle { operations, bytes: None };
+            (Group(5), GroupThrottle { read, ..Default::default() })
         };
         assert_eq!(error(0, vec![]), SchedError::Zero { what: "sector_bytes" });
         let zero = SchedError::ZeroRate { group: 5, what: "read operations" };

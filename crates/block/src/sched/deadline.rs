@@ -16,8 +16,8 @@ use clock::Nanos;
 use super::Scheduler;
 use super::error::{SchedError, within};
 use super::fifo::Fifo;
-use super::sweep::Sweep;
-use crate::{Op, Staged};
+use super::sorted::SectorSorted;
+use crate::{Op, StagedRequest};
 
 /// The longest time that a request may be given.
 const EXPIRE_MAX: Nanos = Nanos::from_secs(3600);
@@ -82,17 +82,17 @@ fn direction(op: Op) -> usize {
 pub struct Deadline {
     config: DeadlineConfig,
     /// Reads, writes.
-    waiting: [Sweep; 2],
+    waiting: [SectorSorted; 2],
     /// Where each direction is: the first sector of the request that went last.
     position: [u64; 2],
     /// What came back from the hardware: their batch has been charged, so they go before everything.
-    returned: Fifo,
+    requeued: Fifo,
     /// The direction of the batch under way.
     batch: usize,
     /// Requests that it may still send.
-    left: u32,
+    batch_remaining: u32,
     /// Batches of reads that passed over waiting writes.
-    passed_over: u32,
+    starved: u32,
 }
 
 impl Deadline {
@@ -104,77 +104,77 @@ impl Deadline {
         config.validate()?;
         Ok(Deadline {
             config,
-            waiting: [Sweep::new(), Sweep::new()],
+            waiting: [SectorSorted::new(), SectorSorted::new()],
             position: [0; 2],
-            returned: Fifo::new(),
+            requeued: Fifo::new(),
             batch: READ,
-            left: 0,
-            passed_over: 0,
+            batch_remaining: 0,
+            starved: 0,
         })
     }
 
     /// The direction of a new batch; something is waiting.
-    fn choose(&mut self) -> usize {
+    fn choose_direction(&mut self) -> usize {
         let [reads, writes] = &self.waiting;
         if !reads.is_empty() {
             if writes.is_empty() {
                 return READ;
             }
-            if self.passed_over < self.config.writes_starved {
-                self.passed_over += 1;
+            if self.starved < self.config.writes_starved {
+                self.starved += 1;
                 return READ;
             }
         }
-        self.passed_over = 0;
+        self.starved = 0;
         WRITE
     }
 
     /// Takes a request of the batch under way.
     #[inline]
-    fn go_on(&mut self) -> Option<Staged> {
-        if self.left == 0 {
+    fn continue_batch(&mut self) -> Option<StagedRequest> {
+        if self.batch_remaining == 0 {
             return None;
         }
-        let staged = self.waiting[self.batch].take_from(self.position[self.batch])?;
-        self.left -= 1;
+        let staged = self.waiting[self.batch].pop_from(self.position[self.batch])?;
+        self.batch_remaining -= 1;
         Some(staged)
     }
 
-    fn begin(&mut self, now: Nanos) -> Option<Staged> {
-        let direction = self.choose();
+    fn begin_batch(&mut self, now: Nanos) -> Option<StagedRequest> {
+        let direction = self.choose_direction();
         let waiting = &mut self.waiting[direction];
         let expired = waiting.oldest_expires().is_some_and(|at| at <= now);
         let position = self.position[direction];
-        let staged = if expired { None } else { waiting.take_from(position) };
+        let staged = if expired { None } else { waiting.pop_from(position) };
         let staged = match staged {
             Some(staged) => staged,
-            None => waiting.take_oldest()?,
+            None => waiting.pop_oldest()?,
         };
         self.batch = direction;
-        self.left = self.config.fifo_batch - 1;
+        self.batch_remaining = self.config.fifo_batch - 1;
         Some(staged)
     }
 }
 
 impl Scheduler for Deadline {
-    fn insert(&mut self, now: Nanos, staged: Staged) {
+    fn insert(&mut self, now: Nanos, staged: StagedRequest) {
         let direction = direction(staged.request.op);
         let expire = [self.config.read_expire, self.config.write_expire][direction];
         self.waiting[direction].push(staged, now + expire);
     }
 
-    fn put_back(&mut self, _: Nanos, staged: Staged) {
-        self.returned.push_front(staged);
+    fn requeue(&mut self, _: Nanos, staged: StagedRequest) {
+        self.requeued.push_front(staged);
     }
 
-    fn next(&mut self, now: Nanos) -> Option<Staged> {
-        if let Some(staged) = self.returned.pop_front() {
+    fn dispatch(&mut self, now: Nanos) -> Option<StagedRequest> {
+        if let Some(staged) = self.requeued.pop_front() {
             return Some(staged);
         }
-        if self.waiting.iter().all(Sweep::is_empty) {
+        if self.waiting.iter().all(SectorSorted::is_empty) {
             return None;
         }
-        let staged = self.go_on().or_else(|| self.begin(now))?;
+        let staged = self.continue_batch().or_else(|| self.begin_batch(now))?;
         self.position[self.batch] = staged.request.lba;
         Some(staged)
     }
@@ -182,13 +182,13 @@ impl Scheduler for Deadline {
     #[inline]
     fn len(&self) -> usize {
         let [reads, writes] = &self.waiting;
-        reads.len() + writes.len() + self.returned.len()
+        reads.len() + writes.len() + self.requeued.len()
     }
 
     fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         let front = self.config.front_merges;
         self.waiting[direction(newcomer.request.op)].find_merge(newcomer, front, visit)
@@ -200,8 +200,8 @@ mod tests {
     use super::*;
     use crate::{Group, Payload, Request, Submitter};
 
-    fn staged(request: Request) -> Staged {
-        Staged {
+    fn staged(request: Request) -> StagedRequest {
+        StagedRequest {
             request,
             since: Nanos::ZERO,
             submitter: Submitter(0),
@@ -217,16 +217,16 @@ mod tests {
         Deadline::new(config).unwrap()
     }
 
-    fn read(lba: u64) -> Staged {
+    fn read(lba: u64) -> StagedRequest {
         staged(Request::read(lba, 1, Payload::BitBucket, lba))
     }
 
-    fn write(lba: u64) -> Staged {
+    fn write(lba: u64) -> StagedRequest {
         staged(Request::write(lba, 1, Payload::BitBucket, lba))
     }
 
     fn order(scheduler: &mut Deadline, now: Nanos) -> Vec<(Op, u64)> {
-        let next = std::iter::from_fn(|| scheduler.next(now));
+        let next = std::iter::from_fn(|| scheduler.dispatch(now));
         next.map(|s| (s.request.op, s.request.lba)).collect()
     }
 
@@ -234,7 +234,7 @@ mod tests {
     fn sectors_ascend_from_where_the_direction_was() {
         let mut deadline = scheduler(|_| ());
         [50, 10, 40].into_iter().for_each(|lba| deadline.insert(Nanos::ZERO, read(lba)));
-        assert_eq!(deadline.next(Nanos::ZERO).map(|s| s.request.lba), Some(10));
+        assert_eq!(deadline.dispatch(Nanos::ZERO).map(|s| s.request.lba), Some(10));
         [5, 45].into_iter().for_each(|lba| deadline.insert(Nanos::ZERO, read(lba)));
         let lbas: Vec<_> = order(&mut deadline, Nanos::ZERO).iter().map(|(_, lba)| *lba).collect();
         assert_eq!(lbas, [40, 45, 50, 5], "what lies behind waits for the next sweep");

@@ -10,7 +10,7 @@
 //! requests pile up there. So nobody may have much more than their share at the device, in cost,
 //! while others who have less are waiting: half of it more, because large requests, which stay longer,
 //! need that to get their share of the throughput. What others leave unused may be borrowed, save the
-//! places that those who were active in the last round will want again. With [`FairConfig::borrow`]
+//! places that those who were active in the last round will want again. With [`FairConfig::work_conserving`]
 //! off nobody gets more than their share and nothing is lent, which buys shallow submitters latency
 //! with throughput.
 //!
@@ -22,15 +22,15 @@ use clock::Nanos;
 
 use super::Scheduler;
 use super::error::{SchedError, within};
-use super::flow::{Flow, Tag, virtual_time};
-use crate::{Op, Staged};
+use super::flow::{Flow, VirtualTime, virtual_time};
+use crate::{Op, StagedRequest};
 
 /// The largest weight, as in BFQ.
 const WEIGHT_MAX: u16 = 1000;
 /// The largest cost of a request's own.
 const REQUEST_COST_MAX: u32 = 1 << 20;
 /// Sectors of a request that a device's worth of them is reckoned with.
-const USUAL_SECTORS: u64 = 32;
+const TYPICAL_SECTORS: u64 = 32;
 
 /// How much of its share a flow may have at the device while others wait, in halves.
 const SLACK_HALVES: u128 = 3;
@@ -59,7 +59,7 @@ pub struct FairConfig {
     pub request_cost_sectors: u32,
     /// Whether a busy flow may have more than its share at the device: half as much again while
     /// others wait, and what they leave of it.
-    pub borrow: bool,
+    pub work_conserving: bool,
 }
 
 impl Default for FairConfig {
@@ -69,7 +69,7 @@ impl Default for FairConfig {
             weights: Vec::new(),
             default_weight: 100,
             request_cost_sectors: 4,
-            borrow: true,
+            work_conserving: true,
         }
     }
 }
@@ -109,17 +109,17 @@ pub struct Fair {
     active: Vec<u16>,
     /// The sum of their weights.
     weights: u64,
-    held: usize,
+    queued: usize,
     in_flight: u32,
     in_flight_cost: u64,
     /// Places kept free: the sum of the flows' [`Flow::reserve`].
     reserved: u32,
     /// The greatest start tag of a request that went.
-    front: Tag,
+    front: VirtualTime,
     /// How far behind `front` a flow may be.
-    lag_max: Tag,
+    lag_max: VirtualTime,
     /// Completions until the round is over: as many as the device takes requests.
-    round_left: u16,
+    round_remaining: u16,
 }
 
 impl Fair {
@@ -130,7 +130,7 @@ impl Fair {
     pub fn new(config: FairConfig, depth: u16) -> Result<Fair, SchedError> {
         config.validate()?;
         within("depth", depth.into(), u16::MAX.into())?;
-        let worth = u64::from(depth) * (USUAL_SECTORS + u64::from(config.request_cost_sectors));
+        let worth = u64::from(depth) * (TYPICAL_SECTORS + u64::from(config.request_cost_sectors));
         let weights = config.weights.iter().map(|(_, weight)| *weight);
         let least = weights.fold(config.default_weight, u16::min);
         let lag_max = virtual_time(worth, least);
@@ -140,13 +140,13 @@ impl Fair {
             flows: Vec::new(),
             active: Vec::new(),
             weights: 0,
-            held: 0,
+            queued: 0,
             in_flight: 0,
             in_flight_cost: 0,
             reserved: 0,
             front: 0,
             lag_max,
-            round_left: depth,
+            round_remaining: depth,
         })
     }
 
@@ -160,14 +160,14 @@ impl Fair {
         self.active.len()
     }
 
-    fn key(&self, staged: &Staged) -> u16 {
+    fn key(&self, staged: &StagedRequest) -> u16 {
         match self.config.by {
             FairBy::Submitter => staged.submitter.0,
             FairBy::Group => staged.group.0,
         }
     }
 
-    fn cost(&self, staged: &Staged) -> u64 {
+    fn cost(&self, staged: &StagedRequest) -> u64 {
         let own = u64::from(self.config.request_cost_sectors);
         match staged.request.op {
             Op::Read | Op::Write => own + u64::from(staged.request.sectors),
@@ -177,7 +177,7 @@ impl Fair {
 
     /// Makes room for a flow that has not been seen before.
     #[cold]
-    fn meet(&mut self, key: u16) {
+    fn ensure_flow(&mut self, key: u16) {
         for new in self.flows.len()..=usize::from(key) {
             let configured = self.config.weights.iter().find(|(flow, _)| usize::from(*flow) == new);
             let weight = configured.map_or(self.config.default_weight, |(_, weight)| *weight);
@@ -187,20 +187,20 @@ impl Fair {
 
     /// The virtual time: the start tag of what goes next, or of what went last. Nobody is further
     /// behind than the lag allows.
-    fn virtual_now(&self) -> Tag {
+    fn virtual_now(&self) -> VirtualTime {
         let waiting = self.active.iter().map(|key| &self.flows[usize::from(*key)]);
         let least = waiting.filter(|flow| !flow.waiting.is_empty()).map(|flow| flow.start).min();
         least.map_or(self.front, |least| least.max(self.oldest_tag()))
     }
 
     #[inline]
-    fn oldest_tag(&self) -> Tag {
+    fn oldest_tag(&self) -> VirtualTime {
         self.front.saturating_sub(self.lag_max)
     }
 
     /// Changes a flow and what depends on it.
     #[inline]
-    fn with<T>(&mut self, key: u16, change: impl FnOnce(&mut Flow) -> T) -> T {
+    fn update_flow<T>(&mut self, key: u16, change: impl FnOnce(&mut Flow) -> T) -> T {
         let flow = &mut self.flows[usize::from(key)];
         let before = (flow.reserve(), flow.in_flight, flow.in_flight_cost);
         let result = change(flow);
@@ -212,29 +212,29 @@ impl Fair {
 
     /// Makes sure that a flow exists and counts among those who share.
     #[inline]
-    fn join(&mut self, key: u16) {
+    fn activate(&mut self, key: u16) {
         if usize::from(key) >= self.flows.len() {
-            self.meet(key);
+            self.ensure_flow(key);
         }
         if !self.flows[usize::from(key)].active {
             self.active.push(key);
             self.weights += u64::from(self.flows[usize::from(key)].weight);
-            self.with(key, Flow::activate);
+            self.update_flow(key, Flow::activate);
         }
     }
 
     /// Who goes next: the flow with the least tag among those who have less than their share at the
     /// device; if there is none, the one with the least tag that may borrow.
-    fn choose(&self) -> Option<u16> {
+    fn choose_flow(&self) -> Option<u16> {
         if let [only] = self.active[..] {
             return (!self.flows[usize::from(only)].waiting.is_empty()).then_some(only);
         }
         // A flow's share of a full device at the present average cost, compared without division:
         // in_flight_cost < slack * weight / weights * depth * (total_cost / total_count).
-        let slack = if self.config.borrow { SLACK_HALVES } else { 2 };
+        let slack = if self.config.work_conserving { SLACK_HALVES } else { 2 };
         let full = slack * u128::from(self.depth) * u128::from(self.in_flight_cost);
         let scale = 2 * u128::from(self.weights) * u128::from(self.in_flight);
-        let mut within: Option<(Tag, u16)> = None;
+        let mut within: Option<(VirtualTime, u16)> = None;
         let mut over = None;
         for &key in &self.active {
             let flow = &self.flows[usize::from(key)];
@@ -252,12 +252,12 @@ impl Fair {
             return Some(key);
         }
         let free = u32::from(self.depth).saturating_sub(self.in_flight);
-        over.filter(|_| self.config.borrow && free > self.reserved).map(|(_, key)| key)
+        over.filter(|_| self.config.work_conserving && free > self.reserved).map(|(_, key)| key)
     }
 
     /// A round is over: who has done nothing for a whole one no longer shares.
     fn end_round(&mut self) {
-        self.round_left = self.depth;
+        self.round_remaining = self.depth;
         let flows = &mut self.flows;
         let mut weights = 0;
         self.active.retain(|key| {
@@ -277,56 +277,56 @@ impl Fair {
 }
 
 impl Scheduler for Fair {
-    fn insert(&mut self, _: Nanos, staged: Staged) {
+    fn insert(&mut self, _: Nanos, staged: StagedRequest) {
         let key = self.key(&staged);
-        self.join(key);
+        self.activate(key);
         let virtual_now =
             if self.flows[usize::from(key)].waiting.is_empty() { self.virtual_now() } else { 0 };
-        self.with(key, |flow| flow.push(staged, || virtual_now));
-        self.held += 1;
+        self.update_flow(key, |flow| flow.push(staged, || virtual_now));
+        self.queued += 1;
     }
 
-    fn put_back(&mut self, _: Nanos, staged: Staged) {
+    fn requeue(&mut self, _: Nanos, staged: StagedRequest) {
         let (key, cost) = (self.key(&staged), self.cost(&staged));
-        self.join(key);
-        self.with(key, |flow| flow.unsend(staged, cost));
-        self.held += 1;
+        self.activate(key);
+        self.update_flow(key, |flow| flow.requeue(staged, cost));
+        self.queued += 1;
     }
 
-    fn next(&mut self, _: Nanos) -> Option<Staged> {
-        let key = self.choose()?;
+    fn dispatch(&mut self, _: Nanos) -> Option<StagedRequest> {
+        let key = self.choose_flow()?;
         let cost = self.cost(self.flows[usize::from(key)].waiting.front()?);
         let oldest = self.oldest_tag();
-        let (start, staged) = self.with(key, |flow| {
+        let (start, staged) = self.update_flow(key, |flow| {
             flow.start = flow.start.max(oldest);
-            (flow.start, flow.send(cost))
+            (flow.start, flow.dispatch(cost))
         });
         let staged = staged?;
         self.front = self.front.max(start);
-        self.held -= 1;
+        self.queued -= 1;
         Some(staged)
     }
 
-    fn completed(&mut self, _: Nanos, staged: &Staged, _: Nanos) {
+    fn completed(&mut self, _: Nanos, staged: &StagedRequest, _: Nanos) {
         let (key, cost) = (self.key(staged), self.cost(staged));
         if usize::from(key) < self.flows.len() {
-            self.with(key, |flow| flow.land(cost));
+            self.update_flow(key, |flow| flow.complete(cost));
         }
-        self.round_left -= 1;
-        if self.round_left == 0 {
+        self.round_remaining -= 1;
+        if self.round_remaining == 0 {
             self.end_round();
         }
     }
 
     #[inline]
     fn len(&self) -> usize {
-        self.held
+        self.queued
     }
 
     fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         let key = usize::from(self.key(newcomer));
         self.flows.get_mut(key).is_some_and(|flow| flow.waiting.find_merge(newcomer, visit))

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::slack::{ROOM_MIN, Slack};
-use crate::Staged;
+use super::shrink::{CAPACITY_MIN, ShrinkPolicy};
+use crate::StagedRequest;
 
 /// How many requests at the end of a queue are looked at to merge a newcomer: what arrives together
 /// is submitted together.
@@ -13,13 +13,13 @@ const MERGE_WINDOW: usize = 8;
 /// Requests, first in, first out.
 #[derive(Debug)]
 pub(super) struct Fifo {
-    requests: VecDeque<Staged>,
-    slack: Slack,
+    requests: VecDeque<StagedRequest>,
+    shrink_policy: ShrinkPolicy,
 }
 
 impl Fifo {
     pub(super) fn new() -> Fifo {
-        Fifo { requests: VecDeque::new(), slack: Slack::new() }
+        Fifo { requests: VecDeque::new(), shrink_policy: ShrinkPolicy::new() }
     }
 
     #[inline]
@@ -34,28 +34,28 @@ impl Fifo {
 
     /// Requests there is room for.
     #[cfg(test)]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.requests.capacity()
     }
 
     #[inline]
-    pub(super) fn front(&self) -> Option<&Staged> {
+    pub(super) fn front(&self) -> Option<&StagedRequest> {
         self.requests.front()
     }
 
     #[inline]
-    pub(super) fn push_back(&mut self, staged: Staged) {
+    pub(super) fn push_back(&mut self, staged: StagedRequest) {
         self.requests.push_back(staged);
     }
 
     #[inline]
-    pub(super) fn push_front(&mut self, staged: Staged) {
+    pub(super) fn push_front(&mut self, staged: StagedRequest) {
         self.requests.push_front(staged);
     }
 
     #[inline]
-    pub(super) fn pop_front(&mut self) -> Option<Staged> {
-        let shrink = self.slack.take(self.requests.len(), self.requests.capacity());
+    pub(super) fn pop_front(&mut self) -> Option<StagedRequest> {
+        let shrink = self.shrink_policy.on_take(self.requests.len(), self.requests.capacity());
         let staged = self.requests.pop_front();
         if let Some(room) = shrink {
             self.requests.shrink_to(room);
@@ -64,26 +64,26 @@ impl Fifo {
     }
 
     /// Gives back the memory of an empty queue that will not be used for a while.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_memory(&mut self) {
         if self.is_empty() {
-            self.requests.shrink_to(ROOM_MIN);
+            self.requests.shrink_to(CAPACITY_MIN);
         }
     }
 
     /// [`Scheduler::find_merge`](super::Scheduler::find_merge) among the last few, newest first.
     pub(super) fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         let mut last = self.requests.iter_mut().rev().take(MERGE_WINDOW);
-        last.any(|held| touches(held, newcomer) && visit(held))
+        last.any(|held| is_adjacent(held, newcomer) && visit(held))
     }
 }
 
 /// Whether two requests do the same and one begins where the other ends.
 #[inline]
-fn touches(held: &Staged, newcomer: &Staged) -> bool {
+fn is_adjacent(held: &StagedRequest, newcomer: &StagedRequest) -> bool {
     held.request.op == newcomer.request.op
         && (held.end() == newcomer.request.lba || newcomer.end() == held.request.lba)
 }
@@ -94,8 +94,8 @@ mod tests {
     use crate::{Group, Payload, Request, Submitter};
     use clock::Nanos;
 
-    fn write(tag: u64, lba: u64) -> Staged {
-        Staged {
+    fn write(tag: u64, lba: u64) -> StagedRequest {
+        StagedRequest {
             request: Request::write(lba, 1, Payload::BitBucket, tag),
             since: Nanos::ZERO,
             submitter: Submitter(0),
@@ -109,19 +109,19 @@ mod tests {
     fn shrinks_after_a_spike_and_keeps_still_in_steady_state() {
         let mut fifo = Fifo::new();
         (0..100_000).for_each(|i| fifo.push_back(write(i, 2 * i)));
-        assert!(fifo.room() >= 100_000);
+        assert!(fifo.capacity() >= 100_000);
         (0..100_000).for_each(|i| assert_eq!(fifo.pop_front().map(|s| s.request.tag), Some(i)));
-        assert!(fifo.room() <= 8192, "{}", fifo.room());
+        assert!(fifo.capacity() <= 8192, "{}", fifo.capacity());
         for i in 0..2048 {
             fifo.push_back(write(i, i));
             fifo.pop_front().unwrap();
         }
-        assert!(fifo.room() <= 2 * ROOM_MIN, "{}", fifo.room());
-        let room = fifo.room();
+        assert!(fifo.capacity() <= 2 * CAPACITY_MIN, "{}", fifo.capacity());
+        let room = fifo.capacity();
         for i in 0..10_000 {
             fifo.push_back(write(i, i));
             fifo.pop_front().unwrap();
-            assert_eq!(fifo.room(), room);
+            assert_eq!(fifo.capacity(), room);
         }
     }
 

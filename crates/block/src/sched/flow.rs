@@ -5,19 +5,19 @@
 //! flow had nothing waiting; its finish tag is later by its cost divided by the flow's weight.
 
 use super::fifo::Fifo;
-use crate::Staged;
+use crate::StagedRequest;
 
 /// A virtual time. Wide enough never to wrap: a cost is less than 2^33 units of 2^20.
-pub(super) type Tag = u128;
+pub(super) type VirtualTime = u128;
 
 /// Units of virtual time per unit of cost, at weight 1. Divides finely enough that rounding is far
 /// below a thousandth for the largest weight.
-const UNITS: Tag = 1 << 20;
+const UNITS_PER_COST: VirtualTime = 1 << 20;
 
 /// How much virtual time `cost` is at `weight`.
 #[inline]
-pub(super) fn virtual_time(cost: u64, weight: u16) -> Tag {
-    Tag::from(cost) * UNITS / Tag::from(weight.max(1))
+pub(super) fn virtual_time(cost: u64, weight: u16) -> VirtualTime {
+    VirtualTime::from(cost) * UNITS_PER_COST / VirtualTime::from(weight.max(1))
 }
 
 /// One submitter's, or group's, requests.
@@ -26,7 +26,7 @@ pub(super) struct Flow {
     pub(super) waiting: Fifo,
     pub(super) weight: u16,
     /// The start tag of the first waiting request; without one, the finish tag of the last that went.
-    pub(super) start: Tag,
+    pub(super) start: VirtualTime,
     /// Requests at the device.
     pub(super) in_flight: u32,
     /// What they cost.
@@ -59,7 +59,11 @@ impl Flow {
 
     /// Appends a request; `virtual_now` says the virtual time.
     #[inline]
-    pub(super) fn push(&mut self, staged: Staged, virtual_now: impl FnOnce() -> Tag) {
+    pub(super) fn push(
+        &mut self,
+        staged: StagedRequest,
+        virtual_now: impl FnOnce() -> VirtualTime,
+    ) {
         if self.waiting.is_empty() {
             // Having idled earns nothing.
             self.start = self.start.max(virtual_now());
@@ -70,7 +74,7 @@ impl Flow {
 
     /// The first request leaves for the device.
     #[inline]
-    pub(super) fn send(&mut self, cost: u64) -> Option<Staged> {
+    pub(super) fn dispatch(&mut self, cost: u64) -> Option<StagedRequest> {
         let staged = self.waiting.pop_front()?;
         self.start += virtual_time(cost, self.weight);
         self.in_flight += 1;
@@ -79,16 +83,16 @@ impl Flow {
     }
 
     /// A request comes back as if it had never left.
-    pub(super) fn unsend(&mut self, staged: Staged, cost: u64) {
+    pub(super) fn requeue(&mut self, staged: StagedRequest, cost: u64) {
         self.start = self.start.saturating_sub(virtual_time(cost, self.weight));
-        self.land(cost);
+        self.complete(cost);
         self.waiting.push_front(staged);
         self.peak[0] = self.peak[0].max(self.demand());
     }
 
     /// A request has left the device.
     #[inline]
-    pub(super) fn land(&mut self, cost: u64) {
+    pub(super) fn complete(&mut self, cost: u64) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.in_flight_cost = self.in_flight_cost.saturating_sub(cost);
     }
@@ -106,7 +110,7 @@ impl Flow {
         self.peak = [self.demand(), self.peak[0]];
         self.active = used;
         if !used {
-            self.waiting.rest();
+            self.waiting.release_memory();
         }
         used
     }

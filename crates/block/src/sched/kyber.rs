@@ -22,15 +22,15 @@ use clock::Nanos;
 use super::Scheduler;
 use super::error::{SchedError, within};
 use super::fifo::Fifo;
-use super::latency::{Buckets, GOOD};
-use crate::{Op, Staged};
+use super::latency::{LatencyBuckets, TARGET_BUCKETS};
+use crate::{Op, StagedRequest};
 
-/// A domain with fewer samples is judged only after [`PATIENCE_WINDOWS`].
-const SAMPLES: u32 = 500;
+/// A domain with fewer samples is judged only after [`SAMPLE_WINDOWS_MAX`].
+const SAMPLES_MIN: u32 = 500;
 /// How many windows a domain may take to collect its samples.
-const PATIENCE_WINDOWS: u32 = 10;
+const SAMPLE_WINDOWS_MAX: u32 = 10;
 /// The last bucket that is well within the target: half of it.
-const COMFORT: usize = GOOD / 2 - 1;
+const COMFORT_BUCKET_MAX: usize = TARGET_BUCKETS / 2 - 1;
 /// The longest target and window.
 const TIME_MAX: Nanos = Nanos::from_secs(3600);
 /// The longest batch.
@@ -127,16 +127,16 @@ struct Domain {
     target: Nanos,
     batch: u32,
     /// Latencies since submission.
-    total: Buckets,
+    total: LatencyBuckets,
     /// Latencies at the device.
-    device: Buckets,
+    device: LatencyBuckets,
     /// Windows that the samples were collected in.
     windows: u32,
 }
 
 impl Domain {
     #[inline]
-    fn may_send(&self) -> bool {
+    fn can_send(&self) -> bool {
         !self.waiting.is_empty() && self.in_flight < self.tokens
     }
 
@@ -147,7 +147,7 @@ impl Domain {
             return Verdict::IDLE;
         }
         self.windows += 1;
-        if samples < SAMPLES && self.windows < PATIENCE_WINDOWS {
+        if samples < SAMPLES_MIN && self.windows < SAMPLE_WINDOWS_MAX {
             return Verdict::UNDECIDED;
         }
         let verdict = Verdict {
@@ -155,7 +155,8 @@ impl Domain {
             total: self.total.percentile(99),
             device: self.device.percentile(90),
         };
-        (self.total, self.device, self.windows) = (Buckets::default(), Buckets::default(), 0);
+        (self.total, self.device, self.windows) =
+            (LatencyBuckets::default(), LatencyBuckets::default(), 0);
         verdict
     }
 }
@@ -175,18 +176,18 @@ impl Verdict {
     const IDLE: Verdict = Verdict { idle: true, total: None, device: None };
     const UNDECIDED: Verdict = Verdict { idle: false, total: None, device: None };
 
-    fn comfortable(&self) -> bool {
-        self.total.is_some_and(|bucket| bucket <= COMFORT)
+    fn is_comfortable(&self) -> bool {
+        self.total.is_some_and(|bucket| bucket <= COMFORT_BUCKET_MAX)
     }
 
-    fn congested(&self) -> bool {
-        self.device.is_some_and(|bucket| bucket >= GOOD)
+    fn is_congested(&self) -> bool {
+        self.device.is_some_and(|bucket| bucket >= TARGET_BUCKETS)
     }
 }
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct RoundRobin {
     rank: usize,
     /// Requests of the batch that have gone.
     sent: u32,
@@ -196,10 +197,10 @@ struct Turn {
 #[derive(Debug)]
 pub struct Kyber {
     domains: [Domain; DOMAINS],
-    held: usize,
-    turn: Turn,
+    queued: usize,
+    round_robin: RoundRobin,
     /// The tags given last, and whose turn it was before each: what is put back in reverse undoes it.
-    history: VecDeque<(u64, Turn)>,
+    history: VecDeque<(u64, RoundRobin)>,
     window: Nanos,
     window_ends: Nanos,
 }
@@ -223,16 +224,16 @@ impl Kyber {
                 tokens_max: tokens,
                 target: target[rank],
                 batch: batch[rank],
-                total: Buckets::default(),
-                device: Buckets::default(),
+                total: LatencyBuckets::default(),
+                device: LatencyBuckets::default(),
                 windows: 0,
             }
         });
         let window = config.window;
         Ok(Kyber {
             domains,
-            held: 0,
-            turn: Turn { rank: 0, sent: 0 },
+            queued: 0,
+            round_robin: RoundRobin { rank: 0, sent: 0 },
             history: VecDeque::with_capacity(HISTORY),
             window,
             window_ends: window,
@@ -252,19 +253,19 @@ impl Kyber {
     }
 
     /// Moves tokens at the end of a window.
-    fn judge(&mut self) {
+    fn adjust_tokens(&mut self) {
         let verdicts = self.domains.each_mut().map(Domain::verdict);
         for (rank, domain) in self.domains.iter_mut().enumerate() {
             let (above, below) = (&verdicts[..rank], &verdicts[rank + 1..]);
             let worst_above = above.iter().filter_map(|v| v.total).max().unwrap_or(0);
             let tokens = domain.tokens;
-            domain.tokens = if worst_above >= GOOD {
-                tokens * GOOD as u32 / (worst_above as u32 + 1)
-            } else if verdicts[rank].comfortable() && below.iter().any(Verdict::congested) {
+            domain.tokens = if worst_above >= TARGET_BUCKETS {
+                tokens * TARGET_BUCKETS as u32 / (worst_above as u32 + 1)
+            } else if verdicts[rank].is_comfortable() && below.iter().any(Verdict::is_congested) {
                 tokens * 3 / 4
             } else if above.iter().all(|v| v.idle) {
                 tokens * 2
-            } else if above.iter().all(|v| v.idle || v.comfortable()) {
+            } else if above.iter().all(|v| v.idle || v.is_comfortable()) {
                 tokens + 1
             } else {
                 tokens
@@ -275,42 +276,42 @@ impl Kyber {
 }
 
 impl Scheduler for Kyber {
-    fn insert(&mut self, _: Nanos, staged: Staged) {
+    fn insert(&mut self, _: Nanos, staged: StagedRequest) {
         self.domains[domain(staged.request.op)].waiting.push_back(staged);
-        self.held += 1;
+        self.queued += 1;
     }
 
-    fn put_back(&mut self, _: Nanos, staged: Staged) {
+    fn requeue(&mut self, _: Nanos, staged: StagedRequest) {
         let rank = domain(staged.request.op);
         let domain = &mut self.domains[rank];
         domain.in_flight = domain.in_flight.saturating_sub(1);
         domain.waiting.push_front(staged);
-        self.held += 1;
+        self.queued += 1;
         if let Some((_, turn)) = self.history.pop_back_if(|(tag, _)| *tag == staged.request.tag) {
-            self.turn = turn;
-        } else if self.turn.rank == rank {
-            self.turn.sent = self.turn.sent.saturating_sub(1);
+            self.round_robin = turn;
+        } else if self.round_robin.rank == rank {
+            self.round_robin.sent = self.round_robin.sent.saturating_sub(1);
         }
     }
 
-    fn next(&mut self, _: Nanos) -> Option<Staged> {
-        if self.held == 0 {
+    fn dispatch(&mut self, _: Nanos) -> Option<StagedRequest> {
+        if self.queued == 0 {
             return None;
         }
-        let before = self.turn;
+        let before = self.round_robin;
         let current = &self.domains[before.rank];
-        if before.sent >= current.batch || !current.may_send() {
+        if before.sent >= current.batch || !current.can_send() {
             // The others in turn, then the same again.
             let rank = (1..=DOMAINS)
                 .map(|step| (before.rank + step) % DOMAINS)
-                .find(|rank| self.domains[*rank].may_send())?;
-            self.turn = Turn { rank, sent: 0 };
+                .find(|rank| self.domains[*rank].can_send())?;
+            self.round_robin = RoundRobin { rank, sent: 0 };
         }
-        let domain = &mut self.domains[self.turn.rank];
+        let domain = &mut self.domains[self.round_robin.rank];
         let staged = domain.waiting.pop_front()?;
         domain.in_flight += 1;
-        self.turn.sent += 1;
-        self.held -= 1;
+        self.round_robin.sent += 1;
+        self.queued -= 1;
         if self.history.len() == HISTORY {
             self.history.pop_front();
         }
@@ -318,9 +319,9 @@ impl Scheduler for Kyber {
         Some(staged)
     }
 
-    fn completed(&mut self, now: Nanos, staged: &Staged, device: Nanos) {
+    fn completed(&mut self, now: Nanos, staged: &StagedRequest, device: Nanos) {
         if now >= self.window_ends {
-            self.judge();
+            self.adjust_tokens();
             self.window_ends = now + self.window;
         }
         let domain = &mut self.domains[domain(staged.request.op)];
@@ -331,13 +332,13 @@ impl Scheduler for Kyber {
 
     #[inline]
     fn len(&self) -> usize {
-        self.held
+        self.queued
     }
 
     fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         self.domains[domain(newcomer.request.op)].waiting.find_merge(newcomer, visit)
     }

@@ -1,4 +1,4 @@
-//! [`Buckets`]: latencies against a target.
+//! [`LatencyBuckets`]: latencies against a target.
 //!
 //! Linux's kyber counts latencies in eight buckets a quarter of the target wide; the first four are
 //! good, the last takes everything from seven quarters on. What percentile a window's requests reach
@@ -7,24 +7,24 @@
 use clock::Nanos;
 
 /// Buckets per target.
-pub(super) const GOOD: usize = 4;
+pub(super) const TARGET_BUCKETS: usize = 4;
 /// Buckets.
-const COUNT: usize = 8;
+const BUCKET_COUNT: usize = 8;
 
 /// Latencies counted in quarters of a target.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Buckets {
-    counts: [u32; COUNT],
+pub(super) struct LatencyBuckets {
+    counts: [u32; BUCKET_COUNT],
     samples: u32,
 }
 
-impl Buckets {
+impl LatencyBuckets {
     #[inline]
     pub(super) fn add(&mut self, latency: Nanos, target: Nanos) {
         // The exact bound belongs to the good: a target of 2 ms is met by 2 ms.
-        let quarter = (target.0 / GOOD as u64).max(1);
+        let quarter = (target.0 / TARGET_BUCKETS as u64).max(1);
         let bucket = latency.0.saturating_sub(1) / quarter;
-        let bucket = bucket.min(COUNT as u64 - 1) as usize;
+        let bucket = bucket.min(BUCKET_COUNT as u64 - 1) as usize;
         self.counts[bucket] += 1;
         self.samples += 1;
     }
@@ -44,7 +44,7 @@ impl Buckets {
             seen += u64::from(*count);
             seen >= wanted
         });
-        Some(found.unwrap_or(COUNT - 1))
+        Some(found.unwrap_or(BUCKET_COUNT - 1))
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     fn buckets_are_quarters_and_the_bound_is_good() {
         let target = Nanos(400);
         let bucket = |latency| {
-            let mut buckets = Buckets::default();
+            let mut buckets = LatencyBuckets::default();
             buckets.add(Nanos(latency), target);
             buckets.percentile(99)
         };
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn percentiles() {
-        let mut buckets = Buckets::default();
+        let mut buckets = LatencyBuckets::default();
         assert_eq!(buckets.percentile(99), None);
         (0..98).for_each(|_| buckets.add(Nanos(1), Nanos(400)));
         (0..2).for_each(|_| buckets.add(Nanos(500), Nanos(400)));

@@ -13,12 +13,11 @@
 //! | [`kyber`](Kyber) | reads and writes by the latencies that the device shows |
 //! | [`fair`](Fair) | a share for every submitter or group, by weight |
 //! | [`priority`](Priority) | classes, the best one first |
-//! | [`limit`](Limited) | rates per group, before any of them |
+//! | [`limit`](Throttled) | rates per group, before any of them |
 //! | `fifo`, `sweep`, `flow` | what they keep requests in: by arrival, by sectors, by submitter |
 //! | `slack` | when a queue gives memory back |
 //! | `latency`, [`bucket`](Rate) | latencies against a target; tokens at a rate |
 
-mod bucket;
 mod config;
 mod deadline;
 mod error;
@@ -27,44 +26,45 @@ mod fifo;
 mod flow;
 mod kyber;
 mod latency;
-mod limit;
 mod none;
 mod priority;
-mod slack;
-mod sweep;
+mod shrink;
+mod sorted;
+mod throttle;
+mod token_bucket;
 
-pub use bucket::Rate;
 pub use config::{SchedulerConfig, Scheduling};
 pub use deadline::{Deadline, DeadlineConfig};
 pub use error::SchedError;
 pub use fair::{Fair, FairBy, FairConfig};
 pub use kyber::{Kyber, KyberConfig, PerDomain};
-pub use limit::{DirectionLimits, GroupLimits, Limited, LimitsConfig};
 pub use none::NoneScheduler;
 pub use priority::{CLASSES, Priority, PriorityConfig};
+pub use throttle::{DirectionThrottle, GroupThrottle, ThrottleConfig, Throttled};
+pub use token_bucket::RateLimit;
 
 use clock::Nanos;
 
-use crate::Staged;
+use crate::StagedRequest;
 
 /// Decides which staged request goes next.
 pub trait Scheduler: Send + std::fmt::Debug {
     /// Takes a request.
-    fn insert(&mut self, now: Nanos, staged: Staged);
+    fn insert(&mut self, now: Nanos, staged: StagedRequest);
 
-    /// Takes back, to the front, a request that [`next`](Scheduler::next) gave and the hardware did
+    /// Takes back, to the front, a request that [`next`](Scheduler::dispatch) gave and the hardware did
     /// not take: it is among those given next, and counts as never given.
-    fn put_back(&mut self, now: Nanos, staged: Staged);
+    fn requeue(&mut self, now: Nanos, staged: StagedRequest);
 
     /// The request to dispatch at `now`; `None` if there is none, or none may go yet.
-    fn next(&mut self, now: Nanos) -> Option<Staged>;
+    fn dispatch(&mut self, now: Nanos) -> Option<StagedRequest>;
 
     /// A request that `next` gave has completed at `now`, after `device` at the device.
-    fn completed(&mut self, now: Nanos, staged: &Staged, device: Nanos) {
+    fn completed(&mut self, now: Nanos, staged: &StagedRequest, device: Nanos) {
         let _ = (now, staged, device);
     }
 
-    /// When [`next`](Scheduler::next), which gives nothing now, may give something although nothing
+    /// When [`next`](Scheduler::dispatch), which gives nothing now, may give something although nothing
     /// was inserted or completed; [`Nanos::MAX`] if never.
     fn deadline(&self) -> Nanos {
         Nanos::MAX
@@ -83,8 +83,8 @@ pub trait Scheduler: Send + std::fmt::Debug {
     /// `request`'s place and length, and `merged`.
     fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         let _ = (newcomer, visit);
         false
@@ -92,19 +92,19 @@ pub trait Scheduler: Send + std::fmt::Debug {
 }
 
 impl Scheduler for Box<dyn Scheduler> {
-    fn insert(&mut self, now: Nanos, staged: Staged) {
+    fn insert(&mut self, now: Nanos, staged: StagedRequest) {
         (**self).insert(now, staged);
     }
 
-    fn put_back(&mut self, now: Nanos, staged: Staged) {
-        (**self).put_back(now, staged);
+    fn requeue(&mut self, now: Nanos, staged: StagedRequest) {
+        (**self).requeue(now, staged);
     }
 
-    fn next(&mut self, now: Nanos) -> Option<Staged> {
-        (**self).next(now)
+    fn dispatch(&mut self, now: Nanos) -> Option<StagedRequest> {
+        (**self).dispatch(now)
     }
 
-    fn completed(&mut self, now: Nanos, staged: &Staged, device: Nanos) {
+    fn completed(&mut self, now: Nanos, staged: &StagedRequest, device: Nanos) {
         (**self).completed(now, staged, device);
     }
 
@@ -122,8 +122,8 @@ impl Scheduler for Box<dyn Scheduler> {
 
     fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         (**self).find_merge(newcomer, visit)
     }

@@ -7,7 +7,7 @@ use clock::Nanos;
 
 use super::Scheduler;
 use super::fifo::Fifo;
-use crate::Staged;
+use crate::StagedRequest;
 
 /// First in, first out.
 #[derive(Debug)]
@@ -30,17 +30,17 @@ impl Default for NoneScheduler {
 
 impl Scheduler for NoneScheduler {
     #[inline]
-    fn insert(&mut self, _: Nanos, staged: Staged) {
+    fn insert(&mut self, _: Nanos, staged: StagedRequest) {
         self.fifo.push_back(staged);
     }
 
     #[inline]
-    fn put_back(&mut self, _: Nanos, staged: Staged) {
+    fn requeue(&mut self, _: Nanos, staged: StagedRequest) {
         self.fifo.push_front(staged);
     }
 
     #[inline]
-    fn next(&mut self, _: Nanos) -> Option<Staged> {
+    fn dispatch(&mut self, _: Nanos) -> Option<StagedRequest> {
         self.fifo.pop_front()
     }
 
@@ -51,8 +51,8 @@ impl Scheduler for NoneScheduler {
 
     fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         self.fifo.find_merge(newcomer, visit)
     }

@@ -9,7 +9,7 @@ use clock::Nanos;
 use super::Scheduler;
 use super::error::SchedError;
 use super::fifo::Fifo;
-use crate::{Group, Staged};
+use crate::{Group, StagedRequest};
 
 /// Classes there are.
 pub const CLASSES: u8 = 8;
@@ -22,13 +22,17 @@ pub struct PriorityConfig {
     /// The class of everybody else.
     pub default_class: u8,
     /// How long a request waits at most for others of better classes.
-    pub patience: Nanos,
+    pub prio_aging_expire: Nanos,
 }
 
 impl Default for PriorityConfig {
     fn default() -> PriorityConfig {
         let patience = Nanos::from_millis(100);
-        PriorityConfig { classes: Vec::new(), default_class: CLASSES / 2, patience }
+        PriorityConfig {
+            classes: Vec::new(),
+            default_class: CLASSES / 2,
+            prio_aging_expire: patience,
+        }
     }
 }
 
@@ -38,7 +42,7 @@ impl PriorityConfig {
     /// # Errors
     /// [`SchedError::Class`], [`SchedError::TwoClasses`], and [`SchedError::Zero`] for no patience.
     pub fn validate(&self) -> Result<(), SchedError> {
-        super::error::within("patience", self.patience.0, u64::MAX)?;
+        super::error::within("patience", self.prio_aging_expire.0, u64::MAX)?;
         let of = |class: u8| (class < CLASSES).then_some(()).ok_or(SchedError::Class { class });
         of(self.default_class)?;
         for (index, (group, class)) in self.classes.iter().enumerate() {
@@ -57,9 +61,9 @@ pub struct Priority {
     /// By group, as far as there are some; else the default.
     class_of: Vec<u8>,
     default_class: u8,
-    patience: Nanos,
+    prio_aging_expire: Nanos,
     waiting: [Fifo; CLASSES as usize],
-    held: usize,
+    queued: usize,
 }
 
 impl Priority {
@@ -74,54 +78,54 @@ impl Priority {
         for (group, class) in &config.classes {
             class_of[usize::from(group.0)] = *class;
         }
-        let (default_class, patience) = (config.default_class, config.patience);
+        let (default_class, patience) = (config.default_class, config.prio_aging_expire);
         let waiting = std::array::from_fn(|_| Fifo::new());
-        Ok(Priority { class_of, default_class, patience, waiting, held: 0 })
+        Ok(Priority { class_of, default_class, prio_aging_expire: patience, waiting, queued: 0 })
     }
 
-    fn class(&self, staged: &Staged) -> usize {
+    fn class(&self, staged: &StagedRequest) -> usize {
         self.class_of.get(usize::from(staged.group.0)).copied().unwrap_or(self.default_class).into()
     }
 
     /// The class whose first request has lost its patience, the longest ago.
-    fn impatient(&self, now: Nanos) -> Option<usize> {
+    fn expired_class(&self, now: Nanos) -> Option<usize> {
         let first = |class: &Fifo| class.front().map(|staged| staged.since);
         let oldest = (0..).zip(&self.waiting).filter_map(|(class, w)| Some((first(w)?, class)));
         let (since, class) = oldest.min()?;
-        (now.since(since) >= self.patience).then_some(class)
+        (now.since(since) >= self.prio_aging_expire).then_some(class)
     }
 }
 
 impl Scheduler for Priority {
-    fn insert(&mut self, _: Nanos, staged: Staged) {
+    fn insert(&mut self, _: Nanos, staged: StagedRequest) {
         self.waiting[self.class(&staged)].push_back(staged);
-        self.held += 1;
+        self.queued += 1;
     }
 
-    fn put_back(&mut self, _: Nanos, staged: Staged) {
+    fn requeue(&mut self, _: Nanos, staged: StagedRequest) {
         self.waiting[self.class(&staged)].push_front(staged);
-        self.held += 1;
+        self.queued += 1;
     }
 
-    fn next(&mut self, now: Nanos) -> Option<Staged> {
-        if self.held == 0 {
+    fn dispatch(&mut self, now: Nanos) -> Option<StagedRequest> {
+        if self.queued == 0 {
             return None;
         }
         let best = || self.waiting.iter().position(|class| !class.is_empty());
-        let class = self.impatient(now).or_else(best)?;
+        let class = self.expired_class(now).or_else(best)?;
         let staged = self.waiting[class].pop_front()?;
-        self.held -= 1;
+        self.queued -= 1;
         Some(staged)
     }
 
     fn len(&self) -> usize {
-        self.held
+        self.queued
     }
 
     fn find_merge(
         &mut self,
-        newcomer: &Staged,
-        visit: &mut dyn FnMut(&mut Staged) -> bool,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         let class = self.class(newcomer);
         self.waiting[class].find_merge(newcomer, visit)
@@ -133,8 +137,8 @@ mod tests {
     use super::*;
     use crate::{Payload, Request, Submitter};
 
-    fn staged(group: u16, since: u64, tag: u64) -> Staged {
-        Staged {
+    fn staged(group: u16, since: u64, tag: u64) -> StagedRequest {
+        StagedRequest {
             request: Request::read(10 * tag, 1, Payload::BitBucket, tag),
             since: Nanos(since),
             submitter: Submitter(0),
@@ -147,7 +151,12 @@ mod tests {
     fn scheduler() -> Priority {
         let classes = vec![(Group(1), 0), (Group(2), 7)];
         let patience = Nanos(100);
-        Priority::new(&PriorityConfig { classes, patience, ..PriorityConfig::default() }).unwrap()
+        Priority::new(&PriorityConfig {
+            classes,
+            prio_aging_expire: patience,
+            ..PriorityConfig::default()
+        })
+        .unwrap()
     }
 
     #[test]
@@ -156,23 +165,23 @@ mod tests {
         for (tag, group) in [2, 0, 1, 2, 9, 1].into_iter().enumerate() {
             s.insert(Nanos(0), staged(group, 0, tag as u64));
         }
-        let first = s.next(Nanos(5)).unwrap();
+        let first = s.dispatch(Nanos(5)).unwrap();
         assert_eq!(first.request.tag, 2);
-        s.put_back(Nanos(5), first);
+        s.requeue(Nanos(5), first);
         let order: Vec<u64> =
-            std::iter::from_fn(|| s.next(Nanos(6))).map(|staged| staged.request.tag).collect();
+            std::iter::from_fn(|| s.dispatch(Nanos(6))).map(|staged| staged.request.tag).collect();
         assert_eq!(order, [2, 5, 1, 4, 0, 3], "group 9 is in the default class, as 0 is");
         assert!(s.is_empty());
     }
 
     #[test]
-    fn nobody_waits_past_their_patience() {
+    fn nobody_waits_past_the_aging_expire() {
         let mut s = scheduler();
         s.insert(Nanos(0), staged(2, 0, 0));
         let mut served_at = None;
         for now in 0..200 {
             s.insert(Nanos(now), staged(1, now, 1 + now));
-            if s.next(Nanos(now)).unwrap().request.tag == 0 {
+            if s.dispatch(Nanos(now)).unwrap().request.tag == 0 {
                 served_at = Some(now);
                 break;
             }
@@ -183,13 +192,15 @@ mod tests {
     #[test]
     fn classes_that_cannot_be_are_refused() {
         let error = |classes, default_class| {
-            PriorityConfig { classes, default_class, patience: Nanos(1) }.validate().unwrap_err()
+            PriorityConfig { classes, default_class, prio_aging_expire: Nanos(1) }
+                .validate()
+                .unwrap_err()
         };
         assert_eq!(error(vec![(Group(1), 8)], 0), SchedError::Class { class: 8 });
         assert_eq!(error(vec![], 9), SchedError::Class { class: 9 });
         let twice = vec![(Group(1), 1), (Group(1), 2)];
         assert_eq!(error(twice, 0), SchedError::TwoClasses { group: 1 });
-        let none = PriorityConfig { patience: Nanos::ZERO, ..PriorityConfig::default() };
+        let none = PriorityConfig { prio_aging_expire: Nanos::ZERO, ..PriorityConfig::default() };
         assert!(matches!(none.validate(), Err(SchedError::Zero { .. })));
     }
 }

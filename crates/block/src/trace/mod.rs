@@ -101,7 +101,7 @@ impl Tracer {
 
     /// Notes an event; when there is no room it is counted instead.
     #[inline]
-    pub fn note(&mut self, event: TraceEvent) {
+    pub fn record(&mut self, event: TraceEvent) {
         if self.events.len() == self.limit {
             self.dropped += 1;
         } else {
@@ -125,14 +125,14 @@ impl Tracer {
     }
 
     /// Takes the events out, to make room.
-    pub fn take(&mut self) -> Vec<TraceEvent> {
+    pub fn drain(&mut self) -> Vec<TraceEvent> {
         std::mem::replace(&mut self.events, Vec::with_capacity(self.limit))
     }
 }
 
 /// The events of several cores as one sequence: by time; at one time, what must come first first
 /// ([`Action`]'s order), but never against the order of their core.
-pub fn in_order(cores: &[&[TraceEvent]]) -> Vec<TraceEvent> {
+pub fn merge_by_time(cores: &[&[TraceEvent]]) -> Vec<TraceEvent> {
     let mut rest = cores.to_vec();
     let mut events = Vec::with_capacity(cores.iter().map(|c| c.len()).sum());
     loop {

@@ -133,7 +133,7 @@ impl ChaosQueue {
     fn pieces(&self, request: &Request) -> Vec<Segment> {
         let bytes = request.sectors * SECTOR;
         match request.data {
-            Payload::At(at) => vec![Segment { at: Some(at), bytes }],
+            Payload::Contiguous(at) => vec![Segment { at: Some(at), bytes }],
             Payload::BitBucket => vec![Segment { at: None, bytes }],
             Payload::Scattered { table, segments } => (0..segments)
                 .map(|i| {

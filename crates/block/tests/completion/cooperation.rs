@@ -3,22 +3,24 @@
 use clock::Nanos;
 use sluice_block::completion::{ContextKind, Strategy, Transfer};
 
-use crate::rig::{INTERVAL, Rig, wait_for};
+use crate::harness::{Harness, INTERVAL, wait_for};
 
 #[test]
 fn threads_that_come_by_find_what_others_wait_for() {
     for poll in [false, true] {
-        let mut rig = Rig::new(2, 4, 3, Strategy::HIOPS_IRQ);
+        let mut rig = Harness::new(2, 4, 3, Strategy::HIOPS_IRQ);
         rig.board().cut_line(true);
         if poll {
             // A poll thread that is as good as none.
-            rig.blocking.switch(Strategy::hiops_poll(Nanos::from_secs(1))).unwrap();
+            rig.blocking.set_strategy(Strategy::hiops_poll(Nanos::from_secs(1))).unwrap();
         }
         rig.board().allow(0);
         let mut passer_by = rig.queues.pop().unwrap().enter();
         let sleepers = rig
             .on_threads(|index, mut waiter| waiter.read_at(index as u64 * 8, 1, 0).unwrap().status);
-        wait_for("both are under way", || rig.board().held(0) == 1 && rig.board().held(1) == 1);
+        wait_for("both are under way", || {
+            rig.board().outstanding(0) == 1 && rig.board().outstanding(1) == 1
+        });
         // And have let go of the paths on which others are to look.
         wait_for("both are asleep", || rig.blocking.stats().waiters.sleeps == 2);
         rig.board().allow(2);
@@ -35,7 +37,7 @@ fn threads_that_come_by_find_what_others_wait_for() {
         // Nobody comes by any more.
         rig.board().allow(1);
         wait_for("the third has ended", || rig.board().done(0) == 2);
-        rig.blocking.switch(Strategy::HIOPS_IRQ).unwrap();
+        rig.blocking.set_strategy(Strategy::HIOPS_IRQ).unwrap();
         rig.board().cut_line(false);
         assert!(passer_by.wait(Nanos::MAX).unwrap().status.is_success());
     }
@@ -44,7 +46,7 @@ fn threads_that_come_by_find_what_others_wait_for() {
 #[test]
 fn threads_that_do_not_cooperate_find_nothing_of_others() {
     for strategy in [Strategy::SCSI, Strategy::NVME, Strategy::NON_BLOCKING, Strategy::LAZY] {
-        let mut rig = Rig::new(1, 4, 2, strategy);
+        let mut rig = Harness::new(1, 4, 2, strategy);
         rig.board().cut_line(true);
         rig.board().allow(1);
         let mut passer_by = rig.queues.pop().unwrap().enter();
@@ -68,7 +70,7 @@ fn whoever_frees_a_tag_issues_what_waits_for_it() {
         (Strategy::NVME, ContextKind::IrqThread),
         (Strategy::async_poll(INTERVAL), ContextKind::Poll),
     ] {
-        let mut rig = Rig::new(1, 1, 3, strategy);
+        let mut rig = Harness::new(1, 1, 3, strategy);
         rig.board().allow(0);
         let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
         let staging = rig.blocking.layers()[0].staging()[0].clone();
@@ -77,7 +79,7 @@ fn whoever_frees_a_tag_issues_what_waits_for_it() {
         for left in [2, 1, 0] {
             rig.board().allow(1);
             wait_for("one goes", || rig.board().done(0) == 3 - left);
-            wait_for("the next is issued", || left == 0 || rig.board().held(0) == 1);
+            wait_for("the next is issued", || left == 0 || rig.board().outstanding(0) == 1);
         }
         assert!(threads.into_iter().all(|t| t.join().unwrap().is_success()));
         assert_eq!(rig.context(kind).1, 2, "{strategy:?}");
@@ -87,7 +89,7 @@ fn whoever_frees_a_tag_issues_what_waits_for_it() {
 
 #[test]
 fn an_issuing_thread_goes_on_with_the_fifo() {
-    let mut rig = Rig::new(1, 1, 3, Strategy::HIOPS_IRQ);
+    let mut rig = Harness::new(1, 1, 3, Strategy::HIOPS_IRQ);
     rig.board().cut_line(true);
     rig.board().allow(0);
     let mut passer_by = rig.queues.pop().unwrap().enter();
@@ -98,11 +100,11 @@ fn an_issuing_thread_goes_on_with_the_fifo() {
     wait_for("both are asleep", || rig.blocking.stats().waiters.sleeps == 2);
     rig.board().allow(1);
     wait_for("the first has ended", || rig.board().done(0) == 1);
-    assert_eq!(rig.board().held(0), 0, "nobody was there to issue the second");
+    assert_eq!(rig.board().outstanding(0), 0, "nobody was there to issue the second");
     rig.board().allow(0);
     // Stages its own behind the second, finds the first, and issues the second.
     passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
-    assert_eq!(rig.board().held(0), 1);
+    assert_eq!(rig.board().outstanding(0), 1);
     let waiters = rig.blocking.stats().waiters;
     assert_eq!((waiters.stolen, waiters.issued_for_others), (1, 1));
     rig.board().cut_line(false);

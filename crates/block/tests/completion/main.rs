@@ -1,9 +1,9 @@
 //! Completion strategies on a controller in a test, whose thread does what it is told.
 
-mod board;
+mod all_strategies;
 mod cooperation;
-mod everywhere;
+mod failures;
+mod harness;
+mod mock_controller;
 mod refusals;
-mod rig;
 mod switching;
-mod trouble;

@@ -7,21 +7,21 @@ use sluice_block::completion::{
     Blocking, BlockingConfig, BlockingError, Strategy, StrategyError, Transfer, WaitError,
 };
 
-use crate::board::{Board, SECTOR, SECTORS};
-use crate::rig::{Rig, strategies};
+use crate::harness::{Harness, strategies};
+use crate::mock_controller::{MockController, SECTOR, SECTORS};
 
 #[test]
 fn requests_that_cannot_be_are_answered_at_once() {
     for (name, strategy) in strategies() {
-        let mut rig = Rig::new(2, 4, 1, strategy);
+        let mut rig = Harness::new(2, 4, 1, strategy);
         rig.board().allow(0);
         let mut waiter = rig.queues.pop().unwrap().enter();
         let most = 32 * SECTOR as u32;
         for (transfer, error) in [
-            (Transfer::read(0, 33, 0), WaitError::TooLong { bytes: 33 * 512, most }),
+            (Transfer::read(0, 33, 0), WaitError::TooLong { bytes: 33 * 512, max: most }),
             (
                 Transfer::write(0, u32::MAX, 0),
-                WaitError::TooLong { bytes: u64::from(u32::MAX) * 512, most },
+                WaitError::TooLong { bytes: u64::from(u32::MAX) * 512, max: most },
             ),
             (
                 Transfer::read(0, 1, usize::MAX - 5),
@@ -47,8 +47,12 @@ fn requests_that_cannot_be_are_answered_at_once() {
         }
         assert!(waiter.wait(Nanos::MAX).is_none(), "{name}: nothing is under way");
         waiter.submit(Transfer::read(0, 1, 0)).unwrap();
-        assert_eq!(waiter.submit(Transfer::read(0, 1, 0)), Err(WaitError::UnderWay), "{name}");
-        assert_eq!(waiter.read_at(0, 1, 0), Err(WaitError::UnderWay), "{name}");
+        assert_eq!(
+            waiter.submit(Transfer::read(0, 1, 0)),
+            Err(WaitError::AlreadyInFlight),
+            "{name}"
+        );
+        assert_eq!(waiter.read_at(0, 1, 0), Err(WaitError::AlreadyInFlight), "{name}");
         rig.board().allow(u64::MAX);
         assert!(waiter.wait(Nanos::MAX).unwrap().status.is_success(), "{name}");
         assert_eq!(waiter.stats().requests.get(), 5, "{name}");
@@ -59,11 +63,11 @@ fn requests_that_cannot_be_are_answered_at_once() {
 #[test]
 fn a_device_that_is_gone_ends_requests_at_once() {
     for (name, strategy) in strategies() {
-        let mut rig = Rig::new(2, 1, 2, strategy);
+        let mut rig = Harness::new(2, 1, 2, strategy);
         rig.board().remove(0);
         let mut waiter = rig.queues.pop().unwrap().enter();
         let status = waiter.read_at(0, 1, 0).unwrap().status;
-        assert_eq!(status, sluice_block::REMOVED, "{name}");
+        assert_eq!(status, sluice_block::STATUS_REMOVED, "{name}");
     }
 }
 
@@ -72,7 +76,7 @@ fn sets_that_make_no_sense_are_refused() {
     let open = |count: u16, change: &dyn Fn(&mut BlockingConfig)| {
         let mut config = BlockingConfig { threads: 2, ..BlockingConfig::default() };
         change(&mut config);
-        let (running, members) = Board::start(count, 4);
+        let (running, members) = MockController::start(count, 4);
         let source = running.board.source();
         Blocking::open(members, source, &config).map(drop)
     };
@@ -99,8 +103,8 @@ fn sets_that_make_no_sense_are_refused() {
 
 #[test]
 fn a_strategy_that_makes_no_sense_leaves_the_old_one() {
-    let mut rig = Rig::new(1, 4, 1, Strategy::HIOPS_IRQ);
-    let error = rig.blocking.switch(Strategy::async_poll(Nanos::ZERO)).unwrap_err();
+    let mut rig = Harness::new(1, 4, 1, Strategy::HIOPS_IRQ);
+    let error = rig.blocking.set_strategy(Strategy::async_poll(Nanos::ZERO)).unwrap_err();
     assert_eq!(error, StrategyError::Interval(Nanos::ZERO));
     assert_eq!(*rig.blocking.strategy(), Strategy::HIOPS_IRQ);
     assert!(!rig.board().is_masked());

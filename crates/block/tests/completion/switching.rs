@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use sluice_block::completion::{Mode, Strategy};
 
-use crate::rig::{EASY, Rig, hammer, strategies, wait_for};
+use crate::harness::{EASY, Harness, random_io, strategies, wait_for};
 
 #[test]
 fn nothing_is_lost_when_the_strategy_changes_under_load() {
-    let mut rig = Rig::new(2, 2, 8, Strategy::SCSI);
+    let mut rig = Harness::new(2, 2, 8, Strategy::SCSI);
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = stop.clone();
     let threads = rig.on_threads(move |index, mut waiter| {
         let index = index as u64;
         let mut requests = 0;
         while !theirs.load(Ordering::Relaxed) {
-            requests += hammer(&mut waiter, index + 1, index * 64, 64, 20);
+            requests += random_io(&mut waiter, index + 1, index * 64, 64, 20);
             // The model of the next round begins with zeros.
             let discard = sluice_block::completion::Transfer::discard(index * 64, 64);
             assert!(waiter.submit_and_wait(discard).unwrap().status.is_success());
@@ -27,7 +27,7 @@ fn nothing_is_lost_when_the_strategy_changes_under_load() {
     });
     for _ in 0..20 {
         for (_, strategy) in strategies() {
-            rig.blocking.switch(strategy).unwrap();
+            rig.blocking.set_strategy(strategy).unwrap();
             std::thread::sleep(Duration::from_micros(700));
         }
     }
@@ -42,14 +42,14 @@ fn a_change_finishes_what_another_strategy_left_half_done() {
     let all = strategies();
     for (_, from) in &all {
         for (name, to) in &all {
-            let mut rig = Rig::new(1, 2, 2, *from);
+            let mut rig = Harness::new(1, 2, 2, *from);
             rig.board().cut_line(true);
             rig.board().allow(0);
             let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
-            wait_for("both are under way", || rig.board().held(0) == 2);
+            wait_for("both are under way", || rig.board().outstanding(0) == 2);
             rig.board().allow(2);
             wait_for("both have ended", || rig.board().done(0) == 2);
-            rig.blocking.switch(*to).unwrap();
+            rig.blocking.set_strategy(*to).unwrap();
             for thread in threads {
                 assert!(thread.join().unwrap().is_success(), "{from:?} to {name}");
             }
@@ -59,7 +59,7 @@ fn a_change_finishes_what_another_strategy_left_half_done() {
 
 #[test]
 fn a_hybrid_polls_under_load_and_goes_back_when_it_ends() {
-    let mut rig = Rig::new(2, 4, 6, Strategy::hiops_hybrid(EASY));
+    let mut rig = Harness::new(2, 4, 6, Strategy::hiops_hybrid(EASY));
     assert!(!rig.board().is_masked());
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = stop.clone();
@@ -79,6 +79,6 @@ fn a_hybrid_polls_under_load_and_goes_back_when_it_ends() {
     let hybrid = rig.blocking.stats().hybrid.unwrap();
     assert!(hybrid.switches >= 2 && hybrid.switches.is_multiple_of(2), "{hybrid:?}");
     assert!(hybrid.poll_time > clock::Nanos::ZERO, "{hybrid:?}");
-    rig.blocking.switch(Strategy::SCSI).unwrap();
+    rig.blocking.set_strategy(Strategy::SCSI).unwrap();
     assert_eq!(rig.blocking.stats().hybrid, None);
 }

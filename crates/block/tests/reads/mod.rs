@@ -8,27 +8,33 @@ use clock::Nanos;
 use driver::{Null, NullQueue};
 use sluice_block::sched::SchedulerConfig;
 use sluice_block::{
-    BlockLayer, Config, Device, Layout, Payload, PerWhat, Queue, Request, Topology,
+    BlockDevice, BlockLayer, BlockLayerConfig, Payload, Queue, QueueModel, QueueTopology, Request,
+    StagingScope,
 };
 
-pub const SQ: Layout = Layout::Single;
-pub const MQ: Layout = Layout::Multi { staging: PerWhat::Core };
+pub const SQ: QueueModel = QueueModel::SingleQueue;
+pub const MQ: QueueModel = QueueModel::MultiQueue { staging: StagingScope::Core };
 
 /// A block layer on the null device with one hardware queue.
-pub fn layer(layout: Layout, cores: u16, scheduler: &str, merge: bool) -> Vec<Queue<NullQueue>> {
+pub fn layer(
+    layout: QueueModel,
+    cores: u16,
+    scheduler: &str,
+    merge: bool,
+) -> Vec<Queue<NullQueue>> {
     let scheduler: SchedulerConfig = scheduler.parse().unwrap();
-    let config = Config {
-        layout,
-        topology: Topology::flat(cores),
+    let config = BlockLayerConfig {
+        queue_model: layout,
+        topology: QueueTopology::flat(cores),
         merge,
         scheduler: scheduler.into(),
-        ..Config::default()
+        ..BlockLayerConfig::default()
     };
     BlockLayer::open(&mut Null::default(), &config).unwrap().1
 }
 
 /// `rounds` rounds of 32 reads on every queue, random ones and runs of contiguous ones.
-pub fn work<D: Device>(queues: &mut [D], rounds: u64) -> u64 {
+pub fn work<D: BlockDevice>(queues: &mut [D], rounds: u64) -> u64 {
     let mut completed = 0;
     let mut state = 1u64;
     for round in 0..rounds {

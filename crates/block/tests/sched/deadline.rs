@@ -2,10 +2,10 @@
 
 use clock::Nanos;
 use sluice_block::sched::{DeadlineConfig, SchedulerConfig};
-use sluice_block::{Op, Staged};
+use sluice_block::{Op, StagedRequest};
 
 use super::build;
-use super::model::{MS, Pace, Places, SEC, US, User, simulate};
+use super::model::{AccessPattern, MS, Pace, SEC, US, User, simulate};
 
 #[test]
 fn reads_pass_a_flood_of_writes() {
@@ -29,9 +29,9 @@ fn nobody_is_passed_over_beyond_their_time() {
     // clock brings them out.
     for (op, expire) in [(Op::Read, MS * 500), (Op::Write, SEC * 5)] {
         let mut stream = User::new(0, op, Pace::Closed(64));
-        stream.places = Places::Ascending(1 << 30);
+        stream.pattern = AccessPattern::Ascending(1 << 30);
         let mut behind = User::new(1, op, Pace::Closed(1));
-        (behind.places, behind.from) = (Places::Descending(1 << 20), MS);
+        (behind.pattern, behind.from) = (AccessPattern::Descending(1 << 20), MS);
         let outcomes =
             simulate(build("deadline", 1), 1, 1, |_| US * 100, &[stream, behind], SEC * 20);
         let (longest, shortest) = (outcomes[1].max(), outcomes[1].percentile(1.0, Nanos::ZERO));
@@ -57,7 +57,7 @@ fn the_head_travels_less() {
     let users = [User::new(0, Op::Read, Pace::Closed(128))];
     let run = |scheduler| {
         let (mut head, mut travelled) = (0, 0);
-        let service = |staged: &Staged| {
+        let service = |staged: &StagedRequest| {
             let distance = head.max(staged.request.lba) - head.min(staged.request.lba);
             head = staged.request.lba;
             travelled += distance;

@@ -2,7 +2,7 @@
 
 use clock::Nanos;
 use sluice_block::sched::{Fair, FairBy, FairConfig, Scheduler, SchedulerConfig};
-use sluice_block::{Op, Staged};
+use sluice_block::{Op, StagedRequest};
 
 use super::build;
 use super::model::{MS, Outcome, Pace, SEC, US, User, simulate};
@@ -34,7 +34,8 @@ fn total(outcomes: &[Outcome]) -> usize {
 fn a_queue_of_one_waits_for_a_round_and_not_for_a_thousand_requests() {
     let none = run(build("none", DEPTH), &deep_and_shallow());
     let fairly = run(build("fair", DEPTH), &deep_and_shallow());
-    let strict = run(fair(FairConfig { borrow: false, ..Default::default() }), &deep_and_shallow());
+    let strict =
+        run(fair(FairConfig { work_conserving: false, ..Default::default() }), &deep_and_shallow());
     let p50 = |o: &[Outcome]| o[1].percentile(50.0, Nanos::ZERO);
     let worst = |o: &[Outcome]| o[1].max();
     println!(
@@ -64,7 +65,7 @@ fn with_all_places_lent_a_device_as_parallel_as_deep_stays_busy() {
     };
     let none = total(&run(build("none", DEPTH)));
     let lent = total(&run(build("fair", DEPTH)));
-    let strict = total(&run(fair(FairConfig { borrow: false, ..Default::default() })));
+    let strict = total(&run(fair(FairConfig { work_conserving: false, ..Default::default() })));
     println!("32 servers: none {none}, fair {lent}, nothing lent {strict}");
     assert!(lent as f64 >= 0.98 * none as f64);
     assert!(
@@ -74,7 +75,7 @@ fn with_all_places_lent_a_device_as_parallel_as_deep_stays_busy() {
 }
 
 /// The shares of users that always have 64 requests waiting.
-fn shares(config: FairConfig, users: &[User], service: fn(&Staged) -> Nanos) -> Vec<f64> {
+fn shares(config: FairConfig, users: &[User], service: fn(&StagedRequest) -> Nanos) -> Vec<f64> {
     let scheduler = fair(config);
     let outcomes = simulate(scheduler, DEPTH.into(), SERVERS, service, users, SEC);
     let sectors = |(outcome, user): (&Outcome, &User)| {
@@ -119,7 +120,7 @@ fn large_requests_cost_what_they_move() {
     // 32 sectors and 1 sector; the device's time is what they cost.
     let mut users = [0, 1].map(|who| User::new(who, Op::Read, Pace::Closed(64)));
     users[0].sectors = 32;
-    let by_cost = |staged: &Staged| US * (10 * u64::from(staged.request.sectors + 4));
+    let by_cost = |staged: &StagedRequest| US * (10 * u64::from(staged.request.sectors + 4));
     assert_shares(&shares(FairConfig::default(), &users, by_cost), &[1.0, 1.0]);
 }
 
@@ -147,7 +148,8 @@ fn slow_requests_do_not_pile_up_at_the_device() {
     // would go at their pace; with half of the device each, reads are far quicker.
     let users =
         [User::new(0, Op::Write, Pace::Closed(256)), User::new(1, Op::Read, Pace::Closed(16))];
-    let service = |s: &Staged| if s.request.op == Op::Write { SERVICE * 10 } else { SERVICE };
+    let service =
+        |s: &StagedRequest| if s.request.op == Op::Write { SERVICE * 10 } else { SERVICE };
     let run = |scheduler| simulate(scheduler, DEPTH.into(), DEPTH.into(), service, &users, SEC);
     let (none, fairly) = (run(build("none", DEPTH)), run(build("fair", DEPTH)));
     let [none, fairly] = [none, fairly].map(|o| o[1].count(Nanos::ZERO));
@@ -170,21 +172,21 @@ fn what_is_at_the_device_is_counted_and_given_back() {
     for tag in 0..40 {
         fair.insert(Nanos::ZERO, staged(tag, Op::Read, 100 * tag, 8, (tag % 2) as u16));
     }
-    let mut given: Vec<_> = (0..20).map(|_| fair.next(Nanos::ZERO).unwrap()).collect();
+    let mut given: Vec<_> = (0..20).map(|_| fair.dispatch(Nanos::ZERO).unwrap()).collect();
     assert_eq!([0, 1].map(|flow| fair.in_flight(flow)), [10, 10]);
     for _ in 0..4 {
-        fair.put_back(Nanos::ZERO, given.pop().unwrap());
+        fair.requeue(Nanos::ZERO, given.pop().unwrap());
     }
     assert_eq!([0, 1].map(|flow| fair.in_flight(flow)), [8, 8]);
     assert_eq!(fair.len(), 24);
-    given.extend(std::iter::from_fn(|| fair.next(Nanos::ZERO)));
+    given.extend(std::iter::from_fn(|| fair.dispatch(Nanos::ZERO)));
     assert_eq!((given.len(), fair.active()), (40, 2));
     given.drain(..).for_each(|staged| fair.completed(Nanos::ZERO, &staged, SERVICE));
     assert_eq!([0, 1, 77].map(|flow| fair.in_flight(flow)), [0, 0, 0]);
     // Flow 1 has been idle for two rounds: it does not share any more.
     for tag in 0..3 * u64::from(DEPTH) {
         fair.insert(Nanos::ZERO, staged(tag, Op::Read, tag, 1, 0));
-        let given = fair.next(Nanos::ZERO).unwrap();
+        let given = fair.dispatch(Nanos::ZERO).unwrap();
         fair.completed(Nanos::ZERO, &given, SERVICE);
     }
     assert_eq!(fair.active(), 1);
@@ -192,24 +194,24 @@ fn what_is_at_the_device_is_counted_and_given_back() {
 
 #[test]
 fn over_its_share_a_flow_waits_for_others_or_leaves_them_room() {
-    let config = FairConfig { borrow: false, ..Default::default() };
+    let config = FairConfig { work_conserving: false, ..Default::default() };
     let mut strict = Fair::new(config, DEPTH).unwrap();
     let mut lending = Fair::new(FairConfig::default(), DEPTH).unwrap();
     for fair in [&mut strict, &mut lending] {
         // Flow 1 was here just now.
         fair.insert(Nanos::ZERO, staged(1000, Op::Read, 0, 1, 1));
-        let given = fair.next(Nanos::ZERO).unwrap();
+        let given = fair.dispatch(Nanos::ZERO).unwrap();
         fair.completed(Nanos::ZERO, &given, SERVICE);
         for tag in 0..100 {
             fair.insert(Nanos::ZERO, staged(tag, Op::Read, tag, 1, 0));
         }
     }
-    let give = |fair: &mut Fair| std::iter::from_fn(|| fair.next(Nanos::ZERO)).count();
+    let give = |fair: &mut Fair| std::iter::from_fn(|| fair.dispatch(Nanos::ZERO)).count();
     assert_eq!(give(&mut strict), 16, "half of the device");
     assert_eq!(give(&mut lending), 31, "all but a place for flow 1");
     assert_eq!(lending.deadline(), Nanos::MAX, "completions bring more");
     for fair in [&mut strict, &mut lending] {
         fair.insert(Nanos::ZERO, staged(2000, Op::Read, 0, 1, 1));
-        assert_eq!(fair.next(Nanos::ZERO).map(|s| s.request.tag), Some(2000));
+        assert_eq!(fair.dispatch(Nanos::ZERO).map(|s| s.request.tag), Some(2000));
     }
 }

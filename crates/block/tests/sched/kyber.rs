@@ -3,7 +3,7 @@
 
 use clock::Nanos;
 use sluice_block::sched::{Kyber, KyberConfig, Scheduler};
-use sluice_block::{Op, Staged};
+use sluice_block::{Op, StagedRequest};
 
 use super::build;
 use super::model::{MS, Outcome, Pace, SEC, US, User, simulate};
@@ -12,7 +12,7 @@ use super::properties::staged;
 const DEPTH: u16 = 64;
 const SERVERS: usize = 8;
 
-fn service(staged: &Staged) -> Nanos {
+fn service(staged: &StagedRequest) -> Nanos {
     match staged.request.op {
         Op::Read => US * 100,
         _ => US * 800,
@@ -89,9 +89,9 @@ fn tokens_follow_how_badly_the_target_is_missed() {
             now += US * 100;
             for (op, latency) in [(Op::Read, reads), (Op::Write, Some(writes))] {
                 let Some(latency) = latency else { continue };
-                let new = Staged { since: now - latency, ..staged(tag, op, tag, 1, 0) };
+                let new = StagedRequest { since: now - latency, ..staged(tag, op, tag, 1, 0) };
                 kyber.insert(now, new);
-                let given = kyber.next(now).expect("the only one");
+                let given = kyber.dispatch(now).expect("the only one");
                 kyber.completed(now, &given, latency);
             }
         }

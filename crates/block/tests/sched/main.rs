@@ -3,9 +3,9 @@
 mod deadline;
 mod fair;
 mod kyber;
-mod limit;
 mod model;
 mod properties;
+mod throttle;
 
 use sluice_block::sched::{Scheduler, SchedulerConfig};
 

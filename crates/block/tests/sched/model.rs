@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use clock::Nanos;
 use rng::Rng;
 use sluice_block::sched::Scheduler;
-use sluice_block::{Group, Op, Payload, Request, Staged, Submitter};
+use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
 pub(crate) const US: Nanos = Nanos::from_micros(1);
 pub(crate) const MS: Nanos = Nanos::from_millis(1);
@@ -27,7 +27,7 @@ pub(crate) enum Pace {
 
 /// Where a user's requests go.
 #[derive(Clone, Copy)]
-pub(crate) enum Places {
+pub(crate) enum AccessPattern {
     /// Anywhere on a device of so many sectors.
     Random(u64),
     /// Upwards from a sector.
@@ -44,7 +44,7 @@ pub(crate) struct User {
     pub(crate) op: Op,
     pub(crate) sectors: u32,
     pub(crate) pace: Pace,
-    pub(crate) places: Places,
+    pub(crate) pattern: AccessPattern,
     /// Between a completion and the next submission of a closed loop.
     pub(crate) think: Nanos,
     pub(crate) from: Nanos,
@@ -60,7 +60,7 @@ impl User {
             op,
             sectors: 1,
             pace,
-            places: Places::Random(1 << 20),
+            pattern: AccessPattern::Random(1 << 20),
             think: Nanos::ZERO,
             from: Nanos::ZERO,
             until: Nanos::MAX,
@@ -100,7 +100,7 @@ impl Outcome {
 enum Event {
     Done(u64),
     Submit(usize),
-    Look,
+    Poll,
 }
 
 /// A device, its scheduler and its users.
@@ -108,14 +108,14 @@ pub(crate) struct Simulation<'a> {
     scheduler: Box<dyn Scheduler>,
     depth: usize,
     servers: usize,
-    service: Box<dyn FnMut(&Staged) -> Nanos + 'a>,
+    service: Box<dyn FnMut(&StagedRequest) -> Nanos + 'a>,
     users: Vec<User>,
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) now: Nanos,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     order: u64,
     /// At the device: the request, since when, whose it is.
-    at_device: BTreeMap<u64, (Staged, Nanos)>,
+    at_device: BTreeMap<u64, (StagedRequest, Nanos)>,
     queued: VecDeque<u64>,
     busy: usize,
     owners: BTreeMap<u64, usize>,
@@ -123,7 +123,7 @@ pub(crate) struct Simulation<'a> {
     rng: Rng,
     tags: u64,
     /// When the scheduler is looked at next because it said so.
-    look: Nanos,
+    next_poll: Nanos,
 }
 
 impl<'a> Simulation<'a> {
@@ -131,7 +131,7 @@ impl<'a> Simulation<'a> {
         scheduler: Box<dyn Scheduler>,
         depth: usize,
         servers: usize,
-        service: impl FnMut(&Staged) -> Nanos + 'a,
+        service: impl FnMut(&StagedRequest) -> Nanos + 'a,
         users: &[User],
     ) -> Simulation<'a> {
         let mut simulation = Simulation {
@@ -151,7 +151,7 @@ impl<'a> Simulation<'a> {
             placed: vec![0; users.len()],
             rng: Rng::new(1),
             tags: 0,
-            look: Nanos::MAX,
+            next_poll: Nanos::MAX,
         };
         for (index, user) in users.iter().enumerate() {
             let first = match user.pace {
@@ -173,17 +173,17 @@ impl<'a> Simulation<'a> {
         if self.now >= user.until {
             return;
         }
-        let place = match user.places {
-            Places::Random(sectors) => self.rng.below(sectors),
-            Places::Ascending(from) => from + self.placed[index] * u64::from(user.sectors),
-            Places::Descending(from) => from - self.placed[index] * u64::from(user.sectors),
+        let place = match user.pattern {
+            AccessPattern::Random(sectors) => self.rng.below(sectors),
+            AccessPattern::Ascending(from) => from + self.placed[index] * u64::from(user.sectors),
+            AccessPattern::Descending(from) => from - self.placed[index] * u64::from(user.sectors),
         };
         self.placed[index] += 1;
         let tag = self.tags;
         self.tags += 1;
         self.owners.insert(tag, index);
         let read = Request::read(place, user.sectors, Payload::BitBucket, tag);
-        let staged = Staged {
+        let staged = StagedRequest {
             request: Request { op: user.op, ..read },
             since: self.now,
             submitter: Submitter(user.submitter),
@@ -210,7 +210,7 @@ impl<'a> Simulation<'a> {
 
     fn dispatch(&mut self) {
         while self.at_device.len() < self.depth {
-            let Some(staged) = self.scheduler.next(self.now) else { break };
+            let Some(staged) = self.scheduler.dispatch(self.now) else { break };
             self.at_device.insert(staged.request.tag, (staged, self.now));
             self.queued.push_back(staged.request.tag);
         }
@@ -221,9 +221,9 @@ impl<'a> Simulation<'a> {
             self.push(self.now + took, Event::Done(tag));
         }
         let look = self.scheduler.deadline();
-        if !self.scheduler.is_empty() && look > self.now && look < self.look {
-            self.look = look;
-            self.push(look, Event::Look);
+        if !self.scheduler.is_empty() && look > self.now && look < self.next_poll {
+            self.next_poll = look;
+            self.push(look, Event::Poll);
         }
     }
 
@@ -243,7 +243,7 @@ impl<'a> Simulation<'a> {
                 match event {
                     Event::Done(tag) => self.done(tag),
                     Event::Submit(index) => self.submit(index),
-                    Event::Look => self.look = Nanos::MAX,
+                    Event::Poll => self.next_poll = Nanos::MAX,
                 }
             }
             self.dispatch();
@@ -257,7 +257,7 @@ pub(crate) fn simulate<'a>(
     scheduler: Box<dyn Scheduler>,
     depth: usize,
     servers: usize,
-    service: impl FnMut(&Staged) -> Nanos + 'a,
+    service: impl FnMut(&StagedRequest) -> Nanos + 'a,
     users: &[User],
     end: Nanos,
 ) -> Vec<Outcome> {

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::Nanos;
 use proptest::prelude::*;
 use sluice_block::sched::{
-    DeadlineConfig, DirectionLimits, FairBy, FairConfig, GroupLimits, KyberConfig, LimitsConfig,
-    Rate, Scheduler, SchedulerConfig, Scheduling,
+    DeadlineConfig, DirectionThrottle, FairBy, FairConfig, GroupThrottle, KyberConfig, RateLimit,
+    Scheduler, SchedulerConfig, Scheduling, ThrottleConfig,
 };
-use sluice_block::{Group, Op, Payload, Request, Staged, Submitter};
+use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
 const DEPTH: u16 = 8;
 
 /// A request of group `group`, and of the submitter of the same number.
-pub(crate) fn staged(tag: u64, op: Op, lba: u64, sectors: u32, group: u16) -> Staged {
+pub(crate) fn staged(tag: u64, op: Op, lba: u64, sectors: u32, group: u16) -> StagedRequest {
     let read = Request::read(lba, sectors, Payload::BitBucket, tag);
-    Staged {
+    StagedRequest {
         request: Request { op, ..read },
         since: Nanos::ZERO,
         submitter: Submitter(group),
@@ -32,7 +32,7 @@ enum Step {
     /// The hardware has room for so many.
     Next(u8),
     /// It gives one back.
-    PutBack(usize),
+    Requeue(usize),
     /// One of those it has completes.
     Complete(usize),
     /// Time passes.
@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => insert.prop_map(|(op, lba, sectors, who)| Step::Insert { op, lba, sectors, who }),
         3 => (1..4u8).prop_map(Step::Next),
-        1 => any::<usize>().prop_map(Step::PutBack),
+        1 => any::<usize>().prop_map(Step::Requeue),
         3 => any::<usize>().prop_map(Step::Complete),
         1 => (0..2_000_000_000u64).prop_map(|ns| Step::Wait(Nanos(ns))),
         2 => (0..1_000_000u64).prop_map(|ns| Step::Wait(Nanos(ns))),
@@ -62,7 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn schedulings() -> Vec<Scheduling> {
     let fair = |by, borrow| FairConfig {
         by,
-        borrow,
+        work_conserving: borrow,
         weights: vec![(1, 1), (2, 1000)],
         ..Default::default()
     };
@@ -81,22 +81,22 @@ fn schedulings() -> Vec<Scheduling> {
         SchedulerConfig::Fair(fair(FairBy::Submitter, true)),
         SchedulerConfig::Fair(fair(FairBy::Group, false)),
     ];
-    let operations = Some(Rate { per_sec: 10, burst: 2 });
-    let bytes = Some(Rate { per_sec: 10_000, burst: 3000 });
-    let limits = LimitsConfig {
+    let operations = Some(RateLimit { per_sec: 10, burst: 2 });
+    let bytes = Some(RateLimit { per_sec: 10_000, burst: 3000 });
+    let limits = ThrottleConfig {
         sector_bytes: 512,
         groups: vec![
             (
                 Group(1),
-                GroupLimits {
-                    read: DirectionLimits { operations, bytes: None },
-                    write: DirectionLimits { operations, bytes },
+                GroupThrottle {
+                    read: DirectionThrottle { operations, bytes: None },
+                    write: DirectionThrottle { operations, bytes },
                 },
             ),
             (
                 Group(3),
-                GroupLimits {
-                    write: DirectionLimits { operations: None, bytes },
+                GroupThrottle {
+                    write: DirectionThrottle { operations: None, bytes },
                     ..Default::default()
                 },
             ),
@@ -113,9 +113,9 @@ fn schedulings() -> Vec<Scheduling> {
 #[derive(Default)]
 struct Model {
     /// What it holds, by tag.
-    held: BTreeMap<u64, Staged>,
+    queued: BTreeMap<u64, StagedRequest>,
     /// What the hardware has.
-    given: Vec<Staged>,
+    given: Vec<StagedRequest>,
     /// What has completed, and what rode on it.
     done: BTreeSet<u64>,
     merged_into: BTreeMap<u64, Vec<u64>>,
@@ -124,8 +124,8 @@ struct Model {
 
 impl Model {
     fn take(&mut self, scheduler: &mut dyn Scheduler) -> bool {
-        let Some(got) = scheduler.next(self.now) else { return false };
-        let expected = self.held.remove(&got.request.tag);
+        let Some(got) = scheduler.dispatch(self.now) else { return false };
+        let expected = self.queued.remove(&got.request.tag);
         assert_eq!(Some(got), expected, "held, once, and as it was merged");
         self.given.push(got);
         true
@@ -142,11 +142,11 @@ impl Model {
         }
     }
 
-    fn insert(&mut self, scheduler: &mut dyn Scheduler, new: Staged) {
+    fn insert(&mut self, scheduler: &mut dyn Scheduler, new: StagedRequest) {
         let mut absorbed = None;
         let mut offered = BTreeSet::new();
         let found = scheduler.find_merge(&new, &mut |held| {
-            let model = self.held.get(&held.request.tag).expect("only what is held is offered");
+            let model = self.queued.get(&held.request.tag).expect("only what is held is offered");
             assert_eq!(held, model);
             assert!(offered.insert(held.request.tag), "offered twice");
             if held.submitter != new.submitter || held.request.op != new.request.op {
@@ -168,11 +168,11 @@ impl Model {
         match absorbed {
             Some(whole) => {
                 self.merged_into.entry(whole.request.tag).or_default().push(new.request.tag);
-                self.held.insert(whole.request.tag, whole);
+                self.queued.insert(whole.request.tag, whole);
             }
             None => {
                 scheduler.insert(self.now, new);
-                self.held.insert(new.request.tag, new);
+                self.queued.insert(new.request.tag, new);
             }
         }
     }
@@ -180,7 +180,7 @@ impl Model {
     fn step(&mut self, scheduler: &mut dyn Scheduler, step: Step, tag: u64) {
         match step {
             Step::Insert { op, lba, sectors, who } => {
-                let new = Staged { since: self.now, ..staged(tag, op, lba, sectors, who) };
+                let new = StagedRequest { since: self.now, ..staged(tag, op, lba, sectors, who) };
                 self.insert(scheduler, new);
             }
             Step::Next(count) => {
@@ -190,29 +190,29 @@ impl Model {
                     }
                 }
             }
-            Step::PutBack(which) if !self.given.is_empty() => {
+            Step::Requeue(which) if !self.given.is_empty() => {
                 let staged = self.given.swap_remove(which % self.given.len());
-                scheduler.put_back(self.now, staged);
-                self.held.insert(staged.request.tag, staged);
+                scheduler.requeue(self.now, staged);
+                self.queued.insert(staged.request.tag, staged);
             }
             Step::Complete(which) if !self.given.is_empty() => {
                 self.complete(scheduler, which % self.given.len());
             }
-            Step::PutBack(_) | Step::Complete(_) => (),
+            Step::Requeue(_) | Step::Complete(_) => (),
             Step::Wait(time) => self.now += time,
         }
-        assert_eq!(scheduler.len(), self.held.len());
-        assert_eq!(scheduler.is_empty(), self.held.is_empty());
+        assert_eq!(scheduler.len(), self.queued.len());
+        assert_eq!(scheduler.is_empty(), self.queued.is_empty());
     }
 
     /// Everything comes out: with nothing at the device, a scheduler gives something, or says when.
     fn drain(&mut self, scheduler: &mut dyn Scheduler) {
-        while !self.held.is_empty() || !self.given.is_empty() {
+        while !self.queued.is_empty() || !self.given.is_empty() {
             while !self.given.is_empty() {
                 self.complete(scheduler, 0);
             }
             let mut waits = 0;
-            while !self.held.is_empty() && !self.take(scheduler) {
+            while !self.queued.is_empty() && !self.take(scheduler) {
                 let at = scheduler.deadline();
                 assert!(at > self.now && at < Nanos::MAX, "{at} at {}, {scheduler:?}", self.now);
                 self.now = at;
@@ -221,7 +221,7 @@ impl Model {
             }
             while self.given.len() < DEPTH.into() && self.take(scheduler) {}
         }
-        assert_eq!(scheduler.next(Nanos::MAX), None);
+        assert_eq!(scheduler.dispatch(Nanos::MAX), None);
         assert_eq!(scheduler.len(), 0);
     }
 }
@@ -270,14 +270,14 @@ proptest! {
                 let depth = *depths.next().unwrap();
                 let mut before = None;
                 for _ in 0..2 {
-                    let ahead: Vec<_> = (0..depth).map_while(|_| disturbed.next(now)).collect();
+                    let ahead: Vec<_> = (0..depth).map_while(|_| disturbed.dispatch(now)).collect();
                     for staged in ahead.iter().rev() {
-                        disturbed.put_back(now, *staged);
+                        disturbed.requeue(now, *staged);
                     }
                     prop_assert_eq!(before.get_or_insert(ahead.clone()), &ahead);
                 }
                 for _ in 0..2 {
-                    let (a, b) = (plain.next(now), disturbed.next(now));
+                    let (a, b) = (plain.dispatch(now), disturbed.dispatch(now));
                     prop_assert!(settles || a == b, "{:?}, not {:?}: {:?}", b, a, disturbed);
                     prop_assert_eq!(a.is_some(), b.is_some());
                     given.extend(a.zip(b));
@@ -309,7 +309,7 @@ fn a_request_at_the_last_sector_is_no_trouble() {
             scheduler.insert(Nanos::MAX, new);
         }
         let out: BTreeSet<_> =
-            std::iter::from_fn(|| scheduler.next(Nanos::MAX)).map(|s| s.request.tag).collect();
+            std::iter::from_fn(|| scheduler.dispatch(Nanos::MAX)).map(|s| s.request.tag).collect();
         assert_eq!(out.len(), 3, "{scheduling:?}");
     }
 }
@@ -323,6 +323,6 @@ fn completions_nobody_asked_for_do_no_harm() {
             scheduler.completed(Nanos(tag), &stray, Nanos::MAX);
         }
         scheduler.insert(Nanos(100), staged(0, Op::Read, 0, 1, 0));
-        assert!(scheduler.next(Nanos(100)).is_some());
+        assert!(scheduler.dispatch(Nanos(100)).is_some());
     }
 }

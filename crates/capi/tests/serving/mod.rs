@@ -22,7 +22,7 @@ impl Server {
         let child = child.env(SCENARIO, scenario).env(SOCKET, &socket).spawn().unwrap();
         let mut server = Server { child, socket };
         let begin = Instant::now();
-        while direct::Device::served(&server.socket, Some(partition)).is_err() {
+        while direct::IoDevice::connect(&server.socket, Some(partition)).is_err() {
             assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
             assert!(begin.elapsed() < Duration::from_secs(60), "not ready");
             std::thread::sleep(Duration::from_millis(20));
@@ -57,9 +57,14 @@ pub(crate) fn serve_if_asked() {
     let options = sluice::serve::ServeOptions {
         nbd: Vec::new(),
         allow_remote: false,
-        socket: Some(sluice::serve::SocketOptions { path, shares: true, mode: 0o600, rules: None }),
+        socket: Some(sluice::serve::SocketOptions {
+            path,
+            is_shared: true,
+            mode: 0o600,
+            acl: None,
+        }),
         threads: None,
-        readings_every: None,
+        stats_interval: None,
     };
     let scenario = sluice::scenario::Scenario::load(Path::new(&scenario)).unwrap();
     sluice::serve::serve(&scenario, &options, &mut |_| ()).unwrap();

@@ -4,7 +4,7 @@ use crate::DirectError;
 
 /// Which frame is used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Replace {
+pub enum EvictionPolicy {
     /// The one that has not been used for longest.
     #[default]
     Lru,
@@ -15,11 +15,11 @@ pub enum Replace {
 
 /// When a write is at the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteMode {
+pub enum WritePolicy {
     /// When it completes.
-    Through,
+    WriteThrough,
     /// Later: it completes when it is in the cache, and is durable after a flush.
-    Back {
+    WriteBack {
         /// Percent of the cache that may be dirty; writes wait beyond it. 1 to 90.
         dirty_percent: u8,
         /// Percent from which on dirty units are written in the background; at most the former.
@@ -27,9 +27,9 @@ pub enum WriteMode {
     },
 }
 
-impl Default for WriteMode {
-    fn default() -> WriteMode {
-        WriteMode::Back { dirty_percent: 40, background_percent: 10 }
+impl Default for WritePolicy {
+    fn default() -> WritePolicy {
+        WritePolicy::WriteBack { dirty_percent: 40, background_percent: 10 }
     }
 }
 
@@ -39,9 +39,9 @@ pub struct CacheConfig {
     /// Bytes of memory for data, at least [`FRAMES_MIN`](CacheConfig::FRAMES_MIN) units.
     pub bytes: u64,
     /// Which frame is used again.
-    pub replace: Replace,
+    pub eviction: EvictionPolicy,
     /// When a write is at the device.
-    pub write: WriteMode,
+    pub write_policy: WritePolicy,
     /// Units that are read ahead of who reads one after the other, at most; 0 for none.
     pub read_ahead: u32,
     /// Requests outstanding at most.
@@ -52,8 +52,8 @@ impl Default for CacheConfig {
     fn default() -> CacheConfig {
         CacheConfig {
             bytes: 64 << 20,
-            replace: Replace::default(),
-            write: WriteMode::default(),
+            eviction: EvictionPolicy::default(),
+            write_policy: WritePolicy::default(),
             read_ahead: 32,
             depth: 1024,
         }
@@ -62,7 +62,7 @@ impl Default for CacheConfig {
 
 impl CacheConfig {
     /// Bytes of a unit, unless the device's sectors are larger (NVMeDirect section 3.1).
-    pub const UNIT_BYTES: u32 = 4096;
+    pub const BLOCK_BYTES: u32 = 4096;
 
     /// Units of the smallest cache.
     pub const FRAMES_MIN: u64 = 64;
@@ -82,7 +82,7 @@ impl CacheConfig {
         if self.bytes > memory {
             return refused("bytes", self.bytes, "no more than the machine has memory");
         }
-        if let WriteMode::Back { dirty_percent, background_percent } = self.write {
+        if let WritePolicy::WriteBack { dirty_percent, background_percent } = self.write_policy {
             if !(1..=90).contains(&dirty_percent) {
                 return refused("dirty_percent", dirty_percent.into(), "1 to 90");
             }

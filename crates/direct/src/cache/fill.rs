@@ -2,43 +2,43 @@
 //!
 //! Guarantee: what is read ahead takes no frame that somebody waits for.
 
-use block::{Device, Op};
+use block::{BlockDevice, Op};
 use nvme::Status;
 
 use super::Cache;
-use super::frames::State;
-use super::ops::{For, RUN};
+use super::frames::FrameState;
+use super::ops::{OP_FRAMES_MAX, OpPurpose};
 
 /// Who reads one unit after the other.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct Readahead {
     /// Where the next read begins if it goes on.
-    pub(super) next: u64,
+    pub(super) next_expected: u64,
     pub(super) window: u64,
     /// Everything before has been asked for.
-    pub(super) until: u64,
+    pub(super) requested_end: u64,
 }
 
-impl<D: Device> Cache<D> {
+impl<D: BlockDevice> Cache<D> {
     /// Asks for units before somebody who reads one after the other does.
     #[inline]
     pub(super) fn read_ahead(&mut self, first: u64, end: u64) {
-        let ahead = &mut self.ahead;
+        let ahead = &mut self.readahead;
         // Two reads of one unit go on, too.
-        let goes_on =
-            self.config.read_ahead > 0 && (first == ahead.next || first + 1 == ahead.next);
-        ahead.next = end;
+        let goes_on = self.config.read_ahead > 0
+            && (first == ahead.next_expected || first + 1 == ahead.next_expected);
+        ahead.next_expected = end;
         match goes_on {
-            false => (ahead.window, ahead.until) = (0, end),
+            false => (ahead.window, ahead.requested_end) = (0, end),
             true => self.fill_ahead(end),
         }
     }
 
     fn fill_ahead(&mut self, end: u64) {
-        let (most, ahead) = (u64::from(self.config.read_ahead), &mut self.ahead);
+        let (most, ahead) = (u64::from(self.config.read_ahead), &mut self.readahead);
         ahead.window = (2 * ahead.window).clamp(most.min(4), most);
-        let units = self.limits.sectors.div_ceil(self.unit_sectors.into());
-        let (window, from) = (ahead.window, ahead.until.max(end));
+        let units = self.limits.sectors.div_ceil(self.block_sectors.into());
+        let (window, from) = (ahead.window, ahead.requested_end.max(end));
         let target = (end + window).min(units);
         if target.saturating_sub(from) < window.div_ceil(2) && target < units {
             return;
@@ -51,22 +51,22 @@ impl<D: Device> Cache<D> {
             if !self.stalled.is_empty() {
                 break;
             }
-            let Some(frame) = self.take_frame(unit) else { break };
-            self.frames.set(frame, State::Filling);
+            let Some(frame) = self.allocate_frame(unit) else { break };
+            self.frames.set_state(frame, FrameState::Filling);
             self.to_fill.push_back((unit, frame));
             self.stats.read_ahead += 1;
         }
-        self.ahead.until = self.ahead.until.max(target);
+        self.readahead.requested_end = self.readahead.requested_end.max(target);
     }
 
     /// Makes commands of what is to be filled.
     pub(super) fn fill(&mut self) -> bool {
         let mut moved = false;
-        while self.ops.room() > 0 {
+        while self.ops.available() > 0 {
             let Some((first, frame)) = self.to_fill.pop_front() else { break };
-            let mut run = [(first, frame); RUN];
+            let mut run = [(first, frame); OP_FRAMES_MAX];
             let mut count = 1;
-            while count < self.run
+            while count < self.op_blocks_max
                 && let Some(&(unit, frame)) = self.to_fill.front()
                 && unit == first + count as u64
             {
@@ -75,20 +75,20 @@ impl<D: Device> Cache<D> {
                 self.to_fill.pop_front();
             }
             self.stats.fills += count as u64;
-            self.issue(For::Fill, Op::Read, &run[..count], false);
+            self.issue(OpPurpose::Fill, Op::Read, &run[..count], false);
             moved = true;
         }
         moved
     }
 
     /// What a unit's frame is for has come, or not.
-    pub(super) fn filled(&mut self, unit: u64, frame: u32, status: Status) {
+    pub(super) fn on_fill_complete(&mut self, unit: u64, frame: u32, status: Status) {
         if status.is_success() {
-            self.frames.set(frame, State::Clean);
-            return self.wake(frame, None, status);
+            self.frames.set_state(frame, FrameState::Clean);
+            return self.wake_waiters(frame, None, status);
         }
-        self.wake(frame, Some(status), status);
+        self.wake_waiters(frame, Some(status), status);
         self.tree.remove(unit);
-        self.frames.set(frame, State::Free);
+        self.frames.set_state(frame, FrameState::Free);
     }
 }

@@ -1,13 +1,13 @@
 //! [`Frames`]: the memory of the cache, unit by unit, and which is used again next.
 
-use super::Replace;
+use super::EvictionPolicy;
 
 /// No frame.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// What is in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FrameState {
     /// Nothing.
     Free,
     /// Nothing yet: it is being read.
@@ -23,36 +23,36 @@ pub(super) enum State {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
-    pub(super) unit: u64,
-    pub(super) state: State,
+    pub(super) block: u64,
+    pub(super) state: FrameState,
     /// It was dirtied before the flush of this number.
     pub(super) epoch: u64,
     /// Somebody waits for it to be written; and for it to be durable then.
-    pub(super) wanted: bool,
+    pub(super) write_requested: bool,
     pub(super) fua: bool,
     /// Writing it has failed, and is tried again with the next flush.
     pub(super) failed: bool,
     /// Who waits for it: first of a list.
-    pub(super) waiting: u32,
+    pub(super) waiters: u32,
     /// Used since the hand passed.
-    used: bool,
+    referenced: bool,
     /// Neighbours, of clean frames in order of their last use.
-    before: u32,
-    after: u32,
+    prev: u32,
+    next: u32,
 }
 
 impl Frame {
     const FREE: Frame = Frame {
-        unit: 0,
-        state: State::Free,
+        block: 0,
+        state: FrameState::Free,
         epoch: 0,
-        wanted: false,
+        write_requested: false,
         fua: false,
         failed: false,
-        waiting: NONE,
-        used: false,
-        before: NONE,
-        after: NONE,
+        waiters: NONE,
+        referenced: false,
+        prev: NONE,
+        next: NONE,
     };
 }
 
@@ -61,22 +61,22 @@ impl Frame {
 pub(super) struct Frames {
     frames: Box<[Frame]>,
     free: Vec<u32>,
-    replace: Replace,
+    eviction: EvictionPolicy,
     /// The list: least and most recently used.
-    oldest: u32,
-    newest: u32,
+    lru: u32,
+    mru: u32,
     /// The clock's hand.
     hand: u32,
 }
 
 impl Frames {
-    pub(super) fn new(count: u32, replace: Replace) -> Frames {
+    pub(super) fn new(count: u32, eviction: EvictionPolicy) -> Frames {
         Frames {
             frames: vec![Frame::FREE; count as usize].into(),
             free: (0..count).rev().collect(),
-            replace,
-            oldest: NONE,
-            newest: NONE,
+            eviction,
+            lru: NONE,
+            mru: NONE,
             hand: 0,
         }
     }
@@ -98,71 +98,71 @@ impl Frames {
     /// A frame that is used.
     #[inline]
     pub(super) fn touch(&mut self, frame: u32) {
-        match self.replace {
-            Replace::Clock => self.frames[frame as usize].used = true,
-            Replace::Lru if self.newest == frame => {}
-            Replace::Lru => self.move_to_end(frame),
+        match self.eviction {
+            EvictionPolicy::Clock => self.frames[frame as usize].referenced = true,
+            EvictionPolicy::Lru if self.mru == frame => {}
+            EvictionPolicy::Lru => self.make_mru(frame),
         }
     }
 
     /// Makes a clean frame the most recently used; it is not that yet.
     #[inline]
-    fn move_to_end(&mut self, frame: u32) {
-        let last = self.newest;
+    fn make_mru(&mut self, frame: u32) {
+        let last = self.mru;
         let Some(f) = self.frames.get_mut(frame as usize) else { return };
-        let Frame { before, after, .. } = *f;
+        let Frame { prev: before, next: after, .. } = *f;
         if after == NONE {
             // Not listed: the newest alone has nobody behind it.
             return;
         }
-        (f.before, f.after) = (last, NONE);
+        (f.prev, f.next) = (last, NONE);
         match before {
-            NONE => self.oldest = after,
-            before => self.frames[before as usize].after = after,
+            NONE => self.lru = after,
+            before => self.frames[before as usize].next = after,
         }
-        self.frames[after as usize].before = before;
-        self.frames[last as usize].after = frame;
-        self.newest = frame;
+        self.frames[after as usize].prev = before;
+        self.frames[last as usize].next = frame;
+        self.mru = frame;
     }
 
-    fn list(&mut self, frame: u32) {
-        let before = self.newest;
+    fn link(&mut self, frame: u32) {
+        let before = self.mru;
         let f = &mut self.frames[frame as usize];
-        (f.before, f.after) = (before, NONE);
+        (f.prev, f.next) = (before, NONE);
         match before {
-            NONE => self.oldest = frame,
-            before => self.frames[before as usize].after = frame,
+            NONE => self.lru = frame,
+            before => self.frames[before as usize].next = frame,
         }
-        self.newest = frame;
+        self.mru = frame;
     }
 
-    fn unlist(&mut self, frame: u32) {
+    fn unlink(&mut self, frame: u32) {
         let f = &mut self.frames[frame as usize];
-        let (before, after) = (f.before, f.after);
-        (f.before, f.after) = (NONE, NONE);
+        let (before, after) = (f.prev, f.next);
+        (f.prev, f.next) = (NONE, NONE);
         match before {
-            NONE => self.oldest = after,
-            before => self.frames[before as usize].after = after,
+            NONE => self.lru = after,
+            before => self.frames[before as usize].next = after,
         }
         match after {
-            NONE => self.newest = before,
-            after => self.frames[after as usize].before = before,
+            NONE => self.mru = before,
+            after => self.frames[after as usize].prev = before,
         }
     }
 
     /// Changes what is in a frame.
-    pub(super) fn set(&mut self, frame: u32, state: State) {
+    pub(super) fn set_state(&mut self, frame: u32, state: FrameState) {
         let old = std::mem::replace(&mut self.frames[frame as usize].state, state);
-        if self.replace == Replace::Lru {
-            match (old == State::Clean, state == State::Clean) {
-                (true, false) => self.unlist(frame),
-                (false, true) => self.list(frame),
+        if self.eviction == EvictionPolicy::Lru {
+            match (old == FrameState::Clean, state == FrameState::Clean) {
+                (true, false) => self.unlink(frame),
+                (false, true) => self.link(frame),
                 _ => {}
             }
-        } else if state == State::Clean {
-            self.frames[frame as usize].used = true;
+        } else if state == FrameState::Clean {
+            self.frames[frame as usize].referenced = true;
         }
-        if state == State::Free && old != State::Free {
+        if state == FrameState::Free && old != FrameState::Free {
             self.frames[frame as usize] = Frame::FREE;
             self.free.push(frame);
         }
@@ -170,22 +170,22 @@ impl Frames {
 
     /// A frame for a unit: a free one, or one whose clean unit is given up, which the second value
     /// names. `None` if every unit is dirty or on its way, or waited for.
-    pub(super) fn take(&mut self) -> Option<(u32, Option<u64>)> {
+    pub(super) fn allocate(&mut self) -> Option<(u32, Option<u64>)> {
         if let Some(frame) = self.free.pop() {
             return Some((frame, None));
         }
-        let frame = match self.replace {
-            Replace::Lru => {
-                let mut at = self.oldest;
-                while at != NONE && self.frames[at as usize].waiting != NONE {
-                    at = self.frames[at as usize].after;
+        let frame = match self.eviction {
+            EvictionPolicy::Lru => {
+                let mut at = self.lru;
+                while at != NONE && self.frames[at as usize].waiters != NONE {
+                    at = self.frames[at as usize].next;
                 }
                 Some(at).filter(|at| *at != NONE)
             }
-            Replace::Clock => self.sweep(),
+            EvictionPolicy::Clock => self.sweep(),
         }?;
-        let unit = self.frames[frame as usize].unit;
-        self.set(frame, State::Free);
+        let unit = self.frames[frame as usize].block;
+        self.set_state(frame, FrameState::Free);
         // It is the one that was given back just now.
         self.free.pop();
         Some((frame, Some(unit)))
@@ -197,10 +197,10 @@ impl Frames {
             let at = self.hand;
             self.hand = if at + 1 == self.count() { 0 } else { at + 1 };
             let f = &mut self.frames[at as usize];
-            if f.state != State::Clean || f.waiting != NONE {
+            if f.state != FrameState::Clean || f.waiters != NONE {
                 continue;
             }
-            if !std::mem::replace(&mut f.used, false) {
+            if !std::mem::replace(&mut f.referenced, false) {
                 return Some(at);
             }
         }
@@ -212,58 +212,58 @@ impl Frames {
 mod tests {
     use super::*;
 
-    fn filled(replace: Replace) -> Frames {
+    fn filled(replace: EvictionPolicy) -> Frames {
         let mut frames = Frames::new(4, replace);
         for unit in 0..4 {
-            let (frame, given_up) = frames.take().unwrap();
+            let (frame, given_up) = frames.allocate().unwrap();
             assert_eq!(given_up, None);
-            frames.get_mut(frame).unit = unit;
-            frames.set(frame, State::Filling);
-            frames.set(frame, State::Clean);
+            frames.get_mut(frame).block = unit;
+            frames.set_state(frame, FrameState::Filling);
+            frames.set_state(frame, FrameState::Clean);
         }
         frames
     }
 
-    fn unit_taken(frames: &mut Frames) -> Option<u64> {
-        let (frame, unit) = frames.take()?;
-        frames.get_mut(frame).unit = 99;
-        frames.set(frame, State::Filling);
+    fn evicted_block(frames: &mut Frames) -> Option<u64> {
+        let (frame, unit) = frames.allocate()?;
+        frames.get_mut(frame).block = 99;
+        frames.set_state(frame, FrameState::Filling);
         unit
     }
 
     #[test]
     fn what_was_used_last_stays_longest() {
-        let mut frames = filled(Replace::Lru);
+        let mut frames = filled(EvictionPolicy::Lru);
         frames.touch(0);
         frames.touch(2);
-        let order: Vec<_> = std::iter::from_fn(|| unit_taken(&mut frames)).collect();
+        let order: Vec<_> = std::iter::from_fn(|| evicted_block(&mut frames)).collect();
         assert_eq!(order, [1, 3, 0, 2]);
     }
 
     #[test]
     fn the_hand_passes_what_was_used() {
-        let mut frames = filled(Replace::Clock);
+        let mut frames = filled(EvictionPolicy::Clock);
         // All were used when they came: the first round takes that from them.
-        assert_eq!(unit_taken(&mut frames), Some(0));
+        assert_eq!(evicted_block(&mut frames), Some(0));
         frames.touch(1);
-        assert_eq!(unit_taken(&mut frames), Some(2));
-        assert_eq!(unit_taken(&mut frames), Some(3));
-        assert_eq!(unit_taken(&mut frames), Some(1));
-        assert_eq!(unit_taken(&mut frames), None);
+        assert_eq!(evicted_block(&mut frames), Some(2));
+        assert_eq!(evicted_block(&mut frames), Some(3));
+        assert_eq!(evicted_block(&mut frames), Some(1));
+        assert_eq!(evicted_block(&mut frames), None);
     }
 
     #[test]
     fn what_is_dirty_on_its_way_or_waited_for_stays() {
-        for replace in [Replace::Lru, Replace::Clock] {
+        for replace in [EvictionPolicy::Lru, EvictionPolicy::Clock] {
             let mut frames = filled(replace);
-            frames.set(0, State::Dirty);
-            frames.set(1, State::Dirty);
-            frames.set(1, State::Writing);
-            frames.get_mut(2).waiting = 7;
-            assert_eq!(unit_taken(&mut frames), Some(3));
-            assert_eq!(unit_taken(&mut frames), None);
-            frames.set(1, State::Clean);
-            assert_eq!(unit_taken(&mut frames), Some(1));
+            frames.set_state(0, FrameState::Dirty);
+            frames.set_state(1, FrameState::Dirty);
+            frames.set_state(1, FrameState::Writing);
+            frames.get_mut(2).waiters = 7;
+            assert_eq!(evicted_block(&mut frames), Some(3));
+            assert_eq!(evicted_block(&mut frames), None);
+            frames.set_state(1, FrameState::Clean);
+            assert_eq!(evicted_block(&mut frames), Some(1));
         }
     }
 }

@@ -18,8 +18,8 @@
 //!
 //! Sectors are kept in units of 4 KB (or a sector, if that is larger). A read copies what is there and
 //! waits for what is not; a write changes the frame, once what was in it is there if it covers only part
-//! of it, and completes: at once ([`WriteMode::Back`]) or when the device has it
-//! ([`WriteMode::Through`], force unit access). A unit on its way to the device is not changed until it
+//! of it, and completes: at once ([`WritePolicy::WriteBack`]) or when the device has it
+//! ([`WritePolicy::WriteThrough`], force unit access). A unit on its way to the device is not changed until it
 //! is there.
 //!
 //! A flush waits for everything that was dirty when it came, then flushes the device. Discards, zeroes
@@ -32,57 +32,59 @@
 //! tries again. When nothing but such units is left to make room, writes fail with the device's status.
 //! What was not flushed is lost with the cache.
 
-mod back;
+mod bypass;
 mod config;
-mod data;
+mod copy;
+mod fast_path;
 mod fill;
 mod frames;
-mod hit;
 mod ops;
-mod past;
 mod radix;
-mod waiting;
+mod waiters;
+mod writeback;
 
 use std::collections::VecDeque;
 
-use block::{Busy, Completion, Device, Limits, Op, Request, Rest, refusal};
+use block::{
+    BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult, validate_request,
+};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
-use back::Back;
-pub use config::{CacheConfig, CacheStats, Replace, WriteMode};
-use data::Way;
-use fill::Ahead;
-use frames::{Frames, State};
-use ops::{For, Ops, RUN, bare};
+pub use config::{CacheConfig, CacheStats, EvictionPolicy, WritePolicy};
+use copy::CopyDirection;
+use fill::Readahead;
+use frames::{FrameState, Frames};
+use ops::{DeviceOps, OP_FRAMES_MAX, OpPurpose, request_without_data};
 use radix::Radix;
-use waiting::Waiting;
+use waiters::FrameWaiter;
+use writeback::Writeback;
 
 use crate::{Buffer, DirectError};
 
 /// Commands to the device at a time.
-const OPS: u32 = 64;
+const DEVICE_OPS_MAX: u32 = 64;
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
-struct Io {
+struct CacheRequest {
     request: Request,
     /// The next unit that has not begun, and the one behind its last.
-    next: u64,
-    end: u64,
+    next_block: u64,
+    end_block: u64,
     /// Units that have not ended; and 1 while some have not begun.
-    left: u32,
+    remaining: u32,
     status: Status,
     result: u64,
 }
 
 /// What became of one unit of a request.
-enum Touched {
+enum BlockAccess {
     Done,
-    Waits,
+    Waiting,
     /// There is no frame.
-    Stall,
+    NoFrame,
 }
 
 /// A cache in front of a device.
@@ -92,48 +94,48 @@ pub struct Cache<D> {
     config: CacheConfig,
     limits: Limits,
     memory: AddressSpace,
-    unit_bytes: u32,
+    block_bytes: u32,
     /// A power of two, and of which.
-    unit_sectors: u32,
-    unit_shift: u32,
+    block_sectors: u32,
+    block_shift: u32,
     /// Units of one command.
-    run: usize,
+    op_blocks_max: usize,
     buffer: Buffer,
     frames: Frames,
     tree: Radix,
-    ios: Vec<Io>,
+    ios: Vec<CacheRequest>,
     free_ios: Vec<u32>,
-    waiting: Vec<Waiting>,
-    free_waiting: Vec<u32>,
-    ops: Ops,
+    waiters: Vec<FrameWaiter>,
+    free_waiters: Vec<u32>,
+    ops: DeviceOps,
     /// Frames that are to be filled, with their units, in the order in which they were asked for.
     to_fill: VecDeque<(u64, u32)>,
     /// Commands that the device has not taken.
     to_send: VecDeque<u32>,
     /// Requests that wait for a frame.
     stalled: VecDeque<u32>,
-    back: Back,
+    writeback: Writeback,
     /// The request that goes past the frames, and whether the device has it.
-    past: Option<(u32, bool)>,
+    bypass: Option<(u32, bool)>,
     /// Requests behind it.
-    queued: VecDeque<u32>,
-    ahead: Ahead,
+    behind_bypass: VecDeque<u32>,
+    readahead: Readahead,
     ready: VecDeque<Completion>,
     stats: CacheStats,
 }
 
-impl<D: Device> Cache<D> {
+impl<D: BlockDevice> Cache<D> {
     /// Puts a cache in front of `device`, which is made of queues of `opened`.
     ///
     /// # Errors
     /// [`DirectError::Config`], and no memory.
     pub fn new(
-        opened: &crate::Device,
+        opened: &crate::IoDevice,
         device: D,
         config: CacheConfig,
     ) -> Result<Cache<D>, DirectError> {
         let limits = *device.limits();
-        let unit_bytes = limits.sector_bytes.max(CacheConfig::UNIT_BYTES);
+        let unit_bytes = limits.sector_bytes.max(CacheConfig::BLOCK_BYTES);
         let unit_sectors = unit_bytes / limits.sector_bytes;
         if !unit_sectors.is_power_of_two() {
             let (key, value) = ("sector_bytes", limits.sector_bytes.into());
@@ -147,34 +149,34 @@ impl<D: Device> Cache<D> {
             return Err(DirectError::Config { key, value, allowed });
         }
         let segments = usize::from(opened.features().segments).max(1);
-        let run = segments.min(RUN).min((limits.max_sectors / unit_sectors) as usize);
+        let run = segments.min(OP_FRAMES_MAX).min((limits.max_sectors / unit_sectors) as usize);
         let units = limits.sectors.div_ceil(unit_sectors.into());
         let buffer = opened.buffer(count as usize * unit_bytes as usize)?;
-        let tables = opened.buffer(Ops::table_bytes(OPS))?;
+        let tables = opened.buffer(DeviceOps::table_bytes(DEVICE_OPS_MAX))?;
         Ok(Cache {
             memory: device.memory().clone(),
             limits: Limits { queue_depth: config.depth, volatile_cache: true, ..limits },
             device,
             config,
-            unit_bytes,
-            unit_sectors,
-            unit_shift: unit_sectors.trailing_zeros(),
-            run,
+            block_bytes: unit_bytes,
+            block_sectors: unit_sectors,
+            block_shift: unit_sectors.trailing_zeros(),
+            op_blocks_max: run,
             buffer,
-            frames: Frames::new(count, config.replace),
+            frames: Frames::new(count, config.eviction),
             tree: Radix::new(units),
             ios: Vec::new(),
             free_ios: Vec::new(),
-            waiting: Vec::new(),
-            free_waiting: Vec::new(),
-            ops: Ops::new(OPS, tables),
+            waiters: Vec::new(),
+            free_waiters: Vec::new(),
+            ops: DeviceOps::new(DEVICE_OPS_MAX, tables),
             to_fill: VecDeque::new(),
             to_send: VecDeque::new(),
             stalled: VecDeque::new(),
-            back: Back::new(count, config.write),
-            past: None,
-            queued: VecDeque::new(),
-            ahead: Ahead::default(),
+            writeback: Writeback::new(count, config.write_policy),
+            bypass: None,
+            behind_bypass: VecDeque::new(),
+            readahead: Readahead::default(),
             ready: VecDeque::new(),
             stats: CacheStats::default(),
         })
@@ -187,7 +189,7 @@ impl<D: Device> Cache<D> {
 
     /// Units that the device does not have.
     pub fn dirty(&self) -> u32 {
-        self.back.dirty()
+        self.writeback.dirty()
     }
 
     /// What it is in front of.
@@ -206,20 +208,27 @@ impl<D: Device> Cache<D> {
     }
 
     /// Sectors of a unit: the last one may be shorter.
-    fn sectors_of(&self, unit: u64) -> u32 {
-        let first = unit * u64::from(self.unit_sectors);
-        u64::from(self.unit_sectors).min(self.limits.sectors - first) as u32
+    fn sectors_in_block(&self, unit: u64) -> u32 {
+        let first = unit * u64::from(self.block_sectors);
+        u64::from(self.block_sectors).min(self.limits.sectors - first) as u32
     }
 
     fn frame_offset(&self, frame: u32) -> usize {
-        frame as usize * self.unit_bytes as usize
+        frame as usize * self.block_bytes as usize
     }
 
     fn new_io(&mut self, request: Request) -> u32 {
-        let sectors = u64::from(self.unit_sectors);
+        let sectors = u64::from(self.block_sectors);
         let next = request.lba / sectors;
         let end = (request.lba + u64::from(request.sectors)).div_ceil(sectors);
-        let io = Io { request, next, end, left: 1, status: Status::SUCCESS, result: 0 };
+        let io = CacheRequest {
+            request,
+            next_block: next,
+            end_block: end,
+            remaining: 1,
+            status: Status::SUCCESS,
+            result: 0,
+        };
         match self.free_ios.pop() {
             Some(slot) => {
                 self.ios[slot as usize] = io;
@@ -233,19 +242,19 @@ impl<D: Device> Cache<D> {
     }
 
     /// Requests that have not ended.
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.ios.len() - self.free_ios.len()
     }
 
     /// One thing less that a request waits for.
-    fn less(&mut self, id: u32, status: Status) {
+    fn complete_part(&mut self, id: u32, status: Status) {
         let io = &mut self.ios[id as usize];
         if io.status.is_success() {
             io.status = status;
         }
-        io.left -= 1;
-        if io.left == 0 {
-            let Io { request, status, result, .. } = *io;
+        io.remaining -= 1;
+        if io.remaining == 0 {
+            let CacheRequest { request, status, result, .. } = *io;
             self.ready.push_back(Completion { tag: request.tag, status, result });
             self.free_ios.push(id);
         }
@@ -260,27 +269,28 @@ impl<D: Device> Cache<D> {
                 }
             }
             Op::Flush => self.flush(id),
-            Op::Discard | Op::WriteZeroes | Op::Extents => self.past = Some((id, false)),
+            Op::Discard | Op::WriteZeroes | Op::Extents => self.bypass = Some((id, false)),
         }
     }
 
     /// Begins the rest of a request's units; `false` if there was no frame for one.
     fn advance(&mut self, id: u32) -> bool {
         loop {
-            let Io { next, end, request, .. } = self.ios[id as usize];
+            let CacheRequest { next_block: next, end_block: end, request, .. } =
+                self.ios[id as usize];
             if next == end {
                 if request.op == Op::Read {
-                    self.read_ahead(request.lba / u64::from(self.unit_sectors), end);
+                    self.read_ahead(request.lba / u64::from(self.block_sectors), end);
                 }
-                self.less(id, Status::SUCCESS);
+                self.complete_part(id, Status::SUCCESS);
                 return true;
             }
-            match self.touch(id, next) {
-                Touched::Done => {}
-                Touched::Waits => self.ios[id as usize].left += 1,
-                Touched::Stall => return false,
+            match self.access_block(id, next) {
+                BlockAccess::Done => {}
+                BlockAccess::Waiting => self.ios[id as usize].remaining += 1,
+                BlockAccess::NoFrame => return false,
             }
-            self.ios[id as usize].next += 1;
+            self.ios[id as usize].next_block += 1;
         }
     }
 
@@ -289,74 +299,78 @@ impl<D: Device> Cache<D> {
         let bytes = u64::from(self.limits.sector_bytes);
         let (begin, end) =
             (request.lba * bytes, (request.lba + u64::from(request.sectors)) * bytes);
-        let unit_begin = unit * u64::from(self.unit_bytes);
-        let (from, to) = (begin.max(unit_begin), end.min(unit_begin + u64::from(self.unit_bytes)));
+        let unit_begin = unit * u64::from(self.block_bytes);
+        let (from, to) = (begin.max(unit_begin), end.min(unit_begin + u64::from(self.block_bytes)));
         ((from - unit_begin) as usize, (to - from) as usize, from - begin)
     }
 
     /// Carries out one unit of a request, or has the request wait for it.
-    fn touch(&mut self, id: u32, unit: u64) -> Touched {
+    fn access_block(&mut self, id: u32, unit: u64) -> BlockAccess {
         let request = self.ios[id as usize].request;
         let frame = self.tree.get(unit);
         let state = frame.map(|f| self.frames.get(f).state);
         match (request.op, frame, state) {
-            (Op::Read, Some(frame), Some(State::Clean | State::Dirty | State::Writing)) => {
+            (
+                Op::Read,
+                Some(frame),
+                Some(FrameState::Clean | FrameState::Dirty | FrameState::Writing),
+            ) => {
                 self.stats.hits += 1;
                 self.frames.touch(frame);
-                self.copy(id, &request, unit, frame, Way::Out);
-                Touched::Done
+                self.copy(id, &request, unit, frame, CopyDirection::CacheToRequest);
+                BlockAccess::Done
             }
-            (Op::Write, Some(frame), Some(State::Clean | State::Dirty)) => {
-                if state == Some(State::Clean) && self.back.is_full() {
-                    return Touched::Stall;
+            (Op::Write, Some(frame), Some(FrameState::Clean | FrameState::Dirty)) => {
+                if state == Some(FrameState::Clean) && self.writeback.is_full() {
+                    return BlockAccess::NoFrame;
                 }
                 self.stats.hits += 1;
                 self.frames.touch(frame);
                 self.write(id, &request, unit, frame)
             }
             (_, Some(frame), _) => {
-                self.stats.misses += u64::from(state == Some(State::Filling));
-                self.wait(frame, id, unit, false);
-                Touched::Waits
+                self.stats.misses += u64::from(state == Some(FrameState::Filling));
+                self.wait_for_frame(frame, id, unit, false);
+                BlockAccess::Waiting
             }
             (op, None, _) => {
-                if op == Op::Write && self.back.is_full() {
-                    return Touched::Stall;
+                if op == Op::Write && self.writeback.is_full() {
+                    return BlockAccess::NoFrame;
                 }
-                let Some(frame) = self.take_frame(unit) else { return Touched::Stall };
+                let Some(frame) = self.allocate_frame(unit) else { return BlockAccess::NoFrame };
                 self.stats.misses += 1;
                 let (_, bytes, _) = self.overlap(&request, unit);
-                let whole = bytes as u32 == self.sectors_of(unit) * self.limits.sector_bytes;
+                let whole = bytes as u32 == self.sectors_in_block(unit) * self.limits.sector_bytes;
                 if op == Op::Write && whole {
-                    self.frames.set(frame, State::Clean);
+                    self.frames.set_state(frame, FrameState::Clean);
                     return self.write(id, &request, unit, frame);
                 }
-                self.frames.set(frame, State::Filling);
+                self.frames.set_state(frame, FrameState::Filling);
                 self.to_fill.push_back((unit, frame));
-                self.wait(frame, id, unit, false);
-                Touched::Waits
+                self.wait_for_frame(frame, id, unit, false);
+                BlockAccess::Waiting
             }
         }
     }
 
     /// A frame for a unit that has none.
-    fn take_frame(&mut self, unit: u64) -> Option<u32> {
-        let (frame, given_up) = self.frames.take()?;
+    fn allocate_frame(&mut self, unit: u64) -> Option<u32> {
+        let (frame, given_up) = self.frames.allocate()?;
         if let Some(old) = given_up {
             self.tree.remove(old);
             self.stats.evictions += 1;
         }
-        self.frames.get_mut(frame).unit = unit;
+        self.frames.get_mut(frame).block = unit;
         self.tree.insert(unit, frame);
         Some(frame)
     }
 
-    fn copy(&mut self, id: u32, request: &Request, unit: u64, frame: u32, way: Way) {
+    fn copy(&mut self, id: u32, request: &Request, unit: u64, frame: u32, way: CopyDirection) {
         let (at, bytes, offset) = self.overlap(request, unit);
         let there = self.frame_offset(frame) + at;
         let (region, base) = self.buffer.region();
         let data = (request.data, offset);
-        if let Err(status) = data::copy(&self.memory, way, (region, base + there), data, bytes) {
+        if let Err(status) = copy::copy(&self.memory, way, (region, base + there), data, bytes) {
             let io = &mut self.ios[id as usize];
             if io.status.is_success() {
                 io.status = status;
@@ -364,28 +378,28 @@ impl<D: Device> Cache<D> {
         }
     }
 
-    fn write(&mut self, id: u32, request: &Request, unit: u64, frame: u32) -> Touched {
-        self.copy(id, request, unit, frame, Way::In);
-        self.make_dirty(frame, request.fua);
-        if request.fua || self.config.write == WriteMode::Through {
-            self.wait(frame, id, unit, true);
-            return Touched::Waits;
+    fn write(&mut self, id: u32, request: &Request, unit: u64, frame: u32) -> BlockAccess {
+        self.copy(id, request, unit, frame, CopyDirection::RequestToCache);
+        self.mark_dirty(frame, request.fua);
+        if request.fua || self.config.write_policy == WritePolicy::WriteThrough {
+            self.wait_for_frame(frame, id, unit, true);
+            return BlockAccess::Waiting;
         }
-        Touched::Done
+        BlockAccess::Done
     }
 
     /// A command for neighbouring units; there is room for it.
-    fn issue(&mut self, what: For, op: Op, run: &[(u64, u32)], fua: bool) {
+    fn issue(&mut self, what: OpPurpose, op: Op, run: &[(u64, u32)], fua: bool) {
         let first = run[0].0;
-        let sectors = run.iter().map(|(unit, _)| self.sectors_of(*unit)).sum();
-        let request = bare(op, first * u64::from(self.unit_sectors), sectors, fua);
-        let (base, unit_bytes) = (self.buffer.at(), u64::from(self.unit_bytes));
-        let (limits, unit_sectors) = (self.limits, u64::from(self.unit_sectors));
+        let sectors = run.iter().map(|(unit, _)| self.sectors_in_block(*unit)).sum();
+        let request = request_without_data(op, first * u64::from(self.block_sectors), sectors, fua);
+        let (base, unit_bytes) = (self.buffer.iova(), u64::from(self.block_bytes));
+        let (limits, unit_sectors) = (self.limits, u64::from(self.block_sectors));
         let pieces = run.iter().map(|&(unit, frame)| {
             let sectors = unit_sectors.min(limits.sectors - unit * unit_sectors) as u32;
             (frame, base.offset(u64::from(frame) * unit_bytes), sectors * limits.sector_bytes)
         });
-        if let Some(op) = self.ops.run(what, first, request, pieces) {
+        if let Some(op) = self.ops.push_blocks(what, first, request, pieces) {
             self.to_send.push_back(op);
         }
     }
@@ -404,72 +418,72 @@ impl<D: Device> Cache<D> {
     }
 
     /// A command has ended.
-    fn ended(&mut self, completion: Completion) {
+    fn on_op_complete(&mut self, completion: Completion) {
         // The device returns what it was given.
         let op = self.ops.release(completion.tag as u32);
         let run = op.frames[..usize::from(op.count)].iter().enumerate();
-        let run = run.map(|(i, frame)| (op.unit + i as u64, *frame));
+        let run = run.map(|(i, frame)| (op.first_block + i as u64, *frame));
         if !completion.status.is_success() && op.count > 1 {
             // One of them may be all that is wrong.
-            if op.what == For::Write {
-                self.write_ended();
+            if op.purpose == OpPurpose::Write {
+                self.on_write_complete();
             }
             for unit in run {
-                self.back.alone((op.what, unit));
+                self.writeback.push_single_retry((op.purpose, unit));
             }
             return;
         }
-        match op.what {
-            For::Fill => {
+        match op.purpose {
+            OpPurpose::Fill => {
                 for (unit, frame) in run {
-                    self.filled(unit, frame, completion.status);
+                    self.on_fill_complete(unit, frame, completion.status);
                 }
             }
-            For::Write => {
-                self.write_ended();
+            OpPurpose::Write => {
+                self.on_write_complete();
                 for (unit, frame) in run {
-                    self.written(unit, frame, completion.status);
+                    self.on_block_written(unit, frame, completion.status);
                 }
             }
-            For::Pass { io } => self.passed(io, completion),
+            OpPurpose::Bypass { io } => self.on_bypass_complete(io, completion),
         }
     }
 
     /// Takes what the device has ended, and gives it what is to be done. Returns whether anything moved.
-    fn turn(&mut self, now: Nanos) -> bool {
+    fn step(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(completion) = self.device.reap() {
-            self.ended(completion);
+            self.on_op_complete(completion);
             moved = true;
         }
-        moved |= self.resume();
-        moved |= self.go_past();
+        moved |= self.resume_waiters();
+        moved |= self.send_bypass();
         moved |= self.fill() | self.write_back();
         moved | self.send(now)
     }
 }
 
-impl<D: Device> Device for Cache<D> {
+impl<D: BlockDevice> BlockDevice for Cache<D> {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
     #[inline]
-    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), Busy> {
-        if self.under_way() + self.ready.len() >= self.config.depth as usize {
-            return Err(Busy);
+    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
+        if self.in_flight() + self.ready.len() >= self.config.depth as usize {
+            return Err(QueueFull);
         }
-        if let Some(status) = refusal(&self.limits, self.limits.max_sectors, &request) {
+        if let Some(status) = validate_request(&self.limits, self.limits.max_sectors, &request) {
             self.ready.push_back(Completion { tag: request.tag, status, result: 0 });
             return Ok(());
         }
-        if let Some(completion) = self.hit(&request) {
+        if let Some(completion) = self.try_fast_read(&request) {
             self.ready.push_back(completion);
             return Ok(());
         }
         let id = self.new_io(request);
-        if self.past.is_some() {
-            self.queued.push_back(id);
+        if self.bypass.is_some() {
+            self.behind_bypass.push_back(id);
         } else {
             self.start(id);
         }
@@ -489,35 +503,35 @@ impl<D: Device> Device for Cache<D> {
         self.device.set_waker(waker);
     }
 
-    fn share(&mut self) {
-        self.device.share();
+    fn enable_sharing(&mut self) {
+        self.device.enable_sharing();
     }
 
-    fn wakes(&self) -> bool {
-        self.device.wakes()
+    fn can_wake(&self) -> bool {
+        self.device.can_wake()
     }
 
-    fn rests(&self) -> bool {
-        self.device.rests()
+    fn can_wait(&self) -> bool {
+        self.device.can_wait()
     }
 
-    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
-        if !self.device.rests() {
-            return Rest::Unable;
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
+        if !self.device.can_wait() {
+            return WaitResult::Unsupported;
         }
         // A sleep is for when all that can be done without the device is done.
         while self.ready.is_empty() {
-            if !self.turn(now) {
-                return self.device.rest(now, until);
+            if !self.step(now) {
+                return self.device.wait_for_event(now, until);
             }
         }
-        Rest::Unable
+        WaitResult::Unsupported
     }
 }
 
-impl<D: Device> Component for Cache<D> {
+impl<D: BlockDevice> Component for Cache<D> {
     fn poll(&mut self, now: Nanos) -> bool {
-        let moved = self.turn(now) | self.device.poll(now);
+        let moved = self.step(now) | self.device.poll(now);
         moved || !self.ready.is_empty()
     }
 

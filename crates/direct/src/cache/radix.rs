@@ -9,27 +9,27 @@
 //! lately. An entry is good as long as the node is: [`remove`](Radix::remove) takes it out with the node.
 
 const BITS: u32 = 6;
-const PLACES: usize = 1 << BITS;
+const SLOTS: usize = 1 << BITS;
 
 /// No node, no frame.
 const NONE: u32 = u32::MAX;
 
 /// Lowest nodes that are remembered: a unit's is in one place only.
-const LATELY: usize = 64;
+const LEAF_HINTS: usize = 64;
 
 /// A lowest node, and the numbers that it is for: those of its units without their last bits.
 #[derive(Clone, Copy, Debug)]
-struct Lowest {
+struct LeafHint {
     prefix: u64,
     node: u32,
 }
 
 /// No unit has this prefix: two of its bits are always zeros.
-const NOWHERE: Lowest = Lowest { prefix: u64::MAX, node: 0 };
+const NO_HINT: LeafHint = LeafHint { prefix: u64::MAX, node: 0 };
 
 #[derive(Clone, Debug)]
 struct Node {
-    places: [u32; PLACES],
+    slots: [u32; SLOTS],
     present: u64,
     dirty: u64,
 }
@@ -41,12 +41,12 @@ pub(crate) struct Radix {
     free: Vec<u32>,
     root: u32,
     levels: u32,
-    lately: [Lowest; LATELY],
+    leaf_hints: [LeafHint; LEAF_HINTS],
 }
 
 #[inline]
-fn place(unit: u64, level: u32) -> usize {
-    (unit >> (level * BITS)) as usize & (PLACES - 1)
+fn slot_index(unit: u64, level: u32) -> usize {
+    (unit >> (level * BITS)) as usize & (SLOTS - 1)
 }
 
 impl Radix {
@@ -58,7 +58,7 @@ impl Radix {
             free: Vec::new(),
             root: NONE,
             levels: bits.div_ceil(BITS).max(1),
-            lately: [NOWHERE; LATELY],
+            leaf_hints: [NO_HINT; LEAF_HINTS],
         };
         tree.root = tree.new_node();
         tree
@@ -68,7 +68,7 @@ impl Radix {
         if let Some(node) = self.free.pop() {
             return node;
         }
-        self.nodes.push(Node { places: [NONE; PLACES], present: 0, dirty: 0 });
+        self.nodes.push(Node { slots: [NONE; SLOTS], present: 0, dirty: 0 });
         (self.nodes.len() - 1) as u32
     }
 
@@ -77,7 +77,7 @@ impl Radix {
     pub(crate) fn get(&self, unit: u64) -> Option<u32> {
         let mut at = self.root;
         for level in (0..self.levels).rev() {
-            at = self.nodes[at as usize].places[place(unit, level)];
+            at = self.nodes[at as usize].slots[slot_index(unit, level)];
             if at == NONE {
                 return None;
             }
@@ -87,27 +87,27 @@ impl Radix {
 
     /// The same, for who will look for its neighbours.
     #[inline]
-    pub(crate) fn find(&mut self, unit: u64) -> Option<u32> {
+    pub(crate) fn get_with_hint(&mut self, unit: u64) -> Option<u32> {
         let prefix = unit >> BITS;
-        let Lowest { prefix: known, mut node } = self.lately[prefix as usize % LATELY];
+        let LeafHint { prefix: known, mut node } = self.leaf_hints[prefix as usize % LEAF_HINTS];
         if known != prefix {
-            node = self.lowest(unit)?;
+            node = self.leaf(unit)?;
         }
-        let frame = self.nodes[node as usize].places[place(unit, 0)];
+        let frame = self.nodes[node as usize].slots[slot_index(unit, 0)];
         (frame != NONE).then_some(frame)
     }
 
     /// The lowest node of a unit, which is remembered.
-    fn lowest(&mut self, unit: u64) -> Option<u32> {
+    fn leaf(&mut self, unit: u64) -> Option<u32> {
         let mut node = self.root;
         for level in (1..self.levels).rev() {
-            node = self.nodes[node as usize].places[place(unit, level)];
+            node = self.nodes[node as usize].slots[slot_index(unit, level)];
             if node == NONE {
                 return None;
             }
         }
         let prefix = unit >> BITS;
-        self.lately[prefix as usize % LATELY] = Lowest { prefix, node };
+        self.leaf_hints[prefix as usize % LEAF_HINTS] = LeafHint { prefix, node };
         Some(node)
     }
 
@@ -115,19 +115,19 @@ impl Radix {
     pub(crate) fn insert(&mut self, unit: u64, frame: u32) {
         let mut at = self.root;
         for level in (1..self.levels).rev() {
-            let p = place(unit, level);
-            let mut next = self.nodes[at as usize].places[p];
+            let p = slot_index(unit, level);
+            let mut next = self.nodes[at as usize].slots[p];
             if next == NONE {
                 next = self.new_node();
                 let node = &mut self.nodes[at as usize];
-                node.places[p] = next;
+                node.slots[p] = next;
                 node.present |= 1 << p;
             }
             at = next;
         }
-        let (node, p) = (&mut self.nodes[at as usize], place(unit, 0));
-        debug_assert_eq!(node.places[p], NONE);
-        node.places[p] = frame;
+        let (node, p) = (&mut self.nodes[at as usize], slot_index(unit, 0));
+        debug_assert_eq!(node.slots[p], NONE);
+        node.slots[p] = frame;
         node.present |= 1 << p;
     }
 
@@ -138,21 +138,21 @@ impl Radix {
 
     /// Whether the node is empty now.
     fn remove_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
-        let p = place(unit, level);
+        let p = slot_index(unit, level);
         if level > 0 {
-            let next = self.nodes[at as usize].places[p];
+            let next = self.nodes[at as usize].slots[p];
             if !self.remove_below(next, level - 1, unit) {
                 return false;
             }
-            let (prefix, known) = (unit >> BITS, (unit >> BITS) as usize % LATELY);
-            if level == 1 && self.lately[known].prefix == prefix {
-                self.lately[known] = NOWHERE;
+            let (prefix, known) = (unit >> BITS, (unit >> BITS) as usize % LEAF_HINTS);
+            if level == 1 && self.leaf_hints[known].prefix == prefix {
+                self.leaf_hints[known] = NO_HINT;
             }
             self.free.push(next);
         }
         let node = &mut self.nodes[at as usize];
         debug_assert_eq!(node.dirty >> p & 1, 0, "unit {unit} is dirty");
-        node.places[p] = NONE;
+        node.slots[p] = NONE;
         node.present &= !(1 << p);
         node.present == 0
     }
@@ -161,9 +161,9 @@ impl Radix {
     pub(crate) fn set_dirty(&mut self, unit: u64) {
         let mut at = self.root;
         for level in (0..self.levels).rev() {
-            let (node, p) = (&mut self.nodes[at as usize], place(unit, level));
+            let (node, p) = (&mut self.nodes[at as usize], slot_index(unit, level));
             node.dirty |= 1 << p;
-            at = node.places[p];
+            at = node.slots[p];
         }
     }
 
@@ -174,9 +174,9 @@ impl Radix {
 
     /// Whether nothing is dirty below the node now.
     fn clean_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
-        let p = place(unit, level);
+        let p = slot_index(unit, level);
         if level > 0 {
-            let next = self.nodes[at as usize].places[p];
+            let next = self.nodes[at as usize].slots[p];
             if !self.clean_below(next, level - 1, unit) {
                 return false;
             }
@@ -196,14 +196,14 @@ impl Radix {
 
     fn dirty_below(&self, at: u32, level: u32, from: u64) -> Option<(u64, u32)> {
         let node = &self.nodes[at as usize];
-        let first = place(from, level);
+        let first = slot_index(from, level);
         let mut bits = node.dirty & (!0 << first);
         while bits != 0 {
             let p = bits.trailing_zeros() as usize;
             bits &= bits - 1;
             // Beyond the first place everything below counts.
             let below = if p == first { from } else { 0 };
-            let next = node.places[p];
+            let next = node.slots[p];
             if level == 0 {
                 return Some((p as u64, next));
             }
@@ -263,7 +263,7 @@ mod tests {
                 assert_eq!(tree.get(unit), model.get(&unit).map(|(frame, _)| *frame));
                 let near = (unit ^ rng.below(64)).min(units - 1);
                 for unit in [unit, near] {
-                    assert_eq!(tree.find(unit), tree.get(unit));
+                    assert_eq!(tree.get_with_hint(unit), tree.get(unit));
                 }
                 let from = rng.below(units);
                 let next = model.range(from..).find(|(_, (_, dirty))| *dirty);

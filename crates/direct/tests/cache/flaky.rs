@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use block::{Busy, Completion, Device, Limits, Op, Payload, Request, Segment};
+use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request, Segment};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
@@ -15,8 +15,8 @@ pub(crate) struct Flaky {
     /// What is durable, and what is not yet, by sector.
     pub(crate) durable: Vec<u8>,
     volatile: BTreeMap<u64, Vec<u8>>,
-    under_way: Vec<Request>,
-    done: Vec<Completion>,
+    in_flight: Vec<Request>,
+    completions: Vec<Completion>,
     pub(crate) unreadable: BTreeSet<u64>,
     pub(crate) unwritable: BTreeSet<u64>,
     /// Whether it takes its time and is busy now and then.
@@ -33,8 +33,8 @@ impl Flaky {
             memory,
             durable: vec![0; bytes],
             volatile: BTreeMap::new(),
-            under_way: Vec::new(),
-            done: Vec::new(),
+            in_flight: Vec::new(),
+            completions: Vec::new(),
             unreadable: BTreeSet::new(),
             unwritable: BTreeSet::new(),
             lazy: true,
@@ -55,7 +55,7 @@ impl Flaky {
         self.volatile.get(&lba).cloned().unwrap_or_else(durable)
     }
 
-    fn keep(&mut self, lba: u64, data: &[u8]) {
+    fn write_volatile(&mut self, lba: u64, data: &[u8]) {
         let bytes = self.bytes();
         let at = lba as usize * bytes;
         self.durable[at..at + bytes].copy_from_slice(data);
@@ -65,7 +65,7 @@ impl Flaky {
     /// Power fails: commands under way may have been carried out in part, sector by sector, and any
     /// of what was not flushed may be lost.
     pub(crate) fn power_cut(&mut self) {
-        for request in std::mem::take(&mut self.under_way) {
+        for request in std::mem::take(&mut self.in_flight) {
             if request.op == Op::Write {
                 for i in 0..u64::from(request.sectors) {
                     if self.rng.chance(0.5) {
@@ -77,17 +77,17 @@ impl Flaky {
         }
         for (lba, data) in std::mem::take(&mut self.volatile) {
             if self.rng.chance(0.5) {
-                self.keep(lba, &data);
+                self.write_volatile(lba, &data);
             }
         }
-        self.done.clear();
+        self.completions.clear();
     }
 
     /// Where sector `i` of a request's data is.
-    fn at(&self, request: &Request, i: u64) -> Option<ring::Iova> {
+    fn data_iova(&self, request: &Request, i: u64) -> Option<ring::Iova> {
         let mut offset = i * self.bytes() as u64;
         match request.data {
-            Payload::At(at) => Some(at.offset(offset)),
+            Payload::Contiguous(at) => Some(at.offset(offset)),
             Payload::BitBucket => None,
             Payload::Scattered { table, segments } => {
                 for s in 0..u64::from(segments) {
@@ -108,7 +108,7 @@ impl Flaky {
 
     fn data(&self, request: &Request, i: u64) -> Vec<u8> {
         let mut data = vec![0; self.bytes()];
-        if let Some(at) = self.at(request, i) {
+        if let Some(at) = self.data_iova(request, i) {
             self.memory.read(at, &mut data).unwrap();
         }
         data
@@ -122,7 +122,7 @@ impl Flaky {
                     return (Status::UNRECOVERED_READ, 0);
                 }
                 for (i, lba) in (0..).zip(range) {
-                    if let Some(at) = self.at(request, i) {
+                    if let Some(at) = self.data_iova(request, i) {
                         self.memory.write(at, &self.sector(lba)).unwrap();
                     }
                 }
@@ -135,7 +135,7 @@ impl Flaky {
                     let data = self.data(request, i);
                     self.volatile.insert(lba, data.clone());
                     if request.fua {
-                        self.keep(lba, &data);
+                        self.write_volatile(lba, &data);
                     }
                 }
             }
@@ -146,7 +146,7 @@ impl Flaky {
             }
             Op::Flush => {
                 for (lba, data) in std::mem::take(&mut self.volatile) {
-                    self.keep(lba, &data);
+                    self.write_volatile(lba, &data);
                 }
             }
             Op::Extents => return (Status::SUCCESS, 1),
@@ -155,32 +155,32 @@ impl Flaky {
     }
 }
 
-impl Device for Flaky {
+impl BlockDevice for Flaky {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), Busy> {
-        let full = self.under_way.len() >= self.limits.queue_depth as usize;
+    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
+        let full = self.in_flight.len() >= self.limits.queue_depth as usize;
         if full || self.lazy && self.rng.chance(0.1) {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         assert!(request.sectors <= self.limits.max_sectors);
         assert!(request.lba + u64::from(request.sectors) <= self.limits.sectors);
         // Sectors of two commands under way never overlap, if one of them writes.
-        for other in &self.under_way {
+        for other in &self.in_flight {
             let apart = request.lba + u64::from(request.sectors) <= other.lba
                 || other.lba + u64::from(other.sectors) <= request.lba;
             let harmless = request.op == Op::Read && other.op == Op::Read;
             assert!(apart || harmless, "{request:?} beside {other:?}");
         }
         self.commands += 1;
-        self.under_way.push(request);
+        self.in_flight.push(request);
         Ok(())
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        self.done.pop()
+        self.completions.pop()
     }
 
     fn memory(&self) -> &AddressSpace {
@@ -193,11 +193,11 @@ impl Device for Flaky {
 impl Component for Flaky {
     fn poll(&mut self, _: Nanos) -> bool {
         let mut moved = false;
-        while !self.under_way.is_empty() && (!self.lazy || self.rng.chance(0.4)) {
-            let at = self.rng.below(self.under_way.len() as u64) as usize;
-            let request = self.under_way.swap_remove(at);
+        while !self.in_flight.is_empty() && (!self.lazy || self.rng.chance(0.4)) {
+            let at = self.rng.below(self.in_flight.len() as u64) as usize;
+            let request = self.in_flight.swap_remove(at);
             let (status, result) = self.carry_out(&request);
-            self.done.push(Completion { tag: request.tag, status, result });
+            self.completions.push(Completion { tag: request.tag, status, result });
             moved = true;
         }
         moved

@@ -3,6 +3,6 @@
 //!
 //! A failing seed is printed; `SLUICE_SEED=n` replays it.
 
+mod behavior;
 mod flaky;
 mod oracle;
-mod works;

@@ -2,9 +2,9 @@
 
 use std::panic::AssertUnwindSafe;
 
-use block::{Device as _, Limits, Op, Request};
+use block::{BlockDevice as _, Limits, Op, Request};
 use clock::{Component, Nanos};
-use direct::{Buffer, Cache, CacheConfig, Device, Replace, WriteMode};
+use direct::{Buffer, Cache, CacheConfig, EvictionPolicy, IoDevice, WritePolicy};
 use rng::Rng;
 
 use crate::flaky::Flaky;
@@ -21,7 +21,7 @@ struct Sector {
     after: Vec<Version>,
 }
 
-struct Flight {
+struct InFlightRequest {
     request: Request,
     buffer: Buffer,
     version: Version,
@@ -30,11 +30,11 @@ struct Flight {
 }
 
 struct Case {
-    opened: Device,
+    opened: IoDevice,
     cache: Option<Cache<Flaky>>,
     config: CacheConfig,
     model: Vec<Sector>,
-    flights: Vec<Option<Flight>>,
+    in_flight: Vec<Option<InFlightRequest>>,
     rng: Rng,
     value: u32,
     requests: u64,
@@ -43,7 +43,7 @@ struct Case {
     failing: bool,
 }
 
-const FLIGHTS: usize = 16;
+const IN_FLIGHT_MAX: usize = 16;
 
 /// What a sector is full of.
 fn stamp(lba: usize, bytes: &[u8]) -> u32 {
@@ -68,21 +68,21 @@ impl Case {
             volatile_cache: true,
         };
         let write = match rng.below(3) {
-            0 => WriteMode::Through,
+            0 => WritePolicy::WriteThrough,
             _ => {
                 let dirty_percent = 2 + rng.below(88) as u8;
                 let background_percent = rng.below(u64::from(dirty_percent) + 1) as u8;
-                WriteMode::Back { dirty_percent, background_percent }
+                WritePolicy::WriteBack { dirty_percent, background_percent }
             }
         };
         let config = CacheConfig {
             bytes: unit * (CacheConfig::FRAMES_MIN + rng.below(40)),
-            replace: if rng.chance(0.5) { Replace::Lru } else { Replace::Clock },
-            write,
+            eviction: if rng.chance(0.5) { EvictionPolicy::Lru } else { EvictionPolicy::Clock },
+            write_policy: write,
             read_ahead: [0, 3, 16][rng.below(3) as usize],
-            depth: FLIGHTS as u32,
+            depth: IN_FLIGHT_MAX as u32,
         };
-        let opened = Device::null(limits);
+        let opened = IoDevice::null(limits);
         let flaky = Flaky::new(limits, opened.memory().clone(), seed ^ 0xf1a);
         let cache = Cache::new(&opened, flaky, config).unwrap();
         let sectors = limits.sectors as usize;
@@ -93,7 +93,7 @@ impl Case {
             config,
             model: vec![Sector { now: Some((0, 0)), after: vec![(0, 0)] }; sectors],
             requests: 0,
-            flights: (0..FLIGHTS).map(|_| None).collect(),
+            in_flight: (0..IN_FLIGHT_MAX).map(|_| None).collect(),
             rng,
             value: 0,
             cuts: 0,
@@ -112,7 +112,7 @@ impl Case {
 
     /// Whether a range touches what is under way, in a way that leaves the outcome open.
     fn clashes(&self, request: &Request) -> bool {
-        self.flights.iter().flatten().any(|flight| {
+        self.in_flight.iter().flatten().any(|flight| {
             let other = &flight.request;
             let apart = Case::range(request).end <= Case::range(other).start
                 || Case::range(other).end <= Case::range(request).start;
@@ -121,7 +121,7 @@ impl Case {
     }
 
     fn submit(&mut self) {
-        let Some(slot) = self.flights.iter().position(Option::is_none) else { return };
+        let Some(slot) = self.in_flight.iter().position(Option::is_none) else { return };
         let sectors = self.model.len() as u64;
         let most = u64::from(self.cache().limits().max_sectors).min(sectors);
         let count =
@@ -166,12 +166,13 @@ impl Case {
             Op::Flush => self.model.iter().map(|s| s.now).collect(),
             _ => Vec::new(),
         };
-        self.flights[slot] = Some(Flight { request, buffer, version, was });
+        self.in_flight[slot] = Some(InFlightRequest { request, buffer, version, was });
     }
 
-    fn ended(&mut self, completion: block::Completion) {
-        let flight = self.flights[completion.tag as usize].take().expect("one that was submitted");
-        let Flight { request, buffer, version, was } = flight;
+    fn on_complete(&mut self, completion: block::Completion) {
+        let flight =
+            self.in_flight[completion.tag as usize].take().expect("one that was submitted");
+        let InFlightRequest { request, buffer, version, was } = flight;
         let ok = completion.status.is_success();
         assert!(ok || self.failing, "{request:?}: {}", completion.status);
         let sector_bytes = self.sector_bytes as usize;
@@ -229,7 +230,7 @@ impl Case {
         }
         self.cache().poll(Nanos::ZERO);
         while let Some(completion) = self.cache().reap() {
-            self.ended(completion);
+            self.on_complete(completion);
         }
         if self.rng.chance(0.002) {
             self.power_cut();
@@ -238,10 +239,10 @@ impl Case {
 
     fn drain(&mut self) {
         let mut polls = 0;
-        while self.flights.iter().any(Option::is_some) {
+        while self.in_flight.iter().any(Option::is_some) {
             self.cache().poll(Nanos::ZERO);
             while let Some(completion) = self.cache().reap() {
-                self.ended(completion);
+                self.on_complete(completion);
             }
             polls += 1;
             assert!(polls < 200_000, "it hangs");
@@ -250,7 +251,7 @@ impl Case {
 
     fn power_cut(&mut self) {
         self.cuts += 1;
-        for flight in &mut self.flights {
+        for flight in &mut self.in_flight {
             *flight = None;
         }
         let mut flaky = self.cache.take().unwrap().into_device();

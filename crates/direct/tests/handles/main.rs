@@ -1,7 +1,7 @@
 //! Handles over every kind of device: a file of the host, a drive on a thread of its own, nothing.
 
-mod ends;
+mod device_sleep;
 mod policies;
-mod rests;
 mod rig;
 mod transfers;
+mod wait_modes;

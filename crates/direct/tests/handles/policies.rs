@@ -1,18 +1,19 @@
 //! Schedulers in front of queues, and a thread that looks for completions.
 
 use block::sched::{
-    DirectionLimits, GroupLimits, LimitsConfig, PriorityConfig, Rate, SchedulerConfig, Scheduling,
+    DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
+    ThrottleConfig,
 };
 use clock::{Component, Nanos};
 use direct::{
-    Device, Group, Handle, Payload, Period, Poller, PollerConfig, QueueConfig, Request, Scheduled,
-    ScheduledConfig, SharedQueue, Wait,
+    CompletionPoller, Group, Handle, IoDevice, Payload, PollPeriod, PollerConfig, QueueConfig,
+    Request, Scheduled, ScheduledConfig, SharedQueue, WaitMode,
 };
 use drive::PersonalityKind;
 
 use crate::rig::{config, drive, everywhere, null_limits, over};
 
-fn queue(device: &Device) -> direct::Queue {
+fn queue(device: &IoDevice) -> direct::Queue {
     device.create_queue(QueueConfig::default()).unwrap()
 }
 
@@ -44,21 +45,21 @@ fn a_scheduler_loses_nothing_whatever_it_is() {
                 seen[done.tag as usize] += 1;
             }
             assert!(seen.iter().all(|n| *n == 1), "{name}: each exactly once");
-            assert!(most <= 4 && handle.device().waiting() == 0, "{name}: {most}");
+            assert!(most <= 4 && handle.device().queued() == 0, "{name}: {most}");
         }
     });
 }
 
 #[test]
 fn the_better_class_goes_first() {
-    let device = Device::null(null_limits(64));
+    let device = IoDevice::null(null_limits(64));
     let classes = vec![(Group(1), 0), (Group(2), 7)];
     let scheduler = SchedulerConfig::Priority(PriorityConfig { classes, ..Default::default() });
     let config =
         ScheduledConfig { scheduling: scheduler.into(), device_depth: 1, ..Default::default() };
     let shared = SharedQueue::new(Scheduled::new(queue(&device), &config).unwrap());
-    let (mut bulk, mut log) = (shared.seat_in(Group(2)), shared.seat_in(Group(1)));
-    use block::Device as _;
+    let (mut bulk, mut log) = (shared.attach_group(Group(2)), shared.attach_group(Group(1)));
+    use block::BlockDevice as _;
     for tag in 0..20 {
         bulk.submit(Nanos(tag), Request::read(0, 1, Payload::BitBucket, tag)).unwrap();
     }
@@ -75,15 +76,16 @@ fn the_better_class_goes_first() {
 
 #[test]
 fn a_group_gets_its_rate_and_no_more() {
-    let device = Device::null(null_limits(64));
-    let read = DirectionLimits { operations: Some(Rate { per_sec: 1000, burst: 10 }), bytes: None };
-    let groups = vec![(Group(3), GroupLimits { read, ..Default::default() })];
-    let limits = Some(LimitsConfig { sector_bytes: 4096, groups });
+    let device = IoDevice::null(null_limits(64));
+    let read =
+        DirectionThrottle { operations: Some(RateLimit { per_sec: 1000, burst: 10 }), bytes: None };
+    let groups = vec![(Group(3), GroupThrottle { read, ..Default::default() })];
+    let limits = Some(ThrottleConfig { sector_bytes: 4096, groups });
     let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
     let config = ScheduledConfig { scheduling, ..Default::default() };
     let mut scheduled = Scheduled::new(queue(&device), &config).unwrap();
-    use block::Device as _;
-    use direct::Grouped as _;
+    use block::BlockDevice as _;
+    use direct::GroupedSubmit as _;
     for tag in 0..2000 {
         let read = Request::read(0, 1, Payload::BitBucket, tag);
         scheduled.submit_for(Nanos::ZERO, Group(3), read).unwrap();
@@ -102,10 +104,12 @@ fn a_group_gets_its_rate_and_no_more() {
 #[test]
 fn a_poller_wakes_who_waits_on_any_of_its_queues() {
     let device = drive(PersonalityKind::Block);
-    for period in
-        [Period::Busy, Period::Fixed(Nanos::from_micros(50)), PollerConfig::default().period]
-    {
-        let poller = Poller::start(device.clock(), PollerConfig { period }).unwrap();
+    for period in [
+        PollPeriod::Busy,
+        PollPeriod::Fixed(Nanos::from_micros(50)),
+        PollerConfig::default().period,
+    ] {
+        let poller = CompletionPoller::start(device.clock(), PollerConfig { period }).unwrap();
         let queues: Vec<_> = (0..2).map(|_| SharedQueue::new(queue(&device))).collect();
         for queue in &queues {
             poller.watch(queue);
@@ -113,10 +117,10 @@ fn a_poller_wakes_who_waits_on_any_of_its_queues() {
         }
         std::thread::scope(|s| {
             for thread in 0..4 {
-                let (device, seat) = (&device, queues[thread % 2].seat());
+                let (device, seat) = (&device, queues[thread % 2].attach());
                 s.spawn(move || {
                     let mut handle = Handle::new(device, seat).unwrap();
-                    handle.set_wait(Wait::Event).unwrap();
+                    handle.set_wait(WaitMode::Interrupt).unwrap();
                     let data = device.buffer(4096).unwrap();
                     for round in 0..200 {
                         let lba = 200 * thread as u64 + round;
@@ -131,8 +135,8 @@ fn a_poller_wakes_who_waits_on_any_of_its_queues() {
             }
         });
         let stats = poller.stats();
-        assert!(stats.completions > 0 && stats.looks > 0, "{period:?}: {stats:?}");
-        poller.forget(&queues[0]);
+        assert!(stats.completions > 0 && stats.polls > 0, "{period:?}: {stats:?}");
+        poller.unwatch(&queues[0]);
         drop(poller);
     }
 }
@@ -142,22 +146,22 @@ fn a_poller_with_nothing_to_do_takes_no_core_and_one_that_knows_sleeps() {
     let mut slow = config(PersonalityKind::Null);
     slow.null.latency = Nanos::from_millis(3);
     let device = over(slow);
-    let poller = Poller::start(device.clock(), PollerConfig::default()).unwrap();
+    let poller = CompletionPoller::start(device.clock(), PollerConfig::default()).unwrap();
     let shared = SharedQueue::new(queue(&device));
     poller.watch(&shared);
-    let mut handle = Handle::new(&device, shared.seat()).unwrap();
-    handle.set_wait(Wait::Event).unwrap();
+    let mut handle = Handle::new(&device, shared.attach()).unwrap();
+    handle.set_wait(WaitMode::Interrupt).unwrap();
     for _ in 0..40 {
         handle.run(Request::read(0, 1, Payload::BitBucket, 0)).unwrap();
     }
     let busy = poller.stats();
-    assert!(busy.naps >= 60, "naps of a millisecond at most, in three: {busy:?}");
+    assert!(busy.sleeps >= 60, "naps of a millisecond at most, in three: {busy:?}");
     std::thread::sleep(std::time::Duration::from_millis(100));
     let idle = poller.stats();
-    assert!(idle.looks - busy.looks < 20, "{busy:?} {idle:?}");
+    assert!(idle.polls - busy.polls < 20, "{busy:?} {idle:?}");
     for (period, value) in [(Nanos::ZERO, 0), (Nanos::from_millis(2000), 2_000_000_000)] {
-        let config = PollerConfig { period: Period::Fixed(period) };
-        let error = Poller::start(device.clock(), config).unwrap_err();
+        let config = PollerConfig { period: PollPeriod::Fixed(period) };
+        let error = CompletionPoller::start(device.clock(), config).unwrap_err();
         assert!(error.to_string().contains(&value.to_string()), "{error}");
     }
 }
@@ -171,11 +175,11 @@ fn a_shared_queue_of_a_file_is_any_threads() {
         file.as_file().set_len(1 << 20).unwrap();
         let plain = UringConfig { direct: false, ..UringConfig::default() };
         let config = UringConfig { sector_bytes: Some(4096), task_work, ..plain };
-        let device = Device::file(file.path(), config).unwrap();
+        let device = IoDevice::file(file.path(), config).unwrap();
         let shared = SharedQueue::new(queue(&device));
         std::thread::scope(|scope| {
             for first in 0..4 {
-                let (device, seat) = (&device, shared.seat());
+                let (device, seat) = (&device, shared.attach());
                 scope.spawn(move || {
                     let mut handle = Handle::new(device, seat).unwrap();
                     let buffer = device.buffer(4096).unwrap();

@@ -3,21 +3,21 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use clock::{Idle, Nanos, RealClock, RealRunner, Stopper};
-use direct::{Device, Limits};
+use clock::{IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
+use direct::{IoDevice, Limits};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
-    Transfers, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, TransferConfig, WriteBuffer,
 };
-use driver::{AttachOptions, Controller, UringConfig};
+use driver::{ConnectOptions, ControllerHandle, UringConfig};
 use ftl::FtlConfig;
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use tempfile::NamedTempFile;
 
 /// A drive on a thread, which ends with the device that keeps it.
 pub(crate) struct DriveThread {
-    stopper: Stopper,
-    thread: Option<std::thread::JoinHandle<Drive>>,
+    stopper: StopHandle,
+    thread: Option<std::thread::JoinHandle<Controller>>,
 }
 
 impl Drop for DriveThread {
@@ -41,9 +41,9 @@ fn nand() -> NandConfig {
             sector_bytes: 4096,
             oob_bytes: 16,
         },
-        cell: Cell::Slc,
+        cell: CellType::Slc,
         one_shot: false,
-        pair_distance: 0,
+        paired_page_distance: 0,
         timing: NandTiming::uniform(
             Nanos::from_micros(20),
             Nanos::from_micros(50),
@@ -66,38 +66,38 @@ pub(crate) fn config(personality: PersonalityKind) -> DriveConfig {
             _ => nand,
         },
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: Transfers::default(),
+        transfers: TransferConfig::default(),
         write_buffer: match personality {
             PersonalityKind::Block => WriteBuffer::Volatile { bytes: 0 },
             _ => WriteBuffer::None,
         },
-        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::layer() },
+        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }
 }
 
 /// A drive on a thread of its own.
-pub(crate) fn drive(personality: PersonalityKind) -> Device {
+pub(crate) fn drive(personality: PersonalityKind) -> IoDevice {
     over(config(personality))
 }
 
 /// The same, of any drive.
-pub(crate) fn over(config: DriveConfig) -> Device {
-    over_with(config, AttachOptions::default())
+pub(crate) fn over(config: DriveConfig) -> IoDevice {
+    over_with(config, ConnectOptions::default())
 }
 
 /// The same, brought up in some way.
-pub(crate) fn over_with(config: DriveConfig, options: AttachOptions) -> Device {
-    let mut drive = Drive::new(config).unwrap();
+pub(crate) fn over_with(config: DriveConfig, options: ConnectOptions) -> IoDevice {
+    let mut drive = Controller::new(config).unwrap();
     let port = drive.attach().unwrap();
     let clock = RealClock::start();
-    let runner = RealRunner::new(clock, Idle::default()).unwrap();
+    let runner = RealRunner::new(clock, IdlePolicy::default()).unwrap();
     port.set_drive_waker(runner.waker()).unwrap();
-    let stopper = runner.stopper();
+    let stopper = runner.stop_handle();
     let thread = std::thread::spawn(move || {
         runner.run(&mut drive).unwrap();
         drive
@@ -105,20 +105,20 @@ pub(crate) fn over_with(config: DriveConfig, options: AttachOptions) -> Device {
     let keeper = DriveThread { stopper, thread: Some(thread) };
     let patience = 100_000_000;
     let pump = &mut std::thread::yield_now;
-    let controller = Controller::attach_with(Arc::clone(&port), options, pump, patience);
-    Device::drive(controller.unwrap(), keeper)
+    let controller = ControllerHandle::connect_with(Arc::clone(&port), options, pump, patience);
+    IoDevice::drive(controller.unwrap(), keeper)
 }
 
 /// A file of the host; it lasts as long as the second value.
-pub(crate) fn file(bytes: u64) -> (Device, NamedTempFile) {
+pub(crate) fn file(bytes: u64) -> (IoDevice, NamedTempFile) {
     let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     File::options().write(true).open(file.path()).unwrap().set_len(bytes).unwrap();
     let config = UringConfig { sector_bytes: Some(4096), direct: false, ..UringConfig::default() };
-    (Device::file(file.path(), config).unwrap(), file)
+    (IoDevice::file(file.path(), config).unwrap(), file)
 }
 
 /// Runs a test on a drive and on a file.
-pub(crate) fn everywhere(test: impl Fn(&Device)) {
+pub(crate) fn everywhere(test: impl Fn(&IoDevice)) {
     test(&drive(PersonalityKind::Block));
     let (device, _file) = file(16 << 20);
     test(&device);

@@ -1,8 +1,8 @@
 //! What was written is read, one request after the other and many at once.
 
 use direct::{
-    Completion, Device, Handle, IoError, Lanes, Payload, QueueConfig, Request, Selector,
-    SharedQueue,
+    Completion, Handle, IoDevice, IoError, MultiQueue, Payload, QueueConfig, QueueSelector,
+    Request, SharedQueue,
 };
 use drive::PersonalityKind;
 use nvme::Status;
@@ -10,7 +10,7 @@ use rng::Rng;
 
 use crate::rig::{drive, everywhere, file, null_limits};
 
-fn handle(device: &Device) -> Handle<direct::Queue> {
+fn handle(device: &IoDevice) -> Handle<direct::Queue> {
     Handle::new(device, device.create_queue(QueueConfig::default()).unwrap()).unwrap()
 }
 
@@ -77,14 +77,14 @@ fn buffers_in_pieces_are_one_request() {
         assert_eq!(last, [12]);
         let many: Vec<_> = std::iter::repeat_n(&pieces[0], 1000).collect();
         let error = handle.read_vectored(0, &many).unwrap_err();
-        assert!(matches!(error, IoError::Pieces { pieces: 1000, .. }), "{error}");
+        assert!(matches!(error, IoError::Segments { segments: 1000, .. }), "{error}");
     });
 }
 
 /// Random writes and reads, many at a time, against a model in memory; requests in flight do not
 /// overlap.
-fn random<D: block::Device>(
-    device: &Device,
+fn random<D: block::BlockDevice>(
+    device: &IoDevice,
     handle: &mut Handle<D>,
     (first, span): (u64, u64),
     seed: u64,
@@ -149,23 +149,23 @@ fn handles_of_several_threads_share_a_queue() {
         let shared = SharedQueue::new(device.create_queue(QueueConfig::default()).unwrap());
         std::thread::scope(|s| {
             for thread in 0..4 {
-                let seat = shared.seat();
+                let seat = shared.attach();
                 s.spawn(move || {
                     let mut handle = Handle::new(device, seat).unwrap();
                     random(device, &mut handle, (64 * thread, 64), thread);
                 });
             }
         });
-        assert_eq!((shared.seats(), shared.outstanding()), (0, 0));
+        assert_eq!((shared.handle_count(), shared.outstanding()), (0, 0));
     });
 }
 
 #[test]
-fn a_seat_that_is_left_leaves_nothing_to_the_next() {
-    let device = Device::null(null_limits(8));
+fn a_detached_handle_leaves_nothing_to_the_next() {
+    let device = IoDevice::null(null_limits(8));
     let shared = SharedQueue::new(device.create_queue(QueueConfig::default()).unwrap());
     for round in 0..1000 {
-        let mut handle = Handle::new(&device, shared.seat()).unwrap();
+        let mut handle = Handle::new(&device, shared.attach()).unwrap();
         let read = Request::read(0, 1, Payload::BitBucket, round);
         for _ in 0..round % 8 {
             handle.submit(read).unwrap();
@@ -175,30 +175,33 @@ fn a_seat_that_is_left_leaves_nothing_to_the_next() {
             assert_eq!(handle.reap().is_some(), round % 8 > 0);
         }
     }
-    let mut last = Handle::new(&device, shared.seat()).unwrap();
+    let mut last = Handle::new(&device, shared.attach()).unwrap();
     assert!(last.wait().is_none());
     last.run(Request::flush(0)).unwrap();
     drop(last);
-    assert_eq!((shared.seats(), shared.outstanding()), (0, 0));
+    assert_eq!((shared.handle_count(), shared.outstanding()), (0, 0));
 }
 
 #[test]
-fn lanes_are_chosen_by_direction_by_size_and_by_a_function() {
+fn queues_are_selected_by_direction_by_size_and_by_a_function() {
     everywhere(|device| {
         let queues = |n| -> Vec<_> {
             (0..n).map(|_| device.create_queue(QueueConfig::default()).unwrap()).collect()
         };
         for selector in [
-            Selector::ByDirection,
-            Selector::BySize(4),
-            Selector::RoundRobin,
-            Selector::Function(Box::new(|request, lanes| request.lba as usize % (lanes + 1))),
+            QueueSelector::ByDirection,
+            QueueSelector::BySize(4),
+            QueueSelector::RoundRobin,
+            QueueSelector::Function(Box::new(|request, lanes| request.lba as usize % (lanes + 1))),
         ] {
-            let lanes = Lanes::new(queues(2), selector).unwrap();
+            let lanes = MultiQueue::new(queues(2), selector).unwrap();
             random(device, &mut Handle::new(device, lanes).unwrap(), (0, 64), 3);
         }
-        assert!(Lanes::new(queues(1), Selector::ByDirection).is_err(), "reads and writes are two");
-        assert!(Lanes::new(queues(0), Selector::RoundRobin).is_err());
+        assert!(
+            MultiQueue::new(queues(1), QueueSelector::ByDirection).is_err(),
+            "reads and writes are two"
+        );
+        assert!(MultiQueue::new(queues(0), QueueSelector::RoundRobin).is_err());
     });
 }
 
@@ -268,7 +271,7 @@ fn an_open_channel_drive_takes_addresses() {
     data.fill(0, 4096, 0x5a);
     let ppa = open.format.pack(nvme::Address::default());
     let ppas = || std::iter::once(ppa);
-    queue.write(ppas(), lightnvm::vector::Sectors::Run(data.at()), None, 1).unwrap();
+    queue.write(ppas(), lightnvm::vector::DataSegments::Contiguous(data.iova()), None, 1).unwrap();
     queue.ring(false);
     let ended = loop {
         if let Some(ended) = queue.reap() {
@@ -276,7 +279,7 @@ fn an_open_channel_drive_takes_addresses() {
         }
         std::thread::yield_now();
     };
-    assert_eq!((ended.user, ended.failed), (1, 0), "{ended:?}");
+    assert_eq!((ended.user_data, ended.failed), (1, 0), "{ended:?}");
     device.destroy_vector_queue(queue);
 }
 

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block::{Completion, Device as _, Payload, Raw, Request};
+use block::{BlockDevice as _, Completion, Payload, Raw, Request};
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
-    Transfers, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, TransferConfig, WriteBuffer,
 };
-use driver::{Controller, EmulatedQueue, QueuePair};
+use driver::{ControllerHandle, NvmeQueue, QueuePair};
 use ftl::FtlConfig;
 use media::MediaConfig;
 use nvme::{Cqe, Status};
-use ring::{Iova, Port, Region};
+use ring::{Iova, Port, SharedRegion};
 
 use crate::choices::Choices;
 
@@ -31,7 +31,7 @@ pub(crate) fn fuzz(bytes: &[u8]) {
 
 /// What has come of a run: requests that ended, entries that named none.
 pub(crate) struct Seen {
-    pub(crate) ended: u64,
+    pub(crate) completed: u64,
     pub(crate) strays: u64,
 }
 
@@ -41,10 +41,10 @@ fn null_drive() -> DriveConfig {
         personality: PersonalityKind::Null,
         media: MediaConfig::Null { bytes: SECTORS * 4096, sector_bytes: 4096 },
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: Transfers::default(),
+        transfers: TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig::default(),
@@ -54,56 +54,57 @@ fn null_drive() -> DriveConfig {
 
 /// A queue of a drive that is there for the admin commands only, and its rings' memory.
 pub(crate) struct Bed {
-    pub(crate) raw: Raw<EmulatedQueue>,
+    pub(crate) raw: Raw<NvmeQueue>,
     port: Arc<Port>,
-    submission: (Arc<Region>, Iova),
-    completion: Arc<Region>,
+    submission: (Arc<SharedRegion>, Iova),
+    completion: Arc<SharedRegion>,
     data: Iova,
 }
 
 /// Writes an entry.
-pub(crate) fn put(ring: &Region, slot: u16, words: [u64; 2]) {
+pub(crate) fn put(ring: &SharedRegion, slot: u16, words: [u64; 2]) {
     for (at, word) in [0, 8].into_iter().zip(words) {
-        ring.word(usize::from(slot) * 16 + at).store(word, Ordering::Release);
+        ring.atomic_u64(usize::from(slot) * 16 + at).store(word, Ordering::Release);
     }
 }
 
 impl Bed {
     pub(crate) fn new(depth: u16) -> Bed {
-        let mut drive = Drive::new(null_drive()).unwrap();
+        let mut drive = Controller::new(null_drive()).unwrap();
         let port = drive.attach().unwrap();
         let pump = &mut || {
             drive.poll(Nanos(1));
         };
-        let controller = Controller::attach(port.clone(), pump, 1000).unwrap();
+        let controller = ControllerHandle::connect(port.clone(), pump, 1000).unwrap();
         let memory = port.memory();
-        let submission = memory.provide(usize::from(depth) * 64).unwrap();
-        let (completion, at) = memory.provide(usize::from(depth) * 16).unwrap();
-        let (_, data) = memory.provide(1 << 20).unwrap();
+        let submission = memory.allocate_registered(usize::from(depth) * 64).unwrap();
+        let (completion, at) = memory.allocate_registered(usize::from(depth) * 16).unwrap();
+        let (_, data) = memory.allocate_registered(1 << 20).unwrap();
         let pair = QueuePair::open(&port, QID, (submission.1, at), depth, None).unwrap();
-        let queue = EmulatedQueue::new(controller.info(), pair, port.clone()).unwrap();
+        let queue = NvmeQueue::new(controller.info(), pair, port.clone()).unwrap();
         let limits = queue.limits();
         Bed { raw: Raw::new(queue, limits), port, submission, completion, data }
     }
 
     fn words(&self, slot: u16) -> [u64; 2] {
-        [0, 8]
-            .map(|word| self.completion.word(usize::from(slot) * 16 + word).load(Ordering::Acquire))
+        [0, 8].map(|word| {
+            self.completion.atomic_u64(usize::from(slot) * 16 + word).load(Ordering::Acquire)
+        })
     }
 
     /// The completion ring's memory.
-    pub(crate) fn ring(&self) -> Arc<Region> {
+    pub(crate) fn ring(&self) -> Arc<SharedRegion> {
         self.completion.clone()
     }
 
     /// The identifier of the command in a place of the submission ring.
     fn cid(&self, slot: u16) -> u16 {
-        let word = self.submission.0.word(usize::from(slot) * 64).load(Ordering::Acquire);
+        let word = self.submission.0.atomic_u64(usize::from(slot) * 64).load(Ordering::Acquire);
         (word >> 16) as u16
     }
 
     fn doorbells(&self) -> [u32; 2] {
-        [2, 3].map(|n| self.port.doorbells().half_word(4 * n).load(Ordering::Acquire))
+        [2, 3].map(|n| self.port.doorbells().atomic_u32(4 * n).load(Ordering::Acquire))
     }
 
     pub(crate) fn request(&self, choices: &mut Choices, tag: u64) -> Request {
@@ -112,9 +113,9 @@ impl Bed {
             0 => Request::flush(tag),
             1 => Request::discard(lba, sectors, tag),
             2 => Request::extents(lba, sectors, self.data, tag),
-            3 => Request::write(lba, sectors, Payload::At(self.data), tag),
+            3 => Request::write(lba, sectors, Payload::Contiguous(self.data), tag),
             4 => Request::write_zeroes(lba, sectors, false, tag),
-            _ => Request::read(lba, sectors, Payload::At(self.data), tag),
+            _ => Request::read(lba, sectors, Payload::Contiguous(self.data), tag),
         }
     }
 }
@@ -142,7 +143,7 @@ impl Reading {
         Reading { depth, next: 0, phase: true, bound, strays: 0, tail: 0, head: 0, found }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         let free = self.bound.len() + 1 < usize::from(self.depth);
         free && (self.tail + 1) % self.depth != self.head
     }
@@ -230,7 +231,7 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
         match choices.below(5) {
             0 | 1 => {
                 let request = bed.request(&mut choices, tag);
-                let room = reading.has_room();
+                let room = reading.has_capacity();
                 let taken = bed.raw.submit(Nanos(step.into()), request);
                 assert_eq!(taken.is_ok(), room, "{reading:?}");
                 if room {
@@ -260,7 +261,7 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
             }
         }
         let pair = bed.raw.queue().pair();
-        assert_eq!(pair.stray_completions(), reading.strays);
+        assert_eq!(pair.spurious_completions(), reading.strays);
         let found = usize::from(reading.found.is_some());
         // What is found is bound until it is reaped.
         assert!(
@@ -273,7 +274,7 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
     let (queue, left) = bed.raw.into_queue();
     let mut queue = queue;
     let mut back: Vec<u64> = left.map(|done| done.tag).collect();
-    while let Some(done) = queue.abandon(Status::ABORTED) {
+    while let Some(done) = queue.orphan_next(Status::ABORTED) {
         assert_eq!(done.status, Status::ABORTED);
         back.push(done.user);
     }
@@ -282,5 +283,5 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
     bound.sort_unstable();
     assert_eq!(back, bound);
     assert_eq!(ended + back.len() as u64, tag);
-    Seen { ended, strays }
+    Seen { completed: ended, strays }
 }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
-use direct::served::socket::{self, Received};
-use direct::served::{Admin, Grant, Granted, MAX_BYTES, Message, Name, Packet, Span};
-use direct::{Device, QueueConfig, ServedConfig};
-use ring::{Iova, Limits, PAGE, Port, Region};
+use direct::remote::socket::{self, ReceivedPacket};
+use direct::remote::{
+    Admin, Grant, MESSAGE_BYTES_MAX, Message, Packet, PartitionSpan, ResourceName, SessionGrant,
+};
+use direct::{IoDevice, QueueConfig, RemoteDeviceConfig};
+use ring::{Iova, PAGE_BYTES, Port, PortLimits, SharedRegion};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, accept, bind, listen};
 
@@ -48,10 +50,10 @@ pub(crate) fn talk(choices: Choices) -> bool {
         liar.serve(&client);
     });
     let opened = match admin {
-        true => Admin::connect_within(&path, TIMEOUT).is_ok_and(|mut a| a.list().is_ok()),
+        true => Admin::connect_timeout(&path, TIMEOUT).is_ok_and(|mut a| a.list().is_ok()),
         false => {
-            let config = ServedConfig { timeout: TIMEOUT, ..ServedConfig::default() };
-            Device::served_with(&path, config).is_ok_and(|device| {
+            let config = RemoteDeviceConfig { timeout: TIMEOUT, ..RemoteDeviceConfig::default() };
+            IoDevice::connect_with(&path, config).is_ok_and(|device| {
                 let _ = device.buffer(4096);
                 let _ = device.create_queue(QueueConfig::default());
                 let _ = device.vector_queue(QueueConfig::default());
@@ -71,12 +73,12 @@ impl Liar {
         let mut silent = 0;
         for _ in 0..100 {
             match socket::receive(client, 8, RecvFlags::empty()) {
-                Ok(Received::Packet(packet, descriptors)) => {
+                Ok(ReceivedPacket::Packet(packet, descriptors)) => {
                     silent = 0;
                     self.answer(client, packet, descriptors);
                 }
-                Ok(Received::Wrong(_)) => {}
-                Ok(Received::Closed) => return,
+                Ok(ReceivedPacket::Malformed(_)) => {}
+                Ok(ReceivedPacket::Closed) => return,
                 // Nothing yet: the client may be waiting for the drive.
                 Err(_) => {
                     self.admin();
@@ -95,7 +97,7 @@ impl Liar {
             Message::Hello if honest => {
                 (Message::Welcome { admin: true, uid: 0, pid: 1 }, Vec::new())
             }
-            Message::Open { .. } if honest => self.granted(),
+            Message::Open { .. } if honest => self.session_grant(),
             Message::Register { slot, .. } if honest => {
                 self.adopt(slot, descriptors);
                 (Message::Done { count: 0 }, Vec::new())
@@ -106,7 +108,7 @@ impl Liar {
             _ => (message(&mut self.choices), Vec::new()),
         };
         let serial = if self.choices.chance(0.95) { packet.serial } else { 7 };
-        let mut bytes = [0; MAX_BYTES];
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
         let mut encoded = Packet { serial, message }.encode(&mut bytes).to_vec();
         if self.choices.chance(0.05) {
             let at = self.choices.below(encoded.len() as u64) as usize;
@@ -118,10 +120,10 @@ impl Liar {
     }
 
     /// A port, or something like it.
-    fn granted(&mut self) -> (Message, Vec<OwnedFd>) {
+    fn session_grant(&mut self) -> (Message, Vec<OwnedFd>) {
         let vectors = 1 + self.choices.below(3) as u16;
-        let port = Port::shared(Limits { vectors, ..Limits::default() }).unwrap();
-        let (mut header, mut fds) = port.parts().unwrap().into_message();
+        let port = Port::shared(PortLimits { vectors, ..PortLimits::default() }).unwrap();
+        let (mut header, mut fds) = port.take_descriptor().unwrap().into_message();
         self.port = Some(port);
         if self.choices.chance(0.15) {
             header[self.choices.below(8) as usize] ^= 1 << self.choices.below(8);
@@ -132,8 +134,13 @@ impl Liar {
                 0 => drop(fds.swap_remove(at)),
                 1 => fds[at] = std::fs::File::open("/dev/null").unwrap().into(),
                 2 => {
-                    fds[at] =
-                        Region::shared(4096).unwrap().backing().unwrap().try_clone().unwrap().into()
+                    fds[at] = SharedRegion::memfd(4096)
+                        .unwrap()
+                        .backing()
+                        .unwrap()
+                        .try_clone()
+                        .unwrap()
+                        .into()
                 }
                 _ => {
                     let other = self.choices.below(fds.len() as u64) as usize;
@@ -141,12 +148,12 @@ impl Liar {
                 }
             }
         }
-        let granted = Granted {
+        let granted = SessionGrant {
             client: 1,
-            device: Name::new("d").unwrap(),
-            partition: Name::new("p").unwrap(),
-            span: Span::Sectors { first: 0, count: self.choices.next_u64() },
-            grant: Grant::of(vectors),
+            device: ResourceName::new("d").unwrap(),
+            partition: ResourceName::new("p").unwrap(),
+            span: PartitionSpan::Sectors { first: 0, count: self.choices.next_u64() },
+            grant: Grant::with_queues(vectors),
             regions: 64,
             bytes: 1 << 28,
             port: header,
@@ -156,7 +163,7 @@ impl Liar {
 
     fn adopt(&mut self, slot: u32, mut descriptors: Vec<OwnedFd>) {
         if let (Some(port), Some(memory)) = (&self.port, descriptors.pop())
-            && let Ok(region) = Region::adopt(memory, port.memory().room())
+            && let Ok(region) = SharedRegion::import(memory, port.memory().remaining_bytes())
         {
             let _ = port.memory().register_at(slot as usize, &region);
         }
@@ -167,7 +174,7 @@ impl Liar {
         let Some(port) = self.port.clone() else { return };
         for _ in 0..4 {
             let (at, entries) = port.admin_submission();
-            let tail = port.doorbells().half_word(0).load(Ordering::Acquire);
+            let tail = port.doorbells().atomic_u32(0).load(Ordering::Acquire);
             // Sometimes it answers what nobody has asked.
             if tail == u32::from(self.answered % entries) && self.choices.chance(0.95) {
                 return;
@@ -199,8 +206,8 @@ impl Liar {
             let second = head | cid << 32 | (phase | status << 1) << 48;
             let to = ring.offset(16 * u64::from(slot));
             let Ok(found) = port.memory().find(to, 16) else { return };
-            found.region.word(found.offset).store(result, Ordering::Relaxed);
-            found.region.word(found.offset + 8).store(second, Ordering::Release);
+            found.region.atomic_u64(found.offset).store(result, Ordering::Relaxed);
+            found.region.atomic_u64(found.offset + 8).store(second, Ordering::Release);
             self.answered = self.answered.wrapping_add(1);
             port.interrupt(0);
             std::thread::sleep(std::time::Duration::from_micros(200));
@@ -209,7 +216,7 @@ impl Liar {
 
     /// A page that a drive might describe itself by.
     fn describe(&mut self, port: &Port, at: Iova) {
-        let mut page = vec![0u8; PAGE];
+        let mut page = vec![0u8; PAGE_BYTES];
         // As of NVMe 1.2, figures 90 and 92: entry sizes, one namespace, sectors of 4096 bytes.
         (page[512], page[513], page[516]) = (0x66, 0x44, 1);
         (page[1], page[8], page[130]) = (1, 1, 12);
@@ -218,7 +225,7 @@ impl Liar {
             page[0] = 1;
         }
         for _ in 0..self.choices.below(12) {
-            let at = self.choices.below(PAGE as u64) as usize;
+            let at = self.choices.below(PAGE_BYTES as u64) as usize;
             page[at] = self.choices.next_u64() as u8;
         }
         let _ = port.memory().write(at, &page);

@@ -13,7 +13,7 @@ mod message;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::Device as _;
+use block::BlockDevice as _;
 use choices::{Choices, seed};
 use clock::{Component as _, Nanos};
 use nvme::Status;
@@ -80,7 +80,7 @@ fn broken_rings(rounds: u64, steps: u32) {
     for round in 0..rounds {
         eprintln!("SLUICE_SEED={}", seed + round);
         let seen = completions::broken(Choices::seeded(seed + round), steps);
-        (ended, strays) = (ended + seen.ended, strays + seen.strays);
+        (ended, strays) = (ended + seen.completed, strays + seen.strays);
     }
     let steps = rounds * u64::from(steps);
     assert!(ended > steps / 50 && strays > steps / 50, "{ended} ended, {strays} strays");
@@ -140,7 +140,7 @@ fn a_ring_that_changes_while_it_is_read_ends_every_request_once() {
     });
     let (mut queue, left) = bed.raw.into_queue();
     left.for_each(|done| assert!(outstanding.remove(&done.tag)));
-    while let Some(done) = queue.abandon(Status::ABORTED) {
+    while let Some(done) = queue.orphan_next(Status::ABORTED) {
         assert!(outstanding.remove(&done.user));
     }
     assert!(outstanding.is_empty() && ended >= 5_000, "{ended} of {tag} ended");

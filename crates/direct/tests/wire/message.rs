@@ -1,24 +1,24 @@
 //! Messages of any content, and bytes that may be none (`docs/format/socket.md`).
 
-use direct::served::{
-    ClientEntry, Code, Entry, Grant, Granted, MAX_BYTES, Message, Name, Packet, Refusal, Rule,
-    Span, Subject, Whom,
+use direct::remote::{
+    AclRule, ClientEntry, Code, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet,
+    PartitionSpan, Principal, ProtocolError, ResourceName, SessionGrant,
 };
 
 use crate::choices::Choices;
 
-fn name(rng: &mut Choices) -> Name {
+fn name(rng: &mut Choices) -> ResourceName {
     match rng.below(4) {
-        0 => Name::NONE,
-        n => Name::new(&"drive-0/x".replace('/', "_").repeat(n as usize)).unwrap(),
+        0 => ResourceName::NONE,
+        n => ResourceName::new(&"drive-0/x".replace('/', "_").repeat(n as usize)).unwrap(),
     }
 }
 
-fn subject(rng: &mut Choices) -> Subject {
+fn principal(rng: &mut Choices) -> Principal {
     match rng.below(3) {
-        0 => Subject::Uid(rng.next_u64() as u32),
-        1 => Subject::Gid(rng.next_u64() as u32),
-        _ => Subject::Anyone,
+        0 => Principal::Uid(rng.next_u64() as u32),
+        1 => Principal::Gid(rng.next_u64() as u32),
+        _ => Principal::Anyone,
     }
 }
 
@@ -33,23 +33,28 @@ fn grant(rng: &mut Choices) -> Grant {
     }
 }
 
-fn span(rng: &mut Choices) -> Span {
+fn span(rng: &mut Choices) -> PartitionSpan {
     match rng.below(2) {
-        0 => Span::Sectors { first: rng.next_u64(), count: rng.next_u64() },
+        0 => PartitionSpan::Sectors { first: rng.next_u64(), count: rng.next_u64() },
         _ => {
             let (first, count) = (rng.next_u64() as u32, rng.next_u64() as u32);
-            Span::ParallelUnits { first, count }
+            PartitionSpan::ParallelUnits { first, count }
         }
     }
 }
 
-fn rule(rng: &mut Choices) -> Rule {
-    Rule { subject: subject(rng), device: name(rng), partition: name(rng), grant: grant(rng) }
+fn rule(rng: &mut Choices) -> AclRule {
+    AclRule {
+        principal: principal(rng),
+        device: name(rng),
+        partition: name(rng),
+        grant: grant(rng),
+    }
 }
 
-fn refusal(rng: &mut Choices) -> Refusal {
+fn protocol_error(rng: &mut Choices) -> ProtocolError {
     let code = Code::ALL[rng.below(Code::ALL.len() as u64) as usize];
-    Refusal::new(code, "w\u{f6}rter ".repeat(rng.below(27) as usize))
+    ProtocolError::new(code, "w\u{f6}rter ".repeat(rng.below(27) as usize))
 }
 
 /// Any message.
@@ -62,7 +67,7 @@ pub fn message(rng: &mut Choices) -> Message {
             let (device, partition) = (name(rng), name(rng));
             Message::Open { device, partition, queues: rng.next_u64() as u16 }
         }
-        3 => Message::Granted(Granted {
+        3 => Message::Granted(SessionGrant {
             client: rng.next_u64(),
             device: name(rng),
             partition: name(rng),
@@ -74,24 +79,24 @@ pub fn message(rng: &mut Choices) -> Message {
         }),
         4 => Message::Register { slot: word(rng), bytes: rng.next_u64() },
         5 => Message::Done { count: rng.next_u64() },
-        6 => Message::Refused(refusal(rng)),
-        7 => Message::Ending(refusal(rng)),
+        6 => Message::Refused(protocol_error(rng)),
+        7 => Message::Disconnect(protocol_error(rng)),
         8 => Message::Allow(rule(rng)),
-        9 => Message::Deny { subject: subject(rng), device: name(rng), partition: name(rng) },
+        9 => Message::Deny { subject: principal(rng), device: name(rng), partition: name(rng) },
         10 => Message::Kick(match rng.below(2) {
-            0 => Whom::Client(rng.next_u64()),
-            _ => Whom::Subject(subject(rng)),
+            0 => KickTarget::Client(rng.next_u64()),
+            _ => KickTarget::Subject(principal(rng)),
         }),
         11 => Message::List { index: word(rng) },
-        12 => Message::Entry(Entry::Partition {
+        12 => Message::Entry(ListEntry::Partition {
             device: name(rng),
             name: name(rng),
             span: span(rng),
-            taken: rng.chance(0.5),
+            in_use: rng.chance(0.5),
             clients: word(rng),
         }),
-        13 => Message::Entry(Entry::Rule(rule(rng))),
-        _ => Message::Entry(Entry::Client(ClientEntry {
+        13 => Message::Entry(ListEntry::Rule(rule(rng))),
+        _ => Message::Entry(ListEntry::Client(ClientEntry {
             client: rng.next_u64(),
             uid: word(rng),
             gid: word(rng),
@@ -103,7 +108,7 @@ pub fn message(rng: &mut Choices) -> Message {
             commands: rng.next_u64(),
             bytes: rng.next_u64(),
             refused: rng.next_u64(),
-            held: rng.next_u64(),
+            throttled: rng.next_u64(),
             outstanding: word(rng),
             stalled: word(rng),
             registered: rng.next_u64(),
@@ -116,7 +121,7 @@ pub fn message(rng: &mut Choices) -> Message {
 /// thing. Returns whether they are one.
 pub fn decodes(bytes: &[u8]) -> bool {
     let Ok(packet) = Packet::decode(bytes) else { return false };
-    let mut again = [0; MAX_BYTES];
+    let mut again = [0; MESSAGE_BYTES_MAX];
     assert_eq!(packet.encode(&mut again), bytes, "{packet:?}");
     true
 }
@@ -125,7 +130,7 @@ pub fn decodes(bytes: &[u8]) -> bool {
 /// Returns whether the damaged one is a message.
 pub fn survives(rng: &mut Choices) -> bool {
     let packet = Packet { serial: rng.next_u64() as u32, message: message(rng) };
-    let mut bytes = [0; MAX_BYTES];
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
     let encoded = packet.encode(&mut bytes).to_vec();
     assert_eq!(Packet::decode(&encoded).as_ref(), Ok(&packet));
     let mut damaged = encoded.clone();

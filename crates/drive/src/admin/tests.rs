@@ -1,17 +1,16 @@
 //! What the admin side of a drive answers.
 
-use nvme::feature::{self, ErrorRecovery, QueueCounts, capability};
+use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
-    ChunkDescriptor, ErrorEntry, FeatureSelect, Geometry, GeometryPage, HealthLog,
-    IdentifyController, IdentifyNamespace, MapLog, MediaTiming, NamespaceList, Status, cns,
-    log_page,
+    ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, Geometry, GeometryPage, HealthLog,
+    IdentifyController, IdentifyNamespace, MediaTiming, NamespaceList, Status, cns, log_page,
 };
 
 use super::*;
 use crate::PersonalityKind;
 
-pub(crate) fn facts() -> DriveFacts {
-    DriveFacts {
+pub(crate) fn identity() -> ControllerIdentity {
+    ControllerIdentity {
         name: "unit-7".into(),
         personality: PersonalityKind::Block,
         sectors: 1000,
@@ -25,7 +24,7 @@ pub(crate) fn facts() -> DriveFacts {
         max_open_chunks: (0, 0),
         io_queues: 4,
         queue_depth: 1024,
-        extensions: Extensions::default(),
+        extensions: VendorExtensions::default(),
         protected_cmb: false,
         write_protected: false,
         doorbell_buffer: false,
@@ -34,7 +33,7 @@ pub(crate) fn facts() -> DriveFacts {
 }
 
 fn block() -> AdminState {
-    AdminState::new(facts()).unwrap()
+    AdminState::new(identity()).unwrap()
 }
 
 fn open_channel() -> AdminState {
@@ -53,8 +52,14 @@ fn open_channel() -> AdminState {
     let geometry = Some(geometry);
     let personality = PersonalityKind::OpenChannel;
     let max_open_chunks = (12, 2);
-    let facts =
-        DriveFacts { personality, sectors, geometry, oob_bytes: 16, max_open_chunks, ..facts() };
+    let facts = ControllerIdentity {
+        personality,
+        sectors,
+        geometry,
+        oob_bytes: 16,
+        max_open_chunks,
+        ..identity()
+    };
     AdminState::new(facts).unwrap()
 }
 
@@ -65,7 +70,7 @@ fn log(a: &AdminState, page: (u8, u32), offset: u64, bytes: u64) -> Result<Vec<u
         bytes,
         &HealthCounters::default(),
         &mut |n| ChunkDescriptor { wp: n.into(), ..ChunkDescriptor::default() },
-        (&mut |n| n * 3, &MapLog::default),
+        (&mut |n| n * 3, &DeviceL2pLog::default),
     )
 }
 
@@ -86,7 +91,7 @@ fn identifies_itself() {
     for (cns, nsid, status) in [
         (cns::NAMESPACE, 0, Status::INVALID_NAMESPACE),
         (cns::NAMESPACE, 2, Status::INVALID_NAMESPACE),
-        (cns::ACTIVE_NAMESPACES, ALL - 1, Status::INVALID_NAMESPACE),
+        (cns::ACTIVE_NAMESPACES, ALL_NAMESPACES - 1, Status::INVALID_NAMESPACE),
         (0x77, 1, Status::INVALID_FIELD),
     ] {
         assert_eq!(a.identify(cns, nsid, 0).unwrap_err(), status);
@@ -98,7 +103,7 @@ fn identifies_itself() {
 fn an_open_channel_drive_tells_its_geometry() {
     let a = open_channel();
     let page = GeometryPage::from_bytes(*a.geometry(1).unwrap());
-    assert_eq!(Some(page.geometry(4096, 16).unwrap().0), a.facts.geometry);
+    assert_eq!(Some(page.geometry(4096, 16).unwrap().0), a.identity.geometry);
     assert_eq!((page.maxoc.get(), page.maxocpu.get()), (12, 2));
     assert_eq!(a.geometry(2).unwrap_err(), Status::INVALID_NAMESPACE);
     let n = IdentifyNamespace::from_bytes(*a.identify(cns::NAMESPACE, 1, 0).unwrap());
@@ -138,8 +143,9 @@ fn health_warns() {
         ..HealthCounters::default()
     };
     let page = {
-        let health = (log_page::HEALTH, ALL);
-        a.log_page(health, 0, 512, &counters, &mut chunk, (&mut |_| 0, &MapLog::default)).unwrap()
+        let health = (log_page::HEALTH, ALL_NAMESPACES);
+        a.log_page(health, 0, 512, &counters, &mut chunk, (&mut |_| 0, &DeviceL2pLog::default))
+            .unwrap()
     };
     assert_eq!(page[0], 0b1101);
     let (log, _) = page.as_chunks::<{ HealthLog::BYTES }>();
@@ -152,16 +158,16 @@ fn health_warns() {
 fn the_error_log_keeps_the_newest() {
     let mut a = block();
     for location in 1..=100 {
-        a.note_error(1, 2, Status::WRITE_FAULT, location);
+        a.log_error(1, 2, Status::WRITE_FAULT, location);
     }
-    let page = log(&a, (log_page::ERROR, ALL), 0, 1 << 20).unwrap();
+    let page = log(&a, (log_page::ERROR, ALL_NAMESPACES), 0, 1 << 20).unwrap();
     let (entries, _) = page.as_chunks::<{ ErrorEntry::BYTES }>();
-    assert_eq!(entries.len(), ERRORS);
+    assert_eq!(entries.len(), ERROR_LOG_ENTRIES);
     let newest = ErrorEntry::from_bytes(entries[0]);
     assert_eq!((newest.count.get(), newest.location.get()), (100, 100));
     assert_eq!(newest.status(), Status::WRITE_FAULT);
-    assert_eq!(ErrorEntry::from_bytes(entries[ERRORS - 1]).count.get(), 37);
-    assert_eq!(log(&a, (0x77, ALL), 0, 4), Err(Status::INVALID_LOG_PAGE));
+    assert_eq!(ErrorEntry::from_bytes(entries[ERROR_LOG_ENTRIES - 1]).count.get(), 37);
+    assert_eq!(log(&a, (0x77, ALL_NAMESPACES), 0, 4), Err(Status::INVALID_LOG_PAGE));
 }
 
 #[test]
@@ -190,7 +196,7 @@ fn features_change_as_they_say() {
         a.set_feature(feature::ERROR_RECOVERY, false, dulbe, false),
         Err(Status::INVALID_FIELD)
     );
-    let durable = DriveFacts { volatile_cache: false, ..facts() };
+    let durable = ControllerIdentity { volatile_cache: false, ..identity() };
     let a = AdminState::new(durable).unwrap();
     assert!(a.get_feature(feature::VOLATILE_WRITE_CACHE, Current, 0).is_err());
     assert!(a.get_feature(feature::INTERRUPT_VECTOR, Current, 4).is_ok());
@@ -201,8 +207,8 @@ fn features_change_as_they_say() {
 fn queues_are_granted_and_checked() {
     let mut a = block();
     let fid = feature::NUMBER_OF_QUEUES;
-    let counts = |submission, completion| QueueCounts { submission, completion };
-    let mut ask = |c: QueueCounts, exist| a.set_feature(fid, false, c.to_value(), exist);
+    let counts = |submission, completion| NumberOfQueues { submission, completion };
+    let mut ask = |c: NumberOfQueues, exist| a.set_feature(fid, false, c.to_value(), exist);
     assert_eq!(ask(counts(100, 2), false), Ok(counts(4, 2).to_value()));
     assert_eq!(ask(counts(3, 3), true), Err(Status::COMMAND_SEQUENCE));
     assert_eq!(a.set_feature(fid, false, 0xffff, false), Err(Status::INVALID_FIELD));
@@ -221,7 +227,7 @@ fn queues_are_granted_and_checked() {
 
 #[test]
 fn a_shape_that_the_page_cannot_tell_is_refused() {
-    let mut facts = facts();
-    facts.geometry = open_channel().facts.geometry.map(|g| Geometry { groups: 70_000, ..g });
+    let mut facts = identity();
+    facts.geometry = open_channel().identity.geometry.map(|g| Geometry { groups: 70_000, ..g });
     assert!(AdminState::new(facts).is_err());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use ring::PciFunction;
-use sata::{PORTS, SLOTS, hba};
+use sata::{COMMAND_SLOTS_MAX, PORTS_MAX, hba};
 
 /// A controller, its drives, and what they share.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl AhciConfig {
 
     pub(super) fn check(&self) -> Result<(), AhciConfigError> {
         let refuse = |what: &'static str| Err(AhciConfigError::Invalid { what });
-        if self.drives.is_empty() || self.drives.len() > PORTS {
+        if self.drives.is_empty() || self.drives.len() > PORTS_MAX {
             return refuse("a controller has 1 to 32 ports");
         }
         for drive in self.drives.iter().flatten() {
@@ -63,7 +63,7 @@ impl AhciConfig {
             if drive.sectors.checked_mul(drive.sector_bytes.into()).is_none_or(|b| b > 1 << 46) {
                 return refuse("a drive has 64 TiB at most");
             }
-            if drive.queue_depth == 0 || drive.queue_depth as usize > SLOTS {
+            if drive.queue_depth == 0 || drive.queue_depth as usize > COMMAND_SLOTS_MAX {
                 return refuse("a SATA drive has 1 to 32 tags");
             }
             if drive.units == 0 || drive.units > 4096 || drive.unit_bytes == 0 {

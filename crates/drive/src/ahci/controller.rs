@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos, TimerQueue};
 use ring::PciFunction;
-use sata::SLOTS;
+use sata::COMMAND_SLOTS_MAX;
 use sata::ata::status;
 use sata::hba::{self, cap, ghc};
 use sata::port::{self, cmd, sctl};
 
 use super::config::{AhciConfig, AhciConfigError};
-use super::disk::{Disk, SectorFault};
+use super::disk::{InjectedSectorError, SataDisk};
+use super::fetch::{CommandKind, NextStep};
 use super::port::Port;
 use super::stats::AhciStats;
-use super::take::{Kind, Next};
 use crate::stats::LatenessRecord;
 
 /// How far a command is.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum CommandStep {
     /// A read's data is with the drive's processor.
     Array,
     /// The data has passed the link.
@@ -30,16 +30,16 @@ enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum AhciEvent {
     LinkUp { inserted: bool },
-    Command { slot: u8, step: Step },
+    Command { slot: u8, step: CommandStep },
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Timed {
+struct TimedEvent {
     port: u8,
     epoch: u32,
-    event: Event,
+    event: AhciEvent,
 }
 
 /// An AHCI controller and its SATA drives.
@@ -58,16 +58,16 @@ pub struct AhciController {
     function: Arc<PciFunction>,
     ports: Vec<Port>,
     /// Drives that were unplugged, by port.
-    drawer: Vec<Option<Disk>>,
+    unplugged: Vec<Option<SataDisk>>,
     link_up: Nanos,
     uplink_bytes_per_sec: u64,
     /// When the uplink is free.
-    uplink: Nanos,
-    events: TimerQueue<Timed>,
+    uplink_free_at: Nanos,
+    events: TimerQueue<TimedEvent>,
     /// Bits of IS that the line was raised for.
-    signalled: u32,
+    signaled: u32,
     stats: AhciStats,
-    late: LatenessRecord,
+    lateness: LatenessRecord,
 }
 
 impl AhciController {
@@ -87,19 +87,19 @@ impl AhciController {
         }
         let mut ports = Vec::with_capacity(count);
         for (index, drive) in config.drives.iter().enumerate() {
-            let disk = drive.as_ref().map(Disk::new).transpose()?;
+            let disk = drive.as_ref().map(SataDisk::new).transpose()?;
             ports.push(Port::new(index as u8, disk));
         }
         let mut controller = AhciController {
-            drawer: (0..count).map(|_| None).collect(),
+            unplugged: (0..count).map(|_| None).collect(),
             ports,
             link_up: config.link_up,
             uplink_bytes_per_sec: config.uplink_bytes_per_sec,
-            uplink: Nanos::ZERO,
-            events: TimerQueue::with_capacity(count * (SLOTS + 2)),
-            signalled: 0,
+            uplink_free_at: Nanos::ZERO,
+            events: TimerQueue::with_capacity(count * (COMMAND_SLOTS_MAX + 2)),
+            signaled: 0,
             stats: AhciStats::default(),
-            late: LatenessRecord::new(),
+            lateness: LatenessRecord::new(),
             function,
         };
         controller.reset(Nanos::ZERO);
@@ -113,33 +113,33 @@ impl AhciController {
 
     /// What was done.
     pub fn stats(&self) -> AhciStats {
-        let drives = self.ports.iter().zip(&self.drawer);
+        let drives = self.ports.iter().zip(&self.unplugged);
         let drives = drives.map(|(port, drawer)| {
             port.disk.as_ref().or(drawer.as_ref()).map_or_else(Default::default, |disk| disk.stats)
         });
-        AhciStats { late: self.late.read(), drives: drives.collect(), ..self.stats.clone() }
+        AhciStats { late: self.lateness.read(), drives: drives.collect(), ..self.stats.clone() }
     }
 
     /// Counts from zero again.
     pub fn reset_stats(&mut self) {
         self.stats = AhciStats::default();
-        self.late.reset();
-        let drawers = self.drawer.iter_mut().flatten();
+        self.lateness.reset();
+        let drawers = self.unplugged.iter_mut().flatten();
         for disk in self.ports.iter_mut().filter_map(|port| port.disk.as_mut()).chain(drawers) {
             disk.stats = Default::default();
         }
     }
 
     /// Makes sectors of the drive at `port` fail from now on. Returns whether there is one.
-    pub fn fail_sectors(&mut self, port: usize, fault: SectorFault) -> bool {
+    pub fn inject_sector_error(&mut self, port: usize, fault: InjectedSectorError) -> bool {
         let disk = self.ports.get_mut(port).and_then(|port| port.disk.as_mut());
-        disk.map(|disk| disk.faults.push(fault)).is_some()
+        disk.map(|disk| disk.injected_errors.push(fault)).is_some()
     }
 
     /// Makes all sectors of the drive at `port` good again.
-    pub fn heal_sectors(&mut self, port: usize) {
+    pub fn clear_sector_errors(&mut self, port: usize) {
         if let Some(disk) = self.ports.get_mut(port).and_then(|port| port.disk.as_mut()) {
-            disk.faults.clear();
+            disk.injected_errors.clear();
         }
     }
 
@@ -150,29 +150,29 @@ impl AhciController {
             return false;
         }
         place.link_down(&self.function, now);
-        self.drawer[port] = place.disk.take();
+        self.unplugged[port] = place.disk.take();
         self.function.write(place.at(port::SSTS), 0);
-        place.change(&self.function, false);
+        place.on_phy_change(&self.function, false);
         true
     }
 
     /// Puts the drive that was pulled out of `port` back. Returns whether there was one.
     pub fn plug(&mut self, port: usize, now: Nanos) -> bool {
-        let Some(disk) = self.drawer.get_mut(port).and_then(Option::take) else { return false };
+        let Some(disk) = self.unplugged.get_mut(port).and_then(Option::take) else { return false };
         let place = &mut self.ports[port];
         place.disk = Some(disk);
         place.link_down(&self.function, now);
-        let event = Event::LinkUp { inserted: true };
+        let event = AhciEvent::LinkUp { inserted: true };
         self.schedule(now + self.link_up, port, event);
         true
     }
 
-    fn schedule(&mut self, at: Nanos, port: usize, event: Event) {
+    fn schedule(&mut self, at: Nanos, port: usize, event: AhciEvent) {
         let epoch = match event {
-            Event::LinkUp { .. } => self.ports[port].link_epoch,
-            Event::Command { .. } => self.ports[port].epoch,
+            AhciEvent::LinkUp { .. } => self.ports[port].link_epoch,
+            AhciEvent::Command { .. } => self.ports[port].epoch,
         };
-        self.events.push(at, Timed { port: port as u8, epoch, event });
+        self.events.push(at, TimedEvent { port: port as u8, epoch, event });
     }
 
     /// Reset of the whole controller (AHCI 1.3.1 section 10.4.3).
@@ -182,12 +182,12 @@ impl AhciController {
             port.clear_registers(&self.function);
             port.link_down(&self.function, now);
             if port.disk.is_some() {
-                self.schedule(now + self.link_up, index, Event::LinkUp { inserted: false });
+                self.schedule(now + self.link_up, index, AhciEvent::LinkUp { inserted: false });
             }
         }
         let count = self.ports.len() as u32;
         let implemented = u32::MAX >> (32 - count);
-        let capabilities = cap::of(count, SLOTS as u32)
+        let capabilities = cap::encode_counts(count, COMMAND_SLOTS_MAX as u32)
             | cap::SNCQ
             | cap::S64A
             | cap::SAM
@@ -197,7 +197,7 @@ impl AhciController {
         self.function.write(hba::PI, implemented);
         self.function.write(hba::VS, hba::VERSION_1_3_1);
         self.function.write(hba::IS, 0);
-        self.signalled = 0;
+        self.signaled = 0;
         // Last: HR, which this clears, tells the host that the rest is done.
         self.function.write(hba::GHC, ghc::AE);
     }
@@ -207,53 +207,58 @@ impl AhciController {
     fn transfer(&mut self, now: Nanos, bytes: u64) -> Nanos {
         let time = Nanos::transfer(bytes, self.uplink_bytes_per_sec);
         self.stats.uplink_busy += time;
-        self.uplink = self.uplink.max(now) + time;
-        self.uplink
+        self.uplink_free_at = self.uplink_free_at.max(now) + time;
+        self.uplink_free_at
     }
 
     /// Something is due at `at`, which is `now` or, when nobody polled in time, earlier.
     #[inline]
-    fn happen(&mut self, at: Nanos, now: Nanos, Timed { port: index, epoch, event }: Timed) {
+    fn handle_event(
+        &mut self,
+        at: Nanos,
+        now: Nanos,
+        TimedEvent { port: index, epoch, event }: TimedEvent,
+    ) {
         let index = usize::from(index);
         let port = &mut self.ports[index];
         let (slot, step) = match event {
-            Event::LinkUp { inserted } => {
+            AhciEvent::LinkUp { inserted } => {
                 if epoch == port.link_epoch {
                     port.link_up(&self.function, inserted);
                 }
                 return;
             }
-            Event::Command { slot, step } => (slot, step),
+            AhciEvent::Command { slot, step } => (slot, step),
         };
         if epoch != port.epoch {
             return;
         }
         let command = port.commands[usize::from(slot)];
-        let write = matches!(command.kind, Kind::Write { .. });
+        let write = matches!(command.kind, CommandKind::Write { .. });
         let next = match step {
-            Step::Array if port.fails(&self.function, slot) => None,
-            Step::Array | Step::Uplink => {
+            CommandStep::Array if port.fail_if_injected(&self.function, slot) => None,
+            CommandStep::Array | CommandStep::Uplink => {
                 let disk = port.disk.as_mut();
-                disk.map(|disk| (disk.transfer(at, command.bytes), Step::Link))
+                disk.map(|disk| (disk.transfer(at, command.bytes), CommandStep::Link))
             }
-            Step::Link if write => {
-                port.store(&self.function, at, slot).map(|done| (done, Step::Done))
+            CommandStep::Link if write => {
+                port.store_data(&self.function, at, slot).map(|done| (done, CommandStep::Done))
             }
-            Step::Link => Some((self.transfer(at, command.bytes), Step::Done)),
-            Step::Done => {
-                port.finish(&self.function, slot);
-                self.late.record(now.since(at));
+            CommandStep::Link => Some((self.transfer(at, command.bytes), CommandStep::Done)),
+            CommandStep::Done => {
+                port.finish_command(&self.function, slot);
+                self.lateness.record(now.since(at));
                 None
             }
         };
         if let Some((at, step)) = next {
-            self.schedule(at, index, Event::Command { slot, step });
+            self.schedule(at, index, AhciEvent::Command { slot, step });
         }
     }
 
     /// Does what the host has written into a port's registers. Returns whether there was anything.
     #[inline]
-    fn look(&mut self, index: usize, now: Nanos) -> bool {
+    fn poll_port(&mut self, index: usize, now: Nanos) -> bool {
         let port = &mut self.ports[index];
         let function = &self.function;
         let command = port.read(function, port::CMD);
@@ -268,7 +273,7 @@ impl AhciController {
             if let Some(disk) = &mut port.disk {
                 disk.stats.resets += u64::from(comreset);
                 if !comreset {
-                    self.schedule(now + self.link_up, index, Event::LinkUp { inserted: false });
+                    self.schedule(now + self.link_up, index, AhciEvent::LinkUp { inserted: false });
                 }
             }
         }
@@ -277,43 +282,50 @@ impl AhciController {
         if (command & cmd::FRE != 0) != (command & cmd::FR != 0) {
             moved = true;
             match command & cmd::FRE != 0 {
-                true => function.set(port.at(port::CMD), cmd::FR),
-                false => function.clear(port.at(port::CMD), cmd::FR),
+                true => function.set_bits(port.at(port::CMD), cmd::FR),
+                false => function.clear_bits(port.at(port::CMD), cmd::FR),
             };
         }
         if command & cmd::CLO != 0 {
             moved = true;
             let busy = u32::from(status::BSY | status::DRQ);
-            function.clear(port.at(port::TFD), busy);
-            function.clear(port.at(port::CMD), cmd::CLO);
+            function.clear_bits(port.at(port::TFD), busy);
+            function.clear_bits(port.at(port::CMD), cmd::CLO);
         }
         if port.running && command & cmd::ST == 0 {
             moved = true;
-            port.stopped(function);
-        } else if !port.running && command & cmd::ST != 0 && port.up {
+            port.on_stop(function);
+        } else if !port.running && command & cmd::ST != 0 && port.link_is_up {
             moved = true;
             port.running = true;
-            function.set(port.at(port::CMD), cmd::CR);
+            function.set_bits(port.at(port::CMD), cmd::CR);
         }
-        if !port.running || !port.up {
+        if !port.running || !port.link_is_up {
             return moved;
         }
         // A drive that is busy with a command that is not queued is sent no other one.
         let mut issued = port.read(function, port::CI);
-        while issued != 0 && !self.ports[index].stuck && self.ports[index].alone.is_none() {
+        while issued != 0
+            && !self.ports[index].stopped_on_error
+            && self.ports[index].non_queued_slot.is_none()
+        {
             moved = true;
             let slot = issued.trailing_zeros() as u8;
             issued &= issued - 1;
-            match self.ports[index].take(&self.function, now, slot) {
-                Some(Next::At(at)) => {
-                    let queued = self.ports[index].alone.is_none();
-                    let step = if queued { Step::Array } else { Step::Done };
-                    self.schedule(at, index, Event::Command { slot, step });
+            match self.ports[index].fetch_command(&self.function, now, slot) {
+                Some(NextStep::ReadyAt(at)) => {
+                    let queued = self.ports[index].non_queued_slot.is_none();
+                    let step = if queued { CommandStep::Array } else { CommandStep::Done };
+                    self.schedule(at, index, AhciEvent::Command { slot, step });
                 }
-                Some(Next::Uplink) => {
+                Some(NextStep::NeedsUplink) => {
                     let bytes = self.ports[index].commands[usize::from(slot)].bytes;
                     let at = self.transfer(now, bytes);
-                    self.schedule(at, index, Event::Command { slot, step: Step::Uplink });
+                    self.schedule(
+                        at,
+                        index,
+                        AhciEvent::Command { slot, step: CommandStep::Uplink },
+                    );
                 }
                 None => {}
             }
@@ -324,7 +336,7 @@ impl AhciController {
     /// Sets the bits of IS that have a reason, and raises the line if it must be. Returns whether it
     /// was.
     #[inline]
-    fn signal(&mut self) -> bool {
+    fn update_interrupts(&mut self) -> bool {
         let (mut reasons, mut edge) = (0, false);
         for port in &mut self.ports {
             edge |= std::mem::take(&mut port.edge);
@@ -335,19 +347,19 @@ impl AhciController {
         let set = self.function.read(hba::IS);
         let missing = reasons & !set;
         let appeared =
-            if missing == 0 { 0 } else { missing & !self.function.set(hba::IS, missing) };
+            if missing == 0 { 0 } else { missing & !self.function.set_bits(hba::IS, missing) };
         let set = set | appeared;
         if self.function.read(hba::GHC) & ghc::IE == 0 {
-            self.signalled = 0;
+            self.signaled = 0;
             return false;
         }
-        let enabled_late = set & !self.signalled != 0;
-        let some_cleared = set != 0 && self.signalled & !set != 0;
-        self.signalled = set;
+        let enabled_late = set & !self.signaled != 0;
+        let some_cleared = set != 0 && self.signaled & !set != 0;
+        self.signaled = set;
         let raise = appeared != 0 || edge || enabled_late || some_cleared;
         if raise {
             self.stats.interrupts += 1;
-            self.function.raise();
+            self.function.raise_interrupt();
         }
         raise
     }
@@ -362,13 +374,13 @@ impl Component for AhciController {
         }
         // What was due happens when it was due; then what the host asks for, which is now.
         while let Some((at, timed)) = self.events.pop_due(now) {
-            self.happen(at, now, timed);
+            self.handle_event(at, now, timed);
             moved = true;
         }
         for index in 0..self.ports.len() {
-            moved |= self.look(index, now);
+            moved |= self.poll_port(index, now);
         }
-        moved | self.signal()
+        moved | self.update_interrupts()
     }
 
     fn deadline(&self) -> Nanos {

@@ -7,12 +7,12 @@ use sata::Identify;
 use sata::ata::QueuedErrorLog;
 
 use super::config::AhciConfigError;
-use super::sectors::Sectors;
+use super::storage::SectorStore;
 use super::{SataDriveConfig, SataDriveStats};
 
 /// Sectors that a drive cannot read, or write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SectorFault {
+pub struct InjectedSectorError {
     /// Which.
     pub sectors: Range<u64>,
     /// Reads of them fail.
@@ -22,33 +22,33 @@ pub struct SectorFault {
 }
 
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(super) struct SataDisk {
     pub(super) config: SataDriveConfig,
-    pub(super) sectors: Sectors,
+    pub(super) sectors: SectorStore,
     pub(super) stats: SataDriveStats,
-    pub(super) faults: Vec<SectorFault>,
+    pub(super) injected_errors: Vec<InjectedSectorError>,
     /// A queued command failed: until this log is read no other one is taken.
-    pub(super) failed: Option<QueuedErrorLog>,
+    pub(super) queued_error: Option<QueuedErrorLog>,
     /// When the processor, each unit and the link are free.
-    processor: Nanos,
-    units: Vec<Nanos>,
-    link: Nanos,
+    processor_free_at: Nanos,
+    units_free_at: Vec<Nanos>,
+    link_free_at: Nanos,
     /// When everything in the cache is on flash.
-    drained: Nanos,
+    cache_drained_at: Nanos,
 }
 
-impl Disk {
-    pub(super) fn new(config: &SataDriveConfig) -> Result<Disk, AhciConfigError> {
-        Ok(Disk {
-            sectors: Sectors::new(config)?,
+impl SataDisk {
+    pub(super) fn new(config: &SataDriveConfig) -> Result<SataDisk, AhciConfigError> {
+        Ok(SataDisk {
+            sectors: SectorStore::new(config)?,
             config: config.clone(),
             stats: SataDriveStats::default(),
-            faults: Vec::new(),
-            failed: None,
-            processor: Nanos::ZERO,
-            units: vec![Nanos::ZERO; config.units as usize],
-            link: Nanos::ZERO,
-            drained: Nanos::ZERO,
+            injected_errors: Vec::new(),
+            queued_error: None,
+            processor_free_at: Nanos::ZERO,
+            units_free_at: vec![Nanos::ZERO; config.units as usize],
+            link_free_at: Nanos::ZERO,
+            cache_drained_at: Nanos::ZERO,
         })
     }
 
@@ -71,7 +71,7 @@ impl Disk {
 
     /// The bytes of a range of sectors; `None` if it is not all the drive's.
     #[inline]
-    pub(super) fn bytes(&self, lba: u64, sectors: u32) -> Option<Range<u64>> {
+    pub(super) fn byte_range(&self, lba: u64, sectors: u32) -> Option<Range<u64>> {
         let end = lba.checked_add(sectors.into()).filter(|end| *end <= self.config.sectors)?;
         let each = u64::from(self.config.sector_bytes);
         Some(lba * each..end * each)
@@ -79,9 +79,9 @@ impl Disk {
 
     /// The first sector of the range that fails.
     #[inline]
-    pub(super) fn fault(&self, lba: u64, sectors: u32, write: bool) -> Option<u64> {
+    pub(super) fn first_injected_error(&self, lba: u64, sectors: u32, write: bool) -> Option<u64> {
         let end = lba + u64::from(sectors);
-        self.faults
+        self.injected_errors
             .iter()
             .filter(|fault| if write { fault.writes } else { fault.reads })
             .filter(|fault| fault.sectors.start < end && lba < fault.sectors.end)
@@ -92,8 +92,8 @@ impl Disk {
     #[inline]
     fn process(&mut self, now: Nanos, command: Nanos, bytes: u64) -> Nanos {
         let time = command + Nanos::transfer(bytes, self.config.processor_bytes_per_sec);
-        self.processor = self.processor.max(now) + time;
-        self.processor
+        self.processor_free_at = self.processor_free_at.max(now) + time;
+        self.processor_free_at
     }
 
     /// A read of these bytes of the drive was taken at `now`: when it has them.
@@ -104,8 +104,8 @@ impl Disk {
         let each = u64::from(self.config.unit_bytes);
         let mut ready = start;
         for page in bytes.start / each..bytes.end.div_ceil(each) {
-            let count = self.units.len() as u64;
-            if let Some(unit) = self.units.get_mut((page % count) as usize) {
+            let count = self.units_free_at.len() as u64;
+            if let Some(unit) = self.units_free_at.get_mut((page % count) as usize) {
                 *unit = start.max(*unit) + self.config.array_read;
                 ready = ready.max(*unit);
             }
@@ -119,8 +119,8 @@ impl Disk {
         let time =
             self.config.link_command + Nanos::transfer(bytes, self.config.link_bytes_per_sec);
         self.stats.link_busy += time;
-        self.link = self.link.max(now) + time;
-        self.link
+        self.link_free_at = self.link_free_at.max(now) + time;
+        self.link_free_at
     }
 
     /// The data of a write arrived at `now`: when the write has ended, which is when the cache has
@@ -129,24 +129,24 @@ impl Disk {
     pub(super) fn write_ready(&mut self, now: Nanos, bytes: u64, durable: bool) -> Nanos {
         let taken = self.process(now, self.config.write_command, bytes);
         let rate = self.config.drain_bytes_per_sec;
-        self.drained = self.drained.max(taken) + Nanos::transfer(bytes, rate);
+        self.cache_drained_at = self.cache_drained_at.max(taken) + Nanos::transfer(bytes, rate);
         let cache = Nanos::transfer(self.config.cache_bytes, rate);
         if durable || self.config.cache_bytes == 0 {
-            self.drained
+            self.cache_drained_at
         } else {
-            taken.max(self.drained - cache)
+            taken.max(self.cache_drained_at - cache)
         }
     }
 
     /// A flush was taken at `now`: when it has ended.
     pub(super) fn flush_ready(&self, now: Nanos) -> Nanos {
-        self.drained.max(now) + self.config.flush_time
+        self.cache_drained_at.max(now) + self.config.flush_time
     }
 
     /// The drive forgets its commands; what it has been told to read or write is not undone.
-    pub(super) fn forget(&mut self, now: Nanos) {
-        self.processor = now;
-        self.units.fill(now);
-        self.link = now;
+    pub(super) fn abort_commands(&mut self, now: Nanos) {
+        self.processor_free_at = now;
+        self.units_free_at.fill(now);
+        self.link_free_at = now;
     }
 }

@@ -18,13 +18,13 @@
 mod config;
 mod controller;
 mod disk;
+mod fetch;
 mod port;
-mod regions;
-mod sectors;
+mod prd_table;
 mod stats;
-mod take;
+mod storage;
 
 pub use config::{AhciConfig, AhciConfigError, SataData, SataDriveConfig};
 pub use controller::AhciController;
-pub use disk::SectorFault;
+pub use disk::InjectedSectorError;
 pub use stats::{AhciStats, SataDriveStats};

@@ -38,7 +38,7 @@ fn empty_bays_are_left_out_and_odd_drives_named() {
 }
 
 /// What a random run has under way.
-struct Under {
+struct InFlight {
     op: Op,
     lba: u64,
     sectors: u32,
@@ -53,7 +53,7 @@ fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
     // Per queue and sector: the version that it holds; 0 reads as zeros.
     let mut versions = vec![vec![0u64; SECTORS as usize]; 6];
     let mut busy = vec![vec![false; SECTORS as usize]; 6];
-    let mut under: BTreeMap<u64, (usize, Under)> = BTreeMap::new();
+    let mut under: BTreeMap<u64, (usize, InFlight)> = BTreeMap::new();
     let (mut next, mut done, mut kinds) = (1u64, 0u64, BTreeMap::new());
     let bytes_each = MAX as usize * 512;
     let mut free: Vec<usize> = (0..6 * 32).rev().collect();
@@ -111,7 +111,7 @@ fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
                 if op != Op::Flush {
                     busy[queue][range].fill(true);
                 }
-                under.insert(next, (queue, Under { op, lba, sectors, slot }));
+                under.insert(next, (queue, InFlight { op, lba, sectors, slot }));
                 next += 1;
             }
         }
@@ -120,7 +120,7 @@ fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
         rig.reap(&mut ended);
         for e in &ended {
             assert!(e.status.is_success(), "{}", e.status);
-            let (queue, Under { op, lba, sectors, slot }) =
+            let (queue, InFlight { op, lba, sectors, slot }) =
                 under.remove(&e.user).expect("ended once, and on its queue");
             assert_eq!(queue, e.queue);
             for (i, lba) in (lba..).take(sectors as usize).enumerate() {
@@ -219,7 +219,7 @@ fn what_a_drive_cannot_do_is_refused_before_it_hears_of_it() {
         Err(BindError::Refused(status)) => status,
         other => panic!("{other:?}"),
     };
-    let nowhere = Payload::At(ring::Iova(64));
+    let nowhere = Payload::Contiguous(ring::Iova(64));
     assert_eq!(refused(&mut rig, &Request::read(0, 1, nowhere, 0)), Status::DATA_TRANSFER_ERROR);
     let end = rig.payload((64 << 20) - 256);
     assert_eq!(refused(&mut rig, &Request::read(0, 1, end, 0)), Status::DATA_TRANSFER_ERROR);

@@ -1,7 +1,7 @@
 //! Failures: of sectors, of drives, of controllers.
 
 use clock::Nanos;
-use drive::{SataData, SectorFault};
+use drive::{InjectedSectorError, SataData};
 use driver::{
     AhciError, AhciHost, BindError, HardwareQueue, LowLevelDriver, Payload, QueueState, Request,
 };
@@ -16,8 +16,8 @@ fn rig(drives: usize) -> Rig {
 }
 
 fn fault(rig: &mut Rig, reads: bool, writes: bool) {
-    let fault = SectorFault { sectors: 1000..1002, reads, writes };
-    assert!(rig.controller.fail_sectors(0, fault));
+    let fault = InjectedSectorError { sectors: 1000..1002, reads, writes };
+    assert!(rig.controller.inject_sector_error(0, fault));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_bad_sector_fails_its_command_and_no_other() {
     assert_eq!((stats.recoveries, stats.resets, stats.errors), (1, 0, 1));
     assert!(stats.reissued > 0, "{stats:?}");
     assert_eq!(rig.queues[1].stats().recoveries, 0, "drives fail alone");
-    rig.controller.heal_sectors(0);
+    rig.controller.clear_sector_errors(0);
     assert!(rig.run(0, &Request::read(1000, 4, Payload::BitBucket, 0)).status.is_success());
 }
 
@@ -140,7 +140,7 @@ fn an_unplugged_drive_is_removed_and_the_others_go_on() {
     let mut pump = || {
         rig.runner.step(&mut [&mut rig.controller], Nanos::MAX);
     };
-    let host = AhciHost::attach(function, &mut pump, 1000).unwrap();
+    let host = AhciHost::connect(function, &mut pump, 1000).unwrap();
     assert_eq!(host.queues(), 3);
 }
 
@@ -240,12 +240,12 @@ fn bring_up_says_what_is_wrong() {
     let mut pump = || {
         runner.step(&mut [&mut controller], Nanos::MAX);
     };
-    let error = AhciHost::attach(function.clone(), &mut pump, 100).unwrap_err();
+    let error = AhciHost::connect(function.clone(), &mut pump, 100).unwrap_err();
     assert!(matches!(error, AhciError::NoDrive { ports: 2 }), "{error}");
-    let error = AhciHost::attach(function, &mut || (), 100).unwrap_err();
+    let error = AhciHost::connect(function, &mut || (), 100).unwrap_err();
     assert!(matches!(error, AhciError::Timeout { polls: 100, .. }), "{error}");
     let nothing = ring::PciFunction::new(64).unwrap();
-    let error = AhciHost::attach(nothing, &mut || (), 100).unwrap_err();
+    let error = AhciHost::connect(nothing, &mut || (), 100).unwrap_err();
     assert!(matches!(error, AhciError::Unsupported(_)), "{error}");
     let mixed = {
         let mut mixed = config(2, SECTORS, SataData::Memory);
@@ -257,6 +257,6 @@ fn bring_up_says_what_is_wrong() {
     let mut pump = || {
         runner.step(&mut [&mut controller], Nanos::MAX);
     };
-    let error = AhciHost::attach(function, &mut pump, 1000).unwrap_err();
+    let error = AhciHost::connect(function, &mut pump, 1000).unwrap_err();
     assert!(matches!(error, AhciError::Drive { port: 1, .. }), "{error}");
 }

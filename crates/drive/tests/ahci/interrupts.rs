@@ -117,7 +117,8 @@ fn errors_that_were_acknowledged_by_the_line_reach_the_queue() {
     }
     let interrupt = rig.host.interrupt();
     let sectors = 0..1;
-    rig.controller.fail_sectors(0, drive::SectorFault { sectors, reads: true, writes: false });
+    rig.controller
+        .inject_sector_error(0, drive::InjectedSectorError { sectors, reads: true, writes: false });
     read(&mut rig, 0);
     let mut ended = Vec::new();
     while ended.is_empty() {
@@ -130,7 +131,7 @@ fn errors_that_were_acknowledged_by_the_line_reach_the_queue() {
         rig.queues[0].poll(now);
         let next = rig.controller.deadline().min(rig.queues[0].deadline());
         if next != Nanos::MAX {
-            rig.runner.jump(next);
+            rig.runner.advance_to(next);
         }
     }
     assert_eq!(ended[0].status, nvme::Status::UNRECOVERED_READ);

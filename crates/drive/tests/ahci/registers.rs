@@ -2,7 +2,7 @@
 
 use clock::{Component, Nanos};
 use drive::{AhciConfig, AhciController, SataData};
-use ring::{Iova, PciFunction, Region};
+use ring::{Iova, PciFunction, SharedRegion};
 use sata::port::{self, cmd, is, ssts};
 use sata::{CommandHeader, CommandTable, PrdtEntry, RegisterH2d, ata, hba, received};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::rig::config;
 
 /// A controller and raw access to what it shares with its host: one port, started.
-struct Bare {
+struct RawHost {
     controller: AhciController,
     function: Arc<PciFunction>,
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
     now: Nanos,
 }
@@ -25,17 +25,17 @@ const TABLE: usize = 4096;
 const DATA: usize = 1 << 20;
 const BYTES: usize = 2 << 20;
 
-impl Bare {
-    fn new() -> Bare {
-        Bare::with(&config(2, 1 << 14, SataData::Memory))
+impl RawHost {
+    fn new() -> RawHost {
+        RawHost::with_config(&config(2, 1 << 14, SataData::Memory))
     }
 
-    fn with(config: &AhciConfig) -> Bare {
+    fn with_config(config: &AhciConfig) -> RawHost {
         let function = config.function().unwrap();
         let controller = AhciController::new(function.clone(), config).unwrap();
-        let region = Region::anonymous(BYTES).unwrap();
+        let region = SharedRegion::anonymous(BYTES).unwrap();
         let at = function.memory().register(&region).unwrap();
-        let mut bare = Bare { controller, function, region, at, now: Nanos::ZERO };
+        let mut bare = RawHost { controller, function, region, at, now: Nanos::ZERO };
         bare.pass(Nanos::from_millis(2));
         bare.set(port::CLB, at.0 as u32);
         bare.set(port::CLBU, (at.0 >> 32) as u32);
@@ -116,8 +116,8 @@ impl Bare {
     }
 
     fn issue(&mut self, queued: u32, slots: u32) {
-        self.function.set(hba::port(0, port::SACT), queued);
-        self.function.set(hba::port(0, port::CI), slots);
+        self.function.set_bits(hba::port(0, port::SACT), queued);
+        self.function.set_bits(hba::port(0, port::CI), slots);
         self.pass(Nanos::from_millis(1));
     }
 
@@ -128,7 +128,7 @@ impl Bare {
     }
 
     /// The port still works.
-    fn works(&mut self) {
+    fn check_works(&mut self) {
         self.put(3, &RegisterH2d::read_queued(0, 1, 3), false, &[self.data(512)]);
         self.issue(8, 8);
         assert_eq!(self.read(port::SACT) | self.read(port::CI), 0);
@@ -138,7 +138,7 @@ impl Bare {
 
 #[test]
 fn a_controller_describes_itself() {
-    let bare = Bare::new();
+    let bare = RawHost::new();
     let cap = bare.function.read(hba::CAP);
     assert_eq!((hba::cap::ports(cap), hba::cap::slots(cap)), (2, 32));
     assert_eq!(bare.function.read(hba::PI), 3);
@@ -149,7 +149,7 @@ fn a_controller_describes_itself() {
 
 #[test]
 fn a_queued_command_ends_with_its_fis_and_its_bits() {
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     bare.put(5, &RegisterH2d::write_queued(9, 1, 5, false), true, &[bare.data(512)]);
     bare.region.fill(DATA, 512, 0xa5);
     bare.issue(1 << 5, 1 << 5);
@@ -163,18 +163,18 @@ fn a_queued_command_ends_with_its_fis_and_its_bits() {
     bare.pass(Nanos(1));
     assert_eq!(bare.function.read(hba::IS), 1);
     // IS alone cannot be cleared for long.
-    bare.function.clear(hba::IS, 1);
+    bare.function.clear_bits(hba::IS, 1);
     bare.pass(Nanos(1));
     assert_eq!(bare.function.read(hba::IS), 1);
-    bare.function.clear(hba::port(0, port::IS), u32::MAX);
-    bare.function.clear(hba::IS, 1);
+    bare.function.clear_bits(hba::port(0, port::IS), u32::MAX);
+    bare.function.clear_bits(hba::IS, 1);
     bare.pass(Nanos(1));
     assert_eq!(bare.function.read(hba::IS), 0);
 }
 
 #[test]
 fn commands_that_are_not_queued_end_with_their_bytes_counted() {
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     bare.put(0, &RegisterH2d::identify(), false, &[bare.data(512)]);
     bare.issue(0, 1);
     assert_eq!((bare.read(port::CI), bare.read(port::IS)), (0, is::PSS));
@@ -195,13 +195,13 @@ fn commands_that_are_not_queued_end_with_their_bytes_counted() {
 fn wild_addresses_stop_the_port_until_it_is_restarted() {
     let fis = RegisterH2d::read_queued(0, 8, 0);
     let wild = [0, 0x1000, u64::MAX - 4095, 1 << 62, (1 << 40) + BYTES as u64];
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     for address in wild {
         let address = address & !1;
         // A region, a table, and a list that are nobody's.
         bare.put(0, &fis, false, &[PrdtEntry::new(address, 4096)]);
         assert_eq!(bare.queued(), is::HBFS, "region at {address:#x}");
-        bare.function.set(hba::port(0, port::CI), 2);
+        bare.function.set_bits(hba::port(0, port::CI), 2);
         bare.pass(Nanos::from_millis(1));
         assert_eq!(bare.read(port::CI) & 2, 2, "a stopped port takes nothing");
         bare.start();
@@ -225,14 +225,14 @@ fn wild_addresses_stop_the_port_until_it_is_restarted() {
         bare.set(port::FB, low);
         bare.set(port::FBU, high);
         bare.start();
-        bare.works();
+        bare.check_works();
     }
     assert_eq!(bare.controller.stats().drives[0].fatal_errors, 20);
 }
 
 #[test]
 fn regions_that_are_short_odd_or_none() {
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     for write in [false, true] {
         let fis = match write {
             false => RegisterH2d::read_queued(0, 8, 0),
@@ -263,13 +263,13 @@ fn regions_that_are_short_odd_or_none() {
         bare.header(0, &CommandHeader::new(at, write, 65_535));
         assert_eq!(bare.queued(), is::HBFS);
         bare.start();
-        bare.works();
+        bare.check_works();
     }
 }
 
 #[test]
 fn what_is_no_command_is_none() {
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     let fis = RegisterH2d::read_queued(0, 1, 0);
     let data = bare.data(512);
     let kinds = [
@@ -305,7 +305,7 @@ fn what_is_no_command_is_none() {
         let file = bare.read(port::TFD);
         assert_eq!(file, 0x41 | u32::from(ata::error::ABRT) << 8, "{bad:?}");
         bare.start();
-        bare.works();
+        bare.check_works();
     }
     let atapi = CommandHeader::new(bare.at.0 + TABLE as u64, false, 1);
     bare.put(0, &fis, false, &[data]);
@@ -319,11 +319,11 @@ fn what_is_no_command_is_none() {
 
 #[test]
 fn bits_without_meaning_mean_nothing() {
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     // PxSACT without PxCI: no command. It stays until the port is stopped.
-    bare.function.set(hba::port(0, port::SACT), 0xff00_0000);
+    bare.function.set_bits(hba::port(0, port::SACT), 0xff00_0000);
     bare.pass(Nanos::from_millis(1));
-    bare.works_with(0xff00_0000);
+    bare.check_works_with(0xff00_0000);
     bare.start();
     // PxCI without PxSACT: the drive does it, and nobody can tell.
     bare.put(3, &RegisterH2d::read_queued(0, 1, 3), false, &[bare.data(512)]);
@@ -348,11 +348,11 @@ fn bits_without_meaning_mean_nothing() {
         bare.set(register, value);
     }
     bare.start();
-    bare.works();
+    bare.check_works();
 }
 
-impl Bare {
-    fn works_with(&mut self, stale: u32) {
+impl RawHost {
+    fn check_works_with(&mut self, stale: u32) {
         self.put(3, &RegisterH2d::read_queued(0, 1, 3), false, &[self.data(512)]);
         self.issue(8, 8);
         assert_eq!((self.read(port::SACT), self.read(port::CI)), (stale, 0));
@@ -361,9 +361,10 @@ impl Bare {
 
 #[test]
 fn a_drive_that_failed_a_queued_command_takes_none_before_its_log_is_read() {
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     let sectors = 7..8;
-    bare.controller.fail_sectors(0, drive::SectorFault { sectors, reads: true, writes: false });
+    bare.controller
+        .inject_sector_error(0, drive::InjectedSectorError { sectors, reads: true, writes: false });
     for slot in 0..4 {
         let fis = RegisterH2d::read_queued(5 + slot, 1, slot as u8);
         bare.put(slot as usize, &fis, false, &[bare.data(512)]);
@@ -388,7 +389,7 @@ fn a_drive_that_failed_a_queued_command_takes_none_before_its_log_is_read() {
     let log = ata::QueuedErrorLog::from_bytes(&page).unwrap();
     assert_eq!((log.not_queued, log.tag, log.error, log.lba), (false, 2, ata::error::UNC, 7));
     bare.set(port::IS, 0);
-    bare.works();
+    bare.check_works();
     // A command that is not queued among queued ones fails all of them.
     bare.start();
     for slot in 0..3 {
@@ -400,12 +401,12 @@ fn a_drive_that_failed_a_queued_command_takes_none_before_its_log_is_read() {
     assert_eq!(bare.read(port::IS) & is::ERRORS, is::TFES);
     assert_eq!(bare.read(port::SACT), 3, "none of them ended");
     bare.reset();
-    bare.works();
+    bare.check_works();
 }
 
 #[test]
 fn random_memory_as_command_list_is_survived() {
-    let mut bare = Bare::new();
+    let mut bare = RawHost::new();
     let mut random = rng::Rng::new(17);
     for round in 0..400 {
         for word in (0..TABLE + 32 * 1024).step_by(8) {
@@ -439,5 +440,5 @@ fn random_memory_as_command_list_is_survived() {
         }
     }
     bare.reset();
-    bare.works();
+    bare.check_works();
 }

@@ -8,7 +8,7 @@ use clock::{Component, Nanos, VirtualRunner};
 use drive::{AhciConfig, AhciController, SataData, SataDriveConfig};
 use driver::{AhciHost, AhciPort, BindError, Event, HardwareQueue, Payload, Request, Tag};
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 
 /// A controller and its host in virtual time.
 pub struct Rig {
@@ -17,13 +17,13 @@ pub struct Rig {
     pub host: AhciHost,
     pub queues: Vec<AhciPort>,
     /// Registered memory for payloads.
-    pub region: Arc<Region>,
+    pub region: Arc<SharedRegion>,
     pub at: Iova,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct CompletedRequest {
     pub queue: usize,
     pub user: u64,
     pub status: Status,
@@ -42,9 +42,9 @@ impl Rig {
         let mut pump = || {
             runner.step(&mut [&mut controller], Nanos::MAX);
         };
-        let mut host = AhciHost::attach(function, &mut pump, 1000).unwrap();
+        let mut host = AhciHost::connect(function, &mut pump, 1000).unwrap();
         let queues = host.take_queues();
-        let region = Region::anonymous(64 << 20).unwrap();
+        let region = SharedRegion::anonymous(64 << 20).unwrap();
         let at = controller.function().memory().register(&region).unwrap();
         Rig { controller, runner, host, queues, region, at }
     }
@@ -69,7 +69,7 @@ impl Rig {
     }
 
     /// Everything that has ended by now; every event must belong to a command.
-    pub fn reap(&mut self, into: &mut Vec<Ended>) {
+    pub fn reap(&mut self, into: &mut Vec<CompletedRequest>) {
         let now = self.runner.now();
         for (index, queue) in self.queues.iter_mut().enumerate() {
             while let Some(Event { tag, status, result }) = queue.fetch_event() {
@@ -77,7 +77,7 @@ impl Rig {
                 let command = queue.detach_tag_cmd(tag).expect("an event without a command");
                 queue.release_tags(&[tag]).unwrap();
                 let latency = AhciPort::end_cmd(&command, now);
-                into.push(Ended { queue: index, user: command.user, status, latency });
+                into.push(CompletedRequest { queue: index, user: command.user, status, latency });
             }
         }
     }
@@ -91,7 +91,7 @@ impl Rig {
         if next == Nanos::MAX {
             return false;
         }
-        self.runner.jump(next);
+        self.runner.advance_to(next);
         true
     }
 
@@ -109,7 +109,7 @@ impl Rig {
     }
 
     /// Runs until `count` requests have ended.
-    pub fn wait(&mut self, count: usize) -> Vec<Ended> {
+    pub fn wait(&mut self, count: usize) -> Vec<CompletedRequest> {
         let mut ended = Vec::new();
         loop {
             self.settle();
@@ -123,7 +123,7 @@ impl Rig {
     }
 
     /// Carries one request out.
-    pub fn run(&mut self, queue: usize, request: &Request) -> Ended {
+    pub fn run(&mut self, queue: usize, request: &Request) -> CompletedRequest {
         self.submit(queue, request).unwrap();
         self.wait(1)[0]
     }
@@ -138,15 +138,15 @@ impl Rig {
             if next > until {
                 break;
             }
-            self.runner.jump(next);
+            self.runner.advance_to(next);
         }
-        self.runner.jump(until);
+        self.runner.advance_to(until);
         self.settle();
     }
 
     /// The payload at byte `offset` of the registered memory.
     pub fn payload(&self, offset: usize) -> Payload {
-        Payload::At(self.at.offset(offset as u64))
+        Payload::Contiguous(self.at.offset(offset as u64))
     }
 }
 

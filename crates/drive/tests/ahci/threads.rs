@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use clock::{Idle, RealClock, RealRunner, Stopper};
-use drive::{AhciController, AhciStats, SataData, SectorFault};
+use clock::{IdlePolicy, RealClock, RealRunner, StopHandle};
+use drive::{AhciController, AhciStats, InjectedSectorError, SataData};
 use driver::{
     AhciHost, AhciPort, HardwareQueue, InterruptContext, InterruptOptions, Payload, Request, Tag,
 };
 use nvme::Status;
-use ring::{Iova, PciFunction, Region};
+use ring::{Iova, PciFunction, SharedRegion};
 
 use crate::rig::{config, stamp};
 
 struct Running {
     clock: RealClock,
     function: Arc<PciFunction>,
-    stopper: Stopper,
+    stopper: StopHandle,
     thread: std::thread::JoinHandle<AhciStats>,
 }
 
@@ -32,9 +32,9 @@ fn start_with(drives: usize, prepare: impl Fn(&mut AhciController)) -> Running {
     let mut controller = AhciController::new(function.clone(), &config).unwrap();
     prepare(&mut controller);
     let clock = RealClock::start();
-    let runner = RealRunner::new(clock, Idle::default()).unwrap();
+    let runner = RealRunner::new(clock, IdlePolicy::default()).unwrap();
     function.set_device_waker(runner.waker());
-    let stopper = runner.stopper();
+    let stopper = runner.stop_handle();
     let thread = std::thread::spawn(move || {
         runner.run(&mut controller).unwrap();
         controller.stats()
@@ -45,16 +45,16 @@ fn start_with(drives: usize, prepare: impl Fn(&mut AhciController)) -> Running {
 /// A drive's queue with commands that write sectors, read them back and compare.
 struct Load {
     queue: AhciPort,
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
     index: usize,
-    left: u64,
+    remaining: u64,
     next: u64,
 }
 
 impl Load {
     /// Ends what has ended and issues as much again. Returns how many commands ended.
-    fn turn(&mut self, clock: RealClock) -> u64 {
+    fn poll(&mut self, clock: RealClock) -> u64 {
         let mut ended = 0;
         while let Some(event) = self.queue.fetch_event() {
             let command = self.queue.detach_tag_cmd(event.tag).expect("an event of a command");
@@ -71,8 +71,8 @@ impl Load {
             }
             ended += 1;
         }
-        while self.left > 0 && self.queue.tags().free() > 16 {
-            self.left -= 1;
+        while self.remaining > 0 && self.queue.tags().free() > 16 {
+            self.remaining -= 1;
             self.next += 1;
             self.submit(self.next, false, clock);
         }
@@ -89,7 +89,7 @@ impl Load {
         assert_eq!(self.queue.get_free_tags(&mut tag), 1);
         let offset = self.offset(tag[0]);
         let (lba, user) = (number % 4096, 2 * number + u64::from(read));
-        let data = Payload::At(self.at.offset(offset as u64));
+        let data = Payload::Contiguous(self.at.offset(offset as u64));
         let request = if read {
             self.region.fill(offset, 512, 0);
             Request::read(lba, 1, data, user)
@@ -104,15 +104,15 @@ impl Load {
 fn attach(running: &Running, commands: u64) -> (AhciHost, Vec<Load>) {
     let function = running.function.clone();
     let mut host =
-        AhciHost::attach(function.clone(), &mut std::thread::yield_now, u64::MAX).unwrap();
-    let region = Region::anonymous(1 << 20).unwrap();
+        AhciHost::connect(function.clone(), &mut std::thread::yield_now, u64::MAX).unwrap();
+    let region = SharedRegion::anonymous(1 << 20).unwrap();
     let at = function.memory().register(&region).unwrap();
     let loads = host.take_queues().into_iter().enumerate().map(|(index, queue)| Load {
         queue,
         region: region.clone(),
         at,
         index,
-        left: commands,
+        remaining: commands,
         next: 0,
     });
     let loads = loads.collect();
@@ -144,7 +144,7 @@ fn interrupts_drive_six_drives_without_anybody_polling() {
             line.acknowledge(ports);
             for (index, load) in theirs.iter().enumerate() {
                 if ports >> index & 1 != 0 {
-                    let ended = load.lock().unwrap().turn(clock);
+                    let ended = load.lock().unwrap().poll(clock);
                     count.fetch_add(ended, Ordering::Release);
                 }
             }
@@ -153,7 +153,7 @@ fn interrupts_drive_six_drives_without_anybody_polling() {
     .unwrap();
     interrupt.set_line(context.waker());
     for load in loads.iter() {
-        load.lock().unwrap().turn(clock);
+        load.lock().unwrap().poll(clock);
     }
     let started = Instant::now();
     // A write and a read for each.
@@ -180,7 +180,7 @@ fn a_poller_needs_no_interrupts() {
     let (mut done, started) = (0, Instant::now());
     while done < 2 * COMMANDS * 2 {
         assert!(started.elapsed() < Duration::from_secs(60), "{done} commands ended");
-        let ended: u64 = loads.iter_mut().map(|load| load.turn(running.clock)).sum();
+        let ended: u64 = loads.iter_mut().map(|load| load.poll(running.clock)).sum();
         done += ended;
         if ended == 0 {
             std::thread::yield_now();
@@ -197,13 +197,13 @@ fn a_poller_needs_no_interrupts() {
 #[test]
 fn errors_are_recovered_from_while_interrupts_come() {
     const COMMANDS: u64 = 3_000;
-    let fault = || SectorFault { sectors: 0..64, reads: true, writes: false };
+    let fault = || InjectedSectorError { sectors: 0..64, reads: true, writes: false };
     let running = start_with(2, |controller| {
-        controller.fail_sectors(0, fault());
-        controller.fail_sectors(1, fault());
+        controller.inject_sector_error(0, fault());
+        controller.inject_sector_error(1, fault());
     });
     let function = running.function.clone();
-    let mut host = AhciHost::attach(function, &mut std::thread::yield_now, u64::MAX).unwrap();
+    let mut host = AhciHost::connect(function, &mut std::thread::yield_now, u64::MAX).unwrap();
     let (interrupt, clock) = (host.interrupt(), running.clock);
     let queues: Vec<_> = host
         .take_queues()

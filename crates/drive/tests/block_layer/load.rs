@@ -3,31 +3,31 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use block::{Completion, Device, Op, Payload, Queue, REMOVED, Request};
+use block::{BlockDevice, Completion, Op, Payload, Queue, Request, STATUS_REMOVED};
 use clock::Nanos;
-use driver::EmulatedQueue;
+use driver::NvmeQueue;
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 pub(crate) const SECTOR: usize = 4096;
 
 /// Sectors that each core has to itself.
-pub(crate) const OWN: u64 = 512;
+pub(crate) const SECTORS_PER_CORE: u64 = 512;
 
 /// Sectors of a request at most: more than the 24 that one command carries.
-const LONGEST: u64 = 90;
+const REQUEST_SECTORS_MAX: u64 = 90;
 
 /// Requests under way at once, at most: each has memory of its own.
-const PLACES: u64 = 16;
+const BUFFERS: u64 = 16;
 
 pub(crate) struct Load {
-    pub(crate) queue: Queue<EmulatedQueue>,
+    pub(crate) queue: Queue<NvmeQueue>,
     pub(crate) outstanding: BTreeMap<u64, Request>,
     pub(crate) completed: u64,
     pub(crate) failed: Vec<Status>,
     base: u64,
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
     /// What each own sector must read as; `None` if a write of it failed, or nothing keeps data.
     model: Vec<Option<u64>>,
@@ -41,27 +41,28 @@ fn stamp(tag: u64, index: u64) -> u64 {
 }
 
 impl Load {
-    pub(crate) fn new(queue: Queue<EmulatedQueue>, keeps_data: bool, seed: u64) -> Load {
+    pub(crate) fn new(queue: Queue<NvmeQueue>, keeps_data: bool, seed: u64) -> Load {
         let index = u64::from(queue.submitter().0);
-        let region = Region::anonymous((PLACES * LONGEST) as usize * SECTOR).unwrap();
+        let region =
+            SharedRegion::anonymous((BUFFERS * REQUEST_SECTORS_MAX) as usize * SECTOR).unwrap();
         let at = queue.memory().register(&region).unwrap();
         Load {
             queue,
             outstanding: BTreeMap::new(),
             completed: 0,
             failed: Vec::new(),
-            base: index * OWN,
+            base: index * SECTORS_PER_CORE,
             region,
             at,
-            model: vec![keeps_data.then_some(0); OWN as usize],
+            model: vec![keeps_data.then_some(0); SECTORS_PER_CORE as usize],
             next_tag: index << 32,
             rng: Rng::new(seed ^ index << 48),
         }
     }
 
     /// Memory of a request, apart from that of others: merged requests have several pieces.
-    fn place(tag: u64) -> usize {
-        (tag % PLACES * LONGEST) as usize * SECTOR
+    fn buffer_offset(tag: u64) -> usize {
+        (tag % BUFFERS * REQUEST_SECTORS_MAX) as usize * SECTOR
     }
 
     fn overlaps(&self, lba: u64, sectors: u64) -> bool {
@@ -75,22 +76,22 @@ impl Load {
     pub(crate) fn submit(&mut self, now: Nanos) -> bool {
         let tag = self.next_tag;
         let oldest = self.outstanding.keys().next().copied().unwrap_or(tag);
-        if tag - oldest >= PLACES - 1 {
+        if tag - oldest >= BUFFERS - 1 {
             return false;
         }
         let rng = &mut self.rng;
         let sectors = match rng.below(60) {
-            0 => 1 + rng.below(LONGEST),
+            0 => 1 + rng.below(REQUEST_SECTORS_MAX),
             1..6 => 1 + rng.below(16),
             _ => 1 + rng.below(4),
         };
         // Often right behind the one before, so that they merge.
         let last = self.outstanding.values().rfind(|r| r.op != Op::Flush);
         let lba = match last.map(|r| r.lba + u64::from(r.sectors)) {
-            Some(end) if rng.below(2) == 0 && end + sectors <= self.base + OWN => end,
-            _ => self.base + rng.below(OWN - sectors + 1),
+            Some(end) if rng.below(2) == 0 && end + sectors <= self.base + SECTORS_PER_CORE => end,
+            _ => self.base + rng.below(SECTORS_PER_CORE - sectors + 1),
         };
-        let data = Payload::At(self.at.offset(Load::place(tag) as u64));
+        let data = Payload::Contiguous(self.at.offset(Load::buffer_offset(tag) as u64));
         let count = sectors as u32;
         let mut request = match rng.below(24) {
             0 => Request::flush(tag),
@@ -106,7 +107,7 @@ impl Load {
         for i in 0..sectors {
             let word = if request.op == Op::Write { stamp(tag, i) } else { u64::MAX };
             let bytes = word.to_le_bytes().repeat(SECTOR / 8);
-            self.region.write(Load::place(tag) + i as usize * SECTOR, &bytes);
+            self.region.write(Load::buffer_offset(tag) + i as usize * SECTOR, &bytes);
         }
         let taken = self.queue.submit(now, request).is_ok();
         if taken {
@@ -120,12 +121,12 @@ impl Load {
     pub(crate) fn reap(&mut self) -> u64 {
         let before = self.completed;
         while let Some(completion) = self.queue.reap() {
-            self.take(completion);
+            self.on_completion(completion);
         }
         self.completed - before
     }
 
-    fn take(&mut self, completion: Completion) {
+    fn on_completion(&mut self, completion: Completion) {
         let request = self.outstanding.remove(&completion.tag);
         let request = request.expect("a completion of this core, for the first time");
         self.completed += 1;
@@ -134,7 +135,7 @@ impl Load {
         let status = completion.status;
         if !status.is_success() {
             self.failed.push(status);
-            assert!([Status::ABORTED, REMOVED].contains(&status), "{request:?}: {status}");
+            assert!([Status::ABORTED, STATUS_REMOVED].contains(&status), "{request:?}: {status}");
             if !matches!(request.op, Op::Read | Op::Flush) {
                 self.model[own].fill(None);
             }
@@ -149,7 +150,7 @@ impl Load {
             Op::Read => {
                 for (i, want) in model.enumerate().filter_map(|(i, want)| Some((i, (*want)?))) {
                     let mut bytes = [0; SECTOR];
-                    self.region.read(Load::place(request.tag) + i * SECTOR, &mut bytes);
+                    self.region.read(Load::buffer_offset(request.tag) + i * SECTOR, &mut bytes);
                     let (words, _) = bytes.as_chunks::<8>();
                     let wrong = words.iter().find(|w| u64::from_le_bytes(**w) != want);
                     assert!(wrong.is_none(), "{request:?}: sector {i}: {wrong:x?}, not {want:x}");

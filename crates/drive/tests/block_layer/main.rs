@@ -8,19 +8,19 @@ mod rig;
 mod threads;
 
 use block::sched::Scheduling;
-use block::{Config, Device, Layout, PerWhat, REMOVED, Request};
+use block::{BlockDevice, BlockLayerConfig, QueueModel, Request, STATUS_REMOVED, StagingScope};
 use clock::{Component, Nanos};
 use nvme::Status;
 use rig::{Rig, config, multi, timeouts};
 
 /// Layouts, and hardware queues for four cores.
-const LAYOUTS: [(Layout, u16); 6] = [
-    (Layout::Single, 1),
-    (Layout::Multi { staging: PerWhat::Core }, 4),
-    (Layout::Multi { staging: PerWhat::Core }, 2),
-    (Layout::Multi { staging: PerWhat::Core }, 1),
-    (Layout::Multi { staging: PerWhat::Device }, 1),
-    (Layout::Multi { staging: PerWhat::Device }, 4),
+const LAYOUTS: [(QueueModel, u16); 6] = [
+    (QueueModel::SingleQueue, 1),
+    (QueueModel::MultiQueue { staging: StagingScope::Core }, 4),
+    (QueueModel::MultiQueue { staging: StagingScope::Core }, 2),
+    (QueueModel::MultiQueue { staging: StagingScope::Core }, 1),
+    (QueueModel::MultiQueue { staging: StagingScope::Device }, 1),
+    (QueueModel::MultiQueue { staging: StagingScope::Device }, 4),
 ];
 
 #[test]
@@ -29,14 +29,14 @@ fn data_is_right_whatever_the_layout() {
         for (merge, scheduler) in [(false, "none"), (true, "none"), (true, "deadline")] {
             let scheduler = scheduler.parse().unwrap();
             let scheduler = Scheduling { scheduler, limits: None };
-            let config = Config { merge, scheduler, ..config(layout, 4) };
+            let config = BlockLayerConfig { merge, scheduler, ..config(layout, 4) };
             let mut rig = Rig::new(rig::nand(), queues, 17, &config);
             rig.submit(700, 200_000);
             rig.drain();
             let what = format!("{layout:?}, {queues} queues, merge {merge}");
             assert!(rig.completed() > 1_500, "{what}: {}", rig.completed());
             assert_eq!(rig.failed(), [], "{what}");
-            assert_eq!(rig.count(|d| d.timeouts.get() + d.resets.get() + d.strays.get()), 0);
+            assert_eq!(rig.count(|d| d.timeouts.get() + d.resets.get() + d.spurious.get()), 0);
             let stat = rig.layer.stat(rig.now);
             let merges = stat.reads().merges + stat.writes().merges;
             assert_eq!(merges > 50, merge, "{what}: {merges} merges");
@@ -44,7 +44,7 @@ fn data_is_right_whatever_the_layout() {
             assert!(splits > 0, "{what}: nothing was too long");
             // What the layer says it issued is what the drive says it got.
             let stats = rig.drive.stats();
-            assert_eq!(rig.count(|d| d.issued.get()), rig.count(|d| d.ended.get()), "{what}");
+            assert_eq!(rig.count(|d| d.issued.get()), rig.count(|d| d.completed.get()), "{what}");
             assert!(stats.late.count >= rig.count(|d| d.issued.get()), "{what}");
         }
     }
@@ -54,7 +54,7 @@ fn data_is_right_whatever_the_layout() {
 fn a_drive_without_media_answers_every_request_once() {
     for (layout, queues) in LAYOUTS {
         for merge in [false, true] {
-            let config = Config { merge, ..config(layout, 4) };
+            let config = BlockLayerConfig { merge, ..config(layout, 4) };
             let mut rig = Rig::new(rig::null(), queues, 5, &config);
             rig.submit(600, 20_000);
             rig.drain();
@@ -67,7 +67,7 @@ fn a_drive_without_media_answers_every_request_once() {
 #[test]
 fn virtual_time_repeats_itself() {
     let run = || {
-        let mut rig = Rig::new(rig::nand(), 2, 9, &config(multi(PerWhat::Core), 4));
+        let mut rig = Rig::new(rig::nand(), 2, 9, &config(multi(StagingScope::Core), 4));
         rig.submit(200, 60_000);
         rig.drain();
         (rig.now, rig.completed(), rig.layer.stat(rig.now).to_string())
@@ -150,7 +150,7 @@ fn a_drive_that_hangs_for_good_is_removed() {
         let late = took.since(expected);
         assert!(took >= expected && late < Nanos::from_millis(2), "{took}");
         assert_eq!(rig.failed().len(), lost);
-        assert!(rig.failed().iter().all(|status| *status == REMOVED), "{:?}", rig.failed());
+        assert!(rig.failed().iter().all(|status| *status == STATUS_REMOVED), "{:?}", rig.failed());
         // Whatever comes later fails at once, and the drive coming back changes nothing.
         rig.hung = false;
         rig.settle();
@@ -159,10 +159,10 @@ fn a_drive_that_hangs_for_good_is_removed() {
             load.queue.submit(rig.now, request).unwrap();
             load.queue.poll(rig.now);
             let completion = load.queue.reap().unwrap();
-            assert_eq!((completion.tag, completion.status), (77, REMOVED));
+            assert_eq!((completion.tag, completion.status), (77, STATUS_REMOVED));
             load.queue.submit(rig.now, Request::flush(78)).unwrap();
             load.queue.poll(rig.now);
-            assert_eq!(load.queue.reap().map(|c| (c.tag, c.status)), Some((78, REMOVED)));
+            assert_eq!(load.queue.reap().map(|c| (c.tag, c.status)), Some((78, STATUS_REMOVED)));
             assert_eq!((load.queue.reap(), load.queue.outstanding()), (None, 0));
             assert_eq!(load.queue.deadline(), Nanos::MAX);
         }

@@ -1,9 +1,9 @@
 //! [`Rig`]: a drive, a block layer over its queue pairs, and a load on every core, in virtual time.
 
-use block::{BlockLayer, Config, Layout, PerWhat, Timeouts, Topology};
+use block::{BlockLayer, BlockLayerConfig, QueueModel, QueueTopology, StagingScope, Timeouts};
 use clock::{Component, Nanos};
-use drive::{Drive, DriveConfig, PersonalityKind};
-use driver::{Emulated, EmulatedQueue, Features, Limits, LowLevelDriver};
+use drive::{Controller, DriveConfig, PersonalityKind};
+use driver::{Features, Limits, LowLevelDriver, NvmeDevice, NvmeQueue};
 use media::{DataStore, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use ring::AddressSpace;
 use rng::Rng;
@@ -28,12 +28,17 @@ pub(crate) fn null() -> DriveConfig {
     DriveConfig { personality: PersonalityKind::Null, media, null, ..nand() }
 }
 
-pub(crate) fn multi(staging: PerWhat) -> Layout {
-    Layout::Multi { staging }
+pub(crate) fn multi(staging: StagingScope) -> QueueModel {
+    QueueModel::MultiQueue { staging }
 }
 
-pub(crate) fn config(layout: Layout, cores: u16) -> Config {
-    Config { layout, topology: Topology::flat(cores), queue_depth: 64, ..Config::default() }
+pub(crate) fn config(layout: QueueModel, cores: u16) -> BlockLayerConfig {
+    BlockLayerConfig {
+        queue_model: layout,
+        topology: QueueTopology::flat(cores),
+        queue_depth: 64,
+        ..BlockLayerConfig::default()
+    }
 }
 
 pub(crate) fn timeouts(command: u64, abort: u64, retries: u16) -> Timeouts {
@@ -42,10 +47,10 @@ pub(crate) fn timeouts(command: u64, abort: u64, retries: u16) -> Timeouts {
 }
 
 /// A drive whose commands carry 24 sectors: the emulated one takes as many as there are.
-pub(crate) struct Narrow(pub(crate) Emulated);
+pub(crate) struct Narrow(pub(crate) NvmeDevice);
 
 impl LowLevelDriver for Narrow {
-    type Queue = EmulatedQueue;
+    type Queue = NvmeQueue;
     fn limits(&self) -> Limits {
         Limits { max_sectors: 24, ..self.0.limits() }
     }
@@ -58,13 +63,13 @@ impl LowLevelDriver for Narrow {
     fn memory(&self) -> &AddressSpace {
         self.0.memory()
     }
-    fn take_queue(&mut self, index: u16) -> Option<EmulatedQueue> {
+    fn take_queue(&mut self, index: u16) -> Option<NvmeQueue> {
         self.0.take_queue(index)
     }
 }
 
 pub(crate) struct Rig {
-    pub(crate) drive: Drive,
+    pub(crate) drive: Controller,
     pub(crate) layer: BlockLayer,
     pub(crate) loads: Vec<Load>,
     pub(crate) now: Nanos,
@@ -74,14 +79,19 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) fn new(drive: DriveConfig, queues: u16, depth: u16, config: &Config) -> Rig {
+    pub(crate) fn new(
+        drive: DriveConfig,
+        queues: u16,
+        depth: u16,
+        config: &BlockLayerConfig,
+    ) -> Rig {
         let keeps_data = drive.personality == PersonalityKind::Block;
-        let mut drive = Drive::new(drive).unwrap();
+        let mut drive = Controller::new(drive).unwrap();
         let (controller, _) = common::attach(&mut drive);
         let pump = &mut || {
             drive.poll(Nanos::ZERO);
         };
-        let emulated = Emulated::open(controller, queues, depth, false, pump).unwrap();
+        let emulated = NvmeDevice::open(controller, queues, depth, false, pump).unwrap();
         let (layer, ends) = BlockLayer::open(&mut Narrow(emulated), config).unwrap();
         let loads = ends.into_iter().map(|queue| Load::new(queue, keeps_data, 7)).collect();
         Rig { drive, layer, loads, now: Nanos(1), hung: false, rng: Rng::new(3) }
@@ -154,7 +164,7 @@ impl Rig {
         }
         for load in &self.loads {
             assert_eq!((load.queue.outstanding(), load.queue.stats().in_flight()), (0, 0));
-            assert_eq!(load.queue.stats().strays.get(), 0);
+            assert_eq!(load.queue.stats().spurious.get(), 0);
         }
         self.now.since(since)
     }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use block::{BlockLayer, Config, Layout, PerWhat};
-use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper};
-use drive::{Drive, DriveConfig, PersonalityKind};
-use driver::{Controller, Emulated};
+use block::{BlockLayer, BlockLayerConfig, QueueModel, StagingScope};
+use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
+use drive::{Controller, DriveConfig, PersonalityKind};
+use driver::{ControllerHandle, NvmeDevice};
 
 use super::load::Load;
 use super::rig;
@@ -14,22 +14,22 @@ struct Running {
     clock: RealClock,
     loads: Vec<Load>,
     layer: BlockLayer,
-    stopper: Stopper,
+    stopper: StopHandle,
     thread: std::thread::JoinHandle<()>,
 }
 
-fn start(drive: DriveConfig, queues: u16, config: &Config) -> Running {
+fn start(drive: DriveConfig, queues: u16, config: &BlockLayerConfig) -> Running {
     let keeps_data = drive.personality == PersonalityKind::Block;
-    let mut drive = Drive::new(drive).unwrap();
+    let mut drive = Controller::new(drive).unwrap();
     let port = drive.attach().unwrap();
     let clock = RealClock::start();
-    let runner = RealRunner::new(clock, Idle::default()).unwrap();
+    let runner = RealRunner::new(clock, IdlePolicy::default()).unwrap();
     port.set_drive_waker(runner.waker()).unwrap();
-    let stopper = runner.stopper();
+    let stopper = runner.stop_handle();
     let thread = std::thread::spawn(move || runner.run(&mut drive).unwrap());
     let pump = &mut std::thread::yield_now;
-    let controller = Controller::attach(port, pump, u64::MAX).unwrap();
-    let emulated = Emulated::open(controller, queues, 33, true, pump).unwrap();
+    let controller = ControllerHandle::connect(port, pump, u64::MAX).unwrap();
+    let emulated = NvmeDevice::open(controller, queues, 33, true, pump).unwrap();
     let (layer, ends) = BlockLayer::open(&mut rig::Narrow(emulated), config).unwrap();
     let loads = ends.into_iter().map(|queue| Load::new(queue, keeps_data, 11)).collect();
     Running { clock, loads, layer, stopper, thread }
@@ -43,7 +43,7 @@ enum Wait {
 }
 
 /// A sleep of this length ends by itself: nobody woke the sleeper, although it had requests.
-const PATIENCE: Nanos = Nanos::from_millis(3_000);
+const WAKE_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 
 /// Carries out `count` requests; leaves early, with requests under way, if `leaves`. Returns how
 /// often a sleep ended by itself.
@@ -76,8 +76,8 @@ fn work(load: &mut Load, clock: RealClock, wait: Wait, count: u64, leaves: bool)
                 Wait::Poll => std::thread::yield_now(),
                 Wait::Sleep => {
                     let before = clock.now();
-                    load.queue.sleep(before, PATIENCE).unwrap();
-                    forgotten += u32::from(clock.now().since(before) >= PATIENCE);
+                    load.queue.sleep(before, WAKE_TIMEOUT).unwrap();
+                    forgotten += u32::from(clock.now().since(before) >= WAKE_TIMEOUT);
                 }
             }
         }
@@ -85,8 +85,15 @@ fn work(load: &mut Load, clock: RealClock, wait: Wait, count: u64, leaves: bool)
     forgotten
 }
 
-fn run(drive: DriveConfig, queues: u16, config: Config, wait: Wait, count: u64, leaves: bool) {
-    let what = format!("{queues} queues, {:?}, {wait:?}, {leaves}", config.layout);
+fn run(
+    drive: DriveConfig,
+    queues: u16,
+    config: BlockLayerConfig,
+    wait: Wait,
+    count: u64,
+    leaves: bool,
+) {
+    let what = format!("{queues} queues, {:?}, {wait:?}, {leaves}", config.queue_model);
     let Running { clock, mut loads, layer, stopper, thread } = start(drive, queues, &config);
     if wait == Wait::Sleep {
         // So that the one who leaves is the one whom the hardware wakes.
@@ -117,9 +124,9 @@ fn run(drive: DriveConfig, queues: u16, config: Config, wait: Wait, count: u64, 
     assert_eq!(layer.dispatch().iter().map(|d| d.resets.get() + d.timeouts.get()).sum::<u64>(), 0);
 }
 
-fn layouts(cores: u16) -> Vec<(Layout, u16)> {
-    let (core, device) = (rig::multi(PerWhat::Core), rig::multi(PerWhat::Device));
-    vec![(Layout::Single, 1), (core, 1), (core, cores), (core, cores / 2), (device, 2)]
+fn layouts(cores: u16) -> Vec<(QueueModel, u16)> {
+    let (core, device) = (rig::multi(StagingScope::Core), rig::multi(StagingScope::Device));
+    vec![(QueueModel::SingleQueue, 1), (core, 1), (core, cores), (core, cores / 2), (device, 2)]
 }
 
 #[test]

@@ -1,20 +1,20 @@
 //! Drives in virtual time for tests: a configuration to start from, a host's bring-up, a run.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
-pub mod open;
+pub mod open_channel_host;
 
 use std::path::Path;
 
 use block::Raw;
 use clock::{Component, Nanos, VirtualRunner};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
-    WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, WriteBuffer,
 };
-use driver::Controller;
+use driver::ControllerHandle;
 use ftl::FtlConfig;
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
-use workload::{Host, HostCosts, JobSpec, RunResult};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use workload::{IoCpuCosts, JobRunner, JobSpec, RunResult};
 
 /// A small SLC drive: 4 channels of 4 PUs, 4 KiB pages of one sector.
 pub fn nand() -> NandConfig {
@@ -29,9 +29,9 @@ pub fn nand() -> NandConfig {
             sector_bytes: 4096,
             oob_bytes: 16,
         },
-        cell: Cell::Slc,
+        cell: CellType::Slc,
         one_shot: false,
-        pair_distance: 0,
+        paired_page_distance: 0,
         timing: NandTiming::uniform(
             Nanos::from_micros(50),
             Nanos::from_micros(500),
@@ -50,22 +50,22 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         personality: PersonalityKind::Block,
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
         // The closed forms count data only.
-        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::layer() },
+        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }
 }
 
 /// Brings a host up on a drive, without letting time pass.
-pub fn attach(drive: &mut Drive) -> (Controller, std::sync::Arc<ring::Port>) {
+pub fn attach(drive: &mut Controller) -> (ControllerHandle, std::sync::Arc<ring::Port>) {
     let port = drive.attach().unwrap();
-    let controller = Controller::attach(
+    let controller = ControllerHandle::connect(
         port.clone(),
         &mut || {
             drive.poll(Nanos::ZERO);
@@ -75,14 +75,14 @@ pub fn attach(drive: &mut Drive) -> (Controller, std::sync::Arc<ring::Port>) {
     (controller.unwrap(), port)
 }
 
-pub fn raw(drive: &mut Drive, depth: u16) -> Raw {
+pub fn raw(drive: &mut Controller, depth: u16) -> Raw {
     let (mut controller, port) = attach(drive);
     let queue = controller
         .create_queue_pair(depth, None, &mut || {
             drive.poll(Nanos::ZERO);
         })
         .unwrap();
-    Raw::over_pair(controller.info(), queue, port).unwrap()
+    Raw::from_pair(controller.info(), queue, port).unwrap()
 }
 
 pub fn job(pairs: &[(&str, &str)]) -> JobSpec {
@@ -91,18 +91,18 @@ pub fn job(pairs: &[(&str, &str)]) -> JobSpec {
 }
 
 /// Runs jobs to their end on a drive whose clock is at `runner`'s.
-pub fn run(drive: &mut Drive, runner: &mut VirtualRunner, jobs: Vec<JobSpec>) -> RunResult {
+pub fn run(drive: &mut Controller, runner: &mut VirtualRunner, jobs: Vec<JobSpec>) -> RunResult {
     let raw = raw(drive, 1024);
-    let mut host = Host::new(raw, jobs, HostCosts::default(), 1).unwrap();
-    while !host.done() {
-        assert!(runner.step(&mut [&mut host, drive], Nanos::MAX) || host.done(), "stalled");
+    let mut host = JobRunner::new(raw, jobs, IoCpuCosts::default(), 1).unwrap();
+    while !host.is_done() {
+        assert!(runner.step(&mut [&mut host, drive], Nanos::MAX) || host.is_done(), "stalled");
     }
     host.finish().unwrap()
 }
 
 /// Fills a drive, and overwrites it at random so many times, in no time.
-pub fn precondition(drive: &mut Drive, runner: &mut VirtualRunner, overwrites: f64) {
-    drive.set_instant(true);
+pub fn precondition(drive: &mut Controller, runner: &mut VirtualRunner, overwrites: f64) {
+    drive.set_zero_latency(true);
     let mut jobs = vec![job(&[("rw", "write"), ("bs", "256k"), ("iodepth", "4")])];
     if overwrites > 0.0 {
         let bytes = (drive.sectors() as f64 * 4096.0 * overwrites) as u64 / 4096 * 4096;
@@ -116,6 +116,6 @@ pub fn precondition(drive: &mut Drive, runner: &mut VirtualRunner, overwrites: f
         ]));
     }
     run(drive, runner, jobs);
-    drive.set_instant(false);
+    drive.set_zero_latency(false);
     drive.reset_stats();
 }

@@ -1,15 +1,15 @@
 //! Commands that cannot be: each has its status.
 
 use clock::Component;
-use drive::Drive;
+use drive::Controller;
 use nvme::{AdminCommand, DsmRange, QueuePriority, SglDescriptor, Sqe, Status};
-use ring::PAGE;
+use ring::PAGE_BYTES;
 
 use crate::host::{Host, MEMORY, block_config};
 
 #[test]
 fn statuses_of_malformed_commands() {
-    let mut d = Drive::new(block_config()).unwrap();
+    let mut d = Controller::new(block_config()).unwrap();
     let mut h = Host::with_queue(&mut d);
     let sectors = d.sectors();
     let read = |slba, nlb, h: &Host| {
@@ -17,7 +17,7 @@ fn statuses_of_malformed_commands() {
         sqe.set_sgl(h.block(0, nlb * 4096));
         sqe
     };
-    let io = |h: &mut Host, d: &mut Drive, sqe| h.io(d, sqe).status;
+    let io = |h: &mut Host, d: &mut Controller, sqe| h.io(d, sqe).status;
     let sqe = Sqe::new(0x7f, 1);
     assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_OPCODE);
     let mut sqe = read(0, 1, &h);
@@ -53,13 +53,13 @@ fn statuses_of_malformed_commands() {
     let mut sqe = read(0, 4, &h);
     sqe.set_sgl(h.block(0, 4096));
     assert_eq!(io(&mut h, &mut d, sqe), Status::SGL_LENGTH_INVALID);
-    h.serves(&mut d);
+    h.check_serves(&mut d);
     assert!(d.stats().errors > 20);
 }
 
 #[test]
 fn bad_queues_are_refused_and_queues_deleted_once() {
-    let mut d = Drive::new(block_config()).unwrap();
+    let mut d = Controller::new(block_config()).unwrap();
     let mut h = Host::with_queue(&mut d);
     let (entries, at, vector, cqid) = (16, h.at.0, None, 2);
     let priority = QueuePriority::Medium;
@@ -78,7 +78,7 @@ fn bad_queues_are_refused_and_queues_deleted_once() {
     assert_eq!(admin(sq(2, cqid, at)), Status::INVALID_CQ);
     assert_eq!(admin(cq(2, entries, at)), Status::SUCCESS);
     assert!(!admin(sq(2, 0, at)).is_success(), "the admin queue's");
-    assert_eq!(admin(sq(2, cqid, at + PAGE as u64)), Status::SUCCESS);
+    assert_eq!(admin(sq(2, cqid, at + PAGE_BYTES as u64)), Status::SUCCESS);
     let delete_cq = |qid| AdminCommand::DeleteCq { qid }.to_sqe();
     let delete_sq = |qid| AdminCommand::DeleteSq { qid }.to_sqe();
     assert_eq!(admin(delete_cq(2)), Status::INVALID_QUEUE_DELETION);
@@ -89,14 +89,14 @@ fn bad_queues_are_refused_and_queues_deleted_once() {
     assert_eq!(admin(delete_sq(2)), Status::SUCCESS);
     assert_eq!(admin(delete_sq(2)), Status::INVALID_QID);
     assert_eq!(admin(delete_cq(2)), Status::SUCCESS);
-    h.serves(&mut d);
+    h.check_serves(&mut d);
 }
 
 #[test]
 fn a_queue_is_deleted_when_its_commands_have_ended() {
-    let mut d = Drive::new(block_config()).unwrap();
+    let mut d = Controller::new(block_config()).unwrap();
     let mut h = Host::with_queue(&mut d);
-    h.serves(&mut d);
+    h.check_serves(&mut d);
     let flush = Sqe::flush(1);
     h.io(&mut d, flush);
     let mut read = Sqe::read(1, 3, 1);

@@ -2,28 +2,28 @@
 
 use std::sync::atomic::Ordering;
 
-use drive::Drive;
+use drive::Controller;
 use nvme::{AdminCommand, QueuePriority, Sqe, Status};
-use ring::{DOORBELL_STRIDE, Iova, PAGE, ShadowDoorbells};
+use ring::{DOORBELL_STRIDE, Iova, PAGE_BYTES, ShadowDoorbells};
 use rng::Rng;
 
 use crate::host::{DEPTH, Host, MEMORY, block_config};
 
 #[test]
 fn a_wild_doorbell_stops_its_queue_and_no_other() {
-    let mut d = Drive::new(block_config()).unwrap();
+    let mut d = Controller::new(block_config()).unwrap();
     let mut h = Host::with_queue(&mut d);
     let mut other = Host::with_queue(&mut d);
     for value in [u32::from(DEPTH), u32::MAX] {
-        let doorbell = h.port.doorbells().half_word(2 * DOORBELL_STRIDE);
+        let doorbell = h.port.doorbells().atomic_u32(2 * DOORBELL_STRIDE);
         doorbell.store(value, Ordering::Release);
         h.drain(&mut d);
     }
     assert_eq!(d.stats().invalid_doorbells, 1);
     // A head outside of the ring counts as no progress.
-    let head = other.port.doorbells().half_word(3 * DOORBELL_STRIDE);
+    let head = other.port.doorbells().atomic_u32(3 * DOORBELL_STRIDE);
     head.store(u32::MAX, Ordering::Release);
-    other.serves(&mut d);
+    other.check_serves(&mut d);
     let delete = AdminCommand::DeleteSq { qid: 1 }.to_sqe();
     assert_eq!(h.admin(&mut d, delete).status, Status::SUCCESS);
 }
@@ -32,15 +32,16 @@ fn a_wild_doorbell_stops_its_queue_and_no_other() {
 /// a drive that does not offer them.
 #[test]
 fn doorbells_in_memory_are_checked_like_registers() {
-    let mut plain = Drive::new(block_config()).unwrap();
+    let mut plain = Controller::new(block_config()).unwrap();
     let mut config = block_config();
     config.controller.doorbell_buffer = true;
-    let mut d = Drive::new(config).unwrap();
+    let mut d = Controller::new(config).unwrap();
     let set_up = |values: Iova, events: Iova| {
-        AdminCommand::DoorbellBuffer { values: values.0, events: events.0 }.to_sqe()
+        AdminCommand::DoorbellBufferConfig { values: values.0, events: events.0 }.to_sqe()
     };
     let mut h = Host::with_queue(&mut plain);
-    let (values, events) = (h.at.offset(40 * PAGE as u64), h.at.offset(41 * PAGE as u64));
+    let (values, events) =
+        (h.at.offset(40 * PAGE_BYTES as u64), h.at.offset(41 * PAGE_BYTES as u64));
     assert!(h.admin(&mut plain, set_up(values, events)).status.is(Status::INVALID_OPCODE));
 
     let mut h = Host::with_queue(&mut d);
@@ -52,19 +53,20 @@ fn doorbells_in_memory_are_checked_like_registers() {
         let refused = h.admin(&mut d, set_up(values, events)).status;
         assert!(refused.is(Status::INVALID_FIELD), "{refused}");
     }
-    h.serves(&mut d);
-    let (values, events) = (h.at.offset(40 * PAGE as u64), h.at.offset(41 * PAGE as u64));
+    h.check_serves(&mut d);
+    let (values, events) =
+        (h.at.offset(40 * PAGE_BYTES as u64), h.at.offset(41 * PAGE_BYTES as u64));
     assert_eq!(h.admin(&mut d, set_up(values, events)).status, Status::SUCCESS);
     // The queue that was there goes on from where it was, by memory and its register.
-    let word = |page: usize, word: usize| h.memory.half_word(page * PAGE + 4 * word);
+    let word = |page: usize, word: usize| h.memory.atomic_u32(page * PAGE_BYTES + 4 * word);
     let (tail, head) = (word(40, 2).load(Ordering::Relaxed), word(40, 3).load(Ordering::Relaxed));
     assert!(tail > 0 && tail == word(41, 2).load(Ordering::Relaxed));
     assert!(head <= tail);
     let shadows =
         ShadowDoorbells::open(h.port.memory(), (values, events), h.port.shadow_stride()).unwrap();
     let mut rings = h.create(&mut d, 2, DEPTH, QueuePriority::Medium);
-    rings.0.shadow(&shadows);
-    rings.1.shadow(&shadows);
+    rings.0.enable_shadow(&shadows);
+    rings.1.enable_shadow(&shadows);
     // What is in memory, and not in the register, the drive may leave alone; it is told, and looks.
     let mut flush = Sqe::flush(1);
     flush.cid = 7.into();
@@ -72,17 +74,17 @@ fn doorbells_in_memory_are_checked_like_registers() {
     rings.0.ring();
     h.drain(&mut d);
     assert_eq!(rings.1.pop().expect("it was told").cid, 7);
-    assert_eq!(rings.0.doorbells().unwrap().written, 1);
+    assert_eq!(rings.0.doorbell_stats().unwrap().register_writes, 1);
     // A value outside of the ring stops the queue and no other.
-    h.memory.half_word(40 * PAGE + 4 * 4).store(u32::from(DEPTH), Ordering::Release);
-    h.port.doorbells().half_word(4 * DOORBELL_STRIDE).store(1, Ordering::Release);
+    h.memory.atomic_u32(40 * PAGE_BYTES + 4 * 4).store(u32::from(DEPTH), Ordering::Release);
+    h.port.doorbells().atomic_u32(4 * DOORBELL_STRIDE).store(1, Ordering::Release);
     h.drain(&mut d);
     assert_eq!(d.stats().invalid_doorbells, 1);
-    other.serves(&mut d);
+    other.check_serves(&mut d);
     let delete = AdminCommand::DeleteSq { qid: 2 }.to_sqe();
     assert_eq!(h.admin(&mut d, delete).status, Status::SUCCESS);
     d.detach(&h.port).unwrap();
-    other.serves(&mut d);
+    other.check_serves(&mut d);
 }
 
 /// Random traffic on two queues of a host that has its doorbells in memory, with a drive that is polled
@@ -94,17 +96,18 @@ fn doorbells_in_memory_lose_nothing() {
     let mut rng = Rng::new(seed);
     let mut config = block_config();
     config.controller.doorbell_buffer = true;
-    let mut d = Drive::new(config).unwrap();
+    let mut d = Controller::new(config).unwrap();
     let mut h = Host::new(&mut d);
-    let (values, events) = (h.at.offset(40 * PAGE as u64), h.at.offset(41 * PAGE as u64));
-    let set_up = AdminCommand::DoorbellBuffer { values: values.0, events: events.0 };
+    let (values, events) =
+        (h.at.offset(40 * PAGE_BYTES as u64), h.at.offset(41 * PAGE_BYTES as u64));
+    let set_up = AdminCommand::DoorbellBufferConfig { values: values.0, events: events.0 };
     assert_eq!(h.admin(&mut d, set_up.to_sqe()).status, Status::SUCCESS);
     let shadows =
         ShadowDoorbells::open(h.port.memory(), (values, events), h.port.shadow_stride()).unwrap();
     let mut queues = [(1, 5), (2, 16)].map(|(qid, depth)| {
         let (mut sq, mut cq) = h.create(&mut d, qid, depth, QueuePriority::Medium);
-        sq.shadow(&shadows);
-        cq.shadow(&shadows);
+        sq.enable_shadow(&shadows);
+        cq.enable_shadow(&shadows);
         (sq, cq, 0u16, 0u16)
     });
     const COMMANDS: u16 = 3_000;
@@ -126,7 +129,7 @@ fn doorbells_in_memory_lose_nothing() {
             for _ in 0..rng.below(6) {
                 let Some(cqe) = cq.pop() else { break };
                 assert_eq!((cqe.cid, cqe.status), (*done, Status::SUCCESS), "seed {seed}");
-                sq.fetched(cqe.sq_head);
+                sq.update_head(cqe.sq_head);
                 *done += 1;
                 moved = true;
             }
@@ -141,9 +144,9 @@ fn doorbells_in_memory_lose_nothing() {
         assert!(idle < 1_000, "seed {seed}: stuck at {} and {}", queues[0].3, queues[1].3);
     }
     for (sq, cq, ..) in &queues {
-        let (sq, cq) = (sq.doorbells().unwrap(), cq.doorbells().unwrap());
-        assert!(sq.written > 100 && sq.saved > 100, "seed {seed}: {sq:?}");
+        let (sq, cq) = (sq.doorbell_stats().unwrap(), cq.doorbell_stats().unwrap());
+        assert!(sq.register_writes > 100 && sq.register_writes_saved > 100, "seed {seed}: {sq:?}");
         // The larger ring has room for all; the smaller is full now and then, and the drive asks.
-        assert!(cq.written > 0 && cq.saved > 100, "seed {seed}: {cq:?}");
+        assert!(cq.register_writes > 0 && cq.register_writes_saved > 100, "seed {seed}: {cq:?}");
     }
 }

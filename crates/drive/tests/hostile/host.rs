@@ -3,43 +3,43 @@
 use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use drive::{Drive, DriveConfig, NullConfig, PersonalityKind};
+use drive::{Controller, DriveConfig, NullConfig, PersonalityKind};
 use media::{DataStore, MediaConfig, PcmConfig};
 use nvme::{AdminCommand, Cqe, QueuePriority, SglDescriptor, Sqe, Status};
-use ring::{CompletionHost, Iova, PAGE, Port, Region, SubmissionHost};
+use ring::{CqConsumer, Iova, PAGE_BYTES, Port, SharedRegion, SqProducer};
 
 use crate::common::{drive, nand};
 
 /// A host without a driver: rings and nothing in between.
 pub(crate) struct Host {
     pub(crate) port: Arc<Port>,
-    pub(crate) memory: Arc<Region>,
+    pub(crate) memory: Arc<SharedRegion>,
     pub(crate) at: Iova,
-    pub(crate) admin: (SubmissionHost, CompletionHost),
-    pub(crate) io: Option<(SubmissionHost, CompletionHost)>,
+    pub(crate) admin: (SqProducer, CqConsumer),
+    pub(crate) io: Option<(SqProducer, CqConsumer)>,
     pub(crate) now: Nanos,
     pub(crate) cid: u16,
 }
 
-pub(crate) const MEMORY: usize = 64 * PAGE;
+pub(crate) const MEMORY: usize = 64 * PAGE_BYTES;
 pub(crate) const DEPTH: u16 = 64;
 
 impl Host {
-    pub(crate) fn new(drive: &mut Drive) -> Host {
+    pub(crate) fn new(drive: &mut Controller) -> Host {
         let port = drive.attach().unwrap();
-        let memory = Region::anonymous(MEMORY).unwrap();
+        let memory = SharedRegion::anonymous(MEMORY).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let (sq, sq_depth) = port.admin_submission();
         let (cq, cq_depth) = port.admin_completion();
         let admin = (
-            SubmissionHost::open(&port, 0, sq, sq_depth).unwrap(),
-            CompletionHost::open(&port, 0, cq, cq_depth).unwrap(),
+            SqProducer::open(&port, 0, sq, sq_depth).unwrap(),
+            CqConsumer::open(&port, 0, cq, cq_depth).unwrap(),
         );
         Host { port, memory, at, admin, io: None, now: Nanos::ZERO, cid: 0 }
     }
 
     /// A host with one queue pair.
-    pub(crate) fn with_queue(drive: &mut Drive) -> Host {
+    pub(crate) fn with_queue(drive: &mut Controller) -> Host {
         let mut host = Host::new(drive);
         let rings = host.create(drive, 1, DEPTH, QueuePriority::Medium);
         host.io = Some(rings);
@@ -48,26 +48,26 @@ impl Host {
 
     pub(crate) fn create(
         &mut self,
-        drive: &mut Drive,
+        drive: &mut Controller,
         qid: u16,
         depth: u16,
         priority: QueuePriority,
-    ) -> (SubmissionHost, CompletionHost) {
-        let ring = Region::anonymous(8 * PAGE).unwrap();
+    ) -> (SqProducer, CqConsumer) {
+        let ring = SharedRegion::anonymous(8 * PAGE_BYTES).unwrap();
         let at = self.port.memory().register(&ring).unwrap();
-        let (entries, cq) = (u32::from(depth), at.offset(4 * PAGE as u64));
+        let (entries, cq) = (u32::from(depth), at.offset(4 * PAGE_BYTES as u64));
         let create = AdminCommand::CreateCq { qid, entries, at: cq.0, vector: None };
         assert_eq!(self.admin(drive, create.to_sqe()).status, Status::SUCCESS);
         let create = AdminCommand::CreateSq { qid, entries, at: at.0, cqid: qid, priority };
         assert_eq!(self.admin(drive, create.to_sqe()).status, Status::SUCCESS);
         (
-            SubmissionHost::open(&self.port, qid, at, depth).unwrap(),
-            CompletionHost::open(&self.port, qid, cq, depth).unwrap(),
+            SqProducer::open(&self.port, qid, at, depth).unwrap(),
+            CqConsumer::open(&self.port, qid, cq, depth).unwrap(),
         )
     }
 
     /// Lets the drive go on until nothing is left to happen.
-    pub(crate) fn drain(&mut self, drive: &mut Drive) {
+    pub(crate) fn drain(&mut self, drive: &mut Controller) {
         loop {
             while drive.poll(self.now) {}
             match drive.deadline() {
@@ -78,7 +78,7 @@ impl Host {
     }
 
     /// One admin command to its end.
-    pub(crate) fn admin(&mut self, drive: &mut Drive, mut sqe: Sqe) -> Cqe {
+    pub(crate) fn admin(&mut self, drive: &mut Controller, mut sqe: Sqe) -> Cqe {
         self.cid = self.cid.wrapping_add(1);
         sqe.cid = self.cid.into();
         let (sq, _) = &mut self.admin;
@@ -89,7 +89,7 @@ impl Host {
         let cqe = cq.pop().expect("a completion");
         assert!(cq.pop().is_none(), "one completion");
         cq.release();
-        sq.fetched(cqe.sq_head);
+        sq.update_head(cqe.sq_head);
         assert_eq!(cqe.cid, self.cid);
         cqe
     }
@@ -107,12 +107,12 @@ impl Host {
         let (sq, cq) = self.io.as_mut().unwrap();
         let cqe = cq.pop()?;
         cq.release();
-        sq.fetched(cqe.sq_head);
+        sq.update_head(cqe.sq_head);
         Some(cqe)
     }
 
     /// One I/O command to its end.
-    pub(crate) fn io(&mut self, drive: &mut Drive, sqe: Sqe) -> Cqe {
+    pub(crate) fn io(&mut self, drive: &mut Controller, sqe: Sqe) -> Cqe {
         let cid = self.submit(sqe);
         self.drain(drive);
         let cqe = self.reap().expect("a completion");
@@ -122,11 +122,11 @@ impl Host {
     }
 
     pub(crate) fn block(&self, page: u64, length: u32) -> SglDescriptor {
-        SglDescriptor::DataBlock { address: self.at.offset(page * PAGE as u64).0, length }
+        SglDescriptor::DataBlock { address: self.at.offset(page * PAGE_BYTES as u64).0, length }
     }
 
     /// Writes and reads a sector, to see that the drive still serves.
-    pub(crate) fn serves(&mut self, drive: &mut Drive) {
+    pub(crate) fn check_serves(&mut self, drive: &mut Controller) {
         let mut write = Sqe::write(1, 3, 1, false);
         write.set_sgl(self.block(0, 4096));
         assert_eq!(self.io(drive, write).status, Status::SUCCESS);

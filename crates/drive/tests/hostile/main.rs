@@ -4,8 +4,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod anything;
 mod commands;
 mod doorbells;
 mod host;
 mod queues;
+mod random_commands;

@@ -1,33 +1,33 @@
 //! Many queues, queues that nobody reaps, and whose turn it is.
 
 use clock::{Component, Nanos};
-use drive::{Arbitration, Drive, NullConfig};
+use drive::{Arbitration, Controller, NullConfig};
 use nvme::{AdminCommand, QueuePriority, Sqe, Status};
-use ring::{CompletionHost, PAGE, Region, SubmissionHost};
+use ring::{CqConsumer, PAGE_BYTES, SharedRegion, SqProducer};
 
 use crate::host::{Host, block_config, configs};
 
 #[test]
 fn completions_wait_for_a_host_that_does_not_reap() {
-    let mut d = Drive::new(block_config()).unwrap();
+    let mut d = Controller::new(block_config()).unwrap();
     let mut h = Host::new(&mut d);
     // A completion ring far smaller than the submission ring.
-    let ring = Region::anonymous(8 * PAGE).unwrap();
+    let ring = SharedRegion::anonymous(8 * PAGE_BYTES).unwrap();
     let at = h.port.memory().register(&ring).unwrap();
-    let (cq, priority) = (at.offset(4 * PAGE as u64), QueuePriority::Medium);
+    let (cq, priority) = (at.offset(4 * PAGE_BYTES as u64), QueuePriority::Medium);
     let create = AdminCommand::CreateCq { qid: 1, entries: 4, at: cq.0, vector: None };
     assert!(h.admin(&mut d, create.to_sqe()).status.is_success());
     let create = AdminCommand::CreateSq { qid: 1, entries: 64, at: at.0, cqid: 1, priority };
     assert!(h.admin(&mut d, create.to_sqe()).status.is_success());
     h.io = Some((
-        SubmissionHost::open(&h.port, 1, at, 64).unwrap(),
-        CompletionHost::open(&h.port, 1, cq, 4).unwrap(),
+        SqProducer::open(&h.port, 1, at, 64).unwrap(),
+        CqConsumer::open(&h.port, 1, cq, 4).unwrap(),
     ));
     let sent: Vec<u16> = (0..60).map(|_| h.submit(Sqe::flush(1))).collect();
     h.drain(&mut d);
     assert_eq!(d.deadline(), Nanos::MAX, "nobody spins for a host that does not reap");
     let mut other = Host::with_queue(&mut d);
-    other.serves(&mut d);
+    other.check_serves(&mut d);
     let mut seen = Vec::new();
     while seen.len() < sent.len() {
         let cqe = h.reap().expect("what waited follows");
@@ -40,8 +40,8 @@ fn completions_wait_for_a_host_that_does_not_reap() {
 #[test]
 fn a_thousand_queues_of_several_hosts() {
     let mut config = block_config();
-    config.controller.io_queues = 1_000;
-    let mut d = Drive::new(config).unwrap();
+    config.controller.max_io_queues = 1_000;
+    let mut d = Controller::new(config).unwrap();
     let mut hosts: Vec<Host> = (0..3).map(|_| Host::new(&mut d)).collect();
     let mut queues = Vec::new();
     for i in 0..1_000u16 {
@@ -63,7 +63,7 @@ fn a_thousand_queues_of_several_hosts() {
             for i in 0..2u16 {
                 let cqe = cq.pop().unwrap();
                 assert_eq!((cqe.cid, cqe.status), (round * 2 + i, Status::SUCCESS));
-                sq.fetched(cqe.sq_head);
+                sq.update_head(cqe.sq_head);
             }
             cq.release();
         }
@@ -79,7 +79,7 @@ fn order_of_service(
     let mut config = configs().swap_remove(2);
     config.controller.arbitration = arbitration;
     config.null = NullConfig { latency: Nanos::ZERO, bytes_per_sec: 4_096_000_000 };
-    let mut d = Drive::new(config).unwrap();
+    let mut d = Controller::new(config).unwrap();
     let mut h = Host::new(&mut d);
     let pairs = priorities.iter().enumerate();
     let mut queues: Vec<_> = pairs.map(|(i, p)| h.create(&mut d, i as u16 + 1, 256, *p)).collect();

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use block::{Device, Op, Payload, Raw, Request};
+use block::{BlockDevice, Op, Payload, Raw, Request};
 use clock::{Component, Nanos, VirtualRunner};
-use drive::{Arbitration, ControllerConfig, Drive, DriveConfig, DriveError, PuPolicy};
-use drive::{SuspendConfig, Transfers, WriteBuffer};
-use driver::Controller;
+use drive::{Arbitration, Controller, ControllerConfig, DriveConfig, DriveError, PuScheduling};
+use drive::{SuspendConfig, TransferConfig, WriteBuffer};
+use driver::ControllerHandle;
 use ftl::{
-    FtlConfig, GcYields, Layout, LineMetadata, RateLimiterKind, ReverseMapKind, Shape,
-    VictimPolicyKind,
+    CapacityPlan, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata, P2lLocation,
+    RateLimiterKind, VictimPolicyKind,
 };
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 use super::sector::{Sector, decode, encode};
@@ -30,30 +30,30 @@ const REQUESTS: usize = 12;
 const SECTORS: u32 = 40;
 
 #[derive(Clone, Debug)]
-struct Flight {
+struct InFlight {
     request: Request,
     /// Of a command that changes sectors: the numbers of what it sends.
-    numbers: Vec<u64>,
+    value_seqs: Vec<u64>,
     /// Of a flush: the numbers of what every sector held when it was sent.
-    held: Vec<u64>,
+    seqs_at_submit: Vec<u64>,
     durable: bool,
 }
 
 pub(crate) struct Case {
     config: DriveConfig,
-    drive: Option<Drive>,
+    drive: Option<Controller>,
     raw: Option<Raw>,
     runner: VirtualRunner,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     sector_bytes: usize,
     oracle: Vec<Sector>,
-    flights: Vec<Option<Flight>>,
+    in_flight: Vec<Option<InFlight>>,
     rng: Rng,
     value: u64,
     failing: bool,
     /// Ranges of requests that failed.
-    doubtful: Vec<(u64, u32)>,
+    failed_ranges: Vec<(u64, u32)>,
     medium: Medium,
     _folder: Option<tempfile::TempDir>,
     pub(crate) reclaimed: u64,
@@ -61,11 +61,11 @@ pub(crate) struct Case {
 }
 
 fn random_nand(rng: &mut Rng, failing: bool, data: DataStore) -> NandConfig {
-    let cell = [Cell::Slc, Cell::Slc, Cell::Mlc, Cell::Tlc][rng.below(4) as usize];
-    let one_shot = cell != Cell::Slc && rng.chance(0.3);
+    let cell = [CellType::Slc, CellType::Slc, CellType::Mlc, CellType::Tlc][rng.below(4) as usize];
+    let one_shot = cell != CellType::Slc && rng.chance(0.3);
     let pages = cell.bits() * (4 + rng.below(6) as u32);
     let pair_distance = match cell {
-        Cell::Slc => 0,
+        CellType::Slc => 0,
         _ if one_shot => 0,
         _ => 1 + rng.below(3) as u32,
     };
@@ -85,7 +85,7 @@ fn random_nand(rng: &mut Rng, failing: bool, data: DataStore) -> NandConfig {
         },
         cell,
         one_shot,
-        pair_distance,
+        paired_page_distance: pair_distance,
         timing: NandTiming {
             read: [read, read * 2, read * 3, read * 4],
             program: [program, program * 3, program * 5, program * 7],
@@ -114,10 +114,10 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
     };
     let bytes = rng.below(64) * 512;
     DriveConfig {
-        pu_policy: match rng.below(3) {
-            0 => PuPolicy::Fifo,
-            1 => PuPolicy::ReadsFirst { suspend: None },
-            _ => PuPolicy::ReadsFirst { suspend: Some(suspend) },
+        pu_scheduling: match rng.below(3) {
+            0 => PuScheduling::Fifo,
+            1 => PuScheduling::ReadPriority { suspend: None },
+            _ => PuScheduling::ReadPriority { suspend: Some(suspend) },
         },
         page_register: rng.chance(0.5),
         cache_program: rng.chance(0.5),
@@ -127,8 +127,8 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             _ => WriteBuffer::PowerLossProtected { bytes },
         },
         controller: ControllerConfig {
-            fetch: Nanos(rng.below(2) * rng.below(1_000)),
-            complete: Nanos(rng.below(2) * rng.below(1_000)),
+            fetch_latency: Nanos(rng.below(2) * rng.below(1_000)),
+            completion_latency: Nanos(rng.below(2) * rng.below(1_000)),
             dma_bytes_per_sec: rng.below(2) * 900_000_000,
             arbitration: Arbitration::RoundRobin { burst: 1 + rng.below(9) as u16 },
             ..ControllerConfig::default()
@@ -138,28 +138,24 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             active_pus: rng.below(u64::from(nand.geometry.total_pus()) + 1) as u32,
             victim_policy: policies[rng.below(3) as usize],
             hot_cold: rng.chance(0.5),
-            reserve_lines: 1 + rng.below(2) as u32,
-            gc_start_lines: 1 + rng.below(3) as u32,
-            buffer_sectors: 0,
+            gc_low_watermark_lines: 1 + rng.below(2) as u32,
+            gc_high_watermark_lines: 1 + rng.below(3) as u32,
+            write_buffer_sectors: 0,
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
-            gc_window_units: rng.below(20) as u32,
+            gc_queue_depth_units: rng.below(20) as u32,
             // So small a map is all in memory, but its pages come from the media after a power cut.
             map_cache_sectors: if nand.seed % 3 == 1 { 1 << 20 } else { 0 },
-            name: 0,
-            wear_levelling: false,
-            line_metadata: if nand.seed % 8 == 7 {
-                LineMetadata::Off
-            } else {
-                LineMetadata::WhereItFits
-            },
-            reverse_map: reverse_map(&nand),
-            static_wear: nand.seed as u32 % 3,
+            instance_id: 0,
+            dynamic_wear_leveling: false,
+            line_metadata: if nand.seed % 8 == 7 { LineMetadata::Off } else { LineMetadata::Auto },
+            p2l_location: reverse_map(&nand),
+            static_wear_leveling: nand.seed as u32 % 3,
             rate_limiter: if nand.seed % 5 < 2 {
                 RateLimiterKind::PID
             } else {
-                RateLimiterKind::Share
+                RateLimiterKind::Proportional
             },
-            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead]
+            gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [(nand.seed % 3) as usize],
         },
         transfers: random_transfers(nand.seed),
@@ -168,29 +164,30 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
 }
 
 /// On the media, in two of three where lines are certain to have room for metadata.
-fn reverse_map(nand: &NandConfig) -> ReverseMapKind {
-    let (shape, total) = (Shape::of(&nand.host_geometry()), nand.host_geometry().total_chunks());
+fn reverse_map(nand: &NandConfig) -> P2lLocation {
+    let (shape, total) =
+        (FlashGeometry::from_geometry(&nand.host_geometry()), nand.host_geometry().total_chunks());
     let fits = |active_pus| {
-        let media = ReverseMapKind::Media;
-        let config = FtlConfig { active_pus, reverse_map: media, ..FtlConfig::default() };
-        Layout::of(&shape, &config, total as u32, total as u32).is_ok()
+        let media = P2lLocation::Media;
+        let config = FtlConfig { active_pus, p2l_location: media, ..FtlConfig::default() };
+        CapacityPlan::new(&shape, &config, total as u32, total as u32).is_ok()
     };
     let wanted = nand.seed % 8 != 7 && !nand.seed.is_multiple_of(3);
-    if wanted && (0..=shape.pus).all(fits) { ReverseMapKind::Media } else { ReverseMapKind::Memory }
+    if wanted && (0..=shape.pus).all(fits) { P2lLocation::Media } else { P2lLocation::Memory }
 }
 
 /// From a generator of its own, so that seeds of old stand for what they stood for.
-fn random_transfers(seed: u64) -> Transfers {
+fn random_transfers(seed: u64) -> TransferConfig {
     let mut rng = Rng::new(seed);
     let cache_read = rng.chance(0.5);
     let read_register = cache_read && rng.chance(0.5);
-    Transfers { cache_read, read_register, by_page: rng.chance(0.5) }
+    TransferConfig { cache_read, dedicated_read_register: read_register, by_page: rng.chance(0.5) }
 }
 
 /// A drive of this configuration, with more chunks if it has too few for its configuration.
-fn power_on(config: &mut DriveConfig) -> Drive {
+fn power_on(config: &mut DriveConfig) -> Controller {
     loop {
-        let error = match Drive::new(config.clone()) {
+        let error = match Controller::new(config.clone()) {
             Ok(drive) => return drive,
             Err(error) => error,
         };
@@ -221,15 +218,15 @@ impl Case {
             drive: Some(drive),
             raw: None,
             runner: VirtualRunner::new(),
-            memory: Region::anonymous(REQUESTS * SECTORS as usize * sector_bytes).unwrap(),
+            memory: SharedRegion::anonymous(REQUESTS * SECTORS as usize * sector_bytes).unwrap(),
             at: Iova(0),
             sector_bytes,
             oracle,
-            flights: vec![None; REQUESTS],
+            in_flight: vec![None; REQUESTS],
             rng,
             value: 0,
             failing,
-            doubtful: vec![],
+            failed_ranges: vec![],
             medium,
             _folder: folder,
             reclaimed: 0,
@@ -246,14 +243,14 @@ impl Case {
         let mut pump = || {
             drive.poll(now);
         };
-        let mut controller = Controller::attach(port.clone(), &mut pump, 1_000_000).unwrap();
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000_000).unwrap();
         let queue = controller.create_queue_pair(64, None, &mut pump).unwrap();
-        self.raw = Some(Raw::over_pair(controller.info(), queue, port.clone()).unwrap());
+        self.raw = Some(Raw::from_pair(controller.info(), queue, port.clone()).unwrap());
         self.at = port.memory().register(&self.memory).unwrap();
     }
 
     /// Whether a flush says nothing about trims; see [`Case::submit`].
-    fn lossy(&self) -> bool {
+    fn is_flush_lossy_for_trims(&self) -> bool {
         let protected = matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. });
         self.failing && protected && self.medium == Medium::Memory
     }
@@ -266,12 +263,12 @@ impl Case {
         let (raw, drive) = (self.raw.as_mut().unwrap(), self.drive.as_mut().unwrap());
         let moved = self.runner.step(&mut [raw, drive], Nanos::MAX);
         let ended = self.reap();
-        self.look_again();
-        if !moved && !ended && self.flights.iter().any(Option::is_some) {
+        self.recheck_failed();
+        if !moved && !ended && self.in_flight.iter().any(Option::is_some) {
             let drive = self.drive.as_ref().unwrap();
             panic!(
                 "{:?} never end at {}: {}",
-                self.flights.iter().flatten().map(|f| f.request).collect::<Vec<_>>(),
+                self.in_flight.iter().flatten().map(|f| f.request).collect::<Vec<_>>(),
                 self.runner.now(),
                 drive.ftl().unwrap().debug_state()
             );
@@ -283,21 +280,23 @@ impl Case {
         let mut ended = false;
         while let Some(done) = self.raw.as_mut().unwrap().reap() {
             let slot = done.tag as usize;
-            let flight = self.flights[slot].take().expect("one completion per request");
-            self.end(slot, &flight, done.status);
+            let flight = self.in_flight[slot].take().expect("one completion per request");
+            self.on_completion(slot, &flight, done.status);
             ended = true;
         }
         ended
     }
 
-    fn end(&mut self, slot: usize, flight: &Flight, status: Status) {
+    fn on_completion(&mut self, slot: usize, flight: &InFlight, status: Status) {
         let Request { op, lba, sectors, .. } = flight.request;
         assert!(
             status.is_success() || self.failing && status.is(Status::CAPACITY_EXCEEDED),
             "{op:?} of {sectors} at {lba}: {status} after {} cuts {:?}\n{:?}",
             self.cuts,
             self.config,
-            self.drive.as_ref().and_then(|d| Some((d.ftl()?.debug_state(), d.ftl()?.layout())))
+            self.drive
+                .as_ref()
+                .and_then(|d| Some((d.ftl()?.debug_state(), d.ftl()?.capacity_plan())))
         );
         let from = self.slot(slot);
         let range = lba as usize..lba as usize + sectors as usize;
@@ -311,32 +310,34 @@ impl Case {
                     assert_eq!(found, Some(sector.value()), "sector {}", lba as usize + i);
                 }
             }
-            Op::Flush if status.is_success() && !self.lossy() => {
-                for (sector, held) in self.oracle.iter_mut().zip(&flight.held) {
-                    sector.durable(*held);
+            Op::Flush if status.is_success() && !self.is_flush_lossy_for_trims() => {
+                for (sector, held) in self.oracle.iter_mut().zip(&flight.seqs_at_submit) {
+                    sector.set_durable(*held);
                 }
             }
             Op::Flush => {}
             _ => {
-                for (sector, number) in self.oracle[range.clone()].iter_mut().zip(&flight.numbers) {
+                for (sector, number) in
+                    self.oracle[range.clone()].iter_mut().zip(&flight.value_seqs)
+                {
                     if status.is_success() {
                         sector.changing = false;
                         sector.arrive(*number);
                         if flight.durable {
-                            sector.durable(*number);
+                            sector.set_durable(*number);
                         }
                     }
                 }
                 if !status.is_success() {
-                    self.doubtful.push((lba, sectors));
+                    self.failed_ranges.push((lba, sectors));
                 }
             }
         }
     }
 
     /// Requests that failed may have been carried out in part.
-    fn look_again(&mut self) {
-        while let Some((lba, sectors)) = self.doubtful.pop() {
+    fn recheck_failed(&mut self) {
+        while let Some((lba, sectors)) = self.failed_ranges.pop() {
             for (i, value) in (lba as usize..).zip(self.read_now(lba, sectors)) {
                 let sector = &mut self.oracle[i];
                 assert!(sector.allows(value), "sector {i} holds {value}: {sector:?}");
@@ -350,11 +351,11 @@ impl Case {
     /// Reads past the oracle, with everything else under way going on.
     fn read_now(&mut self, lba: u64, sectors: u32) -> Vec<u64> {
         let bytes = sectors as usize * self.sector_bytes;
-        let memory = Region::anonymous(bytes).unwrap();
+        let memory = SharedRegion::anonymous(bytes).unwrap();
         let raw = self.raw.as_mut().unwrap();
         let at = raw.memory().register(&memory).unwrap();
         let (now, tag) = (self.runner.now(), u64::MAX);
-        raw.submit(now, Request::read(lba, sectors, Payload::At(at), tag)).unwrap();
+        raw.submit(now, Request::read(lba, sectors, Payload::Contiguous(at), tag)).unwrap();
         loop {
             let (raw, drive) = (self.raw.as_mut().unwrap(), self.drive.as_mut().unwrap());
             let moved = self.runner.step(&mut [raw, drive], Nanos::MAX);
@@ -367,8 +368,8 @@ impl Case {
                 break;
             }
             let slot = done.tag as usize;
-            let flight = self.flights[slot].take().expect("one completion per request");
-            self.end(slot, &flight, done.status);
+            let flight = self.in_flight[slot].take().expect("one completion per request");
+            self.on_completion(slot, &flight, done.status);
         }
         let mut data = vec![0; bytes];
         memory.read(0, &mut data);
@@ -390,29 +391,35 @@ impl Case {
     }
 
     fn submit(&mut self) {
-        let Some(slot) = self.flights.iter().position(Option::is_none) else { return };
+        let Some(slot) = self.in_flight.iter().position(Option::is_none) else { return };
         let (at, tag) = (self.at.offset(self.slot(slot) as u64), slot as u64);
         let kind = self.rng.below(100);
         if kind < 5 {
-            let held = self.oracle.iter().map(Sector::number).collect();
+            let held = self.oracle.iter().map(Sector::seq).collect();
             let request = Request::flush(tag);
-            return self.send(slot, Flight { request, numbers: vec![], held, durable: false });
+            return self.send(
+                slot,
+                InFlight { request, value_seqs: vec![], seqs_at_submit: held, durable: false },
+            );
         }
         let Some((lba, n)) = self.range(kind < 75) else { return };
         let mut request = match kind {
-            5..60 => Request::write(lba, n, Payload::At(at), tag),
+            5..60 => Request::write(lba, n, Payload::Contiguous(at), tag),
             60..66 => Request::write_zeroes(lba, n, self.rng.chance(0.5), tag),
             66..75 => Request::discard(lba, n, tag),
-            _ => Request::read(lba, n, Payload::At(at), tag),
+            _ => Request::read(lba, n, Payload::Contiguous(at), tag),
         };
         let range = lba as usize..(lba + u64::from(n)) as usize;
         if request.op == Op::Read {
             self.oracle[range].iter_mut().for_each(|s| s.reading += 1);
             let (numbers, held) = (vec![], vec![]);
-            return self.send(slot, Flight { request, numbers, held, durable: false });
+            return self.send(
+                slot,
+                InFlight { request, value_seqs: numbers, seqs_at_submit: held, durable: false },
+            );
         }
         request.fua = request.op != Op::Discard && self.rng.chance(0.1);
-        let trims = request.op == Op::Discard || request.may_unmap && !request.fua;
+        let trims = request.op == Op::Discard || request.deallocate && !request.fua;
         let durable = match self.config.write_buffer {
             WriteBuffer::None => !trims,
             WriteBuffer::Volatile { .. } => request.fua,
@@ -437,17 +444,17 @@ impl Case {
             numbers.push(self.oracle[i].send(value));
             self.oracle[i].changing = true;
         }
-        self.send(slot, Flight { request, numbers, held: vec![], durable });
+        self.send(slot, InFlight { request, value_seqs: numbers, seqs_at_submit: vec![], durable });
     }
 
-    fn send(&mut self, slot: usize, flight: Flight) {
+    fn send(&mut self, slot: usize, flight: InFlight) {
         let now = self.runner.now();
         self.raw.as_mut().unwrap().submit(now, flight.request).unwrap();
-        self.flights[slot] = Some(flight);
+        self.in_flight[slot] = Some(flight);
     }
 
     fn wait(&mut self) {
-        while self.flights.iter().any(Option::is_some) {
+        while self.in_flight.iter().any(Option::is_some) {
             self.step();
         }
     }
@@ -458,7 +465,7 @@ impl Case {
         self.reclaimed += drive.ftl().unwrap().stats().lines_reclaimed;
         if self.medium == Medium::Image {
             drop(drive);
-            drive = Drive::new(self.config.clone()).unwrap();
+            drive = Controller::new(self.config.clone()).unwrap();
         } else {
             drive = drive.power_cut().power_on().unwrap();
         }
@@ -469,12 +476,12 @@ impl Case {
         for done in posted {
             let slot = done.tag as usize;
             if done.status.is_success() {
-                let flight = self.flights[slot].take().expect("one completion per request");
-                self.end(slot, &flight, done.status);
+                let flight = self.in_flight[slot].take().expect("one completion per request");
+                self.on_completion(slot, &flight, done.status);
             }
         }
-        self.flights.fill(None);
-        self.doubtful.clear();
+        self.in_flight.fill(None);
+        self.failed_ranges.clear();
         // A cut can be followed by a cut before anything was written.
         while self.rng.chance(0.2) && self.medium == Medium::Memory {
             drive = drive.power_cut().power_on().unwrap();

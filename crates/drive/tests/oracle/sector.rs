@@ -8,9 +8,9 @@ pub(crate) struct Sector {
     /// What a power cut may leave: the last value known to be durable, and everything sent since.
     possible: VecDeque<u64>,
     /// Number of the first of these.
-    first: u64,
+    first_seq: u64,
     /// Number of the value that the sector holds while power lasts.
-    now: u64,
+    current_seq: u64,
     /// Whether a command that changes the sector is under way, or how many read it.
     pub(crate) changing: bool,
     pub(crate) reading: u32,
@@ -19,34 +19,34 @@ pub(crate) struct Sector {
 impl Sector {
     pub(crate) fn zero() -> Sector {
         let possible = VecDeque::from([0]);
-        Sector { possible, first: 0, now: 0, changing: false, reading: 0 }
+        Sector { possible, first_seq: 0, current_seq: 0, changing: false, reading: 0 }
     }
 
     /// A value is on its way. Returns its number.
     pub(crate) fn send(&mut self, value: u64) -> u64 {
         self.possible.push_back(value);
-        self.first + self.possible.len() as u64 - 1
+        self.first_seq + self.possible.len() as u64 - 1
     }
 
     /// The value with this number is what the sector holds.
     pub(crate) fn arrive(&mut self, number: u64) {
-        self.now = number;
+        self.current_seq = number;
     }
 
     /// The value with this number is durable, or a later one.
-    pub(crate) fn durable(&mut self, number: u64) {
-        while self.first < number {
+    pub(crate) fn set_durable(&mut self, number: u64) {
+        while self.first_seq < number {
             self.possible.pop_front();
-            self.first += 1;
+            self.first_seq += 1;
         }
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.now
+    pub(crate) fn seq(&self) -> u64 {
+        self.current_seq
     }
 
     pub(crate) fn value(&self) -> u64 {
-        self.possible[(self.now - self.first) as usize]
+        self.possible[(self.current_seq - self.first_seq) as usize]
     }
 
     pub(crate) fn allows(&self, value: u64) -> bool {

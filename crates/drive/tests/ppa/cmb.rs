@@ -2,15 +2,15 @@
 //! them when the power fails.
 
 use clock::{Component, Nanos};
-use drive::{CmbConfig, Drive, DriveConfig};
-use driver::{Cmb, OutsideCmb};
+use drive::{CmbConfig, Controller, DriveConfig};
+use driver::{Cmb, OutOfCmbBounds};
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{AdminCommand, CmbSize, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status};
-use ring::{CompletionHost, PAGE, SubmissionHost};
+use ring::{CqConsumer, PAGE_BYTES, SqProducer};
 use rng::Rng;
 
-use crate::common::open::{DATA, LIST, Open};
-use crate::events::Bare;
+use crate::common::open_channel_host::{DATA, LIST, OpenChannelHost};
+use crate::events::RawHost;
 use crate::rig::{PROGRAM, READ, Rig, SECTOR, drive, on_image, planes, seeds};
 
 const BYTES: u64 = 64 << 10;
@@ -36,14 +36,14 @@ fn registers_tell_where_it_is() {
     assert_eq!(port.register(CMBLOC), 2);
     let cmb = r.controller.cmb().unwrap();
     assert_eq!((cmb.bytes(), cmb.is_protected()), (BYTES, true));
-    assert_eq!(cmb.uses(), CmbSize::of(BYTES).unwrap());
+    assert_eq!(cmb.supported_uses(), CmbSize::from_size_bytes(BYTES).unwrap());
     assert_eq!(cmb.at(0, BYTES).unwrap(), port.bar(2).unwrap());
     cmb.write(BYTES - 3, b"end").unwrap();
     let mut end = [0; 3];
     cmb.read(BYTES - 3, &mut end).unwrap();
     assert_eq!(&end, b"end");
     for (offset, len) in [(BYTES, 1), (BYTES - 2, 3), (u64::MAX, 2), (0, BYTES + 1)] {
-        let outside = OutsideCmb { offset, len, bytes: BYTES };
+        let outside = OutOfCmbBounds { offset, len, bytes: BYTES };
         assert_eq!(cmb.at(offset, len), Err(outside));
     }
     assert!(cmb.write(BYTES - 2, b"end").is_err());
@@ -69,7 +69,7 @@ fn data_in_it_takes_no_transfer() {
     let mut r = Rig::new(with_cmb(true));
     let cmb = r.controller.cmb().unwrap();
     let d = &mut r.open;
-    let ppa = |d: &Open, s| d.ppa(0, 0, 0, s);
+    let ppa = |d: &OpenChannelHost, s| d.ppa(0, 0, 0, s);
     // From the host's memory: over the bus, over the channel, into the array.
     let sqe = d.with_data(Sqe::vector_write(1, PpaList::One(ppa(d, 0))), 1);
     assert_eq!(d.run(sqe).1, DMA + SECTOR + PROGRAM);
@@ -134,7 +134,7 @@ fn lists_and_rings_may_be_in_it() {
     for i in 0..4 {
         d.memory.read(DATA + i * 4096 + 4095, &mut byte);
         assert_eq!(byte, [i as u8 + 0x41]);
-        d.memory.read(crate::common::open::META + i * 16, &mut byte);
+        d.memory.read(crate::common::open_channel_host::META + i * 16, &mut byte);
         assert_eq!(byte, [i as u8 + 1]);
     }
     // One byte over the end is nobody's memory.
@@ -144,17 +144,17 @@ fn lists_and_rings_may_be_in_it() {
     assert_eq!(d.run(sqe).0.status, Status::DATA_TRANSFER_ERROR);
 
     // Both rings of a queue pair.
-    let mut drive = Drive::new(with_cmb(false)).unwrap();
-    let mut host = Bare::new(&mut drive);
+    let mut drive = Controller::new(with_cmb(false)).unwrap();
+    let mut host = RawHost::new(&mut drive);
     let base = host.port.bar(2).unwrap();
-    let (sq, cq) = (base.offset(4 * PAGE as u64), base.offset(8 * PAGE as u64));
+    let (sq, cq) = (base.offset(4 * PAGE_BYTES as u64), base.offset(8 * PAGE_BYTES as u64));
     let (qid, entries, priority) = (1, 16, QueuePriority::Medium);
     let create = AdminCommand::CreateCq { qid, entries, at: cq.0, vector: None };
     assert!(host.run(&mut drive, create).status.is_success());
     let create = AdminCommand::CreateSq { qid, entries, at: sq.0, cqid: 1, priority };
     assert!(host.run(&mut drive, create).status.is_success());
-    let mut ring = SubmissionHost::open(&host.port, 1, sq, 16).unwrap();
-    let mut done = CompletionHost::open(&host.port, 1, cq, 16).unwrap();
+    let mut ring = SqProducer::open(&host.port, 1, sq, 16).unwrap();
+    let mut done = CqConsumer::open(&host.port, 1, cq, 16).unwrap();
     for cid in 0..40u16 {
         let mut flush = Sqe::flush(1);
         flush.cid = cid.into();
@@ -163,7 +163,7 @@ fn lists_and_rings_may_be_in_it() {
         while drive.poll(Nanos::ZERO) {}
         let cqe = done.pop().unwrap();
         assert_eq!((cqe.cid, cqe.status), (cid, Status::SUCCESS));
-        ring.fetched(cqe.sq_head);
+        ring.update_head(cqe.sq_head);
         done.release();
     }
 }
@@ -179,7 +179,7 @@ fn what_is_protected_survives_the_loss_of_power_and_nothing_else_does() {
             let off = r.open.drive.power_cut();
             // The host does not know yet, and goes on writing to where the drive was.
             old.write(1000, b"STRAYS").unwrap();
-            r = Rig::of(off.power_on().unwrap());
+            r = Rig::from_drive(off.power_on().unwrap());
             old.write(1000, b"astray").unwrap();
             let mut found = [0; 6];
             r.controller.cmb().unwrap().read(1000, &mut found).unwrap();
@@ -211,24 +211,24 @@ fn beside_an_image_it_survives_the_process() {
     let old = r.controller.cmb().unwrap();
     let off = r.open.drive.power_cut();
     old.write(1000, b"STRAYS").unwrap();
-    let r = Rig::of(off.power_on().unwrap());
+    let r = Rig::from_drive(off.power_on().unwrap());
     old.write(1000, b"astray").unwrap();
     assert_eq!(&look(&r), b"staged");
     r.open.drive.shut_down().unwrap();
     drop((r.open.queue, r.controller));
     assert!(folder.path().join("drive.img.cmb").exists());
     // Another size is not taken for it, and one that is not protected leaves it alone.
-    let error = Drive::new(config(true, 2 * BYTES)).unwrap_err().to_string();
+    let error = Controller::new(config(true, 2 * BYTES)).unwrap_err().to_string();
     assert!(error.contains("drive.img.cmb") && error.contains("bytes"), "{error}");
     assert_eq!(&look(&Rig::new(config(false, BYTES))), &[0; 6]);
     assert_eq!(&look(&Rig::new(config(true, BYTES))), b"staged");
     // Damage is found.
     let path = folder.path().join("drive.img.cmb");
     let mut bytes = std::fs::read(&path).unwrap();
-    let at = bytes.len() - PAGE + 20;
+    let at = bytes.len() - PAGE_BYTES + 20;
     bytes[at] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    let error = Drive::new(config(true, BYTES)).unwrap_err().to_string();
+    let error = Controller::new(config(true, BYTES)).unwrap_err().to_string();
     assert!(error.contains("damaged"), "{error}");
 }
 
@@ -237,7 +237,7 @@ fn sizes_that_no_register_tells_are_refused() {
     for bytes in [0, 1, 4095, (4 << 30) + 4096, 128 << 30] {
         let mut config = with_cmb(true);
         config.controller.cmb = Some(CmbConfig { bytes, protected: true });
-        assert!(Drive::new(config).is_err(), "{bytes}");
+        assert!(Controller::new(config).is_err(), "{bytes}");
     }
 }
 
@@ -271,7 +271,7 @@ fn staged_is_durable(seed: u64) {
             (6, _) => {
                 let until = r.open.now + Nanos(rng.below(1_000_000));
                 r.open.run_to(until);
-                for ended in std::mem::take(&mut r.open.ended) {
+                for ended in std::mem::take(&mut r.open.completed) {
                     assert_eq!(ended.status, Status::SUCCESS);
                     let (value, sector) = slots[ended.user as usize].take().unwrap();
                     placed.push((sector.unwrap(), value));
@@ -279,7 +279,7 @@ fn staged_is_durable(seed: u64) {
                 }
             }
             (7, _) if rng.chance(0.3) => {
-                r = Rig::of(r.open.drive.power_cut().power_on().unwrap());
+                r = Rig::from_drive(r.open.drive.power_cut().power_on().unwrap());
                 let cmb = r.controller.cmb().unwrap();
                 for (slot, staged) in (0..).zip(&mut slots) {
                     let Some((value, under_way)) = staged else { continue };
@@ -290,7 +290,7 @@ fn staged_is_durable(seed: u64) {
                 }
                 // What was under way may be there, torn or not begun: the chunk says how far.
                 let nand = r.open.drive.nand_mut().unwrap();
-                next = nand.chunk_info(media::ChunkId(0)).unwrap().write_pointer;
+                next = nand.chunk_info(media::ChunkIndex(0)).unwrap().write_pointer;
             }
             _ => {}
         }

@@ -1,16 +1,16 @@
 //! Media events: what the drive notices, who is told, and what hosts may not do.
 
 use clock::Component;
-use drive::Drive;
+use drive::Controller;
 use driver::{DriverError, MediaEvent};
-use media::{Fault, Psn};
+use media::{InjectedFault, PhysSector};
 use nvme::{
-    Address, AdminCommand, ChunkNotification, Cqe, Extensions, Hints, MediaNotice, MediaScope, Sqe,
-    Status, log_page, opcode,
+    Address, AdminCommand, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope, Cqe,
+    Sqe, Status, VectorHints, VendorExtensions, log_page, opcode,
 };
-use ring::{CompletionHost, Iova, PAGE, Port, Region, SubmissionHost};
+use ring::{CqConsumer, Iova, PAGE_BYTES, Port, SharedRegion, SqProducer};
 
-use crate::common::open::Open;
+use crate::common::open_channel_host::OpenChannelHost;
 use crate::rig::{Rig, drive, planes};
 
 fn two_pus() -> drive::DriveConfig {
@@ -21,37 +21,43 @@ fn two_pus() -> drive::DriveConfig {
 
 fn watching(config: drive::DriveConfig) -> Rig {
     let mut r = Rig::new(config);
-    r.controller.watch_events().unwrap();
-    r.controller.watch_events().unwrap();
-    assert!(r.open.open_channel().extensions.has(Extensions::NOTIFICATIONS));
+    r.controller.subscribe_events().unwrap();
+    r.controller.subscribe_events().unwrap();
+    assert!(r.open.open_channel().extensions.has(VendorExtensions::NOTIFICATIONS));
     r
 }
 
-fn event(count: u64, pu: u32, chunk: u32, scope: MediaScope, kind: MediaNotice) -> MediaEvent {
+fn event(
+    count: u64,
+    pu: u32,
+    chunk: u32,
+    scope: ChunkNotificationScope,
+    kind: ChunkNotificationKind,
+) -> MediaEvent {
     let address = Address { group: 0, pu, chunk, sector: 0 };
     MediaEvent { count, address, scope, kind, sectors: 0 }
 }
 
-fn inject(d: &mut Open, fault: Fault) {
+fn inject(d: &mut OpenChannelHost, fault: InjectedFault) {
     d.drive.nand_mut().unwrap().inject(fault).unwrap();
 }
 
 #[test]
 fn chunks_that_go_offline_are_told_of_once() {
-    use MediaNotice::{ErrorRateHigh, Unrecoverable};
-    use MediaScope::Chunk;
+    use ChunkNotificationKind::{ErrorRateHigh, Unrecoverable};
+    use ChunkNotificationScope::Chunk;
     let mut r = watching(two_pus());
     assert_eq!(r.events(), []);
     let layout = *r.open.drive.nand_mut().unwrap().layout();
     // An erase that fails.
-    inject(&mut r.open, Fault::Erase { chunk: layout.chunk(0, 7) });
+    inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(0, 7) });
     assert!(!r.open.reset(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), [event(1, 0, 7, Chunk, Unrecoverable)]);
     // The host has heard of it: using it is its own mistake.
     assert!(!r.open.read(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), []);
     // A program that fails: what the chunk holds should go elsewhere.
-    inject(&mut r.open, Fault::Program { chunk: layout.chunk(0, 8), unit: 1 });
+    inject(&mut r.open, InjectedFault::Program { chunk: layout.chunk(0, 8), unit: 1 });
     r.open.fill(0, 0, 8, 1);
     let second = r.open.ppa(0, 0, 8, 1);
     assert_eq!(r.open.write(&[second]).status, Status::CHUNK_CLOSED_EARLY);
@@ -59,7 +65,7 @@ fn chunks_that_go_offline_are_told_of_once() {
     // One that goes bad while nobody looks: the next operation finds out, whichever.
     for (n, chunk) in [(3, 9), (4, 10), (5, 11)] {
         r.open.fill(0, 0, chunk, 1);
-        inject(&mut r.open, Fault::ChunkBad { chunk: layout.chunk(0, chunk) });
+        inject(&mut r.open, InjectedFault::ChunkBad { chunk: layout.chunk(0, chunk) });
         let first = r.open.ppa(0, 0, chunk, 0);
         match n {
             3 => assert!(!r.open.read(&[first]).status.is_success()),
@@ -74,20 +80,20 @@ fn chunks_that_go_offline_are_told_of_once() {
         assert_eq!(r.events(), [event(n, 0, chunk, Chunk, Unrecoverable)], "chunk {chunk}");
     }
     let stats = r.open.drive.stats().notifications;
-    assert_eq!((stats.logged, stats.lost, stats.announced), (5, 0, 5));
-    assert_eq!(r.controller.lost_events(), (0, 0));
+    assert_eq!((stats.logged, stats.overwritten, stats.events_sent), (5, 0, 5));
+    assert_eq!(r.controller.dropped_events(), (0, 0));
 }
 
 #[test]
 fn a_die_that_fails_is_one_event() {
     let mut r = watching(two_pus());
     r.open.fill(0, 1, 3, 4);
-    inject(&mut r.open, Fault::DieFailure { pu: 1 });
+    inject(&mut r.open, InjectedFault::DieFailure { pu: 1 });
     for sector in 0..4 {
         assert!(!r.open.read(&[r.open.ppa(0, 1, 3, sector)]).status.is_success());
         assert!(!r.open.read(&[r.open.ppa(0, 1, 5 + sector, 0)]).status.is_success());
     }
-    let die = event(1, 1, 0, MediaScope::Pu, MediaNotice::Unrecoverable);
+    let die = event(1, 1, 0, ChunkNotificationScope::Pu, ChunkNotificationKind::Unrecoverable);
     assert_eq!(r.events(), [die]);
     r.open.fill(0, 0, 0, 1);
     assert_eq!(r.events(), [], "the other is well");
@@ -103,7 +109,7 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     r.open.fill(0, 0, 0, 64);
     let needs = |r: &mut Rig, s: u32| {
         let nand = r.open.drive.nand_mut().unwrap();
-        (nand.retries_needed(Psn(s)), nand.check_read(Psn(s)).unwrap().high_ecc)
+        (nand.retries_needed(PhysSector(s)), nand.check_read(PhysSector(s)).unwrap().high_ecc)
     };
     let find = |r: &mut Rig, want| (0..64).find(|s| needs(r, *s) == want).unwrap();
     let (quiet, high, bad) =
@@ -111,27 +117,27 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     let read = |r: &mut Rig, s: u32| r.open.read(&[r.open.ppa(0, 0, 0, s)]);
     assert!(read(&mut r, quiet).status.is_success());
     assert_eq!(r.events(), []);
-    let chunk = MediaScope::Chunk;
+    let chunk = ChunkNotificationScope::Chunk;
     let at = |count, sector, scope, kind| MediaEvent {
         address: Address { sector, ..Address::default() },
         ..event(count, 0, 0, scope, kind)
     };
     assert!(read(&mut r, high).status.is_success());
-    assert_eq!(r.events(), [at(1, high, chunk, MediaNotice::ErrorRateMedium)]);
+    assert_eq!(r.events(), [at(1, high, chunk, ChunkNotificationKind::ErrorRateMedium)]);
     assert!(read(&mut r, high).status.is_success());
     assert_eq!(r.events(), [], "known");
     // A host that wants no repetitions loses nothing for good.
     let ppa = r.open.ppa(0, 0, 0, bad);
-    let limited = Hints { limited_retry: true, ..Hints::NONE };
+    let limited = VectorHints { limited_retry: true, ..VectorHints::NONE };
     let sqe = r.open.with_data(Sqe::vector_read(1, r.open.list(&[ppa])), 1);
     assert_eq!(r.open.run(sqe.with_hints(limited)).0.status, Status::UNRECOVERED_READ);
-    assert_eq!(r.events(), [at(2, bad, chunk, MediaNotice::ErrorRateHigh)]);
+    assert_eq!(r.events(), [at(2, bad, chunk, ChunkNotificationKind::ErrorRateHigh)]);
     assert!(read(&mut r, bad).status.is_success());
     assert_eq!(r.events(), [], "known");
     // What is lost is told by the sector.
-    inject(&mut r.open, Fault::Uncorrectable { psn: Psn(quiet) });
+    inject(&mut r.open, InjectedFault::Uncorrectable { psn: PhysSector(quiet) });
     assert!(!read(&mut r, quiet).status.is_success());
-    let lost = at(3, quiet, MediaScope::Sector, MediaNotice::Unrecoverable);
+    let lost = at(3, quiet, ChunkNotificationScope::Sector, ChunkNotificationKind::Unrecoverable);
     assert_eq!(r.events(), [MediaEvent { sectors: 1, ..lost }]);
     // After an erase it all begins anew.
     assert!(r.open.reset(&[ppa]).status.is_success());
@@ -149,7 +155,7 @@ fn a_host_that_looks_away_is_told_how_much_it_missed() {
     let break_one = |r: &mut Rig, chunk: u32| {
         let layout = *r.open.drive.nand_mut().unwrap().layout();
         let pu = chunk / 64;
-        inject(&mut r.open, Fault::Erase { chunk: layout.chunk(pu, chunk % 64) });
+        inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(pu, chunk % 64) });
         r.open.reset(&[r.open.ppa(0, pu, chunk % 64, 0)]);
     };
     for chunk in 0..100 {
@@ -158,29 +164,30 @@ fn a_host_that_looks_away_is_told_how_much_it_missed() {
     let events = r.events();
     assert_eq!(events.len(), 64, "what the log holds");
     assert!(events.iter().map(|e| e.count).eq(37..=100), "oldest first");
-    assert_eq!(r.controller.lost_events(), (36, 0));
-    assert_eq!(r.open.drive.stats().notifications.lost, 36);
+    assert_eq!(r.controller.dropped_events(), (36, 0));
+    assert_eq!(r.open.drive.stats().notifications.overwritten, 36);
     break_one(&mut r, 100);
     assert!(r.events().iter().map(|e| e.count).eq([101]));
-    assert_eq!(r.controller.lost_events(), (36, 0));
+    assert_eq!(r.controller.dropped_events(), (36, 0));
 }
 
 #[test]
 fn what_happened_before_a_host_watched_comes_first() {
     let mut r = Rig::new(two_pus());
-    assert!(matches!(r.controller.poll_events(), Err(DriverError::NotWatching)));
-    inject(&mut r.open, Fault::NextErase);
+    assert!(matches!(r.controller.poll_events(), Err(DriverError::NotSubscribed)));
+    inject(&mut r.open, InjectedFault::NextErase);
     r.open.reset(&[r.open.ppa(0, 1, 2, 0)]);
-    r.controller.watch_events().unwrap();
-    let offline = event(1, 1, 2, MediaScope::Chunk, MediaNotice::Unrecoverable);
+    r.controller.subscribe_events().unwrap();
+    let offline =
+        event(1, 1, 2, ChunkNotificationScope::Chunk, ChunkNotificationKind::Unrecoverable);
     assert_eq!(r.events(), [offline]);
 }
 
 #[test]
 fn drives_that_manage_their_flash_keep_it_to_themselves() {
-    let mut drive = Drive::new(crate::common::drive(planes(1))).unwrap();
+    let mut drive = Controller::new(crate::common::drive(planes(1))).unwrap();
     let (mut controller, _port) = crate::common::attach(&mut drive);
-    assert!(matches!(controller.watch_events(), Err(DriverError::Lacks { .. })));
+    assert!(matches!(controller.subscribe_events(), Err(DriverError::Unsupported { .. })));
     let mut pump = || {
         drive.poll(clock::Nanos::ZERO);
     };
@@ -189,33 +196,33 @@ fn drives_that_manage_their_flash_keep_it_to_themselves() {
 }
 
 /// A host without a driver: its admin queue.
-pub(crate) struct Bare {
+pub(crate) struct RawHost {
     pub(crate) port: std::sync::Arc<Port>,
-    memory: std::sync::Arc<Region>,
+    memory: std::sync::Arc<SharedRegion>,
     at: Iova,
-    queues: (SubmissionHost, CompletionHost),
+    queues: (SqProducer, CqConsumer),
     cid: u16,
 }
 
-impl Bare {
-    pub(crate) fn new(drive: &mut Drive) -> Bare {
+impl RawHost {
+    pub(crate) fn new(drive: &mut Controller) -> RawHost {
         let port = drive.attach().unwrap();
-        let memory = Region::anonymous(2 * PAGE).unwrap();
+        let memory = SharedRegion::anonymous(2 * PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
         let queues = (
-            SubmissionHost::open(&port, 0, sq, depth).unwrap(),
-            CompletionHost::open(&port, 0, cq, depth).unwrap(),
+            SqProducer::open(&port, 0, sq, depth).unwrap(),
+            CqConsumer::open(&port, 0, cq, depth).unwrap(),
         );
-        Bare { port, memory, at, queues, cid: 0 }
+        RawHost { port, memory, at, queues, cid: 0 }
     }
 
     /// Sends a command that reads into the memory, if it reads.
-    fn send(&mut self, drive: &mut Drive, mut sqe: Sqe) -> u16 {
+    fn send(&mut self, drive: &mut Controller, mut sqe: Sqe) -> u16 {
         self.cid += 1;
         sqe.cid = self.cid.into();
         if sqe.opcode == opcode::admin::GET_LOG_PAGE {
-            sqe.set_prp(self.at.0, self.at.0 + PAGE as u64);
+            sqe.set_prp(self.at.0, self.at.0 + PAGE_BYTES as u64);
         }
         self.queues.0.push(&sqe).unwrap();
         self.queues.0.ring();
@@ -226,18 +233,18 @@ impl Bare {
     fn reap(&mut self) -> Option<Cqe> {
         let cqe = self.queues.1.pop()?;
         self.queues.1.release();
-        self.queues.0.fetched(cqe.sq_head);
+        self.queues.0.update_head(cqe.sq_head);
         Some(cqe)
     }
 
-    pub(crate) fn run(&mut self, drive: &mut Drive, command: AdminCommand) -> Cqe {
+    pub(crate) fn run(&mut self, drive: &mut Controller, command: AdminCommand) -> Cqe {
         let cid = self.send(drive, command.to_sqe());
         let cqe = self.reap().unwrap();
         assert_eq!(cqe.cid, cid);
         cqe
     }
 
-    fn log(&mut self, drive: &mut Drive, (nsid, offset): (u32, u64), retain: bool) -> Cqe {
+    fn log(&mut self, drive: &mut Controller, (nsid, offset): (u32, u64), retain: bool) -> Cqe {
         let lid = log_page::CHUNK_NOTIFICATION;
         self.run(drive, AdminCommand::GetLogPage { lid, nsid, bytes: 128, offset, retain })
     }
@@ -245,9 +252,9 @@ impl Bare {
 
 #[test]
 fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
-    let mut drive = Drive::new(two_pus()).unwrap();
-    let mut host = Bare::new(&mut drive);
-    let mut other = Bare::new(&mut drive);
+    let mut drive = Controller::new(two_pus()).unwrap();
+    let mut host = RawHost::new(&mut drive);
+    let mut other = RawHost::new(&mut drive);
     let listen = AdminCommand::AsyncEventRequest.to_sqe();
     let requests: Vec<u16> = (0..4).map(|_| host.send(&mut drive, listen)).collect();
     assert_eq!(host.reap(), None);
@@ -268,9 +275,9 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
     }
 
     // Two events: each host is told once.
-    let mut d = Open::of(drive);
+    let mut d = OpenChannelHost::from_drive(drive);
     for chunk in [3, 4] {
-        inject(&mut d, Fault::NextErase);
+        inject(&mut d, InjectedFault::NextErase);
         d.reset(&[d.ppa(0, 0, chunk, 0)]);
     }
     let told = host.reap().unwrap();
@@ -301,12 +308,12 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
     assert_eq!((newest.count.get(), older.count.get()), (2, 1));
     assert_eq!((newest.mask, newest.state.get(), newest.nsid.get()), (2, 8, 1));
 
-    inject(&mut d, Fault::NextErase);
+    inject(&mut d, InjectedFault::NextErase);
     d.reset(&[d.ppa(0, 0, 5, 0)]);
     assert_eq!(host.reap(), None, "it has not read yet");
     assert_eq!(host.log(&mut d.drive, (u32::MAX, 0), false).status, Status::SUCCESS);
-    inject(&mut d, Fault::NextErase);
+    inject(&mut d, InjectedFault::NextErase);
     d.reset(&[d.ppa(0, 0, 6, 0)]);
     assert_eq!(host.reap().map(|c| c.cid), Some(requests[2]));
-    assert_eq!(d.drive.stats().notifications.announced, 3);
+    assert_eq!(d.drive.stats().notifications.events_sent, 3);
 }

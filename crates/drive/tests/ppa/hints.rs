@@ -1,24 +1,24 @@
 //! Hints of single commands: when things end, to the nanosecond, and that nothing else changes.
 
 use clock::Nanos;
-use drive::{DriveConfig, OpenChannelConfig, PuPolicy, SuspendConfig};
-use media::{Fault, MediaConfig};
-use nvme::{Extensions, Hints, PlaneMode, Ppa, Sqe, Status};
+use drive::{DriveConfig, OpenChannelConfig, PuScheduling, SuspendConfig};
+use media::{InjectedFault, MediaConfig};
+use nvme::{PlaneMode, Ppa, Sqe, Status, VectorHints, VendorExtensions};
 use rng::Rng;
 
-use crate::common::open::{DATA, OTHER_LIST, Open};
+use crate::common::open_channel_host::{DATA, OTHER_LIST, OpenChannelHost};
 use crate::rig::{ERASE, PROGRAM, READ, Rig, SECTOR, drive, planes, seeds};
 
-const NO_HINT: Hints = Hints::NONE;
+const NO_HINT: VectorHints = VectorHints::NONE;
 
-fn mode(planes: PlaneMode) -> Hints {
-    Hints { planes, ..Hints::NONE }
+fn mode(planes: PlaneMode) -> VectorHints {
+    VectorHints { planes, ..VectorHints::NONE }
 }
 
-const SUSPEND: Hints = Hints { suspend: true, ..Hints::NONE };
-const LIMITED: Hints = Hints { limited_retry: true, ..Hints::NONE };
+const SUSPEND: VectorHints = VectorHints { suspend: true, ..VectorHints::NONE };
+const LIMITED: VectorHints = VectorHints { limited_retry: true, ..VectorHints::NONE };
 
-fn timed(d: &mut Open, sqe: Sqe, hints: Hints) -> (Status, Nanos) {
+fn timed(d: &mut OpenChannelHost, sqe: Sqe, hints: VectorHints) -> (Status, Nanos) {
     let (ended, time) = d.run(sqe.with_hints(hints));
     (ended.status, time)
 }
@@ -26,7 +26,7 @@ fn timed(d: &mut Open, sqe: Sqe, hints: Hints) -> (Status, Nanos) {
 #[test]
 fn planes_are_programmed_read_and_erased_a_few_at_a_time() {
     for (count, hint, rounds) in [
-        (4, PlaneMode::DriveChoice, 1),
+        (4, PlaneMode::Auto, 1),
         (4, PlaneMode::Single, 4),
         (4, PlaneMode::Dual, 2),
         (4, PlaneMode::Quad, 1),
@@ -51,7 +51,7 @@ fn planes_are_programmed_read_and_erased_a_few_at_a_time() {
         assert_eq!(timed(d, one, mode(hint)), (Status::SUCCESS, READ + SECTOR), "{what}");
         let reset = Sqe::vector_reset(1, d.list(&all[..1]));
         assert_eq!(timed(d, reset, mode(hint)), (Status::SUCCESS, ERASE * rounds), "{what}");
-        let hinted = if hint == PlaneMode::DriveChoice { 0 } else { 4 };
+        let hinted = if hint == PlaneMode::Auto { 0 } else { 4 };
         assert_eq!(d.drive.stats().hints.plane_modes, hinted);
         let busy = d.drive.stats().pus[0];
         assert_eq!((busy.program, busy.erase), (PROGRAM * rounds, ERASE * rounds), "{what}");
@@ -100,7 +100,7 @@ fn more_planes_than_there_are_and_reserved_bits_are_refused_by_name() {
     assert_eq!(r.last_error().location.get(), 0xffff);
 }
 
-fn timed_raw(d: &mut Open, sqe: Sqe) -> (Status, Nanos) {
+fn timed_raw(d: &mut OpenChannelHost, sqe: Sqe) -> (Status, Nanos) {
     let (ended, time) = d.run(sqe);
     (ended.status, time)
 }
@@ -108,10 +108,10 @@ fn timed_raw(d: &mut Open, sqe: Sqe) -> (Status, Nanos) {
 #[test]
 fn reads_go_between_the_planes_of_a_program_where_reads_go_first() {
     for (pu_policy, waits) in [
-        (PuPolicy::ReadsFirst { suspend: None }, PROGRAM - Nanos(100_000)),
-        (PuPolicy::Fifo, PROGRAM * 4 - Nanos(100_000)),
+        (PuScheduling::ReadPriority { suspend: None }, PROGRAM - Nanos(100_000)),
+        (PuScheduling::Fifo, PROGRAM * 4 - Nanos(100_000)),
     ] {
-        let mut r = Rig::new(DriveConfig { pu_policy, ..drive(planes(4)) });
+        let mut r = Rig::new(DriveConfig { pu_scheduling: pu_policy, ..drive(planes(4)) });
         r.open.fill(0, 0, 0, 1);
         let all = r.unit(1, 0);
         let d = &mut r.open;
@@ -126,7 +126,7 @@ fn reads_go_between_the_planes_of_a_program_where_reads_go_first() {
         let mut ended: Vec<_> = d.wait().iter().map(|e| (e.user, e.at)).collect();
         ended.sort_unstable();
         let read_at = begun + Nanos(100_000) + waits + READ + SECTOR;
-        let between = if pu_policy == PuPolicy::Fifo { Nanos::ZERO } else { READ + SECTOR };
+        let between = if pu_policy == PuScheduling::Fifo { Nanos::ZERO } else { READ + SECTOR };
         assert_eq!(ended, [(1, begun + PROGRAM * 4 + between), (2, read_at)]);
         assert_eq!(d.drive.stats().suspensions, 0, "nothing was interrupted");
     }
@@ -141,7 +141,10 @@ fn suspending(costs: Option<SuspendConfig>) -> DriveConfig {
 }
 
 /// Reads sent into a program; returns when each command has ended, since the program began.
-fn reads_into_a_program(config: DriveConfig, reads: &[(u64, Hints)]) -> (Open, Vec<(u64, Nanos)>) {
+fn reads_into_a_program(
+    config: DriveConfig,
+    reads: &[(u64, VectorHints)],
+) -> (OpenChannelHost, Vec<(u64, Nanos)>) {
     let mut r = Rig::new(config);
     r.open.fill(0, 0, 0, 1);
     let all = r.unit(1, 0);
@@ -167,7 +170,7 @@ fn a_hinted_read_suspends_a_program_on_a_drive_that_works_in_order() {
     assert_eq!(ended, [(0, PROGRAM + read + COSTS.resume), (1, Nanos(100_000) + read)]);
     let stats = d.drive.stats();
     assert_eq!((stats.suspensions, stats.hints.suspend, stats.hints.suspend_ignored), (1, 1, 0));
-    assert!(d.open_channel().extensions.has(Extensions::SUSPEND));
+    assert!(d.open_channel().extensions.has(VendorExtensions::SUSPEND));
 
     // Without the hint it waits, as everything does.
     let (d, ended) = reads_into_a_program(suspending(Some(COSTS)), &[(100_000, NO_HINT)]);
@@ -181,7 +184,7 @@ fn suspension_is_a_hint_to_drives_that_cannot() {
     assert_eq!(ended, [(0, PROGRAM), (1, PROGRAM + READ + SECTOR)]);
     let hints = d.drive.stats().hints;
     assert_eq!((hints.suspend, hints.suspend_ignored), (0, 1));
-    assert!(!d.open_channel().extensions.has(Extensions::SUSPEND));
+    assert!(!d.open_channel().extensions.has(VendorExtensions::SUSPEND));
     // And does nothing for commands that read nothing.
     let mut r = Rig::new(suspending(Some(COSTS)));
     let all = r.unit(0, 0);
@@ -220,14 +223,14 @@ fn an_operation_is_suspended_as_often_as_may_be_and_then_in_order() {
 fn a_policy_that_suspends_anyway_has_its_own_costs() {
     let other = SuspendConfig { suspend: Nanos(1_000), ..COSTS };
     let config = DriveConfig {
-        pu_policy: PuPolicy::ReadsFirst { suspend: Some(other) },
+        pu_scheduling: PuScheduling::ReadPriority { suspend: Some(other) },
         ..suspending(Some(COSTS))
     };
     let (_, ended) = reads_into_a_program(config, &[(100_000, SUSPEND)]);
     assert_eq!(ended[1], (1, Nanos(100_000) + Nanos(1_000) + READ + SECTOR));
     // Reads first, but only hints suspend.
     let config = DriveConfig {
-        pu_policy: PuPolicy::ReadsFirst { suspend: None },
+        pu_scheduling: PuScheduling::ReadPriority { suspend: None },
         ..suspending(Some(COSTS))
     };
     let reads = [(100_000, NO_HINT), (200_000, SUSPEND)];
@@ -250,14 +253,14 @@ fn worn(retries: u32) -> DriveConfig {
 fn reads_are_repeated_and_with_limited_retry_fail_fast() {
     let mut r = Rig::new(worn(5));
     let extensions = r.open.open_channel().extensions;
-    assert!(extensions.has(Extensions::LIMITED_RETRY));
+    assert!(extensions.has(VendorExtensions::LIMITED_RETRY));
     assert_eq!(extensions.read_retries.get(), 5);
     r.open.fill(0, 0, 0, 32);
     let (mut seen, mut repeated) = ([0u64; 6], 0);
     for sector in 0..32 {
         let d = &mut r.open;
         let ppa = d.ppa(0, 0, 0, sector);
-        let psn = media::Psn(sector);
+        let psn = media::PhysSector(sector);
         let needs = d.drive.nand_mut().unwrap().retries_needed(psn);
         seen[needs as usize] += 1;
         let read = d.with_data(Sqe::vector_read(1, d.list(&[ppa])), 1);
@@ -291,7 +294,7 @@ fn lost_data_takes_all_repetitions_and_drives_without_take_none() {
         let mut r = Rig::new(drive(nand));
         r.open.fill(0, 0, 0, 1);
         let d = &mut r.open;
-        let lost = Fault::Uncorrectable { psn: media::Psn(0) };
+        let lost = InjectedFault::Uncorrectable { psn: media::PhysSector(0) };
         d.drive.nand_mut().unwrap().inject(lost).unwrap();
         let ppa = d.ppa(0, 0, 0, 0);
         let read = d.with_data(Sqe::vector_read(1, d.list(&[ppa])), 1);
@@ -310,7 +313,9 @@ fn the_page_register_has_what_repetitions_have_got() {
     let mut r = Rig::new(config);
     r.open.fill(0, 0, 0, 8);
     let d = &mut r.open;
-    let needs = |d: &mut Open, s| d.drive.nand_mut().unwrap().retries_needed(media::Psn(s));
+    let needs = |d: &mut OpenChannelHost, s| {
+        d.drive.nand_mut().unwrap().retries_needed(media::PhysSector(s))
+    };
     let worst = (0..8).find(|s| needs(d, *s) > 0).unwrap();
     let ppa = d.ppa(0, 0, 0, worst);
     let read = d.with_data(Sqe::vector_read(1, d.list(&[ppa])), 1);
@@ -330,7 +335,7 @@ fn limited_retry_reaches_a_drive_that_manages_its_flash() {
     let MediaConfig::Nand(nand) = config.media else { unreachable!() };
     let mut config = crate::common::drive(nand);
     config.write_buffer = drive::WriteBuffer::None;
-    let mut d = Open::new(config);
+    let mut d = OpenChannelHost::new(config);
     for lba in 0..8 {
         let write = d.with_data(Sqe::write(1, lba, 1, false), 1);
         assert_eq!(d.run(write).0.status, Status::SUCCESS);
@@ -356,12 +361,12 @@ fn hints_change_only_times(seed: u64) {
     (nand.errors.program_fail, nand.errors.erase_fail) = (0.01, 0.02);
     let costs = rng.chance(0.7).then_some(COSTS);
     let pu_policy = match rng.below(3) {
-        0 => PuPolicy::Fifo,
-        1 => PuPolicy::ReadsFirst { suspend: None },
-        _ => PuPolicy::ReadsFirst { suspend: Some(COSTS) },
+        0 => PuScheduling::Fifo,
+        1 => PuScheduling::ReadPriority { suspend: None },
+        _ => PuScheduling::ReadPriority { suspend: Some(COSTS) },
     };
     let open_channel = OpenChannelConfig { suspend_on_hint: costs, ..OpenChannelConfig::default() };
-    let config = DriveConfig { pu_policy, open_channel, ..drive(nand.clone()) };
+    let config = DriveConfig { pu_scheduling: pu_policy, open_channel, ..drive(nand.clone()) };
     let mut rigs = [Rig::new(config.clone()), Rig::new(config)];
     let unit = rigs[0].open.open_channel().geometry.ws_min;
     let last = rigs[0].open.open_channel().geometry.sectors - 1;
@@ -369,9 +374,9 @@ fn hints_change_only_times(seed: u64) {
     for step in 0..60u64 {
         let (pu, chunk) = (rng.below(2) as u32, rng.below(4) as u32);
         let fitting = most.iter().filter(|m| m.planes() <= Some(nand.geometry.planes)).count();
-        let hints = Hints {
+        let hints = VectorHints {
             planes: match rng.below(2) {
-                0 => PlaneMode::DriveChoice,
+                0 => PlaneMode::Auto,
                 _ => most[rng.below(fitting as u64) as usize],
             },
             suspend: rng.chance(0.5),
@@ -383,7 +388,7 @@ fn hints_change_only_times(seed: u64) {
         let mut results = Vec::new();
         for (i, rig) in rigs.iter_mut().enumerate() {
             let d = &mut rig.open;
-            let hints = if i == 0 { hints } else { Hints::NONE };
+            let hints = if i == 0 { hints } else { VectorHints::NONE };
             let layout = *d.drive.nand_mut().unwrap().layout();
             let at = d.drive.nand_mut().unwrap().chunk_info(layout.chunk(pu, chunk)).unwrap();
             let first = if what < 3 { at.write_pointer } else { first };

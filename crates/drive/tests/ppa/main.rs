@@ -9,7 +9,7 @@
 mod common;
 
 mod cmb;
+mod device_l2p;
 mod events;
 mod hints;
-mod map;
 mod rig;

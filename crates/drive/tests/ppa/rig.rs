@@ -1,13 +1,13 @@
 //! A host with its controller at hand, and how seeds are run.
 
 use clock::{Component, Nanos};
-use drive::{Drive, DriveConfig};
-use driver::{Controller, MediaEvent};
+use drive::{Controller, DriveConfig};
+use driver::{ControllerHandle, MediaEvent};
 use media::{DataStore, NandConfig};
 use nvme::{ErrorEntry, Ppa, log_page};
 
 use crate::common::nand;
-use crate::common::open::{Open, open_channel};
+use crate::common::open_channel_host::{OpenChannelHost, open_channel};
 
 pub(crate) const READ: Nanos = Nanos(50_000);
 pub(crate) const PROGRAM: Nanos = Nanos(500_000);
@@ -36,25 +36,34 @@ pub(crate) fn on_image(nand: NandConfig, path: &std::path::Path) -> DriveConfig 
 }
 
 pub(crate) struct Rig {
-    pub(crate) open: Open,
-    pub(crate) controller: Controller,
+    pub(crate) open: OpenChannelHost,
+    pub(crate) controller: ControllerHandle,
 }
 
 impl Rig {
     pub(crate) fn new(config: DriveConfig) -> Rig {
-        Rig::of(Drive::new(config).unwrap())
+        Rig::from_drive(Controller::new(config).unwrap())
     }
 
-    pub(crate) fn of(mut drive: Drive) -> Rig {
+    pub(crate) fn from_drive(mut drive: Controller) -> Rig {
         let (mut controller, port) = crate::common::attach(&mut drive);
         let mut pump = || {
             drive.poll(Nanos::ZERO);
         };
         let queue = controller.create_queue_pair(256, None, &mut pump).unwrap();
-        let memory = ring::Region::anonymous(320 * ring::PAGE).unwrap();
+        let memory = ring::SharedRegion::anonymous(320 * ring::PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let info = controller.info().clone();
-        let open = Open { drive, queue, port, info, memory, at, now: Nanos::ZERO, ended: vec![] };
+        let open = OpenChannelHost {
+            drive,
+            queue,
+            port,
+            info,
+            memory,
+            at,
+            now: Nanos::ZERO,
+            completed: vec![],
+        };
         Rig { open, controller }
     }
 
@@ -73,7 +82,7 @@ impl Rig {
     /// The newest entry of the error log.
     pub(crate) fn last_error(&mut self) -> ErrorEntry {
         let mut bytes = [0; ErrorEntry::BYTES];
-        let Open { drive, now, .. } = &mut self.open;
+        let OpenChannelHost { drive, now, .. } = &mut self.open;
         let mut pump = || {
             drive.poll(*now);
         };

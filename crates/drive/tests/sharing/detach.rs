@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use drive::{Access, Drive, Part};
+use drive::{AccessPolicy, AccessScope, Controller};
 use nvme::{AdminCommand, Sqe, Status};
-use ring::{Limits, Port};
+use ring::{Port, PortLimits};
 use rng::Rng;
 
 use crate::rig::{Host, Raw, SECTOR, block, drain, null, open_channel, pcm};
 
 /// Descriptors and mappings of this process.
-pub fn holdings() -> (usize, usize) {
+pub fn fds_and_mappings() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     (std::fs::read_dir("/proc/self/fd").unwrap().count(), maps.lines().count())
 }
@@ -19,11 +19,11 @@ pub fn holdings() -> (usize, usize) {
 #[test]
 fn commands_under_way_end_without_their_host() {
     for config in [block(), pcm(), null(Nanos::from_micros(10))] {
-        let mut d = Drive::new(config).unwrap();
-        let part = |first| Access::to(Part::Sectors { first, count: 256 });
+        let mut d = Controller::new(config).unwrap();
+        let part = |first| AccessPolicy::for_scope(AccessScope::Sectors { first, count: 256 });
         let mut rng = Rng::new(3);
         let mut other = Host::attach(&mut d, Some(part(256)), 64, 64);
-        let keeps = d.keeps_data();
+        let keeps = d.stores_data();
         for round in 0..60u64 {
             let mut h = Host::attach(&mut d, Some(part(0)), 64, 64);
             assert_eq!(h.write(&mut d, 0, 1, round as u8), Status::SUCCESS);
@@ -56,7 +56,7 @@ fn commands_under_way_end_without_their_host() {
             let mut bytes = vec![0; 64 * SECTOR];
             h.port.memory().read(at, &mut bytes).unwrap();
             assert!(bytes.iter().all(|b| *b == 0xcc), "its memory was written to");
-            assert!(d.is_idle() && d.hosts() == 1);
+            assert!(d.is_idle() && d.host_count() == 1);
             // The controller, the pair and the test have it, and the drive has not.
             let port = h.port.clone();
             drop(h);
@@ -77,10 +77,10 @@ fn commands_under_way_end_without_their_host() {
 
 #[test]
 fn requests_and_deletions_that_wait_go_with_their_host() {
-    let mut d = Drive::new(open_channel()).unwrap();
+    let mut d = Controller::new(open_channel()).unwrap();
     for _ in 0..10 {
         let mut h = Host::attach(&mut d, None, 8, 8);
-        h.controller.watch_events().unwrap();
+        h.controller.subscribe_events().unwrap();
         d.poll(h.now);
         // A queue with a command under way is being deleted.
         let mut sqe = Sqe::write(1, 0, 1, false);
@@ -91,7 +91,7 @@ fn requests_and_deletions_that_wait_go_with_their_host() {
         let port = h.port.clone();
         drop(h);
         d.detach(&port).unwrap();
-        let mut raw = Raw::attach(&mut d, Access::to(Part::All));
+        let mut raw = Raw::attach(&mut d, AccessPolicy::for_scope(AccessScope::All));
         for cid in 0..2 {
             let mut sqe = AdminCommand::AsyncEventRequest.to_sqe();
             sqe.cid = cid.into();
@@ -101,7 +101,7 @@ fn requests_and_deletions_that_wait_go_with_their_host() {
         drain(&mut d, &mut raw.now);
         assert_eq!(d.port_stats(&raw.port).unwrap().outstanding, 2);
         d.detach(&raw.port).unwrap();
-        assert!(d.is_idle() && d.hosts() == 0);
+        assert!(d.is_idle() && d.host_count() == 0);
         assert_eq!(Arc::strong_count(&port), 1);
         let port = raw.port.clone();
         drop(raw);
@@ -111,8 +111,8 @@ fn requests_and_deletions_that_wait_go_with_their_host() {
 
 #[test]
 fn a_queue_that_is_being_deleted_goes_with_its_host() {
-    let mut d = Drive::new(null(Nanos::from_millis(5))).unwrap();
-    let access = Access::to(Part::All);
+    let mut d = Controller::new(null(Nanos::from_millis(5))).unwrap();
+    let access = AccessPolicy::for_scope(AccessScope::All);
     let mut raw = Raw::attach(&mut d, access);
     let (at, priority) = (raw.at, nvme::QueuePriority::Medium);
     let cq = AdminCommand::CreateCq { qid: 1, entries: 8, at: at.0, vector: None };
@@ -120,7 +120,7 @@ fn a_queue_that_is_being_deleted_goes_with_its_host() {
     let sq_at = at.offset(SECTOR as u64);
     let sq = AdminCommand::CreateSq { qid: 1, entries: 8, at: sq_at.0, cqid: 1, priority };
     assert_eq!(raw.admin(&mut d, sq).status, Status::SUCCESS);
-    let mut io = ring::SubmissionHost::open(&raw.port, 1, sq_at, 8).unwrap();
+    let mut io = ring::SqProducer::open(&raw.port, 1, sq_at, 8).unwrap();
     io.push(&Sqe::flush(1)).unwrap();
     io.ring();
     d.poll(raw.now);
@@ -133,7 +133,7 @@ fn a_queue_that_is_being_deleted_goes_with_its_host() {
     // Its number is not given away while a command is under way.
     let _other = Host::attach(&mut d, Some(access), 8, 8);
     drain(&mut d, &mut raw.now);
-    assert!(d.is_idle() && d.hosts() == 1);
+    assert!(d.is_idle() && d.host_count() == 1);
     drop(io);
     let port = raw.port.clone();
     drop(raw);
@@ -142,29 +142,29 @@ fn a_queue_that_is_being_deleted_goes_with_its_host() {
 
 #[test]
 fn a_hundred_thousand_hosts_leave_nothing() {
-    let mut d = Drive::new(null(Nanos(100))).unwrap();
-    let mut stays = Host::attach(&mut d, Some(Access::to(Part::All)), 8, 8);
-    let access = Access::to(Part::Sectors { first: 3, count: 5 });
+    let mut d = Controller::new(null(Nanos(100))).unwrap();
+    let mut stays = Host::attach(&mut d, Some(AccessPolicy::for_scope(AccessScope::All)), 8, 8);
+    let access = AccessPolicy::for_scope(AccessScope::Sectors { first: 3, count: 5 });
     let mut before = (0, 0);
     for round in 0..100_000 {
         let port = match round % 50 {
-            0 => Port::shared(Limits { vectors: 1, ..Limits::default() }).unwrap(),
+            0 => Port::shared(PortLimits { vectors: 1, ..PortLimits::default() }).unwrap(),
             _ => Port::new().unwrap(),
         };
         match round % 3 {
             0 => d.attach_as(&port, access).unwrap(),
-            _ => d.attach_as(&port, Access::to(Part::All)).unwrap(),
+            _ => d.attach_as(&port, AccessPolicy::for_scope(AccessScope::All)).unwrap(),
         }
         if round % 1_000 == 999 {
             assert!(stays.read(&mut d, 0, 1).is_ok());
         }
         d.detach(&port).unwrap();
-        assert_eq!((Arc::strong_count(&port), d.hosts()), (1, 1));
+        assert_eq!((Arc::strong_count(&port), d.host_count()), (1, 1));
         if round == 1_000 {
-            before = holdings();
+            before = fds_and_mappings();
         }
     }
-    let after = holdings();
+    let after = fds_and_mappings();
     // Tests that run beside this one have some of their own.
     assert!(after.0 < before.0 + 200 && after.1 < before.1 + 400, "{before:?} became {after:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nvme::{AdminCommand, QueuePriority, Sqe};
-use ring::{DOORBELL_STRIDE, Iova, PAGE, Port, Region};
+use ring::{DOORBELL_STRIDE, Iova, PAGE_BYTES, Port, SharedRegion};
 
 use crate::choices::Choices;
 
@@ -16,7 +16,7 @@ const DEPTH: u32 = 16;
 pub struct Garbage {
     rng: Choices,
     port: Arc<Port>,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     admin_tail: u32,
     tail: u32,
@@ -27,7 +27,7 @@ pub struct Garbage {
 impl Garbage {
     /// `everywhere`: it may write behind the doorbells, too.
     pub fn new(port: Arc<Port>, rng: Choices, everywhere: bool) -> Garbage {
-        let (memory, at) = port.memory().provide(PAGES as usize * PAGE).unwrap();
+        let (memory, at) = port.memory().allocate_registered(PAGES as usize * PAGE_BYTES).unwrap();
         let mut garbage = Garbage { rng, port, memory, at, admin_tail: 0, tail: 0, everywhere };
         garbage.make_queue(1);
         garbage
@@ -67,9 +67,9 @@ impl Garbage {
             75..95 => {
                 // Its rings and lists, while the drive may be reading them.
                 for _ in 0..self.rng.below(20) {
-                    let offset = 8 * self.rng.below(PAGES * PAGE as u64 / 8) as usize;
+                    let offset = 8 * self.rng.below(PAGES * PAGE_BYTES as u64 / 8) as usize;
                     let word = self.word();
-                    self.memory.word(offset).store(word, Ordering::Relaxed);
+                    self.memory.atomic_u64(offset).store(word, Ordering::Relaxed);
                 }
             }
             _ => {
@@ -84,19 +84,19 @@ impl Garbage {
     }
 
     fn ring(&mut self, offset: usize, value: u32) {
-        self.port.doorbells().half_word(offset).store(value, Ordering::Release);
+        self.port.doorbells().atomic_u32(offset).store(value, Ordering::Release);
         self.port.wake_drive();
     }
 
-    fn put(&self, region: &Region, offset: usize, sqe: &Sqe) {
+    fn put(&self, region: &SharedRegion, offset: usize, sqe: &Sqe) {
         for (i, word) in sqe.to_words().into_iter().enumerate() {
-            region.word(offset + 8 * i).store(word, Ordering::Relaxed);
+            region.atomic_u64(offset + 8 * i).store(word, Ordering::Relaxed);
         }
     }
 
     fn admin(&mut self, sqe: &Sqe) {
         let (at, depth) = self.port.admin_submission();
-        let ring = self.port.memory().find(at, PAGE as u64).unwrap();
+        let ring = self.port.memory().find(at, PAGE_BYTES as u64).unwrap();
         self.put(ring.region, ring.offset + 64 * self.admin_tail as usize, sqe);
         self.admin_tail = (self.admin_tail + 1) % u32::from(depth);
         self.ring(0, self.admin_tail);
@@ -118,9 +118,9 @@ impl Garbage {
     }
 
     fn make_queue(&mut self, qid: u16) {
-        let page = |rng: &mut Choices| rng.below(8) * PAGE as u64;
+        let page = |rng: &mut Choices| rng.below(8) * PAGE_BYTES as u64;
         let (sq, cq) = match qid {
-            1 => (self.at, self.at.offset(PAGE as u64)),
+            1 => (self.at, self.at.offset(PAGE_BYTES as u64)),
             // Anywhere: rings over rings, over lists, over data.
             _ => (self.at.offset(page(&mut self.rng)), self.at.offset(page(&mut self.rng))),
         };
@@ -132,15 +132,15 @@ impl Garbage {
     }
 
     fn address(&mut self) -> u64 {
-        let inside = self.rng.below(PAGES * PAGE as u64);
+        let inside = self.rng.below(PAGES * PAGE_BYTES as u64);
         match self.rng.below(10) {
             0 => self.rng.next_u64(),
             1 => 0,
             2 => self.at.offset(inside).0,
-            3 => self.at.offset(PAGES * PAGE as u64 - 8).0,
+            3 => self.at.offset(PAGES * PAGE_BYTES as u64 - 8).0,
             // The admin queues.
             4 => self.port.admin_submission().0.0,
-            _ => self.at.offset(inside & !(PAGE as u64 - 1)).0,
+            _ => self.at.offset(inside & !(PAGE_BYTES as u64 - 1)).0,
         }
     }
 

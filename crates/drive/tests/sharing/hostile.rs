@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use clock::{Component, Nanos};
-use drive::{Access, Drive, DriveConfig, Part, PersonalityKind};
+use drive::{AccessPolicy, AccessScope, Controller, DriveConfig, PersonalityKind};
 use media::MediaConfig;
 use nvme::{ChunkState, Sqe, Status};
 use ring::Port;
@@ -45,8 +45,8 @@ fn physical() -> DriveConfig {
 }
 
 /// Sectors of each host, and of nobody between them.
-const MINE: u64 = 300;
-const NOBODYS: u64 = 20;
+const HOST_SECTORS: u64 = 300;
+const GAP_SECTORS: u64 = 20;
 /// Parallel units of the host that behaves.
 const PUS: u32 = 5;
 
@@ -63,16 +63,22 @@ pub fn fuzz(bytes: &[u8]) {
 
 fn case(config: DriveConfig, seed: u64, choices: Choices) {
     let physical = config.personality == PersonalityKind::OpenChannel;
-    let mut d = Drive::new(config).unwrap();
-    let limits = |access| Access { queues: 3, queue_depth: 64, ..access };
+    let mut d = Controller::new(config).unwrap();
+    let limits = |access| AccessPolicy { queues: 3, queue_depth: 64, ..access };
     let (good, bad) = match physical {
         false => (
-            Access::to(Part::Sectors { first: 0, count: MINE }),
-            limits(Access::to(Part::Sectors { first: MINE + NOBODYS, count: MINE })),
+            AccessPolicy::for_scope(AccessScope::Sectors { first: 0, count: HOST_SECTORS }),
+            limits(AccessPolicy::for_scope(AccessScope::Sectors {
+                first: HOST_SECTORS + GAP_SECTORS,
+                count: HOST_SECTORS,
+            })),
         ),
         true => (
-            Access::to(Part::ParallelUnits { first: 0, count: PUS }),
-            limits(Access::to(Part::ParallelUnits { first: PUS + 1, count: PUS })),
+            AccessPolicy::for_scope(AccessScope::ParallelUnits { first: 0, count: PUS }),
+            limits(AccessPolicy::for_scope(AccessScope::ParallelUnits {
+                first: PUS + 1,
+                count: PUS,
+            })),
         ),
     };
     let mut rng = Rng::new(seed ^ 0x5eed);
@@ -113,7 +119,7 @@ fn case(config: DriveConfig, seed: u64, choices: Choices) {
             assert!(others || mine || free, "chunk {n} is nobody's: {chunk:?}");
         }
     } else {
-        for lba in (MINE..MINE + NOBODYS).step_by(4) {
+        for lba in (HOST_SECTORS..HOST_SECTORS + GAP_SECTORS).step_by(4) {
             assert_eq!(all.read(&mut d, lba, 4).unwrap(), [0; 4], "sector {lba} is nobody's");
         }
     }
@@ -133,7 +139,7 @@ struct Model {
 
 impl Model {
     fn new(h: &Host, physical: bool) -> Model {
-        let (mut chunks, mut unit, mut per_chunk) = (Vec::new(), 1, MINE);
+        let (mut chunks, mut unit, mut per_chunk) = (Vec::new(), 1, HOST_SECTORS);
         if physical {
             let media = h.controller.info().open_channel.unwrap();
             (unit, per_chunk) = (media.geometry.ws_min, u64::from(media.geometry.sectors));
@@ -145,23 +151,23 @@ impl Model {
                 }
             }
         }
-        let sectors = if physical { Vec::new() } else { vec![0; MINE as usize] };
+        let sectors = if physical { Vec::new() } else { vec![0; HOST_SECTORS as usize] };
         Model { physical, sectors, chunks, unit, next: 0, per_chunk }
     }
 
     /// Where the n-th sector that was written is.
-    fn place(&self, n: u64) -> u64 {
+    fn address_of(&self, n: u64) -> u64 {
         match self.physical {
             true => self.chunks[(n / self.per_chunk) as usize] + n % self.per_chunk,
             false => n,
         }
     }
 
-    fn step(&mut self, d: &mut Drive, h: &mut Host, rng: &mut Rng) {
+    fn step(&mut self, d: &mut Controller, h: &mut Host, rng: &mut Rng) {
         let byte = 1 + rng.below(255) as u8;
         if self.physical {
             if self.next < self.chunks.len() as u64 * self.per_chunk {
-                let at = self.place(self.next);
+                let at = self.address_of(self.next);
                 assert_eq!(h.write(d, at, self.unit, byte), Status::SUCCESS);
                 self.sectors.extend((0..self.unit).map(|_| byte));
                 self.next += u64::from(self.unit);
@@ -169,7 +175,7 @@ impl Model {
             return;
         }
         let sectors = 1 + rng.below(8);
-        let lba = rng.below(MINE - sectors + 1);
+        let lba = rng.below(HOST_SECTORS - sectors + 1);
         let range = lba as usize..(lba + sectors) as usize;
         match rng.below(4) {
             0 => {
@@ -185,9 +191,9 @@ impl Model {
         }
     }
 
-    fn check(&self, d: &mut Drive, h: &mut Host) {
+    fn check(&self, d: &mut Controller, h: &mut Host) {
         for (n, expected) in self.sectors.iter().enumerate() {
-            let read = h.read(d, self.place(n as u64), 1);
+            let read = h.read(d, self.address_of(n as u64), 1);
             assert_eq!(read, Ok(vec![*expected]), "sector {n}");
             assert_eq!(h.byte(SECTOR - 1), *expected, "all of it");
         }
@@ -198,10 +204,11 @@ impl Model {
 #[test]
 fn a_hostile_host_costs_others_no_time() {
     for seed in 0..20 {
-        let mut d = Drive::new(null(Nanos::from_micros(10))).unwrap();
-        let part = |first| Access::to(Part::Sectors { first, count: MINE });
+        let mut d = Controller::new(null(Nanos::from_micros(10))).unwrap();
+        let part =
+            |first| AccessPolicy::for_scope(AccessScope::Sectors { first, count: HOST_SECTORS });
         let mut h = Host::attach(&mut d, Some(part(0)), 16, 64);
-        let took = |d: &mut Drive, h: &mut Host| {
+        let took = |d: &mut Controller, h: &mut Host| {
             let (begin, mut sqe) = (h.now, Sqe::read(1, 0, 1));
             sqe.set_sgl(h.block(0, 1));
             h.pair.submit(sqe, 7).unwrap();
@@ -220,7 +227,7 @@ fn a_hostile_host_costs_others_no_time() {
         };
         let alone = took(&mut d, &mut h);
         let port = Port::new().unwrap();
-        let bad = Access { queues: 3, queue_depth: 64, ..part(MINE + NOBODYS) };
+        let bad = AccessPolicy { queues: 3, queue_depth: 64, ..part(HOST_SECTORS + GAP_SECTORS) };
         d.attach_as(&port, bad).unwrap();
         let (mut rng, choices) = (Rng::new(seed), Choices::seeded(seed));
         let mut garbage = Garbage::new(port, choices, false);

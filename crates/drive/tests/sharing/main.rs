@@ -2,6 +2,7 @@
 //! the others when one of them is hostile or dies.
 #![allow(unreachable_pub, reason = "modules of one test")]
 
+mod access;
 #[path = "../../../rng/tests/choices/mod.rs"]
 mod choices;
 #[path = "../common/mod.rs"]
@@ -12,7 +13,6 @@ mod hostile;
 mod processes;
 mod rates;
 mod rig;
-mod rights;
 #[path = "../../../ring/tests/common/mod.rs"]
 mod socket;
 

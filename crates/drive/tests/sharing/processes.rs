@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clock::{Component, Idle, Nanos, Parker, RealClock, RealRunner, Stopper, Waker};
-use drive::{Access, Drive, DriveConfig, Part};
-use driver::Controller;
+use clock::{Component, IdlePolicy, Nanos, Parker, RealClock, RealRunner, StopHandle, Waker};
+use drive::{AccessPolicy, AccessScope, Controller, DriveConfig};
+use driver::ControllerHandle;
 use nvme::{SglDescriptor, Sqe, Status};
-use ring::{Limits, Port};
+use ring::{Port, PortLimits};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::choices::Choices;
-use crate::detach::holdings;
+use crate::detach::fds_and_mappings;
 use crate::garbage::Garbage;
 use crate::rig::{SECTOR, block, null};
 use crate::socket::{self, kind};
 
 /// These tests count descriptors and time: one at a time.
-static TURN: Mutex<()> = Mutex::new(());
+static SERIAL_LOCK: Mutex<()> = Mutex::new(());
 
 const COUNT: u64 = 400;
 
@@ -51,12 +51,12 @@ fn verify() {
     let (seed, rounds) = (number("SEED"), number("ROUNDS"));
     let port = socket::join();
     let pump = &mut std::thread::yield_now;
-    let mut controller = Controller::attach(port.clone(), pump, u64::MAX).unwrap();
+    let mut controller = ControllerHandle::connect(port.clone(), pump, u64::MAX).unwrap();
     assert_eq!(controller.info().sectors, COUNT);
     let mut pair = controller.create_queue_pair(33, Some(1), pump).unwrap();
     let parker = Parker::new().unwrap();
     port.set_vector(1, parker.waker()).unwrap();
-    let (memory, at) = port.memory().provide(32 * SECTOR).unwrap();
+    let (memory, at) = port.memory().allocate_registered(32 * SECTOR).unwrap();
     let mut rng = Rng::new(seed);
     let value = |lba: u64, version: u64| (lba << 32 | version).wrapping_mul(seed | 1);
     let mut versions = vec![0u64; COUNT as usize];
@@ -122,16 +122,16 @@ fn verify() {
             pair.release();
         }
     }
-    assert_eq!(pair.stray_completions(), 0);
+    assert_eq!(pair.spurious_completions(), 0);
 }
 
 /// Says when it has begun, and writes until it is killed.
 fn write() {
     let port = socket::join();
     let pump = &mut std::thread::yield_now;
-    let mut controller = Controller::attach(port.clone(), pump, u64::MAX).unwrap();
+    let mut controller = ControllerHandle::connect(port.clone(), pump, u64::MAX).unwrap();
     let mut pair = controller.create_queue_pair(65, None, pump).unwrap();
-    let (memory, at) = port.memory().provide(SECTOR).unwrap();
+    let (memory, at) = port.memory().allocate_registered(SECTOR).unwrap();
     memory.fill(0, SECTOR, 0xab);
     let (mut sent, mut said) = (0u64, false);
     for _ in 0..100_000 {
@@ -156,7 +156,7 @@ fn write() {
 fn sleep() {
     let port = socket::join();
     let pump = &mut std::thread::yield_now;
-    let mut controller = Controller::attach(port.clone(), pump, u64::MAX).unwrap();
+    let mut controller = ControllerHandle::connect(port.clone(), pump, u64::MAX).unwrap();
     let mut pair = controller.create_queue_pair(8, Some(1), pump).unwrap();
     let parker = Parker::new().unwrap();
     port.set_vector(1, parker.waker()).unwrap();
@@ -188,15 +188,15 @@ fn hostile() {
 
 // ---- The drive's process.
 
-type Job = Box<dyn FnOnce(&mut Drive) + Send>;
+type Job = Box<dyn FnOnce(&mut Controller) + Send>;
 
 /// A drive, and what others ask of its thread.
-struct Served {
-    drive: Drive,
+struct DriveService {
+    drive: Controller,
     jobs: Receiver<Job>,
 }
 
-impl Component for Served {
+impl Component for DriveService {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Ok(job) = self.jobs.try_recv() {
@@ -213,7 +213,7 @@ impl Component for Served {
 struct Server {
     jobs: Sender<Job>,
     waker: Waker,
-    stopper: Stopper,
+    stopper: StopHandle,
     thread: JoinHandle<()>,
 }
 
@@ -228,16 +228,19 @@ struct Client {
 
 impl Server {
     fn start(config: DriveConfig) -> Server {
-        let drive = Drive::new(config).unwrap();
-        let runner = RealRunner::new(RealClock::start(), Idle::default()).unwrap();
-        let (waker, stopper) = (runner.waker(), runner.stopper());
+        let drive = Controller::new(config).unwrap();
+        let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
+        let (waker, stopper) = (runner.waker(), runner.stop_handle());
         let (jobs, receiver) = channel();
-        let mut served = Served { drive, jobs: receiver };
+        let mut served = DriveService { drive, jobs: receiver };
         let thread = std::thread::spawn(move || runner.run(&mut served).unwrap());
         Server { jobs, waker, stopper, thread }
     }
 
-    fn call<T: Send + 'static>(&self, job: impl FnOnce(&mut Drive) -> T + Send + 'static) -> T {
+    fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Controller) -> T + Send + 'static,
+    ) -> T {
         let (answer, answered) = channel();
         let job: Job = Box::new(move |drive| answer.send(job(drive)).unwrap());
         self.jobs.send(job).unwrap();
@@ -245,14 +248,14 @@ impl Server {
         answered.recv().unwrap()
     }
 
-    fn client(&self, role: &str, access: Access, environment: &[(&str, String)]) -> Client {
-        let limits = Limits { vectors: 4, regions: 16, bytes: 4 << 20 };
+    fn client(&self, role: &str, access: AccessPolicy, environment: &[(&str, String)]) -> Client {
+        let limits = PortLimits { vectors: 4, regions: 16, bytes: 4 << 20 };
         let port = Port::shared(limits).unwrap();
         let theirs = port.clone();
         self.call(move |drive| drive.attach_as(&theirs, access)).unwrap();
         port.set_drive_waker(self.waker.clone()).unwrap();
         let (child, socket) = socket::spawn(role, environment);
-        socket::give(&socket, &port);
+        socket::send_port(&socket, &port);
         let (theirs, stream) = (port.clone(), socket.clone());
         let (note, notes) = channel();
         let control = std::thread::spawn(move || {
@@ -286,13 +289,13 @@ impl Server {
     }
 }
 
-fn part(number: u64) -> Access {
-    let part = Part::Sectors { first: number * (COUNT + 7), count: COUNT };
-    Access { queues: 4, queue_depth: 128, ..Access::to(part) }
+fn sector_access(number: u64) -> AccessPolicy {
+    let part = AccessScope::Sectors { first: number * (COUNT + 7), count: COUNT };
+    AccessPolicy { queues: 4, queue_depth: 128, ..AccessPolicy::for_scope(part) }
 }
 
-fn turn() -> impl Drop {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn serialize_tests() -> impl Drop {
+    SERIAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn environment(seed: u64, rounds: u64) -> [(&'static str, String); 2] {
@@ -301,12 +304,14 @@ fn environment(seed: u64, rounds: u64) -> [(&'static str, String); 2] {
 
 #[test]
 fn two_processes_share_a_drive() {
-    let _turn = turn();
+    let _turn = serialize_tests();
     let server = Server::start(block());
-    let before = holdings();
+    let before = fds_and_mappings();
     for round in 0..2 {
         let clients: Vec<_> = (0..2)
-            .map(|n| server.client("verify", part(2 * round + n), &environment(n + 1, 400)))
+            .map(|n| {
+                server.client("verify", sector_access(2 * round + n), &environment(n + 1, 400))
+            })
             .collect();
         for client in clients {
             let stats = client.port.clone();
@@ -314,23 +319,23 @@ fn two_processes_share_a_drive() {
             assert_eq!(Arc::strong_count(&stats), 1);
         }
     }
-    assert_eq!(server.call(|drive| drive.hosts()), 0);
+    assert_eq!(server.call(|drive| drive.host_count()), 0);
     server.wait_until_idle();
     // Other tests of this process come and go beside this one.
-    let after = holdings();
+    let after = fds_and_mappings();
     assert!(after.0 < before.0 + 100, "{before:?} became {after:?}");
     server.stop();
 }
 
 #[test]
 fn hostile_processes_disturb_nobody() {
-    let _turn = turn();
+    let _turn = serialize_tests();
     let server = Server::start(block());
     let (mut commands, mut refused) = (0, 0);
     for seed in 0..20 {
-        let mut bad = server.client("garbage", part(1), &environment(seed, 0));
+        let mut bad = server.client("garbage", sector_access(1), &environment(seed, 0));
         assert!(bad.notes.recv_timeout(Duration::from_secs(20)).is_ok());
-        let good = server.client("verify", part(0), &environment(seed + 100, 200));
+        let good = server.client("verify", sector_access(0), &environment(seed + 100, 200));
         assert!(server.finish(good), "seed {seed}");
         assert!(bad.child.try_wait().unwrap().is_none(), "it goes on and on");
         let port = bad.port.clone();
@@ -351,15 +356,15 @@ fn hostile_processes_disturb_nobody() {
 
 #[test]
 fn processes_that_are_killed_leave_nothing() {
-    let _turn = turn();
+    let _turn = serialize_tests();
     let server = Server::start(block());
     let mut rng = Rng::new(9);
     let mut before = (0, 0);
     for round in 0..100 {
         if round == 5 {
-            before = holdings();
+            before = fds_and_mappings();
         }
-        let mut client = server.client("write", part(round % 3), &[]);
+        let mut client = server.client("write", sector_access(round % 3), &[]);
         assert!(client.notes.recv_timeout(Duration::from_secs(20)).is_ok());
         std::thread::sleep(Duration::from_micros(rng.below(5_000)));
         client.child.kill().unwrap();
@@ -367,22 +372,22 @@ fn processes_that_are_killed_leave_nothing() {
         assert!(!server.finish(client), "it was in the middle of it");
         server.wait_until_idle();
         assert_eq!(Arc::strong_count(&port), 1, "its memory goes with it");
-        assert!(port.memory().room() < 4 << 20);
+        assert!(port.memory().remaining_bytes() < 4 << 20);
     }
-    assert_eq!(server.call(|drive| drive.hosts()), 0);
-    let after = holdings();
+    assert_eq!(server.call(|drive| drive.host_count()), 0);
+    let after = fds_and_mappings();
     assert!(after.0 < before.0 + 50 && after.1 < before.1 + 100, "{before:?} became {after:?}");
     // And the drive is as good as new.
-    let good = server.client("verify", part(3), &environment(1, 50));
+    let good = server.client("verify", sector_access(3), &environment(1, 50));
     assert!(server.finish(good));
     server.stop();
 }
 
 #[test]
 fn an_idle_drive_uses_no_processor_and_wakes() {
-    let _turn = turn();
+    let _turn = serialize_tests();
     let server = Server::start(null(Nanos::from_micros(5)));
-    let access = part(0);
+    let access = sector_access(0);
     let clients: Vec<_> = (0..3).map(|_| server.client("sleep", access, &[])).collect();
     for client in &clients {
         assert!(client.notes.recv_timeout(Duration::from_secs(20)).is_ok(), "ready");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use clock::{Component, Nanos, VirtualRunner};
-use drive::{Access, Drive, Part};
+use drive::{AccessPolicy, AccessScope, Controller};
 use nvme::{Sqe, Status};
 
 use crate::rig::{Host, SECTOR, block, drain, null};
@@ -33,17 +33,17 @@ impl Component for Reader {
     }
 }
 
-fn reader(drive: &mut Drive, access: Access, sectors: u32) -> Reader {
+fn reader(drive: &mut Controller, access: AccessPolicy, sectors: u32) -> Reader {
     Reader { host: Host::attach(drive, Some(access), 33, 16), sectors, done: 0 }
 }
 
 #[test]
 fn rates_are_kept_within_two_percent_and_nobody_else_waits() {
-    let free = Access::to(Part::All);
+    let free = AccessPolicy::for_scope(AccessScope::All);
     let alone = {
-        let mut d = Drive::new(null(Nanos::from_micros(10))).unwrap();
+        let mut d = Controller::new(null(Nanos::from_micros(10))).unwrap();
         let mut free = reader(&mut d, free, 1);
-        VirtualRunner::new().run_to(&mut [&mut free, &mut d], Nanos::from_secs(1));
+        VirtualRunner::new().run_until_time(&mut [&mut free, &mut d], Nanos::from_secs(1));
         free.done as f64
     };
     for (iops, bytes, sectors) in [
@@ -53,26 +53,26 @@ fn rates_are_kept_within_two_percent_and_nobody_else_waits() {
         (None, Some(200_000_000), 16),
         (Some(10_000), Some(20_000_000), 1),
     ] {
-        let mut d = Drive::new(null(Nanos::from_micros(10))).unwrap();
-        let held = Access { iops, bytes_per_sec: bytes, ..free };
+        let mut d = Controller::new(null(Nanos::from_micros(10))).unwrap();
+        let held = AccessPolicy { iops, bytes_per_sec: bytes, ..free };
         let (mut held, mut other) = (reader(&mut d, held, sectors), reader(&mut d, free, 1));
         let mut runner = VirtualRunner::new();
-        runner.run_to(&mut [&mut held, &mut other, &mut d], Nanos::from_secs(1));
+        runner.run_until_time(&mut [&mut held, &mut other, &mut d], Nanos::from_secs(1));
         let size = u64::from(sectors) * SECTOR as u64;
         let expected = iops.unwrap_or(u64::MAX).min(bytes.map_or(u64::MAX, |b| b / size)) as f64;
         let rate = held.done as f64;
         assert!((rate / expected - 1.0).abs() < 0.02, "{rate} where {expected} are allowed");
         assert!((other.done as f64 / alone - 1.0).abs() < 0.02, "{} of {alone}", other.done);
         let stats = d.port_stats(&held.host.port).unwrap();
-        assert!(stats.held > 0 && stats.refused == 0, "{stats:?}");
-        assert_eq!(d.port_stats(&other.host.port).unwrap().held, 0);
+        assert!(stats.throttled > 0 && stats.refused == 0, "{stats:?}");
+        assert_eq!(d.port_stats(&other.host.port).unwrap().throttled, 0);
     }
 }
 
 #[test]
 fn nothing_that_is_held_back_is_lost() {
-    let mut d = Drive::new(block()).unwrap();
-    let access = Access { iops: Some(100), ..Access::to(Part::All) };
+    let mut d = Controller::new(block()).unwrap();
+    let access = AccessPolicy { iops: Some(100), ..AccessPolicy::for_scope(AccessScope::All) };
     let mut h = Host::attach(&mut d, Some(access), 33, 64);
     for lba in 0..32 {
         h.memory.fill(lba * SECTOR, SECTOR, lba as u8 + 1);
@@ -95,12 +95,12 @@ fn nothing_that_is_held_back_is_lost() {
 
 #[test]
 fn who_does_not_reap_is_not_served_and_holds_nobody_up() {
-    let mut d = Drive::new(null(Nanos(500))).unwrap();
-    let access = Access { queue_depth: 16, ..Access::to(Part::All) };
+    let mut d = Controller::new(null(Nanos(500))).unwrap();
+    let access = AccessPolicy { queue_depth: 16, ..AccessPolicy::for_scope(AccessScope::All) };
     let lazy = Host::attach(&mut d, Some(access), 16, 4);
     let mut other = Host::attach(&mut d, Some(access), 16, 4);
     // It rings and rings: the doorbell goes round the ring, whatever is outstanding.
-    let bell = lazy.port.doorbells().half_word(2 * ring::DOORBELL_STRIDE);
+    let bell = lazy.port.doorbells().atomic_u32(2 * ring::DOORBELL_STRIDE);
     let mut now = other.now;
     for turn in 0..10_000u32 {
         bell.store(turn * 7 % 16, std::sync::atomic::Ordering::Release);
@@ -114,7 +114,7 @@ fn who_does_not_reap_is_not_served_and_holds_nobody_up() {
         assert!(stats.stalled <= 16 && stats.outstanding <= 16, "turn {turn}: {stats:?}");
     }
     // Once it reaps, it is served again.
-    let head = lazy.port.doorbells().half_word(3 * ring::DOORBELL_STRIDE);
+    let head = lazy.port.doorbells().atomic_u32(3 * ring::DOORBELL_STRIDE);
     let before = d.port_stats(&lazy.port).unwrap();
     head.store(15, std::sync::atomic::Ordering::Release);
     drain(&mut d, &mut now);
@@ -125,8 +125,8 @@ fn who_does_not_reap_is_not_served_and_holds_nobody_up() {
 
 #[test]
 fn a_flood_of_admin_commands_leaves_the_drive_to_others() {
-    let mut d = Drive::new(null(Nanos::from_micros(10))).unwrap();
-    let access = Access::to(Part::All);
+    let mut d = Controller::new(null(Nanos::from_micros(10))).unwrap();
+    let access = AccessPolicy::for_scope(AccessScope::All);
     let mut flood = crate::rig::Raw::attach(&mut d, access);
     let mut other = reader(&mut d, access, 1);
     let (mut sent, mut now) = (0u64, Nanos::ZERO);
@@ -140,7 +140,7 @@ fn a_flood_of_admin_commands_leaves_the_drive_to_others() {
         }
         while d.poll(now) | other.poll(now) {}
         while let Some(cqe) = flood.cq.pop() {
-            flood.sq.fetched(cqe.sq_head);
+            flood.sq.update_head(cqe.sq_head);
             sent += 1;
         }
         flood.cq.release();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use drive::{Access, Drive, DriveConfig, NullConfig, PersonalityKind};
-use driver::{Completed, Controller, DriverError, QueuePair};
+use drive::{AccessPolicy, Controller, DriveConfig, NullConfig, PersonalityKind};
+use driver::{Completed, ControllerHandle, DriverError, QueuePair};
 use media::{DataStore, MediaConfig, NandTiming, PcmConfig};
 use nvme::{AdminCommand, Cqe, SglDescriptor, Sqe, Status};
-use ring::{CompletionHost, Iova, Port, Region, SubmissionHost};
+use ring::{CqConsumer, Iova, Port, SharedRegion, SqProducer};
 
 use crate::common::{drive, nand};
 
@@ -56,7 +56,7 @@ pub fn pcm() -> DriveConfig {
 }
 
 /// Lets the drive go on until nothing is left to happen.
-pub fn drain(drive: &mut Drive, now: &mut Nanos) {
+pub fn drain(drive: &mut Controller, now: &mut Nanos) {
     loop {
         while drive.poll(*now) {}
         match drive.deadline() {
@@ -68,16 +68,21 @@ pub fn drain(drive: &mut Drive, now: &mut Nanos) {
 
 pub struct Host {
     pub port: Arc<Port>,
-    pub controller: Controller,
+    pub controller: ControllerHandle,
     pub pair: QueuePair,
-    pub memory: Arc<Region>,
+    pub memory: Arc<SharedRegion>,
     pub at: Iova,
     pub now: Nanos,
 }
 
 impl Host {
     /// With `access`, or all of the drive.
-    pub fn attach(drive: &mut Drive, access: Option<Access>, depth: u16, pages: usize) -> Host {
+    pub fn attach(
+        drive: &mut Controller,
+        access: Option<AccessPolicy>,
+        depth: u16,
+        pages: usize,
+    ) -> Host {
         let port = match access {
             None => drive.attach().unwrap(),
             Some(access) => {
@@ -88,9 +93,9 @@ impl Host {
         };
         let mut now = Nanos::ZERO;
         let pump = &mut || drain(drive, &mut now);
-        let mut controller = Controller::attach(port.clone(), pump, 100).unwrap();
+        let mut controller = ControllerHandle::connect(port.clone(), pump, 100).unwrap();
         let pair = controller.create_queue_pair(depth, None, pump).unwrap();
-        let (memory, at) = port.memory().provide(pages * SECTOR).unwrap();
+        let (memory, at) = port.memory().allocate_registered(pages * SECTOR).unwrap();
         Host { port, controller, pair, memory, at, now }
     }
 
@@ -105,7 +110,7 @@ impl Host {
     }
 
     /// One command to its end.
-    pub fn io(&mut self, drive: &mut Drive, sqe: Sqe) -> Completed {
+    pub fn io(&mut self, drive: &mut Controller, sqe: Sqe) -> Completed {
         self.pair.submit(sqe, 7).unwrap();
         self.pair.ring();
         drain(drive, &mut self.now);
@@ -115,7 +120,7 @@ impl Host {
         completed
     }
 
-    pub fn write(&mut self, drive: &mut Drive, lba: u64, sectors: u32, byte: u8) -> Status {
+    pub fn write(&mut self, drive: &mut Controller, lba: u64, sectors: u32, byte: u8) -> Status {
         self.memory.fill(0, sectors as usize * SECTOR, byte);
         let mut sqe = Sqe::write(1, lba, sectors, false);
         sqe.set_sgl(self.block(0, sectors));
@@ -123,7 +128,12 @@ impl Host {
     }
 
     /// The first byte of every sector.
-    pub fn read(&mut self, drive: &mut Drive, lba: u64, sectors: u32) -> Result<Vec<u8>, Status> {
+    pub fn read(
+        &mut self,
+        drive: &mut Controller,
+        lba: u64,
+        sectors: u32,
+    ) -> Result<Vec<u8>, Status> {
         self.memory.fill(0, sectors as usize * SECTOR, 0xee);
         let mut sqe = Sqe::read(1, lba, sectors);
         sqe.set_sgl(self.block(0, sectors));
@@ -142,8 +152,8 @@ impl Host {
     /// Lets the controller do something.
     pub fn ask<T>(
         &mut self,
-        drive: &mut Drive,
-        what: impl FnOnce(&mut Controller, &mut dyn FnMut()) -> Result<T, DriverError>,
+        drive: &mut Controller,
+        what: impl FnOnce(&mut ControllerHandle, &mut dyn FnMut()) -> Result<T, DriverError>,
     ) -> Result<T, Status> {
         let now = &mut self.now;
         match what(&mut self.controller, &mut || drain(drive, now)) {
@@ -157,24 +167,24 @@ impl Host {
 /// A host without a driver: its admin queue, one command at a time.
 pub struct Raw {
     pub port: Arc<Port>,
-    pub sq: SubmissionHost,
-    pub cq: CompletionHost,
+    pub sq: SqProducer,
+    pub cq: CqConsumer,
     pub at: Iova,
     pub now: Nanos,
 }
 
 impl Raw {
-    pub fn attach(drive: &mut Drive, access: Access) -> Raw {
+    pub fn attach(drive: &mut Controller, access: AccessPolicy) -> Raw {
         let port = Port::new().unwrap();
         drive.attach_as(&port, access).unwrap();
         let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
-        let sq = SubmissionHost::open(&port, 0, sq, depth).unwrap();
-        let cq = CompletionHost::open(&port, 0, cq, depth).unwrap();
-        let (_, at) = port.memory().provide(64 * SECTOR).unwrap();
+        let sq = SqProducer::open(&port, 0, sq, depth).unwrap();
+        let cq = CqConsumer::open(&port, 0, cq, depth).unwrap();
+        let (_, at) = port.memory().allocate_registered(64 * SECTOR).unwrap();
         Raw { port, sq, cq, at, now: Nanos::ZERO }
     }
 
-    pub fn admin(&mut self, drive: &mut Drive, command: AdminCommand) -> Cqe {
+    pub fn admin(&mut self, drive: &mut Controller, command: AdminCommand) -> Cqe {
         let mut sqe = command.to_sqe();
         if sqe.data() == Sqe::default().data() {
             sqe.set_prp(self.at.0, self.at.0 + SECTOR as u64);
@@ -184,7 +194,7 @@ impl Raw {
         drain(drive, &mut self.now);
         let cqe = self.cq.pop().expect("a completion");
         self.cq.release();
-        self.sq.fetched(cqe.sq_head);
+        self.sq.update_head(cqe.sq_head);
         cqe
     }
 }

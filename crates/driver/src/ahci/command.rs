@@ -5,7 +5,7 @@ use ring::{AddressSpace, Iova};
 use sata::ata::{TrimRange, command};
 use sata::{PrdtEntry, RegisterH2d};
 
-use super::memory::{PortMemory, REGIONS, SCRATCH, TRIM_BLOCKS};
+use super::memory::{PRDT_ENTRIES_MAX, PortMemory, SCRATCH_BYTES, TRIM_BLOCKS_MAX};
 use crate::hal::Limits;
 use crate::{Op, Payload, Request, Segment};
 
@@ -29,7 +29,7 @@ impl Command {
 
 /// What a drive takes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Abilities {
+pub(super) struct DriveCapabilities {
     pub(super) limits: Limits,
     /// Blocks of 512 bytes of ranges of a trim; 0 for a drive without.
     pub(super) trim_blocks: u16,
@@ -44,7 +44,7 @@ pub(super) struct Abilities {
 pub(super) fn prepare(
     memory: &PortMemory,
     space: &AddressSpace,
-    abilities: Abilities,
+    abilities: DriveCapabilities,
     slot: u8,
     request: &Request,
 ) -> Result<Command, Status> {
@@ -56,7 +56,7 @@ pub(super) fn prepare(
                 return Err(Status::INVALID_FIELD);
             }
             let bytes = u64::from(sectors) * u64::from(limits.sector_bytes);
-            let regions = payload(memory, space, slot, request.data, bytes)?;
+            let regions = write_prdt(memory, space, slot, request.data, bytes)?;
             if op == Op::Write {
                 let fis = RegisterH2d::write_queued(lba, sectors, slot, fua);
                 Command { fis, write: true, regions }
@@ -65,31 +65,31 @@ pub(super) fn prepare(
             }
         }
         Op::Flush => Command { fis: RegisterH2d::flush(), write: false, regions: 0 },
-        Op::Discard => trim(memory, abilities, slot, lba, sectors)?,
+        Op::Discard => prepare_trim(memory, abilities, slot, lba, sectors)?,
         // The command set has no such command for drives of this class.
         Op::WriteZeroes | Op::Extents => return Err(Status::INVALID_OPCODE),
     };
-    memory.put_fis(slot.into(), &command.fis);
+    memory.write_fis(slot.into(), &command.fis);
     Ok(command)
 }
 
 /// The physical regions that are written so far.
-struct Regions<'a> {
+struct PrdtWriter<'a> {
     memory: &'a PortMemory,
     table: usize,
     count: usize,
 }
 
-impl Regions<'_> {
+impl PrdtWriter<'_> {
     #[inline]
     fn push(&mut self, at: Iova, bytes: u64) -> Result<(), Status> {
         let (mut at, mut left) = (at, bytes);
         while left > 0 {
-            if self.count == REGIONS {
+            if self.count == PRDT_ENTRIES_MAX {
                 return Err(Status::INVALID_FIELD);
             }
-            let piece = left.min(PrdtEntry::MAX.into()) as u32;
-            self.memory.put_region(self.table, self.count, PrdtEntry::new(at.0, piece));
+            let piece = left.min(PrdtEntry::BYTES_MAX.into()) as u32;
+            self.memory.write_prdt_entry(self.table, self.count, PrdtEntry::new(at.0, piece));
             self.count += 1;
             at = at.offset(piece.into());
             left -= u64::from(piece);
@@ -112,7 +112,7 @@ impl Regions<'_> {
     fn push_scratch(&mut self, bytes: u64) -> Result<(), Status> {
         let mut left = bytes;
         while left > 0 {
-            let piece = left.min(SCRATCH as u64);
+            let piece = left.min(SCRATCH_BYTES as u64);
             self.push(self.memory.scratch(), piece)?;
             left -= piece;
         }
@@ -122,16 +122,16 @@ impl Regions<'_> {
 
 /// Writes the physical regions of a payload of `bytes` bytes; returns how many.
 #[inline]
-fn payload(
+fn write_prdt(
     memory: &PortMemory,
     space: &AddressSpace,
     slot: u8,
     data: Payload,
     bytes: u64,
 ) -> Result<u16, Status> {
-    let mut regions = Regions { memory, table: slot.into(), count: 0 };
+    let mut regions = PrdtWriter { memory, table: slot.into(), count: 0 };
     match data {
-        Payload::At(at) => regions.push_checked(space, at, bytes)?,
+        Payload::Contiguous(at) => regions.push_checked(space, at, bytes)?,
         Payload::BitBucket => regions.push_scratch(bytes)?,
         Payload::Scattered { table, segments } => {
             let length = usize::from(segments) * Segment::BYTES;
@@ -167,9 +167,9 @@ fn payload(
 }
 
 /// DATA SET MANAGEMENT with ranges of 65,535 sectors.
-fn trim(
+fn prepare_trim(
     memory: &PortMemory,
-    abilities: Abilities,
+    abilities: DriveCapabilities,
     slot: u8,
     lba: u64,
     sectors: u32,
@@ -180,7 +180,7 @@ fn trim(
     }
     let ranges = sectors.div_ceil(EACH) as usize;
     let blocks = ranges.div_ceil(TrimRange::PER_BLOCK).max(1);
-    if blocks > usize::from(abilities.trim_blocks).min(TRIM_BLOCKS) {
+    if blocks > usize::from(abilities.trim_blocks).min(TRIM_BLOCKS_MAX) {
         return Err(Status::INVALID_FIELD);
     }
     let index = usize::from(slot);
@@ -189,9 +189,9 @@ fn trim(
         let left = u64::from(sectors).saturating_sub(done).min(EACH.into());
         // A range of no sectors is none.
         let lba = if left == 0 { 0 } else { lba.saturating_add(done) };
-        memory.put_range(index, i, TrimRange { lba, sectors: left as u16 });
+        memory.write_trim_range(index, i, TrimRange { lba, sectors: left as u16 });
     }
-    let mut regions = Regions { memory, table: index, count: 0 };
+    let mut regions = PrdtWriter { memory, table: index, count: 0 };
     regions.push(memory.ranges(index), blocks as u64 * 512)?;
     let fis = RegisterH2d::trim(blocks as u16);
     Ok(Command { fis, write: true, regions: regions.count as u16 })

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use ring::{AddressSpace, PciFunction};
 use sata::hba::{self, cap, ghc};
 use sata::port::{cmd, is, ssts};
-use sata::{Identify, PORTS, SLOTS, port};
+use sata::{COMMAND_SLOTS_MAX, Identify, PORTS_MAX, port};
 
-use super::command::Abilities;
-use super::line::Shared;
-use super::memory::{PortMemory, REGIONS, SCRATCH, TRIM_BLOCKS};
-use super::port::{ENABLED, Wiring};
+use super::command::DriveCapabilities;
+use super::irq_line::HbaShared;
+use super::memory::{PRDT_ENTRIES_MAX, PortMemory, SCRATCH_BYTES, TRIM_BLOCKS_MAX};
+use super::port::{ENABLED, PortRegisters};
 use super::{AhciError, AhciInterrupt, AhciPort};
 use crate::hal::{Features, Limits, LowLevelDriver};
 
 /// Sectors of a request at most: what a bit bucket's regions cover, whatever the sector size.
-const MAX_BYTES: usize = 4 << 20;
-const _: () = assert!(MAX_BYTES / SCRATCH <= REGIONS);
+const TRANSFER_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(TRANSFER_BYTES_MAX / SCRATCH_BYTES <= PRDT_ENTRIES_MAX);
 
 /// What a drive of the controller is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct DriveIdentity {
 /// is what holds for every drive: the smallest one's.
 #[derive(Debug)]
 pub struct AhciHost {
-    shared: Arc<Shared>,
+    shared: Arc<HbaShared>,
     drives: Vec<DriveIdentity>,
     queues: Vec<Option<AhciPort>>,
     limits: Limits,
@@ -46,12 +46,12 @@ pub struct AhciHost {
 }
 
 /// Looks at the controller until something is so.
-struct Patience<'a> {
-    pump: &'a mut dyn FnMut(),
+struct BoundedPoll<'a> {
+    progress: &'a mut dyn FnMut(),
     polls: u64,
 }
 
-impl Patience<'_> {
+impl BoundedPoll<'_> {
     fn wait(
         &mut self,
         step: &'static str,
@@ -61,7 +61,7 @@ impl Patience<'_> {
             if done() {
                 return Ok(());
             }
-            (self.pump)();
+            (self.progress)();
         }
         if done() { Ok(()) } else { Err(AhciError::Timeout { step, polls: self.polls }) }
     }
@@ -77,7 +77,7 @@ impl AhciHost {
     /// # Errors
     /// [`AhciError`]: the controller does not react, describes itself as something else, has no
     /// drive, or a drive of it cannot be used (it must have native command queuing).
-    pub fn attach(
+    pub fn connect(
         function: Arc<PciFunction>,
         pump: &mut dyn FnMut(),
         timeout_polls: u64,
@@ -85,12 +85,12 @@ impl AhciHost {
         if function.register_bytes() < hba::bytes(1) {
             return Err(AhciError::Unsupported("it has no port registers"));
         }
-        let mut patience = Patience { pump, polls: timeout_polls };
-        function.set(hba::GHC, ghc::AE);
-        function.set(hba::GHC, ghc::HR);
+        let mut patience = BoundedPoll { progress: pump, polls: timeout_polls };
+        function.set_bits(hba::GHC, ghc::AE);
+        function.set_bits(hba::GHC, ghc::HR);
         function.wake_device();
         patience.wait("the reset of the controller", || function.read(hba::GHC) & ghc::HR == 0)?;
-        function.set(hba::GHC, ghc::AE);
+        function.set_bits(hba::GHC, ghc::AE);
         let capabilities = function.read(hba::CAP);
         if capabilities & cap::SNCQ == 0 || capabilities & cap::S64A == 0 {
             return Err(AhciError::Unsupported("no native command queuing, or 32-bit addresses"));
@@ -101,10 +101,10 @@ impl AhciHost {
             return Err(AhciError::Unsupported("ports without registers"));
         }
         let slots = cap::slots(capabilities);
-        let shared = Arc::new(Shared::new(function.clone()));
+        let shared = Arc::new(HbaShared::new(function.clone()));
         let (mut drives, mut queues) = (Vec::new(), Vec::new());
-        for index in (0..PORTS as u8).filter(|i| implemented >> i & 1 != 0) {
-            if let Some((drive, queue)) = bring_up(&shared, index, slots, &mut patience)? {
+        for index in (0..PORTS_MAX as u8).filter(|i| implemented >> i & 1 != 0) {
+            if let Some((drive, queue)) = init_port(&shared, index, slots, &mut patience)? {
                 drives.push(drive);
                 queues.push(Some(queue));
             }
@@ -123,7 +123,7 @@ impl AhciHost {
             return Err(AhciError::Drive { port: odd.port, reason });
         }
         let discard = drives.iter().all(|drive| drive.identify.trim);
-        function.set(hba::GHC, ghc::IE);
+        function.set_bits(hba::GHC, ghc::IE);
         function.wake_device();
         Ok(AhciHost { shared, drives, queues, limits, discard })
     }
@@ -145,28 +145,28 @@ impl AhciHost {
 }
 
 /// Brings a port up (AHCI 1.3.1 section 10.1.2); `None` if it has no drive.
-fn bring_up(
-    shared: &Arc<Shared>,
+fn init_port(
+    shared: &Arc<HbaShared>,
     index: u8,
     slots: u32,
-    patience: &mut Patience<'_>,
+    patience: &mut BoundedPoll<'_>,
 ) -> Result<Option<(DriveIdentity, AhciPort)>, AhciError> {
     let function = shared.function.clone();
-    let wiring = Wiring { shared: shared.clone(), index };
+    let wiring = PortRegisters { shared: shared.clone(), index };
     if ssts::det(wiring.read(port::SSTS)) == 0 {
         return Ok(None);
     }
     let memory = PortMemory::new(function.memory())?;
-    wiring.place(memory.list(), memory.received());
+    wiring.set_base_addresses(memory.list(), memory.received());
     wiring.set(port::CMD, cmd::FRE | cmd::SUD | cmd::POD);
     function.wake_device();
     patience.wait("the link of a port", || ssts::det(wiring.read(port::SSTS)) == ssts::DET_UP)?;
     patience.wait("a drive's readiness", || !wiring.is_busy())?;
-    wiring.forget_errors();
+    wiring.clear_errors();
     wiring.set(port::CMD, cmd::ST);
     function.wake_device();
     patience.wait("the start of a port", || wiring.read(port::CMD) & cmd::CR != 0)?;
-    wiring.ask_identify(&memory);
+    wiring.issue_identify(&memory);
     patience.wait("IDENTIFY DEVICE", || {
         wiring.read(port::CI) & 1 == 0 || wiring.read(port::IS) & is::FATAL != 0
     })?;
@@ -177,11 +177,11 @@ fn bring_up(
     let identify = Identify::from_bytes(&memory.read_page());
     let identify = identify.ok_or(failed("the checksum of its IDENTIFY DEVICE is wrong"))?;
     let limits = limits(&identify, slots).map_err(failed)?;
-    wiring.forget_errors();
+    wiring.clear_errors();
     wiring.write(port::IE, ENABLED);
     let trim_blocks =
-        if identify.trim { identify.trim_blocks.clamp(1, TRIM_BLOCKS as u16) } else { 0 };
-    let queue = AhciPort::new(wiring, memory, Abilities { limits, trim_blocks });
+        if identify.trim { identify.trim_blocks.clamp(1, TRIM_BLOCKS_MAX as u16) } else { 0 };
+    let queue = AhciPort::new(wiring, memory, DriveCapabilities { limits, trim_blocks });
     Ok(Some((DriveIdentity { port: index, identify, limits }, queue)))
 }
 
@@ -199,9 +199,9 @@ fn limits(identify: &Identify, slots: u32) -> Result<Limits, &'static str> {
     Ok(Limits {
         sector_bytes,
         sectors: identify.sectors,
-        max_sectors: MAX_BYTES as u32 / sector_bytes,
+        max_sectors: TRANSFER_BYTES_MAX as u32 / sector_bytes,
         optimal_sectors: (4096 / sector_bytes).max(1),
-        queue_depth: identify.queue_depth.min(slots).clamp(1, SLOTS as u32),
+        queue_depth: identify.queue_depth.min(slots).clamp(1, COMMAND_SLOTS_MAX as u32),
         volatile_cache: identify.write_cache,
     })
 }
@@ -215,7 +215,7 @@ impl LowLevelDriver for AhciHost {
 
     fn features(&self) -> Features {
         Features {
-            segments: REGIONS as u16,
+            segments: PRDT_ENTRIES_MAX as u16,
             fua: true,
             discard: self.discard,
             write_zeroes: false,

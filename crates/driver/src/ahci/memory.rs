@@ -4,51 +4,52 @@
 
 use std::sync::Arc;
 
-use ring::{AddressSpace, Iova, PAGE, Region};
+use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 use sata::ata::TrimRange;
-use sata::{CommandHeader, CommandTable, PrdtEntry, RegisterH2d, SLOTS, received};
+use sata::{COMMAND_SLOTS_MAX, CommandHeader, CommandTable, PrdtEntry, RegisterH2d, received};
 use zerocopy::IntoBytes;
 
 use super::AhciError;
 
 /// Physical regions of a command at most: what makes a table a multiple of 128 bytes, and what other
 /// drivers of such controllers use.
-pub(super) const REGIONS: usize = 168;
+pub(super) const PRDT_ENTRIES_MAX: usize = 168;
 
 /// Blocks of 512 bytes of trim ranges of a command at most.
-pub(super) const TRIM_BLOCKS: usize = 8;
+pub(super) const TRIM_BLOCKS_MAX: usize = 8;
 
 /// Bytes of scratch: reads to nowhere and writes of nothing in particular go here, piece by piece.
-pub(super) const SCRATCH: usize = 64 << 10;
+pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
 /// The table that no tag has: for commands of the driver itself.
-pub(super) const OWN_TABLE: usize = SLOTS;
+pub(super) const INTERNAL_TABLE: usize = COMMAND_SLOTS_MAX;
 
 const LIST: usize = 0;
-const RECEIVED: usize = LIST + SLOTS * CommandHeader::BYTES;
+const RECEIVED: usize = LIST + COMMAND_SLOTS_MAX * CommandHeader::BYTES;
 /// 512 bytes that the driver's own commands read into.
-const PAGE_READ: usize = 2048;
-const RANGES: usize = PAGE;
-const RANGES_EACH: usize = TRIM_BLOCKS * 512;
-const TABLES: usize = RANGES + SLOTS * RANGES_EACH;
-const TABLE_EACH: usize = CommandTable::bytes(REGIONS);
-const SCRATCH_AT: usize = (TABLES + (SLOTS + 1) * TABLE_EACH).next_multiple_of(PAGE);
-const BYTES: usize = SCRATCH_AT + SCRATCH;
+const INTERNAL_PAGE: usize = 2048;
+const RANGES: usize = PAGE_BYTES;
+const RANGES_STRIDE: usize = TRIM_BLOCKS_MAX * 512;
+const TABLES: usize = RANGES + COMMAND_SLOTS_MAX * RANGES_STRIDE;
+const TABLE_STRIDE: usize = CommandTable::bytes(PRDT_ENTRIES_MAX);
+const SCRATCH_OFFSET: usize =
+    (TABLES + (COMMAND_SLOTS_MAX + 1) * TABLE_STRIDE).next_multiple_of(PAGE_BYTES);
+const BYTES: usize = SCRATCH_OFFSET + SCRATCH_BYTES;
 
 const _: () = assert!(RECEIVED.is_multiple_of(received::BYTES));
-const _: () = assert!(RECEIVED + received::BYTES <= PAGE_READ && PAGE_READ + 512 <= RANGES);
+const _: () = assert!(RECEIVED + received::BYTES <= INTERNAL_PAGE && INTERNAL_PAGE + 512 <= RANGES);
 const _: () = assert!(TABLES.is_multiple_of(CommandTable::ALIGN as usize));
-const _: () = assert!(SCRATCH as u32 <= PrdtEntry::MAX);
+const _: () = assert!(SCRATCH_BYTES as u32 <= PrdtEntry::BYTES_MAX);
 
 #[derive(Debug)]
 pub(super) struct PortMemory {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
 }
 
 impl PortMemory {
     pub(super) fn new(space: &AddressSpace) -> Result<PortMemory, AhciError> {
-        let region = Region::anonymous(BYTES)?;
+        let region = SharedRegion::anonymous(BYTES)?;
         let at = space.register(&region)?;
         Ok(PortMemory { region, at })
     }
@@ -66,52 +67,52 @@ impl PortMemory {
     /// Where the scratch is.
     #[inline]
     pub(super) fn scratch(&self) -> Iova {
-        self.at.offset(SCRATCH_AT as u64)
+        self.at.offset(SCRATCH_OFFSET as u64)
     }
 
     /// Where the trim ranges of a slot are.
     pub(super) fn ranges(&self, slot: usize) -> Iova {
-        self.at.offset((RANGES + slot * RANGES_EACH) as u64)
+        self.at.offset((RANGES + slot * RANGES_STRIDE) as u64)
     }
 
     /// Where the page of the driver's own commands is.
     pub(super) fn page(&self) -> Iova {
-        self.at.offset(PAGE_READ as u64)
+        self.at.offset(INTERNAL_PAGE as u64)
     }
 
     /// What the driver's own command read.
     pub(super) fn read_page(&self) -> [u8; 512] {
         let mut page = [0; 512];
-        self.region.read(PAGE_READ, &mut page);
+        self.region.read(INTERNAL_PAGE, &mut page);
         page
     }
 
     /// Puts a command's FIS into table `table`.
     #[inline]
-    pub(super) fn put_fis(&self, table: usize, fis: &RegisterH2d) {
-        self.region.write(TABLES + table * TABLE_EACH + CommandTable::CFIS, fis.as_bytes());
+    pub(super) fn write_fis(&self, table: usize, fis: &RegisterH2d) {
+        self.region.write(TABLES + table * TABLE_STRIDE + CommandTable::CFIS, fis.as_bytes());
     }
 
     /// Makes slot `slot` point at table `table`.
     #[inline]
-    pub(super) fn point(&self, slot: usize, table: usize, write: bool, regions: u16) {
-        let at = self.at.offset((TABLES + table * TABLE_EACH) as u64).0;
+    pub(super) fn set_command_header(&self, slot: usize, table: usize, write: bool, regions: u16) {
+        let at = self.at.offset((TABLES + table * TABLE_STRIDE) as u64).0;
         let header = CommandHeader::new(at, write, regions);
         self.region.write(LIST + slot * CommandHeader::BYTES, header.as_bytes());
     }
 
     /// The `index`th physical region of table `table`.
     #[inline]
-    pub(super) fn put_region(&self, table: usize, index: usize, entry: PrdtEntry) {
-        debug_assert!(index < REGIONS);
-        let offset = TABLES + table * TABLE_EACH + CommandTable::PRDT + index * PrdtEntry::BYTES;
+    pub(super) fn write_prdt_entry(&self, table: usize, index: usize, entry: PrdtEntry) {
+        debug_assert!(index < PRDT_ENTRIES_MAX);
+        let offset = TABLES + table * TABLE_STRIDE + CommandTable::PRDT + index * PrdtEntry::BYTES;
         self.region.write(offset, entry.as_bytes());
     }
 
     /// The `index`th trim range of slot `slot`.
-    pub(super) fn put_range(&self, slot: usize, index: usize, range: TrimRange) {
-        debug_assert!(index * TrimRange::BYTES < RANGES_EACH);
-        let offset = RANGES + slot * RANGES_EACH + index * TrimRange::BYTES;
+    pub(super) fn write_trim_range(&self, slot: usize, index: usize, range: TrimRange) {
+        debug_assert!(index * TrimRange::BYTES < RANGES_STRIDE);
+        let offset = RANGES + slot * RANGES_STRIDE + index * TrimRange::BYTES;
         self.region.write(offset, &range.to_bytes());
     }
 }

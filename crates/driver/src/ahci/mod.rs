@@ -18,12 +18,12 @@
 mod command;
 mod error;
 mod host;
-mod line;
+mod irq_line;
 mod memory;
 mod port;
 mod recovery;
 
 pub use error::AhciError;
 pub use host::{AhciHost, DriveIdentity};
-pub use line::AhciInterrupt;
+pub use irq_line::AhciInterrupt;
 pub use port::{AhciPort, PortStats};

@@ -7,12 +7,12 @@ use nvme::Status;
 use ring::{AddressSpace, Iova};
 use sata::hba;
 use sata::port::{self, is};
-use sata::{PrdtEntry, RegisterH2d, SLOTS, ata};
+use sata::{COMMAND_SLOTS_MAX, PrdtEntry, RegisterH2d, ata};
 
-use super::command::{self, Abilities, Command};
-use super::line::Shared;
-use super::memory::{OWN_TABLE, PortMemory};
-use super::recovery::Recovery;
+use super::command::{self, Command, DriveCapabilities};
+use super::irq_line::HbaShared;
+use super::memory::{INTERNAL_TABLE, PortMemory};
+use super::recovery::PortRecovery;
 use crate::hal::{BindError, Event, HardwareQueue, Limits, QueueState};
 use crate::{Request, Tag, TagError, TagSet, TagState};
 
@@ -21,33 +21,33 @@ pub(super) const ENABLED: u32 = is::DHRS | is::PSS | is::SDBS | is::ERRORS;
 
 /// The registers of a port.
 #[derive(Clone, Debug)]
-pub(super) struct Wiring {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct PortRegisters {
+    pub(super) shared: Arc<HbaShared>,
     pub(super) index: u8,
 }
 
-impl Wiring {
+impl PortRegisters {
     #[inline]
-    fn at(&self, register: usize) -> usize {
+    fn offset(&self, register: usize) -> usize {
         hba::port(self.index.into(), register)
     }
 
     #[inline]
     pub(super) fn read(&self, register: usize) -> u32 {
-        self.shared.function.read(self.at(register))
+        self.shared.function.read(self.offset(register))
     }
 
     pub(super) fn write(&self, register: usize, value: u32) {
-        self.shared.function.write(self.at(register), value);
+        self.shared.function.write(self.offset(register), value);
     }
 
     #[inline]
     pub(super) fn set(&self, register: usize, bits: u32) {
-        self.shared.function.set(self.at(register), bits);
+        self.shared.function.set_bits(self.offset(register), bits);
     }
 
     pub(super) fn clear(&self, register: usize, bits: u32) {
-        self.shared.function.clear(self.at(register), bits);
+        self.shared.function.clear_bits(self.offset(register), bits);
     }
 
     #[inline]
@@ -56,7 +56,7 @@ impl Wiring {
     }
 
     /// Says where the command list and the received FISes are.
-    pub(super) fn place(&self, list: Iova, received: Iova) {
+    pub(super) fn set_base_addresses(&self, list: Iova, received: Iova) {
         self.write(port::CLB, list.0 as u32);
         self.write(port::CLBU, (list.0 >> 32) as u32);
         self.write(port::FB, received.0 as u32);
@@ -69,27 +69,27 @@ impl Wiring {
     }
 
     /// Clears PxSERR and PxIS.
-    pub(super) fn forget_errors(&self) {
+    pub(super) fn clear_errors(&self) {
         self.clear(port::SERR, u32::MAX);
         self.clear(port::IS, u32::MAX);
-        self.shared.forget_errors(self.index);
+        self.shared.clear_errors(self.index);
     }
 
     /// Issues one of the driver's own commands, which reads 512 bytes, in slot 0.
-    fn ask(&self, memory: &PortMemory, fis: &RegisterH2d) {
-        memory.put_region(OWN_TABLE, 0, PrdtEntry::new(memory.page().0, 512));
-        memory.put_fis(OWN_TABLE, fis);
-        memory.point(0, OWN_TABLE, false, 1);
+    fn issue_internal(&self, memory: &PortMemory, fis: &RegisterH2d) {
+        memory.write_prdt_entry(INTERNAL_TABLE, 0, PrdtEntry::new(memory.page().0, 512));
+        memory.write_fis(INTERNAL_TABLE, fis);
+        memory.set_command_header(0, INTERNAL_TABLE, false, 1);
         self.set(port::CI, 1);
         self.wake();
     }
 
-    pub(super) fn ask_identify(&self, memory: &PortMemory) {
-        self.ask(memory, &RegisterH2d::identify());
+    pub(super) fn issue_identify(&self, memory: &PortMemory) {
+        self.issue_internal(memory, &RegisterH2d::identify());
     }
 
-    pub(super) fn ask_error_log(&self, memory: &PortMemory) {
-        self.ask(memory, &RegisterH2d::read_log(ata::QueuedErrorLog::LOG));
+    pub(super) fn issue_read_error_log(&self, memory: &PortMemory) {
+        self.issue_internal(memory, &RegisterH2d::read_log(ata::QueuedErrorLog::LOG));
     }
 }
 
@@ -136,60 +136,64 @@ pub struct PortStats {
 /// [`poll`]: HardwareQueue::poll
 #[derive(Debug)]
 pub struct AhciPort {
-    pub(super) wiring: Wiring,
+    pub(super) registers: PortRegisters,
     pub(super) memory: PortMemory,
-    abilities: Abilities,
+    capabilities: DriveCapabilities,
     tags: TagSet,
     /// What is in each slot, to issue it again.
-    commands: [Command; SLOTS],
+    commands: [Command; COMMAND_SLOTS_MAX],
     /// Bound, and not to be issued yet.
     bound: u32,
     /// To be issued as soon as may be.
-    held: u32,
+    deferred: u32,
     /// Which of the bound, held and issued commands are queued ones.
     queued: u32,
     /// The drive's.
     pub(super) issued: u32,
     /// Ended, not fetched.
-    ended: u32,
+    completed: u32,
     /// How, by tag.
-    statuses: [Status; SLOTS],
+    statuses: [Status; COMMAND_SLOTS_MAX],
     /// Held queued commands go before held commands of the other kind.
     queued_first: bool,
     self_acknowledge: bool,
-    pub(super) recovery: Recovery,
+    pub(super) recovery: PortRecovery,
     pub(super) stats: PortStats,
 }
 
 impl AhciPort {
-    pub(super) fn new(wiring: Wiring, memory: PortMemory, abilities: Abilities) -> AhciPort {
+    pub(super) fn new(
+        registers: PortRegisters,
+        memory: PortMemory,
+        capabilities: DriveCapabilities,
+    ) -> AhciPort {
         AhciPort {
-            wiring,
+            registers,
             memory,
-            tags: TagSet::new(abilities.limits.queue_depth as u16),
-            abilities,
-            commands: [Command::default(); SLOTS],
+            tags: TagSet::new(capabilities.limits.queue_depth as u16),
+            capabilities,
+            commands: [Command::default(); COMMAND_SLOTS_MAX],
             bound: 0,
-            held: 0,
+            deferred: 0,
             queued: 0,
             issued: 0,
-            ended: 0,
-            statuses: [Status::SUCCESS; SLOTS],
+            completed: 0,
+            statuses: [Status::SUCCESS; COMMAND_SLOTS_MAX],
             queued_first: false,
             self_acknowledge: true,
-            recovery: Recovery::default(),
+            recovery: PortRecovery::default(),
             stats: PortStats::default(),
         }
     }
 
     /// The port's number: its bit in [`AhciInterrupt::pending`](super::AhciInterrupt::pending).
     pub fn port(&self) -> u8 {
-        self.wiring.index
+        self.registers.index
     }
 
     /// What the drive can do.
     pub fn limits(&self) -> Limits {
-        self.abilities.limits
+        self.capabilities.limits
     }
 
     /// What the port has done.
@@ -211,45 +215,46 @@ impl AhciPort {
 
     /// Finds what has ended. A bit that the drive clears and that was not issued is nothing.
     #[inline]
-    fn look(&mut self) {
+    fn reap(&mut self) {
         if !self.recovery.is_idle() {
-            self.recover(None);
+            self.step_recovery(None);
             return;
         }
-        let raised = self.wiring.read(port::IS);
+        let raised = self.registers.read(port::IS);
         if raised != 0 && self.self_acknowledge {
-            self.wiring.shared.acknowledge(1 << self.wiring.index);
+            self.registers.shared.acknowledge(1 << self.registers.index);
         }
-        let errors = (raised & is::ERRORS) | self.wiring.shared.take_errors(self.wiring.index);
+        let errors =
+            (raised & is::ERRORS) | self.registers.shared.drain_errors(self.registers.index);
         if errors != 0 {
             self.fail(errors);
             return;
         }
         if self.issued != 0 {
-            self.salvage();
-            self.advance();
+            self.complete_cleared();
+            self.issue_deferred();
         }
     }
 
     /// Ends what the drive says has ended.
     #[inline]
-    pub(super) fn salvage(&mut self) {
+    pub(super) fn complete_cleared(&mut self) {
         let (queued, alone) = (self.issued & self.queued, self.issued & !self.queued);
         let mut ended = 0;
         if queued != 0 {
-            ended |= queued & !self.wiring.read(port::SACT);
+            ended |= queued & !self.registers.read(port::SACT);
         }
         if alone != 0 {
-            ended |= alone & !self.wiring.read(port::CI);
+            ended |= alone & !self.registers.read(port::CI);
         }
         if ended != 0 {
-            self.end(ended, Status::SUCCESS);
+            self.complete(ended, Status::SUCCESS);
         }
     }
 
     /// `tags` ended with `status`.
     #[inline]
-    pub(super) fn end(&mut self, tags: u32, status: Status) {
+    pub(super) fn complete(&mut self, tags: u32, status: Status) {
         let mut left = tags;
         while left != 0 {
             let tag = left.trailing_zeros() as usize;
@@ -259,17 +264,17 @@ impl AhciPort {
         self.queued_first |= tags & self.issued & !self.queued != 0;
         self.issued &= !tags;
         self.bound &= !tags;
-        self.held &= !tags;
-        self.ended |= tags;
+        self.deferred &= !tags;
+        self.completed |= tags;
     }
 
     /// Issues what is held, as far as it may go.
     #[inline]
-    pub(super) fn advance(&mut self) {
-        if self.held == 0 || !self.recovery.is_idle() || self.issued & !self.queued != 0 {
+    pub(super) fn issue_deferred(&mut self) {
+        if self.deferred == 0 || !self.recovery.is_idle() || self.issued & !self.queued != 0 {
             return;
         }
-        let (queued, alone) = (self.held & self.queued, self.held & !self.queued);
+        let (queued, alone) = (self.deferred & self.queued, self.deferred & !self.queued);
         let first = if queued != 0 && (alone == 0 || self.queued_first) {
             self.queued_first = false;
             queued
@@ -279,28 +284,28 @@ impl AhciPort {
         } else {
             return;
         };
-        self.held &= !first;
+        self.deferred &= !first;
         self.issued |= first;
         self.stats.issued += u64::from(first.count_ones());
-        self.give(first);
+        self.write_issue_registers(first);
     }
 
     /// Gives commands to the drive: the tags first, the slots second (AHCI 1.3.1 section 5.5.1).
     #[inline]
-    pub(super) fn give(&self, tags: u32) {
+    pub(super) fn write_issue_registers(&self, tags: u32) {
         let queued = tags & self.queued;
         if queued != 0 {
-            self.wiring.set(port::SACT, queued);
+            self.registers.set(port::SACT, queued);
         }
-        self.wiring.set(port::CI, tags);
-        self.wiring.wake();
+        self.registers.set(port::CI, tags);
+        self.registers.wake();
     }
 
     /// Makes a slot point at its command.
     #[inline]
-    pub(super) fn point(&self, slot: usize) {
-        let Command { write, regions, .. } = self.commands[slot % SLOTS];
-        self.memory.point(slot, slot, write, regions);
+    pub(super) fn set_command_header(&self, slot: usize) {
+        let Command { write, regions, .. } = self.commands[slot % COMMAND_SLOTS_MAX];
+        self.memory.set_command_header(slot, slot, write, regions);
     }
 
     /// Which of the issued commands are queued ones.
@@ -309,8 +314,8 @@ impl AhciPort {
     }
 
     /// Forgets every command.
-    pub(super) fn forget(&mut self) {
-        (self.bound, self.held, self.issued, self.ended) = (0, 0, 0, 0);
+    pub(super) fn clear_commands(&mut self) {
+        (self.bound, self.deferred, self.issued, self.completed) = (0, 0, 0, 0);
     }
 }
 
@@ -326,7 +331,7 @@ impl HardwareQueue for AhciPort {
     }
 
     fn memory(&self) -> &AddressSpace {
-        self.wiring.shared.function.memory()
+        self.registers.shared.function.memory()
     }
 
     #[inline]
@@ -338,14 +343,14 @@ impl HardwareQueue for AhciPort {
         // There are 32 tags at most.
         let slot = tag.0 as u8;
         let bit = 1 << slot;
-        let space = self.wiring.shared.function.memory();
-        let prepared = command::prepare(&self.memory, space, self.abilities, slot, command);
+        let space = self.registers.shared.function.memory();
+        let prepared = command::prepare(&self.memory, space, self.capabilities, slot, command);
         match prepared {
             Ok(prepared) => {
                 self.commands[usize::from(slot)] = prepared;
                 // While the port recovers, slot 0 is its own; it points it back afterwards.
                 if slot != 0 || self.recovery.is_idle() {
-                    self.point(slot.into());
+                    self.set_command_header(slot.into());
                 }
                 self.bound |= bit;
                 self.queued =
@@ -362,17 +367,17 @@ impl HardwareQueue for AhciPort {
     #[inline]
     fn issue_tags(&mut self) -> bool {
         let fresh = self.bound != 0;
-        self.held |= std::mem::take(&mut self.bound);
-        self.advance();
+        self.deferred |= std::mem::take(&mut self.bound);
+        self.issue_deferred();
         fresh
     }
 
     #[inline]
     fn check_event(&mut self) -> bool {
-        if self.ended == 0 {
-            self.look();
+        if self.completed == 0 {
+            self.reap();
         }
-        self.ended != 0
+        self.completed != 0
     }
 
     #[inline]
@@ -380,8 +385,8 @@ impl HardwareQueue for AhciPort {
         if !self.check_event() {
             return None;
         }
-        let tag = self.ended.trailing_zeros();
-        self.ended &= self.ended - 1;
+        let tag = self.completed.trailing_zeros();
+        self.completed &= self.completed - 1;
         let status = self.statuses[tag as usize];
         self.stats.completed += 1;
         self.stats.errors += u64::from(!status.is_success());
@@ -393,8 +398,8 @@ impl HardwareQueue for AhciPort {
             return self.tags.detach(tag).map(drop);
         }
         let bit = 1 << tag.0;
-        if (self.bound | self.held) & bit != 0 {
-            self.end(bit, Status::ABORTED);
+        if (self.bound | self.deferred) & bit != 0 {
+            self.complete(bit, Status::ABORTED);
         }
         Ok(())
     }
@@ -410,13 +415,13 @@ impl HardwareQueue for AhciPort {
     fn poll(&mut self, now: Nanos) -> bool {
         if self.recovery.is_idle() {
             // An error, or an unplugged drive, is noticed even if nobody waits for an event.
-            if self.wiring.read(port::IS) & is::ERRORS != 0 {
-                self.look();
+            if self.registers.read(port::IS) & is::ERRORS != 0 {
+                self.reap();
                 return true;
             }
             return false;
         }
-        self.recover(Some(now))
+        self.step_recovery(Some(now))
     }
 
     fn deadline(&self) -> Nanos {
@@ -426,6 +431,6 @@ impl HardwareQueue for AhciPort {
     /// The controller has one line: whoever sets it first, through whichever port, is woken for all
     /// of them.
     fn set_waker(&mut self, waker: Waker) {
-        self.wiring.shared.function.set_line(waker);
+        self.registers.shared.function.set_interrupt_waker(waker);
     }
 }

@@ -1,18 +1,18 @@
 //! What the drive of a [`Controller`] tells: its log pages, its events, its features.
 
 use nvme::{
-    Address, AdminCommand, AsyncEvent, ChunkDescriptor, Extensions, FeatureSelect, HealthLog,
-    MapLog, Ppa, Status, log_page,
+    Address, AdminCommand, AsyncEvent, ChunkDescriptor, DeviceL2pLog, FeatureSelect, HealthLog,
+    Ppa, Status, VendorExtensions, log_page,
 };
 
-use super::Controller;
-use crate::events::EventWatch;
-use crate::{DriverError, MediaEvent, OpenChannel};
+use super::ControllerHandle;
+use crate::events::EventSubscription;
+use crate::{DriverError, MediaEvent, OpenChannelInfo};
 
 /// All namespaces.
 const ALL_NAMESPACES: u32 = u32::MAX;
 
-impl Controller {
+impl ControllerHandle {
     /// Reads a log page from byte `offset` on. Both `offset` and the length of `into` are multiples
     /// of 4.
     ///
@@ -34,8 +34,8 @@ impl Controller {
         let nsid = match lid {
             log_page::CHUNK_INFORMATION
             | log_page::CHUNK_NOTIFICATION
-            | log_page::DUAL_MAP
-            | log_page::MAP_TOTALS => self.info.nsid,
+            | log_page::DEVICE_L2P
+            | log_page::DEVICE_L2P_TOTALS => self.info.nsid,
             _ => ALL_NAMESPACES,
         };
         self.admin.log_page(lid, nsid, offset, into, pump)
@@ -77,7 +77,7 @@ impl Controller {
     /// `first` on; `None` for one that has no copy.
     ///
     /// # Errors
-    /// [`DriverError::Lacks`] if the drive keeps no map or the map has fewer addresses,
+    /// [`DriverError::Unsupported`] if the drive keeps no map or the map has fewer addresses,
     /// [`DriverError::Implausible`] for copies at addresses that cannot be, or that of
     /// [`log_page`](Controller::log_page).
     pub fn dual_map(
@@ -87,15 +87,15 @@ impl Controller {
         pump: &mut dyn FnMut(),
     ) -> Result<Vec<Option<Address>>, DriverError> {
         let media = self.open_channel()?;
-        if !media.extensions.has(Extensions::DUAL_MAP) {
-            return Err(DriverError::Lacks { what: "map of its own" });
+        if !media.extensions.has(VendorExtensions::DEVICE_L2P) {
+            return Err(DriverError::Unsupported { what: "map of its own" });
         }
-        let entries = media.extensions.map_entries.get();
+        let entries = media.extensions.l2p_entries.get();
         if first.checked_add(count).is_none_or(|end| end > entries) {
-            return Err(DriverError::Lacks { what: "map of so many addresses" });
+            return Err(DriverError::Unsupported { what: "map of so many addresses" });
         }
         let mut bytes = vec![0; count as usize * 8];
-        self.log_page(log_page::DUAL_MAP, first * 8, &mut bytes, pump)?;
+        self.log_page(log_page::DEVICE_L2P, first * 8, &mut bytes, pump)?;
         let (words, _) = bytes.as_chunks::<8>();
         let place = |(lba, word): (u64, &[u8; 8])| match u64::from_le_bytes(*word) {
             log_page::UNMAPPED => Ok(None),
@@ -109,19 +109,19 @@ impl Controller {
     /// Reads what the drive's own map holds in sum.
     ///
     /// # Errors
-    /// [`DriverError::Lacks`] if the drive keeps no map, or that of
+    /// [`DriverError::Unsupported`] if the drive keeps no map, or that of
     /// [`log_page`](Controller::log_page).
-    pub fn map_totals(&mut self, pump: &mut dyn FnMut()) -> Result<MapLog, DriverError> {
-        if !self.open_channel()?.extensions.has(Extensions::DUAL_MAP) {
-            return Err(DriverError::Lacks { what: "map of its own" });
+    pub fn map_totals(&mut self, pump: &mut dyn FnMut()) -> Result<DeviceL2pLog, DriverError> {
+        if !self.open_channel()?.extensions.has(VendorExtensions::DEVICE_L2P) {
+            return Err(DriverError::Unsupported { what: "map of its own" });
         }
-        let mut bytes = [0; MapLog::BYTES];
-        self.log_page(log_page::MAP_TOTALS, 0, &mut bytes, pump)?;
-        Ok(MapLog::from_bytes(bytes))
+        let mut bytes = [0; DeviceL2pLog::BYTES];
+        self.log_page(log_page::DEVICE_L2P_TOTALS, 0, &mut bytes, pump)?;
+        Ok(DeviceL2pLog::from_bytes(bytes))
     }
 
-    fn open_channel(&self) -> Result<OpenChannel, DriverError> {
-        self.info.open_channel.ok_or(DriverError::Lacks { what: "physical addresses" })
+    fn open_channel(&self) -> Result<OpenChannelInfo, DriverError> {
+        self.info.open_channel.ok_or(DriverError::Unsupported { what: "physical addresses" })
     }
 
     /// Begins to watch what the drive notices about its media: chunks that go offline, data that
@@ -129,19 +129,20 @@ impl Controller {
     /// Nothing to do if they are watched already.
     ///
     /// # Errors
-    /// [`DriverError::Lacks`] for a drive that manages its own media or tells nothing; no memory, no
+    /// [`DriverError::Unsupported`] for a drive that manages its own media or tells nothing; no memory, no
     /// registration.
-    pub fn watch_events(&mut self) -> Result<(), DriverError> {
+    pub fn subscribe_events(&mut self) -> Result<(), DriverError> {
         let media = self.open_channel()?;
-        if !media.extensions.has(Extensions::NOTIFICATIONS) {
-            return Err(DriverError::Lacks { what: "chunk notifications" });
+        if !media.extensions.has(VendorExtensions::NOTIFICATIONS) {
+            return Err(DriverError::Unsupported { what: "chunk notifications" });
         }
-        if self.awaiting_event {
-            return Err(DriverError::Lacks { what: "request for events left" });
+        if self.event_requested {
+            return Err(DriverError::Unsupported { what: "request for events left" });
         }
-        if self.watch.is_none() {
+        if self.event_subscription.is_none() {
             let (memory, nsid) = (self.port.memory(), self.info.nsid);
-            self.watch = Some(EventWatch::begin(&mut self.admin, memory, media, nsid)?);
+            self.event_subscription =
+                Some(EventSubscription::subscribe(&mut self.admin, memory, media, nsid)?);
         }
         Ok(())
     }
@@ -150,50 +151,50 @@ impl Controller {
     /// asks the drive nothing while there is nothing.
     ///
     /// # Errors
-    /// [`DriverError::NotWatching`]; the drive's refusal of a request or of the log, after which
+    /// [`DriverError::NotSubscribed`]; the drive's refusal of a request or of the log, after which
     /// events are not watched any more.
     pub fn poll_events(&mut self) -> Result<Option<MediaEvent>, DriverError> {
-        let watch = self.watch.as_mut().ok_or(DriverError::NotWatching)?;
+        let watch = self.event_subscription.as_mut().ok_or(DriverError::NotSubscribed)?;
         let polled = watch.poll(&mut self.admin);
         if polled.is_err() {
-            self.watch = None;
+            self.event_subscription = None;
         }
         polled
     }
 
     /// Media events that the drive overwrote before they were read, and things that it wrote in
     /// their place that mean nothing, since they are watched.
-    pub fn lost_events(&self) -> (u64, u64) {
-        self.watch.as_ref().map_or((0, 0), |w| (w.lost, w.malformed))
+    pub fn dropped_events(&self) -> (u64, u64) {
+        self.event_subscription.as_ref().map_or((0, 0), |w| (w.dropped, w.malformed))
     }
 
     /// Asks to be told of the next event ([`poll_event`](Controller::poll_event)): of the drive's
     /// health, of its errors, of changes. Nothing to do if that was asked already.
     ///
     /// # Errors
-    /// [`DriverError::Lacks`] on a drive whose media events are watched: those are all its events.
-    pub fn await_event(&mut self) -> Result<(), DriverError> {
-        if self.watch.is_some() {
-            return Err(DriverError::Lacks { what: "events beside those of its media" });
+    /// [`DriverError::Unsupported`] on a drive whose media events are watched: those are all its events.
+    pub fn request_event(&mut self) -> Result<(), DriverError> {
+        if self.event_subscription.is_some() {
+            return Err(DriverError::Unsupported { what: "events beside those of its media" });
         }
-        if !self.awaiting_event {
-            self.admin.listen()?;
-            self.awaiting_event = true;
+        if !self.event_requested {
+            self.admin.request_event()?;
+            self.event_requested = true;
         }
         Ok(())
     }
 
-    /// The event that was [awaited](Controller::await_event), once there is one; then the next is
+    /// The event that was [awaited](ControllerHandle::request_event), once there is one; then the next is
     /// to be asked for. Does not wait. Whoever reads the log page that the event names clears it.
     ///
     /// # Errors
-    /// [`DriverError::NotWatching`]; the drive's refusal of the request.
+    /// [`DriverError::NotSubscribed`]; the drive's refusal of the request.
     pub fn poll_event(&mut self) -> Result<Option<AsyncEvent>, DriverError> {
-        if !self.awaiting_event {
-            return Err(DriverError::NotWatching);
+        if !self.event_requested {
+            return Err(DriverError::NotSubscribed);
         }
-        let Some((dword, status)) = self.admin.event() else { return Ok(None) };
-        self.awaiting_event = false;
+        let Some((dword, status)) = self.admin.pop_event() else { return Ok(None) };
+        self.event_requested = false;
         if status.is_success() {
             return Ok(Some(AsyncEvent::from_dword(dword as u32)));
         }

@@ -6,7 +6,7 @@
 //! | `queues` | queue pairs: made, deleted, made again |
 //! | `logs` | what the drive tells: log pages, events, features |
 
-mod attach;
+mod connect;
 mod logs;
 mod queues;
 
@@ -17,14 +17,14 @@ use ring::{Port, ShadowDoorbells};
 
 use crate::admin::AdminQueue;
 use crate::data::PrpLists;
-use crate::events::EventWatch;
+use crate::events::EventSubscription;
 use crate::memory::{QueueMemory, RangeMemory};
-use crate::recovery::{Lives, Recovery};
-use crate::{Cmb, DataPointers, DriveInfo, DriverError};
+use crate::reset::{ControllerGeneration, ControllerReset};
+use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
 
 /// What of a drive is used, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttachOptions {
+pub struct ConnectOptions {
     /// The namespace; `None` for the drive's first.
     pub nsid: Option<u32>,
     /// How commands say where their data is; `None` for SGLs where the drive takes them, else PRPs.
@@ -49,25 +49,25 @@ pub enum DoorbellUse {
 /// A drive that has been brought up. It owns the admin queue of its port: one controller per port.
 ///
 /// Calls that talk to the drive take a `pump`, called between two looks at the completion queue,
-/// and fail with [`DriverError::Timeout`] after as many of them as [`attach`](Controller::attach)
+/// and fail with [`DriverError::Timeout`] after as many of them as [`attach`](ControllerHandle::connect)
 /// was told. After a timeout every further call fails until the late answer has come; queue pairs
 /// that exist go on, and what a late answer was about is put in order by
 /// [`reclaim`](Controller::reclaim).
 #[derive(Debug)]
-pub struct Controller {
+pub struct ControllerHandle {
     port: Arc<Port>,
     admin: AdminQueue,
-    info: DriveInfo,
+    info: ControllerInfo,
     cmb: Option<Cmb>,
-    watch: Option<EventWatch>,
+    event_subscription: Option<EventSubscription>,
     /// A request for an event is outstanding that is not the watch's.
-    awaiting_event: bool,
+    event_requested: bool,
     /// By queue identifier minus one: the memory of the queue, if it exists.
     queues: Vec<Option<QueueMemory>>,
     /// Memory of deleted queues.
     spare: Vec<QueueMemory>,
     /// Queues that the drive may know or not, since it did not answer in time.
-    unsure: Vec<u16>,
+    indeterminate_queues: Vec<u16>,
     spare_ranges: Vec<RangeMemory>,
     spare_lists: Vec<PrpLists>,
     /// Doorbells in memory, if they are used, and the command that tells the drive of their two pages.
@@ -75,21 +75,21 @@ pub struct Controller {
     /// Entries of a queue at most.
     max_entries: u32,
     /// A reset under way.
-    pub(crate) recovery: Option<Recovery>,
+    pub(crate) reset_in_progress: Option<ControllerReset>,
     /// The controller has agreed on its queues since it was started last.
-    pub(crate) agreed: bool,
-    pub(crate) lives: Lives,
+    pub(crate) queues_negotiated: bool,
+    pub(crate) generation: ControllerGeneration,
     pub(crate) resets: u64,
 }
 
-impl Controller {
+impl ControllerHandle {
     /// Entries of a queue at most.
     pub fn max_entries(&self) -> u32 {
         self.max_entries
     }
 
     /// What the drive says about itself.
-    pub fn info(&self) -> &DriveInfo {
+    pub fn info(&self) -> &ControllerInfo {
         &self.info
     }
 
@@ -114,20 +114,20 @@ impl Controller {
     }
 
     /// The admin queue begins anew, on a controller that has been stopped.
-    pub(crate) fn renew_admin(&mut self) -> Result<(), DriverError> {
-        self.admin.renew(&self.port)
+    pub(crate) fn reinit_admin(&mut self) -> Result<(), DriverError> {
+        self.admin.reinit(&self.port)
     }
 
     /// The command by which a controller that was reset has its doorbells in memory again, if it had.
     /// Each queue clears its own when it is made.
-    pub(crate) fn shadowing(&self) -> Option<AdminCommand> {
+    pub(crate) fn doorbell_buffer_config(&self) -> Option<AdminCommand> {
         self.shadows.as_ref().map(|(_, command)| *command)
     }
 
     /// What was asked to be told of before a reset is asked again.
-    pub(crate) fn listen_again(&mut self) -> Result<(), DriverError> {
-        if self.awaiting_event || self.watch.is_some() {
-            self.admin.listen()?;
+    pub(crate) fn resubscribe_events(&mut self) -> Result<(), DriverError> {
+        if self.event_requested || self.event_subscription.is_some() {
+            self.admin.request_event()?;
         }
         Ok(())
     }

@@ -7,13 +7,13 @@
 use nvme::{AdminCommand, QueuePriority, Status};
 use ring::Iova;
 
-use super::Controller;
-use crate::admin::Pump;
+use super::ControllerHandle;
+use crate::admin::ProgressFn;
 use crate::data::PrpLists;
 use crate::memory::{QueueMemory, RangeMemory};
 use crate::{Completed, DriverError, Event, QueuePair};
 
-impl Controller {
+impl ControllerHandle {
     /// Makes a queue pair with rings of `depth` entries (2 or more; it takes `depth - 1` commands),
     /// which raises interrupt `vector` after completions if there is one.
     ///
@@ -34,7 +34,7 @@ impl Controller {
             return Err(DriverError::Depth { depth, allowed });
         }
         let granted = self.info.io_queues;
-        let qid = self.next_queue().ok_or(DriverError::NoQueueLeft { granted })?;
+        let qid = self.next_qid().ok_or(DriverError::NoFreeQueue { granted })?;
         let slot = usize::from(qid) - 1;
         let memory = match self.spare.iter().position(|m| m.depth() == depth) {
             Some(i) => {
@@ -47,14 +47,14 @@ impl Controller {
         if let Some((shadows, _)) = &self.shadows {
             shadows.clear_queue(qid);
         }
-        let made = self.announce(qid, &memory, vector, pump);
+        let made = self.create_on_device(qid, &memory, vector, pump);
         if let Err(error) = made {
             match error.is_unresponsive() {
                 false => self.spare.push(memory),
                 // It may still write there, and know the queue.
                 true => {
                     self.queues[slot] = Some(memory);
-                    self.unsure.push(qid);
+                    self.indeterminate_queues.push(qid);
                 }
             }
             return Err(error);
@@ -62,19 +62,19 @@ impl Controller {
         let rings = (memory.submission(), memory.completion());
         let mut pair = QueuePair::open(&self.port, qid, rings, depth, vector)?;
         if let Some((shadows, _)) = &self.shadows {
-            pair.shadow(shadows);
+            pair.set_shadow_doorbells(shadows);
         }
         self.queues[slot] = Some(memory);
         Ok(pair)
     }
 
     /// The number of the queue pair that would be made now; `None` if none is left.
-    pub fn next_queue(&self) -> Option<u16> {
+    pub fn next_qid(&self) -> Option<u16> {
         self.queues.iter().position(Option::is_none).map(|slot| slot as u16 + 1)
     }
 
     /// Memory for the ranges of discards of a queue with `tags` tags.
-    pub(crate) fn take_ranges(&mut self, tags: u16) -> Result<RangeMemory, DriverError> {
+    pub(crate) fn alloc_ranges(&mut self, tags: u16) -> Result<RangeMemory, DriverError> {
         match self.spare_ranges.iter().position(|r| r.tags() >= tags.into()) {
             Some(i) => Ok(self.spare_ranges.swap_remove(i)),
             None => RangeMemory::new(&self.port, tags),
@@ -82,21 +82,24 @@ impl Controller {
     }
 
     /// The same, of a queue that the drive has let go of.
-    pub(crate) fn put_ranges(&mut self, ranges: RangeMemory) {
+    pub(crate) fn free_ranges(&mut self, ranges: RangeMemory) {
         self.spare_ranges.push(ranges);
     }
 
     /// Memory for lists of pages of a queue with `tags` tags, if the drive needs them.
-    pub(crate) fn take_lists(&mut self, tags: u16) -> Result<Option<Box<PrpLists>>, DriverError> {
-        if !self.info.needs_lists() {
+    pub(crate) fn alloc_prp_lists(
+        &mut self,
+        tags: u16,
+    ) -> Result<Option<Box<PrpLists>>, DriverError> {
+        if !self.info.needs_prp_lists() {
             return Ok(None);
         }
         // They are one namespace's, whose format is what it is.
         let most = self.info.max_wire_bytes();
-        match self.spare_lists.iter().position(|l| l.suits(tags, most)) {
+        match self.spare_lists.iter().position(|l| l.is_compatible(tags, most)) {
             Some(i) => {
                 let mut lists = self.spare_lists.swap_remove(i);
-                lists.renew();
+                lists.reset();
                 Ok(Some(lists.into()))
             }
             None => PrpLists::new(&self.port, tags, &self.info).map(|lists| Some(lists.into())),
@@ -104,28 +107,36 @@ impl Controller {
     }
 
     /// The same, of a queue that the drive has let go of.
-    pub(crate) fn put_lists(&mut self, lists: Option<Box<PrpLists>>) {
+    pub(crate) fn free_prp_lists(&mut self, lists: Option<Box<PrpLists>>) {
         self.spare_lists.extend(lists.map(|lists| *lists));
     }
 
     /// The commands that delete queue `qid` and make it again on the same memory, in order; `None`
     /// for a queue that is not one of this controller's.
-    pub(crate) fn remaking(&self, qid: u16, vector: Option<u16>) -> Option<[AdminCommand; 4]> {
-        let memory = self.memory_of(qid)?;
-        let [create_cq, create_sq] = creation(qid, memory, vector);
+    pub(crate) fn recreate_commands(
+        &self,
+        qid: u16,
+        vector: Option<u16>,
+    ) -> Option<[AdminCommand; 4]> {
+        let memory = self.queue_memory(qid)?;
+        let [create_cq, create_sq] = create_queue_commands(qid, memory, vector);
         let (delete_sq, delete_cq) =
             (AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid });
         Some([delete_sq, delete_cq, create_cq, create_sq])
     }
 
     /// The commands that make queue `qid` again on a controller that has forgotten it, in order.
-    pub(crate) fn making(&self, qid: u16, vector: Option<u16>) -> Option<[AdminCommand; 2]> {
-        Some(creation(qid, self.memory_of(qid)?, vector))
+    pub(crate) fn create_commands(
+        &self,
+        qid: u16,
+        vector: Option<u16>,
+    ) -> Option<[AdminCommand; 2]> {
+        Some(create_queue_commands(qid, self.queue_memory(qid)?, vector))
     }
 
     /// Zeroes the rings of queue `qid`, and its doorbells in memory, and returns where they are.
-    pub(crate) fn cleared(&self, qid: u16) -> Option<(Iova, Iova)> {
-        let memory = self.memory_of(qid)?;
+    pub(crate) fn clear_rings(&self, qid: u16) -> Option<(Iova, Iova)> {
+        let memory = self.queue_memory(qid)?;
         if let Some((shadows, _)) = &self.shadows {
             shadows.clear_queue(qid);
         }
@@ -133,19 +144,19 @@ impl Controller {
         Some((memory.submission(), memory.completion()))
     }
 
-    fn memory_of(&self, qid: u16) -> Option<&QueueMemory> {
+    fn queue_memory(&self, qid: u16) -> Option<&QueueMemory> {
         self.queues.get(usize::from(qid).checked_sub(1)?)?.as_ref()
     }
 
     /// Creates the completion queue, then the submission queue.
-    fn announce(
+    fn create_on_device(
         &mut self,
         qid: u16,
         memory: &QueueMemory,
         vector: Option<u16>,
-        pump: Pump<'_>,
+        pump: ProgressFn<'_>,
     ) -> Result<(), DriverError> {
-        let [create_cq, create_sq] = creation(qid, memory, vector);
+        let [create_cq, create_sq] = create_queue_commands(qid, memory, vector);
         self.admin.run(create_cq, qid, pump)?;
         let created = self.admin.run(create_sq, qid, pump);
         if created.as_ref().is_err_and(|error| !error.is_unresponsive()) {
@@ -167,11 +178,11 @@ impl Controller {
         back: &mut dyn FnMut(Completed),
         pump: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {
-        self.delete_watched(pair, &mut |_| {}, back, pump)
+        self.delete_with_observer(pair, &mut |_| {}, back, pump)
     }
 
     /// The same; `ended` sees the drive's answers before they are given back.
-    pub(crate) fn delete_watched(
+    pub(crate) fn delete_with_observer(
         &mut self,
         mut pair: QueuePair,
         ended: &mut dyn FnMut(&Event),
@@ -188,9 +199,9 @@ impl Controller {
         };
         while let Some(event) = pair.fetch() {
             ended(&event);
-            pair.taken_back(event).map(&mut *back);
+            pair.complete_event(event).map(&mut *back);
         }
-        while let Some(completed) = pair.abandon(Status::ABORTED_SQ_DELETED) {
+        while let Some(completed) = pair.orphan_next(Status::ABORTED_SQ_DELETED) {
             back(completed);
         }
         let deleted = deleted.and_then(|()| self.delete(AdminCommand::DeleteCq { qid }, qid, pump));
@@ -198,7 +209,7 @@ impl Controller {
             Ok(()) => self.spare.extend(self.queues.get_mut(slot).and_then(Option::take)),
             Err(error) => {
                 if known && error.is_unresponsive() {
-                    self.unsure.push(qid);
+                    self.indeterminate_queues.push(qid);
                 }
                 return Err(error);
             }
@@ -213,7 +224,7 @@ impl Controller {
     /// # Errors
     /// [`DriverError`]: the drive does not answer still.
     pub fn reclaim(&mut self, pump: &mut dyn FnMut()) -> Result<(), DriverError> {
-        while let Some(qid) = self.unsure.last().copied() {
+        while let Some(qid) = self.indeterminate_queues.last().copied() {
             for delete in [AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid }] {
                 match self.admin.run(delete, qid, pump) {
                     // One that the drive does not have is gone as well.
@@ -221,7 +232,7 @@ impl Controller {
                     Err(error) => return Err(error),
                 }
             }
-            self.unsure.pop();
+            self.indeterminate_queues.pop();
             let slot = usize::from(qid).wrapping_sub(1);
             self.spare.extend(self.queues.get_mut(slot).and_then(Option::take));
         }
@@ -233,7 +244,7 @@ impl Controller {
         &mut self,
         command: AdminCommand,
         qid: u16,
-        pump: Pump<'_>,
+        pump: ProgressFn<'_>,
     ) -> Result<(), DriverError> {
         match self.admin.run(command, qid, pump) {
             Err(DriverError::Command { status, .. })
@@ -247,10 +258,10 @@ impl Controller {
 }
 
 /// The commands that make queue `qid` on its memory: the completion queue first.
-fn creation(qid: u16, memory: &QueueMemory, vector: Option<u16>) -> [AdminCommand; 2] {
+fn create_queue_commands(qid: u16, memory: &QueueMemory, vector: Option<u16>) -> [AdminCommand; 2] {
     let entries = u32::from(memory.depth());
     let priority = QueuePriority::default();
-    let (at, cq_at) = memory.wire();
+    let (at, cq_at) = memory.bus_addresses();
     [
         AdminCommand::CreateCq { qid, entries, at: cq_at, vector },
         AdminCommand::CreateSq { qid, entries, at, cqid: qid, priority },

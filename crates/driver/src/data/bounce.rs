@@ -10,15 +10,15 @@
 use std::sync::Arc;
 
 use nvme::Status;
-use ring::{AddressSpace, Iova, PAGE, Region, RegisterError};
+use ring::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
-use super::Transfer;
-use super::metadata::Layout;
-use super::pieces::{Pieces, shape};
+use super::TransferSpec;
+use super::metadata::ExtendedLbaLayout;
+use super::segment_iter::{SegmentIter, transfer_shape};
 use crate::{Payload, Segment};
 
 /// Pages at least, whatever the longest transfer is: 64 KiB.
-const LEAST_PAGES: usize = 16;
+const PAGES_MIN: usize = 16;
 /// The end of a list of pages.
 const NONE: u16 = u16::MAX;
 
@@ -54,19 +54,19 @@ impl BounceStats {
 
 /// What a command holds.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct BounceMapping {
     first: u16,
     data: Payload,
     bytes: u32,
     /// Whether the drive writes to the pages.
-    reads: bool,
-    layout: Layout,
+    is_read: bool,
+    layout: ExtendedLbaLayout,
 }
 
 /// The pages that are copied through.
 #[derive(Clone, Debug)]
 struct Pages {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
 }
 
@@ -75,18 +75,18 @@ struct Pages {
 pub(crate) struct Bounce {
     pages: Option<Pages>,
     /// Why there are none and will be none: who tries again and again would take all registrations.
-    refused: Option<RegisterError>,
+    alloc_error: Option<RegisterError>,
     /// The first free page, and of each page the one that follows it in its list.
     free: u16,
-    left: usize,
+    free_count: usize,
     next: Box<[u16]>,
-    held: Box<[Option<Held>]>,
+    mappings: Box<[Option<BounceMapping>]>,
     stats: BounceStats,
 }
 
 /// Pages of memory for transfers of `max_bytes` at most.
 fn pages_for(max_bytes: u64) -> usize {
-    max_bytes.div_ceil(PAGE as u64).clamp(LEAST_PAGES as u64, u64::from(NONE)) as usize
+    max_bytes.div_ceil(PAGE_BYTES as u64).clamp(PAGES_MIN as u64, u64::from(NONE)) as usize
 }
 
 impl Bounce {
@@ -95,11 +95,11 @@ impl Bounce {
         let pages = pages_for(max_bytes);
         let mut bounce = Bounce {
             pages: None,
-            refused: None,
+            alloc_error: None,
             free: NONE,
-            left: 0,
+            free_count: 0,
             next: vec![NONE; pages].into(),
-            held: vec![None; tags].into(),
+            mappings: vec![None; tags].into(),
             stats: BounceStats::default(),
         };
         bounce.clear();
@@ -107,17 +107,17 @@ impl Bounce {
     }
 
     /// Makes the memory, if there is none yet.
-    fn make(&mut self, memory: &AddressSpace) -> Result<(), Status> {
+    fn allocate(&mut self, memory: &AddressSpace) -> Result<(), Status> {
         if self.pages.is_some() {
             return Ok(());
         }
-        if self.refused.is_none() {
-            match memory.provide(self.next.len() * PAGE) {
+        if self.alloc_error.is_none() {
+            match memory.allocate_registered(self.next.len() * PAGE_BYTES) {
                 Ok((region, at)) => {
                     self.pages = Some(Pages { region, at });
                     return Ok(());
                 }
-                Err(error) => self.refused = Some(error),
+                Err(error) => self.alloc_error = Some(error),
             }
         }
         self.stats.refused += 1;
@@ -125,12 +125,12 @@ impl Bounce {
     }
 
     /// Why there is no memory to copy through, if it was needed and refused.
-    pub(crate) fn refused(&self) -> Option<RegisterError> {
-        self.refused
+    pub(crate) fn alloc_error(&self) -> Option<RegisterError> {
+        self.alloc_error
     }
 
     /// Whether there are pages for transfers of `max_bytes`.
-    pub(crate) fn suits(&self, max_bytes: u64) -> bool {
+    pub(crate) fn is_compatible(&self, max_bytes: u64) -> bool {
         self.next.len() >= pages_for(max_bytes)
     }
 
@@ -146,20 +146,20 @@ impl Bounce {
         for (page, next) in self.next.iter_mut().enumerate() {
             *next = if page + 1 < pages { page as u16 + 1 } else { NONE };
         }
-        (self.free, self.left) = (0, pages);
-        self.held.fill(None);
+        (self.free, self.free_count) = (0, pages);
+        self.mappings.fill(None);
     }
 
     /// Becomes another queue's, with nothing counted.
-    pub(crate) fn renew(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.clear();
-        self.refused = None;
+        self.alloc_error = None;
         self.stats = BounceStats::default();
     }
 
     /// Where the drive finds a page.
-    fn wire(&self, memory: &AddressSpace, page: u16) -> Option<u64> {
-        memory.wire(self.pages.as_ref()?.at.offset(u64::from(page) * PAGE as u64))
+    fn bus_address(&self, memory: &AddressSpace, page: u16) -> Option<u64> {
+        memory.bus_address(self.pages.as_ref()?.at.offset(u64::from(page) * PAGE_BYTES as u64))
     }
 
     /// Takes pages for the command of `tag`, and copies what it writes; says how many. `None` when too few
@@ -168,31 +168,31 @@ impl Bounce {
     /// # Errors
     /// How the command would end: memory that is not registered, a table that says something else
     /// than `bytes`; [`Status::INTERNAL`] when there is no memory to copy through.
-    pub(crate) fn take(
+    pub(crate) fn map(
         &mut self,
         memory: &AddressSpace,
         tag: u16,
-        transfer: Transfer,
+        transfer: TransferSpec,
     ) -> Result<Option<usize>, Status> {
-        let Transfer { data, bytes, reads, layout } = transfer;
-        let wire = layout.wire(bytes).ok_or(Status::INVALID_FIELD)?;
-        let pages = (wire as usize).div_ceil(PAGE);
+        let TransferSpec { data, bytes, is_read: reads, layout } = transfer;
+        let wire = layout.wire_bytes(bytes).ok_or(Status::INVALID_FIELD)?;
+        let pages = (wire as usize).div_ceil(PAGE_BYTES);
         match data {
-            Payload::At(at) => {
+            Payload::Contiguous(at) => {
                 memory.find(at, bytes.into()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
             }
             Payload::Scattered { table, segments } => {
-                shape(memory, table, segments, bytes)?;
+                transfer_shape(memory, table, segments, bytes)?;
             }
             Payload::BitBucket => {}
         }
-        if usize::from(tag) >= self.held.len() || pages == 0 || pages > self.next.len() {
+        if usize::from(tag) >= self.mappings.len() || pages == 0 || pages > self.next.len() {
             return Err(Status::INVALID_FIELD);
         }
-        self.make(memory)?;
+        self.allocate(memory)?;
         // One that the owner has taken back.
-        self.give_back(tag);
-        if pages > self.left {
+        self.release_pages(tag);
+        if pages > self.free_count {
             self.stats.busy += 1;
             return Ok(None);
         }
@@ -202,9 +202,9 @@ impl Bounce {
             last = self.next[usize::from(last)];
         }
         self.free = std::mem::replace(&mut self.next[usize::from(last)], NONE);
-        self.left -= pages;
-        let held = Held { first, data, bytes, reads, layout };
-        self.held[usize::from(tag)] = Some(held);
+        self.free_count -= pages;
+        let held = BounceMapping { first, data, bytes, is_read: reads, layout };
+        self.mappings[usize::from(tag)] = Some(held);
         if !reads {
             self.copy(memory, held);
         }
@@ -215,27 +215,27 @@ impl Bounce {
 
     /// The pages of a command, in order, as the drive finds them.
     pub(crate) fn pages(&self, memory: &AddressSpace, tag: u16) -> impl Iterator<Item = u64> {
-        let held = self.held.get(usize::from(tag)).and_then(Option::as_ref);
+        let held = self.mappings.get(usize::from(tag)).and_then(Option::as_ref);
         let first = held.map(|held| held.first);
         std::iter::successors(first, |page| {
             Some(self.next[usize::from(*page)]).filter(|next| *next != NONE)
         })
-        .filter_map(|page| self.wire(memory, page))
+        .filter_map(|page| self.bus_address(memory, page))
     }
 
     /// The command of `tag` has ended, or was not sent: what it has read is copied if it was
     /// successful, and its pages are free.
-    pub(crate) fn end(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
-        if let Some(held) = self.held.get(usize::from(tag)).copied().flatten() {
-            if held.reads && successful {
+    pub(crate) fn unmap(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
+        if let Some(held) = self.mappings.get(usize::from(tag)).copied().flatten() {
+            if held.is_read && successful {
                 self.copy(memory, held);
             }
-            self.give_back(tag);
+            self.release_pages(tag);
         }
     }
 
-    fn give_back(&mut self, tag: u16) {
-        let Some(held) = self.held[usize::from(tag)].take() else { return };
+    fn release_pages(&mut self, tag: u16) {
+        let Some(held) = self.mappings[usize::from(tag)].take() else { return };
         let (mut last, mut pages) = (held.first, 1);
         while self.next[usize::from(last)] != NONE {
             last = self.next[usize::from(last)];
@@ -243,16 +243,20 @@ impl Bounce {
         }
         self.next[usize::from(last)] = self.free;
         self.free = held.first;
-        self.left += pages;
+        self.free_count += pages;
     }
 
     /// Copies between a command's pages and its payload. What of the payload is not what it was when
     /// the command was bound is left out.
-    fn copy(&self, memory: &AddressSpace, Held { first, data, bytes, reads, layout }: Held) {
+    fn copy(
+        &self,
+        memory: &AddressSpace,
+        BounceMapping { first, data, bytes, is_read: reads, layout }: BounceMapping,
+    ) {
         let Some(pages) = &self.pages else { return };
-        let mut ours = Place { next: &self.next, page: first, within: 0 };
+        let mut ours = PageCursor { next: &self.next, page: first, offset: 0 };
         let (mut left, mut of_sector) = (bytes as usize, layout.sector as usize);
-        for piece in Pieces::of(memory, data, bytes) {
+        for piece in SegmentIter::new(memory, data, bytes) {
             let Ok(Segment { at, bytes: len }) = piece else { return };
             let mut len = (len as usize).min(left);
             left -= len;
@@ -262,20 +266,20 @@ impl Bounce {
                 Some(Err(_)) => return,
             };
             while len > 0 {
-                let Some((at, now)) = ours.take(len.min(of_sector)) else { return };
+                let Some((at, now)) = ours.advance(len.min(of_sector)) else { return };
                 if let Some((region, offset)) = &mut theirs {
                     match reads {
-                        true => Region::copy(&pages.region, at, region, *offset, now),
-                        false => Region::copy(region, *offset, &pages.region, at, now),
+                        true => SharedRegion::copy(&pages.region, at, region, *offset, now),
+                        false => SharedRegion::copy(region, *offset, &pages.region, at, now),
                     }
                     *offset += now;
                 }
                 (len, of_sector) = (len - now, of_sector - now);
                 if of_sector == 0 {
                     of_sector = layout.sector as usize;
-                    let mut gap = layout.gap as usize;
+                    let mut gap = layout.metadata_bytes as usize;
                     while gap > 0 {
-                        let Some((at, now)) = ours.take(gap) else { return };
+                        let Some((at, now)) = ours.advance(gap) else { return };
                         if !reads {
                             pages.region.fill(at, now, 0);
                         }
@@ -288,24 +292,24 @@ impl Bounce {
 }
 
 /// A place in a command's pages.
-struct Place<'a> {
+struct PageCursor<'a> {
     next: &'a [u16],
     page: u16,
-    within: usize,
+    offset: usize,
 }
 
-impl Place<'_> {
+impl PageCursor<'_> {
     /// The next bytes that are in one piece, `most` at most: where they begin, and how many; `None`
     /// behind the last page.
-    fn take(&mut self, most: usize) -> Option<(usize, usize)> {
-        if self.within == PAGE {
+    fn advance(&mut self, most: usize) -> Option<(usize, usize)> {
+        if self.offset == PAGE_BYTES {
             let next = self.next[usize::from(self.page)];
             self.page = Some(next).filter(|next| *next != NONE)?;
-            self.within = 0;
+            self.offset = 0;
         }
-        let now = most.min(PAGE - self.within);
-        let at = usize::from(self.page) * PAGE + self.within;
-        self.within += now;
+        let now = most.min(PAGE_BYTES - self.offset);
+        let at = usize::from(self.page) * PAGE_BYTES + self.offset;
+        self.offset += now;
         Some((at, now))
     }
 }
@@ -316,7 +320,7 @@ mod tests {
     use rng::Rng;
 
     use super::*;
-    use crate::data::pieces::tests::put;
+    use crate::data::segment_iter::tests::write_table;
 
     fn seed(default: u64) -> u64 {
         let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
@@ -326,9 +330,9 @@ mod tests {
     }
 
     /// Of each byte that is transferred whether it is payload.
-    fn payload_of(layout: Layout, wire: u32) -> Vec<bool> {
+    fn payload_of(layout: ExtendedLbaLayout, wire: u32) -> Vec<bool> {
         let sector = u64::from(layout.sector);
-        let each = sector + u64::from(layout.gap);
+        let each = sector + u64::from(layout.metadata_bytes);
         (0..u64::from(wire)).map(|at| at % each < sector).collect()
     }
 
@@ -342,26 +346,26 @@ mod tests {
         let mut rng = Rng::new(seed);
         let port = Port::new().unwrap();
         let memory = port.memory();
-        let (data, data_at) = memory.provide(TAGS * (128 << 10)).unwrap();
-        let (_, tables) = memory.provide(TAGS * PAGE).unwrap();
+        let (data, data_at) = memory.allocate_registered(TAGS * (128 << 10)).unwrap();
+        let (_, tables) = memory.allocate_registered(TAGS * PAGE_BYTES).unwrap();
         let mut bounce = Bounce::new(TAGS, MOST);
-        let mut under_way: [Option<(Vec<Segment>, Transfer)>; TAGS] = [const { None }; TAGS];
+        let mut under_way: [Option<(Vec<Segment>, TransferSpec)>; TAGS] = [const { None }; TAGS];
         let (mut busy, mut with_gaps) = (0, 0);
         for round in 0..20_000u32 {
             let tag = rng.below(TAGS as u64) as usize;
             if let Some((pieces, transfer)) = under_way[tag].take() {
-                let Transfer { bytes, reads, layout, .. } = transfer;
-                let wire = layout.wire(bytes).unwrap();
+                let TransferSpec { bytes, is_read: reads, layout, .. } = transfer;
+                let wire = layout.wire_bytes(bytes).unwrap();
                 let is_payload = payload_of(layout, wire);
                 let pages: Vec<u64> = bounce.pages(memory, tag as u16).collect();
-                assert_eq!(pages.len(), (wire as usize).div_ceil(PAGE), "seed {seed}");
+                assert_eq!(pages.len(), (wire as usize).div_ceil(PAGE_BYTES), "seed {seed}");
                 // What the drive does: it finds what was written, or leaves something.
                 let byte = round as u8;
                 let mut left = wire as usize;
                 let mut seen = Vec::new();
                 for page in &pages {
-                    let found = memory.find(Iova(*page), PAGE as u64).unwrap();
-                    let now = left.min(PAGE);
+                    let found = memory.find(Iova(*page), PAGE_BYTES as u64).unwrap();
+                    let now = left.min(PAGE_BYTES);
                     let of = &is_payload[wire as usize - left..][..now];
                     let mut bytes: Vec<u8> =
                         of.iter().map(|payload| if *payload { byte } else { !byte }).collect();
@@ -376,12 +380,12 @@ mod tests {
                 if !reads {
                     let gaps = seen.iter().zip(&is_payload).filter(|(_, payload)| !**payload);
                     assert!(gaps.map(|(byte, _)| *byte).all(|byte| byte == 0), "seed {seed}");
-                    with_gaps += u32::from(layout != Layout::PLAIN);
+                    with_gaps += u32::from(layout != ExtendedLbaLayout::NO_METADATA);
                 }
                 seen.retain(|_| *payload.next().unwrap());
                 assert_eq!(seen.len(), bytes as usize);
                 let good = rng.below(4) > 0;
-                bounce.end(memory, tag as u16, good);
+                bounce.unmap(memory, tag as u16, good);
                 let mut at = 0;
                 for piece in pieces {
                     let mut bytes = vec![0; piece.bytes as usize];
@@ -407,14 +411,14 @@ mod tests {
             data.fill(base, 128 << 10, tag as u8 ^ 0x80);
             let (mut pieces, mut bytes, mut offset) = (Vec::new(), 0u32, base as u64);
             let layout = match rng.below(6) {
-                0 => Layout { sector: 512, gap: 8 },
-                1 => Layout { sector: 4096, gap: 64 },
-                2 => Layout { sector: 512, gap: 5000 },
-                _ => Layout::PLAIN,
+                0 => ExtendedLbaLayout { sector: 512, metadata_bytes: 8 },
+                1 => ExtendedLbaLayout { sector: 4096, metadata_bytes: 64 },
+                2 => ExtendedLbaLayout { sector: 512, metadata_bytes: 5000 },
+                _ => ExtendedLbaLayout::NO_METADATA,
             };
             let most = match layout {
-                Layout::PLAIN => 1 + rng.below(MOST),
-                Layout { sector, gap } => {
+                ExtendedLbaLayout::NO_METADATA => 1 + rng.below(MOST),
+                ExtendedLbaLayout { sector, metadata_bytes: gap } => {
                     u64::from(sector) * (1 + rng.below(MOST / u64::from(sector + gap)))
                 }
             };
@@ -439,16 +443,16 @@ mod tests {
                 }
             }
             let payload = match one {
-                true => Payload::At(pieces[0].at.unwrap()),
-                false => put(&port, tables.offset((tag * PAGE) as u64), &pieces),
+                true => Payload::Contiguous(pieces[0].at.unwrap()),
+                false => write_table(&port, tables.offset((tag * PAGE_BYTES) as u64), &pieces),
             };
-            let free = bounce.left;
-            let transfer = Transfer { data: payload, bytes, reads, layout };
-            match bounce.take(memory, tag as u16, transfer).unwrap() {
+            let free = bounce.free_count;
+            let transfer = TransferSpec { data: payload, bytes, is_read: reads, layout };
+            match bounce.map(memory, tag as u16, transfer).unwrap() {
                 Some(_) => under_way[tag] = Some((pieces, transfer)),
                 None => {
-                    let wire = layout.wire(bytes).unwrap() as usize;
-                    assert!(wire.div_ceil(PAGE) > free, "seed {seed}");
+                    let wire = layout.wire_bytes(bytes).unwrap() as usize;
+                    assert!(wire.div_ceil(PAGE_BYTES) > free, "seed {seed}");
                     assert!(under_way.iter().any(Option::is_some), "seed {seed}: alone, and busy");
                     busy += 1;
                 }
@@ -460,7 +464,7 @@ mod tests {
             once.sort_unstable();
             once.dedup();
             assert_eq!(once.len(), all.len(), "seed {seed}: a page of two");
-            assert_eq!(all.len() + bounce.left, bounce.next.len(), "seed {seed}");
+            assert_eq!(all.len() + bounce.free_count, bounce.next.len(), "seed {seed}");
         }
         assert!(busy > 100 && with_gaps > 1000, "{busy}, {with_gaps}");
         assert_eq!(bounce.stats().busy, busy);
@@ -469,28 +473,37 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let port = Port::new().unwrap();
-        let (_, at) = port.memory().provide(1 << 16).unwrap();
+        let (_, at) = port.memory().allocate_registered(1 << 16).unwrap();
         let mut bounce = Bounce::new(2, 512);
-        assert!(bounce.suits(64 << 10) && !bounce.suits((64 << 10) + 1));
-        let of = |data, bytes, reads| Transfer { data, bytes, reads, layout: Layout::PLAIN };
-        let mut take = |tag, data, bytes| bounce.take(port.memory(), tag, of(data, bytes, false));
-        let nowhere = Payload::At(Iova(1 << 50));
+        assert!(bounce.is_compatible(64 << 10) && !bounce.is_compatible((64 << 10) + 1));
+        let of = |data, bytes, reads| TransferSpec {
+            data,
+            bytes,
+            is_read: reads,
+            layout: ExtendedLbaLayout::NO_METADATA,
+        };
+        let mut take = |tag, data, bytes| bounce.map(port.memory(), tag, of(data, bytes, false));
+        let nowhere = Payload::Contiguous(Iova(1 << 50));
         assert_eq!(take(0, nowhere, 512), Err(Status::DATA_TRANSFER_ERROR));
-        assert_eq!(take(0, Payload::At(at), 0), Err(Status::INVALID_FIELD));
-        assert_eq!(take(2, Payload::At(at), 512), Err(Status::INVALID_FIELD), "no such tag");
+        assert_eq!(take(0, Payload::Contiguous(at), 0), Err(Status::INVALID_FIELD));
+        assert_eq!(
+            take(2, Payload::Contiguous(at), 512),
+            Err(Status::INVALID_FIELD),
+            "no such tag"
+        );
         assert_eq!(take(0, Payload::BitBucket, 1 << 20), Err(Status::INVALID_FIELD), "too long");
-        assert_eq!(take(0, Payload::At(at.offset(1)), 512), Ok(Some(1)));
-        let layout = Layout { sector: 512, gap: u32::MAX };
-        let many = Transfer { layout, ..of(Payload::At(at), 1024, true) };
-        assert_eq!(bounce.take(port.memory(), 1, many), Err(Status::INVALID_FIELD));
+        assert_eq!(take(0, Payload::Contiguous(at.offset(1)), 512), Ok(Some(1)));
+        let layout = ExtendedLbaLayout { sector: 512, metadata_bytes: u32::MAX };
+        let many = TransferSpec { layout, ..of(Payload::Contiguous(at), 1024, true) };
+        assert_eq!(bounce.map(port.memory(), 1, many), Err(Status::INVALID_FIELD));
         let memory = 64 << 10;
         let stats = BounceStats { commands: 1, bytes: 512, memory, ..BounceStats::default() };
         assert_eq!(bounce.stats(), stats);
         // A tag that its owner took back begins anew.
-        let again = of(Payload::At(at), 1 << 16, true);
-        assert_eq!(bounce.take(port.memory(), 0, again), Ok(Some(16)));
-        bounce.end(port.memory(), 0, false);
-        bounce.end(port.memory(), 0, true);
-        assert_eq!(bounce.left, 16);
+        let again = of(Payload::Contiguous(at), 1 << 16, true);
+        assert_eq!(bounce.map(port.memory(), 0, again), Ok(Some(16)));
+        bounce.unmap(port.memory(), 0, false);
+        bounce.unmap(port.memory(), 0, true);
+        assert_eq!(bounce.free_count, 16);
     }
 }

@@ -11,7 +11,7 @@
 
 mod bounce;
 mod metadata;
-mod pieces;
+mod segment_iter;
 #[cfg(test)]
 mod tests;
 
@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nvme::{SglDescriptor, Sqe, Status};
-use ring::{AddressSpace, Iova, PAGE, Port, Region, RegisterError};
+use ring::{AddressSpace, Iova, PAGE_BYTES, Port, RegisterError, SharedRegion};
 
 use self::bounce::Bounce;
 pub use self::bounce::BounceStats;
-use self::metadata::Beside;
-pub(crate) use self::metadata::{Layout, MOST_METADATA_BYTES};
-use self::pieces::Shape;
-use crate::{BindError, DriveInfo, DriverError, Payload, Segment};
+use self::metadata::MetadataBuffer;
+pub(crate) use self::metadata::{ExtendedLbaLayout, METADATA_BYTES_MAX};
+use self::segment_iter::TransferShape;
+use crate::{BindError, ControllerInfo, DriverError, Payload, Segment};
 
 /// How commands say where their data is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,33 +42,33 @@ pub enum DataPointers {
 }
 
 /// Bytes of a transfer at most where entries are PRPs, whatever the drive takes: 4 MiB.
-pub(crate) const MOST_PRP_BYTES: u64 = 4 << 20;
+pub(crate) const PRP_TRANSFER_MAX: u64 = 4 << 20;
 
-const PAGE64: u64 = PAGE as u64;
+const PAGE64: u64 = PAGE_BYTES as u64;
 /// Entries of a page of a list.
-const ENTRIES: usize = PAGE / 8;
+const PRPS_PER_PAGE: usize = PAGE_BYTES / 8;
 
 /// The lists of a queue's commands: so many pages per tag, and one page of scratch memory behind
 /// them. Like that of rings, memory of deleted queues is used again.
 #[derive(Clone, Debug)]
 pub(crate) struct PrpLists {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     at: Iova,
     tags: usize,
     /// Pages of a tag's list.
     pages: usize,
     bounce: Bounce,
-    beside: Option<Beside>,
+    metadata_buffer: Option<MetadataBuffer>,
 }
 
 /// Data that a command transfers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Transfer {
+pub(crate) struct TransferSpec {
     pub(crate) data: Payload,
     pub(crate) bytes: u32,
     /// Whether the drive writes to it.
-    pub(crate) reads: bool,
-    pub(crate) layout: Layout,
+    pub(crate) is_read: bool,
+    pub(crate) layout: ExtendedLbaLayout,
 }
 
 /// Pages of a list for transfers of `bytes` bytes that may start anywhere in a page: all but the
@@ -76,65 +76,76 @@ pub(crate) struct Transfer {
 fn list_pages(bytes: u64) -> usize {
     // The first entry is in the command.
     let entries = bytes.div_ceil(PAGE64) as usize;
-    if entries <= ENTRIES { 1 } else { 1 + (entries - ENTRIES).div_ceil(ENTRIES - 1) }
+    if entries <= PRPS_PER_PAGE {
+        1
+    } else {
+        1 + (entries - PRPS_PER_PAGE).div_ceil(PRPS_PER_PAGE - 1)
+    }
 }
 
 impl PrpLists {
     /// Lists for `tags` commands of a drive, registered with `port`.
     ///
     /// # Errors
-    /// [`DriverError::Register`]; [`DriverError::Lacks`] where no memory is in one piece.
-    pub(crate) fn new(port: &Port, tags: u16, info: &DriveInfo) -> Result<PrpLists, DriverError> {
-        let beside = Beside::of(port, info)?;
-        Ok(PrpLists { beside, ..PrpLists::of(port, tags, info.max_wire_bytes())? })
+    /// [`DriverError::Register`]; [`DriverError::Unsupported`] where no memory is in one piece.
+    pub(crate) fn new(
+        port: &Port,
+        tags: u16,
+        info: &ControllerInfo,
+    ) -> Result<PrpLists, DriverError> {
+        let beside = MetadataBuffer::new_if_needed(port, info)?;
+        Ok(PrpLists {
+            metadata_buffer: beside,
+            ..PrpLists::with_max_transfer(port, tags, info.max_wire_bytes())?
+        })
     }
 
     /// The same, of commands that transfer `max_bytes` at most and no metadata.
-    fn of(port: &Port, tags: u16, max_bytes: u64) -> Result<PrpLists, DriverError> {
+    fn with_max_transfer(port: &Port, tags: u16, max_bytes: u64) -> Result<PrpLists, DriverError> {
         let (tags, pages) = (usize::from(tags.max(1)), list_pages(max_bytes));
-        let (region, at) = port.memory().provide((tags * pages + 1) * PAGE)?;
+        let (region, at) = port.memory().allocate_registered((tags * pages + 1) * PAGE_BYTES)?;
         let bounce = Bounce::new(tags, max_bytes);
-        Ok(PrpLists { region, at, tags, pages, bounce, beside: None })
+        Ok(PrpLists { region, at, tags, pages, bounce, metadata_buffer: None })
     }
 
     /// Sets the metadata pointer of a command that transfers data, if it needs one.
-    pub(crate) fn point_metadata(&self, sqe: &mut Sqe, reads: bool) {
-        if let Some(beside) = &self.beside {
-            beside.point(sqe, reads);
+    pub(crate) fn set_metadata_pointer(&self, sqe: &mut Sqe, reads: bool) {
+        if let Some(beside) = &self.metadata_buffer {
+            beside.set_metadata_pointer(sqe, reads);
         }
     }
 
     /// What was copied, since the lists are the queue's.
-    pub(crate) fn bounced(&self) -> BounceStats {
+    pub(crate) fn bounce_stats(&self) -> BounceStats {
         self.bounce.stats()
     }
 
     /// Why nothing can be copied, if something had to be.
-    pub(crate) fn refused(&self) -> Option<RegisterError> {
-        self.bounce.refused()
+    pub(crate) fn bounce_error(&self) -> Option<RegisterError> {
+        self.bounce.alloc_error()
     }
 
     /// They become another queue's, which has nothing outstanding.
-    pub(crate) fn renew(&mut self) {
-        self.bounce.renew();
+    pub(crate) fn reset(&mut self) {
+        self.bounce.reset();
     }
 
     /// The drive has forgotten every command.
-    pub(crate) fn forgotten(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bounce.clear();
     }
 
     /// The command of `tag` has ended, or was not sent.
     #[inline]
-    pub(crate) fn ended(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
-        self.bounce.end(memory, tag, successful);
+    pub(crate) fn complete(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
+        self.bounce.unmap(memory, tag, successful);
     }
 
     /// Whether a queue of `tags` tags and transfers of `max_bytes` at most can use it.
-    pub(crate) fn suits(&self, tags: u16, max_bytes: u64) -> bool {
+    pub(crate) fn is_compatible(&self, tags: u16, max_bytes: u64) -> bool {
         self.tags >= usize::from(tags)
             && self.pages >= list_pages(max_bytes)
-            && self.bounce.suits(max_bytes)
+            && self.bounce.is_compatible(max_bytes)
     }
 
     /// The two entries of a command that transfers `bytes` bytes in one piece; writes the tag's
@@ -143,7 +154,7 @@ impl PrpLists {
     /// # Errors
     /// [`Status::INVALID_FIELD`] for more bytes than the list is for.
     #[inline]
-    fn entries(
+    fn prp_entries(
         &self,
         tag: u16,
         (at, bytes): (Iova, u32),
@@ -157,13 +168,13 @@ impl PrpLists {
             1 => Ok((at.0, next)),
             pages => {
                 let entries = (0..pages).map(|page| next + page * PAGE64);
-                Ok((at.0, self.list(tag, pages as usize, entries, memory)?))
+                Ok((at.0, self.write_prp_list(tag, pages as usize, entries, memory)?))
             }
         }
     }
 
     /// The same for memory that the drive reaches page by page.
-    fn reached(
+    fn prp_entries_by_page(
         &self,
         tag: u16,
         (at, bytes): (Iova, u32),
@@ -173,32 +184,40 @@ impl PrpLists {
         let begin = at.0 - at.0 % PAGE64;
         let count = (at.0 % PAGE64 + u64::from(bytes)).div_ceil(PAGE64);
         let pages = (0..count).map(|page| Iova(at.0.max(begin + page * PAGE64)));
-        let pages = pages.filter_map(|page| memory.wire(page));
-        self.named(tag, count as usize, pages, memory)
+        let pages = pages.filter_map(|page| memory.bus_address(page));
+        self.prp_entries_of_pages(tag, count as usize, pages, memory)
     }
 
     /// The same for a command whose data goes nowhere.
     #[inline]
-    fn scratch(&self, tag: u16, bytes: u32, memory: &AddressSpace) -> Result<(u64, u64), Status> {
-        let page = self.wire(memory, self.tags * self.pages * PAGE)?;
+    fn prp_entries_to_scratch(
+        &self,
+        tag: u16,
+        bytes: u32,
+        memory: &AddressSpace,
+    ) -> Result<(u64, u64), Status> {
+        let page = self.bus_address(memory, self.tags * self.pages * PAGE_BYTES)?;
         match u64::from(bytes).div_ceil(PAGE64) {
             0 | 1 => Ok((page, 0)),
             2 => Ok((page, page)),
             pages => {
                 let pages = pages as usize - 1;
-                Ok((page, self.list(tag, pages, std::iter::repeat_n(page, pages), memory)?))
+                Ok((
+                    page,
+                    self.write_prp_list(tag, pages, std::iter::repeat_n(page, pages), memory)?,
+                ))
             }
         }
     }
 
     /// Where the drive finds a byte of the lists.
     #[inline]
-    fn wire(&self, memory: &AddressSpace, offset: usize) -> Result<u64, Status> {
-        memory.wire(self.at.offset(offset as u64)).ok_or(Status::INTERNAL)
+    fn bus_address(&self, memory: &AddressSpace, offset: usize) -> Result<u64, Status> {
+        memory.bus_address(self.at.offset(offset as u64)).ok_or(Status::INTERNAL)
     }
 
     /// The same for `count` pages, whichever they are; the first from any dword on.
-    fn named(
+    fn prp_entries_of_pages(
         &self,
         tag: u16,
         count: usize,
@@ -209,36 +228,36 @@ impl PrpLists {
         match count {
             1 => Ok((first, 0)),
             2 => Ok((first, pages.next().ok_or(Status::INVALID_FIELD)?)),
-            count => Ok((first, self.list(tag, count - 1, pages, memory)?)),
+            count => Ok((first, self.write_prp_list(tag, count - 1, pages, memory)?)),
         }
     }
 
     /// Writes a list of `count` pages, and returns where it is.
     #[inline]
-    fn list(
+    fn write_prp_list(
         &self,
         tag: u16,
         count: usize,
         pages: impl Iterator<Item = u64>,
         memory: &AddressSpace,
     ) -> Result<u64, Status> {
-        let base = usize::from(tag) * self.pages * PAGE;
-        let room = self.pages * (ENTRIES - 1) + 1;
+        let base = usize::from(tag) * self.pages * PAGE_BYTES;
+        let room = self.pages * (PRPS_PER_PAGE - 1) + 1;
         if usize::from(tag) >= self.tags || count > room {
             return Err(Status::INVALID_FIELD);
         }
         let (mut slot, mut left) = (0, count);
         for entry in pages.take(count) {
-            if slot % ENTRIES == ENTRIES - 1 && left > 1 {
-                let following = self.wire(memory, base + (slot + 1) * 8)?;
-                self.region.word(base + slot * 8).store(following, Ordering::Relaxed);
+            if slot % PRPS_PER_PAGE == PRPS_PER_PAGE - 1 && left > 1 {
+                let following = self.bus_address(memory, base + (slot + 1) * 8)?;
+                self.region.atomic_u64(base + slot * 8).store(following, Ordering::Relaxed);
                 slot += 1;
             }
-            self.region.word(base + slot * 8).store(entry, Ordering::Relaxed);
+            self.region.atomic_u64(base + slot * 8).store(entry, Ordering::Relaxed);
             slot += 1;
             left -= 1;
         }
-        if left > 0 { Err(Status::INVALID_FIELD) } else { self.wire(memory, base) }
+        if left > 0 { Err(Status::INVALID_FIELD) } else { self.bus_address(memory, base) }
     }
 
     /// Sets the data pointer of the command of `tag`, which is not under way. `sgls`: the drive takes
@@ -248,45 +267,57 @@ impl PrpLists {
     /// [`BindError::Busy`] when there is no memory now for what must be copied; else how the command
     /// would end, such as [`Status::INVALID_FIELD`] for too many bytes.
     #[inline]
-    pub(crate) fn point(
+    pub(crate) fn set_data_pointer(
         &mut self,
         sqe: &mut Sqe,
         tag: u16,
-        transfer: Transfer,
+        transfer: TransferSpec,
         (memory, sgls): (&AddressSpace, bool),
     ) -> Result<(), BindError> {
-        let Transfer { data, bytes, layout, .. } = transfer;
+        let TransferSpec { data, bytes, layout, .. } = transfer;
         let (first, second) = match data {
             Payload::BitBucket => {
-                let bytes = layout.wire(bytes).ok_or(BindError::Refused(Status::INVALID_FIELD))?;
-                self.scratch(tag, bytes, memory)
+                let bytes =
+                    layout.wire_bytes(bytes).ok_or(BindError::Refused(Status::INVALID_FIELD))?;
+                self.prp_entries_to_scratch(tag, bytes, memory)
             }
-            Payload::At(_) | Payload::Scattered { .. } if layout != Layout::PLAIN => {
-                self.copied(tag, transfer, memory)?
+            Payload::Contiguous(_) | Payload::Scattered { .. }
+                if layout != ExtendedLbaLayout::NO_METADATA =>
+            {
+                self.prp_entries_bounced(tag, transfer, memory)?
             }
-            Payload::At(_) if sgls => {
-                point_sgl(sqe, data, bytes);
+            Payload::Contiguous(_) if sgls => {
+                set_sgl_pointer(sqe, data, bytes);
                 return Ok(());
             }
-            Payload::At(at) if at.0.is_multiple_of(4) && !memory.is_by_pages() => {
-                self.entries(tag, (at, bytes), memory)
+            Payload::Contiguous(at) if at.0.is_multiple_of(4) && !memory.is_paged() => {
+                self.prp_entries(tag, (at, bytes), memory)
             }
-            Payload::At(at) if at.0.is_multiple_of(4) && memory.wire(at).is_some() => {
-                self.reached(tag, (at, bytes), memory)
+            Payload::Contiguous(at)
+                if at.0.is_multiple_of(4) && memory.bus_address(at).is_some() =>
+            {
+                self.prp_entries_by_page(tag, (at, bytes), memory)
             }
             Payload::Scattered { table, segments } => {
-                match pieces::shape(memory, table, segments, bytes).map_err(BindError::Refused)? {
-                    Shape::Pages(_) | Shape::Memory if sgls => {
-                        point_sgl(sqe, data, bytes);
+                match segment_iter::transfer_shape(memory, table, segments, bytes)
+                    .map_err(BindError::Refused)?
+                {
+                    TransferShape::Pages(_) | TransferShape::Memory if sgls => {
+                        set_sgl_pointer(sqe, data, bytes);
                         return Ok(());
                     }
-                    Shape::Pages(count) => {
-                        self.named(tag, count, pieces::pages_of(memory, table, segments), memory)
+                    TransferShape::Pages(count) => self.prp_entries_of_pages(
+                        tag,
+                        count,
+                        segment_iter::page_addresses(memory, table, segments),
+                        memory,
+                    ),
+                    TransferShape::Memory | TransferShape::Holes => {
+                        self.prp_entries_bounced(tag, transfer, memory)?
                     }
-                    Shape::Memory | Shape::Holes => self.copied(tag, transfer, memory)?,
                 }
             }
-            Payload::At(_) => self.copied(tag, transfer, memory)?,
+            Payload::Contiguous(_) => self.prp_entries_bounced(tag, transfer, memory)?,
         }
         .map_err(BindError::Refused)?;
         sqe.set_prp(first, second);
@@ -295,23 +326,23 @@ impl PrpLists {
 
     /// The two entries of a command whose data is copied.
     #[cold]
-    fn copied(
+    fn prp_entries_bounced(
         &mut self,
         tag: u16,
-        transfer: Transfer,
+        transfer: TransferSpec,
         memory: &AddressSpace,
     ) -> Result<Result<(u64, u64), Status>, BindError> {
-        let taken = self.bounce.take(memory, tag, transfer);
+        let taken = self.bounce.map(memory, tag, transfer);
         let count = taken.map_err(BindError::Refused)?.ok_or(BindError::Busy)?;
-        Ok(self.named(tag, count, self.bounce.pages(memory, tag), memory))
+        Ok(self.prp_entries_of_pages(tag, count, self.bounce.pages(memory, tag), memory))
     }
 }
 
 /// Sets the data pointer of a command that transfers `bytes` bytes to an SGL.
 #[inline]
-pub(crate) fn point_sgl(sqe: &mut Sqe, data: Payload, bytes: u32) {
+pub(crate) fn set_sgl_pointer(sqe: &mut Sqe, data: Payload, bytes: u32) {
     sqe.set_sgl(match data {
-        Payload::At(at) => SglDescriptor::DataBlock { address: at.0, length: bytes },
+        Payload::Contiguous(at) => SglDescriptor::DataBlock { address: at.0, length: bytes },
         Payload::BitBucket => SglDescriptor::BitBucket { length: bytes },
         Payload::Scattered { table, segments } => {
             let length = u32::from(segments) * Segment::BYTES as u32;

@@ -19,7 +19,7 @@ pub struct PciAddress {
 /// Text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is no PCI address: domain:bus:device.function, for example 0000:01:00.0")]
-pub struct NotAnAddress {
+pub struct ParsePciAddressError {
     /// The text.
     pub text: String,
 }
@@ -31,10 +31,10 @@ fn hex(text: &str, digits: usize) -> Option<u32> {
 }
 
 impl FromStr for PciAddress {
-    type Err = NotAnAddress;
+    type Err = ParsePciAddressError;
 
     /// The domain may be left out if it is 0.
-    fn from_str(text: &str) -> Result<PciAddress, NotAnAddress> {
+    fn from_str(text: &str) -> Result<PciAddress, ParsePciAddressError> {
         let parsed = || {
             let (rest, function) = text.rsplit_once('.')?;
             let (rest, device) = rest.rsplit_once(':')?;
@@ -47,7 +47,7 @@ impl FromStr for PciAddress {
                 function: function as u8,
             })
         };
-        parsed().ok_or_else(|| NotAnAddress { text: text.to_owned() })
+        parsed().ok_or_else(|| ParsePciAddressError { text: text.to_owned() })
     }
 }
 

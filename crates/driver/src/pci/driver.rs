@@ -20,7 +20,7 @@ pub enum PciDriver {
     "\"{text}\" is no driver that gives controllers to processes: vfio-pci, or uio_pci_generic where \
          there is no IOMMU"
 )]
-pub struct NotADriver {
+pub struct ParseDriverError {
     /// The text.
     pub text: String,
 }
@@ -38,7 +38,7 @@ impl PciDriver {
     }
 
     /// The one that the kernel calls so.
-    pub fn named(name: &str) -> Option<PciDriver> {
+    pub fn from_name(name: &str) -> Option<PciDriver> {
         PciDriver::ALL.into_iter().find(|driver| driver.name() == name)
     }
 }
@@ -50,10 +50,10 @@ impl fmt::Display for PciDriver {
 }
 
 impl FromStr for PciDriver {
-    type Err = NotADriver;
+    type Err = ParseDriverError;
 
-    fn from_str(text: &str) -> Result<PciDriver, NotADriver> {
-        PciDriver::named(text).ok_or_else(|| NotADriver { text: text.to_owned() })
+    fn from_str(text: &str) -> Result<PciDriver, ParseDriverError> {
+        PciDriver::from_name(text).ok_or_else(|| ParseDriverError { text: text.to_owned() })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{PciAddress, PciDriver, User};
+use super::{DeviceUser, PciAddress, PciDriver};
 use crate::DriverError;
 
 /// Why a controller cannot be had.
@@ -51,7 +51,10 @@ pub enum PciError {
     #[error("the kernel has no driver uio_pci_generic: `modprobe uio_pci_generic`, as root")]
     NoUio,
     /// There is no memory that a controller without an IOMMU could be given.
-    #[error("no huge page of 2 MiB for the controller's queues: {source}{}", super::uio::ADVICE)]
+    #[error(
+        "no huge page of 2 MiB for the controller's queues: {source}{}",
+        super::uio::HUGE_PAGES_HINT
+    )]
     NoHugePages {
         /// What the system says.
         #[source]
@@ -87,14 +90,14 @@ pub enum PciError {
         path: PathBuf,
     },
     /// Another process drives it.
-    #[error("{address}: another process has IOMMU group {group}{}", by(users))]
+    #[error("{address}: another process has IOMMU group {group}{}", format_users(users))]
     Busy {
         /// Which.
         address: PciAddress,
         /// Its group.
         group: u32,
         /// Who, as far as it can be seen.
-        users: Vec<User>,
+        users: Vec<DeviceUser>,
     },
     /// Other functions of the group belong to the system.
     #[error(
@@ -110,16 +113,16 @@ pub enum PciError {
         others: String,
     },
     /// The system uses it.
-    #[error("{address} is in use{}", by(users))]
+    #[error("{address} is in use{}", format_users(users))]
     InUse {
         /// Which.
         address: PciAddress,
         /// By what.
-        users: Vec<User>,
+        users: Vec<DeviceUser>,
     },
     /// It has no registers, no interrupts, or reaches no memory.
     #[error("{address}: the controller {what}")]
-    Unfit {
+    Unsupported {
         /// Which.
         address: PciAddress,
         /// What is wrong with it.
@@ -155,14 +158,17 @@ fn flag(driver: PciDriver) -> String {
     }
 }
 
-fn by(users: &[User]) -> String {
-    let all = users.iter().map(User::to_string).collect::<Vec<_>>();
+fn format_users(users: &[DeviceUser]) -> String {
+    let all = users.iter().map(DeviceUser::to_string).collect::<Vec<_>>();
     if all.is_empty() { String::new() } else { format!(": {}", all.join("; ")) }
 }
 
 impl PciError {
     /// Whether what was asked is at fault, rather than what became of it.
-    pub fn is_usage(&self) -> bool {
-        !matches!(self, PciError::Io { .. } | PciError::Controller { .. } | PciError::Unfit { .. })
+    pub fn is_usage_error(&self) -> bool {
+        !matches!(
+            self,
+            PciError::Io { .. } | PciError::Controller { .. } | PciError::Unsupported { .. }
+        )
     }
 }

@@ -7,7 +7,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`address`](PciAddress) | which function of which device on which bus |
-//! | [`system`](PciSystem) | what sysfs says of functions; binding them to drivers |
+//! | [`system`](SysfsPci) | what sysfs says of functions; binding them to drivers |
 //! | [`usage`](Usage) | what the system uses a controller for |
 //! | [`vfio`](VfioFunction) | a function that is this process's: registers, memory, interrupts (`call`: all `unsafe`) |
 //! | [`uio`](UioFunction) | the same without an IOMMU: unsafe |
@@ -31,14 +31,14 @@ mod uio;
 mod usage;
 mod vfio;
 
-pub use address::{NotAnAddress, PciAddress};
-pub use driver::{NotADriver, PciDriver};
+pub use address::{ParsePciAddressError, PciAddress};
+pub use driver::{ParseDriverError, PciDriver};
 pub use error::PciError;
 pub use open::{
-    ControllerKeeper, OpenedController, PUMP_TIME, open_controller, open_controller_without_iommu,
-    pump,
+    ControllerGuard, INIT_PROGRESS_INTERVAL, OpenedController, open_controller,
+    open_controller_without_iommu, progress,
 };
-pub use system::{PciSlot, PciSystem};
+pub use system::{PciDeviceEntry, SysfsPci};
 pub use uio::UioFunction;
-pub use usage::{Usage, User};
+pub use usage::{DeviceUsage, DeviceUser};
 pub use vfio::VfioFunction;

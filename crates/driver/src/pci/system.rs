@@ -1,4 +1,4 @@
-//! [`PciSystem`]: what sysfs says of PCI functions, and binding them to drivers
+//! [`SysfsPci`]: what sysfs says of PCI functions, and binding them to drivers
 //! (Linux `Documentation/ABI/testing/sysfs-bus-pci`).
 //!
 //! Guarantee: a controller is taken from its driver only when nothing was seen to use it. Between
@@ -8,14 +8,14 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{PciAddress, PciDriver, PciError, User};
+use super::{DeviceUser, PciAddress, PciDriver, PciError};
 
 /// PCI class of NVMe controllers: mass storage, non-volatile memory, NVM Express I/O.
 const NVME_CLASS: u32 = 0x01_08_02;
 
 /// Where the system tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PciSystem {
+pub struct SysfsPci {
     /// `/sys`.
     pub sys: PathBuf,
     /// `/proc`.
@@ -24,15 +24,15 @@ pub struct PciSystem {
     pub dev: PathBuf,
 }
 
-impl Default for PciSystem {
-    fn default() -> PciSystem {
-        PciSystem { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
+impl Default for SysfsPci {
+    fn default() -> SysfsPci {
+        SysfsPci { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
     }
 }
 
 /// What there is at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PciSlot {
+pub struct PciDeviceEntry {
     /// The address.
     pub address: PciAddress,
     /// Class, subclass and programming interface.
@@ -47,7 +47,7 @@ pub struct PciSlot {
     pub group: Option<u32>,
 }
 
-impl PciSlot {
+impl PciDeviceEntry {
     /// Whether it is an NVMe controller.
     pub fn is_nvme(&self) -> bool {
         self.class == NVME_CLASS
@@ -55,7 +55,7 @@ impl PciSlot {
 
     /// The driver that gives it to processes, if it has one of those.
     pub fn bound_to(&self) -> Option<PciDriver> {
-        PciDriver::named(self.driver.as_deref()?)
+        PciDriver::from_name(self.driver.as_deref()?)
     }
 
     /// Whether processes can have it.
@@ -69,8 +69,8 @@ fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
 
-impl PciSystem {
-    pub(super) fn folder(&self, address: PciAddress) -> PathBuf {
+impl SysfsPci {
+    pub(super) fn device_dir(&self, address: PciAddress) -> PathBuf {
         self.sys.join("bus/pci/devices").join(address.to_string())
     }
 
@@ -82,8 +82,8 @@ impl PciSystem {
     ///
     /// # Errors
     /// [`PciError::NoSuchFunction`], [`PciError::Io`].
-    pub fn slot(&self, address: PciAddress) -> Result<PciSlot, PciError> {
-        let folder = self.folder(address);
+    pub fn device_entry(&self, address: PciAddress) -> Result<PciDeviceEntry, PciError> {
+        let folder = self.device_dir(address);
         let number = |name: &str| -> Result<u32, PciError> {
             let failed = |source| PciError::Io { address, what: format!("its {name}"), source };
             let text = match fs::read_to_string(folder.join(name)) {
@@ -95,7 +95,7 @@ impl PciSystem {
             let digits = text.trim().trim_start_matches("0x");
             u32::from_str_radix(digits, 16).map_err(|e| failed(io::Error::other(e)))
         };
-        Ok(PciSlot {
+        Ok(PciDeviceEntry {
             address,
             class: number("class")?,
             vendor: number("vendor")? as u16,
@@ -109,15 +109,15 @@ impl PciSystem {
     ///
     /// # Errors
     /// [`PciError::Io`] for what cannot be read; a system without PCI has none.
-    pub fn controllers(&self) -> Result<Vec<PciSlot>, PciError> {
+    pub fn controllers(&self) -> Result<Vec<PciDeviceEntry>, PciError> {
         let Ok(entries) = fs::read_dir(self.sys.join("bus/pci/devices")) else {
             return Ok(Vec::new());
         };
         let names = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
         let mut addresses: Vec<PciAddress> = names.collect();
         addresses.sort_unstable();
-        let slots = addresses.into_iter().map(|address| self.slot(address));
-        slots.filter(|slot| slot.as_ref().map_or(true, PciSlot::is_nvme)).collect()
+        let slots = addresses.into_iter().map(|address| self.device_entry(address));
+        slots.filter(|slot| slot.as_ref().map_or(true, PciDeviceEntry::is_nvme)).collect()
     }
 
     /// The other functions of an IOMMU group, and their drivers.
@@ -127,20 +127,21 @@ impl PciSystem {
         let others = names.filter_map(|e| e.file_name().to_str()?.parse::<PciAddress>().ok());
         let mut others: Vec<PciAddress> = others.filter(|other| *other != address).collect();
         others.sort_unstable();
-        let said =
-            others.into_iter().map(|other| match link_name(&self.folder(other).join("driver")) {
+        let said = others.into_iter().map(|other| {
+            match link_name(&self.device_dir(other).join("driver")) {
                 Some(driver) => format!("{other} ({driver})"),
                 None => other.to_string(),
-            });
+            }
+        });
         said.collect::<Vec<_>>().join(", ")
     }
 
     /// An NVMe controller.
     ///
     /// # Errors
-    /// [`PciError::NotNvme`], and those of [`slot`](PciSystem::slot).
-    pub fn controller(&self, address: PciAddress) -> Result<PciSlot, PciError> {
-        let slot = self.slot(address)?;
+    /// [`PciError::NotNvme`], and those of [`slot`](SysfsPci::device_entry).
+    pub fn controller(&self, address: PciAddress) -> Result<PciDeviceEntry, PciError> {
+        let slot = self.device_entry(address)?;
         match slot.is_nvme() {
             true => Ok(slot),
             false => Err(PciError::NotNvme { address, class: slot.class }),
@@ -153,7 +154,7 @@ impl PciSystem {
     /// [`PciError`]: the system or a process uses it, it is behind no IOMMU or, for the driver without,
     /// behind one, the kernel has no such driver; as for all others the driver that had it may still
     /// have it, or none.
-    pub fn bind(&self, address: PciAddress, driver: PciDriver) -> Result<PciSlot, PciError> {
+    pub fn bind(&self, address: PciAddress, driver: PciDriver) -> Result<PciDeviceEntry, PciError> {
         let slot = self.controller(address)?;
         if slot.bound_to() == Some(driver) {
             return Ok(slot);
@@ -175,7 +176,7 @@ impl PciSystem {
             return Err(PciError::InUse { address, users });
         }
         self.rebind(&slot, driver.name())?;
-        let slot = self.slot(address)?;
+        let slot = self.device_entry(address)?;
         if slot.bound_to() == Some(driver) {
             return Ok(slot);
         }
@@ -185,7 +186,7 @@ impl PciSystem {
     }
 
     /// Processes that drive a controller.
-    fn processes(&self, slot: &PciSlot) -> Vec<User> {
+    fn processes(&self, slot: &PciDeviceEntry) -> Vec<DeviceUser> {
         match (slot.bound_to(), slot.group) {
             (Some(PciDriver::VfioPci), Some(group)) => self.openers_of_group(group),
             (Some(PciDriver::UioPciGeneric), _) => {
@@ -197,7 +198,7 @@ impl PciSystem {
 
     /// The name of the file that the generic driver has made for a function: `uio0`.
     pub(super) fn uio_name(&self, address: PciAddress) -> Option<String> {
-        let entries = fs::read_dir(self.folder(address).join("uio")).ok()?.flatten();
+        let entries = fs::read_dir(self.device_dir(address).join("uio")).ok()?.flatten();
         let mut names = entries.filter_map(|e| e.file_name().into_string().ok());
         names.find(|name| name.starts_with("uio"))
     }
@@ -207,7 +208,7 @@ impl PciSystem {
     ///
     /// # Errors
     /// [`PciError`]: a process drives it, or the kernel refuses.
-    pub fn unbind(&self, address: PciAddress) -> Result<PciSlot, PciError> {
+    pub fn unbind(&self, address: PciAddress) -> Result<PciDeviceEntry, PciError> {
         let slot = self.controller(address)?;
         if !slot.is_bound() {
             return Ok(slot);
@@ -218,17 +219,17 @@ impl PciSystem {
             return Err(PciError::InUse { address, users });
         }
         self.rebind(&slot, "")?;
-        self.slot(address)
+        self.device_entry(address)
     }
 
     /// Has `driver` take a function, whatever its own wishes; "" for the driver that matches.
-    fn rebind(&self, slot: &PciSlot, driver: &str) -> Result<(), PciError> {
+    fn rebind(&self, slot: &PciDeviceEntry, driver: &str) -> Result<(), PciError> {
         let address = slot.address;
         let write = |path: PathBuf, text: String| {
             let what = format!("writing to {}", path.display());
             fs::write(&path, text).map_err(|source| PciError::Io { address, what, source })
         };
-        write(self.folder(address).join("driver_override"), format!("{driver}\n"))?;
+        write(self.device_dir(address).join("driver_override"), format!("{driver}\n"))?;
         if let Some(old) = &slot.driver {
             write(self.driver(old).join("unbind"), address.to_string())?;
         }
@@ -245,9 +246,9 @@ pub(super) mod tests {
     const VFIO: PciDriver = PciDriver::VfioPci;
 
     /// A system of files: a controller with the kernel's driver, one with vfio-pci, a network card.
-    pub(in crate::pci) fn sample(root: &Path) -> PciSystem {
+    pub(in crate::pci) fn sample_sysfs(root: &Path) -> SysfsPci {
         let system =
-            PciSystem { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
+            SysfsPci { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
         let pci = system.sys.join("bus/pci");
         for (address, class, driver, group) in [
             ("0000:01:00.0", "0x010802", Some("nvme"), Some(7)),
@@ -283,7 +284,7 @@ pub(super) mod tests {
     #[test]
     fn controllers_are_told_from_other_functions() {
         let root = tempfile::tempdir().unwrap();
-        let system = sample(root.path());
+        let system = sample_sysfs(root.path());
         let found = system.controllers().unwrap();
         let said: Vec<_> =
             found.iter().map(|s| (s.address.to_string(), s.driver.as_deref(), s.group)).collect();
@@ -301,17 +302,17 @@ pub(super) mod tests {
         assert!(matches!(wrong, PciError::NotNvme { class: 0x20000, .. }), "{wrong}");
         let none = system.controller(at("09:00.0")).unwrap_err();
         assert!(matches!(none, PciError::NoSuchFunction { .. }), "{none}");
-        assert!(none.is_usage());
+        assert!(none.is_usage_error());
         let others = system.others_of_group(8, at("02:00.0"));
         assert_eq!(others, "0000:03:00.0 (virtio)");
-        let nowhere = PciSystem { sys: root.path().join("none"), ..system };
+        let nowhere = SysfsPci { sys: root.path().join("none"), ..system };
         assert_eq!(nowhere.controllers().unwrap(), []);
     }
 
     #[test]
     fn binding_tells_the_kernel_in_order_and_believes_only_what_it_sees() {
         let root = tempfile::tempdir().unwrap();
-        let system = sample(root.path());
+        let system = sample_sysfs(root.path());
         let address = at("01:00.0");
         // These files do not act: the kernel does not give the function away.
         let error = system.bind(address, VFIO).unwrap_err();
@@ -334,7 +335,7 @@ pub(super) mod tests {
     #[test]
     fn the_driver_without_iommu_is_for_controllers_without() {
         let root = tempfile::tempdir().unwrap();
-        let system = sample(root.path());
+        let system = sample_sysfs(root.path());
         let uio = PciDriver::UioPciGeneric;
         let behind = system.bind(at("01:00.0"), uio).unwrap_err();
         assert!(matches!(behind, PciError::HasIommu { group: 7, .. }), "{behind}");
@@ -344,7 +345,7 @@ pub(super) mod tests {
         fs::create_dir_all(&driver).unwrap();
         let refused = system.bind(address, uio).unwrap_err();
         assert!(refused.to_string().contains("not to uio_pci_generic"), "{refused}");
-        let folder = system.folder(address);
+        let folder = system.device_dir(address);
         let probed = system.sys.join("bus/pci/drivers_probe");
         assert_eq!(fs::read_to_string(probed).unwrap(), "0000:04:00.0");
         symlink(&driver, folder.join("driver")).unwrap();

@@ -11,20 +11,20 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{PciAddress, PciSystem};
+use super::{PciAddress, SysfsPci};
 
 /// Something that uses a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct DeviceUser {
     /// What is used: `nvme0n1p2`, or the file of an IOMMU group.
     pub device: String,
     /// By what.
-    pub usage: Usage,
+    pub usage: DeviceUsage,
 }
 
 /// How a device is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Usage {
+pub enum DeviceUsage {
     /// Mounted.
     Mounted(PathBuf),
     /// Swapped to.
@@ -42,21 +42,23 @@ pub enum Usage {
     Exclusive,
 }
 
-impl fmt::Display for User {
+impl fmt::Display for DeviceUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let device = &self.device;
         match &self.usage {
-            Usage::Mounted(at) => write!(f, "{device} is mounted at {}", at.display()),
-            Usage::Swap => write!(f, "{device} is swapped to"),
-            Usage::Holder(name) => write!(f, "{name} is made of {device}"),
-            Usage::Open { pid, name } => write!(f, "process {pid} ({name}) has {device} open"),
-            Usage::Exclusive => write!(f, "something has {device} for itself"),
+            DeviceUsage::Mounted(at) => write!(f, "{device} is mounted at {}", at.display()),
+            DeviceUsage::Swap => write!(f, "{device} is swapped to"),
+            DeviceUsage::Holder(name) => write!(f, "{name} is made of {device}"),
+            DeviceUsage::Open { pid, name } => {
+                write!(f, "process {pid} ({name}) has {device} open")
+            }
+            DeviceUsage::Exclusive => write!(f, "something has {device} for itself"),
         }
     }
 }
 
 /// Names in a folder, in order; none if there is no folder.
-fn names(folder: PathBuf) -> Vec<String> {
+fn list_names(folder: PathBuf) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
     names.sort_unstable();
@@ -98,16 +100,17 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-impl PciSystem {
+impl SysfsPci {
     /// The block devices of a controller: namespaces and partitions.
     pub fn block_devices(&self, address: PciAddress) -> Vec<String> {
-        let nvme = self.folder(address).join("nvme");
-        let below = names(nvme.clone()).into_iter().flat_map(|name| names(nvme.join(name)));
+        let nvme = self.device_dir(address).join("nvme");
+        let below =
+            list_names(nvme.clone()).into_iter().flat_map(|name| list_names(nvme.join(name)));
         let mut devices: Vec<String> = below.filter_map(|entry| block_device(&entry)).collect();
         devices.dedup();
         let class = self.sys.join("class/block");
         let with_partitions = devices.into_iter().flat_map(|device| {
-            let partitions = names(class.join(&device)).into_iter();
+            let partitions = list_names(class.join(&device)).into_iter();
             let is_partition =
                 |name: &String| class.join(&device).join(name).join("partition").exists();
             let partitions: Vec<String> = partitions.filter(is_partition).collect();
@@ -117,7 +120,7 @@ impl PciSystem {
     }
 
     /// Everything that was found to use a controller's namespaces.
-    pub fn users(&self, address: PciAddress) -> Vec<User> {
+    pub fn users(&self, address: PciAddress) -> Vec<DeviceUser> {
         let devices = self.block_devices(address);
         let mounts = fs::read_to_string(self.proc.join("self/mountinfo")).unwrap_or_default();
         let swaps = fs::read_to_string(self.proc.join("swaps")).unwrap_or_default();
@@ -127,54 +130,58 @@ impl PciSystem {
             let number = fs::read_to_string(folder.join("dev")).unwrap_or_default();
             let path = format!("/dev/{device}");
             let before = users.len();
-            let mut push = |usage| users.push(User { device: device.clone(), usage });
+            let mut push = |usage| users.push(DeviceUser { device: device.clone(), usage });
             for line in mounts.lines() {
                 let Some((fields, rest)) = line.split_once(" - ") else { continue };
                 let mut fields = fields.split(' ').skip(2);
                 let (dev, at) = (fields.next(), fields.nth(1));
                 let source = rest.split(' ').nth(1).map(unescape);
                 if dev == Some(number.trim()) || source.as_deref() == Some(&path) {
-                    push(Usage::Mounted(unescape(at.unwrap_or_default()).into()));
+                    push(DeviceUsage::Mounted(unescape(at.unwrap_or_default()).into()));
                 }
             }
             if swaps.lines().skip(1).any(|l| l.split_whitespace().next() == Some(&path)) {
-                push(Usage::Swap);
+                push(DeviceUsage::Swap);
             }
-            for holder in names(folder.join("holders")) {
-                push(Usage::Holder(holder));
+            for holder in list_names(folder.join("holders")) {
+                push(DeviceUsage::Holder(holder));
             }
             for (pid, name) in self.openers(&path) {
-                push(Usage::Open { pid, name });
+                push(DeviceUsage::Open { pid, name });
             }
             let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let opened = rustix::fs::open(self.dev.join(device), flags, Mode::empty());
             if matches!(opened, Err(Errno::BUSY)) && users.len() == before {
-                users.push(User { device: device.clone(), usage: Usage::Exclusive });
+                users.push(DeviceUser { device: device.clone(), usage: DeviceUsage::Exclusive });
             }
         }
         users
     }
 
     /// Processes that have the file of an IOMMU group open.
-    pub(super) fn openers_of_group(&self, group: u32) -> Vec<User> {
+    pub(super) fn openers_of_group(&self, group: u32) -> Vec<DeviceUser> {
         self.users_of_file(&format!("/dev/vfio/{group}"))
     }
 
     /// Processes that have the file of the generic driver open.
-    pub(super) fn openers_of_uio(&self, name: &str) -> Vec<User> {
+    pub(super) fn openers_of_uio(&self, name: &str) -> Vec<DeviceUser> {
         self.users_of_file(&format!("/dev/{name}"))
     }
 
-    fn users_of_file(&self, path: &str) -> Vec<User> {
+    fn users_of_file(&self, path: &str) -> Vec<DeviceUser> {
         let users = self.openers(path).into_iter();
         users
-            .map(|(pid, name)| User { device: path.to_owned(), usage: Usage::Open { pid, name } })
+            .map(|(pid, name)| DeviceUser {
+                device: path.to_owned(),
+                usage: DeviceUsage::Open { pid, name },
+            })
             .collect()
     }
 
     /// Processes that have `path` open, as far as they may be looked at.
     fn openers(&self, path: &str) -> Vec<(u32, String)> {
-        let pids = names(self.proc.clone()).into_iter().filter_map(|name| name.parse::<u32>().ok());
+        let pids =
+            list_names(self.proc.clone()).into_iter().filter_map(|name| name.parse::<u32>().ok());
         let has = |pid: &u32| {
             let folder = self.proc.join(format!("{pid}/fd"));
             let files = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -194,11 +201,11 @@ impl PciSystem {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::super::system::tests::sample;
-    use super::super::{PciDriver, PciError, PciSystem};
+    use super::super::system::tests::sample_sysfs;
+    use super::super::{PciDriver, PciError, SysfsPci};
     use super::*;
 
-    fn with_namespaces(system: &PciSystem) -> PciAddress {
+    fn with_namespaces(system: &SysfsPci) -> PciAddress {
         let folder = system.sys.join("bus/pci/devices/0000:01:00.0/nvme/nvme0");
         for name in ["nvme0n1", "nvme0c0n2", "ng0n1", "power", "hwmon1"] {
             fs::create_dir_all(folder.join(name)).unwrap();
@@ -219,7 +226,7 @@ mod tests {
     #[test]
     fn namespaces_and_partitions_are_found() {
         let root = tempfile::tempdir().unwrap();
-        let system = sample(root.path());
+        let system = sample_sysfs(root.path());
         let address = with_namespaces(&system);
         assert_eq!(system.block_devices(address), ["nvme0n2", "nvme0n1", "nvme0n1p1"]);
         assert_eq!(system.users(address), []);
@@ -231,7 +238,7 @@ mod tests {
     #[test]
     fn a_controller_in_use_is_not_bound_and_its_users_are_named() {
         let root = tempfile::tempdir().unwrap();
-        let system = sample(root.path());
+        let system = sample_sysfs(root.path());
         let address = with_namespaces(&system);
         let refused = |says: &str| {
             let error = system.bind(address, PciDriver::VfioPci).unwrap_err();
@@ -266,7 +273,7 @@ mod tests {
     #[test]
     fn a_controller_that_a_process_drives_is_not_given_back() {
         let root = tempfile::tempdir().unwrap();
-        let system = sample(root.path());
+        let system = sample_sysfs(root.path());
         let process = system.proc.join("7");
         fs::create_dir_all(process.join("fd")).unwrap();
         fs::write(process.join("comm"), "bench\n").unwrap();

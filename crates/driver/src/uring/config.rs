@@ -78,7 +78,7 @@ pub struct UringConfig {
     /// When the kernel does its part of a completion.
     pub task_work: TaskWork,
     /// Commands given to the kernel with one system call at most, at least 1. Of more than
-    /// [`UNPLUGGED`](UringConfig::UNPLUGGED) the block layer holds back the first until it has prepared the
+    /// [`PLUG_THRESHOLD`](UringConfig::PLUG_THRESHOLD) the block layer holds back the first until it has prepared the
     /// last (its plug): fewer doorbells and less CPU time per command, but a device that idles meanwhile.
     pub submit_batch: u16,
     /// Register regions with the ring, which pins their pages once for all commands.
@@ -95,7 +95,7 @@ pub struct UringConfig {
     pub transfer_bytes_max: u32,
     /// How long a reset waits for commands that the kernel does not give up; then the queue is
     /// removed. A device may take as long as its own timeout (30 s is Linux's default).
-    pub reset_patience: Nanos,
+    pub reset_timeout: Nanos,
 }
 
 impl Default for UringConfig {
@@ -115,7 +115,7 @@ impl Default for UringConfig {
             registered_file: true,
             segments: 256,
             transfer_bytes_max: 1 << 20,
-            reset_patience: Nanos::from_millis(35_000),
+            reset_timeout: Nanos::from_millis(35_000),
         }
     }
 }
@@ -124,7 +124,7 @@ impl UringConfig {
     /// Entries of a ring at most (the kernel's `IORING_MAX_ENTRIES`).
     pub const DEPTH_MAX: u16 = 32_768;
     /// Commands of one system call that go to the device one by one (the kernel's `IO_PLUG_THRESHOLD`).
-    pub const UNPLUGGED: u16 = 2;
+    pub const PLUG_THRESHOLD: u16 = 2;
     /// Segments at most (the kernel's `UIO_MAXIOV`).
     pub const SEGMENTS_MAX: u16 = 1024;
     /// Bytes of a transfer at most: what a fixed buffer can hold.

@@ -3,43 +3,43 @@
 use ::ring::AddressSpace;
 use clock::Nanos;
 
-use super::ring::Setup;
-use super::wire::Wire;
+use super::backend::UringBackend;
+use super::ring::RingSetup;
 use super::{RingQueue, UringError};
 use crate::hal::{Features, Limits, LowLevelDriver};
 
 /// A device of the host through io_uring: [`Uring`](super::Uring) is a file or block device,
 /// [`Passthrough`](super::Passthrough) a controller under the kernel's driver.
 #[derive(Debug)]
-pub struct RingDevice<W: Wire + Clone> {
-    pub(super) wire: W,
+pub struct RingDevice<W: UringBackend + Clone> {
+    pub(super) backend: W,
     memory: AddressSpace,
     limits: Limits,
     features: Features,
-    pub(super) setup: Setup,
-    reset_patience: Nanos,
+    pub(super) setup: RingSetup,
+    reset_timeout: Nanos,
     queues: Vec<Option<RingQueue<W>>>,
 }
 
-impl<W: Wire + Clone> RingDevice<W> {
+impl<W: UringBackend + Clone> RingDevice<W> {
     pub(super) fn new(
         wire: W,
         memory: AddressSpace,
         (limits, features): (Limits, Features),
-        setup: Setup,
+        setup: RingSetup,
         (queues, reset_patience): (u16, Nanos),
     ) -> Result<RingDevice<W>, UringError> {
         let mut device = RingDevice {
-            wire,
+            backend: wire,
             memory,
             limits,
             features,
             setup,
-            reset_patience,
+            reset_timeout: reset_patience,
             queues: Vec::new(),
         };
         device.queues =
-            (0..queues).map(|_| device.make_queue().map(Some)).collect::<Result<_, _>>()?;
+            (0..queues).map(|_| device.create_queue().map(Some)).collect::<Result<_, _>>()?;
         Ok(device)
     }
 
@@ -48,18 +48,18 @@ impl<W: Wire + Clone> RingDevice<W> {
     ///
     /// # Errors
     /// What setting up a ring returns: no memory, too many open files.
-    pub fn make_queue(&self) -> Result<RingQueue<W>, UringError> {
-        self.queue_of(self.setup)
+    pub fn create_queue(&self) -> Result<RingQueue<W>, UringError> {
+        self.create_queue_with(self.setup)
     }
 
-    pub(super) fn queue_of(&self, setup: Setup) -> Result<RingQueue<W>, UringError> {
+    pub(super) fn create_queue_with(&self, setup: RingSetup) -> Result<RingQueue<W>, UringError> {
         let facts = (self.limits, self.features);
-        let (wire, memory) = (self.wire.clone(), self.memory.clone());
-        RingQueue::new(wire, setup, memory, facts, self.reset_patience).map_err(UringError::ring)
+        let (wire, memory) = (self.backend.clone(), self.memory.clone());
+        RingQueue::new(wire, setup, memory, facts, self.reset_timeout).map_err(UringError::ring)
     }
 }
 
-impl<W: Wire + Clone> LowLevelDriver for RingDevice<W> {
+impl<W: UringBackend + Clone> LowLevelDriver for RingDevice<W> {
     type Queue = RingQueue<W>;
 
     fn limits(&self) -> Limits {

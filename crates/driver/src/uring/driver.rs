@@ -9,20 +9,20 @@ use std::time::Duration;
 use ::ring::AddressSpace;
 use rustix::io::Errno;
 
-use super::ring::{Ring, Setup};
-use super::target::Target;
+use super::file_target::FileTarget;
+use super::ring::{Ring, RingSetup};
 use super::{Polling, RingDevice, TaskWork, UringConfig, UringError, UringQueue};
 use crate::Tag;
 use crate::hal::{Features, Limits};
 
 /// How long the read that tries polled completions may take, in milliseconds.
-const PROBE_MS: u32 = 5_000;
+const PROBE_TIMEOUT_MS: u32 = 5_000;
 
 /// A file or block device of the host, through io_uring.
 ///
 /// Its size is what it was when it was opened: nothing makes it longer, and if something else makes it
 /// shorter, what is past the end fails. Writes are durable after a flush, or with force unit access.
-pub type Uring = RingDevice<Arc<Target>>;
+pub type Uring = RingDevice<Arc<FileTarget>>;
 
 impl Uring {
     /// Opens a file or block device, with registrations of its own.
@@ -43,7 +43,7 @@ impl Uring {
         memory: AddressSpace,
     ) -> Result<Uring, UringError> {
         config.check()?;
-        let target = Arc::new(Target::open(path.as_ref(), &config)?);
+        let target = Arc::new(FileTarget::open(path.as_ref(), &config)?);
         let sector_bytes = target.sector_bytes;
         config.check_transfer(sector_bytes)?;
         let limits = Limits {
@@ -58,11 +58,11 @@ impl Uring {
         let features = Features {
             segments: config.segments,
             fua: writable,
-            discard: target.punches,
+            discard: target.can_punch_holes,
             write_zeroes: writable,
             extents: false,
         };
-        let setup = Setup {
+        let setup = RingSetup {
             depth: config.depth,
             polled: false,
             split: false,
@@ -77,8 +77,8 @@ impl Uring {
             // Each page's part of a fixed buffer is checked for whole blocks (Linux's
             // `iov_iter_is_aligned`), all of other memory but once.
             fixed_align: if config.direct { target.block_bytes } else { 1 },
-            bucket_bytes: config.transfer_bytes_max,
-            note_bytes: 0,
+            bit_bucket_bytes: config.transfer_bytes_max,
+            command_table_bytes: 0,
             submit_batch: config.submit_batch,
         };
         let polled = match config.polling {
@@ -89,40 +89,40 @@ impl Uring {
                 probe(&target, setup).map(|()| true).map_err(no)?
             }
         };
-        let setup = Setup { polled, split: polled, ..setup };
-        let rest = (config.queues, config.reset_patience);
+        let setup = RingSetup { polled, split: polled, ..setup };
+        let rest = (config.queues, config.reset_timeout);
         RingDevice::new(target, memory, (limits, features), setup, rest)
     }
 
-    /// [`make_queue`](RingDevice::make_queue), of a queue that several threads use in turns: the kernel does its part of a completion
+    /// [`make_queue`](RingDevice::create_queue), of a queue that several threads use in turns: the kernel does its part of a completion
     /// whoever has issued the command ([`TaskWork::Interrupt`]), whatever the configuration says.
     ///
     /// # Errors
-    /// As for [`make_queue`](RingDevice::make_queue).
-    pub fn make_shared_queue(&self) -> Result<UringQueue, UringError> {
-        self.queue_of(Setup { deferred: false, cooperative: false, ..self.setup })
+    /// As for [`make_queue`](RingDevice::create_queue).
+    pub fn create_shared_queue(&self) -> Result<UringQueue, UringError> {
+        self.create_queue_with(RingSetup { deferred: false, cooperative: false, ..self.setup })
     }
 
     /// Whether queues are made for one thread alone ([`TaskWork`]).
-    pub fn is_of_one_thread(&self) -> bool {
+    pub fn is_single_issuer(&self) -> bool {
         self.setup.deferred || self.setup.cooperative
     }
 
     /// Whether completions are polled for.
-    pub fn polled(&self) -> bool {
+    pub fn is_polled(&self) -> bool {
         self.setup.polled
     }
 
     /// Addresses of payloads must be multiples of this many bytes, or are refused as misaligned
     /// ([`nvme::Status::PRP_OFFSET_INVALID`]); regions begin on a page.
     pub fn memory_alignment(&self) -> u32 {
-        self.wire.memory_align
+        self.backend.memory_align
     }
 }
 
 /// Reads the first sector with polled completions.
-fn probe(target: &Target, setup: Setup) -> io::Result<()> {
-    let setup = Setup {
+fn probe(target: &FileTarget, setup: RingSetup) -> io::Result<()> {
+    let setup = RingSetup {
         depth: 1,
         polled: true,
         submission_thread: None,
@@ -131,15 +131,15 @@ fn probe(target: &Target, setup: Setup) -> io::Result<()> {
         ..setup
     };
     let file = target.file.as_fd();
-    let mut ring = Ring::<Arc<Target>>::new(file, setup, AddressSpace::default())?;
+    let mut ring = Ring::<Arc<FileTarget>>::new(file, setup, AddressSpace::default())?;
     let tag = Tag(0);
-    let aimed = ring.aim_bucket(tag, target.sector_bytes, false).is_ok();
+    let aimed = ring.set_bit_bucket(tag, target.sector_bytes, false).is_ok();
     if !aimed || !ring.push_transfer(tag, false, 0, false) {
         return Err(Errno::AGAIN.into());
     }
-    for _ in 0..PROBE_MS {
+    for _ in 0..PROBE_TIMEOUT_MS {
         ring.submit()?;
-        ring.nudge();
+        ring.run_task_work();
         match ring.pop() {
             Some(answer) if answer.result < 0 => {
                 return Err(io::Error::from_raw_os_error(-answer.result));

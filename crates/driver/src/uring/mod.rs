@@ -56,18 +56,18 @@
 //! cancels them and waits for the kernel, at most 30 s; if that does not answer, the memory is
 //! leaked, never freed under it.
 
+mod backend;
 mod config;
 mod device;
 mod driver;
 mod error;
-mod flight;
+mod file_target;
+mod in_flight;
 mod passthrough;
 mod queue;
 mod ring;
 mod stats;
 mod status;
-mod target;
-mod wire;
 
 pub use config::{Polling, SubmissionThread, TaskWork, UringConfig};
 pub use device::RingDevice;
@@ -80,4 +80,4 @@ pub use stats::UringStats;
 use std::sync::Arc;
 
 /// A hardware queue of a file or block device.
-pub type UringQueue = RingQueue<Arc<target::Target>>;
+pub type UringQueue = RingQueue<Arc<file_target::FileTarget>>;

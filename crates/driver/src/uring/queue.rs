@@ -5,7 +5,7 @@
 //! tag by tag, so a tag that was given back without an answer cannot be bound again before there is
 //! one.
 
-mod steps;
+mod flow_steps;
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,13 +17,13 @@ use nvme::Status;
 use rustix::io::Errno;
 
 use super::UringStats;
-use super::ring::{Ring, Setup};
-use super::wire::{Course, Data, Wire};
-use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState, Rest};
+use super::backend::{CommandFlow, SqeData, UringBackend};
+use super::ring::{Ring, RingSetup};
+use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState, WaitResult};
 use crate::{Payload, Request, Tag, TagError, TagSet, TagState};
 
 /// How often a queue that waits for the kernel looks again.
-const RETRY: Nanos = Nanos::from_micros(50);
+const RETRY_PERIOD: Nanos = Nanos::from_micros(50);
 
 /// Who has a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,8 +39,8 @@ enum Stage {
 
 /// The command of a tag.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot<C> {
-    course: C,
+struct TagCommand<C> {
+    flow: C,
     stage: Stage,
     /// Somebody has asked to give it up.
     aborted: bool,
@@ -49,48 +49,48 @@ struct Slot<C> {
 /// A hardware queue that is an io_uring instance: [`UringQueue`](super::UringQueue) of a file or block
 /// device, [`PassthroughQueue`](super::PassthroughQueue) of a controller under the kernel's driver.
 #[derive(Debug)]
-pub struct RingQueue<W: Wire> {
+pub struct RingQueue<W: UringBackend> {
     // Dropped first: it waits for the kernel, which uses the file.
     ring: Ring<W>,
-    wire: W,
+    backend: W,
     limits: Limits,
     features: Features,
     tags: TagSet,
-    flights: Box<[Slot<W::Course>]>,
+    commands: Box<[TagCommand<W::Flow>]>,
     /// Tags bound since the last issue, in order.
     bound: Box<[Tag]>,
     bound_count: usize,
     /// Commands given to the kernel with one system call at most.
     submit_batch: u16,
     /// Events without an answer of the kernel: commands that were given up before they were issued.
-    ended: VecDeque<Event>,
+    local_events: VecDeque<Event>,
     /// The event that a look has found.
-    found: Option<Event>,
+    peeked_event: Option<Event>,
     /// The kernel has not taken everything that is in the ring.
     backlog: bool,
     /// When it is asked again.
-    ask_again: Nanos,
+    retry_at: Nanos,
     reset: Option<Reset>,
-    reset_patience: Nanos,
+    reset_timeout: Nanos,
     /// The device has said that it is gone.
-    gone: bool,
+    device_removed: bool,
     /// Why the kernel does not serve the ring any more.
     fault: Option<Errno>,
     waker: Option<Waker>,
     /// Nobody can be woken: whoever waits must look.
-    unwatched: bool,
+    must_poll: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Reset {
-    give_up: Nanos,
-    look_again: Nanos,
+    deadline: Nanos,
+    next_poll: Nanos,
 }
 
-impl<W: Wire> RingQueue<W> {
+impl<W: UringBackend> RingQueue<W> {
     pub(super) fn new(
         wire: W,
-        setup: Setup,
+        setup: RingSetup,
         memory: AddressSpace,
         (limits, features): (Limits, Features),
         reset_patience: Nanos,
@@ -98,24 +98,24 @@ impl<W: Wire> RingQueue<W> {
         let depth = usize::from(setup.depth);
         Ok(RingQueue {
             ring: Ring::new(wire.file(), setup, memory)?,
-            wire,
+            backend: wire,
             limits,
             features,
             tags: TagSet::new(setup.depth),
-            flights: vec![Slot::default(); depth].into(),
+            commands: vec![TagCommand::default(); depth].into(),
             bound: vec![Tag(0); depth].into(),
             bound_count: 0,
             submit_batch: setup.submit_batch,
-            ended: VecDeque::with_capacity(depth),
-            found: None,
+            local_events: VecDeque::with_capacity(depth),
+            peeked_event: None,
             backlog: false,
-            ask_again: Nanos::ZERO,
+            retry_at: Nanos::ZERO,
             reset: None,
-            reset_patience,
-            gone: false,
+            reset_timeout: reset_patience,
+            device_removed: false,
             fault: None,
             waker: None,
-            unwatched: setup.polled,
+            must_poll: setup.polled,
         })
     }
 
@@ -135,8 +135,8 @@ impl<W: Wire> RingQueue<W> {
     }
 
     /// Whether completions are polled for.
-    pub fn polled(&self) -> bool {
-        self.ring.polled()
+    pub fn is_polled(&self) -> bool {
+        self.ring.is_polled()
     }
 
     /// Why the queue was removed, if the kernel or its patience is at fault: `EEXIST` for deferred
@@ -155,24 +155,26 @@ impl<W: Wire> RingQueue<W> {
     }
 
     #[inline]
-    fn plan(&mut self, tag: Tag, command: &Request) -> Result<W::Course, BindError> {
-        let course = self.wire.plan(command, &self.limits).map_err(BindError::Refused)?;
+    fn plan(&mut self, tag: Tag, command: &Request) -> Result<W::Flow, BindError> {
+        let course = self.backend.plan(command, &self.limits).map_err(BindError::Refused)?;
         match (course.data(), command.data) {
-            (Data::None, _) => {}
-            (Data::Note(note), _) => self.ring.aim_note(tag, &note)?,
-            (Data::Payload { bytes, .. }, Payload::At(at)) => self.ring.aim(tag, at, bytes)?,
-            (Data::Payload { write, bytes }, Payload::BitBucket) => {
-                self.ring.aim_bucket(tag, bytes, write)?;
+            (SqeData::None, _) => {}
+            (SqeData::CommandTable(note), _) => self.ring.set_command_table(tag, &note)?,
+            (SqeData::Payload { bytes, .. }, Payload::Contiguous(at)) => {
+                self.ring.set_contiguous(tag, at, bytes)?
             }
-            (Data::Payload { write, bytes }, Payload::Scattered { table, segments }) => {
-                self.ring.aim_pieces(tag, (table, segments), bytes, write)?;
+            (SqeData::Payload { write, bytes }, Payload::BitBucket) => {
+                self.ring.set_bit_bucket(tag, bytes, write)?;
+            }
+            (SqeData::Payload { write, bytes }, Payload::Scattered { table, segments }) => {
+                self.ring.set_segments(tag, (table, segments), bytes, write)?;
             }
         }
         Ok(course)
     }
 }
 
-impl<W: Wire> HardwareQueue for RingQueue<W> {
+impl<W: UringBackend> HardwareQueue for RingQueue<W> {
     #[inline]
     fn tags(&self) -> &TagSet {
         &self.tags
@@ -195,8 +197,8 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
             return Err(BindError::Busy);
         }
         self.tags.bind(tag, command.tag, now)?;
-        let flight = match self.gone {
-            _ if self.ring.holds(tag) => Err(BindError::Busy),
+        let flight = match self.device_removed {
+            _ if self.ring.is_in_kernel(tag) => Err(BindError::Busy),
             false => self.plan(tag, command),
             true => Err(BindError::Refused(Status::NOT_READY)),
         };
@@ -204,9 +206,9 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
             Ok(flight) => {
                 let index = usize::from(tag.0);
                 // A tag that was bound, given back and bound again is kept already.
-                let slot = &mut self.flights[index];
-                *slot = Slot { course: flight, stage: slot.stage, aborted: false };
-                self.keep(tag);
+                let slot = &mut self.commands[index];
+                *slot = TagCommand { flow: flight, stage: slot.stage, aborted: false };
+                self.defer(tag);
                 Ok(())
             }
             Err(error) => {
@@ -234,16 +236,16 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
 
     #[inline]
     fn check_event(&mut self) -> bool {
-        if self.found.is_none() {
-            self.found = self.fetch_event();
+        if self.peeked_event.is_none() {
+            self.peeked_event = self.fetch_event();
         }
-        self.found.is_some()
+        self.peeked_event.is_some()
     }
 
     #[inline]
     fn fetch_event(&mut self) -> Option<Event> {
-        if self.found.is_some() {
-            return self.found.take();
+        if self.peeked_event.is_some() {
+            return self.peeked_event.take();
         }
         if self.reset.is_some() {
             return None;
@@ -257,7 +259,7 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
         if self.tags.state(tag) != Some(TagState::Bound) {
             return self.tags.detach(tag).map(drop);
         }
-        let flight = &mut self.flights[usize::from(tag.0)];
+        let flight = &mut self.commands[usize::from(tag.0)];
         flight.aborted = true;
         if flight.stage == Stage::Issued {
             self.ring.cancel(Some(tag));
@@ -272,23 +274,25 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
             return;
         }
         self.bound_count = 0;
-        self.ended.clear();
-        self.found = None;
+        self.local_events.clear();
+        self.peeked_event = None;
         if self.ring.in_kernel() > 0 {
             self.ring.cancel(None);
             self.submit();
         }
-        let reset = Reset { give_up: now + self.reset_patience, look_again: now };
+        let reset = Reset { deadline: now + self.reset_timeout, next_poll: now };
         self.reset = Some(reset);
     }
 
     /// Removed are a queue whose device is gone, once every command has ended, and one whose ring
     /// the kernel does not serve any more ([`fault`](RingQueue::fault)).
     fn state(&self) -> QueueState {
-        let ended = self.ring.in_kernel() == 0 && self.ended.is_empty() && self.found.is_none();
+        let ended = self.ring.in_kernel() == 0
+            && self.local_events.is_empty()
+            && self.peeked_event.is_none();
         match self.reset {
             _ if self.fault.is_some() => QueueState::Removed,
-            _ if self.gone && ended && self.bound_count == 0 => QueueState::Removed,
+            _ if self.device_removed && ended && self.bound_count == 0 => QueueState::Removed,
             Some(_) => QueueState::Resetting,
             None => QueueState::Ready,
         }
@@ -299,14 +303,14 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
             return false;
         }
         if self.backlog {
-            self.ask_again = now + RETRY;
+            self.retry_at = now + RETRY_PERIOD;
             // What has been bound since goes along.
             self.push_bound();
             self.submit();
             self.backlog |= self.bound_count > 0;
         }
         match self.reset {
-            Some(reset) => self.settle(reset, now),
+            Some(reset) => self.step_reset(reset, now),
             None => false,
         }
     }
@@ -315,40 +319,40 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
         if self.fault.is_some() {
             return Nanos::MAX;
         }
-        if self.unwatched && self.ring.in_kernel() > 0 {
+        if self.must_poll && self.ring.in_kernel() > 0 {
             return Nanos::ZERO;
         }
-        let reset = self.reset.map_or(Nanos::MAX, |reset| reset.look_again);
-        if self.backlog { reset.min(self.ask_again) } else { reset }
+        let reset = self.reset.map_or(Nanos::MAX, |reset| reset.next_poll);
+        if self.backlog { reset.min(self.retry_at) } else { reset }
     }
 
     /// Where completions are not polled for.
-    fn rests(&self) -> bool {
-        self.ring.wakes()
+    fn can_wait(&self) -> bool {
+        self.ring.can_wake()
     }
 
     /// One system call, or none if there is nothing to issue and an event waits. A queue that is being
     /// reset, or that the kernel has not taken everything from, is looked after by
     /// [`poll`](HardwareQueue::poll) instead.
     #[inline]
-    fn rest(&mut self, timeout: Nanos) -> Rest {
-        if !self.ring.wakes() || self.reset.is_some() || self.fault.is_some() || self.backlog {
-            return Rest::Unable;
+    fn wait_for_event(&mut self, timeout: Nanos) -> WaitResult {
+        if !self.ring.can_wake() || self.reset.is_some() || self.fault.is_some() || self.backlog {
+            return WaitResult::Unsupported;
         }
         self.push_bound();
-        if self.found.is_some() || !self.ended.is_empty() || self.bound_count > 0 {
+        if self.peeked_event.is_some() || !self.local_events.is_empty() || self.bound_count > 0 {
             self.submit();
             self.backlog |= self.bound_count > 0;
-            return Rest::Found;
+            return WaitResult::Ready;
         }
-        match self.ring.rest(timeout) {
+        match self.ring.submit_and_wait(timeout) {
             Ok((all, rest)) => {
                 self.backlog = !all;
                 rest
             }
             Err(error) => {
                 self.fail(&error);
-                Rest::Unable
+                WaitResult::Unsupported
             }
         }
     }
@@ -357,8 +361,8 @@ impl<W: Wire> HardwareQueue for RingQueue<W> {
     /// or a ring that belongs to another thread already), the deadline is now while anything is under
     /// way, so that its owner does not sleep.
     fn set_waker(&mut self, waker: Waker) {
-        let watched = self.ring.watch(waker.as_fd()).is_ok();
-        self.unwatched = self.ring.polled() || !watched;
+        let watched = self.ring.register_event_fd(waker.as_fd()).is_ok();
+        self.must_poll = self.ring.is_polled() || !watched;
         self.waker = Some(waker);
     }
 }

@@ -8,7 +8,7 @@ pub struct UringStats {
     /// System calls made to give them and to fetch completions.
     pub system_calls: u64,
     /// Answers taken from the kernel.
-    pub answers: u64,
+    pub completions: u64,
     /// Transfers that the kernel did in part, and that were continued.
     pub short_transfers: u64,
     /// Commands that the kernel asked to be given again (`EAGAIN`).
@@ -22,5 +22,5 @@ pub struct UringStats {
     /// Transfers in one piece of memory that is not pinned.
     pub unregistered_transfers: u64,
     /// Answers to nothing that was asked.
-    pub stray_answers: u64,
+    pub spurious_completions: u64,
 }

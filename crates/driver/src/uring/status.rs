@@ -9,10 +9,12 @@ use rustix::io::Errno;
 use crate::Op;
 
 /// How a command ended that the kernel answered with `errno`.
-pub(super) fn of(errno: Errno, op: Op) -> Status {
+pub(super) fn from_errno(errno: Errno, op: Op) -> Status {
     match errno {
         // Medium, protection information, target, link to it.
-        Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::REMOTEIO | Errno::UCLEAN => fault(op),
+        Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::REMOTEIO | Errno::UCLEAN => {
+            media_error(op)
+        }
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Status::CAPACITY_EXCEEDED,
         Errno::INVAL | Errno::OVERFLOW => Status::INVALID_FIELD,
         Errno::OPNOTSUPP | Errno::NOSYS => Status::INVALID_OPCODE,
@@ -30,7 +32,7 @@ pub(super) fn of(errno: Errno, op: Op) -> Status {
 }
 
 /// How a command ended that the medium failed.
-pub(super) fn fault(op: Op) -> Status {
+pub(super) fn media_error(op: Op) -> Status {
     match op {
         Op::Read | Op::Extents => Status::UNRECOVERED_READ,
         Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes => Status::WRITE_FAULT,
@@ -38,7 +40,7 @@ pub(super) fn fault(op: Op) -> Status {
 }
 
 /// Whether the device is gone for good.
-pub(super) fn is_gone(errno: Errno) -> bool {
+pub(super) fn is_device_removed(errno: Errno) -> bool {
     matches!(errno, Errno::NODEV | Errno::NXIO | Errno::SHUTDOWN)
 }
 
@@ -83,14 +85,15 @@ mod tests {
             (Errno::NOLINK, Op::Read, Status::NOT_READY),
             (Errno::PROTO, Op::Read, Status::INTERNAL),
         ] {
-            assert_eq!(of(errno, op), status, "{errno:?} of {op:?}");
+            assert_eq!(from_errno(errno, op), status, "{errno:?} of {op:?}");
         }
-        let gone: Vec<i32> = (1..134).filter(|e| is_gone(Errno::from_raw_os_error(*e))).collect();
+        let gone: Vec<i32> =
+            (1..134).filter(|e| is_device_removed(Errno::from_raw_os_error(*e))).collect();
         assert_eq!(gone.len(), 3, "ENXIO, ENODEV and ESHUTDOWN alone: {gone:?}");
         // No errno at all is a success.
         for errno in 1..4096 {
             for op in [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes] {
-                assert!(!of(Errno::from_raw_os_error(errno), op).is_success());
+                assert!(!from_errno(Errno::from_raw_os_error(errno), op).is_success());
             }
         }
     }

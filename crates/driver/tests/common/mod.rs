@@ -5,15 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nvme::feature::{self, QueueCounts};
+use nvme::feature::{self, NumberOfQueues};
 use nvme::opcode::admin;
 use nvme::{
     AdminCommand, ChunkDescriptor, ChunkNotification, ChunkState, Cqe, DataPointer, DsmRange,
     Geometry, GeometryPage, HealthLog, IdentifyController, IdentifyNamespace, IoCommand,
-    LbaStatusDescriptor, MediaTiming, Metadata, MetadataPlace, NamespaceList, SglDescriptor, Sqe,
-    Status, cns, log_page,
+    LbaStatusDescriptor, MediaTiming, MetadataFormat, MetadataTransfer, NamespaceList,
+    SglDescriptor, Sqe, Status, cns, log_page,
 };
-use ring::{CompletionDrive, Iova, PAGE, Port, ShadowDoorbells, SubmissionDrive};
+use ring::{CqProducer, Iova, PAGE_BYTES, Port, ShadowDoorbells, SqConsumer};
 
 pub const SECTOR: usize = 4096;
 
@@ -38,9 +38,9 @@ pub struct Faults {
 
 pub struct MockDrive {
     port: Arc<Port>,
-    admin: (SubmissionDrive, CompletionDrive),
-    completions: BTreeMap<u16, CompletionDrive>,
-    submissions: BTreeMap<u16, SubmissionDrive>,
+    admin: (SqConsumer, CqProducer),
+    completions: BTreeMap<u16, CqProducer>,
+    submissions: BTreeMap<u16, SqConsumer>,
     pub controller: IdentifyController,
     pub namespace: IdentifyNamespace,
     pub geometry: Option<GeometryPage>,
@@ -87,8 +87,8 @@ impl MockDrive {
         namespace.lbaf[0].lbads = 12;
         MockDrive {
             admin: (
-                SubmissionDrive::open(port, 0, sq, depth).unwrap(),
-                CompletionDrive::open(port, 0, cq, depth, None).unwrap(),
+                SqConsumer::open(port, 0, sq, depth).unwrap(),
+                CqProducer::open(port, 0, cq, depth, None).unwrap(),
             ),
             port: port.clone(),
             completions: BTreeMap::new(),
@@ -125,7 +125,7 @@ impl MockDrive {
     /// Does everything that there is to do.
     pub fn poll(&mut self) -> bool {
         let mut moved = false;
-        while self.admin.0.look().unwrap() > 0 {
+        while self.admin.0.read_tail().unwrap() > 0 {
             while let Some(sqe) = self.admin.0.fetch() {
                 moved = true;
                 self.admin_command(&sqe);
@@ -154,7 +154,7 @@ impl MockDrive {
 
     fn next(&mut self, qid: u16) -> Option<Sqe> {
         let sq = self.submissions.get_mut(&qid).unwrap();
-        if sq.waiting() == 0 && sq.look().unwrap() == 0 {
+        if sq.waiting() == 0 && sq.read_tail().unwrap() == 0 {
             return None;
         }
         sq.fetch()
@@ -205,7 +205,7 @@ impl MockDrive {
                 self.answer(sqe, &page.to_bytes())
             }
             AdminCommand::SetFeatures { fid: feature::NUMBER_OF_QUEUES, .. } => {
-                let counts = QueueCounts { submission: self.queues, completion: self.queues };
+                let counts = NumberOfQueues { submission: self.queues, completion: self.queues };
                 Ok(counts.to_value().into())
             }
             AdminCommand::SetFeatures { fid, value, .. } => {
@@ -241,31 +241,31 @@ impl MockDrive {
                 let log: Vec<u8> = self.notifications.iter().flat_map(|n| n.to_bytes()).collect();
                 self.answer(sqe, &log)
             }
-            AdminCommand::GetLogPage { lid: log_page::DUAL_MAP, bytes, .. } => {
+            AdminCommand::GetLogPage { lid: log_page::DEVICE_L2P, bytes, .. } => {
                 self.answer(sqe, &vec![0x55; bytes as usize])
             }
             AdminCommand::GetLogPage { .. } => Err(Status::INVALID_LOG_PAGE),
             AdminCommand::CreateCq { qid, entries, at, vector } => {
                 let depth = entries as u16;
-                let mut cq = CompletionDrive::open(&self.port, qid, Iova(at), depth, vector)
+                let mut cq = CqProducer::open(&self.port, qid, Iova(at), depth, vector)
                     .map_err(|_| Status::INVALID_FIELD)?;
                 if let Some(shadows) = &self.shadows {
-                    cq.shadow(shadows);
+                    cq.enable_shadow(shadows);
                 }
                 self.completions.insert(qid, cq);
                 Ok(0)
             }
             AdminCommand::CreateSq { qid, entries, at, cqid, .. } => {
                 assert_eq!(qid, cqid);
-                let mut sq = SubmissionDrive::open(&self.port, qid, Iova(at), entries as u16)
+                let mut sq = SqConsumer::open(&self.port, qid, Iova(at), entries as u16)
                     .map_err(|_| Status::INVALID_FIELD)?;
                 if let Some(shadows) = &self.shadows {
-                    sq.shadow(shadows);
+                    sq.enable_shadow(shadows);
                 }
                 self.submissions.insert(qid, sq);
                 Ok(0)
             }
-            AdminCommand::DoorbellBuffer { values, events } => {
+            AdminCommand::DoorbellBufferConfig { values, events } => {
                 let pages = (Iova(values), Iova(events));
                 let stride = self.port.shadow_stride();
                 let shadows = ShadowDoorbells::open(self.port.memory(), pages, stride);
@@ -294,7 +294,7 @@ impl MockDrive {
         let DataPointer::Prp(first, second) = sqe.data() else {
             return Err(Status::INVALID_FIELD);
         };
-        let (head, tail) = bytes.split_at(bytes.len().min(PAGE));
+        let (head, tail) = bytes.split_at(bytes.len().min(PAGE_BYTES));
         let memory = self.port.memory();
         memory.write(Iova(first), head).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         if !tail.is_empty() {
@@ -328,7 +328,7 @@ impl MockDrive {
         for _ in 0..=faults.repeat {
             cq.post(cqe).unwrap();
         }
-        cq.notify();
+        cq.raise_interrupt();
     }
 
     fn range(&self, slba: u64, nlb: u32) -> Result<std::ops::Range<usize>, Status> {
@@ -396,10 +396,10 @@ impl MockDrive {
     /// Bytes beside a sector that are transferred: in the buffer of the data, and in one of their own.
     fn beside(&self) -> (usize, usize) {
         let bytes = usize::from(self.namespace.lbaf[0].ms.get());
-        match Metadata::of(&self.namespace).map(|metadata| metadata.place) {
-            Some(MetadataPlace::Inline) => (bytes, 0),
-            Some(MetadataPlace::Apart) => (0, bytes),
-            Some(MetadataPlace::Controller) | None => (0, 0),
+        match MetadataFormat::from_namespace(&self.namespace).map(|metadata| metadata.transfer) {
+            Some(MetadataTransfer::ExtendedLba) => (bytes, 0),
+            Some(MetadataTransfer::SeparateBuffer) => (0, bytes),
+            Some(MetadataTransfer::ControllerOnly) | None => (0, 0),
         }
     }
 
@@ -457,10 +457,10 @@ impl MockDrive {
         let DataPointer::Prp(first, second) = sqe.data() else {
             return Ok(sgl(sqe, bytes)?.map(|at| (at, bytes)).into_iter().collect());
         };
-        let head = bytes.min(PAGE - first as usize % PAGE);
+        let head = bytes.min(PAGE_BYTES - first as usize % PAGE_BYTES);
         let mut pieces = vec![(Iova(first), head)];
         let (mut left, mut list) = (bytes - head, second);
-        if left > 0 && left <= PAGE {
+        if left > 0 && left <= PAGE_BYTES {
             pieces.push((Iova(second), left));
             left = 0;
         }
@@ -469,12 +469,12 @@ impl MockDrive {
             let memory = self.port.memory();
             memory.read(Iova(list), &mut word).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
             let entry = u64::from_le_bytes(word);
-            if list as usize % PAGE == PAGE - 8 && left > PAGE {
+            if list as usize % PAGE_BYTES == PAGE_BYTES - 8 && left > PAGE_BYTES {
                 list = entry;
                 continue;
             }
-            pieces.push((Iova(entry), left.min(PAGE)));
-            (left, list) = (left - left.min(PAGE), list + 8);
+            pieces.push((Iova(entry), left.min(PAGE_BYTES)));
+            (left, list) = (left - left.min(PAGE_BYTES), list + 8);
         }
         Ok(pieces)
     }

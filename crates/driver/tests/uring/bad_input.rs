@@ -11,7 +11,7 @@ use sluice_driver::{
     TagState, TaskWork, Uring, UringConfig, UringError,
 };
 
-use crate::bed::{Bed, Disk};
+use crate::fixture::{Disk, Fixture};
 
 fn refused(path: &std::path::Path, config: UringConfig) -> UringError {
     match Uring::open(path, config) {
@@ -24,20 +24,20 @@ fn refused(path: &std::path::Path, config: UringConfig) -> UringError {
 fn what_has_no_sectors_is_refused() {
     let disk = Disk::new(4096);
     let default = UringConfig::default();
-    let missing = refused(&disk.beside("missing"), default);
+    let missing = refused(&disk.sibling_path("missing"), default);
     assert!(matches!(&missing, UringError::Open { path, .. } if path.ends_with("missing")));
     assert!(missing.to_string().contains("No such file"), "{missing}");
     let directory = refused(disk.path.parent().unwrap(), default);
     assert!(matches!(directory, UringError::Kind { kind: "a directory", .. }), "{directory}");
     let null = refused("/dev/null".as_ref(), default);
     assert!(matches!(null, UringError::Kind { kind: "a character device", .. }), "{null}");
-    let socket = disk.beside("socket");
+    let socket = disk.sibling_path("socket");
     let _listener = UnixListener::bind(&socket).unwrap();
     assert!(matches!(refused(&socket, default), UringError::Kind { kind: "a socket", .. }));
-    let empty = disk.beside("empty");
+    let empty = disk.sibling_path("empty");
     fs::write(&empty, []).unwrap();
     assert!(matches!(refused(&empty, default), UringError::Empty { .. }));
-    let odd = disk.beside("odd");
+    let odd = disk.sibling_path("odd");
     for (bytes, sector_bytes) in [(1000, None), (513, Some(512)), (4608, Some(4096)), (1, None)] {
         fs::write(&odd, vec![0; bytes]).unwrap();
         let error = refused(&odd, UringConfig { sector_bytes, ..default });
@@ -89,15 +89,15 @@ fn what_a_ring_cannot_be_is_refused() {
 fn polling_is_refused_or_detected_where_the_device_has_none() {
     let disk = Disk::new(1 << 20);
     let config = UringConfig { polling: Polling::WhereSupported, ..UringConfig::default() };
-    let mut bed = Bed::open(&disk.path, config);
-    assert_eq!(bed.device.polled(), bed.queue.polled());
-    bed.ok(Request::read(0, 8, Payload::At(bed.memory.at(0)), 0));
+    let mut bed = Fixture::open(&disk.path, config);
+    assert_eq!(bed.device.is_polled(), bed.queue.is_polled());
+    bed.ok(Request::read(0, 8, Payload::Contiguous(bed.memory.at(0)), 0));
     bed.ok(Request::flush(0));
     let required = UringConfig { polling: Polling::Required, ..UringConfig::default() };
     match Uring::open(&disk.path, required) {
-        Ok(device) => assert!(device.polled() && bed.device.polled()),
+        Ok(device) => assert!(device.is_polled() && bed.device.is_polled()),
         Err(error @ UringError::NoPolling { .. }) => {
-            assert!(!bed.device.polled());
+            assert!(!bed.device.is_polled());
             assert!(error.to_string().contains("poll_queues"), "{error}");
         }
         Err(error) => panic!("{error}"),
@@ -107,17 +107,18 @@ fn polling_is_refused_or_detected_where_the_device_has_none() {
 #[test]
 fn a_device_for_reading_only_is_not_written() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Bed::open(&disk.path, UringConfig { read_only: true, ..UringConfig::default() });
+    let mut bed =
+        Fixture::open(&disk.path, UringConfig { read_only: true, ..UringConfig::default() });
     let features = bed.device.features();
     assert!(!features.fua && !features.discard && !features.write_zeroes);
-    let at = Payload::At(bed.memory.at(0));
+    let at = Payload::Contiguous(bed.memory.at(0));
     for request in [
         Request::write(0, 1, at, 0),
         Request::discard(0, 1, 0),
         Request::write_zeroes(0, 1, true, 0),
         Request::write_zeroes(0, 1, false, 0),
     ] {
-        assert_eq!(bed.refused(request), Status::WRITE_PROTECTED);
+        assert_eq!(bed.run_refused(request), Status::WRITE_PROTECTED);
     }
     bed.ok(Request::read(0, 8, at, 0));
     bed.ok(Request::flush(0));
@@ -126,17 +127,17 @@ fn a_device_for_reading_only_is_not_written() {
 #[test]
 fn memory_that_is_not_registered_is_not_touched() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Bed::open(&disk.path, UringConfig { segments: 4, ..UringConfig::default() });
+    let mut bed = Fixture::open(&disk.path, UringConfig { segments: 4, ..UringConfig::default() });
     let s = bed.sector() as u32;
     let end = bed.memory.at(1 << 20);
     let last = bed.memory.at((1 << 20) - s as usize);
     for at in [Iova(0), Iova(4096), Iova(u64::MAX), end, last.offset(1), Iova(last.0 + (1 << 40))] {
-        let request = Request::read(0, 1, Payload::At(at), 0);
-        let status = bed.refused(request);
+        let request = Request::read(0, 1, Payload::Contiguous(at), 0);
+        let status = bed.run_refused(request);
         assert_eq!(status, Status::DATA_TRANSFER_ERROR, "{at}");
     }
     assert_eq!(
-        bed.refused(Request::read(0, 2, Payload::At(last), 0)),
+        bed.run_refused(Request::read(0, 2, Payload::Contiguous(last), 0)),
         Status::DATA_TRANSFER_ERROR,
         "one sector too many"
     );
@@ -149,13 +150,13 @@ fn memory_that_is_not_registered_is_not_touched() {
         (vec![Segment { at: None, bytes: 0 }; 3], Status::SGL_LENGTH_INVALID),
     ] {
         let payload = bed.memory.table(65_536, &pieces);
-        assert_eq!(bed.refused(Request::read(0, 2, payload, 0)), status, "{pieces:?}");
+        assert_eq!(bed.run_refused(Request::read(0, 2, payload, 0)), status, "{pieces:?}");
     }
     let wild = Payload::Scattered { table: end, segments: 2 };
-    assert_eq!(bed.refused(Request::read(0, 2, wild, 0)), Status::DATA_TRANSFER_ERROR);
+    assert_eq!(bed.run_refused(Request::read(0, 2, wild, 0)), Status::DATA_TRANSFER_ERROR);
     bed.memory.region.fill(65_536, 64, 0xff);
     let garbage = Payload::Scattered { table: bed.memory.at(65_536), segments: 2 };
-    assert_eq!(bed.refused(Request::read(0, 2, garbage, 0)), Status::SGL_TYPE_INVALID);
+    assert_eq!(bed.run_refused(Request::read(0, 2, garbage, 0)), Status::SGL_TYPE_INVALID);
     assert_eq!(bed.queue.stats().entries, 0, "the kernel has seen nothing of it");
     // A table at an odd address is as good as any.
     let payload = bed.memory.table(65_536 + 3, &[good, good]);
@@ -165,28 +166,29 @@ fn memory_that_is_not_registered_is_not_touched() {
 #[test]
 fn direct_transfers_need_aligned_memory() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    let mut bed = Fixture::open(&disk.path, UringConfig::default());
     let align = bed.device.memory_alignment();
     assert!(align.is_power_of_two());
     if align > 1 {
         let odd = bed.memory.at(align as usize / 2);
-        let status = bed.refused(Request::read(0, 1, Payload::At(odd), 0));
+        let status = bed.run_refused(Request::read(0, 1, Payload::Contiguous(odd), 0));
         assert_eq!(status, Status::PRP_OFFSET_INVALID);
         let s = bed.sector() as u32;
         let payload = bed.memory.table(65_536, &[Segment { at: Some(odd), bytes: s }]);
-        assert_eq!(bed.refused(Request::write(0, 1, payload, 0)), Status::PRP_OFFSET_INVALID);
+        assert_eq!(bed.run_refused(Request::write(0, 1, payload, 0)), Status::PRP_OFFSET_INVALID);
     }
-    bed.ok(Request::read(0, 1, Payload::At(bed.memory.at(align as usize)), 0));
+    bed.ok(Request::read(0, 1, Payload::Contiguous(bed.memory.at(align as usize)), 0));
     // Through the page cache every address will do.
-    let mut cached = Bed::open(&disk.path, UringConfig { direct: false, ..UringConfig::default() });
+    let mut cached =
+        Fixture::open(&disk.path, UringConfig { direct: false, ..UringConfig::default() });
     assert_eq!(cached.device.memory_alignment(), 1);
-    cached.ok(Request::read(0, 1, Payload::At(cached.memory.at(1)), 0));
+    cached.ok(Request::read(0, 1, Payload::Contiguous(cached.memory.at(1)), 0));
 }
 
 #[test]
 fn ranges_that_are_not_there_are_refused() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    let mut bed = Fixture::open(&disk.path, UringConfig::default());
     let (sectors, longest) = (bed.queue.limits().sectors, bed.queue.limits().max_sectors);
     let bucket = Payload::BitBucket;
     for (request, status) in [
@@ -197,14 +199,14 @@ fn ranges_that_are_not_there_are_refused() {
         (Request::read(0, 0, bucket, 0), Status::INVALID_FIELD),
         (Request::extents(0, 1, bed.memory.at(0), 0), Status::INVALID_OPCODE),
     ] {
-        assert_eq!(bed.refused(request), status, "{request:?}");
+        assert_eq!(bed.run_refused(request), status, "{request:?}");
     }
     assert!(!bed.device.features().extents);
     let config = UringConfig { transfer_bytes_max: 65_536, ..UringConfig::default() };
-    let mut bed = Bed::open(&disk.path, config);
+    let mut bed = Fixture::open(&disk.path, config);
     assert!(bed.queue.limits().max_sectors < longest);
     let request = Request::read(0, bed.queue.limits().max_sectors + 1, bucket, 0);
-    assert_eq!(bed.refused(request), Status::INVALID_FIELD);
+    assert_eq!(bed.run_refused(request), Status::INVALID_FIELD);
     assert_eq!(fs::metadata(&disk.path).unwrap().len(), 1 << 20, "not made longer");
 }
 
@@ -212,7 +214,7 @@ fn ranges_that_are_not_there_are_refused() {
 fn a_tag_out_of_turn_changes_nothing() {
     let disk = Disk::new(1 << 20);
     let config = UringConfig { depth: 3, ..UringConfig::default() };
-    let mut bed = Bed::open(&disk.path, config);
+    let mut bed = Fixture::open(&disk.path, config);
     let queue = &mut bed.queue;
     let read = Request::read(0, 1, Payload::BitBucket, 9);
     let mut tags = [Tag(0); 8];
@@ -247,14 +249,14 @@ fn a_tag_out_of_turn_changes_nothing() {
 fn registrations_of_several_devices_can_be_shared() {
     let (one, two) = (Disk::new(1 << 20), Disk::new(1 << 20));
     let memory = AddressSpace::default();
-    let mut first = Bed::open(&one.path, UringConfig::default());
+    let mut first = Fixture::open(&one.path, UringConfig::default());
     let config = UringConfig::default();
     let mut second = Uring::open_with(&two.path, config, first.device.memory().clone()).unwrap();
     first.memory.region.fill(0, 4096, 0x77);
     let mut queue = second.take_queue(0).unwrap();
-    let write = Request::write(0, 1, Payload::At(first.memory.at(0)), 0);
-    assert!(crate::bed::run(&mut queue, write).is_success());
-    first.ok(Request::read(0, 1, Payload::At(first.memory.at(8192)), 0));
+    let write = Request::write(0, 1, Payload::Contiguous(first.memory.at(0)), 0);
+    assert!(crate::fixture::run(&mut queue, write).is_success());
+    first.ok(Request::read(0, 1, Payload::Contiguous(first.memory.at(8192)), 0));
     assert_eq!(fs::read(&two.path).unwrap()[..8], [0x77; 8]);
     drop(memory);
 }

@@ -4,17 +4,17 @@ use std::fs;
 use std::process::Command;
 
 use nvme::Status;
-use ring::Region;
+use ring::SharedRegion;
 use sluice_driver::{LowLevelDriver, Payload, Request, Segment, UringConfig};
 
-use crate::bed::{Bed, Disk, Loop};
+use crate::fixture::{Disk, Fixture, Loop};
 
-fn plain(bed: &mut Bed) {
+fn plain(bed: &mut Fixture) {
     let s = bed.sector();
     bed.memory.region.fill(0, 4 * s, 0xa1);
-    bed.ok(Request::write(3, 4, Payload::At(bed.memory.at(0)), 1));
+    bed.ok(Request::write(3, 4, Payload::Contiguous(bed.memory.at(0)), 1));
     bed.ok(Request::flush(2));
-    bed.ok(Request::read(2, 6, Payload::At(bed.memory.at(65_536)), 3));
+    bed.ok(Request::read(2, 6, Payload::Contiguous(bed.memory.at(65_536)), 3));
     let read = bed.memory.bytes(65_536, 6 * s);
     for (i, sector) in read.chunks(s).enumerate() {
         let byte = if (1..5).contains(&i) { 0xa1 } else { 0 };
@@ -22,16 +22,17 @@ fn plain(bed: &mut Bed) {
     }
     // Durable when it has ended.
     bed.memory.region.fill(0, s, 0xb2);
-    let fua = Request { fua: true, ..Request::write(9, 1, Payload::At(bed.memory.at(0)), 4) };
+    let fua =
+        Request { fua: true, ..Request::write(9, 1, Payload::Contiguous(bed.memory.at(0)), 4) };
     bed.ok(fua);
     // Thrown away, and unspecified: zeros.
     bed.ok(Request::read(0, 8, Payload::BitBucket, 5));
     bed.ok(Request::write(9, 1, Payload::BitBucket, 6));
-    bed.ok(Request::read(9, 1, Payload::At(bed.memory.at(0)), 7));
+    bed.ok(Request::read(9, 1, Payload::Contiguous(bed.memory.at(0)), 7));
     assert_eq!(bed.memory.bytes(0, s), vec![0; s]);
 }
 
-fn scattered(bed: &mut Bed) {
+fn scattered(bed: &mut Fixture) {
     let s = bed.sector();
     let (table, data) = (512 << 10, 0);
     let at = |i: usize| Some(bed.memory.at(data + i * s));
@@ -50,7 +51,7 @@ fn scattered(bed: &mut Bed) {
     let payload = bed.memory.table(table, &pieces);
     bed.ok(Request::write(20, 6, payload, 1));
     let to = 256 << 10;
-    bed.ok(Request::read(20, 6, Payload::At(bed.memory.at(to)), 2));
+    bed.ok(Request::read(20, 6, Payload::Contiguous(bed.memory.at(to)), 2));
     for (i, byte) in [6, 4, 5, 0, 1, 2].into_iter().enumerate() {
         let sector = bed.memory.bytes(to + i * s, s);
         assert!(sector.iter().all(|b| *b == byte), "sector {i} is {}, not {byte}", sector[0]);
@@ -65,7 +66,7 @@ fn scattered(bed: &mut Bed) {
     }
 }
 
-fn zeros(bed: &mut Bed) {
+fn zeros(bed: &mut Fixture) {
     let s = bed.sector();
     for (tag, request) in [
         Request::discard(32, 16, 0),
@@ -77,9 +78,9 @@ fn zeros(bed: &mut Bed) {
     .enumerate()
     {
         bed.memory.region.fill(0, 32 * s, 0xc3);
-        bed.ok(Request::write(24, 32, Payload::At(bed.memory.at(0)), 1));
+        bed.ok(Request::write(24, 32, Payload::Contiguous(bed.memory.at(0)), 1));
         bed.ok(Request { tag: tag as u64, ..request });
-        bed.ok(Request::read(24, 32, Payload::At(bed.memory.at(0)), 2));
+        bed.ok(Request::read(24, 32, Payload::Contiguous(bed.memory.at(0)), 2));
         let read = bed.memory.bytes(0, 32 * s);
         for (i, sector) in read.chunks(s).enumerate() {
             let byte = if (8..24).contains(&i) { 0 } else { 0xc3 };
@@ -89,7 +90,7 @@ fn zeros(bed: &mut Bed) {
 }
 
 #[test]
-fn reads_and_writes_with_every_way_to_the_file() {
+fn reads_and_writes_with_every_configuration() {
     let disk = Disk::new(1 << 20);
     let default = UringConfig::default();
     for config in [
@@ -104,13 +105,13 @@ fn reads_and_writes_with_every_way_to_the_file() {
         UringConfig { submit_batch: 1, ..default },
     ] {
         fs::write(&disk.path, vec![0; 1 << 20]).unwrap();
-        let mut bed = Bed::open(&disk.path, config);
+        let mut bed = Fixture::open(&disk.path, config);
         plain(&mut bed);
         scattered(&mut bed);
         let stats = bed.queue.stats();
         assert_eq!(stats.registered_regions > 0, config.registered_buffers, "{stats:?}");
         assert_eq!(stats.unregistered_transfers == 0, config.registered_buffers, "{stats:?}");
-        assert_eq!(stats.answers, stats.entries, "{stats:?}");
+        assert_eq!(stats.completions, stats.entries, "{stats:?}");
         // What the driver says it did is in the file.
         let s = bed.sector();
         drop(bed);
@@ -122,18 +123,23 @@ fn reads_and_writes_with_every_way_to_the_file() {
 #[test]
 fn memory_that_cannot_be_pinned_is_used_all_the_same() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    let mut bed = Fixture::open(&disk.path, UringConfig::default());
     bed.memory.region.fill(0, 4096, 0x3c);
-    bed.ok(Request::write(0, 1, Payload::At(bed.memory.at(0)), 0));
+    bed.ok(Request::write(0, 1, Payload::Contiguous(bed.memory.at(0)), 0));
     assert_eq!(
         (bed.queue.stats().registered_regions, bed.queue.stats().unregistered_regions),
         (1, 0)
     );
     // More than the kernel pins in one piece; nothing of it is touched but what is read.
-    let large = Region::anonymous((1 << 30) + 4096).unwrap();
+    let large = SharedRegion::anonymous((1 << 30) + 4096).unwrap();
     let at = bed.device.memory().register(&large).unwrap();
     for round in 0..3 {
-        bed.ok(Request::read(0, 1, Payload::At(at.offset((1 << 30) - 512 + round * 512)), 0));
+        bed.ok(Request::read(
+            0,
+            1,
+            Payload::Contiguous(at.offset((1 << 30) - 512 + round * 512)),
+            0,
+        ));
     }
     let stats = bed.queue.stats();
     assert_eq!((stats.registered_regions, stats.unregistered_regions), (1, 1));
@@ -142,12 +148,12 @@ fn memory_that_cannot_be_pinned_is_used_all_the_same() {
     large.read((1 << 30) - 512, &mut out);
     assert_eq!(out, [0x3c; 16]);
     // Pages of a file: the kernel may pin them or not.
-    let backing = disk.beside("memory");
+    let backing = disk.sibling_path("memory");
     fs::write(&backing, vec![0; 65_536]).unwrap();
     let file = fs::OpenOptions::new().read(true).write(true).open(&backing).unwrap();
-    let mapped = Region::file(file, 65_536).unwrap();
+    let mapped = SharedRegion::file(file, 65_536).unwrap();
     let at = bed.device.memory().register(&mapped).unwrap();
-    bed.ok(Request::read(0, 1, Payload::At(at.offset(4096)), 0));
+    bed.ok(Request::read(0, 1, Payload::Contiguous(at.offset(4096)), 0));
     let stats = bed.queue.stats();
     assert_eq!(stats.registered_regions + stats.unregistered_regions, 3, "{stats:?}");
     assert_eq!(fs::read(&backing).unwrap()[4096..4112], [0x3c; 16]);
@@ -158,7 +164,7 @@ fn discarded_and_zeroed_sectors_read_as_zeros() {
     let disk = Disk::new(1 << 20);
     for sector_bytes in [512, 4096] {
         let config = UringConfig { sector_bytes: Some(sector_bytes), ..UringConfig::default() };
-        let mut bed = Bed::open(&disk.path, config);
+        let mut bed = Fixture::open(&disk.path, config);
         if !bed.device.features().discard {
             eprintln!("SKIPPED: no holes on the file system of {}", disk.path.display());
             return;
@@ -171,13 +177,13 @@ fn discarded_and_zeroed_sectors_read_as_zeros() {
 #[test]
 fn the_same_over_a_loop_device() {
     let disk = Disk::new(8 << 20);
-    let Some(device) = Loop::over(&disk, &[]) else { return };
+    let Some(device) = Loop::new(&disk, &[]) else { return };
     for config in [
         UringConfig::default(),
         UringConfig { submission_thread: Some(Default::default()), ..UringConfig::default() },
         UringConfig { sector_bytes: Some(4096), ..UringConfig::default() },
     ] {
-        let mut bed = Bed::open(&device.path, config);
+        let mut bed = Fixture::open(&device.path, config);
         assert_eq!(bed.device.limits().bytes(), 8 << 20);
         assert!(bed.device.features().discard, "loop devices punch holes into their file");
         plain(&mut bed);
@@ -192,8 +198,8 @@ fn the_same_over_a_loop_device() {
 #[test]
 fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
     let disk = Disk::new(8 << 20);
-    let Some(device) = Loop::over(&disk, &["--sector-size=4096"]) else { return };
-    let bed = Bed::open(&device.path, UringConfig::default());
+    let Some(device) = Loop::new(&disk, &["--sector-size=4096"]) else { return };
+    let bed = Fixture::open(&device.path, UringConfig::default());
     assert_eq!(bed.device.limits().sector_bytes, 4096);
     assert_eq!(bed.device.limits().sectors, 2048);
     let small = UringConfig { sector_bytes: Some(512), ..UringConfig::default() };
@@ -204,16 +210,16 @@ fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
     let error = second.unwrap_err();
     assert!(matches!(error, sluice_driver::UringError::InUse { .. }), "{error}");
     let reader = UringConfig { read_only: true, ..UringConfig::default() };
-    let mut reader = Bed::open(&device.path, reader);
+    let mut reader = Fixture::open(&device.path, reader);
     reader.ok(Request::read(0, 1, Payload::BitBucket, 0));
     drop((bed, device));
-    let Some(device) = Loop::over(&disk, &["--read-only"]) else { return };
+    let Some(device) = Loop::new(&disk, &["--read-only"]) else { return };
     match sluice_driver::Uring::open(&device.path, UringConfig::default()) {
         // Linux lets the superuser open it, and refuses the write.
         Ok(first) => {
             drop(first);
-            let mut bed = Bed::open(&device.path, UringConfig::default());
-            let status = bed.refused(Request::write(0, 1, Payload::BitBucket, 0));
+            let mut bed = Fixture::open(&device.path, UringConfig::default());
+            let status = bed.run_refused(Request::write(0, 1, Payload::BitBucket, 0));
             assert_eq!(status, Status::WRITE_PROTECTED);
         }
         Err(error) => assert!(error.to_string().contains("for reading only"), "{error}"),
@@ -223,32 +229,32 @@ fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
 #[test]
 fn a_loop_device_that_is_let_go_of_is_waited_for() {
     let disk = Disk::new(1 << 20);
-    let Some(device) = Loop::over(&disk, &[]) else { return };
-    let held = Bed::open(&device.path, UringConfig::default());
+    let Some(device) = Loop::new(&disk, &[]) else { return };
+    let held = Fixture::open(&device.path, UringConfig::default());
     std::thread::scope(|s| {
         s.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(40));
             drop(held);
         });
-        Bed::open(&device.path, UringConfig::default());
+        Fixture::open(&device.path, UringConfig::default());
     });
 }
 
 #[test]
 fn a_file_that_shrinks_fails_past_its_end_and_does_not_hang() {
     let disk = Disk::new(64 << 10);
-    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    let mut bed = Fixture::open(&disk.path, UringConfig::default());
     let s = bed.sector() as u64;
-    let (at, last) = (Payload::At(bed.memory.at(0)), (64 << 10) / s - 1);
+    let (at, last) = (Payload::Contiguous(bed.memory.at(0)), (64 << 10) / s - 1);
     let file = fs::OpenOptions::new().write(true).open(&disk.path).unwrap();
     file.set_len(8 * s + 100).unwrap();
     bed.ok(Request::read(0, 8, at, 1));
-    assert_eq!(bed.refused(Request::read(last, 1, at, 2)), Status::UNRECOVERED_READ);
-    assert_eq!(bed.refused(Request::read(8, 1, at, 3)), Status::UNRECOVERED_READ, "100 bytes");
-    assert_eq!(bed.refused(Request::read(4, 8, at, 4)), Status::UNRECOVERED_READ, "in part");
+    assert_eq!(bed.run_refused(Request::read(last, 1, at, 2)), Status::UNRECOVERED_READ);
+    assert_eq!(bed.run_refused(Request::read(8, 1, at, 3)), Status::UNRECOVERED_READ, "100 bytes");
+    assert_eq!(bed.run_refused(Request::read(4, 8, at, 4)), Status::UNRECOVERED_READ, "in part");
     // Cut on a sector: what is there is transferred, the rest is asked for, and is not there.
     file.set_len(8 * s).unwrap();
-    assert_eq!(bed.refused(Request::read(4, 8, at, 5)), Status::UNRECOVERED_READ);
+    assert_eq!(bed.run_refused(Request::read(4, 8, at, 5)), Status::UNRECOVERED_READ);
     assert!(bed.queue.stats().short_transfers > 0);
 }
 
@@ -256,7 +262,7 @@ fn a_file_that_shrinks_fails_past_its_end_and_does_not_hang() {
 struct Mount(std::path::PathBuf);
 
 impl Mount {
-    fn over(directory: std::path::PathBuf, options: &str) -> Option<Mount> {
+    fn new(directory: std::path::PathBuf, options: &str) -> Option<Mount> {
         fs::create_dir(&directory).unwrap();
         let out = Command::new("mount")
             .args(["-t", "tmpfs", "-o", options, "tmpfs"])
@@ -281,11 +287,11 @@ impl Drop for Mount {
 #[test]
 fn what_the_file_system_refuses_ends_with_its_status() {
     let disk = Disk::new(0);
-    let Some(mount) = Mount::over(disk.beside("small"), "size=64k") else { return };
+    let Some(mount) = Mount::new(disk.sibling_path("small"), "size=64k") else { return };
     let path = mount.0.join("disk");
     fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
     let config = UringConfig { direct: false, ..UringConfig::default() };
-    let mut bed = Bed::open(&path, config);
+    let mut bed = Fixture::open(&path, config);
     let statuses: Vec<Status> =
         (0..32).map(|i| bed.run(Request::write(i * 4, 4, Payload::BitBucket, 0))).collect();
     assert!(statuses[0].is_success());
@@ -295,6 +301,6 @@ fn what_the_file_system_refuses_ends_with_its_status() {
     bed.ok(Request::discard(0, 64, 0));
     bed.ok(Request::write(0, 4, Payload::BitBucket, 0));
     bed.ok(Request::write_zeroes(0, 4, true, 0));
-    let status = bed.refused(Request::write_zeroes(0, 4, false, 0));
+    let status = bed.run_refused(Request::write_zeroes(0, 4, false, 0));
     assert_eq!(status, Status::INVALID_OPCODE);
 }

@@ -2,8 +2,8 @@
 //! tests may make one.
 
 mod bad_input;
-mod bed;
 mod commands;
+mod fixture;
 mod notification;
 mod random;
 mod reset;

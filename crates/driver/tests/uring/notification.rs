@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use clock::{Nanos, Parker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sluice_driver::{
-    HardwareQueue, Payload, Polling, Request, Rest, SubmissionThread, Tag, TaskWork, UringConfig,
+    HardwareQueue, Payload, Polling, Request, SubmissionThread, Tag, TaskWork, UringConfig,
+    WaitResult,
 };
 
-use crate::bed::{Bed, Disk, give_back, wait};
+use crate::fixture::{Disk, Fixture, release_bound_tags, wait};
 
-fn ways() -> [UringConfig; 4] {
+fn configurations() -> [UringConfig; 4] {
     let default = UringConfig::default();
     [
         default,
@@ -21,21 +22,21 @@ fn ways() -> [UringConfig; 4] {
     ]
 }
 
-fn issue(bed: &mut Bed, count: usize) {
+fn issue(bed: &mut Fixture, count: usize) {
     bind(bed, count);
     assert!(bed.queue.issue_tags());
 }
 
-fn bind(bed: &mut Bed, count: usize) {
+fn bind(bed: &mut Fixture, count: usize) {
     let mut tags = [Tag(0); 32];
     assert_eq!(bed.queue.get_free_tags(&mut tags[..count]), count);
     for (i, tag) in tags[..count].iter().enumerate() {
-        let data = Payload::At(bed.memory.at(i * 4096));
+        let data = Payload::Contiguous(bed.memory.at(i * 4096));
         bed.queue.bind_tag_cmd(*tag, &Request::read(0, 8, data, 0), Nanos::ZERO).unwrap();
     }
 }
 
-fn end(bed: &mut Bed, count: usize) {
+fn drain_completions(bed: &mut Fixture, count: usize) {
     for _ in 0..count {
         let event = wait(&mut bed.queue);
         bed.queue.detach_tag_cmd(event.tag).unwrap();
@@ -47,8 +48,8 @@ fn end(bed: &mut Bed, count: usize) {
 #[test]
 fn a_sleeping_owner_is_woken() {
     let disk = Disk::new(1 << 20);
-    for config in ways() {
-        let mut bed = Bed::open(&disk.path, config);
+    for config in configurations() {
+        let mut bed = Fixture::open(&disk.path, config);
         let parker = Parker::new().unwrap();
         // The first waker is replaced.
         bed.queue.set_waker(Parker::new().unwrap().waker());
@@ -76,12 +77,16 @@ fn a_sleeping_owner_is_woken() {
 }
 
 #[test]
-fn an_owner_rests_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
+fn an_owner_waits_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
     let disk = Disk::new(1 << 20);
-    for config in ways() {
-        let mut bed = Bed::open(&disk.path, config);
-        assert!(bed.queue.rests());
-        assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Found, "nothing is under way: nobody sleeps");
+    for config in configurations() {
+        let mut bed = Fixture::open(&disk.path, config);
+        assert!(bed.queue.can_wait());
+        assert_eq!(
+            bed.queue.wait_for_event(Nanos::MAX),
+            WaitResult::Ready,
+            "nothing is under way: nobody sleeps"
+        );
         assert_eq!(bed.queue.stats().system_calls, 0);
         for round in 0..200 {
             let count = 1 + round % 8;
@@ -90,7 +95,7 @@ fn an_owner_rests_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
             let mut ended = 0;
             while ended < count {
                 let before = bed.queue.stats().system_calls;
-                assert_ne!(bed.queue.rest(timeout), Rest::Unable);
+                assert_ne!(bed.queue.wait_for_event(timeout), WaitResult::Unsupported);
                 // The first issues them all.
                 let rested = bed.queue.stats().system_calls;
                 assert!(rested - before <= 1, "{} in one rest, {config:?}", rested - before);
@@ -115,9 +120,9 @@ fn an_owner_rests_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
             std::thread::yield_now();
         }
         let before = bed.queue.stats().system_calls;
-        assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Found);
+        assert_eq!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Ready);
         assert_eq!(bed.queue.stats().system_calls, before);
-        end(&mut bed, 1);
+        drain_completions(&mut bed, 1);
     }
 }
 
@@ -126,63 +131,67 @@ fn a_system_call_takes_no_more_commands_along_than_a_batch() {
     let disk = Disk::new(1 << 20);
     for batch in [1, 2, 3, u16::MAX] {
         let config = UringConfig { submit_batch: batch, ..UringConfig::default() };
-        let mut bed = Bed::open(&disk.path, config);
+        let mut bed = Fixture::open(&disk.path, config);
         for count in 1..=16 {
             let calls = (count as u64).div_ceil(u64::from(batch));
             let before = bed.queue.stats().system_calls;
             issue(&mut bed, count);
             assert_eq!(bed.queue.stats().system_calls - before, calls, "{count} by {batch}");
-            end(&mut bed, count);
+            drain_completions(&mut bed, count);
             // A rest takes the last of them along.
             let before = bed.queue.stats().system_calls;
             bind(&mut bed, count);
-            assert_ne!(bed.queue.rest(Nanos::MAX), Rest::Unable);
+            assert_ne!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
             assert_eq!(bed.queue.stats().system_calls - before, calls, "{count} by {batch}");
-            end(&mut bed, count);
+            drain_completions(&mut bed, count);
         }
     }
 }
 
 #[test]
-fn a_rest_ends_when_its_time_is_over_and_who_is_aborted_is_found() {
+fn a_wait_ends_at_its_timeout_and_finds_aborted_commands() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    let mut bed = Fixture::open(&disk.path, UringConfig::default());
     // Too short for most; what has not come is still under way.
     for _ in 0..100 {
         bind(&mut bed, 1);
         let mut rested = 0;
         while !bed.queue.check_event() {
-            assert_ne!(bed.queue.rest(Nanos(1)), Rest::Unable);
+            assert_ne!(bed.queue.wait_for_event(Nanos(1)), WaitResult::Unsupported);
             rested += 1;
         }
         assert!(rested > 0);
-        end(&mut bed, 1);
+        drain_completions(&mut bed, 1);
     }
     bind(&mut bed, 1);
     let (tag, _) = bed.queue.tags().bound_tags().next().unwrap();
     bed.queue.abort_tag(tag, Nanos::ZERO).unwrap();
-    assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Found, "it ends here, not in the kernel");
-    end(&mut bed, 1);
+    assert_eq!(
+        bed.queue.wait_for_event(Nanos::MAX),
+        WaitResult::Ready,
+        "it ends here, not in the kernel"
+    );
+    drain_completions(&mut bed, 1);
     // Who is reset has to be polled.
     issue(&mut bed, 4);
     bed.queue.reset(Nanos::ZERO);
-    assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Unable);
+    assert_eq!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
     // Nobody is woken by a polled ring.
     let polled = UringConfig { polling: Polling::WhereSupported, ..UringConfig::default() };
-    let bed = Bed::open(&disk.path, polled);
-    assert_eq!(bed.queue.rests(), !bed.queue.polled());
+    let bed = Fixture::open(&disk.path, polled);
+    assert_eq!(bed.queue.can_wait(), !bed.queue.is_polled());
 }
 
 #[test]
 fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
     let disk = Disk::new(1 << 20);
-    for config in ways() {
-        let mut bed = Bed::open(&disk.path, config);
+    for config in configurations() {
+        let mut bed = Fixture::open(&disk.path, config);
         if config.task_work == TaskWork::Deferred {
             assert!(bed.queue.event_fd().is_none(), "nobody would be woken");
             continue;
         }
-        let readable = |bed: &Bed, ms: i64| {
+        let readable = |bed: &Fixture, ms: i64| {
             let fd = bed.queue.event_fd().expect("readable in this mode");
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
             let limit = Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
@@ -200,7 +209,7 @@ fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
             let begin = Instant::now();
             assert!(readable(&bed, 5000), "{config:?}");
             assert!(begin.elapsed() < Duration::from_secs(4), "found by the timeout");
-            end(&mut bed, 1);
+            drain_completions(&mut bed, 1);
             assert!(!readable(&bed, 0), "nothing need be read from it");
         }
     }
@@ -209,23 +218,23 @@ fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
 #[test]
 fn many_commands_are_one_system_call() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    let mut bed = Fixture::open(&disk.path, UringConfig::default());
     for round in 1..=10 {
         issue(&mut bed, 32);
-        end(&mut bed, 32);
+        drain_completions(&mut bed, 32);
         let stats = bed.queue.stats();
         assert_eq!((stats.entries, stats.system_calls), (32 * round, round));
     }
     // A submission thread that is awake needs none; it may fall asleep under a loaded machine.
     let config =
         UringConfig { submission_thread: Some(SubmissionThread::default()), ..Default::default() };
-    let mut bed = Bed::open(&disk.path, config);
+    let mut bed = Fixture::open(&disk.path, config);
     for _ in 0..10 {
         issue(&mut bed, 32);
-        end(&mut bed, 32);
+        drain_completions(&mut bed, 32);
     }
     let stats = bed.queue.stats();
     assert_eq!(stats.entries, 320);
     assert!(stats.system_calls <= 3, "{stats:?}");
-    assert!(give_back(&mut bed.queue).is_empty());
+    assert!(release_bound_tags(&mut bed.queue).is_empty());
 }

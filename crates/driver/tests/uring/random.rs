@@ -9,13 +9,13 @@ use sluice_driver::{
     HardwareQueue, LowLevelDriver, Op, Payload, Request, Segment, TaskWork, UringConfig,
 };
 
-use crate::bed::{Bed, Disk, Loop, wait};
+use crate::fixture::{Disk, Fixture, Loop, wait};
 
 /// Sectors of a request at most.
-const LONGEST: u64 = 8;
+const REQUEST_SECTORS_MAX: u64 = 8;
 /// A tag's share of the memory: data, then a table.
-const SHARE: usize = 16_384;
-const TABLE: usize = 8 * 1024;
+const TAG_BYTES: usize = 16_384;
+const TABLE_OFFSET: usize = 8 * 1024;
 
 /// Fills sectors with what version `version` of them holds; 0 is zeros.
 fn stamp(out: &mut [u8], sector: usize, lba: u64, version: u64) {
@@ -28,7 +28,7 @@ fn stamp(out: &mut [u8], sector: usize, lba: u64, version: u64) {
 }
 
 /// Splits a payload into pieces of whole sectors.
-fn pieces(bed: &Bed, rng: &mut Rng, at: usize, sectors: u64) -> Vec<Segment> {
+fn segments(bed: &Fixture, rng: &mut Rng, at: usize, sectors: u64) -> Vec<Segment> {
     let s = bed.sector() as u64;
     let mut out = Vec::new();
     let mut left = sectors;
@@ -49,7 +49,7 @@ struct Flight {
 /// Requests of these names with up to `depth` under way; every read is checked. `model` has the name
 /// of what each sector holds, plus one; 0 for zeros.
 fn drive(
-    bed: &mut Bed,
+    bed: &mut Fixture,
     rng: &mut Rng,
     depth: u64,
     names: Range<u64>,
@@ -64,19 +64,19 @@ fn drive(
     while sent < end || !flights.is_empty() {
         let mut batch = 0;
         while sent < end && (flights.len() as u64) < depth && batch < 1 + rng.below(8) {
-            let length = rng.below(LONGEST) + 1;
+            let length = rng.below(REQUEST_SECTORS_MAX) + 1;
             let lba = rng.below(sectors - length + 1);
             if busy.iter().any(|(from, to)| lba < *to && *from < lba + length) {
                 break;
             }
             let tag = bed.queue.tags_mut().take().unwrap();
-            let at = usize::from(tag.0) * SHARE;
+            let at = usize::from(tag.0) * TAG_BYTES;
             let data = match rng.below(3) {
                 0 => {
-                    let pieces = pieces(bed, rng, at, length);
-                    bed.memory.table(at + TABLE, &pieces)
+                    let pieces = segments(bed, rng, at, length);
+                    bed.memory.table(at + TABLE_OFFSET, &pieces)
                 }
-                _ => Payload::At(bed.memory.at(at)),
+                _ => Payload::Contiguous(bed.memory.at(at)),
             };
             let length = length as u32;
             let request = match rng.below(16) {
@@ -133,12 +133,12 @@ fn drive(
     assert_eq!(bed.queue.fetch_event(), None);
     assert_eq!(bed.queue.tags().bound(), 0);
     let stats = bed.queue.stats();
-    assert_eq!(stats.stray_answers, 0);
-    assert_eq!(stats.entries, stats.answers);
+    assert_eq!(stats.spurious_completions, 0);
+    assert_eq!(stats.entries, stats.completions);
 }
 
 fn depths(path: &std::path::Path, config: UringConfig, count: u64, seed: u64) {
-    let mut bed = Bed::open(path, UringConfig { depth: 64, ..config });
+    let mut bed = Fixture::open(path, UringConfig { depth: 64, ..config });
     let (mut rng, mut model) = (Rng::new(seed), HashMap::new());
     for (round, depth) in (0..).zip([1, 2, 3, 8, 17, 32, 64]) {
         let names = round * count..(round + 1) * count;
@@ -154,7 +154,7 @@ fn ten_thousand_requests_read_back_what_was_written() {
 }
 
 #[test]
-fn the_other_ways_read_back_what_was_written() {
+fn the_other_configurations_read_back_what_was_written() {
     let disk = Disk::new(2 << 20);
     let default = UringConfig { sector_bytes: Some(512), ..UringConfig::default() };
     for (seed, config) in [
@@ -176,6 +176,6 @@ fn the_other_ways_read_back_what_was_written() {
 #[test]
 fn a_loop_device_reads_back_what_was_written() {
     let disk = Disk::new(4 << 20);
-    let Some(device) = Loop::over(&disk, &[]) else { return };
+    let Some(device) = Loop::new(&disk, &[]) else { return };
     depths(&device.path, UringConfig::default(), 600, 7);
 }

@@ -9,13 +9,13 @@ use sluice_driver::{
     BindError, HardwareQueue, Payload, QueueState, Request, Tag, TaskWork, UringConfig,
 };
 
-use crate::bed::{Bed, Disk, give_back, ready, run, wait};
+use crate::fixture::{Disk, Fixture, poll_until_ready, release_bound_tags, run, wait};
 
 const BYTES: u64 = 16 << 20;
 
 /// Every way in which commands get to the kernel; through the page cache some wait for its workers,
 /// and can really be cancelled.
-fn ways() -> [UringConfig; 6] {
+fn configurations() -> [UringConfig; 6] {
     let default = UringConfig { depth: 64, ..UringConfig::default() };
     [
         default,
@@ -28,13 +28,13 @@ fn ways() -> [UringConfig; 6] {
 }
 
 /// Binds as many commands as there are tags; returns how many.
-fn fill(bed: &mut Bed, rng: &mut Rng, user: u64) -> u64 {
+fn fill(bed: &mut Fixture, rng: &mut Rng, user: u64) -> u64 {
     let limits = bed.queue.limits();
     let mut bound = 0;
     while let Some(tag) = bed.queue.tags_mut().take() {
         let sectors = limits.max_sectors.min(256);
         let lba = rng.below(limits.sectors - u64::from(sectors));
-        let data = Payload::At(bed.memory.at(0));
+        let data = Payload::Contiguous(bed.memory.at(0));
         let request = match rng.below(8) {
             0 => Request::flush(user + bound),
             1 => Request::write_zeroes(lba, sectors, false, user + bound),
@@ -50,8 +50,8 @@ fn fill(bed: &mut Bed, rng: &mut Rng, user: u64) -> u64 {
 #[test]
 fn every_tag_comes_back_once_from_a_reset() {
     let disk = Disk::new(BYTES);
-    for config in ways() {
-        let mut bed = Bed::open(&disk.path, config);
+    for config in configurations() {
+        let mut bed = Fixture::open(&disk.path, config);
         let mut rng = Rng::new(3);
         for round in 0..20 {
             let user = round * 1000;
@@ -76,24 +76,24 @@ fn every_tag_comes_back_once_from_a_reset() {
             });
             assert!(refused.is_none_or(|r| r == Err(BindError::Busy)), "{refused:?}");
             bed.queue.reset(Nanos::ZERO);
-            ready(&mut bed.queue);
+            poll_until_ready(&mut bed.queue);
             assert_eq!(bed.queue.fetch_event(), None, "forgotten");
-            for (_, user) in give_back(&mut bed.queue) {
+            for (_, user) in release_bound_tags(&mut bed.queue) {
                 assert!(seen.insert(user), "{user} came back twice");
             }
             assert_eq!(seen, (user..user + bound).collect());
             assert_eq!(bed.queue.tags().free(), 64);
         }
-        assert_eq!(bed.queue.stats().stray_answers, 0);
-        bed.ok(Request::read(0, 8, Payload::At(bed.memory.at(0)), 1));
+        assert_eq!(bed.queue.stats().spurious_completions, 0);
+        bed.ok(Request::read(0, 8, Payload::Contiguous(bed.memory.at(0)), 1));
     }
 }
 
 #[test]
 fn a_reset_that_takes_too_long_removes_the_queue() {
     let disk = Disk::new(BYTES);
-    let config = UringConfig { reset_patience: Nanos(5), ..UringConfig::default() };
-    let mut bed = Bed::open(&disk.path, config);
+    let config = UringConfig { reset_timeout: Nanos(5), ..UringConfig::default() };
+    let mut bed = Fixture::open(&disk.path, config);
     fill(&mut bed, &mut Rng::new(5), 0);
     bed.queue.issue_tags();
     bed.queue.reset(Nanos(100));
@@ -112,15 +112,15 @@ fn a_reset_that_takes_too_long_removes_the_queue() {
         // 128 transfers of 128 KiB in no time.
         state => assert_eq!(state, QueueState::Ready),
     }
-    give_back(&mut bed.queue);
+    release_bound_tags(&mut bed.queue);
     assert_eq!(bed.queue.tags().bound(), 0);
 }
 
 #[test]
 fn an_abort_ends_a_command_that_the_device_has_not_begun() {
     let disk = Disk::new(BYTES);
-    for config in ways() {
-        let mut bed = Bed::open(&disk.path, config);
+    for config in configurations() {
+        let mut bed = Fixture::open(&disk.path, config);
         let mut tags = [Tag(0); 2];
         assert_eq!(bed.queue.get_free_tags(&mut tags), 2);
         for tag in tags {
@@ -133,7 +133,7 @@ fn an_abort_ends_a_command_that_the_device_has_not_begun() {
         let mut ends = [wait(&mut bed.queue), wait(&mut bed.queue)];
         ends.sort_by_key(|event| event.tag != tags[0]);
         assert_eq!(ends.map(|e| e.status), [Status::ABORTED, Status::SUCCESS]);
-        give_back(&mut bed.queue);
+        release_bound_tags(&mut bed.queue);
         // Those that the kernel has end once each, one way or the other.
         let mut rng = Rng::new(11);
         let bound = fill(&mut bed, &mut rng, 0);
@@ -159,9 +159,9 @@ fn an_abort_ends_a_command_that_the_device_has_not_begun() {
 #[test]
 fn a_tag_that_was_given_back_is_busy_until_the_kernel_has_answered() {
     let disk = Disk::new(BYTES);
-    let mut bed = Bed::open(&disk.path, UringConfig { depth: 1, ..UringConfig::default() });
+    let mut bed = Fixture::open(&disk.path, UringConfig { depth: 1, ..UringConfig::default() });
     let tag = bed.queue.tags_mut().take().unwrap();
-    let read = Request::read(0, 256, Payload::At(bed.memory.at(0)), 1);
+    let read = Request::read(0, 256, Payload::Contiguous(bed.memory.at(0)), 1);
     bed.queue.bind_tag_cmd(tag, &read, Nanos::ZERO).unwrap();
     bed.queue.issue_tags();
     bed.queue.detach_tag_cmd(tag).unwrap();
@@ -178,11 +178,11 @@ fn a_tag_that_was_given_back_is_busy_until_the_kernel_has_answered() {
 #[test]
 fn a_queue_goes_away_with_commands_under_way() {
     let disk = Disk::new(BYTES);
-    for (round, config) in (0..).zip(ways().into_iter().cycle().take(24)) {
-        let mut bed = Bed::open(&disk.path, config);
+    for (round, config) in (0..).zip(configurations().into_iter().cycle().take(24)) {
+        let mut bed = Fixture::open(&disk.path, config);
         fill(&mut bed, &mut Rng::new(round), 0);
         bed.queue.issue_tags();
-        let Bed { device, queue, memory } = bed;
+        let Fixture { device, queue, memory } = bed;
         // Whatever goes first: the memory lives as long as the kernel writes to it.
         match round % 3 {
             0 => drop((queue, device, memory)),
@@ -197,7 +197,7 @@ fn a_deferred_queue_belongs_to_the_thread_that_issues_first() {
     let disk = Disk::new(BYTES);
     let config = UringConfig { task_work: TaskWork::Deferred, ..UringConfig::default() };
     // Made here, used there.
-    let Bed { mut queue, .. } = Bed::open(&disk.path, config);
+    let Fixture { mut queue, .. } = Fixture::open(&disk.path, config);
     let mut queue = std::thread::spawn(move || {
         assert!(run(&mut queue, Request::read(0, 8, Payload::BitBucket, 1)).is_success());
         queue
@@ -210,5 +210,5 @@ fn a_deferred_queue_belongs_to_the_thread_that_issues_first() {
     assert_eq!(queue.state(), QueueState::Removed);
     assert_eq!(queue.fault().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
     assert_eq!(queue.fetch_event(), None);
-    assert_eq!(give_back(&mut queue), [(tag, 1)]);
+    assert_eq!(release_bound_tags(&mut queue), [(tag, 1)]);
 }

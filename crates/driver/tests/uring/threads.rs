@@ -5,7 +5,7 @@ use nvme::Status;
 use rng::Rng;
 use sluice_driver::{HardwareQueue, LowLevelDriver, Payload, Request, Tag, Uring, UringConfig};
 
-use crate::bed::{Disk, Memory, run, wait};
+use crate::fixture::{Disk, Memory, run, wait};
 
 const THREADS: u16 = 4;
 const SECTORS: u64 = 256;
@@ -43,7 +43,7 @@ fn queues_of_several_threads_do_not_mix() {
                     for (i, tag) in tags.iter().enumerate() {
                         let lba = index * SECTORS + start + i as u64;
                         let at = usize::from(tag.0) * 4096;
-                        let data = Payload::At(memory.at(at));
+                        let data = Payload::Contiguous(memory.at(at));
                         let request = if write {
                             let byte = (index * 50 + 1) as u8 + (round % 49) as u8;
                             memory.region.fill(at, 4096, byte);
@@ -65,7 +65,7 @@ fn queues_of_several_threads_do_not_mix() {
                         queue.release_tags(&[event.tag]).unwrap();
                     }
                 }
-                assert_eq!(queue.stats().stray_answers, 0);
+                assert_eq!(queue.stats().spurious_completions, 0);
             });
         }
     });
@@ -78,7 +78,7 @@ fn a_queue_moves_from_thread_to_thread() {
     let memory = Memory::new(&device, 65_536);
     let mut queue = device.take_queue(0).unwrap();
     for round in 0..8u64 {
-        let at = Payload::At(memory.at(4096));
+        let at = Payload::Contiguous(memory.at(4096));
         queue = std::thread::spawn(move || {
             assert!(run(&mut queue, Request::write(round, 1, at, round)).is_success());
             assert!(run(&mut queue, Request::flush(round)).is_success());
@@ -88,5 +88,5 @@ fn a_queue_moves_from_thread_to_thread() {
         .unwrap();
         assert!(run(&mut queue, Request::read(round, 1, at, round)).is_success());
     }
-    assert_eq!(queue.stats().stray_answers, 0);
+    assert_eq!(queue.stats().spurious_completions, 0);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ring::Region;
+use ring::SharedRegion;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketType, recvmsg,
@@ -17,12 +17,12 @@ use rustix::net::{
 use slots::{Call, Op};
 
 /// Longer than anything takes on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A session.
 pub(crate) struct Client {
-    pub(crate) slots: Arc<Region>,
-    bell: Arc<Region>,
+    pub(crate) slots: Arc<SharedRegion>,
+    doorbell: Arc<SharedRegion>,
     name: String,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn named(name: &str) -> (OwnedFd, u64) {
     rustix::net::connect(&socket, &to).unwrap();
     let own = SocketAddrUnix::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
     let digits = std::str::from_utf8(own.abstract_name().unwrap()).unwrap();
-    let number = slots::HANDLE + u64::from_str_radix(digits, 16).unwrap();
+    let number = slots::FILE_HANDLE_BASE + u64::from_str_radix(digits, 16).unwrap();
     (socket, number)
 }
 
@@ -73,66 +73,75 @@ impl Client {
     pub(crate) fn new(name: &str, token: &str) -> Client {
         let stream = hello(name, token);
         let mut memory = welcome(&stream).expect("a session").into_iter();
-        let mut map = |len| Region::file(File::from(memory.next().unwrap()), len).unwrap();
-        let (slots, bell) = (map(slots::SESSION_BYTES), map(slots::BELL_BYTES));
-        Client { slots, bell, name: name.to_owned() }
+        let mut map = |len| SharedRegion::file(File::from(memory.next().unwrap()), len).unwrap();
+        let (slots, doorbell) = (map(slots::SESSION_BYTES), map(slots::DOORBELL_BYTES));
+        Client { slots, doorbell, name: name.to_owned() }
     }
 
     /// Puts words where a call's are, and says that it is one.
-    pub(crate) fn post(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
-        self.say(slot, words, (slots::POSTED, slots::POSTED_BITS));
-        self.ring();
+    pub(crate) fn submit(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
+        self.write_call(slot, words, (slots::SUBMITTED, slots::SUBMITTED_BITS));
+        self.ring_doorbell();
     }
 
     /// Puts them there, and says that it is a write that nobody waits for.
-    pub(crate) fn leave(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
-        self.say(slot, words, (slots::LEFT, slots::LEFT_BITS));
+    pub(crate) fn post_write(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
+        self.write_call(slot, words, (slots::POSTED_WRITE, slots::POSTED_WRITE_BITS));
     }
 
-    fn say(&self, slot: usize, words: [u64; slots::CALL_WORDS], (state, bits): (u32, usize)) {
-        let header = slots::header(slot);
+    fn write_call(
+        &self,
+        slot: usize,
+        words: [u64; slots::CALL_WORDS],
+        (state, bits): (u32, usize),
+    ) {
+        let header = slots::header_offset(slot);
         for (i, word) in words.into_iter().enumerate() {
-            let at = header + slots::CALL + i * 8;
-            self.slots.word(at).store(word, Ordering::Relaxed);
+            let at = header + slots::CALL_OFFSET + i * 8;
+            self.slots.atomic_u64(at).store(word, Ordering::Relaxed);
         }
-        self.slots.half_word(header).store(state, Ordering::Release);
-        self.slots.word(bits).fetch_or(1 << slot, Ordering::AcqRel);
+        self.slots.atomic_u32(header).store(state, Ordering::Release);
+        self.slots.atomic_u64(bits).fetch_or(1 << slot, Ordering::AcqRel);
     }
 
     /// Waits until the service has given a slot back that was left.
     pub(crate) fn wait_until_free(&self, slot: usize) {
         let begun = Instant::now();
-        while self.slots.half_word(slots::header(slot)).load(Ordering::Acquire) != slots::FREE {
-            assert!(begun.elapsed() < PATIENCE, "slot {slot} is not given back");
+        while self.slots.atomic_u32(slots::header_offset(slot)).load(Ordering::Acquire)
+            != slots::FREE
+        {
+            assert!(begun.elapsed() < TIMEOUT, "slot {slot} is not given back");
             std::thread::yield_now();
         }
     }
 
-    pub(crate) fn ring(&self) {
-        let word = self.bell.half_word(slots::BELL);
+    pub(crate) fn ring_doorbell(&self) {
+        let word = self.doorbell.atomic_u32(slots::DOORBELL);
         word.fetch_add(1, Ordering::SeqCst);
         // Whether it sleeps or not.
         let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
     }
 
-    pub(crate) fn is_answered(&self, slot: usize) -> bool {
-        let state = self.slots.half_word(slots::header(slot));
-        state.load(Ordering::Acquire) == slots::ANSWERED
+    pub(crate) fn is_completed(&self, slot: usize) -> bool {
+        let state = self.slots.atomic_u32(slots::header_offset(slot));
+        state.load(Ordering::Acquire) == slots::COMPLETED
     }
 
     pub(crate) fn answer(&self, slot: usize) -> i64 {
         let begun = Instant::now();
-        while !self.is_answered(slot) {
-            assert!(begun.elapsed() < PATIENCE, "slot {slot} is not answered");
+        while !self.is_completed(slot) {
+            assert!(begun.elapsed() < TIMEOUT, "slot {slot} is not answered");
             std::thread::yield_now();
         }
-        self.slots.word(slots::header(slot) + slots::ANSWER).load(Ordering::Relaxed) as i64
+        self.slots
+            .atomic_u64(slots::header_offset(slot) + slots::REPLY_OFFSET)
+            .load(Ordering::Relaxed) as i64
     }
 
     /// A proper call.
     pub(crate) fn call(&self, op: Op, handle: u64, args: [u64; 4], data: &[u8]) -> i64 {
-        self.slots.write(slots::data(0), data);
-        self.post(0, Call { op, handle, args, len: data.len() }.words());
+        self.slots.write(slots::data_offset(0), data);
+        self.submit(0, Call { op, handle, args, len: data.len() }.words());
         self.answer(0)
     }
 

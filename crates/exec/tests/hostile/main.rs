@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use clock::RealClock;
 use common::{Ram, formatted, tick};
-use exec::{Address, Counters, Service};
+use exec::{Address, Service, ServiceStats};
 use rng::Rng;
-use slots::{Call, Op, left};
-use store::{FsckOptions, Options, Session};
+use slots::{Call, Op, posted};
+use store::{BlockingVolume, FsckOptions, Options};
 
-use client::{Client, PATIENCE, address, hello, named, welcome};
+use client::{Client, TIMEOUT, address, hello, named, welcome};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const ROLE: &str = "SLUICE_HOSTILE_ROLE";
@@ -29,7 +29,7 @@ const NAME: &str = "SLUICE_HOSTILE_NAME";
 const SEED: &str = "SLUICE_HOSTILE_SEED";
 
 /// One service at a time: descriptors are counted.
-static ALONE: Mutex<()> = Mutex::new(());
+static SERIAL: Mutex<()> = Mutex::new(());
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -67,20 +67,20 @@ fn usual_descriptors(name: &str) -> usize {
 fn wait_for_descriptors(wanted: usize) {
     let begun = Instant::now();
     while descriptors() > wanted {
-        assert!(begun.elapsed() < PATIENCE, "{} descriptors, {wanted} before", descriptors());
+        assert!(begun.elapsed() < TIMEOUT, "{} descriptors, {wanted} before", descriptors());
         std::thread::yield_now();
     }
 }
 
 /// Serves while `clients` runs on another thread; the volume is whole afterwards.
-fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> Counters {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> ServiceStats {
+    let _alone = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("sluice-hostile-{name}-{}", std::process::id());
     let address = Address { name: name.clone(), token: TOKEN.into() };
     let session =
-        Session::open(formatted(4096, 4096), Options::default(), tick as fn(&mut Ram) -> _)
+        BlockingVolume::open(formatted(4096, 4096), Options::default(), tick as fn(&mut Ram) -> _)
             .unwrap();
-    let service = Service::new(session.into_store(), &address).unwrap();
+    let service = Service::new(session.into_volume(), &address).unwrap();
     let stop = service.stop();
     let clients = std::thread::spawn(move || {
         // Also when they fail: nobody else ends the service.
@@ -91,7 +91,7 @@ fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> Counters {
     let (mut ram, counters) = service.run(RealClock::start()).unwrap();
     clients.join().unwrap().unwrap();
     let report = store::fsck(&mut ram, FsckOptions::default(), tick).unwrap();
-    assert!(report.is_clean(), "{:?}", report.findings);
+    assert!(report.is_clean(), "{:?}", report.problems);
     counters
 }
 
@@ -116,7 +116,7 @@ fn random_words_in_slots_are_answered() {
     });
     let rounds = seeds(8).count() as u64;
     assert!(counters.refused > 100 * rounds && counters.calls > 8000 * rounds, "{counters:?}");
-    assert!(counters.left > 2000 * rounds, "{counters:?}");
+    assert!(counters.posted_writes > 2000 * rounds, "{counters:?}");
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn clients_that_die_in_the_middle_leave_nothing() {
 /// What went wrong with a write that nobody waited for is the next sync's, once; and what was reserved is free again
 /// when its process is gone.
 #[test]
-fn errors_of_what_was_left_are_told_by_the_next_sync() {
+fn errors_of_posted_writes_are_reported_by_the_next_sync() {
     let counters = serve("errors", |name| {
         run("errors", name, 0);
         run("room", name, 0);
     });
-    assert_eq!((counters.left, counters.lost), (4, 1), "{counters:?}");
+    assert_eq!((counters.posted_writes, counters.writeback_failures), (4, 1), "{counters:?}");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn child() {
         "good" => good(&name, seed),
         "garbage" => garbage(&name, seed),
         "dies" => dies(&name, seed),
-        "room" => room(&name),
+        "room" => reservations(&name),
         "errors" => errors(&name),
         "connects" => connects(&name),
         _ => panic!("{role}"),
@@ -184,14 +184,14 @@ fn good(name: &str, seed: u64) {
         let (socket, file) = client.open(&path, CREATE | READ_WRITE);
         let bytes = common::pattern(seed + round, 5000);
         let written = client.call(Op::WriteAt, file, [round * 10, 0, 0, 0], &bytes);
-        assert_eq!(written & !left::MAY_LEAVE, 5000);
+        assert_eq!(written & !posted::MAY_POST, 5000);
         assert_eq!(client.call(Op::Sync, file, [0; 4], &[]), 0);
-        client.slots.fill(slots::data(0), 5000, 0);
+        client.slots.fill(slots::data_offset(0), 5000, 0);
         let call = Call { op: Op::ReadAt, handle: file, args: [round * 10, 0, 0, 0], len: 5000 };
-        client.post(0, call.words());
+        client.submit(0, call.words());
         assert_eq!(client.answer(0), 5000);
         let mut read = vec![0; 5000];
-        client.slots.read(slots::data(0), &mut read);
+        client.slots.read(slots::data_offset(0), &mut read);
         assert!(read == bytes, "round {round}");
         drop(socket);
     }
@@ -207,7 +207,7 @@ fn garbage(name: &str, seed: u64) {
     for _ in 0..400 {
         for (slot, left) in left.iter_mut().enumerate() {
             let path: Vec<u8> = (0..64).map(|_| b"ab/.\0\xff"[rng.below(6) as usize]).collect();
-            client.slots.write(slots::data(slot), &path);
+            client.slots.write(slots::data_offset(slot), &path);
             let mut number = || match rng.below(4) {
                 0 => rng.below(8),
                 1 => sockets[rng.below(8) as usize].1,
@@ -224,17 +224,20 @@ fn garbage(name: &str, seed: u64) {
             }
             *left = rng.chance(0.3);
             if *left {
-                client.leave(slot, words);
+                client.post_write(slot, words);
             } else {
-                client.post(slot, words);
+                client.submit(slot, words);
             }
         }
         // And what is no slot, no call, not the service's business, and room that was never granted.
-        for word in [slots::POSTED_BITS, slots::LEFT_BITS] {
-            client.slots.word(word).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
+        for word in [slots::SUBMITTED_BITS, slots::POSTED_WRITE_BITS] {
+            client.slots.atomic_u64(word).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
         }
-        client.slots.word(slots::ROOM).store(rng.next_u64() >> rng.below(64), Ordering::Relaxed);
-        client.ring();
+        client
+            .slots
+            .atomic_u64(slots::RESERVED_BLOCKS)
+            .store(rng.next_u64() >> rng.below(64), Ordering::Relaxed);
+        client.ring_doorbell();
         for (slot, left) in left.into_iter().enumerate() {
             if left {
                 client.wait_until_free(slot);
@@ -258,14 +261,14 @@ fn dies(name: &str, seed: u64) {
     let (_socket, file) = client.open(&path, CREATE | READ_WRITE);
     client.call(Op::Unlink, 0, [0; 4], path.as_bytes());
     for slot in 0..slots::SLOTS {
-        let args = [slot as u64 * slots::DATA as u64, 0, 0, 0];
+        let args = [slot as u64 * slots::DATA_BYTES as u64, 0, 0, 0];
         match slot % 4 {
-            3 => {
-                client.post(slot, Call { op: Op::Sync, handle: file, args: [0; 4], len: 0 }.words())
-            }
+            3 => client
+                .submit(slot, Call { op: Op::Sync, handle: file, args: [0; 4], len: 0 }.words()),
             kind => {
-                let call = Call { op: Op::WriteAt, handle: file, args, len: slots::DATA }.words();
-                if kind == 0 { client.leave(slot, call) } else { client.post(slot, call) }
+                let call =
+                    Call { op: Op::WriteAt, handle: file, args, len: slots::DATA_BYTES }.words();
+                if kind == 0 { client.post_write(slot, call) } else { client.submit(slot, call) }
             }
         }
     }
@@ -284,8 +287,8 @@ fn errors(name: &str) {
     let (_reads, read_only) = client.open("errors", 0);
     let leave = |handle, at, len| {
         let call = Call { op: Op::WriteAt, handle, args: [at, 0, 0, 0], len };
-        client.leave(1, call.words());
-        client.ring();
+        client.post_write(1, call.words());
+        client.ring_doorbell();
         client.wait_until_free(1);
     };
     let sync = |handle| client.call(Op::Sync, handle, [0; 4], &[]);
@@ -300,7 +303,7 @@ fn errors(name: &str) {
 }
 
 /// What the dead had written to is free again: most of the volume.
-fn room(name: &str) {
+fn reservations(name: &str) {
     let client = Client::new(name, TOKEN);
     let (_socket, file) = client.open("room", CREATE | READ_WRITE);
     let size = 10u64 << 20;

@@ -6,7 +6,7 @@
 
 use super::JournalError;
 use super::frame::HEADER_BYTES;
-use crate::Shape;
+use crate::FlashGeometry;
 
 /// Bytes in front of every record.
 pub(crate) const RECORD_HEADER: usize = 4;
@@ -26,23 +26,23 @@ pub struct JournalConfig {
 }
 
 /// Bytes of payload of one frame: what a flush fills up.
-pub fn frame_payload_bytes(shape: &Shape) -> u64 {
-    (u64::from(shape.unit) * u64::from(shape.sector_bytes)).saturating_sub(HEADER_BYTES as u64)
+pub fn frame_payload_bytes(shape: &FlashGeometry) -> u64 {
+    (u64::from(shape.ws_opt) * u64::from(shape.sector_bytes)).saturating_sub(HEADER_BYTES as u64)
 }
 
 /// Chunks to reserve for a journal, spread evenly over at least two parallel units: two copies of a
 /// full generation and of the next snapshot, and one chunk to lose.
 ///
 /// # Errors
-/// [`JournalError::Unfit`].
-pub fn chunks_needed(shape: &Shape, config: &JournalConfig) -> Result<u32, JournalError> {
-    let capacity = Capacity::of(shape, config)?;
+/// [`JournalError::InvalidParameter`].
+pub fn chunks_needed(shape: &FlashGeometry, config: &JournalConfig) -> Result<u32, JournalError> {
+    let capacity = JournalCapacity::new(shape, config)?;
     Ok(2 * (capacity.generation_chunks + capacity.snapshot_chunks) + 1)
 }
 
 /// A configuration in frames and chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Capacity {
+pub(crate) struct JournalCapacity {
     /// Bytes of a write unit.
     pub(crate) unit_bytes: usize,
     /// Bytes of payload of a frame.
@@ -58,28 +58,35 @@ pub(crate) struct Capacity {
     /// Chunks of one copy of it.
     pub(crate) snapshot_chunks: u32,
     /// Chunks of one copy of it and of one frame of records.
-    pub(crate) least_chunks: u32,
+    pub(crate) chunks_min: u32,
     /// Chunks of one copy of it and of the records of a generation.
     pub(crate) generation_chunks: u32,
 }
 
-impl Capacity {
-    pub(crate) fn of(shape: &Shape, config: &JournalConfig) -> Result<Capacity, JournalError> {
+impl JournalCapacity {
+    pub(crate) fn new(
+        shape: &FlashGeometry,
+        config: &JournalConfig,
+    ) -> Result<JournalCapacity, JournalError> {
         let unfit = |what, value: u32, allowed| {
-            Err(JournalError::Unfit { what, value: value.into(), allowed })
+            Err(JournalError::InvalidParameter { what, value: value.into(), allowed })
         };
-        if shape.unit == 0 || shape.unit > 64 {
-            return unfit("the write unit", shape.unit, "it must be from 1 to 64 sectors");
+        if shape.ws_opt == 0 || shape.ws_opt > 64 {
+            return unfit("the write unit", shape.ws_opt, "it must be from 1 to 64 sectors");
         }
-        if shape.sectors == 0 || !shape.sectors.is_multiple_of(shape.unit) {
-            return unfit("the chunk's size", shape.sectors, "it must be of whole write units");
+        if shape.sectors_per_chunk == 0 || !shape.sectors_per_chunk.is_multiple_of(shape.ws_opt) {
+            return unfit(
+                "the chunk's size",
+                shape.sectors_per_chunk,
+                "it must be of whole write units",
+            );
         }
         if shape.sector_bytes < 512 {
             return unfit("the sector size", shape.sector_bytes, "it must be at least 512 bytes");
         }
-        let unit_bytes = shape.unit as usize * shape.sector_bytes as usize;
+        let unit_bytes = shape.ws_opt as usize * shape.sector_bytes as usize;
         let payload_bytes = unit_bytes - HEADER_BYTES;
-        let units = shape.sectors / shape.unit;
+        let units = shape.sectors_per_chunk / shape.ws_opt;
         let frames = |bytes: u64| bytes.div_ceil(payload_bytes as u64).max(1);
         let (snapshot, records) = (frames(config.snapshot_bytes), frames(config.record_bytes));
         let limit = u64::from(u32::MAX / 8);
@@ -89,11 +96,11 @@ impl Capacity {
         ] {
             if frames > limit {
                 let allowed = "it must be less than 2^29 frames";
-                return Err(JournalError::Unfit { what, value, allowed });
+                return Err(JournalError::InvalidParameter { what, value, allowed });
             }
         }
         let chunks = |frames: u64| frames.div_ceil(u64::from(units)) as u32;
-        Ok(Capacity {
+        Ok(JournalCapacity {
             unit_bytes,
             payload_bytes,
             units,
@@ -101,36 +108,36 @@ impl Capacity {
             record_frames: records as u32,
             pair_units: shape.pair_units(),
             snapshot_chunks: chunks(snapshot),
-            least_chunks: chunks(snapshot + 1),
+            chunks_min: chunks(snapshot + 1),
             generation_chunks: chunks(snapshot + records),
         })
     }
 
     /// Chunks that one copy cannot do without.
-    pub(crate) fn needed(&self) -> u32 {
-        self.snapshot_chunks + self.least_chunks
+    pub(crate) fn copy_chunks_min(&self) -> u32 {
+        self.snapshot_chunks + self.chunks_min
     }
 
     /// Copies that so many good chunks are enough for.
-    pub(crate) fn copies(&self, good: u32) -> u32 {
-        if good >= 2 * self.needed() { 2 } else { 1 }
+    pub(crate) fn copy_count(&self, good: u32) -> u32 {
+        if good >= 2 * self.copy_chunks_min() { 2 } else { 1 }
     }
 
     /// Chunks held back for the next snapshot.
-    pub(crate) fn reserve(&self, good: u32) -> u32 {
-        self.copies(good) * self.snapshot_chunks
+    pub(crate) fn reserve_chunks(&self, good: u32) -> u32 {
+        self.copy_count(good) * self.snapshot_chunks
     }
 
     /// Frames of one copy of a generation when nothing fails.
     pub(crate) fn generation_frames(&self, good: u32) -> u64 {
-        let chunks = (good.saturating_sub(self.reserve(good))) / self.copies(good);
+        let chunks = (good.saturating_sub(self.reserve_chunks(good))) / self.copy_count(good);
         u64::from(chunks) * u64::from(self.units)
     }
 
     /// Write units that must be programmed behind a generation's snapshot of so many frames before all of
     /// it can be read, when `left` more fit its chunk: the chunk's end will do as well. Not more than there
     /// is room for beyond the records that were announced.
-    pub(crate) fn cover_units(&self, good: u32, base_frames: u32, left: u32) -> u32 {
+    pub(crate) fn base_pairing_units(&self, good: u32, base_frames: u32, left: u32) -> u32 {
         let announced = u64::from(base_frames) + u64::from(self.record_frames);
         let spare = self.generation_frames(good).saturating_sub(announced);
         self.pair_units.min(left).min(spare.min(u32::MAX.into()) as u32)
@@ -143,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    fn shape(units: u32, unit: u32) -> Shape {
-        Shape::of(&Geometry {
+    fn shape(units: u32, unit: u32) -> FlashGeometry {
+        FlashGeometry::from_geometry(&Geometry {
             groups: 2,
             pus: 2,
             chunks: 16,
@@ -175,26 +182,26 @@ mod tests {
             (464 * 25, 464 * 20, 3, 5),
         ] {
             let config = config(snapshot, records);
-            let capacity = Capacity::of(&shape, &config).unwrap();
+            let capacity = JournalCapacity::new(&shape, &config).unwrap();
             assert_eq!(capacity.snapshot_chunks, snapshot_chunks, "{config:?}");
             assert_eq!(capacity.generation_chunks, generation_chunks, "{config:?}");
             let needed = chunks_needed(&shape, &config).unwrap();
             assert_eq!(needed, 2 * (snapshot_chunks + generation_chunks) + 1);
-            assert_eq!(capacity.copies(needed - 1), 2);
+            assert_eq!(capacity.copy_count(needed - 1), 2);
             let frames = capacity.generation_frames(needed - 1);
             assert_eq!(frames, u64::from(generation_chunks) * 10);
-            assert_eq!(capacity.copies(2 * capacity.needed() - 1), 1);
+            assert_eq!(capacity.copy_count(2 * capacity.copy_chunks_min() - 1), 1);
         }
     }
 
     #[test]
     fn what_cannot_be_says_why() {
-        type Change = fn(&mut Shape, &mut JournalConfig);
+        type Change = fn(&mut FlashGeometry, &mut JournalConfig);
         let cases: [(Change, &str); 7] = [
-            (|s, _| s.unit = 0, "the write unit"),
-            (|s, _| s.unit = 65, "the write unit"),
-            (|s, _| s.sectors = 5, "the chunk's size"),
-            (|s, _| s.sectors = 0, "the chunk's size"),
+            (|s, _| s.ws_opt = 0, "the write unit"),
+            (|s, _| s.ws_opt = 65, "the write unit"),
+            (|s, _| s.sectors_per_chunk = 5, "the chunk's size"),
+            (|s, _| s.sectors_per_chunk = 0, "the chunk's size"),
             (|s, _| s.sector_bytes = 256, "the sector size"),
             (|_, c| c.snapshot_bytes = u64::MAX, "the snapshot's size"),
             (|_, c| c.record_bytes = u64::MAX, "the records' size"),
@@ -203,7 +210,7 @@ mod tests {
             let (mut shape, mut config) = (shape(4, 2), config(1, 1));
             change(&mut shape, &mut config);
             match chunks_needed(&shape, &config) {
-                Err(JournalError::Unfit { what: found, .. }) => assert_eq!(found, what),
+                Err(JournalError::InvalidParameter { what: found, .. }) => assert_eq!(found, what),
                 other => panic!("{other:?}"),
             }
         }

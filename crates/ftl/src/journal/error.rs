@@ -5,7 +5,7 @@
 pub enum JournalError {
     /// A number of the flash or of the configuration is none that a journal can live with.
     #[error("{what} is {value}, but {allowed}")]
-    Unfit {
+    InvalidParameter {
         /// The number's name.
         what: &'static str,
         /// What it is.
@@ -69,17 +69,17 @@ pub enum JournalError {
     },
     /// The generation has no room for a record, or cannot be continued: a snapshot must come first.
     #[error(
-        "a record needs {frames} more frames where there is room for {room}: a snapshot is due"
+        "a record needs {frames} more frames where there is room for {available}: a snapshot is due"
     )]
     SnapshotNeeded {
         /// Frames that the record needs.
         frames: u64,
         /// Frames that there is room for.
-        room: u64,
+        available: u64,
     },
     /// The last snapshot is not durable yet.
     #[error("the snapshot of generation {generation} is still being written")]
-    SnapshotUnderWay {
+    SnapshotInProgress {
         /// Its generation.
         generation: u64,
     },

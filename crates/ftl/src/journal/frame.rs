@@ -15,7 +15,7 @@ const CRC_AT: usize = 44;
 
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     /// Nothing: it is there so that others can be read.
     Padding = 1,
     /// The beginning of a generation without a snapshot: the journal's very first.
@@ -28,22 +28,22 @@ pub(crate) enum Kind {
     Records = 5,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
-        use Kind::*;
+impl FrameKind {
+    fn from_byte(byte: u8) -> Option<FrameKind> {
+        use FrameKind::*;
         [Padding, Start, SnapshotPart, SnapshotEnd, Records].into_iter().find(|k| *k as u8 == byte)
     }
 
     /// Whether the generation is complete once this and everything before it is there.
-    pub(crate) fn ends_base(self) -> bool {
-        matches!(self, Kind::Start | Kind::SnapshotEnd)
+    pub(crate) fn is_base_end(self) -> bool {
+        matches!(self, FrameKind::Start | FrameKind::SnapshotEnd)
     }
 }
 
 /// What a frame says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) kind: Kind,
+pub(crate) struct FrameHeader {
+    pub(crate) kind: FrameKind,
     /// Which copy, 0 or 1.
     pub(crate) replica: u8,
     /// Whose journal; 0 for padding.
@@ -61,20 +61,20 @@ pub(crate) struct Header {
 
 /// What the start of a write unit turns out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decoded {
+pub(crate) enum FrameDecode {
     /// A frame of this version.
-    Frame(Header),
+    Frame(FrameHeader),
     /// A frame of another version.
     OtherVersion(u16),
     /// No frame.
     Garbage,
 }
 
-impl Header {
+impl FrameHeader {
     /// A frame of padding. It names no owner: who pads may not know yet whose chunks these are.
-    pub(crate) fn padding() -> Header {
-        Header {
-            kind: Kind::Padding,
+    pub(crate) fn padding() -> FrameHeader {
+        FrameHeader {
+            kind: FrameKind::Padding,
             replica: 0,
             owner: 0,
             generation: 0,
@@ -104,22 +104,22 @@ impl Header {
     }
 
     /// What `bytes`, the start of a write unit with room for `payload_max` bytes of payload, is.
-    pub(crate) fn decode(bytes: &[u8], payload_max: usize) -> Decoded {
+    pub(crate) fn decode(bytes: &[u8], payload_max: usize) -> FrameDecode {
         let Some((bytes, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-            return Decoded::Garbage;
+            return FrameDecode::Garbage;
         };
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         if bytes[..8] != MAGIC || word(CRC_AT) != crc32c::crc32c(&bytes[..CRC_AT]) {
-            return Decoded::Garbage;
+            return FrameDecode::Garbage;
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
         if version != VERSION {
-            return Decoded::OtherVersion(version);
+            return FrameDecode::OtherVersion(version);
         }
-        let Some(kind) = Kind::of(bytes[10]) else { return Decoded::Garbage };
-        let header = Header {
+        let Some(kind) = FrameKind::from_byte(bytes[10]) else { return FrameDecode::Garbage };
+        let header = FrameHeader {
             kind,
             replica: bytes[11],
             owner: word(12),
@@ -131,10 +131,10 @@ impl Header {
         };
         let fits = header.length as usize <= payload_max
             && header.continues <= header.length
-            && (kind == Kind::Records || header.continues == 0)
+            && (kind == FrameKind::Records || header.continues == 0)
             && header.replica < 2
-            && (kind == Kind::Padding) == (header.generation == 0);
-        if fits { Decoded::Frame(header) } else { Decoded::Garbage }
+            && (kind == FrameKind::Padding) == (header.generation == 0);
+        if fits { FrameDecode::Frame(header) } else { FrameDecode::Garbage }
     }
 
     /// The payload in `unit`, the bytes of a whole frame, if it is undamaged.
@@ -153,9 +153,9 @@ impl Header {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
-        Header {
-            kind: Kind::Records,
+    fn header() -> FrameHeader {
+        FrameHeader {
+            kind: FrameKind::Records,
             replica: 1,
             owner: 0x0102_0304,
             generation: 0x1122_3344_5566_7788,
@@ -178,7 +178,7 @@ mod tests {
         // CRC-32C of "hello".
         assert_eq!(bytes[36..40], 0x9a71_bb4c_u32.to_le_bytes());
         assert_eq!(bytes[40..44], [0; 4]);
-        assert_eq!(Header::decode(&bytes, 5), Decoded::Frame(header()));
+        assert_eq!(FrameHeader::decode(&bytes, 5), FrameDecode::Frame(header()));
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bytes = good;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::decode(&bytes, 464), Decoded::Garbage, "bit {bit}");
+            assert_eq!(FrameHeader::decode(&bytes, 464), FrameDecode::Garbage, "bit {bit}");
         }
         let mut unit = good.to_vec();
         unit.extend_from_slice(b"hello, and what is behind does not matter");
@@ -203,29 +203,33 @@ mod tests {
     #[test]
     fn numbers_that_no_frame_has_make_it_none() {
         let cases = [
-            Header { length: 465, ..header() },
-            Header { continues: 6, ..header() },
-            Header { replica: 2, ..header() },
-            Header { generation: 0, ..header() },
-            Header { kind: Kind::SnapshotPart, ..header() },
-            Header { kind: Kind::Padding, continues: 0, ..header() },
+            FrameHeader { length: 465, ..header() },
+            FrameHeader { continues: 6, ..header() },
+            FrameHeader { replica: 2, ..header() },
+            FrameHeader { generation: 0, ..header() },
+            FrameHeader { kind: FrameKind::SnapshotPart, ..header() },
+            FrameHeader { kind: FrameKind::Padding, continues: 0, ..header() },
         ];
         for header in cases {
-            assert_eq!(Header::decode(&header.encode(), 464), Decoded::Garbage, "{header:?}");
+            assert_eq!(
+                FrameHeader::decode(&header.encode(), 464),
+                FrameDecode::Garbage,
+                "{header:?}"
+            );
         }
-        assert_eq!(Header::decode(&[0; 512], 464), Decoded::Garbage);
-        assert_eq!(Header::decode(&header().encode()[..47], 464), Decoded::Garbage);
-        let padding = Header::padding();
-        assert_eq!(Header::decode(&padding.encode(), 464), Decoded::Frame(padding));
+        assert_eq!(FrameHeader::decode(&[0; 512], 464), FrameDecode::Garbage);
+        assert_eq!(FrameHeader::decode(&header().encode()[..47], 464), FrameDecode::Garbage);
+        let padding = FrameHeader::padding();
+        assert_eq!(FrameHeader::decode(&padding.encode(), 464), FrameDecode::Frame(padding));
     }
 
     #[test]
     fn another_version_is_believed_only_with_its_crc() {
         let mut bytes = header().encode();
         bytes[8] = 2;
-        assert_eq!(Header::decode(&bytes, 464), Decoded::Garbage);
+        assert_eq!(FrameHeader::decode(&bytes, 464), FrameDecode::Garbage);
         let crc = crc32c::crc32c(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Header::decode(&bytes, 464), Decoded::OtherVersion(2));
+        assert_eq!(FrameHeader::decode(&bytes, 464), FrameDecode::OtherVersion(2));
     }
 }

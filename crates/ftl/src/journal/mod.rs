@@ -52,15 +52,15 @@
 //! then the second copy of the old generation; with none left for a snapshot the journal has
 //! [`failed`](Journal::failed), and what it holds can still be recovered.
 
-mod backlog;
 mod capacity;
 mod chunks;
 mod error;
 mod frame;
-mod lane;
+mod free_space;
+mod mirror;
+mod pending_log;
 mod recovery;
 mod replay;
-mod room;
 mod scan;
 mod stats;
 mod writer;
@@ -70,11 +70,11 @@ use clock::Nanos;
 pub use capacity::{JournalConfig, chunks_needed, frame_payload_bytes};
 pub use error::JournalError;
 pub use recovery::{JournalRecovery, Recovered};
-pub use stats::{JournalStats, Position};
+pub use stats::{JournalStats, Lsn};
 pub use writer::Journal;
 
 /// Flash operations of a journal outstanding at most; they are numbered below it.
-pub const MAX_OPS: usize = 16;
+pub const OPS_MAX: usize = 16;
 
 /// The flash below a journal.
 ///
@@ -98,12 +98,12 @@ pub trait JournalMedia: JournalFlash {
 
     /// Copies what a finished read has found: as many bytes as `out` has, from its first sector on.
     /// Bytes of sectors that failed are of no interest.
-    fn data(&mut self, op: u32, out: &mut [u8]);
+    fn read_data(&mut self, op: u32, out: &mut [u8]);
 }
 
 /// What is known of a reserved chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkFound {
+pub enum JournalChunkReport {
     /// Erased, nothing written.
     Free,
     /// Written up to this sector, and can be written further if there is room.

@@ -6,14 +6,14 @@
 use clock::Nanos;
 use nvme::Status;
 
-use super::capacity::Capacity;
-use super::chunks::{Pool, Use};
-use super::frame::Kind;
+use super::capacity::JournalCapacity;
+use super::chunks::{ChunkPool, ChunkRole};
+use super::frame::FrameKind;
 use super::replay::Replay;
-use super::scan::{Chunk, Scan, Unit};
-use super::writer::Resume;
-use super::{ChunkFound, Journal, JournalConfig, JournalError, JournalMedia};
-use crate::Shape;
+use super::scan::{JournalScan, ScannedChunk, UnitContent};
+use super::writer::ResumePoint;
+use super::{Journal, JournalChunkReport, JournalConfig, JournalError, JournalMedia};
+use crate::FlashGeometry;
 
 /// What was found.
 #[derive(Debug)]
@@ -48,10 +48,10 @@ enum Phase {
 /// something. It can be cut and repeated at any time.
 #[derive(Debug)]
 pub struct JournalRecovery {
-    shape: Shape,
+    geometry: FlashGeometry,
     config: JournalConfig,
-    capacity: Capacity,
-    scan: Scan,
+    capacity: JournalCapacity,
+    scan: JournalScan,
     phase: Phase,
     /// Generations seen, the newest last; those that turned out to be incomplete are taken off.
     generations: Vec<u64>,
@@ -64,18 +64,18 @@ impl JournalRecovery {
     /// A recovery of the journal on the chunks `found`, all that are reserved for it.
     ///
     /// # Errors
-    /// [`JournalError::Unfit`], [`JournalError::Chunk`], [`JournalError::WritePointer`].
+    /// [`JournalError::InvalidParameter`], [`JournalError::Chunk`], [`JournalError::WritePointer`].
     pub fn new(
-        shape: &Shape,
+        shape: &FlashGeometry,
         config: JournalConfig,
-        found: &[(u32, ChunkFound)],
+        found: &[(u32, JournalChunkReport)],
     ) -> Result<JournalRecovery, JournalError> {
-        let capacity = Capacity::of(shape, &config)?;
+        let capacity = JournalCapacity::new(shape, &config)?;
         Ok(JournalRecovery {
-            shape: *shape,
+            geometry: *shape,
             config,
             capacity,
-            scan: Scan::new(shape, capacity, config.owner, found)?,
+            scan: JournalScan::new(shape, capacity, config.owner, found)?,
             phase: Phase::Scan,
             generations: Vec::new(),
             newest: 0,
@@ -128,9 +128,9 @@ impl JournalRecovery {
 
     fn next_phase(&mut self) -> bool {
         match &mut self.phase {
-            Phase::Scan => match self.scan.ended() {
+            Phase::Scan => match self.scan.result() {
                 None => return false,
-                Some(Err(error)) => self.end(Err(error)),
+                Some(Err(error)) => self.complete(Err(error)),
                 Some(Ok(())) => {
                     self.generations = generations(&self.scan.chunks);
                     self.newest = self.generations.last().copied().unwrap_or(0);
@@ -138,7 +138,7 @@ impl JournalRecovery {
                 }
             },
             Phase::Replay(replay) => {
-                if !replay.has_ended() {
+                if !replay.is_complete() {
                     return false;
                 }
                 let (generation, next) = (replay.generation, replay.next);
@@ -146,10 +146,10 @@ impl JournalRecovery {
                 if replay.base_frames.is_some() {
                     self.truncated |= seen().any(|h| h.index >= next);
                     let resume = self.resume();
-                    self.end_with(resume);
+                    self.complete_with(resume);
                 } else {
                     // With its end or anything behind, it was complete in one copy at least.
-                    self.truncated |= seen().any(|h| h.kind != Kind::SnapshotPart);
+                    self.truncated |= seen().any(|h| h.kind != FrameKind::SnapshotPart);
                     self.next_generation();
                 }
             }
@@ -161,34 +161,34 @@ impl JournalRecovery {
     fn next_generation(&mut self) {
         match self.generations.pop() {
             Some(generation) => {
-                let (unit, bytes) = (self.shape.unit, self.shape.sector_bytes);
+                let (unit, bytes) = (self.geometry.ws_opt, self.geometry.sector_bytes);
                 let chunks = &self.scan.chunks;
                 let replay = Replay::new(generation, self.capacity, unit, bytes, chunks);
                 self.phase = Phase::Replay(Box::new(replay));
             }
             None => {
                 let resume = self.resume();
-                self.end_with(resume);
+                self.complete_with(resume);
             }
         }
     }
 
-    fn end(&mut self, result: Result<Recovered, JournalError>) {
+    fn complete(&mut self, result: Result<Recovered, JournalError>) {
         self.phase = Phase::Done;
         self.result = Some(result);
     }
 
     /// How the journal goes on, and the chunks it has then.
-    fn resume(&self) -> Result<(Pool, Resume), JournalError> {
+    fn resume(&self) -> Result<(ChunkPool, ResumePoint), JournalError> {
         let chunks = &self.scan.chunks;
-        let mut pool = Pool::new(&self.shape, chunks.iter().map(|c| c.number))?;
-        let mut resume = Resume {
+        let mut pool = ChunkPool::new(&self.geometry, chunks.iter().map(|c| c.chunk))?;
+        let mut resume = ResumePoint {
             generation: 0,
             newest: self.newest,
             frames: 0,
             base_frames: 0,
             position: 0,
-            goes_on: true,
+            can_continue: true,
             open: [None; 2],
             copies: [false; 2],
         };
@@ -203,23 +203,23 @@ impl JournalRecovery {
         let mut have = [vec![false; resume.frames as usize], vec![false; resume.frames as usize]];
         let mut last: [Option<(u32, usize)>; 2] = [None; 2];
         for (i, chunk) in chunks.iter().enumerate() {
-            pool.slots[i].failed = chunk.failed;
+            pool.chunks[i].failed = chunk.failed;
             let ours = || {
                 chunk.units.iter().enumerate().filter_map(|(at, unit)| match unit {
-                    Unit::Frame(h) if h.generation == resume.generation => Some((at, *h)),
+                    UnitContent::Frame(h) if h.generation == resume.generation => Some((at, *h)),
                     _ => None,
                 })
             };
             let Some((_, header)) = ours().next().filter(|_| resume.generation > 0) else {
                 if chunk.bad {
-                    pool.slots[i].used = Use::Retired;
+                    pool.chunks[i].role = ChunkRole::Retired;
                 } else if !chunk.units.is_empty() || !chunk.open {
-                    pool.distrust(i);
+                    pool.mark_untrusted(i);
                 }
                 continue;
             };
             let lane = usize::from(header.replica);
-            pool.slots[i].used = Use::Held { generation: resume.generation, lane };
+            pool.chunks[i].role = ChunkRole::InUse { generation: resume.generation, copy: lane };
             let mut behind = 0;
             for (at, header) in ours() {
                 if let Some(have) = have[lane].get_mut(header.index as usize) {
@@ -231,7 +231,8 @@ impl JournalRecovery {
                 }
             }
             // Anything but padding could be the sequel, or is.
-            resume.goes_on &= chunk.units[behind..].iter().all(|unit| *unit == Unit::Padding);
+            resume.can_continue &=
+                chunk.units[behind..].iter().all(|unit| *unit == UnitContent::Padding);
         }
         for lane in 0..2 {
             resume.copies[lane] = have[lane].iter().all(|have| *have);
@@ -242,36 +243,36 @@ impl JournalRecovery {
         Ok((pool, resume))
     }
 
-    fn end_with(&mut self, resume: Result<(Pool, Resume), JournalError>) {
+    fn complete_with(&mut self, resume: Result<(ChunkPool, ResumePoint), JournalError>) {
         let (pool, resume) = match resume {
             Ok(resume) => resume,
-            Err(error) => return self.end(Err(error)),
+            Err(error) => return self.complete(Err(error)),
         };
         let (snapshot, records) = match &mut self.phase {
-            Phase::Replay(replay) if resume.generation > 0 => replay.take(),
+            Phase::Replay(replay) if resume.generation > 0 => replay.take_contents(),
             _ => (None, Vec::new()),
         };
         let units = self.scan.chunks.iter().flat_map(|chunk| &chunk.units);
-        self.end(Ok(Recovered {
+        self.complete(Ok(Recovered {
             snapshot,
             records,
             truncated: self.truncated,
-            unreadable: units.filter(|unit| **unit == Unit::Unreadable).count() as u64,
+            unreadable: units.filter(|unit| **unit == UnitContent::Unreadable).count() as u64,
             padding: self.scan.padded,
-            journal: Journal::resume(&self.shape, self.capacity, self.config, pool, &resume),
+            journal: Journal::resume(&self.geometry, self.capacity, self.config, pool, &resume),
         }));
     }
 }
 
-fn headers(chunks: &[Chunk]) -> impl Iterator<Item = super::frame::Header> {
+fn headers(chunks: &[ScannedChunk]) -> impl Iterator<Item = super::frame::FrameHeader> {
     chunks.iter().flat_map(|chunk| &chunk.units).filter_map(|unit| match unit {
-        Unit::Frame(header) => Some(*header),
+        UnitContent::Frame(header) => Some(*header),
         _ => None,
     })
 }
 
 /// All generations of which there is a frame, in order.
-fn generations(chunks: &[Chunk]) -> Vec<u64> {
+fn generations(chunks: &[ScannedChunk]) -> Vec<u64> {
     let mut all: Vec<u64> = headers(chunks).map(|h| h.generation).collect();
     all.sort_unstable();
     all.dedup();

@@ -3,22 +3,22 @@
 
 use clock::Nanos;
 
-use super::capacity::{Capacity, RECORD_HEADER};
-use super::frame::{Decoded, HEADER_BYTES, Header, Kind};
-use super::scan::{Chunk, Unit};
-use super::{JournalMedia, MAX_OPS};
+use super::capacity::{JournalCapacity, RECORD_HEADER};
+use super::frame::{FrameDecode, FrameHeader, FrameKind, HEADER_BYTES};
+use super::scan::{ScannedChunk, UnitContent};
+use super::{JournalMedia, OPS_MAX};
 
 /// A copy of a frame.
 #[derive(Clone, Copy, Debug)]
-struct Copy {
-    header: Header,
+struct FrameCopy {
+    header: FrameHeader,
     chunk: u32,
     sector: u32,
 }
 
-/// A frame that is being fetched; its number is that of the operation, modulo `MAX_OPS`.
+/// A frame that is being fetched; its number is that of the operation, modulo `OPS_MAX`.
 #[derive(Debug, Default)]
-struct Fetch {
+struct FrameFetch {
     state: State,
     /// Which copy is being read.
     copy: usize,
@@ -29,7 +29,7 @@ struct Fetch {
 enum State {
     /// To be read.
     #[default]
-    Wanted,
+    Pending,
     Reading,
     Ready,
     /// No copy can be read.
@@ -40,15 +40,15 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Replay {
     pub(super) generation: u64,
-    capacity: Capacity,
-    unit: u32,
+    capacity: JournalCapacity,
+    ws_opt: u32,
     sector_bytes: u32,
     /// All copies, by frame number.
-    copies: Vec<Copy>,
+    copies: Vec<FrameCopy>,
     /// The frame that comes next.
     pub(super) next: u32,
-    fetches: [Fetch; MAX_OPS],
-    ended: bool,
+    fetches: [FrameFetch; OPS_MAX],
+    complete: bool,
     /// Frames up to the end of the snapshot, once that was found.
     pub(super) base_frames: Option<u32>,
     has_snapshot: bool,
@@ -61,18 +61,18 @@ pub(super) struct Replay {
 impl Replay {
     pub(super) fn new(
         generation: u64,
-        capacity: Capacity,
-        unit: u32,
+        capacity: JournalCapacity,
+        ws_opt: u32,
         sector_bytes: u32,
-        chunks: &[Chunk],
+        chunks: &[ScannedChunk],
     ) -> Replay {
         let mut copies = Vec::new();
         for chunk in chunks {
-            for (seen, sector) in chunk.units.iter().zip((0..).step_by(unit as usize)) {
-                if let Unit::Frame(header) = *seen
+            for (seen, sector) in chunk.units.iter().zip((0..).step_by(ws_opt as usize)) {
+                if let UnitContent::Frame(header) = *seen
                     && header.generation == generation
                 {
-                    copies.push(Copy { header, chunk: chunk.number, sector });
+                    copies.push(FrameCopy { header, chunk: chunk.chunk, sector });
                 }
             }
         }
@@ -80,12 +80,12 @@ impl Replay {
         Replay {
             generation,
             capacity,
-            unit,
+            ws_opt,
             sector_bytes,
             copies,
             next: 0,
             fetches: Default::default(),
-            ended: false,
+            complete: false,
             base_frames: None,
             has_snapshot: false,
             snapshot: Vec::new(),
@@ -95,18 +95,18 @@ impl Replay {
     }
 
     /// Whether all frames up to the first that is missing were read.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended && self.fetches.iter().all(|f| f.state != State::Reading)
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete && self.fetches.iter().all(|f| f.state != State::Reading)
     }
 
     /// The snapshot, if there was one, and the records.
-    pub(super) fn take(&mut self) -> (Option<Vec<u8>>, Vec<Vec<u8>>) {
+    pub(super) fn take_contents(&mut self) -> (Option<Vec<u8>>, Vec<Vec<u8>>) {
         let snapshot = std::mem::take(&mut self.snapshot);
         (self.has_snapshot.then_some(snapshot), std::mem::take(&mut self.records))
     }
 
     /// Copy number `i` of a frame.
-    fn copy(&self, index: u32, i: usize) -> Option<Copy> {
+    fn copy(&self, index: u32, i: usize) -> Option<FrameCopy> {
         let first = self.copies.partition_point(|copy| copy.header.index < index);
         self.copies.get(first + i).copied().filter(|copy| copy.header.index == index)
     }
@@ -116,14 +116,14 @@ impl Replay {
         let mut moved = false;
         loop {
             moved |= self.deliver();
-            if self.ended {
+            if self.complete {
                 return moved;
             }
             let mut started = false;
-            for index in self.next..self.next.saturating_add(MAX_OPS as u32) {
-                let op = index as usize % MAX_OPS;
+            for index in self.next..self.next.saturating_add(OPS_MAX as u32) {
+                let op = index as usize % OPS_MAX;
                 match self.fetches[op].state {
-                    State::Wanted => {}
+                    State::Pending => {}
                     State::Reading | State::Ready => continue,
                     State::Missing => break,
                 }
@@ -133,11 +133,11 @@ impl Replay {
                 };
                 self.fetches[op].state = State::Reading;
                 let sectors = copy.header.frame_bytes().div_ceil(self.sector_bytes as usize);
-                let sectors = (sectors as u32).min(self.unit);
+                let sectors = (sectors as u32).min(self.ws_opt);
                 flash.read(now, op as u32, copy.chunk, copy.sector, sectors);
                 started = true;
             }
-            let front = self.fetches[self.next as usize % MAX_OPS].state;
+            let front = self.fetches[self.next as usize % OPS_MAX].state;
             moved |= started;
             if front != State::Ready && front != State::Missing {
                 return moved;
@@ -151,17 +151,17 @@ impl Replay {
             return;
         }
         // The window starts at `next`, and holds one frame of each remainder.
-        let ahead = (op as usize + MAX_OPS - self.next as usize % MAX_OPS) % MAX_OPS;
+        let ahead = (op as usize + OPS_MAX - self.next as usize % OPS_MAX) % OPS_MAX;
         let index = self.next + ahead as u32;
         let copy = self.copy(index, fetch.copy);
         let payload_bytes = self.capacity.payload_bytes;
         let fetch = &mut self.fetches[op as usize];
-        fetch.state = State::Wanted;
+        fetch.state = State::Pending;
         fetch.copy += 1;
         if let (Some(copy), 0) = (copy, failed) {
             fetch.bytes.resize(copy.header.frame_bytes(), 0);
-            flash.data(op, &mut fetch.bytes);
-            if Header::decode(&fetch.bytes, payload_bytes) == Decoded::Frame(copy.header)
+            flash.read_data(op, &mut fetch.bytes);
+            if FrameHeader::decode(&fetch.bytes, payload_bytes) == FrameDecode::Frame(copy.header)
                 && copy.header.payload(&fetch.bytes).is_some()
             {
                 fetch.state = State::Ready;
@@ -172,19 +172,19 @@ impl Replay {
     /// Takes the frames that are there, in order.
     fn deliver(&mut self) -> bool {
         let mut moved = false;
-        while !self.ended {
-            let op = self.next as usize % MAX_OPS;
+        while !self.complete {
+            let op = self.next as usize % OPS_MAX;
             match self.fetches[op].state {
                 State::Ready => {
                     let bytes = std::mem::take(&mut self.fetches[op].bytes);
-                    self.ended = !self.frame(&bytes);
-                    if !self.ended {
+                    self.complete = !self.frame(&bytes);
+                    if !self.complete {
                         self.next += 1;
                     }
-                    self.fetches[op] = Fetch { bytes, ..Fetch::default() };
+                    self.fetches[op] = FrameFetch { bytes, ..FrameFetch::default() };
                 }
-                State::Missing => self.ended = true,
-                State::Wanted | State::Reading => break,
+                State::Missing => self.complete = true,
+                State::Pending | State::Reading => break,
             }
             moved = true;
         }
@@ -193,20 +193,21 @@ impl Replay {
 
     /// Takes one frame, unless it is one that cannot come here.
     fn frame(&mut self, bytes: &[u8]) -> bool {
-        let Decoded::Frame(header) = Header::decode(bytes, self.capacity.payload_bytes) else {
+        let FrameDecode::Frame(header) = FrameHeader::decode(bytes, self.capacity.payload_bytes)
+        else {
             return false;
         };
         let payload = &bytes[HEADER_BYTES..];
         match (header.kind, self.base_frames) {
-            (Kind::Start, None) if self.next == 0 => {}
-            (Kind::SnapshotPart | Kind::SnapshotEnd, None) => {
+            (FrameKind::Start, None) if self.next == 0 => {}
+            (FrameKind::SnapshotPart | FrameKind::SnapshotEnd, None) => {
                 self.snapshot.extend_from_slice(payload);
                 self.has_snapshot = true;
             }
-            (Kind::Records, Some(_)) => self.take_records(payload, header.continues as usize),
+            (FrameKind::Records, Some(_)) => self.parse_records(payload, header.continues as usize),
             _ => return false,
         }
-        if header.kind.ends_base() {
+        if header.kind.is_base_end() {
             self.base_frames = Some(self.next + 1);
         }
         true
@@ -214,7 +215,7 @@ impl Replay {
 
     /// Takes the payload of a frame of records. A record whose rest never was durable is dropped
     /// when the next frame does not continue it.
-    fn take_records(&mut self, payload: &[u8], continues: usize) {
+    fn parse_records(&mut self, payload: &[u8], continues: usize) {
         let start = if self.partial.is_empty() { continues.min(payload.len()) } else { 0 };
         if continues == 0 {
             self.partial.clear();

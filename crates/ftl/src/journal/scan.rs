@@ -8,15 +8,15 @@
 
 use clock::Nanos;
 
-use super::capacity::Capacity;
-use super::chunks::Pool;
-use super::frame::{Decoded, HEADER_BYTES, Header, Kind, VERSION};
-use super::{ChunkFound, JournalError, JournalMedia, MAX_OPS};
-use crate::Shape;
+use super::capacity::JournalCapacity;
+use super::chunks::ChunkPool;
+use super::frame::{FrameDecode, FrameHeader, FrameKind, HEADER_BYTES, VERSION};
+use super::{JournalChunkReport, JournalError, JournalMedia, OPS_MAX};
+use crate::FlashGeometry;
 
 /// What a write unit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum UnitContent {
     /// Not looked at yet.
     Unknown,
     /// It cannot be read, or is no frame.
@@ -24,15 +24,15 @@ pub(super) enum Unit {
     /// Padding.
     Padding,
     /// A frame whose header is undamaged.
-    Frame(Header),
+    Frame(FrameHeader),
 }
 
 /// A reserved chunk as it is found.
 #[derive(Debug)]
-pub(super) struct Chunk {
-    pub(super) number: u32,
+pub(super) struct ScannedChunk {
+    pub(super) chunk: u32,
     /// Its written units.
-    pub(super) units: Vec<Unit>,
+    pub(super) units: Vec<UnitContent>,
     /// Whether it can be written further.
     pub(super) open: bool,
     pub(super) bad: bool,
@@ -45,10 +45,10 @@ pub(super) struct Chunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Reads what can be read as it is.
-    Before,
+    ReadBeforePadding,
     Pad,
     /// Reads the rest.
-    After,
+    ReadAfterPadding,
     Done,
 }
 
@@ -60,16 +60,16 @@ enum Op {
 
 /// The look at all units.
 #[derive(Debug)]
-pub(super) struct Scan {
-    pub(super) chunks: Vec<Chunk>,
-    capacity: Capacity,
+pub(super) struct JournalScan {
+    pub(super) chunks: Vec<ScannedChunk>,
+    capacity: JournalCapacity,
     owner: u32,
-    unit: u32,
+    ws_opt: u32,
     pair_units: u32,
     phase: Phase,
     /// Where the phase has got to.
-    at: (usize, usize),
-    ops: [Option<Op>; MAX_OPS],
+    cursor: (usize, usize),
+    ops: [Option<Op>; OPS_MAX],
     /// Padding programmed.
     pub(super) padded: u64,
     /// The first chunk with a unit that can be read and is no frame, and how many frames there are.
@@ -78,48 +78,52 @@ pub(super) struct Scan {
     refused: Option<JournalError>,
 }
 
-impl Scan {
+impl JournalScan {
     pub(super) fn new(
-        shape: &Shape,
-        capacity: Capacity,
+        shape: &FlashGeometry,
+        capacity: JournalCapacity,
         owner: u32,
-        found: &[(u32, ChunkFound)],
-    ) -> Result<Scan, JournalError> {
-        Pool::new(shape, found.iter().map(|(chunk, _)| *chunk))?;
+        found: &[(u32, JournalChunkReport)],
+    ) -> Result<JournalScan, JournalError> {
+        ChunkPool::new(shape, found.iter().map(|(chunk, _)| *chunk))?;
         let pair_units = shape.pair_units();
         let mut chunks = Vec::with_capacity(found.len());
         for &(number, state) in found {
             let (sectors, open) = match state {
-                ChunkFound::Free | ChunkFound::Bad => (0, state == ChunkFound::Free),
-                ChunkFound::Written(sectors) => (sectors, true),
-                ChunkFound::Closed(sectors) | ChunkFound::Failed(sectors) => (sectors, false),
+                JournalChunkReport::Free | JournalChunkReport::Bad => {
+                    (0, state == JournalChunkReport::Free)
+                }
+                JournalChunkReport::Written(sectors) => (sectors, true),
+                JournalChunkReport::Closed(sectors) | JournalChunkReport::Failed(sectors) => {
+                    (sectors, false)
+                }
             };
-            if sectors > shape.sectors || !sectors.is_multiple_of(shape.unit) {
-                let (unit, limit) = (shape.unit, shape.sectors);
+            if sectors > shape.sectors_per_chunk || !sectors.is_multiple_of(shape.ws_opt) {
+                let (unit, limit) = (shape.ws_opt, shape.sectors_per_chunk);
                 return Err(JournalError::WritePointer { chunk: number, sectors, unit, limit });
             }
-            let written = sectors / shape.unit;
+            let written = sectors / shape.ws_opt;
             let full = written == capacity.units;
             let pad = written > 0 && open && !full;
-            chunks.push(Chunk {
-                number,
-                units: vec![Unit::Unknown; written as usize],
+            chunks.push(ScannedChunk {
+                chunk: number,
+                units: vec![UnitContent::Unknown; written as usize],
                 open: open && !full,
-                bad: state == ChunkFound::Bad,
-                failed: matches!(state, ChunkFound::Failed(_)),
+                bad: state == JournalChunkReport::Bad,
+                failed: matches!(state, JournalChunkReport::Failed(_)),
                 pad_to: if pad { (written + pair_units).min(capacity.units) } else { 0 },
                 padding: false,
             });
         }
-        Ok(Scan {
+        Ok(JournalScan {
             chunks,
             capacity,
             owner,
-            unit: shape.unit,
+            ws_opt: shape.ws_opt,
             pair_units,
-            phase: Phase::Before,
-            at: (0, 0),
-            ops: [None; MAX_OPS],
+            phase: Phase::ReadBeforePadding,
+            cursor: (0, 0),
+            ops: [None; OPS_MAX],
             padded: 0,
             garbage: None,
             frames: 0,
@@ -128,7 +132,7 @@ impl Scan {
     }
 
     /// Whether everything was looked at, or what makes that pointless.
-    pub(super) fn ended(&self) -> Option<Result<(), JournalError>> {
+    pub(super) fn result(&self) -> Option<Result<(), JournalError>> {
         if self.ops.iter().any(Option::is_some) {
             return None;
         }
@@ -162,35 +166,35 @@ impl Scan {
         if let (Some(chunk), 0) = (self.garbage, self.frames) {
             self.refused = Some(JournalError::NotAJournal { chunk });
         }
-        self.at = (0, 0);
+        self.cursor = (0, 0);
         self.phase = match self.phase {
-            Phase::Before => Phase::Pad,
-            Phase::Pad => Phase::After,
-            Phase::After | Phase::Done => Phase::Done,
+            Phase::ReadBeforePadding => Phase::Pad,
+            Phase::Pad => Phase::ReadAfterPadding,
+            Phase::ReadAfterPadding | Phase::Done => Phase::Done,
         };
     }
 
     /// Starts one read, if there is one to start.
     fn read(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
-        while let Some(chunk) = self.chunks.get(self.at.0) {
+        while let Some(chunk) = self.chunks.get(self.cursor.0) {
             let paired = if chunk.pad_to > 0 { self.pair_units as usize } else { 0 };
             let limit = match self.phase {
-                Phase::Before => chunk.units.len().saturating_sub(paired),
+                Phase::ReadBeforePadding => chunk.units.len().saturating_sub(paired),
                 _ => chunk.units.len(),
             };
-            while self.at.1 < limit && chunk.units[self.at.1] != Unit::Unknown {
-                self.at.1 += 1;
+            while self.cursor.1 < limit && chunk.units[self.cursor.1] != UnitContent::Unknown {
+                self.cursor.1 += 1;
             }
-            if self.at.1 < limit {
-                let (chunk, unit) = self.at;
+            if self.cursor.1 < limit {
+                let (chunk, unit) = self.cursor;
                 self.ops[op] = Some(Op::Read { chunk, unit });
-                let sector = unit as u32 * self.unit;
-                flash.read(now, op as u32, self.chunks[chunk].number, sector, 1);
-                self.at.1 += 1;
+                let sector = unit as u32 * self.ws_opt;
+                flash.read(now, op as u32, self.chunks[chunk].chunk, sector, 1);
+                self.cursor.1 += 1;
                 return true;
             }
-            self.at = (self.at.0 + 1, 0);
+            self.cursor = (self.cursor.0 + 1, 0);
         }
         false
     }
@@ -198,13 +202,13 @@ impl Scan {
     /// Starts one program of padding, if there is one to start.
     fn pad(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
-        let wants = |c: &Chunk| !c.padding && c.open && c.units.len() < c.pad_to as usize;
+        let wants = |c: &ScannedChunk| !c.padding && c.open && c.units.len() < c.pad_to as usize;
         let Some(i) = self.chunks.iter().position(wants) else { return false };
         let chunk = &mut self.chunks[i];
         chunk.padding = true;
         self.ops[op] = Some(Op::Pad { chunk: i });
-        let sector = chunk.units.len() as u32 * self.unit;
-        flash.program(now, op as u32, chunk.number, sector, &Header::padding().encode());
+        let sector = chunk.units.len() as u32 * self.ws_opt;
+        flash.program(now, op as u32, chunk.chunk, sector, &FrameHeader::padding().encode());
         true
     }
 
@@ -215,7 +219,7 @@ impl Scan {
         chunk.padding = false;
         if ok {
             self.padded += 1;
-            chunk.units.push(Unit::Padding);
+            chunk.units.push(UnitContent::Padding);
             chunk.open = chunk.units.len() < self.capacity.units as usize;
         } else {
             chunk.open = false;
@@ -227,29 +231,29 @@ impl Scan {
         let op = self.ops.get_mut(op as usize).and_then(Option::take);
         let Some(Op::Read { chunk, unit }) = op else { return };
         let mut bytes = [0; HEADER_BYTES];
-        let number = self.chunks[chunk].number;
-        let mut seen = Unit::Unreadable;
+        let number = self.chunks[chunk].chunk;
+        let mut seen = UnitContent::Unreadable;
         if failed & 1 == 0 {
-            flash.data(name, &mut bytes);
-            match Header::decode(&bytes, self.capacity.payload_bytes) {
-                Decoded::Frame(header) if header.kind == Kind::Padding => {
+            flash.read_data(name, &mut bytes);
+            match FrameHeader::decode(&bytes, self.capacity.payload_bytes) {
+                FrameDecode::Frame(header) if header.kind == FrameKind::Padding => {
                     self.frames += 1;
-                    seen = Unit::Padding;
+                    seen = UnitContent::Padding;
                 }
-                Decoded::Frame(header) if header.owner != self.owner => {
+                FrameDecode::Frame(header) if header.owner != self.owner => {
                     let (found, wanted) = (header.owner, self.owner);
                     let error = JournalError::Foreign { chunk: number, found, wanted };
                     self.refused.get_or_insert(error);
                 }
-                Decoded::Frame(header) => {
+                FrameDecode::Frame(header) => {
                     self.frames += 1;
-                    seen = Unit::Frame(header);
+                    seen = UnitContent::Frame(header);
                 }
-                Decoded::OtherVersion(found) => {
+                FrameDecode::OtherVersion(found) => {
                     let error = JournalError::Version { chunk: number, found, known: VERSION };
                     self.refused.get_or_insert(error);
                 }
-                Decoded::Garbage => {
+                FrameDecode::Garbage => {
                     self.garbage = Some(self.garbage.map_or(number, |chunk| chunk.min(number)));
                 }
             }

@@ -1,10 +1,10 @@
-//! [`JournalStats`]: what was written; [`Position`]: how far.
+//! [`JournalStats`]: what was written; [`Lsn`]: how far.
 
 /// A place in the order of everything that was given to a
 /// [`Journal`](super::Journal). Positions of one journal value
 /// can be compared; they are not kept over a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(pub u64);
+pub struct Lsn(pub u64);
 
 /// Counters since the journal was made or recovered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

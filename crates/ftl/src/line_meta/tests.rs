@@ -2,8 +2,8 @@ use nvme::Geometry;
 
 use super::*;
 
-fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> Shape {
-    Shape::of(&Geometry {
+fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> FlashGeometry {
+    FlashGeometry::from_geometry(&Geometry {
         groups: 1,
         pus: 4,
         chunks,
@@ -16,11 +16,11 @@ fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> Shape {
     })
 }
 
-const NAME: LineName = LineName { owner: 0x006c_7466, stream: 1, opening: 1000 };
+const IDENTITY: LineIdentity = LineIdentity { owner: 0x006c_7466, stream: 1, open_seq: 1000 };
 
 #[test]
-fn first_metadata_has_these_bytes() {
-    let first = FirstMeta { name: NAME, previous: Some((900, 7)), members: vec![3, 9] };
+fn the_header_has_these_bytes() {
+    let first = LineHeader { identity: IDENTITY, previous: Some((900, 7)), members: vec![3, 9] };
     let bytes = first.encode();
     let mut expected = Vec::new();
     expected.extend(b"SLUICLNF");
@@ -35,31 +35,31 @@ fn first_metadata_has_these_bytes() {
     expected[40..44].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(bytes, expected);
     let shape = shape(4, 64, 4, 512);
-    let decode = |owner, members, bytes: &[u8]| FirstMeta::decode(&shape, owner, members, bytes);
+    let decode = |owner, members, bytes: &[u8]| LineHeader::decode(&shape, owner, members, bytes);
     let mut sector = bytes.clone();
     sector.resize(512, 0);
-    assert_eq!(decode(NAME.owner, 2, &sector), Some(first.clone()));
-    assert_eq!(decode(NAME.owner + 1, 2, &sector), None, "somebody else's");
-    assert_eq!(decode(NAME.owner, 3, &sector), None, "of another width");
-    assert_eq!(decode(NAME.owner, 2, &bytes[..55]), None, "cut short");
+    assert_eq!(decode(IDENTITY.owner, 2, &sector), Some(first.clone()));
+    assert_eq!(decode(IDENTITY.owner + 1, 2, &sector), None, "somebody else's");
+    assert_eq!(decode(IDENTITY.owner, 3, &sector), None, "of another width");
+    assert_eq!(decode(IDENTITY.owner, 2, &bytes[..55]), None, "cut short");
     for i in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[i] ^= 0x10;
-        assert_eq!(decode(NAME.owner, 2, &damaged), None, "byte {i}");
+        assert_eq!(decode(IDENTITY.owner, 2, &damaged), None, "byte {i}");
     }
-    let alone = FirstMeta { previous: None, members: vec![3, 99], ..first };
-    assert_eq!(decode(NAME.owner, 2, &alone.encode()), None, "there is no chunk 99");
+    let alone = LineHeader { previous: None, members: vec![3, 99], ..first };
+    assert_eq!(decode(IDENTITY.owner, 2, &alone.encode()), None, "there is no chunk 99");
 }
 
 #[test]
-fn last_metadata_has_these_bytes() {
+fn the_footer_has_these_bytes() {
     let shape = shape(4, 4, 2, 512);
-    let mut list = LineList::new(&shape, 2, NAME.opening);
-    list.note(0, 2, 1003, [(Some(5), false), (Some(6), true)].into_iter());
-    list.note(1, 0, 998, [(None, false), (Some(0), false)].into_iter());
-    list.note(1, 2, 1004, [(Some(8), false), (Some(9), false)].into_iter());
-    list.strike(1, 2);
-    let bytes = LastMeta::encode(NAME, &[3, 9], &list).unwrap();
+    let mut list = P2lTable::new(&shape, 2, IDENTITY.open_seq);
+    list.record(0, 2, 1003, [(Some(5), false), (Some(6), true)].into_iter());
+    list.record(1, 0, 998, [(None, false), (Some(0), false)].into_iter());
+    list.record(1, 2, 1004, [(Some(8), false), (Some(9), false)].into_iter());
+    list.erase_unit(1, 2);
+    let bytes = LineFooter::encode(IDENTITY, &[3, 9], &list).unwrap();
     let mut expected = Vec::new();
     expected.extend(b"SLUICLNL");
     expected.extend([1, 0, 1, 0]);
@@ -75,11 +75,11 @@ fn last_metadata_has_these_bytes() {
     expected[40..44].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(bytes, expected);
     let decode =
-        |members: &[u32], bytes: &[u8]| LastMeta::decode(&shape, NAME.owner, members, bytes);
+        |members: &[u32], bytes: &[u8]| LineFooter::decode(&shape, IDENTITY.owner, members, bytes);
     let mut units = bytes.clone();
     units.resize(1024, 0);
     let last = decode(&[3, 9], &units).unwrap();
-    assert_eq!((last.name, &last.list), (NAME, &list));
+    assert_eq!((last.identity, &last.p2l), (IDENTITY, &list));
     assert_eq!(decode(&[9, 3], &units), None, "of other chunks");
     assert_eq!(decode(&[3], &units), None);
     for i in 0..bytes.len() {
@@ -88,28 +88,31 @@ fn last_metadata_has_these_bytes() {
         assert_eq!(decode(&[3, 9], &damaged), None, "byte {i}");
     }
     let oob = |lba, poison, sequence| Some(Oob { lba, poison, metadata: false, sequence });
-    assert_eq!(last.list.oob(0, 3), oob(Some(6), true, 1003));
-    assert_eq!(last.list.oob(1, 0), oob(None, false, 998), "numbered before the line was opened");
-    assert_eq!(last.list.oob(1, 1), oob(Some(0), false, 998));
-    assert_eq!((last.list.oob(0, 0), last.list.oob(1, 3)), (None, None));
-    assert_eq!(last.list.lba(0, 3), Some(6));
+    assert_eq!(last.p2l.oob(0, 3), oob(Some(6), true, 1003));
+    assert_eq!(last.p2l.oob(1, 0), oob(None, false, 998), "numbered before the line was opened");
+    assert_eq!(last.p2l.oob(1, 1), oob(Some(0), false, 998));
+    assert_eq!((last.p2l.oob(0, 0), last.p2l.oob(1, 3)), (None, None));
+    assert_eq!(last.p2l.lba(0, 3), Some(6));
 }
 
 #[test]
-fn a_number_too_far_from_the_lines_makes_no_last_metadata() {
+fn a_sequence_number_too_far_from_the_lines_makes_no_footer() {
     let shape = shape(4, 4, 2, 512);
-    for (number, fits) in [(NAME.opening + 0x7fff_ffff, true), (NAME.opening + 0x8000_0000, false)]
+    for (number, fits) in
+        [(IDENTITY.open_seq + 0x7fff_ffff, true), (IDENTITY.open_seq + 0x8000_0000, false)]
     {
-        let mut list = LineList::new(&shape, 1, NAME.opening);
-        list.note(0, 0, number, [(Some(1), false); 2].into_iter());
-        assert_eq!(LastMeta::encode(NAME, &[0], &list).is_some(), fits);
+        let mut list = P2lTable::new(&shape, 1, IDENTITY.open_seq);
+        list.record(0, 0, number, [(Some(1), false); 2].into_iter());
+        assert_eq!(LineFooter::encode(IDENTITY, &[0], &list).is_some(), fits);
     }
 }
 
 #[test]
 fn small_lines_have_none_and_in_others_it_is_little() {
-    let fit = |shape: &Shape, members| units(LineMetadata::WhereItFits, shape, members).unwrap();
-    let must = |shape: &Shape, members| units(LineMetadata::On, shape, members);
+    let fit = |shape: &FlashGeometry, members| {
+        metadata_units(LineMetadata::Auto, shape, members).unwrap()
+    };
+    let must = |shape: &FlashGeometry, members| metadata_units(LineMetadata::On, shape, members);
     // Sixteen units of one sector: the first metadata and one of the last would be an eighth.
     let small = shape(4, 16, 1, 512);
     assert_eq!(fit(&small, 1), 0);
@@ -119,7 +122,7 @@ fn small_lines_have_none_and_in_others_it_is_little() {
     // 4 KB sectors, 4 chunks of 256 units of 4: 20,544 bytes and the first.
     let usual = shape(4, 1024, 4, 4096);
     assert_eq!((fit(&usual, 4), must(&usual, 4)), (1 + 2, Ok(1 + 2)));
-    assert_eq!(units(LineMetadata::Off, &usual, 4), Ok(0));
+    assert_eq!(metadata_units(LineMetadata::Off, &usual, 4), Ok(0));
     // Two units of 32: only if it must be, and of 31 not even then.
     let little = |sectors| shape(4, sectors, 1, 512);
     assert_eq!((fit(&little(32), 1), must(&little(32), 1)), (0, Ok(2)));
@@ -137,16 +140,16 @@ fn small_lines_have_none_and_in_others_it_is_little() {
         let (shape, all) = (shape(200, sectors, unit, bytes), members * sectors / unit);
         let n = fit(&shape, members);
         assert!(n == 0 || n >= 2 && n * 32 <= all, "{n} of {all}");
-        let list = LineList::new(&shape, members, 0);
+        let list = P2lTable::new(&shape, members, 0);
         let names: Vec<u32> = (0..members).collect();
-        let last = LastMeta::encode(NAME, &names, &list).unwrap();
-        assert_eq!(last.len() as u64, last_bytes(&shape, members));
+        let last = LineFooter::encode(IDENTITY, &names, &list).unwrap();
+        assert_eq!(last.len() as u64, footer_bytes(&shape, members));
         assert_eq!(list.bytes() as u32, 4 * members * (sectors + sectors / unit));
     }
 }
 
 #[test]
-fn last_metadata_is_behind_all_data_in_every_chunk() {
+fn the_footer_is_behind_all_data_in_every_chunk() {
     for members in 1..9 {
         for last in 1..20 {
             let shape = shape(4, 96, 4, 512);
@@ -156,7 +159,7 @@ fn last_metadata_is_behind_all_data_in_every_chunk() {
             assert_eq!(data + last, members * 24);
             // Each piece goes where its chunk has got to.
             for piece in 0..last {
-                let (member, sector) = place_of_last(&shape, members, last, piece);
+                let (member, sector) = footer_unit_location(&shape, members, last, piece);
                 assert_eq!(ends[member as usize], sector, "piece {piece} of {last} on {members}");
                 ends[member as usize] += 4;
             }

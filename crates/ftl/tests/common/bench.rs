@@ -1,7 +1,7 @@
 //! [`Bench`]: a layer over a flash of values, one request after the other.
 
 use clock::Nanos;
-use ftl::{Found, Ftl, FtlConfig, Shape};
+use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig};
 use nvme::Status;
 
 use super::TestFlash;
@@ -14,15 +14,15 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(shape: Shape, config: FtlConfig, keeps: bool, seed: u64) -> Bench {
-        let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
+    pub fn new(shape: FlashGeometry, config: FtlConfig, keeps: bool, seed: u64) -> Bench {
+        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("a geometry that fits");
         let flash = TestFlash::new(shape, keeps, ftl.slots(), seed);
         Bench { ftl, flash, tag: 0 }
     }
 
     pub fn wait(&mut self) -> Status {
         for _ in 0..200_000 {
-            while let Some(done) = self.ftl.take_done() {
+            while let Some(done) = self.ftl.pop_completion() {
                 if done.tag == self.tag {
                     return done.status;
                 }
@@ -67,10 +67,10 @@ impl Bench {
 
     pub fn settle(&mut self) {
         self.flash.settle(&mut self.ftl);
-        while self.ftl.take_done().is_some() {}
+        while self.ftl.pop_completion().is_some() {}
     }
 
     pub fn chunks(&self) -> u32 {
-        self.flash.shape.total_chunks()
+        self.flash.geometry.total_chunks()
     }
 }

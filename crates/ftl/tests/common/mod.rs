@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use clock::Nanos;
 use ftl::{
-    CapacityError, Flash, Found, Ftl, FtlConfig, Layout, LineMetadata, NewFtlError, Oob, OpId,
-    ReadTarget, RecoveryStats, Shape, WriteUnit,
+    CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig,
+    LineMetadata, NewFtlError, Oob, OpToken, ReadDest, RecoveryStats, WriteUnit,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
@@ -28,7 +28,7 @@ pub enum Content {
 #[derive(Clone, Debug)]
 enum Op {
     Program {
-        op: OpId,
+        op: OpToken,
         chunk: u32,
         sector: u32,
         sectors: Vec<(Oob, Content)>,
@@ -37,24 +37,24 @@ enum Op {
     Read {
         read: usize,
         addresses: Vec<(usize, u32, u32)>,
-        target: ReadTarget,
+        target: ReadDest,
     },
     Erase {
-        op: OpId,
+        op: OpToken,
         chunk: u32,
     },
 }
 
 /// An operation that has ended.
 #[derive(Clone, Copy, Debug)]
-enum End {
-    Program { op: OpId, chunk: u32, sector: u32, status: Status },
-    Read { op: OpId, failed: u64, users: bool },
-    Erase { op: OpId, status: Status },
+enum OpCompletion {
+    Program { op: OpToken, chunk: u32, sector: u32, status: Status },
+    Read { op: OpToken, failed: u64, is_host: bool },
+    Erase { op: OpToken, status: Status },
 }
 
 /// Ends that a parallel unit holds back at most.
-const HELD_BACK: usize = 4;
+const DEFERRED_ENDS_MAX: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Cell {
@@ -63,8 +63,8 @@ enum Cell {
 }
 
 pub struct TestFlash {
-    pub shape: Shape,
-    keeps: bool,
+    pub geometry: FlashGeometry,
+    stores_data: bool,
     cells: Vec<Option<Cell>>,
     written: Vec<u32>,
     failing: Vec<bool>,
@@ -73,7 +73,7 @@ pub struct TestFlash {
     pub dead: Vec<bool>,
     queues: Vec<Vec<Op>>,
     /// By parallel unit, what has ended and was not reported yet.
-    ends: Vec<Vec<End>>,
+    completions: Vec<Vec<OpCompletion>>,
     /// Which end is reported next, if not the oldest one.
     order: Option<Rng>,
     /// Programs of which the end was reported after that of a later one of their chunk, and up to where those
@@ -85,7 +85,7 @@ pub struct TestFlash {
     failures: Vec<bool>,
     slots: Vec<Content>,
     /// Per read: the operation, parts outstanding, failed addresses.
-    reads: Vec<(OpId, usize, u64)>,
+    reads: Vec<(OpToken, usize, u64)>,
     pub requests: HashMap<u64, Vec<u64>>,
     pub rng: Rng,
     pub program_fail: f64,
@@ -130,10 +130,10 @@ pub fn geometry(
 }
 
 /// This configuration with metadata of lines, wherever a line may have some.
-pub fn with_metadata(shape: &Shape, config: &FtlConfig) -> FtlConfig {
+pub fn with_metadata(shape: &FlashGeometry, config: &FtlConfig) -> FtlConfig {
     let on = FtlConfig { line_metadata: LineMetadata::On, ..*config };
     let total = shape.total_chunks();
-    match Layout::of(shape, &on, total, total) {
+    match CapacityPlan::new(shape, &on, total, total) {
         Err(CapacityError::LineMetadata { .. }) => {
             FtlConfig { line_metadata: LineMetadata::Off, ..*config }
         }
@@ -142,35 +142,42 @@ pub fn with_metadata(shape: &Shape, config: &FtlConfig) -> FtlConfig {
 }
 
 /// The least memory for the map that this configuration takes, in sectors.
-pub fn least_map_cache(shape: &Shape, config: &FtlConfig) -> u32 {
+pub fn map_cache_min(shape: &FlashGeometry, config: &FtlConfig) -> u32 {
     let config = FtlConfig { map_cache_sectors: 1, ..*config };
-    match Ftl::new(*shape, config, |_| Found::Free) {
-        Err(NewFtlError::Capacity(CapacityError::MapCacheTooSmall { sectors: 1, least })) => least,
+    match Ftl::new(*shape, config, |_| ChunkReport::Free) {
+        Err(NewFtlError::Capacity(CapacityError::MapCacheTooSmall {
+            sectors: 1,
+            sectors_min: least,
+        })) => least,
         other => panic!("one page of the map is enough, or {other:?}"),
     }
 }
 
 impl TestFlash {
-    pub fn new(shape: Shape, keeps: bool, slots: u32, seed: u64) -> TestFlash {
+    pub fn new(geometry: FlashGeometry, stores_data: bool, slots: u32, seed: u64) -> TestFlash {
         TestFlash {
-            keeps,
-            cells: if keeps { vec![None; shape.total_sectors() as usize] } else { Vec::new() },
-            written: vec![0; shape.total_chunks() as usize],
-            failing: vec![false; shape.total_chunks() as usize],
-            bad: vec![false; shape.total_chunks() as usize],
-            dead: vec![false; shape.total_chunks() as usize],
-            queues: vec![Vec::new(); shape.pus as usize],
-            ends: vec![Vec::new(); shape.pus as usize],
+            stores_data,
+            cells: if stores_data {
+                vec![None; geometry.total_sectors() as usize]
+            } else {
+                Vec::new()
+            },
+            written: vec![0; geometry.total_chunks() as usize],
+            failing: vec![false; geometry.total_chunks() as usize],
+            bad: vec![false; geometry.total_chunks() as usize],
+            dead: vec![false; geometry.total_chunks() as usize],
+            queues: vec![Vec::new(); geometry.pus as usize],
+            completions: vec![Vec::new(); geometry.pus as usize],
             order: None,
             late: 0,
-            reported: vec![0; shape.total_chunks() as usize],
+            reported: vec![0; geometry.total_chunks() as usize],
             mixed: 0,
-            failures: vec![false; shape.total_chunks() as usize],
+            failures: vec![false; geometry.total_chunks() as usize],
             slots: vec![Content::Value(0); slots as usize],
             reads: Vec::new(),
             requests: HashMap::new(),
             rng: Rng::new(seed),
-            shape,
+            geometry,
             program_fail: 0.0,
             erase_fail: 0.0,
             read_fail: 0.0,
@@ -199,8 +206,8 @@ impl TestFlash {
 
     /// What is in a chunk: sectors, and which logical ones.
     pub fn copies(&self, chunk: u32) -> Vec<(u32, u32)> {
-        let first = (chunk * self.shape.sectors) as usize;
-        let cells = &self.cells[first..first + self.shape.sectors as usize];
+        let first = (chunk * self.geometry.sectors_per_chunk) as usize;
+        let cells = &self.cells[first..first + self.geometry.sectors_per_chunk as usize];
         let lba = |cell: &Option<Cell>| match cell {
             Some(Cell::Written(oob, _)) => oob.lba,
             _ => None,
@@ -219,8 +226,8 @@ impl TestFlash {
 
     /// What is written in a chunk: where, the unit's number, which logical sector.
     pub fn written_in(&self, chunk: u32) -> Vec<(u32, u64, Option<u32>)> {
-        let first = chunk * self.shape.sectors;
-        let cells = &self.cells[first as usize..(first + self.shape.sectors) as usize];
+        let first = chunk * self.geometry.sectors_per_chunk;
+        let cells = &self.cells[first as usize..(first + self.geometry.sectors_per_chunk) as usize];
         let what = |(psn, cell): (u32, &Option<Cell>)| match cell {
             Some(Cell::Written(oob, _)) => Some((psn, oob.sequence, oob.lba)),
             _ => None,
@@ -242,17 +249,20 @@ impl TestFlash {
     }
 
     pub fn outstanding(&self) -> usize {
-        let ends: usize = self.ends.iter().map(Vec::len).sum();
+        let ends: usize = self.completions.iter().map(Vec::len).sum();
         self.queues.iter().map(Vec::len).sum::<usize>() + ends
     }
 
     fn readable(&self, psn: u32) -> bool {
-        let (chunk, sector) = (self.shape.chunk_of(psn), psn % self.shape.sectors);
+        let (chunk, sector) = (self.geometry.chunk_of(psn), psn % self.geometry.sectors_per_chunk);
         let written = self.written[chunk as usize];
         sector < written
             && (self.failing[chunk as usize]
-                || written == self.shape.sectors
-                || sector - sector % self.shape.unit + self.shape.unit + self.shape.pair <= written)
+                || written == self.geometry.sectors_per_chunk
+                || sector - sector % self.geometry.ws_opt
+                    + self.geometry.ws_opt
+                    + self.geometry.mw_cunits
+                    <= written)
     }
 
     /// The sectors that hold metadata of lines.
@@ -289,35 +299,36 @@ impl TestFlash {
 
     /// Ends the oldest operation of a random parallel unit, or reports one that has ended.
     pub fn step(&mut self, ftl: &mut Ftl) -> bool {
-        let has_some = |pu: &usize| !self.queues[*pu].is_empty() || !self.ends[*pu].is_empty();
+        let has_some =
+            |pu: &usize| !self.queues[*pu].is_empty() || !self.completions[*pu].is_empty();
         let busy: Vec<usize> = (0..self.queues.len()).filter(has_some).collect();
         if busy.is_empty() {
             return false;
         }
         let pu = busy[self.rng.below(busy.len() as u64) as usize];
-        self.end_oldest(pu, ftl);
+        self.complete_oldest(pu, ftl);
         true
     }
 
     /// Every parallel unit in its turn ends its oldest operation: the time of one operation passes.
-    pub fn turn(&mut self, ftl: &mut Ftl) {
-        for i in 0..self.shape.pus {
-            let pu = self.shape.striped_pu(i) as usize;
-            if !self.queues[pu].is_empty() || !self.ends[pu].is_empty() {
-                self.end_oldest(pu, ftl);
+    pub fn step_all_pus(&mut self, ftl: &mut Ftl) {
+        for i in 0..self.geometry.pus {
+            let pu = self.geometry.striped_pu(i) as usize;
+            if !self.queues[pu].is_empty() || !self.completions[pu].is_empty() {
+                self.complete_oldest(pu, ftl);
             }
         }
     }
 
     /// A parallel unit executes its oldest operation, and reports an end: that one, or any.
-    fn end_oldest(&mut self, pu: usize, ftl: &mut Ftl) {
+    fn complete_oldest(&mut self, pu: usize, ftl: &mut Ftl) {
         let end = (!self.queues[pu].is_empty()).then(|| self.execute_oldest(pu)).flatten();
         let Some(order) = &mut self.order else {
             return end.into_iter().for_each(|end| self.report(end, ftl));
         };
-        let ends = &mut self.ends[pu];
+        let ends = &mut self.completions[pu];
         ends.extend(end);
-        let may_wait = ends.len() < HELD_BACK && !self.queues[pu].is_empty();
+        let may_wait = ends.len() < DEFERRED_ENDS_MAX && !self.queues[pu].is_empty();
         if ends.is_empty() || may_wait && order.chance(0.4) {
             return;
         }
@@ -325,9 +336,9 @@ impl TestFlash {
         self.report(end, ftl);
     }
 
-    fn report(&mut self, end: End, ftl: &mut Ftl) {
+    fn report(&mut self, end: OpCompletion, ftl: &mut Ftl) {
         match end {
-            End::Program { op, chunk, sector, status } => {
+            OpCompletion::Program { op, chunk, sector, status } => {
                 let reported = &mut self.reported[chunk as usize];
                 self.late += u64::from(sector < *reported);
                 *reported = sector.max(*reported);
@@ -336,22 +347,22 @@ impl TestFlash {
                 *failed |= !status.is_success();
                 ftl.program_done(Nanos(0), op, status, self);
             }
-            End::Read { op, failed, .. } => {
+            OpCompletion::Read { op, failed, .. } => {
                 if !ftl.read_done(op, failed, self) && self.lazy {
                     return;
                 }
             }
-            End::Erase { op, status } => ftl.erase_done(op, status),
+            OpCompletion::Erase { op, status } => ftl.erase_done(op, status),
         }
         ftl.kick(Nanos(0), self);
     }
 
     /// Executes the oldest operation of a parallel unit; of a read on several of them the last one ends it.
-    fn execute_oldest(&mut self, pu: usize) -> Option<End> {
+    fn execute_oldest(&mut self, pu: usize) -> Option<OpCompletion> {
         match self.queues[pu].remove(0) {
             Op::Program { op, chunk, sector, sectors } => {
                 let failed = self.failing[chunk as usize] || self.rng.chance(self.program_fail);
-                let end = |status| Some(End::Program { op, chunk, sector, status });
+                let end = |status| Some(OpCompletion::Program { op, chunk, sector, status });
                 if self.dead[chunk as usize] {
                     return end(Status::OFFLINE_CHUNK);
                 }
@@ -361,7 +372,7 @@ impl TestFlash {
                 }
                 assert_eq!(self.written[chunk as usize], sector, "in order");
                 self.programs += 1;
-                self.written[chunk as usize] += self.shape.unit;
+                self.written[chunk as usize] += self.geometry.ws_opt;
                 if self.heals {
                     let cells = &self.cells;
                     let lbas: Vec<_> = sectors.iter().filter_map(|(oob, _)| oob.lba).collect();
@@ -370,8 +381,8 @@ impl TestFlash {
                         _ => true,
                     });
                 }
-                if self.keeps {
-                    let first = (chunk * self.shape.sectors + sector) as usize;
+                if self.stores_data {
+                    let first = (chunk * self.geometry.sectors_per_chunk + sector) as usize;
                     for (i, (oob, content)) in sectors.into_iter().enumerate() {
                         assert!(self.cells[first + i].is_none(), "erased before");
                         self.cells[first + i] = Some(Cell::Written(oob, content));
@@ -381,7 +392,7 @@ impl TestFlash {
             }
             Op::Read { read, addresses, target } => {
                 for (i, psn, place) in addresses {
-                    if self.dead[self.shape.chunk_of(psn) as usize] {
+                    if self.dead[self.geometry.chunk_of(psn) as usize] {
                         self.reads[read].2 |= 1 << i;
                         continue;
                     }
@@ -390,17 +401,17 @@ impl TestFlash {
                         self.reads[read].2 |= 1 << i;
                         continue;
                     }
-                    if !self.keeps {
+                    if !self.stores_data {
                         continue;
                     }
                     match (&self.cells[psn as usize], target) {
                         // Who reads out-of-band bytes of all sectors meets what a cut has left, and what
                         // is lost may have been there.
                         (Some(Cell::Torn), _) => self.reads[read].2 |= 1 << i,
-                        (Some(Cell::Written(_, content)), ReadTarget::Slots) => {
+                        (Some(Cell::Written(_, content)), ReadDest::Buffer) => {
                             self.slots[place as usize] = content.clone();
                         }
-                        (Some(Cell::Written(_, Content::Value(v))), ReadTarget::Request(r)) => {
+                        (Some(Cell::Written(_, Content::Value(v))), ReadDest::Host(r)) => {
                             self.requests.get_mut(&r).unwrap()[place as usize] = *v;
                         }
                         other => panic!("read of {other:?}"),
@@ -408,28 +419,28 @@ impl TestFlash {
                 }
                 self.reads[read].1 -= 1;
                 let (op, left, failed) = self.reads[read];
-                let users = matches!(target, ReadTarget::Request(_));
-                (left == 0).then_some(End::Read { op, failed, users })
+                let users = matches!(target, ReadDest::Host(_));
+                (left == 0).then_some(OpCompletion::Read { op, failed, is_host: users })
             }
             Op::Erase { op, chunk } => {
                 if self.dead[chunk as usize] {
-                    return Some(End::Erase { op, status: Status::OFFLINE_CHUNK });
+                    return Some(OpCompletion::Erase { op, status: Status::OFFLINE_CHUNK });
                 }
                 if self.rng.chance(self.erase_fail) {
                     self.bad[chunk as usize] = true;
-                    return Some(End::Erase { op, status: Status::WRITE_FAULT });
+                    return Some(OpCompletion::Erase { op, status: Status::WRITE_FAULT });
                 }
                 self.erases += 1;
                 (self.written[chunk as usize], self.reported[chunk as usize]) = (0, 0);
                 self.failures[chunk as usize] = false;
-                let first_psn = self.shape.first_psn(chunk);
-                let again = first_psn..first_psn + self.shape.sectors;
+                let first_psn = self.geometry.first_sector_of(chunk);
+                let again = first_psn..first_psn + self.geometry.sectors_per_chunk;
                 self.unreadable.retain(|psn| !again.contains(psn));
-                if self.keeps {
-                    let first = (chunk * self.shape.sectors) as usize;
-                    self.cells[first..first + self.shape.sectors as usize].fill(None);
+                if self.stores_data {
+                    let first = (chunk * self.geometry.sectors_per_chunk) as usize;
+                    self.cells[first..first + self.geometry.sectors_per_chunk as usize].fill(None);
                 }
-                Some(End::Erase { op, status: Status::SUCCESS })
+                Some(OpCompletion::Erase { op, status: Status::SUCCESS })
             }
         }
     }
@@ -440,34 +451,34 @@ impl TestFlash {
         let mut steps = 0;
         while self.step(ftl) {
             steps += 1;
-            let (stats, layout) = (ftl.stats(), ftl.layout());
+            let (stats, layout) = (ftl.stats(), ftl.capacity_plan());
             assert!(steps < 1_000_000, "never ends: {stats:?} {layout:?}\n{}", ftl.debug_state());
         }
     }
 }
 
-impl Flash for TestFlash {
-    fn keeps_data(&self) -> bool {
-        self.keeps
+impl FlashBackend for TestFlash {
+    fn stores_data(&self) -> bool {
+        self.stores_data
     }
 
-    fn program(&mut self, _now: Nanos, op: OpId, unit: WriteUnit<'_>) {
+    fn program(&mut self, _now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         let slots = &self.slots[first_slot as usize..];
         let sectors =
             unit.oobs().zip(slots).map(|(oob, c)| (Oob::decode(&oob).unwrap(), c.clone()));
-        let sectors: Vec<_> = if self.keeps { sectors.collect() } else { Vec::new() };
+        let sectors: Vec<_> = if self.stores_data { sectors.collect() } else { Vec::new() };
         self.calls.program(chunk, sector, first_slot, sectors.iter().map(|(oob, _)| oob));
-        let pu = self.shape.pu_of(chunk) as usize;
+        let pu = self.geometry.pu_of(chunk) as usize;
         self.queues[pu].push(Op::Program { op, chunk, sector, sectors });
     }
 
-    fn read(&mut self, _now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget) {
+    fn read(&mut self, _now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest) {
         self.calls.read(addresses);
         let read = self.reads.len();
         let mut parts: Vec<Vec<(usize, u32, u32)>> = vec![Vec::new(); self.queues.len()];
         for (i, &(psn, place)) in addresses.iter().enumerate() {
-            let pu = self.shape.pu_of(self.shape.chunk_of(psn)) as usize;
+            let pu = self.geometry.pu_of(self.geometry.chunk_of(psn)) as usize;
             parts[pu].push((i, psn, place));
         }
         self.reads.push((op, parts.iter().filter(|p| !p.is_empty()).count(), 0));
@@ -476,45 +487,45 @@ impl Flash for TestFlash {
         }
     }
 
-    fn erase(&mut self, _now: Nanos, op: OpId, chunk: u32) {
+    fn erase(&mut self, _now: Nanos, op: OpToken, chunk: u32) {
         self.calls.erase(chunk);
-        self.queues[self.shape.pu_of(chunk) as usize].push(Op::Erase { op, chunk });
+        self.queues[self.geometry.pu_of(chunk) as usize].push(Op::Erase { op, chunk });
     }
 
-    fn reads_waiting(&self, pu: u32) -> u32 {
-        let users = |op: &&Op| matches!(op, Op::Read { target: ReadTarget::Request(_), .. });
-        let ended = |end: &&End| matches!(end, End::Read { users: true, .. });
-        let ended = self.ends[pu as usize].iter().filter(ended).count();
+    fn host_reads_in_flight(&self, pu: u32) -> u32 {
+        let users = |op: &&Op| matches!(op, Op::Read { target: ReadDest::Host(_), .. });
+        let ended = |end: &&OpCompletion| matches!(end, OpCompletion::Read { is_host: true, .. });
+        let ended = self.completions[pu as usize].iter().filter(ended).count();
         (self.queues[pu as usize].iter().filter(users).count() + ended) as u32
     }
 
-    fn take(&mut self, request: u64, sector: u32, slot: u32) {
-        if self.keeps {
+    fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32) {
+        if self.stores_data {
             let value = self.requests[&request][sector as usize];
             self.slots[slot as usize] = Content::Value(value);
         }
     }
 
-    fn give(&mut self, request: u64, sector: u32, slot: u32) {
-        if let (true, Content::Value(v)) = (self.keeps, self.slots[slot as usize].clone()) {
+    fn copy_to_host(&mut self, request: u64, sector: u32, slot: u32) {
+        if let (true, Content::Value(v)) = (self.stores_data, self.slots[slot as usize].clone()) {
             self.requests.get_mut(&request).unwrap()[sector as usize] = v;
         }
     }
 
-    fn give_zeroes(&mut self, request: u64, sector: u32) {
-        if self.keeps {
+    fn zero_to_host(&mut self, request: u64, sector: u32) {
+        if self.stores_data {
             self.requests.get_mut(&request).unwrap()[sector as usize] = 0;
         }
     }
 
-    fn store(&mut self, slot: u32, bytes: &[u8]) {
+    fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
         self.slots[slot as usize] =
             if bytes.is_empty() { Content::Value(0) } else { Content::Bytes(bytes.to_vec()) };
     }
 
-    fn moved(&mut self, _psn: u32, _slot: u32) {}
+    fn sync_slot(&mut self, _psn: u32, _slot: u32) {}
 
-    fn load(&mut self, slot: u32, out: &mut [u8]) {
+    fn read_slot(&mut self, slot: u32, out: &mut [u8]) {
         let bytes = match &self.slots[slot as usize] {
             Content::Bytes(bytes) => bytes.clone(),
             Content::Value(v) => v.to_le_bytes().to_vec(),
@@ -524,7 +535,7 @@ impl Flash for TestFlash {
         out[..n].copy_from_slice(&bytes[..n]);
     }
 
-    fn load_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
+    fn read_slot_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
         if let Some(Cell::Written(oob, _)) = &self.cells[psn as usize] {
             *out = oob.encode();
         }

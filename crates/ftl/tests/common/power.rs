@@ -1,23 +1,27 @@
 //! [`TestFlash`] when power goes, and the recovery when it comes back.
 
-use ftl::{Found, Ftl, FtlConfig, Job, JobDone, Oob, Recovery, Work};
+use ftl::{
+    ChunkReport, Ftl, FtlConfig, Oob, Recovery, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
+};
 use nvme::Status;
 
 use super::{Cell, Content, Op, TestFlash};
 
 /// A job of a recovery that has ended.
 #[derive(Clone, Debug)]
-enum JobEnd {
+enum RecoveryOpEnd {
     Padded { id: u32, status: Status },
     Read { id: u32, failed: u64, oob: Vec<[u8; Oob::BYTES]>, data: Vec<u8> },
 }
 
-impl JobEnd {
+impl RecoveryOpEnd {
     fn report(&self, recovery: &mut Recovery) {
         match self {
-            JobEnd::Padded { id, status } => recovery.done(*id, JobDone::Padded(*status)),
-            JobEnd::Read { id, failed, oob, data } => {
-                recovery.done(*id, JobDone::Read { failed: *failed, oob, data });
+            RecoveryOpEnd::Padded { id, status } => {
+                recovery.complete(*id, RecoveryOpResult::Padded(*status))
+            }
+            RecoveryOpEnd::Read { id, failed, oob, data } => {
+                recovery.complete(*id, RecoveryOpResult::Read { failed: *failed, oob, data });
             }
         }
     }
@@ -34,7 +38,7 @@ impl TestFlash {
     pub fn cut(&mut self) {
         self.cuts += 1;
         // What has ended is on the media, whoever has heard of it.
-        self.ends.iter_mut().for_each(Vec::clear);
+        self.completions.iter_mut().for_each(Vec::clear);
         self.reported.fill(0);
         self.failures.fill(false);
         for pu in 0..self.queues.len() {
@@ -46,39 +50,41 @@ impl TestFlash {
                         && !self.dead[chunk as usize]
                         && self.rng.chance(0.5) =>
                 {
-                    let first = (chunk * self.shape.sectors + sector) as usize;
-                    for cell in &mut self.cells[first..first + self.shape.unit as usize] {
+                    let first = (chunk * self.geometry.sectors_per_chunk + sector) as usize;
+                    for cell in &mut self.cells[first..first + self.geometry.ws_opt as usize] {
                         *cell = Some(Cell::Torn);
                     }
-                    self.written[chunk as usize] += self.shape.unit;
+                    self.written[chunk as usize] += self.geometry.ws_opt;
                 }
                 Some(Op::Erase { chunk, .. })
                     if self.rng.chance(0.5) && !self.dead[chunk as usize] =>
                 {
                     // An erase that was interrupted: nothing in the chunk can be read.
-                    let first = (chunk * self.shape.sectors) as usize;
-                    for cell in &mut self.cells[first..first + self.shape.sectors as usize] {
+                    let first = (chunk * self.geometry.sectors_per_chunk) as usize;
+                    for cell in
+                        &mut self.cells[first..first + self.geometry.sectors_per_chunk as usize]
+                    {
                         *cell = Some(Cell::Torn);
                     }
-                    self.written[chunk as usize] = self.shape.sectors;
+                    self.written[chunk as usize] = self.geometry.sectors_per_chunk;
                 }
                 _ => {}
             }
         }
     }
 
-    pub fn found(&self, chunk: u32) -> Found {
+    pub fn chunk_report(&self, chunk: u32) -> ChunkReport {
         let written = self.written[chunk as usize];
         if self.bad[chunk as usize] || self.dead[chunk as usize] {
-            Found::Bad
+            ChunkReport::Bad
         } else if self.failing[chunk as usize] {
-            Found::Failing(written)
-        } else if written == self.shape.sectors {
-            Found::Closed(written)
+            ChunkReport::ProgramFailed(written)
+        } else if written == self.geometry.sectors_per_chunk {
+            ChunkReport::Closed(written)
         } else if written == 0 {
-            Found::Free
+            ChunkReport::Free
         } else {
-            Found::Open(written)
+            ChunkReport::Open(written)
         }
     }
 
@@ -93,17 +99,17 @@ impl TestFlash {
     }
 
     fn try_recovery(&mut self, config: FtlConfig, mut limit: u64) -> Option<Ftl> {
-        let shape = self.shape;
+        let shape = self.geometry;
         let total = shape.total_chunks();
-        let found: Vec<Found> = (0..total).map(|c| self.found(c)).collect();
-        if found.iter().all(|f| matches!(f, Found::Free | Found::Bad))
-            && !found.contains(&Found::Bad)
+        let found: Vec<ChunkReport> = (0..total).map(|c| self.chunk_report(c)).collect();
+        if found.iter().all(|f| matches!(f, ChunkReport::Free | ChunkReport::Bad))
+            && !found.contains(&ChunkReport::Bad)
         {
             return Some(Ftl::new(shape, config, |c| found[c as usize]).unwrap());
         }
         let mut recovery = Recovery::new(shape, config, found, total).unwrap();
         loop {
-            let jobs = recovery.jobs();
+            let jobs = recovery.next_ops();
             if jobs.is_empty() {
                 break;
             }
@@ -125,9 +131,9 @@ impl TestFlash {
             ends.iter().for_each(|end| end.report(&mut recovery));
         }
         let stats = recovery.stats();
-        assert_eq!(stats.contradictions, 0, "the map's pages and the media: {stats:?}");
+        assert_eq!(stats.map_mismatches, 0, "the map's pages and the media: {stats:?}");
         let whole = !self.dead.contains(&true);
-        assert!(stats.lost == 0 || !whole, "nothing was lost: {stats:?}");
+        assert!(stats.uncorrectable_sectors == 0 || !whole, "nothing was lost: {stats:?}");
         self.recoveries.push(stats);
         Some(recovery.finish().unwrap())
     }
@@ -135,7 +141,7 @@ impl TestFlash {
     /// Does everything that a recovery wants, and ends it.
     pub fn carry_out_all(&mut self, mut recovery: Recovery) -> Result<Ftl, ftl::RecoveryError> {
         loop {
-            let jobs = recovery.jobs();
+            let jobs = recovery.next_ops();
             if jobs.is_empty() {
                 return recovery.finish();
             }
@@ -145,31 +151,31 @@ impl TestFlash {
         }
     }
 
-    fn carry_out(&mut self, job: &Job) -> JobEnd {
-        let shape = self.shape;
+    fn carry_out(&mut self, job: &RecoveryOp) -> RecoveryOpEnd {
+        let shape = self.geometry;
         let size = shape.sector_bytes as usize;
-        match &job.what {
+        match &job.action {
             // Only of what reports in any order a recovery's programs fail: older seeds mean what they meant.
-            Work::Pad { chunk, .. }
+            RecoveryOpKind::Pad { chunk, .. }
                 if self.failing[*chunk as usize]
                     || self.order.as_mut().is_some_and(|o| o.chance(self.program_fail)) =>
             {
                 self.failing[*chunk as usize] = true;
-                JobEnd::Padded { id: job.id, status: Status::WRITE_FAULT }
+                RecoveryOpEnd::Padded { id: job.id, status: Status::WRITE_FAULT }
             }
-            Work::Pad { chunk, sector, bytes } => {
+            RecoveryOpKind::Pad { chunk, sector, bytes } => {
                 assert_eq!(self.written[*chunk as usize], *sector, "padding goes to the pointer");
                 let mut bytes = bytes.clone();
                 bytes.resize(job.count as usize * size, 0);
                 for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {
-                    let psn = (chunk * shape.sectors + i) as usize;
+                    let psn = (chunk * shape.sectors_per_chunk + i) as usize;
                     let content = Content::Bytes(sector_bytes.to_vec());
-                    self.cells[psn] = Some(Cell::Written(Job::PADDING, content));
+                    self.cells[psn] = Some(Cell::Written(RecoveryOp::PADDING, content));
                 }
                 self.written[*chunk as usize] += job.count;
-                JobEnd::Padded { id: job.id, status: Status::SUCCESS }
+                RecoveryOpEnd::Padded { id: job.id, status: Status::SUCCESS }
             }
-            Work::ReadOob { psn } | Work::ReadData { psn } => {
+            RecoveryOpKind::ReadOob { psn } | RecoveryOpKind::ReadData { psn } => {
                 let (mut failed, mut oob, mut data) = (0, Vec::new(), Vec::new());
                 for i in 0..job.count {
                     let lost = self.lost_metadata > 0.0 && self.rng.chance(self.lost_metadata);
@@ -188,7 +194,7 @@ impl TestFlash {
                     }
                     data.resize((i as usize + 1) * size, 0);
                 }
-                JobEnd::Read { id: job.id, failed, oob, data }
+                RecoveryOpEnd::Read { id: job.id, failed, oob, data }
             }
         }
     }

@@ -21,7 +21,7 @@ fn written(seed: u64) -> (TestFlash, Model) {
     let (mut flash, mut model) = (TestFlash::new(shape, &chunks, seed), Model::default());
     for i in 0..40 + rng.below(40) {
         let bytes: Vec<u8> = (0..rng.below(400)).map(|_| rng.next_u64() as u8).collect();
-        if i % 23 == 11 || journal.wants_snapshot() {
+        if i % 23 == 11 || journal.needs_snapshot() {
             if journal.snapshot(bytes.clone()).is_ok() {
                 model.snapshot(&bytes);
             }

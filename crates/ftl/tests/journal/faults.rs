@@ -118,7 +118,7 @@ fn any_copy_can_be_unreadable_and_what_is_lost_in_both_ends_the_records() {
         script.journal.flush();
         script.flash.settle(&mut script.journal);
     }
-    script.note();
+    script.record_durable();
     let whole = format::content(&script.flash, true);
     assert!(script.model.allows(&whole));
     let newest = copies(&script.flash);
@@ -159,7 +159,7 @@ fn any_copy_can_be_unreadable_and_what_is_lost_in_both_ends_the_records() {
                 assert_ne!(content.snapshot, whole.snapshot);
             }
             let journal = recovered.journal;
-            assert!(journal.wants_snapshot() || journal.snapshot_is_under_way());
+            assert!(journal.needs_snapshot() || journal.is_snapshot_in_progress());
         }
     }
 }
@@ -170,7 +170,7 @@ fn torn_behind_others(seed: u64) -> Option<Script> {
     let mut script = Script::new(seed);
     assert!(script.run(1, u64::MAX));
     for i in 0.. {
-        if script.journal.wants_snapshot() {
+        if script.journal.needs_snapshot() {
             break;
         }
         script.append(i);
@@ -182,9 +182,9 @@ fn torn_behind_others(seed: u64) -> Option<Script> {
         script.journal = recovered.journal;
         if script.flash.torn > 0 {
             assert_eq!(recovered.unreadable, script.flash.torn);
-            return script.journal.wants_snapshot().then_some(script);
+            return script.journal.needs_snapshot().then_some(script);
         }
-        script.model = Model::of(&content);
+        script.model = Model::from_content(&content);
         script.model.durable = 0;
     }
     None
@@ -204,7 +204,7 @@ fn after_a_clean_stop_the_generation_goes_on_and_after_a_torn_unit_a_snapshot_is
             // Padding takes room, two units per chunk and restart.
             Err(error) => {
                 assert!(restart > 0 && matches!(error, JournalError::SnapshotNeeded { .. }));
-                assert!(recovered.journal.wants_snapshot());
+                assert!(recovered.journal.needs_snapshot());
                 break;
             }
         }
@@ -215,14 +215,14 @@ fn after_a_clean_stop_the_generation_goes_on_and_after_a_torn_unit_a_snapshot_is
     }
 
     let mut script = (6..20).find_map(torn_behind_others).expect("a seed that tears such a unit");
-    let needed = JournalError::SnapshotNeeded { frames: 1, room: 0 };
+    let needed = JournalError::SnapshotNeeded { frames: 1, available: 0 };
     assert_eq!(script.journal.append(b"x"), Err(needed));
     script.journal.snapshot(b"fresh".to_vec()).unwrap();
     script.journal.append(b"x").unwrap();
     script.journal.flush();
     script.flash.settle(&mut script.journal);
     assert_eq!(script.journal.durable(), script.journal.position());
-    assert!(!script.journal.wants_snapshot());
+    assert!(!script.journal.needs_snapshot());
     script.flash.power_cut();
     let (content, _) = script.recover();
     let fresh = Content { snapshot: Some(b"fresh".to_vec()), records: vec![b"x".to_vec()] };
@@ -242,7 +242,7 @@ fn with_every_erase_failing_the_journal_ends_and_what_it_held_is_still_there() {
             Err(error) => panic!("{error}"),
         }
         script.flash.settle(&mut script.journal);
-        script.note();
+        script.record_durable();
         if script.journal.failed().is_none() {
             widths.push(copies(&script.flash)[&0].len());
         }
@@ -256,7 +256,7 @@ fn with_every_erase_failing_the_journal_ends_and_what_it_held_is_still_there() {
         panic!("{:?}", script.journal.failed());
     };
     assert!(good <= 1, "{good} good chunks are left");
-    assert!(!script.journal.wants_snapshot() && script.journal.is_idle());
+    assert!(!script.journal.needs_snapshot() && script.journal.is_idle());
     assert!(matches!(script.journal.append(b"more"), Err(JournalError::WornOut { .. })));
     let (content, mut recovered) = script.recover();
     assert!(script.model.allows(&content));
@@ -307,7 +307,7 @@ fn what_could_not_be_read_is_erased_before_anything_is_programmed() {
         journal.snapshot(b"third".to_vec()).unwrap();
         script.model.snapshot(b"third");
         journal.kick(Nanos(0), &mut script.flash);
-        while journal.snapshot_is_under_way() {
+        while journal.is_snapshot_in_progress() {
             assert!(script.flash.step(&mut journal));
         }
         script.flash.chunks.iter_mut().for_each(|(_, cells)| cells.forget_operations());

@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 
 use clock::Nanos;
-use ftl::Shape;
+use ftl::FlashGeometry;
 use ftl::journal::{
-    ChunkFound, Journal, JournalConfig, JournalError, JournalFlash, JournalMedia, JournalRecovery,
-    MAX_OPS, Recovered,
+    Journal, JournalChunkReport, JournalConfig, JournalError, JournalFlash, JournalMedia,
+    JournalRecovery, OPS_MAX, Recovered,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
@@ -42,34 +42,35 @@ impl Cells {
 
 /// What has ended, to be told to whoever started it.
 #[derive(Clone, Copy)]
-enum Ended {
+enum OpCompletion {
     Program(u32, bool),
     Erase(u32, bool),
     Read(u32, u64),
 }
 
-impl Ended {
+impl OpCompletion {
     fn op(self) -> u32 {
-        let (Ended::Program(op, _) | Ended::Erase(op, _) | Ended::Read(op, _)) = self;
+        let (OpCompletion::Program(op, _) | OpCompletion::Erase(op, _) | OpCompletion::Read(op, _)) =
+            self;
         op
     }
 }
 
 /// Ends that are held back at most.
-const HELD_BACK: usize = 6;
+const DEFERRED_ENDS_MAX: usize = 6;
 
 #[derive(Clone)]
 pub(crate) struct TestFlash {
-    pub(crate) shape: Shape,
+    pub(crate) geometry: FlashGeometry,
     /// The reserved chunks, by number.
     pub(crate) chunks: Vec<(u32, Cells)>,
     /// What has ended and was not reported yet, and which of it is next, if not all is reported at once.
-    ends: Vec<Ended>,
+    completions: Vec<OpCompletion>,
     order: Option<Rng>,
     /// Ends that were reported after that of a later operation.
     pub(crate) late: u64,
-    found: [Vec<u8>; MAX_OPS],
-    busy: [bool; MAX_OPS],
+    found: [Vec<u8>; OPS_MAX],
+    busy: [bool; OPS_MAX],
     pub(crate) rng: Rng,
     pub(crate) program_fail: f64,
     pub(crate) erase_fail: f64,
@@ -84,8 +85,14 @@ pub(crate) struct TestFlash {
     pub(crate) torn: u64,
 }
 
-pub(crate) fn shape(pus: u32, chunks: u32, units: u32, unit: u32, pair_units: u32) -> Shape {
-    Shape::of(&Geometry {
+pub(crate) fn shape(
+    pus: u32,
+    chunks: u32,
+    units: u32,
+    unit: u32,
+    pair_units: u32,
+) -> FlashGeometry {
+    FlashGeometry::from_geometry(&Geometry {
         groups: 1,
         pus,
         chunks,
@@ -99,15 +106,15 @@ pub(crate) fn shape(pus: u32, chunks: u32, units: u32, unit: u32, pair_units: u3
 }
 
 impl TestFlash {
-    pub(crate) fn new(shape: Shape, reserved: &[u32], seed: u64) -> TestFlash {
+    pub(crate) fn new(geometry: FlashGeometry, reserved: &[u32], seed: u64) -> TestFlash {
         TestFlash {
-            shape,
+            geometry,
             chunks: reserved.iter().map(|chunk| (*chunk, Cells::default())).collect(),
-            ends: Vec::new(),
+            completions: Vec::new(),
             order: None,
             late: 0,
             found: Default::default(),
-            busy: [false; MAX_OPS],
+            busy: [false; OPS_MAX],
             rng: Rng::new(seed),
             program_fail: 0.0,
             erase_fail: 0.0,
@@ -125,7 +132,7 @@ impl TestFlash {
     }
 
     fn units(&self) -> usize {
-        (self.shape.sectors / self.shape.unit) as usize
+        (self.geometry.sectors_per_chunk / self.geometry.ws_opt) as usize
     }
 
     /// From now on ends are reported in any order, as this seed says.
@@ -134,7 +141,7 @@ impl TestFlash {
     }
 
     pub(crate) fn outstanding(&self) -> usize {
-        self.chunks.iter().map(|(_, c)| c.queue.len()).sum::<usize>() + self.ends.len()
+        self.chunks.iter().map(|(_, c)| c.queue.len()).sum::<usize>() + self.completions.len()
     }
 
     fn push(&mut self, chunk: u32, op: u32, what: Op) {
@@ -151,25 +158,25 @@ impl TestFlash {
     }
 
     /// What a chunk's state is at power-on.
-    pub(crate) fn found(&self) -> Vec<(u32, ChunkFound)> {
+    pub(crate) fn chunk_reports(&self) -> Vec<(u32, JournalChunkReport)> {
         let state = |cells: &Cells| {
-            let written = cells.units.len() as u32 * self.shape.unit;
+            let written = cells.units.len() as u32 * self.geometry.ws_opt;
             match (cells.bad, cells.closed, written) {
-                (true, ..) => ChunkFound::Bad,
-                (_, true, _) => ChunkFound::Closed(written),
-                (_, _, 0) => ChunkFound::Free,
-                _ => ChunkFound::Written(written),
+                (true, ..) => JournalChunkReport::Bad,
+                (_, true, _) => JournalChunkReport::Closed(written),
+                (_, _, 0) => JournalChunkReport::Free,
+                _ => JournalChunkReport::Written(written),
             }
         };
         self.chunks.iter().map(|(chunk, cells)| (*chunk, state(cells))).collect()
     }
 
     /// Executes the oldest operation of a random chunk.
-    fn execute(&mut self) -> Option<Ended> {
+    fn execute(&mut self) -> Option<OpCompletion> {
         let busy = self.chunks.iter().filter(|(_, c)| !c.queue.is_empty()).count() as u64;
         let pick = self.rng.below(busy) as usize;
         let units = self.units();
-        let pair = self.shape.pair.div_ceil(self.shape.unit) as usize;
+        let pair = self.geometry.mw_cunits.div_ceil(self.geometry.ws_opt) as usize;
         let (chunk, cells) =
             self.chunks.iter_mut().filter(|(_, c)| !c.queue.is_empty()).nth(pick)?;
         Some(match cells.queue.pop_front()? {
@@ -185,7 +192,7 @@ impl TestFlash {
                 } else {
                     cells.closed = true;
                 }
-                Ended::Program(op, ok)
+                OpCompletion::Program(op, ok)
             }
             Op::Erase { op } => {
                 assert!(!cells.bad, "chunk {chunk} is bad and is erased");
@@ -194,7 +201,7 @@ impl TestFlash {
                 let bad = !ok;
                 *cells = Cells { bad, queue: std::mem::take(&mut cells.queue), ..Cells::default() };
                 self.erases += 1;
-                Ended::Erase(op, ok)
+                OpCompletion::Erase(op, ok)
             }
             Op::Read { op, unit, first, sectors } => {
                 let paired =
@@ -204,34 +211,36 @@ impl TestFlash {
                 let failed = match &cells.units[unit] {
                     None => mask,
                     Some(bytes) => {
-                        let size = self.shape.sector_bytes as usize;
+                        let size = self.geometry.sector_bytes as usize;
                         self.found[op as usize] = bytes[first as usize * size..].to_vec();
                         cells.dead[unit] >> first & mask
                     }
                 };
-                Ended::Read(op, failed)
+                OpCompletion::Read(op, failed)
             }
         })
     }
 
     /// Executes operations until the end of one is reported; `None` if none is under way.
-    fn end(&mut self) -> Option<Ended> {
+    fn complete_one(&mut self) -> Option<OpCompletion> {
         loop {
             let ended = self.execute();
             let Some(order) = &mut self.order else {
                 return ended.inspect(|end| self.busy[end.op() as usize] = false);
             };
-            self.ends.extend(ended);
+            self.completions.extend(ended);
             let idle = self.chunks.iter().all(|(_, c)| c.queue.is_empty());
-            if self.ends.is_empty() || !idle && self.ends.len() < HELD_BACK && order.chance(0.5) {
+            if self.completions.is_empty()
+                || !idle && self.completions.len() < DEFERRED_ENDS_MAX && order.chance(0.5)
+            {
                 if idle {
                     return None;
                 }
                 continue;
             }
-            let at = order.below(self.ends.len() as u64) as usize;
+            let at = order.below(self.completions.len() as u64) as usize;
             self.late += u64::from(at > 0);
-            let end = self.ends.remove(at);
+            let end = self.completions.remove(at);
             self.busy[end.op() as usize] = false;
             return Some(end);
         }
@@ -239,11 +248,11 @@ impl TestFlash {
 
     /// Ends an operation of a journal, if one is under way, and kicks it.
     pub(crate) fn step(&mut self, journal: &mut Journal) -> bool {
-        match self.end() {
+        match self.complete_one() {
             None => return false,
-            Some(Ended::Program(op, ok)) => journal.program_done(op, status(ok)),
-            Some(Ended::Erase(op, ok)) => journal.erase_done(op, status(ok)),
-            Some(Ended::Read(..)) => panic!("a journal does not read"),
+            Some(OpCompletion::Program(op, ok)) => journal.program_done(op, status(ok)),
+            Some(OpCompletion::Erase(op, ok)) => journal.erase_done(op, status(ok)),
+            Some(OpCompletion::Read(..)) => panic!("a journal does not read"),
         }
         journal.kick(Nanos(0), self);
         true
@@ -258,11 +267,11 @@ impl TestFlash {
 
     /// Ends an operation of a recovery, if one is under way, and kicks it.
     pub(crate) fn step_recovery(&mut self, recovery: &mut JournalRecovery) -> bool {
-        match self.end() {
+        match self.complete_one() {
             None => return false,
-            Some(Ended::Program(op, ok)) => recovery.program_done(op, status(ok)),
-            Some(Ended::Read(op, failed)) => recovery.read_done(op, failed, self),
-            Some(Ended::Erase(..)) => panic!("a recovery does not erase"),
+            Some(OpCompletion::Program(op, ok)) => recovery.program_done(op, status(ok)),
+            Some(OpCompletion::Read(op, failed)) => recovery.read_done(op, failed, self),
+            Some(OpCompletion::Erase(..)) => panic!("a recovery does not erase"),
         }
         recovery.kick(Nanos(0), self);
         true
@@ -271,8 +280,8 @@ impl TestFlash {
     /// Cuts the power in the middle of whatever is under way, and draws what cannot be read next
     /// time.
     pub(crate) fn power_cut(&mut self) {
-        self.busy = [false; MAX_OPS];
-        self.ends.clear();
+        self.busy = [false; OPS_MAX];
+        self.completions.clear();
         let units = self.units();
         for (_, cells) in &mut self.chunks {
             for op in std::mem::take(&mut cells.queue) {
@@ -320,7 +329,7 @@ impl TestFlash {
                 *dead = match self.rng.chance(self.read_fail) {
                     false => 0,
                     true if self.rng.chance(0.5) => u64::MAX,
-                    true => 1 << self.rng.below(self.shape.unit.into()),
+                    true => 1 << self.rng.below(self.geometry.ws_opt.into()),
                 };
             }
         }
@@ -328,7 +337,7 @@ impl TestFlash {
 
     /// Recovers from what is there.
     pub(crate) fn recover(&mut self, config: JournalConfig) -> Result<Recovered, JournalError> {
-        let mut recovery = JournalRecovery::new(&self.shape, config, &self.found())?;
+        let mut recovery = JournalRecovery::new(&self.geometry, config, &self.chunk_reports())?;
         recovery.kick(Nanos(0), self);
         while self.step_recovery(&mut recovery) {}
         recovery.finish().expect("a recovery with nothing under way has ended")
@@ -341,10 +350,10 @@ fn status(ok: bool) -> Status {
 
 impl JournalFlash for TestFlash {
     fn program(&mut self, _: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
-        let (unit, offset) = (sector / self.shape.unit, sector % self.shape.unit);
+        let (unit, offset) = (sector / self.geometry.ws_opt, sector % self.geometry.ws_opt);
         assert!(offset == 0 && (unit as usize) < self.units());
         let mut bytes = bytes.to_vec();
-        let size = (self.shape.unit * self.shape.sector_bytes) as usize;
+        let size = (self.geometry.ws_opt * self.geometry.sector_bytes) as usize;
         assert!(bytes.len() <= size);
         bytes.resize(size, 0);
         self.push(chunk, op, Op::Program { op, unit: unit as usize, bytes });
@@ -357,12 +366,12 @@ impl JournalFlash for TestFlash {
 
 impl JournalMedia for TestFlash {
     fn read(&mut self, _: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32) {
-        let (unit, first) = (sector / self.shape.unit, sector % self.shape.unit);
-        assert!(sectors > 0 && first + sectors <= self.shape.unit, "within one unit");
+        let (unit, first) = (sector / self.geometry.ws_opt, sector % self.geometry.ws_opt);
+        assert!(sectors > 0 && first + sectors <= self.geometry.ws_opt, "within one unit");
         self.push(chunk, op, Op::Read { op, unit: unit as usize, first, sectors });
     }
 
-    fn data(&mut self, op: u32, out: &mut [u8]) {
+    fn read_data(&mut self, op: u32, out: &mut [u8]) {
         out.copy_from_slice(&self.found[op as usize][..out.len()]);
     }
 }

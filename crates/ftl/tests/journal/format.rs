@@ -69,7 +69,7 @@ pub(crate) fn frame(unit: &[u8]) -> Option<Frame> {
 
 /// All frames with their chunks, as far as they can be read: now, or if nothing had failed.
 pub(crate) fn frames(flash: &TestFlash, with_dead: bool) -> Vec<(u32, Frame)> {
-    let size = flash.shape.sector_bytes as usize;
+    let size = flash.geometry.sector_bytes as usize;
     let mut all = Vec::new();
     for (chunk, cells) in flash.chunks.iter().filter(|(_, cells)| !cells.bad) {
         for (unit, dead) in cells.units.iter().zip(&cells.dead) {

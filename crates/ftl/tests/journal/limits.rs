@@ -2,7 +2,7 @@
 
 use clock::Nanos;
 use ftl::journal::{
-    ChunkFound, Journal, JournalConfig, JournalError, JournalRecovery, Position, chunks_needed,
+    Journal, JournalChunkReport, JournalConfig, JournalError, JournalRecovery, Lsn, chunks_needed,
     frame_payload_bytes,
 };
 use rng::Rng;
@@ -103,16 +103,19 @@ fn records_and_snapshots_that_do_not_fit_say_so_and_change_nothing() {
         Err(JournalError::RecordTooLarge { bytes: max + 1, max })
     );
     // One that fills the generation.
-    assert_eq!(journal.append(&vec![3; max as usize]), Ok(Position(2)));
-    let full = JournalError::SnapshotNeeded { frames: 1, room: 0 };
+    assert_eq!(journal.append(&vec![3; max as usize]), Ok(Lsn(2)));
+    let full = JournalError::SnapshotNeeded { frames: 1, available: 0 };
     assert_eq!(journal.append(b""), Err(full));
-    assert_eq!((journal.position(), journal.durable()), (Position(2), Position(0)));
+    assert_eq!((journal.position(), journal.durable()), (Lsn(2), Lsn(0)));
     journal.kick(Nanos(0), &mut flash);
-    assert_eq!(journal.snapshot(vec![1; 1]), Err(JournalError::SnapshotUnderWay { generation: 1 }));
-    assert!(!journal.wants_snapshot() && journal.snapshot_is_under_way());
+    assert_eq!(
+        journal.snapshot(vec![1; 1]),
+        Err(JournalError::SnapshotInProgress { generation: 1 })
+    );
+    assert!(!journal.needs_snapshot() && journal.is_snapshot_in_progress());
     flash.settle(&mut journal);
-    assert_eq!(journal.durable(), Position(2));
-    assert!(journal.wants_snapshot());
+    assert_eq!(journal.durable(), Lsn(2));
+    assert!(journal.needs_snapshot());
     let recovered = flash.recover(config).unwrap();
     assert_eq!(recovered.snapshot, Some(vec![1; 1_000]));
     assert_eq!(recovered.records, [vec![3; max as usize]]);
@@ -132,7 +135,7 @@ fn what_waits_in_memory_is_bounded_by_the_room_on_the_media() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, JournalError::SnapshotNeeded { frames: 1, room: 0 }));
+    assert!(matches!(error, JournalError::SnapshotNeeded { frames: 1, available: 0 }));
     let chunk = 10 * frame_payload_bytes(&shape);
     assert!(bytes >= config.record_bytes && bytes < 3 * chunk, "{bytes} bytes");
 }
@@ -150,28 +153,28 @@ fn snapshots_are_due_when_three_quarters_are_used() {
         journal.append(b"one").unwrap();
         journal.flush();
         flash.settle(&mut journal);
-        assert_eq!(journal.wants_snapshot(), frames >= 30, "{frames} of 39 frames are used");
+        assert_eq!(journal.needs_snapshot(), frames >= 30, "{frames} of 39 frames are used");
     }
 }
 
 #[test]
 fn a_recovery_refuses_chunks_that_cannot_be() {
     let shape = shape(2, 4, 4, 2, 0);
-    let new = |found: &[(u32, ChunkFound)]| {
+    let new = |found: &[(u32, JournalChunkReport)]| {
         JournalRecovery::new(&shape, config(1, 1), found).map(|_| ()).unwrap_err()
     };
     for (state, sectors) in [
-        (ChunkFound::Written(9), 9),
-        (ChunkFound::Written(10), 10),
-        (ChunkFound::Closed(3), 3),
-        (ChunkFound::Closed(u32::MAX), u32::MAX),
+        (JournalChunkReport::Written(9), 9),
+        (JournalChunkReport::Written(10), 10),
+        (JournalChunkReport::Closed(3), 3),
+        (JournalChunkReport::Closed(u32::MAX), u32::MAX),
     ] {
         let error = JournalError::WritePointer { chunk: 1, sectors, unit: 2, limit: 8 };
-        assert_eq!(new(&[(0, ChunkFound::Free), (1, state)]), error);
+        assert_eq!(new(&[(0, JournalChunkReport::Free), (1, state)]), error);
     }
-    let twice = [(3, ChunkFound::Free), (3, ChunkFound::Bad)];
+    let twice = [(3, JournalChunkReport::Free), (3, JournalChunkReport::Bad)];
     assert_eq!(new(&twice), JournalError::Chunk { chunk: 3, times: 2, chunks: 8 });
-    let beyond = [(8, ChunkFound::Free)];
+    let beyond = [(8, JournalChunkReport::Free)];
     assert_eq!(new(&beyond), JournalError::Chunk { chunk: 8, times: 1, chunks: 8 });
 }
 

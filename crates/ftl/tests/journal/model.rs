@@ -18,7 +18,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// All of what was found is durable.
-    pub(crate) fn of(content: &Content) -> Model {
+    pub(crate) fn from_content(content: &Content) -> Model {
         let snapshot = content.snapshot.iter().cloned().map(Entry::Snapshot);
         let records = content.records.iter().cloned().map(Entry::Record);
         let entries: Vec<Entry> = snapshot.chain(records).collect();
@@ -28,7 +28,7 @@ impl Model {
     /// This is on the media, but a recovery could not read it: it, or what erases have left of it, may
     /// be found by another one.
     pub(crate) fn hidden(content: &Content) -> Model {
-        Model { durable: usize::from(content.snapshot.is_some()), ..Model::of(content) }
+        Model { durable: usize::from(content.snapshot.is_some()), ..Model::from_content(content) }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -107,7 +107,7 @@ impl Case {
             .collect()
     }
 
-    fn note_durable(&mut self) {
+    fn record_durable(&mut self) {
         let (position, length) = self.start;
         let durable = length + (self.journal.durable().0 - position) as usize;
         assert!(durable >= self.model.durable, "what is durable stays so");
@@ -119,7 +119,7 @@ impl Case {
     }
 
     fn append(&mut self) {
-        let payload = ftl::journal::frame_payload_bytes(&self.flash.shape);
+        let payload = ftl::journal::frame_payload_bytes(&self.flash.geometry);
         let most = [20, 20, 20, payload, 5 * payload][self.rng.below(5) as usize];
         let record = self.bytes(most);
         match self.journal.append(&record) {
@@ -128,7 +128,7 @@ impl Case {
                 self.totals.records += 1;
                 assert_eq!(position, self.journal.position());
             }
-            Err(JournalError::SnapshotNeeded { frames, room }) => {
+            Err(JournalError::SnapshotNeeded { frames, available: room }) => {
                 assert!(frames > room);
                 if self.rng.chance(0.5) {
                     self.snapshot();
@@ -146,8 +146,8 @@ impl Case {
         let bytes = self.bytes(self.config.snapshot_bytes);
         match self.journal.snapshot(bytes.clone()) {
             Ok(_) => self.model.snapshot(&bytes),
-            Err(JournalError::SnapshotUnderWay { .. }) => {
-                assert!(self.journal.snapshot_is_under_way());
+            Err(JournalError::SnapshotInProgress { .. }) => {
+                assert!(self.journal.is_snapshot_in_progress());
             }
             Err(JournalError::WornOut { .. }) => assert!(self.journal.failed().is_some()),
             Err(error) => panic!("{error}"),
@@ -157,9 +157,9 @@ impl Case {
     /// Recovers, being cut now and then.
     fn recover(&mut self) -> Recovered {
         loop {
-            let found = self.flash.found();
+            let found = self.flash.chunk_reports();
             let mut recovery =
-                JournalRecovery::new(&self.flash.shape, self.config, &found).expect("a journal");
+                JournalRecovery::new(&self.flash.geometry, self.config, &found).expect("a journal");
             recovery.kick(Nanos(0), &mut self.flash);
             let mut patience = if self.rng.chance(0.3) { self.rng.below(60) } else { u64::MAX };
             loop {
@@ -180,7 +180,7 @@ impl Case {
     }
 
     fn cut_power(&mut self) {
-        self.note_durable();
+        self.record_durable();
         self.totals.cuts += 1;
         self.totals.generations += self.journal.stats().generations;
         self.totals.copies_lost += self.journal.stats().copies_lost;
@@ -208,14 +208,14 @@ impl Case {
             assert!(!recovered.truncated);
         }
         self.journal = recovered.journal;
-        self.model = Model::of(&content);
+        self.model = Model::from_content(&content);
         self.start = (self.journal.position().0, self.model.len());
         assert_eq!(self.journal.durable(), self.journal.position());
         self.totals.went_on += u64::from(self.journal.append(b"").is_ok_and(|_| {
             self.model.append(b"");
             true
         }));
-        self.note_durable();
+        self.record_durable();
     }
 
     fn run(&mut self) {
@@ -228,14 +228,14 @@ impl Case {
                     assert_eq!(self.journal.flush(), self.journal.position());
                 }
                 60 => self.snapshot(),
-                61..80 if self.journal.wants_snapshot() => self.snapshot(),
+                61..80 if self.journal.needs_snapshot() => self.snapshot(),
                 _ => {}
             }
             self.journal.kick(Nanos(0), &mut self.flash);
             for _ in 0..self.rng.below(6) {
                 self.flash.step(&mut self.journal);
             }
-            self.note_durable();
+            self.record_durable();
             if self.rng.chance(cut) {
                 self.cut_power();
             }
@@ -249,9 +249,9 @@ impl Case {
         }
         self.journal.flush();
         self.flash.settle(&mut self.journal);
-        self.note_durable();
+        self.record_durable();
         let journal = &self.journal;
-        let stuck = journal.durable() < journal.position() && !journal.wants_snapshot();
+        let stuck = journal.durable() < journal.position() && !journal.needs_snapshot();
         assert!(!stuck || journal.failed().is_some(), "{journal:#?}");
         if self.reliable {
             assert_eq!(self.model.durable, self.model.len(), "{:#?}", self.journal);

@@ -1,7 +1,7 @@
 //! [`Script`]: an owner that does the same each time, on a small flash of two parallel units.
 
 use clock::Nanos;
-use ftl::Shape;
+use ftl::FlashGeometry;
 use ftl::journal::{Journal, JournalConfig, Recovered};
 
 use crate::flash::{TestFlash, shape};
@@ -11,7 +11,7 @@ use crate::model::Model;
 pub(crate) const CONFIG: JournalConfig =
     JournalConfig { owner: 7, snapshot_bytes: 1_500, record_bytes: 3_000 };
 
-pub(crate) fn flat() -> Shape {
+pub(crate) fn flat() -> FlashGeometry {
     shape(2, 8, 6, 1, 2)
 }
 
@@ -36,7 +36,7 @@ impl Script {
         Script { flash, journal, model: Model::default() }
     }
 
-    pub(crate) fn note(&mut self) {
+    pub(crate) fn record_durable(&mut self) {
         self.model.durable = self.journal.durable().0 as usize;
     }
 
@@ -61,13 +61,13 @@ impl Script {
                     self.journal.flush();
                 }
                 self.journal.kick(Nanos(0), &mut self.flash);
-                self.note();
+                self.record_durable();
                 if i % 3 == 0 {
                     if events == 0 {
                         return false;
                     }
                     events -= u64::from(self.flash.step(&mut self.journal));
-                    self.note();
+                    self.record_durable();
                 }
             }
             self.journal.flush();
@@ -77,20 +77,20 @@ impl Script {
                     self.snapshot(round);
                     self.journal.kick(Nanos(0), &mut self.flash);
                 }
-                while self.journal.snapshot_is_under_way() {
+                while self.journal.is_snapshot_in_progress() {
                     if events == 0 {
                         return false;
                     }
                     events -= 1;
                     assert!(self.flash.step(&mut self.journal));
-                    self.note();
+                    self.record_durable();
                 }
             }
         }
         self.append(99);
         self.journal.flush();
         self.flash.settle(&mut self.journal);
-        self.note();
+        self.record_durable();
         assert_eq!(self.model.durable, self.model.len());
         true
     }

@@ -4,15 +4,15 @@
 
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, DriveError, NullConfig, PersonalityKind, PuPolicy,
-    WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, DriveError, NullConfig, PersonalityKind,
+    PuScheduling, WriteBuffer,
 };
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 
 /// A drive, and its time.
 #[derive(Debug)]
 pub struct Bench {
-    drive: Option<Drive>,
+    drive: Option<Controller>,
     /// The present.
     pub now: Nanos,
 }
@@ -31,9 +31,9 @@ impl Bench {
                 sector_bytes: 4096,
                 oob_bytes: 16,
             },
-            cell: Cell::Mlc,
+            cell: CellType::Mlc,
             one_shot: false,
-            pair_distance: 4,
+            paired_page_distance: 4,
             timing: NandTiming::uniform(
                 Nanos::from_micros(60),
                 Nanos::from_micros(900),
@@ -50,19 +50,19 @@ impl Bench {
             personality: PersonalityKind::OpenChannel,
             media: MediaConfig::Nand(nand),
             controller: ControllerConfig::default(),
-            pu_policy: PuPolicy::Fifo,
+            pu_scheduling: PuScheduling::Fifo,
             page_register: false,
             cache_program: true,
-            transfers: drive::Transfers::default(),
+            transfers: drive::TransferConfig::default(),
             write_buffer: WriteBuffer::None,
             ftl: ftl::FtlConfig::default(),
             null: NullConfig::default(),
         };
-        Ok(Bench { drive: Some(Drive::new(config)?), now: Nanos::ZERO })
+        Ok(Bench { drive: Some(Controller::new(config)?), now: Nanos::ZERO })
     }
 
     /// The drive.
-    pub fn drive(&mut self) -> &mut Drive {
+    pub fn drive(&mut self) -> &mut Controller {
         self.drive.as_mut().expect("switched on")
     }
 

@@ -11,46 +11,46 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ring::{AddressSpace, Iova, PAGE, Region};
+use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 
 use crate::vector::{MemoryError, register};
 
 /// Bytes of a slab at least.
-const SLAB: usize = 64 << 20;
+const SLAB_BYTES_MIN: usize = 64 << 20;
 
 /// A piece of a slab.
 #[derive(Clone, Debug)]
-struct Piece {
-    region: Arc<Region>,
+struct SlabBlock {
+    region: Arc<SharedRegion>,
     at: Iova,
     offset: usize,
 }
 
 #[derive(Debug, Default)]
-struct Pieces {
+struct SlabFreeList {
     /// Unused pieces by their bytes, a power of two each.
-    free: BTreeMap<usize, Vec<Piece>>,
+    free: BTreeMap<usize, Vec<SlabBlock>>,
     slabs: usize,
 }
 
 #[derive(Debug)]
-struct Pool {
+struct BufferPool {
     space: AddressSpace,
-    pieces: Mutex<Pieces>,
+    free_list: Mutex<SlabFreeList>,
     sessions: AtomicU32,
 }
 
-impl Pool {
-    fn lock(&self) -> MutexGuard<'_, Pieces> {
+impl BufferPool {
+    fn lock(&self) -> MutexGuard<'_, SlabFreeList> {
         // The list is whole between any two statements that change it.
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Where the buffers of a drive's sessions come from. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    pool: Arc<Pool>,
+    pool: Arc<BufferPool>,
     sector_bytes: u32,
     oob_bytes: u32,
 }
@@ -58,8 +58,11 @@ pub struct Buffers {
 impl Buffers {
     /// Buffers that the drive at the other end of `space` may touch.
     pub(crate) fn new(space: &AddressSpace, sector_bytes: u32, oob_bytes: u32) -> Buffers {
-        let pool =
-            Pool { space: space.clone(), pieces: Mutex::default(), sessions: AtomicU32::new(0) };
+        let pool = BufferPool {
+            space: space.clone(),
+            free_list: Mutex::default(),
+            sessions: AtomicU32::new(0),
+        };
         Buffers { pool: Arc::new(pool), sector_bytes, oob_bytes }
     }
 
@@ -67,34 +70,41 @@ impl Buffers {
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn take(&self, sectors: u32) -> Result<Buffer, MemoryError> {
+    pub fn allocate(&self, sectors: u32) -> Result<Buffer, MemoryError> {
         let data = sectors as usize * self.sector_bytes as usize;
         let oob = sectors as usize * self.oob_bytes as usize;
-        let bytes = (data + oob).max(PAGE).next_power_of_two();
-        let (piece, used) = self.piece(bytes)?;
+        let bytes = (data + oob).max(PAGE_BYTES).next_power_of_two();
+        let (piece, used) = self.allocate_block(bytes)?;
         if used {
             piece.region.fill(piece.offset, data + oob, 0);
         }
         let (sector_bytes, oob_bytes) = (self.sector_bytes, self.oob_bytes);
-        Ok(Buffer { piece, pool: self.pool.clone(), bytes, sectors, sector_bytes, oob_bytes })
+        Ok(Buffer {
+            block: piece,
+            pool: self.pool.clone(),
+            bytes,
+            sectors,
+            sector_bytes,
+            oob_bytes,
+        })
     }
 
     /// A piece of `bytes`, and whether it may not be zeros.
-    fn piece(&self, bytes: usize) -> Result<(Piece, bool), MemoryError> {
+    fn allocate_block(&self, bytes: usize) -> Result<(SlabBlock, bool), MemoryError> {
         let mut pieces = self.pool.lock();
         let fits = pieces.free.range_mut(bytes..).find(|(_, list)| !list.is_empty());
         if let Some((size, piece)) = fits.and_then(|(size, list)| Some((*size, list.pop()?))) {
-            return Ok((cut(&mut pieces, piece, size, bytes), true));
+            return Ok((split_block(&mut pieces, piece, size, bytes), true));
         }
-        let size = bytes.max(SLAB);
+        let size = bytes.max(SLAB_BYTES_MIN);
         let (region, at) = register(&self.pool.space, size, "buffers of sectors")?;
         pieces.slabs += 1;
-        let slab = Piece { region, at, offset: 0 };
-        Ok((cut(&mut pieces, slab, size, bytes), false))
+        let slab = SlabBlock { region, at, offset: 0 };
+        Ok((split_block(&mut pieces, slab, size, bytes), false))
     }
 
     /// A number for a session on these buffers that no other has.
-    pub(crate) fn next_session(&self) -> u32 {
+    pub(crate) fn next_session_id(&self) -> u32 {
         self.pool.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -105,10 +115,15 @@ impl Buffers {
 }
 
 /// Cuts the first `bytes` off a piece of `size`, both powers of two, and keeps the rest.
-fn cut(pieces: &mut Pieces, piece: Piece, size: usize, bytes: usize) -> Piece {
+fn split_block(
+    pieces: &mut SlabFreeList,
+    piece: SlabBlock,
+    size: usize,
+    bytes: usize,
+) -> SlabBlock {
     let mut half = size / 2;
     while half >= bytes {
-        let rest = Piece {
+        let rest = SlabBlock {
             region: piece.region.clone(),
             at: piece.at.offset(half as u64),
             offset: piece.offset + half,
@@ -125,7 +140,7 @@ fn cut(pieces: &mut Pieces, piece: Piece, size: usize, bytes: usize) -> Piece {
     "{bytes} {what} bytes from sector {sector} on do not fit a buffer of {sectors} sectors with \
      {each} {what} bytes each"
 )]
-pub struct BufferRange {
+pub struct BufferRangeError {
     /// Data, or out-of-band.
     pub what: &'static str,
     /// First sector.
@@ -143,8 +158,8 @@ pub struct BufferRange {
 /// It goes into a command and comes out of it again, so that nothing else uses it meanwhile.
 #[derive(Debug)]
 pub struct Buffer {
-    piece: Piece,
-    pool: Arc<Pool>,
+    block: SlabBlock,
+    pool: Arc<BufferPool>,
     /// Bytes of the piece; 0 for one that is not used again.
     bytes: usize,
     sectors: u32,
@@ -172,7 +187,7 @@ impl Buffer {
     /// Where the data of a sector is.
     #[inline]
     pub(crate) fn data_at(&self, sector: u32) -> Iova {
-        self.piece.at.offset(u64::from(sector) * u64::from(self.sector_bytes))
+        self.block.at.offset(u64::from(sector) * u64::from(self.sector_bytes))
     }
 
     /// Where the out-of-band bytes of a sector are.
@@ -188,28 +203,28 @@ impl Buffer {
 
     /// Whether it comes from `buffers`.
     #[inline]
-    pub(crate) fn is_of(&self, buffers: &Buffers) -> bool {
+    pub(crate) fn is_from(&self, buffers: &Buffers) -> bool {
         Arc::ptr_eq(&self.pool, &buffers.pool)
     }
 
-    fn data(&self, sector: u32, bytes: usize) -> Result<usize, BufferRange> {
-        self.place("data", sector, bytes, self.sector_bytes, 0)
+    fn data_offset(&self, sector: u32, bytes: usize) -> Result<usize, BufferRangeError> {
+        self.checked_offset("data", sector, bytes, self.sector_bytes, 0)
     }
 
-    fn oob(&self, sector: u32, bytes: usize) -> Result<usize, BufferRange> {
+    fn oob_offset(&self, sector: u32, bytes: usize) -> Result<usize, BufferRangeError> {
         let start = self.sectors as usize * self.sector_bytes as usize;
-        self.place("out-of-band", sector, bytes, self.oob_bytes, start)
+        self.checked_offset("out-of-band", sector, bytes, self.oob_bytes, start)
     }
 
     /// Where in the region whole sectors are.
-    fn place(
+    fn checked_offset(
         &self,
         what: &'static str,
         sector: u32,
         bytes: usize,
         each: u32,
         start: usize,
-    ) -> Result<usize, BufferRange> {
+    ) -> Result<usize, BufferRangeError> {
         let size = each as usize;
         let fits = match bytes.checked_div(size) {
             None => bytes == 0,
@@ -217,18 +232,18 @@ impl Buffer {
                 bytes.is_multiple_of(size) && sector as usize + count <= self.sectors as usize
             }
         };
-        let refused = BufferRange { what, sector, bytes, sectors: self.sectors, each };
+        let refused = BufferRangeError { what, sector, bytes, sectors: self.sectors, each };
         let fits = fits && sector <= self.sectors;
-        fits.then(|| self.piece.offset + start + sector as usize * size).ok_or(refused)
+        fits.then(|| self.block.offset + start + sector as usize * size).ok_or(refused)
     }
 
     /// Copies whole sectors in, from `sector` on.
     ///
     /// # Errors
     /// [`BufferRange`]; nothing was copied.
-    pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), BufferRange> {
-        let at = self.data(sector, from.len())?;
-        self.piece.region.write(at, from);
+    pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), BufferRangeError> {
+        let at = self.data_offset(sector, from.len())?;
+        self.block.region.write(at, from);
         Ok(())
     }
 
@@ -236,9 +251,9 @@ impl Buffer {
     ///
     /// # Errors
     /// [`BufferRange`]; nothing was copied.
-    pub fn read(&self, sector: u32, into: &mut [u8]) -> Result<(), BufferRange> {
-        let at = self.data(sector, into.len())?;
-        self.piece.region.read(at, into);
+    pub fn read(&self, sector: u32, into: &mut [u8]) -> Result<(), BufferRangeError> {
+        let at = self.data_offset(sector, into.len())?;
+        self.block.region.read(at, into);
         Ok(())
     }
 
@@ -246,9 +261,9 @@ impl Buffer {
     ///
     /// # Errors
     /// [`BufferRange`]; nothing was copied.
-    pub fn write_oob(&mut self, sector: u32, from: &[u8]) -> Result<(), BufferRange> {
-        let at = self.oob(sector, from.len())?;
-        self.piece.region.write(at, from);
+    pub fn write_oob(&mut self, sector: u32, from: &[u8]) -> Result<(), BufferRangeError> {
+        let at = self.oob_offset(sector, from.len())?;
+        self.block.region.write(at, from);
         Ok(())
     }
 
@@ -256,9 +271,9 @@ impl Buffer {
     ///
     /// # Errors
     /// [`BufferRange`]; nothing was copied.
-    pub fn read_oob(&self, sector: u32, into: &mut [u8]) -> Result<(), BufferRange> {
-        let at = self.oob(sector, into.len())?;
-        self.piece.region.read(at, into);
+    pub fn read_oob(&self, sector: u32, into: &mut [u8]) -> Result<(), BufferRangeError> {
+        let at = self.oob_offset(sector, into.len())?;
+        self.block.region.read(at, into);
         Ok(())
     }
 
@@ -266,12 +281,13 @@ impl Buffer {
     ///
     /// # Errors
     /// [`BufferRange`]; nothing has changed.
-    pub fn zero(&mut self, sector: u32, count: u32) -> Result<(), BufferRange> {
+    pub fn zero(&mut self, sector: u32, count: u32) -> Result<(), BufferRangeError> {
         let data_bytes = count as usize * self.sector_bytes as usize;
         let oob_bytes = count as usize * self.oob_bytes as usize;
-        let (data, oob) = (self.data(sector, data_bytes)?, self.oob(sector, oob_bytes)?);
-        self.piece.region.fill(data, data_bytes, 0);
-        self.piece.region.fill(oob, oob_bytes, 0);
+        let (data, oob) =
+            (self.data_offset(sector, data_bytes)?, self.oob_offset(sector, oob_bytes)?);
+        self.block.region.fill(data, data_bytes, 0);
+        self.block.region.fill(oob, oob_bytes, 0);
         Ok(())
     }
 
@@ -279,17 +295,17 @@ impl Buffer {
     ///
     /// # Errors
     /// [`BufferRange`]; nothing has changed.
-    pub fn zero_oob(&mut self, sector: u32, count: u32) -> Result<(), BufferRange> {
+    pub fn zero_oob(&mut self, sector: u32, count: u32) -> Result<(), BufferRangeError> {
         let bytes = count as usize * self.oob_bytes as usize;
-        let at = self.oob(sector, bytes)?;
-        self.piece.region.fill(at, bytes, 0);
+        let at = self.oob_offset(sector, bytes)?;
+        self.block.region.fill(at, bytes, 0);
         Ok(())
     }
 
     /// The data of all sectors.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.sectors as usize * self.sector_bytes as usize];
-        self.piece.region.read(self.piece.offset, &mut bytes);
+        self.block.region.read(self.block.offset, &mut bytes);
         bytes
     }
 }
@@ -299,7 +315,7 @@ impl Drop for Buffer {
         if self.bytes == 0 {
             return;
         }
-        let piece = self.piece.clone();
+        let piece = self.block.clone();
         self.pool.lock().free.entry(self.bytes).or_default().push(piece);
     }
 }
@@ -311,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_never_overlap_and_their_memory_is_used_again() {
+    fn buffers_never_overlap_and_their_memory_is_reused() {
         let buffers = Buffers::new(&AddressSpace::default(), 512, 16);
         let mut rng = Rng::new(5);
         let mut held: Vec<(Buffer, u8)> = Vec::new();
@@ -323,7 +339,7 @@ mod tests {
                 buffer.read_oob(0, &mut oob).unwrap();
                 assert!(buffer.to_vec().iter().chain(&oob).all(|b| *b == mark), "torn by another");
             } else {
-                let mut buffer = buffers.take(rng.below(200) as u32).unwrap();
+                let mut buffer = buffers.allocate(rng.below(200) as u32).unwrap();
                 assert!(buffer.to_vec().iter().all(|b| *b == 0), "zeros");
                 let (sectors, mark) = (buffer.sectors() as usize, i as u8);
                 buffer.write(0, &vec![mark; sectors * 512]).unwrap();
@@ -334,14 +350,14 @@ mod tests {
         }
         assert_eq!(buffers.slabs(), 1, "about 20 MiB at most are held");
         drop(held);
-        let large = buffers.take((SLAB / 512) as u32).unwrap();
-        assert_eq!((large.sectors() as usize * 512, buffers.slabs()), (SLAB, 2));
+        let large = buffers.allocate((SLAB_BYTES_MIN / 512) as u32).unwrap();
+        assert_eq!((large.sectors() as usize * 512, buffers.slabs()), (SLAB_BYTES_MIN, 2));
     }
 
     #[test]
-    fn places_that_a_buffer_does_not_have_are_refused() {
+    fn ranges_that_a_buffer_does_not_have_are_refused() {
         let buffers = Buffers::new(&AddressSpace::default(), 512, 0);
-        let mut buffer = buffers.take(4).unwrap();
+        let mut buffer = buffers.allocate(4).unwrap();
         buffer.write(2, &[7; 1024]).unwrap();
         buffer.write(4, &[]).unwrap();
         buffer.write_oob(1, &[]).unwrap();

@@ -5,16 +5,16 @@ use std::fmt;
 
 use nvme::{Address, Status};
 
-use super::{Bits, Buffer, BufferRange, Ticket, VectorKind};
-use crate::SsdError;
+use super::{Buffer, BufferRangeError, FailedMask, RequestId, VectorKind};
+use crate::OcssdError;
 use crate::vector::MemoryError;
 
 /// Why a vector was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RefusedBecause {
+pub enum RejectReason {
     /// As many vectors are outstanding as the session holds; reap some first.
     #[error("{vectors} vectors are outstanding, as many as the session holds: reap some first")]
-    Busy {
+    SessionFull {
         /// How many.
         vectors: usize,
     },
@@ -60,29 +60,29 @@ pub enum RefusedBecause {
     ForeignBuffer,
 }
 
-impl RefusedBecause {
+impl RejectReason {
     /// Whether the vector would be taken later.
     pub fn is_busy(&self) -> bool {
-        matches!(self, RefusedBecause::Busy { .. })
+        matches!(self, RejectReason::SessionFull { .. })
     }
 }
 
 /// A vector that was not taken, and the buffer that came with it.
 #[derive(Debug)]
-pub struct Refused {
+pub struct Rejected {
     /// Why.
-    pub because: RefusedBecause,
+    pub reason: RejectReason,
     /// The buffer, if there was one.
     pub buffer: Option<Buffer>,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.because.fmt(f)
+        self.reason.fmt(f)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for Rejected {}
 
 /// A vector of which some addresses failed.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub struct VectorError {
     /// How the first command that failed ended.
     pub status: Status,
     /// Which addresses of the vector failed.
-    pub failed: Bits,
+    pub failed: FailedMask,
     /// The same addresses; of a copy, the sources.
     pub addresses: Vec<Address>,
     /// The buffer, if there was one; what did not fail has been transferred.
@@ -100,12 +100,13 @@ pub struct VectorError {
 }
 
 /// Addresses that a message names at most.
-const NAMED: usize = 4;
+const ADDRESSES_SHOWN_MAX: usize = 4;
 
 /// `1/2/3/4, 1/2/3/5 and 7 more`
-pub(crate) fn name(addresses: &[Address]) -> String {
-    let named: Vec<String> = addresses.iter().take(NAMED).map(Address::to_string).collect();
-    match addresses.len().saturating_sub(NAMED) {
+pub(crate) fn format_addresses(addresses: &[Address]) -> String {
+    let named: Vec<String> =
+        addresses.iter().take(ADDRESSES_SHOWN_MAX).map(Address::to_string).collect();
+    match addresses.len().saturating_sub(ADDRESSES_SHOWN_MAX) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
     }
@@ -113,7 +114,7 @@ pub(crate) fn name(addresses: &[Address]) -> String {
 
 impl fmt::Display for VectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}: {}", self.kind, name(&self.addresses), self.status)
+        write!(f, "{} of {}: {}", self.kind, format_addresses(&self.addresses), self.status)
     }
 }
 
@@ -127,23 +128,23 @@ pub enum PpaError {
     Vector(#[from] Box<VectorError>),
     /// It was not taken.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Rejected(#[from] Rejected),
     /// The drive did not answer. The vector is still outstanding, and so is its buffer: it comes
     /// back through [`reap`](super::Session::reap) if the drive ever ends it.
-    #[error("{kind} {ticket} did not end, and nothing else did, within {polls} polls")]
+    #[error("{kind} {request} did not end, and nothing else did, within {polls} polls")]
     Timeout {
         /// What was asked.
         kind: VectorKind,
         /// The vector.
-        ticket: Ticket,
+        request: RequestId,
         /// How often the drive was polled in vain.
         polls: u64,
     },
     /// The vector is not outstanding: it was reaped, or is another session's.
-    #[error("{ticket} is not outstanding")]
+    #[error("{request} is not outstanding")]
     NoSuchVector {
         /// The vector.
-        ticket: Ticket,
+        request: RequestId,
     },
     /// The drive writes at least more sectors at a time than it transfers.
     #[error("the drive writes {unit} sectors at least, but a command transfers {limit} at most")]
@@ -163,13 +164,13 @@ pub enum PpaError {
     },
     /// A buffer has no such place.
     #[error(transparent)]
-    BufferRange(#[from] BufferRange),
+    BufferRange(#[from] BufferRangeError),
     /// No memory that the drive may touch.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// An admin command failed.
     #[error(transparent)]
-    Ssd(#[from] SsdError),
+    Ssd(#[from] OcssdError),
 }
 
 impl PpaError {

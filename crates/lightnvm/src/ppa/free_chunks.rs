@@ -9,34 +9,38 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nvme::{Address, ChunkState};
 
-use super::{Pu, PuSet, Space};
-use crate::{ChunkInfo, Ssd, SsdError};
+use super::{PpaSpace, PuIndex, PuSet};
+use crate::{ChunkInfo, OcssdError, OpenChannelSsd};
 
 /// The free chunks of some parallel units.
 #[derive(Clone, Debug)]
 pub struct FreeChunks {
-    space: Space,
+    space: PpaSpace,
     /// In striping order.
-    pus: Vec<Pu>,
+    pus: Vec<PuIndex>,
     /// Wear and number in its parallel unit.
-    free: BTreeMap<Pu, BTreeSet<(u8, u32)>>,
+    free: BTreeMap<PuIndex, BTreeSet<(u8, u32)>>,
     /// Which of `pus` is next.
-    next: usize,
+    next_pu: usize,
 }
 
 impl FreeChunks {
     /// The chunks of `pus` that the drive says are free.
     ///
     /// # Errors
-    /// [`SsdError`].
-    pub fn of(ssd: &mut Ssd, pus: &PuSet, pump: &mut dyn FnMut()) -> Result<FreeChunks, SsdError> {
-        let chunks = ssd.chunks_on(pus, pump)?;
+    /// [`OcssdError`].
+    pub fn new(
+        ssd: &mut OpenChannelSsd,
+        pus: &PuSet,
+        pump: &mut dyn FnMut(),
+    ) -> Result<FreeChunks, OcssdError> {
+        let chunks = ssd.chunks_on_pus(pus, pump)?;
         let space = ssd.space();
         let pus = pus.striped(&space);
         let free = pus.iter().map(|pu| (*pu, BTreeSet::new())).collect();
-        let mut all = FreeChunks { space, pus, free, next: 0 };
+        let mut all = FreeChunks { space, pus, free, next_pu: 0 };
         for chunk in &chunks {
-            all.give_back(chunk);
+            all.return_chunk(chunk);
         }
         Ok(all)
     }
@@ -52,12 +56,12 @@ impl FreeChunks {
     }
 
     /// How many there are on one parallel unit.
-    pub fn len_on(&self, pu: Pu) -> usize {
+    pub fn len_on(&self, pu: PuIndex) -> usize {
         self.free.get(&pu).map_or(0, BTreeSet::len)
     }
 
     /// Takes the least worn chunk of a parallel unit.
-    pub fn take_on(&mut self, pu: Pu) -> Option<Address> {
+    pub fn pop_on(&mut self, pu: PuIndex) -> Option<Address> {
         let (_, chunk) = self.free.get_mut(&pu)?.pop_first()?;
         let first = self.space.pu_address(pu).ok()?;
         Some(Address { chunk, ..first })
@@ -65,14 +69,14 @@ impl FreeChunks {
 
     /// Takes a chunk on the parallel unit of `like`, to stand in for it; on another, in striping
     /// order, if that has none.
-    pub fn take_like(&mut self, like: Address) -> Option<Address> {
+    pub fn pop_near(&mut self, like: Address) -> Option<Address> {
         let pu = self.space.pu(like).ok()?;
-        self.take_on(pu).or_else(|| self.take_next())
+        self.pop_on(pu).or_else(|| self.pop_next())
     }
 
     /// Takes a chunk that somebody has already, such as one of a block that is empty. Returns whether
     /// it was here.
-    pub fn take_out(&mut self, chunk: Address) -> bool {
+    pub fn remove(&mut self, chunk: Address) -> bool {
         let Ok(pu) = self.space.pu(chunk) else { return false };
         let Some(free) = self.free.get_mut(&pu) else { return false };
         let before = free.len();
@@ -83,18 +87,18 @@ impl FreeChunks {
     /// Takes `count` chunks, going round the parallel units in striping order from where the last
     /// call stopped, so that neighbours are on different channels. `None`, and nothing is taken, when
     /// there are not as many.
-    pub fn take(&mut self, count: usize) -> Option<Vec<Address>> {
+    pub fn pop_many(&mut self, count: usize) -> Option<Vec<Address>> {
         if self.len() < count {
             return None;
         }
-        (0..count).map(|_| self.take_next()).collect()
+        (0..count).map(|_| self.pop_next()).collect()
     }
 
-    fn take_next(&mut self) -> Option<Address> {
+    fn pop_next(&mut self) -> Option<Address> {
         for _ in 0..self.pus.len() {
-            let pu = *self.pus.get(self.next)?;
-            self.next = (self.next + 1) % self.pus.len();
-            if let Some(chunk) = self.take_on(pu) {
+            let pu = *self.pus.get(self.next_pu)?;
+            self.next_pu = (self.next_pu + 1) % self.pus.len();
+            if let Some(chunk) = self.pop_on(pu) {
                 return Some(chunk);
             }
         }
@@ -103,7 +107,7 @@ impl FreeChunks {
 
     /// Takes a chunk back, with what the drive says of it now. Returns whether it is one to hand out
     /// again: free, of full size, and on one of these parallel units.
-    pub fn give_back(&mut self, chunk: &ChunkInfo) -> bool {
+    pub fn return_chunk(&mut self, chunk: &ChunkInfo) -> bool {
         let whole = chunk.sectors == self.space.geometry().sectors;
         let Ok(pu) = self.space.pu(chunk.address) else { return false };
         match self.free.get_mut(&pu) {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`space`](Space) | addresses: generic, device, flat; counting with them |
 //! | [`buffer`](Buffer) | registered memory for data and out-of-band bytes |
-//! | [`bits`](Bits) | which addresses of a vector |
+//! | [`bits`](FailedMask) | which addresses of a vector |
 //! | [`vector`](Ended) | what is asked of a session, and how it ended |
 //! | [`session`](Session) | a queue of one's own: vectors of any length, asynchronously |
 //! | `requests` | vectors that are outstanding, and their pieces |
@@ -17,11 +17,11 @@
 //! Who knows liblightnvm finds `nvm_dev` as [`Ssd`](crate::Ssd), `nvm_addr` as [`Address`] with
 //! [`Space`], `nvm_cmd` as [`Session`] and [`Blocking`], `nvm_vblk` as [`VirtualBlock`].
 
-mod bits;
 mod block;
-mod blocking;
+mod blocking_session;
 mod buffer;
 mod error;
+mod failed_mask;
 mod free_chunks;
 mod requests;
 mod session;
@@ -32,15 +32,18 @@ pub use nvme::{Address, Ppa};
 
 pub use crate::pu_set::{PuSet, PuSetError};
 
-pub use bits::Bits;
 pub use block::{
-    BlockError, BlockStats, Copied, FailedChunk, NotWritten, PadTo, Reader, Recovered, Unreadable,
-    VirtualBlock,
+    BlockError, BlockReader, BlockStats, CopyReport, FailedChunk, PadMode, RecoveryReport,
+    UncorrectableSectors, UnwrittenSectors, VirtualBlock,
 };
-pub use blocking::Blocking;
-pub use buffer::{Buffer, BufferRange, Buffers};
-pub use error::{PpaError, Refused, RefusedBecause, VectorError};
+pub use blocking_session::BlockingSession;
+pub use buffer::{Buffer, BufferRangeError, Buffers};
+pub use error::{PpaError, RejectReason, Rejected, VectorError};
+pub use failed_mask::FailedMask;
 pub use free_chunks::FreeChunks;
 pub use session::Session;
-pub use space::{AddressError, Flat, Pu, Space};
-pub use vector::{Ended, MAX_ADDRESSES, Options, SessionConfig, SessionStats, Ticket, VectorKind};
+pub use space::{AddressError, PhysSector, PpaSpace, PuIndex};
+pub use vector::{
+    ADDRESSES_MAX, RequestCompletion, RequestId, SessionConfig, SessionStats, VectorKind,
+    VectorOptions,
+};

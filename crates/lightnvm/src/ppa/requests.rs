@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 
 use nvme::{Ppa, Status};
 
-use super::{Bits, Buffer, VectorKind};
-use crate::vector::VectorEnded;
+use super::{Buffer, FailedMask, VectorKind};
+use crate::vector::VectorCompletion;
 
 /// A vector.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) ticket: u64,
+pub(crate) struct VectorRequest {
+    pub(crate) seq: u64,
     pub(crate) kind: VectorKind,
     /// Addresses; of a copy, the sources.
     pub(crate) ppas: Vec<Ppa>,
@@ -27,55 +27,55 @@ pub(crate) struct Request {
     /// Addresses that have gone out.
     pub(crate) issued: u32,
     /// Pieces that have gone out and not ended.
-    pub(crate) flying: u32,
-    pub(crate) failed: Bits,
+    pub(crate) commands_in_flight: u32,
+    pub(crate) failed: FailedMask,
     /// Of the failed piece that comes first, and where it starts.
     pub(crate) status: (u32, Status),
 }
 
-impl Request {
-    fn empty() -> Request {
-        Request {
-            ticket: 0,
+impl VectorRequest {
+    fn empty() -> VectorRequest {
+        VectorRequest {
+            seq: 0,
             kind: VectorKind::Read,
             ppas: Vec::new(),
             targets: Vec::new(),
             buffer: None,
             oob: false,
             issued: 0,
-            flying: 0,
-            failed: Bits::new(),
+            commands_in_flight: 0,
+            failed: FailedMask::new(),
             status: (0, Status::SUCCESS),
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.flying == 0 && self.issued as usize == self.ppas.len()
+    fn is_complete(&self) -> bool {
+        self.commands_in_flight == 0 && self.issued as usize == self.ppas.len()
     }
 }
 
 /// The vectors of a session.
 #[derive(Debug)]
-pub(crate) struct Requests {
-    slots: Vec<Request>,
+pub(crate) struct VectorRequestTable {
+    slots: Vec<VectorRequest>,
     free: Vec<u32>,
     /// With addresses that have not gone out, in the order in which they were given.
     waiting: VecDeque<u32>,
     /// Ended and not reaped.
-    ended: VecDeque<u32>,
-    tickets: u64,
+    completed: VecDeque<u32>,
+    last_seq: u64,
 }
 
-impl Requests {
+impl VectorRequestTable {
     /// Room for `count` vectors.
-    pub(crate) fn new(count: u16) -> Requests {
+    pub(crate) fn new(count: u16) -> VectorRequestTable {
         let count = usize::from(count);
-        Requests {
-            slots: (0..count).map(|_| Request::empty()).collect(),
+        VectorRequestTable {
+            slots: (0..count).map(|_| VectorRequest::empty()).collect(),
             free: (0..count as u32).rev().collect(),
             waiting: VecDeque::with_capacity(count),
-            ended: VecDeque::with_capacity(count),
-            tickets: 0,
+            completed: VecDeque::with_capacity(count),
+            last_seq: 0,
         }
     }
 
@@ -96,7 +96,7 @@ impl Requests {
 
     /// Takes a vector, which waits; returns its ticket. Hands the buffer back when all slots are
     /// taken.
-    pub(crate) fn put(
+    pub(crate) fn insert(
         &mut self,
         kind: VectorKind,
         ppas: &[Ppa],
@@ -105,34 +105,34 @@ impl Requests {
         oob: bool,
     ) -> Result<u64, Option<Buffer>> {
         let Some(slot) = self.free.pop() else { return Err(buffer) };
-        self.tickets += 1;
+        self.last_seq += 1;
         let r = &mut self.slots[slot as usize];
-        r.ticket = self.tickets;
+        r.seq = self.last_seq;
         (r.kind, r.oob, r.buffer) = (kind, oob, buffer);
         r.ppas.clear();
         r.ppas.extend_from_slice(ppas);
         r.targets.clear();
         r.targets.extend_from_slice(targets);
-        (r.issued, r.flying) = (0, 0);
+        (r.issued, r.commands_in_flight) = (0, 0);
         r.status = (u32::MAX, Status::SUCCESS);
         self.waiting.push_back(slot);
-        Ok(self.tickets)
+        Ok(self.last_seq)
     }
 
     /// The vector whose addresses go out next, and its slot.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(u32, &mut Request)> {
+    pub(crate) fn next_to_issue(&mut self) -> Option<(u32, &mut VectorRequest)> {
         let slot = *self.waiting.front()?;
         Some((slot, &mut self.slots[slot as usize]))
     }
 
     /// `count` addresses of the vector whose addresses go out next have gone out, as one piece.
     #[inline]
-    pub(crate) fn issued(&mut self, count: u32) {
+    pub(crate) fn on_issued(&mut self, count: u32) {
         let Some(slot) = self.waiting.front() else { return };
         let r = &mut self.slots[*slot as usize];
         r.issued += count;
-        r.flying += 1;
+        r.commands_in_flight += 1;
         if r.issued as usize == r.ppas.len() {
             self.waiting.pop_front();
         }
@@ -140,20 +140,20 @@ impl Requests {
 
     /// A piece has ended: that of `slot` which starts at address `at`.
     #[inline]
-    pub(crate) fn piece_ended(&mut self, slot: u32, at: u32, ended: &VectorEnded) {
+    pub(crate) fn on_command_complete(&mut self, slot: u32, at: u32, ended: &VectorCompletion) {
         let r = &mut self.slots[slot as usize];
         r.failed.insert_word(at, ended.failed);
         if !ended.status.is_success() && at < r.status.0 {
             r.status = (at, ended.status);
         }
-        r.flying -= 1;
-        if r.is_over() {
-            self.ended.push_back(slot);
+        r.commands_in_flight -= 1;
+        if r.is_complete() {
+            self.completed.push_back(slot);
         }
     }
 
     /// Ends all that waits, with `status` for the addresses that have not gone out.
-    pub(crate) fn give_up(&mut self, status: Status) {
+    pub(crate) fn abort_waiting(&mut self, status: Status) {
         while let Some(slot) = self.waiting.pop_front() {
             let r = &mut self.slots[slot as usize];
             let len = r.ppas.len() as u32;
@@ -162,21 +162,21 @@ impl Requests {
                 r.status = (r.issued, status);
             }
             r.issued = len;
-            if r.is_over() {
-                self.ended.push_back(slot);
+            if r.is_complete() {
+                self.completed.push_back(slot);
             }
         }
     }
 
     /// Takes what has ended: the oldest, or that of a ticket.
     #[inline]
-    pub(crate) fn take_ended(&mut self, ticket: Option<u64>) -> Option<&mut Request> {
+    pub(crate) fn pop_completed(&mut self, ticket: Option<u64>) -> Option<&mut VectorRequest> {
         let slot = match ticket {
-            None => self.ended.pop_front()?,
+            None => self.completed.pop_front()?,
             Some(ticket) => {
-                let is_it = |slot: &u32| self.slots[*slot as usize].ticket == ticket;
-                let at = self.ended.iter().position(is_it)?;
-                self.ended.remove(at)?
+                let is_it = |slot: &u32| self.slots[*slot as usize].seq == ticket;
+                let at = self.completed.iter().position(is_it)?;
+                self.completed.remove(at)?
             }
         };
         self.free.push(slot);
@@ -187,12 +187,12 @@ impl Requests {
     pub(crate) fn kind_of(&self, ticket: u64) -> Option<VectorKind> {
         let is_free = |slot: usize| self.free.contains(&(slot as u32));
         let mut slots = self.slots.iter().enumerate();
-        slots.find(|(slot, r)| r.ticket == ticket && !is_free(*slot)).map(|(_, r)| r.kind)
+        slots.find(|(slot, r)| r.seq == ticket && !is_free(*slot)).map(|(_, r)| r.kind)
     }
 
     /// Buffers of vectors that have not ended: the drive may still touch them.
     pub(crate) fn buffers_in_use(&mut self) -> impl Iterator<Item = Buffer> + '_ {
-        let over = &self.ended;
+        let over = &self.completed;
         let slots = self.slots.iter_mut().enumerate();
         slots
             .filter(|(slot, _)| !over.contains(&(*slot as u32)))

@@ -7,29 +7,29 @@
 //! nothing.
 
 use clock::{Component, Nanos};
-use nvme::{MAX_VECTOR, Ppa, Status};
+use nvme::{MAX_VECTOR_ADDRESSES, Ppa, Status};
 use ring::Iova;
 
-use super::requests::{Request, Requests};
+use super::requests::{VectorRequest, VectorRequestTable};
 use super::{
-    Blocking, Buffer, Buffers, Ended, MAX_ADDRESSES, Options, PpaError, Refused, RefusedBecause,
-    SessionConfig, SessionStats, Space, Ticket, VectorKind,
+    ADDRESSES_MAX, BlockingSession, Buffer, Buffers, PpaError, PpaSpace, RejectReason, Rejected,
+    RequestCompletion, RequestId, SessionConfig, SessionStats, VectorKind, VectorOptions,
 };
-use crate::Ssd;
-use crate::vector::{Sectors, VectorQueue};
+use crate::OpenChannelSsd;
+use crate::vector::{DataSegments, VectorQueue};
 
 /// A queue of one's own.
 #[derive(Debug)]
 pub struct Session {
     /// Until the session is closed.
     queue: Option<VectorQueue>,
-    requests: Requests,
-    number: u32,
-    space: Space,
+    requests: VectorRequestTable,
+    id: u32,
+    space: PpaSpace,
     buffers: Buffers,
-    copies: bool,
+    can_copy: bool,
     max_open_chunks: u32,
-    patience: u64,
+    poll_limit: u64,
     max_sectors: u32,
     /// Something was submitted since the last poll.
     submitted: bool,
@@ -42,15 +42,16 @@ impl Session {
     /// # Errors
     /// [`PpaError::Config`], [`PpaError::WriteUnit`], [`PpaError::Ssd`].
     pub fn open(
-        ssd: &mut Ssd,
+        ssd: &mut OpenChannelSsd,
         config: SessionConfig,
         pump: &mut dyn FnMut(),
     ) -> Result<Session, PpaError> {
-        let SessionConfig { queue_depth, vectors, interrupt, drive_copies } = config;
+        let SessionConfig { queue_depth, vectors, interrupt, allow_drive_copy: drive_copies } =
+            config;
         if queue_depth == 0 || vectors == 0 {
             return Err(PpaError::Config { queue_depth, vectors });
         }
-        let limit = ssd.info().max_sectors.clamp(1, MAX_VECTOR.into());
+        let limit = ssd.info().max_sectors.clamp(1, MAX_VECTOR_ADDRESSES.into());
         let unit = ssd.geometry().ws_min;
         if unit > limit {
             return Err(PpaError::WriteUnit { unit, limit });
@@ -59,13 +60,13 @@ impl Session {
         Ok(Session {
             max_sectors: queue.max_sectors(),
             queue: Some(queue),
-            requests: Requests::new(vectors),
-            number: ssd.buffers().next_session(),
+            requests: VectorRequestTable::new(vectors),
+            id: ssd.buffers().next_session_id(),
             space: ssd.space(),
             buffers: ssd.buffers().clone(),
-            copies: drive_copies && ssd.copies(),
+            can_copy: drive_copies && ssd.can_copy(),
             max_open_chunks: ssd.open_channel().max_open_chunks,
-            patience: ssd.patience(),
+            poll_limit: ssd.poll_limit(),
             submitted: false,
             stats: SessionStats::default(),
         })
@@ -76,18 +77,26 @@ impl Session {
     ///
     /// # Errors
     /// [`PpaError::Ssd`] when the drive does not answer, or `ssd` is another drive.
-    pub fn close(mut self, ssd: &mut Ssd, pump: &mut dyn FnMut()) -> Result<Vec<Ended>, PpaError> {
+    pub fn close(
+        mut self,
+        ssd: &mut OpenChannelSsd,
+        pump: &mut dyn FnMut(),
+    ) -> Result<Vec<RequestCompletion>, PpaError> {
         let mut in_vain = 0;
-        while self.flying() > 0 && in_vain < self.patience {
-            in_vain = if self.turn() { 0 } else { in_vain + 1 };
+        while self.commands_in_flight() > 0 && in_vain < self.poll_limit {
+            in_vain = if self.poll_once() { 0 } else { in_vain + 1 };
             pump();
         }
-        self.requests.give_up(Status::ABORTED_SQ_DELETED);
+        self.requests.abort_waiting(Status::ABORTED_SQ_DELETED);
         if let Some(queue) = self.queue.take() {
             self.requests.buffers_in_use().for_each(Buffer::abandon);
             let requests = &mut self.requests;
-            let mut back = |ended: crate::vector::VectorEnded| {
-                requests.piece_ended((ended.user >> 32) as u32, ended.user as u32, &ended);
+            let mut back = |ended: crate::vector::VectorCompletion| {
+                requests.on_command_complete(
+                    (ended.user_data >> 32) as u32,
+                    ended.user_data as u32,
+                    &ended,
+                );
             };
             ssd.delete_queue(queue, &mut back, pump)?;
         }
@@ -95,12 +104,12 @@ impl Session {
     }
 
     /// A session whose caller waits: `pump` lets an in-process drive run, or yields to one elsewhere.
-    pub fn blocking<'a>(&'a mut self, pump: &'a mut dyn FnMut()) -> Blocking<'a> {
-        Blocking::new(self, pump)
+    pub fn blocking<'a>(&'a mut self, pump: &'a mut dyn FnMut()) -> BlockingSession<'a> {
+        BlockingSession::new(self, pump)
     }
 
     /// The drive's address space.
-    pub fn space(&self) -> &Space {
+    pub fn space(&self) -> &PpaSpace {
         &self.space
     }
 
@@ -110,8 +119,8 @@ impl Session {
     }
 
     /// Whether sectors are copied inside the drive.
-    pub fn copies(&self) -> bool {
-        self.copies
+    pub fn can_copy(&self) -> bool {
+        self.can_copy
     }
 
     /// Chunks that may be open at a time; 0 for no limit.
@@ -120,8 +129,8 @@ impl Session {
     }
 
     /// How often a pump is called in vain before a vector counts as unanswered.
-    pub fn patience(&self) -> u64 {
-        self.patience
+    pub fn poll_limit(&self) -> u64 {
+        self.poll_limit
     }
 
     /// What it has done.
@@ -135,12 +144,12 @@ impl Session {
     }
 
     /// Completions of the drive that named no command of the queue: faults of the drive.
-    pub fn stray_completions(&self) -> u64 {
-        self.queue.as_ref().map_or(0, |q| q.queue().stray_completions())
+    pub fn spurious_completions(&self) -> u64 {
+        self.queue.as_ref().map_or(0, |q| q.queue().spurious_completions())
     }
 
     /// Commands outstanding on the drive.
-    fn flying(&self) -> u16 {
+    fn commands_in_flight(&self) -> u16 {
         self.queue.as_ref().map_or(0, VectorQueue::outstanding)
     }
 
@@ -152,8 +161,8 @@ impl Session {
         &mut self,
         ppas: &[Ppa],
         into: Buffer,
-        options: Options,
-    ) -> Result<Ticket, Refused> {
+        options: VectorOptions,
+    ) -> Result<RequestId, Rejected> {
         self.submit(VectorKind::Read, ppas, &[], Some(into), options)
     }
 
@@ -161,8 +170,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Refused`]; nothing was submitted.
-    pub fn check(&mut self, ppas: &[Ppa]) -> Result<Ticket, Refused> {
-        self.submit(VectorKind::Check, ppas, &[], None, Options::default())
+    pub fn check(&mut self, ppas: &[Ppa]) -> Result<RequestId, Rejected> {
+        self.submit(VectorKind::Check, ppas, &[], None, VectorOptions::default())
     }
 
     /// Writes sectors: whole units of `ws_min`, each at the write pointer of its chunk by the time
@@ -175,8 +184,8 @@ impl Session {
         &mut self,
         ppas: &[Ppa],
         from: Buffer,
-        options: Options,
-    ) -> Result<Ticket, Refused> {
+        options: VectorOptions,
+    ) -> Result<RequestId, Rejected> {
         self.submit(VectorKind::Write, ppas, &[], Some(from), options)
     }
 
@@ -184,8 +193,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Refused`]; nothing was submitted.
-    pub fn reset(&mut self, ppas: &[Ppa]) -> Result<Ticket, Refused> {
-        self.submit(VectorKind::Reset, ppas, &[], None, Options::default())
+    pub fn reset(&mut self, ppas: &[Ppa]) -> Result<RequestId, Rejected> {
+        self.submit(VectorKind::Reset, ppas, &[], None, VectorOptions::default())
     }
 
     /// Copies sectors inside the drive, out-of-band bytes included; the targets are as for
@@ -195,44 +204,44 @@ impl Session {
     ///
     /// # Errors
     /// [`Refused`]; nothing was submitted.
-    pub fn copy(&mut self, from: &[Ppa], to: &[Ppa]) -> Result<Ticket, Refused> {
-        self.submit(VectorKind::Copy, from, to, None, Options::default())
+    pub fn copy(&mut self, from: &[Ppa], to: &[Ppa]) -> Result<RequestId, Rejected> {
+        self.submit(VectorKind::Copy, from, to, None, VectorOptions::default())
     }
 
     /// Why a vector cannot be taken, if so.
-    fn refuse(
+    fn reject_reason(
         &self,
         kind: VectorKind,
         ppas: &[Ppa],
         targets: &[Ppa],
         buffer: Option<&Buffer>,
-    ) -> Option<RefusedBecause> {
+    ) -> Option<RejectReason> {
         let (addresses, unit) = (ppas.len(), self.space.geometry().ws_min);
-        if addresses == 0 || addresses > MAX_ADDRESSES {
-            return Some(RefusedBecause::Length { addresses, limit: MAX_ADDRESSES });
+        if addresses == 0 || addresses > ADDRESSES_MAX {
+            return Some(RejectReason::Length { addresses, limit: ADDRESSES_MAX });
         }
         let writes = matches!(kind, VectorKind::Write | VectorKind::Copy);
         if writes && !addresses.is_multiple_of(unit as usize) {
-            return Some(RefusedBecause::WriteUnit { addresses, unit });
+            return Some(RejectReason::WriteUnit { addresses, unit });
         }
         if kind == VectorKind::Copy {
-            if !self.copies {
-                return Some(RefusedBecause::CannotCopy);
+            if !self.can_copy {
+                return Some(RejectReason::CannotCopy);
             }
             if targets.len() != addresses {
-                return Some(RefusedBecause::CopyLengths { from: addresses, to: targets.len() });
+                return Some(RejectReason::CopyLengths { from: addresses, to: targets.len() });
             }
         }
         if let Some(buffer) = buffer {
-            if !buffer.is_of(&self.buffers) {
-                return Some(RefusedBecause::ForeignBuffer);
+            if !buffer.is_from(&self.buffers) {
+                return Some(RejectReason::ForeignBuffer);
             }
             if (buffer.sectors() as usize) < addresses {
-                return Some(RefusedBecause::Buffer { sectors: buffer.sectors(), addresses });
+                return Some(RejectReason::Buffer { sectors: buffer.sectors(), addresses });
             }
         }
         let vectors = self.requests.capacity();
-        self.requests.is_full().then_some(RefusedBecause::Busy { vectors })
+        self.requests.is_full().then_some(RejectReason::SessionFull { vectors })
     }
 
     fn submit(
@@ -241,22 +250,22 @@ impl Session {
         ppas: &[Ppa],
         targets: &[Ppa],
         buffer: Option<Buffer>,
-        options: Options,
-    ) -> Result<Ticket, Refused> {
-        if let Some(because) = self.refuse(kind, ppas, targets, buffer.as_ref()) {
-            self.stats.refused += 1;
-            return Err(Refused { because, buffer });
+        options: VectorOptions,
+    ) -> Result<RequestId, Rejected> {
+        if let Some(because) = self.reject_reason(kind, ppas, targets, buffer.as_ref()) {
+            self.stats.rejected += 1;
+            return Err(Rejected { reason: because, buffer });
         }
-        let ticket = match self.requests.put(kind, ppas, targets, buffer, options.oob) {
-            Ok(number) => Ticket { session: self.number, number },
+        let ticket = match self.requests.insert(kind, ppas, targets, buffer, options.oob) {
+            Ok(number) => RequestId { session: self.id, seq: number },
             Err(buffer) => {
                 let vectors = self.requests.capacity();
-                return Err(Refused { because: RefusedBecause::Busy { vectors }, buffer });
+                return Err(Rejected { reason: RejectReason::SessionFull { vectors }, buffer });
             }
         };
         let count = ppas.len() as u64;
         self.stats.vectors += 1;
-        self.stats.split += u64::from(count > u64::from(self.piece(kind)));
+        self.stats.split += u64::from(count > u64::from(self.command_addresses_max(kind)));
         match kind {
             VectorKind::Read => self.stats.sectors_read += count,
             VectorKind::Check => self.stats.sectors_checked += count,
@@ -271,9 +280,9 @@ impl Session {
 
     /// Addresses of one command at most.
     #[inline]
-    fn piece(&self, kind: VectorKind) -> u32 {
+    fn command_addresses_max(&self, kind: VectorKind) -> u32 {
         let unit = self.space.geometry().ws_min;
-        let most = u32::from(MAX_VECTOR);
+        let most = u32::from(MAX_VECTOR_ADDRESSES);
         match kind {
             VectorKind::Read | VectorKind::Check => self.max_sectors,
             VectorKind::Write => self.max_sectors / unit * unit,
@@ -286,11 +295,11 @@ impl Session {
     #[inline]
     fn issue(&mut self) {
         loop {
-            let Some((_, request)) = self.requests.next() else { return };
+            let Some((_, request)) = self.requests.next_to_issue() else { return };
             let kind = request.kind;
-            let most = self.piece(kind);
-            let Some((slot, request)) = self.requests.next() else { return };
-            if kind == VectorKind::Copy && request.flying > 0 {
+            let most = self.command_addresses_max(kind);
+            let Some((slot, request)) = self.requests.next_to_issue() else { return };
+            if kind == VectorKind::Copy && request.commands_in_flight > 0 {
                 return;
             }
             let Some(queue) = self.queue.as_mut() else { return };
@@ -298,20 +307,24 @@ impl Session {
             if !send(queue, slot, request, count) {
                 return;
             }
-            self.requests.issued(count);
+            self.requests.on_issued(count);
             self.stats.commands += 1;
         }
     }
 
     /// Takes what has ended, and submits what follows. Returns whether anything ended.
-    fn collect(&mut self) -> bool {
+    fn reap_commands(&mut self) -> bool {
         let Some(queue) = self.queue.as_mut() else { return false };
         let mut reaped = false;
         // A drive that completes faster than this reaps does not keep it here.
         for _ in 0..queue.queue().capacity() {
             let Some(ended) = queue.reap() else { break };
             reaped = true;
-            self.requests.piece_ended((ended.user >> 32) as u32, ended.user as u32, &ended);
+            self.requests.on_command_complete(
+                (ended.user_data >> 32) as u32,
+                ended.user_data as u32,
+                &ended,
+            );
         }
         if reaped {
             self.issue();
@@ -320,8 +333,8 @@ impl Session {
     }
 
     /// One poll. Returns whether anything ended.
-    pub(crate) fn turn(&mut self) -> bool {
-        let reaped = self.collect();
+    pub(crate) fn poll_once(&mut self) -> bool {
+        let reaped = self.reap_commands();
         if let Some(queue) = self.queue.as_mut() {
             queue.ring(reaped);
         }
@@ -330,22 +343,22 @@ impl Session {
     }
 
     /// Takes the next vector that has ended.
-    pub fn reap(&mut self) -> Option<Ended> {
-        self.take(None)
+    pub fn reap(&mut self) -> Option<RequestCompletion> {
+        self.pop_completed(None)
     }
 
     /// Takes a vector if it has ended.
-    pub fn take_ended(&mut self, ticket: Ticket) -> Option<Ended> {
-        if ticket.session != self.number {
+    pub fn reap_request(&mut self, ticket: RequestId) -> Option<RequestCompletion> {
+        if ticket.session != self.id {
             return None;
         }
-        self.take(Some(ticket.number))
+        self.pop_completed(Some(ticket.seq))
     }
 
-    fn take(&mut self, ticket: Option<u64>) -> Option<Ended> {
-        let r = self.requests.take_ended(ticket)?;
-        let ended = Ended {
-            ticket: Ticket { session: self.number, number: r.ticket },
+    fn pop_completed(&mut self, ticket: Option<u64>) -> Option<RequestCompletion> {
+        let r = self.requests.pop_completed(ticket)?;
+        let ended = RequestCompletion {
+            request: RequestId { session: self.id, seq: r.seq },
             kind: r.kind,
             status: r.status.1,
             failed: std::mem::take(&mut r.failed),
@@ -360,27 +373,27 @@ impl Session {
     }
 
     /// What a vector asks for, unless it has been reaped.
-    pub(crate) fn kind_of(&self, ticket: Ticket) -> Option<VectorKind> {
-        if ticket.session != self.number {
+    pub(crate) fn kind_of(&self, ticket: RequestId) -> Option<VectorKind> {
+        if ticket.session != self.id {
             return None;
         }
-        self.requests.kind_of(ticket.number)
+        self.requests.kind_of(ticket.seq)
     }
 }
 
 /// Submits the next `count` addresses of a vector. Returns whether the queue took them.
 #[inline]
-fn send(queue: &mut VectorQueue, slot: u32, request: &Request, count: u32) -> bool {
+fn send(queue: &mut VectorQueue, slot: u32, request: &VectorRequest, count: u32) -> bool {
     let at = request.issued;
     let (from, to) = (at as usize, (at + count) as usize);
     let ppas = request.ppas[from..to].iter().copied();
     let user = u64::from(slot) << 32 | u64::from(at);
-    let (data, oob): (Sectors<'_>, Option<Iova>) = match &request.buffer {
+    let (data, oob): (DataSegments<'_>, Option<Iova>) = match &request.buffer {
         Some(buffer) => {
             let oob = request.oob && buffer.oob_bytes() > 0;
-            (Sectors::Run(buffer.data_at(at)), oob.then(|| buffer.oob_at(at)))
+            (DataSegments::Contiguous(buffer.data_at(at)), oob.then(|| buffer.oob_at(at)))
         }
-        None => (Sectors::Nowhere, None),
+        None => (DataSegments::BitBucket, None),
     };
     let taken = match request.kind {
         VectorKind::Read | VectorKind::Check => queue.read(ppas, data, oob, user),
@@ -395,7 +408,7 @@ impl Component for Session {
     /// Takes what has ended, submits what waits, and rings the doorbell once for all of it.
     fn poll(&mut self, _now: Nanos) -> bool {
         let submitted = self.submitted;
-        self.turn() | submitted
+        self.poll_once() | submitted
     }
 
     /// At once while something was submitted that the drive has not been told of, else never.
@@ -407,7 +420,7 @@ impl Component for Session {
 impl Drop for Session {
     /// Memory that the drive may still touch is not used again.
     fn drop(&mut self) {
-        if self.flying() > 0 {
+        if self.commands_in_flight() > 0 {
             self.requests.buffers_in_use().for_each(Buffer::abandon);
         }
     }

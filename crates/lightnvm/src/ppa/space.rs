@@ -16,13 +16,13 @@ use nvme::{Address, Geometry, Ppa, PpaFormat};
 
 /// The flat form of an address: sectors numbered chunk by chunk and PU by PU, without holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Flat(pub u64);
+pub struct PhysSector(pub u64);
 
 /// A parallel unit's number on the drive: `group × PUs per group + PU in its group`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pu(pub u32);
+pub struct PuIndex(pub u32);
 
-impl fmt::Display for Pu {
+impl fmt::Display for PuIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PU {}", self.0)
     }
@@ -53,7 +53,7 @@ pub enum AddressError {
     #[error("flat address {} does not exist: the drive has {sectors} sectors", flat.0)]
     Flat {
         /// The number.
-        flat: Flat,
+        flat: PhysSector,
         /// Sectors of the drive.
         sectors: u64,
     },
@@ -61,7 +61,7 @@ pub enum AddressError {
     #[error("{pu} does not exist: the drive has {pus} parallel units, numbered from 0")]
     Pu {
         /// The parallel unit.
-        pu: Pu,
+        pu: PuIndex,
         /// How many there are.
         pus: u32,
     },
@@ -69,24 +69,24 @@ pub enum AddressError {
 
 /// A drive's geometry and address format: what converts addresses and counts with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct PpaSpace {
     geometry: Geometry,
     format: PpaFormat,
 }
 
-impl Space {
+impl PpaSpace {
     /// The space of a checked geometry and of a format whose fields are wide enough for it.
-    pub(crate) fn new(geometry: Geometry, format: PpaFormat) -> Space {
-        Space { geometry, format }
+    pub(crate) fn new(geometry: Geometry, format: PpaFormat) -> PpaSpace {
+        PpaSpace { geometry, format }
     }
 
     /// The space of a geometry in the narrowest format.
     ///
     /// # Errors
     /// [`nvme::GeometryError`].
-    pub fn of(geometry: Geometry) -> Result<Space, nvme::GeometryError> {
+    pub fn from_geometry(geometry: Geometry) -> Result<PpaSpace, nvme::GeometryError> {
         geometry.check()?;
-        Ok(Space { geometry, format: PpaFormat::of(&geometry)? })
+        Ok(PpaSpace { geometry, format: PpaFormat::from_geometry(&geometry)? })
     }
 
     /// The shape of the drive.
@@ -149,9 +149,9 @@ impl Space {
     /// # Errors
     /// [`AddressError::Component`].
     #[inline]
-    pub fn flat(&self, address: Address) -> Result<Flat, AddressError> {
+    pub fn flat(&self, address: Address) -> Result<PhysSector, AddressError> {
         self.check(address)?;
-        Ok(Flat(self.geometry.flat(address)))
+        Ok(PhysSector(self.geometry.flat(address)))
     }
 
     /// Flat to generic.
@@ -159,7 +159,7 @@ impl Space {
     /// # Errors
     /// [`AddressError::Flat`].
     #[inline]
-    pub fn unflatten(&self, flat: Flat) -> Result<Address, AddressError> {
+    pub fn address_of(&self, flat: PhysSector) -> Result<Address, AddressError> {
         self.geometry
             .from_flat(flat.0)
             .ok_or(AddressError::Flat { flat, sectors: self.geometry.total_sectors() })
@@ -169,16 +169,16 @@ impl Space {
     ///
     /// # Errors
     /// [`AddressError::Hole`].
-    pub fn flatten(&self, ppa: Ppa) -> Result<Flat, AddressError> {
-        Ok(Flat(self.geometry.flat(self.address(ppa)?)))
+    pub fn flat_of(&self, ppa: Ppa) -> Result<PhysSector, AddressError> {
+        Ok(PhysSector(self.geometry.flat(self.address(ppa)?)))
     }
 
     /// Flat to device.
     ///
     /// # Errors
     /// [`AddressError::Flat`].
-    pub fn ppa_of(&self, flat: Flat) -> Result<Ppa, AddressError> {
-        Ok(self.format.pack(self.unflatten(flat)?))
+    pub fn ppa_of(&self, flat: PhysSector) -> Result<Ppa, AddressError> {
+        Ok(self.format.pack(self.address_of(flat)?))
     }
 
     /// Components of a device address for a message, whether or not it names something.
@@ -190,16 +190,16 @@ impl Space {
     ///
     /// # Errors
     /// [`AddressError::Component`].
-    pub fn pu(&self, address: Address) -> Result<Pu, AddressError> {
+    pub fn pu(&self, address: Address) -> Result<PuIndex, AddressError> {
         self.check(address)?;
-        Ok(Pu(address.group * self.geometry.pus + address.pu))
+        Ok(PuIndex(address.group * self.geometry.pus + address.pu))
     }
 
     /// The first sector of the first chunk of a parallel unit.
     ///
     /// # Errors
     /// [`AddressError::Pu`].
-    pub fn pu_address(&self, pu: Pu) -> Result<Address, AddressError> {
+    pub fn pu_address(&self, pu: PuIndex) -> Result<Address, AddressError> {
         let (pus, g) = (self.geometry.total_pus(), &self.geometry);
         if pu.0 >= pus {
             return Err(AddressError::Pu { pu, pus });
@@ -220,7 +220,7 @@ impl Space {
     ///
     /// # Errors
     /// [`AddressError::Component`].
-    pub fn chunk_number(&self, address: Address) -> Result<u64, AddressError> {
+    pub fn chunk_index(&self, address: Address) -> Result<u64, AddressError> {
         let flat = self.flat(address)?;
         Ok(flat.0 / u64::from(self.geometry.sectors))
     }
@@ -252,22 +252,22 @@ impl Space {
     ///
     /// # Errors
     /// [`AddressError::Pu`].
-    pub fn stripe_of(&self, pu: Pu) -> Result<u32, AddressError> {
+    pub fn stripe_index(&self, pu: PuIndex) -> Result<u32, AddressError> {
         let a = self.pu_address(pu)?;
         Ok(a.pu * self.geometry.groups + a.group)
     }
 
     /// All parallel units in striping order.
-    pub fn striped(&self) -> impl Iterator<Item = Pu> + use<> {
+    pub fn striped(&self) -> impl Iterator<Item = PuIndex> + use<> {
         let (groups, pus) = (self.geometry.groups, self.geometry.pus);
-        (0..pus).flat_map(move |pu| (0..groups).map(move |group| Pu(group * pus + pu)))
+        (0..pus).flat_map(move |pu| (0..groups).map(move |group| PuIndex(group * pus + pu)))
     }
 
     /// Device addresses of `count` sectors of a chunk from `first` on.
     ///
     /// # Errors
     /// [`AddressError::Component`] when the run leaves its chunk, or is empty at its end.
-    pub fn run(
+    pub fn extent(
         &self,
         first: Address,
         count: u32,
@@ -300,17 +300,17 @@ mod tests {
         }
     }
 
-    fn check_sector(space: &Space, flat: u64) {
-        let flat = Flat(flat);
-        let a = space.unflatten(flat).unwrap();
+    fn check_sector(space: &PpaSpace, flat: u64) {
+        let flat = PhysSector(flat);
+        let a = space.address_of(flat).unwrap();
         let ppa = space.ppa(a).unwrap();
         assert_eq!(space.flat(a), Ok(flat));
         assert_eq!(space.address(ppa), Ok(a));
-        assert_eq!((space.flatten(ppa), space.ppa_of(flat)), (Ok(flat), Ok(ppa)));
+        assert_eq!((space.flat_of(ppa), space.ppa_of(flat)), (Ok(flat), Ok(ppa)));
         let pu = space.pu(a).unwrap();
         let first = space.pu_address(pu).unwrap();
         assert_eq!((first.group, first.pu), (a.group, a.pu));
-        let number = space.chunk_number(a).unwrap();
+        let number = space.chunk_index(a).unwrap();
         assert_eq!(number, flat.0 / u64::from(space.geometry().sectors));
         match space.next_in_chunk(a) {
             Some(next) => assert_eq!(space.flat(next).unwrap().0, flat.0 + 1),
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn forms_convert_both_ways_in_every_sector_of_an_odd_drive() {
-        let space = Space::of(geometry(3, 5, 7, 3, 8)).unwrap();
+        let space = PpaSpace::from_geometry(geometry(3, 5, 7, 3, 8)).unwrap();
         for flat in 0..space.geometry().total_sectors() {
             check_sector(&space, flat);
         }
@@ -332,19 +332,22 @@ mod tests {
         for case in 0..300 {
             let mut n = |below| 1 + rng.below(below) as u32;
             let g = geometry(n(40), n(17), n(2000), n(300), n(24));
-            let least = PpaFormat::of(&g).unwrap();
+            let least = PpaFormat::from_geometry(&g).unwrap();
             let wider = PpaFormat {
                 group_bits: least.group_bits + (n(4) - 1) as u8,
                 pu_bits: least.pu_bits + (n(4) - 1) as u8,
                 chunk_bits: least.chunk_bits + (n(4) - 1) as u8,
                 sector_bits: least.sector_bits + (n(4) - 1) as u8,
             };
-            let space = Space::new(g, wider);
+            let space = PpaSpace::new(g, wider);
             let sectors = g.total_sectors();
             for _ in 0..200 {
                 check_sector(&space, rng.below(sectors));
             }
-            assert!(matches!(space.unflatten(Flat(sectors)), Err(AddressError::Flat { .. })));
+            assert!(matches!(
+                space.address_of(PhysSector(sectors)),
+                Err(AddressError::Flat { .. })
+            ));
             // Any word is an address that packs to itself, or an error; never a panic.
             for _ in 0..200 {
                 let bits = rng.below(64);
@@ -358,15 +361,15 @@ mod tests {
     }
 
     #[test]
-    fn striping_visits_every_pu_once_and_neighbours_are_on_different_channels() {
+    fn striping_visits_every_pu_once_and_neighbors_are_on_different_channels() {
         for (groups, pus) in [(1, 1), (1, 5), (5, 1), (3, 5), (16, 8)] {
-            let space = Space::of(geometry(groups, pus, 7, 3, 8)).unwrap();
-            let order: Vec<Pu> = space.striped().collect();
+            let space = PpaSpace::from_geometry(geometry(groups, pus, 7, 3, 8)).unwrap();
+            let order: Vec<PuIndex> = space.striped().collect();
             assert_eq!(order.len() as u32, groups * pus);
             let mut a = space.pu_address(order[0]).unwrap();
             for (place, pu) in (0..).zip(&order) {
                 assert_eq!(space.pu(a), Ok(*pu));
-                assert_eq!(space.stripe_of(*pu), Ok(place));
+                assert_eq!(space.stripe_index(*pu), Ok(place));
                 let next = space.next_pu(a).unwrap();
                 assert!(groups == 1 || next.group != a.group);
                 a = next;
@@ -377,7 +380,7 @@ mod tests {
 
     #[test]
     fn what_names_nothing_is_said_by_its_part() {
-        let space = Space::of(geometry(3, 5, 7, 3, 8)).unwrap();
+        let space = PpaSpace::from_geometry(geometry(3, 5, 7, 3, 8)).unwrap();
         let good = Address { group: 2, pu: 4, chunk: 6, sector: 23 };
         space.check(good).unwrap();
         for (bad, want, n) in [
@@ -396,10 +399,13 @@ mod tests {
             );
             assert_eq!((space.next_in_chunk(bad), space.next_pu(bad)), (None, None));
         }
-        assert!(space.pu_address(Pu(15)).is_err() && space.stripe_of(Pu(u32::MAX)).is_err());
-        assert_eq!(space.run(Address { sector: 20, ..good }, 4).unwrap().count(), 4);
-        assert!(space.run(Address { sector: 20, ..good }, 5).is_err());
-        assert!(space.run(Address { sector: 20, ..good }, u32::MAX).is_err());
+        assert!(
+            space.pu_address(PuIndex(15)).is_err()
+                && space.stripe_index(PuIndex(u32::MAX)).is_err()
+        );
+        assert_eq!(space.extent(Address { sector: 20, ..good }, 4).unwrap().count(), 4);
+        assert!(space.extent(Address { sector: 20, ..good }, 5).is_err());
+        assert!(space.extent(Address { sector: 20, ..good }, u32::MAX).is_err());
         let text = space.ppa(Address { pu: 9, ..good }).unwrap_err().to_string();
         assert_eq!(
             text,

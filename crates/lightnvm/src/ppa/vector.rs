@@ -1,4 +1,4 @@
-//! What a vector is: its [kind](VectorKind) and [options](Options), its [ticket](Ticket) while it is
+//! What a vector is: its [kind](VectorKind) and [options](Options), its [ticket](RequestId) while it is
 //! outstanding, and how it [ended](Ended); what a session [holds](SessionConfig) and has
 //! [done](SessionStats).
 
@@ -6,10 +6,10 @@ use std::fmt;
 
 use nvme::Status;
 
-use super::{Bits, Buffer};
+use super::{Buffer, FailedMask};
 
 /// Addresses of one vector at most.
-pub const MAX_ADDRESSES: usize = 1 << 20;
+pub const ADDRESSES_MAX: usize = 1 << 20;
 
 /// What a vector asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,23 +42,23 @@ impl fmt::Display for VectorKind {
 /// [`Options::default`], which is what most want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct VectorOptions {
     /// Whether out-of-band bytes are transferred, on a drive that has some. Without, those of a
     /// write are zeros.
     pub oob: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { oob: true }
+impl Default for VectorOptions {
+    fn default() -> VectorOptions {
+        VectorOptions { oob: true }
     }
 }
 
-impl Options {
+impl VectorOptions {
     /// Leaves out-of-band bytes alone.
     #[must_use]
-    pub fn without_oob(self) -> Options {
-        Options { oob: false, ..self }
+    pub fn without_oob(self) -> VectorOptions {
+        VectorOptions { oob: false, ..self }
     }
 }
 
@@ -72,47 +72,47 @@ pub struct SessionConfig {
     /// Interrupt vector that the drive raises after completions.
     pub interrupt: Option<u16>,
     /// Whether sectors are copied inside the drive, if it can.
-    pub drive_copies: bool,
+    pub allow_drive_copy: bool,
 }
 
 impl Default for SessionConfig {
     fn default() -> SessionConfig {
-        SessionConfig { queue_depth: 128, vectors: 256, interrupt: None, drive_copies: true }
+        SessionConfig { queue_depth: 128, vectors: 256, interrupt: None, allow_drive_copy: true }
     }
 }
 
 /// Names a vector of a session, among all sessions on the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket {
+pub struct RequestId {
     pub(super) session: u32,
-    pub(super) number: u64,
+    pub(super) seq: u64,
 }
 
-impl fmt::Display for Ticket {
+impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "vector #{}.{}", self.session, self.number)
+        write!(f, "vector #{}.{}", self.session, self.seq)
     }
 }
 
 /// A vector that has ended.
 #[derive(Debug)]
 #[must_use = "a vector that has ended may have failed"]
-pub struct Ended {
+pub struct RequestCompletion {
     /// Which.
-    pub ticket: Ticket,
+    pub request: RequestId,
     /// What was asked.
     pub kind: VectorKind,
     /// How the first of its commands that failed ended; [`Status::SUCCESS`] if none did.
     pub status: Status,
     /// Which of its addresses failed.
-    pub failed: Bits,
+    pub failed: FailedMask,
     /// Addresses that it had.
     pub addresses: u32,
     /// The buffer that came with it.
     pub buffer: Option<Buffer>,
 }
 
-impl Ended {
+impl RequestCompletion {
     /// Whether no address failed.
     pub fn is_success(&self) -> bool {
         self.status.is_success()
@@ -129,7 +129,7 @@ pub struct SessionStats {
     /// Vectors that took more than one.
     pub split: u64,
     /// Vectors refused.
-    pub refused: u64,
+    pub rejected: u64,
     /// Vectors of which some address failed.
     pub failed: u64,
     /// Addresses that failed.

@@ -34,32 +34,32 @@
 //! | `audit` | whether the counts agree with the index |
 //! | `now` | one request at a time, waiting for it |
 
-mod audit;
+mod blocking;
 mod chunks;
-mod clean;
+mod command_tag;
+mod compaction;
 mod config;
-mod erase;
+mod durability_order;
 mod error;
-mod fetch;
-mod flight;
-mod found;
 mod get;
 mod index;
+mod invariants;
 mod key;
-mod line;
-mod media;
-mod now;
+mod large_value;
 mod oob;
 mod open;
-mod order;
+mod power_on_scan;
 mod put;
+mod read_ops;
+mod reclaim;
 mod record;
+mod recovered_chunk;
 mod request;
 mod scan;
-mod slots;
 mod stats;
 mod streams;
-mod whole;
+mod unit_memory;
+mod write_order;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -67,33 +67,33 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
-use ring::{AddressSpace, Iova, Region};
+use ring::{AddressSpace, Iova, SharedRegion};
 
+pub use blocking::{BlockingKv, BlockingMutation};
 pub use config::{KvConfig, Layout as KvLayout};
 pub use error::{KvError, KvOpenError};
-pub use key::{Key, KeyLength};
-pub use now::{ChangeNow, KvNow};
-pub use request::{Change, KvAnswer, KvCompletion, KvOp, KvRequest, Room};
+pub use key::{Key, KeyLengthError};
+pub use request::{KvAnswer, KvCompletion, KvMutation, KvOp, KvRequest, ValueBuffer};
 pub use stats::KvStats;
 
-use chunks::{Chunks, Use};
-use clean::Cleaner;
+use chunks::{ChunkRole, KvChunks};
+use command_tag::KvCommandTag;
+use compaction::Compactor;
 use config::Layout;
-use erase::Dead;
-use fetch::Fetches;
-use flight::Flight;
-use index::{Current, Index};
-use line::Held;
-use order::Order;
-use request::{Pending, Requests, Work};
-use streams::{After, Streams};
-use whole::{JobEnd, Wholes};
+use durability_order::DurablePrefix;
+use index::{Index, KeyVersion};
+use large_value::{ChunkWriteOutcome, LargeValues};
+use read_ops::ReadOps;
+use reclaim::ObsoleteChunk;
+use request::{KvRequestState, KvRequestTable, PendingRequest};
+use streams::{AppendStreams, ProgramOutcome};
+use write_order::BlockedKey;
 
 use crate::vector::{Addresses, VectorQueue};
 
 /// Bytes that pass through the host's cache at a time: copying and summing 1 MB takes 134 us with this
 /// many, 222 with four times as many, 197 with a quarter.
-const SCRATCH: usize = 4 << 10;
+const COPY_BLOCK_BYTES: usize = 4 << 10;
 
 /// A key-value store whose flash the host manages. [`Kv::open`] makes one.
 #[derive(Debug)]
@@ -103,62 +103,62 @@ pub struct Kv {
     queue: VectorQueue,
     addresses: Addresses,
     index: Index,
-    chunks: Chunks,
-    streams: Streams,
-    order: Order,
-    wholes: Wholes,
-    fetches: Fetches,
-    requests: Requests,
-    done: VecDeque<KvCompletion>,
+    chunks: KvChunks,
+    streams: AppendStreams,
+    durable_prefix: DurablePrefix,
+    large_values: LargeValues,
+    read_ops: ReadOps,
+    requests: KvRequestTable,
+    completed: VecDeque<KvCompletion>,
     /// Requests that wait their turn.
-    line: VecDeque<u32>,
+    write_queue: VecDeque<u32>,
     /// Keys that requests in the line are about, and keys of values being written.
-    held: BTreeMap<Key, Held>,
+    blocked_keys: BTreeMap<Key, BlockedKey>,
     /// Requests that wait for a key whose value is being written.
-    parked: u32,
+    parked_count: u32,
     /// Values with whole chunks to begin; those whose whole chunks are written; and the one whose
     /// records are being put.
-    to_begin: VecDeque<u32>,
-    tails: VecDeque<u32>,
-    streaming: Option<u32>,
+    large_value_queue: VecDeque<u32>,
+    record_queue: VecDeque<u32>,
+    appending: Option<u32>,
     /// Values with whole chunks being written or records being put.
-    unfinished: u32,
+    unfinished_puts: u32,
     /// Requests that complete when every unit below a number is durable; sorted by it.
-    waiters: VecDeque<(u64, u32)>,
+    durability_waiters: VecDeque<(u64, u32)>,
     /// Values with records or chunks to begin reading: of one small record, and others.
-    readers: [VecDeque<u32>; 2],
-    cleaners: Vec<Cleaner>,
+    read_queues: [VecDeque<u32>; 2],
+    compactors: Vec<Compactor>,
     /// Chunks to be moved out of, because a program failed.
-    failing: VecDeque<u32>,
+    failing_chunks: VecDeque<u32>,
     /// Chunks to be erased: when what followed is durable; when nobody reads; being erased.
-    dead: VecDeque<Dead>,
-    read_dead: Vec<Dead>,
-    erasing: BTreeMap<u32, Dead>,
+    obsolete: VecDeque<ObsoleteChunk>,
+    obsolete_durable: Vec<ObsoleteChunk>,
+    erasing: BTreeMap<u32, ObsoleteChunk>,
     /// The last sequence number, and the last stamp of a chunk.
     seq: u64,
     stamp: u64,
     /// Bytes of records set aside for values being written, and whole chunks held or set aside.
-    reserved: u64,
-    wholes_held: u32,
+    reserved_bytes: u64,
+    large_value_chunks: u32,
     /// Bytes of live tombstones, and how many.
     tombstone_bytes: u64,
     tombstones: u64,
     stats: KvStats,
-    scratch: Box<[u8]>,
+    copy_buffer: Box<[u8]>,
     /// Memory for values that are waited for: registrations last as long as the port.
-    waited: Option<(Arc<Region>, Iova)>,
-    header: Vec<u8>,
+    blocking_memory: Option<(Arc<SharedRegion>, Iova)>,
+    header_buffer: Vec<u8>,
     /// Whether a request was taken since the last poll.
-    taken: bool,
+    has_new_requests: bool,
     /// Whether something went on in this poll without the drive.
-    went_on: bool,
+    progressed: bool,
     /// Whether a record found no free chunk in this poll.
-    short_of_chunks: bool,
+    out_of_chunks: bool,
 }
 
 /// A request that was not taken, because as many are outstanding as there may be.
 #[derive(Debug)]
-pub struct KvBusy(pub KvRequest);
+pub struct KvQueueFull(pub KvRequest);
 
 /// A place in the order of keys, from which [`Kv::next`] goes on.
 #[derive(Clone, Debug, Default)]
@@ -175,7 +175,7 @@ impl Cursor {
     }
 
     /// Before `key`, on the way to the end of all keys.
-    pub fn at(key: Key) -> Cursor {
+    pub fn starting_at(key: Key) -> Cursor {
         Cursor { prefix: Vec::new(), after: Some(key), inclusive: true }
     }
 }
@@ -184,11 +184,12 @@ impl Kv {
     /// Counters.
     pub fn stats(&self) -> KvStats {
         KvStats {
-            keys: self.index.keys,
+            keys: self.index.key_count,
             tombstones: self.tombstones,
-            live_bytes: self.chunks.live,
-            packed_chunk_bytes: u64::from(self.chunks.packed) * u64::from(self.layout.chunk_bytes),
-            whole_chunks: self.wholes_held,
+            live_bytes: self.chunks.live_bytes,
+            packed_chunk_bytes: u64::from(self.chunks.packed_count)
+                * u64::from(self.layout.chunk_bytes),
+            large_value_chunks: self.large_value_chunks,
             free_chunks: self.chunks.free_count,
             ..self.stats
         }
@@ -201,12 +202,12 @@ impl Kv {
 
     /// Keys that exist.
     pub fn len(&self) -> u64 {
-        self.index.keys
+        self.index.key_count
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.index.keys == 0
+        self.index.key_count == 0
     }
 
     /// The next key of a cursor in the order of keys, and the bytes of its value.
@@ -220,7 +221,7 @@ impl Kv {
             (Some(key), false) => Bound::Excluded(key.as_bytes()),
             (None, _) => Bound::Included(&cursor.prefix[..]),
         };
-        let (key, entry) = self.index.from(bound).next()?;
+        let (key, entry) = self.index.range_from(bound).next()?;
         if !key.as_bytes().starts_with(&cursor.prefix) {
             return None;
         }
@@ -240,7 +241,7 @@ impl Kv {
 
     /// Requests outstanding.
     pub fn outstanding(&self) -> usize {
-        self.requests.outstanding() + self.done.len()
+        self.requests.outstanding() + self.completed.len()
     }
 
     /// Wakes whoever polls this when the drive has completed something.
@@ -256,15 +257,15 @@ impl Kv {
         self.outstanding() == 0
             && self.queue.outstanding() == 0
             && self.streams.is_idle()
-            && self.fetches.is_idle()
-            && self.wholes.is_idle()
+            && self.read_ops.is_idle()
+            && self.large_values.is_idle()
     }
 
     /// Gives the target up: the queue pair, so that its controller can delete it, and a completion
     /// for every request that was not reaped. What was not synced may be lost.
     pub fn into_queue(mut self) -> (QueuePair, Vec<KvCompletion>) {
-        let mut completions: Vec<KvCompletion> = self.done.drain(..).collect();
-        let ended = std::iter::from_fn(|| self.requests.end_any());
+        let mut completions: Vec<KvCompletion> = self.completed.drain(..).collect();
+        let ended = std::iter::from_fn(|| self.requests.remove_any());
         completions
             .extend(ended.map(|p| KvCompletion { tag: p.tag, result: Err(KvError::Closed) }));
         (self.queue.into_queue(), completions)
@@ -273,16 +274,16 @@ impl Kv {
     /// Takes a request.
     ///
     /// # Errors
-    /// [`KvBusy`] with the request, if as many are outstanding as there may be.
-    pub fn submit(&mut self, _now: Nanos, request: KvRequest) -> Result<(), KvBusy> {
-        if self.done.len() >= self.config.queue_depth as usize {
-            return Err(KvBusy(request));
+    /// [`KvQueueFull`] with the request, if as many are outstanding as there may be.
+    pub fn submit(&mut self, _now: Nanos, request: KvRequest) -> Result<(), KvQueueFull> {
+        if self.completed.len() >= self.config.queue_depth as usize {
+            return Err(KvQueueFull(request));
         }
-        let place = self.requests.put(request).map_err(KvBusy)?;
-        self.taken = true;
-        match self.check(place) {
-            Ok(()) => self.enter(place),
-            Err(error) => self.finish(place, Err(error)),
+        let place = self.requests.insert(request).map_err(KvQueueFull)?;
+        self.has_new_requests = true;
+        match self.check_request(place) {
+            Ok(()) => self.execute_or_enqueue(place),
+            Err(error) => self.complete(place, Err(error)),
         }
         Ok(())
     }
@@ -290,127 +291,136 @@ impl Kv {
     /// Takes the next request that has ended.
     #[inline]
     pub fn reap(&mut self) -> Option<KvCompletion> {
-        self.done.pop_front()
+        self.completed.pop_front()
     }
 
     /// What is wrong with a request before anything else is known.
-    fn check(&self, place: u32) -> Result<(), KvError> {
+    fn check_request(&self, place: u32) -> Result<(), KvError> {
         let Some(pending) = self.requests.get(place) else { return Ok(()) };
-        let registered = |room: &request::Room| match self.memory().find(room.at, room.bytes) {
+        let registered = |room: &request::ValueBuffer| match self.memory().find(room.at, room.bytes)
+        {
             Ok(_) => Ok(()),
             // No bytes are nowhere.
             Err(_) if room.bytes == 0 => Ok(()),
             Err(_) => Err(KvError::NotRegistered),
         };
-        let value = |change: &Change| match change.value() {
+        let value = |change: &KvMutation| match change.value() {
             None => Ok(()),
             Some(room) if room.bytes > self.layout.value_bytes() => {
                 let most = self.layout.value_bytes();
-                Err(KvError::ValueTooLarge { bytes: room.bytes, most })
+                Err(KvError::ValueTooLarge { bytes: room.bytes, bytes_max: most })
             }
             Some(room) => registered(&room),
         };
         match &pending.op {
-            KvOp::Change { change, .. } => value(change),
-            KvOp::Batch { changes, .. } => changes.iter().try_for_each(value),
+            KvOp::Mutation { mutation: change, .. } => value(change),
+            KvOp::Batch { mutations: changes, .. } => changes.iter().try_for_each(value),
             KvOp::Get { into, .. } => registered(into),
             KvOp::Exists { .. } | KvOp::Sync => Ok(()),
         }
     }
 
     /// Ends a request.
-    fn finish(&mut self, place: u32, result: Result<KvAnswer, KvError>) {
-        let Some(Pending { tag, .. }) = self.requests.end(place) else { return };
+    fn complete(&mut self, place: u32, result: Result<KvAnswer, KvError>) {
+        let Some(PendingRequest { tag, .. }) = self.requests.remove(place) else { return };
         self.stats.errors += u64::from(result.is_err());
-        self.done.push_back(KvCompletion { tag, result });
-        self.went_on = true;
+        self.completed.push_back(KvCompletion { tag, result });
+        self.progressed = true;
     }
 
     /// Ends a change, now or when it is durable.
-    fn changed(&mut self, place: u32, number: u64) {
+    fn complete_mutation(&mut self, place: u32, number: u64) {
         let Some(pending) = self.requests.get_mut(place) else { return };
         let durable = match &pending.op {
-            KvOp::Change { durable, .. } | KvOp::Batch { durable, .. } => *durable,
+            KvOp::Mutation { durable, .. } | KvOp::Batch { durable, .. } => *durable,
             _ => true,
         };
-        pending.work = Work::Queued;
-        if durable && !self.order.durable_below(number) {
+        pending.state = KvRequestState::Queued;
+        if durable && !self.durable_prefix.is_durable_below(number) {
             // Most come with the largest number so far.
-            let at = self.waiters.iter().rposition(|(n, _)| *n <= number).map_or(0, |i| i + 1);
-            self.waiters.insert(at, (number, place));
+            let at = self
+                .durability_waiters
+                .iter()
+                .rposition(|(n, _)| *n <= number)
+                .map_or(0, |i| i + 1);
+            self.durability_waiters.insert(at, (number, place));
         } else {
-            self.finish(place, Ok(KvAnswer::Done));
+            self.complete(place, Ok(KvAnswer::Done));
         }
     }
 
     /// Ends the requests whose units are durable, and pads units that others wait for.
-    fn serve_waiters(&mut self) {
-        while let Some(&(number, place)) = self.waiters.front()
-            && self.order.durable_below(number)
+    fn complete_durable(&mut self) {
+        while let Some(&(number, place)) = self.durability_waiters.front()
+            && self.durable_prefix.is_durable_below(number)
         {
-            self.waiters.pop_front();
-            self.finish(place, Ok(KvAnswer::Done));
+            self.durability_waiters.pop_front();
+            self.complete(place, Ok(KvAnswer::Done));
         }
-        if let Some(&(number, _)) = self.waiters.back() {
+        if let Some(&(number, _)) = self.durability_waiters.back() {
             self.streams.pad_below(number, &mut self.stats);
         }
     }
 
     /// Something is not current any more: its records are garbage, its whole chunks can be erased.
-    fn bury(&mut self, key: u8, old: &Current) {
-        for (i, piece) in old.pieces().iter().enumerate() {
+    fn discard_version(&mut self, key: u8, old: &KeyVersion) {
+        for (i, piece) in old.records().iter().enumerate() {
             let bytes = old.record_bytes(key, i);
             self.chunks.sub_live(piece.chunk, bytes);
-            if !old.exists() {
+            if !old.is_present() {
                 self.tombstone_bytes -= u64::from(bytes);
                 self.tombstones -= 1;
             }
         }
-        for part in old.parts() {
-            self.wholes_held -= 1;
-            if self.chunks.is_ours(part.chunk) && self.chunks.get(part.chunk).usage == Use::Whole {
-                self.condemn(part.chunk, Vec::new());
+        for part in old.chunk_extents() {
+            self.large_value_chunks -= 1;
+            if self.chunks.is_owned(part.chunk)
+                && self.chunks.get(part.chunk).role == ChunkRole::LargeValue
+            {
+                self.mark_obsolete(part.chunk, Vec::new());
             }
         }
     }
 
-    fn take_completions(&mut self) -> bool {
+    fn reap_completions(&mut self) -> bool {
         let mut reaped = false;
         // A drive that completes faster than this reaps does not keep it here.
         for _ in 0..self.queue.queue().capacity() {
             let Some(ended) = self.queue.reap() else { break };
             reaped = true;
             let (status, failed) = (ended.status, ended.failed);
-            match Flight::from_bits(ended.user) {
-                Flight::Program { chunk, unit } => {
-                    let (order, stats) = (&mut self.order, &mut self.stats);
-                    match self.streams.ended((chunk, unit), status, order, stats) {
-                        After::Nothing => {}
-                        After::Full => self.chunks.get_mut(chunk).usage = Use::Closed,
-                        After::Failed => {
-                            self.chunks.get_mut(chunk).usage = Use::Failing;
-                            self.failing.push_back(chunk);
+            match KvCommandTag::from_bits(ended.user_data) {
+                KvCommandTag::Program { chunk, unit } => {
+                    let (order, stats) = (&mut self.durable_prefix, &mut self.stats);
+                    match self.streams.on_program_complete((chunk, unit), status, order, stats) {
+                        ProgramOutcome::Continue => {}
+                        ProgramOutcome::ChunkFull => {
+                            self.chunks.get_mut(chunk).role = ChunkRole::Closed
+                        }
+                        ProgramOutcome::ChunkFailed => {
+                            self.chunks.get_mut(chunk).role = ChunkRole::Failing;
+                            self.failing_chunks.push_back(chunk);
                         }
                     }
                 }
-                Flight::Whole { job, .. } => {
-                    match self.wholes.command_ended(job, status.is_success()) {
+                KvCommandTag::LargeValue { job, .. } => {
+                    match self.large_values.on_command_complete(job, status.is_success()) {
                         None => {}
-                        Some((written, JobEnd::Written)) => {
-                            self.wholes.end(job);
-                            self.whole_written(&written);
+                        Some((written, ChunkWriteOutcome::Written)) => {
+                            self.large_values.remove(job);
+                            self.on_large_value_chunk_written(&written);
                         }
-                        Some((failed, JobEnd::Failed)) => {
+                        Some((failed, ChunkWriteOutcome::Failed)) => {
                             self.stats.program_failures += 1;
                             self.retire(failed.chunk);
-                            self.wholes.orphans.push_back(job);
+                            self.large_values.failed_writes.push_back(job);
                         }
                     }
                 }
-                Flight::Read { fetch, sector } => {
-                    self.fetches.command_ended(fetch, sector, failed, status);
+                KvCommandTag::Read { fetch, sector } => {
+                    self.read_ops.on_command_complete(fetch, sector, failed, status);
                 }
-                Flight::Erase { chunk } => self.erased(chunk, status.is_success()),
+                KvCommandTag::Erase { chunk } => self.on_erase_complete(chunk, status.is_success()),
             }
         }
         reaped
@@ -426,31 +436,31 @@ impl Component for Kv {
     /// Takes every command that has ended, does what follows, and rings the doorbell once for all of
     /// it.
     fn poll(&mut self, _now: Nanos) -> bool {
-        let taken = std::mem::take(&mut self.taken);
-        let reaped = self.take_completions();
+        let taken = std::mem::take(&mut self.has_new_requests);
+        let reaped = self.reap_completions();
         let mut moved = taken | reaped;
         // What goes on in one part can let another go on.
         loop {
-            self.went_on = false;
-            self.short_of_chunks = false;
-            self.begin_wholes();
-            self.advance_tails();
-            self.advance_line();
-            self.advance_reads();
-            self.clean();
-            self.erase();
-            self.serve_waiters();
-            self.fetches.send(&mut self.queue, &self.addresses, &self.chunks, &self.streams);
-            self.end_fetches();
-            self.wholes.send(&mut self.queue, &self.addresses);
+            self.progressed = false;
+            self.out_of_chunks = false;
+            self.begin_large_value_chunks();
+            self.step_record_queue();
+            self.step_write_queue();
+            self.step_reads();
+            self.step_compaction();
+            self.step_reclaim();
+            self.complete_durable();
+            self.read_ops.send(&mut self.queue, &self.addresses, &self.chunks, &self.streams);
+            self.complete_reads();
+            self.large_values.send(&mut self.queue, &self.addresses);
             self.streams.send(&mut self.queue, &self.addresses);
-            if !self.went_on {
+            if !self.progressed {
                 break;
             }
             moved = true;
         }
-        if self.short_of_chunks {
-            self.make_room_or_give_up();
+        if self.out_of_chunks {
+            self.free_space_or_fail();
         }
         let rang = self.queue.ring(reaped);
         moved | rang
@@ -459,6 +469,6 @@ impl Component for Kv {
     /// At once while a request is waiting for a poll, else never: only the drive, or who submits,
     /// can give this work.
     fn deadline(&self) -> Nanos {
-        if self.taken { Nanos::ZERO } else { Nanos::MAX }
+        if self.has_new_requests { Nanos::ZERO } else { Nanos::MAX }
     }
 }

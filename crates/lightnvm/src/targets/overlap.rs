@@ -1,4 +1,4 @@
-//! [`InOrder`]: a device in front of another, in which a request that overlaps one in flight waits for
+//! [`OverlapSerializer`]: a device in front of another, in which a request that overlaps one in flight waits for
 //! it: reads for writes, writes for reads and writes (thesis chapter 6, section 4.3; what the sector
 //! target needs because a sector moves while it is read, and its users because a device promises no
 //! order).
@@ -8,22 +8,22 @@
 //! is overtaken for ever, because a request that waits is waited for, too; every request ends exactly
 //! once. Nothing is allocated per request. Flushes, and requests that the device will refuse, pass.
 //!
-//! Ranges are found by [`GRANULE`] sectors: a short request is in the bucket of each granule that it
+//! Ranges are found by [`GRANULE_SHIFT`] sectors: a short request is in the bucket of each granule that it
 //! touches, and of two that share several only the first counts; long requests, of which there are
 //! few, are looked at one by one.
 
 use std::collections::VecDeque;
 
-use block::{Busy, Completion, Device, Limits, Op, Request};
+use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
 /// Sectors that are looked up together: 2 to this power.
-const GRANULE: u32 = 6;
+const GRANULE_SHIFT: u32 = 6;
 /// Granules of a short request at most.
-const SHORT: usize = 4;
-const NONE: u32 = u32::MAX;
+const SHORT_GRANULES_MAX: usize = 4;
+const NIL: u32 = u32::MAX;
 
 /// How often requests overlapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,70 +37,70 @@ pub struct OverlapStats {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum OverlapState {
     Free,
     /// With the device, and nobody waits for it.
-    Passing,
+    Untracked,
     Waiting,
     InFlight,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct OverlapSlot {
     request: Request,
-    state: State,
+    state: OverlapState,
     order: u64,
     /// Requests that it waits for.
     blockers: u32,
-    end: u64,
-    reads: bool,
-    long: bool,
+    end_lba: u64,
+    is_read: bool,
+    is_long: bool,
 }
 
-impl Slot {
-    fn conflicts(&self, other: &Slot) -> bool {
-        let overlap = self.request.lba < other.end && other.request.lba < self.end;
-        overlap && !(self.reads && other.reads)
+impl OverlapSlot {
+    fn conflicts_with(&self, other: &OverlapSlot) -> bool {
+        let overlap = self.request.lba < other.end_lba && other.request.lba < self.end_lba;
+        overlap && !(self.is_read && other.is_read)
     }
 
     fn first_granule(&self) -> u64 {
-        self.request.lba >> GRANULE
+        self.request.lba >> GRANULE_SHIFT
     }
 
     fn last_granule(&self) -> u64 {
-        (self.end - 1) >> GRANULE
+        (self.end_lba - 1) >> GRANULE_SHIFT
     }
 }
 
 /// A place in a bucket's list: the `i`-th granule of a short request is its slot times [`SHORT`] plus
 /// `i`. Long requests are in a list of their own, with their first place.
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct BucketLink {
     granule: u64,
-    before: u32,
-    after: u32,
+    prev: u32,
+    next: u32,
 }
 
 /// Requests that overlap take effect in the order in which they were submitted.
 #[derive(Debug)]
-pub struct InOrder<D> {
+pub struct OverlapSerializer<D> {
     device: D,
-    slots: Box<[Slot]>,
+    slots: Box<[OverlapSlot]>,
     free: Vec<u32>,
-    links: Box<[Link]>,
+    links: Box<[BucketLink]>,
     /// First places of each list; the last list is the long requests'.
-    heads: Box<[u32]>,
+    list_heads: Box<[u32]>,
     ready: VecDeque<u32>,
     order: u64,
     stats: OverlapStats,
 }
 
-impl<D: Device> InOrder<D> {
+impl<D: BlockDevice> OverlapSerializer<D> {
     /// Takes over the state of `other`, which has nothing outstanding, by `adopt` that of its device. Returns
     /// whether it could.
-    pub(crate) fn adopt(
+    pub(crate) fn clone_state_from(
         &mut self,
-        other: &InOrder<D>,
+        other: &OverlapSerializer<D>,
         adopt: impl FnOnce(&mut D, &D) -> bool,
     ) -> bool {
         if !self.is_empty() || !other.is_empty() || !adopt(&mut self.device, &other.device) {
@@ -112,25 +112,25 @@ impl<D: Device> InOrder<D> {
     }
 
     /// Puts itself in front of a device that has nothing outstanding.
-    pub fn new(device: D) -> InOrder<D> {
+    pub fn new(device: D) -> OverlapSerializer<D> {
         let depth = device.limits().queue_depth.max(1);
-        let blank = Slot {
+        let blank = OverlapSlot {
             request: Request::flush(0),
-            state: State::Free,
+            state: OverlapState::Free,
             order: 0,
             blockers: 0,
-            end: 0,
-            reads: false,
-            long: false,
+            end_lba: 0,
+            is_read: false,
+            is_long: false,
         };
-        let link = Link { granule: 0, before: NONE, after: NONE };
+        let link = BucketLink { granule: 0, prev: NIL, next: NIL };
         let buckets = (2 * depth as usize).next_power_of_two();
-        InOrder {
+        OverlapSerializer {
             device,
             slots: vec![blank; depth as usize].into(),
             free: (0..depth).rev().collect(),
-            links: vec![link; depth as usize * SHORT].into(),
-            heads: vec![NONE; buckets + 1].into(),
+            links: vec![link; depth as usize * SHORT_GRANULES_MAX].into(),
+            list_heads: vec![NIL; buckets + 1].into(),
             ready: VecDeque::with_capacity(depth as usize),
             order: 0,
             stats: OverlapStats::default(),
@@ -160,19 +160,16 @@ impl<D: Device> InOrder<D> {
     /// Gives the device up to `end`, which returns what is left of it and a completion of every request
     /// that it had; those that had not reached it are completed with
     /// [`Status::ABORTED_SQ_DELETED`].
-    pub fn give_up<R>(
-        mut self,
-        end: impl FnOnce(D) -> (R, Vec<Completion>),
-    ) -> (R, Vec<Completion>) {
+    pub fn close<R>(mut self, end: impl FnOnce(D) -> (R, Vec<Completion>)) -> (R, Vec<Completion>) {
         let mut completions: Vec<Completion> = std::iter::from_fn(|| self.reap()).collect();
         let (rest, ended) = end(self.device);
         for done in ended {
             if let Some(slot) = self.slots.get_mut(done.tag as usize) {
-                slot.state = State::Free;
+                slot.state = OverlapState::Free;
                 completions.push(Completion { tag: slot.request.tag, ..done });
             }
         }
-        let left = self.slots.iter().filter(|s| s.state != State::Free);
+        let left = self.slots.iter().filter(|s| s.state != OverlapState::Free);
         completions.extend(left.map(|s| Completion {
             tag: s.request.tag,
             status: Status::ABORTED_SQ_DELETED,
@@ -185,67 +182,70 @@ impl<D: Device> InOrder<D> {
     #[inline]
     fn bucket(&self, granule: u64) -> usize {
         let hash = granule.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        hash as usize & (self.heads.len() - 2)
+        hash as usize & (self.list_heads.len() - 2)
     }
 
     fn long_list(&self) -> usize {
-        self.heads.len() - 1
+        self.list_heads.len() - 1
     }
 
     #[inline]
     fn link(&mut self, list: usize, place: u32, granule: u64) {
-        let after = self.heads[list];
-        self.links[place as usize] = Link { granule, before: NONE, after };
-        if after != NONE {
-            self.links[after as usize].before = place;
+        let after = self.list_heads[list];
+        self.links[place as usize] = BucketLink { granule, prev: NIL, next: after };
+        if after != NIL {
+            self.links[after as usize].prev = place;
         }
-        self.heads[list] = place;
+        self.list_heads[list] = place;
     }
 
     #[inline]
     fn unlink(&mut self, list: usize, place: u32) {
-        let Link { before, after, .. } = self.links[place as usize];
+        let BucketLink { prev: before, next: after, .. } = self.links[place as usize];
         match before {
-            NONE => self.heads[list] = after,
-            before => self.links[before as usize].after = after,
+            NIL => self.list_heads[list] = after,
+            before => self.links[before as usize].next = after,
         }
-        if after != NONE {
-            self.links[after as usize].before = before;
+        if after != NIL {
+            self.links[after as usize].prev = before;
         }
     }
 
     /// Calls `with` for every tracked request but `of` itself that conflicts with it, once.
     #[inline]
-    fn each_conflict(&mut self, of: u32, mut with: impl FnMut(&mut Slot, u32)) {
+    fn for_each_conflict(&mut self, of: u32, mut with: impl FnMut(&mut OverlapSlot, u32)) {
         let slot = self.slots[of as usize];
-        if slot.long {
+        if slot.is_long {
             for (id, other) in (0..).zip(&mut self.slots) {
-                let tracked = matches!(other.state, State::Waiting | State::InFlight);
-                if tracked && id != of && other.conflicts(&slot) {
+                let tracked = matches!(other.state, OverlapState::Waiting | OverlapState::InFlight);
+                if tracked && id != of && other.conflicts_with(&slot) {
                     with(other, id);
                 }
             }
             return;
         }
         for granule in slot.first_granule()..=slot.last_granule() {
-            let mut at = self.heads[self.bucket(granule)];
-            while at != NONE {
-                let (link, id) = (self.links[at as usize], at / SHORT as u32);
-                at = link.after;
+            let mut at = self.list_heads[self.bucket(granule)];
+            while at != NIL {
+                let (link, id) = (self.links[at as usize], at / SHORT_GRANULES_MAX as u32);
+                at = link.next;
                 let other = &mut self.slots[id as usize];
                 let first = slot.first_granule().max(other.first_granule());
-                if link.granule == granule && first == granule && id != of && other.conflicts(&slot)
+                if link.granule == granule
+                    && first == granule
+                    && id != of
+                    && other.conflicts_with(&slot)
                 {
                     with(other, id);
                 }
             }
         }
-        let mut at = self.heads[self.long_list()];
-        while at != NONE {
-            let id = at / SHORT as u32;
-            at = self.links[at as usize].after;
+        let mut at = self.list_heads[self.long_list()];
+        while at != NIL {
+            let id = at / SHORT_GRANULES_MAX as u32;
+            at = self.links[at as usize].next;
             let other = &mut self.slots[id as usize];
-            if id != of && other.conflicts(&slot) {
+            if id != of && other.conflicts_with(&slot) {
                 with(other, id);
             }
         }
@@ -253,9 +253,9 @@ impl<D: Device> InOrder<D> {
 
     /// Puts a request into its lists, or takes it out of them.
     #[inline]
-    fn enlist(&mut self, id: u32, is_in: bool) {
-        let (slot, base) = (self.slots[id as usize], id * SHORT as u32);
-        if slot.long {
+    fn update_lists(&mut self, id: u32, is_in: bool) {
+        let (slot, base) = (self.slots[id as usize], id * SHORT_GRANULES_MAX as u32);
+        if slot.is_long {
             let list = self.long_list();
             return if is_in { self.link(list, base, 0) } else { self.unlink(list, base) };
         }
@@ -270,13 +270,13 @@ impl<D: Device> InOrder<D> {
     }
 
     /// A tracked request has ended: those that waited for it wait for one less.
-    fn release(&mut self, id: u32) {
-        self.enlist(id, false);
+    fn unblock_waiters(&mut self, id: u32) {
+        self.update_lists(id, false);
         let order = self.slots[id as usize].order;
         // Taken out, so that the closure may use it.
         let mut ready = std::mem::take(&mut self.ready);
-        self.each_conflict(id, |other, id| {
-            if other.state == State::Waiting && other.order > order {
+        self.for_each_conflict(id, |other, id| {
+            if other.state == OverlapState::Waiting && other.order > order {
                 other.blockers -= 1;
                 if other.blockers == 0 {
                     ready.push_back(id);
@@ -294,7 +294,7 @@ impl<D: Device> InOrder<D> {
     }
 }
 
-impl<D: Device> Component for InOrder<D> {
+impl<D: BlockDevice> Component for OverlapSerializer<D> {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(&id) = self.ready.front() {
@@ -302,7 +302,7 @@ impl<D: Device> Component for InOrder<D> {
             if self.device.submit(now, request).is_err() {
                 break;
             }
-            self.slots[id as usize].state = State::InFlight;
+            self.slots[id as usize].state = OverlapState::InFlight;
             self.ready.pop_front();
             moved = true;
         }
@@ -314,52 +314,52 @@ impl<D: Device> Component for InOrder<D> {
     }
 }
 
-impl<D: Device> Device for InOrder<D> {
+impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
     fn limits(&self) -> &Limits {
         self.device.limits()
     }
 
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        let Some(&id) = self.free.last() else { return Err(Busy) };
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        let Some(&id) = self.free.last() else { return Err(QueueFull) };
         let (name, tag) = (u64::from(id), request.tag);
-        tracepoint::trace_at(now, || tracepoint::Event::TargetAlias { name, tag });
+        tracepoint::trace_at(now, || tracepoint::Event::TargetAlias { alias: name, tag });
         if !self.is_tracked(&request) {
             self.device.submit(now, Request { tag: id.into(), ..request })?;
             self.free.pop();
             let slot = &mut self.slots[id as usize];
-            (slot.request, slot.state) = (request, State::Passing);
+            (slot.request, slot.state) = (request, OverlapState::Untracked);
             return Ok(());
         }
         let end = request.lba + u64::from(request.sectors);
-        let granules = ((end - 1) >> GRANULE) - (request.lba >> GRANULE) + 1;
+        let granules = ((end - 1) >> GRANULE_SHIFT) - (request.lba >> GRANULE_SHIFT) + 1;
         self.order += 1;
-        self.slots[id as usize] = Slot {
+        self.slots[id as usize] = OverlapSlot {
             request,
-            state: State::InFlight,
+            state: OverlapState::InFlight,
             order: self.order,
             blockers: 0,
-            end,
-            reads: matches!(request.op, Op::Read | Op::Extents),
-            long: granules > SHORT as u64,
+            end_lba: end,
+            is_read: matches!(request.op, Op::Read | Op::Extents),
+            is_long: granules > SHORT_GRANULES_MAX as u64,
         };
         let mut blockers = 0;
-        self.each_conflict(id, |_, _| blockers += 1);
+        self.for_each_conflict(id, |_, _| blockers += 1);
         if blockers == 0 {
             let passed = self.device.submit(now, Request { tag: id.into(), ..request });
             if let Err(busy) = passed {
-                self.slots[id as usize].state = State::Free;
+                self.slots[id as usize].state = OverlapState::Free;
                 return Err(busy);
             }
         } else {
             let slot = &mut self.slots[id as usize];
-            (slot.state, slot.blockers) = (State::Waiting, blockers);
+            (slot.state, slot.blockers) = (OverlapState::Waiting, blockers);
             self.stats.waited += 1;
             self.stats.overlaps += u64::from(blockers);
         }
         self.free.pop();
         self.stats.tracked += 1;
-        self.enlist(id, true);
+        self.update_lists(id, true);
         Ok(())
     }
 
@@ -367,11 +367,11 @@ impl<D: Device> Device for InOrder<D> {
     fn reap(&mut self) -> Option<Completion> {
         let done = self.device.reap()?;
         let id = done.tag as u32;
-        let Slot { request, state, .. } = self.slots[id as usize];
-        if state == State::InFlight {
-            self.release(id);
+        let OverlapSlot { request, state, .. } = self.slots[id as usize];
+        if state == OverlapState::InFlight {
+            self.unblock_waiters(id);
         }
-        self.slots[id as usize].state = State::Free;
+        self.slots[id as usize].state = OverlapState::Free;
         self.free.push(id);
         Some(Completion { tag: request.tag, ..done })
     }

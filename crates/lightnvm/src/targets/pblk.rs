@@ -5,23 +5,25 @@
 //! Guarantees: every request that was taken completes exactly once; doorbells are rung once per
 //! poll; nothing is allocated per request once the tables have grown to the load.
 
-mod adopt;
+mod buffer_memory;
+mod clone_state;
 pub(crate) mod error;
-mod health;
-mod memory;
+mod maintenance;
 mod open;
-mod patrol;
+mod read_split;
+mod read_tracker;
 mod requests;
 mod scan;
+mod scrub;
 pub(crate) mod sharded;
-mod split;
-mod spread;
-mod vectors;
-mod waits;
+mod stripe_layout;
+mod vector_backend;
 
 use std::collections::VecDeque;
 
-use block::{Busy, Completion, Device, Extent, ExtentState, Limits, Op, Payload, Request};
+use block::{
+    BlockDevice, Completion, Extent, ExtentState, Limits, Op, Payload, QueueFull, Request,
+};
 use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
 use ftl::{ActivePusError, Ftl, FtlStats, LimiterSample, RecoveryStats};
@@ -30,39 +32,39 @@ use ring::AddressSpace;
 use tracepoint::Event;
 
 pub use error::PblkError;
-use health::Health;
-pub use health::PblkHealth;
-use spread::Spread;
-use vectors::{Ended, VectorFlash};
+use maintenance::Maintenance;
+pub use maintenance::PblkHealth;
+use stripe_layout::StripeMap;
+use vector_backend::{BackendEvent, VectorBackend};
 
 /// Requests outstanding at most.
 const QUEUE_DEPTH: u32 = 4096;
 /// Sectors of one request at most.
-const MAX_SECTORS: u32 = 1 << 16;
+const REQUEST_SECTORS_MAX: u32 = 1 << 16;
 
 /// A block device whose flash the host manages. [`Pblk::open`] makes one.
 #[derive(Debug)]
 pub struct Pblk {
     ftl: Ftl,
-    flash: VectorFlash,
+    flash: VectorBackend,
     limits: Limits,
     /// What the recovery has read, if there was something to be recovered.
-    recovered: Option<RecoveryStats>,
+    recovery_stats: Option<RecoveryStats>,
     /// Reads that are looked up by the next poll, all at once.
-    lookups: Vec<Lookup>,
+    pending_lookups: Vec<PendingLookup>,
     /// Requests that were answered without the layer and not reaped yet.
-    answered: VecDeque<Completion>,
+    completed: VecDeque<Completion>,
     /// Whether a request was taken since the last poll.
-    taken: bool,
+    has_new_requests: bool,
     /// Whether the layer has something to start.
     kick: bool,
-    health: Health,
+    maintenance: Maintenance,
 }
 
 /// A read that was taken and not looked up yet.
 #[derive(Clone, Copy, Debug)]
-struct Lookup {
-    place: u64,
+struct PendingLookup {
+    slot: u64,
     lba: u64,
     sectors: u32,
 }
@@ -74,8 +76,8 @@ impl Pblk {
     }
 
     /// What the recovery has read when the device was opened, if there was something to be recovered.
-    pub fn recovered(&self) -> Option<&RecoveryStats> {
-        self.recovered.as_ref()
+    pub fn recovery_stats(&self) -> Option<&RecoveryStats> {
+        self.recovery_stats.as_ref()
     }
 
     /// Asks for a checkpoint: when the device [is idle](Pblk::is_idle) again after a flush and this,
@@ -84,7 +86,7 @@ impl Pblk {
     pub fn checkpoint(&mut self) {
         self.ftl.checkpoint();
         self.kick = true;
-        self.taken = true;
+        self.has_new_requests = true;
     }
 
     /// Writes to `count` parallel units at a time from now on, as [`Ftl::set_active_pus`].
@@ -95,18 +97,18 @@ impl Pblk {
         self.ftl.set_active_pus(count)?;
         // What waits may have a place now.
         self.kick = true;
-        self.taken = true;
+        self.has_new_requests = true;
         Ok(())
     }
 
-    /// What the rate limiter has done; see [`Ftl::limiter_curve`].
+    /// What the rate limiter has done; see [`Ftl::limiter_history`].
     pub fn limiter_curve(&self) -> &[LimiterSample] {
-        self.ftl.limiter_curve()
+        self.ftl.limiter_history()
     }
 
     /// Begins a new curve of the rate limiter.
     pub fn restart_limiter_curve(&mut self) {
-        self.ftl.restart_limiter_curve();
+        self.ftl.reset_limiter_history();
     }
 
     /// The translation layer, for what can be asked about it.
@@ -122,9 +124,9 @@ impl Pblk {
     /// Whether nothing is outstanding: no request, and no command on the drive.
     pub fn is_idle(&self) -> bool {
         self.flash.requests.outstanding() == 0
-            && self.answered.is_empty()
+            && self.completed.is_empty()
             && self.ftl.is_idle()
-            && !self.flash.is_waiting()
+            && !self.flash.has_deferred()
             && self.flash.queue().outstanding() == 0
     }
 
@@ -135,7 +137,7 @@ impl Pblk {
     pub fn into_queue(mut self) -> (QueuePair, Vec<Completion>) {
         let mut completions: Vec<Completion> = std::iter::from_fn(|| self.reap()).collect();
         let (queue, mut requests) = self.flash.into_parts();
-        completions.extend(std::iter::from_fn(|| requests.end_any()).map(|tag| Completion {
+        completions.extend(std::iter::from_fn(|| requests.remove_any()).map(|tag| Completion {
             tag,
             status: Status::ABORTED_SQ_DELETED,
             result: 0,
@@ -144,9 +146,9 @@ impl Pblk {
     }
 
     #[inline]
-    fn has_room(&self) -> Result<(), Busy> {
-        let outstanding = self.flash.requests.outstanding() + self.answered.len();
-        if outstanding >= self.limits.queue_depth as usize { Err(Busy) } else { Ok(()) }
+    fn check_capacity(&self) -> Result<(), QueueFull> {
+        let outstanding = self.flash.requests.outstanding() + self.completed.len();
+        if outstanding >= self.limits.queue_depth as usize { Err(QueueFull) } else { Ok(()) }
     }
 
     /// Takes a request that has been [checked](check), and whose payload lies as `spread` says.
@@ -154,20 +156,20 @@ impl Pblk {
     /// # Errors
     /// [`Busy`]; the request was not taken.
     #[inline(always)]
-    fn begin(&mut self, now: Nanos, request: &Request, spread: Spread) -> Result<(), Busy> {
-        self.has_room()?;
+    fn begin(&mut self, now: Nanos, request: &Request, spread: StripeMap) -> Result<(), QueueFull> {
+        self.check_capacity()?;
         if request.op == Op::Extents {
             self.list_extents(request);
             return Ok(());
         }
-        let Request { op, lba, sectors, data, fua, may_unmap, tag } = *request;
-        let place = self.flash.requests.put(tag, data, spread).ok_or(Busy)?;
-        tracepoint::enter_target(self.flash.queue().qid());
-        tracepoint::trace_at(now, || Event::TargetRequest { place, tag });
-        self.taken = true;
+        let Request { op, lba, sectors, data, fua, deallocate: may_unmap, tag } = *request;
+        let place = self.flash.requests.insert(tag, data, spread).ok_or(QueueFull)?;
+        tracepoint::set_target(self.flash.queue().qid());
+        tracepoint::trace_at(now, || Event::TargetRequest { index: place, tag });
+        self.has_new_requests = true;
         match op {
             Op::Read => {
-                self.lookups.push(Lookup { place, lba, sectors });
+                self.pending_lookups.push(PendingLookup { slot: place, lba, sectors });
                 return Ok(());
             }
             Op::Write => self.ftl.write(place, lba, sectors, fua),
@@ -185,35 +187,35 @@ impl Pblk {
     /// Makes the layer flush, which starts what came before: reads of that are looked up first.
     #[inline(never)]
     fn flush(&mut self, now: Nanos, place: u64) {
-        self.look_up(now);
+        self.start_lookups(now);
         self.ftl.flush(now, place, &mut self.flash);
     }
 
     /// Starts the reads since the last time: first a look at all of their map words, so that their cache
     /// misses overlap.
     #[inline]
-    fn look_up(&mut self, now: Nanos) {
-        if self.lookups.len() > 1 {
-            self.ftl.look_at(self.lookups.iter().map(|lookup| lookup.lba));
+    fn start_lookups(&mut self, now: Nanos) {
+        if self.pending_lookups.len() > 1 {
+            self.ftl.prefetch_l2p(self.pending_lookups.iter().map(|lookup| lookup.lba));
         }
-        for &Lookup { place, lba, sectors } in &self.lookups {
+        for &PendingLookup { slot: place, lba, sectors } in &self.pending_lookups {
             self.ftl.read(now, place, lba, sectors, &mut self.flash);
         }
-        self.lookups.clear();
+        self.pending_lookups.clear();
     }
 
     /// Completes a request without the layer.
     #[cold]
-    fn answer(&mut self, tag: u64, status: Status, result: u64) {
-        self.answered.push_back(Completion { tag, status, result });
-        self.taken = true;
+    fn complete(&mut self, tag: u64, status: Status, result: u64) {
+        self.completed.push_back(Completion { tag, status, result });
+        self.has_new_requests = true;
     }
 
     /// Writes extents to a checked payload, and answers how many.
     #[cold]
     fn list_extents(&mut self, request: &Request) {
         let (mut lba, mut left, mut count) = (request.lba, request.sectors, 0);
-        while let Payload::At(at) = request.data
+        while let Payload::Contiguous(at) = request.data
             && left > 0
             && count < Request::extent_capacity()
         {
@@ -225,14 +227,14 @@ impl Pblk {
             }
             (lba, left, count) = (lba + u64::from(sectors), left - sectors, count + 1);
         }
-        self.answer(request.tag, Status::SUCCESS, count as u64);
+        self.complete(request.tag, Status::SUCCESS, count as u64);
     }
 }
 
 /// The status that a request to a device of these limits deserves if it cannot be carried out.
 #[inline]
-fn check(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<(), Status> {
-    let Request { op, lba, sectors, data, may_unmap, fua, .. } = *request;
+fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<(), Status> {
+    let Request { op, lba, sectors, data, deallocate: may_unmap, fua, .. } = *request;
     if op == Op::Flush {
         return Ok(());
     }
@@ -241,7 +243,7 @@ fn check(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<()
     }
     let trims = op == Op::Discard || op == Op::WriteZeroes && may_unmap && !fua;
     let any_length = trims || op == Op::Extents;
-    if sectors == 0 || sectors > MAX_SECTORS && !any_length {
+    if sectors == 0 || sectors > REQUEST_SECTORS_MAX && !any_length {
         return Err(Status::INVALID_FIELD);
     }
     let bytes = match op {
@@ -250,7 +252,7 @@ fn check(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<()
         Op::Flush | Op::Discard | Op::WriteZeroes => return Ok(()),
     };
     match data {
-        Payload::At(at) => match memory.find(at, bytes) {
+        Payload::Contiguous(at) => match memory.find(at, bytes) {
             Ok(_) => Ok(()),
             Err(_) => Err(Status::DATA_TRANSFER_ERROR),
         },
@@ -261,28 +263,28 @@ fn check(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<()
     }
 }
 
-impl Device for Pblk {
+impl BlockDevice for Pblk {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        if let Err(status) = check(&self.limits, self.memory(), &request) {
-            self.has_room()?;
-            self.answer(request.tag, status, 0);
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        if let Err(status) = check_request(&self.limits, self.memory(), &request) {
+            self.check_capacity()?;
+            self.complete(request.tag, status, 0);
             return Ok(());
         }
-        self.begin(now, &request, Spread::NONE)
+        self.begin(now, &request, StripeMap::CONTIGUOUS)
     }
 
     #[inline]
     fn reap(&mut self) -> Option<Completion> {
-        if let Some(done) = self.ftl.take_done() {
-            let tag = self.flash.requests.end(done.tag);
+        if let Some(done) = self.ftl.pop_completion() {
+            let tag = self.flash.requests.remove(done.tag);
             return Some(Completion { tag, status: done.status, result: 0 });
         }
-        self.answered.pop_front()
+        self.completed.pop_front()
     }
 
     fn memory(&self) -> &AddressSpace {
@@ -301,45 +303,47 @@ impl Component for Pblk {
     /// Takes every command that has ended, lets the layer start what follows, and rings the doorbell
     /// once for all of it.
     fn poll(&mut self, now: Nanos) -> bool {
-        tracepoint::enter_target(self.flash.queue().qid());
+        tracepoint::set_target(self.flash.queue().qid());
         tracepoint::set_time(now);
-        let taken = std::mem::take(&mut self.taken);
+        let taken = std::mem::take(&mut self.has_new_requests);
         let mut kick = std::mem::take(&mut self.kick);
         let mut reaped = false;
-        self.look_up(now);
+        self.start_lookups(now);
         // A drive that completes faster than this reaps does not keep it here.
         for _ in 0..self.flash.queue().capacity() {
             let Some(ended) = self.flash.reap() else { break };
             reaped = true;
             kick |= match ended {
-                Ended::Part => false,
-                Ended::Read { op, failed } => self.ftl.read_done(op, failed, &mut self.flash),
-                Ended::Program { op, status } => {
+                BackendEvent::ReadFragment => false,
+                BackendEvent::Read { op, failed } => {
+                    self.ftl.read_done(op, failed, &mut self.flash)
+                }
+                BackendEvent::Program { op, status } => {
                     self.ftl.program_done(now, op, status, &mut self.flash);
                     true
                 }
-                Ended::Erase { op, status } => {
+                BackendEvent::Erase { op, status } => {
                     self.ftl.erase_done(op, status);
                     true
                 }
-                Ended::Scrub { failed, high_ecc } => {
-                    self.health.scrubbed(failed, high_ecc);
+                BackendEvent::Scrub { failed, high_ecc } => {
+                    self.maintenance.on_scrub_read_complete(failed, high_ecc);
                     false
                 }
-                Ended::Aside(ended) => {
-                    self.health.label_done(&ended);
+                BackendEvent::Superblock(ended) => {
+                    self.maintenance.on_superblock_command_complete(&ended);
                     false
                 }
-                Ended::Trim { status } => {
-                    self.ftl.forget_done(now, status, &mut self.flash);
+                BackendEvent::Trim { status } => {
+                    self.ftl.device_trim_done(now, status, &mut self.flash);
                     true
                 }
             };
         }
         if reaped {
-            self.flash.send_waiting();
+            self.flash.submit_deferred();
         }
-        kick |= self.look_after(now);
+        kick |= self.step_maintenance(now);
         if kick {
             self.ftl.kick(now, &mut self.flash);
         }
@@ -352,7 +356,8 @@ impl Component for Pblk {
     /// nobody writes is to be looked after; without that never: only the drive, or who submits, can
     /// give this work.
     fn deadline(&self) -> Nanos {
-        let waits = self.taken || self.ftl.has_done() || !self.answered.is_empty();
-        if waits { Nanos::ZERO } else { self.health.deadline() }
+        let waits =
+            self.has_new_requests || self.ftl.has_completion() || !self.completed.is_empty();
+        if waits { Nanos::ZERO } else { self.maintenance.deadline() }
     }
 }

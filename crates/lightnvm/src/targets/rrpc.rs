@@ -3,8 +3,8 @@
 //! a map that the drive keeps.
 //!
 //! It is choices of what there is, no layer of its own: [`Pblk`] over a drive with a dual map, with
-//! [`VictimPolicyKind::Cost`](ftl::VictimPolicyKind) and wear levelling unless the configuration says
-//! otherwise ([`Rrpc::config`]), behind [`InOrder`]. Guarantees: as [`Pblk`]; requests that overlap
+//! [`VictimPolicyKind::CostWear`](ftl::VictimPolicyKind) and wear levelling unless the configuration says
+//! otherwise ([`Rrpc::config`]), behind [`OverlapSerializer`]. Guarantees: as [`Pblk`]; requests that overlap
 //! take effect in the order in which they were submitted. Opening reads the drive's map, the journal
 //! and nothing else, but pads open chunks.
 //!
@@ -21,23 +21,23 @@
 
 use std::sync::Arc;
 
-use block::{Busy, Completion, Device, Limits, Request};
+use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
-use driver::{Controller, DriveInfo, DriverError, MediaEvent, QueuePair};
+use driver::{ControllerHandle, ControllerInfo, DriverError, MediaEvent, QueuePair};
 use ftl::{
     ActivePusError, Ftl, FtlConfig, FtlStats, LineMetadata, RecoveryStats, VictimPolicyKind,
 };
-use nvme::{Address, ChunkDescriptor, Extensions, MapLog};
+use nvme::{Address, ChunkDescriptor, DeviceL2pLog, VendorExtensions};
 use ring::{AddressSpace, Port};
 
-use super::overlap::{InOrder, OverlapStats};
+use super::overlap::{OverlapSerializer, OverlapStats};
 use super::pblk::{Pblk, PblkError, PblkHealth};
-use crate::core::ScrubConfig;
+use crate::subsystem::ScrubConfig;
 
 /// What a drive's own map says: of each logical address, all of them
 /// ([`driver::Controller::dual_map`]), and in sum ([`driver::Controller::map_totals`]), read after the
 /// last command that wrote.
-pub type DualMap<'a> = (&'a [Option<Address>], MapLog);
+pub type DeviceL2pEntries<'a> = (&'a [Option<Address>], DeviceL2pLog);
 
 /// Why a drive cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -68,26 +68,26 @@ pub enum RrpcError {
 /// one.
 #[derive(Debug)]
 pub struct Rrpc {
-    device: InOrder<Pblk>,
+    device: OverlapSerializer<Pblk>,
 }
 
 impl Rrpc {
     /// What the thesis chooses; the rest as ever.
     pub fn config() -> FtlConfig {
         FtlConfig {
-            victim_policy: VictimPolicyKind::Cost,
-            wear_levelling: true,
+            victim_policy: VictimPolicyKind::CostWear,
+            dynamic_wear_leveling: true,
             line_metadata: LineMetadata::Off,
             ..FtlConfig::default()
         }
     }
 
-    /// Takes over the state of `other`, as [`Pblk::adopt`] does.
+    /// Takes over the state of `other`, as [`Pblk::clone_state_from`] does.
     ///
     /// # Panics
     /// When there is no address space for the copy.
-    pub fn adopt(&mut self, other: &Rrpc) -> bool {
-        self.device.adopt(&other.device, Pblk::adopt)
+    pub fn clone_state_from(&mut self, other: &Rrpc) -> bool {
+        self.device.clone_state_from(&other.device, Pblk::clone_state_from)
     }
 
     /// Opens the drive that `info` describes and `port` leads to, as [`Pblk::open`] does, with what its
@@ -96,9 +96,9 @@ impl Rrpc {
     /// # Errors
     /// [`RrpcError`].
     pub fn open(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        map: DualMap<'_>,
+        map: DeviceL2pEntries<'_>,
         parts: (QueuePair, Arc<Port>),
         config: FtlConfig,
         pump: &mut dyn FnMut(),
@@ -112,25 +112,25 @@ impl Rrpc {
     /// # Errors
     /// [`RrpcError`].
     pub fn open_on(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        (owned, map): (&dyn Fn(u32) -> bool, DualMap<'_>),
+        (owned, map): (&dyn Fn(u32) -> bool, DeviceL2pEntries<'_>),
         parts: (QueuePair, Arc<Port>),
         config: FtlConfig,
         pump: &mut dyn FnMut(),
     ) -> Result<Rrpc, RrpcError> {
         if let Some(open_channel) = &info.open_channel {
             let extensions = &open_channel.extensions;
-            if !extensions.has(Extensions::DUAL_MAP) {
+            if !extensions.has(VendorExtensions::DEVICE_L2P) {
                 return Err(RrpcError::NoMap { serial: info.serial.clone() });
             }
-            let entries = extensions.map_entries.get();
+            let entries = extensions.l2p_entries.get();
             if map.0.len() as u64 != entries {
                 return Err(RrpcError::MapLength { given: map.0.len(), entries });
             }
         }
         let pblk = Pblk::open_with_map(info, chunks, (owned, map), parts, config, pump)?;
-        Ok(Rrpc { device: InOrder::new(pblk) })
+        Ok(Rrpc { device: OverlapSerializer::new(pblk) })
     }
 
     /// Counters of the translation layer.
@@ -139,13 +139,13 @@ impl Rrpc {
     }
 
     /// How often requests overlapped.
-    pub fn overlaps(&self) -> &OverlapStats {
+    pub fn overlap_stats(&self) -> &OverlapStats {
         self.device.stats()
     }
 
     /// What was read when the device was opened, if there was something to be recovered.
-    pub fn recovered(&self) -> Option<&RecoveryStats> {
-        self.device.device().recovered()
+    pub fn recovery_stats(&self) -> Option<&RecoveryStats> {
+        self.device.device().recovery_stats()
     }
 
     /// Writes to `count` parallel units at a time from now on, as [`Pblk::set_active_pus`].
@@ -156,27 +156,27 @@ impl Rrpc {
         self.device.device_mut().set_active_pus(count)
     }
 
-    /// Listens to what the drive tells of its media, and acts on it, as [`Pblk::watch`]. The drive's map
+    /// Listens to what the drive tells of its media, and acts on it, as [`Pblk::subscribe_events`]. The drive's map
     /// forgets nothing, so that what has gone is no checkpoint's business: sectors whose only copy
     /// was in a chunk that went offline are media errors for as long as the map names that chunk.
     ///
     /// # Errors
-    /// As [`Controller::watch_events`]; the controller comes back.
-    pub fn watch(
+    /// As [`ControllerHandle::subscribe_events`]; the controller comes back.
+    pub fn subscribe_events(
         &mut self,
-        controller: Box<Controller>,
-    ) -> Result<(), (Box<Controller>, DriverError)> {
-        self.device.device_mut().watch(controller)
+        controller: Box<ControllerHandle>,
+    ) -> Result<(), (Box<ControllerHandle>, DriverError)> {
+        self.device.device_mut().subscribe_events(controller)
     }
 
     /// Gives the admin queue back, if the device has it.
-    pub fn take_controller(&mut self) -> Option<Controller> {
+    pub fn take_controller(&mut self) -> Option<ControllerHandle> {
         self.device.device_mut().take_controller()
     }
 
-    /// Begins to look after cold data, as [`Pblk::patrol`].
-    pub fn patrol(&mut self, config: ScrubConfig) {
-        self.device.device_mut().patrol(config);
+    /// Begins to look after cold data, as [`Pblk::set_scrub`].
+    pub fn set_scrub(&mut self, config: ScrubConfig) {
+        self.device.device_mut().set_scrub(config);
     }
 
     /// What was heard of the media, and done about it.
@@ -184,9 +184,9 @@ impl Rrpc {
         self.device.device().health()
     }
 
-    /// The drive has noticed something about its media, as [`Pblk::media_event`].
-    pub fn media_event(&mut self, event: &MediaEvent) {
-        self.device.device_mut().media_event(event);
+    /// The drive has noticed something about its media, as [`Pblk::on_media_event`].
+    pub fn on_media_event(&mut self, event: &MediaEvent) {
+        self.device.device_mut().on_media_event(event);
     }
 
     /// The translation layer, for what can be asked about it.
@@ -206,7 +206,7 @@ impl Rrpc {
 
     /// Gives the device up, as [`Pblk::into_queue`].
     pub fn into_queue(self) -> (QueuePair, Vec<Completion>) {
-        self.device.give_up(Pblk::into_queue)
+        self.device.close(Pblk::into_queue)
     }
 }
 
@@ -220,13 +220,13 @@ impl Component for Rrpc {
     }
 }
 
-impl Device for Rrpc {
+impl BlockDevice for Rrpc {
     fn limits(&self) -> &Limits {
         self.device.limits()
     }
 
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         self.device.submit(now, request)
     }
 

@@ -1,13 +1,13 @@
 //! [`Addresses`]: flat sector numbers to physical page addresses.
 
-use ftl::Shape;
+use ftl::FlashGeometry;
 use nvme::{Address, Geometry, Ppa, PpaFormat};
 
 /// Physical page addresses of flat sector numbers, by two multiplications and one look-up in a table
 /// that has a word per parallel unit.
 #[derive(Debug)]
 pub struct Addresses {
-    shape: Shape,
+    shape: FlashGeometry,
     geometry: Geometry,
     sector_bits: u8,
     /// Address of the first sector of each parallel unit.
@@ -16,7 +16,7 @@ pub struct Addresses {
 
 impl Addresses {
     /// `shape` is that of `geometry`, and `format` its address format.
-    pub fn new(shape: Shape, geometry: Geometry, format: PpaFormat) -> Addresses {
+    pub fn new(shape: FlashGeometry, geometry: Geometry, format: PpaFormat) -> Addresses {
         let base = |pu: u32| {
             let (group, pu) = (pu / geometry.pus, pu % geometry.pus);
             format.pack(Address { group, pu, chunk: 0, sector: 0 }).0
@@ -26,7 +26,7 @@ impl Addresses {
     }
 
     /// The flash as the translation layer sees it.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &FlashGeometry {
         &self.shape
     }
 
@@ -44,14 +44,14 @@ impl Addresses {
     #[inline]
     pub fn sector(&self, psn: u32) -> Ppa {
         let chunk = self.shape.chunk_of(psn);
-        Ppa(self.chunk(chunk).0 | u64::from(psn - self.shape.first_psn(chunk)))
+        Ppa(self.chunk(chunk).0 | u64::from(psn - self.shape.first_sector_of(chunk)))
     }
 
     /// The address of a chunk's first sector.
     #[inline]
     pub fn chunk(&self, chunk: u32) -> Ppa {
         let pu = self.shape.pu_of(chunk);
-        let in_pu = chunk - pu * self.shape.chunks;
+        let in_pu = chunk - pu * self.shape.chunks_per_pu;
         Ppa(self.pus[pu as usize] | u64::from(in_pu) << self.sector_bits)
     }
 
@@ -78,8 +78,8 @@ mod tests {
             ws_opt: 8,
             mw_cunits: 0,
         };
-        let format = PpaFormat::of(&geometry).unwrap();
-        let addresses = Addresses::new(Shape::of(&geometry), geometry, format);
+        let format = PpaFormat::from_geometry(&geometry).unwrap();
+        let addresses = Addresses::new(FlashGeometry::from_geometry(&geometry), geometry, format);
         for flat in 0..geometry.total_sectors() {
             let address = geometry.from_flat(flat).unwrap();
             assert_eq!(addresses.sector(flat as u32), format.pack(address));

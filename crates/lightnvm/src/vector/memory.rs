@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nvme::{MAX_VECTOR, Ppa, PpaList, SglDescriptor};
-use ring::{AddressSpace, Iova, Region, RegisterError};
+use nvme::{MAX_VECTOR_ADDRESSES, Ppa, PpaList, SglDescriptor};
+use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 /// Why there is no memory that a drive may touch.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +33,8 @@ pub enum MemoryError {
 }
 
 /// Bytes of an address list, and of a list of data descriptors.
-const LIST: usize = MAX_VECTOR as usize * 8;
-const DESCRIPTORS: usize = MAX_VECTOR as usize * 16;
+const PPA_LIST_BYTES: usize = MAX_VECTOR_ADDRESSES as usize * 8;
+const SGL_BYTES: usize = MAX_VECTOR_ADDRESSES as usize * 16;
 
 /// Memory of zeros that the drive may touch, wherever it is.
 ///
@@ -44,8 +44,8 @@ pub fn register(
     space: &AddressSpace,
     bytes: usize,
     what: &'static str,
-) -> Result<(Arc<Region>, Iova), MemoryError> {
-    space.provide(bytes).map_err(|error| match error {
+) -> Result<(Arc<SharedRegion>, Iova), MemoryError> {
+    space.allocate_registered(bytes).map_err(|error| match error {
         RegisterError::Memory { kind, .. } => MemoryError::Memory { what, source: kind.into() },
         source => MemoryError::Register { what, source },
     })
@@ -54,43 +54,51 @@ pub fn register(
 /// For each command that can be outstanding, a list of addresses and a list of data descriptors,
 /// which the drive may look at until the command ends.
 #[derive(Debug)]
-pub(crate) struct Scratch {
-    region: Arc<Region>,
+pub(crate) struct CommandLists {
+    region: Arc<SharedRegion>,
     at: Iova,
 }
 
-impl Scratch {
-    const STRIDE: usize = LIST + DESCRIPTORS;
+impl CommandLists {
+    const STRIDE: usize = PPA_LIST_BYTES + SGL_BYTES;
 
     /// Scratch for `tags` commands.
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub(crate) fn new(space: &AddressSpace, tags: u16) -> Result<Scratch, MemoryError> {
-        let bytes = usize::from(tags) * Scratch::STRIDE;
+    pub(crate) fn new(space: &AddressSpace, tags: u16) -> Result<CommandLists, MemoryError> {
+        let bytes = usize::from(tags) * CommandLists::STRIDE;
         let (region, at) = register(space, bytes, "lists of physical addresses")?;
-        Ok(Scratch { region, at })
+        Ok(CommandLists { region, at })
     }
 
     /// The address list of command `tag`: 1 to 64 addresses.
     #[inline]
-    pub(crate) fn list(&self, tag: u16, ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
-        self.list_at(usize::from(tag) * Scratch::STRIDE, ppas)
+    pub(crate) fn ppa_list(&self, tag: u16, ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
+        self.write_ppa_list(usize::from(tag) * CommandLists::STRIDE, ppas)
     }
 
     /// A second list of command `tag`, which has no data descriptors.
-    pub(crate) fn targets(&self, tag: u16, ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
-        self.list_at(usize::from(tag) * Scratch::STRIDE + LIST, ppas)
+    pub(crate) fn target_list(
+        &self,
+        tag: u16,
+        ppas: impl ExactSizeIterator<Item = Ppa>,
+    ) -> PpaList {
+        self.write_ppa_list(usize::from(tag) * CommandLists::STRIDE + PPA_LIST_BYTES, ppas)
     }
 
     #[inline]
-    fn list_at(&self, start: usize, mut ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
+    fn write_ppa_list(
+        &self,
+        start: usize,
+        mut ppas: impl ExactSizeIterator<Item = Ppa>,
+    ) -> PpaList {
         let count = ppas.len() as u8;
         let first = ppas.next().unwrap_or(Ppa(0));
         if count <= 1 {
             return PpaList::One(first);
         }
-        let words = self.region.words::<{ MAX_VECTOR as usize }>(start);
+        let words = self.region.atomic_u64_array::<{ MAX_VECTOR_ADDRESSES as usize }>(start);
         for (word, ppa) in words.iter().zip(std::iter::once(first).chain(ppas)) {
             word.store(ppa.0, Ordering::Relaxed);
         }
@@ -99,14 +107,14 @@ impl Scratch {
 
     /// The data pointer that spreads sectors of `sector_bytes` over their places from `base` on:
     /// one data block if the places are consecutive, else a segment of one per run.
-    pub(crate) fn spread(
+    pub(crate) fn sgl(
         &self,
         tag: u16,
         base: Iova,
         sector_bytes: u32,
         places: impl Iterator<Item = u32>,
     ) -> SglDescriptor {
-        let start = usize::from(tag) * Scratch::STRIDE + LIST;
+        let start = usize::from(tag) * CommandLists::STRIDE + PPA_LIST_BYTES;
         let (mut first, mut next, mut runs) = (0, 0, 0);
         let block = |first: u32, next: u32| SglDescriptor::DataBlock {
             address: base.offset(u64::from(first) * u64::from(sector_bytes)).0,
@@ -114,8 +122,8 @@ impl Scratch {
         };
         let put = |run: usize, descriptor: SglDescriptor| {
             let [a, b] = descriptor.encode();
-            self.region.word(start + 16 * run).store(a, Ordering::Relaxed);
-            self.region.word(start + 16 * run + 8).store(b, Ordering::Relaxed);
+            self.region.atomic_u64(start + 16 * run).store(a, Ordering::Relaxed);
+            self.region.atomic_u64(start + 16 * run + 8).store(b, Ordering::Relaxed);
         };
         for place in places {
             if place != next || next == first {
@@ -144,15 +152,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_places_are_one_block_and_others_a_list_of_runs() {
+    fn consecutive_sectors_are_one_block_and_others_a_list_of_extents() {
         let space = AddressSpace::default();
-        let scratch = Scratch::new(&space, 2).unwrap();
+        let scratch = CommandLists::new(&space, 2).unwrap();
         let block = |address, length| SglDescriptor::DataBlock { address, length };
-        let one = scratch.spread(0, Iova(0x10_0000), 512, [3, 4, 5].into_iter());
+        let one = scratch.sgl(0, Iova(0x10_0000), 512, [3, 4, 5].into_iter());
         assert_eq!(one, block(0x10_0000 + 3 * 512, 3 * 512));
-        let one = scratch.spread(0, Iova(0x10_0000), 512, [0].into_iter());
+        let one = scratch.sgl(0, Iova(0x10_0000), 512, [0].into_iter());
         assert_eq!(one, block(0x10_0000, 512));
-        let some = scratch.spread(1, Iova(0x10_0000), 512, [0, 2, 3, 7].into_iter());
+        let some = scratch.sgl(1, Iova(0x10_0000), 512, [0, 2, 3, 7].into_iter());
         let SglDescriptor::Segment { address, length: 48, last: true } = some else {
             panic!("{some:?}");
         };

@@ -13,4 +13,4 @@ mod queue;
 
 pub use address::Addresses;
 pub use memory::{MemoryError, register};
-pub use queue::{Sectors, VectorEnded, VectorQueue};
+pub use queue::{DataSegments, VectorCompletion, VectorQueue};

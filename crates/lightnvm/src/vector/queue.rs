@@ -7,36 +7,36 @@
 
 use std::sync::Arc;
 
-use driver::{Completed, DriveInfo, QueueFull, QueuePair};
-use nvme::{DsmRange, MAX_VECTOR, Ppa, SglDescriptor, Sqe, Status};
+use driver::{Completed, ControllerInfo, QueueFull, QueuePair};
+use nvme::{DsmRange, MAX_VECTOR_ADDRESSES, Ppa, SglDescriptor, Sqe, Status};
 use ring::{Iova, Port};
 use tracepoint::Event;
 
 use super::MemoryError;
-use super::memory::Scratch;
+use super::memory::CommandLists;
 
 /// Where the sectors of a vector read or write are in registered memory, in the order of the
 /// addresses.
 #[derive(Clone, Copy, Debug)]
-pub enum Sectors<'a> {
+pub enum DataSegments<'a> {
     /// Nowhere: what is read is dropped, what is written is zeros (an NVMe bit bucket).
-    Nowhere,
+    BitBucket,
     /// One after the other from here on.
-    Run(Iova),
+    Contiguous(Iova),
     /// Spread: sector `i` of the command is the `places[i]`-th after `base`.
-    Spread {
+    Scattered {
         /// Where place 0 is.
         base: Iova,
         /// The place of each.
-        places: &'a [u32],
+        indices: &'a [u32],
     },
 }
 
 /// A vector command that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VectorEnded {
+pub struct VectorCompletion {
     /// What the command was given.
-    pub user: u64,
+    pub user_data: u64,
     /// Bit `i` stands for its `i`-th address, which failed: was not read, or may not have been
     /// written or erased.
     pub failed: u64,
@@ -47,22 +47,22 @@ pub struct VectorEnded {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct InFlightCommand {
     user: u64,
     count: u8,
     /// Whether the command is a copy.
-    copies: bool,
+    is_copy: bool,
 }
 
 /// What is known of the commands of a queue pair that has been given back.
 #[derive(Debug)]
-pub(crate) struct Flights(Box<[Flight]>);
+pub(crate) struct InFlightTable(Box<[InFlightCommand]>);
 
-impl Flights {
+impl InFlightTable {
     /// What has ended, of a completion of that queue pair.
-    pub(crate) fn ended(&self, done: &Completed) -> VectorEnded {
+    pub(crate) fn completion(&self, done: &Completed) -> VectorCompletion {
         // The queue pair returns what it was given: the tag.
-        ended(done, self.0[done.user as usize])
+        to_completion(done, self.0[done.user as usize])
     }
 }
 
@@ -72,21 +72,21 @@ pub struct VectorQueue {
     queue: QueuePair,
     port: Arc<Port>,
     nsid: u32,
-    scratch: Scratch,
+    lists: CommandLists,
     /// By tag.
-    flights: Box<[Flight]>,
+    in_flight: Box<[InFlightCommand]>,
     max_sectors: u32,
     sector_bytes: u32,
 }
 
 /// Bits of the first `count` addresses.
-fn mask(count: u8) -> u64 {
-    u64::MAX >> (MAX_VECTOR - count.clamp(1, MAX_VECTOR))
+fn address_mask(count: u8) -> u64 {
+    u64::MAX >> (MAX_VECTOR_ADDRESSES - count.clamp(1, MAX_VECTOR_ADDRESSES))
 }
 
 /// Whether a drive may answer so before it has begun, in which case it names the address that it
 /// does not like and has written or erased none of the others (OC section 4).
-fn may_be_refused(status: Status) -> bool {
+fn is_rejection(status: Status) -> bool {
     [Status::OUT_OF_ORDER_WRITE, Status::OFFLINE_CHUNK, Status::INVALID_RESET]
         .iter()
         .any(|s| status.is(*s))
@@ -99,33 +99,38 @@ fn failed_addresses(done: &Completed, count: u8) -> u64 {
     if done.status.is(Status::HIGH_ECC) {
         return 0;
     }
-    let named = done.result & mask(count);
-    let partly = done.status.is_media_error() && !may_be_refused(done.status);
-    if done.status.is_success() || named != 0 && partly { named } else { mask(count) }
+    let named = done.result & address_mask(count);
+    let partly = done.status.is_media_error() && !is_rejection(done.status);
+    if done.status.is_success() || named != 0 && partly { named } else { address_mask(count) }
 }
 
 /// What has ended, of a drive that may contradict itself.
 #[inline]
-fn ended(done: &Completed, flight: Flight) -> VectorEnded {
+fn to_completion(done: &Completed, flight: InFlightCommand) -> VectorCompletion {
     if done.status.is_success() && done.result == 0 {
         let (user, status) = (flight.user, Status::SUCCESS);
-        return VectorEnded { user, failed: 0, status, high_ecc: false };
+        return VectorCompletion { user_data: user, failed: 0, status, high_ecc: false };
     }
-    ended_badly(done, flight)
+    to_failed_completion(done, flight)
 }
 
 #[cold]
-fn ended_badly(done: &Completed, flight: Flight) -> VectorEnded {
+fn to_failed_completion(done: &Completed, flight: InFlightCommand) -> VectorCompletion {
     let named = failed_addresses(done, flight.count);
     // A copy is programmed when all of it has been read (OC section 4).
     let unread = [Status::UNRECOVERED_READ, Status::UNWRITTEN].iter().any(|s| done.status.is(*s));
-    let failed = if flight.copies && unread { mask(flight.count) } else { named };
+    let failed = if flight.is_copy && unread { address_mask(flight.count) } else { named };
     let status = match (failed, done.status.is_success()) {
         (0, _) => Status::SUCCESS,
         (_, true) => Status::WRITE_FAULT,
         (_, false) => done.status,
     };
-    VectorEnded { user: flight.user, failed, status, high_ecc: done.status.is(Status::HIGH_ECC) }
+    VectorCompletion {
+        user_data: flight.user,
+        failed,
+        status,
+        high_ecc: done.status.is(Status::HIGH_ECC),
+    }
 }
 
 impl VectorQueue {
@@ -136,13 +141,14 @@ impl VectorQueue {
     pub fn new(
         queue: QueuePair,
         port: Arc<Port>,
-        info: &DriveInfo,
+        info: &ControllerInfo,
     ) -> Result<VectorQueue, MemoryError> {
         let tags = queue.capacity();
         Ok(VectorQueue {
-            scratch: Scratch::new(port.memory(), tags)?,
-            flights: vec![Flight { user: 0, count: 0, copies: false }; tags.into()].into(),
-            max_sectors: info.max_sectors.clamp(1, MAX_VECTOR.into()),
+            lists: CommandLists::new(port.memory(), tags)?,
+            in_flight: vec![InFlightCommand { user: 0, count: 0, is_copy: false }; tags.into()]
+                .into(),
+            max_sectors: info.max_sectors.clamp(1, MAX_VECTOR_ADDRESSES.into()),
             sector_bytes: info.sector_bytes,
             nsid: info.nsid,
             queue,
@@ -182,8 +188,8 @@ impl VectorQueue {
     }
 
     /// Gives the queue pair back, and what is known of the commands that are outstanding on it.
-    pub(crate) fn into_parts(self) -> (QueuePair, Flights) {
-        (self.queue, Flights(self.flights))
+    pub(crate) fn into_parts(self) -> (QueuePair, InFlightTable) {
+        (self.queue, InFlightTable(self.in_flight))
     }
 
     /// Reads 1 to [`max_sectors`](VectorQueue::max_sectors) sectors, and their out-of-band bytes one
@@ -195,7 +201,7 @@ impl VectorQueue {
     pub fn read(
         &mut self,
         ppas: impl ExactSizeIterator<Item = Ppa>,
-        data: Sectors<'_>,
+        data: DataSegments<'_>,
         oob: Option<Iova>,
         user: u64,
     ) -> Result<(), QueueFull> {
@@ -211,7 +217,7 @@ impl VectorQueue {
     pub fn write(
         &mut self,
         ppas: impl ExactSizeIterator<Item = Ppa>,
-        data: Sectors<'_>,
+        data: DataSegments<'_>,
         oob: Option<Iova>,
         user: u64,
     ) -> Result<(), QueueFull> {
@@ -229,8 +235,8 @@ impl VectorQueue {
     ) -> Result<(), QueueFull> {
         let tag = self.queue.next_tag().ok_or(QueueFull)?;
         let count = ppas.len() as u8;
-        let sqe = Sqe::vector_reset(self.nsid, self.scratch.list(tag.0, ppas));
-        self.submit(tag.0, sqe, Flight { user, count, copies: false })
+        let sqe = Sqe::vector_reset(self.nsid, self.lists.ppa_list(tag.0, ppas));
+        self.submit(tag.0, sqe, InFlightCommand { user, count, is_copy: false })
     }
 
     /// Makes the drive's own map forget the copies, up to a sequence number, of 1 to 256 runs of logical
@@ -246,15 +252,15 @@ impl VectorQueue {
         user: u64,
     ) -> Result<(), QueueFull> {
         let tag = self.queue.next_tag().ok_or(QueueFull)?;
-        let mut sqe = Sqe::map_trim(self.nsid, runs, sequence);
+        let mut sqe = Sqe::device_trim(self.nsid, runs, sequence);
         let length = u32::from(runs) * DsmRange::BYTES as u32;
         sqe.set_sgl(SglDescriptor::DataBlock { address: at.0, length });
-        self.submit(tag.0, sqe, Flight { user, count: 1, copies: false })
+        self.submit(tag.0, sqe, InFlightCommand { user, count: 1, is_copy: false })
     }
 
     /// Copies sectors inside the drive, out-of-band bytes included. Both sides have the same number
     /// of addresses, 1 to 64; the targets are as for [`write`](VectorQueue::write). A bit of
-    /// [`VectorEnded::failed`] stands for a target: all of them, when a source cannot be read.
+    /// [`VectorCompletion::failed`] stands for a target: all of them, when a source cannot be read.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -266,8 +272,8 @@ impl VectorQueue {
     ) -> Result<(), QueueFull> {
         let tag = self.queue.next_tag().ok_or(QueueFull)?;
         let count = from.len() as u8;
-        let (from, to) = (self.scratch.list(tag.0, from), self.scratch.targets(tag.0, to));
-        let flight = Flight { user, count, copies: true };
+        let (from, to) = (self.lists.ppa_list(tag.0, from), self.lists.target_list(tag.0, to));
+        let flight = InFlightCommand { user, count, is_copy: true };
         self.submit(tag.0, Sqe::vector_copy(self.nsid, from, to), flight)
     }
 
@@ -278,41 +284,41 @@ impl VectorQueue {
         &mut self,
         command: impl FnOnce(u32, nvme::PpaList) -> Sqe,
         ppas: impl ExactSizeIterator<Item = Ppa>,
-        data: Sectors<'_>,
+        data: DataSegments<'_>,
         oob: Option<Iova>,
         user: u64,
     ) -> Result<(), QueueFull> {
         let tag = self.queue.next_tag().ok_or(QueueFull)?.0;
         let count = ppas.len();
         let length = count as u32 * self.sector_bytes;
-        let mut sqe = command(self.nsid, self.scratch.list(tag, ppas));
+        let mut sqe = command(self.nsid, self.lists.ppa_list(tag, ppas));
         sqe.set_sgl(match data {
-            Sectors::Nowhere => SglDescriptor::BitBucket { length },
-            Sectors::Run(at) => SglDescriptor::DataBlock { address: at.0, length },
-            Sectors::Spread { base, places } => {
-                self.scratch.spread(tag, base, self.sector_bytes, places.iter().copied())
+            DataSegments::BitBucket => SglDescriptor::BitBucket { length },
+            DataSegments::Contiguous(at) => SglDescriptor::DataBlock { address: at.0, length },
+            DataSegments::Scattered { base, indices: places } => {
+                self.lists.sgl(tag, base, self.sector_bytes, places.iter().copied())
             }
         });
         if let Some(oob) = oob {
             sqe.mptr = oob.0.into();
         }
-        self.submit(tag, sqe, Flight { user, count: count as u8, copies: false })
+        self.submit(tag, sqe, InFlightCommand { user, count: count as u8, is_copy: false })
     }
 
     #[inline(always)]
-    fn submit(&mut self, tag: u16, sqe: Sqe, flight: Flight) -> Result<(), QueueFull> {
+    fn submit(&mut self, tag: u16, sqe: Sqe, flight: InFlightCommand) -> Result<(), QueueFull> {
         // The tag is free until the command is taken.
-        self.flights[usize::from(tag)] = flight;
+        self.in_flight[usize::from(tag)] = flight;
         tracepoint::trace(|| Event::TargetIssued { user: flight.user });
         self.queue.submit(sqe, tag.into()).map(|_| ())
     }
 
     /// Takes the next command that has ended.
     #[inline]
-    pub fn reap(&mut self) -> Option<VectorEnded> {
+    pub fn reap(&mut self) -> Option<VectorCompletion> {
         let done = self.queue.reap()?;
         // The queue pair returns what it was given: the tag.
-        Some(ended(&done, self.flights[done.user as usize]))
+        Some(to_completion(&done, self.in_flight[done.user as usize]))
     }
 
     /// Tells the drive of what was submitted, or, if nothing was, gives back what was `reaped`.
@@ -328,10 +334,15 @@ impl VectorQueue {
 
     /// Gives up every outstanding command: each call returns one, with `status`, until none is
     /// left.
-    pub fn abandon(&mut self, status: Status) -> Option<VectorEnded> {
-        let done = self.queue.abandon(status)?;
-        let Flight { user, count, .. } = self.flights[done.user as usize];
-        Some(VectorEnded { user, failed: mask(count), status, high_ecc: false })
+    pub fn abandon(&mut self, status: Status) -> Option<VectorCompletion> {
+        let done = self.queue.orphan_next(status)?;
+        let InFlightCommand { user, count, .. } = self.in_flight[done.user as usize];
+        Some(VectorCompletion {
+            user_data: user,
+            failed: address_mask(count),
+            status,
+            high_ecc: false,
+        })
     }
 }
 
@@ -351,13 +362,17 @@ mod tests {
         assert_eq!(failed(0b10, Status::OFFLINE_CHUNK, 3), 0b111, "none may have been reset");
         assert_eq!(failed(0b1, Status::HIGH_ECC, 2), 0);
         assert_eq!(failed(0b10, Status::SUCCESS, 2), 0b10, "a drive that contradicts itself");
-        let two = Flight { user: 7, count: 2, copies: false };
-        assert_eq!(ended(&done(0b10, Status::SUCCESS), two).status, Status::WRITE_FAULT);
-        assert_eq!(ended(&done(0b1, Status::HIGH_ECC), two).status, Status::SUCCESS);
-        assert!(ended(&done(0b1, Status::HIGH_ECC), two).high_ecc);
-        assert_eq!(ended(&done(0b1, Status::UNRECOVERED_READ), two).failed, 0b1);
-        let copy = Flight { copies: true, ..two };
-        assert_eq!(ended(&done(0b1, Status::UNRECOVERED_READ), copy).failed, 0b11, "not written");
-        assert_eq!(ended(&done(0b1, Status::CHUNK_CLOSED_EARLY), copy).failed, 0b1);
+        let two = InFlightCommand { user: 7, count: 2, is_copy: false };
+        assert_eq!(to_completion(&done(0b10, Status::SUCCESS), two).status, Status::WRITE_FAULT);
+        assert_eq!(to_completion(&done(0b1, Status::HIGH_ECC), two).status, Status::SUCCESS);
+        assert!(to_completion(&done(0b1, Status::HIGH_ECC), two).high_ecc);
+        assert_eq!(to_completion(&done(0b1, Status::UNRECOVERED_READ), two).failed, 0b1);
+        let copy = InFlightCommand { is_copy: true, ..two };
+        assert_eq!(
+            to_completion(&done(0b1, Status::UNRECOVERED_READ), copy).failed,
+            0b11,
+            "not written"
+        );
+        assert_eq!(to_completion(&done(0b1, Status::CHUNK_CLOSED_EARLY), copy).failed, 0b1);
     }
 }

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use block::{Completion, Device, Payload, Raw, Request};
+use block::{BlockDevice, Completion, Payload, Raw, Request};
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PatrolConfig,
-    PersonalityKind, PuPolicy, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, OpenChannelConfig,
+    PersonalityKind, PuScheduling, WriteBuffer,
 };
-use driver::Controller;
+use driver::ControllerHandle;
 use ftl::{FtlConfig, FtlStats};
-use lightnvm::core::ScrubConfig;
+use lightnvm::subsystem::ScrubConfig;
 use lightnvm::{PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig};
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
-use ring::{AddressSpace, Iova, Region};
+use ring::{AddressSpace, Iova, SharedRegion};
 
 const SECTOR: usize = 512;
-const PATIENCE: u64 = 1_000_000;
+const POLL_LIMIT: u64 = 1_000_000;
 
 /// Who manages the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +36,10 @@ impl Kind {
 
 /// What was done about the media, by whoever does it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Care {
+pub(crate) struct MaintenanceCounts {
     pub(crate) events: u64,
     pub(crate) ignored: u64,
-    pub(crate) moves: u64,
+    pub(crate) relocations: u64,
     pub(crate) sectors_read: u64,
 }
 
@@ -98,14 +98,14 @@ impl Any {
 
 pub(crate) struct Bed {
     kind: Kind,
-    drive: Option<Drive>,
+    drive: Option<Controller>,
     device: Any,
     pub(crate) now: Nanos,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     pub(crate) model: Vec<u64>,
-    patrol: Option<ScrubConfig>,
-    listens: bool,
+    scrub: Option<ScrubConfig>,
+    subscribed: bool,
 }
 
 /// 2 × 2 parallel units of 40 chunks of 64 sectors, in units of 8.
@@ -123,35 +123,37 @@ fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>
     let micros = Nanos::from_micros;
     let nand = NandConfig {
         geometry,
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance: 2,
+        paired_page_distance: 2,
         timing: NandTiming::uniform(micros(50), micros(500), micros(3_000), 400_000_000),
         errors,
         data: DataStore::Memory,
         seed,
     };
-    let own = patrol
-        .map(|p| PatrolConfig { sectors_per_sec: p.sectors_per_sec, repeat_after: p.repeat_after });
+    let own = patrol.map(|p| MediaScrubConfig {
+        sectors_per_sec: p.sectors_per_sec,
+        pass_interval_min: p.repeat_after,
+    });
     let drives = kind == Kind::Drive;
     DriveConfig {
         open_channel: OpenChannelConfig {
-            dual_map: kind == Kind::Rrpc,
+            device_l2p: kind == Kind::Rrpc,
             ..OpenChannelConfig::default()
         },
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         name: "ageing".into(),
         personality: if drives { PersonalityKind::Block } else { PersonalityKind::OpenChannel },
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig {
-            patrol: own.filter(|_| drives),
+            scrub: own.filter(|_| drives),
             ..ControllerConfig::default()
         },
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
         write_buffer: WriteBuffer::None,
-        ftl: FtlConfig { over_provisioning: 0.3, ..DriveConfig::layer() },
+        ftl: FtlConfig { over_provisioning: 0.3, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
     }
 }
@@ -162,19 +164,19 @@ impl Bed {
         kind: Kind,
         errors: ErrorModel,
         seed: u64,
-        patrol: Option<ScrubConfig>,
-        listens: bool,
+        scrub: Option<ScrubConfig>,
+        subscribed: bool,
     ) -> Bed {
-        let mut drive = Drive::new(config(kind, errors, seed, patrol)).unwrap();
+        let mut drive = Controller::new(config(kind, errors, seed, scrub)).unwrap();
         let mut now = Nanos::ZERO;
-        let mut device = open(kind, &mut drive, &mut now, patrol, listens);
-        let memory = Region::anonymous(64 * SECTOR).unwrap();
+        let mut device = open(kind, &mut drive, &mut now, scrub, subscribed);
+        let memory = SharedRegion::anonymous(64 * SECTOR).unwrap();
         let at = device.memory().register(&memory).unwrap();
         let model = vec![0; device.sectors() as usize];
-        Bed { kind, drive: Some(drive), device, now, memory, at, model, patrol, listens }
+        Bed { kind, drive: Some(drive), device, now, memory, at, model, scrub, subscribed }
     }
 
-    pub(crate) fn drive(&mut self) -> &mut Drive {
+    pub(crate) fn drive(&mut self) -> &mut Controller {
         self.drive.as_mut().unwrap()
     }
 
@@ -190,20 +192,20 @@ impl Bed {
     }
 
     /// One turn of everybody. Returns whether something moved.
-    fn turn(&mut self) -> bool {
+    fn step(&mut self) -> bool {
         let moved = self.device.poll(self.now);
         self.drive.as_mut().unwrap().poll(self.now) | moved
     }
 
     /// Polls until nothing moves.
-    pub(crate) fn settle(&mut self) {
-        while self.turn() {}
+    pub(crate) fn run_until_idle(&mut self) {
+        while self.step() {}
     }
 
     /// Lets time pass.
     pub(crate) fn wait_until(&mut self, end: Nanos) {
         loop {
-            if self.turn() {
+            if self.step() {
                 continue;
             }
             let next = self.drive.as_ref().unwrap().deadline().min(self.device.deadline());
@@ -217,7 +219,7 @@ impl Bed {
 
     fn run(&mut self, request: Request) -> Status {
         self.device.submit(self.now, request);
-        for _ in 0..PATIENCE {
+        for _ in 0..POLL_LIMIT {
             let moved = self.device.poll(self.now);
             if let Some(done) = self.device.reap() {
                 return done.status;
@@ -243,7 +245,7 @@ impl Bed {
         for word in 0..SECTOR / 8 {
             self.memory.write(word * 8, &value.to_le_bytes());
         }
-        let status = self.run(Request::write(lba, 1, Payload::At(self.at), 1));
+        let status = self.run(Request::write(lba, 1, Payload::Contiguous(self.at), 1));
         assert!(status.is_success(), "{:?}: {status}", self.kind);
         self.model[lba as usize] = value;
     }
@@ -255,7 +257,7 @@ impl Bed {
 
     pub(crate) fn read(&mut self, lba: u64) -> Result<u64, Status> {
         self.memory.fill(0, SECTOR, 0xee);
-        let status = self.run(Request::read(lba, 1, Payload::At(self.at), 1));
+        let status = self.run(Request::read(lba, 1, Payload::Contiguous(self.at), 1));
         if !status.is_success() {
             return Err(status);
         }
@@ -267,7 +269,7 @@ impl Bed {
     }
 
     /// Sectors that cannot be read; everything else holds what it should.
-    pub(crate) fn unreadable(&mut self) -> Vec<u64> {
+    pub(crate) fn uncorrectable(&mut self) -> Vec<u64> {
         let mut lost = Vec::new();
         for lba in 0..self.sectors() {
             match self.read(lba) {
@@ -294,13 +296,13 @@ impl Bed {
         }
     }
 
-    pub(crate) fn care(&mut self) -> Care {
+    pub(crate) fn maintenance_counts(&mut self) -> MaintenanceCounts {
         let of = |h: PblkHealth| {
-            assert!(!h.deaf && h.lost_events == 0, "{h:?}");
-            Care {
+            assert!(!h.subscription_refused && h.lost_events == 0, "{h:?}");
+            MaintenanceCounts {
                 events: h.events,
                 ignored: h.ignored,
-                moves: h.moves,
+                relocations: h.relocations,
                 sectors_read: h.scrub.sectors,
             }
         };
@@ -311,11 +313,11 @@ impl Bed {
             }
             Any::Rrpc(rrpc) => of(rrpc.health()),
             Any::Raw(_) => {
-                let care = self.drive.as_ref().unwrap().stats().care;
-                Care {
-                    events: care.notices,
+                let care = self.drive.as_ref().unwrap().stats().scrub;
+                MaintenanceCounts {
+                    events: care.media_events,
                     ignored: care.ignored,
-                    moves: care.moves,
+                    relocations: care.refreshes,
                     sectors_read: care.sectors_read,
                 }
             }
@@ -325,7 +327,7 @@ impl Bed {
     /// Cuts the power, and opens everything again.
     pub(crate) fn power_cycle(&mut self) {
         let mut drive = self.drive.take().unwrap().power_cut().power_on().unwrap();
-        self.device = open(self.kind, &mut drive, &mut self.now, self.patrol, self.listens);
+        self.device = open(self.kind, &mut drive, &mut self.now, self.scrub, self.subscribed);
         self.drive = Some(drive);
         self.at = self.device.memory().register(&self.memory).unwrap();
         assert_eq!(self.device.sectors(), self.sectors(), "the capacity stays");
@@ -334,7 +336,7 @@ impl Bed {
 
 fn open(
     kind: Kind,
-    drive: &mut Drive,
+    drive: &mut Controller,
     now: &mut Nanos,
     patrol: Option<ScrubConfig>,
     listens: bool,
@@ -345,7 +347,7 @@ fn open(
             *now = (*now).max(drive.deadline());
         }
     };
-    let mut controller = Controller::attach(port.clone(), &mut pump, PATIENCE).unwrap();
+    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLL_LIMIT).unwrap();
     let queues = if let Kind::Shards(n) = kind { n } else { 1 };
     let mut queues: Vec<_> =
         (0..queues).map(|_| controller.create_queue_pair(256, None, &mut pump).unwrap()).collect();
@@ -355,10 +357,10 @@ fn open(
     let ftl = FtlConfig { over_provisioning: 0.3, ..FtlConfig::default() };
     match kind {
         Kind::Drive => {
-            Any::Raw(Box::new(Raw::over_pair(&info, queues.remove(0), port.clone()).unwrap()))
+            Any::Raw(Box::new(Raw::from_pair(&info, queues.remove(0), port.clone()).unwrap()))
         }
         Kind::Rrpc => {
-            let entries = info.open_channel.unwrap().extensions.map_entries.get();
+            let entries = info.open_channel.unwrap().extensions.l2p_entries.get();
             let map = controller.dual_map(0, entries, &mut pump).unwrap();
             let totals = controller.map_totals(&mut pump).unwrap();
             let parts = (queues.remove(0), port.clone());
@@ -366,10 +368,10 @@ fn open(
             let opened = Rrpc::open(&info, &chunks, (&map, totals), parts, config, &mut pump);
             let mut rrpc = opened.unwrap();
             if listens {
-                rrpc.watch(Box::new(controller)).unwrap();
+                rrpc.subscribe_events(Box::new(controller)).unwrap();
             }
             if let Some(patrol) = patrol {
-                rrpc.patrol(patrol);
+                rrpc.set_scrub(patrol);
             }
             Any::Rrpc(Box::new(rrpc))
         }
@@ -377,14 +379,14 @@ fn open(
             let config = ShardedConfig { stripe_sectors: 8, ftl, ..ShardedConfig::new(shards) };
             let opened =
                 Sharded::open(&info, &chunks, queues, port.clone(), config, &mut pump, true);
-            let mut handles = opened.unwrap().into_handles();
+            let mut handles = opened.unwrap().into_shards();
             if listens {
                 // Whichever end has the admin queue, all hear of what is theirs.
-                handles.last_mut().unwrap().watch(Box::new(controller)).unwrap();
+                handles.last_mut().unwrap().subscribe_events(Box::new(controller)).unwrap();
             }
             if let Some(patrol) = patrol {
                 // Of each shard at that rate.
-                handles.iter_mut().for_each(|handle| handle.patrol(patrol));
+                handles.iter_mut().for_each(|handle| handle.set_scrub(patrol));
             }
             Any::Shards(handles)
         }

@@ -5,9 +5,9 @@ mod bed;
 
 use clock::Nanos;
 use driver::MediaEvent;
-use lightnvm::core::ScrubConfig;
-use media::{ChunkId, ErrorModel, Fault};
-use nvme::{Address, MediaNotice, MediaScope};
+use lightnvm::subsystem::ScrubConfig;
+use media::{ChunkIndex, ErrorModel, InjectedFault};
+use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 
 use bed::{Bed, Kind};
 
@@ -16,7 +16,7 @@ const ALL: [Kind; 4] = [Kind::Shards(2), Kind::Shards(3), Kind::Rrpc, Kind::Driv
 
 /// Data that has twice the bit errors after 40 s, three times after 80 s, and so on: of 40 that are
 /// corrected a fresh sector has 8.
-fn ageing() -> ErrorModel {
+fn aging() -> ErrorModel {
     ErrorModel {
         rber: 8.0 / 4096.0,
         rber_growth: 1.0,
@@ -28,100 +28,112 @@ fn ageing() -> ErrorModel {
 
 const RATE: u32 = 2_000;
 
-fn patrol() -> ScrubConfig {
+fn scrub_config() -> ScrubConfig {
     ScrubConfig {
         sectors_per_sec: RATE,
         cold_after: Nanos::from_secs(10),
         repeat_after: Nanos::from_secs(10),
-        spread_cycles: None,
+        wear_gap_cycles: None,
     }
 }
 
 #[test]
-fn data_that_nobody_writes_is_lost_without_a_patrol_and_with_one_it_is_moved_in_time() {
+fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_time() {
     for (kind, seed) in ALL.into_iter().flat_map(|kind| [1, 5, 6].map(|seed| (kind, seed))) {
         // Seven times 8 bit errors are 56.
         let after = |patrol: Option<ScrubConfig>| {
-            let mut b = Bed::new(kind, ageing(), seed, patrol, true);
+            let mut b = Bed::new(kind, aging(), seed, patrol, true);
             b.fill();
             b.wait_until(Nanos::from_secs(240));
-            let lost = b.unreadable();
+            let lost = b.uncorrectable();
             (b, lost)
         };
         let (mut b, lost) = after(None);
         let share = lost.len() as f64 / b.sectors() as f64;
         assert!(share > 0.5, "{kind:?}: {share} of it is lost");
-        assert_eq!(b.care().sectors_read, 0, "{kind:?}");
-        let (mut b, lost) = after(Some(patrol()));
-        let (care, stats) = (b.care(), b.ftl_stats());
+        assert_eq!(b.maintenance_counts().sectors_read, 0, "{kind:?}");
+        let (mut b, lost) = after(Some(scrub_config()));
+        let (care, stats) = (b.maintenance_counts(), b.ftl_stats());
         println!("{kind:?}: {care:?}, {} lines moved", stats.refreshed_lines);
         // None: what is put into an open line is no older than a line is left open, 30 s here (20 s, and one
         // look more), and is read 10 s later, with 16 bit errors in the mean. One sector in eight million has
         // more than 40 then (Poisson): if all of these 6,000 were put in as late as that, in each of five
         // rounds, one in 250 runs would lose one.
         assert!(lost.is_empty(), "{kind:?}, seed {seed}: {lost:?}, {care:?}");
-        assert!(stats.refreshed_lines > 0 && stats.lost == 0, "{kind:?}: {stats:?}");
-        assert!(stats.ended_lines > 0, "{kind:?}: {stats:?}");
+        assert!(
+            stats.refreshed_lines > 0 && stats.uncorrectable_sectors == 0,
+            "{kind:?}: {stats:?}"
+        );
+        assert!(stats.finished_lines > 0, "{kind:?}: {stats:?}");
         // Up to one of each shard is being closed for that, and one on its way.
-        let waiting = care.moves - stats.refreshed_lines;
-        assert!(waiting <= 2 * kind.layers(), "{kind:?}: {waiting} of {} lines wait", care.moves);
+        let waiting = care.relocations - stats.refreshed_lines;
+        assert!(
+            waiting <= 2 * kind.layers(),
+            "{kind:?}: {waiting} of {} lines wait",
+            care.relocations
+        );
         // No more is read, and no more moved, than in that time at that rate.
         let allowed = kind.layers() * (240 * u64::from(RATE) + 4 * 64);
         assert!(
-            care.sectors_read <= allowed && stats.refresh_moves <= allowed,
+            care.sectors_read <= allowed && stats.refresh_relocations <= allowed,
             "{kind:?}: {care:?}"
         );
         b.flush();
         if let Kind::Shards(_) = kind {
-            let label = b.handles()[0].label_health().unwrap();
+            let label = b.handles()[0].superblock_health().unwrap();
             println!("{label:?}");
             // Of four places, two a generation.
-            let most = 2 * label.renewals;
-            assert!(label.renewals > 0 && label.copies == 2 && label.erases <= most, "{label:?}");
-            assert!(label.rounds <= 25 && label.lost == 0, "{label:?}");
+            let most = 2 * label.rewrites;
+            assert!(label.rewrites > 0 && label.copies == 2 && label.erases <= most, "{label:?}");
+            assert!(label.scrub_passes <= 25 && label.copies_lost == 0, "{label:?}");
         }
         b.power_cycle();
-        assert_eq!(b.unreadable(), lost, "{kind:?}, after a power cut");
+        assert_eq!(b.uncorrectable(), lost, "{kind:?}, after a power cut");
     }
 }
 
 #[test]
-fn the_label_of_shards_is_lost_without_a_patrol_and_kept_for_an_hour_with_one() {
+fn the_superblock_of_shards_is_lost_without_a_scrub_and_kept_for_an_hour_with_one() {
     for (shards, seed) in [2, 3].into_iter().flat_map(|s| (0..4).map(move |seed| (s, seed))) {
-        let mut b = Bed::new(Kind::Shards(shards), ageing(), seed, Some(patrol()), true);
+        let mut b = Bed::new(Kind::Shards(shards), aging(), seed, Some(scrub_config()), true);
         b.write(0, 7);
         b.flush();
         for minute in 1..=60 {
             b.wait_until(Nanos::from_secs(60 * minute));
         }
-        let label = b.handles()[0].label_health().unwrap();
+        let label = b.handles()[0].superblock_health().unwrap();
         // Once in 160 s at least; a round, and so an erase of each place, once in 10 s at most.
-        assert!(label.renewals >= 60 * 60 / 160 - 1 && label.rounds <= 362, "{label:?}");
-        assert_eq!((label.copies, label.stuck, label.lost), (2, 0, 0), "{label:?}");
-        assert!(label.erases <= 2 * label.renewals, "{label:?}");
+        assert!(label.rewrites >= 60 * 60 / 160 - 1 && label.scrub_passes <= 362, "{label:?}");
+        assert_eq!(
+            (label.copies, label.rewrites_blocked, label.copies_lost),
+            (2, 0, 0),
+            "{label:?}"
+        );
+        assert!(label.erases <= 2 * label.rewrites, "{label:?}");
         b.power_cycle();
         assert_eq!(b.read(0), Ok(7), "{shards} shards, seed {seed}");
-        assert_eq!(b.handles()[0].label_health().unwrap().generation, label.generation);
+        assert_eq!(b.handles()[0].superblock_health().unwrap().generation, label.generation);
     }
-    let mut b = Bed::new(Kind::Shards(2), ageing(), 0, None, true);
+    let mut b = Bed::new(Kind::Shards(2), aging(), 0, None, true);
     b.wait_until(Nanos::from_secs(1_000));
-    let label = b.handles()[0].label_health().unwrap();
-    assert_eq!((label.rounds, label.renewals, label.reads), (0, 0, 2), "{label:?}");
+    let label = b.handles()[0].superblock_health().unwrap();
+    assert_eq!((label.scrub_passes, label.rewrites, label.reads), (0, 0, 2), "{label:?}");
 }
 
 #[test]
-fn a_die_with_a_copy_of_the_label_goes_and_another_takes_its_place() {
+fn a_die_with_a_copy_of_the_superblock_fails_and_another_takes_over() {
     for (shards, pu) in [2, 3].into_iter().flat_map(|s| (0..4).map(move |pu| (s, pu))) {
-        let mut b = Bed::new(Kind::Shards(shards), ErrorModel::default(), 3, Some(patrol()), true);
-        b.drive().nand_mut().unwrap().inject(Fault::DieFailure { pu }).unwrap();
+        let mut b =
+            Bed::new(Kind::Shards(shards), ErrorModel::default(), 3, Some(scrub_config()), true);
+        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu }).unwrap();
         let mut rounds = 0;
         while rounds < 40 {
             rounds += 1;
             b.wait_until(b.now + Nanos::from_secs(10));
         }
-        let label = b.handles()[0].label_health().unwrap();
+        let label = b.handles()[0].superblock_health().unwrap();
         // A copy was there, or the place was tried for a later one.
-        assert!(label.renewals > 0 && label.copies == 2, "{shards}, {pu}: {label:?}");
+        assert!(label.rewrites > 0 && label.copies == 2, "{shards}, {pu}: {label:?}");
         assert!(label.failures > 0, "{shards}, {pu}: {label:?}");
         // No place that is gone is tried again and again.
         assert!(label.failures <= 8, "{shards}, {pu}: {label:?}");
@@ -129,7 +141,7 @@ fn a_die_with_a_copy_of_the_label_goes_and_another_takes_its_place() {
 }
 
 #[test]
-fn chunks_that_are_read_over_and_over_are_moved() {
+fn chunks_that_are_read_repeatedly_are_relocated() {
     let errors = ErrorModel {
         rber: 8.0 / 4096.0,
         rber_growth: 1.0,
@@ -146,11 +158,11 @@ fn chunks_that_are_read_over_and_over_are_moved() {
                 let lba = i % 16;
                 assert_eq!(b.read(lba), Ok(b.model[lba as usize]), "{kind:?}");
             }
-            (b.drive().stats().media.unwrap().retried_reads, b.ftl_stats(), b.care())
+            (b.drive().stats().media.unwrap().retried_reads, b.ftl_stats(), b.maintenance_counts())
         };
         let (with, stats, care) = run(true);
-        assert!(care.events > 0 && care.moves > 0, "{kind:?}: {care:?}");
-        assert_eq!(stats.refreshed_lines, care.moves, "{kind:?}");
+        assert!(care.events > 0 && care.relocations > 0, "{kind:?}: {care:?}");
+        assert_eq!(stats.refreshed_lines, care.relocations, "{kind:?}");
         // A drive cannot but listen to itself: it is compared with the shards.
         let deaf = if kind == Kind::Drive { Kind::Shards(2) } else { kind };
         let mut b = Bed::new(deaf, errors, 6, None, false);
@@ -163,7 +175,7 @@ fn chunks_that_are_read_over_and_over_are_moved() {
 }
 
 #[test]
-fn a_chunk_that_goes_is_heard_of_and_its_sectors_fail_alone() {
+fn a_chunk_that_fails_is_reported_and_its_sectors_fail_alone() {
     for kind in ALL {
         // Of different parallel units and shards.
         let mut heard = 0;
@@ -172,17 +184,17 @@ fn a_chunk_that_goes_is_heard_of_and_its_sectors_fail_alone() {
             b.fill();
             let nand = b.drive().nand_mut().unwrap();
             let full = nand.chunks().filter(|(_, i)| i.write_pointer == 64);
-            let full: Vec<ChunkId> = full.map(|(chunk, _)| chunk).collect();
+            let full: Vec<ChunkIndex> = full.map(|(chunk, _)| chunk).collect();
             let chunk = full[nth * full.len() / 100];
-            nand.inject(Fault::ChunkBad { chunk }).unwrap();
-            let lost = b.unreadable();
+            nand.inject(InjectedFault::ChunkBad { chunk }).unwrap();
+            let lost = b.uncorrectable();
             assert!(lost.len() <= 64, "{kind:?}, {chunk:?}: {}", lost.len());
             if lost.is_empty() {
                 // A journal's, or of data that is elsewhere: nobody has looked there.
                 continue;
             }
-            b.settle();
-            let (stats, care) = (b.ftl_stats(), b.care());
+            b.run_until_idle();
+            let (stats, care) = (b.ftl_stats(), b.maintenance_counts());
             assert_eq!((stats.offline_chunks, care.events, care.ignored), (1, 1, 0), "{kind:?}");
             b.flush();
             b.wait_until(b.now + Nanos::from_secs(10));
@@ -192,9 +204,9 @@ fn a_chunk_that_goes_is_heard_of_and_its_sectors_fail_alone() {
                 (1, 1),
                 "{kind:?}: {stats:?}"
             );
-            assert_eq!(b.unreadable(), lost, "{kind:?}, {chunk:?}");
+            assert_eq!(b.uncorrectable(), lost, "{kind:?}, {chunk:?}");
             b.power_cycle();
-            assert_eq!(b.unreadable(), lost, "{kind:?}, {chunk:?}, after a power cut");
+            assert_eq!(b.uncorrectable(), lost, "{kind:?}, {chunk:?}, after a power cut");
             heard += 1;
         }
         assert!(heard >= 3, "{kind:?}: {heard} of five chunks had data");
@@ -202,21 +214,21 @@ fn a_chunk_that_goes_is_heard_of_and_its_sectors_fail_alone() {
 }
 
 #[test]
-fn a_die_that_goes_is_every_shards_business_that_has_chunks_there() {
+fn a_die_that_fails_is_reported_to_every_shard_that_has_chunks_there() {
     for kind in ALL {
         let mut b = Bed::new(kind, ErrorModel::default(), 9, None, true);
         b.fill();
-        b.drive().nand_mut().unwrap().inject(Fault::DieFailure { pu: 1 }).unwrap();
-        let lost = b.unreadable();
+        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: 1 }).unwrap();
+        let lost = b.uncorrectable();
         let share = lost.len() as f64 / b.sectors() as f64;
         assert!((0.2..0.3).contains(&share), "{kind:?}: {share}");
-        b.settle();
+        b.run_until_idle();
         let stats = b.ftl_stats();
         // All of its 40 chunks but those of journals and labels, which find out by themselves; a drive gives
         // up what it writes to, a chunk for each of up to two streams, and comes upon the others.
         let expected = if kind == Kind::Drive { 1..=2 } else { 30..=40 };
         assert!(expected.contains(&stats.offline_chunks), "{kind:?}: {}", stats.offline_chunks);
-        assert_eq!(b.unreadable(), lost, "{kind:?}");
+        assert_eq!(b.uncorrectable(), lost, "{kind:?}");
     }
 }
 
@@ -225,11 +237,11 @@ fn an_event_goes_to_the_shard_that_has_the_chunk_and_what_is_nowhere_is_counted(
     let mut b = Bed::new(Kind::Shards(2), ErrorModel::default(), 9, None, false);
     b.fill();
     let at = |group, pu, chunk, sector| Address { group, pu, chunk, sector };
-    let (scope, kind) = (MediaScope::Chunk, MediaNotice::ErrorRateHigh);
+    let (scope, kind) = (ChunkNotificationScope::Chunk, ChunkNotificationKind::ErrorRateHigh);
     let tell = |b: &mut Bed, address| {
         let event = MediaEvent { count: 1, address, scope, kind, sectors: 0 };
-        b.handles()[0].media_event(&event);
-        b.settle();
+        b.handles()[0].on_media_event(&event);
+        b.run_until_idle();
     };
     for address in [at(2, 0, 0, 0), at(0, 2, 0, 0), at(0, 0, 40, 0), at(0, 0, 3, 64)] {
         tell(&mut b, address);

@@ -6,14 +6,14 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use driver::{DriveInfo, OpenChannel, QueuePair};
+use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{FtlConfig, Oob};
 use lightnvm::{Pblk, PblkError, Sharded, ShardedConfig, ShardedError};
 use nvme::{
     ChunkDescriptor, ChunkState, Cqe, DataPointer, Geometry, IoCommand, MediaTiming, Ppa,
     PpaFormat, PpaList, SglDescriptor, Sqe, Status,
 };
-use ring::{CompletionDrive, Iova, PAGE, Port, Region, SubmissionDrive};
+use ring::{CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
 
 pub fn geometry(
@@ -90,13 +90,13 @@ struct Command {
 struct Link {
     port: Arc<Port>,
     /// Queue pairs, from number 1 on.
-    queues: Vec<(SubmissionDrive, CompletionDrive)>,
+    queues: Vec<(SqConsumer, CqProducer)>,
 }
 
 pub struct OpenChannelDrive {
     pub geometry: Geometry,
     format: PpaFormat,
-    keeps: bool,
+    stores_data: bool,
     cells: Vec<Cell>,
     data: Vec<u8>,
     oob: Vec<u8>,
@@ -131,13 +131,13 @@ pub struct OpenChannelDrive {
 }
 
 impl OpenChannelDrive {
-    pub fn new(geometry: Geometry, keeps: bool, seed: u64) -> OpenChannelDrive {
+    pub fn new(geometry: Geometry, stores_data: bool, seed: u64) -> OpenChannelDrive {
         geometry.check().unwrap();
         let sectors = geometry.total_sectors() as usize;
-        let kept = if keeps { sectors } else { 0 };
+        let kept = if stores_data { sectors } else { 0 };
         OpenChannelDrive {
-            format: PpaFormat::of(&geometry).unwrap(),
-            keeps,
+            format: PpaFormat::from_geometry(&geometry).unwrap(),
+            stores_data,
             cells: vec![Cell::Erased; sectors],
             data: vec![0; kept * geometry.sector_bytes as usize],
             oob: vec![0; kept * geometry.oob_bytes as usize],
@@ -167,8 +167,8 @@ impl OpenChannelDrive {
         }
     }
 
-    pub fn info(&self) -> DriveInfo {
-        DriveInfo {
+    pub fn info(&self) -> ControllerInfo {
+        ControllerInfo {
             serial: "mock-oc".into(),
             model: "Mock".into(),
             firmware: "1".into(),
@@ -184,13 +184,13 @@ impl OpenChannelDrive {
             max_outstanding: 0,
             data: driver::DataPointers::Sgl,
             features: driver::Features::default(),
-            open_channel: Some(OpenChannel {
+            open_channel: Some(OpenChannelInfo {
                 geometry: self.geometry,
                 format: self.format,
                 timing: MediaTiming::default(),
-                copies: false,
+                can_copy: false,
                 max_open_chunks: 0,
-                extensions: nvme::Extensions::default(),
+                extensions: nvme::VendorExtensions::default(),
             }),
         }
     }
@@ -236,14 +236,14 @@ impl OpenChannelDrive {
     /// A port and `count` queue pairs with rings of `depth`, in place of any earlier ones.
     pub fn connect_many(&mut self, depth: u16, count: u16) -> (Arc<Port>, Vec<QueuePair>) {
         let port = Port::new().unwrap();
-        let half = (usize::from(depth) * 64).next_multiple_of(PAGE);
+        let half = (usize::from(depth) * 64).next_multiple_of(PAGE_BYTES);
         let (mut queues, mut pairs) = (Vec::new(), Vec::new());
         for qid in 1..=count {
-            let at = port.memory().register(&Region::anonymous(2 * half).unwrap()).unwrap();
+            let at = port.memory().register(&SharedRegion::anonymous(2 * half).unwrap()).unwrap();
             let cq = at.offset(half as u64);
             queues.push((
-                SubmissionDrive::open(&port, qid, at, depth).unwrap(),
-                CompletionDrive::open(&port, qid, cq, depth, None).unwrap(),
+                SqConsumer::open(&port, qid, at, depth).unwrap(),
+                CqProducer::open(&port, qid, cq, depth, None).unwrap(),
             ));
             pairs.push(QueuePair::open(&port, qid, (at, cq), depth, None).unwrap());
         }
@@ -259,7 +259,7 @@ impl OpenChannelDrive {
         depth: u16,
     ) -> Result<Sharded, ShardedError> {
         let (port, queues) = self.connect_many(depth, config.shards.clamp(1, 40) as u16);
-        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.keeps);
+        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.stores_data);
         let pump = &mut || {
             self.fetch();
             for _ in 0..4 {
@@ -272,7 +272,7 @@ impl OpenChannelDrive {
     /// Opens the drive through a new port.
     pub fn open(&mut self, config: FtlConfig, depth: u16) -> Result<Pblk, PblkError> {
         let (port, queue) = self.connect(depth);
-        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.keeps);
+        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.stores_data);
         let pump = &mut || {
             self.fetch();
             for _ in 0..4 {
@@ -282,7 +282,7 @@ impl OpenChannelDrive {
         Pblk::open(&info, &chunks, queue, port, config, pump, keeps)
     }
 
-    fn note(&mut self, what: u64) {
+    fn fold_history(&mut self, what: u64) {
         self.history = (self.history ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     }
 
@@ -298,7 +298,7 @@ impl OpenChannelDrive {
             let Some(link) = self.link.as_mut().filter(|_| !self.dead) else { return moved };
             let (sq, _) = &mut link.queues[queue];
             if sq.waiting() == 0 {
-                if sq.look().unwrap() == 0 {
+                if sq.read_tail().unwrap() == 0 {
                     return moved;
                 }
                 self.doorbells += 1;
@@ -328,7 +328,7 @@ impl OpenChannelDrive {
     fn begin(&mut self, queue: usize, sqe: Sqe) {
         assert_eq!(sqe.nsid.get(), 1);
         let parsed = IoCommand::parse(&sqe).expect("a command");
-        self.note(u64::from(sqe.opcode) << 32 | u64::from(sqe.cid.get()));
+        self.fold_history(u64::from(sqe.opcode) << 32 | u64::from(sqe.cid.get()));
         let (list, kind) = match parsed {
             IoCommand::VectorWrite { addresses, .. } => (addresses, 0),
             IoCommand::VectorRead { addresses, .. } => (addresses, 1),
@@ -336,7 +336,7 @@ impl OpenChannelDrive {
             other => panic!("{other:?} on an open-channel drive"),
         };
         let psns = self.addresses(list);
-        psns.iter().for_each(|psn| self.note(*psn));
+        psns.iter().for_each(|psn| self.fold_history(*psn));
         let count = psns.len() as u32;
         assert!(kind == 2 || count <= self.mdts_sectors, "a transfer of {count} sectors");
         let new = Command { sqe, queue, count, parts: 0, failed: 0, status: Status::SUCCESS };
@@ -417,7 +417,7 @@ impl OpenChannelDrive {
     fn payload(&mut self, sqe: &Sqe, count: u32) -> Payload {
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
         let blocks = self.blocks(sqe, count);
-        if !self.keeps {
+        if !self.stores_data {
             assert!(blocks.is_none() && sqe.mptr.get() == 0);
             return None;
         }
@@ -453,7 +453,7 @@ impl OpenChannelDrive {
     fn complete(&mut self, id: usize) {
         let Command { sqe, queue, failed, status, .. } = self.commands[id];
         self.free.push(id);
-        self.note(failed ^ u64::from(status.to_bits()));
+        self.fold_history(failed ^ u64::from(status.to_bits()));
         let (sq, cq) = &mut self.link.as_mut().unwrap().queues[queue];
         let (sq_head, cid, sq_id) = (sq.head(), sqe.cid.get(), queue as u16 + 1);
         cq.post(Cqe { result: failed, sq_head, sq_id, cid, status }).unwrap();
@@ -546,12 +546,12 @@ impl OpenChannelDrive {
         }
         let memory = self.link.as_ref().unwrap().port.memory();
         let size = self.geometry.sector_bytes as usize;
-        if let (Some(blocks), true) = (blocks, self.keeps) {
+        if let (Some(blocks), true) = (blocks, self.stores_data) {
             let data = &self.data[p * size..(p + 1) * size];
             memory.write(blocks[i as usize], data).expect("registered data");
         }
         let oob = self.geometry.oob_bytes as usize;
-        if self.keeps && sqe.mptr.get() != 0 {
+        if self.stores_data && sqe.mptr.get() != 0 {
             let at = Iova(sqe.mptr.get()).offset(u64::from(i) * oob as u64);
             memory.write(at, &self.oob[p * oob..(p + 1) * oob]).expect("registered bytes");
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos};
 use lightnvm::{
-    Change, Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvOp, KvOpenError, KvRequest, Room,
+    Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation, KvOp, KvOpenError, KvRequest,
+    ValueBuffer,
 };
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 use crate::common::{OpenChannelDrive, geometry};
@@ -22,11 +23,11 @@ const CHANGES: u64 = 6;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) cuts: u64,
-    pub(crate) cleaned: u64,
-    pub(crate) moved: u64,
-    pub(crate) wholes: u64,
+    pub(crate) compacted: u64,
+    pub(crate) relocated: u64,
+    pub(crate) large_value_chunks: u64,
     pub(crate) batches: u64,
-    pub(crate) tombstones_gone: u64,
+    pub(crate) tombstones_dropped: u64,
     pub(crate) full: u64,
     pub(crate) failures: u64,
 }
@@ -34,18 +35,18 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn add(&mut self, other: &Counts) {
         self.cuts += other.cuts;
-        self.cleaned += other.cleaned;
-        self.moved += other.moved;
-        self.wholes += other.wholes;
+        self.compacted += other.compacted;
+        self.relocated += other.relocated;
+        self.large_value_chunks += other.large_value_chunks;
         self.batches += other.batches;
-        self.tombstones_gone += other.tombstones_gone;
+        self.tombstones_dropped += other.tombstones_dropped;
         self.full += other.full;
         self.failures += other.failures;
     }
 }
 
 #[derive(Clone, Debug)]
-enum Asked {
+enum SubmittedOp {
     /// Key, order, whether the key must exist, whether it completes durable.
     Change {
         key: Vec<u8>,
@@ -76,12 +77,12 @@ pub(crate) struct Case {
     kv: Kv,
     config: KvConfig,
     depth: u16,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     buffer_bytes: usize,
     keys: Vec<Vec<u8>>,
     model: Model,
-    outstanding: Vec<Option<Asked>>,
+    outstanding: Vec<Option<SubmittedOp>>,
     rng: Rng,
     order: u64,
     value: u64,
@@ -93,7 +94,7 @@ pub(crate) struct Case {
 }
 
 /// Fills memory with the value number `value`.
-fn fill(memory: &Region, at: usize, value: u64, len: usize) {
+fn fill(memory: &SharedRegion, at: usize, value: u64, len: usize) {
     let mut bytes = vec![0; len];
     let mut rng = Rng::new(value);
     for word in bytes.chunks_mut(8) {
@@ -102,7 +103,7 @@ fn fill(memory: &Region, at: usize, value: u64, len: usize) {
     memory.write(at, &bytes);
 }
 
-fn is_value(memory: &Region, at: usize, value: u64, len: usize) -> bool {
+fn is_value(memory: &SharedRegion, at: usize, value: u64, len: usize) -> bool {
     let mut bytes = vec![0; len];
     memory.read(at, &mut bytes);
     let mut rng = Rng::new(value);
@@ -138,10 +139,10 @@ impl Case {
         let config = KvConfig {
             active_pus: rng.below(u64::from((channels * pus).min(3)) + 1) as u32,
             over_provisioning: 0.05 + rng.f64() * 0.4,
-            cleaners: rng.below(3) as u32,
+            compactors: rng.below(3) as u32,
             queue_depth: 64,
-            whole_writes: rng.below(4) as u32,
-            checksum_whole: rng.chance(0.8),
+            large_value_writes: rng.below(4) as u32,
+            checksum_large_values: rng.chance(0.8),
         };
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
         drive.reads_first = rng.chance(0.5);
@@ -159,7 +160,7 @@ impl Case {
         let chunk = kv.layout().chunk_bytes as usize;
         let largest = 3 * chunk + 100;
         let buffer_bytes = largest + 1024 * CHANGES as usize;
-        let memory = Region::anonymous(BUFFERS * buffer_bytes).unwrap();
+        let memory = SharedRegion::anonymous(BUFFERS * buffer_bytes).unwrap();
         let at = kv.memory().register(&memory).unwrap();
         // Sometimes so many that small values fill the drive.
         let many = rng.chance(0.3);
@@ -203,11 +204,11 @@ impl Case {
     }
 
     /// Lets things happen: a poll, some steps of the drive, completions.
-    fn turn(&mut self, steps: u64) {
+    fn step(&mut self, steps: u64) {
         let mut moved = self.kv.poll(NOW);
         while let Some(done) = self.kv.reap() {
             let asked = self.outstanding[done.tag as usize].take().expect("outstanding");
-            self.ended(done.tag as usize, asked, done.result);
+            self.on_complete(done.tag as usize, asked, done.result);
             moved = true;
         }
         moved |= self.drive.fetch();
@@ -224,7 +225,7 @@ impl Case {
             if until(self) {
                 return;
             }
-            self.turn(1);
+            self.step(1);
         }
         panic!("never ends: {}", self.describe());
     }
@@ -238,7 +239,7 @@ impl Case {
         self.outstanding.iter().position(Option::is_none).unwrap()
     }
 
-    fn submit(&mut self, buffer: usize, op: KvOp, asked: Asked) {
+    fn submit(&mut self, buffer: usize, op: KvOp, asked: SubmittedOp) {
         self.outstanding[buffer] = Some(asked);
         let request = KvRequest { op, tag: buffer as u64 };
         assert!(self.kv.submit(NOW, request).is_ok(), "room for a request");
@@ -272,7 +273,7 @@ impl Case {
         offset: usize,
         len: usize,
         batch: Option<u64>,
-    ) -> (Change, Vec<u8>, u64, bool) {
+    ) -> (KvMutation, Vec<u8>, u64, bool) {
         let bytes = self.key();
         let key = Key::new(&bytes).unwrap();
         self.order += 1;
@@ -280,7 +281,7 @@ impl Case {
         let what = self.rng.below(100);
         if what < 22 {
             self.model.push(&bytes, Version { order, value: None, batch });
-            return (Change::Delete { key }, bytes, order, true);
+            return (KvMutation::Delete { key }, bytes, order, true);
         }
         self.value += 1;
         // Short values can be equal by chance: they all are.
@@ -288,10 +289,10 @@ impl Case {
         fill(&self.memory, offset, number, len);
         let version = Version { order, value: Some((number, len)), batch };
         self.model.push(&bytes, version);
-        let value = Room { at: self.at.offset(offset as u64), bytes: len as u64 };
+        let value = ValueBuffer { at: self.at.offset(offset as u64), bytes: len as u64 };
         match what {
-            22..45 => (Change::Update { key, value }, bytes, order, true),
-            _ => (Change::Put { key, value }, bytes, order, false),
+            22..45 => (KvMutation::Update { key, value }, bytes, order, true),
+            _ => (KvMutation::Put { key, value }, bytes, order, false),
         }
     }
 
@@ -299,8 +300,8 @@ impl Case {
         let (buffer, len) = (self.buffer(), self.len());
         let (change, key, order, needs) = self.draw(buffer * self.buffer_bytes, len, None);
         let durable = self.rng.chance(0.1);
-        let asked = Asked::Change { key, order, needs, durable };
-        self.submit(buffer, KvOp::Change { change, durable }, asked);
+        let asked = SubmittedOp::Change { key, order, needs, durable };
+        self.submit(buffer, KvOp::Mutation { mutation: change, durable }, asked);
     }
 
     fn batch(&mut self) {
@@ -316,17 +317,18 @@ impl Case {
             changes.push(change);
         }
         let durable = self.rng.chance(0.2);
-        let op = KvOp::Batch { changes: changes.into(), durable };
-        self.submit(buffer, op, Asked::Batch { members, durable });
+        let op = KvOp::Batch { mutations: changes.into(), durable };
+        self.submit(buffer, op, SubmittedOp::Batch { members, durable });
     }
 
     fn get(&mut self, key: &[u8]) {
         let buffer = self.buffer();
         self.order += 1;
         let offset = buffer * self.buffer_bytes;
-        let into = Room { at: self.at.offset(offset as u64), bytes: self.buffer_bytes as u64 };
+        let into =
+            ValueBuffer { at: self.at.offset(offset as u64), bytes: self.buffer_bytes as u64 };
         self.memory.fill(offset, 64, 0xee);
-        let asked = Asked::Get { key: key.to_vec(), order: self.order };
+        let asked = SubmittedOp::Get { key: key.to_vec(), order: self.order };
         self.submit(buffer, KvOp::Get { key: Key::new(key).unwrap(), into }, asked);
     }
 
@@ -334,13 +336,13 @@ impl Case {
         let (buffer, key) = (self.buffer(), self.key());
         self.order += 1;
         let op = KvOp::Exists { key: Key::new(&key).unwrap() };
-        self.submit(buffer, op, Asked::Exists { key, order: self.order });
+        self.submit(buffer, op, SubmittedOp::Exists { key, order: self.order });
     }
 
     fn sync(&mut self) {
         let buffer = self.buffer();
         self.order += 1;
-        self.submit(buffer, KvOp::Sync, Asked::Sync { order: self.order });
+        self.submit(buffer, KvOp::Sync, SubmittedOp::Sync { order: self.order });
     }
 
     /// Whether a change of `key` at `order` finds it missing.
@@ -348,14 +350,19 @@ impl Case {
         self.model.before(key, order).is_none()
     }
 
-    fn ended(&mut self, buffer: usize, asked: Asked, result: Result<KvAnswer, KvError>) {
+    fn on_complete(
+        &mut self,
+        buffer: usize,
+        asked: SubmittedOp,
+        result: Result<KvAnswer, KvError>,
+    ) {
         let full = matches!(result, Err(KvError::Full | KvError::ReadOnly));
         let is_full = |c: &mut Case| {
             c.counts.full += 1;
             assert!(result != Err(KvError::ReadOnly) || c.failing, "{}", c.describe());
         };
         match asked {
-            Asked::Change { key, order, needs, durable } => match result {
+            SubmittedOp::Change { key, order, needs, durable } => match result {
                 Ok(_) => {
                     assert!(!needs || !self.is_missing(&key, order), "changed what is not there");
                     if durable {
@@ -373,7 +380,7 @@ impl Case {
                 }
                 Err(e) => panic!("{e} {}", self.describe()),
             },
-            Asked::Batch { members, durable } => {
+            SubmittedOp::Batch { members, durable } => {
                 let missing = members
                     .iter()
                     .any(|(key, order, needs)| *needs && self.is_missing(key, *order));
@@ -400,7 +407,7 @@ impl Case {
                     }
                 }
             }
-            Asked::Get { key, order } => {
+            SubmittedOp::Get { key, order } => {
                 let name = key.escape_ascii();
                 match (self.model.before(&key, order), result) {
                     (None, Err(KvError::NotFound)) => {}
@@ -415,11 +422,11 @@ impl Case {
                     }
                 }
             }
-            Asked::Exists { key, order } => {
+            SubmittedOp::Exists { key, order } => {
                 let expected = self.model.before(&key, order).map(|(_, len)| len as u64);
                 assert_eq!(result, Ok(KvAnswer::Exists(expected)), "{}", key.escape_ascii());
             }
-            Asked::Sync { order } => match result {
+            SubmittedOp::Sync { order } => match result {
                 Ok(_) => self.model.all_durable(order),
                 Err(e) => assert!(self.failing && e == KvError::NotDurable, "{e}"),
             },
@@ -440,17 +447,17 @@ impl Case {
                 .collect();
             assert_eq!(found, expected);
         }
-        let audit = self.kv.audit();
+        let audit = self.kv.check_invariants();
         assert_eq!(audit, Ok(()), "{}", self.describe());
     }
 
     fn collect_counts(&mut self) {
         let stats = self.kv.stats();
-        self.counts.cleaned += stats.chunks_cleaned;
-        self.counts.moved += stats.moved_bytes;
-        self.counts.wholes += stats.wholes_written;
+        self.counts.compacted += stats.chunks_compacted;
+        self.counts.relocated += stats.relocated_bytes;
+        self.counts.large_value_chunks += stats.large_value_chunks_written;
         self.counts.failures += stats.program_failures + stats.erase_failures;
-        self.counts.tombstones_gone += stats.deletes.saturating_sub(stats.tombstones);
+        self.counts.tombstones_dropped += stats.deletes.saturating_sub(stats.tombstones);
     }
 
     fn cut_power(&mut self) {
@@ -476,7 +483,7 @@ impl Case {
             self.drive.cut_power();
         }
         self.kv = open(&mut self.drive, self.config, self.depth).expect("a recovery");
-        assert_eq!(self.kv.audit(), Ok(()), "{}", self.describe());
+        assert_eq!(self.kv.check_invariants(), Ok(()), "{}", self.describe());
         self.at = self.kv.memory().register(&self.memory).unwrap();
         let mut cursor = Cursor::default();
         let keys: Vec<(Key, u64)> = std::iter::from_fn(|| self.kv.next(&mut cursor)).collect();
@@ -485,12 +492,12 @@ impl Case {
             let value = self.identify(&key, bytes as usize);
             found.insert(key.as_bytes().to_vec(), (value, bytes as usize));
         }
-        self.model.settle(&found);
+        self.model.resolve(&found);
     }
 
     /// Which of its possible values a key has after a power cut.
     fn identify(&mut self, key: &Key, len: usize) -> u64 {
-        let into = Room { at: self.at, bytes: self.buffer_bytes as u64 };
+        let into = ValueBuffer { at: self.at, bytes: self.buffer_bytes as u64 };
         let op = KvOp::Get { key: key.clone(), into };
         assert!(self.kv.submit(NOW, KvRequest { op, tag: 0 }).is_ok());
         for _ in 0..1_000_000 {
@@ -531,16 +538,16 @@ impl Case {
             }
             if self.rng.chance(0.6) {
                 let steps = self.rng.below(8);
-                self.turn(steps);
+                self.step(steps);
             }
         }
         self.sync();
         self.compare_keys();
         for _ in 0..10_000 {
-            self.turn(1);
+            self.step(1);
         }
         assert!(self.kv.is_idle(), "{}", self.describe());
-        assert_eq!(self.kv.queue().stray_completions(), 0);
+        assert_eq!(self.kv.queue().spurious_completions(), 0);
         self.cut_power();
         let keys: Vec<Vec<u8>> = self.keys.clone();
         keys.iter().for_each(|key| self.get(key));

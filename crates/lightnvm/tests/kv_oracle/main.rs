@@ -48,7 +48,16 @@ fn what_is_durable_survives_and_nothing_else_appears() {
         }
     }
     println!("{all:?}");
-    let Counts { cuts, cleaned, moved, wholes, batches, tombstones_gone, full, failures } = all;
+    let Counts {
+        cuts,
+        compacted: cleaned,
+        relocated: moved,
+        large_value_chunks: wholes,
+        batches,
+        tombstones_dropped: tombstones_gone,
+        full,
+        failures,
+    } = all;
     let seen = [cuts, cleaned, moved, wholes, batches, tombstones_gone, full, failures];
     assert!(alone || seen.iter().all(|n| *n > 0), "not everything happened: {all:?}");
 }

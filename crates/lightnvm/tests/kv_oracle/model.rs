@@ -73,7 +73,7 @@ impl Model {
 
     /// Takes what was found after a power cut: by key, number and length of the value. Panics if it
     /// cannot be.
-    pub(crate) fn settle(&mut self, found: &BTreeMap<Vec<u8>, (u64, usize)>) {
+    pub(crate) fn resolve(&mut self, found: &BTreeMap<Vec<u8>, (u64, usize)>) {
         for key in found.keys() {
             assert!(self.keys.contains_key(key), "{} was never put", key.escape_ascii());
         }

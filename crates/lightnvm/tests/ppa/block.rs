@@ -3,12 +3,12 @@
 use std::io::Read;
 
 use clock::Nanos;
-use lightnvm::Ssd;
+use lightnvm::OpenChannelSsd;
 use lightnvm::ppa::{
-    Address, BlockError, Blocking, FailedChunk, FreeChunks, Options, PadTo, PuSet, Session,
-    VirtualBlock,
+    Address, BlockError, BlockingSession, FailedChunk, FreeChunks, PadMode, PuSet, Session,
+    VectorOptions, VirtualBlock,
 };
-use media::{ChunkId, Fault};
+use media::{ChunkIndex, InjectedFault};
 use nvme::{ChunkState, Status};
 
 use crate::rig::{self, Bench, ODD, OOB, SECTOR, Shape, all_data, all_oob, at, run};
@@ -16,14 +16,14 @@ use crate::rig::{self, Bench, ODD, OOB, SECTOR, Shape, all_data, all_oob, at, ru
 /// Sectors of a unit of [`ODD`].
 const UNIT: u64 = 4;
 
-fn read(block: &mut VirtualBlock, io: &mut Blocking<'_>, first: u64, count: u64) -> Vec<u8> {
+fn read(block: &mut VirtualBlock, io: &mut BlockingSession<'_>, first: u64, count: u64) -> Vec<u8> {
     let mut bytes = vec![0; count as usize * SECTOR];
     block.read(io, first, &mut bytes).unwrap();
     bytes
 }
 
 /// A block over these chunks of an odd drive, with its drive.
-fn rig(chunks: &[Address]) -> (Bench, Ssd, Session, VirtualBlock) {
+fn rig(chunks: &[Address]) -> (Bench, OpenChannelSsd, Session, VirtualBlock) {
     let (mut bench, mut ssd, mut session) = rig::open(ODD, 32);
     let mut pump = || bench.turn();
     let block = VirtualBlock::create(&mut ssd, &mut session.blocking(&mut pump), chunks).unwrap();
@@ -39,7 +39,7 @@ fn everything_appended_can_be_read_at_any_time() {
     let (mut bench, _ssd, mut session, mut block) = rig(&three());
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    assert_eq!((block.capacity(), block.left(), block.is_empty()), (72, 72, true));
+    assert_eq!((block.capacity(), block.remaining_sectors(), block.is_empty()), (72, 72, true));
     let mut value = 1;
     for n in [1, 2, 3, 7, 0, 11, 4, 5, 20, 19] {
         let data = all_data(value..value + n);
@@ -53,10 +53,10 @@ fn everything_appended_can_be_read_at_any_time() {
         block.read_with_oob(&mut io, 0, &mut found, &mut meta).unwrap();
         assert!(found == all_data(1..value) && meta == all_oob(1..value));
     }
-    assert_eq!((block.len(), block.left()), (72, 0));
+    assert_eq!((block.len(), block.remaining_sectors()), (72, 0));
     assert!(block.stats().read > 0 && block.stats().read_from_memory > 0);
     let more = block.append(&mut io, &all_data([1])).unwrap_err();
-    assert!(matches!(more, BlockError::Full { wanted: 1, left: 0 }));
+    assert!(matches!(more, BlockError::Full { wanted: 1, remaining: 0 }));
     // Units go round the chunks.
     for (sector, want) in [(0, at(0, 0, 0, 0)), (4, at(1, 0, 3, 0)), (13, at(0, 0, 0, 5))] {
         assert_eq!(block.address(sector).unwrap(), want);
@@ -91,8 +91,8 @@ fn the_read_cursor_reads_like_read() {
         assert!(matches!(error, BlockError::PastEnd { len: 30, .. }), "{error}");
     }
     block.read(&mut io, 30, &mut []).unwrap();
-    assert!(matches!(block.read(&mut io, 0, &mut [0; 100]), Err(BlockError::Bytes { .. })));
-    assert!(matches!(block.append(&mut io, &[0; 513]), Err(BlockError::Bytes { .. })));
+    assert!(matches!(block.read(&mut io, 0, &mut [0; 100]), Err(BlockError::PartialSector { .. })));
+    assert!(matches!(block.append(&mut io, &[0; 513]), Err(BlockError::PartialSector { .. })));
     let short = block.append_with_oob(&mut io, &all_data([1]), &[0; 15]).unwrap_err();
     assert!(matches!(short, BlockError::OobLength { given: 15, sectors: 1, each: 16 }));
 }
@@ -101,12 +101,12 @@ fn the_read_cursor_reads_like_read() {
 fn what_is_not_a_block_is_refused_by_chunk() {
     let (mut bench, mut ssd, mut session) = rig::open(ODD, 32);
     let space = ssd.space();
-    bench.nand().inject(Fault::ChunkBad { chunk: ChunkId(1) }).unwrap();
+    bench.nand().inject(InjectedFault::ChunkBad { chunk: ChunkIndex(1) }).unwrap();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let buffer = io.buffers().take(4).unwrap();
-    io.write(&run(&space, at(0, 1, 0, 0), 4), buffer, Options::default()).unwrap();
-    let refused = |io: &mut Blocking<'_>, ssd: &mut Ssd, chunks: &[Address]| {
+    let buffer = io.buffers().allocate(4).unwrap();
+    io.write(&run(&space, at(0, 1, 0, 0), 4), buffer, VectorOptions::default()).unwrap();
+    let refused = |io: &mut BlockingSession<'_>, ssd: &mut OpenChannelSsd, chunks: &[Address]| {
         VirtualBlock::create(ssd, io, chunks).unwrap_err().to_string()
     };
     let say = refused(&mut io, &mut ssd, &[]);
@@ -121,7 +121,7 @@ fn what_is_not_a_block_is_refused_by_chunk() {
         "chunk 0/0/1/0 is Offline, but a block begins with free chunks: erase it first"
     );
     assert!(refused(&mut io, &mut ssd, &[at(0, 5, 0, 0)]).contains("5 PUs per group"));
-    let mut free = FreeChunks::of(&mut ssd, &"0".parse().unwrap(), io.pump()).unwrap();
+    let mut free = FreeChunks::new(&mut ssd, &"0".parse().unwrap(), io.pump()).unwrap();
     let none = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 7).unwrap_err();
     assert!(matches!(none, BlockError::NoFreeChunks { wanted: 7, free: 6 }));
     assert_eq!(VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 6).unwrap().capacity(), 144);
@@ -134,7 +134,7 @@ fn appends_keep_all_chunks_programming() {
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let all = PuSet::all(&ssd.space());
-    let mut free = FreeChunks::of(&mut ssd, &all, io.pump()).unwrap();
+    let mut free = FreeChunks::new(&mut ssd, &all, io.pump()).unwrap();
     let mut block = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 8).unwrap();
     let data = all_data(1..8 * 16 * 20 + 1);
     let before = bench.now;
@@ -150,14 +150,14 @@ fn padding_makes_everything_readable_and_durable() {
     let (mut bench, mut ssd, mut session, mut block) = rig(&three());
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    assert_eq!(block.pad(&mut io, PadTo::Readable).unwrap(), 0, "nothing to read");
+    assert_eq!(block.pad(&mut io, PadMode::Readable).unwrap(), 0, "nothing to read");
     block.append(&mut io, &all_data(1..15)).unwrap();
     assert_eq!((block.durable(), block.len()), (12, 14));
-    assert_eq!(block.pad(&mut io, PadTo::Unit).unwrap(), 2);
+    assert_eq!(block.pad(&mut io, PadMode::Unit).unwrap(), 2);
     assert_eq!((block.durable(), block.len()), (16, 16));
-    assert_eq!(block.pad(&mut io, PadTo::Unit).unwrap(), 0);
+    assert_eq!(block.pad(&mut io, PadMode::Unit).unwrap(), 0);
     // Two more units on each of three chunks.
-    assert_eq!(block.pad(&mut io, PadTo::Readable).unwrap(), 24);
+    assert_eq!(block.pad(&mut io, PadMode::Readable).unwrap(), 24);
     let before = *block.stats();
     let all = read(&mut block, &mut io, 0, 16);
     assert!(all == all_data((1..15).chain([0, 0])));
@@ -172,8 +172,8 @@ fn padding_makes_everything_readable_and_durable() {
     assert!(early.into_iter().flatten().eq(16..18));
     // It goes on where it was.
     assert_eq!(again.append(&mut io, &all_data(50..60)).unwrap(), 40);
-    assert_eq!(again.pad(&mut io, PadTo::End).unwrap(), 22);
-    assert_eq!(again.pad(&mut io, PadTo::End).unwrap(), 0);
+    assert_eq!(again.pad(&mut io, PadMode::End).unwrap(), 22);
+    assert_eq!(again.pad(&mut io, PadMode::End).unwrap(), 0);
     let want = all_data((1..15).chain([0; 26]).chain(50..60).chain([0; 22]));
     assert!(read(&mut again, &mut io, 0, 72) == want);
     for chunk in block.chunks() {
@@ -186,40 +186,40 @@ fn padding_makes_everything_readable_and_durable() {
 fn a_failed_program_is_named_kept_and_repaired() {
     let (mut bench, mut ssd, mut session, mut block) = rig(&three());
     // Chunk 3 of PU 5 fails in its third unit.
-    let chunk = ChunkId(5 * 7 + 3);
-    bench.nand().inject(Fault::Program { chunk, unit: 2 }).unwrap();
+    let chunk = ChunkIndex(5 * 7 + 3);
+    bench.nand().inject(InjectedFault::Program { chunk, unit: 2 }).unwrap();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     block.append(&mut io, &all_data(1..6)).unwrap();
     let error = block.append(&mut io, &all_data(6..61)).unwrap_err();
     let text = error.to_string();
-    let BlockError::NotWritten(e) = error else { panic!("{error}") };
+    let BlockError::Unwritten(e) = error else { panic!("{error}") };
     let status = Status::CHUNK_CLOSED_EARLY;
     assert_eq!(e.chunks, [FailedChunk { index: 1, chunk: at(1, 0, 3, 0), status }]);
     // Unit 7 is the third of the second chunk; unit 10 followed it.
     assert_eq!(e.missing[0], 28..32);
     assert!(text.contains("chunk 1/0/3/0") && text.contains("28-31"), "{text}");
-    let taken = 5 + e.taken;
+    let taken = 5 + e.accepted;
     assert_eq!((block.len(), block.durable()), (taken, 28));
-    assert!(e.taken < 55, "it stops");
+    assert!(e.accepted < 55, "it stops");
     assert!(read(&mut block, &mut io, 0, taken) == all_data(1..taken + 1), "all of it is there");
     let more = block.append(&mut io, &all_data([1])).unwrap_err();
-    assert!(matches!(more, BlockError::NotWritten(n) if n.taken == 0 && n.missing == e.missing));
-    assert!(matches!(block.pad(&mut io, PadTo::End), Err(BlockError::NotWritten(_))));
+    assert!(matches!(more, BlockError::Unwritten(n) if n.accepted == 0 && n.missing == e.missing));
+    assert!(matches!(block.pad(&mut io, PadMode::End), Err(BlockError::Unwritten(_))));
     // Replacements that cannot be.
-    let mut replace = |block: &mut VirtualBlock, io: &mut Blocking<'_>, index, with| {
+    let mut replace = |block: &mut VirtualBlock, io: &mut BlockingSession<'_>, index, with| {
         block.replace(&mut ssd, io, index, with)
     };
     let gone = replace(&mut block, &mut io, 3, at(1, 0, 4, 0)).unwrap_err();
     assert!(matches!(gone, BlockError::NoSuchChunk { index: 3, chunks: 3 }));
     let twice = replace(&mut block, &mut io, 1, at(0, 0, 0, 0)).unwrap_err();
-    assert!(matches!(twice, BlockError::Twice { .. }), "{twice}");
+    assert!(matches!(twice, BlockError::DuplicateChunk { .. }), "{twice}");
     // One that fails, too; then one that does not.
-    bench.nand().inject(Fault::Program { chunk: ChunkId(5 * 7 + 4), unit: 2 }).unwrap();
+    bench.nand().inject(InjectedFault::Program { chunk: ChunkIndex(5 * 7 + 4), unit: 2 }).unwrap();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let bad = block.replace(&mut ssd, &mut io, 1, at(1, 0, 4, 0)).unwrap_err();
-    assert!(matches!(bad, BlockError::Replacement { status: s, .. } if s == status), "{bad}");
+    assert!(matches!(bad, BlockError::ReplacementFailed { status: s, .. } if s == status), "{bad}");
     assert_eq!(block.chunks(), three());
     let used = block.replace(&mut ssd, &mut io, 1, at(1, 0, 4, 0)).unwrap_err();
     assert!(matches!(used, BlockError::NotFree { state: ChunkState::Closed, .. }), "{used}");
@@ -244,14 +244,14 @@ fn unreadable_sectors_fail_alone() {
     let layout = *bench.nand().layout();
     for sector in [3, 9, 10, 40] {
         let psn = layout.psn_at(block.address(sector).unwrap());
-        bench.nand().inject(Fault::Uncorrectable { psn }).unwrap();
+        bench.nand().inject(InjectedFault::Uncorrectable { psn }).unwrap();
     }
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let (mut again, _) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();
     let mut bytes = vec![0; 60 * SECTOR];
     let error = again.read(&mut io, 2, &mut bytes).unwrap_err();
-    let BlockError::Unreadable(u) = error else { panic!("{error}") };
+    let BlockError::Uncorrectable(u) = error else { panic!("{error}") };
     assert_eq!(
         (u.sectors.clone(), u.status),
         (vec![3..4, 9..11, 40..41], Status::UNRECOVERED_READ)
@@ -263,7 +263,7 @@ fn unreadable_sectors_fail_alone() {
     let chunks = [at(0, 2, 1, 0), at(1, 2, 1, 0), at(2, 2, 1, 0), at(0, 3, 1, 0)];
     let mut copy = VirtualBlock::create(&mut ssd, &mut io, &chunks).unwrap();
     let copied = again.copy_to(&mut io, &mut copy).unwrap();
-    assert_eq!((copied.sectors, copied.unreadable), (72, u.sectors));
+    assert_eq!((copied.sectors, copied.uncorrectable), (72, u.sectors));
     let want = (1..73).map(|v| if [4, 10, 11, 41].contains(&v) { 0 } else { v });
     assert!(read(&mut copy, &mut io, 0, 72) == all_data(want));
 }
@@ -282,10 +282,10 @@ fn copies_are_the_drives_where_it_can_and_always_readable() {
         let data = all_data(before.iter().copied());
         other.append_with_oob(&mut io, &data, &all_oob(before.iter().copied())).unwrap();
         let copied = block.copy_to(&mut io, &mut other).unwrap();
-        assert_eq!((copied.sectors, copied.unreadable.len()), (n, 0));
+        assert_eq!((copied.sectors, copied.uncorrectable.len()), (n, 0));
         // Of 15 units, the last two of the source's three chunks have no pair; an unaligned target
         // takes bytes.
-        assert_eq!(copied.by_drive > 0, ahead % UNIT == 0, "{copied:?}");
+        assert_eq!(copied.sectors_by_drive > 0, ahead % UNIT == 0, "{copied:?}");
         let mut found = vec![0; other.len() as usize * SECTOR];
         let mut meta = vec![0; other.len() as usize * OOB];
         other.read_with_oob(&mut io, 0, &mut found, &mut meta).unwrap();
@@ -309,43 +309,43 @@ fn erased_blocks_are_new_and_chunks_that_go_bad_are_named() {
     assert_eq!((block.len(), block.read_cursor(), block.stats().erased), (0, 0, 3));
     block.append(&mut io, &all_data(5..25)).unwrap();
     assert!(read(&mut block, &mut io, 0, 20) == all_data(5..25));
-    let chunk = ChunkId(5 * 7 + 3);
-    bench.nand().inject(Fault::Erase { chunk }).unwrap();
+    let chunk = ChunkIndex(5 * 7 + 3);
+    bench.nand().inject(InjectedFault::Erase { chunk }).unwrap();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let error = block.erase(&mut io).unwrap_err();
     let BlockError::NotErased(failed) = error else { panic!("{error}") };
     assert_eq!((failed.len(), failed[0].index, failed[0].chunk), (1, 1, at(1, 0, 3, 0)));
-    assert!(matches!(block.append(&mut io, &all_data([1])), Err(BlockError::NotWritten(_))));
+    assert!(matches!(block.append(&mut io, &all_data([1])), Err(BlockError::Unwritten(_))));
     block.replace(&mut ssd, &mut io, 1, at(1, 1, 0, 0)).unwrap();
     block.append(&mut io, &all_data(1..73)).unwrap();
     assert!(read(&mut block, &mut io, 0, 72) == all_data(1..73));
 }
 
 #[test]
-fn a_block_with_a_lost_chunk_gives_what_is_left() {
+fn a_block_with_an_offline_chunk_returns_the_remaining_data() {
     let (mut bench, mut ssd, mut session, mut block) = rig(&three());
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     block.append(&mut io, &all_data(1..73)).unwrap();
-    bench.nand().inject(Fault::DieFailure { pu: 5 }).unwrap();
+    bench.nand().inject(InjectedFault::DieFailure { pu: 5 }).unwrap();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();
     assert_eq!((found.sectors, found.intact, found.sealed), (72, 4, false));
     let mut bytes = vec![0; 72 * SECTOR];
     let error = again.read(&mut io, 0, &mut bytes).unwrap_err();
-    let BlockError::Unreadable(u) = error else { panic!("{error}") };
+    let BlockError::Uncorrectable(u) = error else { panic!("{error}") };
     let lost: Vec<_> = (0..6).map(|row| row * 12 + 4..row * 12 + 8).collect();
     assert_eq!(u.sectors, lost);
     let want = (1..73).map(|v| if (v - 1) / 4 % 3 == 1 { 0 } else { v });
     assert!(bytes == all_data(want));
     let error = again.replace(&mut ssd, &mut io, 1, at(1, 1, 0, 0)).unwrap_err();
-    assert!(matches!(error, BlockError::Unreadable(u) if u.sectors.len() == 6));
+    assert!(matches!(error, BlockError::Uncorrectable(u) if u.sectors.len() == 6));
 }
 
 #[test]
-fn a_timeout_is_settled_by_the_next_call() {
+fn a_timeout_is_resolved_by_the_next_call() {
     let (mut bench, mut ssd, mut session, mut block) = rig(&three());
     let mut pump = || bench.turn();
     block.append(&mut session.blocking(&mut pump), &all_data(1..10)).unwrap();
@@ -372,11 +372,11 @@ fn a_timeout_is_settled_by_the_next_call() {
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let error = block.append(&mut io, &all_data([1])).unwrap_err();
-    assert!(matches!(error, BlockError::NotWritten(_)), "{error}");
+    assert!(matches!(error, BlockError::Unwritten(_)), "{error}");
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &chunks).unwrap();
     assert!(found.sectors >= 48, "{found:?}");
     if !found.sealed {
-        again.pad(&mut io, PadTo::End).unwrap();
+        again.pad(&mut io, PadMode::End).unwrap();
     }
     assert!(read(&mut again, &mut io, 0, found.intact) == all_data(1..found.intact + 1));
 }

@@ -12,12 +12,12 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use lightnvm::Ssd;
+use lightnvm::OpenChannelSsd;
 use lightnvm::ppa::{
-    Address, BlockError, FreeChunks, NotWritten, PadTo, PpaError, PuSet, Recovered, Session,
-    SessionConfig, VirtualBlock,
+    Address, BlockError, FreeChunks, PadMode, PpaError, PuSet, RecoveryReport, Session,
+    SessionConfig, UnwrittenSectors, VirtualBlock,
 };
-use media::{ChunkId, Fault, MediaConfig};
+use media::{ChunkIndex, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
 use rng::Rng;
 
@@ -44,7 +44,7 @@ struct Case {
     seed: u64,
     rng: Rng,
     bench: Bench,
-    ssd: Ssd,
+    ssd: OpenChannelSsd,
     session: Session,
     block: VirtualBlock,
     /// What was appended, in order; 0 for padding and for what was lost.
@@ -53,7 +53,7 @@ struct Case {
     lost: BTreeSet<u64>,
     next: u64,
     /// The block is being erased.
-    given_up: bool,
+    abandoned: bool,
     counts: Counts,
 }
 
@@ -92,7 +92,7 @@ impl Case {
             values,
             lost,
             next: 1,
-            given_up: false,
+            abandoned: false,
             counts,
         }
     }
@@ -122,7 +122,7 @@ impl Case {
         let mut unreadable = BTreeSet::new();
         match read {
             Ok(()) => {}
-            Err(BlockError::Unreadable(u)) => {
+            Err(BlockError::Uncorrectable(u)) => {
                 assert!(u.status.is_media_error());
                 unreadable.extend(u.sectors.into_iter().flatten());
             }
@@ -149,7 +149,7 @@ impl Case {
                 let whole = self.block.len() / u64::from(unit) * u64::from(unit);
                 assert_eq!(self.block.durable(), whole);
             }
-            Err(BlockError::NotWritten(e)) => self.repair(e),
+            Err(BlockError::Unwritten(e)) => self.repair(e),
             // The power is gone.
             Err(BlockError::Ppa(PpaError::Timeout { .. })) if self.bench.is_dead() => {}
             Err(BlockError::Ppa(PpaError::Ssd(_))) if self.bench.is_dead() => {}
@@ -160,7 +160,7 @@ impl Case {
         }
     }
 
-    fn repair(&mut self, e: NotWritten) {
+    fn repair(&mut self, e: UnwrittenSectors) {
         assert!(!e.chunks.is_empty() && e.chunks == self.block.failed_chunks());
         let first = e.missing.first().map_or(self.block.len(), |r| r.start);
         assert!(self.block.durable() <= first, "{} {e:?}", self.block.durable());
@@ -175,8 +175,8 @@ impl Case {
             for attempt in 0.. {
                 let chunks = self.block.chunks();
                 let free = &mut free_chunks(&mut self.bench, &mut self.ssd, &chunks);
-                let Some(with) = free.take_like(failed.chunk).filter(|_| attempt < 5) else {
-                    return self.give_up();
+                let Some(with) = free.pop_near(failed.chunk).filter(|_| attempt < 5) else {
+                    return self.start_new_block();
                 };
                 let ssd = &mut self.ssd;
                 let replaced = call!(self, |io| self.block.replace(ssd, io, failed.index, with));
@@ -186,13 +186,15 @@ impl Case {
                         self.counts.replaced += 1;
                         break;
                     }
-                    Err(BlockError::Replacement { chunk, .. }) => assert_eq!(chunk, with),
-                    Err(BlockError::Unreadable(u)) => {
+                    Err(BlockError::ReplacementFailed { chunk, .. }) => assert_eq!(chunk, with),
+                    Err(BlockError::Uncorrectable(u)) => {
                         let mut sectors = u.sectors.into_iter().flatten();
                         assert!(sectors.all(|s| self.lost.contains(&s)));
-                        return self.give_up();
+                        return self.start_new_block();
                     }
-                    Err(BlockError::Lost(_)) if !self.lost.is_empty() => return self.give_up(),
+                    Err(BlockError::DataLost(_)) if !self.lost.is_empty() => {
+                        return self.start_new_block();
+                    }
                     Err(BlockError::Ppa(_)) if self.bench.is_dead() => return,
                     Err(e) => panic!("{e}"),
                 }
@@ -204,11 +206,11 @@ impl Case {
     }
 
     /// Begins a new block; chunks of the old one are erased if they can be.
-    fn give_up(&mut self) {
+    fn start_new_block(&mut self) {
         if self.bench.is_dead() {
             return;
         }
-        self.given_up = true;
+        self.abandoned = true;
         match call!(self, |io| self.block.erase(io)) {
             Ok(()) | Err(BlockError::NotErased(_)) => {}
             Err(_) if self.bench.is_dead() => return,
@@ -224,11 +226,11 @@ impl Case {
         bench.cut_after = cut.map(|n| n + bench.turns - turns);
         self.values.clear();
         self.lost.clear();
-        self.given_up = false;
+        self.abandoned = false;
     }
 
     fn append(&mut self) {
-        let left = self.block.left();
+        let left = self.block.remaining_sectors();
         let most = [3, 20, 200][self.rng.below(3) as usize].min(left);
         let n = self.rng.below(most + 1);
         let values: Vec<u64> = (self.next..self.next + n).collect();
@@ -238,8 +240,8 @@ impl Case {
         let oob = all_oob(values.iter().copied());
         let appended = call!(self, |io| self.block.append_with_oob(io, &data, &oob));
         let taken = self.block.len() - before;
-        if let Err(BlockError::NotWritten(e)) = &appended {
-            assert_eq!(e.taken, taken);
+        if let Err(BlockError::Unwritten(e)) = &appended {
+            assert_eq!(e.accepted, taken);
         }
         assert!(taken <= n && (appended.is_err() || taken == n));
         self.values.extend(&values[..taken as usize]);
@@ -247,13 +249,13 @@ impl Case {
     }
 
     fn pad(&mut self) {
-        let to = [PadTo::Unit, PadTo::Readable, PadTo::End][self.rng.below(3) as usize];
+        let to = [PadMode::Unit, PadMode::Readable, PadMode::End][self.rng.below(3) as usize];
         let before = self.block.len();
         let padded = call!(self, |io| self.block.pad(io, to));
         let len = self.block.len();
         if let Ok(n) = padded {
             assert_eq!(before + n, len);
-            assert!(to != PadTo::End || self.block.left() == 0);
+            assert!(to != PadMode::End || self.block.remaining_sectors() == 0);
         }
         self.values.resize(len as usize, 0);
         self.after(padded);
@@ -307,8 +309,8 @@ impl Case {
         match copied {
             Ok(copied) => {
                 assert_eq!((copied.sectors, other.len()), (self.block.len(), self.block.len()));
-                self.counts.copies_by_drive += copied.by_drive;
-                for sector in copied.unreadable.into_iter().flatten() {
+                self.counts.copies_by_drive += copied.sectors_by_drive;
+                for sector in copied.uncorrectable.into_iter().flatten() {
                     assert!(self.lost.remove(&sector), "sector {sector} could not be copied");
                     self.values[sector as usize] = 0;
                 }
@@ -321,8 +323,8 @@ impl Case {
                     Err(e) => panic!("{e}"),
                 }
             }
-            Err(BlockError::NotWritten(e)) => {
-                assert_eq!(e.taken, other.len());
+            Err(BlockError::Unwritten(e)) => {
+                assert_eq!(e.accepted, other.len());
                 // The source is as before; so is the part of the copy.
                 std::mem::swap(&mut self.block, &mut other);
                 let whole = self.block.len();
@@ -363,7 +365,7 @@ impl Case {
     fn break_something(&mut self) {
         let chunks = self.block.chunks();
         let which = chunks[self.rng.below(chunks.len() as u64) as usize];
-        let number = self.block.space().chunk_number(which).unwrap() as u32;
+        let number = self.block.space().chunk_index(which).unwrap() as u32;
         let kind = self.rng.below(20);
         let all = self.block.space().geometry().total_chunks();
         if u64::from(self.bench.nand().stats().offline_chunks) * 3 > all && kind > 8 {
@@ -372,8 +374,8 @@ impl Case {
         let block = &self.block;
         let nand = self.bench.nand();
         match kind {
-            0..9 => nand.inject(Fault::NextProgram).unwrap(),
-            9..14 => nand.inject(Fault::NextErase).unwrap(),
+            0..9 => nand.inject(InjectedFault::NextProgram).unwrap(),
+            9..14 => nand.inject(InjectedFault::NextErase).unwrap(),
             14..19 => {
                 let len = block.durable();
                 if len == 0 {
@@ -381,11 +383,11 @@ impl Case {
                 }
                 let sector = self.rng.below(len);
                 let psn = nand.layout().psn_at(block.address(sector).unwrap());
-                nand.inject(Fault::Uncorrectable { psn }).unwrap();
+                nand.inject(InjectedFault::Uncorrectable { psn }).unwrap();
                 self.lost.insert(sector);
             }
             _ => {
-                nand.inject(Fault::ChunkBad { chunk: ChunkId(number) }).unwrap();
+                nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(number) }).unwrap();
                 let index = chunks.iter().position(|c| *c == which).unwrap();
                 let at = |s: &u64| block.address(*s).unwrap();
                 let on = |s: &u64| {
@@ -415,7 +417,7 @@ impl Case {
     fn power_cut(&mut self) {
         self.bench.cut_after = Some(0);
         self.reattach();
-        if self.given_up {
+        if self.abandoned {
             return self.fresh();
         }
         self.reopen(true);
@@ -424,7 +426,7 @@ impl Case {
     /// The program ends and is started again.
     fn restart(&mut self, orderly: bool) {
         if orderly {
-            let padded = call!(self, |io| self.block.pad(io, PadTo::Unit));
+            let padded = call!(self, |io| self.block.pad(io, PadMode::Unit));
             self.values.resize(self.block.len() as usize, 0);
             if padded.is_err() {
                 return self.after(padded);
@@ -444,7 +446,7 @@ impl Case {
         let ssd = &mut self.ssd;
         let (block, found) = call!(self, |io| VirtualBlock::open(ssd, io, &chunks)).unwrap();
         self.block = block;
-        let Recovered { sectors, intact, torn, unpaired, beyond, sealed } = found;
+        let RecoveryReport { sectors, intact, torn, unpaired, beyond_end: beyond, sealed } = found;
         let failed = self.block.failed_chunks();
         if failed.iter().any(|f| f.status.is(Status::OFFLINE_CHUNK)) {
             // Units at the end of which nobody knows whether they were written.
@@ -484,7 +486,7 @@ impl Case {
             }
         }
         if !unpaired.is_empty() {
-            let padded = call!(self, |io| self.block.pad(io, PadTo::Readable));
+            let padded = call!(self, |io| self.block.pad(io, PadMode::Readable));
             if !sealed {
                 self.values.resize(self.block.len() as usize, 0);
             }
@@ -492,7 +494,7 @@ impl Case {
                 Ok(_) => {}
                 // A chunk that failed keeps its last rows to itself until it is replaced; its memory
                 // is gone.
-                Err(BlockError::NotWritten(_)) => {
+                Err(BlockError::Unwritten(_)) => {
                     let early = match call!(self, |io| {
                         self.block.read(io, 0, &mut vec![0; sectors as usize * SECTOR])
                     }) {
@@ -500,7 +502,7 @@ impl Case {
                         _ => Vec::new(),
                     };
                     if !early.is_empty() {
-                        return self.give_up();
+                        return self.start_new_block();
                     }
                 }
                 Err(e) => panic!("{e}"),
@@ -513,16 +515,16 @@ impl Case {
             if self.block.is_sealed() {
                 match self.rng.below(2) {
                     0 => self.copy(),
-                    _ => self.give_up(),
+                    _ => self.start_new_block(),
                 }
                 // A copy may have found no room.
                 if self.block.is_sealed() {
-                    self.give_up();
+                    self.start_new_block();
                 }
             } else {
                 let error = call!(self, |io| self.block.append(io, &[])).unwrap_err();
-                let BlockError::NotWritten(e) = error else { panic!("{error}") };
-                self.after(Err(BlockError::NotWritten(e)));
+                let BlockError::Unwritten(e) = error else { panic!("{error}") };
+                self.after(Err(BlockError::Unwritten(e)));
             }
         }
     }
@@ -555,30 +557,30 @@ impl Case {
         }
         self.bench.cut_after = None;
         self.check(0..self.block.len());
-        assert_eq!(self.session.stray_completions(), 0, "seed {}", self.seed);
+        assert_eq!(self.session.spurious_completions(), 0, "seed {}", self.seed);
         assert_eq!(self.session.outstanding(), 0);
     }
 }
 
-fn session(bench: &mut Bench, ssd: &mut Ssd, rng: &mut Rng) -> Session {
+fn session(bench: &mut Bench, ssd: &mut OpenChannelSsd, rng: &mut Rng) -> Session {
     let config = SessionConfig {
         queue_depth: [1, 2, 5, 64][rng.below(4) as usize],
         vectors: 1 + rng.below(64) as u16,
-        drive_copies: rng.chance(0.7),
+        allow_drive_copy: rng.chance(0.7),
         interrupt: None,
     };
     Session::open(ssd, config, &mut || bench.turn()).unwrap()
 }
 
 /// Free chunks that are in none of these.
-fn free_chunks(bench: &mut Bench, ssd: &mut Ssd, taken: &[Address]) -> FreeChunks {
+fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -> FreeChunks {
     let cut = bench.cut_after.take();
     let turns = bench.turns;
     // Chunks that nobody has any more are erased.
     let all = PuSet::all(&ssd.space());
-    let mut free = FreeChunks::of(ssd, &all, &mut || bench.turn()).unwrap();
+    let mut free = FreeChunks::new(ssd, &all, &mut || bench.turn()).unwrap();
     for chunk in taken {
-        free.take_out(*chunk);
+        free.remove(*chunk);
     }
     bench.cut_after = cut.map(|n| n + bench.turns - turns);
     free
@@ -587,7 +589,7 @@ fn free_chunks(bench: &mut Bench, ssd: &mut Ssd, taken: &[Address]) -> FreeChunk
 /// A block of random width; erases what nobody has if there is nothing left.
 fn new_block(
     bench: &mut Bench,
-    ssd: &mut Ssd,
+    ssd: &mut OpenChannelSsd,
     session: &mut Session,
     rng: &mut Rng,
     taken: &[Address],

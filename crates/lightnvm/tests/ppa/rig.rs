@@ -3,17 +3,18 @@
 
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
+    WriteBuffer,
 };
 use ftl::FtlConfig;
-use lightnvm::Ssd;
-use lightnvm::ppa::{Address, Ppa, Session, SessionConfig, Space};
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use lightnvm::OpenChannelSsd;
+use lightnvm::ppa::{Address, Ppa, PpaSpace, Session, SessionConfig};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 
 pub const SECTOR: usize = 512;
 pub const OOB: usize = 16;
 /// Polls in vain after which a drive is dead.
-pub const PATIENCE: u64 = 3_000;
+pub const POLL_LIMIT: u64 = 3_000;
 
 /// Channels, PUs per channel, planes, chunks, pages, sectors per page, pair distance in pages.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +38,9 @@ pub fn config(shape: Shape) -> DriveConfig {
     };
     let nand = NandConfig {
         geometry,
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance,
+        paired_page_distance: pair_distance,
         timing: NandTiming::uniform(
             Nanos::from_micros(50),
             Nanos::from_micros(500),
@@ -56,10 +57,10 @@ pub fn config(shape: Shape) -> DriveConfig {
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig::default(),
@@ -69,7 +70,7 @@ pub fn config(shape: Shape) -> DriveConfig {
 /// A drive with power, until it is cut.
 #[derive(Debug)]
 pub struct Bench {
-    drive: Option<Drive>,
+    drive: Option<Controller>,
     pub now: Nanos,
     /// Turns until the power goes.
     pub cut_after: Option<u64>,
@@ -78,11 +79,11 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(config: DriveConfig) -> Bench {
-        let drive = Drive::new(config).unwrap();
+        let drive = Controller::new(config).unwrap();
         Bench { drive: Some(drive), now: Nanos::ZERO, cut_after: None, turns: 0 }
     }
 
-    pub fn drive(&mut self) -> &mut Drive {
+    pub fn drive(&mut self) -> &mut Controller {
         self.drive.as_mut().unwrap()
     }
 
@@ -113,19 +114,19 @@ impl Bench {
         self.cut_after = None;
     }
 
-    pub fn attach(&mut self) -> Ssd {
+    pub fn attach(&mut self) -> OpenChannelSsd {
         let port = self.drive().attach().unwrap();
-        Ssd::attach(port, &mut || self.turn(), PATIENCE).unwrap()
+        OpenChannelSsd::attach(port, &mut || self.turn(), POLL_LIMIT).unwrap()
     }
 
-    pub fn session(&mut self, ssd: &mut Ssd, queue_depth: u16, vectors: u16) -> Session {
+    pub fn session(&mut self, ssd: &mut OpenChannelSsd, queue_depth: u16, vectors: u16) -> Session {
         let config = SessionConfig { queue_depth, vectors, ..SessionConfig::default() };
         Session::open(ssd, config, &mut || self.turn()).unwrap()
     }
 }
 
 /// A drive, attached, with a session.
-pub fn open(shape: Shape, queue_depth: u16) -> (Bench, Ssd, Session) {
+pub fn open(shape: Shape, queue_depth: u16) -> (Bench, OpenChannelSsd, Session) {
     let mut bench = Bench::new(config(shape));
     let mut ssd = bench.attach();
     let session = bench.session(&mut ssd, queue_depth, 256);
@@ -136,8 +137,8 @@ pub fn at(group: u32, pu: u32, chunk: u32, sector: u32) -> Address {
     Address { group, pu, chunk, sector }
 }
 
-pub fn run(space: &Space, first: Address, count: u32) -> Vec<Ppa> {
-    space.run(first, count).unwrap().collect()
+pub fn run(space: &PpaSpace, first: Address, count: u32) -> Vec<Ppa> {
+    space.extent(first, count).unwrap().collect()
 }
 
 /// A sector's data, by a number.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use clock::{Component, Nanos};
 use lightnvm::ppa::{
-    Bits, Buffer, Options, Ppa, PpaError, RefusedBecause, Session, SessionConfig, Space, Ticket,
-    VectorKind,
+    Buffer, FailedMask, Ppa, PpaError, PpaSpace, RejectReason, RequestId, Session, SessionConfig,
+    VectorKind, VectorOptions,
 };
-use media::{Fault, Psn};
+use media::{InjectedFault, PhysSector};
 use nvme::Status;
 use rng::Rng;
 
@@ -17,7 +17,7 @@ use crate::rig::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob, at, data, o
 const WIDE: Shape = Shape(2, 4, 2, 4, 96, 8, 2);
 
 /// Every chunk of the drive, in an order that goes over all PUs.
-fn striped(space: &Space, chunks: u32, units: u32) -> Vec<Ppa> {
+fn striped(space: &PpaSpace, chunks: u32, units: u32) -> Vec<Ppa> {
     let unit = space.geometry().ws_min;
     let mut ppas = Vec::new();
     for chunk in 0..chunks {
@@ -47,17 +47,17 @@ fn ten_thousand_sectors_are_one_vector_at_any_queue_depth() {
         assert_eq!(count, 12_288);
         let mut pump = || bench.turn();
         let mut io = session.blocking(&mut pump);
-        let mut buffer = io.buffers().take(count).unwrap();
+        let mut buffer = io.buffers().allocate(count).unwrap();
         fill(&mut buffer, 1..u64::from(count) + 1);
-        let buffer = io.write(&ppas, buffer, Options::default()).unwrap();
+        let buffer = io.write(&ppas, buffer, VectorOptions::default()).unwrap();
         drop(buffer);
         // 10,000 of them in random order.
         let mut order: Vec<u32> = (0..count).collect();
         Rng::new(4).shuffle(&mut order);
         order.truncate(10_000);
         let some: Vec<Ppa> = order.iter().map(|i| ppas[*i as usize]).collect();
-        let buffer = io.buffers().take(10_000).unwrap();
-        let buffer = io.read(&some, buffer, Options::default()).unwrap();
+        let buffer = io.buffers().allocate(10_000).unwrap();
+        let buffer = io.read(&some, buffer, VectorOptions::default()).unwrap();
         let values = || order.iter().map(|i| u64::from(*i) + 1);
         assert!(buffer.to_vec() == all_data(values()));
         let mut meta = vec![0; 10_000 * OOB];
@@ -81,20 +81,20 @@ fn each_address_of_a_long_vector_has_its_own_status() {
     let layout = *bench.nand().layout();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let mut buffer = io.buffers().take(ppas.len() as u32).unwrap();
+    let mut buffer = io.buffers().allocate(ppas.len() as u32).unwrap();
     fill(&mut buffer, 1..ppas.len() as u64 + 1);
-    let buffer = io.write(&ppas, buffer, Options::default()).unwrap();
+    let buffer = io.write(&ppas, buffer, VectorOptions::default()).unwrap();
     let bad: Vec<u32> = vec![0, 63, 64, 700, 701, 702, 9_999];
     for i in &bad {
-        let psn: Psn = layout.psn_at(space.address(ppas[*i as usize]).unwrap());
-        bench.nand().inject(Fault::Uncorrectable { psn }).unwrap();
+        let psn: PhysSector = layout.psn_at(space.address(ppas[*i as usize]).unwrap());
+        bench.nand().inject(InjectedFault::Uncorrectable { psn }).unwrap();
     }
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let error = io.read(&ppas[..10_000], buffer, Options::default()).unwrap_err();
+    let error = io.read(&ppas[..10_000], buffer, VectorOptions::default()).unwrap_err();
     let PpaError::Vector(e) = error else { panic!("{error}") };
     assert_eq!((e.kind, e.status), (VectorKind::Read, Status::UNRECOVERED_READ));
-    assert_eq!(e.failed, bad.iter().copied().collect::<Bits>());
+    assert_eq!(e.failed, bad.iter().copied().collect::<FailedMask>());
     assert_eq!(e.failed.to_string(), "0,63-64,700-702,9999");
     let named: Vec<_> = bad.iter().map(|i| space.address(ppas[*i as usize]).unwrap()).collect();
     assert_eq!(e.addresses, named);
@@ -120,23 +120,23 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
     let space = *session.space();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let take = |io: &lightnvm::ppa::Blocking<'_>, n| io.buffers().take(n).unwrap();
+    let take = |io: &lightnvm::ppa::BlockingSession<'_>, n| io.buffers().allocate(n).unwrap();
     let hole = Ppa(u64::MAX);
     let buffer = take(&io, 1);
-    let status = io.read(&[hole], buffer, Options::default()).unwrap_err().status();
+    let status = io.read(&[hole], buffer, VectorOptions::default()).unwrap_err().status();
     assert_eq!(status, Some(Status::LBA_OUT_OF_RANGE));
     let unwritten = run(&space, at(1, 1, 1, 0), 1);
     assert_eq!(io.check(&unwritten).unwrap_err().status(), Some(Status::UNWRITTEN));
     // Out of order: nothing of the vector is written, the good unit neither.
     let mixed = [run(&space, at(0, 0, 0, 0), 4), run(&space, at(0, 1, 0, 4), 4)].concat();
     let buffer = take(&io, 8);
-    let error = io.write(&mixed, buffer, Options::default()).unwrap_err();
+    let error = io.write(&mixed, buffer, VectorOptions::default()).unwrap_err();
     let PpaError::Vector(e) = error else { panic!("{error}") };
     assert_eq!((e.status, e.failed.count()), (Status::OUT_OF_ORDER_WRITE, 8));
     // The same unit in order, with its pair: can be read.
     for sector in [0, 4, 8] {
         let buffer = take(&io, 4);
-        io.write(&run(&space, at(0, 0, 0, sector), 4), buffer, Options::default()).unwrap();
+        io.write(&run(&space, at(0, 0, 0, sector), 4), buffer, VectorOptions::default()).unwrap();
     }
     io.check(&run(&space, at(0, 0, 0, 0), 4)).unwrap();
     let early = io.check(&run(&space, at(0, 0, 0, 4), 1)).unwrap_err();
@@ -155,28 +155,28 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
 fn what_cannot_be_is_refused_before_it_is_sent_and_the_buffer_comes_back() {
     let (mut bench, mut ssd, mut session) = rig::open(rig::ODD, 8);
     let mut other = Bench::new(rig::config(rig::ODD));
-    let foreign = other.attach().buffers().take(8).unwrap();
+    let foreign = other.attach().buffers().allocate(8).unwrap();
     let space = *session.space();
     let eight = run(&space, at(0, 0, 0, 0), 8);
-    let because = |refused: lightnvm::ppa::Refused| (refused.because, refused.buffer.is_some());
-    let take = |session: &Session, n| session.buffers().take(n).unwrap();
-    let o = Options::default();
+    let because = |refused: lightnvm::ppa::Rejected| (refused.reason, refused.buffer.is_some());
+    let take = |session: &Session, n| session.buffers().allocate(n).unwrap();
+    let o = VectorOptions::default();
     let b = take(&session, 8);
-    let length = |n| RefusedBecause::Length { addresses: n, limit: 1 << 20 };
+    let length = |n| RejectReason::Length { addresses: n, limit: 1 << 20 };
     assert_eq!(because(session.read(&[], b, o).unwrap_err()), (length(0), true));
     let long = vec![eight[0]; (1 << 20) + 1];
     assert_eq!(because(session.check(&long).unwrap_err()), (length((1 << 20) + 1), false));
     let b = take(&session, 8);
-    let unit = RefusedBecause::WriteUnit { addresses: 7, unit: 4 };
+    let unit = RejectReason::WriteUnit { addresses: 7, unit: 4 };
     assert_eq!(because(session.write(&eight[..7], b, o).unwrap_err()), (unit, true));
     let b = take(&session, 7);
-    let small = RefusedBecause::Buffer { sectors: 7, addresses: 8 };
+    let small = RejectReason::Buffer { sectors: 7, addresses: 8 };
     assert_eq!(because(session.read(&eight, b, o).unwrap_err()), (small, true));
     let refused = session.read(&eight, foreign, o).unwrap_err();
-    assert_eq!(because(refused), (RefusedBecause::ForeignBuffer, true));
-    let lengths = RefusedBecause::CopyLengths { from: 8, to: 4 };
+    assert_eq!(because(refused), (RejectReason::ForeignBuffer, true));
+    let lengths = RejectReason::CopyLengths { from: 8, to: 4 };
     assert_eq!(because(session.copy(&eight, &eight[..4]).unwrap_err()), (lengths, false));
-    assert_eq!((session.outstanding(), session.stats().refused), (0, 6));
+    assert_eq!((session.outstanding(), session.stats().rejected), (0, 6));
     let config = SessionConfig { queue_depth: 0, ..SessionConfig::default() };
     let none = Session::open(&mut ssd, config, &mut || bench.turn()).unwrap_err();
     assert!(matches!(none, PpaError::Config { queue_depth: 0, vectors: 256 }));
@@ -195,10 +195,10 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
         let ppas = striped(&space, 1, 96);
         let mut pump = || bench.turn();
         let mut io = session.blocking(&mut pump);
-        let mut buffer = io.buffers().take(ppas.len() as u32).unwrap();
+        let mut buffer = io.buffers().allocate(ppas.len() as u32).unwrap();
         fill(&mut buffer, 1..ppas.len() as u64 + 1);
-        drop(io.write(&ppas, buffer, Options::default()).unwrap());
-        let mut flying: BTreeMap<Ticket, Vec<u64>> = BTreeMap::new();
+        drop(io.write(&ppas, buffer, VectorOptions::default()).unwrap());
+        let mut flying: BTreeMap<RequestId, Vec<u64>> = BTreeMap::new();
         let (mut taken, mut ended, mut busy) = (0, 0, 0);
         while ended < 300 {
             if taken < 300 && rng.chance(0.7) {
@@ -206,14 +206,14 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
                 let n = 1 + rng.below(most);
                 let which: Vec<u64> = (0..n).map(|_| rng.below(ppas.len() as u64)).collect();
                 let list: Vec<Ppa> = which.iter().map(|i| ppas[*i as usize]).collect();
-                let buffer = session.buffers().take(n as u32).unwrap();
-                match session.read(&list, buffer, Options::default()) {
+                let buffer = session.buffers().allocate(n as u32).unwrap();
+                match session.read(&list, buffer, VectorOptions::default()) {
                     Ok(ticket) => {
                         assert!(flying.insert(ticket, which).is_none());
                         taken += 1;
                     }
                     Err(refused) => {
-                        assert!(refused.because.is_busy() && refused.buffer.is_some());
+                        assert!(refused.reason.is_busy() && refused.buffer.is_some());
                         assert_eq!(flying.len(), usize::from(vectors));
                         busy += 1;
                     }
@@ -222,7 +222,7 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
             session.poll(bench.now);
             bench.turn();
             while let Some(done) = session.reap() {
-                let which = flying.remove(&done.ticket).expect("once");
+                let which = flying.remove(&done.request).expect("once");
                 assert!(done.is_success() && done.failed.is_empty());
                 let buffer = done.buffer.unwrap();
                 assert!(buffer.to_vec() == all_data(which.iter().map(|i| i + 1)), "seed {seed}");
@@ -231,12 +231,12 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
             assert_eq!(session.outstanding(), flying.len());
         }
         assert!(flying.is_empty() && (vectors > 20 || busy > 0), "seed {seed}");
-        assert_eq!((session.stray_completions(), ssd.buffers().slabs()), (0, 1));
+        assert_eq!((session.spurious_completions(), ssd.buffers().slabs()), (0, 1));
     }
 }
 
 #[test]
-fn waiting_takes_its_own_vector_and_leaves_the_others() {
+fn waiting_reaps_its_own_vector_and_not_the_others() {
     let (mut bench, mut ssd, mut session) = rig::open(rig::ODD, 8);
     let space = *session.space();
     let ppas = run(&space, at(0, 0, 0, 0), 4);
@@ -246,27 +246,29 @@ fn waiting_takes_its_own_vector_and_leaves_the_others() {
     let foreign = another.check(&ppas).unwrap();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    assert_eq!(io.wait(second).unwrap().ticket, second);
-    assert!(matches!(io.wait(second), Err(PpaError::NoSuchVector { ticket }) if ticket == second));
+    assert_eq!(io.wait(second).unwrap().request, second);
+    assert!(
+        matches!(io.wait(second), Err(PpaError::NoSuchVector { request }) if request == second)
+    );
     assert!(matches!(io.wait(foreign), Err(PpaError::NoSuchVector { .. })), "another session's");
-    assert_eq!(session.reap().unwrap().ticket, first);
+    assert_eq!(session.reap().unwrap().request, first);
     assert!(session.reap().is_none());
 }
 
 #[test]
-fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_stay_away() {
+fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
     let (mut bench, mut ssd, mut session) = rig::open(rig::ODD, 2);
     let space = *session.space();
     let four = run(&space, at(0, 0, 0, 0), 4);
     bench.cut_after = Some(bench.turns);
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let buffer = io.buffers().take(1000).unwrap();
-    let error = io.write(&four, buffer, Options::default()).unwrap_err();
-    let PpaError::Timeout { kind: VectorKind::Write, ticket, polls } = error else {
+    let buffer = io.buffers().allocate(1000).unwrap();
+    let error = io.write(&four, buffer, VectorOptions::default()).unwrap_err();
+    let PpaError::Timeout { kind: VectorKind::Write, request: ticket, polls } = error else {
         panic!("{error}")
     };
-    assert_eq!(polls, rig::PATIENCE);
+    assert_eq!(polls, rig::POLL_LIMIT);
     assert_eq!(session.outstanding(), 1);
     // It is still the same vector when the drive wakes up.
     bench.cut_after = None;
@@ -275,8 +277,8 @@ fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_stay_away() {
     assert!(ended.is_success() && ended.buffer.unwrap().sectors() == 1000);
     // With the drive gone for good, closing gives everything back but the memory.
     for _ in 0..3 {
-        let buffer = session.buffers().take(20).unwrap();
-        session.read(&four, buffer, Options::default()).unwrap();
+        let buffer = session.buffers().allocate(20).unwrap();
+        session.read(&four, buffer, VectorOptions::default()).unwrap();
     }
     bench.cut_after = Some(bench.turns);
     let error = session.close(&mut ssd, &mut || bench.turn()).unwrap_err();
@@ -290,11 +292,11 @@ fn closing_returns_what_was_not_reaped() {
     let four = run(&space, at(0, 0, 0, 0), 4);
     let mut want = Vec::new();
     for _ in 0..5 {
-        let buffer = session.buffers().take(4).unwrap();
-        want.push(session.write(&four, buffer, Options::default()).unwrap());
+        let buffer = session.buffers().allocate(4).unwrap();
+        want.push(session.write(&four, buffer, VectorOptions::default()).unwrap());
     }
     let ended = session.close(&mut ssd, &mut || bench.turn()).unwrap();
-    assert_eq!(ended.iter().map(|e| e.ticket).collect::<Vec<_>>(), want);
+    assert_eq!(ended.iter().map(|e| e.request).collect::<Vec<_>>(), want);
     let first: Vec<bool> = ended.iter().map(|e| e.is_success()).collect();
     assert_eq!(first, [true, false, false, false, false], "the same unit twice is out of order");
     assert!(ended.iter().all(|e| e.buffer.is_some()));
@@ -312,8 +314,8 @@ fn reads_on_parallel_units_of_their_own_do_not_wait_for_writes() {
         let source = run(&space, at(reader.0, reader.1, 0, 0), 1536);
         let mut pump = || bench.turn();
         let mut io = reads.blocking(&mut pump);
-        let buffer = io.buffers().take(1536).unwrap();
-        drop(io.write(&source, buffer, Options::default()).unwrap());
+        let buffer = io.buffers().allocate(1536).unwrap();
+        drop(io.write(&source, buffer, VectorOptions::default()).unwrap());
         let mut rng = Rng::new(9);
         let (mut sector, mut worst, mut done) = (0, Nanos::ZERO, 0);
         let mut since = bench.now;
@@ -321,14 +323,14 @@ fn reads_on_parallel_units_of_their_own_do_not_wait_for_writes() {
         while done < 150 {
             if !reading {
                 let ppa = [source[rng.below(1536) as usize]];
-                let buffer = reads.buffers().take(1).unwrap();
-                reads.read(&ppa, buffer, Options::default()).unwrap();
+                let buffer = reads.buffers().allocate(1).unwrap();
+                reads.read(&ppa, buffer, VectorOptions::default()).unwrap();
                 (reading, since) = (true, bench.now);
             }
             if !writing {
                 let first = at(writer.0, writer.1, 1 + sector / 1536 % 3, sector % 1536);
-                let buffer = writes.buffers().take(16).unwrap();
-                writes.write(&run(&space, first, 16), buffer, Options::default()).unwrap();
+                let buffer = writes.buffers().allocate(16).unwrap();
+                writes.write(&run(&space, first, 16), buffer, VectorOptions::default()).unwrap();
                 sector += 16;
                 writing = true;
             }

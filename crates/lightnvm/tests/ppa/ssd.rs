@@ -3,13 +3,13 @@
 use clock::Nanos;
 use drive::PersonalityKind;
 use driver::DriverError;
-use lightnvm::ppa::{FreeChunks, Options, Pu, PuSet, Session, SessionConfig};
-use lightnvm::vector::Sectors;
-use lightnvm::{Ssd, SsdError};
-use media::{ChunkId, Fault, MediaConfig};
+use lightnvm::ppa::{FreeChunks, PuIndex, PuSet, Session, SessionConfig, VectorOptions};
+use lightnvm::vector::DataSegments;
+use lightnvm::{OcssdError, OpenChannelSsd};
+use media::{ChunkIndex, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
 
-use crate::rig::{self, Bench, ODD, PATIENCE, at, run};
+use crate::rig::{self, Bench, ODD, POLL_LIMIT, at, run};
 
 #[test]
 fn a_drive_that_manages_its_own_flash_is_refused_by_name() {
@@ -18,12 +18,12 @@ fn a_drive_that_manages_its_own_flash_is_refused_by_name() {
     config.ftl.over_provisioning = 0.5;
     let mut bench = Bench::new(config);
     let port = bench.drive().attach().unwrap();
-    let error = Ssd::attach(port, &mut || bench.turn(), PATIENCE).unwrap_err();
-    assert!(matches!(&error, SsdError::NotOpenChannel { serial } if serial == "ppa"), "{error}");
+    let error = OpenChannelSsd::attach(port, &mut || bench.turn(), POLL_LIMIT).unwrap_err();
+    assert!(matches!(&error, OcssdError::NotOpenChannel { serial } if serial == "ppa"), "{error}");
     // A drive that does not answer.
     let port = bench.drive().attach().unwrap();
-    let error = Ssd::attach(port, &mut || {}, 10).unwrap_err();
-    assert!(matches!(error, SsdError::Driver(DriverError::Timeout { polls: 10, .. })), "{error}");
+    let error = OpenChannelSsd::attach(port, &mut || {}, 10).unwrap_err();
+    assert!(matches!(error, OcssdError::Driver(DriverError::Timeout { polls: 10, .. })), "{error}");
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn geometry_capabilities_and_performance_are_the_drives() {
     let g = *ssd.geometry();
     assert_eq!((g.groups, g.pus, g.chunks, g.sectors), (3, 5, 7, 24));
     assert_eq!((g.ws_min, g.ws_opt, g.mw_cunits, g.oob_bytes), (4, 4, 8, 16));
-    assert_eq!((ssd.copies(), ssd.max_open_chunks()), (true, None));
+    assert_eq!((ssd.can_copy(), ssd.max_open_chunks()), (true, None));
     let p = ssd.performance();
     assert_eq!(
         (p.read.0, p.write.0, p.reset.0),
@@ -52,33 +52,33 @@ fn the_chunk_report_is_typed_whole_and_by_parallel_unit() {
     let all = ssd.chunks(&mut pump).unwrap();
     assert_eq!(all.len(), 3 * 5 * 7);
     for (n, chunk) in (0..).zip(&all) {
-        assert_eq!(space.chunk_number(chunk.address), Ok(n));
+        assert_eq!(space.chunk_index(chunk.address), Ok(n));
         assert_eq!((chunk.state, chunk.write_pointer, chunk.sectors), (ChunkState::Free, 0, 24));
         assert!(chunk.sequential && !chunk.is_closed_early());
     }
     let first = at(2, 3, 4, 0);
     let mut io = session.blocking(&mut pump);
-    let buffer = io.buffers().take(24).unwrap();
-    let buffer = io.write(&run(&space, first, 8), buffer, Options::default()).unwrap();
-    io.write(&run(&space, at(2, 3, 5, 0), 24), buffer, Options::default()).unwrap();
+    let buffer = io.buffers().allocate(24).unwrap();
+    let buffer = io.write(&run(&space, first, 8), buffer, VectorOptions::default()).unwrap();
+    io.write(&run(&space, at(2, 3, 5, 0), 24), buffer, VectorOptions::default()).unwrap();
     io.reset(&run(&space, at(2, 3, 6, 0), 1)).unwrap();
-    let of_pu = ssd.chunks_of(Pu(13), &mut pump).unwrap();
+    let of_pu = ssd.chunks_on_pu(PuIndex(13), &mut pump).unwrap();
     let seen: Vec<_> = of_pu[3..].iter().map(|c| (c.state, c.write_pointer)).collect();
     use ChunkState::{Closed, Free, Open};
     assert_eq!(seen, [(Free, 0), (Open, 8), (Closed, 24), (Free, 0)]);
     assert_eq!(of_pu[4], ssd.chunk(at(2, 3, 4, 23), &mut pump).unwrap());
     assert!(of_pu[6].wear_index > of_pu[3].wear_index, "an erase shows");
-    assert!(matches!(ssd.chunks_of(Pu(15), &mut pump), Err(SsdError::Address(_))));
-    assert!(matches!(ssd.chunk(at(3, 0, 0, 0), &mut pump), Err(SsdError::Address(_))));
+    assert!(matches!(ssd.chunks_on_pu(PuIndex(15), &mut pump), Err(OcssdError::Address(_))));
+    assert!(matches!(ssd.chunk(at(3, 0, 0, 0), &mut pump), Err(OcssdError::Address(_))));
     let set: PuSet = "0,13-14".parse().unwrap();
-    assert_eq!(ssd.chunks_on(&set, &mut pump).unwrap()[7..14], of_pu);
-    assert!(ssd.chunks_on(&"14-15".parse().unwrap(), &mut pump).is_err());
+    assert_eq!(ssd.chunks_on_pus(&set, &mut pump).unwrap()[7..14], of_pu);
+    assert!(ssd.chunks_on_pus(&"14-15".parse().unwrap(), &mut pump).is_err());
 }
 
 #[test]
 fn queues_are_made_and_deleted_and_their_commands_come_back() {
     let mut config = rig::config(ODD);
-    config.controller.io_queues = 2;
+    config.controller.max_io_queues = 2;
     let mut bench = Bench::new(config);
     let mut ssd = bench.attach();
     let space = ssd.space();
@@ -89,18 +89,21 @@ fn queues_are_made_and_deleted_and_their_commands_come_back() {
         let mut first = ssd.create_queue(1, None, &mut pump).unwrap();
         let second = ssd.create_queue(8, None, &mut pump).unwrap();
         let none = ssd.create_queue(8, None, &mut pump).unwrap_err();
-        let no_queue = DriverError::NoQueueLeft { granted: 2 };
+        let no_queue = DriverError::NoFreeQueue { granted: 2 };
         assert_eq!(none.to_string(), no_queue.to_string());
         let ppas = run(&space, at(0, 0, 0, 0), 2);
-        first.read(ppas.iter().copied(), Sectors::Nowhere, None, 77).unwrap();
-        assert!(first.read(ppas.iter().copied(), Sectors::Nowhere, None, 78).is_err(), "depth 1");
+        first.read(ppas.iter().copied(), DataSegments::BitBucket, None, 77).unwrap();
+        assert!(
+            first.read(ppas.iter().copied(), DataSegments::BitBucket, None, 78).is_err(),
+            "depth 1"
+        );
         first.ring(false);
         (0..100 * u32::from(answered)).for_each(|_| pump());
         let mut back = Vec::new();
         ssd.delete_queue(first, &mut |ended| back.push(ended), &mut pump).unwrap();
         assert_eq!(back.len(), 1);
         let status = if answered { Status::UNWRITTEN } else { Status::ABORTED_SQ_DELETED };
-        assert_eq!((back[0].user, back[0].failed, back[0].status), (77, 0b11, status));
+        assert_eq!((back[0].user_data, back[0].failed, back[0].status), (77, 0b11, status));
         ssd.delete_queue(second, &mut |_| panic!("nothing was outstanding"), &mut pump).unwrap();
     }
     // Sessions give their queues back, too.
@@ -112,7 +115,7 @@ fn queues_are_made_and_deleted_and_their_commands_come_back() {
 }
 
 #[test]
-fn free_chunks_come_least_worn_first_and_neighbours_on_different_channels() {
+fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     let mut config = rig::config(ODD);
     if let MediaConfig::Nand(nand) = &mut config.media {
         nand.errors.endurance = 255;
@@ -121,31 +124,34 @@ fn free_chunks_come_least_worn_first_and_neighbours_on_different_channels() {
     let nand = bench.nand();
     // PU 1: chunk 3 is the freshest, chunk 0 has gone bad. PU 5 has only bad ones.
     for chunk in 0..7 {
-        nand.set_wear(ChunkId(7 + chunk), 10 - u32::from(chunk == 3)).unwrap();
-        nand.inject(Fault::ChunkBad { chunk: ChunkId(5 * 7 + chunk) }).unwrap();
+        nand.set_wear(ChunkIndex(7 + chunk), 10 - u32::from(chunk == 3)).unwrap();
+        nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(5 * 7 + chunk) }).unwrap();
     }
-    nand.inject(Fault::ChunkBad { chunk: ChunkId(7) }).unwrap();
+    nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(7) }).unwrap();
     let mut ssd = bench.attach();
     let mut pump = || bench.turn();
     let pus: PuSet = "0-1,5-6,10".parse().unwrap();
-    let mut free = FreeChunks::of(&mut ssd, &pus, &mut pump).unwrap();
-    assert_eq!((free.len(), free.len_on(Pu(1)), free.len_on(Pu(5))), (7 + 6 + 7 + 7, 6, 0));
+    let mut free = FreeChunks::new(&mut ssd, &pus, &mut pump).unwrap();
+    assert_eq!(
+        (free.len(), free.len_on(PuIndex(1)), free.len_on(PuIndex(5))),
+        (7 + 6 + 7 + 7, 6, 0)
+    );
     // PUs 0, 5 and 10 are the first of each channel, 1 and 6 the second.
-    let taken = free.take(5).unwrap();
+    let taken = free.pop_many(5).unwrap();
     let want = [at(0, 0, 0, 0), at(2, 0, 0, 0), at(0, 1, 3, 0), at(1, 1, 0, 0), at(0, 0, 1, 0)];
     assert_eq!(taken, want);
-    assert_eq!(free.take_on(Pu(1)), Some(at(0, 1, 1, 0)));
-    assert_eq!(free.take_like(at(0, 1, 6, 7)), Some(at(0, 1, 2, 0)));
-    assert_eq!(free.take_like(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)), Some((2, 0)), "another");
-    assert!(free.take_out(at(1, 1, 6, 0)) && !free.take_out(at(1, 1, 6, 0)));
+    assert_eq!(free.pop_on(PuIndex(1)), Some(at(0, 1, 1, 0)));
+    assert_eq!(free.pop_near(at(0, 1, 6, 7)), Some(at(0, 1, 2, 0)));
+    assert_eq!(free.pop_near(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)), Some((2, 0)), "another");
+    assert!(free.remove(at(1, 1, 6, 0)) && !free.remove(at(1, 1, 6, 0)));
     let info = ssd.chunk(at(1, 1, 6, 0), &mut pump).unwrap();
-    assert!(free.give_back(&info) && !free.give_back(&info), "once");
+    assert!(free.return_chunk(&info) && !free.return_chunk(&info), "once");
     let bad = ssd.chunk(at(1, 0, 0, 0), &mut pump).unwrap();
-    assert!(!free.give_back(&bad), "not a free one");
+    assert!(!free.return_chunk(&bad), "not a free one");
     let left = free.len();
-    assert_eq!((free.take(left + 1), free.len()), (None, left), "all or none");
-    let mut rest = free.take(left).unwrap();
+    assert_eq!((free.pop_many(left + 1), free.len()), (None, left), "all or none");
+    let mut rest = free.pop_many(left).unwrap();
     rest.sort();
     rest.dedup();
-    assert_eq!((rest.len(), free.is_empty(), free.take(1)), (left, true, None));
+    assert_eq!((rest.len(), free.is_empty(), free.pop_many(1)), (left, true, None));
 }

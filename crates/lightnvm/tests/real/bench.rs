@@ -2,24 +2,25 @@
 
 use std::sync::Arc;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
+    WriteBuffer,
 };
-use driver::Controller;
+use driver::ControllerHandle;
 use ftl::FtlConfig;
-use lightnvm::core::ScrubConfig;
+use lightnvm::subsystem::ScrubConfig;
 use lightnvm::{Pblk, PblkError};
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 pub(crate) const SECTOR: usize = 512;
 /// Sectors of a request at most.
 pub(crate) const LONGEST: u32 = 300;
-const PATIENCE: u64 = 1_000_000;
+const POLL_LIMIT: u64 = 1_000_000;
 
 /// Channels, PUs per channel, planes, chunks, pages, sectors per page, pair distance in pages.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +44,9 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
     let micros = Nanos::from_micros;
     let nand = NandConfig {
         geometry,
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance,
+        paired_page_distance: pair_distance,
         timing: NandTiming::uniform(micros(50), micros(500), micros(3_000), 400_000_000),
         errors,
         data: DataStore::Memory,
@@ -53,12 +54,12 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
     };
     DriveConfig {
         open_channel: drive::OpenChannelConfig::default(),
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         name: "real".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
         write_buffer: WriteBuffer::None,
@@ -69,28 +70,28 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
 
 /// Opens pblk on the chunks of a drive that are `owned`.
 pub(crate) fn open(
-    drive: &mut Drive,
+    drive: &mut Controller,
     now: &mut Nanos,
     config: FtlConfig,
     owned: &dyn Fn(u32) -> bool,
 ) -> Result<Pblk, PblkError> {
-    Ok(open_watched(drive, now, config, owned)?.0)
+    Ok(open_subscribed(drive, now, config, owned)?.0)
 }
 
 /// The same, with the admin queue.
-fn open_watched(
-    drive: &mut Drive,
+fn open_subscribed(
+    drive: &mut Controller,
     now: &mut Nanos,
     config: FtlConfig,
     owned: &dyn Fn(u32) -> bool,
-) -> Result<(Pblk, Controller), PblkError> {
+) -> Result<(Pblk, ControllerHandle), PblkError> {
     let port = drive.attach().unwrap();
     let mut pump = || {
         if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
             *now = (*now).max(drive.deadline());
         }
     };
-    let mut controller = Controller::attach(port.clone(), &mut pump, PATIENCE).unwrap();
+    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLL_LIMIT).unwrap();
     let queue = controller.create_queue_pair(256, None, &mut pump).unwrap();
     let info = controller.info().clone();
     let total = info.open_channel.unwrap().geometry.total_chunks();
@@ -102,28 +103,28 @@ fn open_watched(
 
 /// pblk on a drive, and a model of it: the value that each sector is full of, 0 where there is none.
 pub(crate) struct Bench {
-    pub drive: Option<Drive>,
+    pub drive: Option<Controller>,
     pub pblk: Pblk,
     pub config: FtlConfig,
     pub now: Nanos,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     pub model: Vec<u64>,
     pub rng: Rng,
     value: u64,
     /// Whether the device hears what the drive tells of its media, and how it looks after its data.
-    watches: Option<Option<ScrubConfig>>,
+    subscription: Option<Option<ScrubConfig>>,
 }
 
 impl Bench {
     pub(crate) fn new(drive: DriveConfig, config: FtlConfig) -> Bench {
-        Bench::on(Drive::new(drive).unwrap(), config).unwrap()
+        Bench::on(Controller::new(drive).unwrap(), config).unwrap()
     }
 
-    pub(crate) fn on(mut drive: Drive, config: FtlConfig) -> Result<Bench, PblkError> {
+    pub(crate) fn on(mut drive: Controller, config: FtlConfig) -> Result<Bench, PblkError> {
         let mut now = Nanos::ZERO;
         let pblk = open(&mut drive, &mut now, config, &|_| true)?;
-        let memory = Region::anonymous(LONGEST as usize * SECTOR).unwrap();
+        let memory = SharedRegion::anonymous(LONGEST as usize * SECTOR).unwrap();
         let at = pblk.memory().register(&memory).unwrap();
         let model = vec![0; pblk.limits().sectors as usize];
         let rng = Rng::new(1);
@@ -137,18 +138,18 @@ impl Bench {
             model,
             rng,
             value: 0,
-            watches: None,
+            subscription: None,
         })
     }
 
     /// On a device that hears of its media, and looks after its data.
-    pub(crate) fn watched(
+    pub(crate) fn subscribed(
         drive: DriveConfig,
         ftl: FtlConfig,
         patrol: Option<ScrubConfig>,
     ) -> Bench {
         let mut bench = Bench::new(drive, ftl);
-        bench.watches = Some(patrol);
+        bench.subscription = Some(patrol);
         let drive = bench.drive.take().unwrap();
         bench.reopen(drive).unwrap();
         bench
@@ -175,7 +176,7 @@ impl Bench {
         self.model.len() as u64
     }
 
-    pub(crate) fn drive(&mut self) -> &mut Drive {
+    pub(crate) fn drive(&mut self) -> &mut Controller {
         self.drive.as_mut().unwrap()
     }
 
@@ -186,7 +187,7 @@ impl Bench {
     /// The same, and calls `each` before every poll with how many there were.
     fn run_with(&mut self, request: Request, each: &mut dyn FnMut(&mut Bench, u64)) -> Status {
         self.pblk.submit(self.now, request).unwrap();
-        for polls in 0..PATIENCE {
+        for polls in 0..POLL_LIMIT {
             each(self, polls);
             self.pblk.poll(self.now);
             if let Some(done) = self.pblk.reap() {
@@ -218,7 +219,8 @@ impl Bench {
                 self.memory.write(i as usize * SECTOR + word * 8, &bytes);
             }
         }
-        let status = self.run_with(Request::write(lba, sectors, Payload::At(self.at), 1), each);
+        let status =
+            self.run_with(Request::write(lba, sectors, Payload::Contiguous(self.at), 1), each);
         if status.is_success() {
             for i in 0..u64::from(sectors) {
                 self.model[(lba + i) as usize] = self.value + 1 + i;
@@ -253,7 +255,7 @@ impl Bench {
     /// The same, and calls `each` before every poll with how many there were.
     pub(crate) fn checkpoint_with(&mut self, each: &mut dyn FnMut(&mut Bench, u64)) {
         self.pblk.checkpoint();
-        for polls in 0..PATIENCE {
+        for polls in 0..POLL_LIMIT {
             each(self, polls);
             self.pblk.poll(self.now);
             let drive = self.drive.as_mut().unwrap();
@@ -279,7 +281,7 @@ impl Bench {
         each: &mut dyn FnMut(&mut Bench, u64),
     ) -> Result<u64, Status> {
         self.memory.fill(0, SECTOR, 0xee);
-        let status = self.run_with(Request::read(lba, 1, Payload::At(self.at), 1), each);
+        let status = self.run_with(Request::read(lba, 1, Payload::Contiguous(self.at), 1), each);
         if !status.is_success() {
             return Err(status);
         }
@@ -291,7 +293,7 @@ impl Bench {
     }
 
     /// Sectors that cannot be read; everything else holds what it should.
-    pub(crate) fn unreadable(&mut self) -> Vec<u64> {
+    pub(crate) fn uncorrectable(&mut self) -> Vec<u64> {
         let mut lost = Vec::new();
         for lba in 0..self.sectors() {
             match self.read(lba) {
@@ -333,22 +335,24 @@ impl Bench {
     }
 
     /// Goes over to a device on a part of the drive.
-    pub(crate) fn reopen_on(&mut self, mut drive: Drive, owned: impl Fn(u32) -> bool) {
+    pub(crate) fn reopen_on(&mut self, mut drive: Controller, owned: impl Fn(u32) -> bool) {
         self.pblk = open(&mut drive, &mut self.now, self.config, &owned).unwrap();
         self.drive = Some(drive);
         self.at = self.pblk.memory().register(&self.memory).unwrap();
         self.model = vec![0; self.pblk.limits().sectors as usize];
     }
 
-    pub(crate) fn reopen(&mut self, mut drive: Drive) -> Result<(), PblkError> {
-        let opened = open_watched(&mut drive, &mut self.now, self.config, &|_| true);
+    pub(crate) fn reopen(&mut self, mut drive: Controller) -> Result<(), PblkError> {
+        let opened = open_subscribed(&mut drive, &mut self.now, self.config, &|_| true);
         self.drive = Some(drive);
         let (pblk, controller) = opened?;
         self.pblk = pblk;
-        if let Some(patrol) = self.watches {
-            self.pblk.watch(Box::new(controller)).expect("a drive that tells of its media");
+        if let Some(patrol) = self.subscription {
+            self.pblk
+                .subscribe_events(Box::new(controller))
+                .expect("a drive that tells of its media");
             if let Some(patrol) = patrol {
-                self.pblk.patrol(patrol);
+                self.pblk.set_scrub(patrol);
             }
         }
         self.at = self.pblk.memory().register(&self.memory).unwrap();

@@ -1,7 +1,7 @@
 //! Programs, erases, reads and dies that fail.
 
 use ftl::{FtlConfig, LineMetadata};
-use media::{ErrorModel, Fault};
+use media::{ErrorModel, InjectedFault};
 use nvme::Status;
 
 use crate::bench::{Bench, USUAL, config};
@@ -16,18 +16,18 @@ fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {
             let full = status.is(Status::CAPACITY_EXCEEDED);
             // Only so many chunks are spare: then it says so, and goes on being read.
             assert!(status.is_success() || full && rate >= 0.001, "{rate}: {status}");
-            assert_eq!(b.unreadable(), [], "{rate}, round {round}");
+            assert_eq!(b.uncorrectable(), [], "{rate}, round {round}");
             if full {
                 assert!(b.write(0, 1).is(Status::CAPACITY_EXCEEDED), "read-only");
                 break;
             }
             assert!(b.flush().is_success());
             b.power_cycle().unwrap();
-            assert_eq!(b.unreadable(), [], "{rate}, after power cut {round}");
+            assert_eq!(b.uncorrectable(), [], "{rate}, after power cut {round}");
         }
         let stats = *b.pblk.stats();
         assert!(rate < 0.001 || b.drive().stats().media.is_some_and(|m| m.program_failures > 0));
-        assert!(stats.lost == 0, "{stats:?}");
+        assert!(stats.uncorrectable_sectors == 0, "{stats:?}");
     }
 }
 
@@ -48,11 +48,11 @@ fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
     let mut damaged = 0;
     for (chunk, end) in written.into_iter().skip(2) {
         for sector in (0..end).step_by(100) {
-            nand.inject(Fault::Uncorrectable { psn: layout.psn(chunk, sector) }).unwrap();
+            nand.inject(InjectedFault::Uncorrectable { psn: layout.psn(chunk, sector) }).unwrap();
             damaged += 1;
         }
     }
-    let lost = b.unreadable();
+    let lost = b.uncorrectable();
     assert!(!lost.is_empty() && lost.len() <= damaged, "{} of {damaged}", lost.len());
     // Whatever is written over is there again; what is moved stays lost, and alone.
     let rewritten = all / 3;
@@ -60,7 +60,7 @@ fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
         assert!(b.write(lba, 1).is_success());
     }
     // Some sectors were in the write buffer yet when the media was damaged under them.
-    let still = b.unreadable();
+    let still = b.uncorrectable();
     assert!(still.iter().all(|lba| *lba >= rewritten), "{still:?}");
     assert!(lost.iter().all(|lba| *lba < rewritten || still.contains(lba)), "{lost:?}");
     for _ in 0..6 {
@@ -68,12 +68,12 @@ fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
             assert!(b.write(lba, 1).is_success());
         }
     }
-    assert!(b.pblk.stats().lost > 0, "some were moved: {:?}", b.pblk.stats());
-    assert_eq!(b.unreadable(), still);
+    assert!(b.pblk.stats().uncorrectable_sectors > 0, "some were moved: {:?}", b.pblk.stats());
+    assert_eq!(b.uncorrectable(), still);
     assert!(b.flush().is_success());
     b.checkpoint();
     b.power_cycle().unwrap();
-    assert_eq!(b.unreadable(), still, "known to be lost after a power cut, too");
+    assert_eq!(b.uncorrectable(), still, "known to be lost after a power cut, too");
 }
 
 /// A die fails; the device finds out by itself, or hears of it. What cannot be read after that, and
@@ -82,7 +82,7 @@ fn lose_a_die(watched: bool) -> (Bench, Vec<u64>, Vec<u64>) {
     // Spare enough to do without it.
     let ftl = FtlConfig { over_provisioning: 0.6, ..FtlConfig::default() };
     let drive = config(USUAL, ErrorModel::default(), 3);
-    let mut b = if watched { Bench::watched(drive, ftl, None) } else { Bench::new(drive, ftl) };
+    let mut b = if watched { Bench::subscribed(drive, ftl, None) } else { Bench::new(drive, ftl) };
     let all = b.sectors();
     for lba in 0..all {
         assert!(b.write(lba, 1).is_success());
@@ -97,13 +97,13 @@ fn lose_a_die(watched: bool) -> (Bench, Vec<u64>, Vec<u64>) {
         assert!(b.discard(lba, 1).is_success());
     }
     assert!(b.flush().is_success());
-    b.drive().nand_mut().unwrap().inject(Fault::DieFailure { pu: 2 }).unwrap();
-    let lost = b.unreadable();
+    b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: 2 }).unwrap();
+    let lost = b.uncorrectable();
     let share = lost.len() as f64 / all as f64;
     assert!((0.2..0.3).contains(&share), "a quarter is lost: {share}");
     assert!(b.flush().is_success());
     b.power_cycle().unwrap();
-    let after = b.unreadable();
+    let after = b.uncorrectable();
     (b, lost, after)
 }
 
@@ -124,8 +124,8 @@ fn a_die_takes_its_data_with_it_and_nothing_else_even_after_a_power_cut() {
             assert!(b.write(lba, 1).is_success(), "what is written again is there again");
         }
         assert!(b.flush().is_success());
-        assert_eq!(b.unreadable(), []);
+        assert_eq!(b.uncorrectable(), []);
         b.power_cycle().unwrap();
-        assert_eq!(b.unreadable(), []);
+        assert_eq!(b.uncorrectable(), []);
     }
 }

@@ -1,8 +1,8 @@
 //! What users of the kernel's pblk ran into.
 
-use block::Device;
+use block::BlockDevice;
 use clock::Nanos;
-use drive::{Drive, DriveError};
+use drive::{Controller, DriveError};
 use ftl::{FtlConfig, LineMetadata};
 use lightnvm::PblkError;
 use media::{DataStore, ErrorModel, MediaConfig};
@@ -18,7 +18,7 @@ fn no_errors(shape: Shape) -> drive::DriveConfig {
 fn a_small_drive_filled_to_its_last_sector_never_runs_out_of_lines() {
     // As few chunks as the layer takes.
     for chunks in 8..64 {
-        let drive = Drive::new(no_errors(Shape(1, 1, 1, chunks, 16, 4, 1))).unwrap();
+        let drive = Controller::new(no_errors(Shape(1, 1, 1, chunks, 16, 4, 1))).unwrap();
         let Ok(mut b) = Bench::on(drive, FtlConfig::default()) else { continue };
         let all = b.sectors();
         for lba in 0..all {
@@ -26,7 +26,7 @@ fn a_small_drive_filled_to_its_last_sector_never_runs_out_of_lines() {
         }
         assert!(b.churn(5 * all).is_success(), "{chunks} chunks, overwriting");
         assert!(b.flush().is_success());
-        assert_eq!(b.unreadable(), []);
+        assert_eq!(b.uncorrectable(), []);
         if chunks > 40 {
             return;
         }
@@ -35,7 +35,7 @@ fn a_small_drive_filled_to_its_last_sector_never_runs_out_of_lines() {
 }
 
 #[test]
-fn full_and_overwritten_at_random_it_goes_on() {
+fn full_and_overwritten_at_random_it_makes_progress() {
     // Lines as small as these have no metadata unless they must: it would be a sixteenth of them.
     let config = FtlConfig { over_provisioning: 0.07, ..FtlConfig::default() };
     let mut b = Bench::new(no_errors(USUAL), config);
@@ -44,19 +44,19 @@ fn full_and_overwritten_at_random_it_goes_on() {
         assert!(b.write(lba, 1).is_success());
     }
     for _ in 0..5 {
-        let before = (b.now, b.pblk.stats().user_writes);
+        let before = (b.now, b.pblk.stats().host_writes);
         assert!(b.churn(all).is_success());
         let seconds = b.now.since(before.0).as_secs_f64();
-        let rate = (b.pblk.stats().user_writes - before.1) as f64 / seconds;
+        let rate = (b.pblk.stats().host_writes - before.1) as f64 / seconds;
         // Four units program 8 sectors in 0.5 ms each; at a write amplification of 7, which the
         // analysis gives for 7 % spare, half of what that leaves is far from a collapse.
         assert!(rate > 0.5 * 4.0 * 8.0 / 500e-6 / 7.0, "{rate} sectors per second");
     }
-    assert_eq!(b.unreadable(), []);
+    assert_eq!(b.uncorrectable(), []);
 }
 
 #[test]
-fn a_target_that_was_made_anew_shows_nothing_of_the_old_one() {
+fn a_target_that_was_recreated_shows_nothing_of_the_old_one() {
     let mut b = Bench::new(no_errors(USUAL), FtlConfig::default());
     assert!(b.churn(b.sectors()).is_success());
     assert!(b.flush().is_success());
@@ -65,30 +65,30 @@ fn a_target_that_was_made_anew_shows_nothing_of_the_old_one() {
     for chunk in nand.chunks().map(|(chunk, _)| chunk).collect::<Vec<_>>() {
         if nand.chunk_info(chunk).is_some_and(|i| i.write_pointer > 0) {
             nand.begin_erase(chunk).unwrap();
-            nand.end_erase(chunk).unwrap();
+            nand.complete_erase(chunk).unwrap();
         }
     }
     let mut again = Bench::on(b.drive.take().unwrap(), FtlConfig::default()).unwrap();
-    assert_eq!(again.unreadable(), [], "zeros everywhere");
+    assert_eq!(again.uncorrectable(), [], "zeros everywhere");
     assert!(again.write(5, 1).is_success());
     assert!(again.flush().is_success());
     again.power_cycle().unwrap();
-    assert_eq!(again.unreadable(), []);
+    assert_eq!(again.uncorrectable(), []);
 }
 
 #[test]
 fn one_target_spans_all_parallel_units_and_two_share_none() {
-    let mut drive = Drive::new(no_errors(Shape(4, 4, 1, 24, 8, 4, 1))).unwrap();
+    let mut drive = Controller::new(no_errors(Shape(4, 4, 1, 24, 8, 4, 1))).unwrap();
     let mut now = Nanos::ZERO;
     let config = FtlConfig::default();
     let all = open(&mut drive, &mut now, config, &|_| true).unwrap();
-    assert_eq!(all.ftl().layout().active, 16);
+    assert_eq!(all.ftl().capacity_plan().active_pus, 16);
     drop(all);
     // Two targets on halves of the parallel units: neither touches the other's chunks.
     let half = 8 * 24;
     let config = FtlConfig { active_pus: 8, ..config };
-    let mut b =
-        Bench::on(Drive::new(no_errors(Shape(4, 4, 1, 24, 8, 4, 1))).unwrap(), config).unwrap();
+    let mut b = Bench::on(Controller::new(no_errors(Shape(4, 4, 1, 24, 8, 4, 1))).unwrap(), config)
+        .unwrap();
     let mut drive = b.drive.take().unwrap();
     b.pblk = open(&mut drive, &mut now, config, &|c| c < half).unwrap();
     assert!(b.pblk.limits().sectors < b.sectors());
@@ -100,7 +100,7 @@ fn one_target_spans_all_parallel_units_and_two_share_none() {
 }
 
 #[test]
-fn after_a_checkpoint_only_open_lines_are_looked_through() {
+fn after_a_checkpoint_only_open_lines_are_scanned() {
     let looked_for = |checkpoint: bool| {
         // With metadata of lines there is little to look through either way.
         let config = FtlConfig { line_metadata: LineMetadata::Off, ..FtlConfig::default() };
@@ -111,10 +111,10 @@ fn after_a_checkpoint_only_open_lines_are_looked_through() {
             b.checkpoint();
         }
         b.power_cycle().unwrap();
-        assert_eq!(b.unreadable(), []);
-        let recovered = *b.pblk.recovered().unwrap();
-        assert!(recovered.from_checkpoint && recovered.contradictions == 0, "{recovered:?}");
-        (recovered.oob_sectors, u64::from(b.pblk.ftl().layout().line_sectors))
+        assert_eq!(b.uncorrectable(), []);
+        let recovered = *b.pblk.recovery_stats().unwrap();
+        assert!(recovered.from_checkpoint && recovered.map_mismatches == 0, "{recovered:?}");
+        (recovered.oob_sectors, u64::from(b.pblk.ftl().capacity_plan().line_sectors))
     };
     let (without, line) = looked_for(false);
     let (with, _) = looked_for(true);
@@ -129,11 +129,11 @@ fn requests_of_more_than_64_sectors_are_whole() {
     for (lba, n) in [(0, 65), (65, 128), (200, LONGEST), (7, 129)] {
         assert!(b.write(lba, n).is_success());
     }
-    assert_eq!(b.unreadable(), []);
+    assert_eq!(b.uncorrectable(), []);
     assert!(b.discard(10, 200).is_success());
     assert!(b.flush().is_success());
     b.power_cycle().unwrap();
-    assert_eq!(b.unreadable(), []);
+    assert_eq!(b.uncorrectable(), []);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn odd_counts_and_holes_in_the_address_format_are_no_different() {
         assert!(b.churn(2 * b.sectors()).is_success(), "{shape:?}");
         assert!(b.flush().is_success());
         b.power_cycle().unwrap();
-        assert_eq!(b.unreadable(), [], "{shape:?}");
+        assert_eq!(b.uncorrectable(), [], "{shape:?}");
     }
 }
 
@@ -164,29 +164,30 @@ fn a_drive_whose_preset_changed_under_its_image_is_refused_unharmed() {
     assert!(b.write(3, 5).is_success());
     assert!(b.flush().is_success());
     b.drive.take().unwrap().shut_down().unwrap();
-    let states = |drive: &mut Drive| -> Vec<_> { drive.nand_mut().unwrap().chunks().collect() };
-    let before = states(&mut Drive::new(with(USUAL)).unwrap());
+    let states =
+        |drive: &mut Controller| -> Vec<_> { drive.nand_mut().unwrap().chunks().collect() };
+    let before = states(&mut Controller::new(with(USUAL)).unwrap());
     // Another medium: the image says so.
     let Shape(c, p, planes, chunks, pages, sectors, pair) = USUAL;
-    let other = Drive::new(with(Shape(c, p, planes, chunks + 8, pages, sectors, pair)));
+    let other = Controller::new(with(Shape(c, p, planes, chunks + 8, pages, sectors, pair)));
     assert!(matches!(other, Err(DriveError::Media(_))), "{other:?}");
     // Another layer on the same medium: the journal says what has changed.
     for (config, says) in [
         (FtlConfig { over_provisioning: 0.3, ..Default::default() }, "over_provisioning"),
         (FtlConfig { active_pus: 2, ..Default::default() }, "active_pus"),
     ] {
-        let drive = Drive::new(with(USUAL)).unwrap();
+        let drive = Controller::new(with(USUAL)).unwrap();
         let Err(e) = Bench::on(drive, config) else { panic!("opened as something else") };
         assert!(matches!(e, PblkError::Recovery(_)), "{e}");
         assert!(e.to_string().contains(says), "`{says}` is not in: {e}");
     }
-    let mut drive = Drive::new(with(USUAL)).unwrap();
+    let mut drive = Controller::new(with(USUAL)).unwrap();
     // Recovery writes padding behind what it reads, and nothing else.
     for ((chunk, now), (_, then)) in states(&mut drive).into_iter().zip(before) {
         assert_eq!((now.state, now.wear), (then.state, then.wear), "{chunk:?}");
         assert!(now.write_pointer >= then.write_pointer, "{chunk:?}");
     }
     b.reopen(drive).unwrap();
-    assert_eq!(b.unreadable(), []);
+    assert_eq!(b.uncorrectable(), []);
     assert_eq!(b.write(b.sectors(), 1), Status::LBA_OUT_OF_RANGE);
 }

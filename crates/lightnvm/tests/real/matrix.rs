@@ -14,8 +14,8 @@
 //! A failing seed is printed; `SLUICE_SEED=n cargo test -p sluice-lightnvm --test real matrix`
 //! replays it, `SLUICE_CASES` sets how many seeds are tried.
 
-use ftl::{FtlConfig, Location};
-use media::{ErrorModel, Fault, MediaError, Psn};
+use ftl::{FtlConfig, L2pEntry};
+use media::{ErrorModel, InjectedFault, MediaError, PhysSector};
 use nvme::Status;
 
 use crate::bench::{Bench, SECTOR, USUAL, config};
@@ -37,68 +37,71 @@ fn errors(read: f64, program: f64, erase: f64) -> ErrorModel {
 }
 
 /// What the media could return of each logical sector.
-struct Watch {
-    place: Vec<Location>,
+struct MediaOracle {
+    location: Vec<L2pEntry>,
     /// Its data was on the medium only, and the medium cannot return it.
-    gone: Vec<bool>,
+    uncorrectable: Vec<bool>,
     /// What it ever held.
     ever: Vec<Vec<u64>>,
 }
 
-impl Watch {
-    fn new(b: &Bench) -> Watch {
+impl MediaOracle {
+    fn new(b: &Bench) -> MediaOracle {
         let n = b.sectors() as usize;
         let ever = b.model.iter().map(|value| vec![*value]).collect();
-        Watch { place: vec![Location::Unmapped; n], gone: vec![false; n], ever }
+        MediaOracle { location: vec![L2pEntry::Unmapped; n], uncorrectable: vec![false; n], ever }
     }
 
     /// Looks where a sector is now.
-    fn look(&mut self, b: &mut Bench, lba: u64) {
+    fn check_location(&mut self, b: &mut Bench, lba: u64) {
         let at = b.pblk.ftl().location(lba).expect("all of the map is in memory");
-        let place = &mut self.place[lba as usize];
+        let place = &mut self.location[lba as usize];
         if *place == at {
             return;
         }
         *place = at;
-        if let Location::Flash(psn) = at {
+        if let L2pEntry::Flash(psn) = at {
             let nand = b.drive().nand_mut().unwrap();
-            match nand.check_read(Psn(psn)) {
+            match nand.check_read(PhysSector(psn)) {
                 Ok(_) => {}
                 Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
-                    self.gone[lba as usize] = true;
+                    self.uncorrectable[lba as usize] = true;
                 }
                 // What the map points at was programmed and is paired, or is known to be lost.
-                Err(e) => assert!(self.gone[lba as usize], "sector {lba} is where nothing is: {e}"),
+                Err(e) => assert!(
+                    self.uncorrectable[lba as usize],
+                    "sector {lba} is where nothing is: {e}"
+                ),
             }
         }
     }
 
-    fn look_at_all(&mut self, b: &mut Bench) {
-        (0..b.sectors()).for_each(|lba| self.look(b, lba));
+    fn check_all_locations(&mut self, b: &mut Bench) {
+        (0..b.sectors()).for_each(|lba| self.check_location(b, lba));
     }
 
     /// Looks at what can have moved since the last look: what was in the buffer may be on the medium and
     /// in the buffer again without a program in between; the rest takes one to get to a place and away.
-    fn keep_up(&mut self, b: &mut Bench, programs: &mut u64) {
+    fn track_moves(&mut self, b: &mut Bench, programs: &mut u64) {
         if b.pblk.stats().programs != *programs {
             *programs = b.pblk.stats().programs;
-            return self.look_at_all(b);
+            return self.check_all_locations(b);
         }
-        for lba in 0..self.place.len() {
-            if matches!(self.place[lba], Location::Buffer(_)) {
-                self.look(b, lba as u64);
+        for lba in 0..self.location.len() {
+            if matches!(self.location[lba], L2pEntry::Buffer(_)) {
+                self.check_location(b, lba as u64);
             }
         }
     }
 
     /// Keeps up while `run` takes its time: sectors may be moved more than once.
-    fn while_it<T>(
+    fn track_while<T>(
         &mut self,
         b: &mut Bench,
         run: impl FnOnce(&mut Bench, &mut dyn FnMut(&mut Bench, u64)) -> T,
     ) -> T {
         let mut programs = b.pblk.stats().programs;
-        run(b, &mut |b, _| self.keep_up(b, &mut programs))
+        run(b, &mut |b, _| self.track_moves(b, &mut programs))
     }
 
     /// Overwrites at random until so many sectors were written, or one write fails.
@@ -109,12 +112,12 @@ impl Watch {
             let lba = b.rng.below(b.sectors() - n + 1);
             let newest = b.model.iter().copied().max().unwrap_or_default();
             let range = lba as usize..(lba + n) as usize;
-            let before = self.gone[range.clone()].to_vec();
-            self.gone[range.clone()].fill(false);
-            let status = self.while_it(b, |b, each| b.write_with(lba, n as u32, each));
+            let before = self.uncorrectable[range.clone()].to_vec();
+            self.uncorrectable[range.clone()].fill(false);
+            let status = self.track_while(b, |b, each| b.write_with(lba, n as u32, each));
             if !status.is_success() {
                 // It may have been taken in part.
-                for (gone, before) in self.gone[range].iter_mut().zip(before) {
+                for (gone, before) in self.uncorrectable[range].iter_mut().zip(before) {
                     *gone |= before;
                 }
                 for lba in lba..lba + n {
@@ -123,25 +126,25 @@ impl Watch {
                     {
                         assert!(value > newest, "sector {lba} holds what is older: {value}");
                         b.model[lba as usize] = value;
-                        self.gone[lba as usize] = false;
+                        self.uncorrectable[lba as usize] = false;
                         self.ever[lba as usize].push(value);
                     }
                 }
-                self.look_at_all(b);
+                self.check_all_locations(b);
                 return status;
             }
             // One that waits long for space may have been written and lost before its last sector was
             // taken.
             for lba in lba..lba + n {
-                if self.gone[lba as usize] {
-                    self.gone[lba as usize] = b.read(lba).is_err();
+                if self.uncorrectable[lba as usize] {
+                    self.uncorrectable[lba as usize] = b.read(lba).is_err();
                 }
             }
-            self.place[range].fill(Location::Unmapped);
+            self.location[range].fill(L2pEntry::Unmapped);
             for lba in lba..lba + n {
                 self.ever[lba as usize].push(b.model[lba as usize]);
             }
-            self.look_at_all(b);
+            self.check_all_locations(b);
             written += n;
         }
         Status::SUCCESS
@@ -152,87 +155,95 @@ impl Watch {
     fn check(&mut self, b: &mut Bench, when: &str) -> usize {
         for lba in 0..b.sectors() {
             // Garbage collection goes on while others are read.
-            self.look(b, lba);
+            self.check_location(b, lba);
             // It may move sectors more than once meanwhile.
             let mut programs = b.pblk.stats().programs;
-            let got = b.read_with(lba, &mut |b, _| self.keep_up(b, &mut programs));
-            self.keep_up(b, &mut programs);
-            self.look(b, lba);
+            let got = b.read_with(lba, &mut |b, _| self.track_moves(b, &mut programs));
+            self.track_moves(b, &mut programs);
+            self.check_location(b, lba);
             match got {
                 Ok(value) => {
                     assert_eq!(value, b.model[lba as usize], "{when}: sector {lba}");
-                    assert!(!self.gone[lba as usize], "{when}: sector {lba} cannot be had");
+                    assert!(
+                        !self.uncorrectable[lba as usize],
+                        "{when}: sector {lba} cannot be had"
+                    );
                 }
                 Err(status) => {
                     assert!(status.is_media_error(), "{when}: sector {lba}: {status}");
-                    assert!(self.gone[lba as usize], "{when}: the media can return sector {lba}");
+                    assert!(
+                        self.uncorrectable[lba as usize],
+                        "{when}: the media can return sector {lba}"
+                    );
                 }
             }
         }
-        self.gone.iter().filter(|gone| **gone).count()
+        self.uncorrectable.iter().filter(|gone| **gone).count()
     }
 
     /// Cuts the power after a flush; everything is there that the media can return. Returns how many
     /// of the others hold something older.
     fn power_cycle(&mut self, b: &mut Bench) -> usize {
-        self.look_at_all(b);
+        self.check_all_locations(b);
         // What is on the medium but still read from the write buffer may have gone wrong there: then
         // recovery finds where it came from, which may be erased.
-        let buffered = |lba: &u64| matches!(b.pblk.ftl().location(*lba), Some(Location::Buffer(_)));
+        let buffered = |lba: &u64| matches!(b.pblk.ftl().location(*lba), Some(L2pEntry::Buffer(_)));
         let buffered: Vec<u64> = (0..b.sectors()).filter(buffered).collect();
         b.power_cycle().unwrap();
         for lba in buffered {
-            if let Some(Location::Flash(psn)) = b.pblk.ftl().location(lba) {
+            if let Some(L2pEntry::Flash(psn)) = b.pblk.ftl().location(lba) {
                 let nand = b.drive().nand_mut().unwrap();
-                self.gone[lba as usize] |= nand.check_read(Psn(psn)).is_err();
+                self.uncorrectable[lba as usize] |= nand.check_read(PhysSector(psn)).is_err();
             }
         }
-        self.place.fill(Location::Unmapped);
-        self.look_at_all(b);
+        self.location.fill(L2pEntry::Unmapped);
+        self.check_all_locations(b);
         let mut older = 0;
-        for lba in (0..b.sectors()).filter(|lba| self.gone[*lba as usize]).collect::<Vec<_>>() {
+        for lba in
+            (0..b.sectors()).filter(|lba| self.uncorrectable[*lba as usize]).collect::<Vec<_>>()
+        {
             let Ok(value) = b.read(lba) else { continue };
             assert!(self.ever[lba as usize].contains(&value), "sector {lba} never held {value}");
-            (b.model[lba as usize], self.gone[lba as usize]) = (value, false);
+            (b.model[lba as usize], self.uncorrectable[lba as usize]) = (value, false);
             older += 1;
         }
-        self.look_at_all(b);
+        self.check_all_locations(b);
         older
     }
 }
 
 /// What one case saw.
 #[derive(Debug, Default)]
-struct Seen {
-    gone: usize,
+struct CaseResult {
+    uncorrectable: usize,
     moved_lost: u64,
     full: bool,
     failures: u64,
 }
 
 /// Churns and reads everything, three times, with power cuts in between where reads do not fail.
-fn case(errors: ErrorModel, seed: u64) -> Seen {
+fn case(errors: ErrorModel, seed: u64) -> CaseResult {
     let mut b = Bench::new(config(USUAL, errors, seed), FtlConfig::default());
     b.rng = rng::Rng::new(seed);
-    let mut watch = Watch::new(&b);
-    let mut seen = Seen::default();
+    let mut watch = MediaOracle::new(&b);
+    let mut seen = CaseResult::default();
     for round in 0..3 {
         let twice = 2 * b.sectors();
         let status = watch.churn(&mut b, twice);
         seen.full = status.is(Status::CAPACITY_EXCEEDED);
         assert!(status.is_success() || seen.full, "round {round}: {status}");
-        seen.gone = seen.gone.max(watch.check(&mut b, "at work"));
+        seen.uncorrectable = seen.uncorrectable.max(watch.check(&mut b, "at work"));
         let stats = b.pblk.stats();
-        seen.moved_lost += stats.lost;
+        seen.moved_lost += stats.uncorrectable_sectors;
         seen.failures += stats.program_failures + stats.erase_failures;
         if seen.full {
             assert!(b.write(0, 1).is(Status::CAPACITY_EXCEEDED), "read-only");
             watch.check(&mut b, "read-only");
             break;
         }
-        assert!(watch.while_it(&mut b, |b, each| b.flush_with(each)).is_success());
+        assert!(watch.track_while(&mut b, |b, each| b.flush_with(each)).is_success());
         if round == 1 {
-            watch.while_it(&mut b, |b, each| b.checkpoint_with(each));
+            watch.track_while(&mut b, |b, each| b.checkpoint_with(each));
         }
         let older = watch.power_cycle(&mut b);
         assert!(older == 0 || errors.rber > 0.0, "{older} sectors hold what is older");
@@ -248,19 +259,19 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs a case for every seed and says which one fails.
-fn seeds(each: u64, run: impl Fn(u64) -> Seen) -> Seen {
+fn seeds(each: u64, run: impl Fn(u64) -> CaseResult) -> CaseResult {
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SLUICE_CASES").unwrap_or(each),
     };
-    let mut all = Seen::default();
+    let mut all = CaseResult::default();
     for seed in seeds {
         let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
         let seen = run.unwrap_or_else(|why| {
             eprintln!("seed {seed} fails; replay it with SLUICE_SEED={seed}");
             std::panic::resume_unwind(why)
         });
-        all.gone += seen.gone;
+        all.uncorrectable += seen.uncorrectable;
         all.moved_lost += seen.moved_lost;
         all.failures += seen.failures;
         all.full |= seen.full;
@@ -273,7 +284,7 @@ fn reads_that_fail_at_any_rate_fail_alone() {
     for rate in RATES {
         let seen = seeds(2, |seed| case(errors(rate, 0.0, 0.0), seed));
         assert!(!seen.full && seen.failures == 0, "{rate}: {seen:?}");
-        assert_eq!(rate == 0.0, seen.gone == 0, "{rate}: {seen:?}");
+        assert_eq!(rate == 0.0, seen.uncorrectable == 0, "{rate}: {seen:?}");
         assert!(rate < 0.01 || seen.moved_lost > 0, "some were moved: {seen:?}");
     }
 }
@@ -283,7 +294,7 @@ fn everything_fails_at_once_and_no_sector_is_lost_that_the_media_can_return() {
     for rate in RATES {
         let seen = seeds(2, |seed| case(errors(rate, rate, rate), seed));
         assert!(!seen.full || rate >= 0.001, "{rate}: {seen:?}");
-        assert_eq!(rate == 0.0, seen.gone == 0, "{rate}: {seen:?}");
+        assert_eq!(rate == 0.0, seen.uncorrectable == 0, "{rate}: {seen:?}");
         assert!(rate < 0.001 || seen.failures > 0, "{rate}: {seen:?}");
         assert!(rate < 0.01 || seen.full, "so many chunks are not spare: {seen:?}");
     }
@@ -295,22 +306,22 @@ fn a_die_and_reads_that_fail_beside_it_take_their_own_sectors_and_no_others() {
         let ftl = FtlConfig { over_provisioning: 0.6, ..FtlConfig::default() };
         let mut b = Bench::new(config(USUAL, errors(0.001, 0.0, 0.0), seed), ftl);
         b.rng = rng::Rng::new(seed);
-        let mut watch = Watch::new(&b);
+        let mut watch = MediaOracle::new(&b);
         let all = b.sectors();
         assert!(watch.churn(&mut b, 2 * all).is_success());
         watch.check(&mut b, "before");
         let pu = (seed % 4) as u32;
-        b.drive().nand_mut().unwrap().inject(Fault::DieFailure { pu }).unwrap();
+        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu }).unwrap();
         // What it held is gone where it is.
-        watch.place.fill(Location::Unmapped);
-        watch.look_at_all(&mut b);
+        watch.location.fill(L2pEntry::Unmapped);
+        watch.check_all_locations(&mut b);
         let gone = watch.check(&mut b, "after");
         let share = gone as f64 / all as f64;
         assert!((0.15..0.35).contains(&share), "a quarter is gone: {share}");
         let status = watch.churn(&mut b, all);
         assert!(status.is_success(), "{status}");
         watch.check(&mut b, "without the die");
-        Seen { gone, ..Seen::default() }
+        CaseResult { uncorrectable: gone, ..CaseResult::default() }
     });
-    assert!(seen.gone > 0);
+    assert!(seen.uncorrectable > 0);
 }

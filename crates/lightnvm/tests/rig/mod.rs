@@ -7,18 +7,18 @@ use std::path::Path;
 
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
-    WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, WriteBuffer,
 };
-use driver::{Controller, DriveInfo};
+use driver::{ControllerHandle, ControllerInfo};
 use ftl::FtlConfig;
-use lightnvm::core::{
-    CoreConfig, CoreError, Limits, NewTarget, PuSet, Sharing, Subsystem, TargetKind, TargetOptions,
-    Uid,
+use lightnvm::subsystem::{
+    MediaManager, MediaManagerConfig, MediaManagerError, NewTarget, PuSet, QuotaLimits, Sharing,
+    TargetKind, TargetOptions, Uid,
 };
 use lightnvm::vector::VectorQueue;
-use media::{Cell, ChunkId, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
-use media::{NandTiming, Psn};
+use media::{CellType, ChunkIndex, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
+use media::{NandTiming, PhysSector};
 use nvme::{ChunkDescriptor, HealthLog};
 
 pub const SECTOR: usize = 512;
@@ -46,21 +46,21 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
     );
     let nand = NandConfig {
         geometry,
-        cell: if pair_distance > 0 { Cell::Mlc } else { Cell::Slc },
+        cell: if pair_distance > 0 { CellType::Mlc } else { CellType::Slc },
         one_shot: false,
-        pair_distance,
+        paired_page_distance: pair_distance,
         timing,
         errors: ErrorModel::default(),
         data: image.map_or(DataStore::Memory, |path| DataStore::File(path.into())),
         seed: 1,
     };
     DriveConfig {
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         name: "oc0".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
@@ -79,29 +79,29 @@ pub fn errors(config: &mut DriveConfig) -> &mut ErrorModel {
 
 /// A drive that has power.
 pub struct Rig {
-    pub drive: RefCell<Drive>,
+    pub drive: RefCell<Controller>,
     pub now: StdCell<Nanos>,
     /// Pumps until power is gone: from then on the drive answers nothing.
     pub left: StdCell<u64>,
-    pub info: DriveInfo,
+    pub info: ControllerInfo,
     pub report: Vec<ChunkDescriptor>,
     pub health: HealthLog,
-    controller: RefCell<Controller>,
+    controller: RefCell<ControllerHandle>,
 }
 
 pub const FOREVER: u64 = u64::MAX;
 
 impl Rig {
     pub fn new(config: DriveConfig) -> Rig {
-        Rig::over(Drive::new(config).unwrap())
+        Rig::over(Controller::new(config).unwrap())
     }
 
-    pub fn over(mut drive: Drive) -> Rig {
+    pub fn over(mut drive: Controller) -> Rig {
         let port = drive.attach().unwrap();
         let mut pump = || {
             drive.poll(Nanos::ZERO);
         };
-        let mut controller = Controller::attach(port, &mut pump, 1000).unwrap();
+        let mut controller = ControllerHandle::connect(port, &mut pump, 1000).unwrap();
         let total = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
         let report = controller.chunks(0, total, &mut pump).unwrap();
         let health = controller.health(&mut pump).unwrap();
@@ -157,18 +157,18 @@ impl Rig {
         self.left.get() == 0
     }
 
-    pub fn register(&self, config: CoreConfig) -> Result<Subsystem, CoreError> {
+    pub fn register(&self, config: MediaManagerConfig) -> Result<MediaManager, MediaManagerError> {
         let (now, queue) = (self.now.get(), self.queue(64));
-        Subsystem::register(&self.info, &self.report, queue, now, config, &mut || self.pump())
+        MediaManager::register(&self.info, &self.report, queue, now, config, &mut || self.pump())
     }
 
-    pub fn open(&self, config: CoreConfig) -> Result<Subsystem, CoreError> {
+    pub fn open(&self, config: MediaManagerConfig) -> Result<MediaManager, MediaManagerError> {
         let (now, queue) = (self.now.get(), self.queue(64));
-        Subsystem::open(&self.info, &self.report, queue, now, config, &mut || self.pump())
+        MediaManager::open(&self.info, &self.report, queue, now, config, &mut || self.pump())
     }
 
     /// Polls both sides until neither moves.
-    pub fn run(&self, subsystem: &mut Subsystem) {
+    pub fn run(&self, subsystem: &mut MediaManager) {
         for _ in 0..100_000 {
             let moved = subsystem.poll(self.now.get());
             let before = self.now.get();
@@ -188,7 +188,7 @@ impl Rig {
     }
 
     /// Cuts power without giving it back.
-    pub fn into_off(self) -> drive::PoweredOff {
+    pub fn into_off(self) -> drive::PoweredOffController {
         self.drive.into_inner().power_cut()
     }
 
@@ -201,17 +201,19 @@ impl Rig {
     pub fn write_chunk(&self, chunk: u32, by: Uid) -> bool {
         let mut drive = self.drive.borrow_mut();
         let nand = drive.nand_mut().unwrap();
-        let (chunk, layout) = (ChunkId(chunk), *nand.layout());
+        let (chunk, layout) = (ChunkIndex(chunk), *nand.layout());
         let mut bytes = [0; SECTOR];
         bytes[..16].copy_from_slice(&by.0.to_le_bytes());
         for unit in 0..layout.units_per_chunk() {
             let first = nand.layout().unit_start(chunk, unit);
             for sector in 0..layout.write_unit() {
-                if nand.stage_bytes(Psn(first.0 + sector), &bytes).is_err() {
+                if nand.stage_bytes(PhysSector(first.0 + sector), &bytes).is_err() {
                     return false;
                 }
             }
-            if nand.begin_program(chunk, unit).is_err() || nand.end_program(chunk, unit).is_err() {
+            if nand.begin_program(chunk, unit).is_err()
+                || nand.complete_program(chunk, unit).is_err()
+            {
                 return false;
             }
         }
@@ -222,14 +224,14 @@ impl Rig {
     pub fn written_by(&self, chunk: u32) -> Option<Uid> {
         let mut drive = self.drive.borrow_mut();
         let nand = drive.nand_mut().unwrap();
-        let first = nand.layout().unit_start(ChunkId(chunk), 0);
+        let first = nand.layout().unit_start(ChunkIndex(chunk), 0);
         nand.check_read(first).ok()?;
         let mut bytes = [0; SECTOR];
         nand.read_bytes(first, &mut bytes);
         bytes.first_chunk().map(|uid| Uid(u128::from_le_bytes(*uid)))
     }
 
-    pub fn inject(&self, fault: media::Fault) {
+    pub fn inject(&self, fault: media::InjectedFault) {
         self.drive.borrow_mut().nand_mut().unwrap().inject(fault).unwrap();
     }
 }
@@ -241,11 +243,11 @@ pub fn spec(name: &str, pus: &str, sharing: Sharing) -> NewTarget {
         pus: pus.parse::<PuSet>().unwrap(),
         sharing,
         options: TargetOptions::default(),
-        limits: Limits::default(),
+        limits: QuotaLimits::default(),
     }
 }
 
 /// A subsystem that loses patience soon.
-pub fn core_config() -> CoreConfig {
-    CoreConfig { patience_polls: 2000, ..CoreConfig::default() }
+pub fn core_config() -> MediaManagerConfig {
+    MediaManagerConfig { poll_limit: 2000, ..MediaManagerConfig::default() }
 }

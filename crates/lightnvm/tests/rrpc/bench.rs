@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use block::{Completion, Device, Payload, Request};
+use block::{BlockDevice, Completion, Payload, Request};
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
-    WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, WriteBuffer,
 };
-use driver::{Controller, DriveInfo, QueuePair};
+use driver::{ControllerHandle, ControllerInfo, QueuePair};
 use ftl::FtlConfig;
 use lightnvm::{Rrpc, RrpcError};
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
-use nvme::{Address, ChunkDescriptor, Extensions, MapLog, Status};
-use ring::{Iova, Port, Region};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use nvme::{Address, ChunkDescriptor, DeviceL2pLog, Status, VendorExtensions};
+use ring::{Iova, Port, SharedRegion};
 
 pub(crate) const SECTOR: usize = 512;
 const BYTES: usize = 4096 * SECTOR;
@@ -45,22 +45,22 @@ pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
     let micros = Nanos::from_micros;
     let nand = NandConfig {
         geometry,
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance: pair,
+        paired_page_distance: pair,
         timing: NandTiming::uniform(micros(50), micros(500), micros(3_000), 400_000_000),
         errors: ErrorModel::default(),
         data: DataStore::Memory,
         seed: 1,
     };
     DriveConfig {
-        open_channel: OpenChannelConfig { dual_map, ..OpenChannelConfig::default() },
-        transfers: drive::Transfers::default(),
+        open_channel: OpenChannelConfig { device_l2p: dual_map, ..OpenChannelConfig::default() },
+        transfers: drive::TransferConfig::default(),
         name: "rrpc".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
         write_buffer: WriteBuffer::None,
@@ -70,26 +70,27 @@ pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
 }
 
 /// Lets the drive do what it can, or time pass to its next instant.
-pub(crate) fn turn(drive: &mut Drive, now: &mut Nanos) {
+pub(crate) fn pump_drive(drive: &mut Controller, now: &mut Nanos) {
     if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
         *now = (*now).max(drive.deadline());
     }
 }
 
 /// What a panic in the pump carries when power goes during an opening.
-struct Gone;
+struct PowerCut;
 
-pub(crate) type Map = (Vec<Option<Address>>, MapLog);
-pub(crate) type Attached = (DriveInfo, Vec<ChunkDescriptor>, Option<Map>, (QueuePair, Arc<Port>));
+pub(crate) type Map = (Vec<Option<Address>>, DeviceL2pLog);
+pub(crate) type Attached =
+    (ControllerInfo, Vec<ChunkDescriptor>, Option<Map>, (QueuePair, Arc<Port>));
 
 pub(crate) struct Bench {
-    pub(crate) drive: Drive,
+    pub(crate) drive: Controller,
     pub(crate) rrpc: Option<Rrpc>,
     pub(crate) now: Nanos,
     pub(crate) depth: u16,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
-    ended: Vec<Completion>,
+    completed: Vec<Completion>,
     /// Tags in the order in which requests have ended.
     pub(crate) order: Vec<u64>,
     /// Whether the last flush was sent when tag 1 had ended.
@@ -99,13 +100,13 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(config: DriveConfig) -> Bench {
         Bench {
-            drive: Drive::new(config).unwrap(),
+            drive: Controller::new(config).unwrap(),
             rrpc: None,
             now: Nanos(0),
             depth: 256,
-            memory: Region::anonymous(BYTES).unwrap(),
+            memory: SharedRegion::anonymous(BYTES).unwrap(),
             at: Iova(0),
-            ended: Vec::new(),
+            completed: Vec::new(),
             order: Vec::new(),
             flush_covered_trim: false,
         }
@@ -115,13 +116,13 @@ impl Bench {
     pub(crate) fn attach(&mut self) -> Attached {
         let port = self.drive.attach().unwrap();
         let (drive, now) = (&mut self.drive, &mut self.now);
-        let mut pump = || turn(drive, now);
-        let mut c = Controller::attach(port.clone(), &mut pump, 100_000).unwrap();
+        let mut pump = || pump_drive(drive, now);
+        let mut c = ControllerHandle::connect(port.clone(), &mut pump, 100_000).unwrap();
         let open_channel = c.info().open_channel.unwrap();
         let all = open_channel.geometry.total_chunks();
         let chunks = c.chunks(0, all, &mut pump).unwrap();
-        let has = open_channel.extensions.has(Extensions::DUAL_MAP);
-        let entries = open_channel.extensions.map_entries.get();
+        let has = open_channel.extensions.has(VendorExtensions::DEVICE_L2P);
+        let entries = open_channel.extensions.l2p_entries.get();
         let map = has.then(|| {
             let places = c.dual_map(0, entries, &mut pump).unwrap();
             (places, c.map_totals(&mut pump).unwrap())
@@ -133,7 +134,7 @@ impl Bench {
     pub(crate) fn try_open(&mut self, config: FtlConfig) -> Result<(), RrpcError> {
         let (info, chunks, map, parts) = self.attach();
         let (drive, now) = (&mut self.drive, &mut self.now);
-        let mut pump = || turn(drive, now);
+        let mut pump = || pump_drive(drive, now);
         let (places, totals) = map.unwrap();
         let rrpc = Rrpc::open(&info, &chunks, (&places, totals), parts, config, &mut pump)?;
         self.at = rrpc.memory().register(&self.memory).unwrap();
@@ -152,10 +153,10 @@ impl Bench {
         let mut left = turns;
         let mut pump = || {
             if left == 0 {
-                std::panic::resume_unwind(Box::new(Gone));
+                std::panic::resume_unwind(Box::new(PowerCut));
             }
             left -= 1;
-            turn(drive, now);
+            pump_drive(drive, now);
         };
         let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let (places, totals) = map.unwrap();
@@ -163,16 +164,18 @@ impl Bench {
         }));
         match opened {
             Ok(done) => done.unwrap(),
-            Err(panic) if panic.is::<Gone>() => {}
+            Err(panic) if panic.is::<PowerCut>() => {}
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
     pub(crate) fn power_cycle(&mut self) {
         self.rrpc = None;
-        self.ended.clear();
-        let old =
-            std::mem::replace(&mut self.drive, Drive::new(config(crate::SMALL, false)).unwrap());
+        self.completed.clear();
+        let old = std::mem::replace(
+            &mut self.drive,
+            Controller::new(config(crate::SMALL, false)).unwrap(),
+        );
         self.drive = old.power_cut().power_on().unwrap();
     }
 
@@ -186,7 +189,7 @@ impl Bench {
         let mut moved = rrpc.poll(self.now);
         while let Some(done) = rrpc.reap() {
             self.order.push(done.tag);
-            self.ended.push(done);
+            self.completed.push(done);
             moved = true;
         }
         moved |= self.drive.poll(self.now);
@@ -205,23 +208,23 @@ impl Bench {
 
     pub(crate) fn send(&mut self, request: Request) {
         if request.op == block::Op::Flush {
-            self.flush_covered_trim = self.has_ended(1);
+            self.flush_covered_trim = self.is_complete(1);
         }
         let now = self.now;
         self.rrpc.as_mut().unwrap().submit(now, request).unwrap();
     }
 
-    pub(crate) fn has_ended(&self, tag: u64) -> bool {
-        self.ended.iter().any(|c| c.tag == tag)
+    pub(crate) fn is_complete(&self, tag: u64) -> bool {
+        self.completed.iter().any(|c| c.tag == tag)
     }
 
-    pub(crate) fn take_ended(&mut self) -> Vec<Completion> {
-        std::mem::take(&mut self.ended)
+    pub(crate) fn drain_completed(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.completed)
     }
 
-    pub(crate) fn until_ended(&mut self, tag: u64) -> Status {
+    pub(crate) fn run_until_complete(&mut self, tag: u64) -> Status {
         for _ in 0..2_000_000 {
-            if let Some(done) = self.ended.iter().find(|c| c.tag == tag) {
+            if let Some(done) = self.completed.iter().find(|c| c.tag == tag) {
                 return done.status;
             }
             self.step();
@@ -231,17 +234,17 @@ impl Bench {
 
     fn run(&mut self, request: Request) -> Status {
         self.send(Request { tag: u64::MAX, ..request });
-        let status = self.until_ended(u64::MAX);
-        self.ended.retain(|c| c.tag != u64::MAX);
+        let status = self.run_until_complete(u64::MAX);
+        self.completed.retain(|c| c.tag != u64::MAX);
         status
     }
 
     pub(crate) fn payload(&self) -> Payload {
-        Payload::At(self.at)
+        Payload::Contiguous(self.at)
     }
 
     pub(crate) fn payload_at(&self, offset: usize) -> Payload {
-        Payload::At(self.at.offset(offset as u64))
+        Payload::Contiguous(self.at.offset(offset as u64))
     }
 
     pub(crate) fn second(&self) -> Payload {
@@ -303,7 +306,7 @@ impl Bench {
     }
 
     /// Where the drive's map has a sector, as its flat number. Attaches anew: the target goes on.
-    pub(crate) fn place_of(&mut self, lba: u64) -> u32 {
+    pub(crate) fn mapped_sector(&mut self, lba: u64) -> u32 {
         let (info, _, map, _) = self.attach();
         let geometry = info.open_channel.unwrap().geometry;
         geometry.flat(map.unwrap().0[lba as usize].unwrap()) as u32

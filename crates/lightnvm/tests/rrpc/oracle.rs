@@ -1,10 +1,12 @@
 //! Random requests, many at a time and over each other, with failures and power cuts, against an
 //! oracle: for every sector, the values that it may hold.
 
-use block::{Device, Op, Request};
-use ftl::{FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
+use block::{BlockDevice, Op, Request};
+use ftl::{
+    FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
+};
 use lightnvm::Rrpc;
-use media::{ChunkId, Fault, Psn};
+use media::{ChunkIndex, InjectedFault, PhysSector};
 use nvme::Status;
 use rng::Rng;
 
@@ -29,7 +31,7 @@ struct Sector {
 }
 
 impl Sector {
-    fn holds(value: u64) -> Sector {
+    fn new(value: u64) -> Sector {
         let written = Written { order: 0, value };
         Sector { now: Some(written), possible: vec![written] }
     }
@@ -58,7 +60,7 @@ struct Counts {
     cuts: u64,
     reclaimed: u64,
     waited: u64,
-    told: u64,
+    trims_sent: u64,
     failures: u64,
     lost: u64,
 }
@@ -90,36 +92,42 @@ impl Case {
             sectors: [1, 2, 4, 6][rng.below(4) as usize],
             pair: (rng.below(4) as u32).min(pages - 1),
         };
-        let policies = [VictimPolicyKind::Cost, VictimPolicyKind::Cost, VictimPolicyKind::Greedy];
+        let policies =
+            [VictimPolicyKind::CostWear, VictimPolicyKind::CostWear, VictimPolicyKind::Greedy];
         let ftl = FtlConfig {
             over_provisioning: 0.1 + rng.f64() * 0.5,
             active_pus: rng.below(u64::from(shape.channels * shape.pus) + 1) as u32,
             victim_policy: policies[rng.below(3) as usize],
             hot_cold: rng.chance(0.5),
-            reserve_lines: 1 + rng.below(2) as u32,
-            gc_start_lines: 1 + rng.below(3) as u32,
-            buffer_sectors: 0,
+            gc_low_watermark_lines: 1 + rng.below(2) as u32,
+            gc_high_watermark_lines: 1 + rng.below(3) as u32,
+            write_buffer_sectors: 0,
             // How many numbers are reserved at a time follows from it.
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
-            gc_window_units: rng.below(20) as u32,
+            gc_queue_depth_units: rng.below(20) as u32,
             map_cache_sectors: 0,
-            name: 0,
-            wear_levelling: rng.chance(0.7),
+            instance_id: 0,
+            dynamic_wear_leveling: rng.chance(0.7),
             // Makes no difference: the drive has the map.
             line_metadata: if !seed.is_multiple_of(2) {
                 LineMetadata::Off
             } else {
-                LineMetadata::WhereItFits
+                LineMetadata::Auto
             },
-            reverse_map: ReverseMapKind::Memory,
-            static_wear: [0, 1, 4][seed as usize % 3],
-            rate_limiter: if seed % 5 < 2 { RateLimiterKind::PID } else { RateLimiterKind::Share },
-            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead][(seed % 3) as usize],
+            p2l_location: P2lLocation::Memory,
+            static_wear_leveling: [0, 1, 4][seed as usize % 3],
+            rate_limiter: if seed % 5 < 2 {
+                RateLimiterKind::PID
+            } else {
+                RateLimiterKind::Proportional
+            },
+            gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
+                [(seed % 3) as usize],
         };
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];
         bench.open(ftl);
-        let oracle = vec![Sector::holds(0); bench.rrpc().limits().sectors as usize];
+        let oracle = vec![Sector::new(0); bench.rrpc().limits().sectors as usize];
         let failing = rng.chance(0.35);
         Case {
             bench,
@@ -140,13 +148,13 @@ impl Case {
         buffer * LONGEST as usize * SECTOR
     }
 
-    fn turn(&mut self, steps: u64) {
+    fn step(&mut self, steps: u64) {
         for _ in 0..steps {
             self.bench.step();
         }
-        for done in self.bench.take_ended() {
+        for done in self.bench.drain_completed() {
             let ended = self.outstanding[done.tag as usize].take().expect("outstanding");
-            self.ended(done.tag as usize, ended, done.status);
+            self.on_complete(done.tag as usize, ended, done.status);
         }
     }
 
@@ -155,7 +163,7 @@ impl Case {
             if until(self) {
                 return;
             }
-            self.turn(1);
+            self.step(1);
         }
         let (now, next) = (self.bench.now, clock::Component::deadline(&self.bench.drive));
         let on_queue = self.bench.rrpc().queue().outstanding();
@@ -227,7 +235,7 @@ impl Case {
         self.submit(0, 0, Kind::Flush { marks }, Request::flush(0));
     }
 
-    fn ended(&mut self, buffer: usize, ended: Outstanding, status: Status) {
+    fn on_complete(&mut self, buffer: usize, ended: Outstanding, status: Status) {
         let Outstanding { lba, sectors, kind } = ended;
         let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
         let lost = self.lossy && matches!(kind, Kind::Read) && status.is_media_error();
@@ -270,34 +278,34 @@ impl Case {
     }
 
     fn fail(&mut self) {
-        let chunk = ChunkId(self.rng.below(self.chunks.into()) as u32);
+        let chunk = ChunkIndex(self.rng.below(self.chunks.into()) as u32);
         let what = self.rng.below(10);
         let sectors = self.bench.drive.nand_mut().unwrap().layout().sector_count();
-        let psn = Psn(self.rng.below(sectors.into()) as u32);
+        let psn = PhysSector(self.rng.below(sectors.into()) as u32);
         let lossy = self.lossy;
         let nand = self.bench.drive.nand_mut().unwrap();
         self.counts.failures += 1;
         match what {
-            0..5 => nand.inject(Fault::NextProgram).unwrap(),
-            5..7 => nand.inject(Fault::NextErase).unwrap(),
-            7..9 if lossy => nand.inject(Fault::Uncorrectable { psn }).unwrap(),
-            9 if lossy => nand.inject(Fault::ChunkBad { chunk }).unwrap(),
+            0..5 => nand.inject(InjectedFault::NextProgram).unwrap(),
+            5..7 => nand.inject(InjectedFault::NextErase).unwrap(),
+            7..9 if lossy => nand.inject(InjectedFault::Uncorrectable { psn }).unwrap(),
+            9 if lossy => nand.inject(InjectedFault::ChunkBad { chunk }).unwrap(),
             _ => {}
         }
     }
 
-    fn note(&mut self) {
+    fn record_counts(&mut self) {
         let rrpc = self.bench.rrpc();
         self.counts.reclaimed += rrpc.stats().lines_reclaimed;
-        self.counts.waited += rrpc.overlaps().waited;
-        self.counts.told += rrpc.stats().trims_told;
-        assert_eq!(rrpc.queue().stray_completions(), 0);
+        self.counts.waited += rrpc.overlap_stats().waited;
+        self.counts.trims_sent += rrpc.stats().trims_synced;
+        assert_eq!(rrpc.queue().spurious_completions(), 0);
         assert_eq!(rrpc.stats().metadata, 0);
     }
 
     fn cut_power(&mut self) {
         self.counts.cuts += 1;
-        self.note();
+        self.record_counts();
         self.bench.power_cycle();
         self.outstanding.fill(None);
         // Recoveries can be cut, too.
@@ -321,7 +329,7 @@ impl Case {
         for sector in &mut self.oracle {
             match sector.now {
                 // What was found is on the media.
-                Some(now) => *sector = Sector::holds(now.value),
+                Some(now) => *sector = Sector::new(now.value),
                 None => assert!(lossy, "not read"),
             }
         }
@@ -342,17 +350,17 @@ impl Case {
             }
             if self.rng.chance(0.6) {
                 let steps = self.rng.below(12);
-                self.turn(steps);
+                self.step(steps);
             }
         }
         self.flush();
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
         for _ in 0..3_000 {
-            self.turn(1);
+            self.step(1);
         }
         assert!(self.bench.rrpc().is_idle() || self.failing);
         self.cut_power();
-        self.note();
+        self.record_counts();
     }
 }
 
@@ -377,7 +385,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
                 all.cuts += c.cuts;
                 all.reclaimed += c.reclaimed;
                 all.waited += c.waited;
-                all.told += c.told;
+                all.trims_sent += c.trims_sent;
                 all.failures += c.failures;
                 all.lost += c.lost;
             }
@@ -391,7 +399,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         }
     }
     println!("{all:?}");
-    let each = [all.cuts, all.reclaimed, all.waited, all.told, all.failures, all.lost];
+    let each = [all.cuts, all.reclaimed, all.waited, all.trims_sent, all.failures, all.lost];
     assert!(alone || each.iter().all(|n| *n > 0), "{all:?}");
-    assert!(Rrpc::config().wear_levelling);
+    assert!(Rrpc::config().dynamic_wear_leveling);
 }

@@ -2,32 +2,32 @@
 //! paper section 2.2: ECC, then threshold tuning).
 //!
 //! Every repetition leaves a share of the bit errors
-//! ([`retry_leaves`](crate::ErrorModel::retry_leaves)), until they can be corrected or there have
+//! ([`retry_error_fraction`](crate::ErrorModel::retry_error_fraction)), until they can be corrected or there have
 //! been [`read_retries`](crate::ErrorModel::read_retries) of them. How many a sector needs is as
 //! certain as its bit errors are. The drive asks first, spends the time, and then reads.
 
 use super::Nand;
 use crate::chunk::PROGRAMMING;
-use crate::{MediaError, Psn};
+use crate::{MediaError, PhysSector};
 
 impl Nand {
     /// How often a read of a sector is repeated before it succeeds, or is given up: 0 for one that
     /// succeeds at once, and for one that repetitions do not help (nothing is written there, or the
     /// chunk is bad); all that there are for one whose data is lost. Counts nothing.
     #[inline]
-    pub fn retries_needed(&mut self, psn: Psn) -> u32 {
+    pub fn retries_needed(&mut self, psn: PhysSector) -> u32 {
         if self.config.errors.read_retries == 0 { 0 } else { self.find_retries(psn) }
     }
 
-    fn find_retries(&mut self, psn: Psn) -> u32 {
+    fn find_retries(&mut self, psn: PhysSector) -> u32 {
         let most = self.config.errors.read_retries;
         let (chunk, sector) = self.layout.split(psn);
         let Some(record) = self.records.get(chunk.0 as usize).copied() else { return 0 };
-        let simple = record.without(PROGRAMMING).is_plain()
-            && sector < self.pairing.readable(record.pointer());
+        let simple = record.without(PROGRAMMING).has_no_flags()
+            && sector < self.paired_pages.readable_sectors(record.write_pointer());
         if !simple {
             let counts = self.stats;
-            let looked = self.readable(psn, chunk, sector, record);
+            let looked = self.check_readable(psn, chunk, sector, record);
             self.stats = counts;
             match looked {
                 Ok(()) => {}
@@ -39,12 +39,18 @@ impl Nand {
                 Err(_) => return 0,
             }
         }
-        let factor = self.ageing.as_ref().map_or(1.0, |a| a.factor(chunk));
-        match &mut self.bit_errors {
+        let factor = self.aging.as_ref().map_or(1.0, |a| a.rber_factor(chunk));
+        match &mut self.bit_error_model {
             None => 0,
             Some(errors) => {
-                let bits = errors.of_sector(psn, record.wear(), factor);
-                needed(bits, errors.ecc_bits(), self.config.errors.retry_leaves, most).0
+                let bits = errors.sample_sector(psn, record.wear(), factor);
+                retries_to_correct(
+                    bits,
+                    errors.ecc_bits(),
+                    self.config.errors.retry_error_fraction,
+                    most,
+                )
+                .0
             }
         }
     }
@@ -52,7 +58,7 @@ impl Nand {
 
 /// After how many repetitions, `most` at most, `bits` errors are no more than `ecc_bits`, and how
 /// many are left then.
-pub(super) fn needed(bits: u32, ecc_bits: u32, leaves: f64, most: u32) -> (u32, u32) {
+pub(super) fn retries_to_correct(bits: u32, ecc_bits: u32, leaves: f64, most: u32) -> (u32, u32) {
     let (mut left, mut retries) = (f64::from(bits), 0);
     while left as u32 > ecc_bits && retries < most {
         left *= leaves;
@@ -63,16 +69,16 @@ pub(super) fn needed(bits: u32, ecc_bits: u32, leaves: f64, most: u32) -> (u32, 
 
 #[cfg(test)]
 mod tests {
-    use super::needed;
+    use super::retries_to_correct;
 
     #[test]
     fn repetitions_leave_a_share() {
-        assert_eq!(needed(40, 40, 0.5, 5), (0, 40));
-        assert_eq!(needed(41, 40, 0.5, 5), (1, 20));
-        assert_eq!(needed(41, 40, 0.5, 0), (0, 41));
-        assert_eq!(needed(1000, 40, 0.5, 5), (5, 31));
-        assert_eq!(needed(1000, 40, 0.5, 4), (4, 62), "not enough");
-        assert_eq!(needed(1000, 40, 1.0, 3), (3, 1000), "they do not help");
-        assert_eq!(needed(1000, 40, 0.0, 3), (1, 0));
+        assert_eq!(retries_to_correct(40, 40, 0.5, 5), (0, 40));
+        assert_eq!(retries_to_correct(41, 40, 0.5, 5), (1, 20));
+        assert_eq!(retries_to_correct(41, 40, 0.5, 0), (0, 41));
+        assert_eq!(retries_to_correct(1000, 40, 0.5, 5), (5, 31));
+        assert_eq!(retries_to_correct(1000, 40, 0.5, 4), (4, 62), "not enough");
+        assert_eq!(retries_to_correct(1000, 40, 1.0, 3), (3, 1000), "they do not help");
+        assert_eq!(retries_to_correct(1000, 40, 0.0, 3), (1, 0));
     }
 }

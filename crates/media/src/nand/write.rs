@@ -1,10 +1,12 @@
 //! Placing data, program and erase.
 
-use ring::Region;
+use ring::SharedRegion;
 
 use super::Nand;
-use crate::chunk::{BAD, CLOSED, DIE, ERASING, INTERRUPTED, MARKED, PROGRAMMING, Record};
-use crate::{ChunkId, MediaError, Operation, Psn};
+use crate::chunk::{
+    BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
+};
+use crate::{ChunkIndex, MediaError, Operation, PhysSector};
 
 impl Nand {
     /// Places the data of a sector that is about to be programmed: `sector_bytes` of `from` at
@@ -18,9 +20,14 @@ impl Nand {
     /// # Panics
     /// When the range is outside of the region.
     #[inline]
-    pub fn stage(&mut self, psn: Psn, from: &Region, offset: usize) -> Result<(), MediaError> {
-        if self.store.keeps() {
-            self.place(psn)?;
+    pub fn stage(
+        &mut self,
+        psn: PhysSector,
+        from: &SharedRegion,
+        offset: usize,
+    ) -> Result<(), MediaError> {
+        if self.store.stores_data() {
+            self.check_stage(psn)?;
             self.store.copy_in(psn, from, offset);
         }
         Ok(())
@@ -30,14 +37,14 @@ impl Nand {
     ///
     /// # Errors
     /// As [`stage`](Nand::stage); [`MediaError::OutOfRange`] for another number of bytes.
-    pub fn stage_bytes(&mut self, psn: Psn, bytes: &[u8]) -> Result<(), MediaError> {
+    pub fn stage_bytes(&mut self, psn: PhysSector, bytes: &[u8]) -> Result<(), MediaError> {
         let limit = self.layout.sector_bytes();
         if bytes.len() != limit as usize {
             let value = bytes.len() as u32;
             return Err(MediaError::OutOfRange { what: "bytes of a sector", value, limit });
         }
-        if self.store.keeps() {
-            self.place(psn)?;
+        if self.store.stores_data() {
+            self.check_stage(psn)?;
             self.store.write(psn, bytes);
         }
         Ok(())
@@ -48,14 +55,14 @@ impl Nand {
     ///
     /// # Errors
     /// As [`stage`](Nand::stage); [`MediaError::OutOfRange`] for too many bytes.
-    pub fn set_oob(&mut self, psn: Psn, bytes: &[u8]) -> Result<(), MediaError> {
+    pub fn set_oob(&mut self, psn: PhysSector, bytes: &[u8]) -> Result<(), MediaError> {
         let limit = self.layout.oob_bytes();
         if bytes.len() > limit as usize {
             let value = bytes.len() as u32;
             return Err(MediaError::OutOfRange { what: "out-of-band bytes", value, limit });
         }
-        if self.store.keeps() {
-            self.place(psn)?;
+        if self.store.stores_data() {
+            self.check_stage(psn)?;
             self.store.write_oob(psn, bytes);
         }
         Ok(())
@@ -63,37 +70,37 @@ impl Nand {
 
     /// Whether data may be placed in a sector.
     #[inline]
-    fn place(&mut self, psn: Psn) -> Result<(), MediaError> {
+    fn check_stage(&mut self, psn: PhysSector) -> Result<(), MediaError> {
         let (chunk, sector) = self.layout.split(psn);
         let record = match self.records.get(chunk.0 as usize) {
             Some(record) => *record,
-            None => return Err(self.no_sector(psn)),
+            None => return Err(self.sector_out_of_range(psn)),
         };
         // What an erase that is under way removes is gone already.
-        let free = if record.is(ERASING) {
+        let free = if record.has_any(ERASING) {
             0
-        } else if record.is(PROGRAMMING) {
-            record.pointer() + self.layout.write_unit()
+        } else if record.has_any(PROGRAMMING) {
+            record.write_pointer() + self.layout.write_unit()
         } else {
-            record.pointer()
+            record.write_pointer()
         };
-        if sector < free || record.is(BAD | DIE | CLOSED | INTERRUPTED) {
+        if sector < free || record.has_any(BAD | DIE_FAILED | CLOSED | INTERRUPTED) {
             self.stats.refused_programs += 1;
-            self.usable(chunk, record, Operation::Program)?;
+            self.check_usable(chunk, record, Operation::Program)?;
             return Err(MediaError::Overwrite { psn, free });
         }
-        self.room(chunk)
+        self.reserve_chunk(chunk)
     }
 
     #[inline]
-    fn room(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
-        let room = self.store.prepare(chunk);
+    fn reserve_chunk(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
+        let room = self.store.allocate_chunk(chunk);
         self.stats.host_disk_failures += u64::from(room.is_err());
         room
     }
 
     /// Begins to program a unit: `write_unit` sectors of a chunk. Until
-    /// [`end_program`](Nand::end_program) a power cut tears it.
+    /// [`complete_program`](Nand::complete_program) a power cut tears it.
     ///
     /// # Errors
     /// [`MediaError::OutOfOrder`] when the unit is not the one at the write pointer;
@@ -101,42 +108,46 @@ impl Nand {
     /// [`MediaError::ClosedEarly`], [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`],
     /// [`MediaError::DieFailed`], [`MediaError::HostDiskFull`].
     #[inline]
-    pub fn begin_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
+    pub fn begin_program(&mut self, chunk: ChunkIndex, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
-        if !self.start_of(unit).is_some_and(|sector| record.takes(sector)) {
-            return Err(self.refuse_program(chunk, unit, record));
+        if !self.unit_start_sector(unit).is_some_and(|sector| record.can_program_at(sector)) {
+            return Err(self.program_error(chunk, unit, record));
         }
-        if self.store.keeps() {
-            self.room(chunk)?;
+        if self.store.stores_data() {
+            self.reserve_chunk(chunk)?;
         }
         if unit == 0
-            && let Some(ageing) = &mut self.ageing
+            && let Some(ageing) = &mut self.aging
         {
-            ageing.written(chunk);
+            ageing.on_chunk_written(chunk);
         }
-        self.set(chunk, record.with(PROGRAMMING));
+        self.set_record(chunk, record.with(PROGRAMMING));
         Ok(())
     }
 
     /// The sector in its chunk that a unit starts at, if there is such a unit.
     #[inline]
-    fn start_of(&self, unit: u32) -> Option<u32> {
+    fn unit_start_sector(&self, unit: u32) -> Option<u32> {
         let sector = u64::from(unit) * u64::from(self.layout.write_unit());
         (sector < u64::from(self.layout.sectors_per_chunk())).then_some(sector as u32)
     }
 
     #[cold]
-    fn refuse_program(&mut self, chunk: ChunkId, unit: u32, record: Record) -> MediaError {
+    fn program_error(&mut self, chunk: ChunkIndex, unit: u32, record: ChunkRecord) -> MediaError {
         self.stats.refused_programs += 1;
         let doing = Operation::Program;
-        if let Err(error) = self.usable(chunk, record, doing) {
+        if let Err(error) = self.check_usable(chunk, record, doing) {
             error
-        } else if record.is(PROGRAMMING) {
+        } else if record.has_any(PROGRAMMING) {
             MediaError::Busy { chunk, doing, with: Operation::Program }
-        } else if record.is(ERASING) {
+        } else if record.has_any(ERASING) {
             MediaError::Busy { chunk, doing, with: Operation::Erase }
         } else {
-            MediaError::OutOfOrder { chunk, unit, expected: self.layout.unit_of(record.pointer()) }
+            MediaError::OutOfOrder {
+                chunk,
+                unit,
+                expected: self.layout.unit_of(record.write_pointer()),
+            }
         }
     }
 
@@ -147,79 +158,87 @@ impl Nand {
     /// is readable. [`MediaError::ChunkBad`] or [`MediaError::DieFailed`] when that happened
     /// meanwhile; [`MediaError::NotBegun`].
     #[inline]
-    pub fn end_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
+    pub fn complete_program(&mut self, chunk: ChunkIndex, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
-        if !self.start_of(unit).is_some_and(|sector| record.is_programming(sector)) {
-            return Err(self.refuse_end_program(chunk, unit, record));
+        if !self.unit_start_sector(unit).is_some_and(|sector| record.is_programming(sector)) {
+            return Err(self.complete_program_error(chunk, unit, record));
         }
         if self.programs_can_fail && self.program_fails(chunk, unit, record) {
             self.stats.program_failures += 1;
-            self.set(chunk, record.without(PROGRAMMING).with(CLOSED));
+            self.set_record(chunk, record.without(PROGRAMMING).with(CLOSED));
             return Err(MediaError::ProgramFailed { chunk, unit });
         }
         self.stats.programs += 1;
-        self.set(chunk, record.without(PROGRAMMING).advanced(self.layout.write_unit()));
+        self.set_record(chunk, record.without(PROGRAMMING).advanced(self.layout.write_unit()));
         Ok(())
     }
 
     #[cold]
-    fn program_fails(&mut self, chunk: ChunkId, unit: u32, record: Record) -> bool {
-        let forced = self.forced.takes_program(chunk, unit);
-        self.programs_can_fail = self.failures.programs_fail() || self.forced.awaits_program();
-        forced || self.failures.program(self.layout.unit_start(chunk, unit), record.wear())
+    fn program_fails(&mut self, chunk: ChunkIndex, unit: u32, record: ChunkRecord) -> bool {
+        let forced = self.injected_faults.take_program_fault(chunk, unit);
+        self.programs_can_fail =
+            self.failure_model.can_programs_fail() || self.injected_faults.has_pending_program();
+        forced
+            || self.failure_model.program_fails(self.layout.unit_start(chunk, unit), record.wear())
     }
 
     #[cold]
-    fn refuse_end_program(&mut self, chunk: ChunkId, unit: u32, record: Record) -> MediaError {
+    fn complete_program_error(
+        &mut self,
+        chunk: ChunkIndex,
+        unit: u32,
+        record: ChunkRecord,
+    ) -> MediaError {
         let doing = Operation::Program;
-        if !record.is(PROGRAMMING) || self.layout.unit_of(record.pointer()) != unit {
+        if !record.has_any(PROGRAMMING) || self.layout.unit_of(record.write_pointer()) != unit {
             return MediaError::NotBegun { chunk, doing };
         }
         // The chunk went bad, or its die, while it was programmed.
-        self.set(chunk, record.without(PROGRAMMING));
+        self.set_record(chunk, record.without(PROGRAMMING));
         self.stats.program_failures += 1;
-        match self.usable(chunk, record, doing) {
+        match self.check_usable(chunk, record, doing) {
             Err(error) => error,
             Ok(()) => MediaError::ProgramFailed { chunk, unit },
         }
     }
 
     /// Begins to erase a chunk, which wears it by one cycle. Its data is gone from now on; until
-    /// [`end_erase`](Nand::end_erase) a power cut leaves it to be erased again. Physics allows to
+    /// [`complete_erase`](Nand::complete_erase) a power cut leaves it to be erased again. Physics allows to
     /// erase a chunk in any state.
     ///
     /// # Errors
     /// [`MediaError::Busy`], [`MediaError::ChunkBad`], [`MediaError::DieFailed`].
-    pub fn begin_erase(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
+    pub fn begin_erase(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         let doing = Operation::Erase;
-        self.usable(chunk, record, doing)?;
+        self.check_usable(chunk, record, doing)?;
         for (flag, with) in [(PROGRAMMING, Operation::Program), (ERASING, Operation::Erase)] {
-            if record.is(flag) {
+            if record.has_any(flag) {
                 return Err(MediaError::Busy { chunk, doing, with });
             }
         }
-        if record.is(MARKED) {
-            self.forget_marks(chunk);
+        if record.has_any(HAS_DEFECTS) {
+            self.clear_defects(chunk);
         }
-        let erasing = Record::FRESH
+        let erasing = ChunkRecord::ERASED
             .with_wear(record.wear() + 1)
-            .with_pointer(self.layout.sectors_per_chunk())
+            .with_write_pointer(self.layout.sectors_per_chunk())
             .with(ERASING);
         self.records[chunk.0 as usize] = erasing;
         // Before data for the next program is placed where the old data was.
-        self.store.record_first(chunk, erasing);
+        self.store.record_and_fence(chunk, erasing);
         Ok(())
     }
 
-    fn forget_marks(&mut self, chunk: ChunkId) {
+    fn clear_defects(&mut self, chunk: ChunkIndex) {
         let (units, sectors) = (self.layout.units_per_chunk(), self.layout.sectors_per_chunk());
         let first = chunk.0 * units;
         while let Some(&unit) = self.torn.range(first..first + units).next() {
             self.torn.remove(&unit);
         }
         let first = self.layout.psn(chunk, 0);
-        while let Some(&psn) = self.uncorrectable.range(first..Psn(first.0 + sectors)).next() {
+        while let Some(&psn) = self.uncorrectable.range(first..PhysSector(first.0 + sectors)).next()
+        {
             self.uncorrectable.remove(&psn);
         }
     }
@@ -229,26 +248,28 @@ impl Nand {
     /// # Errors
     /// [`MediaError::EraseFailed`]: the chunk is bad. [`MediaError::ChunkBad`] or
     /// [`MediaError::DieFailed`] when that happened meanwhile; [`MediaError::NotBegun`].
-    pub fn end_erase(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
+    pub fn complete_erase(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         let doing = Operation::Erase;
-        if !record.is(ERASING) {
+        if !record.has_any(ERASING) {
             return Err(MediaError::NotBegun { chunk, doing });
         }
-        if record.is(BAD | DIE) {
-            self.set(chunk, record.without(ERASING));
+        if record.has_any(BAD | DIE_FAILED) {
+            self.set_record(chunk, record.without(ERASING));
             self.stats.erase_failures += 1;
-            self.usable(chunk, record, doing)?;
+            self.check_usable(chunk, record, doing)?;
         }
-        let erased = Record::FRESH.with_wear(record.wear());
-        if self.forced.takes_erase(chunk) || self.failures.erase(chunk, record.wear()) {
+        let erased = ChunkRecord::ERASED.with_wear(record.wear());
+        if self.injected_faults.take_erase_fault(chunk)
+            || self.failure_model.erase_fails(chunk, record.wear())
+        {
             self.stats.erase_failures += 1;
-            self.set(chunk, erased.with(BAD));
+            self.set_record(chunk, erased.with(BAD));
             return Err(MediaError::EraseFailed { chunk });
         }
         self.stats.erases += 1;
         // Marks of this erase's past, such as sectors made uncorrectable while it was under way.
-        self.set(chunk, erased.with(record.0 & MARKED));
+        self.set_record(chunk, erased.with(record.0 & HAS_DEFECTS));
         Ok(())
     }
 }

@@ -1,10 +1,13 @@
 //! What goes wrong by itself and on cue.
 
-use media::{ChunkId, ChunkState, DataStore, Fault, MediaError, Nand, NandConfig, Operation, Psn};
+use media::{
+    ChunkIndex, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig, Operation,
+    PhysSector,
+};
 
-use crate::bed::{config, erase, nand, program, program_all, verify};
+use crate::fixture::{config, erase, nand, program, program_all, verify};
 
-const C: ChunkId = ChunkId(7);
+const C: ChunkIndex = ChunkIndex(7);
 
 /// Many chunks and no data.
 fn many() -> NandConfig {
@@ -22,12 +25,12 @@ fn is_about(n: u64, of: u64, p: f64) -> bool {
 
 #[test]
 fn chunks_are_bad_from_the_factory_at_the_given_rate_and_by_the_seed() {
-    let bad = |seed, share| -> Vec<ChunkId> {
+    let bad = |seed, share| -> Vec<ChunkIndex> {
         let mut cfg = many();
         (cfg.seed, cfg.errors.factory_bad) = (seed, share);
         let n = Nand::create(cfg).unwrap();
         let offline = n.chunks().filter(|(_, i)| i.state == ChunkState::Offline);
-        let bad: Vec<ChunkId> = offline.map(|(c, _)| c).collect();
+        let bad: Vec<ChunkIndex> = offline.map(|(c, _)| c).collect();
         assert_eq!(n.stats().offline_chunks as usize, bad.len());
         bad
     };
@@ -60,11 +63,11 @@ fn programs_and_erases_fail_at_the_given_rates() {
     let pages = cfg.geometry.planes;
     let mut n = Nand::create(cfg).unwrap();
     let (mut programs, mut failed) = (0, 0);
-    for chunk in (0..8000).map(ChunkId) {
+    for chunk in (0..8000).map(ChunkIndex) {
         for unit in 0..12 {
             n.begin_program(chunk, unit).unwrap();
             programs += 1;
-            if let Err(e) = n.end_program(chunk, unit) {
+            if let Err(e) = n.complete_program(chunk, unit) {
                 assert_eq!(e, MediaError::ProgramFailed { chunk, unit });
                 failed += 1;
                 break;
@@ -73,7 +76,7 @@ fn programs_and_erases_fail_at_the_given_rates() {
     }
     let p = 1.0 - (1.0f64 - 0.002).powi(pages as i32);
     assert!(is_about(failed, programs, p), "{failed} of {programs}");
-    let failed_erases = (0..8000).filter(|c| erase(&mut n, ChunkId(*c)).is_err()).count() as u64;
+    let failed_erases = (0..8000).filter(|c| erase(&mut n, ChunkIndex(*c)).is_err()).count() as u64;
     assert!(is_about(failed_erases, 8000, 0.05), "{failed_erases}");
     let s = n.stats();
     assert_eq!((s.program_failures, s.programs), (failed, programs - failed));
@@ -89,8 +92,8 @@ fn failures_do_not_depend_on_the_order_of_operations() {
         let mut n = Nand::create(cfg).unwrap();
         let mut failed = vec![false; 8000];
         for i in order {
-            n.begin_program(ChunkId(i), 0).unwrap();
-            failed[i as usize] = n.end_program(ChunkId(i), 0).is_err();
+            n.begin_program(ChunkIndex(i), 0).unwrap();
+            failed[i as usize] = n.complete_program(ChunkIndex(i), 0).is_err();
         }
         failed
     };
@@ -101,8 +104,8 @@ fn failures_do_not_depend_on_the_order_of_operations() {
 fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
     let mut n = nand();
     program(&mut n, C, 0, 3).unwrap();
-    n.inject(Fault::Program { chunk: C, unit: 1 }).unwrap();
-    program(&mut n, ChunkId(8), 0, 3).unwrap();
+    n.inject(InjectedFault::Program { chunk: C, unit: 1 }).unwrap();
+    program(&mut n, ChunkIndex(8), 0, 3).unwrap();
     assert_eq!(program(&mut n, C, 1, 3), Err(MediaError::ProgramFailed { chunk: C, unit: 1 }));
     let info = n.chunk_info(C).unwrap();
     assert_eq!((info.state, info.write_pointer), (ChunkState::Closed, 4));
@@ -128,19 +131,19 @@ fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
 #[test]
 fn forced_failures_come_about_as_often_as_forced() {
     let mut n = nand();
-    n.inject(Fault::NextProgram).unwrap();
-    n.inject(Fault::NextProgram).unwrap();
+    n.inject(InjectedFault::NextProgram).unwrap();
+    n.inject(InjectedFault::NextProgram).unwrap();
     for chunk in [0, 1] {
-        assert!(program(&mut n, ChunkId(chunk), 0, 1).is_err());
+        assert!(program(&mut n, ChunkIndex(chunk), 0, 1).is_err());
     }
-    program_all(&mut n, ChunkId(2), 1);
-    n.inject(Fault::NextErase).unwrap();
-    assert_eq!(erase(&mut n, ChunkId(0)), Err(MediaError::EraseFailed { chunk: ChunkId(0) }));
-    n.inject(Fault::Erase { chunk: ChunkId(2) }).unwrap();
-    erase(&mut n, ChunkId(1)).unwrap();
-    assert!(erase(&mut n, ChunkId(2)).is_err());
-    assert_eq!(n.chunk_info(ChunkId(2)).unwrap().state, ChunkState::Offline);
-    assert!(n.begin_erase(ChunkId(2)).is_err());
+    program_all(&mut n, ChunkIndex(2), 1);
+    n.inject(InjectedFault::NextErase).unwrap();
+    assert_eq!(erase(&mut n, ChunkIndex(0)), Err(MediaError::EraseFailed { chunk: ChunkIndex(0) }));
+    n.inject(InjectedFault::Erase { chunk: ChunkIndex(2) }).unwrap();
+    erase(&mut n, ChunkIndex(1)).unwrap();
+    assert!(erase(&mut n, ChunkIndex(2)).is_err());
+    assert_eq!(n.chunk_info(ChunkIndex(2)).unwrap().state, ChunkState::Offline);
+    assert!(n.begin_erase(ChunkIndex(2)).is_err());
     let s = n.stats();
     assert_eq!((s.program_failures, s.erase_failures, s.offline_chunks), (2, 2, 2));
 }
@@ -149,7 +152,7 @@ fn forced_failures_come_about_as_often_as_forced() {
 fn an_uncorrectable_sector_fails_alone_until_erased() {
     let mut n = nand();
     let psn = n.layout().psn(C, 9);
-    n.inject(Fault::Uncorrectable { psn }).unwrap();
+    n.inject(InjectedFault::Uncorrectable { psn }).unwrap();
     program_all(&mut n, C, 1);
     for sector in 0..48 {
         let here = n.layout().psn(C, sector);
@@ -169,34 +172,34 @@ fn an_uncorrectable_sector_fails_alone_until_erased() {
 fn a_chunk_that_goes_bad_takes_its_data_along() {
     let mut n = nand();
     program_all(&mut n, C, 1);
-    n.begin_program(ChunkId(8), 0).unwrap();
-    n.begin_erase(ChunkId(9)).unwrap();
-    for chunk in [C, ChunkId(8), ChunkId(9)] {
-        n.inject(Fault::ChunkBad { chunk }).unwrap();
+    n.begin_program(ChunkIndex(8), 0).unwrap();
+    n.begin_erase(ChunkIndex(9)).unwrap();
+    for chunk in [C, ChunkIndex(8), ChunkIndex(9)] {
+        n.inject(InjectedFault::ChunkBad { chunk }).unwrap();
         assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
     }
     let psn = n.layout().psn(C, 0);
     assert!(matches!(n.check_read(psn), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.end_program(ChunkId(8), 0), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.end_program(ChunkId(8), 0), Err(MediaError::NotBegun { .. })));
-    assert!(matches!(n.end_erase(ChunkId(9)), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.end_erase(ChunkId(9)), Err(MediaError::NotBegun { .. })));
-    program_all(&mut n, ChunkId(10), 1);
+    assert!(matches!(n.complete_program(ChunkIndex(8), 0), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.complete_program(ChunkIndex(8), 0), Err(MediaError::NotBegun { .. })));
+    assert!(matches!(n.complete_erase(ChunkIndex(9)), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.complete_erase(ChunkIndex(9)), Err(MediaError::NotBegun { .. })));
+    program_all(&mut n, ChunkIndex(10), 1);
 }
 
 #[test]
 fn a_failed_die_takes_its_chunks_and_no_others() {
     let mut n = nand();
     for chunk in 0..24 {
-        program_all(&mut n, ChunkId(chunk), 1);
+        program_all(&mut n, ChunkIndex(chunk), 1);
     }
-    erase(&mut n, ChunkId(8)).unwrap();
-    n.begin_program(ChunkId(8), 0).unwrap();
-    n.inject(Fault::DieFailure { pu: 1 }).unwrap();
+    erase(&mut n, ChunkIndex(8)).unwrap();
+    n.begin_program(ChunkIndex(8), 0).unwrap();
+    n.inject(InjectedFault::DieFailure { pu: 1 }).unwrap();
     let dead = |doing| MediaError::DieFailed { pu: 1, doing };
-    assert_eq!(n.end_program(ChunkId(8), 0), Err(dead(Operation::Program)));
-    assert_eq!(n.begin_program(ChunkId(8), 0), Err(dead(Operation::Program)));
-    for chunk in (0..24).map(ChunkId) {
+    assert_eq!(n.complete_program(ChunkIndex(8), 0), Err(dead(Operation::Program)));
+    assert_eq!(n.begin_program(ChunkIndex(8), 0), Err(dead(Operation::Program)));
+    for chunk in (0..24).map(ChunkIndex) {
         let psn = n.layout().psn(chunk, 5);
         if n.layout().pu_of(chunk) == 1 {
             assert_eq!(n.check_read(psn), Err(dead(Operation::Read)));
@@ -214,12 +217,12 @@ fn a_failed_die_takes_its_chunks_and_no_others() {
 fn faults_of_things_that_do_not_exist_are_refused() {
     let mut n = nand();
     for fault in [
-        Fault::Program { chunk: ChunkId(24), unit: 0 },
-        Fault::Program { chunk: C, unit: 12 },
-        Fault::Erase { chunk: ChunkId(24) },
-        Fault::Uncorrectable { psn: Psn(24 * 48) },
-        Fault::ChunkBad { chunk: ChunkId(u32::MAX) },
-        Fault::DieFailure { pu: 4 },
+        InjectedFault::Program { chunk: ChunkIndex(24), unit: 0 },
+        InjectedFault::Program { chunk: C, unit: 12 },
+        InjectedFault::Erase { chunk: ChunkIndex(24) },
+        InjectedFault::Uncorrectable { psn: PhysSector(24 * 48) },
+        InjectedFault::ChunkBad { chunk: ChunkIndex(u32::MAX) },
+        InjectedFault::DieFailure { pu: 4 },
     ] {
         assert!(matches!(n.inject(fault), Err(MediaError::OutOfRange { .. })), "{fault:?}");
     }
@@ -237,11 +240,11 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
     let mut read = |first: u32, wear: u32| -> (f64, u64, bool) {
         let before = n.stats();
         let mut high = false;
-        for chunk in (first..first + 1000).map(ChunkId) {
+        for chunk in (first..first + 1000).map(ChunkIndex) {
             n.set_wear(chunk, wear).unwrap();
             for unit in 0..12 {
                 n.begin_program(chunk, unit).unwrap();
-                n.end_program(chunk, unit).unwrap();
+                n.complete_program(chunk, unit).unwrap();
             }
             for sector in 0..48 {
                 match n.check_read(n.layout().psn(chunk, sector)) {
@@ -278,7 +281,7 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
     let mut cfg = many();
     (cfg.geometry.chunks, cfg.geometry.sector_bytes, cfg.geometry.page_bytes) = (6, 4096, 8192);
     cfg.errors.rber = 56.0 / 32768.0;
-    (cfg.errors.read_retries, cfg.errors.retry_leaves) = (3, 0.6);
+    (cfg.errors.read_retries, cfg.errors.retry_error_fraction) = (3, 0.6);
     let mut n = Nand::create(cfg.clone()).unwrap();
     let mut none = Nand::create(NandConfig {
         errors: media::ErrorModel { read_retries: 0, ..cfg.errors },
@@ -286,11 +289,11 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
     })
     .unwrap();
     let mut seen = [0; 4];
-    for chunk in (0..24).map(ChunkId) {
+    for chunk in (0..24).map(ChunkIndex) {
         for unit in 0..12 {
             for medium in [&mut n, &mut none] {
                 medium.begin_program(chunk, unit).unwrap();
-                medium.end_program(chunk, unit).unwrap();
+                medium.complete_program(chunk, unit).unwrap();
             }
         }
         for sector in 0..48 {
@@ -316,21 +319,21 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
     assert_eq!(n.stats().retried_reads, 2 * (seen[1] + seen[2] + seen[3]));
     // What repetitions do not help: lost data takes them all, what is not there takes none.
     let lost = n.layout().psn(C, 0);
-    n.inject(Fault::Uncorrectable { psn: lost }).unwrap();
+    n.inject(InjectedFault::Uncorrectable { psn: lost }).unwrap();
     assert_eq!(n.retries_needed(lost), 3);
     assert!(n.check_read(lost).is_err());
     erase(&mut n, C).unwrap();
     assert_eq!(n.retries_needed(lost), 0, "unwritten");
-    n.inject(Fault::ChunkBad { chunk: C }).unwrap();
+    n.inject(InjectedFault::ChunkBad { chunk: C }).unwrap();
     assert_eq!(n.retries_needed(lost), 0, "bad");
-    assert_eq!(n.retries_needed(Psn(u32::MAX)), 0);
+    assert_eq!(n.retries_needed(PhysSector(u32::MAX)), 0);
 }
 
 #[test]
 fn repetitions_that_cannot_be_are_refused() {
     let mut cfg = config();
-    cfg.errors.retry_leaves = 1.5;
+    cfg.errors.retry_error_fraction = 1.5;
     assert!(Nand::create(cfg.clone()).is_err());
-    (cfg.errors.retry_leaves, cfg.errors.read_retries) = (0.5, 1001);
+    (cfg.errors.retry_error_fraction, cfg.errors.read_retries) = (0.5, 1001);
     assert!(Nand::create(cfg).is_err());
 }

@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use media::{
-    Cell, ChunkId, ChunkState, DataStore, Fault, IMAGE_VERSION, MediaError, Nand, NandConfig,
-    OpenError,
+    CellType, ChunkIndex, ChunkState, DataStore, IMAGE_VERSION, InjectedFault, MediaError, Nand,
+    NandConfig, OpenError,
 };
 use tempfile::TempDir;
 
-use crate::bed::{config, erase, program, program_all, stage, verify};
+use crate::fixture::{config, erase, program, program_all, stage, verify};
 
-const C: ChunkId = ChunkId(7);
+const C: ChunkIndex = ChunkIndex(7);
 
-fn on(path: &Path) -> NandConfig {
+fn image_config(path: &Path) -> NandConfig {
     NandConfig { data: DataStore::File(path.into()), ..config() }
 }
 
-fn place() -> (TempDir, PathBuf) {
+fn temp_image() -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("drive.img");
     (dir, path)
@@ -27,12 +27,12 @@ fn place() -> (TempDir, PathBuf) {
 
 #[test]
 fn everything_survives_a_restart() {
-    let (_dir, path) = place();
-    let mut cfg = on(&path);
+    let (_dir, path) = temp_image();
+    let mut cfg = image_config(&path);
     cfg.errors.factory_bad = 0.1;
     cfg.seed = 5;
     let mut n = Nand::create(cfg.clone()).unwrap();
-    let good: Vec<ChunkId> =
+    let good: Vec<ChunkIndex> =
         n.chunks().filter(|(_, i)| i.state == ChunkState::Free).map(|(c, _)| c).collect();
     assert!(good.len() < 24 && good.len() > 12);
     let (full, open, closed, worn, bad) = (good[0], good[1], good[2], good[3], good[4]);
@@ -41,13 +41,13 @@ fn everything_survives_a_restart() {
         program(&mut n, open, unit, 2).unwrap();
     }
     program(&mut n, closed, 0, 3).unwrap();
-    n.inject(Fault::NextProgram).unwrap();
+    n.inject(InjectedFault::NextProgram).unwrap();
     program(&mut n, closed, 1, 3).unwrap_err();
     for _ in 0..3 {
         erase(&mut n, worn).unwrap();
     }
-    n.inject(Fault::ChunkBad { chunk: bad }).unwrap();
-    n.inject(Fault::DieFailure { pu: 3 }).unwrap();
+    n.inject(InjectedFault::ChunkBad { chunk: bad }).unwrap();
+    n.inject(InjectedFault::DieFailure { pu: 3 }).unwrap();
     n.sync().unwrap();
     let before: Vec<_> = n.chunks().collect();
     drop(n);
@@ -75,24 +75,24 @@ fn everything_survives_a_restart() {
 
 #[test]
 fn a_process_that_ends_amid_operations_is_a_power_cut() {
-    let (_dir, path) = place();
-    let mut n = Nand::create(on(&path)).unwrap();
+    let (_dir, path) = temp_image();
+    let mut n = Nand::create(image_config(&path)).unwrap();
     program(&mut n, C, 0, 1).unwrap();
     stage(&mut n, C, 1, 1).unwrap();
     n.begin_program(C, 1).unwrap();
-    program_all(&mut n, ChunkId(0), 1);
-    n.begin_erase(ChunkId(0)).unwrap();
+    program_all(&mut n, ChunkIndex(0), 1);
+    n.begin_erase(ChunkIndex(0)).unwrap();
     drop(n);
     for _ in 0..2 {
-        let mut n = Nand::open(on(&path)).unwrap();
+        let mut n = Nand::open(image_config(&path)).unwrap();
         let psn = n.layout().psn(C, 5);
         assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
         assert_eq!(n.chunk_info(C).unwrap().write_pointer, 8);
-        let psn = n.layout().psn(ChunkId(0), 5);
+        let psn = n.layout().psn(ChunkIndex(0), 5);
         assert!(matches!(n.check_read(psn), Err(MediaError::EraseInterrupted { .. })));
         // The second time, it was resolved in the image.
     }
-    let mut n = Nand::open(on(&path)).unwrap();
+    let mut n = Nand::open(image_config(&path)).unwrap();
     erase(&mut n, C).unwrap();
     for unit in 0..6 {
         program(&mut n, C, unit, 2).unwrap();
@@ -103,7 +103,7 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
     // The mark from before the erase is not taken for one of now, by whoever resolves the cut and
     // by whoever comes after.
     for _ in 0..2 {
-        let mut n = Nand::open(on(&path)).unwrap();
+        let mut n = Nand::open(image_config(&path)).unwrap();
         let psn = n.layout().psn(C, 5);
         verify(&mut n, psn, 2).unwrap();
         let psn = n.layout().psn(C, 24);
@@ -113,21 +113,21 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
 
 #[test]
 fn an_image_is_sparse_and_shrinks_again() {
-    let (_dir, path) = place();
-    let mut cfg = on(&path);
+    let (_dir, path) = temp_image();
+    let mut cfg = image_config(&path);
     cfg.geometry.page_bytes = 1 << 16;
     let mut n = Nand::create(cfg.clone()).unwrap();
     let bytes = || fs::metadata(&path).unwrap().blocks() * 512;
     assert!(fs::metadata(&path).unwrap().len() > cfg.geometry.total_bytes());
     assert!(bytes() < 100_000, "{}", bytes());
     program_all(&mut n, C, 1);
-    program_all(&mut n, ChunkId(3), 1);
+    program_all(&mut n, ChunkIndex(3), 1);
     let chunk = 24 << 16;
     assert!((2 * chunk..2 * chunk + 200_000).contains(&bytes()), "{}", bytes());
     erase(&mut n, C).unwrap();
     n.release_free().unwrap();
     assert!((chunk..chunk + 200_000).contains(&bytes()), "{}", bytes());
-    let psn = n.layout().psn(ChunkId(3), 99);
+    let psn = n.layout().psn(ChunkIndex(3), 99);
     verify(&mut n, psn, 1).unwrap();
     program_all(&mut n, C, 2);
 }
@@ -135,8 +135,8 @@ fn an_image_is_sparse_and_shrinks_again() {
 /// `docs/format/image.md`, byte by byte: what this writes, later versions must read.
 #[test]
 fn the_byte_map_is_the_documented_one() {
-    let (_dir, path) = place();
-    let mut cfg = on(&path);
+    let (_dir, path) = temp_image();
+    let mut cfg = image_config(&path);
     (cfg.seed, cfg.errors.factory_bad) = (0x5eed, 0.25);
     let mut n = Nand::create(cfg).unwrap();
     let chunk = n.chunks().find(|(_, i)| i.state == ChunkState::Free).unwrap().0;
@@ -178,7 +178,7 @@ fn fingerprint(path: &Path) -> (Vec<u8>, i64, i64) {
 }
 
 /// Opens what must be refused, every way there is, and checks that the file is unharmed.
-fn refused(cfg: &NandConfig, path: &Path) -> OpenError {
+fn expect_refused(cfg: &NandConfig, path: &Path) -> OpenError {
     let before = fingerprint(path);
     Nand::create(cfg.clone()).unwrap_err();
     Nand::open_or_create(cfg.clone()).unwrap_err();
@@ -190,8 +190,8 @@ fn refused(cfg: &NandConfig, path: &Path) -> OpenError {
 
 #[test]
 fn an_image_of_another_medium_is_refused_unharmed() {
-    let (_dir, path) = place();
-    let mut n = Nand::create(on(&path)).unwrap();
+    let (_dir, path) = temp_image();
+    let mut n = Nand::create(image_config(&path)).unwrap();
     program_all(&mut n, C, 1);
     drop(n);
     type Change = fn(&mut NandConfig);
@@ -204,14 +204,14 @@ fn an_image_of_another_medium_is_refused_unharmed() {
         ("page_bytes", 1024, 2048, |c| c.geometry.page_bytes = 2048),
         ("sector_bytes", 512, 1024, |c| c.geometry.sector_bytes = 1024),
         ("oob_bytes", 16, 64, |c| c.geometry.oob_bytes = 64),
-        ("number of bits per cell", 2, 4, |c| c.cell = Cell::Qlc),
+        ("number of bits per cell", 2, 4, |c| c.cell = CellType::Qlc),
         ("one_shot (0 no, 1 yes)", 0, 1, |c| c.one_shot = true),
-        ("pair_distance", 3, 4, |c| c.pair_distance = 4),
+        ("pair_distance", 3, 4, |c| c.paired_page_distance = 4),
     ];
     for (name, was, is, change) in changes {
-        let mut cfg = on(&path);
+        let mut cfg = image_config(&path);
         change(&mut cfg);
-        match refused(&cfg, &path) {
+        match expect_refused(&cfg, &path) {
             OpenError::Differs { what, found, wanted, .. } => {
                 assert_eq!((what, found, wanted), (name, was, is));
             }
@@ -230,51 +230,51 @@ fn an_image_of_another_medium_is_refused_unharmed() {
     };
     let error = media::Pcm::open(pcm).unwrap_err();
     assert!(matches!(error, OpenError::Differs { found: 1, wanted: 2, .. }), "{error}");
-    Nand::open(on(&path)).unwrap();
+    Nand::open(image_config(&path)).unwrap();
 }
 
 #[test]
 fn a_damaged_image_is_refused_unharmed() {
-    let (_dir, path) = place();
-    let mut n = Nand::create(on(&path)).unwrap();
+    let (_dir, path) = temp_image();
+    let mut n = Nand::create(image_config(&path)).unwrap();
     program_all(&mut n, C, 1);
     drop(n);
     let whole = fs::read(&path).unwrap();
-    let cfg = on(&path);
+    let cfg = image_config(&path);
     let damage = |at: usize, byte: u8| {
         let mut bytes = whole.clone();
         bytes[at] = byte;
         fs::write(&path, bytes).unwrap();
     };
     damage(0, b'X');
-    assert!(matches!(refused(&cfg, &path), OpenError::NotAnImage { .. }));
+    assert!(matches!(expect_refused(&cfg, &path), OpenError::NotAnImage { .. }));
     damage(8, 2);
-    let OpenError::Version { found, .. } = refused(&cfg, &path) else { panic!() };
+    let OpenError::Version { found, .. } = expect_refused(&cfg, &path) else { panic!() };
     assert_eq!((found, IMAGE_VERSION), (2, 1));
     for at in [12, 16, 147, 2000, 4093] {
         damage(at, 0xee);
-        assert!(matches!(refused(&cfg, &path), OpenError::Checksum { .. }), "byte {at}");
+        assert!(matches!(expect_refused(&cfg, &path), OpenError::Checksum { .. }), "byte {at}");
     }
     let record = 4096 + 8 * 7;
     for (at, byte) in [(record, 0x31), (record + 7, 0), (record + 4, 9)] {
         damage(at, byte);
-        let error = refused(&cfg, &path);
+        let error = expect_refused(&cfg, &path);
         assert!(matches!(error, OpenError::Damaged { chunk: 7, .. }), "{error}");
     }
     let mut bytes = whole.clone();
     bytes[4096..8192].fill(0);
     fs::write(&path, bytes).unwrap();
-    assert!(matches!(refused(&cfg, &path), OpenError::Damaged { chunk: 0, .. }));
+    assert!(matches!(expect_refused(&cfg, &path), OpenError::Damaged { chunk: 0, .. }));
     for len in [9, 4095, 4096, whole.len() - 1] {
         fs::write(&path, &whole[..len]).unwrap();
-        match refused(&cfg, &path) {
+        match expect_refused(&cfg, &path) {
             OpenError::Truncated { found, .. } => assert_eq!(found, len as u64),
             e => panic!("{len} bytes: {e}"),
         }
     }
     for other in [&b"hello"[..], &[0; 8192]] {
         fs::write(&path, other).unwrap();
-        assert!(matches!(refused(&cfg, &path), OpenError::NotAnImage { .. }));
+        assert!(matches!(expect_refused(&cfg, &path), OpenError::NotAnImage { .. }));
     }
     fs::write(&path, &whole).unwrap();
     let mut n = Nand::open(cfg).unwrap();
@@ -284,56 +284,56 @@ fn a_damaged_image_is_refused_unharmed() {
 
 #[test]
 fn an_image_is_open_once() {
-    let (_dir, path) = place();
-    let mut n = Nand::create(on(&path)).unwrap();
+    let (_dir, path) = temp_image();
+    let mut n = Nand::create(image_config(&path)).unwrap();
     for open in [Nand::open, Nand::open_or_create, Nand::create] {
-        let error = open(on(&path)).unwrap_err();
+        let error = open(image_config(&path)).unwrap_err();
         assert!(matches!(error, OpenError::InUse { .. }), "{error}");
         assert!(error.to_string().ends_with(": another drive of this process"), "{error}");
     }
     program_all(&mut n, C, 1);
     drop(n);
-    Nand::open(on(&path)).unwrap();
+    Nand::open(image_config(&path)).unwrap();
 }
 
 #[test]
 fn creating_and_opening_say_what_must_be_there() {
-    let (dir, path) = place();
-    let missing = Nand::open(on(&path)).unwrap_err();
+    let (dir, path) = temp_image();
+    let missing = Nand::open(image_config(&path)).unwrap_err();
     assert!(matches!(missing, OpenError::Io { .. }), "{missing}");
     assert!(!path.exists());
     fs::write(&path, b"").unwrap();
-    assert!(matches!(Nand::open(on(&path)), Err(OpenError::Empty { .. })));
-    drop(Nand::create(on(&path)).unwrap());
-    assert!(matches!(Nand::create(on(&path)), Err(OpenError::Exists { .. })));
+    assert!(matches!(Nand::open(image_config(&path)), Err(OpenError::Empty { .. })));
+    drop(Nand::create(image_config(&path)).unwrap());
+    assert!(matches!(Nand::create(image_config(&path)), Err(OpenError::Exists { .. })));
     // A process was killed while it laid an image out.
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"SLUICNEW", 0).unwrap();
     drop(file);
-    assert!(matches!(Nand::open(on(&path)), Err(OpenError::Empty { .. })));
-    let mut n = Nand::open_or_create(on(&path)).unwrap();
+    assert!(matches!(Nand::open(image_config(&path)), Err(OpenError::Empty { .. })));
+    let mut n = Nand::open_or_create(image_config(&path)).unwrap();
     program_all(&mut n, C, 1);
-    assert!(matches!(Nand::open_or_create(on(dir.path())), Err(OpenError::Io { .. })));
+    assert!(matches!(Nand::open_or_create(image_config(dir.path())), Err(OpenError::Io { .. })));
     assert!(matches!(
-        Nand::open_or_create(on(Path::new("/nonexistent/drive.img"))),
+        Nand::open_or_create(image_config(Path::new("/nonexistent/drive.img"))),
         Err(OpenError::Io { .. })
     ));
 }
 
 #[test]
 fn a_refused_reservation_is_an_error_of_the_operation_and_passes() {
-    let (_dir, path) = place();
-    let mut n = Nand::create(on(&path)).unwrap();
-    program_all(&mut n, ChunkId(0), 1);
-    n.inject(Fault::HostDiskFull).unwrap();
+    let (_dir, path) = temp_image();
+    let mut n = Nand::create(image_config(&path)).unwrap();
+    program_all(&mut n, ChunkIndex(0), 1);
+    n.inject(InjectedFault::HostDiskFull).unwrap();
     let full = Err(MediaError::HostDiskFull { chunk: C });
     assert_eq!(program(&mut n, C, 0, 1), full);
     assert_eq!(n.chunk_info(C).unwrap().state, ChunkState::Free);
-    n.inject(Fault::HostDiskFull).unwrap();
+    n.inject(InjectedFault::HostDiskFull).unwrap();
     assert_eq!(n.begin_program(C, 0), full);
     assert_eq!(n.stats().host_disk_failures, 2);
     program_all(&mut n, C, 1);
-    let psn = n.layout().psn(ChunkId(0), 7);
+    let psn = n.layout().psn(ChunkIndex(0), 7);
     verify(&mut n, psn, 1).unwrap();
 }
 
@@ -342,7 +342,7 @@ struct SmallDisk(TempDir);
 
 impl SmallDisk {
     /// `None` where this process may not mount.
-    fn of(bytes: u64) -> Option<SmallDisk> {
+    fn mount(bytes: u64) -> Option<SmallDisk> {
         let dir = TempDir::new().unwrap();
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
@@ -361,17 +361,17 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_host_disk_is_an_error_and_never_a_signal() {
-    let Some(disk) = SmallDisk::of(1 << 20) else {
+    let Some(disk) = SmallDisk::mount(1 << 20) else {
         // Not allowed to mount here; the refused reservation above takes the same path.
         return;
     };
     let path = disk.0.path().join("drive.img");
-    let mut cfg = on(&path);
+    let mut cfg = image_config(&path);
     cfg.geometry.page_bytes = 1 << 13;
     // 24 chunks of 192 KiB and their out-of-band bytes on a disk of 1 MiB.
     let mut n = Nand::create(cfg.clone()).unwrap();
     let mut programmed = Vec::new();
-    for chunk in (0..24).map(ChunkId) {
+    for chunk in (0..24).map(ChunkIndex) {
         match program(&mut n, chunk, 0, 1) {
             Ok(()) => {
                 for unit in 1..12 {
@@ -385,7 +385,7 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
     assert!((3..6).contains(&programmed.len()), "{programmed:?}");
     let mut into = [0; 512];
     for sector in 0..n.layout().sector_count() {
-        n.read_bytes(media::Psn(sector), &mut into);
+        n.read_bytes(media::PhysSector(sector), &mut into);
     }
     n.begin_program(programmed[0], 0).unwrap_err();
     erase(&mut n, programmed[0]).unwrap();
@@ -393,7 +393,7 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
     erase(&mut n, programmed[0]).unwrap();
     n.power_cut();
     n.release_free().unwrap();
-    let other = ChunkId(23);
+    let other = ChunkIndex(23);
     program_all(&mut n, other, 3);
     drop(n);
     let mut n = Nand::open(cfg.clone()).unwrap();
@@ -415,10 +415,10 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
 
 #[test]
 fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
-    let (dir, path) = place();
-    let mut n = Nand::create(on(&path)).unwrap();
+    let (dir, path) = temp_image();
+    let mut n = Nand::create(image_config(&path)).unwrap();
     program_all(&mut n, C, 1);
-    let old = ChunkId(3);
+    let old = ChunkIndex(3);
     program_all(&mut n, old, 2);
     n.sync().unwrap();
     drop(n);
@@ -432,16 +432,19 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     fs::set_permissions(&path, permissions).unwrap();
     let mut n = Nand::open_or_create(over(&path)).unwrap();
     let other = Nand::open(over(&path)).unwrap();
-    assert!(matches!(Nand::open(on(&path)), Err(OpenError::InUse { .. } | OpenError::Io { .. })));
+    assert!(matches!(
+        Nand::open(image_config(&path)),
+        Err(OpenError::InUse { .. } | OpenError::Io { .. })
+    ));
     for sector in 0..48 {
         let psn = n.layout().psn(C, sector);
         verify(&mut n, psn, 1).unwrap();
     }
     erase(&mut n, C).unwrap();
     program_all(&mut n, C, 7);
-    program_all(&mut n, ChunkId(9), 8);
+    program_all(&mut n, ChunkIndex(9), 8);
     erase(&mut n, old).unwrap();
-    n.inject(Fault::ChunkBad { chunk: ChunkId(11) }).unwrap();
+    n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(11) }).unwrap();
     for sector in 0..48 {
         let psn = n.layout().psn(C, sector);
         verify(&mut n, psn, 7).unwrap();
@@ -459,7 +462,7 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     #[expect(clippy::permissions_set_readonly_false, reason = "a file of this test's own")]
     permissions.set_readonly(false);
     fs::set_permissions(&path, permissions).unwrap();
-    let owner = Nand::open(on(&path)).unwrap();
+    let owner = Nand::open(image_config(&path)).unwrap();
     assert!(matches!(Nand::open(over(&path)), Err(OpenError::InUse { .. })));
     drop(owner);
     let none = dir.path().join("none.img");

@@ -4,15 +4,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use media::{ChunkId, ChunkState, DataStore, MediaError, Nand, NandConfig};
+use media::{ChunkIndex, ChunkState, DataStore, MediaError, Nand, NandConfig};
 use rng::Rng;
 
-use crate::bed::{config, stage, verify};
+use crate::fixture::{config, stage, verify};
 
 const IMAGE: &str = "SLUICE_TEST_IMAGE";
 const SEED: &str = "SLUICE_TEST_SEED";
 
-fn on(path: PathBuf) -> NandConfig {
+fn image_config(path: PathBuf) -> NandConfig {
     NandConfig { data: DataStore::File(path), ..config() }
 }
 
@@ -29,25 +29,25 @@ fn child() {
     let (Ok(image), Ok(seed)) = (std::env::var(IMAGE), std::env::var(SEED)) else {
         return;
     };
-    let mut n = Nand::open(on(image.into())).unwrap();
+    let mut n = Nand::open(image_config(image.into())).unwrap();
     let mut rng = Rng::new(seed.parse().unwrap());
     let mut out = std::io::stderr();
     loop {
-        let chunk = ChunkId(rng.below(u64::from(n.layout().chunk_count())) as u32);
+        let chunk = ChunkIndex(rng.below(u64::from(n.layout().chunk_count())) as u32);
         let info = n.chunk_info(chunk).unwrap();
         let line = if info.state == ChunkState::Closed {
             // Said beforehand: from now on what the chunk held may be gone.
             out.write_all(format!("E {} {}\n", chunk.0, info.wear + 1).as_bytes()).unwrap();
             n.begin_erase(chunk).unwrap();
             std::thread::yield_now();
-            n.end_erase(chunk).unwrap();
+            n.complete_erase(chunk).unwrap();
             continue;
         } else {
             let unit = info.write_pointer / n.layout().write_unit();
             stage(&mut n, chunk, unit, stamp(info.wear)).unwrap();
             n.begin_program(chunk, unit).unwrap();
             std::thread::yield_now();
-            n.end_program(chunk, unit).unwrap();
+            n.complete_program(chunk, unit).unwrap();
             // Said in one write, of which a pipe takes all or nothing.
             format!("P {} {} {}\n", chunk.0, info.wear, unit)
         };
@@ -59,7 +59,7 @@ fn child() {
 fn a_kill_is_a_power_cut() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("drive.img");
-    let n = Nand::create(on(path.clone())).unwrap();
+    let n = Nand::create(image_config(path.clone())).unwrap();
     let (chunks, units, per_unit) =
         (n.layout().chunk_count(), n.layout().units_per_chunk(), n.layout().write_unit());
     drop(n);
@@ -92,8 +92,8 @@ fn a_kill_is_a_power_cut() {
         }
         child.wait().unwrap();
 
-        let mut n = Nand::open(on(path.clone())).unwrap();
-        for chunk in (0..chunks).map(ChunkId) {
+        let mut n = Nand::open(image_config(path.clone())).unwrap();
+        for chunk in (0..chunks).map(ChunkIndex) {
             let info = n.chunk_info(chunk).unwrap();
             let (wear, programmed) = said[chunk.0 as usize];
             // An erase that was announced may not have begun.

@@ -2,8 +2,8 @@
 
 extern crate sluice_media as media;
 
-mod bed;
 mod faults;
+mod fixture;
 mod image;
 mod kill;
 mod model;

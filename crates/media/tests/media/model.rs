@@ -1,9 +1,12 @@
 //! Random operations against a model that is slow and obvious.
 
-use media::{Cell, ChunkId, ChunkState, DataStore, Fault, MediaError, Nand, NandConfig, Operation};
+use media::{
+    CellType, ChunkIndex, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig,
+    Operation,
+};
 use proptest::prelude::*;
 
-use crate::bed::{config, stage, verify};
+use crate::fixture::{config, stage, verify};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -54,7 +57,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.units.contains(&Unit::Failed)
     }
 
@@ -66,7 +69,7 @@ impl Chunk {
             (ChunkState::Offline, 0)
         } else if self.erasing || self.interrupted {
             (ChunkState::Closed, full)
-        } else if self.closed() || pointer == full {
+        } else if self.is_closed() || pointer == full {
             (ChunkState::Closed, pointer)
         } else if pointer == 0 && self.programming.is_none() {
             (ChunkState::Free, 0)
@@ -76,7 +79,7 @@ impl Chunk {
         (state, self.wear, pointer)
     }
 
-    fn reads(&self, cfg: &NandConfig, sector: u32) -> Result<u64, &'static str> {
+    fn expected_read(&self, cfg: &NandConfig, sector: u32) -> Result<u64, &'static str> {
         if self.bad {
             return Err("bad");
         }
@@ -95,8 +98,8 @@ impl Chunk {
         };
         let stripe = cfg.geometry.sectors_per_stripe();
         let pages = self.units.len() as u32 * cfg.pages_per_program();
-        let over = pages == cfg.geometry.pages || self.closed();
-        if !over && sector / stripe + cfg.pair_distance >= pages {
+        let over = pages == cfg.geometry.pages || self.is_closed();
+        if !over && sector / stripe + cfg.paired_page_distance >= pages {
             return Err("unpaired");
         }
         if self.spoiled.contains(&sector) {
@@ -149,16 +152,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn shapes() -> impl Strategy<Value = NandConfig> {
     let cells = prop_oneof![
-        Just((Cell::Slc, false, 0..1u32)),
-        Just((Cell::Mlc, false, 1..4)),
-        Just((Cell::Tlc, false, 2..6)),
-        Just((Cell::Tlc, true, 0..1)),
-        Just((Cell::Qlc, true, 0..1)),
+        Just((CellType::Slc, false, 0..1u32)),
+        Just((CellType::Mlc, false, 1..4)),
+        Just((CellType::Tlc, false, 2..6)),
+        Just((CellType::Tlc, true, 0..1)),
+        Just((CellType::Qlc, true, 0..1)),
     ];
     (cells.prop_flat_map(|(c, o, d)| (Just(c), Just(o), d)), 1..3u32).prop_map(
         |((cell, one_shot, pair_distance), planes)| {
             let mut cfg = config();
-            (cfg.cell, cfg.one_shot, cfg.pair_distance) = (cell, one_shot, pair_distance);
+            (cfg.cell, cfg.one_shot, cfg.paired_page_distance) = (cell, one_shot, pair_distance);
             let g = &mut cfg.geometry;
             (g.channels, g.pus, g.chunks, g.planes) = (1, 2, CHUNKS / 2, planes);
             (g.page_bytes, g.oob_bytes) = (512 * (3 - planes), 8);
@@ -168,12 +171,12 @@ fn shapes() -> impl Strategy<Value = NandConfig> {
 }
 
 fn check(n: &mut Nand, cfg: &NandConfig, model: &[Chunk]) {
-    for (id, m) in (0..).map(ChunkId).zip(model) {
+    for (id, m) in (0..).map(ChunkIndex).zip(model) {
         let info = n.chunk_info(id).unwrap();
         assert_eq!((info.state, info.wear, info.write_pointer), m.info(cfg), "{id} {m:?}");
         for sector in 0..cfg.geometry.sectors_per_chunk() {
             let psn = n.layout().psn(id, sector);
-            match m.reads(cfg, sector) {
+            match m.expected_read(cfg, sector) {
                 Ok(stamp) => verify(n, psn, stamp).unwrap(),
                 Err(why) => assert_eq!(n.check_read(psn).map_err(name), Err(why), "{psn}"),
             }
@@ -193,7 +196,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
     for step in steps {
         match *step {
             Step::Begin { chunk, off } => {
-                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
                 let next = if m.interrupted || m.erasing { units } else { m.units.len() as u32 };
                 let Some(unit) = next.checked_add_signed(off) else {
                     continue;
@@ -203,7 +206,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                     Err("bad")
                 } else if m.interrupted {
                     Err("interrupted")
-                } else if m.closed() {
+                } else if m.is_closed() {
                     Err("closed")
                 } else if m.programming.is_some() {
                     Err("programming")
@@ -219,7 +222,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                 assert_eq!(n.begin_program(id, unit).map_err(name), want, "{step:?}");
             }
             Step::End { chunk } => {
-                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
                 let unit = m.units.len() as u32;
                 let want = match m.programming.take() {
                     None => Err("not begun"),
@@ -234,10 +237,10 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                         Ok(())
                     }
                 };
-                assert_eq!(n.end_program(id, unit).map_err(name), want, "{step:?}");
+                assert_eq!(n.complete_program(id, unit).map_err(name), want, "{step:?}");
             }
             Step::BeginErase { chunk } => {
-                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
                 let want = if m.bad {
                     Err("bad")
                 } else if m.programming.is_some() {
@@ -251,7 +254,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                 assert_eq!(n.begin_erase(id).map_err(name), want, "{step:?}");
             }
             Step::EndErase { chunk } => {
-                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
                 let want = if !m.erasing {
                     Err("not begun")
                 } else if m.bad {
@@ -264,24 +267,24 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                     Ok(())
                 };
                 m.erasing = false;
-                assert_eq!(n.end_erase(id).map_err(name), want, "{step:?}");
+                assert_eq!(n.complete_erase(id).map_err(name), want, "{step:?}");
             }
             Step::FailNextProgram => {
-                n.inject(Fault::NextProgram).unwrap();
+                n.inject(InjectedFault::NextProgram).unwrap();
                 fail_programs += 1;
             }
             Step::FailNextErase => {
-                n.inject(Fault::NextErase).unwrap();
+                n.inject(InjectedFault::NextErase).unwrap();
                 fail_erases += 1;
             }
             Step::Spoil { chunk, sector } => {
                 let sector = sector % cfg.geometry.sectors_per_chunk();
-                let psn = n.layout().psn(ChunkId(chunk), sector);
-                n.inject(Fault::Uncorrectable { psn }).unwrap();
+                let psn = n.layout().psn(ChunkIndex(chunk), sector);
+                n.inject(InjectedFault::Uncorrectable { psn }).unwrap();
                 model[chunk as usize].spoiled.push(sector);
             }
             Step::GoBad { chunk } => {
-                n.inject(Fault::ChunkBad { chunk: ChunkId(chunk) }).unwrap();
+                n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(chunk) }).unwrap();
                 model[chunk as usize].bad = true;
             }
             Step::Cut | Step::Reopen => {

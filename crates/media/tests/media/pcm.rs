@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clock::Nanos;
 use media::{DataStore, OpenError, Pcm, PcmConfig, PcmError, fill_pattern_from};
-use ring::Region;
+use ring::SharedRegion;
 use rng::Rng;
 
 const BYTES: u64 = (5 << 20) + 4096;
@@ -23,20 +23,20 @@ fn config(data: DataStore) -> PcmConfig {
     }
 }
 
-fn on(path: &Path) -> PcmConfig {
+fn image_config(path: &Path) -> PcmConfig {
     config(DataStore::File(path.into()))
 }
 
-fn place() -> (tempfile::TempDir, PathBuf) {
+fn temp_image() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("pcm.img");
     (dir, path)
 }
 
 /// Random reads and writes against a plain array.
-fn against_an_array(pcm: &mut Pcm, array: &mut [u8], seed: u64) {
+fn compare_with_array(pcm: &mut Pcm, array: &mut [u8], seed: u64) {
     let mut rng = Rng::new(seed);
-    let region = Region::anonymous(1 << 22).unwrap();
+    let region = SharedRegion::anonymous(1 << 22).unwrap();
     for _ in 0..300 {
         let most = [16, 5000, 3 << 20][rng.below(3) as usize];
         let len = rng.below(most) as usize;
@@ -69,19 +69,19 @@ fn against_an_array(pcm: &mut Pcm, array: &mut [u8], seed: u64) {
 
 #[test]
 fn any_byte_is_written_in_place_in_memory_and_in_an_image() {
-    let (_dir, path) = place();
+    let (_dir, path) = temp_image();
     for data in [DataStore::Memory, DataStore::File(path.clone())] {
         let mut array = vec![0; BYTES as usize];
         let mut pcm = Pcm::create(config(data)).unwrap();
-        against_an_array(&mut pcm, &mut array, 1);
+        compare_with_array(&mut pcm, &mut array, 1);
         if pcm.config().data == DataStore::Memory {
             continue;
         }
         pcm.sync().unwrap();
         for round in 2..4 {
             drop(pcm);
-            pcm = Pcm::open(on(&path)).unwrap();
-            against_an_array(&mut pcm, &mut array, round);
+            pcm = Pcm::open(image_config(&path)).unwrap();
+            compare_with_array(&mut pcm, &mut array, round);
         }
     }
 }
@@ -111,7 +111,7 @@ fn a_medium_without_data_reads_patterns_at_any_byte() {
     fill_pattern_from(2, 0, &mut want[23..535]);
     fill_pattern_from(3, 0, &mut want[535..1047]);
     assert_eq!(got[..1047], want[..1047]);
-    let region = Region::anonymous(4096).unwrap();
+    let region = SharedRegion::anonymous(4096).unwrap();
     pcm.copy_out(1001, &region, 5, 2000).unwrap();
     region.read(5, &mut want);
     assert_eq!(got, want);
@@ -126,26 +126,26 @@ fn sectors_go_round_over_channels_and_pus() {
 
 #[test]
 fn images_of_another_size_and_impossible_shapes_are_refused() {
-    let (_dir, path) = place();
-    drop(Pcm::create(on(&path)).unwrap());
+    let (_dir, path) = temp_image();
+    drop(Pcm::create(image_config(&path)).unwrap());
     let before = fs::read(&path).unwrap();
-    let other = PcmConfig { bytes: BYTES + 512, ..on(&path) };
+    let other = PcmConfig { bytes: BYTES + 512, ..image_config(&path) };
     let error = Pcm::open_or_create(other).unwrap_err();
     assert!(
         matches!(error, OpenError::Differs { what: "number of bytes", found: BYTES, .. }),
         "{error}"
     );
-    let held = Pcm::open(on(&path)).unwrap();
-    assert!(matches!(Pcm::open(on(&path)), Err(OpenError::InUse { .. })));
+    let held = Pcm::open(image_config(&path)).unwrap();
+    assert!(matches!(Pcm::open(image_config(&path)), Err(OpenError::InUse { .. })));
     drop(held);
-    assert!(matches!(Pcm::create(on(&path)), Err(OpenError::Exists { .. })));
+    assert!(matches!(Pcm::create(image_config(&path)), Err(OpenError::Exists { .. })));
     assert!(fs::read(&path).unwrap() == before);
     for bad in [
-        PcmConfig { channels: 0, ..on(&path) },
-        PcmConfig { bytes: 513, ..on(&path) },
-        PcmConfig { bytes: 0, ..on(&path) },
-        PcmConfig { sector_bytes: 1000, bytes: 1000, ..on(&path) },
-        PcmConfig { channels: u32::MAX, pus: 2, ..on(&path) },
+        PcmConfig { channels: 0, ..image_config(&path) },
+        PcmConfig { bytes: 513, ..image_config(&path) },
+        PcmConfig { bytes: 0, ..image_config(&path) },
+        PcmConfig { sector_bytes: 1000, bytes: 1000, ..image_config(&path) },
+        PcmConfig { channels: u32::MAX, pus: 2, ..image_config(&path) },
     ] {
         assert!(matches!(Pcm::open(bad), Err(OpenError::Geometry(_))));
     }
@@ -153,8 +153,8 @@ fn images_of_another_size_and_impossible_shapes_are_refused() {
 
 #[test]
 fn an_overlay_of_phase_change_memory_leaves_its_image_untouched() {
-    let (_dir, path) = place();
-    let mut pcm = Pcm::create(on(&path)).unwrap();
+    let (_dir, path) = temp_image();
+    let mut pcm = Pcm::create(image_config(&path)).unwrap();
     pcm.write(512, &[7; 512]).unwrap();
     pcm.sync().unwrap();
     drop(pcm);

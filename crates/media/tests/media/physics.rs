@@ -1,14 +1,14 @@
 //! Program, erase and read in order and out of order; pairing; bytes in and out.
 
 use media::{
-    Cell, ChunkId, ChunkInfo, ChunkState, DataStore, MediaError, Nand, Operation, Psn,
-    check_pattern,
+    CellType, ChunkIndex, ChunkInfo, ChunkState, DataStore, MediaError, Nand, Operation,
+    PhysSector, check_pattern,
 };
-use ring::Region;
+use ring::SharedRegion;
 
-use crate::bed::{config, erase, nand, program, program_all, stage, verify};
+use crate::fixture::{config, erase, nand, program, program_all, stage, verify};
 
-const C: ChunkId = ChunkId(7);
+const C: ChunkIndex = ChunkIndex(7);
 
 #[test]
 fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
@@ -20,7 +20,7 @@ fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
     assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0), "staged is not programmed");
     n.begin_program(C, 0).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Open, 0, 0));
-    n.end_program(C, 0).unwrap();
+    n.complete_program(C, 0).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Open, 0, 4));
     for unit in 1..units {
         program(&mut n, C, unit, 1).unwrap();
@@ -28,10 +28,10 @@ fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
     assert_eq!(n.chunk_info(C), info(ChunkState::Closed, 0, 48));
     n.begin_erase(C).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Closed, 1, 48));
-    n.end_erase(C).unwrap();
+    n.complete_erase(C).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Free, 1, 0));
     assert_eq!(n.chunks().count(), 24);
-    assert_eq!(n.chunk_info(ChunkId(24)), None);
+    assert_eq!(n.chunk_info(ChunkIndex(24)), None);
 }
 
 #[test]
@@ -45,12 +45,12 @@ fn programs_are_in_order_and_never_over_data() {
         let busy = MediaError::Busy { chunk: C, doing, with: Operation::Program };
         assert_eq!(n.begin_program(C, unit), Err(busy));
     }
-    assert_eq!(n.end_program(C, 0), Ok(()));
+    assert_eq!(n.complete_program(C, 0), Ok(()));
     assert_eq!(n.begin_program(C, 0), expect(0, 1), "not again");
     assert_eq!(n.begin_program(C, 2), expect(2, 1), "not past");
     for far in [12, 13, u32::MAX / 4 + 2, u32::MAX] {
         assert_eq!(n.begin_program(C, far), expect(far, 1));
-        assert_eq!(n.end_program(C, far), Err(MediaError::NotBegun { chunk: C, doing }));
+        assert_eq!(n.complete_program(C, far), Err(MediaError::NotBegun { chunk: C, doing }));
     }
     for unit in 1..12 {
         program(&mut n, C, unit, 1).unwrap();
@@ -68,13 +68,13 @@ fn programs_are_in_order_and_never_over_data() {
 fn an_end_needs_its_beginning() {
     let mut n = nand();
     let not = |doing| Err(MediaError::NotBegun { chunk: C, doing });
-    assert_eq!(n.end_program(C, 0), not(Operation::Program));
-    assert_eq!(n.end_erase(C), not(Operation::Erase));
+    assert_eq!(n.complete_program(C, 0), not(Operation::Program));
+    assert_eq!(n.complete_erase(C), not(Operation::Erase));
     n.begin_program(C, 0).unwrap();
-    assert_eq!(n.end_program(C, 1), not(Operation::Program), "another unit");
-    assert_eq!(n.end_erase(C), not(Operation::Erase));
-    n.end_program(C, 0).unwrap();
-    assert_eq!(n.end_program(C, 0), not(Operation::Program), "once");
+    assert_eq!(n.complete_program(C, 1), not(Operation::Program), "another unit");
+    assert_eq!(n.complete_erase(C), not(Operation::Erase));
+    n.complete_program(C, 0).unwrap();
+    assert_eq!(n.complete_program(C, 0), not(Operation::Program), "once");
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn one_operation_is_under_way_in_a_chunk() {
     let busy = |doing, with| Err(MediaError::Busy { chunk: C, doing, with });
     n.begin_program(C, 0).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Program));
-    n.begin_erase(ChunkId(8)).unwrap();
-    n.end_program(C, 0).unwrap();
+    n.begin_erase(ChunkIndex(8)).unwrap();
+    n.complete_program(C, 0).unwrap();
     n.begin_erase(C).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Erase));
     assert_eq!(n.begin_program(C, 0), busy(Operation::Program, Operation::Erase));
@@ -96,21 +96,21 @@ fn one_operation_is_under_way_in_a_chunk() {
 #[test]
 fn numbers_past_the_end_are_refused() {
     let mut n = nand();
-    let chunk = ChunkId(24);
+    let chunk = ChunkIndex(24);
     let error = MediaError::OutOfRange { what: "chunk", value: 24, limit: 24 };
     assert_eq!(n.begin_program(chunk, 0), Err(error));
-    assert_eq!(n.end_program(chunk, 0), Err(error));
+    assert_eq!(n.complete_program(chunk, 0), Err(error));
     assert_eq!(n.begin_erase(chunk), Err(error));
-    assert_eq!(n.end_erase(chunk), Err(error));
+    assert_eq!(n.complete_erase(chunk), Err(error));
     assert_eq!(n.set_wear(chunk, 1), Err(error));
     for value in [24 * 48, u32::MAX] {
         let error = MediaError::OutOfRange { what: "sector", value, limit: 24 * 48 };
-        assert_eq!(n.check_read(Psn(value)), Err(error));
-        assert_eq!(n.stage_bytes(Psn(value), &[0; 512]), Err(error));
-        assert_eq!(n.set_oob(Psn(value), &[0]), Err(error));
+        assert_eq!(n.check_read(PhysSector(value)), Err(error));
+        assert_eq!(n.stage_bytes(PhysSector(value), &[0; 512]), Err(error));
+        assert_eq!(n.set_oob(PhysSector(value), &[0]), Err(error));
     }
-    assert!(matches!(n.stage_bytes(Psn(0), &[0; 511]), Err(MediaError::OutOfRange { .. })));
-    assert!(matches!(n.set_oob(Psn(0), &[0; 17]), Err(MediaError::OutOfRange { .. })));
+    assert!(matches!(n.stage_bytes(PhysSector(0), &[0; 511]), Err(MediaError::OutOfRange { .. })));
+    assert!(matches!(n.set_oob(PhysSector(0), &[0; 17]), Err(MediaError::OutOfRange { .. })));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn data_is_placed_only_where_nothing_is() {
     let psn = at(&n, 4);
     assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(MediaError::Overwrite { psn, free: 8 }));
     stage(&mut n, C, 2, 1).expect("the next unit's data may come while the array is busy");
-    n.end_program(C, 1).unwrap();
+    n.complete_program(C, 1).unwrap();
     for unit in 2..12 {
         program(&mut n, C, unit, 1).unwrap();
     }
@@ -134,29 +134,30 @@ fn data_is_placed_only_where_nothing_is() {
     assert!(n.stage_bytes(psn, &[0; 512]).is_err());
     n.begin_erase(C).unwrap();
     stage(&mut n, C, 0, 2).expect("what is being erased is gone");
-    n.end_erase(C).unwrap();
+    n.complete_erase(C).unwrap();
     n.begin_program(C, 0).unwrap();
-    n.end_program(C, 0).unwrap();
+    n.complete_program(C, 0).unwrap();
 }
 
 #[test]
 fn what_was_programmed_is_read_through_regions_and_slices() {
     for oob_bytes in [0, 3, 16] {
         let mut cfg = config();
-        (cfg.cell, cfg.pair_distance) = (Cell::Slc, 0);
+        (cfg.cell, cfg.paired_page_distance) = (CellType::Slc, 0);
         cfg.geometry.oob_bytes = oob_bytes;
         let mut n = Nand::create(cfg).unwrap();
-        let (from, to) = (Region::anonymous(8192).unwrap(), Region::anonymous(8192).unwrap());
+        let (from, to) =
+            (SharedRegion::anonymous(8192).unwrap(), SharedRegion::anonymous(8192).unwrap());
         let first = n.layout().unit_start(C, 0);
         for i in 0..4u32 {
             from.fill(100 + 512 * i as usize, 512, i as u8 + 1);
-            n.stage(Psn(first.0 + i), &from, 100 + 512 * i as usize).unwrap();
-            n.set_oob(Psn(first.0 + i), &vec![i as u8 + 9; oob_bytes as usize]).unwrap();
+            n.stage(PhysSector(first.0 + i), &from, 100 + 512 * i as usize).unwrap();
+            n.set_oob(PhysSector(first.0 + i), &vec![i as u8 + 9; oob_bytes as usize]).unwrap();
         }
         n.begin_program(C, 0).unwrap();
-        n.end_program(C, 0).unwrap();
+        n.complete_program(C, 0).unwrap();
         for i in 0..4u32 {
-            let psn = Psn(first.0 + i);
+            let psn = PhysSector(first.0 + i);
             n.check_read(psn).unwrap();
             n.copy_out(psn, &to, 4096);
             let (mut a, mut b, mut oob) = ([0; 512], [0; 512], [7; 20]);
@@ -175,11 +176,11 @@ fn what_was_programmed_is_read_through_regions_and_slices() {
 fn shorter_out_of_band_bytes_leave_nothing_of_the_old() {
     let mut n = nand();
     for sector in 0..4 {
-        n.set_oob(Psn(sector), &[0xff; 16]).unwrap();
-        n.set_oob(Psn(sector), &[1, 2]).unwrap();
+        n.set_oob(PhysSector(sector), &[0xff; 16]).unwrap();
+        n.set_oob(PhysSector(sector), &[1, 2]).unwrap();
     }
     let mut oob = [9; 16];
-    n.oob(Psn(3), &mut oob);
+    n.oob(PhysSector(3), &mut oob);
     assert_eq!(oob, [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
@@ -191,7 +192,7 @@ fn a_medium_without_data_keeps_the_rules_and_reads_patterns() {
         cfg.geometry.page_bytes = 2 * sector_bytes;
         cfg.data = DataStore::None;
         let mut n = Nand::create(cfg).unwrap();
-        let to = Region::anonymous(1 << 17).unwrap();
+        let to = SharedRegion::anonymous(1 << 17).unwrap();
         assert!(n.begin_program(C, 1).is_err());
         let psn = n.layout().psn(C, 1);
         n.stage(psn, &to, 0).unwrap();
@@ -199,7 +200,7 @@ fn a_medium_without_data_keeps_the_rules_and_reads_patterns() {
         for unit in 0..4 {
             n.begin_program(C, unit).unwrap();
             assert!(n.begin_program(C, unit).is_err());
-            n.end_program(C, unit).unwrap();
+            n.complete_program(C, unit).unwrap();
         }
         n.check_read(psn).unwrap();
         n.copy_out(psn, &to, 8);
@@ -219,16 +220,16 @@ fn a_medium_without_data_keeps_the_rules_and_reads_patterns() {
 #[test]
 fn a_sector_is_readable_once_its_pair_is_programmed() {
     for (cell, one_shot, distances) in [
-        (Cell::Slc, false, &[0][..]),
-        (Cell::Mlc, false, &[1, 2, 3, 6]),
-        (Cell::Tlc, false, &[2, 5, 8, 11]),
-        (Cell::Tlc, true, &[0]),
-        (Cell::Qlc, false, &[3, 7, 9]),
-        (Cell::Qlc, true, &[0]),
+        (CellType::Slc, false, &[0][..]),
+        (CellType::Mlc, false, &[1, 2, 3, 6]),
+        (CellType::Tlc, false, &[2, 5, 8, 11]),
+        (CellType::Tlc, true, &[0]),
+        (CellType::Qlc, false, &[3, 7, 9]),
+        (CellType::Qlc, true, &[0]),
     ] {
         for &distance in distances {
             let mut cfg = config();
-            (cfg.cell, cfg.one_shot, cfg.pair_distance) = (cell, one_shot, distance);
+            (cfg.cell, cfg.one_shot, cfg.paired_page_distance) = (cell, one_shot, distance);
             let stripe = cfg.geometry.sectors_per_stripe();
             let mut n = Nand::create(cfg).unwrap();
             let (units, unit_sectors) = (n.layout().units_per_chunk(), n.layout().write_unit());
@@ -279,8 +280,8 @@ fn wear_counts_erases() {
     for _ in 0..3 {
         erase(&mut n, C).unwrap();
     }
-    erase(&mut n, ChunkId(0)).unwrap();
-    n.set_wear(ChunkId(1), 20).unwrap();
+    erase(&mut n, ChunkIndex(0)).unwrap();
+    n.set_wear(ChunkIndex(1), 20).unwrap();
     let s = n.stats();
     assert_eq!((s.erases, s.wear.min, s.wear.max, s.wear.total), (4, 0, 20, 24));
     assert!((s.wear.mean - 1.0).abs() < 1e-12);
@@ -292,19 +293,19 @@ fn memory_of_free_chunks_is_given_back_and_nothing_else() {
     cfg.geometry.page_bytes = 8192;
     let mut n = Nand::create(cfg).unwrap();
     for chunk in [0, 1, 2, 5, 23] {
-        program_all(&mut n, ChunkId(chunk), u64::from(chunk));
+        program_all(&mut n, ChunkIndex(chunk), u64::from(chunk));
     }
     for chunk in [1, 23] {
-        erase(&mut n, ChunkId(chunk)).unwrap();
+        erase(&mut n, ChunkIndex(chunk)).unwrap();
     }
     n.release_free().unwrap();
     for chunk in [0, 2, 5] {
         for sector in 0..n.layout().sectors_per_chunk() {
-            let psn = n.layout().psn(ChunkId(chunk), sector);
+            let psn = n.layout().psn(ChunkIndex(chunk), sector);
             verify(&mut n, psn, u64::from(chunk)).unwrap();
         }
     }
-    program_all(&mut n, ChunkId(23), 9);
+    program_all(&mut n, ChunkIndex(23), 9);
 }
 
 #[test]
@@ -320,7 +321,7 @@ fn impossible_media_are_refused() {
     ];
     for change in huge {
         let mut cfg = config();
-        cfg.cell = Cell::Slc;
+        cfg.cell = CellType::Slc;
         change(&mut cfg.geometry);
         assert!(matches!(Nand::create(cfg), Err(media::OpenError::Geometry(_))));
     }

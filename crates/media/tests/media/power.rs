@@ -1,21 +1,21 @@
 //! Power cuts in every state of a chunk.
 
-use media::{ChunkId, ChunkState, Fault, MediaError, Nand, Operation, PowerCut};
+use media::{ChunkIndex, ChunkState, InjectedFault, MediaError, Nand, Operation, PowerLossReport};
 
-use crate::bed::{config, erase, nand, program, program_all, stage, verify};
+use crate::fixture::{config, erase, nand, program, program_all, stage, verify};
 
-const C: ChunkId = ChunkId(7);
+const C: ChunkIndex = ChunkIndex(7);
 
 #[test]
 fn a_cut_between_operations_changes_nothing() {
     let mut n = nand();
-    program_all(&mut n, ChunkId(0), 1);
+    program_all(&mut n, ChunkIndex(0), 1);
     for unit in 0..5 {
         program(&mut n, C, unit, 1).unwrap();
     }
     stage(&mut n, C, 5, 1).unwrap();
     let before: Vec<_> = n.chunks().collect();
-    assert_eq!(n.power_cut(), PowerCut::default());
+    assert_eq!(n.power_cut(), PowerLossReport::default());
     assert_eq!(n.chunks().collect::<Vec<_>>(), before);
     for sector in 0..8 {
         let psn = n.layout().psn(C, sector);
@@ -34,14 +34,14 @@ fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
         }
         stage(&mut n, C, unit, 1).unwrap();
         n.begin_program(C, unit).unwrap();
-        n.begin_program(ChunkId(0), 0).unwrap();
-        assert_eq!(n.power_cut(), PowerCut { torn_units: 2, interrupted_erases: 0 });
+        n.begin_program(ChunkIndex(0), 0).unwrap();
+        assert_eq!(n.power_cut(), PowerLossReport { torn_units: 2, interrupted_erases: 0 });
         let info = n.chunk_info(C).unwrap();
         assert_eq!(info.write_pointer, 4 * (unit + 1), "the write pointer covers the torn unit");
         assert_eq!(info.state == ChunkState::Closed, unit == 11);
         let doing = Operation::Program;
         let not_begun = Err(MediaError::NotBegun { chunk: C, doing });
-        assert_eq!(n.end_program(C, unit), not_begun, "the operation is gone");
+        assert_eq!(n.complete_program(C, unit), not_begun, "the operation is gone");
         for later in unit + 1..12 {
             program(&mut n, C, later, 2).expect("the chunk takes the rest");
         }
@@ -75,11 +75,11 @@ fn a_chunk_can_be_torn_again_and_again() {
         assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
     }
     // Its neighbours' marks are their own.
-    program_all(&mut n, ChunkId(6), 1);
-    program_all(&mut n, ChunkId(8), 1);
+    program_all(&mut n, ChunkIndex(6), 1);
+    program_all(&mut n, ChunkIndex(8), 1);
     for chunk in [6, 8] {
         for sector in 0..48 {
-            let psn = n.layout().psn(ChunkId(chunk), sector);
+            let psn = n.layout().psn(ChunkIndex(chunk), sector);
             verify(&mut n, psn, 1).unwrap();
         }
     }
@@ -93,7 +93,7 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
             program(&mut n, C, unit, 1).unwrap();
         }
         n.begin_erase(C).unwrap();
-        assert_eq!(n.power_cut(), PowerCut { torn_units: 0, interrupted_erases: 1 });
+        assert_eq!(n.power_cut(), PowerLossReport { torn_units: 0, interrupted_erases: 1 });
         let info = n.chunk_info(C).unwrap();
         assert_eq!((info.state, info.write_pointer, info.wear), (ChunkState::Closed, 48, 1));
         let interrupted = |doing| MediaError::EraseInterrupted { chunk: C, doing };
@@ -117,31 +117,31 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
 #[test]
 fn what_is_broken_stays_broken() {
     let mut n = nand();
-    let failed = ChunkId(1);
+    let failed = ChunkIndex(1);
     program(&mut n, failed, 0, 1).unwrap();
-    n.inject(Fault::NextProgram).unwrap();
+    n.inject(InjectedFault::NextProgram).unwrap();
     program(&mut n, failed, 1, 1).unwrap_err();
-    let sector = n.layout().psn(ChunkId(2), 3);
-    program_all(&mut n, ChunkId(2), 1);
-    n.inject(Fault::Uncorrectable { psn: sector }).unwrap();
-    n.begin_program(ChunkId(3), 0).unwrap();
-    n.inject(Fault::ChunkBad { chunk: ChunkId(3) }).unwrap();
-    n.begin_erase(ChunkId(18)).unwrap();
-    n.inject(Fault::DieFailure { pu: 3 }).unwrap();
-    n.inject(Fault::NextErase).unwrap();
-    assert_eq!(n.power_cut(), PowerCut::default(), "nothing that works was under way");
+    let sector = n.layout().psn(ChunkIndex(2), 3);
+    program_all(&mut n, ChunkIndex(2), 1);
+    n.inject(InjectedFault::Uncorrectable { psn: sector }).unwrap();
+    n.begin_program(ChunkIndex(3), 0).unwrap();
+    n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(3) }).unwrap();
+    n.begin_erase(ChunkIndex(18)).unwrap();
+    n.inject(InjectedFault::DieFailure { pu: 3 }).unwrap();
+    n.inject(InjectedFault::NextErase).unwrap();
+    assert_eq!(n.power_cut(), PowerLossReport::default(), "nothing that works was under way");
     assert!(matches!(n.begin_program(failed, 1), Err(MediaError::ClosedEarly { .. })));
     assert!(matches!(n.check_read(sector), Err(MediaError::Uncorrectable { .. })));
-    assert!(matches!(n.begin_erase(ChunkId(3)), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.begin_erase(ChunkId(18)), Err(MediaError::DieFailed { pu: 3, .. })));
-    assert!(matches!(n.end_erase(ChunkId(18)), Err(MediaError::NotBegun { .. })));
+    assert!(matches!(n.begin_erase(ChunkIndex(3)), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.begin_erase(ChunkIndex(18)), Err(MediaError::DieFailed { pu: 3, .. })));
+    assert!(matches!(n.complete_erase(ChunkIndex(18)), Err(MediaError::NotBegun { .. })));
     assert!(matches!(erase(&mut n, C), Err(MediaError::EraseFailed { .. })));
 }
 
 #[test]
 fn a_one_shot_program_is_torn_as_a_whole() {
     let mut cfg = config();
-    (cfg.cell, cfg.one_shot, cfg.pair_distance) = (media::Cell::Tlc, true, 0);
+    (cfg.cell, cfg.one_shot, cfg.paired_page_distance) = (media::CellType::Tlc, true, 0);
     let mut n = Nand::create(cfg).unwrap();
     program(&mut n, C, 0, 1).unwrap();
     stage(&mut n, C, 1, 1).unwrap();

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use ring::{HandOver, Parts, Port, Region};
+use ring::{Port, PortDescriptor, RegistrationExporter, SharedRegion};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -18,7 +18,7 @@ use rustix::net::{
 pub const ROLE: &str = "SLUICE_SHARED_PORT_ROLE";
 
 /// Descriptors of one message at most.
-const DESCRIPTORS: usize = Parts::MAX_DESCRIPTORS;
+const DESCRIPTORS: usize = PortDescriptor::MAX_DESCRIPTORS;
 
 /// What the first byte of a message says.
 pub mod kind {
@@ -81,8 +81,8 @@ pub fn spawn(role: &str, environment: &[(&str, String)]) -> (Child, Arc<OwnedFd>
 }
 
 /// Gives the host's process its port.
-pub fn give(socket: impl AsFd, port: &Port) {
-    let (header, fds) = port.parts().unwrap().into_message();
+pub fn send_port(socket: impl AsFd, port: &Port) {
+    let (header, fds) = port.take_descriptor().unwrap().into_message();
     send(socket, kind::PORT, &header, &fds).unwrap();
 }
 
@@ -95,7 +95,7 @@ pub fn serve(socket: impl AsFd, port: &Port, mut note: impl FnMut(&[u8])) {
         }
         let adopt = || -> Option<()> {
             let slot = u64::from_le_bytes(bytes.try_into().ok()?) as usize;
-            let region = Region::adopt(fds.pop()?, port.memory().room()).ok()?;
+            let region = SharedRegion::import(fds.pop()?, port.memory().remaining_bytes()).ok()?;
             port.memory().register_at(slot, &region).ok().map(drop)
         };
         let answer = adopt().map_or(kind::REFUSED, |()| kind::DONE);
@@ -107,10 +107,10 @@ pub fn serve(socket: impl AsFd, port: &Port, mut note: impl FnMut(&[u8])) {
 
 /// Hands the host's memory over.
 #[derive(Debug)]
-struct Courier(Mutex<()>);
+struct SocketExporter(Mutex<()>);
 
-impl HandOver for Courier {
-    fn hand_over(&self, slot: usize, region: &Region) -> io::Result<()> {
+impl RegistrationExporter for SocketExporter {
+    fn export_region(&self, slot: usize, region: &SharedRegion) -> io::Result<()> {
         let _turn = self.0.lock().unwrap();
         let memory = region.backing().ok_or(io::ErrorKind::InvalidInput)?.try_clone()?;
         send(io::stdin(), kind::MEMORY, &(slot as u64).to_le_bytes(), &[memory.into()])?;
@@ -126,6 +126,6 @@ impl HandOver for Courier {
 pub fn join() -> Arc<Port> {
     let (kind, header, fds) = receive(io::stdin()).unwrap();
     assert_eq!(kind, kind::PORT);
-    let parts = Parts::from_message(header.try_into().unwrap(), fds).unwrap();
-    Port::join(parts, Box::new(Courier(Mutex::default()))).unwrap()
+    let parts = PortDescriptor::from_message(header.try_into().unwrap(), fds).unwrap();
+    Port::join(parts, Box::new(SocketExporter(Mutex::default()))).unwrap()
 }

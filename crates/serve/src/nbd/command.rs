@@ -1,13 +1,13 @@
-//! [`Command`]: a request that passed every check, or the [`Refusal`] it gets. Requests come from
+//! [`Command`]: a request that passed every check, or the [`RequestError`] it gets. Requests come from
 //! anyone, so nothing past this file has to look at ranges, alignment or flags again.
 
 use super::export::Export;
-use super::handshake::Session;
+use super::handshake::NegotiatedSession;
 use super::wire::{ErrorCode, RequestHeader, command, command_flag as flag};
 
 /// What the device is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum CommandAction {
     Read,
     Write,
     Flush,
@@ -22,17 +22,17 @@ pub(super) enum Action {
     },
 }
 
-impl Action {
+impl CommandAction {
     /// Whether the request needs a buffer of its own length.
     pub(super) fn has_payload(self) -> bool {
-        matches!(self, Action::Read | Action::Write)
+        matches!(self, CommandAction::Read | CommandAction::Write)
     }
 }
 
 /// A request within the export, in whole sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
-    pub(super) action: Action,
+    pub(super) action: CommandAction,
     pub(super) cookie: u64,
     /// Bytes from the start of the export.
     pub(super) offset: u64,
@@ -44,13 +44,13 @@ pub(super) struct Command {
 
 /// Why a request is answered with an error without reaching the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct RequestError {
     pub(super) code: ErrorCode,
     pub(super) text: &'static str,
 }
 
-const fn refuse(code: ErrorCode, text: &'static str) -> Refusal {
-    Refusal { code, text }
+const fn refuse(code: ErrorCode, text: &'static str) -> RequestError {
+    RequestError { code, text }
 }
 
 impl Command {
@@ -59,24 +59,24 @@ impl Command {
     pub(super) fn check(
         header: &RequestHeader,
         export: &Export,
-        session: Session,
-    ) -> Result<Command, Refusal> {
+        session: NegotiatedSession,
+    ) -> Result<Command, RequestError> {
         use ErrorCode::{Invalid, NoSpace, NotSupported, Permission};
         // FUA is valid for all commands (NBD "Command flags").
         let (action, flags) = match header.kind {
             // DF is honoured by never fragmenting.
-            command::READ if session.structured => (Action::Read, flag::DF),
-            command::READ => (Action::Read, 0),
-            command::WRITE => (Action::Write, 0),
-            command::FLUSH => (Action::Flush, 0),
-            command::TRIM => (Action::Trim, 0),
+            command::READ if session.structured => (CommandAction::Read, flag::DF),
+            command::READ => (CommandAction::Read, 0),
+            command::WRITE => (CommandAction::Write, 0),
+            command::FLUSH => (CommandAction::Flush, 0),
+            command::TRIM => (CommandAction::Trim, 0),
             command::WRITE_ZEROES => {
                 let may_unmap = header.flags & flag::NO_HOLE == 0;
-                (Action::WriteZeroes { may_unmap }, flag::NO_HOLE | flag::FAST_ZERO)
+                (CommandAction::WriteZeroes { may_unmap }, flag::NO_HOLE | flag::FAST_ZERO)
             }
             command::BLOCK_STATUS => {
                 let one = header.flags & flag::REQ_ONE != 0;
-                (Action::BlockStatus { one }, flag::REQ_ONE)
+                (CommandAction::BlockStatus { one }, flag::REQ_ONE)
             }
             _ => return Err(refuse(Invalid, "unknown command")),
         };
@@ -90,18 +90,21 @@ impl Command {
             length: header.length,
             fua: header.flags & flag::FUA != 0,
         };
-        if action == Action::Flush {
+        if action == CommandAction::Flush {
             if header.offset != 0 || header.length != 0 {
                 return Err(refuse(Invalid, "offset and length of a flush must be zero"));
             }
             command.fua = false;
             return Ok(command);
         }
-        let changes = matches!(action, Action::Write | Action::Trim | Action::WriteZeroes { .. });
+        let changes = matches!(
+            action,
+            CommandAction::Write | CommandAction::Trim | CommandAction::WriteZeroes { .. }
+        );
         if changes && export.read_only {
             return Err(refuse(Permission, "the export is read-only"));
         }
-        if matches!(action, Action::BlockStatus { .. }) && !session.allocation {
+        if matches!(action, CommandAction::BlockStatus { .. }) && !session.allocation {
             return Err(refuse(Invalid, "no metadata context was selected"));
         }
         if header.length == 0 {
@@ -111,7 +114,7 @@ impl Command {
             Some(end) if end <= export.bytes => {}
             // "SHOULD return NBD_ENOSPC if it receives a write request including one or more
             // sectors beyond the size of the device", and NBD_EINVAL for a read, trim or status.
-            _ if matches!(action, Action::Write | Action::WriteZeroes { .. }) => {
+            _ if matches!(action, CommandAction::Write | CommandAction::WriteZeroes { .. }) => {
                 return Err(refuse(NoSpace, "past the end of the export"));
             }
             _ => return Err(refuse(Invalid, "past the end of the export")),
@@ -124,7 +127,7 @@ impl Command {
         if action.has_payload() && header.length > max {
             return Err(refuse(Invalid, "longer than the maximum block size"));
         }
-        if action == (Action::WriteZeroes { may_unmap: false })
+        if action == (CommandAction::WriteZeroes { may_unmap: false })
             && header.flags & flag::FAST_ZERO != 0
         {
             return Err(refuse(NotSupported, "zeros that may not be a hole are not fast"));
@@ -151,7 +154,7 @@ mod tests {
             volatile_cache: true,
         };
         let export = Export::new(&limits, &NbdConfig::default(), 32 << 20);
-        let session = Session { structured: true, allocation: true, sized: true };
+        let session = NegotiatedSession { structured: true, allocation: true, sized: true };
         let header = RequestHeader { flags, kind, cookie: 7, offset, length };
         Command::check(&header, &export, session).map_err(|r| r.code)
     }

@@ -7,17 +7,17 @@ use clock::Nanos;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::command::{Command, Refusal};
-use super::handshake::{Handshake, Session};
-use super::outbox::Outbox;
-use super::pool::{AREAS, Buffer, Pool, SMALL_BYTES_MAX};
+use super::command::{Command, RequestError};
+use super::handshake::{Handshake, NegotiatedSession};
+use super::pool::{PayloadBuffer, PayloadPool, SIZE_CLASSES, SMALL_BYTES_MAX};
+use super::send_queue::SendQueue;
 use super::wire::REQUEST_BYTES;
 
 /// Bytes that are read ahead of what is understood; untouched pages cost nothing.
 /// Half of it has room for a header and a small payload, which waits here until it is complete:
 /// a client that stops in the middle holds no payload memory.
-const INBOX_BYTES: usize = 160 << 10;
-const _: () = assert!(INBOX_BYTES / 2 >= REQUEST_BYTES + SMALL_BYTES_MAX as usize);
+const RECV_BUFFER_BYTES: usize = 160 << 10;
+const _: () = assert!(RECV_BUFFER_BYTES / 2 >= REQUEST_BYTES + SMALL_BYTES_MAX as usize);
 
 /// A connection's slot and how often it was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,38 +30,38 @@ pub(super) struct ConnectionId {
 #[derive(Debug)]
 pub(super) enum Phase {
     Handshake(Handshake),
-    Transmission(Session),
+    Transmission(NegotiatedSession),
 }
 
 /// A payload that is arriving.
 #[derive(Debug)]
-pub(super) enum Incoming {
+pub(super) enum IncomingPayload {
     Nothing,
     /// Of a write that will be executed.
     Payload {
         command: Command,
-        buffer: Buffer,
-        got: usize,
+        buffer: PayloadBuffer,
+        received: usize,
     },
     /// Of a write that was refused; the answer follows the last byte.
     Skip {
-        left: usize,
+        remaining: usize,
         cookie: u64,
-        refusal: Refusal,
+        error: RequestError,
     },
 }
 
 /// Bytes that have arrived and are not understood yet.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct RecvBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Inbox {
-    fn new() -> Inbox {
-        Inbox { bytes: vec![0; INBOX_BYTES], start: 0, end: 0 }
+impl RecvBuffer {
+    fn new() -> RecvBuffer {
+        RecvBuffer { bytes: vec![0; RECV_BUFFER_BYTES], start: 0, end: 0 }
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
@@ -76,8 +76,8 @@ impl Inbox {
     }
 
     /// Room at the end: at least half of the inbox if what is in it is less than that.
-    fn room(&mut self) -> &mut [u8] {
-        if self.bytes.len() - self.end < INBOX_BYTES / 2 {
+    fn free_space(&mut self) -> &mut [u8] {
+        if self.bytes.len() - self.end < RECV_BUFFER_BYTES / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -91,9 +91,9 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     fd: OwnedFd,
     pub(super) phase: Phase,
-    pub(super) inbox: Inbox,
-    pub(super) outbox: Outbox,
-    pub(super) incoming: Incoming,
+    pub(super) recv_buffer: RecvBuffer,
+    pub(super) send_queue: SendQueue,
+    pub(super) incoming: IncomingPayload,
     /// There may be something to read.
     pub(super) readable: bool,
     /// The client has closed its side, or all: reading goes on to the end.
@@ -101,29 +101,29 @@ pub(super) struct Connection {
     /// Nothing more will arrive.
     pub(super) eof: bool,
     /// Nobody reads what is sent.
-    pub(super) deaf: bool,
+    pub(super) send_closed: bool,
     /// The client has said that it goes.
-    pub(super) goodbye: bool,
+    pub(super) said_disconnect: bool,
     /// No further request is taken, since when; it closes when everything is answered.
-    pub(super) ending: Option<Nanos>,
+    pub(super) closing_since: Option<Nanos>,
     /// It stands in the line of those to be served, or to be sent to.
     pub(super) in_ready: bool,
     pub(super) in_dirty: bool,
     /// The socket was full; epoll tells when it is not.
-    pub(super) awaits_room: bool,
+    pub(super) awaits_writable: bool,
     /// A request is not taken up because something must happen first.
     pub(super) blocked: bool,
     /// It stands in the pool's line, or has come to its head.
     pub(super) awaits_memory: bool,
-    pub(super) granted: Option<Buffer>,
+    pub(super) granted_buffer: Option<PayloadBuffer>,
     /// Requests under way.
     pub(super) in_flight: usize,
     /// Payload memory of its requests under way, by area of the pool.
-    pub(super) held: [usize; AREAS],
+    pub(super) payload_bytes: [usize; SIZE_CLASSES],
     pub(super) since: Nanos,
     /// Bytes in and out, ever; and how many it was at some time, to judge its pace.
-    pub(super) moved: u64,
-    pub(super) mark: (Nanos, u64),
+    pub(super) bytes_moved: u64,
+    pub(super) progress_mark: (Nanos, u64),
 }
 
 impl Connection {
@@ -132,51 +132,53 @@ impl Connection {
             id,
             fd,
             phase: Phase::Handshake(Handshake::default()),
-            inbox: Inbox::new(),
-            outbox: Outbox::default(),
-            incoming: Incoming::Nothing,
+            recv_buffer: RecvBuffer::new(),
+            send_queue: SendQueue::default(),
+            incoming: IncomingPayload::Nothing,
             readable: true,
             hung_up: false,
             eof: false,
-            deaf: false,
-            goodbye: false,
-            ending: None,
+            send_closed: false,
+            said_disconnect: false,
+            closing_since: None,
             in_ready: false,
             in_dirty: false,
-            awaits_room: false,
+            awaits_writable: false,
             blocked: false,
             awaits_memory: false,
-            granted: None,
+            granted_buffer: None,
             in_flight: 0,
-            held: [0; AREAS],
+            payload_bytes: [0; SIZE_CLASSES],
             since: now,
-            moved: 0,
-            mark: (now, 0),
+            bytes_moved: 0,
+            progress_mark: (now, 0),
         }
     }
 
     /// Whether everything is answered and it may close.
     pub(super) fn is_finished(&self) -> bool {
-        self.ending.is_some() && self.in_flight == 0 && (self.deaf || self.outbox.is_empty())
+        self.closing_since.is_some()
+            && self.in_flight == 0
+            && (self.send_closed || self.send_queue.is_empty())
     }
 
     /// Whether it holds payload memory that only the client's reading or writing sets free.
-    pub(super) fn holds_memory(&self) -> bool {
-        self.outbox.pooled() > 0 || matches!(self.incoming, Incoming::Payload { .. })
+    pub(super) fn is_holding_pool_memory(&self) -> bool {
+        self.send_queue.pooled() > 0 || matches!(self.incoming, IncomingPayload::Payload { .. })
     }
 
     /// Reads once from the socket, straight to where the bytes belong. Whether anything moved.
-    pub(super) fn receive<W: Copy>(&mut self, pool: &Pool<W>, scratch: &mut [u8]) -> bool {
-        if !self.readable || self.eof || self.ending.is_some() {
+    pub(super) fn receive<W: Copy>(&mut self, pool: &PayloadPool<W>, scratch: &mut [u8]) -> bool {
+        if !self.readable || self.eof || self.closing_since.is_some() {
             return false;
         }
         let into = match &self.incoming {
-            Incoming::Nothing => self.inbox.room(),
-            Incoming::Payload { command, got, .. } => {
+            IncomingPayload::Nothing => self.recv_buffer.free_space(),
+            IncomingPayload::Payload { command, received: got, .. } => {
                 let want = (command.length as usize - got).min(scratch.len());
                 &mut scratch[..want]
             }
-            Incoming::Skip { left, .. } => {
+            IncomingPayload::Skip { remaining: left, .. } => {
                 let want = (*left).min(scratch.len());
                 &mut scratch[..want]
             }
@@ -195,7 +197,7 @@ impl Connection {
                 }
                 // Reset by the client: what it has not read it never will.
                 Err(_) => {
-                    self.deaf = true;
+                    self.send_closed = true;
                     break 0;
                 }
             }
@@ -206,14 +208,14 @@ impl Connection {
             return true;
         }
         match &mut self.incoming {
-            Incoming::Nothing => self.inbox.end += n,
-            Incoming::Payload { buffer, got, .. } => {
+            IncomingPayload::Nothing => self.recv_buffer.end += n,
+            IncomingPayload::Payload { buffer, received: got, .. } => {
                 pool.write(buffer, *got, &scratch[..n]);
                 *got += n;
             }
-            Incoming::Skip { left, .. } => *left -= n,
+            IncomingPayload::Skip { remaining: left, .. } => *left -= n,
         }
-        self.moved += n as u64;
+        self.bytes_moved += n as u64;
         // A stream that gave less than was asked for is empty, and says when it is not any more;
         // of its end it has told already.
         self.readable = n == want || self.hung_up;
@@ -221,33 +223,33 @@ impl Connection {
     }
 
     /// Moves what the inbox has of an arriving payload to where it belongs.
-    pub(super) fn move_payload<W: Copy>(&mut self, pool: &Pool<W>) {
-        let bytes = self.inbox.as_slice();
+    pub(super) fn move_payload<W: Copy>(&mut self, pool: &PayloadPool<W>) {
+        let bytes = self.recv_buffer.as_slice();
         let n = match &mut self.incoming {
-            Incoming::Nothing => 0,
-            Incoming::Payload { command, buffer, got } => {
+            IncomingPayload::Nothing => 0,
+            IncomingPayload::Payload { command, buffer, received: got } => {
                 let n = (command.length as usize - *got).min(bytes.len());
                 pool.write(buffer, *got, &bytes[..n]);
                 *got += n;
                 n
             }
-            Incoming::Skip { left, .. } => {
+            IncomingPayload::Skip { remaining: left, .. } => {
                 let n = (*left).min(bytes.len());
                 *left -= n;
                 n
             }
         };
-        self.inbox.consume(n);
+        self.recv_buffer.consume(n);
     }
 
     /// Gives back all payload memory that is not with the device.
-    pub(super) fn release<W: Copy>(&mut self, pool: &mut Pool<W>) {
-        self.outbox.clear(pool);
-        if let Some(buffer) = self.granted.take() {
+    pub(super) fn release<W: Copy>(&mut self, pool: &mut PayloadPool<W>) {
+        self.send_queue.clear(pool);
+        if let Some(buffer) = self.granted_buffer.take() {
             pool.free(buffer);
         }
-        if let Incoming::Payload { buffer, .. } =
-            std::mem::replace(&mut self.incoming, Incoming::Nothing)
+        if let IncomingPayload::Payload { buffer, .. } =
+            std::mem::replace(&mut self.incoming, IncomingPayload::Nothing)
         {
             pool.free(buffer);
         }
@@ -261,7 +263,7 @@ impl AsFd for Connection {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct ConnectionSlot {
     generation: u32,
     connection: Option<Box<Connection>>,
 }
@@ -269,20 +271,20 @@ struct Slot {
 /// All clients.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    slots: Vec<Slot>,
+    slots: Vec<ConnectionSlot>,
     free: Vec<u32>,
-    open: usize,
+    open_count: usize,
 }
 
 impl Connections {
-    pub(super) fn open(&self) -> usize {
-        self.open
+    pub(super) fn open_count(&self) -> usize {
+        self.open_count
     }
 
     pub(super) fn insert(&mut self, fd: OwnedFd, now: Nanos) -> &mut Connection {
-        self.open += 1;
+        self.open_count += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(ConnectionSlot::default());
             self.slots.len() as u32 - 1
         });
         let entry = &mut self.slots[slot as usize];
@@ -318,7 +320,7 @@ impl Connections {
         // Names are 31 bits in an epoll token; two billion clients later they repeat.
         slot.generation = (slot.generation + 1) & 0x7fff_ffff;
         self.free.push(connection.id.slot);
-        self.open -= 1;
+        self.open_count -= 1;
     }
 
     /// The names of all clients.

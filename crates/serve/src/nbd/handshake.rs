@@ -4,8 +4,9 @@
 
 use super::export::Export;
 use super::wire::{
-    BASE_ALLOCATION, BASE_ALLOCATION_ID, INIT_MAGIC, Input, OPTION_HEADER_BYTES, OPTION_MAGIC,
-    OPTION_REPLY_MAGIC, STRING_BYTES_MAX, handshake_flag, info, option, option_reply as rep,
+    BASE_ALLOCATION, BASE_ALLOCATION_ID, INIT_MAGIC, OPTION_HEADER_BYTES, OPTION_MAGIC,
+    OPTION_REPLY_MAGIC, STRING_BYTES_MAX, WireInput, handshake_flag, info, option,
+    option_reply as rep,
 };
 
 /// An option longer than this is no option: nothing is skipped, the client is dropped.
@@ -13,7 +14,7 @@ const SKIP_BYTES_MAX: u32 = 1 << 20;
 
 /// What a client has negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Session {
+pub(super) struct NegotiatedSession {
     /// Reads are answered with chunks (`NBD_OPT_STRUCTURED_REPLY`).
     pub(super) structured: bool,
     /// `base:allocation` was selected.
@@ -24,15 +25,15 @@ pub(super) struct Session {
 
 /// What comes after a piece of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum HandshakeStep {
     /// The input so far is not a whole message.
-    More,
+    NeedMore,
     /// This many bytes were used; there may be another message behind them.
-    Used(usize),
+    Consumed(usize),
     /// This many bytes were used, and the transmission phase begins.
     Transmission(usize),
     /// The client takes its leave (`NBD_OPT_ABORT`): send what is to be sent, then close.
-    Leave(usize),
+    Abort(usize),
     /// The client broke a rule that leaves no way to tell it so.
     Violation(&'static str),
 }
@@ -44,7 +45,7 @@ pub(super) struct Handshake {
     no_zeroes: bool,
     /// Bytes of an oversized option still to be thrown away.
     skip: usize,
-    session: Session,
+    session: NegotiatedSession,
 }
 
 impl Handshake {
@@ -59,70 +60,75 @@ impl Handshake {
     }
 
     /// What has been negotiated so far.
-    pub(super) fn session(&self) -> Session {
+    pub(super) fn session(&self) -> NegotiatedSession {
         self.session
     }
 
     /// Takes at most one message off the front of `input` and appends the answer to `out`.
-    pub(super) fn step(&mut self, input: &[u8], export: &Export, out: &mut Vec<u8>) -> Step {
+    pub(super) fn step(
+        &mut self,
+        input: &[u8],
+        export: &Export,
+        out: &mut Vec<u8>,
+    ) -> HandshakeStep {
         if self.skip > 0 {
             let used = self.skip.min(input.len());
             self.skip -= used;
-            return if used == 0 { Step::More } else { Step::Used(used) };
+            return if used == 0 { HandshakeStep::NeedMore } else { HandshakeStep::Consumed(used) };
         }
-        let mut rest = Input(input);
+        let mut rest = WireInput(input);
         if !self.greeted {
             // NBD "Client flags": an unknown flag MUST close the connection.
             let known = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
             return match rest.u32() {
-                None => Step::More,
+                None => HandshakeStep::NeedMore,
                 Some(flags) if flags & !u32::from(known) != 0 => {
-                    Step::Violation("unknown client flags")
+                    HandshakeStep::Violation("unknown client flags")
                 }
                 Some(flags) => {
                     self.greeted = true;
                     self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
-                    Step::Used(4)
+                    HandshakeStep::Consumed(4)
                 }
             };
         }
         let (magic, opt, length) = match (rest.u64(), rest.u32(), rest.u32()) {
             (Some(magic), _, _) if magic != OPTION_MAGIC => {
-                return Step::Violation("bad option magic");
+                return HandshakeStep::Violation("bad option magic");
             }
             (Some(magic), Some(opt), Some(length)) => (magic, opt, length),
-            _ => return Step::More,
+            _ => return HandshakeStep::NeedMore,
         };
         debug_assert_eq!(magic, OPTION_MAGIC);
         if length > export.option_bytes_max {
             if opt == option::EXPORT_NAME || length > SKIP_BYTES_MAX {
-                return Step::Violation("oversized option");
+                return HandshakeStep::Violation("oversized option");
             }
             self.skip = length as usize;
             reply_error(out, opt, rep::ERR_TOO_BIG, "the option is too long");
-            return Step::Used(OPTION_HEADER_BYTES);
+            return HandshakeStep::Consumed(OPTION_HEADER_BYTES);
         }
         let Some(data) = rest.bytes(length as usize) else {
-            return Step::More;
+            return HandshakeStep::NeedMore;
         };
         let used = OPTION_HEADER_BYTES + data.len();
         match opt {
             option::EXPORT_NAME => self.export_name(data, export, out, used),
             option::ABORT => {
                 reply(out, opt, rep::ACK, &[]);
-                Step::Leave(used)
+                HandshakeStep::Abort(used)
             }
             option::LIST => {
                 list(data, export, out);
-                Step::Used(used)
+                HandshakeStep::Consumed(used)
             }
             option::INFO => {
                 self.info(opt, data, export, out);
-                Step::Used(used)
+                HandshakeStep::Consumed(used)
             }
             option::GO => match self.info(opt, data, export, out) {
-                true => Step::Transmission(used),
-                false => Step::Used(used),
+                true => HandshakeStep::Transmission(used),
+                false => HandshakeStep::Consumed(used),
             },
             option::STRUCTURED_REPLY => {
                 if data.is_empty() {
@@ -131,30 +137,36 @@ impl Handshake {
                 } else {
                     reply_error(out, opt, rep::ERR_INVALID, "STRUCTURED_REPLY has no data");
                 }
-                Step::Used(used)
+                HandshakeStep::Consumed(used)
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.meta_context(opt, data, export, out);
-                Step::Used(used)
+                HandshakeStep::Consumed(used)
             }
             _ => {
                 reply_error(out, opt, rep::ERR_UNSUP, "unknown option");
-                Step::Used(used)
+                HandshakeStep::Consumed(used)
             }
         }
     }
 
     /// `NBD_OPT_EXPORT_NAME`: has no way to answer with an error, so an unknown name closes.
-    fn export_name(&self, name: &[u8], export: &Export, out: &mut Vec<u8>, used: usize) -> Step {
+    fn export_name(
+        &self,
+        name: &[u8],
+        export: &Export,
+        out: &mut Vec<u8>,
+        used: usize,
+    ) -> HandshakeStep {
         if !export.is_named(name) {
-            return Step::Violation("unknown export name");
+            return HandshakeStep::Violation("unknown export name");
         }
         out.extend_from_slice(&export.bytes.to_be_bytes());
         out.extend_from_slice(&export.flags(self.session.structured).to_be_bytes());
         if !self.no_zeroes {
             out.extend_from_slice(&[0; 124]);
         }
-        Step::Transmission(used)
+        HandshakeStep::Transmission(used)
     }
 
     /// `NBD_OPT_INFO` and `NBD_OPT_GO`; whether the answer was `NBD_REP_ACK`.
@@ -251,7 +263,7 @@ fn list(data: &[u8], export: &Export, out: &mut Vec<u8>) {
 
 /// The name, and the information types asked for, two bytes each.
 fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut input = Input(data);
+    let mut input = WireInput(data);
     let name = input.string().filter(|n| n.len() <= STRING_BYTES_MAX)?;
     let count = input.u16()?;
     let asked = input.bytes(usize::from(count) * 2)?;
@@ -260,7 +272,7 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The name, and the queries, each checked to be all there.
 fn parse_meta(data: &[u8]) -> Option<(&[u8], impl Iterator<Item = &[u8]> + Clone)> {
-    let mut input = Input(data);
+    let mut input = WireInput(data);
     let name = input.string().filter(|n| n.len() <= STRING_BYTES_MAX)?;
     let count = input.u32()?;
     let rest = input.0;
@@ -270,7 +282,7 @@ fn parse_meta(data: &[u8]) -> Option<(&[u8], impl Iterator<Item = &[u8]> + Clone
     if !input.0.is_empty() {
         return None;
     }
-    let mut queries = Input(rest);
+    let mut queries = WireInput(rest);
     Some((name, std::iter::from_fn(move || queries.string()).fuse()))
 }
 
@@ -320,7 +332,7 @@ mod tests {
     fn kinds(mut out: &[u8], opt: u32) -> Vec<u32> {
         let mut kinds = Vec::new();
         while !out.is_empty() {
-            let mut input = Input(out);
+            let mut input = WireInput(out);
             assert_eq!(input.u64(), Some(OPTION_REPLY_MAGIC));
             assert_eq!(input.u32(), Some(opt));
             kinds.push(input.u32().unwrap());
@@ -335,7 +347,10 @@ mod tests {
         let message = opt(option::GO, &[0, 0, 0, 0, 0, 1, 0, 3]);
         for len in 0..message.len() {
             let mut out = Vec::new();
-            assert_eq!(started().step(&message[..len], &export(4096), &mut out), Step::More);
+            assert_eq!(
+                started().step(&message[..len], &export(4096), &mut out),
+                HandshakeStep::NeedMore
+            );
             assert!(out.is_empty());
         }
     }
@@ -344,11 +359,14 @@ mod tests {
     fn large_sectors_want_a_client_that_asks_for_block_sizes() {
         let unsized_go = opt(option::GO, &[0, 0, 0, 0, 0, 0]);
         let (mut out, mut h) = (Vec::new(), started());
-        assert_eq!(h.step(&unsized_go, &export(4096), &mut out), Step::Used(unsized_go.len()));
+        assert_eq!(
+            h.step(&unsized_go, &export(4096), &mut out),
+            HandshakeStep::Consumed(unsized_go.len())
+        );
         assert_eq!(kinds(&out, 7), [rep::INFO, rep::INFO, rep::ERR_BLOCK_SIZE_REQD]);
         out.clear();
         let go = h.step(&unsized_go, &export(512), &mut out);
-        assert_eq!(go, Step::Transmission(unsized_go.len()));
+        assert_eq!(go, HandshakeStep::Transmission(unsized_go.len()));
         assert!(!h.session().sized);
     }
 
@@ -386,11 +404,11 @@ mod tests {
             h.session.structured = true;
             let (message, mut out) = (opt(kind, &data), Vec::new());
             match h.step(&message, &export(512), &mut out) {
-                Step::Used(n) | Step::Transmission(n) | Step::Leave(n) => {
+                HandshakeStep::Consumed(n) | HandshakeStep::Transmission(n) | HandshakeStep::Abort(n) => {
                     proptest::prop_assert_eq!(n, message.len());
                 }
-                Step::Violation(_) => {}
-                Step::More => proptest::prop_assert!(false, "a whole message is enough"),
+                HandshakeStep::Violation(_) => {}
+                HandshakeStep::NeedMore => proptest::prop_assert!(false, "a whole message is enough"),
             }
             let _ = started().step(&data, &export(512), &mut out);
         }

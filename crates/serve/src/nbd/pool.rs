@@ -9,41 +9,41 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ring::{Iova, PAGE, Region};
+use ring::{Iova, PAGE_BYTES, SharedRegion};
 
 /// Longest request of the first area.
 pub(super) const SMALL_BYTES_MAX: u32 = 64 << 10;
 /// Longest request of the second; the third has the rest.
 pub(super) const MEDIUM_BYTES_MAX: u32 = 1 << 20;
 /// How many areas there are, and how many quarters of the pool are in each.
-pub(super) const AREAS: usize = 3;
-const QUARTERS: [usize; AREAS] = [1, 1, 2];
+pub(super) const SIZE_CLASSES: usize = 3;
+const CLASS_QUARTERS: [usize; SIZE_CLASSES] = [1, 1, 2];
 
 /// A piece of the pool. It goes back through [`Pool::free`]; it is deliberately not `Clone`.
 #[derive(Debug)]
 #[must_use = "a buffer that is dropped is lost to the pool"]
-pub(super) struct Buffer {
-    area: usize,
+pub(super) struct PayloadBuffer {
+    size_class: usize,
     page: u32,
     order: u8,
 }
 
 /// The payload memory, and who waits for it (`W` names a waiter).
 #[derive(Debug)]
-pub(super) struct Pool<W> {
-    region: Arc<Region>,
+pub(super) struct PayloadPool<W> {
+    region: Arc<SharedRegion>,
     base: Iova,
     quarter_bytes: usize,
-    areas: [Area<W>; AREAS],
+    classes: [SizeClass<W>; SIZE_CLASSES],
 }
 
 #[derive(Debug)]
-struct Area<W> {
+struct SizeClass<W> {
     buddy: Buddy,
-    waiting: VecDeque<(W, u32)>,
+    waiters: VecDeque<(W, u32)>,
 }
 
-impl<W: Copy> Pool<W> {
+impl<W: Copy> PayloadPool<W> {
     /// Bytes of a quarter for a wish for `pool_bytes` in all: a power of two, at least 1 MiB.
     pub(super) fn quarter_bytes(pool_bytes: usize) -> usize {
         let quarter = (pool_bytes / 4).clamp(MEDIUM_BYTES_MAX as usize, 1 << 30);
@@ -52,54 +52,54 @@ impl<W: Copy> Pool<W> {
 
     /// A pool in `region`, which is registered at `base` and of four times
     /// [`quarter_bytes`](Pool::quarter_bytes) bytes.
-    pub(super) fn new(region: Arc<Region>, base: Iova) -> Pool<W> {
+    pub(super) fn new(region: Arc<SharedRegion>, base: Iova) -> PayloadPool<W> {
         let quarter_bytes = region.len() / 4;
-        let areas = QUARTERS.map(|quarters| Area {
-            buddy: Buddy::new(quarters * quarter_bytes / PAGE),
-            waiting: VecDeque::new(),
+        let classes = CLASS_QUARTERS.map(|quarters| SizeClass {
+            buddy: Buddy::new(quarters * quarter_bytes / PAGE_BYTES),
+            waiters: VecDeque::new(),
         });
-        Pool { region, base, quarter_bytes, areas }
+        PayloadPool { region, base, quarter_bytes, classes }
     }
 
     /// The area for a request of `len` bytes.
-    pub(super) fn area_of(len: u32) -> usize {
+    pub(super) fn size_class_for(len: u32) -> usize {
         usize::from(len > SMALL_BYTES_MAX) + usize::from(len > MEDIUM_BYTES_MAX)
     }
 
     /// A buffer of `len` bytes, unless there is none or somebody waits for one already.
-    pub(super) fn alloc(&mut self, len: u32) -> Option<Buffer> {
-        let area = Self::area_of(len);
-        if !self.areas[area].waiting.is_empty() {
+    pub(super) fn alloc(&mut self, len: u32) -> Option<PayloadBuffer> {
+        let area = Self::size_class_for(len);
+        if !self.classes[area].waiters.is_empty() {
             return None;
         }
-        self.take(area, len)
+        self.allocate_from(area, len)
     }
 
-    fn take(&mut self, area: usize, len: u32) -> Option<Buffer> {
-        let pages = (len as usize).div_ceil(PAGE).max(1).next_power_of_two();
+    fn allocate_from(&mut self, area: usize, len: u32) -> Option<PayloadBuffer> {
+        let pages = (len as usize).div_ceil(PAGE_BYTES).max(1).next_power_of_two();
         let order = pages.ilog2() as u8;
-        let page = self.areas[area].buddy.alloc(order)?;
-        Some(Buffer { area, page, order })
+        let page = self.classes[area].buddy.alloc(order)?;
+        Some(PayloadBuffer { size_class: area, page, order })
     }
 
-    /// Queues for a buffer of `len` bytes, to be had from [`next_granted`](Pool::next_granted).
+    /// Queues for a buffer of `len` bytes, to be had from [`pop_granted`](PayloadPool::pop_granted).
     pub(super) fn wait(&mut self, who: W, len: u32) {
-        self.areas[Self::area_of(len)].waiting.push_back((who, len));
+        self.classes[Self::size_class_for(len)].waiters.push_back((who, len));
     }
 
     /// A buffer for whoever waits longest, if there is enough memory by now. Waiters that are no
     /// longer `alive` lose their place.
-    pub(super) fn next_granted(&mut self, alive: impl Fn(W) -> bool) -> Option<(W, Buffer)> {
-        for area in 0..self.areas.len() {
-            while let Some(&(who, len)) = self.areas[area].waiting.front() {
+    pub(super) fn pop_granted(&mut self, alive: impl Fn(W) -> bool) -> Option<(W, PayloadBuffer)> {
+        for area in 0..self.classes.len() {
+            while let Some(&(who, len)) = self.classes[area].waiters.front() {
                 if !alive(who) {
-                    self.areas[area].waiting.pop_front();
+                    self.classes[area].waiters.pop_front();
                     continue;
                 }
-                let Some(buffer) = self.take(area, len) else {
+                let Some(buffer) = self.allocate_from(area, len) else {
                     break;
                 };
-                self.areas[area].waiting.pop_front();
+                self.classes[area].waiters.pop_front();
                 return Some((who, buffer));
             }
         }
@@ -107,52 +107,52 @@ impl<W: Copy> Pool<W> {
     }
 
     /// Whether anybody waits.
-    pub(super) fn is_short(&self) -> bool {
-        self.areas.iter().any(|a| !a.waiting.is_empty())
+    pub(super) fn has_waiters(&self) -> bool {
+        self.classes.iter().any(|a| !a.waiters.is_empty())
     }
 
     /// Takes a buffer back.
-    pub(super) fn free(&mut self, buffer: Buffer) {
-        self.areas[buffer.area].buddy.free(buffer.page, buffer.order);
+    pub(super) fn free(&mut self, buffer: PayloadBuffer) {
+        self.classes[buffer.size_class].buddy.free(buffer.page, buffer.order);
     }
 
     /// Bytes that are handed out.
     pub(super) fn in_use(&self) -> u64 {
-        self.areas.iter().map(|a| a.buddy.used_pages as u64 * PAGE as u64).sum()
+        self.classes.iter().map(|a| a.buddy.used_pages as u64 * PAGE_BYTES as u64).sum()
     }
 
-    fn offset(&self, buffer: &Buffer) -> usize {
-        let quarters: usize = QUARTERS[..buffer.area].iter().sum();
-        quarters * self.quarter_bytes + buffer.page as usize * PAGE
+    fn offset(&self, buffer: &PayloadBuffer) -> usize {
+        let quarters: usize = CLASS_QUARTERS[..buffer.size_class].iter().sum();
+        quarters * self.quarter_bytes + buffer.page as usize * PAGE_BYTES
     }
 
     /// Where the drive finds the buffer.
-    pub(super) fn iova(&self, buffer: &Buffer) -> Iova {
+    pub(super) fn iova(&self, buffer: &PayloadBuffer) -> Iova {
         self.base.offset(self.offset(buffer) as u64)
     }
 
     /// Copies bytes into the buffer.
-    pub(super) fn write(&self, buffer: &Buffer, at: usize, from: &[u8]) {
-        debug_assert!(at + from.len() <= PAGE << buffer.order, "within the buffer");
+    pub(super) fn write(&self, buffer: &PayloadBuffer, at: usize, from: &[u8]) {
+        debug_assert!(at + from.len() <= PAGE_BYTES << buffer.order, "within the buffer");
         self.region.write(self.offset(buffer) + at, from);
     }
 
     /// Copies bytes out of the buffer.
-    pub(super) fn read(&self, buffer: &Buffer, at: usize, into: &mut [u8]) {
-        debug_assert!(at + into.len() <= PAGE << buffer.order, "within the buffer");
+    pub(super) fn read(&self, buffer: &PayloadBuffer, at: usize, into: &mut [u8]) {
+        debug_assert!(at + into.len() <= PAGE_BYTES << buffer.order, "within the buffer");
         self.region.read(self.offset(buffer) + at, into);
     }
 }
 
-impl Buffer {
+impl PayloadBuffer {
     /// Bytes of the pool that the buffer takes up.
     pub(super) fn footprint(&self) -> usize {
-        PAGE << self.order
+        PAGE_BYTES << self.order
     }
 
     /// The area that it is of.
-    pub(super) fn area(&self) -> usize {
-        self.area
+    pub(super) fn size_class(&self) -> usize {
+        self.size_class
     }
 }
 
@@ -169,7 +169,7 @@ struct Buddy {
     /// Per page: the order of the free block that starts there, or [`NOT_FREE`].
     order: Vec<u8>,
     /// Per page that starts a free block: its place in `free[order]`.
-    place: Vec<u32>,
+    free_index: Vec<u32>,
     used_pages: usize,
 }
 
@@ -180,7 +180,7 @@ impl Buddy {
         let mut buddy = Buddy {
             free: std::array::from_fn(|_| Vec::new()),
             order: vec![NOT_FREE; pages],
-            place: vec![0; pages],
+            free_index: vec![0; pages],
             used_pages: 0,
         };
         buddy.push(0, pages.ilog2() as u8);
@@ -190,16 +190,16 @@ impl Buddy {
     fn push(&mut self, page: u32, order: u8) {
         let list = &mut self.free[usize::from(order)];
         self.order[page as usize] = order;
-        self.place[page as usize] = list.len() as u32;
+        self.free_index[page as usize] = list.len() as u32;
         list.push(page);
     }
 
     fn remove(&mut self, page: u32, order: u8) {
         let list = &mut self.free[usize::from(order)];
-        let place = self.place[page as usize];
+        let place = self.free_index[page as usize];
         list.swap_remove(place as usize);
         if let Some(moved) = list.get(place as usize) {
-            self.place[*moved as usize] = place;
+            self.free_index[*moved as usize] = place;
         }
         self.order[page as usize] = NOT_FREE;
     }
@@ -236,32 +236,32 @@ mod tests {
     use super::*;
     use ring::AddressSpace;
 
-    fn pool(bytes: usize) -> Pool<u32> {
+    fn pool(bytes: usize) -> PayloadPool<u32> {
         let space = AddressSpace::default();
-        let region = Region::anonymous(4 * Pool::<u32>::quarter_bytes(bytes)).unwrap();
+        let region = SharedRegion::anonymous(4 * PayloadPool::<u32>::quarter_bytes(bytes)).unwrap();
         let base = space.register(&region).unwrap();
-        Pool::new(region, base)
+        PayloadPool::new(region, base)
     }
 
     #[test]
-    fn a_long_request_waits_for_its_turn_and_is_not_overtaken() {
+    fn a_long_request_waits_in_order_and_is_not_overtaken() {
         let mut pool = pool(64 << 20);
         let first = pool.alloc(20 << 20).unwrap();
         assert!(pool.alloc(2 << 20).is_none(), "the area is one 32 MiB block, rounded up");
         pool.wait(1, 32 << 20);
         pool.wait(2, 2 << 20);
-        assert!(pool.next_granted(|_| true).is_none());
+        assert!(pool.pop_granted(|_| true).is_none());
         assert!(pool.alloc(4096).is_some(), "small requests have their own area");
         pool.free(first);
         assert!(pool.alloc(2 << 20).is_none(), "others were here before");
-        let (who, buffer) = pool.next_granted(|_| true).unwrap();
+        let (who, buffer) = pool.pop_granted(|_| true).unwrap();
         assert_eq!(who, 1);
         pool.free(buffer);
         pool.wait(3, 2 << 20);
-        let (who, buffer) = pool.next_granted(|w| w != 2).unwrap();
+        let (who, buffer) = pool.pop_granted(|w| w != 2).unwrap();
         assert_eq!(who, 3, "who left has no place");
         pool.free(buffer);
-        assert!(!pool.is_short());
+        assert!(!pool.has_waiters());
     }
 
     proptest::proptest! {

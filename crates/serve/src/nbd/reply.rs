@@ -3,7 +3,7 @@
 
 use nvme::Status;
 
-use super::command::{Action, Refusal};
+use super::command::{CommandAction, RequestError};
 use super::wire::{
     BASE_ALLOCATION_ID, ErrorCode, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
 };
@@ -26,7 +26,12 @@ pub(super) fn error(out: &mut Vec<u8>, structured: bool, cookie: u64, code: Erro
 }
 
 /// Appends what a refused request gets.
-pub(super) fn refused(out: &mut Vec<u8>, structured: bool, cookie: u64, refusal: Refusal) {
+pub(super) fn request_error(
+    out: &mut Vec<u8>,
+    structured: bool,
+    cookie: u64,
+    refusal: RequestError,
+) {
     error(out, structured, cookie, refusal.code, refusal.text);
 }
 
@@ -73,11 +78,11 @@ fn chunk_header(out: &mut Vec<u8>, cookie: u64, kind: u16, length: u32) {
 
 /// What a device's status becomes (NBD "Error values"). `None` if the request succeeded, which a
 /// read that needed heavy correction did too.
-pub(super) fn code_of(status: Status, action: Action) -> Option<ErrorCode> {
-    if status.is_success() || (status.is(Status::HIGH_ECC) && action == Action::Read) {
+pub(super) fn error_code_for(status: Status, action: CommandAction) -> Option<ErrorCode> {
+    if status.is_success() || (status.is(Status::HIGH_ECC) && action == CommandAction::Read) {
         return None;
     }
-    let changes = matches!(action, Action::Write | Action::WriteZeroes { .. });
+    let changes = matches!(action, CommandAction::Write | CommandAction::WriteZeroes { .. });
     Some(if status.is(Status::CAPACITY_EXCEEDED) {
         ErrorCode::NoSpace
     } else if status.is(Status::WRITE_PROTECTED) {
@@ -115,14 +120,14 @@ mod tests {
 
     #[test]
     fn statuses_become_the_errors_that_clients_know() {
-        let of = |status, action| code_of(status, action);
-        assert_eq!(of(Status::SUCCESS, Action::Write), None);
-        assert_eq!(of(Status::HIGH_ECC, Action::Read), None);
-        assert_eq!(of(Status::CAPACITY_EXCEEDED, Action::Write), Some(ErrorCode::NoSpace));
-        assert_eq!(of(Status::WRITE_PROTECTED, Action::Trim), Some(ErrorCode::Permission));
-        assert_eq!(of(Status::UNRECOVERED_READ, Action::Read), Some(ErrorCode::Io));
-        assert_eq!(of(Status::LBA_OUT_OF_RANGE, Action::Write), Some(ErrorCode::NoSpace));
-        assert_eq!(of(Status::LBA_OUT_OF_RANGE, Action::Read), Some(ErrorCode::Invalid));
-        assert_eq!(of(Status::INTERNAL.do_not_retry(), Action::Read), Some(ErrorCode::Io));
+        let of = |status, action| error_code_for(status, action);
+        assert_eq!(of(Status::SUCCESS, CommandAction::Write), None);
+        assert_eq!(of(Status::HIGH_ECC, CommandAction::Read), None);
+        assert_eq!(of(Status::CAPACITY_EXCEEDED, CommandAction::Write), Some(ErrorCode::NoSpace));
+        assert_eq!(of(Status::WRITE_PROTECTED, CommandAction::Trim), Some(ErrorCode::Permission));
+        assert_eq!(of(Status::UNRECOVERED_READ, CommandAction::Read), Some(ErrorCode::Io));
+        assert_eq!(of(Status::LBA_OUT_OF_RANGE, CommandAction::Write), Some(ErrorCode::NoSpace));
+        assert_eq!(of(Status::LBA_OUT_OF_RANGE, CommandAction::Read), Some(ErrorCode::Invalid));
+        assert_eq!(of(Status::INTERNAL.do_not_retry(), CommandAction::Read), Some(ErrorCode::Io));
     }
 }

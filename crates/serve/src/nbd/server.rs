@@ -1,7 +1,7 @@
 //! [`NbdServer`]: the thread. It owns the device and every client; it polls the device, looks at
 //! the sockets, spins while there is work and sleeps when there is none.
 //!
-//! One turn: look at the sockets (every [`SOCKETS_EVERY`] while the device is busy, always when it
+//! One turn: look at the sockets (every [`SOCKET_POLL_INTERVAL`] while the device is busy, always when it
 //! is not, for the look is a system call), serve whoever has something to say, poll the device,
 //! take its completions, send the replies of each client in one go.
 
@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::{Device, Limits, Request};
-use clock::{Component, Idle, Nanos, Parker, RealClock, Waker};
+use block::{BlockDevice, Limits, Request};
+use clock::{Component, IdlePolicy, Nanos, Parker, RealClock, Waker};
 use ring::RegisterError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -24,26 +24,26 @@ use super::NbdConfig;
 use super::connection::{Connection, ConnectionId, Connections, Phase};
 use super::endpoint::{BindError, Endpoint, Listener};
 use super::export::Export;
-use super::flight::Flights;
 use super::handshake::Handshake;
-use super::pool::{AREAS, Pool};
+use super::in_flight::InFlightRequests;
+use super::pool::{PayloadPool, SIZE_CLASSES};
 use super::stats::{Counters, NbdStats, NbdStatsReader};
 use super::wire::{PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
 
 /// Between two looks at the sockets while the device is busy.
-const SOCKETS_EVERY: Nanos = Nanos::from_micros(2);
+const SOCKET_POLL_INTERVAL: Nanos = Nanos::from_micros(2);
 /// Between two looks at who has been waiting for too long.
-const SWEEP_EVERY: Nanos = Nanos::from_millis(100);
+const TIMEOUT_SWEEP_INTERVAL: Nanos = Nanos::from_millis(100);
 /// What a client that others wait for must move in [`NbdConfig::stall_timeout`].
-const PACE_BYTES: u64 = 1 << 20;
+const STALL_PROGRESS_BYTES: u64 = 1 << 20;
 /// What one client may have of small payloads, with the device and waiting to be sent.
-const SMALL_SHARE_BYTES: usize = 1 << 20;
+const SMALL_CLIENT_BYTES_MAX: usize = 1 << 20;
 /// Where pieces of payloads pass through: large enough to make system calls rare, small enough to
 /// stay in the second-level cache.
 const SCRATCH_BYTES: usize = 256 << 10;
 /// Clients taken in, and events looked at, per turn.
-const ACCEPTS_PER_TURN: usize = 64;
-const EVENTS_PER_TURN: usize = 128;
+const ACCEPTS_PER_ITERATION: usize = 64;
+const EVENTS_PER_ITERATION: usize = 128;
 /// Marks the token of a listener; other tokens are connections.
 const LISTENER: u64 = 1 << 63;
 
@@ -80,12 +80,12 @@ pub struct NbdServer<D> {
     pub(super) device: D,
     pub(super) limits: Limits,
     pub(super) export: Export,
-    pub(super) pool: Pool<ConnectionId>,
+    pub(super) pool: PayloadPool<ConnectionId>,
     /// Payload memory of each area that one client may have at a time.
-    pub(super) share_bytes: [usize; AREAS],
+    pub(super) client_bytes_max: [usize; SIZE_CLASSES],
     pub(super) in_flight_max: usize,
     pub(super) connections: Connections,
-    pub(super) flights: Flights,
+    pub(super) in_flight: InFlightRequests,
     /// Requests that the device was too busy for, in order.
     pub(super) backlog: VecDeque<u32>,
     /// Clients to be served.
@@ -99,9 +99,9 @@ pub struct NbdServer<D> {
     endpoints: Vec<Endpoint>,
     epoll: OwnedFd,
     parker: Parker,
-    sweep_at: Nanos,
+    next_sweep: Nanos,
     /// Listeners are out of the epoll set because no descriptor was left for a client.
-    muted: bool,
+    accept_paused: bool,
     stopping: bool,
 }
 
@@ -115,7 +115,7 @@ impl<D> fmt::Debug for NbdServer<D> {
     }
 }
 
-impl<D: Device> NbdServer<D> {
+impl<D: BlockDevice> NbdServer<D> {
     /// Listens on `endpoints` and prepares `device`: registers the payload memory with it and has
     /// it wake this server. Clients can connect from now on and are answered by
     /// [`run`](NbdServer::run).
@@ -139,25 +139,25 @@ impl<D: Device> NbdServer<D> {
         if endpoints.is_empty() {
             return Err(NbdError::NoEndpoint);
         }
-        let quarter = Pool::<ConnectionId>::quarter_bytes(config.pool_bytes);
+        let quarter = PayloadPool::<ConnectionId>::quarter_bytes(config.pool_bytes);
         let payload_max = (2 * quarter).min(PAYLOAD_BYTES_MAX as usize) as u32;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let mut listeners = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
             listeners.push(Listener::bind(endpoint, config.allow_remote)?);
         }
-        let (region, base) = device.memory().provide(4 * quarter)?;
+        let (region, base) = device.memory().allocate_registered(4 * quarter)?;
         let parker = Parker::new()?;
         device.set_waker(parker.waker());
         let mut server = NbdServer {
             export: Export::new(&limits, &config, payload_max),
             limits,
             device,
-            pool: Pool::new(region, base),
-            share_bytes: [SMALL_SHARE_BYTES.min(quarter / 4), quarter / 4, usize::MAX],
+            pool: PayloadPool::new(region, base),
+            client_bytes_max: [SMALL_CLIENT_BYTES_MAX.min(quarter / 4), quarter / 4, usize::MAX],
             in_flight_max: config.in_flight_max.max(1),
             connections: Connections::default(),
-            flights: Flights::default(),
+            in_flight: InFlightRequests::default(),
             backlog: VecDeque::new(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
@@ -168,11 +168,11 @@ impl<D: Device> NbdServer<D> {
             listeners,
             epoll,
             parker,
-            sweep_at: Nanos::ZERO,
-            muted: true,
+            next_sweep: Nanos::ZERO,
+            accept_paused: true,
             stopping: false,
         };
-        server.unmute()?;
+        server.resume_accept()?;
         Ok(server)
     }
 
@@ -214,7 +214,7 @@ impl<D: Device> NbdServer<D> {
     pub fn run(
         &mut self,
         clock: RealClock,
-        idle: Idle,
+        idle: IdlePolicy,
         with: &mut dyn Component,
         stop: &AtomicBool,
     ) -> io::Result<()> {
@@ -227,14 +227,15 @@ impl<D: Device> NbdServer<D> {
             }
             let mut moved = false;
             if now >= sockets_at {
-                moved |= self.look(now)?;
-                sockets_at = if self.flights.is_empty() { now } else { now + SOCKETS_EVERY };
+                moved |= self.poll_sockets(now)?;
+                sockets_at =
+                    if self.in_flight.is_empty() { now } else { now + SOCKET_POLL_INTERVAL };
             }
-            moved |= self.turn(now, clock, with);
-            if now >= self.sweep_at {
+            moved |= self.poll_once(now, clock, with);
+            if now >= self.next_sweep {
                 self.sweep(now)?;
             }
-            if self.stopping && self.connections.open() == 0 && self.flights.is_empty() {
+            if self.stopping && self.connections.open_count() == 0 && self.in_flight.is_empty() {
                 return self.finish_run(clock, with);
             }
             if moved {
@@ -244,12 +245,12 @@ impl<D: Device> NbdServer<D> {
             let since = *idle_since.get_or_insert(now);
             let margin = now + idle.wake_margin;
             let deadline = self.device.deadline().min(with.deadline());
-            if now.since(since) < idle.spin || deadline <= margin {
+            if now.since(since) < idle.spin_time || deadline <= margin {
                 std::hint::spin_loop();
                 continue;
             }
             self.parker.prepare();
-            if self.turn(clock.now(), clock, with)
+            if self.poll_once(clock.now(), clock, with)
                 || (!self.stopping && stop.load(Ordering::Relaxed))
             {
                 self.parker.unpark();
@@ -263,7 +264,7 @@ impl<D: Device> NbdServer<D> {
                 timeout = deadline.since(now + idle.wake_margin);
             }
             if self.needs_sweeping() {
-                timeout = timeout.min(self.sweep_at.since(now));
+                timeout = timeout.min(self.next_sweep.since(now));
             }
             // An epoll descriptor is readable when it has events; sleeping in ppoll(2) rather than
             // epoll_wait(2) makes the timeout one of nanoseconds, not of milliseconds.
@@ -274,7 +275,7 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Everything that can be done without looking at the sockets.
-    fn turn(&mut self, now: Nanos, clock: RealClock, with: &mut dyn Component) -> bool {
+    fn poll_once(&mut self, now: Nanos, clock: RealClock, with: &mut dyn Component) -> bool {
         let mut moved = false;
         // Those who come back while others are served wait for the next turn.
         for _ in 0..self.ready.len() {
@@ -283,21 +284,21 @@ impl<D: Device> NbdServer<D> {
             };
             moved |= self.serve(id, now);
         }
-        moved |= !self.backlog.is_empty() && self.retry(now);
+        moved |= !self.backlog.is_empty() && self.retry_backlog(now);
         moved |= self.device.poll(now);
         moved |= with.poll(now);
         moved |= self.reap(now, clock);
         moved |= !self.dirty.is_empty() && self.send();
-        if self.pool.is_short() {
-            moved |= self.grant();
+        if self.pool.has_waiters() {
+            moved |= self.grant_memory();
         }
         self.counters.memory_bytes.set(self.pool.in_use());
         moved | !self.ready.is_empty()
     }
 
     /// Asks the system which sockets have something for us.
-    fn look(&mut self, now: Nanos) -> io::Result<bool> {
-        let mut room = [const { MaybeUninit::uninit() }; EVENTS_PER_TURN];
+    fn poll_sockets(&mut self, now: Nanos) -> io::Result<bool> {
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS_PER_ITERATION];
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
         let events = match epoll::wait(&self.epoll, &mut room, Some(&no_wait)) {
             Ok((events, _)) => events,
@@ -309,7 +310,7 @@ impl<D: Device> NbdServer<D> {
             if token & LISTENER != 0 {
                 self.accept((token & !LISTENER) as usize, now)?;
             } else {
-                self.note(
+                self.on_socket_event(
                     ConnectionId { slot: token as u32, generation: (token >> 32) as u32 },
                     flags,
                 );
@@ -319,7 +320,7 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Notes what has become possible with a client.
-    fn note(&mut self, id: ConnectionId, flags: EventFlags) {
+    fn on_socket_event(&mut self, id: ConnectionId, flags: EventFlags) {
         let Some(c) = self.connections.get_mut(id) else {
             return;
         };
@@ -340,7 +341,7 @@ impl<D: Device> NbdServer<D> {
 
     /// Takes in those who knock.
     fn accept(&mut self, listener: usize, now: Nanos) -> io::Result<()> {
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..ACCEPTS_PER_ITERATION {
             let Some(from) = self.listeners.get(listener) else {
                 return Ok(());
             };
@@ -349,12 +350,12 @@ impl<D: Device> NbdServer<D> {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     tracing::warn!("no descriptor is left for another NBD client");
-                    return self.mute(now);
+                    return self.pause_accept(now);
                 }
                 // Nobody there, or a client that is gone again.
                 Err(_) => return Ok(()),
             };
-            if self.connections.open() >= self.config.connections_max {
+            if self.connections.open_count() >= self.config.connections_max {
                 self.counters.connections_refused.add(1);
                 continue;
             }
@@ -365,7 +366,7 @@ impl<D: Device> NbdServer<D> {
             // Edge-triggered: a client that is not read from for want of memory costs nothing.
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
             let added = epoll::add(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
-            c.outbox.append(|out| out.extend_from_slice(&Handshake::greeting()));
+            c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
             c.in_ready = true;
             c.in_dirty = true;
             if added.is_err() {
@@ -377,14 +378,14 @@ impl<D: Device> NbdServer<D> {
             }
             self.dirty.push(id);
             self.ready.push_back(id);
-            self.counters.connections_open.set(self.connections.open() as u64);
+            self.counters.connections_open.set(self.connections.open_count() as u64);
         }
         Ok(())
     }
 
     /// Asks, or no longer asks, to be told when a client's socket has room.
-    pub(super) fn await_room(&self, c: &mut Connection, wanted: bool) {
-        if c.awaits_room == wanted {
+    pub(super) fn await_writable(&self, c: &mut Connection, wanted: bool) {
+        if c.awaits_writable == wanted {
             return;
         }
         let token = u64::from(c.id.generation) << 32 | u64::from(c.id.slot);
@@ -395,24 +396,24 @@ impl<D: Device> NbdServer<D> {
         // Modifying a watch that exists allocates nothing and cannot fail. It also reports at
         // once what is already true, so room that came meanwhile is not missed.
         let _ = epoll::modify(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
-        c.awaits_room = wanted;
+        c.awaits_writable = wanted;
     }
 
-    fn mute(&mut self, now: Nanos) -> io::Result<()> {
+    fn pause_accept(&mut self, now: Nanos) -> io::Result<()> {
         for listener in &self.listeners {
             epoll::delete(&self.epoll, listener)?;
         }
-        self.muted = true;
-        self.sweep_at = now + SWEEP_EVERY;
+        self.accept_paused = true;
+        self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
         Ok(())
     }
 
-    fn unmute(&mut self) -> io::Result<()> {
+    fn resume_accept(&mut self) -> io::Result<()> {
         for (i, listener) in self.listeners.iter().enumerate() {
             let token = EventData::new_u64(LISTENER | i as u64);
             epoll::add(&self.epoll, listener, token, EventFlags::IN)?;
         }
-        self.muted = false;
+        self.accept_paused = false;
         Ok(())
     }
 
@@ -420,16 +421,16 @@ impl<D: Device> NbdServer<D> {
     fn needs_sweeping(&self) -> bool {
         // A served client that asks for nothing costs nothing, but which they are is not worth
         // keeping track of: ten looks a second while anyone is connected.
-        self.muted || self.stopping || self.connections.open() > 0
+        self.accept_paused || self.stopping || self.connections.open_count() > 0
     }
 
     /// Drops those who have taken too long.
     fn sweep(&mut self, now: Nanos) -> io::Result<()> {
-        self.sweep_at = now + SWEEP_EVERY;
-        if self.muted && !self.stopping {
-            self.unmute()?;
+        self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
+        if self.accept_paused && !self.stopping {
+            self.resume_accept()?;
         }
-        let short = self.pool.is_short();
+        let short = self.pool.has_waiters();
         for id in self.connections.ids() {
             let Some(c) = self.connections.get_mut(id) else {
                 continue;
@@ -440,7 +441,7 @@ impl<D: Device> NbdServer<D> {
             {
                 why = Some("the handshake took too long");
             }
-            if let Some(since) = &mut c.ending {
+            if let Some(since) = &mut c.closing_since {
                 if c.in_flight > 0 {
                     // Requests under way are the device's business, not the client's.
                     *since = now;
@@ -448,13 +449,13 @@ impl<D: Device> NbdServer<D> {
                     why = Some("replies were not taken");
                 }
             }
-            if !short || !c.holds_memory() {
-                c.mark = (now, c.moved);
-            } else if now.since(c.mark.0) >= self.config.stall_timeout {
-                if c.moved - c.mark.1 < PACE_BYTES {
+            if !short || !c.is_holding_pool_memory() {
+                c.progress_mark = (now, c.bytes_moved);
+            } else if now.since(c.progress_mark.0) >= self.config.stall_timeout {
+                if c.bytes_moved - c.progress_mark.1 < STALL_PROGRESS_BYTES {
                     why = Some("held memory that others wait for");
                 }
-                c.mark = (now, c.moved);
+                c.progress_mark = (now, c.bytes_moved);
             }
             if let Some(why) = why
                 && let Some(c) = self.connections.take(id)
@@ -463,7 +464,7 @@ impl<D: Device> NbdServer<D> {
             }
         }
         if short {
-            self.grant();
+            self.grant_memory();
         }
         Ok(())
     }
@@ -481,7 +482,7 @@ impl<D: Device> NbdServer<D> {
             let Some(c) = self.connections.get_mut(id) else {
                 continue;
             };
-            c.ending.get_or_insert(now);
+            c.closing_since.get_or_insert(now);
             if !c.in_ready {
                 c.in_ready = true;
                 self.ready.push_back(id);

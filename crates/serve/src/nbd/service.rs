@@ -1,16 +1,16 @@
 //! What the server does for one client: read, check, submit, reply, and part. Nothing here waits.
 
-use block::{Device, Extent};
+use block::{BlockDevice, Extent};
 use clock::{Nanos, RealClock};
-use ring::PAGE;
+use ring::PAGE_BYTES;
 
-use super::command::{Action, Command};
-use super::connection::{Connection, ConnectionId, Incoming, Phase};
-use super::flight::Flight;
-use super::handshake::Step;
-use super::outbox::Sent;
-use super::pool::{Buffer, Pool, SMALL_BYTES_MAX};
+use super::command::{Command, CommandAction};
+use super::connection::{Connection, ConnectionId, IncomingPayload, Phase};
+use super::handshake::HandshakeStep;
+use super::in_flight::InFlightRequest;
+use super::pool::{PayloadBuffer, PayloadPool, SMALL_BYTES_MAX};
 use super::reply;
+use super::send_queue::SendResult;
 use super::server::NbdServer;
 use super::wire::{PAYLOAD_BYTES_MAX, REQUEST_BYTES, RequestHeader, command};
 
@@ -19,14 +19,14 @@ enum Parsed {
     /// Something was done; look again.
     Message,
     /// More bytes are needed.
-    Input,
+    NeedMore,
     /// Something else must happen first: a completion, memory, room in the outbox.
-    Later,
+    Blocked,
     /// The client broke the protocol.
     Violation(&'static str),
 }
 
-impl<D: Device> NbdServer<D> {
+impl<D: BlockDevice> NbdServer<D> {
     /// Reads once from a client and does all that its messages allow. Whether anything moved.
     pub(super) fn serve(&mut self, id: ConnectionId, now: Nanos) -> bool {
         let Some(mut c) = self.connections.take(id) else {
@@ -40,18 +40,18 @@ impl<D: Device> NbdServer<D> {
                 other => break other,
             }
         };
-        c.blocked = matches!(parsed, Parsed::Later);
+        c.blocked = matches!(parsed, Parsed::Blocked);
         match parsed {
             Parsed::Violation(why) => {
                 self.drop_client(c, why);
                 return true;
             }
-            Parsed::Input if c.eof && c.ending.is_none() => c.ending = Some(now),
-            Parsed::Input if c.readable => self.ready.push_back(id),
+            Parsed::NeedMore if c.eof && c.closing_since.is_none() => c.closing_since = Some(now),
+            Parsed::NeedMore if c.readable => self.ready.push_back(id),
             _ => {}
         }
-        c.in_ready = matches!(parsed, Parsed::Input) && c.readable && c.ending.is_none();
-        if c.ending.is_some() && self.part(&mut c) {
+        c.in_ready = matches!(parsed, Parsed::NeedMore) && c.readable && c.closing_since.is_none();
+        if c.closing_since.is_some() && self.finish_closing(&mut c) {
             self.close(c);
             return true;
         }
@@ -60,13 +60,13 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// For a client that is leaving: gives up what it will never finish. Whether it may go.
-    fn part(&mut self, c: &mut Connection) -> bool {
-        if let Incoming::Payload { buffer, .. } =
-            std::mem::replace(&mut c.incoming, Incoming::Nothing)
+    fn finish_closing(&mut self, c: &mut Connection) -> bool {
+        if let IncomingPayload::Payload { buffer, .. } =
+            std::mem::replace(&mut c.incoming, IncomingPayload::Nothing)
         {
             self.pool.free(buffer);
         }
-        if let Some(buffer) = c.granted.take() {
+        if let Some(buffer) = c.granted_buffer.take() {
             self.pool.free(buffer);
         }
         c.is_finished()
@@ -75,31 +75,31 @@ impl<D: Device> NbdServer<D> {
     /// Takes one message off the inbox.
     fn parse(&mut self, c: &mut Connection, now: Nanos) -> Parsed {
         // Memory that was granted is used at once: it must not wait for the client's reading.
-        if c.ending.is_some() || (c.outbox.is_full() && c.granted.is_none()) {
-            return Parsed::Later;
+        if c.closing_since.is_some() || (c.send_queue.is_full() && c.granted_buffer.is_none()) {
+            return Parsed::Blocked;
         }
         match &mut c.phase {
             Phase::Handshake(handshake) => {
-                let mut step = Step::More;
-                c.outbox.append(|out| {
-                    step = handshake.step(c.inbox.as_slice(), &self.export, out);
+                let mut step = HandshakeStep::NeedMore;
+                c.send_queue.append(|out| {
+                    step = handshake.step(c.recv_buffer.as_slice(), &self.export, out);
                 });
                 let session = handshake.session();
                 match step {
-                    Step::More => return Parsed::Input,
-                    Step::Violation(why) => return Parsed::Violation(why),
-                    Step::Used(n) => c.inbox.consume(n),
-                    Step::Transmission(n) => {
-                        c.inbox.consume(n);
+                    HandshakeStep::NeedMore => return Parsed::NeedMore,
+                    HandshakeStep::Violation(why) => return Parsed::Violation(why),
+                    HandshakeStep::Consumed(n) => c.recv_buffer.consume(n),
+                    HandshakeStep::Transmission(n) => {
+                        c.recv_buffer.consume(n);
                         c.phase = Phase::Transmission(session);
                     }
-                    Step::Leave(n) => {
-                        c.inbox.consume(n);
-                        c.goodbye = true;
-                        c.ending = Some(now);
+                    HandshakeStep::Abort(n) => {
+                        c.recv_buffer.consume(n);
+                        c.said_disconnect = true;
+                        c.closing_since = Some(now);
                     }
                 }
-                self.soil(c);
+                self.mark_dirty(c);
                 Parsed::Message
             }
             Phase::Transmission(_) => self.parse_transmission(c, now),
@@ -108,25 +108,25 @@ impl<D: Device> NbdServer<D> {
 
     fn parse_transmission(&mut self, c: &mut Connection, now: Nanos) -> Parsed {
         let Phase::Transmission(session) = c.phase else {
-            return Parsed::Later;
+            return Parsed::Blocked;
         };
-        if !matches!(c.incoming, Incoming::Nothing) {
+        if !matches!(c.incoming, IncomingPayload::Nothing) {
             return self.parse_payload(c, session.structured, now);
         }
         if c.in_flight >= self.in_flight_max {
-            return Parsed::Later;
+            return Parsed::Blocked;
         }
-        let Some(first) = c.inbox.as_slice().first_chunk::<REQUEST_BYTES>() else {
-            return Parsed::Input;
+        let Some(first) = c.recv_buffer.as_slice().first_chunk::<REQUEST_BYTES>() else {
+            return Parsed::NeedMore;
         };
         let Some(header) = RequestHeader::parse(first) else {
             return Parsed::Violation("bad request magic");
         };
         if header.kind == command::DISC {
-            c.inbox.consume(c.inbox.as_slice().len());
-            c.goodbye = true;
-            c.ending = Some(now);
-            return Parsed::Later;
+            c.recv_buffer.consume(c.recv_buffer.as_slice().len());
+            c.said_disconnect = true;
+            c.closing_since = Some(now);
+            return Parsed::Blocked;
         }
         let command = match Command::check(&header, &self.export, session) {
             Ok(command) => command,
@@ -135,46 +135,47 @@ impl<D: Device> NbdServer<D> {
                     return Parsed::Violation("a write payload over 32 MiB");
                 }
                 self.counters.errors_refused.add(1);
-                c.inbox.consume(REQUEST_BYTES);
+                c.recv_buffer.consume(REQUEST_BYTES);
                 let cookie = header.cookie;
                 if header.kind == command::WRITE && header.length > 0 {
                     let left = header.length as usize;
-                    c.incoming = Incoming::Skip { left, cookie, refusal };
+                    c.incoming = IncomingPayload::Skip { remaining: left, cookie, error: refusal };
                 } else {
                     let structured = session.structured;
-                    c.outbox.append(|out| reply::refused(out, structured, cookie, refusal));
-                    self.soil(c);
+                    c.send_queue
+                        .append(|out| reply::request_error(out, structured, cookie, refusal));
+                    self.mark_dirty(c);
                 }
                 return Parsed::Message;
             }
         };
         let payload = command.length as usize;
-        let inline = command.action == Action::Write && command.length <= SMALL_BYTES_MAX;
-        if inline && c.inbox.as_slice().len() < REQUEST_BYTES + payload {
-            return Parsed::Input;
+        let inline = command.action == CommandAction::Write && command.length <= SMALL_BYTES_MAX;
+        if inline && c.recv_buffer.as_slice().len() < REQUEST_BYTES + payload {
+            return Parsed::NeedMore;
         }
         let buffer = match command.action {
             action if action.has_payload() => match self.buffer(c, command.length) {
                 Some(buffer) => Some(buffer),
-                None => return Parsed::Later,
+                None => return Parsed::Blocked,
             },
-            Action::BlockStatus { .. } => match self.buffer(c, PAGE as u32) {
+            CommandAction::BlockStatus { .. } => match self.buffer(c, PAGE_BYTES as u32) {
                 Some(buffer) => Some(buffer),
-                None => return Parsed::Later,
+                None => return Parsed::Blocked,
             },
             _ => None,
         };
-        c.inbox.consume(REQUEST_BYTES);
+        c.recv_buffer.consume(REQUEST_BYTES);
         match (buffer, command.action) {
-            (Some(buffer), Action::Write) if inline => {
-                self.pool.write(&buffer, 0, &c.inbox.as_slice()[..payload]);
-                c.inbox.consume(payload);
-                self.launch(c, command, session.structured, Some(buffer), now);
+            (Some(buffer), CommandAction::Write) if inline => {
+                self.pool.write(&buffer, 0, &c.recv_buffer.as_slice()[..payload]);
+                c.recv_buffer.consume(payload);
+                self.start_request(c, command, session.structured, Some(buffer), now);
             }
-            (Some(buffer), Action::Write) => {
-                c.incoming = Incoming::Payload { command, buffer, got: 0 };
+            (Some(buffer), CommandAction::Write) => {
+                c.incoming = IncomingPayload::Payload { command, buffer, received: 0 };
             }
-            (buffer, _) => self.launch(c, command, session.structured, buffer, now),
+            (buffer, _) => self.start_request(c, command, session.structured, buffer, now),
         }
         Parsed::Message
     }
@@ -182,17 +183,19 @@ impl<D: Device> NbdServer<D> {
     /// Goes on with a payload that is arriving.
     fn parse_payload(&mut self, c: &mut Connection, structured: bool, now: Nanos) -> Parsed {
         c.move_payload(&self.pool);
-        match std::mem::replace(&mut c.incoming, Incoming::Nothing) {
-            Incoming::Payload { command, buffer, got } if got == command.length as usize => {
-                self.launch(c, command, structured, Some(buffer), now);
+        match std::mem::replace(&mut c.incoming, IncomingPayload::Nothing) {
+            IncomingPayload::Payload { command, buffer, received: got }
+                if got == command.length as usize =>
+            {
+                self.start_request(c, command, structured, Some(buffer), now);
             }
-            Incoming::Skip { left: 0, cookie, refusal } => {
-                c.outbox.append(|out| reply::refused(out, structured, cookie, refusal));
-                self.soil(c);
+            IncomingPayload::Skip { remaining: 0, cookie, error: refusal } => {
+                c.send_queue.append(|out| reply::request_error(out, structured, cookie, refusal));
+                self.mark_dirty(c);
             }
             unfinished => {
                 c.incoming = unfinished;
-                return Parsed::Input;
+                return Parsed::NeedMore;
             }
         }
         Parsed::Message
@@ -200,17 +203,17 @@ impl<D: Device> NbdServer<D> {
 
     /// Payload memory for the request at the head of the inbox; if there is none, the client
     /// stands in line for it.
-    fn buffer(&mut self, c: &mut Connection, len: u32) -> Option<Buffer> {
-        if let Some(buffer) = c.granted.take() {
+    fn buffer(&mut self, c: &mut Connection, len: u32) -> Option<PayloadBuffer> {
+        if let Some(buffer) = c.granted_buffer.take() {
             return Some(buffer);
         }
         if c.awaits_memory {
             return None;
         }
-        let area = Pool::<ConnectionId>::area_of(len);
-        let elsewhere = if area == 0 { c.outbox.copied() } else { c.outbox.pooled() };
-        let held = c.held[area] + elsewhere;
-        if held > 0 && held + len as usize > self.share_bytes[area] {
+        let area = PayloadPool::<ConnectionId>::size_class_for(len);
+        let elsewhere = if area == 0 { c.send_queue.copied() } else { c.send_queue.pooled() };
+        let held = c.payload_bytes[area] + elsewhere;
+        if held > 0 && held + len as usize > self.client_bytes_max[area] {
             // Its own completions and reading will make room; others need not wait for it.
             return None;
         }
@@ -224,34 +227,34 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Sends a checked request on its way.
-    fn launch(
+    fn start_request(
         &mut self,
         c: &mut Connection,
         command: Command,
         structured: bool,
-        buffer: Option<Buffer>,
+        buffer: Option<PayloadBuffer>,
         now: Nanos,
     ) {
         let count = match command.action {
-            Action::Read => &self.counters.reads,
-            Action::Write => &self.counters.writes,
-            Action::Flush => &self.counters.flushes,
-            Action::Trim => &self.counters.trims,
-            Action::WriteZeroes { .. } => &self.counters.write_zeroes,
-            Action::BlockStatus { .. } => &self.counters.block_statuses,
+            CommandAction::Read => &self.counters.reads,
+            CommandAction::Write => &self.counters.writes,
+            CommandAction::Flush => &self.counters.flushes,
+            CommandAction::Trim => &self.counters.trims,
+            CommandAction::WriteZeroes { .. } => &self.counters.write_zeroes,
+            CommandAction::BlockStatus { .. } => &self.counters.block_statuses,
         };
         count.add(1);
         self.counters.activity.begin(now);
         c.in_flight += 1;
         if let Some(buffer) = &buffer {
-            c.held[buffer.area()] += buffer.footprint();
+            c.payload_bytes[buffer.size_class()] += buffer.footprint();
         }
         let buffer = buffer.map(|b| {
             let iova = self.pool.iova(&b);
             (b, iova)
         });
-        let flight = Flight::new(c.id, command, structured, buffer, (&self.limits, now));
-        let slot = self.flights.insert(flight);
+        let flight = InFlightRequest::new(c.id, command, structured, buffer, (&self.limits, now));
+        let slot = self.in_flight.insert(flight);
         // Who came before and found the device busy goes first.
         if !self.backlog.is_empty() || !self.advance(slot, now) {
             self.enqueue(slot);
@@ -259,7 +262,7 @@ impl<D: Device> NbdServer<D> {
     }
 
     fn enqueue(&mut self, slot: u32) {
-        if let Some(flight) = self.flights.get_mut(slot)
+        if let Some(flight) = self.in_flight.get_mut(slot)
             && !flight.queued
         {
             flight.queued = true;
@@ -269,27 +272,27 @@ impl<D: Device> NbdServer<D> {
 
     /// Gives the device what it takes of a flight; whether it took all that is due now.
     fn advance(&mut self, slot: u32, now: Nanos) -> bool {
-        let Some(flight) = self.flights.get_mut(slot) else {
+        let Some(flight) = self.in_flight.get_mut(slot) else {
             return true;
         };
-        while let Some(request) = flight.next_part(slot, &self.limits) {
+        while let Some(request) = flight.next_fragment(slot, &self.limits) {
             if self.device.submit(now, request).is_err() {
                 return false;
             }
-            flight.issued(&request);
+            flight.on_fragment_issued(&request);
         }
         true
     }
 
     /// Gives the device what it was too busy for.
-    pub(super) fn retry(&mut self, now: Nanos) -> bool {
+    pub(super) fn retry_backlog(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(&slot) = self.backlog.front() {
             if !self.advance(slot, now) {
                 break;
             }
             self.backlog.pop_front();
-            if let Some(flight) = self.flights.get_mut(slot) {
+            if let Some(flight) = self.in_flight.get_mut(slot) {
                 flight.queued = false;
             }
             moved = true;
@@ -305,12 +308,12 @@ impl<D: Device> NbdServer<D> {
         while let Some(completion) = self.device.reap() {
             moved = true;
             let slot = completion.tag as u32;
-            let Some(flight) = self.flights.get_mut(slot) else {
+            let Some(flight) = self.in_flight.get_mut(slot) else {
                 continue;
             };
             let pool = &self.pool;
-            flight.landed(&completion, &self.limits, |buffer, count| {
-                let mut page = [0; PAGE];
+            flight.on_fragment_complete(&completion, &self.limits, |buffer, count| {
+                let mut page = [0; PAGE_BYTES];
                 pool.read(buffer, 0, &mut page);
                 let entries = page.as_chunks::<{ Extent::BYTES }>().0;
                 entries.iter().take(count as usize).map(|e| Extent::decode(*e)).collect()
@@ -318,7 +321,7 @@ impl<D: Device> NbdServer<D> {
             if !self.connections.contains(flight.client) {
                 flight.abandon();
             }
-            if flight.is_over() {
+            if flight.is_complete() {
                 // One that stands in line has parts to come, or nothing: it leaves the line.
                 if flight.queued {
                     self.backlog.retain(|s| *s != slot);
@@ -334,12 +337,13 @@ impl<D: Device> NbdServer<D> {
 
     /// Answers a request whose last part has completed.
     fn finish(&mut self, slot: u32, now: Nanos) {
-        let Some(mut flight) = self.flights.remove(slot) else {
+        let Some(mut flight) = self.in_flight.remove(slot) else {
             return;
         };
-        self.counters.activity.end(now, flight.command.action, flight.since);
+        self.counters.activity.end(now, flight.command.action, flight.received_at);
         let buffer = flight.buffer.take();
-        let error = flight.error.and_then(|s| Some((s, reply::code_of(s, flight.command.action)?)));
+        let error =
+            flight.error.and_then(|s| Some((s, reply::error_code_for(s, flight.command.action)?)));
         if error.is_some() {
             self.counters.errors_device.add(1);
         }
@@ -348,11 +352,11 @@ impl<D: Device> NbdServer<D> {
         if error.is_none() {
             let bytes = u64::from(command.length);
             match command.action {
-                Action::Read => self.counters.bytes_read.add(bytes),
-                Action::Write => self.counters.bytes_written.add(bytes),
-                Action::Trim => self.counters.bytes_trimmed.add(bytes),
-                Action::WriteZeroes { .. } => self.counters.bytes_zeroed.add(bytes),
-                Action::Flush | Action::BlockStatus { .. } => {}
+                CommandAction::Read => self.counters.bytes_read.add(bytes),
+                CommandAction::Write => self.counters.bytes_written.add(bytes),
+                CommandAction::Trim => self.counters.bytes_trimmed.add(bytes),
+                CommandAction::WriteZeroes { .. } => self.counters.bytes_zeroed.add(bytes),
+                CommandAction::Flush | CommandAction::BlockStatus { .. } => {}
             }
         }
         let Some(c) = client else {
@@ -364,38 +368,39 @@ impl<D: Device> NbdServer<D> {
         };
         c.in_flight -= 1;
         if let Some(buffer) = &buffer {
-            c.held[buffer.area()] -= buffer.footprint();
+            c.payload_bytes[buffer.size_class()] -= buffer.footprint();
         }
         let (structured, cookie) = (flight.structured, command.cookie);
         let mut spent = buffer;
-        if c.deaf {
+        if c.send_closed {
             self.counters.replies_discarded.add(1);
         } else {
             match (error, command.action) {
                 (Some((status, code)), _) => {
                     let text = format!("{status}, {} bytes at {}", command.length, command.offset);
-                    c.outbox.append(|out| reply::error(out, structured, cookie, code, &text));
+                    c.send_queue.append(|out| reply::error(out, structured, cookie, code, &text));
                 }
-                (None, Action::Read) => {
+                (None, CommandAction::Read) => {
                     let (offset, length) = (command.offset, command.length);
-                    c.outbox.append(|out| {
+                    c.send_queue.append(|out| {
                         reply::data_header(out, structured, cookie, offset, length);
                     });
                     if let Some(buffer) = spent.take() {
-                        spent = c.outbox.append_payload(&self.pool, buffer, length as usize);
+                        spent = c.send_queue.append_payload(&self.pool, buffer, length as usize);
                     }
                 }
-                (None, Action::BlockStatus { .. }) => {
-                    c.outbox.append(|out| reply::block_status(out, cookie, &flight.descriptors));
+                (None, CommandAction::BlockStatus { .. }) => {
+                    c.send_queue
+                        .append(|out| reply::block_status(out, cookie, &flight.descriptors));
                 }
-                (None, _) => c.outbox.append(|out| reply::done(out, cookie)),
+                (None, _) => c.send_queue.append(|out| reply::done(out, cookie)),
             }
             if !c.in_dirty {
                 c.in_dirty = true;
                 self.dirty.push(c.id);
             }
         }
-        if (c.blocked || c.ending.is_some()) && !c.in_ready {
+        if (c.blocked || c.closing_since.is_some()) && !c.in_ready {
             c.in_ready = true;
             self.ready.push_back(c.id);
         }
@@ -405,7 +410,7 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Notes that a client has something to be sent.
-    pub(super) fn soil(&mut self, c: &mut Connection) {
+    pub(super) fn mark_dirty(&mut self, c: &mut Connection) {
         if !c.in_dirty {
             c.in_dirty = true;
             self.dirty.push(c.id);
@@ -422,22 +427,22 @@ impl<D: Device> NbdServer<D> {
             };
             c.in_dirty = false;
             let c_ref = &mut *c;
-            let mut outbox = std::mem::take(&mut c_ref.outbox);
+            let mut outbox = std::mem::take(&mut c_ref.send_queue);
             let (sent, bytes) =
                 outbox.send(std::os::fd::AsFd::as_fd(c_ref), &mut self.pool, &mut self.scratch);
-            c.outbox = outbox;
-            c.moved += bytes;
+            c.send_queue = outbox;
+            c.bytes_moved += bytes;
             moved |= bytes > 0;
             match sent {
-                Sent::Everything => self.await_room(&mut c, false),
-                Sent::Blocked => self.await_room(&mut c, true),
-                Sent::Gone => {
+                SendResult::Complete => self.await_writable(&mut c, false),
+                SendResult::Blocked => self.await_writable(&mut c, true),
+                SendResult::Closed => {
                     // What it has sent is still done; nothing more is told to it.
-                    c.deaf = true;
-                    c.outbox.clear(&mut self.pool);
+                    c.send_closed = true;
+                    c.send_queue.clear(&mut self.pool);
                 }
             }
-            if (c.blocked || c.ending.is_some()) && !c.in_ready {
+            if (c.blocked || c.closing_since.is_some()) && !c.in_ready {
                 c.in_ready = true;
                 self.ready.push_back(id);
             }
@@ -448,11 +453,11 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Hands freed memory to those who wait for it.
-    pub(super) fn grant(&mut self) -> bool {
+    pub(super) fn grant_memory(&mut self) -> bool {
         let mut moved = false;
         loop {
             let connections = &self.connections;
-            let Some((id, buffer)) = self.pool.next_granted(|id| connections.contains(id)) else {
+            let Some((id, buffer)) = self.pool.pop_granted(|id| connections.contains(id)) else {
                 return moved;
             };
             moved = true;
@@ -461,11 +466,11 @@ impl<D: Device> NbdServer<D> {
                 continue;
             };
             c.awaits_memory = false;
-            if c.ending.is_some() {
+            if c.closing_since.is_some() {
                 self.pool.free(buffer);
                 continue;
             }
-            c.granted = Some(buffer);
+            c.granted_buffer = Some(buffer);
             if !c.in_ready {
                 c.in_ready = true;
                 self.ready.push_back(id);
@@ -475,12 +480,12 @@ impl<D: Device> NbdServer<D> {
 
     /// Closes a connection that has nothing more to expect.
     pub(super) fn close(&mut self, mut c: Box<Connection>) {
-        if !c.goodbye && !self.is_stopping() {
+        if !c.said_disconnect && !self.is_stopping() {
             self.counters.clients_vanished.add(1);
         }
         c.release(&mut self.pool);
         self.connections.retire(c);
-        self.counters.connections_open.set(self.connections.open() as u64);
+        self.counters.connections_open.set(self.connections.open_count() as u64);
     }
 
     /// Closes a connection that broke the rules. Its requests under way complete unheard.
@@ -489,6 +494,6 @@ impl<D: Device> NbdServer<D> {
         self.counters.clients_dropped.add(1);
         c.release(&mut self.pool);
         self.connections.retire(c);
-        self.counters.connections_open.set(self.connections.open() as u64);
+        self.counters.connections_open.set(self.connections.open_count() as u64);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clock::Nanos;
 
-use super::command::Action;
+use super::command::CommandAction;
 use super::latency::{LatencyCounter, LatencyCounts};
 
 macro_rules! stats {
@@ -103,11 +103,11 @@ impl Activity {
 
     /// The request that came at `since` has ended.
     #[inline]
-    pub(super) fn end(&self, now: Nanos, action: Action, since: Nanos) {
+    pub(super) fn end(&self, now: Nanos, action: CommandAction, since: Nanos) {
         self.change(now, u64::MAX);
         match action {
-            Action::Read => self.reads.record(now.since(since)),
-            Action::Write => self.writes.record(now.since(since)),
+            CommandAction::Read => self.reads.record(now.since(since)),
+            CommandAction::Write => self.writes.record(now.since(since)),
             _ => {}
         }
     }
@@ -187,8 +187,8 @@ mod tests {
         activity.begin(Nanos(1_000));
         activity.begin(Nanos(1_500));
         assert_eq!(reader.activity(Nanos(2_000)).depth_nanos, 500 + 2 * 500);
-        activity.end(Nanos(3_000), Action::Write, Nanos(1_000));
-        activity.end(Nanos(4_000), Action::Flush, Nanos(1_500));
+        activity.end(Nanos(3_000), CommandAction::Write, Nanos(1_000));
+        activity.end(Nanos(4_000), CommandAction::Flush, Nanos(1_500));
         let now = reader.activity(Nanos(9_000));
         assert_eq!((now.in_flight, now.depth_nanos), (0, 500 + 2 * 1_500 + 1_000));
         assert_eq!((now.reads.count(), now.writes.count()), (0, 1));

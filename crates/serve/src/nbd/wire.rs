@@ -146,7 +146,7 @@ pub(super) struct RequestHeader {
 impl RequestHeader {
     /// `None` if the magic is wrong: the stream is out of step and nothing after it means anything.
     pub(super) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<RequestHeader> {
-        let mut input = Input(bytes);
+        let mut input = WireInput(bytes);
         if input.u32()? != REQUEST_MAGIC {
             return None;
         }
@@ -162,9 +162,9 @@ impl RequestHeader {
 
 /// Reads big-endian fields off the front of bytes that a client sent; `None` where they end early.
 #[derive(Clone, Debug)]
-pub(super) struct Input<'a>(pub(super) &'a [u8]);
+pub(super) struct WireInput<'a>(pub(super) &'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> WireInput<'a> {
     pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(len)?;
         self.0 = tail;
@@ -226,9 +226,9 @@ mod tests {
 
     #[test]
     fn input_that_ends_early_is_none() {
-        let mut input = Input(&[0, 0, 0, 9, b'a']);
+        let mut input = WireInput(&[0, 0, 0, 9, b'a']);
         assert_eq!(input.string(), None);
-        assert_eq!(Input(&[1, 2, 3]).u32(), None);
-        assert_eq!(Input(&[0, 0, 0, 1, b'a', b'b']).string(), Some(&b"a"[..]));
+        assert_eq!(WireInput(&[1, 2, 3]).u32(), None);
+        assert_eq!(WireInput(&[0, 0, 0, 1, b'a', b'b']).string(), Some(&b"a"[..]));
     }
 }

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use direct::served::{
-    ClientEntry, Entry, Granted, IntervalStats, Message, Packet, Subject, socket,
+use direct::remote::{
+    ClientEntry, IntervalStats, ListEntry, Message, Packet, Principal, SessionGrant, socket,
 };
 use drive::PortStats;
 use ring::Port;
@@ -25,7 +25,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn of(socket: &OwnedFd) -> Option<Peer> {
+    pub(super) fn from_socket(socket: &OwnedFd) -> Option<Peer> {
         let found = socket_peercred(socket).ok()?;
         let pid = u32::try_from(found.pid.as_raw_nonzero().get()).unwrap_or(0);
         Some(Peer { uid: found.uid.as_raw(), gid: found.gid.as_raw(), pid })
@@ -37,45 +37,45 @@ impl Peer {
 }
 
 /// A client.
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     socket: OwnedFd,
     pub(super) peer: Peer,
     pub(super) greeted: bool,
-    pub(super) open: Option<Open>,
+    pub(super) device: Option<OpenDevice>,
     /// What it is told line by line.
-    pub(super) listing: Vec<Entry>,
+    pub(super) listing: Vec<ListEntry>,
     /// Of each drive that it has asked the statistics of: where its last interval ended.
     followers: BTreeMap<usize, StatsFollower>,
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for ClientConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("peer", &self.peer)
             .field("greeted", &self.greeted)
-            .field("open", &self.open)
+            .field("open", &self.device)
             .finish_non_exhaustive()
     }
 }
 
 /// A part of a drive that a client has.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenDevice {
     pub(super) port: Arc<Port>,
     /// The drive's place.
     pub(super) drive: usize,
-    pub(super) granted: Granted,
+    pub(super) grant: SessionGrant,
     /// By whose rule.
-    pub(super) subject: Subject,
+    pub(super) principal: Principal,
     /// Bytes.
     pub(super) registered: u64,
-    pub(super) since: Instant,
+    pub(super) opened_at: Instant,
 }
 
-impl Connection {
-    pub(super) fn new(socket: OwnedFd, peer: Peer) -> Connection {
+impl ClientConnection {
+    pub(super) fn new(socket: OwnedFd, peer: Peer) -> ClientConnection {
         let (listing, followers) = (Vec::new(), BTreeMap::new());
-        Connection { socket, peer, greeted: false, open: None, listing, followers }
+        ClientConnection { socket, peer, greeted: false, device: None, listing, followers }
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
@@ -96,26 +96,26 @@ impl Connection {
     }
 
     /// The line about it in a list.
-    pub(super) fn entry(&self, stats: PortStats) -> Option<Entry> {
-        let open = self.open.as_ref()?;
-        Some(Entry::Client(ClientEntry {
-            client: open.granted.client,
+    pub(super) fn entry(&self, stats: PortStats) -> Option<ListEntry> {
+        let open = self.device.as_ref()?;
+        Some(ListEntry::Client(ClientEntry {
+            client: open.grant.client,
             uid: self.peer.uid,
             gid: self.peer.gid,
             pid: self.peer.pid,
-            device: open.granted.device,
-            partition: open.granted.partition,
-            queues_granted: open.granted.grant.queues,
+            device: open.grant.device,
+            partition: open.grant.partition,
+            queues_granted: open.grant.grant.queues,
             // Without the admin queue's.
             queues: stats.queues.saturating_sub(1),
             commands: stats.commands,
             bytes: stats.bytes,
             refused: stats.refused,
-            held: stats.held,
+            throttled: stats.throttled,
             outstanding: stats.outstanding,
             stalled: stats.stalled,
             registered: open.registered,
-            seconds: open.since.elapsed().as_secs(),
+            seconds: open.opened_at.elapsed().as_secs(),
         }))
     }
 }

@@ -5,8 +5,8 @@
 //! | file | noun |
 //! |---|---|
 //! | [`table`](Table) | partitions, and who may use what of them |
-//! | [`errand`](Errands) | how the control thread has something done by the thread that owns a drive |
-//! | [`rules`](RulesFile) | rules that outlive the server, in a file |
+//! | [`errand`](OwnerCalls) | how the control thread has something done by the thread that owns a drive |
+//! | [`rules`](AclFile) | rules that outlive the server, in a file |
 //! | `listener` | the listening socket, which replaces a dead server's and cleans up after itself |
 //! | `client` | one connection: whose it is, and what it has open |
 //! | [`server`](ShareServer) | the control thread: sockets, and what comes over them |
@@ -16,18 +16,18 @@
 //! data path: commands go from the client's process to the drive's thread through shared memory, and
 //! the drive checks each of them.
 
-mod answer;
+mod acl;
 mod client;
-mod errand;
+mod handle_message;
 mod listener;
-mod rules;
+mod owner_call;
+mod partition_table;
 mod server;
-mod table;
 
-pub use errand::{DriveGone, Errands};
+pub use acl::{AclError, AclFile};
 pub use listener::{ListenError, check};
-pub use rules::{RulesError, RulesFile};
+pub use owner_call::{DriveStopped, OwnerCalls};
+pub use partition_table::{Partition, PartitionTable, TableError};
 pub use server::{
     ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsFollower, StatsSource,
 };
-pub use table::{Partition, Table, TableError};

@@ -14,27 +14,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use clock::Waker;
-use direct::served::socket::{self, Received};
-use direct::served::{Code, IntervalStats, Message, Name, Refusal};
+use direct::remote::socket::{self, ReceivedPacket};
+use direct::remote::{Code, IntervalStats, Message, ProtocolError, ResourceName};
 use ring::Port;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::client::{Connection, Peer};
-use super::errand::Errands;
+use super::acl::{AclError, AclFile};
+use super::client::{ClientConnection, Peer};
 use super::listener::{ListenError, Listener};
-use super::rules::{RulesError, RulesFile};
-use super::table::Table;
+use super::owner_call::OwnerCalls;
+use super::partition_table::PartitionTable;
 
 /// A drive that is shared, and how to reach who owns it.
 #[derive(Clone, Debug)]
 pub struct SharedDrive {
     /// What it is called.
-    pub name: Name,
+    pub name: ResourceName,
     /// What its thread is asked.
-    pub errands: Arc<Errands>,
+    pub owner_calls: Arc<OwnerCalls>,
     /// Wakes that thread.
     pub waker: Waker,
     /// I/O queues of a host at most.
@@ -107,7 +107,7 @@ pub struct ShareConfig {
     /// What clients may take.
     pub limits: ShareLimits,
     /// Where rules are kept that administrators set; without, they end with the server.
-    pub rules: Option<RulesFile>,
+    pub acl_file: Option<AclFile>,
 }
 
 /// Drives cannot be shared.
@@ -118,7 +118,7 @@ pub enum ShareError {
     Listen(#[from] ListenError),
     /// The file of rules.
     #[error(transparent)]
-    Rules(#[from] RulesError),
+    Acl(#[from] AclError),
     /// The system refuses.
     #[error("cannot run the control thread: {0}")]
     Io(#[from] io::Error),
@@ -126,37 +126,37 @@ pub enum ShareError {
 
 /// What becomes of a connection after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
-    Stays,
-    Goes,
+pub(super) enum AfterReply {
+    Keep,
+    Close,
 }
 
 /// The control thread's.
 #[derive(Debug)]
-pub(super) struct Control {
-    pub(super) table: Table,
+pub(super) struct ControlThread {
+    pub(super) table: PartitionTable,
     pub(super) drives: Vec<SharedDrive>,
     pub(super) limits: ShareLimits,
-    pub(super) rules: Option<RulesFile>,
+    pub(super) acl_file: Option<AclFile>,
     epoll: OwnedFd,
     listener: Listener,
     /// By number; 0 and 1 are the listener's and the bell's.
-    pub(super) connections: BTreeMap<u64, Connection>,
-    next: u64,
+    pub(super) connections: BTreeMap<u64, ClientConnection>,
+    next_client: u64,
     stop: Arc<AtomicBool>,
-    bell: Arc<OwnedFd>,
+    wakeup_fd: Arc<OwnedFd>,
 }
 
 /// Drives being shared, until dropped or stopped.
 #[derive(Debug)]
 pub struct ShareServer {
     stop: Arc<AtomicBool>,
-    bell: Arc<OwnedFd>,
+    wakeup_fd: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 const LISTENER: u64 = 0;
-const BELL: u64 = 1;
+const WAKEUP: u64 = 1;
 /// Messages that are looked at before the next are asked for.
 const EVENTS: usize = 64;
 /// Descriptors of a client's message.
@@ -169,11 +169,11 @@ impl ShareServer {
     /// [`ShareError`]; nothing is left listening then.
     pub fn start(
         config: &ShareConfig,
-        mut table: Table,
+        mut table: PartitionTable,
         drives: Vec<SharedDrive>,
     ) -> Result<ShareServer, ShareError> {
-        if let Some(rules) = &config.rules {
-            rules.begin(&mut table)?;
+        if let Some(rules) = &config.acl_file {
+            rules.load_or_create(&mut table)?;
         }
         // Each client takes a dozen descriptors; the hard limit is the administrator's word.
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -188,34 +188,34 @@ impl ShareServer {
             added.map_err(io::Error::from)
         };
         watch(&listener, LISTENER)?;
-        watch(&*bell, BELL)?;
+        watch(&*bell, WAKEUP)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut control = Control {
+        let mut control = ControlThread {
             table,
             drives,
             limits: config.limits,
-            rules: config.rules.clone(),
+            acl_file: config.acl_file.clone(),
             epoll,
             listener,
             connections: BTreeMap::new(),
-            next: BELL + 1,
+            next_client: WAKEUP + 1,
             stop: stop.clone(),
-            bell: bell.clone(),
+            wakeup_fd: bell.clone(),
         };
         let thread = std::thread::Builder::new().name("share".into());
         let thread = Some(thread.spawn(move || control.run())?);
-        Ok(ShareServer { stop, bell, thread })
+        Ok(ShareServer { stop, wakeup_fd: bell, thread })
     }
 
     /// Tells every client that the server stops, and lets go of them.
     pub fn stop(mut self) {
-        self.end();
+        self.shut_down();
     }
 
-    fn end(&mut self) {
+    fn shut_down(&mut self) {
         self.stop.store(true, Ordering::Release);
         // A full counter rings as well.
-        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.wakeup_fd, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // A thread that has panicked has let go of everything, too.
             let _ = thread.join();
@@ -225,11 +225,11 @@ impl ShareServer {
 
 impl Drop for ShareServer {
     fn drop(&mut self) {
-        self.end();
+        self.shut_down();
     }
 }
 
-impl Control {
+impl ControlThread {
     fn run(&mut self) {
         let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.stop.load(Ordering::Acquire) {
@@ -243,24 +243,24 @@ impl Control {
             };
             for event in found {
                 match event.data.u64() {
-                    LISTENER => self.welcome(),
-                    BELL => drop(rustix::io::read(&*self.bell, &mut [0; 8])),
-                    client => self.hear(client),
+                    LISTENER => self.accept(),
+                    WAKEUP => drop(rustix::io::read(&*self.wakeup_fd, &mut [0; 8])),
+                    client => self.receive(client),
                 }
             }
         }
-        let stopping = Refusal::new(Code::Stopping, "the server is shutting down");
+        let stopping = ProtocolError::new(Code::Stopping, "the server is shutting down");
         let all: Vec<_> = self.connections.keys().copied().collect();
         for client in all {
-            self.end(client, Some(stopping.clone()));
+            self.disconnect(client, Some(stopping.clone()));
         }
     }
 
     /// Accepts who waits, one per turn.
-    fn welcome(&mut self) {
+    fn accept(&mut self) {
         let Some(socket) = self.listener.accept() else { return };
-        let Some(peer) = Peer::of(&socket) else { return };
-        let connection = Connection::new(socket, peer);
+        let Some(peer) = Peer::from_socket(&socket) else { return };
+        let connection = ClientConnection::new(socket, peer);
         let of_user = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
         let ShareLimits { connections, connections_per_user, .. } = self.limits;
         let refused = if self.connections.len() >= connections {
@@ -272,54 +272,58 @@ impl Control {
             None
         };
         if let Some(text) = refused {
-            connection.send(0, Message::Ending(Refusal::new(Code::Connections, text)), &[]);
+            connection.send(
+                0,
+                Message::Disconnect(ProtocolError::new(Code::Connections, text)),
+                &[],
+            );
             return;
         }
-        let token = self.next;
+        let token = self.next_client;
         let data = EventData::new_u64(token);
         if epoll::add(&self.epoll, connection.socket(), data, EventFlags::IN).is_ok() {
-            self.next += 1;
+            self.next_client += 1;
             self.connections.insert(token, connection);
         }
     }
 
     /// One message of a client.
-    fn hear(&mut self, client: u64) {
+    fn receive(&mut self, client: u64) {
         let Some(connection) = self.connections.get(&client) else { return };
         match socket::receive(connection.socket(), DESCRIPTORS, RecvFlags::DONTWAIT) {
-            Ok(Received::Packet(packet, descriptors)) => {
-                if self.answer(client, packet, descriptors) == After::Goes {
-                    self.end(client, None);
+            Ok(ReceivedPacket::Packet(packet, descriptors)) => {
+                if self.handle_message(client, packet, descriptors) == AfterReply::Close {
+                    self.disconnect(client, None);
                 }
             }
-            Ok(Received::Wrong(error)) => {
+            Ok(ReceivedPacket::Malformed(error)) => {
                 let code = match error {
-                    direct::served::WireError::Version { .. } => Code::Version,
+                    direct::remote::WireError::Version { .. } => Code::Version,
                     _ => Code::Malformed,
                 };
-                self.end(client, Some(Refusal::new(code, error.to_string())));
+                self.disconnect(client, Some(ProtocolError::new(code, error.to_string())));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok(Received::Closed) | Err(_) => self.end(client, None),
+            Ok(ReceivedPacket::Closed) | Err(_) => self.disconnect(client, None),
         }
     }
 
     /// Ends a connection. The drive lets go of it first: nothing is written to its memory from when
     /// it hears of the end.
-    pub(super) fn end(&mut self, client: u64, why: Option<Refusal>) {
+    pub(super) fn disconnect(&mut self, client: u64, why: Option<ProtocolError>) {
         let Some(mut connection) = self.connections.remove(&client) else { return };
-        if let Some(open) = connection.open.take() {
+        if let Some(open) = connection.device.take() {
             self.detach(open.drive, open.port);
         }
         if let Some(why) = why {
-            connection.send(0, Message::Ending(why), &[]);
+            connection.send(0, Message::Disconnect(why), &[]);
         }
     }
 
     pub(super) fn detach(&self, drive: usize, port: Arc<Port>) {
         if let Some(drive) = self.drives.get(drive) {
             // A drive that is being shut down lets go of everybody.
-            let _ = drive.errands.ask(&drive.waker, move |drive| drive.detach(&port).is_ok());
+            let _ = drive.owner_calls.call(&drive.waker, move |drive| drive.detach(&port).is_ok());
         }
     }
 }

@@ -6,7 +6,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
-use block::{Busy, Completion, Device, Extent, ExtentState, Limits, Op, Payload, Request};
+use block::{
+    BlockDevice, Completion, Extent, ExtentState, Limits, Op, Payload, QueueFull, Request,
+};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
@@ -101,7 +103,7 @@ impl MemoryDevice {
         let range = r.lba as usize * sector..end as usize * sector;
         let map = r.lba as usize..end as usize;
         let iova = match r.data {
-            Payload::At(iova) => iova,
+            Payload::Contiguous(iova) => iova,
             Payload::BitBucket | Payload::Scattered { .. } => ring::Iova(0),
         };
         match r.op {
@@ -120,7 +122,7 @@ impl MemoryDevice {
             }
             Op::WriteZeroes => {
                 self.bytes[range].fill(0);
-                self.mapped[map].fill(!r.may_unmap);
+                self.mapped[map].fill(!r.deallocate);
             }
             Op::Extents => return (Status::SUCCESS, self.extents(r, iova)),
             Op::Flush => {}
@@ -175,14 +177,14 @@ impl Component for MemoryDevice {
     }
 }
 
-impl Device for MemoryDevice {
+impl BlockDevice for MemoryDevice {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         if self.outstanding == self.limits.queue_depth as usize {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         if self.outstanding == 0 {
             let cues = self.cues.lock().unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use std::{io, path::PathBuf};
 
 use block::Limits;
-use clock::{Component, Idle, Nanos, RealClock, Waker};
+use clock::{Component, IdlePolicy, Nanos, RealClock, Waker};
 pub use memory::{Cues, MemoryDevice, limits};
 pub use raw::*;
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStats, NbdStatsReader};
@@ -52,7 +52,7 @@ impl Served {
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let thread = std::thread::spawn(move || {
-            server.run(RealClock::start(), Idle::default(), &mut Nobody, &told)
+            server.run(RealClock::start(), IdlePolicy::default(), &mut Nobody, &told)
         });
         Served { path, cues, stats, stop, waker, thread: Some(thread), dir }
     }

@@ -3,11 +3,11 @@
 //! `SLUICE_SEED=n` replays. What clients say is the body of the fuzz target `socket_server` (`fuzz/`).
 #![allow(unreachable_pub, reason = "modules of one test, shared with the fuzz targets")]
 
+mod acl;
 #[path = "../../../rng/tests/choices/mod.rs"]
 mod choices;
 mod rig;
 mod rude;
-mod rules;
 mod stats;
 
 use choices::{Choices, seed};

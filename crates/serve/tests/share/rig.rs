@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper};
-use direct::served::{IntervalStats, Name, RequestCounts, Span};
+use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
+use direct::remote::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
-    Transfers, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, TransferConfig, WriteBuffer,
 };
 use ftl::FtlConfig;
 use media::MediaConfig;
 use sluice_serve::share::{
-    Errands, Partition, RulesFile, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
-    StatsSource, Table,
+    AclFile, OwnerCalls, Partition, PartitionTable, ShareConfig, ShareError, ShareLimits,
+    ShareServer, SharedDrive, StatsSource,
 };
 use tempfile::TempDir;
 
@@ -23,13 +23,13 @@ pub const COUNT: u64 = 64;
 
 /// A drive, and what others want of it.
 struct Shared {
-    drive: Drive,
-    errands: Arc<Errands>,
+    drive: Controller,
+    owner_calls: Arc<OwnerCalls>,
 }
 
 impl Component for Shared {
     fn poll(&mut self, now: Nanos) -> bool {
-        self.errands.carry_out(&mut self.drive) | self.drive.poll(now)
+        self.owner_calls.run_pending(&mut self.drive) | self.drive.poll(now)
     }
 
     fn deadline(&self) -> Nanos {
@@ -40,8 +40,8 @@ impl Component for Shared {
 /// A server, and its drive's thread.
 pub struct Server {
     share: Option<ShareServer>,
-    errands: Arc<Errands>,
-    stopper: Stopper,
+    owner_calls: Arc<OwnerCalls>,
+    stopper: StopHandle,
     thread: Option<JoinHandle<()>>,
     pub socket: PathBuf,
     _dir: TempDir,
@@ -53,10 +53,10 @@ fn config() -> DriveConfig {
         personality: PersonalityKind::Null,
         media: MediaConfig::Null { bytes: 1 << 20, sector_bytes: 4096 },
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: Transfers::default(),
+        transfers: TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig { latency: Nanos(1_000), bytes_per_sec: 0 },
@@ -64,34 +64,34 @@ fn config() -> DriveConfig {
     }
 }
 
-pub fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
+pub fn name(text: &str) -> ResourceName {
+    ResourceName::new(text).unwrap()
 }
 
 /// The partitions `a` and `b` of the drive `d`, of which nobody has been given any.
-pub fn table() -> Table {
-    let mut table = Table::new(rustix::process::geteuid().as_raw());
+pub fn table() -> PartitionTable {
+    let mut table = PartitionTable::new(rustix::process::geteuid().as_raw());
     for (part, first) in [("a", 0), ("b", COUNT)] {
-        let span = Span::Sectors { first, count: COUNT };
+        let span = PartitionSpan::Sectors { first, count: COUNT };
         let taken = false;
-        table.add(Partition { device: name("d"), name: name(part), span, taken }).unwrap();
+        table.add(Partition { device: name("d"), name: name(part), span, in_use: taken }).unwrap();
     }
     table
 }
 
 impl Server {
     /// Few connections and little memory, so that limits are met.
-    pub fn start(table: Table) -> Server {
+    pub fn start(table: PartitionTable) -> Server {
         Server::keeping(table, None).unwrap()
     }
 
     /// The same, with a file of rules.
-    pub fn keeping(table: Table, rules: Option<RulesFile>) -> Result<Server, ShareError> {
-        let drive = Drive::new(config()).unwrap();
-        let io_queues = drive.config().controller.io_queues;
-        let runner = RealRunner::new(RealClock::start(), Idle::default()).unwrap();
-        let (waker, stopper, errands) = (runner.waker(), runner.stopper(), Errands::new());
-        let mut shared = Shared { drive, errands: errands.clone() };
+    pub fn keeping(table: PartitionTable, rules: Option<AclFile>) -> Result<Server, ShareError> {
+        let drive = Controller::new(config()).unwrap();
+        let io_queues = drive.config().controller.max_io_queues;
+        let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
+        let (waker, stopper, errands) = (runner.waker(), runner.stop_handle(), OwnerCalls::new());
+        let mut shared = Shared { drive, owner_calls: errands.clone() };
         let thread = std::thread::spawn(move || runner.run(&mut shared).unwrap());
         let dir = tempfile::tempdir().unwrap();
         let limits = ShareLimits {
@@ -102,7 +102,7 @@ impl Server {
             bytes_per_user: 256 << 10,
         };
         let socket = dir.path().join("s");
-        let config = ShareConfig { path: socket.clone(), mode: 0o600, limits, rules };
+        let config = ShareConfig { path: socket.clone(), mode: 0o600, limits, acl_file: rules };
         // Each interval counts the reads of those before it.
         let stats = Some(StatsSource::new(|| {
             let mut reads = 0;
@@ -113,9 +113,10 @@ impl Server {
             })
         }));
         let drive =
-            SharedDrive { name: name("d"), errands: errands.clone(), waker, io_queues, stats };
+            SharedDrive { name: name("d"), owner_calls: errands.clone(), waker, io_queues, stats };
         let thread = Some(thread);
-        let mut server = Server { share: None, errands, stopper, thread, socket, _dir: dir };
+        let mut server =
+            Server { share: None, owner_calls: errands, stopper, thread, socket, _dir: dir };
         server.share = Some(ShareServer::start(&config, table, vec![drive])?);
         Ok(server)
     }
@@ -124,7 +125,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.share.take());
-        self.errands.close();
+        self.owner_calls.close();
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the drive's thread");

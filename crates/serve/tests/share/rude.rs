@@ -2,9 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use direct::served::socket::{self, Received};
-use direct::served::{Admin, Entry, Grant, MAX_BYTES, Message, Name, Packet, Rule, Subject, Whom};
-use ring::{Parts, Region};
+use direct::remote::socket::{self, ReceivedPacket};
+use direct::remote::{
+    AclRule, Admin, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal,
+    ResourceName,
+};
+use ring::{PortDescriptor, SharedRegion};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::choices::Choices;
@@ -21,14 +24,14 @@ pub fn fuzz(bytes: &[u8]) {
 }
 
 fn drain(socket: &OwnedFd) {
-    while let Ok(Received::Packet(..) | Received::Wrong(_)) =
-        socket::receive(socket, Parts::MAX_DESCRIPTORS, RecvFlags::DONTWAIT)
+    while let Ok(ReceivedPacket::Packet(..) | ReceivedPacket::Malformed(_)) =
+        socket::receive(socket, PortDescriptor::MAX_DESCRIPTORS, RecvFlags::DONTWAIT)
     {}
 }
 
 /// A few clients say this and that; then the server still answers, and has nobody left.
 pub fn talk(server: &Server, mut choices: Choices) {
-    let good = Region::shared(4096).unwrap();
+    let good = SharedRegion::memfd(4096).unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
     let mut clients: Vec<OwnedFd> = Vec::new();
     for _ in 0..MESSAGES {
@@ -77,13 +80,13 @@ fn settle(server: &Server) {
         // One after the other those that have gone are noticed.
         let Ok(mut admin) = Admin::connect(&server.socket) else { continue };
         let Ok(entries) = admin.list() else { continue };
-        if entries.iter().any(|entry| matches!(entry, Entry::Client(_))) {
+        if entries.iter().any(|entry| matches!(entry, ListEntry::Client(_))) {
             std::thread::yield_now();
             continue;
         }
-        assert!(entries.iter().any(|entry| matches!(entry, Entry::Partition { .. })));
+        assert!(entries.iter().any(|entry| matches!(entry, ListEntry::Partition { .. })));
         for entry in entries {
-            if let Entry::Rule(Rule { subject, device, partition, .. }) = entry {
+            if let ListEntry::Rule(AclRule { principal: subject, device, partition, .. }) = entry {
                 admin.deny(subject, device, Some(partition)).unwrap();
             }
         }
@@ -91,13 +94,13 @@ fn settle(server: &Server) {
     }
 }
 
-fn open(partition: Name, queues: u16) -> Message {
-    Message::Open { device: Name::NONE, partition, queues }
+fn open(partition: ResourceName, queues: u16) -> Message {
+    Message::Open { device: ResourceName::NONE, partition, queues }
 }
 
 fn message(choices: &mut Choices) -> Message {
     let place = |choices: &mut Choices| match choices.below(5) {
-        0 => Name::NONE,
+        0 => ResourceName::NONE,
         1 => name("d"),
         2 => name("nowhere"),
         n => name(["a", "b"][n as usize - 3]),
@@ -107,16 +110,16 @@ fn message(choices: &mut Choices) -> Message {
         false => choices.next_u64(),
     };
     let subject = |choices: &mut Choices| match choices.below(3) {
-        0 => Subject::Anyone,
-        1 => Subject::Gid(choices.below(4) as u32),
-        _ => Subject::Uid(choices.below(4) as u32),
+        0 => Principal::Anyone,
+        1 => Principal::Gid(choices.below(4) as u32),
+        _ => Principal::Uid(choices.below(4) as u32),
     };
     match choices.below(13) {
         0 => Message::Hello,
         12 => Message::Stats { index: small(choices) as u32 },
         1 => Message::List { index: small(choices) as u32 },
-        2 => Message::Kick(Whom::Client(small(choices))),
-        3 => Message::Kick(Whom::Subject(subject(choices))),
+        2 => Message::Kick(KickTarget::Client(small(choices))),
+        3 => Message::Kick(KickTarget::Subject(subject(choices))),
         4 => {
             let (subject, device) = (subject(choices), place(choices));
             Message::Deny { subject, device, partition: place(choices) }
@@ -130,7 +133,7 @@ fn message(choices: &mut Choices) -> Message {
                 bytes_per_sec: None,
             };
             let (subject, device) = (subject(choices), place(choices));
-            Message::Allow(Rule { subject, device, partition: place(choices), grant })
+            Message::Allow(AclRule { principal: subject, device, partition: place(choices), grant })
         }
         6 => Message::Done { count: small(choices) },
         7 | 8 => open(place(choices), small(choices) as u16),
@@ -144,7 +147,7 @@ fn message(choices: &mut Choices) -> Message {
 /// A message, damaged at times. Mostly nobody reads the answers; a server that waited for that would
 /// wait here.
 fn say(client: &OwnedFd, choices: &mut Choices, message: Message, fds: &[BorrowedFd<'_>]) {
-    let mut bytes = [0; MAX_BYTES];
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
     let mut packet = Packet { serial: 1, message }.encode(&mut bytes).to_vec();
     match choices.below(16) {
         0 => packet.truncate(1 + choices.below(packet.len() as u64 - 1) as usize),

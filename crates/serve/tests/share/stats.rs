@@ -1,7 +1,7 @@
 //! What drives do, as administrators see it.
 
-use direct::served::socket::{self, Received};
-use direct::served::{Admin, Code, Message, Packet};
+use direct::remote::socket::{self, ReceivedPacket};
+use direct::remote::{Admin, Code, Message, Packet};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::rig::{Server, name, table};
@@ -24,7 +24,7 @@ fn every_connection_has_intervals_of_its_own() {
     drop(server);
     // The server says why it ends.
     let error = second.stats().unwrap_err();
-    assert_eq!(error.refusal().map(|r| r.code), Some(Code::Stopping), "{error}");
+    assert_eq!(error.protocol_error().map(|r| r.code), Some(Code::Stopping), "{error}");
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn statistics_are_asked_for_after_hello_and_end_with_the_drives() {
             let packet = Packet { serial, message: message.clone() };
             socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
             last = match socket::receive(&client, 0, RecvFlags::empty()).unwrap() {
-                Received::Packet(packet, _) => Some(packet.message),
+                ReceivedPacket::Packet(packet, _) => Some(packet.message),
                 other => panic!("{other:?}"),
             };
         }
         last.unwrap()
     };
     match ask(&[Message::Stats { index: 0 }]) {
-        Message::Ending(refusal) => assert_eq!(refusal.code, Code::Order),
+        Message::Disconnect(refusal) => assert_eq!(refusal.code, Code::Order),
         other => panic!("{other:?}"),
     }
     for index in [1, u32::MAX] {
@@ -55,7 +55,7 @@ fn statistics_are_asked_for_after_hello_and_end_with_the_drives() {
     assert!(matches!(answer, Message::Interval { .. }), "{answer:?}");
     // What only a server says ends the connection.
     match ask(&[Message::Hello, answer]) {
-        Message::Ending(refusal) => assert_eq!(refusal.code, Code::Order),
+        Message::Disconnect(refusal) => assert_eq!(refusal.code, Code::Order),
         other => panic!("{other:?}"),
     }
 }

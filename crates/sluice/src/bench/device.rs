@@ -9,15 +9,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::completion::{Blocking, BlockingConfig, Member, Source, Strategy};
-use block::{BlockLayer, Config, Raw};
+use block::completion::{Blocking, BlockingConfig, InterruptSource, Strategy, StripeMember};
+use block::{BlockLayer, BlockLayerConfig, Raw};
 use clock::{Nanos, RealClock};
 use direct::{DirectError, QueueConfig};
 use driver::{LowLevelDriver, Passthrough, Uring, UringConfig};
 use rng::Rng;
 
 use super::uring::{Cost, Wait, closed_loop, cpu_time};
-use super::{BenchError, Effort, Measurement, Sink};
+use super::{BenchError, Measurement, RunLength, Sink};
 use crate::open::{OpenError, OpenOptions, Target, open_target};
 
 /// Bytes of a read.
@@ -28,12 +28,12 @@ const THREADS: u16 = 4;
 const INTERVAL: Nanos = Nanos::from_micros(50);
 
 /// What is done with a device's driver once it is open.
-trait Use {
+trait DeviceAction {
     /// What comes of it.
     type Result;
 
     /// Whether it waits for interrupts.
-    fn sleeps(&self) -> bool;
+    fn needs_interrupts(&self) -> bool;
 
     fn run<D>(self, driver: &mut D) -> Result<Self::Result, BenchError>
     where
@@ -42,25 +42,29 @@ trait Use {
 }
 
 /// Opens what `what` names as a driver with a queue of `depth` tags.
-fn on<U: Use>(what: &str, depth: u16, action: U) -> Result<U::Result, BenchError> {
+fn with_device<U: DeviceAction>(
+    what: &str,
+    depth: u16,
+    action: U,
+) -> Result<U::Result, BenchError> {
     let target: Target = what.parse()?;
     if let Target::File(path) = &target {
         let config = UringConfig { depth, read_only: true, ..UringConfig::default() };
-        return match Passthrough::is_at(path) {
+        return match Passthrough::is_nvme_char_device(path) {
             true => action.run(&mut Passthrough::open(path, config)?),
             false => action.run(&mut Uring::open(path, config)?),
         };
     }
     let device = open_target(&target, &OpenOptions::default())?;
     // One that needs them is refused where there are none.
-    let interrupts = action.sleeps() || device.has_interrupts();
+    let interrupts = action.needs_interrupts() || device.has_interrupts();
     let config = QueueConfig { depth: depth.saturating_add(1), interrupts };
-    let mut queues = device.drive_queues(1, config).map_err(crate::open::OpenError::from)?;
+    let mut queues = device.queue_factory(1, config).map_err(crate::open::OpenError::from)?;
     action.run(&mut queues)
 }
 
 /// What was measured, unless it needs interrupts of a device without: that is said, and not measured.
-fn possible<T>(measured: Result<T, BenchError>) -> Result<Option<T>, BenchError> {
+fn if_supported<T>(measured: Result<T, BenchError>) -> Result<Option<T>, BenchError> {
     match measured {
         Err(BenchError::Open(OpenError::Device(error @ DirectError::NoInterrupts { .. }))) => {
             eprintln!("not measured: {error}");
@@ -71,17 +75,17 @@ fn possible<T>(measured: Result<T, BenchError>) -> Result<Option<T>, BenchError>
 }
 
 /// One owner of a queue.
-struct Owner {
+struct PolledLoop {
     mq: bool,
     wait: Wait,
     depth: u16,
     runtime: Nanos,
 }
 
-impl Use for Owner {
+impl DeviceAction for PolledLoop {
     type Result = Cost;
 
-    fn sleeps(&self) -> bool {
+    fn needs_interrupts(&self) -> bool {
         self.wait == Wait::Sleep
     }
 
@@ -90,9 +94,10 @@ impl Use for Owner {
         D: LowLevelDriver,
         D::Queue: 'static,
     {
-        let Owner { mq, wait, depth, runtime } = self;
+        let PolledLoop { mq, wait, depth, runtime } = self;
         if mq {
-            let config = Config { queue_depth: depth.into(), ..Config::default() };
+            let config =
+                BlockLayerConfig { queue_depth: depth.into(), ..BlockLayerConfig::default() };
             let (_layer, queues) = BlockLayer::open(driver, &config)?;
             let mut queue = queues.into_iter().next().ok_or(BenchError::Thread("a queue"))?;
             return closed_loop(&mut queue, depth, runtime, wait);
@@ -107,13 +112,13 @@ impl Use for Owner {
 ///
 /// # Errors
 /// When it cannot be opened or read, or when the output fails.
-pub(super) fn block(what: &str, effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub(super) fn block(what: &str, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let runtime = effort.choose(Nanos::from_millis(2000), Nanos::from_millis(100));
     for depth in [1, 8] {
         for (wait, how) in [(Wait::Sleep, "sleeping"), (Wait::Spin, "spinning")] {
-            let measure = |mq| on(what, depth, Owner { mq, wait, depth, runtime });
+            let measure = |mq| with_device(what, depth, PolledLoop { mq, wait, depth, runtime });
             let Some((raw, mq)) =
-                possible(measure(false).and_then(|raw| Ok((raw, measure(true)?))))?
+                if_supported(measure(false).and_then(|raw| Ok((raw, measure(true)?))))?
             else {
                 continue;
             };
@@ -124,23 +129,23 @@ pub(super) fn block(what: &str, effort: Effort, sink: &mut Sink<'_>) -> Result<(
             };
             sink.push(of("raw", "iops", raw.iops, "1/s"))?;
             sink.push(of("raw", "cpu_per_io", raw.cpu_ns, "ns"))?;
-            sink.push(of("mq", "iops", mq.iops, "1/s").against("raw", raw.iops))?;
-            sink.push(of("mq", "cpu_per_io", mq.cpu_ns, "ns").against("raw", raw.cpu_ns))?;
+            sink.push(of("mq", "iops", mq.iops, "1/s").with_reference("raw", raw.iops))?;
+            sink.push(of("mq", "cpu_per_io", mq.cpu_ns, "ns").with_reference("raw", raw.cpu_ns))?;
         }
     }
     Ok(())
 }
 
 /// Threads that wait for their reads.
-struct Waiting {
+struct BlockingThreads {
     strategy: Strategy,
     runtime: Nanos,
 }
 
-impl Use for Waiting {
+impl DeviceAction for BlockingThreads {
     type Result = Cost;
 
-    fn sleeps(&self) -> bool {
+    fn needs_interrupts(&self) -> bool {
         self.strategy.needs_interrupts()
     }
 
@@ -155,7 +160,8 @@ impl Use for Waiting {
             strategy: self.strategy,
             ..BlockingConfig::default()
         };
-        let (blocking, queues) = Blocking::open(Member::take_all(driver), Source::Queues, &config)?;
+        let (blocking, queues) =
+            Blocking::open(StripeMember::take_all(driver), InterruptSource::PerQueue, &config)?;
         let sectors = (BLOCK / blocking.sector_bytes()).max(1);
         let places = blocking.striped().sectors() / u64::from(sectors);
         let stop = Arc::new(AtomicBool::new(false));
@@ -197,14 +203,14 @@ impl Use for Waiting {
 /// As of [`block`].
 pub(super) fn strategies(
     what: &str,
-    effort: Effort,
+    effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let runtime = effort.choose(Nanos::from_millis(2000), Nanos::from_millis(100));
     for name in Strategy::NAMES {
-        let strategy = Strategy::named(name, INTERVAL)?;
-        let measured = on(what, 2 * THREADS, Waiting { strategy, runtime });
-        let Some(cost) = possible(measured)? else { continue };
+        let strategy = Strategy::from_name(name, INTERVAL)?;
+        let measured = with_device(what, 2 * THREADS, BlockingThreads { strategy, runtime });
+        let Some(cost) = if_supported(measured)? else { continue };
         let case = format!("{name} over {what}, {THREADS} threads, 4 KB random reads");
         sink.push(Measurement::new("hiops", &case, "iops", cost.iops, "1/s"))?;
         sink.push(Measurement::new("hiops", &case, "cpu_per_io", cost.cpu_ns, "ns"))?;
@@ -222,18 +228,18 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(8 << 20).unwrap();
         let what = file.path().to_str().unwrap();
-        type Run = fn(&str, Effort, &mut Sink<'_>) -> Result<(), BenchError>;
+        type Run = fn(&str, RunLength, &mut Sink<'_>) -> Result<(), BenchError>;
         let runs: [(Run, usize); 2] = [(block, 16), (strategies, 2 * Strategy::NAMES.len())];
         for (run, rows) in runs {
             let mut out = Vec::new();
             let mut sink = Sink::new(&mut out, Format::Json);
-            run(what, Effort::Quick, &mut sink).unwrap();
+            run(what, RunLength::Quick, &mut sink).unwrap();
             sink.finish().unwrap();
             let text = String::from_utf8(out).unwrap();
             assert_eq!(text.lines().filter(|line| line.contains(what)).count(), rows, "{text}");
         }
         let mut out = Vec::new();
-        let refused = block("null", Effort::Quick, &mut Sink::new(&mut out, Format::Json));
+        let refused = block("null", RunLength::Quick, &mut Sink::new(&mut out, Format::Json));
         assert!(refused.unwrap_err().to_string().contains("no drive"));
     }
 }

@@ -9,13 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use block::Raw;
-use driver::{DriveInfo, QueuePair};
+use driver::{ControllerInfo, QueuePair};
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
-use ring::{
-    CompletionDrive, CompletionHost, Iova, PAGE, Port, Region, SubmissionDrive, SubmissionHost,
-};
+use ring::{CqConsumer, CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer, SqProducer};
 
-use super::{BenchError, Cores};
+use super::{AllowedCpus, BenchError};
 
 /// The identifier of a port's first queue; 0 would be the admin queue.
 const QID: u16 = 1;
@@ -24,7 +22,7 @@ const SECTOR_BYTES: u32 = 4096;
 
 /// Registered memory for one queue pair.
 #[derive(Debug)]
-pub struct Wire {
+pub struct QueuePairMemory {
     port: Arc<Port>,
     submission: Iova,
     completion: Iova,
@@ -32,30 +30,30 @@ pub struct Wire {
     depth: u16,
 }
 
-impl Wire {
+impl QueuePairMemory {
     /// Memory for rings of `depth` entries.
     ///
     /// # Errors
     /// When there is no memory, or no registration left.
-    pub fn new(depth: u16) -> Result<Wire, BenchError> {
-        Wire::on(Port::new()?, QID, depth)
+    pub fn new(depth: u16) -> Result<QueuePairMemory, BenchError> {
+        QueuePairMemory::on_port(Port::new()?, QID, depth)
     }
 
     /// Another queue pair on the same port, numbered after this one.
     ///
     /// # Errors
     /// As for [`new`](Wire::new).
-    pub fn another(&self) -> Result<Wire, BenchError> {
-        Wire::on(self.port.clone(), self.qid + 1, self.depth)
+    pub fn new_on_same_port(&self) -> Result<QueuePairMemory, BenchError> {
+        QueuePairMemory::on_port(self.port.clone(), self.qid + 1, self.depth)
     }
 
-    fn on(port: Arc<Port>, qid: u16, depth: u16) -> Result<Wire, BenchError> {
-        let submission_bytes = (usize::from(depth) * size_of::<Sqe>()).next_multiple_of(PAGE);
-        let completion_bytes = (usize::from(depth) * 16).next_multiple_of(PAGE);
-        let memory = Region::anonymous(submission_bytes + completion_bytes)?;
+    fn on_port(port: Arc<Port>, qid: u16, depth: u16) -> Result<QueuePairMemory, BenchError> {
+        let submission_bytes = (usize::from(depth) * size_of::<Sqe>()).next_multiple_of(PAGE_BYTES);
+        let completion_bytes = (usize::from(depth) * 16).next_multiple_of(PAGE_BYTES);
+        let memory = SharedRegion::anonymous(submission_bytes + completion_bytes)?;
         let submission = port.memory().register(&memory)?;
         let completion = submission.offset(submission_bytes as u64);
-        Ok(Wire { port, submission, completion, qid, depth })
+        Ok(QueuePairMemory { port, submission, completion, qid, depth })
     }
 
     /// The connection between the two ends.
@@ -67,10 +65,10 @@ impl Wire {
     ///
     /// # Errors
     /// When the depth is below 2.
-    pub fn rings(&self) -> Result<(SubmissionHost, CompletionHost), BenchError> {
+    pub fn rings(&self) -> Result<(SqProducer, CqConsumer), BenchError> {
         Ok((
-            SubmissionHost::open(&self.port, self.qid, self.submission, self.depth)?,
-            CompletionHost::open(&self.port, self.qid, self.completion, self.depth)?,
+            SqProducer::open(&self.port, self.qid, self.submission, self.depth)?,
+            CqConsumer::open(&self.port, self.qid, self.completion, self.depth)?,
         ))
     }
 
@@ -88,7 +86,7 @@ impl Wire {
     /// # Errors
     /// As for [`rings`](Wire::rings), and when there is no memory.
     pub fn raw(&self) -> Result<Raw, BenchError> {
-        let info = DriveInfo {
+        let info = ControllerInfo {
             serial: "echo".into(),
             model: "echo".into(),
             firmware: String::new(),
@@ -106,7 +104,7 @@ impl Wire {
             features: driver::Features::default(),
             open_channel: None,
         };
-        Ok(Raw::over_pair(&info, self.queue_pair()?, self.port.clone())?)
+        Ok(Raw::from_pair(&info, self.queue_pair()?, self.port.clone())?)
     }
 
     /// The queue pair's number.
@@ -123,10 +121,10 @@ impl Wire {
     ///
     /// # Errors
     /// As for [`rings`](Wire::rings).
-    pub fn drive(&self) -> Result<(SubmissionDrive, CompletionDrive), BenchError> {
+    pub fn drive_rings(&self) -> Result<(SqConsumer, CqProducer), BenchError> {
         Ok((
-            SubmissionDrive::open(&self.port, self.qid, self.submission, self.depth)?,
-            CompletionDrive::open(&self.port, self.qid, self.completion, self.depth, None)?,
+            SqConsumer::open(&self.port, self.qid, self.submission, self.depth)?,
+            CqProducer::open(&self.port, self.qid, self.completion, self.depth, None)?,
         ))
     }
 
@@ -134,34 +132,34 @@ impl Wire {
     ///
     /// # Errors
     /// As for [`rings`](Wire::rings).
-    pub fn echo(&self) -> Result<Echo, BenchError> {
-        let (sq, cq) = self.drive()?;
-        Ok(Echo { sq, cq, held: None, qid: self.qid })
+    pub fn echo_controller(&self) -> Result<EchoController, BenchError> {
+        let (sq, cq) = self.drive_rings()?;
+        Ok(EchoController { sq, cq, deferred_cqe: None, qid: self.qid })
     }
 }
 
 /// The drive's end of a queue pair, answering every command at once.
 #[derive(Debug)]
-pub struct Echo {
-    sq: SubmissionDrive,
-    cq: CompletionDrive,
+pub struct EchoController {
+    sq: SqConsumer,
+    cq: CqProducer,
     /// What the host had no room for.
-    held: Option<Cqe>,
+    deferred_cqe: Option<Cqe>,
     qid: u16,
 }
 
-impl Echo {
+impl EchoController {
     /// Answers every command that is there, and returns how many.
     #[inline]
     pub fn poll(&mut self) -> u64 {
         let mut answered = 0;
         // A queue with a wild doorbell stands still; whoever waits for it is at fault.
-        if self.sq.look().is_err() {
+        if self.sq.read_tail().is_err() {
             return 0;
         }
-        while let Some(cqe) = self.held.take().or_else(|| self.fetch()) {
+        while let Some(cqe) = self.deferred_cqe.take().or_else(|| self.fetch()) {
             if self.cq.post(cqe).is_err() {
-                self.held = Some(cqe);
+                self.deferred_cqe = Some(cqe);
                 break;
             }
             answered += 1;
@@ -173,9 +171,9 @@ impl Echo {
     ///
     /// # Errors
     /// When there is no thread to be had; what `host` returns.
-    pub fn beside<T: Send>(
+    pub fn run_beside<T: Send>(
         mut self,
-        cores: &Cores,
+        cores: &AllowedCpus,
         host: impl FnOnce() -> Result<T, BenchError> + Send,
     ) -> Result<T, BenchError> {
         let stop = AtomicBool::new(false);
@@ -222,8 +220,8 @@ mod tests {
 
     #[test]
     fn every_command_is_answered_once() {
-        let wire = Wire::new(8).unwrap();
-        let (mut pair, mut echo) = (wire.queue_pair().unwrap(), wire.echo().unwrap());
+        let wire = QueuePairMemory::new(8).unwrap();
+        let (mut pair, mut echo) = (wire.queue_pair().unwrap(), wire.echo_controller().unwrap());
         for round in 0..100 {
             for user in 0..7 {
                 pair.submit(read(user), round * 7 + user).unwrap();
@@ -233,21 +231,21 @@ mod tests {
             let users: Vec<u64> = std::iter::from_fn(|| pair.reap()).map(|c| c.user).collect();
             assert_eq!(users, (round * 7..round * 7 + 7).collect::<Vec<_>>());
         }
-        assert_eq!(pair.stray_completions(), 0);
-        assert!(Wire::new(1).unwrap().rings().is_err());
+        assert_eq!(pair.spurious_completions(), 0);
+        assert!(QueuePairMemory::new(1).unwrap().rings().is_err());
     }
 
     #[test]
     fn answers_without_room_are_held() {
-        let wire = Wire::new(4).unwrap();
-        let ((mut sq, mut cq), mut echo) = (wire.rings().unwrap(), wire.echo().unwrap());
+        let wire = QueuePairMemory::new(4).unwrap();
+        let ((mut sq, mut cq), mut echo) = (wire.rings().unwrap(), wire.echo_controller().unwrap());
         for _ in 0..3 {
             sq.push(&read(0)).unwrap();
         }
         sq.ring();
         assert_eq!(echo.poll(), 3);
         while let Some(cqe) = cq.pop() {
-            sq.fetched(cqe.sq_head);
+            sq.update_head(cqe.sq_head);
         }
         // Popped, but not given back: no room for another answer.
         sq.push(&read(0)).unwrap();

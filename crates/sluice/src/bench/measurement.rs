@@ -15,19 +15,19 @@ pub struct Reference {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// No less than this, if there is such a limit.
-    pub least: Option<f64>,
+    pub min: Option<f64>,
     /// No more than this, if there is such a limit.
-    pub most: Option<f64>,
+    pub max: Option<f64>,
 }
 
 impl Bound {
     /// Whether a value is within.
-    pub fn holds(&self, value: f64) -> bool {
-        self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
+    pub fn contains(&self, value: f64) -> bool {
+        self.min.is_none_or(|least| value >= least) && self.max.is_none_or(|most| value <= most)
     }
 
     fn limits(&self) -> impl Iterator<Item = f64> {
-        self.least.into_iter().chain(self.most)
+        self.min.into_iter().chain(self.max)
     }
 }
 
@@ -42,7 +42,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// `pass` or `fail`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
             Verdict::Fail => "fail",
@@ -83,7 +83,7 @@ impl Measurement {
 
     /// The result beside what the same run measured in the same unit.
     #[must_use]
-    pub fn against(mut self, what: impl Into<String>, value: f64) -> Measurement {
+    pub fn with_reference(mut self, what: impl Into<String>, value: f64) -> Measurement {
         self.reference = Some(Reference { what: what.into(), value });
         self
     }
@@ -91,16 +91,16 @@ impl Measurement {
     /// The result, which must be no less than this.
     #[must_use]
     pub fn at_least(mut self, least: f64) -> Measurement {
-        let most = self.bound.and_then(|b| b.most);
-        self.bound = Some(Bound { least: Some(least), most });
+        let most = self.bound.and_then(|b| b.max);
+        self.bound = Some(Bound { min: Some(least), max: most });
         self
     }
 
     /// The result, which must be no more than this.
     #[must_use]
     pub fn at_most(mut self, most: f64) -> Measurement {
-        let least = self.bound.and_then(|b| b.least);
-        self.bound = Some(Bound { least, most: Some(most) });
+        let least = self.bound.and_then(|b| b.min);
+        self.bound = Some(Bound { min: least, max: Some(most) });
         self
     }
 
@@ -114,7 +114,7 @@ impl Measurement {
     /// Whether the result is what it must be; `None` if nothing says what that is.
     pub fn verdict(&self) -> Option<Verdict> {
         let bound = self.bound?;
-        Some(if bound.holds(self.value) { Verdict::Pass } else { Verdict::Fail })
+        Some(if bound.contains(self.value) { Verdict::Pass } else { Verdict::Fail })
     }
 
     /// The value divided by the reference's; `None` where that is no number.
@@ -146,13 +146,14 @@ impl Measurement {
         if let Some(ratio) = self.ratio() {
             pairs.push(("ratio", rounded(ratio).into()));
         }
-        if let (Some(Bound { least, most }), Some(verdict)) = (self.bound, self.verdict()) {
+        if let (Some(Bound { min: least, max: most }), Some(verdict)) = (self.bound, self.verdict())
+        {
             let limits = [("least", least), ("most", most)];
             let limits = limits.into_iter().filter_map(|(k, v)| Some((k.to_owned(), rounded(v?))));
             let limits: serde_json::Map<String, Value> =
                 limits.map(|(k, v)| (k, v.into())).collect();
             pairs.push(("bound", limits.into()));
-            pairs.push(("verdict", verdict.word().into()));
+            pairs.push(("verdict", verdict.as_str().into()));
         }
         let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("\"{k}\":{v}")).collect();
         format!("{{{}}}", pairs.join(","))
@@ -183,7 +184,7 @@ mod tests {
     fn the_object_has_the_promised_keys_and_no_others() {
         let bare = Measurement::new("ring", "a \"quoted\" case", "ns_per_command", 1.0, "ns");
         assert_eq!(keys(&bare), ["bench", "case", "metric", "value", "unit"]);
-        let compared = bare.against("b", 0.5);
+        let compared = bare.with_reference("b", 0.5);
         let all = ["bench", "case", "metric", "value", "unit", "reference", "ratio"];
         assert_eq!(keys(&compared), all);
         let object: Value = serde_json::from_str(&compared.to_json_line()).unwrap();
@@ -208,7 +209,7 @@ mod tests {
             assert_eq!(verdicts(m(value).within(0.05, 100.0)), verdict, "{value}");
         }
         assert!(!m(1.0).at_most(f64::NAN).is_finite());
-        let failed = m(2.0).against("paper", 1.0).at_most(1.5);
+        let failed = m(2.0).with_reference("paper", 1.0).at_most(1.5);
         let all =
             ["bench", "case", "metric", "value", "unit", "reference", "ratio", "bound", "verdict"];
         assert_eq!(keys(&failed), all);
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_ratio_to_nothing_is_left_out() {
-        let m = Measurement::new("ring", "a", "m", 1.0, "ns").against("zero", 0.0);
+        let m = Measurement::new("ring", "a", "m", 1.0, "ns").with_reference("zero", 0.0);
         assert!(m.is_finite());
         assert_eq!(m.ratio(), None);
         assert!(!keys(&m).contains(&"ratio".to_owned()));

@@ -19,7 +19,7 @@
 //! | [`mod@exec`] | group `exec`: programs through `sluice exec`, and through the kernel |
 //! | [`mod@lightnvm`] | group `lightnvm`: the LightNVM paper's evaluation, and the host's translation layer at work |
 //!
-//! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
+//! A group is a function from [`RunLength`] to measurements in a [`Sink`]; a new one is a file here and a
 //! line in the table of groups.
 //!
 //! ```
@@ -36,8 +36,8 @@
 //! # Ok::<(), sluice::bench::BenchError>(())
 //! ```
 
+mod allowed_cpus;
 pub mod block;
-mod cores;
 mod device;
 pub mod direct;
 pub mod echo;
@@ -45,9 +45,9 @@ pub mod exec;
 pub mod hiops;
 pub mod kv;
 pub mod lightnvm;
-pub mod live;
-pub mod machine;
 mod measurement;
+pub mod multicore;
+pub mod real_time;
 pub mod ring;
 mod samples;
 pub mod sim;
@@ -58,30 +58,30 @@ use std::io;
 
 use clap::ValueEnum;
 
-pub use cores::Cores;
+pub use allowed_cpus::AllowedCpus;
 pub use measurement::{Bound, Measurement, Reference, Verdict};
-pub use samples::{Candidate, Quantiles, Samples, in_turns, interleaved};
+pub use samples::{BenchCandidate, Quantiles, Samples, interleave, interleaved};
 pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};
 
-use crate::cli::Failure;
+use crate::cli::CliError;
 use crate::cli::args::{BenchArgs, BenchGroup, BenchPart, LightnvmPart};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
+pub enum RunLength {
     /// Enough for numbers to quote.
     Full,
     /// Just enough to see that everything runs.
     Quick,
 }
 
-impl Effort {
+impl RunLength {
     /// `full` or `quick`, as the effort goes.
     pub fn choose<T>(self, full: T, quick: T) -> T {
         match self {
-            Effort::Full => full,
-            Effort::Quick => quick,
+            RunLength::Full => full,
+            RunLength::Quick => quick,
         }
     }
 }
@@ -100,10 +100,10 @@ pub enum BenchError {
     Register(#[from] ::ring::RegisterError),
     /// The memory of a ring is not registered.
     #[error("memory of a ring: {0}")]
-    Ring(#[from] ::ring::Unregistered),
+    Ring(#[from] ::ring::NotRegistered),
     /// The path to the drive could not be set up.
     #[error("the raw path: {0}")]
-    Raw(#[from] driver::EmulatedError),
+    Raw(#[from] driver::NvmeDeviceError),
     /// A file or device of the host could not be opened.
     #[error(transparent)]
     Uring(#[from] driver::UringError),
@@ -161,20 +161,20 @@ pub enum BenchError {
     Thread(&'static str),
 }
 
-impl From<BenchError> for Failure {
-    fn from(error: BenchError) -> Failure {
-        Failure::Other(format!("cannot measure: {error}"))
+impl From<BenchError> for CliError {
+    fn from(error: BenchError) -> CliError {
+        CliError::Other(format!("cannot measure: {error}"))
     }
 }
 
 /// Measures one group.
-pub type Group = fn(Effort, &mut Sink<'_>) -> Result<(), BenchError>;
+pub type BenchFn = fn(RunLength, &mut Sink<'_>) -> Result<(), BenchError>;
 
 /// Measures the parts of a group that are named, or all of them if none is.
 fn run_parts<P: PartialEq>(
-    all: &[(P, Group)],
+    all: &[(P, BenchFn)],
     named: &[P],
-    effort: Effort,
+    effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let wanted = all.iter().filter(|(part, _)| named.is_empty() || named.contains(part));
@@ -184,9 +184,9 @@ fn run_parts<P: PartialEq>(
     Ok(())
 }
 
-const GROUPS: &[(BenchGroup, Group)] = &[
+const GROUPS: &[(BenchGroup, BenchFn)] = &[
     (BenchGroup::Sim, sim::run),
-    (BenchGroup::Live, live::run),
+    (BenchGroup::Live, real_time::run),
     (BenchGroup::Ring, ring::run),
     (BenchGroup::Uring, uring::run),
     (BenchGroup::Block, block::run),
@@ -197,7 +197,7 @@ const GROUPS: &[(BenchGroup, Group)] = &[
 ];
 
 /// A group's name on the command line.
-fn word(group: BenchGroup) -> String {
+fn group_name(group: BenchGroup) -> String {
     group.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
@@ -205,24 +205,24 @@ fn word(group: BenchGroup) -> String {
 ///
 /// # Errors
 /// A group that is not there, or a measurement that could not be made.
-pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     if args.machine.is_some() && args.group != BenchGroup::Block {
-        let asked = word(args.group);
-        return Err(Failure::Usage(format!("--machine is for the group `block`, not `{asked}`")));
+        let asked = group_name(args.group);
+        return Err(CliError::Usage(format!("--machine is for the group `block`, not `{asked}`")));
     }
     if let Some(part) = args.part.iter().find(|part| part.group() != args.group) {
-        let (asked, of) = (word(args.group), word(part.group()));
+        let (asked, of) = (group_name(args.group), group_name(part.group()));
         let part = part.to_possible_value().map_or_else(String::new, |p| p.get_name().to_owned());
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "--part {part} is a part of the group `{of}`, not of `{asked}`"
         )));
     }
-    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
     let format = if args.json { Format::Json } else { Format::Table };
     if let Some(machine) = args.machine {
         let mut out = io::stdout().lock();
         let mut sink = Sink::new(&mut out, format);
-        machine::run(machine, args.costs, effort, &mut sink)?;
+        multicore::run(machine, args.costs, effort, &mut sink)?;
         return Ok(sink.finish()?);
     }
     if let Some(device) = &args.device {
@@ -230,10 +230,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         let measure = match args.group {
             BenchGroup::Block if args.part.is_empty() => device::block,
             BenchGroup::Hiops if args.part.is_empty() => device::strategies,
-            BenchGroup::Lightnvm if args.part == overhead => lightnvm::on_device::run,
+            BenchGroup::Lightnvm if args.part == overhead => lightnvm::device_overhead::run,
             other => {
-                let asked = word(other);
-                return Err(Failure::Usage(format!(
+                let asked = group_name(other);
+                return Err(CliError::Usage(format!(
                     "--device is for the groups `block` and `hiops`, and for `lightnvm` with `--part \
                      overhead`, not for `{asked}`{}",
                     if args.part.is_empty() { "" } else { " with these parts" }
@@ -241,7 +241,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             }
         };
         if args.group == BenchGroup::Lightnvm && !args.destroy {
-            return Err(Failure::Usage(format!(
+            return Err(CliError::Usage(format!(
                 "pblk writes to {device}, and what is there is lost: --destroy says that it may be"
             )));
         }
@@ -251,9 +251,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         return Ok(sink.finish()?);
     }
     let Some((_, group)) = GROUPS.iter().find(|(name, _)| *name == args.group) else {
-        let there: Vec<String> = GROUPS.iter().map(|(name, _)| word(*name)).collect();
-        let (asked, there) = (word(args.group), there.join(", "));
-        return Err(Failure::Usage(format!(
+        let there: Vec<String> = GROUPS.iter().map(|(name, _)| group_name(*name)).collect();
+        let (asked, there) = (group_name(args.group), there.join(", "));
+        return Err(CliError::Usage(format!(
             "nothing measures the group `{asked}`; there is {there}"
         )));
     };

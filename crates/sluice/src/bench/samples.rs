@@ -60,7 +60,7 @@ pub struct Quantiles {
 
 impl Quantiles {
     /// Of these durations; `None` if there are none.
-    pub fn of(mut durations: Vec<Nanos>) -> Option<Quantiles> {
+    pub fn from_durations(mut durations: Vec<Nanos>) -> Option<Quantiles> {
         durations.sort_unstable();
         let at = |q| durations[rank(durations.len(), q)];
         let max = *durations.last()?;
@@ -69,7 +69,7 @@ impl Quantiles {
 
     /// Every duration less `overhead`, for what measuring itself costs.
     #[must_use]
-    pub fn less(self, overhead: Nanos) -> Quantiles {
+    pub fn minus(self, overhead: Nanos) -> Quantiles {
         Quantiles { p50: self.p50 - overhead, p99: self.p99 - overhead, max: self.max - overhead }
     }
 
@@ -81,7 +81,7 @@ impl Quantiles {
 }
 
 /// One thing to be measured: each call returns one sample.
-pub type Candidate<'c> = &'c mut dyn FnMut() -> Result<f64, BenchError>;
+pub type BenchCandidate<'c> = &'c mut dyn FnMut() -> Result<f64, BenchError>;
 
 /// Measures several things in turns, so that what disturbs the machine for a while disturbs all of
 /// them: `rounds` rounds after one to warm up, and every round starts with another one.
@@ -90,9 +90,9 @@ pub type Candidate<'c> = &'c mut dyn FnMut() -> Result<f64, BenchError>;
 /// The first that a candidate returns; [`BenchError::NoValue`] if one returns no number.
 pub fn interleaved<const N: usize>(
     rounds: usize,
-    candidates: [Candidate<'_>; N],
+    candidates: [BenchCandidate<'_>; N],
 ) -> Result<[Samples; N], BenchError> {
-    let values = in_turns(rounds, N, |which| candidates[which]())?;
+    let values = interleave(rounds, N, |which| candidates[which]())?;
     let mut samples = Vec::with_capacity(N);
     for (which, values) in values.into_iter().enumerate() {
         samples.push(Samples::new(values).ok_or_else(|| BenchError::NoValue {
@@ -109,7 +109,7 @@ pub fn interleaved<const N: usize>(
 ///
 /// # Errors
 /// The first that `measure` returns.
-pub fn in_turns<T>(
+pub fn interleave<T>(
     rounds: usize,
     count: usize,
     mut measure: impl FnMut(usize) -> Result<T, BenchError>,
@@ -147,11 +147,11 @@ mod tests {
 
     #[test]
     fn durations_have_quantiles_and_never_go_below_zero() {
-        assert_eq!(Quantiles::of(vec![]), None);
-        let q = Quantiles::of((1..=1000).map(Nanos).collect()).unwrap();
+        assert_eq!(Quantiles::from_durations(vec![]), None);
+        let q = Quantiles::from_durations((1..=1000).map(Nanos).collect()).unwrap();
         assert_eq!(q, Quantiles { p50: Nanos(500), p99: Nanos(990), max: Nanos(1000) });
-        assert_eq!(q.less(Nanos(600)).p50, Nanos::ZERO);
-        assert_eq!(q.less(Nanos(600)).max, Nanos(400));
+        assert_eq!(q.minus(Nanos(600)).p50, Nanos::ZERO);
+        assert_eq!(q.minus(Nanos(600)).max, Nanos(400));
         let least = q.at_least(Nanos(600));
         assert_eq!((least.p50, least.p99), (Nanos(600), Nanos(990)));
     }

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use clock::VirtualRunner;
-use workload::{Host, HostCosts, JobSpec};
+use workload::{IoCpuCosts, JobRunner, JobSpec};
 
-use super::{BenchError, Effort, Measurement, Sink};
+use super::{BenchError, Measurement, RunLength, Sink};
 use crate::scenario::Scenario;
-use crate::stack::{Stack, Watcher, precondition, take_turns};
+use crate::stack::{RunObserver, Stack, co_simulate, precondition};
 
 const BENCH: &str = "sim";
 
@@ -21,7 +21,7 @@ const BENCH: &str = "sim";
 ///
 /// # Errors
 /// When the system refuses memory, or the output fails.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let preset = effort.choose("mqsim-default", "mqsim-default-small");
     let overwrite = effort.choose(1.0, 0.05);
     let text = format!(
@@ -46,7 +46,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let before = stack.ftl_stats();
         let rate = simulated(&mut stack, &mut runner, rw, ios)?;
         let result = Measurement::new(BENCH, case, "simulated_ios_per_second", rate, "1/s");
-        sink.push(result.against("aim", aim))?;
+        sink.push(result.with_reference("aim", aim))?;
         let after = stack.ftl_stats();
         if let (Some(before), Some(after)) = (before, after)
             && let Some(wa) = after.since(&before).write_amplification()
@@ -78,10 +78,10 @@ fn simulated(
     ];
     let pairs = pairs.iter().enumerate().map(|(i, (k, v))| (*k, *v, i + 1));
     let (job, _) = JobSpec::from_pairs(rw, Path::new("bench"), pairs).map_err(setup)?;
-    let costs = HostCosts::default();
-    let mut host = Host::new(&mut stack.device, vec![job], costs, 1).map_err(setup)?;
+    let costs = IoCpuCosts::default();
+    let mut host = JobRunner::new(&mut stack.device, vec![job], costs, 1).map_err(setup)?;
     let begin = Instant::now();
-    take_turns(runner, &mut host, &mut stack.drive, Watcher::new(&mut |_, _, _| true));
+    co_simulate(runner, &mut host, &mut stack.drive, RunObserver::new(&mut |_, _, _| true));
     let seconds = begin.elapsed().as_secs_f64();
     let result = host.finish().map_err(setup)?;
     let done: u64 = result.jobs.iter().map(|j| j.completed).sum();

@@ -94,7 +94,7 @@ fn table(rows: &[Measurement]) -> String {
 
 /// `pass` or `fail`, and what must hold.
 fn verdict(m: &Measurement) -> String {
-    let (Some(Bound { least, most }), Some(verdict)) = (m.bound, m.verdict()) else {
+    let (Some(Bound { min: least, max: most }), Some(verdict)) = (m.bound, m.verdict()) else {
         return String::new();
     };
     let must = match (least, most) {
@@ -103,7 +103,7 @@ fn verdict(m: &Measurement) -> String {
         (None, Some(most)) => format!(", at most {}", number(most)),
         (None, None) => String::new(),
     };
-    format!("{}{must}", verdict.word())
+    format!("{}{must}", verdict.as_str())
 }
 
 /// Lines of cells, each column as wide as its widest cell; `right` columns end where the others
@@ -129,7 +129,7 @@ pub(crate) fn aligned<const N: usize>(lines: &[[String; N]], right: [bool; N]) -
 fn number(value: f64) -> String {
     if value.abs() >= 1000.0 {
         let sign = if value < 0.0 { "-" } else { "" };
-        format!("{sign}{}", crate::text::count(value.abs().round() as u64))
+        format!("{sign}{}", crate::format::count(value.abs().round() as u64))
     } else {
         format!("{value:.1}")
     }
@@ -158,7 +158,7 @@ mod tests {
         let mut out = Vec::new();
         let mut sink = Sink::new(&mut out, Format::Json);
         sink.push(row("a", 1.0)).unwrap();
-        sink.push(row("b", 2.0).against("a", 1.0)).unwrap();
+        sink.push(row("b", 2.0).with_reference("a", 1.0)).unwrap();
         sink.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<serde_json::Value> =
@@ -173,7 +173,7 @@ mod tests {
             let mut out = Vec::new();
             let mut sink = Sink::new(&mut out, Format::Json);
             assert!(matches!(sink.push(row("a", bad)), Err(BenchError::NoValue { .. })));
-            assert!(sink.push(row("a", 1.0).against("b", bad)).is_err());
+            assert!(sink.push(row("a", 1.0).with_reference("b", bad)).is_err());
             sink.finish().unwrap();
             assert!(out.is_empty());
         }
@@ -184,7 +184,7 @@ mod tests {
         let mut out = Vec::new();
         let mut sink = Sink::new(&mut out, Format::Table);
         sink.push(row("short", 9.0)).unwrap();
-        sink.push(row("a longer case", 12_345.6).against("copy", 10.0)).unwrap();
+        sink.push(row("a longer case", 12_345.6).with_reference("copy", 10.0)).unwrap();
         sink.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
@@ -201,7 +201,7 @@ mod tests {
         let mut sink = Sink::new(&mut out, Format::Table);
         sink.push(row("a", 9.0).at_most(10.0)).unwrap();
         sink.push(row("b", 9.0).at_least(10.0)).unwrap();
-        sink.push(row("c", 9.0).against("paper", 10.0).within(0.2, 10.0)).unwrap();
+        sink.push(row("c", 9.0).with_reference("paper", 10.0).within(0.2, 10.0)).unwrap();
         sink.push(row("d", 9.0)).unwrap();
         sink.finish().unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -1,10 +1,10 @@
 //! Copying 4 KiB between regions, as a drive that keeps data does with every sector.
 
 use clock::{Nanos, RealClock};
-use ring::Region;
+use ring::SharedRegion;
 
-use super::queue::whole;
-use crate::bench::{BenchError, Cores, Effort, Samples};
+use super::queue::whole_nanos;
+use crate::bench::{AllowedCpus, BenchError, RunLength, Samples};
 
 const SECTOR: usize = 4096;
 
@@ -28,11 +28,12 @@ impl CopyCosts {
 ///
 /// # Errors
 /// When the system refuses memory or threads.
-pub fn measure(effort: Effort, cores: &Cores) -> Result<CopyCosts, BenchError> {
+pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<CopyCosts, BenchError> {
     let bytes = effort.choose(256 << 20, 4 << 20);
     let copies = effort.choose(10_000, 100);
     cores.on_first(move || {
-        let (large, small) = (Region::anonymous(bytes)?, Region::anonymous(16 * SECTOR)?);
+        let (large, small) =
+            (SharedRegion::anonymous(bytes)?, SharedRegion::anonymous(16 * SECTOR)?);
         // Memory that was never written is one page of zeros, and in the cache.
         large.fill(0, bytes, 1);
         small.fill(0, small.len(), 1);
@@ -41,7 +42,7 @@ pub fn measure(effort: Effort, cores: &Cores) -> Result<CopyCosts, BenchError> {
 }
 
 /// The time of one of `count` copies of a sector from anywhere in `from` into `to`.
-fn copy(from: &Region, to: &Region, count: usize) -> Nanos {
+fn copy(from: &SharedRegion, to: &SharedRegion, count: usize) -> Nanos {
     let clock = RealClock::start();
     let (sources, targets) = (from.len() / SECTOR, to.len() / SECTOR);
     let mut random = 1u64;
@@ -53,11 +54,11 @@ fn copy(from: &Region, to: &Region, count: usize) -> Nanos {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let source = (random >> 33) as usize % sources;
-            Region::copy(from, source * SECTOR, to, number % targets * SECTOR, SECTOR);
+            SharedRegion::copy(from, source * SECTOR, to, number % targets * SECTOR, SECTOR);
         }
         clock.now().since(start).0 as f64 / count as f64
     });
-    whole(Samples::new(samples.collect()).map_or(0.0, |s| s.median()))
+    whole_nanos(Samples::new(samples.collect()).map_or(0.0, |s| s.median()))
 }
 
 #[cfg(test)]

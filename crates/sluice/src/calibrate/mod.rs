@@ -14,7 +14,7 @@
 
 pub mod copies;
 pub mod queue;
-pub mod sheet;
+pub mod report;
 pub mod socket;
 #[cfg(test)]
 mod tests;
@@ -23,21 +23,21 @@ pub mod verdict;
 
 use clock::Nanos;
 
-use crate::bench::{BenchError, Cores, Effort};
+use crate::bench::{AllowedCpus, BenchError, RunLength};
 use crate::cli::args::CalibrateArgs;
 use crate::cli::output::{Output, is_standard};
-use crate::cli::{Failure, print_beside};
+use crate::cli::{CliError, print_or_stderr};
 use crate::scenario::Scenario;
 
 pub use copies::CopyCosts;
 pub use queue::QueueCosts;
-pub use socket::{SocketCosts, Trip};
+pub use socket::{RoundTrip, SocketCosts};
 pub use threads::ThreadCosts;
-pub use verdict::{Answer, ModelCost, ModelSource, Verdict};
+pub use verdict::{DriveVerdict, Feasibility, ModelCost, ModelSource};
 
 /// What this machine costs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Machine {
+pub struct MachineCosts {
     /// CPUs that this process may use.
     pub cpus: usize,
     /// Threads that wanted a CPU before measuring began, the last minute's average; `None` where
@@ -55,23 +55,23 @@ pub struct Machine {
 
 /// What the host spends per I/O: `[host]` of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostCosts {
+pub struct HostCpuCosts {
     /// From the job's decision to the doorbell.
     pub submit: Nanos,
     /// From the completion entry to the job.
     pub complete: Nanos,
 }
 
-impl Machine {
-    /// Measures this machine: a few seconds with [`Effort::Full`].
+impl MachineCosts {
+    /// Measures this machine: a few seconds with [`RunLength::Full`].
     ///
     /// # Errors
     /// When the system refuses memory, sockets or threads.
-    pub fn measure(effort: Effort) -> Result<Machine, BenchError> {
-        let cores = Cores::allowed();
+    pub fn measure(effort: RunLength) -> Result<MachineCosts, BenchError> {
+        let cores = AllowedCpus::allowed();
         let load = load_average();
         let threads = threads::measure(effort, &cores)?;
-        Ok(Machine {
+        Ok(MachineCosts {
             cpus: cores.count(),
             load,
             threads,
@@ -88,15 +88,15 @@ impl Machine {
     }
 
     /// What the host spends per I/O on a queue pair in process.
-    pub fn in_process(&self) -> HostCosts {
-        HostCosts { submit: self.queue.submit.p50, complete: self.queue.complete.p50 }
+    pub fn in_process(&self) -> HostCpuCosts {
+        HostCpuCosts { submit: self.queue.submit.p50, complete: self.queue.complete.p50 }
     }
 
     /// What the host spends per I/O of an NBD client, whose system calls and sleep are part of it:
     /// the way over the socket and that on the queue pair.
-    pub fn through_nbd(&self) -> HostCosts {
-        let (trip, queue) = (self.socket.usual(), self.in_process());
-        HostCosts {
+    pub fn through_nbd(&self) -> HostCpuCosts {
+        let (trip, queue) = (self.socket.typical(), self.in_process());
+        HostCpuCosts {
             submit: trip.submit.p50 + queue.submit,
             complete: trip.complete.p50 + queue.complete,
         }
@@ -113,20 +113,20 @@ fn load_average() -> Option<f64> {
 ///
 /// # Errors
 /// A scenario that is wrong, a measurement that could not be made, a file that cannot be written.
-pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
+pub fn run(args: &CalibrateArgs) -> Result<(), CliError> {
     // A mistake in the scenario is told before anything is measured.
     let scenario = args.scenario.as_deref().map(Scenario::load).transpose()?;
     let mut output = args.json.as_deref().map(Output::open).transpose()?;
-    let effort = if args.quick { Effort::Quick } else { Effort::Full };
-    let machine = Machine::measure(effort)?;
+    let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
+    let machine = MachineCosts::measure(effort)?;
     let model = ModelCost { per_command: machine.queue.echo, source: ModelSource::Echo };
     let verdicts = scenario.as_ref().map(|s| verdict::judge(s, &machine, model));
     let judged = scenario.as_ref().zip(verdicts.as_deref());
     let is_taken = args.json.as_deref().is_some_and(is_standard);
-    let told = print_beside(&sheet::text(&machine, judged, model), is_taken);
+    let told = print_or_stderr(&report::text(&machine, judged, model), is_taken);
     match &mut output {
         Some(output) => {
-            told.and(output.write(&format!("{:#}\n", sheet::json(&machine, judged, model))))
+            told.and(output.write(&format!("{:#}\n", report::json(&machine, judged, model))))
         }
         None => told,
     }

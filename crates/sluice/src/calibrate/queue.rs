@@ -5,12 +5,12 @@
 
 use std::hint::{black_box, spin_loop};
 
-use block::{Device, Payload, Raw, Request};
+use block::{BlockDevice, Payload, Raw, Request};
 use clock::{Component, Nanos, RealClock};
 use ring::Iova;
 
-use crate::bench::echo::{Echo, Wire, read};
-use crate::bench::{BenchError, Cores, Effort, Quantiles, Samples};
+use crate::bench::echo::{EchoController, QueuePairMemory, read};
+use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
 
 const DEPTH: u16 = 256;
 /// Commands outstanding when throughput is measured.
@@ -49,19 +49,19 @@ struct Calls {
 ///
 /// # Errors
 /// When the system refuses memory or threads.
-pub fn measure(effort: Effort, cores: &Cores) -> Result<QueueCosts, BenchError> {
+pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<QueueCosts, BenchError> {
     let calls = effort.choose(100_000, 500);
     let windows = effort.choose(1_000, 4);
-    let wire = Wire::new(DEPTH)?;
-    let (mut raw, echo) = (wire.raw()?, wire.echo()?);
+    let wire = QueuePairMemory::new(DEPTH)?;
+    let (mut raw, echo) = (wire.raw()?, wire.echo_controller()?);
     let host = |idle: &mut dyn FnMut()| -> (Calls, Vec<f64>, Vec<f64>) {
-        let timed = one_by_one(&mut raw, calls, &mut *idle);
+        let timed = time_calls(&mut raw, calls, &mut *idle);
         let pipelined = pipelined(&mut raw, windows, idle);
         (timed, pipelined, (0..9).map(|_| idle_polls(&mut raw, calls)).collect())
     };
     let (timed, pipelined, idle) = if cores.has_two() {
         let mut host = host;
-        echo.beside(cores, move || Ok(host(&mut spin_loop)))?
+        echo.run_beside(cores, move || Ok(host(&mut spin_loop)))?
     } else {
         let (mut host, mut echo) = (host, echo);
         cores.on_first(move || {
@@ -70,33 +70,34 @@ pub fn measure(effort: Effort, cores: &Cores) -> Result<QueueCosts, BenchError> 
             }))
         })?
     };
-    let quantiles =
-        |calls: Vec<Nanos>| Quantiles::of(calls).ok_or(BenchError::Thread("the queue pair"));
+    let quantiles = |calls: Vec<Nanos>| {
+        Quantiles::from_durations(calls).ok_or(BenchError::Thread("the queue pair"))
+    };
     let empty = quantiles(timed.empty)?.p50;
-    let net = |calls| Ok::<_, BenchError>(quantiles(calls)?.less(empty).at_least(Nanos(1)));
+    let net = |calls| Ok::<_, BenchError>(quantiles(calls)?.minus(empty).at_least(Nanos(1)));
     let median = |values: Vec<f64>| Samples::new(values).map_or(0.0, |s| s.median());
     let echo = cores.on_first(move || echo_polls(effort.choose(2_000, 20)))?;
     Ok(QueueCosts {
         submit: net(timed.submit)?,
         complete: net(timed.complete)?,
         round_trip: net(timed.round_trip)?,
-        idle_poll: whole(median(idle)),
-        pipelined: whole(median(pipelined)),
-        echo: whole(median(echo)),
+        idle_poll: whole_nanos(median(idle)),
+        pipelined: whole_nanos(median(pipelined)),
+        echo: whole_nanos(median(echo)),
     })
 }
 
 /// To whole nanoseconds, at least one: nothing is free.
-pub(super) fn whole(nanos: f64) -> Nanos {
+pub(super) fn whole_nanos(nanos: f64) -> Nanos {
     Nanos(nanos.round().max(1.0) as u64)
 }
 
 fn request(number: u64) -> Request {
-    Request::read(black_box(number % 1024), 1, Payload::At(Iova(1 << 40)), number)
+    Request::read(black_box(number % 1024), 1, Payload::Contiguous(Iova(1 << 40)), number)
 }
 
 /// Times `count` requests, one at a time, after a tenth as many to warm up.
-fn one_by_one(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
+fn time_calls(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
     let clock = RealClock::start();
     let mut calls = Calls::default();
     for number in 0..count + count / 10 {
@@ -171,8 +172,8 @@ fn idle_polls(raw: &mut Raw, count: usize) -> f64 {
 
 /// Nanoseconds per command that an echo drive spends, in batches, `batches` times.
 fn echo_polls(batches: usize) -> Result<Vec<f64>, BenchError> {
-    let wire = Wire::new(DEPTH)?;
-    let (mut pair, mut echo): (_, Echo) = (wire.queue_pair()?, wire.echo()?);
+    let wire = QueuePairMemory::new(DEPTH)?;
+    let (mut pair, mut echo): (_, EchoController) = (wire.queue_pair()?, wire.echo_controller()?);
     let clock = RealClock::start();
     let mut samples = Vec::with_capacity(batches);
     for _ in 0..batches {

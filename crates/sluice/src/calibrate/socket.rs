@@ -15,8 +15,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::queue::whole;
-use crate::bench::{BenchError, Cores, Effort, Quantiles, Samples};
+use super::queue::whole_nanos;
+use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
 
 /// Bytes of a request (NBD "Request message").
 const REQUEST: usize = 28;
@@ -29,7 +29,7 @@ const WINDOW: usize = 64;
 
 /// What a request and its reply cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trip {
+pub struct RoundTrip {
     /// From the client's write until the server has the request.
     pub submit: Quantiles,
     /// From the server's write until the client has the reply.
@@ -42,23 +42,23 @@ pub struct Trip {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketCosts {
     /// With the server awake; `None` where it has no CPU of its own to be awake on.
-    pub awake: Option<Trip>,
+    pub awake: Option<RoundTrip>,
     /// With the server asleep.
-    pub asleep: Trip,
+    pub asleep: RoundTrip,
     /// Time per request with 32 outstanding.
     pub pipelined: Nanos,
 }
 
 impl SocketCosts {
     /// What most requests of a busy client cost: the server is awake if it can be.
-    pub fn usual(&self) -> &Trip {
+    pub fn typical(&self) -> &RoundTrip {
         self.awake.as_ref().unwrap_or(&self.asleep)
     }
 }
 
 /// How the server waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
+enum ServerWait {
     Awake,
     Asleep,
 }
@@ -67,25 +67,26 @@ enum Waits {
 ///
 /// # Errors
 /// When the system refuses sockets or threads.
-pub fn measure(effort: Effort, cores: &Cores) -> Result<SocketCosts, BenchError> {
+pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<SocketCosts, BenchError> {
     let trips = effort.choose(5_000, 50);
     let windows = effort.choose(1_000, 4);
-    let waits = if cores.has_two() { Waits::Awake } else { Waits::Asleep };
+    let waits = if cores.has_two() { ServerWait::Awake } else { ServerWait::Asleep };
     let pipelined = between(cores, waits, |client, clock| pipelined(client, clock, windows))?;
     let pipelined = Samples::new(pipelined).map_or(0.0, |s| s.median());
-    let asleep = between(cores, Waits::Asleep, |client, clock| round_trips(client, clock, trips))?;
+    let asleep =
+        between(cores, ServerWait::Asleep, |client, clock| round_trips(client, clock, trips))?;
     let awake = if cores.has_two() {
-        Some(between(cores, Waits::Awake, |client, clock| round_trips(client, clock, trips))?)
+        Some(between(cores, ServerWait::Awake, |client, clock| round_trips(client, clock, trips))?)
     } else {
         None
     };
-    Ok(SocketCosts { awake, asleep, pipelined: whole(pipelined) })
+    Ok(SocketCosts { awake, asleep, pipelined: whole_nanos(pipelined) })
 }
 
 /// Runs `client` on the first CPU with a server on the second.
 fn between<T: Send>(
-    cores: &Cores,
-    waits: Waits,
+    cores: &AllowedCpus,
+    waits: ServerWait,
     client: impl FnOnce(UnixStream, RealClock) -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
     let clock = RealClock::start();
@@ -116,12 +117,12 @@ fn wait(socket: &UnixStream) -> io::Result<()> {
 }
 
 /// Answers every request until the client has left.
-fn serve(mut socket: UnixStream, clock: RealClock, waits: Waits) -> io::Result<()> {
+fn serve(mut socket: UnixStream, clock: RealClock, waits: ServerWait) -> io::Result<()> {
     let mut requests = vec![0; OUTSTANDING * REQUEST];
     let mut replies = vec![0; OUTSTANDING * REPLY];
     let mut have = 0;
     loop {
-        if waits == Waits::Asleep {
+        if waits == ServerWait::Asleep {
             wait(&socket)?;
         }
         match recv(&socket, &mut requests[have..], RecvFlags::DONTWAIT) {
@@ -146,7 +147,11 @@ fn serve(mut socket: UnixStream, clock: RealClock, waits: Waits) -> io::Result<(
     }
 }
 
-fn round_trips(mut socket: UnixStream, clock: RealClock, trips: usize) -> Result<Trip, BenchError> {
+fn round_trips(
+    mut socket: UnixStream,
+    clock: RealClock,
+    trips: usize,
+) -> Result<RoundTrip, BenchError> {
     let (mut submit, mut complete, mut both) = (Vec::new(), Vec::new(), Vec::new());
     let mut reply = [0; REPLY];
     for number in 0..trips + trips / 10 {
@@ -164,8 +169,9 @@ fn round_trips(mut socket: UnixStream, clock: RealClock, trips: usize) -> Result
             both.push(done.since(asked));
         }
     }
-    let quantiles = |v| Quantiles::of(v).ok_or(BenchError::Thread("the socket's client"));
-    Ok(Trip {
+    let quantiles =
+        |v| Quantiles::from_durations(v).ok_or(BenchError::Thread("the socket's client"));
+    Ok(RoundTrip {
         submit: quantiles(submit)?,
         complete: quantiles(complete)?,
         round_trip: quantiles(both)?,
@@ -206,12 +212,13 @@ mod tests {
 
     #[test]
     fn a_trip_has_two_halves() {
-        let cores = Cores::allowed();
-        let trip = between(&cores, Waits::Asleep, |socket, clock| round_trips(socket, clock, 20));
+        let cores = AllowedCpus::allowed();
+        let trip =
+            between(&cores, ServerWait::Asleep, |socket, clock| round_trips(socket, clock, 20));
         let trip = trip.unwrap();
         assert!(trip.submit.p50 > Nanos::ZERO && trip.complete.p50 > Nanos::ZERO);
         assert!(trip.round_trip.max >= trip.submit.p50 + trip.complete.p50);
-        let windows = between(&cores, Waits::Asleep, |s, c| pipelined(s, c, 3)).unwrap();
+        let windows = between(&cores, ServerWait::Asleep, |s, c| pipelined(s, c, 3)).unwrap();
         assert!(windows.len() == 3 && windows.iter().all(|w| *w > 0.0));
     }
 }

@@ -5,21 +5,21 @@ use std::path::Path;
 use clock::Nanos;
 use serde_json::Value;
 
-use super::verdict::{Costs, Demand, Finding, Way, assess, costs, demands, judge};
+use super::verdict::{CommandCosts, DataPath, DriveDemand, Finding, assess, costs, demands, judge};
 use super::{
-    Answer, CopyCosts, Machine, ModelCost, ModelSource, QueueCosts, SocketCosts, ThreadCosts, Trip,
-    Verdict, sheet,
+    CopyCosts, DriveVerdict, Feasibility, MachineCosts, ModelCost, ModelSource, QueueCosts,
+    RoundTrip, SocketCosts, ThreadCosts, report,
 };
+use crate::analytic::ClosedFormLimits;
 use crate::bench::Quantiles;
-use crate::limits::Limits;
 use crate::scenario::Scenario;
 
 fn quantiles(p50: u64) -> Quantiles {
     Quantiles { p50: Nanos(p50), p99: Nanos(2 * p50), max: Nanos(10 * p50) }
 }
 
-fn trip(submit: u64, complete: u64) -> Trip {
-    Trip {
+fn round_trip(submit: u64, complete: u64) -> RoundTrip {
+    RoundTrip {
         submit: quantiles(submit),
         complete: quantiles(complete),
         round_trip: quantiles(submit + complete),
@@ -27,8 +27,8 @@ fn trip(submit: u64, complete: u64) -> Trip {
 }
 
 /// A machine with round numbers.
-fn machine(cpus: usize) -> Machine {
-    Machine {
+fn machine(cpus: usize) -> MachineCosts {
+    MachineCosts {
         cpus,
         load: Some(0.1),
         threads: ThreadCosts {
@@ -38,7 +38,7 @@ fn machine(cpus: usize) -> Machine {
             sleep_late: quantiles(60_000),
             park_late: quantiles(40_000),
             stall: Nanos::from_millis(3),
-            watched: Nanos::from_millis(500),
+            observed: Nanos::from_millis(500),
         },
         queue: QueueCosts {
             submit: quantiles(30),
@@ -50,8 +50,8 @@ fn machine(cpus: usize) -> Machine {
         },
         copies: CopyCosts { cached: Nanos(60), cold: Nanos(400) },
         socket: SocketCosts {
-            awake: (cpus > 1).then(|| trip(2_000, 15_000)),
-            asleep: trip(25_000, 30_000),
+            awake: (cpus > 1).then(|| round_trip(2_000, 15_000)),
+            asleep: round_trip(25_000, 30_000),
             pipelined: Nanos(4_000),
         },
     }
@@ -65,35 +65,35 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(Path::new("s.toml"), text).unwrap()
 }
 
-fn demand(iops: Option<f64>, latency: u64) -> Demand {
-    Demand { what: "reads", bytes: 4096, iops, latency: Nanos(latency) }
+fn demand(iops: Option<f64>, latency: u64) -> DriveDemand {
+    DriveDemand { kind: "reads", bytes: 4096, iops, latency: Nanos(latency) }
 }
 
-fn answer(iops: Option<f64>, latency: u64, per_command: u64, way: u64) -> Answer {
-    let costs = Costs { per_command: Nanos(per_command), way: Nanos(way) };
+fn feasibility(iops: Option<f64>, latency: u64, per_command: u64, way: u64) -> Feasibility {
+    let costs = CommandCosts { per_command: Nanos(per_command), round_trip: Nanos(way) };
     assess(&demand(iops, latency), &costs).0
 }
 
 #[test]
 fn a_machine_keeps_up_until_four_fifths_of_its_rate() {
     // 1 us per command: 800,000 of 1,000,000 IOPS are usable.
-    assert_eq!(answer(Some(800_000.0), 100_000, 1_000, 0), Answer::Yes);
+    assert_eq!(feasibility(Some(800_000.0), 100_000, 1_000, 0), Feasibility::Yes);
     // Little's law: 800,000 x 100 us = 80, and 20 us on the way make it 96.
-    assert_eq!(answer(Some(800_001.0), 100_000, 1_000, 0), Answer::UpToDepth(80));
-    assert_eq!(answer(Some(800_001.0), 100_000, 1_000, 20_000), Answer::UpToDepth(96));
-    assert_eq!(answer(None, 100_000, 1_000, 0), Answer::UpToDepth(80));
+    assert_eq!(feasibility(Some(800_001.0), 100_000, 1_000, 0), Feasibility::UpToDepth(80));
+    assert_eq!(feasibility(Some(800_001.0), 100_000, 1_000, 20_000), Feasibility::UpToDepth(96));
+    assert_eq!(feasibility(None, 100_000, 1_000, 0), Feasibility::UpToDepth(80));
     // One command takes the drive 1 us; the machine is asked for one every 1.25 us at most.
-    assert_eq!(answer(Some(5e6), 1_000, 1_000, 0), Answer::No);
-    assert_eq!(answer(Some(5e6), 1_000, 1_000, 250), Answer::UpToDepth(1));
+    assert_eq!(feasibility(Some(5e6), 1_000, 1_000, 0), Feasibility::No);
+    assert_eq!(feasibility(Some(5e6), 1_000, 1_000, 250), Feasibility::UpToDepth(1));
     // A drive that takes no time cannot be missed.
-    assert_eq!(answer(None, 0, 1_000, 0), Answer::Yes);
+    assert_eq!(feasibility(None, 0, 1_000, 0), Feasibility::Yes);
     // Costs of zero are no division by zero.
-    assert_eq!(answer(Some(1e6), 0, 0, 0), Answer::Yes);
+    assert_eq!(feasibility(Some(1e6), 0, 0, 0), Feasibility::Yes);
 }
 
 #[test]
 fn the_worse_answer_counts() {
-    use Answer::{No, UpToDepth, Yes};
+    use Feasibility::{No, UpToDepth, Yes};
     assert_eq!(Yes.worse(Yes), Yes);
     assert_eq!(Yes.worse(UpToDepth(3)), UpToDepth(3));
     assert_eq!(UpToDepth(9).worse(UpToDepth(3)), UpToDepth(3));
@@ -107,21 +107,21 @@ fn costs_add_up_where_cpus_are_few() {
     let plan = &none.drives[0];
     let per_command =
         |cpus, way, model_ns| costs(plan, &machine(cpus), model(model_ns), way, 4096).per_command.0;
-    assert_eq!(per_command(2, Way::InProcess, 20), 50, "the slower of host and drive");
-    assert_eq!(per_command(2, Way::InProcess, 300), 300);
-    assert_eq!(per_command(1, Way::InProcess, 300), 350);
-    assert_eq!(per_command(2, Way::Nbd, 300), 4_350, "client, server and drive on two CPUs");
-    assert_eq!(per_command(3, Way::Nbd, 300), 4_050);
+    assert_eq!(per_command(2, DataPath::InProcess, 20), 50, "the slower of host and drive");
+    assert_eq!(per_command(2, DataPath::InProcess, 300), 300);
+    assert_eq!(per_command(1, DataPath::InProcess, 300), 350);
+    assert_eq!(per_command(2, DataPath::Nbd, 300), 4_350, "client, server and drive on two CPUs");
+    assert_eq!(per_command(3, DataPath::Nbd, 300), 4_050);
     let memory = scenario("[drive]\npreset = \"mqsim-default-small\"\ndata = \"memory\"\n");
-    let kept = costs(&memory.drives[0], &machine(2), model(300), Way::InProcess, 8192);
+    let kept = costs(&memory.drives[0], &machine(2), model(300), DataPath::InProcess, 8192);
     assert_eq!(kept.per_command.0, 300 + 2 * 400, "data that is kept is copied");
-    assert_eq!(costs(plan, &machine(1), model(0), Way::Nbd, 4096).way.0, 55_000 + 200);
+    assert_eq!(costs(plan, &machine(1), model(0), DataPath::Nbd, 4096).round_trip.0, 55_000 + 200);
 }
 
 #[test]
 fn demands_are_the_closed_forms() {
     let scenario = scenario("[drive]\npreset = \"femu-default\"\n");
-    let limits = Limits::of(&scenario.drives[0]);
+    let limits = ClosedFormLimits::from_spec(&scenario.drives[0]);
     let [reads, writes] = demands(&limits);
     assert_eq!(reads.iops, limits.random_read.as_ref().map(|l| l.iops()));
     assert_eq!(reads.latency, limits.read_latency);
@@ -134,15 +134,15 @@ fn demands_are_the_closed_forms() {
 fn an_open_channel_drive_without_a_target_has_no_nbd_way() {
     let text = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n";
     let [verdict] = judge(&scenario(text), &machine(2), model(100)).try_into().unwrap();
-    assert_eq!(verdict.answer(Way::Nbd), None);
-    assert!(verdict.answer(Way::InProcess).is_some());
+    assert_eq!(verdict.feasibility(DataPath::Nbd), None);
+    assert!(verdict.feasibility(DataPath::InProcess).is_some());
     assert!(verdict.notes.iter().all(|n| !n.contains("NBD")));
 }
 
 #[test]
 fn notes_come_with_their_cause() {
     let one = scenario("[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\n");
-    let note = |machine: &Machine, model: ModelCost, part: &str| {
+    let note = |machine: &MachineCosts, model: ModelCost, part: &str| {
         judge(&one, machine, model)[0].notes.iter().any(|n| n.contains(part))
     };
     let mut slow = machine(2);
@@ -167,10 +167,10 @@ fn notes_come_with_their_cause() {
 fn host_lines_are_a_section_of_a_scenario() {
     let machine = machine(2);
     for host in [machine.in_process(), machine.through_nbd()] {
-        let lines = sheet::host_lines(host);
+        let lines = report::host_lines(host);
         let read = scenario(&format!("[drive]\npreset = \"pcm\"\n{lines}"));
         assert_eq!(
-            (read.host.submit, read.host.complete),
+            (read.host.submit_cost, read.host.complete_cost),
             (Some(host.submit), Some(host.complete))
         );
     }
@@ -185,18 +185,18 @@ fn json_has_no_number_that_is_none() {
          [[drive]]\nname = \"b\"\npreset = \"mqsim-default-small\"\n",
     );
     let mut verdicts = judge(&scenario, &machine(1), model(500));
-    verdicts.push(Verdict {
+    verdicts.push(DriveVerdict {
         drive: "unlimited".into(),
         findings: vec![Finding {
-            way: Way::InProcess,
+            path: DataPath::InProcess,
             demand: demand(None, 0),
-            costs: Costs { per_command: Nanos(0), way: Nanos(0) },
-            answer: Answer::Yes,
+            costs: CommandCosts { per_command: Nanos(0), round_trip: Nanos(0) },
+            feasibility: Feasibility::Yes,
             reason: String::new(),
         }],
         notes: Vec::new(),
     });
-    let value = sheet::json(&machine(1), Some((&scenario, &verdicts)), model(500));
+    let value = report::json(&machine(1), Some((&scenario, &verdicts)), model(500));
     let drives = value["scenario"]["drives"].as_array().unwrap();
     assert_eq!(drives.len(), 3);
     assert_eq!(drives[2]["findings"][0]["drive_iops_max"], Value::Null, "nothing limits it");
@@ -208,13 +208,13 @@ fn json_has_no_number_that_is_none() {
             assert!(finding["machine_iops_usable"].is_f64(), "{finding}");
         }
     }
-    let text = sheet::text(&machine(1), Some((&scenario, &verdicts)), model(500));
+    let text = report::text(&machine(1), Some((&scenario, &verdicts)), model(500));
     for part in ["[host]", "server asleep", "through NBD", "drive \"b\" of s.toml"] {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
     assert!(!text.contains("inf") && !text.contains("NaN"), "{text}");
     assert!(!text.contains("server awake"));
-    let busy = Machine { load: Some(0.5), ..machine(1) };
-    assert!(sheet::text(&busy, None, model(500)).contains("busy with other programs"));
+    let busy = MachineCosts { load: Some(0.5), ..machine(1) };
+    assert!(report::text(&busy, None, model(500)).contains("busy with other programs"));
     assert!(!text.contains("busy with other programs"));
 }

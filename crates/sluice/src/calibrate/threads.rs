@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clock::{Nanos, Parker, RealClock};
 
-use super::queue::whole;
-use crate::bench::{BenchError, Cores, Effort, Quantiles, Samples};
+use super::queue::whole_nanos;
+use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
 
 /// How long each sleep of a measurement is asked to last: about a flash read.
 const SLEEP: Nanos = Nanos::from_micros(100);
@@ -29,22 +29,22 @@ pub struct ThreadCosts {
     /// The longest time for which a spinning thread, one on every CPU, was not run.
     pub stall: Nanos,
     /// For how long they were watched.
-    pub watched: Nanos,
+    pub observed: Nanos,
 }
 
 /// Measures.
 ///
 /// # Errors
 /// When the system refuses descriptors or threads.
-pub fn measure(effort: Effort, cores: &Cores) -> Result<ThreadCosts, BenchError> {
+pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<ThreadCosts, BenchError> {
     let clock_read = cores.on_first(move || Ok(clock_read(effort.choose(100_000, 1_000))))?;
     let (wake, wake_call) = wakes(cores, effort.choose(2_000, 20))?;
     let sleeps = effort.choose(500, 10);
     let watched = Nanos::from_millis(effort.choose(500, 5));
     Ok(ThreadCosts {
         clock_read,
-        wake: wake.less(clock_read),
-        wake_call: wake_call.less(clock_read),
+        wake: wake.minus(clock_read),
+        wake_call: wake_call.minus(clock_read),
         sleep_late: cores.on_first(move || {
             lateness(sleeps, || {
                 thread::sleep(Duration::from_nanos(SLEEP.0));
@@ -59,7 +59,7 @@ pub fn measure(effort: Effort, cores: &Cores) -> Result<ThreadCosts, BenchError>
             })
         })?,
         stall: longest_stall(cores, watched)?,
-        watched,
+        observed: watched,
     })
 }
 
@@ -72,7 +72,7 @@ fn clock_read(count: usize) -> Nanos {
         }
         clock.now().since(start).0 as f64 / count as f64
     });
-    whole(Samples::new(samples.collect()).map_or(0.0, |s| s.median()))
+    whole_nanos(Samples::new(samples.collect()).map_or(0.0, |s| s.median()))
 }
 
 /// How much later than [`SLEEP`] each of `count` sleeps ends.
@@ -87,11 +87,11 @@ fn lateness(
         sleep()?;
         late.push(clock.now().since(start + SLEEP));
     }
-    Quantiles::of(late).ok_or(BenchError::Thread("a sleeper"))
+    Quantiles::from_durations(late).ok_or(BenchError::Thread("a sleeper"))
 }
 
 /// How long it takes to wake a parked thread, and how long the call that does so, `count` times.
-fn wakes(cores: &Cores, count: u64) -> Result<(Quantiles, Quantiles), BenchError> {
+fn wakes(cores: &AllowedCpus, count: u64) -> Result<(Quantiles, Quantiles), BenchError> {
     let clock = RealClock::start();
     let parker = Parker::new()?;
     let waker = parker.waker();
@@ -150,13 +150,13 @@ fn wakes(cores: &Cores, count: u64) -> Result<(Quantiles, Quantiles), BenchError
             Ok(measured)
         })
     })?;
-    Quantiles::of(latencies)
-        .zip(Quantiles::of(calls))
+    Quantiles::from_durations(latencies)
+        .zip(Quantiles::from_durations(calls))
         .ok_or(BenchError::Thread("the waking thread"))
 }
 
 /// The longest gap between two readings of the clock on any CPU.
-fn longest_stall(cores: &Cores, watched: Nanos) -> Result<Nanos, BenchError> {
+fn longest_stall(cores: &AllowedCpus, watched: Nanos) -> Result<Nanos, BenchError> {
     let clock = RealClock::start();
     let go = AtomicBool::new(false);
     let until = |end: Nanos| {

@@ -9,14 +9,14 @@
 
 use std::fmt;
 
-use clock::{Idle, Nanos};
+use clock::{IdlePolicy, Nanos};
 use drive::PersonalityKind;
 use media::{DataStore, MediaConfig};
 
-use super::Machine;
-use crate::limits::Limits;
-use crate::scenario::{DrivePlan, Scenario, Target};
-use crate::text::{count, duration};
+use super::MachineCosts;
+use crate::analytic::ClosedFormLimits;
+use crate::format::{count, duration};
+use crate::scenario::{DriveSpec, Scenario, Target};
 
 /// The share of a machine's highest rate that can be asked of it: close to the highest, commands
 /// wait for the machine and complete late.
@@ -42,7 +42,7 @@ pub enum ModelSource {
 
 /// How I/O reaches the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum DataPath {
     /// A queue pair in process.
     InProcess,
     /// An NBD client on a Unix socket.
@@ -51,7 +51,7 @@ pub enum Way {
 
 /// Whether the machine keeps up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Feasibility {
     /// At any queue depth.
     Yes,
     /// With this many commands outstanding at most, one or more.
@@ -60,33 +60,35 @@ pub enum Answer {
     No,
 }
 
-impl Answer {
+impl Feasibility {
     /// The one that promises less.
     #[must_use]
-    pub fn worse(self, other: Answer) -> Answer {
+    pub fn worse(self, other: Feasibility) -> Feasibility {
         match (self, other) {
-            (Answer::No, _) | (_, Answer::No) => Answer::No,
-            (Answer::UpToDepth(a), Answer::UpToDepth(b)) => Answer::UpToDepth(a.min(b)),
-            (Answer::Yes, other) | (other, Answer::Yes) => other,
+            (Feasibility::No, _) | (_, Feasibility::No) => Feasibility::No,
+            (Feasibility::UpToDepth(a), Feasibility::UpToDepth(b)) => {
+                Feasibility::UpToDepth(a.min(b))
+            }
+            (Feasibility::Yes, other) | (other, Feasibility::Yes) => other,
         }
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for Feasibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Answer::Yes => f.write_str("yes"),
-            Answer::UpToDepth(depth) => write!(f, "only up to queue depth {depth}"),
-            Answer::No => f.write_str("no"),
+            Feasibility::Yes => f.write_str("yes"),
+            Feasibility::UpToDepth(depth) => write!(f, "only up to queue depth {depth}"),
+            Feasibility::No => f.write_str("no"),
         }
     }
 }
 
 /// What a drive asks of the machine with one kind of command.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Demand {
+pub struct DriveDemand {
     /// The kind.
-    pub what: &'static str,
+    pub kind: &'static str,
     /// Bytes of a command.
     pub bytes: u64,
     /// Commands per second at most; `None` if nothing limits them.
@@ -97,14 +99,14 @@ pub struct Demand {
 
 /// What the machine pays per command on one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Costs {
+pub struct CommandCosts {
     /// Between one command and the next.
     pub per_command: Nanos,
     /// On the way there and back, nothing else outstanding.
-    pub way: Nanos,
+    pub round_trip: Nanos,
 }
 
-impl Costs {
+impl CommandCosts {
     /// Commands per second that the machine can be asked for.
     pub fn usable_iops(&self) -> f64 {
         USABLE / self.per_command.max(Nanos(1)).as_secs_f64()
@@ -115,20 +117,20 @@ impl Costs {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The way.
-    pub way: Way,
+    pub path: DataPath,
     /// What the drive asks.
-    pub demand: Demand,
+    pub demand: DriveDemand,
     /// What the machine pays.
-    pub costs: Costs,
+    pub costs: CommandCosts,
     /// Whether it keeps up.
-    pub answer: Answer,
+    pub feasibility: Feasibility,
     /// Why, as a sentence.
     pub reason: String,
 }
 
 /// What there is to say of one drive.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct DriveVerdict {
     /// The drive.
     pub drive: String,
     /// Every way and kind of command.
@@ -137,18 +139,18 @@ pub struct Verdict {
     pub notes: Vec<String>,
 }
 
-impl Verdict {
+impl DriveVerdict {
     /// Of all kinds of commands on one way, the one that promises least; `None` if the way does not
     /// lead to the drive.
-    pub fn answer(&self, way: Way) -> Option<Answer> {
-        let findings = self.findings.iter().filter(|f| f.way == way);
-        findings.map(|f| f.answer).reduce(Answer::worse)
+    pub fn feasibility(&self, way: DataPath) -> Option<Feasibility> {
+        let findings = self.findings.iter().filter(|f| f.path == way);
+        findings.map(|f| f.feasibility).reduce(Feasibility::worse)
     }
 }
 
 /// Judges every drive of a scenario, each as if it were alone.
-pub fn judge(scenario: &Scenario, machine: &Machine, model: ModelCost) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> =
+pub fn judge(scenario: &Scenario, machine: &MachineCosts, model: ModelCost) -> Vec<DriveVerdict> {
+    let mut verdicts: Vec<DriveVerdict> =
         scenario.drives.iter().map(|plan| judge_drive(plan, machine, model)).collect();
     let drives = verdicts.len();
     if drives > 1 {
@@ -161,35 +163,35 @@ pub fn judge(scenario: &Scenario, machine: &Machine, model: ModelCost) -> Vec<Ve
     verdicts
 }
 
-fn judge_drive(plan: &DrivePlan, machine: &Machine, model: ModelCost) -> Verdict {
-    let limits = Limits::of(plan);
+fn judge_drive(plan: &DriveSpec, machine: &MachineCosts, model: ModelCost) -> DriveVerdict {
+    let limits = ClosedFormLimits::from_spec(plan);
     let mut findings = Vec::new();
-    for way in [Way::InProcess, Way::Nbd] {
-        if way == Way::Nbd && !plan.is_block_device() {
+    for way in [DataPath::InProcess, DataPath::Nbd] {
+        if way == DataPath::Nbd && !plan.is_block_device() {
             continue;
         }
         for demand in demands(&limits) {
             let costs = costs(plan, machine, model, way, demand.bytes);
             let (answer, reason) = assess(&demand, &costs);
-            findings.push(Finding { way, demand, costs, answer, reason });
+            findings.push(Finding { path: way, demand, costs, feasibility: answer, reason });
         }
     }
     let notes = notes(plan, machine, model, limits.read_latency);
-    Verdict { drive: plan.config.name.clone(), findings, notes }
+    DriveVerdict { drive: plan.config.name.clone(), findings, notes }
 }
 
 /// What a drive with these limits asks for.
-pub fn demands(limits: &Limits) -> [Demand; 2] {
+pub fn demands(limits: &ClosedFormLimits) -> [DriveDemand; 2] {
     let write_bytes = limits.write_latency_bytes.max(1);
     [
-        Demand {
-            what: "reads",
+        DriveDemand {
+            kind: "reads",
             bytes: limits.random_read.as_ref().map_or(write_bytes, |l| l.request_bytes),
             iops: limits.random_read.as_ref().map(|l| l.iops()),
             latency: limits.read_latency,
         },
-        Demand {
-            what: "writes",
+        DriveDemand {
+            kind: "writes",
             bytes: write_bytes,
             iops: limits.program.as_ref().map(|l| l.bytes_per_sec() / write_bytes as f64),
             latency: limits.write_latency,
@@ -197,7 +199,7 @@ pub fn demands(limits: &Limits) -> [Demand; 2] {
     ]
 }
 
-fn keeps_data(plan: &DrivePlan) -> bool {
+fn stores_data(plan: &DriveSpec) -> bool {
     match &plan.config.media {
         MediaConfig::Nand(nand) => nand.data != DataStore::None,
         MediaConfig::Pcm(pcm) => pcm.data != DataStore::None,
@@ -206,26 +208,32 @@ fn keeps_data(plan: &DrivePlan) -> bool {
 }
 
 /// What a command of `bytes` costs on this machine.
-pub fn costs(plan: &DrivePlan, machine: &Machine, model: ModelCost, way: Way, bytes: u64) -> Costs {
-    let copy = if keeps_data(plan) { machine.copies.cold_bytes(bytes) } else { Nanos::ZERO };
+pub fn costs(
+    plan: &DriveSpec,
+    machine: &MachineCosts,
+    model: ModelCost,
+    way: DataPath,
+    bytes: u64,
+) -> CommandCosts {
+    let copy = if stores_data(plan) { machine.copies.cold_bytes(bytes) } else { Nanos::ZERO };
     let drive = model.per_command + copy;
     let queue = machine.queue.pipelined;
     let per_command = match (way, machine.cpus) {
-        (Way::InProcess, 2..) => queue.max(drive),
-        (Way::InProcess, _) => queue + drive,
+        (DataPath::InProcess, 2..) => queue.max(drive),
+        (DataPath::InProcess, _) => queue + drive,
         // The client is at work too.
-        (Way::Nbd, 3..) => (machine.socket.pipelined + queue).max(drive),
-        (Way::Nbd, _) => machine.socket.pipelined + queue + drive,
+        (DataPath::Nbd, 3..) => (machine.socket.pipelined + queue).max(drive),
+        (DataPath::Nbd, _) => machine.socket.pipelined + queue + drive,
     };
     let way = match way {
-        Way::InProcess => machine.queue.round_trip.p50,
-        Way::Nbd => machine.socket.usual().round_trip.p50 + machine.queue.round_trip.p50,
+        DataPath::InProcess => machine.queue.round_trip.p50,
+        DataPath::Nbd => machine.socket.typical().round_trip.p50 + machine.queue.round_trip.p50,
     };
-    Costs { per_command, way }
+    CommandCosts { per_command, round_trip: way }
 }
 
 /// Whether a machine with these costs keeps up with this demand, and why.
-pub fn assess(demand: &Demand, costs: &Costs) -> (Answer, String) {
+pub fn assess(demand: &DriveDemand, costs: &CommandCosts) -> (Feasibility, String) {
     let usable = costs.usable_iops();
     let handles = format!(
         "this machine handles {} ({} each, {:.0} % of that usable)",
@@ -235,19 +243,22 @@ pub fn assess(demand: &Demand, costs: &Costs) -> (Answer, String) {
     );
     let wanted = match demand.iops {
         Some(wanted) if wanted <= usable => {
-            return (Answer::Yes, format!("the drive does {} at most; {handles}", iops(wanted)));
+            return (
+                Feasibility::Yes,
+                format!("the drive does {} at most; {handles}", iops(wanted)),
+            );
         }
         Some(wanted) => format!("the drive does up to {}", iops(wanted)),
         None if demand.latency == Nanos::ZERO => {
-            return (Answer::Yes, format!("the drive is as fast as the machine; {handles}"));
+            return (Feasibility::Yes, format!("the drive is as fast as the machine; {handles}"));
         }
         None => "nothing limits the drive's rate".to_owned(),
     };
-    let there_and_back = demand.latency + costs.way;
+    let there_and_back = demand.latency + costs.round_trip;
     let depth = (usable * there_and_back.as_secs_f64()).floor() as u64;
-    let (latency, way) = (duration(demand.latency.0), duration(costs.way.0));
+    let (latency, way) = (duration(demand.latency.0), duration(costs.round_trip.0));
     let reason = format!("{wanted}, in {latency} each and {way} on the way; {handles}");
-    (if depth == 0 { Answer::No } else { Answer::UpToDepth(depth) }, reason)
+    (if depth == 0 { Feasibility::No } else { Feasibility::UpToDepth(depth) }, reason)
 }
 
 fn iops(rate: f64) -> String {
@@ -256,13 +267,13 @@ fn iops(rate: f64) -> String {
 
 /// What the costs say of lateness that no rate shows.
 fn notes(
-    plan: &DrivePlan,
-    machine: &Machine,
+    plan: &DriveSpec,
+    machine: &MachineCosts,
     model: ModelCost,
     read_latency: Nanos,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    let (threads, idle) = (&machine.threads, Idle::default());
+    let (threads, idle) = (&machine.threads, IdlePolicy::default());
     if model.source == ModelSource::Echo {
         notes.push(format!(
             "the drive's model is counted with the {} that a drive without one costs per command: \
@@ -281,7 +292,7 @@ fn notes(
         notes.push(format!(
             "a command to a drive that was idle for {} waits {} until its thread is awake (99th \
              percentile {}); the drive's own latency of a read is {}",
-            duration(idle.spin.0),
+            duration(idle.spin_time.0),
             duration(threads.wake.p50.0),
             duration(threads.wake.p99.0),
             duration(read_latency.0)
@@ -300,7 +311,7 @@ fn notes(
             "a spinning thread was not run for {} at worst within {}: a completion due in such a \
              time is late by as much",
             duration(threads.stall.0),
-            duration(threads.watched.0)
+            duration(threads.observed.0)
         ));
     }
     if plan.is_block_device() {

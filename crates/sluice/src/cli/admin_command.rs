@@ -4,26 +4,31 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use direct::ServedError;
-use direct::served::{Admin, ClientEntry, Entry, Grant, Name, Rule, Span, Subject, Whom};
+use direct::RemoteDeviceError;
+use direct::remote::{
+    AclRule, Admin, ClientEntry, Grant, KickTarget, ListEntry, PartitionSpan, Principal,
+    ResourceName,
+};
 use serde_json::{Value, json};
 
 use super::args::{AdminArgs, AdminCommand, AllowArgs};
-use super::{Failure, print};
+use super::{CliError, print};
+use crate::format::{bytes_binary, count};
 use crate::serve::user::subject;
-use crate::text::{bytes_binary, count};
 
 /// What the system says to who connects to another type of socket.
 const EPROTOTYPE: i32 = rustix::io::Errno::PROTOTYPE.raw_os_error();
 
-impl From<ServedError> for Failure {
-    fn from(error: ServedError) -> Failure {
+impl From<RemoteDeviceError> for CliError {
+    fn from(error: RemoteDeviceError) -> CliError {
         match &error {
-            ServedError::Refused(_) | ServedError::Name(_) => Failure::Usage(error.to_string()),
-            ServedError::Connect { path, source } => {
-                Failure::Other(format!("{error}{}", no_server(path, source)))
+            RemoteDeviceError::Refused(_) | RemoteDeviceError::Name(_) => {
+                CliError::Usage(error.to_string())
             }
-            _ => Failure::Other(error.to_string()),
+            RemoteDeviceError::Connect { path, source } => {
+                CliError::Other(format!("{error}{}", no_server(path, source)))
+            }
+            _ => CliError::Other(error.to_string()),
         }
     }
 }
@@ -51,25 +56,25 @@ fn no_server(path: &Path, source: &io::Error) -> String {
 ///
 /// # Errors
 /// What the server refuses; that there is none.
-pub fn run(args: &AdminArgs) -> Result<(), Failure> {
+pub fn run(args: &AdminArgs) -> Result<(), CliError> {
     let socket = &args.socket;
     match &args.command {
         AdminCommand::Allow(args) => allow(socket, args),
         AdminCommand::Deny { user, device, partition } => {
-            let user = user_of(user)?;
+            let user = parse_subject(user)?;
             let rules = Admin::connect(socket)?.deny(user, *device, *partition)?;
             let rules = if rules == 1 { "1 rule".into() } else { format!("{rules} rules") };
             print(&format!("{user} denied: {rules} removed\n"))
         }
         AdminCommand::List { json } => {
             let entries = Admin::connect(socket)?.list()?;
-            print(&if *json { format!("{:#}\n", to_json(&entries)) } else { sheet(&entries) })
+            print(&if *json { format!("{:#}\n", to_json(&entries)) } else { listing(&entries) })
         }
         AdminCommand::Stats(args) => super::stats_command::run(socket, args),
         AdminCommand::Kick { whom } => {
             let whom = match whom.parse() {
-                Ok(client) => Whom::Client(client),
-                Err(_) => Whom::Subject(user_of(whom)?),
+                Ok(client) => KickTarget::Client(client),
+                Err(_) => KickTarget::Subject(parse_subject(whom)?),
             };
             let ended = Admin::connect(socket)?.kick(whom)?;
             print(&format!("{ended} connections ended\n"))
@@ -77,12 +82,12 @@ pub fn run(args: &AdminArgs) -> Result<(), Failure> {
     }
 }
 
-fn user_of(text: &str) -> Result<Subject, Failure> {
-    subject(text).map_err(|allowed| Failure::Usage(format!("`{text}`: allowed: {allowed}")))
+fn parse_subject(text: &str) -> Result<Principal, CliError> {
+    subject(text).map_err(|allowed| CliError::Usage(format!("`{text}`: allowed: {allowed}")))
 }
 
-fn allow(socket: &Path, args: &AllowArgs) -> Result<(), Failure> {
-    let (subject, device, partition) = (user_of(&args.user)?, args.device, args.partition);
+fn allow(socket: &Path, args: &AllowArgs) -> Result<(), CliError> {
+    let (subject, device, partition) = (parse_subject(&args.user)?, args.device, args.partition);
     let grant = Grant {
         write: !args.read_only,
         queues: args.queues,
@@ -90,7 +95,8 @@ fn allow(socket: &Path, args: &AllowArgs) -> Result<(), Failure> {
         iops: args.iops,
         bytes_per_sec: args.bandwidth,
     };
-    let replaced = Admin::connect(socket)?.allow(Rule { subject, device, partition, grant })?;
+    let replaced =
+        Admin::connect(socket)?.allow(AclRule { principal: subject, device, partition, grant })?;
     let before = if replaced { ", in place of what was allowed before" } else { "" };
     print(&format!("{subject} may use {device}/{partition}: {}{before}\n", grant_text(grant)))
 }
@@ -105,27 +111,27 @@ fn grant_text(grant: Grant) -> String {
         text.push_str(&format!(", {} commands/s", count(iops)));
     }
     if let Some(rate) = grant.bytes_per_sec {
-        text.push_str(&format!(", {}", crate::text::rate(rate as f64)));
+        text.push_str(&format!(", {}", crate::format::rate(rate as f64)));
     }
     text
 }
 
 /// For people.
-fn sheet(entries: &[Entry]) -> String {
+fn listing(entries: &[ListEntry]) -> String {
     let (mut partitions, mut rules, mut clients) = (String::new(), String::new(), String::new());
     for entry in entries {
         match entry {
-            Entry::Partition { device, name, span, taken, clients } => {
+            ListEntry::Partition { device, name, span, in_use: taken, clients } => {
                 let place = format!("{device}/{name}");
                 let by = if *taken { "NBD".into() } else { format!("{clients} clients") };
                 partitions.push_str(&format!("  {place:<24} {span}, {by}\n"));
             }
-            Entry::Rule(Rule { subject, device, partition, grant }) => {
+            ListEntry::Rule(AclRule { principal: subject, device, partition, grant }) => {
                 let place = format!("{device}/{partition}");
                 let (who, how) = (subject.to_string(), grant_text(*grant));
                 rules.push_str(&format!("  {place:<24} {who:<12} {how}\n"));
             }
-            Entry::Client(client) => clients.push_str(&client_line(client)),
+            ListEntry::Client(client) => clients.push_str(&client_line(client)),
         }
     }
     let or_none = |text: String| if text.is_empty() { "  none\n".into() } else { text };
@@ -152,39 +158,41 @@ fn client_line(c: &ClientEntry) -> String {
         c.outstanding,
         c.stalled,
         c.refused,
-        c.held,
+        c.throttled,
         bytes_binary(c.registered),
         c.seconds
     )
 }
 
 /// For programs.
-fn to_json(entries: &[Entry]) -> Value {
+fn to_json(entries: &[ListEntry]) -> Value {
     let (mut partitions, mut rules, mut clients) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
         match entry {
-            Entry::Partition { device, name, span, taken, clients } => {
+            ListEntry::Partition { device, name, span, in_use: taken, clients } => {
                 let (unit, first, count) = match *span {
-                    Span::Sectors { first, count } => ("sectors", first, count),
-                    Span::ParallelUnits { first, count } => ("pus", first.into(), count.into()),
+                    PartitionSpan::Sectors { first, count } => ("sectors", first, count),
+                    PartitionSpan::ParallelUnits { first, count } => {
+                        ("pus", first.into(), count.into())
+                    }
                 };
                 partitions.push(json!({
                     "device": device.as_str(), "partition": name.as_str(), "unit": unit,
                     "first": first, "count": count, "nbd": taken, "clients": clients,
                 }));
             }
-            Entry::Rule(rule) => rules.push(json!({
+            ListEntry::Rule(rule) => rules.push(json!({
                 "device": rule.device.as_str(), "partition": rule.partition.as_str(),
-                "user": rule.subject.to_string(), "write": rule.grant.write,
+                "user": rule.principal.to_string(), "write": rule.grant.write,
                 "queues": rule.grant.queues, "depth": rule.grant.depth,
                 "iops": rule.grant.iops, "bytes_per_sec": rule.grant.bytes_per_sec,
             })),
-            Entry::Client(c) => clients.push(json!({
+            ListEntry::Client(c) => clients.push(json!({
                 "client": c.client, "uid": c.uid, "gid": c.gid, "pid": c.pid,
                 "device": c.device.as_str(), "partition": c.partition.as_str(),
                 "queues": c.queues, "queues_granted": c.queues_granted,
                 "commands": c.commands, "bytes": c.bytes, "refused": c.refused,
-                "held": c.held, "outstanding": c.outstanding, "stalled": c.stalled,
+                "held": c.throttled, "outstanding": c.outstanding, "stalled": c.stalled,
                 "registered_bytes": c.registered, "seconds": c.seconds,
             })),
         }
@@ -196,8 +204,8 @@ fn to_json(entries: &[Entry]) -> Value {
 ///
 /// # Errors
 /// What it may be.
-pub fn name(text: &str) -> Result<Name, String> {
-    Name::new(text).map_err(|e| e.to_string())
+pub fn name(text: &str) -> Result<ResourceName, String> {
+    ResourceName::new(text).map_err(|e| e.to_string())
 }
 
 /// A bandwidth on the command line, in bytes per second.

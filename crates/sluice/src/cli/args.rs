@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use ::serve::nbd::Endpoint;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
-use direct::served::{Grant, Name};
+use direct::remote::{Grant, ResourceName};
 use driver::pci::{PciAddress, PciDriver};
-use lightnvm::core::{PuSet, TargetKind};
+use lightnvm::subsystem::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
 pub use super::bench_part::{BenchPart, DirectPart, ExecPart};
-use crate::machine::Machine;
+use crate::multicore::Machine;
 
 /// `sluice device …`.
 #[derive(Debug, Subcommand)]
@@ -268,8 +268,8 @@ pub struct ServeArgs {
     pub admin_socket: Option<PathBuf>,
     /// Keep the rules of `sluice admin` in this file (`docs/sharing.md`): written on every change, and read
     /// at the next start in place of the `[[share.allow]]` of the scenario.
-    #[arg(long, value_name = "FILE", requires = "socket")]
-    pub rules: Option<PathBuf>,
+    #[arg(long = "rules", value_name = "FILE", requires = "socket")]
+    pub acl: Option<PathBuf>,
     /// Write the final statistics as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -308,10 +308,10 @@ pub enum AdminCommand {
         user: String,
         /// The drive.
         #[arg(long, value_parser = super::admin_command::name)]
-        device: Name,
+        device: ResourceName,
         /// The part of it; without, all parts.
         #[arg(long, value_parser = super::admin_command::name)]
-        partition: Option<Name>,
+        partition: Option<ResourceName>,
     },
     /// Print partitions, rules and clients, and what each client has done.
     List {
@@ -350,12 +350,12 @@ pub struct AllowArgs {
     pub user: String,
     /// The drive.
     #[arg(long, value_parser = super::admin_command::name)]
-    pub device: Name,
+    pub device: ResourceName,
     /// The part of it.
     #[arg(long, value_parser = super::admin_command::name)]
-    pub partition: Name,
+    pub partition: ResourceName,
     /// I/O queues, over all of the user's connections.
-    #[arg(long, value_name = "N", default_value_t = Grant::QUEUES)]
+    #[arg(long, value_name = "N", default_value_t = Grant::QUEUES_DEFAULT)]
     pub queues: u16,
     /// Entries of a queue at most.
     #[arg(long, value_name = "N")]
@@ -394,7 +394,7 @@ pub struct BenchArgs {
     pub machine: Option<Machine>,
     /// What the modelled machine's costs are: given ones, or those that can be measured here.
     #[arg(long, value_enum, default_value_t, requires = "machine")]
-    pub costs: CostSheet,
+    pub costs: CostSource,
     /// Groups `block` and `hiops`: measure the block layer, or the completion strategies, on this device
     /// (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or what else has queues). It is read only. Group
     /// `lightnvm`, part `overhead`: measure what pblk adds on it, which is written to (`--destroy`).
@@ -443,7 +443,7 @@ pub enum LightnvmPart {
 
 /// Where a modelled machine's costs come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum CostSheet {
+pub enum CostSource {
     /// Everything is given: one published machine, and the same results everywhere, always.
     #[default]
     Given,

@@ -1,56 +1,56 @@
 //! `sluice device list`, `bind`, `unbind` and `info`: real NVMe controllers of this machine, and what can
 //! be opened.
 
-use driver::pci::{PciDriver, PciError, PciSlot, PciSystem};
+use driver::pci::{PciDeviceEntry, PciDriver, PciError, SysfsPci};
 use serde_json::json;
 
 use super::args::{DeviceArgs, DeviceInfoArgs};
-use super::{Failure, device_sheet, print};
+use super::{CliError, device_table, print};
 use crate::open::{OpenError, OpenOptions, Target, UNSAFE};
 
 /// Runs `sluice device …`.
 ///
 /// # Errors
 /// There is no such controller, the system uses it, or the kernel refuses.
-pub fn run(args: &DeviceArgs) -> Result<(), Failure> {
-    run_on(&PciSystem::default(), args)
+pub fn run(args: &DeviceArgs) -> Result<(), CliError> {
+    run_on(&SysfsPci::default(), args)
 }
 
-fn run_on(system: &PciSystem, args: &DeviceArgs) -> Result<(), Failure> {
+fn run_on(system: &SysfsPci, args: &DeviceArgs) -> Result<(), CliError> {
     match args {
         DeviceArgs::List(args) => {
             let slots = system.controllers().map_err(failure)?;
             print(&if args.json { list_json(system, &slots) } else { list(system, &slots) })
         }
-        DeviceArgs::Bind(args) => told(system.bind(args.address, args.driver)),
-        DeviceArgs::Unbind(args) => told(system.unbind(args.address)),
+        DeviceArgs::Bind(args) => print_result(system.bind(args.address, args.driver)),
+        DeviceArgs::Unbind(args) => print_result(system.unbind(args.address)),
         DeviceArgs::Info(args) => info(args),
     }
 }
 
-fn info(args: &DeviceInfoArgs) -> Result<(), Failure> {
+fn info(args: &DeviceInfoArgs) -> Result<(), CliError> {
     let failure = |error: OpenError| match error.is_usage() {
-        true => Failure::Usage(error.to_string()),
-        false => Failure::Other(error.to_string()),
+        true => CliError::Usage(error.to_string()),
+        false => CliError::Other(error.to_string()),
     };
     let target: Target = args.device.parse().map_err(failure)?;
     // Others may use a file or block device meanwhile.
     let read_only = matches!(target, Target::File(_));
     let options = OpenOptions { read_only, ..OpenOptions::default() };
     let device = crate::open::open_target(&target, &options).map_err(failure)?;
-    let said = device_sheet::describe(&args.device, &device)
-        .map_err(|error| Failure::Other(error.to_string()))?;
-    print(&if args.json { format!("{said}\n") } else { device_sheet::sheet(&said) })
+    let said = device_table::describe(&args.device, &device)
+        .map_err(|error| CliError::Other(error.to_string()))?;
+    print(&if args.json { format!("{said}\n") } else { device_table::to_text(&said) })
 }
 
-fn failure(error: PciError) -> Failure {
-    match error.is_usage() {
-        true => Failure::Usage(error.to_string()),
-        false => Failure::Other(error.to_string()),
+fn failure(error: PciError) -> CliError {
+    match error.is_usage_error() {
+        true => CliError::Usage(error.to_string()),
+        false => CliError::Other(error.to_string()),
     }
 }
 
-fn told(slot: Result<PciSlot, PciError>) -> Result<(), Failure> {
+fn print_result(slot: Result<PciDeviceEntry, PciError>) -> Result<(), CliError> {
     let slot = slot.map_err(failure)?;
     let address = slot.address;
     let opened = match slot.bound_to() {
@@ -63,12 +63,12 @@ fn told(slot: Result<PciSlot, PciError>) -> Result<(), Failure> {
     print(&format!("{address} has driver {}{opened}\n", driver_of(&slot)))
 }
 
-fn driver_of(slot: &PciSlot) -> &str {
+fn driver_of(slot: &PciDeviceEntry) -> &str {
     slot.driver.as_deref().unwrap_or("none")
 }
 
 /// A line per controller, and below it what uses it.
-fn list(system: &PciSystem, slots: &[PciSlot]) -> String {
+fn list(system: &SysfsPci, slots: &[PciDeviceEntry]) -> String {
     if slots.is_empty() {
         return "no NVMe controllers\n".into();
     }
@@ -97,7 +97,7 @@ fn list(system: &PciSystem, slots: &[PciSlot]) -> String {
     out
 }
 
-fn list_json(system: &PciSystem, slots: &[PciSlot]) -> String {
+fn list_json(system: &SysfsPci, slots: &[PciDeviceEntry]) -> String {
     let controllers = slots.iter().map(|slot| {
         let users = system.users(slot.address).iter().map(|u| u.to_string()).collect::<Vec<_>>();
         json!({
@@ -124,9 +124,9 @@ mod tests {
     use super::*;
 
     /// A controller that the system swaps to.
-    fn sample(root: &Path) -> PciSystem {
+    fn sample(root: &Path) -> SysfsPci {
         let system =
-            PciSystem { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
+            SysfsPci { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
         let folder = system.sys.join("bus/pci/devices/0000:01:00.0");
         for below in ["nvme/nvme0/nvme0n1", "iommu_group_3"] {
             fs::create_dir_all(folder.join(below)).unwrap();
@@ -168,26 +168,26 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let system = sample(root.path());
         let address = "0000:01:00.0".parse().unwrap();
-        let bind = |system: &PciSystem, driver| {
+        let bind = |system: &SysfsPci, driver| {
             run_on(system, &DeviceArgs::Bind(DeviceBindArgs { address, driver }))
         };
         let vfio = PciDriver::VfioPci;
-        let Err(Failure::Usage(said)) = bind(&system, vfio) else { panic!("bound") };
+        let Err(CliError::Usage(said)) = bind(&system, vfio) else { panic!("bound") };
         assert_eq!(said, "0000:01:00.0 is in use: nvme0n1 is swapped to");
-        let Err(Failure::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
+        let Err(CliError::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
             panic!("bound")
         };
         assert!(said.contains("behind an IOMMU (group 3)"), "{said}");
         // The same without one.
         let folder = system.sys.join("bus/pci/devices/0000:01:00.0");
         fs::remove_file(folder.join("iommu_group")).unwrap();
-        let Err(Failure::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
+        let Err(CliError::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
             panic!("bound")
         };
         assert!(said.contains("modprobe uio_pci_generic"), "{said}");
         let driver = system.sys.join("bus/pci/drivers/uio_pci_generic");
         fs::create_dir_all(&driver).unwrap();
-        let Err(Failure::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
+        let Err(CliError::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
             panic!("bound")
         };
         assert_eq!(said, "0000:01:00.0 is in use: nvme0n1 is swapped to");
@@ -198,10 +198,10 @@ mod tests {
             text.contains("uio_pci_generic none   nvme0n1\n  unsafe: there is no IOMMU"),
             "{text}"
         );
-        let nowhere = PciSystem { sys: root.path().join("none"), ..system };
-        let Err(Failure::Usage(said)) = bind(&nowhere, vfio) else { panic!("bound") };
+        let nowhere = SysfsPci { sys: root.path().join("none"), ..system };
+        let Err(CliError::Usage(said)) = bind(&nowhere, vfio) else { panic!("bound") };
         assert!(said.contains("no such PCI function"), "{said}");
         let unbind = run_on(&nowhere, &DeviceArgs::Unbind(DeviceUnbindArgs { address }));
-        assert!(matches!(unbind, Err(Failure::Usage(_))));
+        assert!(matches!(unbind, Err(CliError::Usage(_))));
     }
 }

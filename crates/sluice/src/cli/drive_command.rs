@@ -3,44 +3,44 @@
 use std::path::Path;
 
 use super::args::{DriveArgs, DriveShowArgs};
-use super::{Failure, print};
-use crate::limits::sheet::sheet;
+use super::{CliError, print};
+use crate::analytic::summary::summary;
+use crate::format::printable;
 use crate::presets;
 use crate::presets::Preset;
 use crate::scenario::Scenario;
-use crate::text::printable;
 
 /// Runs `sluice drive …`.
 ///
 /// # Errors
 /// A scenario that is wrong, a preset that is not there.
-pub fn run(args: &DriveArgs) -> Result<(), Failure> {
+pub fn run(args: &DriveArgs) -> Result<(), CliError> {
     match args {
         DriveArgs::Presets => print(&presets::listing()),
         DriveArgs::Show(args) => {
             let scenario = load(args)?;
-            let sheets: Vec<String> = scenario.drives.iter().map(sheet).collect();
+            let sheets: Vec<String> = scenario.drives.iter().map(summary).collect();
             print(&sheets.join("\n"))
         }
     }
 }
 
-fn load(args: &DriveShowArgs) -> Result<Scenario, Failure> {
+fn load(args: &DriveShowArgs) -> Result<Scenario, CliError> {
     match (&args.scenario, &args.preset) {
         (Some(file), _) => match file.to_str().and_then(presets::find) {
-            Some(preset) if !file.exists() => of_preset(preset),
+            Some(preset) if !file.exists() => preset_scenario(preset),
             _ => Ok(Scenario::load(file)?),
         },
         (None, Some(name)) => match presets::find(name) {
-            Some(preset) => of_preset(preset),
-            None => Err(Failure::Usage(format!("no preset `{}`", printable(name)))),
+            Some(preset) => preset_scenario(preset),
+            None => Err(CliError::Usage(format!("no preset `{}`", printable(name)))),
         },
-        (None, None) => Err(Failure::Usage("name a scenario or a preset".into())),
+        (None, None) => Err(CliError::Usage("name a scenario or a preset".into())),
     }
 }
 
 /// A scenario that is a preset and nothing else.
-fn of_preset(preset: &Preset) -> Result<Scenario, Failure> {
+fn preset_scenario(preset: &Preset) -> Result<Scenario, CliError> {
     let text = format!("[drive]\npreset = \"{}\"\n", preset.name);
     Ok(Scenario::parse(Path::new(&preset.file_name()), &text)?)
 }

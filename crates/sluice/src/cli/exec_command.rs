@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 
-use exec::{Address, Counters, Service};
+use exec::{Address, Service, ServiceStats};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::Failure;
+use super::CliError;
 use super::args::{ExecArgs, VolumeDevice};
 use super::volume_command::{hexadecimal, open_store};
 
@@ -21,8 +21,8 @@ use super::volume_command::{hexadecimal, open_store};
 const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
 const LIBRARY: &str = "libsluice_preload.so";
 
-fn other(error: impl std::fmt::Display) -> Failure {
-    Failure::Other(error.to_string())
+fn other(error: impl std::fmt::Display) -> CliError {
+    CliError::Other(error.to_string())
 }
 
 /// Runs `sluice exec`.
@@ -30,7 +30,7 @@ fn other(error: impl std::fmt::Display) -> Failure {
 /// # Errors
 /// A program that cannot be run so, a directory that cannot be used, a device that cannot be opened, what is on
 /// it, and a volume that could not be closed.
-pub fn run(args: &ExecArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let at = directory(&args.at)?;
     let (name, arguments) = args.program.split_first().ok_or_else(|| usage("no program"))?;
     let name = name.to_str().ok_or_else(|| usage("the program's name is not UTF-8"))?;
@@ -48,7 +48,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, Failure> {
         .args(arguments)
         .env("LD_PRELOAD", preload(&library))
         .env(slots::ENV_SERVICE, address.environment())
-        .env(slots::ENV_AT, &at)
+        .env(slots::ENV_MOUNT, &at)
         .env_remove(slots::ENV_CWD);
     let stop = service.stop();
     let started = command.spawn();
@@ -78,16 +78,16 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, Failure> {
     let status = waiter.join().map_err(|_| other("the program could not be waited for"))?;
     let (queue, counters) = served?;
     drop((queue, device));
-    if counters.lost > 0 {
-        let lost = counters.lost;
+    if counters.writeback_failures > 0 {
+        let lost = counters.writeback_failures;
         eprintln!(
             "sluice exec: changes by mappings that had no room or no device: of {lost} files"
         );
     }
     if args.stats {
-        eprintln!("{}", sheet(&counters));
+        eprintln!("{}", stats_text(&counters));
     }
-    Ok(ended(status.map_err(other)?))
+    Ok(exit_code(status.map_err(other)?))
 }
 
 /// As many descriptors as the system allows. What cannot be raised stays.
@@ -97,12 +97,12 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-fn usage(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(error.to_string())
+fn usage(error: impl std::fmt::Display) -> CliError {
+    CliError::Usage(error.to_string())
 }
 
 /// The directory with its links resolved as far as it is there, which must be empty if it is.
-fn directory(at: &Path) -> Result<PathBuf, Failure> {
+fn directory(at: &Path) -> Result<PathBuf, CliError> {
     let wrong = |why: &str| usage(format!("--at {}: {why}", at.display()));
     let absolute = std::path::absolute(at).map_err(|e| wrong(&e.to_string()))?;
     let dots = |part: std::path::Component| matches!(part, std::path::Component::ParentDir);
@@ -136,7 +136,7 @@ fn directory(at: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// The library: where the environment says, or beside this program.
-fn library() -> Result<PathBuf, Failure> {
+fn library() -> Result<PathBuf, CliError> {
     if let Some(path) = std::env::var_os(ENV_LIBRARY) {
         let path = PathBuf::from(path);
         let there = path.canonicalize();
@@ -175,7 +175,7 @@ fn forward(process: u32, signal: i32) {
 }
 
 /// Ends as the program did: by the same signal, or with the same status.
-fn ended(status: ExitStatus) -> ExitCode {
+fn exit_code(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
         // Only returns for signals that end nothing.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
@@ -184,10 +184,18 @@ fn ended(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().unwrap_or(1) as u8)
 }
 
-fn sheet(counters: &Counters) -> String {
-    let Counters { calls, left, refused, sessions, opened, sleeps, .. } = counters;
-    let Counters { mapped, written_back, store, .. } = counters;
-    let store::Stats { syncs, commits, data_bytes, logged_bytes, logged_blocks, .. } = store;
+fn stats_text(counters: &ServiceStats) -> String {
+    let ServiceStats { calls, posted_writes: left, refused, sessions, opened, sleeps, .. } =
+        counters;
+    let ServiceStats { mapped, written_back, store, .. } = counters;
+    let store::Stats {
+        syncs,
+        commits,
+        data_bytes,
+        journaled_bytes: logged_bytes,
+        journaled_blocks: logged_blocks,
+        ..
+    } = store;
     let store::Stats { journal_sectors, checkpoints, flushes, .. } = store;
     format!(
         "sluice exec: {calls} calls, {left} writes left, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps, \

@@ -6,14 +6,14 @@ use std::path::Path;
 use lightnvm::KvConfig;
 use workload::ycsb::YcsbWorkload;
 
-use super::Failure;
+use super::CliError;
 use super::args::{KvArgs, KvBenchArgs, KvWorkload};
-use crate::bench::kv::rig::{NamedRigError, Rig};
+use crate::bench::kv::harness::{KvHarness, NamedHarnessError};
 use crate::bench::kv::{puts, ycsb};
-use crate::bench::{Effort, Format, Sink};
+use crate::bench::{Format, RunLength, Sink};
 use crate::scenario::Scenario;
-use crate::serve::over_image;
-use crate::stack::named::NamedError;
+use crate::serve::with_overlay;
+use crate::stack::named_target::NamedError;
 
 /// The drive of the YCSB workloads, unless a scenario gives one.
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n";
@@ -22,12 +22,12 @@ const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memor
 ///
 /// # Errors
 /// What is wrong with the arguments or the scenario; what keeps the bench from being run.
-pub fn run(args: &KvArgs) -> Result<(), Failure> {
+pub fn run(args: &KvArgs) -> Result<(), CliError> {
     let KvArgs::Bench(args) = args;
     bench(args)
 }
 
-fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
+fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
     let scenario = args.scenario.as_deref().map(Scenario::load).transpose()?;
     let own = Scenario::parse(Path::new("kv bench"), DRIVE)?;
     let plan = &scenario.as_ref().unwrap_or(&own).drives[0];
@@ -35,20 +35,20 @@ fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
         && scenario.drives.len() > 1
     {
         let count = scenario.drives.len();
-        return Err(Failure::Usage(format!("kv bench takes one drive, not {count}")));
+        return Err(CliError::Usage(format!("kv bench takes one drive, not {count}")));
     }
     let named = plan.target.name();
     if let (Some(asked), Some(name)) = (&args.name, named)
         && asked != name
     {
         let drive = &plan.config.name;
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "--name says target {asked} of drive {drive}, and the scenario's [target] says {name}"
         )));
     }
     let target = args.name.as_deref().or(named);
     if let (Some(name), KvWorkload::All | KvWorkload::Puts) = (target, args.workload) {
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "target {name} keeps what a workload puts, and each begins with an empty one: say which, \
              --workload a to f"
         )));
@@ -60,7 +60,7 @@ fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
         queue_depth: 16_384,
         ..defaults
     };
-    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
     let run = ycsb::YcsbRun {
         records: args.records.unwrap_or(effort.choose(100_000, 20_000)),
         operations: args.operations.unwrap_or(effort.choose(100_000, 1_000)),
@@ -78,19 +78,19 @@ fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
     };
     for workload in workloads {
         let rig = match target {
-            Some(name) => Rig::named(plan, name, config).map_err(|error| match error {
-                NamedRigError::Named(NamedError::Scenario(e)) => Failure::Scenario(e),
-                NamedRigError::Named(e) if e.is_usage() => Failure::Usage(e.to_string()),
-                NamedRigError::NotEmpty { .. } => Failure::Usage(error.to_string()),
-                error => Failure::Other(error.to_string()),
+            Some(name) => KvHarness::named(plan, name, config).map_err(|error| match error {
+                NamedHarnessError::Named(NamedError::Scenario(e)) => CliError::Scenario(e),
+                NamedHarnessError::Named(e) if e.is_usage() => CliError::Usage(e.to_string()),
+                NamedHarnessError::NotEmpty { .. } => CliError::Usage(error.to_string()),
+                error => CliError::Other(error.to_string()),
             })?,
             // Data on an image are somebody's.
-            None => Rig::build(&over_image(plan), config)?,
+            None => KvHarness::build(&with_overlay(plan), config)?,
         };
         ycsb::run(rig, *workload, &run, &mut sink)?;
     }
     if matches!(args.workload, KvWorkload::All | KvWorkload::Puts) {
-        let given = scenario.as_ref().map(|s| over_image(&s.drives[0]));
+        let given = scenario.as_ref().map(|s| with_overlay(&s.drives[0]));
         puts::run(given.as_ref(), config, effort, &mut sink)?;
     }
     Ok(sink.finish()?)

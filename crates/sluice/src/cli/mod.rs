@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`args`] | what each command takes |
 //! | `bench_part` | the parts of `sluice bench`'s groups |
-//! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
+//! | [`failure`](CliError) | why a command failed, its exit code, its message with the place in the source |
 //! | [`sim_command`] | `sluice sim` |
 //! | `output` | a file that results are written to, opened before there are any |
 //! | [`serve_command`] | `sluice serve` |
@@ -12,23 +12,23 @@
 //! | [`device_command`] | `sluice device list`, `bind`, `unbind` |
 //! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
 //! | [`target_command`] | `sluice target create`, `list`, `info`, `remove` |
-//! | `target_sheet` | what those print |
+//! | `target_table` | what those print |
 //! | [`kv_command`] | `sluice kv bench` |
 //! | [`plot_command`] | `sluice plot` |
 //! | [`exec_command`] | `sluice exec` |
 //! | `progress` | how far something is, on a terminal and elsewhere |
 //! | `stats_command` | `sluice admin stats` |
-//! | `volume_claim` | what a process has on a volume's device while it changes the volume |
+//! | `volume_lock` | what a process has on a volume's device while it changes the volume |
 //! | [`volume_command`] | `sluice volume format`, `info`, `fsck`, `ls`, `get`, `put` |
 
 pub mod admin_command;
 pub mod args;
 mod bench_part;
 pub mod device_command;
-mod device_sheet;
+mod device_table;
 pub mod drive_command;
+mod error;
 pub mod exec_command;
-mod failure;
 pub mod kv_command;
 pub(crate) mod output;
 pub mod plot_command;
@@ -37,9 +37,9 @@ pub mod serve_command;
 pub mod sim_command;
 mod stats_command;
 pub mod target_command;
-mod target_sheet;
-mod volume_claim;
+mod target_table;
 pub mod volume_command;
+mod volume_lock;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -47,9 +47,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub use failure::Failure;
+pub use error::CliError;
 
-use crate::text::printable_lines;
+use crate::format::printable_lines;
 
 /// A software-defined SSD and the user-space I/O stack that drives it.
 #[derive(Debug, Parser)]
@@ -134,12 +134,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 ///
 /// # Errors
 /// Any other error of the output.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), CliError> {
     let text = printable_lines(text);
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::Other(format!("cannot write the answer: {e}")))
+            Err(CliError::Other(format!("cannot write the answer: {e}")))
         }
         _ => Ok(()),
     }
@@ -149,7 +149,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As [`print`].
-pub(crate) fn print_beside(text: &str, is_taken: bool) -> Result<(), Failure> {
+pub(crate) fn print_or_stderr(text: &str, is_taken: bool) -> Result<(), CliError> {
     if !is_taken {
         return print(text);
     }

@@ -7,7 +7,7 @@ use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use super::Failure;
+use super::CliError;
 use crate::sim::TraceOutput;
 
 /// What `-` is.
@@ -33,7 +33,7 @@ impl Output {
     ///
     /// # Errors
     /// What the system says, with the path.
-    pub(crate) fn open(path: &Path) -> Result<Output, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Output, CliError> {
         let failed = |e| cannot_write(path, &e);
         if is_standard(path) {
             let handle = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
@@ -51,7 +51,7 @@ impl Output {
     /// # Errors
     /// What the system says; a disk that is full is named as such. A reader of standard output that has
     /// left is no failure.
-    pub(crate) fn write(&mut self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn write(&mut self, text: &str) -> Result<(), CliError> {
         self.is_new = false;
         let written = (|| {
             if self.is_replaced()? {
@@ -70,7 +70,7 @@ impl Output {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn trace(&self) -> Result<TraceOutput, Failure> {
+    pub(super) fn trace(&self) -> Result<TraceOutput, CliError> {
         let failed = |e| cannot_write(&self.path, &e);
         let file = self.file.try_clone().map_err(failed)?;
         let truncate = self.is_replaced().map_err(failed)?;
@@ -93,9 +93,9 @@ impl Drop for Output {
     }
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+fn cannot_write(path: &Path, error: &io::Error) -> CliError {
     let name = if is_standard(path) { "standard output".into() } else { path.to_string_lossy() };
-    Failure::Other(match error.kind() {
+    CliError::Other(match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             format!("cannot write {name}: its disk is full ({error}): free some space there")
         }

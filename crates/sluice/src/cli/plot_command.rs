@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::args::PlotArgs;
-use super::{Failure, print};
+use super::{CliError, print};
 use crate::report::figures;
 
 /// Runs `sluice plot FILE --dir DIR`.
@@ -11,22 +11,22 @@ use crate::report::figures;
 /// # Errors
 /// When the results cannot be read or are none, nothing can be drawn of them, or a file cannot be
 /// written.
-pub fn run(args: &PlotArgs) -> Result<(), Failure> {
+pub fn run(args: &PlotArgs) -> Result<(), CliError> {
     let from = args.results.display();
     let results = fs::read_to_string(&args.results)
-        .map_err(|e| Failure::Usage(format!("cannot read {from}: {e}")))?;
-    let drawn = figures::draw(&results).map_err(|e| Failure::Usage(format!("{from}: {e}")))?;
+        .map_err(|e| CliError::Usage(format!("cannot read {from}: {e}")))?;
+    let drawn = figures::draw(&results).map_err(|e| CliError::Usage(format!("{from}: {e}")))?;
     if drawn.is_empty() {
         let what = "results of `sluice bench lightnvm --json`";
-        return Err(Failure::Usage(format!("{from} has nothing to draw: it has no {what}")));
+        return Err(CliError::Usage(format!("{from} has nothing to draw: it has no {what}")));
     }
     fs::create_dir_all(&args.dir)
-        .map_err(|e| Failure::Other(format!("cannot make {}: {e}", args.dir.display())))?;
+        .map_err(|e| CliError::Other(format!("cannot make {}: {e}", args.dir.display())))?;
     let mut written = String::new();
     for figure in drawn {
         let path = args.dir.join(format!("{}.svg", figure.name));
         fs::write(&path, figure.svg)
-            .map_err(|e| Failure::Other(format!("cannot write {}: {e}", path.display())))?;
+            .map_err(|e| CliError::Other(format!("cannot write {}: {e}", path.display())))?;
         written += &format!("{}\n", path.display());
     }
     print(&written)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Between two lines where there is no terminal.
-const LINES_EVERY: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How far something is, on standard error.
 pub(super) struct Progress {
@@ -14,7 +14,7 @@ pub(super) struct Progress {
     /// On a terminal.
     bar: Option<ProgressBar>,
     /// When the last line was written, and the percentage in it.
-    told: Option<(Instant, u32)>,
+    last_line: Option<(Instant, u32)>,
 }
 
 impl Progress {
@@ -32,7 +32,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Progress { what, bar, told: None }
+        Progress { what, bar, last_line: None }
     }
 
     /// What this is about.
@@ -47,13 +47,13 @@ impl Progress {
             return None;
         }
         let percent = (part * 100.0) as u32;
-        let due = match self.told {
+        let due = match self.last_line {
             None => true,
             Some((_, told)) if told >= 100 => false,
-            Some((at, told)) => percent >= 100 || percent > told && at.elapsed() >= LINES_EVERY,
+            Some((at, told)) => percent >= 100 || percent > told && at.elapsed() >= LINE_INTERVAL,
         };
         due.then(|| {
-            self.told = Some((Instant::now(), percent));
+            self.last_line = Some((Instant::now(), percent));
             format!("{}: {percent} %", self.what)
         })
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_there_are_few_lines_and_the_last_is_the_end() {
-        let mut progress = Progress { what: "filling d".into(), bar: None, told: None };
+        let mut progress = Progress { what: "filling d".into(), bar: None, last_line: None };
         let lines: Vec<_> = (0..=1_000).filter_map(|n| progress.set(f64::from(n) / 1e3)).collect();
         assert_eq!(lines.first().unwrap(), "filling d: 0 %");
         assert_eq!(lines.last().unwrap(), "filling d: 100 %");

@@ -9,27 +9,27 @@ use ::serve::share::Partition;
 use super::args::ServeArgs;
 use super::output::{Output, is_standard};
 use super::progress::Progress;
-use super::{Failure, print, print_beside};
+use super::{CliError, print, print_or_stderr};
+use crate::format::{bytes_binary, count};
 use crate::scenario::Scenario;
 use crate::serve::{
-    Event, Reading, ServeError, ServeOptions, SocketOptions, keeps_data, serve, to_json,
+    Event, LiveStats, ServeError, ServeOptions, SocketOptions, serve, stores_data, to_json,
 };
 use crate::stack::StackError;
-use crate::stack::named::NamedError;
-use crate::text::{bytes_binary, count};
+use crate::stack::named_target::NamedError;
 
 /// Between two lines of statistics on a terminal, unless said otherwise.
-const STATS_EVERY: Duration = Duration::from_secs(5);
+const STATS_INTERVAL: Duration = Duration::from_secs(5);
 
-impl From<ServeError> for Failure {
-    fn from(error: ServeError) -> Failure {
+impl From<ServeError> for CliError {
+    fn from(error: ServeError) -> CliError {
         if let ServeError::Stack(StackError::Named(NamedError::Scenario(error))) = error {
-            return Failure::Scenario(error);
+            return CliError::Scenario(error);
         }
         if error.is_usage() {
-            Failure::Usage(error.to_string())
+            CliError::Usage(error.to_string())
         } else {
-            Failure::Other(error.to_string())
+            CliError::Other(error.to_string())
         }
     }
 }
@@ -40,19 +40,19 @@ impl From<ServeError> for Failure {
 /// # Errors
 /// What is wrong with the scenario or the endpoints; what kept the drives from being served, or from
 /// being shut down in order.
-pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let mut scenario = Scenario::load(&args.scenario)?;
     if let Some(seed) = args.seed {
         scenario.set_seed(seed);
     }
     if args.socket.is_none() && !scenario.shares.is_empty() {
-        say("[[share]] is for `--socket`, and has no effect without it");
+        print_line("[[share]] is for `--socket`, and has no effect without it");
     }
     let socket = |path: &PathBuf, shares| SocketOptions {
         path: path.clone(),
-        shares,
+        is_shared: shares,
         mode: args.socket_mode,
-        rules: args.rules.clone(),
+        acl: args.acl.clone(),
     };
     let options = ServeOptions {
         nbd: args.nbd.clone(),
@@ -63,13 +63,13 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             (None, None) => None,
         },
         threads: args.threads,
-        readings_every: match args.stats {
+        stats_interval: match args.stats {
             Some(seconds) => Some(Duration::from_secs(seconds)),
-            None => std::io::stderr().is_terminal().then_some(STATS_EVERY),
+            None => std::io::stderr().is_terminal().then_some(STATS_INTERVAL),
         },
     };
     if options.nbd.is_empty() && args.socket.is_none() {
-        return Err(Failure::Usage(
+        return Err(CliError::Usage(
             "nothing to serve at: give --nbd unix:PATH or --nbd tcp:HOST:PORT for NBD clients, or \
              --socket PATH to share the drives between processes"
                 .into(),
@@ -77,15 +77,15 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     // What cannot be written to is told before the drives are there.
     let mut json = args.json.as_deref().map(Output::open).transpose()?;
-    let mut teller = Teller::default();
-    let served = serve(&scenario, &options, &mut |event| teller.tell(event));
-    let readings = teller.ended;
+    let mut teller = EventPrinter::default();
+    let served = serve(&scenario, &options, &mut |event| teller.print_event(event));
+    let readings = teller.final_stats;
     let mut text = String::new();
     for reading in &readings {
         text.push_str(&reading.summary());
     }
     // What there is, is told also after a failure.
-    let mut told = print_beside(&text, args.json.as_deref().is_some_and(is_standard));
+    let mut told = print_or_stderr(&text, args.json.as_deref().is_some_and(is_standard));
     if let (Some(output), false) = (&mut json, readings.is_empty()) {
         told = told.and(output.write(&format!("{:#}\n", to_json(&scenario, &readings))));
     }
@@ -95,24 +95,24 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 /// Says what happens.
 #[derive(Default)]
-struct Teller {
+struct EventPrinter {
     /// Of a preconditioning that is under way.
     progress: Option<Progress>,
     /// Drives whose host's disk was told to be full.
-    full: Vec<String>,
+    full_disks: Vec<String>,
     /// What drives have done that are served no more.
-    ended: Vec<Reading>,
+    final_stats: Vec<LiveStats>,
 }
 
-impl Teller {
-    fn tell(&mut self, event: Event<'_>) {
+impl EventPrinter {
+    fn print_event(&mut self, event: Event<'_>) {
         if let Event::Preconditioning(name, part) = event {
             let what = format!("preconditioning {name}");
             if self.progress.as_ref().is_none_or(|progress| progress.what() != what) {
                 self.progress = Some(Progress::new(what));
             }
             if let Some(line) = self.progress.as_mut().and_then(|progress| progress.set(part)) {
-                say(&line);
+                print_line(&line);
             }
             return;
         }
@@ -121,7 +121,7 @@ impl Teller {
         match event {
             Event::Preconditioning(..) => {}
             Event::ImageKept(name) => {
-                say(&format!(
+                print_line(&format!(
                     "{name}: the image is there already, and is not preconditioned again"
                 ));
             }
@@ -133,14 +133,16 @@ impl Teller {
                     lines.push_str(&format!("serving {name}: {size} at {endpoint}\n"));
                 }
                 // The warning first: who waits for the line below connects at once.
-                if !keeps_data(plan) {
-                    say(&format!("{name} keeps no data: what is read is not what was written"));
+                if !stores_data(plan) {
+                    print_line(&format!(
+                        "{name} keeps no data: what is read is not what was written"
+                    ));
                 }
                 // A reader that has left does not end the service.
                 let _ = print(&lines);
             }
             Event::Shared(partition, path) => {
-                let Partition { device, name, span, taken } = partition;
+                let Partition { device, name, span, in_use: taken } = partition;
                 let by = if *taken { ", over NBD only" } else { "" };
                 let at = path.display();
                 let _ = print(&format!("sharing {device}/{name}: {span} at {at}{by}\n"));
@@ -148,20 +150,20 @@ impl Teller {
             Event::Administrated(path) => {
                 let _ = print(&format!("answering `sluice admin stats` at {}\n", path.display()));
             }
-            Event::Reading(now, before) => say(&now.line(before)),
+            Event::Stats(now, before) => print_line(&now.status_line(before)),
             Event::HostDiskFull(name, why) => {
-                if !self.full.iter().any(|told| told == name) {
-                    self.full.push(name.to_owned());
-                    say(&format!("{name}: {why}"));
+                if !self.full_disks.iter().any(|told| told == name) {
+                    self.full_disks.push(name.to_owned());
+                    print_line(&format!("{name}: {why}"));
                 }
             }
-            Event::Ended(reading) => self.ended.push(reading.clone()),
-            Event::Stopping => say("finishing what is under way; once more to end at once"),
+            Event::Stopped(reading) => self.final_stats.push(reading.clone()),
+            Event::Stopping => print_line("finishing what is under way; once more to end at once"),
         }
     }
 }
 
 /// A line on standard error; nobody may be there to read it.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

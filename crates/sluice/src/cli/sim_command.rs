@@ -14,33 +14,34 @@ use signal_hook::flag;
 
 use super::args::SimArgs;
 use super::output::{Output, is_standard};
-use super::{Failure, print};
+use super::{CliError, print};
 use crate::explain::{render_bands, render_slowest};
+use crate::format::{printable, printable_lines};
 use crate::report::{Report, html, table};
 use crate::scenario::{Precondition, Scenario};
 use crate::sim::{
-    Outcome, Preconditioned, SimError, SimOptions, Stage, simulate, to_json, to_text, to_way,
+    PreconditionCache, SimError, SimOptions, SimOutcome, SimStage, simulate, to_json, to_text,
+    to_variant,
 };
 use crate::stack::StackError;
-use crate::stack::named::NamedError;
-use crate::text::{printable, printable_lines};
+use crate::stack::named_target::NamedError;
 
 /// Slowest requests that a report has.
-const REPORTED: usize = 10;
+const SLOWEST_REPORTED: usize = 10;
 
 /// Exit code of a process that SIGINT ended.
 const INTERRUPTED: i32 = 130;
 
-impl From<SimError> for Failure {
-    fn from(error: SimError) -> Failure {
+impl From<SimError> for CliError {
+    fn from(error: SimError) -> CliError {
         match error {
             SimError::Scenario(error)
             | SimError::Stack(StackError::Named(NamedError::Scenario(error))) => {
-                Failure::Scenario(error)
+                CliError::Scenario(error)
             }
-            SimError::Job(error) => Failure::Job(error),
-            error if error.is_usage() => Failure::Usage(error.to_string()),
-            error => Failure::Other(error.to_string()),
+            SimError::Job(error) => CliError::Job(error),
+            error if error.is_usage() => CliError::Usage(error.to_string()),
+            error => CliError::Other(error.to_string()),
         }
     }
 }
@@ -52,16 +53,16 @@ impl From<SimError> for Failure {
 /// # Errors
 /// What is wrong with the scenarios or jobs; outputs that cannot be opened, before anything is run; a run
 /// that cannot be trusted; requests that failed; notes, with `--strict`; an interruption.
-pub fn run(args: &SimArgs) -> Result<(), Failure> {
+pub fn run(args: &SimArgs) -> Result<(), CliError> {
     let (files, jobs) = args.scenarios_and_jobs();
     if files.is_empty() {
-        return Err(Failure::Usage("no scenario: give at least one file ending in .toml".into()));
+        return Err(CliError::Usage("no scenario: give at least one file ending in .toml".into()));
     }
     if args.trace.is_some() && files.len() > 1 {
-        return Err(Failure::Usage("--trace takes one scenario".into()));
+        return Err(CliError::Usage("--trace takes one scenario".into()));
     }
     if args.blktrace.is_some() && files.len() > 1 {
-        return Err(Failure::Usage("--blktrace takes one scenario".into()));
+        return Err(CliError::Usage("--blktrace takes one scenario".into()));
     }
     let mut scenarios = load(&files)?;
     for scenario in &mut scenarios {
@@ -71,16 +72,16 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     }
     let mut outputs = Outputs::open(args)?;
     let interrupt = Interrupt::catch()?;
-    let mut results = Results { tells_slowest: args.slowest.is_some(), ..Results::default() };
-    let mut preconditioned = Preconditioned::new(&scenarios);
+    let mut results = Results { print_slowest: args.slowest.is_some(), ..Results::default() };
+    let mut preconditioned = PreconditionCache::new(&scenarios);
     let (mut failed, mut jobs_before) = (None, 0);
     for (i, scenario) in scenarios.iter().enumerate() {
         let bar = Bar::new(scenario, (i, scenarios.len()));
         let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
         let mut progress = |stage| {
-            bar.tell(stage);
+            bar.update(stage);
             // The jobs are told by `stop`. Before them there is nothing of this scenario to keep.
-            if matches!(stage, Stage::Preconditioning(_)) && interrupt.is_asked() {
+            if matches!(stage, SimStage::Preconditioning(_)) && interrupt.is_requested() {
                 bar.finish();
                 let told = match results.outcomes.len() {
                     0 => None,
@@ -97,10 +98,14 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
             jobs_before,
             trace,
             blktrace: args.blktrace.clone(),
-            slowest: args.slowest.unwrap_or(if args.report.is_some() { REPORTED } else { 0 }),
+            slowest: args.slowest.unwrap_or(if args.report.is_some() {
+                SLOWEST_REPORTED
+            } else {
+                0
+            }),
             write_image: args.write_image,
-            stop: Some(&interrupt.asked),
-            preconditioned: Some(&mut preconditioned),
+            stop: Some(&interrupt.requested),
+            precondition_cache: Some(&mut preconditioned),
             progress: Some(&mut progress),
         };
         let outcome = simulate(scenario, options);
@@ -111,7 +116,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
                 results.outcomes.push(outcome);
             }
             Err(error) => {
-                failed = Some(Failure::from(error));
+                failed = Some(CliError::from(error));
                 break;
             }
         }
@@ -131,14 +136,14 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
 }
 
 /// Loads the scenarios, each of which is one way of the report, with a name of its own.
-fn load(files: &[&Path]) -> Result<Vec<Scenario>, Failure> {
+fn load(files: &[&Path]) -> Result<Vec<Scenario>, CliError> {
     let mut scenarios: Vec<Scenario> = Vec::new();
     let mut seen: Vec<PathBuf> = Vec::new();
     for file in files {
         // A file that is not there is told of when it is loaded.
         let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
         if seen.contains(&path) {
-            return Err(Failure::Usage(format!(
+            return Err(CliError::Usage(format!(
                 "{} is given twice, and its two results could not be told apart: give each scenario \
                  once, or change a copy",
                 file.display()
@@ -157,7 +162,7 @@ fn load(files: &[&Path]) -> Result<Vec<Scenario>, Failure> {
 }
 
 /// The title of a report: those of its scenarios.
-fn joined(titles: &[&str]) -> String {
+fn join_titles(titles: &[&str]) -> String {
     match titles {
         [] => String::new(),
         [one] => (*one).to_owned(),
@@ -167,7 +172,7 @@ fn joined(titles: &[&str]) -> String {
 }
 
 /// Why requests took as long as they did, for a terminal; nothing if it was not asked.
-fn stories_of(outcome: &Outcome) -> String {
+fn explanation_text(outcome: &SimOutcome) -> String {
     let mut out = String::new();
     for drive in &outcome.drives {
         let Some(explanation) = &drive.explanation else { continue };
@@ -186,9 +191,9 @@ fn stories_of(outcome: &Outcome) -> String {
 /// What has been found so far.
 #[derive(Default)]
 struct Results {
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<SimOutcome>,
     /// Whether the slowest requests were asked for.
-    tells_slowest: bool,
+    print_slowest: bool,
 }
 
 impl Results {
@@ -203,17 +208,17 @@ impl Results {
             new
         });
         Report {
-            title: joined(&titles),
+            title: join_titles(&titles),
             subtitle: questions.join(" "),
-            ways: self.outcomes.iter().map(to_way).collect(),
+            variants: self.outcomes.iter().map(to_variant).collect(),
         }
     }
 
     /// Prints the table, and writes every output, one that fails beside others that do not.
-    fn write(&self, scenarios: &[Scenario], outputs: &mut Outputs) -> Result<(), Failure> {
+    fn write(&self, scenarios: &[Scenario], outputs: &mut Outputs) -> Result<(), CliError> {
         let report = self.report(scenarios);
-        let stories: String = match self.tells_slowest {
-            true => self.outcomes.iter().map(stories_of).collect(),
+        let stories: String = match self.print_slowest {
+            true => self.outcomes.iter().map(explanation_text).collect(),
             false => String::new(),
         };
         let table = table::render(&report) + &stories;
@@ -225,7 +230,7 @@ impl Results {
         };
         if let Some(output) = &mut outputs.json {
             // What only the report has is not in it.
-            let json = |outcome: &Outcome| match self.tells_slowest {
+            let json = |outcome: &SimOutcome| match self.print_slowest {
                 true => to_json(outcome),
                 false => to_json(&outcome.without_explanations()),
             };
@@ -239,20 +244,20 @@ impl Results {
     }
 
     /// Whether the results are what was asked for.
-    fn judge(&self, strict: bool) -> Result<(), Failure> {
-        let failures: Vec<String> = self.outcomes.iter().flat_map(Outcome::failures).collect();
+    fn judge(&self, strict: bool) -> Result<(), CliError> {
+        let failures: Vec<String> = self.outcomes.iter().flat_map(SimOutcome::failures).collect();
         let notes: Vec<_> = self.outcomes.iter().flat_map(|o| &o.notes).collect();
         if self.outcomes.iter().any(|o| o.partial) {
             return Err(interrupted(self.outcomes.len()));
         }
         if let Some(first) = failures.first() {
-            return Err(Failure::Other(format!(
+            return Err(CliError::Other(format!(
                 "{} requests failed; the first: {first}",
                 failures.len()
             )));
         }
         match notes.first() {
-            Some(first) if strict => Err(Failure::Other(format!(
+            Some(first) if strict => Err(CliError::Other(format!(
                 "--strict, and there are notes, {} in all; the first: {} [{}]",
                 notes.len(),
                 first.text,
@@ -263,8 +268,8 @@ impl Results {
     }
 }
 
-fn interrupted(outcomes: usize) -> Failure {
-    Failure::Interrupted(match outcomes {
+fn interrupted(outcomes: usize) -> CliError {
+    CliError::Interrupted(match outcomes {
         0 => "interrupted before there was a result".into(),
         _ => "interrupted: the results are partial".into(),
     })
@@ -281,7 +286,7 @@ struct Outputs {
 
 impl Outputs {
     /// Opens all of them, or none.
-    fn open(args: &SimArgs) -> Result<Outputs, Failure> {
+    fn open(args: &SimArgs) -> Result<Outputs, CliError> {
         let given: Vec<(&str, &PathBuf)> =
             [("--json", &args.json), ("--report", &args.report), ("--trace", &args.trace)]
                 .into_iter()
@@ -290,15 +295,15 @@ impl Outputs {
         for (i, (option, path)) in given.iter().enumerate() {
             if let Some((other, _)) = given[..i].iter().find(|(_, earlier)| earlier == path) {
                 let to = path.display();
-                return Err(Failure::Usage(format!("{other} and {option} both write to {to}")));
+                return Err(CliError::Usage(format!("{other} and {option} both write to {to}")));
             }
         }
         if let Some(dir) = &args.blktrace {
             if is_standard(dir) {
-                return Err(Failure::Usage("--blktrace takes a folder, not `-`".into()));
+                return Err(CliError::Usage("--blktrace takes a folder, not `-`".into()));
             }
             std::fs::create_dir_all(dir)
-                .map_err(|e| Failure::Other(format!("cannot make {}: {e}", dir.display())))?;
+                .map_err(|e| CliError::Other(format!("cannot make {}: {e}", dir.display())))?;
         }
         let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
         Ok(Outputs {
@@ -317,21 +322,21 @@ impl Outputs {
 
 /// SIGINT: the first is told, the second ends the process at once.
 struct Interrupt {
-    asked: Arc<AtomicBool>,
+    requested: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    fn catch() -> Result<Interrupt, Failure> {
-        let failed = |e| Failure::Other(format!("cannot catch SIGINT: {e}"));
+    fn catch() -> Result<Interrupt, CliError> {
+        let failed = |e| CliError::Other(format!("cannot catch SIGINT: {e}"));
         let asked = Arc::new(AtomicBool::new(false));
         // In this order: the first signal finds the flag down, the second finds it up.
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED, asked.clone()).map_err(failed)?;
         flag::register(SIGINT, asked.clone()).map_err(failed)?;
-        Ok(Interrupt { asked })
+        Ok(Interrupt { requested: asked })
     }
 
-    fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 }
 
@@ -364,12 +369,12 @@ impl Bar {
         Bar { bar, preconditions, furthest }
     }
 
-    fn tell(&self, stage: Stage) {
+    fn update(&self, stage: SimStage) {
         let position = position(self.preconditions, stage);
         self.furthest.set(self.furthest.get().max(position));
         let (part, what) = match stage {
-            Stage::Preconditioning(part) => (part, "preconditioning"),
-            Stage::Running(part) => (part, "running"),
+            SimStage::Preconditioning(part) => (part, "preconditioning"),
+            SimStage::Running(part) => (part, "running"),
         };
         self.bar.set_position((self.furthest.get() * 1_000.0) as u64);
         self.bar.set_message(format!("{what}, {:.0} %", (part * 100.0).clamp(0.0, 100.0)));
@@ -381,13 +386,13 @@ impl Bar {
 }
 
 /// How far a run is, from 0 to 1.
-fn position(preconditions: bool, stage: Stage) -> f64 {
+fn position(preconditions: bool, stage: SimStage) -> f64 {
     let within = |part: f64| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
     match (stage, preconditions) {
-        (Stage::Preconditioning(part), true) => within(part) / 2.0,
-        (Stage::Preconditioning(_), false) => 0.0,
-        (Stage::Running(part), true) => 0.5 + within(part) / 2.0,
-        (Stage::Running(part), false) => within(part),
+        (SimStage::Preconditioning(part), true) => within(part) / 2.0,
+        (SimStage::Preconditioning(_), false) => 0.0,
+        (SimStage::Running(part), true) => 0.5 + within(part) / 2.0,
+        (SimStage::Running(part), false) => within(part),
     }
 }
 
@@ -397,30 +402,30 @@ mod tests {
 
     #[test]
     fn titles_are_joined_as_far_as_they_fit_a_heading() {
-        assert_eq!(joined(&["a"]), "a");
-        assert_eq!(joined(&["a", "b"]), "a and b");
-        assert_eq!(joined(&["a", "b", "c"]), "a, b and c");
-        assert_eq!(joined(&["a", "b", "c", "d"]), "a, b and 2 more");
+        assert_eq!(join_titles(&["a"]), "a");
+        assert_eq!(join_titles(&["a", "b"]), "a and b");
+        assert_eq!(join_titles(&["a", "b", "c"]), "a, b and c");
+        assert_eq!(join_titles(&["a", "b", "c", "d"]), "a, b and 2 more");
     }
 
     #[test]
     fn progress_covers_preconditioning_and_never_goes_back() {
         let course = [
-            Stage::Preconditioning(0.0),
-            Stage::Preconditioning(0.7),
-            Stage::Preconditioning(1.0),
-            Stage::Running(0.0),
-            Stage::Running(0.5),
-            Stage::Running(1.0),
+            SimStage::Preconditioning(0.0),
+            SimStage::Preconditioning(0.7),
+            SimStage::Preconditioning(1.0),
+            SimStage::Running(0.0),
+            SimStage::Running(0.5),
+            SimStage::Running(1.0),
         ];
         let all: Vec<f64> = course.iter().map(|stage| position(true, *stage)).collect();
         assert_eq!(all, [0.0, 0.35, 0.5, 0.5, 0.75, 1.0]);
-        assert_eq!(position(false, Stage::Running(0.5)), 0.5);
-        assert_eq!(position(true, Stage::Running(f64::NAN)), 0.5);
+        assert_eq!(position(false, SimStage::Running(0.5)), 0.5);
+        assert_eq!(position(true, SimStage::Running(f64::NAN)), 0.5);
         let parsed = Scenario::parse(Path::new("a.toml"), "[drive]\npreset = \"pcm\"\n");
         let bar = Bar::new(&parsed.unwrap(), (0, 1));
-        bar.tell(Stage::Running(0.8));
-        bar.tell(Stage::Running(0.3));
+        bar.update(SimStage::Running(0.8));
+        bar.update(SimStage::Running(0.3));
         assert_eq!(bar.furthest.get(), 0.8, "it stays where it was");
     }
 }

@@ -6,10 +6,11 @@
 //! can the command have it while somebody else does. What is refused leaves the image as it is.
 
 use clock::{Component, Nanos};
-use drive::Drive;
-use driver::Controller;
-use lightnvm::core::{
-    CoreError, Limits, NewTarget, Rate, Sharing, Subsystem, TargetOptions, Warranty,
+use drive::Controller;
+use driver::ControllerHandle;
+use lightnvm::subsystem::{
+    ChunkRate, MediaManager, MediaManagerError, NewTarget, QuotaLimits, Sharing, TargetOptions,
+    Warranty,
 };
 use lightnvm::vector::VectorQueue;
 use media::{DataStore, MediaConfig};
@@ -18,22 +19,22 @@ use nvme::HealthLog;
 use super::args::{
     TargetArgs, TargetCreateArgs, TargetDrive, TargetInfoArgs, TargetListArgs, TargetRemoveArgs,
 };
-use super::{Failure, print, target_sheet};
-use crate::scenario::{DrivePlan, Scenario};
+use super::{CliError, print, target_table};
+use crate::scenario::{DriveSpec, Scenario};
 use crate::serve::image;
-use crate::stack::named::core_config;
+use crate::stack::named_target::subsystem_config;
 
 /// Polls of the drive that a command may take.
-const PATIENCE: u64 = 10_000_000;
+const ADMIN_POLL_LIMIT: u64 = 10_000_000;
 /// Entries of the queue pair.
 const DEPTH: u16 = 256;
 
-impl From<CoreError> for Failure {
-    fn from(error: CoreError) -> Failure {
-        if error.is_usage() {
-            Failure::Usage(error.to_string())
+impl From<MediaManagerError> for CliError {
+    fn from(error: MediaManagerError) -> CliError {
+        if error.is_usage_error() {
+            CliError::Usage(error.to_string())
         } else {
-            Failure::Other(error.to_string())
+            CliError::Other(error.to_string())
         }
     }
 }
@@ -42,7 +43,7 @@ impl From<CoreError> for Failure {
 ///
 /// # Errors
 /// What was asked wrongly, and what went wrong.
-pub fn run(args: &TargetArgs) -> Result<(), Failure> {
+pub fn run(args: &TargetArgs) -> Result<(), CliError> {
     match args {
         TargetArgs::Create(args) => create(args),
         TargetArgs::List(args) => list(args),
@@ -51,8 +52,8 @@ pub fn run(args: &TargetArgs) -> Result<(), Failure> {
     }
 }
 
-fn create(args: &TargetCreateArgs) -> Result<(), Failure> {
-    let (scenario, plan) = chosen(&args.on)?;
+fn create(args: &TargetCreateArgs) -> Result<(), CliError> {
+    let (scenario, plan) = select_drive(&args.on)?;
     let new = spec(args)?;
     if image(&plan).is_some_and(|image| !image.exists()) {
         // A drive that does not exist yet is not made for a target that cannot be.
@@ -66,29 +67,29 @@ fn create(args: &TargetCreateArgs) -> Result<(), Failure> {
     let text = with_drive(&plan, scenario.seed, &doing, |s, _, pump| {
         let id = s.create(new.clone(), pump)?;
         match s.table().target(id) {
-            Some(target) if args.on.json => Ok(target_sheet::target_json(s, target)),
-            Some(target) => Ok(target_sheet::target_text(s, target)),
-            None => Err(Failure::Other(format!("target {} is gone", new.name))),
+            Some(target) if args.on.json => Ok(target_table::target_json(s, target)),
+            Some(target) => Ok(target_table::target_text(s, target)),
+            None => Err(CliError::Other(format!("target {} is gone", new.name))),
         }
     })?;
     print(&text)
 }
 
-fn list(args: &TargetListArgs) -> Result<(), Failure> {
-    let (scenario, plan) = chosen(&args.on)?;
-    must_exist(&plan)?;
+fn list(args: &TargetListArgs) -> Result<(), CliError> {
+    let (scenario, plan) = select_drive(&args.on)?;
+    check_image_exists(&plan)?;
     let text = with_drive(&plan, scenario.seed, "list the targets of", |s, _, _| {
-        Ok(if args.on.json { target_sheet::list_json(s) } else { target_sheet::list_text(s) })
+        Ok(if args.on.json { target_table::list_json(s) } else { target_table::list_text(s) })
     })?;
     print(&text)
 }
 
-fn info(args: &TargetInfoArgs) -> Result<(), Failure> {
+fn info(args: &TargetInfoArgs) -> Result<(), CliError> {
     let number = |what: &str, value: f64, least: f64| {
         if value.is_finite() && value >= least {
             return Ok(());
         }
-        Err(Failure::Usage(format!("--{what} is {value}, but it must be {least} or more")))
+        Err(CliError::Usage(format!("--{what} is {value}, but it must be {least} or more")))
     };
     number("warranty-years", args.warranty_years, 0.0)?;
     number("age-years", args.age_years, 0.0)?;
@@ -98,43 +99,43 @@ fn info(args: &TargetInfoArgs) -> Result<(), Failure> {
         age_years: args.age_years,
         write_amplification: args.write_amplification,
     };
-    let (scenario, plan) = chosen(&args.on)?;
-    must_exist(&plan)?;
+    let (scenario, plan) = select_drive(&args.on)?;
+    check_image_exists(&plan)?;
     let text = with_drive(&plan, scenario.seed, "look at", |s, log, _| {
         Ok(match (&args.name, args.on.json) {
-            (Some(name), true) => target_sheet::target_json(s, s.target(name)?),
-            (Some(name), false) => target_sheet::target_text(s, s.target(name)?),
-            (None, true) => target_sheet::drive_json(s, log, &warranty),
-            (None, false) => target_sheet::drive_text(s, log, &warranty),
+            (Some(name), true) => target_table::target_json(s, s.target(name)?),
+            (Some(name), false) => target_table::target_text(s, s.target(name)?),
+            (None, true) => target_table::drive_json(s, log, &warranty),
+            (None, false) => target_table::drive_text(s, log, &warranty),
         })
     })?;
     print(&text)
 }
 
-fn remove(args: &TargetRemoveArgs) -> Result<(), Failure> {
-    let (scenario, plan) = chosen(&args.on)?;
-    must_exist(&plan)?;
+fn remove(args: &TargetRemoveArgs) -> Result<(), CliError> {
+    let (scenario, plan) = select_drive(&args.on)?;
+    check_image_exists(&plan)?;
     let name = &args.name;
     let doing = format!("remove target {name} of");
     let text = with_drive(&plan, scenario.seed, &doing, |s, _, pump| {
-        let chunks = s.holding(s.target(name)?.id).owned;
+        let chunks = s.holdings(s.target(name)?.id).owned;
         s.remove(name, args.factory, pump)?;
-        Ok(target_sheet::removed(s, name, chunks, args.factory, args.on.json))
+        Ok(target_table::removed(s, name, chunks, args.factory, args.on.json))
     })?;
     print(&text)
 }
 
 /// What is asked for.
-fn spec(args: &TargetCreateArgs) -> Result<NewTarget, Failure> {
+fn spec(args: &TargetCreateArgs) -> Result<NewTarget, CliError> {
     let rate = match args.chunks_per_second {
         None => None,
         Some(rate) => {
             let milli = (rate * 1000.0).round();
             let fits = rate.is_finite() && (1.0..=f64::from(u32::MAX)).contains(&milli);
             let burst = args.burst.unwrap_or(1);
-            let rate = Rate::new(if fits { milli as u32 } else { 0 }, burst);
+            let rate = ChunkRate::new(if fits { milli as u32 } else { 0 }, burst);
             Some(rate.ok_or_else(|| {
-                Failure::Usage(
+                CliError::Usage(
                     "--chunks-per-second must be 0.001 to 4,294,967, and --burst 1 or more".into(),
                 )
             })?)
@@ -150,31 +151,31 @@ fn spec(args: &TargetCreateArgs) -> Result<NewTarget, Failure> {
             active_pus: args.active_pus,
             hot_cold: args.hot_cold,
         },
-        limits: Limits { max_chunks: args.max_chunks, rate },
+        limits: QuotaLimits { max_chunks: args.max_chunks, rate },
     })
 }
 
 /// The drive that is meant, if it can have targets that survive the command.
-fn chosen(on: &TargetDrive) -> Result<(Scenario, DrivePlan), Failure> {
+fn select_drive(on: &TargetDrive) -> Result<(Scenario, DriveSpec), CliError> {
     let scenario = Scenario::load(&on.scenario)?;
     let names: Vec<&str> = scenario.drives.iter().map(|d| d.config.name.as_str()).collect();
     let file = on.scenario.display();
     let plan = match (&on.drive, &scenario.drives[..]) {
         (Some(name), _) => scenario.drive(name).ok_or_else(|| {
-            Failure::Usage(format!("{file} has no drive {name}; it has {}", names.join(", ")))
+            CliError::Usage(format!("{file} has no drive {name}; it has {}", names.join(", ")))
         })?,
         (None, [only]) => only,
         (None, _) => {
             let names = names.join(", ");
-            return Err(Failure::Usage(format!("{file} has drives {names}: say --drive NAME")));
+            return Err(CliError::Usage(format!("{file} has drives {names}: say --drive NAME")));
         }
     };
     let name = &plan.config.name;
     if plan.config.personality != drive::PersonalityKind::OpenChannel {
-        return Err(CoreError::NotOpenChannel { drive: name.clone() }.into());
+        return Err(MediaManagerError::NotOpenChannel { drive: name.clone() }.into());
     }
     if image(plan).is_none() {
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "drive {name} of {file} keeps nothing when this command ends: give it data = \"file\" \
              and a path, so that its targets survive"
         )));
@@ -183,10 +184,10 @@ fn chosen(on: &TargetDrive) -> Result<(Scenario, DrivePlan), Failure> {
     Ok((scenario, plan))
 }
 
-fn must_exist(plan: &DrivePlan) -> Result<(), Failure> {
+fn check_image_exists(plan: &DriveSpec) -> Result<(), CliError> {
     match image(plan).filter(|image| !image.exists()) {
         None => Ok(()),
-        Some(image) => Err(Failure::Usage(format!(
+        Some(image) => Err(CliError::Usage(format!(
             "drive {} does not exist yet: there is no image {}; `sluice target create` makes it",
             plan.config.name,
             image.display()
@@ -197,24 +198,25 @@ fn must_exist(plan: &DrivePlan) -> Result<(), Failure> {
 /// Powers a drive on, does something with its subsystem, closes both. `doing` says what, for messages:
 /// "list the targets of".
 fn with_drive<T>(
-    plan: &DrivePlan,
+    plan: &DriveSpec,
     seed: u64,
     doing: &str,
-    work: impl FnOnce(&mut Subsystem, &HealthLog, &mut dyn FnMut()) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    work: impl FnOnce(&mut MediaManager, &HealthLog, &mut dyn FnMut()) -> Result<T, CliError>,
+) -> Result<T, CliError> {
     let name = plan.config.name.clone();
-    let failed =
-        |why: &dyn std::fmt::Display| Failure::Other(format!("cannot {doing} drive {name}: {why}"));
-    let mut drive = Drive::new(plan.config.clone()).map_err(|e| failed(&e))?;
+    let failed = |why: &dyn std::fmt::Display| {
+        CliError::Other(format!("cannot {doing} drive {name}: {why}"))
+    };
+    let mut drive = Controller::new(plan.config.clone()).map_err(|e| failed(&e))?;
     let port = drive.attach().map_err(|e| failed(&e))?;
-    drive.set_instant(true);
-    let config = core_config(plan, seed);
+    drive.set_zero_latency(true);
+    let config = subsystem_config(plan, seed);
     let mut pump = || {
         drive.poll(Nanos::ZERO);
     };
     let done = {
-        let mut controller =
-            Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(|e| failed(&e))?;
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
+            .map_err(|e| failed(&e))?;
         let total = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
         let report = controller.chunks(0, total, &mut pump).map_err(|e| failed(&e))?;
         let log = controller.health(&mut pump).map_err(|e| failed(&e))?;
@@ -222,7 +224,8 @@ fn with_drive<T>(
         let pair = controller.create_queue_pair(depth, None, &mut pump).map_err(|e| failed(&e))?;
         let queue = VectorQueue::new(pair, port, controller.info()).map_err(|e| failed(&e))?;
         let info = controller.info().clone();
-        let mut subsystem = Subsystem::open(&info, &report, queue, Nanos::ZERO, config, &mut pump)?;
+        let mut subsystem =
+            MediaManager::open(&info, &report, queue, Nanos::ZERO, config, &mut pump)?;
         let done = work(&mut subsystem, &log, &mut pump);
         // In order, whatever came of it: then the next one to look need not write.
         let closed = subsystem.close(&mut pump);

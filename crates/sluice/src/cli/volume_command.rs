@@ -2,7 +2,7 @@
 //!
 //! Whoever changes a volume marks it as in use while they do. The mark of a process of this boot that is
 //! gone is taken over; that of one that is there is respected. A device that only one can have open
-//! (`volume_claim`) has no other one: then every mark is left over.
+//! (`volume_lock`) has no other one: then every mark is left over.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,32 +12,32 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clock::Nanos;
 use direct::{Queue, QueueConfig};
 use store::{
-    Access, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Session, Store, Time,
-    Times,
+    Access, BlockingVolume, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Time,
+    Times, Volume,
 };
 
 use super::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
-use super::volume_claim::Claim;
-use super::{Failure, print};
+use super::volume_lock::VolumeLock;
+use super::{CliError, print};
 use crate::open::OpenOptions;
 
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
 
-fn other(error: impl std::fmt::Display) -> Failure {
-    Failure::Other(error.to_string())
+fn other(error: impl std::fmt::Display) -> CliError {
+    CliError::Other(error.to_string())
 }
 
 /// Runs `sluice volume …`.
 ///
 /// # Errors
 /// A device that cannot be opened, what is on it, and what went wrong.
-pub fn run(args: &VolumeArgs) -> Result<(), Failure> {
+pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     match args {
         VolumeArgs::Format(args) => format(args),
         VolumeArgs::Info(device) => {
-            let report = look(device, FsckOptions::default())?;
-            print(&sheet(&report))
+            let report = run_fsck(device, FsckOptions::default())?;
+            print(&report_text(&report))
         }
         VolumeArgs::Fsck(args) => fsck(args),
         VolumeArgs::Ls { device, path } => ls(device, path),
@@ -46,19 +46,19 @@ pub fn run(args: &VolumeArgs) -> Result<(), Failure> {
     }
 }
 
-fn device_queue(device: &VolumeDevice) -> Result<(Queue, direct::Device), Failure> {
+fn device_queue(device: &VolumeDevice) -> Result<(Queue, direct::IoDevice), CliError> {
     let opened = crate::open(&device.device, &OpenOptions::default()).map_err(other)?;
     let queue = opened.create_queue(QueueConfig::default()).map_err(other)?;
     Ok((queue, opened))
 }
 
 /// A queue of the device, and how time passes on it: the device's other side runs by itself.
-fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nanos), Failure> {
+fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nanos), CliError> {
     let (queue, opened) = device_queue(device)?;
     Ok((queue, ticker(opened)))
 }
 
-fn ticker(opened: direct::Device) -> impl FnMut(&mut Queue) -> Nanos {
+fn ticker(opened: direct::IoDevice) -> impl FnMut(&mut Queue) -> Nanos {
     let clock = opened.clock();
     move |_: &mut Queue| {
         // The clock is the device's, which stays open as long as somebody asks it.
@@ -68,8 +68,8 @@ fn ticker(opened: direct::Device) -> impl FnMut(&mut Queue) -> Nanos {
     }
 }
 
-fn format(args: &VolumeFormatArgs) -> Result<(), Failure> {
-    let _claim = Claim::take(&args.on.device)?;
+fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
+    let _claim = VolumeLock::acquire_exclusive(&args.on.device)?;
     let (mut queue, tick) = queue(&args.on)?;
     let now = now();
     let options = FormatOptions {
@@ -92,12 +92,12 @@ fn format(args: &VolumeFormatArgs) -> Result<(), Failure> {
     print(&format!("a volume of {bytes} bytes for data, {:032x}\n", made.uuid))
 }
 
-fn look(device: &VolumeDevice, options: FsckOptions) -> Result<store::Report, Failure> {
+fn run_fsck(device: &VolumeDevice, options: FsckOptions) -> Result<store::FsckReport, CliError> {
     let (mut queue, tick) = queue(device)?;
     store::fsck(&mut queue, options, tick).map_err(other)
 }
 
-fn sheet(report: &store::Report) -> String {
+fn report_text(report: &store::FsckReport) -> String {
     let block = &report.superblock;
     let layout = block.layout;
     let used = match block.owner {
@@ -124,15 +124,15 @@ fn sheet(report: &store::Report) -> String {
     lines.join("\n") + "\n"
 }
 
-fn fsck(args: &VolumeFsckArgs) -> Result<(), Failure> {
+fn fsck(args: &VolumeFsckArgs) -> Result<(), CliError> {
     let options = FsckOptions { repair: args.repair, clear_owner: args.clear_owner };
     let writes = args.repair || args.clear_owner;
-    let claim = if writes { Claim::take } else { Claim::read };
+    let claim = if writes { VolumeLock::acquire_exclusive } else { VolumeLock::acquire_shared };
     // What others change meanwhile would be taken for damage.
     let _claim = claim(&args.on.device)?;
-    let report = look(&args.on, options)?;
+    let report = run_fsck(&args.on, options)?;
     let mut text = String::new();
-    for finding in &report.findings {
+    for finding in &report.problems {
         text += &format!("{finding}\n");
     }
     text += match (report.is_clean(), report.repaired) {
@@ -144,7 +144,7 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), Failure> {
     if report.is_clean() || report.repaired {
         return Ok(());
     }
-    Err(Failure::Other("the volume is damaged".into()))
+    Err(CliError::Other("the volume is damaged".into()))
 }
 
 /// An open volume, for who polls it himself; its device, whose clock tells the time for that; and the claim on
@@ -154,13 +154,13 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), Failure> {
 /// A device that cannot be opened, and what is on it.
 pub(super) fn open_store(
     device: &VolumeDevice,
-) -> Result<(Store<Queue>, direct::Device, Claim), Failure> {
-    let Opened { session, device, claim } = opened_session(device, false)?;
-    Ok((session.into_store(), device, claim))
+) -> Result<(Volume<Queue>, direct::IoDevice, VolumeLock), CliError> {
+    let OpenedVolume { session, device, lock: claim } = opened_session(device, false)?;
+    Ok((session.into_volume(), device, claim))
 }
 
 /// A number of which a file has the hexadecimal digits, with dashes.
-pub(super) fn hexadecimal(path: &str) -> Result<u128, Failure> {
+pub(super) fn hexadecimal(path: &str) -> Result<u128, CliError> {
     let text = std::fs::read_to_string(path).map_err(|e| other(format!("{path}: {e}")))?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).map_err(|e| other(format!("{path}: {e}")))
@@ -172,18 +172,18 @@ fn now() -> Time {
 }
 
 /// A volume that is open, its device, and the claim on it, to be kept as long.
-struct Opened<T> {
-    session: Session<Queue, T>,
-    device: direct::Device,
-    claim: Claim,
+struct OpenedVolume<T> {
+    session: BlockingVolume<Queue, T>,
+    device: direct::IoDevice,
+    lock: VolumeLock,
 }
 
 /// Opens the volume, past the mark of a process that is gone.
 fn opened_session(
     device: &VolumeDevice,
     read_only: bool,
-) -> Result<Opened<impl FnMut(&mut Queue) -> Nanos>, Failure> {
-    let claim = if read_only { Claim::read } else { Claim::take };
+) -> Result<OpenedVolume<impl FnMut(&mut Queue) -> Nanos>, CliError> {
+    let claim = if read_only { VolumeLock::acquire_shared } else { VolumeLock::acquire_exclusive };
     let claim = claim(&device.device)?;
     let boot = hexadecimal("/proc/sys/kernel/random/boot_id")?;
     let owner = Owner { boot, process: std::process::id().into() };
@@ -196,10 +196,10 @@ fn opened_session(
     loop {
         // Gone before the next attempt: a drive can be opened once.
         let (queue, opened) = device_queue(device)?;
-        match Session::open(queue, options, ticker(opened.clone())) {
+        match BlockingVolume::open(queue, options, ticker(opened.clone())) {
             Ok(mut session) => {
                 session.time = now();
-                return Ok(Opened { session, device: opened, claim });
+                return Ok(OpenedVolume { session, device: opened, lock: claim });
             }
             Err(OpenError::InUse { owner: mark })
                 if options.take_over.is_none() && is_gone(mark.process) =>
@@ -211,12 +211,12 @@ fn opened_session(
     }
 }
 
-fn ls(device: &VolumeDevice, path: &str) -> Result<(), Failure> {
-    let Opened { session, claim: _claim, .. } = opened_session(device, true)?;
-    let store = session.store();
+fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
+    let OpenedVolume { session, lock: _claim, .. } = opened_session(device, true)?;
+    let store = session.volume();
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
-    let line = |name: &str, ino| -> Result<String, Failure> {
+    let line = |name: &str, ino| -> Result<String, CliError> {
         let stat = store.stat(ino).map_err(wrong)?;
         let kind = if stat.kind == Kind::Directory { 'd' } else { '-' };
         Ok(format!("{kind}{:04o} {:>14} {name}\n", stat.access.mode & 0o7777, stat.size))
@@ -231,10 +231,10 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), Failure> {
     print(&text)
 }
 
-fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
-    let Opened { mut session, claim: _claim, .. } = opened_session(device, true)?;
+fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), CliError> {
+    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, true)?;
     let wrong = |error| other(format!("{path}: {error}"));
-    let ino = session.store().lookup(Ino::ROOT, path).map_err(wrong)?;
+    let ino = session.volume().lookup(Ino::ROOT, path).map_err(wrong)?;
     let mut bytes = vec![0; CHUNK];
     let mut len = session.read(ino, 0, &mut bytes).map_err(wrong)?;
     let there = |error: std::io::Error| {
@@ -255,17 +255,17 @@ fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), Failure> {
+fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), CliError> {
     let there = |error| other(format!("cannot read {}: {error}", file.display()));
     let mut from = File::open(file).map_err(there)?;
-    let Opened { mut session, claim: _claim, .. } = opened_session(device, false)?;
+    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, false)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() {
         let usage = "name the file on the volume, as in /dir/file: a directory is not enough";
-        return Err(Failure::Usage(format!("\"{path}\": {usage}")));
+        return Err(CliError::Usage(format!("\"{path}\": {usage}")));
     }
-    let dir = session.store().lookup(Ino::ROOT, above).map_err(|error| {
+    let dir = session.volume().lookup(Ino::ROOT, above).map_err(|error| {
         other(format!("{above}: {error}: `put` copies into a directory that is on the volume"))
     })?;
     let ino = session.create(dir, name).map_err(wrong)?;

@@ -16,18 +16,18 @@ const BANDS: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
 
 /// Requests of similar latency.
 #[derive(Clone, Debug, Default)]
-struct Step {
+struct LatencyBucket {
     requests: u64,
-    least: Nanos,
-    most: Nanos,
+    min: Nanos,
+    max: Nanos,
     total: Nanos,
     waits: BTreeMap<WaitKind, Nanos>,
 }
 
-impl Step {
-    fn merge(&mut self, other: &Step) {
-        self.least = if self.requests == 0 { other.least } else { self.least.min(other.least) };
-        self.most = self.most.max(other.most);
+impl LatencyBucket {
+    fn merge(&mut self, other: &LatencyBucket) {
+        self.min = if self.requests == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
         self.requests += other.requests;
         self.total += other.total;
         for (kind, time) in &other.waits {
@@ -39,7 +39,7 @@ impl Step {
 /// Collects requests.
 #[derive(Debug, Default)]
 pub struct Bands {
-    steps: BTreeMap<(u32, RequestOp), BTreeMap<u32, Step>>,
+    buckets: BTreeMap<(u32, RequestOp), BTreeMap<u32, LatencyBucket>>,
 }
 
 /// Where the time of one job's requests of one operation went.
@@ -63,9 +63,9 @@ pub struct Band {
     /// Requests.
     pub requests: u64,
     /// The smallest latency among them.
-    pub least: Nanos,
+    pub min: Nanos,
     /// The largest.
-    pub most: Nanos,
+    pub max: Nanos,
     /// The sum of their latencies.
     pub total: Nanos,
     /// The sum of their waits by reason, the largest first. All of them add up to `total`.
@@ -105,7 +105,7 @@ impl Breakdown {
 }
 
 /// The step of a latency.
-fn step_of(latency: Nanos) -> u32 {
+fn bucket_of(latency: Nanos) -> u32 {
     let ns = latency.0.max(1);
     let power = ns.ilog2();
     let fraction = if power >= 4 { (ns >> (power - 4)) & 15 } else { (ns << (4 - power)) & 15 };
@@ -115,25 +115,25 @@ fn step_of(latency: Nanos) -> u32 {
 impl Bands {
     /// Takes note of a request.
     pub fn add(&mut self, request: &Explained) {
-        let steps = self.steps.entry((request.job, request.op)).or_default();
-        let mut one = Step {
+        let steps = self.buckets.entry((request.job, request.op)).or_default();
+        let mut one = LatencyBucket {
             requests: 1,
-            least: request.latency,
-            most: request.latency,
+            min: request.latency,
+            max: request.latency,
             total: request.latency,
             waits: BTreeMap::new(),
         };
         for wait in &request.waits {
             *one.waits.entry(wait.kind.without_job()).or_default() += wait.time;
         }
-        steps.entry(step_of(request.latency)).or_default().merge(&one);
+        steps.entry(bucket_of(request.latency)).or_default().merge(&one);
     }
 
     /// The bands of each job and operation.
     pub fn finish(self) -> Vec<Breakdown> {
-        let finish = |((job, op), steps): ((u32, RequestOp), BTreeMap<u32, Step>)| {
+        let finish = |((job, op), steps): ((u32, RequestOp), BTreeMap<u32, LatencyBucket>)| {
             let total: u64 = steps.values().map(|step| step.requests).sum();
-            let mut bands = vec![Step::default(); BANDS.len()];
+            let mut bands = vec![LatencyBucket::default(); BANDS.len()];
             let mut before = 0;
             for step in steps.values() {
                 let middle = (before as f64 + step.requests as f64 / 2.0) * 100.0 / total as f64;
@@ -149,12 +149,12 @@ impl Bands {
                 before += step.requests;
                 let mut waits: Vec<_> = step.waits.into_iter().collect();
                 waits.sort_by_key(|(kind, time)| (std::cmp::Reverse(*time), *kind));
-                let Step { requests, least, most, total, .. } = step;
-                Band { from, to: percent(before), requests, least, most, total, waits }
+                let LatencyBucket { requests, min: least, max: most, total, .. } = step;
+                Band { from, to: percent(before), requests, min: least, max: most, total, waits }
             });
             Breakdown { job, op, bands: bands.collect() }
         };
-        self.steps.into_iter().map(finish).collect()
+        self.buckets.into_iter().map(finish).collect()
     }
 }
 
@@ -199,14 +199,14 @@ mod tests {
         let slow = bands.last().unwrap();
         assert_eq!((slow.from, slow.to, slow.requests), (99.0, 100.0, 10));
         assert_eq!(slow.label(), "p99 to p100");
-        assert_eq!((slow.least, slow.most), (Nanos(1_000_991), Nanos(1_001_000)));
+        assert_eq!((slow.min, slow.max), (Nanos(1_000_991), Nanos(1_001_000)));
         assert_eq!(slow.waits[0].0, WaitKind::MapPage, "the largest first");
     }
 
     #[test]
     fn steps_are_a_sixteenth_of_a_power_of_two() {
-        assert!(step_of(Nanos(1_000)) < step_of(Nanos(1_070)));
-        assert_eq!(step_of(Nanos(1 << 20)), step_of(Nanos((1 << 20) + (1 << 15))));
-        assert!(step_of(Nanos(0)) <= step_of(Nanos(2)));
+        assert!(bucket_of(Nanos(1_000)) < bucket_of(Nanos(1_070)));
+        assert_eq!(bucket_of(Nanos(1 << 20)), bucket_of(Nanos((1 << 20) + (1 << 15))));
+        assert!(bucket_of(Nanos(0)) <= bucket_of(Nanos(2)));
     }
 }

@@ -8,12 +8,12 @@
 //! Memory is that of open requests, and of what resources did while these were open.
 
 mod bands;
-mod flight;
-mod follow;
+mod critical_path;
+mod explainer;
+mod in_flight;
 mod path;
-mod show;
-mod slowest;
-mod story;
+mod rendering;
+mod slowest_requests;
 mod text;
 mod timeline;
 mod wait;
@@ -22,11 +22,11 @@ use clock::Nanos;
 use tracepoint::{ArrayOp, Cause, RequestOp};
 
 pub use bands::{Band, Bands, Breakdown};
-pub use follow::Explainer;
-pub use show::{band_bar, breakdown_json, breakdown_title, request_bar, request_json};
-pub use slowest::Slowest;
-pub use text::{Grouped, Names, grouped, op_name, render_bands, render_slowest};
-pub use wait::{User, Wait, WaitKind, cause_name};
+pub use explainer::Explainer;
+pub use rendering::{band_bar, breakdown_json, breakdown_title, request_bar, request_json};
+pub use slowest_requests::SlowestRequests;
+pub use text::{Names, WaitGroup, group_waits, op_name, render_bands, render_slowest};
+pub use wait::{ResourceUser, Wait, WaitKind, cause_name};
 
 /// A request that has ended, and its story.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Explained {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusySpan {
     /// The array of a parallel unit, or a channel.
-    pub on: Unit,
+    pub on: FlashResource,
     /// The operation that it was busy for.
     pub op: ArrayOp,
     /// The beginning.
@@ -78,7 +78,7 @@ pub struct BusySpan {
 
 /// A resource of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum FlashResource {
     /// The array of a parallel unit.
     Pu(u32),
     /// A channel.
@@ -113,7 +113,7 @@ pub struct BackgroundSpan {
 }
 
 /// Receives the stories of one drive.
-pub trait Sink {
+pub trait ExplanationSink {
     /// A request has ended.
     fn request(&mut self, request: &Explained) {
         let _ = request;

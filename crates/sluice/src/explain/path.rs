@@ -10,30 +10,30 @@ use super::wait::{Wait, WaitKind};
 
 /// A path under construction.
 #[derive(Debug)]
-pub(super) struct Path {
+pub(super) struct WaitPath {
     waits: Vec<Wait>,
     at: Nanos,
     limit: Nanos,
 }
 
-impl Path {
+impl WaitPath {
     /// A path from `start` to `limit`.
-    pub(super) fn new(start: Nanos, limit: Nanos) -> Path {
-        Path { waits: Vec::new(), at: start, limit }
+    pub(super) fn new(start: Nanos, limit: Nanos) -> WaitPath {
+        WaitPath { waits: Vec::new(), at: start, limit }
     }
 
     /// How far the path has been laid.
-    pub(super) fn at(&self) -> Nanos {
+    pub(super) fn position(&self) -> Nanos {
         self.at
     }
 
     /// Lays a stretch that reaches to `to`; nothing if the path has got there.
-    pub(super) fn until(&mut self, to: Nanos, kind: WaitKind) {
-        self.until_on(to, kind, None);
+    pub(super) fn add_wait(&mut self, to: Nanos, kind: WaitKind) {
+        self.add_wait_on_pu(to, kind, None);
     }
 
     /// Lays a stretch in which parallel unit `pu` is involved.
-    pub(super) fn until_on(&mut self, to: Nanos, kind: WaitKind, pu: Option<u32>) {
+    pub(super) fn add_wait_on_pu(&mut self, to: Nanos, kind: WaitKind, pu: Option<u32>) {
         let to = to.min(self.limit);
         if to <= self.at {
             return;
@@ -48,7 +48,7 @@ impl Path {
 
     /// The stretches, up to the limit.
     pub(super) fn finish(mut self) -> Vec<Wait> {
-        self.until(self.limit, WaitKind::Unexplained);
+        self.add_wait(self.limit, WaitKind::Unexplained);
         self.waits
     }
 }
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn stretches_add_up_and_do_not_overlap() {
-        let mut path = Path::new(Nanos(10), Nanos(100));
-        path.until(Nanos(5), WaitKind::Transfer);
-        path.until(Nanos(30), WaitKind::HostSubmit);
-        path.until(Nanos(20), WaitKind::Transfer);
-        path.until_on(Nanos(40), WaitKind::MapPage, Some(3));
-        path.until_on(Nanos(45), WaitKind::MapPage, Some(3));
-        assert_eq!(path.at(), Nanos(45));
-        path.until(Nanos(60), WaitKind::Transfer);
+        let mut path = WaitPath::new(Nanos(10), Nanos(100));
+        path.add_wait(Nanos(5), WaitKind::Transfer);
+        path.add_wait(Nanos(30), WaitKind::HostSubmit);
+        path.add_wait(Nanos(20), WaitKind::Transfer);
+        path.add_wait_on_pu(Nanos(40), WaitKind::MapPage, Some(3));
+        path.add_wait_on_pu(Nanos(45), WaitKind::MapPage, Some(3));
+        assert_eq!(path.position(), Nanos(45));
+        path.add_wait(Nanos(60), WaitKind::Transfer);
         let waits = path.finish();
         let kinds: Vec<_> = waits.iter().map(|w| (w.kind, w.start.0, w.time.0)).collect();
         let expected = [

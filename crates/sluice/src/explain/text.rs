@@ -4,16 +4,16 @@ use clock::Nanos;
 use tracepoint::RequestOp;
 
 use super::{Breakdown, Explained, Wait, WaitKind};
-use crate::text::{bytes_binary, count, duration};
+use crate::format::{bytes_binary, count, duration};
 
 /// Waits of a request that are listed one by one; a request with more has them grouped by reason.
-const LISTED: usize = 14;
+const WAITS_LISTED_MAX: usize = 14;
 
 /// Characters of a bar for the whole latency.
 const BAR: usize = 24;
 
 /// Reasons with a smaller share than this in every band are left out of the table of bands.
-const SHARE_SHOWN: f64 = 0.005;
+const SHARE_MIN: f64 = 0.005;
 
 /// Names for what a story refers to by number.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub fn op_name(op: RequestOp) -> &'static str {
 
 /// Waits of one reason on one parallel unit, in the order in which the reasons first occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grouped {
+pub struct WaitGroup {
     /// The reason.
     pub kind: WaitKind,
     /// The parallel unit.
@@ -77,12 +77,12 @@ pub struct Grouped {
 }
 
 /// A request's waits to be shown: one by one, or grouped by reason if there are many.
-pub fn grouped(waits: &[Wait]) -> Vec<Grouped> {
-    let one = |w: &Wait| Grouped { kind: w.kind, pu: w.pu, time: w.time, count: 1 };
-    if waits.len() <= LISTED {
+pub fn group_waits(waits: &[Wait]) -> Vec<WaitGroup> {
+    let one = |w: &Wait| WaitGroup { kind: w.kind, pu: w.pu, time: w.time, count: 1 };
+    if waits.len() <= WAITS_LISTED_MAX {
         return waits.iter().map(one).collect();
     }
-    let mut groups: Vec<Grouped> = Vec::new();
+    let mut groups: Vec<WaitGroup> = Vec::new();
     for wait in waits {
         match groups.iter_mut().find(|g| g.kind == wait.kind && g.pu == wait.pu) {
             Some(group) => {
@@ -118,7 +118,7 @@ pub fn render_slowest(requests: &[Explained], names: Names<'_>) -> String {
             duration(r.start.0),
             count(r.latency.0),
         );
-        for group in grouped(&r.waits) {
+        for group in group_waits(&r.waits) {
             let share = percent(group.time, r.latency);
             let bar = "#".repeat(((share / 100.0 * BAR as f64).round() as usize).clamp(1, BAR));
             let times = match group.count {
@@ -150,7 +150,7 @@ pub fn render_bands(breakdowns: &[Breakdown], names: Names<'_>) -> String {
         out += &row("", all(&|b| b.label()));
         out += &row("requests", all(&|b| count(b.requests)));
         out += &row("mean latency", all(&|b| duration(b.total.0 / b.requests.max(1))));
-        for kind in breakdown.kinds(SHARE_SHOWN) {
+        for kind in breakdown.kinds(SHARE_MIN) {
             let cell = |b: &super::Band| {
                 let time = b.time_of(kind);
                 let share = percent(time, b.total);

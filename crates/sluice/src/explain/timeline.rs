@@ -8,11 +8,11 @@ use super::wait::WaitKind;
 
 /// A stretch of time in which a resource was busy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Busy {
+pub(super) struct BusyInterval {
     pub(super) start: Nanos,
     pub(super) end: Nanos,
     /// The serial number of the part that used it.
-    pub(super) part: u64,
+    pub(super) pu_op: u64,
     /// The reason of those who wait for it meanwhile.
     pub(super) kind: WaitKind,
 }
@@ -20,12 +20,12 @@ pub(super) struct Busy {
 /// Stretches of one resource, by their beginning.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    busy: VecDeque<Busy>,
+    busy: VecDeque<BusyInterval>,
 }
 
 impl Timeline {
     /// Adds a stretch. Most come in the order of time; one that does not is put in its place.
-    pub(super) fn push(&mut self, busy: Busy) {
+    pub(super) fn push(&mut self, busy: BusyInterval) {
         if busy.end <= busy.start {
             return;
         }
@@ -34,18 +34,18 @@ impl Timeline {
     }
 
     /// Forgets what ended before `horizon`.
-    pub(super) fn forget(&mut self, horizon: Nanos) {
+    pub(super) fn prune(&mut self, horizon: Nanos) {
         while self.busy.front().is_some_and(|b| b.end < horizon) {
             self.busy.pop_front();
         }
     }
 
     /// Cuts the time from `from` to `to` into stretches, in order: `None` where the resource was idle.
-    pub(super) fn cut(
+    pub(super) fn for_each_interval(
         &self,
         from: Nanos,
         to: Nanos,
-        mut each: impl FnMut(Option<&Busy>, Nanos, Nanos),
+        mut each: impl FnMut(Option<&BusyInterval>, Nanos, Nanos),
     ) {
         let mut at = from;
         // Stretches overlap little, so that few reach past the beginning of a later one.
@@ -83,11 +83,11 @@ mod tests {
         let mut timeline = Timeline::default();
         let kind = WaitKind::Transfer;
         for (start, end, part) in [(10, 20, 1), (30, 40, 3), (18, 25, 2), (50, 50, 4)] {
-            timeline.push(Busy { start: Nanos(start), end: Nanos(end), part, kind });
+            timeline.push(BusyInterval { start: Nanos(start), end: Nanos(end), pu_op: part, kind });
         }
         let mut cuts = Vec::new();
-        timeline.cut(Nanos(5), Nanos(35), |busy, from, to| {
-            cuts.push((busy.map(|b| b.part), from.0, to.0));
+        timeline.for_each_interval(Nanos(5), Nanos(35), |busy, from, to| {
+            cuts.push((busy.map(|b| b.pu_op), from.0, to.0));
         });
         let expected = [
             (None, 5, 10),
@@ -97,7 +97,7 @@ mod tests {
             (Some(3), 30, 35),
         ];
         assert_eq!(cuts, expected);
-        timeline.forget(Nanos(26));
+        timeline.prune(Nanos(26));
         assert_eq!(timeline.busy.len(), 1);
     }
 }

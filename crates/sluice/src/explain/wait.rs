@@ -3,11 +3,11 @@
 use std::fmt;
 
 use clock::Nanos;
-use tracepoint::{ArrayOp, Cause, Station};
+use tracepoint::{ArrayOp, Cause, StageKind};
 
 /// The part of the stack, or the job, that used a resource while a request waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct User {
+pub struct ResourceUser {
     /// The purpose of the operation.
     pub cause: Cause,
     /// The job whose request it was for; `None` for background work and for buffered writes, which
@@ -29,9 +29,9 @@ pub enum WaitKind {
     /// From the doorbell to the fetch of the command.
     SubmissionQueue,
     /// A station of the controller was busy with other commands.
-    StationBusy(Station),
+    StationBusy(StageKind),
     /// A station of the controller served the command.
-    Station(Station),
+    Station(StageKind),
     /// A page of the L2P map was read from the flash, or had no frame.
     MapPage,
     /// Every slot of the write buffer was in use.
@@ -41,18 +41,18 @@ pub enum WaitKind {
     /// Buffered data waited until its write unit was full and had a place on the flash.
     Placement,
     /// The parallel unit's array was busy.
-    PuBusy(ArrayOp, User),
+    PuBusy(ArrayOp, ResourceUser),
     /// The parallel unit's register was busy: data of an earlier read waited for the channel or was
     /// on it.
-    RegisterBusy(User),
+    RegisterBusy(ResourceUser),
     /// The parallel unit was kept for a program whose data was on its way over the channel.
-    ProgramDataComing,
+    ProgramDataInTransfer,
     /// The array executed the request's own operation.
     Array(ArrayOp),
     /// The request's own program or erase was suspended for reads.
     Suspended,
     /// The channel carried other data.
-    ChannelBusy(User),
+    ChannelBusy(ResourceUser),
     /// The channel carried the request's own data.
     Transfer,
     /// Flushed data was on the flash, and the FTL waited for other work: earlier flushes, map pages,
@@ -86,14 +86,14 @@ pub fn cause_name(cause: Cause) -> &'static str {
     }
 }
 
-fn station_name(station: Station) -> &'static str {
+fn station_name(station: StageKind) -> &'static str {
     match station {
-        Station::Fetch => "fetch",
-        Station::Dma => "dma",
-        Station::Complete => "complete",
-        Station::Null => "null",
-        Station::PcmArray => "pcm_array",
-        Station::PcmChannel => "pcm_channel",
+        StageKind::Fetch => "fetch",
+        StageKind::Dma => "dma",
+        StageKind::Completion => "complete",
+        StageKind::Null => "null",
+        StageKind::PcmArray => "pcm_array",
+        StageKind::PcmChannel => "pcm_channel",
     }
 }
 
@@ -101,7 +101,7 @@ impl WaitKind {
     /// The reason without the job, to add up waits of many requests.
     #[must_use]
     pub fn without_job(self) -> WaitKind {
-        let anonymous = |user: User| User { job: None, ..user };
+        let anonymous = |user: ResourceUser| ResourceUser { job: None, ..user };
         match self {
             WaitKind::PuBusy(op, user) => WaitKind::PuBusy(op, anonymous(user)),
             WaitKind::RegisterBusy(user) => WaitKind::RegisterBusy(anonymous(user)),
@@ -141,7 +141,7 @@ impl WaitKind {
             WaitKind::Placement => "placement".into(),
             WaitKind::PuBusy(op, u) => format!("pu_{}_{}", op_name(op), cause_name(u.cause)),
             WaitKind::RegisterBusy(u) => format!("pu_register_{}", cause_name(u.cause)),
-            WaitKind::ProgramDataComing => "pu_program_data".into(),
+            WaitKind::ProgramDataInTransfer => "pu_program_data".into(),
             WaitKind::Array(op) => format!("array_{}", op_name(op)),
             WaitKind::Suspended => "suspended".into(),
             WaitKind::ChannelBusy(u) => format!("channel_{}", cause_name(u.cause)),
@@ -155,7 +155,7 @@ impl WaitKind {
 }
 
 /// A cause as a word before an operation's name.
-fn of(cause: Cause) -> &'static str {
+fn cause_prefix(cause: Cause) -> &'static str {
     match cause {
         Cause::Host => "host",
         Cause::Gc => "GC",
@@ -174,30 +174,34 @@ impl fmt::Display for WaitKind {
             WaitKind::BlockLayer => write!(f, "block layer"),
             WaitKind::Target => write!(f, "target on the host"),
             WaitKind::SubmissionQueue => write!(f, "submission queue"),
-            WaitKind::StationBusy(Station::Fetch) => write!(f, "controller busy, fetch"),
-            WaitKind::StationBusy(Station::Dma) => write!(f, "DMA busy"),
-            WaitKind::StationBusy(Station::Complete) => write!(f, "controller busy, completion"),
-            WaitKind::StationBusy(Station::Null) => write!(f, "device busy"),
-            WaitKind::StationBusy(Station::PcmArray) => write!(f, "PCM cells busy"),
-            WaitKind::StationBusy(Station::PcmChannel) => write!(f, "channel busy"),
-            WaitKind::Station(Station::Fetch) => write!(f, "fetch of the command"),
-            WaitKind::Station(Station::Dma) => write!(f, "DMA"),
-            WaitKind::Station(Station::Complete) => write!(f, "posting of the completion"),
-            WaitKind::Station(Station::Null) => write!(f, "device"),
-            WaitKind::Station(Station::PcmArray) => write!(f, "PCM cells"),
-            WaitKind::Station(Station::PcmChannel) => write!(f, "transfer over the channel"),
+            WaitKind::StationBusy(StageKind::Fetch) => write!(f, "controller busy, fetch"),
+            WaitKind::StationBusy(StageKind::Dma) => write!(f, "DMA busy"),
+            WaitKind::StationBusy(StageKind::Completion) => {
+                write!(f, "controller busy, completion")
+            }
+            WaitKind::StationBusy(StageKind::Null) => write!(f, "device busy"),
+            WaitKind::StationBusy(StageKind::PcmArray) => write!(f, "PCM cells busy"),
+            WaitKind::StationBusy(StageKind::PcmChannel) => write!(f, "channel busy"),
+            WaitKind::Station(StageKind::Fetch) => write!(f, "fetch of the command"),
+            WaitKind::Station(StageKind::Dma) => write!(f, "DMA"),
+            WaitKind::Station(StageKind::Completion) => write!(f, "posting of the completion"),
+            WaitKind::Station(StageKind::Null) => write!(f, "device"),
+            WaitKind::Station(StageKind::PcmArray) => write!(f, "PCM cells"),
+            WaitKind::Station(StageKind::PcmChannel) => write!(f, "transfer over the channel"),
             WaitKind::MapPage => write!(f, "page of the L2P map"),
             WaitKind::WriteBufferFull => write!(f, "write buffer full"),
             WaitKind::GcLimiter => write!(f, "held back for GC"),
             WaitKind::Placement => write!(f, "write unit not full, or no place"),
             WaitKind::PuBusy(op, u) => {
-                write!(f, "PU busy, {} {}", of(u.cause), op_name(op))
+                write!(f, "PU busy, {} {}", cause_prefix(u.cause), op_name(op))
             }
-            WaitKind::RegisterBusy(u) => write!(f, "PU busy, data of a {} read", of(u.cause)),
-            WaitKind::ProgramDataComing => write!(f, "PU kept for a program's data"),
+            WaitKind::RegisterBusy(u) => {
+                write!(f, "PU busy, data of a {} read", cause_prefix(u.cause))
+            }
+            WaitKind::ProgramDataInTransfer => write!(f, "PU kept for a program's data"),
             WaitKind::Array(op) => write!(f, "array {}", op_name(op)),
             WaitKind::Suspended => write!(f, "suspended for reads"),
-            WaitKind::ChannelBusy(u) => write!(f, "channel busy, {} data", of(u.cause)),
+            WaitKind::ChannelBusy(u) => write!(f, "channel busy, {} data", cause_prefix(u.cause)),
             WaitKind::Transfer => write!(f, "transfer over the channel"),
             WaitKind::Durability => write!(f, "durability of earlier writes"),
             WaitKind::CompletionQueue => write!(f, "completion queue"),

@@ -1,17 +1,17 @@
 //! A real NVMe controller of this machine, by way of VFIO, or without an IOMMU ([`driver::pci`]).
 
 use clock::Nanos;
-use direct::Device;
-use driver::AttachOptions;
+use direct::IoDevice;
+use driver::ConnectOptions;
 use driver::pci::{
-    PciAddress, PciDriver, PciSystem, open_controller, open_controller_without_iommu,
+    PciAddress, PciDriver, SysfsPci, open_controller, open_controller_without_iommu,
 };
 
 use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};
 
 /// How long a command may take at least before it is late.
-const LEAST_TIMEOUT: Nanos = Nanos::from_millis(1);
+const TIMEOUT_MIN: Nanos = Nanos::from_millis(1);
 
 /// What is said of a controller that is driven without an IOMMU.
 pub(crate) const UNSAFE: &str =
@@ -25,19 +25,19 @@ pub(super) fn open(
     (address, nsid): (PciAddress, Option<u32>),
     by: PciDriver,
     options: &OpenOptions,
-) -> Result<Device, OpenError> {
+) -> Result<IoDevice, OpenError> {
     let what = format!("the controller at {address}");
     options.refuse_read_only(&what)?;
     options.refuse_drive_core(&what)?;
-    let timeout = options.timeout.unwrap_or(Device::TIMEOUT);
-    if timeout < LEAST_TIMEOUT {
+    let timeout = options.timeout.unwrap_or(IoDevice::COMMAND_TIMEOUT_DEFAULT);
+    if timeout < TIMEOUT_MIN {
         let (option, value) = ("timeout", format!("{} ns", timeout.0));
-        let allowed = format!("{} ns and more", LEAST_TIMEOUT.0);
+        let allowed = format!("{} ns and more", TIMEOUT_MIN.0);
         return Err(OpenError::Option { option, value, what, allowed });
     }
     let (queues, doorbells) = (options.queues, options.doorbells);
-    let attach = AttachOptions { nsid, data: None, queues, doorbells };
-    let system = PciSystem::default();
+    let attach = ConnectOptions { nsid, data: None, queues, doorbells };
+    let system = SysfsPci::default();
     let opened = match by {
         PciDriver::VfioPci => open_controller(&system, address, attach)?,
         PciDriver::UioPciGeneric => {
@@ -59,7 +59,7 @@ pub(super) fn open(
         Some(nsid) => format!("{address}#{nsid}"),
         None => address.to_string(),
     };
-    let device = Device::controller(name, opened, timeout);
+    let device = IoDevice::controller(name, opened, timeout);
     check_depth(options.depth, &device)?;
     Ok(device)
 }

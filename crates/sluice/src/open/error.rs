@@ -21,7 +21,7 @@ const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served 
 pub enum OpenError {
     /// The words mean nothing.
     #[error("cannot open \"{what}\": {why}; what can be opened: {ALLOWED}")]
-    Words {
+    Syntax {
         /// The words.
         what: String,
         /// What is wrong with them.
@@ -113,7 +113,7 @@ impl OpenError {
         match self {
             OpenError::Stack(error) => error.is_usage(),
             OpenError::Prepare(error) => error.is_usage(),
-            OpenError::Controller(error) => error.is_usage(),
+            OpenError::Controller(error) => error.is_usage_error(),
             OpenError::Thread { .. } | OpenError::Device(_) => false,
             _ => true,
         }

@@ -9,7 +9,7 @@
 //! | [`error`](OpenError) | why it cannot be, and how a drive was not closed in order |
 //! | `scenario` | a drive of a scenario, on a thread of its own, in real time |
 //! | `ends` | a target's queues, which come back when they are given up |
-//! | `keeper` | what a drive's thread does while it runs, and how it ends ([`DriveView`]) |
+//! | `keeper` | what a drive's thread does while it runs, and how it ends ([`DriveStatsReader`]) |
 //! | `served` | a drive that another process serves |
 //! | `controller` | a real NVMe controller of this machine |
 //!
@@ -29,22 +29,22 @@
 //! ```
 
 mod controller;
-mod ends;
+mod drive_thread;
 mod error;
-mod keeper;
 mod options;
+mod remote;
 mod scenario;
-mod served;
 mod target;
+mod target_queue;
 
 use std::path::Path;
 
-use direct::{Device, Limits};
+use direct::{IoDevice, Limits};
 use driver::{Passthrough, UringConfig};
 
 pub(crate) use controller::UNSAFE;
+pub use drive_thread::DriveStatsReader;
 pub use error::{CloseError, OpenError};
-pub use keeper::DriveView;
 pub use options::{FileOptions, OpenOptions};
 pub use scenario::open_scenario;
 pub use target::Target;
@@ -55,7 +55,7 @@ use crate::scenario::Scenario;
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn open(what: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+pub fn open(what: &str, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     open_target(&what.parse()?, options)
 }
 
@@ -63,7 +63,7 @@ pub fn open(what: &str, options: &OpenOptions) -> Result<Device, OpenError> {
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn open_target(target: &Target, options: &OpenOptions) -> Result<Device, OpenError> {
+pub fn open_target(target: &Target, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     match target {
         Target::Null { bytes } => null(*bytes, options),
         Target::Scenario { file, drive } => {
@@ -71,8 +71,8 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<Device, Ope
             let scenario = Scenario::load(file)?;
             open_scenario(&scenario, drive.as_deref(), options).map(|(device, _)| device)
         }
-        Target::Served { socket, partition } => {
-            served::connect(socket, partition.as_deref(), options)
+        Target::Remote { socket, partition } => {
+            remote::connect(socket, partition.as_deref(), options)
         }
         Target::Controller { address, nsid, by } => {
             controller::open((*address, *nsid), *by, options)
@@ -82,7 +82,7 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<Device, Ope
 }
 
 /// The null device: sectors of 512 bytes.
-fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<Device, OpenError> {
+fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     options.refuse_read_only("the null device")?;
     options.refuse_drive_core("the null device")?;
     options.refuse_doorbells("the null device")?;
@@ -93,11 +93,11 @@ fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<Device, OpenError> 
     if queue_depth == 0 {
         return Err(OpenError::no_depth());
     }
-    Ok(Device::null(Limits { sectors, queue_depth, ..plain }))
+    Ok(IoDevice::null(Limits { sectors, queue_depth, ..plain }))
 }
 
 /// A file or block device of the host, or the character device of a namespace.
-fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
+fn file(path: &Path, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     exists(path)?;
     options.refuse_drive_core("a file")?;
     options.refuse_doorbells("a file")?;
@@ -124,9 +124,9 @@ fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
         submit_batch,
         ..plain
     };
-    match Passthrough::is_at(path) {
-        true => Ok(Device::passthrough(path, config)?),
-        false => Ok(Device::file(path, config)?),
+    match Passthrough::is_nvme_char_device(path) {
+        true => Ok(IoDevice::passthrough(path, config)?),
+        false => Ok(IoDevice::file(path, config)?),
     }
 }
 

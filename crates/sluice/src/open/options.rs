@@ -25,7 +25,7 @@ pub struct OpenOptions {
     /// The drive's thread stays on this one of the CPUs that the process may use, counted round the end;
     /// `None` for anywhere. Of scenarios.
     pub drive_core: Option<usize>,
-    /// How long the server of a drive may take for an answer (`direct::ServedConfig`), `None` for 5 seconds; how
+    /// How long the server of a drive may take for an answer (`direct::RemoteDeviceConfig`), `None` for 5 seconds; how
     /// long a real controller may take for a command before that is aborted, `None` for 30 seconds. Nothing
     /// else is waited for.
     pub timeout: Option<Nanos>,
@@ -33,7 +33,7 @@ pub struct OpenOptions {
     pub doorbells: DoorbellUse,
     /// Where it is said that a drive of a scenario could not be closed in order; without, nobody hears of
     /// it, as of a file that is dropped.
-    pub closed: Option<Sender<CloseError>>,
+    pub close_errors: Option<Sender<CloseError>>,
     /// How files and block devices are opened; nothing else is.
     pub file: FileOptions,
 }
@@ -65,7 +65,7 @@ impl Default for FileOptions {
             sector_bytes, direct, exclusive, polling, submission_thread, ..
         } = driver::UringConfig::default();
         let task_work = TaskWork::Cooperative;
-        let submit_batch = driver::UringConfig::UNPLUGGED;
+        let submit_batch = driver::UringConfig::PLUG_THRESHOLD;
         FileOptions {
             sector_bytes,
             direct,

@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use block::Features;
 use clock::{Nanos, RealClock};
-use direct::Device;
+use direct::IoDevice;
 
-use super::ends::Ends;
-use super::keeper::{HostSide, Keeper};
-use super::{DriveView, OpenError, OpenOptions};
-use crate::scenario::{DrivePlan, Precondition, Scenario, Target};
+use super::drive_thread::{DriveThreadGuard, TargetBinding};
+use super::target_queue::TargetQueues;
+use super::{DriveStatsReader, OpenError, OpenOptions};
+use crate::scenario::{DriveSpec, Precondition, Scenario, Target};
 use crate::serve::prepare_drive;
-use crate::stack::{Hands, Held};
+use crate::stack::{AssembledDrive, HostHandles};
 
 /// What targets can do beside reads and writes; their payloads are in one piece.
-const OF_TARGETS: Features =
+const TARGET_FEATURES: Features =
     Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
 
 /// Opens a drive of a scenario; of several, the one called `drive`. Its jobs are not run, and what it says
@@ -35,39 +35,47 @@ pub fn open_scenario(
     scenario: &Scenario,
     drive: Option<&str>,
     options: &OpenOptions,
-) -> Result<(Device, DriveView), OpenError> {
+) -> Result<(IoDevice, DriveStatsReader), OpenError> {
     options.refuse_read_only("a drive of a scenario")?;
     options.refuse_timeout("a drive of a scenario")?;
     options.refuse_doorbells("a drive of a scenario")?;
-    let index = which(scenario, drive)?;
-    if scenario.path.layer.is_some() {
+    let index = select_drive(scenario, drive)?;
+    if scenario.path.block_layer.is_some() {
         return Err(OpenError::BlockLayer { file: scenario.file.clone() });
     }
     let plan = &scenario.drives[index];
-    let (hands, prepared) = hands(scenario, index, plan, options)?;
+    let (hands, prepared) = assemble(scenario, index, plan, options)?;
     let name = plan.config.name.clone();
     let no_thread = |source| OpenError::Thread { drive: name.clone(), source };
-    let Hands { drive, port, held } = hands;
+    let AssembledDrive { drive, port, host: held } = hands;
     // Real time goes on where preparing has left the drive's time.
     let clock = RealClock::starting_at(prepared);
-    let start =
-        |host| Keeper::start(drive, &port, clock, options.drive_core, host, options.closed.clone());
+    let start = |host| {
+        DriveThreadGuard::start(
+            drive,
+            &port,
+            clock,
+            options.drive_core,
+            host,
+            options.close_errors.clone(),
+        )
+    };
     let (device, view) = match held {
-        Held::Controller(controller) => {
+        HostHandles::Controller(controller) => {
             let granted = controller.info().io_queues;
             check_queues(options.queues, granted, &name)?;
-            let (keeper, view) = start(HostSide::Nothing).map_err(no_thread)?;
-            (Device::drive(*controller, keeper), view)
+            let (keeper, view) = start(TargetBinding::Nothing).map_err(no_thread)?;
+            (IoDevice::drive(*controller, keeper), view)
         }
-        Held::Target(target) => {
-            let (ends, queues) = Ends::of(vec![target]);
-            let (keeper, view) = start(HostSide::Target(ends)).map_err(no_thread)?;
-            (Device::target(name.clone(), queues, OF_TARGETS, keeper)?, view)
+        HostHandles::Target(target) => {
+            let (ends, queues) = TargetQueues::from_devices(vec![target]);
+            let (keeper, view) = start(TargetBinding::Target(ends)).map_err(no_thread)?;
+            (IoDevice::target(name.clone(), queues, TARGET_FEATURES, keeper)?, view)
         }
-        Held::Shards(handles) => {
-            let (ends, queues) = Ends::of(handles);
-            let (keeper, view) = start(HostSide::Shards(ends)).map_err(no_thread)?;
-            (Device::target(name.clone(), queues, OF_TARGETS, keeper)?, view)
+        HostHandles::Shards(handles) => {
+            let (ends, queues) = TargetQueues::from_devices(handles);
+            let (keeper, view) = start(TargetBinding::Shards(ends)).map_err(no_thread)?;
+            (IoDevice::target(name.clone(), queues, TARGET_FEATURES, keeper)?, view)
         }
     };
     check_depth(options.depth, &device)?;
@@ -77,7 +85,7 @@ pub fn open_scenario(
     Ok((device, view))
 }
 
-fn which(scenario: &Scenario, name: Option<&str>) -> Result<usize, OpenError> {
+fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, OpenError> {
     let names = || scenario.drives.iter().map(|d| d.config.name.clone()).collect();
     let found = match name {
         Some(name) => scenario.drives.iter().position(|d| d.config.name == name),
@@ -91,12 +99,12 @@ fn which(scenario: &Scenario, name: Option<&str>) -> Result<usize, OpenError> {
 }
 
 /// Builds the drive and the host's side, and brings them to their state; returns the drive's instant.
-fn hands(
+fn assemble(
     scenario: &Scenario,
     index: usize,
-    plan: &DrivePlan,
+    plan: &DriveSpec,
     options: &OpenOptions,
-) -> Result<(Hands, Nanos), OpenError> {
+) -> Result<(AssembledDrive, Nanos), OpenError> {
     let what = || format!("drive {}", plan.config.name);
     let refused = |option, value: String, allowed: &str| {
         Err(OpenError::Option { option, value, what: what(), allowed: allowed.into() })
@@ -109,7 +117,7 @@ fn hands(
             let allowed = "nobody manages its flash: give it a [target], or remove [precondition]";
             return refused("precondition", "set".into(), allowed);
         }
-        return Ok((Hands::bare(plan)?, Nanos::ZERO));
+        return Ok((AssembledDrive::without_host(plan)?, Nanos::ZERO));
     }
     // As many shards as queues, unless the scenario says how many there are.
     let shards = match (&plan.target, options.queues) {
@@ -129,7 +137,7 @@ fn hands(
     let mut plan = plan.clone();
     plan.shards = shards;
     let (stack, now) = prepare_drive(scenario, index, &plan, &mut |_| {})?;
-    Ok((stack.into_hands(now)?, now))
+    Ok((stack.into_assembled(now)?, now))
 }
 
 fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), OpenError> {
@@ -144,7 +152,7 @@ fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), Open
     }
 }
 
-pub(super) fn check_depth(asked: Option<u16>, device: &Device) -> Result<(), OpenError> {
+pub(super) fn check_depth(asked: Option<u16>, device: &IoDevice) -> Result<(), OpenError> {
     let granted = device.limits().queue_depth;
     match asked {
         Some(0) => Err(OpenError::no_depth()),

@@ -37,7 +37,7 @@ pub enum Target {
         drive: Option<String>,
     },
     /// A drive of another process.
-    Served {
+    Remote {
         /// The socket, an absolute path.
         socket: PathBuf,
         /// The partition, if one was named.
@@ -57,12 +57,12 @@ pub enum Target {
 }
 
 /// What a real controller is addressed by.
-const VFIO: &str = "vfio:";
+const VFIO_PREFIX: &str = "vfio:";
 /// The same without an IOMMU, and what says that it is meant.
-const UIO: &str = "uio:";
-const UNSAFE: &str = "unsafe=1";
+const UIO_PREFIX: &str = "uio:";
+const UNSAFE_OPTION: &str = "unsafe=1";
 /// What a served drive is addressed by.
-const SERVED: &str = "sluice://";
+const REMOTE_PREFIX: &str = "sluice://";
 /// Bytes of the null device's sectors.
 const NULL_SECTOR: u64 = 512;
 
@@ -81,7 +81,7 @@ impl FromStr for Target {
     type Err = OpenError;
 
     fn from_str(text: &str) -> Result<Target, OpenError> {
-        let wrong = |why: &'static str| OpenError::Words { what: text.to_owned(), why };
+        let wrong = |why: &'static str| OpenError::Syntax { what: text.to_owned(), why };
         let named = |name: Option<&str>| match name {
             Some("") => Err(wrong("a name follows `#`, or there is no `#`")),
             name => Ok(name.map(str::to_owned)),
@@ -107,7 +107,7 @@ impl FromStr for Target {
                 wrong("a controller is named by its PCI address: \"vfio:0000:01:00.0\"")
             })?;
             match (by, options) {
-                (PciDriver::VfioPci, None) | (PciDriver::UioPciGeneric, Some(UNSAFE)) => {}
+                (PciDriver::VfioPci, None) | (PciDriver::UioPciGeneric, Some(UNSAFE_OPTION)) => {}
                 (PciDriver::VfioPci, Some(_)) => {
                     return Err(wrong("a controller behind an IOMMU has no options after `?`"));
                 }
@@ -123,13 +123,13 @@ impl FromStr for Target {
             let nsid = namespace.map(|n| number(n).ok_or_else(|| wrong(why))).transpose()?;
             Ok(Target::Controller { address, nsid, by })
         };
-        if let Some(rest) = text.strip_prefix(VFIO) {
+        if let Some(rest) = text.strip_prefix(VFIO_PREFIX) {
             return controller(rest, PciDriver::VfioPci);
         }
-        if let Some(rest) = text.strip_prefix(UIO) {
+        if let Some(rest) = text.strip_prefix(UIO_PREFIX) {
             return controller(rest, PciDriver::UioPciGeneric);
         }
-        if let Some(rest) = text.strip_prefix(SERVED) {
+        if let Some(rest) = text.strip_prefix(REMOTE_PREFIX) {
             let (socket, partition) = fragment(rest);
             if !socket.starts_with('/') || socket.ends_with('/') {
                 return Err(wrong(
@@ -137,7 +137,7 @@ impl FromStr for Target {
                                   \"sluice:///run/x.sock\"",
                 ));
             }
-            return Ok(Target::Served { socket: socket.into(), partition: named(partition)? });
+            return Ok(Target::Remote { socket: socket.into(), partition: named(partition)? });
         }
         if text.contains("://") {
             return Err(wrong("of addresses with `://` only \"sluice:///…\" is known"));
@@ -162,14 +162,14 @@ impl fmt::Display for Target {
             Target::File(path) => return write!(f, "{}", path.display()),
             Target::Controller { address, nsid, by } => {
                 let place = match by {
-                    PciDriver::VfioPci => format!("{VFIO}{address}"),
-                    PciDriver::UioPciGeneric => format!("{UIO}{address}?{UNSAFE}"),
+                    PciDriver::VfioPci => format!("{VFIO_PREFIX}{address}"),
+                    PciDriver::UioPciGeneric => format!("{UIO_PREFIX}{address}?{UNSAFE_OPTION}"),
                 };
                 (place, &nsid.map(|n| n.to_string()))
             }
             Target::Scenario { file, drive } => (file.display().to_string(), drive),
-            Target::Served { socket, partition } => {
-                (format!("{SERVED}{}", socket.display()), partition)
+            Target::Remote { socket, partition } => {
+                (format!("{REMOTE_PREFIX}{}", socket.display()), partition)
             }
         };
         match name {
@@ -189,7 +189,7 @@ mod tests {
             file: file.into(),
             drive: drive.map(str::to_owned),
         };
-        let served = |partition: Option<&str>| Target::Served {
+        let served = |partition: Option<&str>| Target::Remote {
             socket: "/run/x.sock".into(),
             partition: partition.map(str::to_owned),
         };

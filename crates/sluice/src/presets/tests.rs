@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use super::*;
-use crate::limits::{Limit, Limits, Resource};
-use crate::scenario::{DrivePlan, Scenario};
+use crate::analytic::{ClosedFormLimits, Limit, Resource};
+use crate::scenario::{DriveSpec, Scenario};
 
-fn plan(name: &str, more: &str) -> DrivePlan {
+fn plan(name: &str, more: &str) -> DriveSpec {
     let text = format!("[drive]\npreset = \"{name}\"\n{more}");
     let scenario = Scenario::parse(Path::new("test.toml"), &text)
         .unwrap_or_else(|e| panic!("{name} {more}: {e}"));
     scenario.drives[0].clone()
 }
 
-fn limits(name: &str) -> Limits {
-    Limits::of(&plan(name, ""))
+fn limits(name: &str) -> ClosedFormLimits {
+    ClosedFormLimits::from_spec(&plan(name, ""))
 }
 
 fn assert_near(what: &str, computed: f64, quoted: f64, within: f64) {
@@ -35,7 +35,7 @@ fn every_preset_is_a_drive_and_names_its_sources() {
     for preset in all() {
         let plan = plan(preset.name, "");
         assert_eq!(plan.preset.as_deref(), Some(preset.name));
-        let limits = Limits::of(&plan);
+        let limits = ClosedFormLimits::from_spec(&plan);
         assert!(limits.random_read.is_some(), "{}: nothing binds its reads", preset.name);
         assert!(preset.text.starts_with("# "), "{} says what it is", preset.name);
         let cited = ["[", "See "].iter().any(|mark| {
@@ -87,19 +87,19 @@ fn ocssd_meets_the_papers_figures() {
     let g = nand.host_geometry();
     assert_eq!(g.total_pus(), 128);
     assert_near("capacity", g.total_bytes() as f64, 2e12, 0.15);
-    assert_eq!(nvme::PpaFormat::of(&g).unwrap().chunk_bits, 11);
+    assert_eq!(nvme::PpaFormat::from_geometry(&g).unwrap().chunk_bits, 11);
     let fpsz = u64::from(g.ws_opt) * u64::from(g.sector_bytes);
     assert_eq!(fpsz, 64 << 10);
     // The write buffer of section 4.2.1: the page being written and the mw_cunits behind it, per PU.
     let held = u64::from(g.mw_cunits + g.ws_opt) * u64::from(g.sector_bytes);
     assert_eq!(held * u64::from(g.total_pus()), 64 << 20);
-    let per_pu = 65536.0 / crate::limits::mean_program(nand).as_secs_f64();
+    let per_pu = 65536.0 / crate::analytic::mean_program(nand).as_secs_f64();
     assert_near("write per PU", per_pu, 47e6, 0.01);
-    let limits = Limits::of(&plan);
+    let limits = ClosedFormLimits::from_spec(&plan);
     let per_pu = 4096.0 / limits.read_latency.as_secs_f64();
     assert_near("random 4 KB read of one PU", per_pu, 56e6, 0.01);
     // In sequence, the four sectors of a page share one tR.
-    let saved = crate::limits::mean_read(nand) * 3;
+    let saved = crate::analytic::mean_read(nand) * 3;
     let sequential = limits.read_latency.as_secs_f64() - saved.as_secs_f64() / 4.0;
     assert_near("sequential 4 KB read of one PU", 4096.0 / sequential, 105e6, 0.01);
     assert_near("drive read", bandwidth(&limits.sequential_read), 4.5e9, 0.01);
@@ -124,7 +124,7 @@ fn null_and_jasmine_meet_the_theses_figures() {
 #[test]
 fn nvme_drives_meet_their_makers_figures() {
     let dc_plan = plan("dc-nvme-mlc", "");
-    let dc = Limits::of(&dc_plan);
+    let dc = ClosedFormLimits::from_spec(&dc_plan);
     assert_near("capacity", dc_plan.capacity.unwrap().logical_bytes() as f64, 400e9, 0.01);
     assert_near("sequential read", bandwidth(&dc.sequential_read), 2.7e9, 0.01);
     assert_near("sequential write", bandwidth(&dc.program), 1.1e9, 0.01);
@@ -134,7 +134,7 @@ fn nvme_drives_meet_their_makers_figures() {
     assert_near("buffered write", dc.write_latency.as_micros_f64(), 20.0, 0.01);
 
     let plan = plan("consumer-nvme", "");
-    let consumer = Limits::of(&plan);
+    let consumer = ClosedFormLimits::from_spec(&plan);
     assert_near("capacity", plan.capacity.unwrap().logical_bytes() as f64, 400e9, 0.01);
     assert_near("sequential read", bandwidth(&consumer.sequential_read), 2.2e9, 0.01);
     assert_near("sequential write", bandwidth(&consumer.program), 0.9e9, 0.05);
@@ -167,7 +167,7 @@ fn emulators_defaults_are_theirs() {
     assert_near("spare factor", spare, 0.07, 0.01);
 
     let femu_plan = plan("femu-default", "");
-    let femu = Limits::of(&femu_plan);
+    let femu = ClosedFormLimits::from_spec(&femu_plan);
     assert_near("reads", iops(&femu.random_read), 1.60e6, 0.001);
     assert_near("programs", bandwidth(&femu.program), 1.31e9, 0.001);
     let logical = femu_plan.capacity.unwrap().logical_bytes() as f64;

@@ -14,7 +14,7 @@
 
 use serde_json::Value;
 
-use super::picture::{Bars, Drawing, Picture};
+use super::chart::{Bars, Chart, ChartContent};
 use super::plot::{Axis, Line, Scale, round_ticks};
 
 /// A figure as an SVG file.
@@ -54,7 +54,7 @@ struct Row {
     metric: String,
     value: f64,
     reference: Option<f64>,
-    most: Option<f64>,
+    max: Option<f64>,
 }
 
 struct Rows(Vec<Row>);
@@ -72,7 +72,7 @@ impl Rows {
                 metric: word("metric").ok_or_else(|| missing("metric"))?,
                 value: row["value"].as_f64().ok_or_else(|| missing("value"))?,
                 reference: row["reference"]["value"].as_f64(),
-                most: row["bound"]["most"].as_f64(),
+                max: row["bound"]["most"].as_f64(),
             })
         });
         Ok(Rows(rows.collect::<Result<_, _>>()?))
@@ -109,7 +109,7 @@ pub fn draw(results: &str) -> Result<Vec<Figure>, FigureError> {
     let rows = Rows::parse(results)?;
     let there = |begin: &str| rows.0.iter().any(|r| r.case.starts_with(begin));
     let mut figures = Vec::new();
-    let mut add = |name, picture: Picture| figures.push(Figure { name, svg: picture.svg() });
+    let mut add = |name, picture: Chart| figures.push(Figure { name, svg: picture.svg() });
     if there("vector I/O, one PU") {
         add("table1", table1(&rows)?);
     }
@@ -138,7 +138,7 @@ fn linear(label: &'static str, max: f64) -> Axis {
 }
 
 /// A place for each of these, from left to right.
-fn places(label: &'static str, names: Vec<String>) -> Axis {
+fn positions(label: &'static str, names: Vec<String>) -> Axis {
     let max = names.len().saturating_sub(1).max(1) as f64;
     let ticks = names.into_iter().enumerate().map(|(i, name)| (i as f64, name)).collect();
     Axis { label, scale: Scale::Linear, min: 0.0, max, ticks, unit: "" }
@@ -150,7 +150,7 @@ fn decades(label: &'static str, values: impl Iterator<Item = f64>) -> Axis {
     let (low, high) = (low.clamp(1.0, high).log10().floor(), high.log10().ceil());
     let high = high.max(low + 1.0);
     let ticks = (low as i32..=high as i32).map(|d| 10f64.powi(d));
-    let ticks = ticks.map(|t| (t, crate::text::count(t as u64))).collect();
+    let ticks = ticks.map(|t| (t, crate::format::count(t as u64))).collect();
     Axis { label, scale: Scale::Log, min: 10f64.powf(low), max: 10f64.powf(high), ticks, unit: "" }
 }
 
@@ -163,18 +163,18 @@ fn latency(lines: &[Line]) -> Axis {
 
 fn line(way: usize, name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Line {
     let points = values.into_iter().enumerate().map(|(i, v)| (i as f64, v)).collect();
-    Line { way, name: name.into(), points, ..Line::default() }
+    Line { variant: way, name: name.into(), points, ..Line::default() }
 }
 
-fn lines(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Picture {
-    Picture { title: title.into(), drawing: Drawing::Lines { x, y, lines } }
+fn lines(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Chart {
+    Chart { title: title.into(), content: ChartContent::Lines { x, y, lines } }
 }
 
-fn bars(title: &str, y: Axis, groups: Vec<String>, series: Vec<(String, Vec<f64>)>) -> Picture {
-    Picture { title: title.into(), drawing: Drawing::Bars(Bars { groups, series, y }) }
+fn bars(title: &str, y: Axis, groups: Vec<String>, series: Vec<(String, Vec<f64>)>) -> Chart {
+    Chart { title: title.into(), content: ChartContent::Bars(Bars { groups, series, y }) }
 }
 
-fn table1(rows: &Rows) -> Result<Picture, FigureError> {
+fn table1(rows: &Rows) -> Result<Chart, FigureError> {
     let whats = [
         ("64 KB writes, QD 4", "64 KB writes"),
         ("4 KB sequential reads, QD 1", "4 KB seq."),
@@ -207,7 +207,7 @@ fn by_active(value: impl Fn(u32) -> Result<f64, FigureError>) -> Result<Vec<f64>
 }
 
 fn active_axis() -> Axis {
-    places("active write PUs", ACTIVE.map(|n| n.to_string()).to_vec())
+    positions("active write PUs", ACTIVE.map(|n| n.to_string()).to_vec())
 }
 
 const READS: &str = "256 KB random reads";
@@ -217,7 +217,7 @@ fn mixed(active: u32, what: &str) -> String {
     format!("pblk, {active} active PUs, mixed, {what}")
 }
 
-fn mixed_bandwidth(rows: &Rows) -> Result<Picture, FigureError> {
+fn mixed_bandwidth(rows: &Rows) -> Result<Chart, FigureError> {
     let mixed_of = |what: &'static str| by_active(|n| rows.value(&mixed(n, what), "bandwidth"));
     let alone_of = |what: &'static str| by_active(|n| rows.reference(&mixed(n, what), "bandwidth"));
     let all = [
@@ -233,7 +233,7 @@ fn mixed_bandwidth(rows: &Rows) -> Result<Picture, FigureError> {
     Ok(lines(title, active_axis(), linear("MB/s", most), all.collect()))
 }
 
-fn mixed_latency(rows: &Rows) -> Result<Picture, FigureError> {
+fn mixed_latency(rows: &Rows) -> Result<Chart, FigureError> {
     let of = |metric: &'static str| by_active(|n| Ok(rows.value(&mixed(n, READS), metric)? * 1e3));
     let alone = by_active(|n| Ok(rows.reference(&mixed(n, READS), "latency_mean")? * 1e3))?;
     let all = vec![
@@ -246,7 +246,7 @@ fn mixed_latency(rows: &Rows) -> Result<Picture, FigureError> {
     Ok(lines(title, active_axis(), latency(&all), all))
 }
 
-fn mixed_small(rows: &Rows) -> Result<Picture, FigureError> {
+fn mixed_small(rows: &Rows) -> Result<Chart, FigureError> {
     let of = |metric: &'static str, policy: &'static str| {
         by_active(|n| {
             let case = format!(
@@ -264,7 +264,7 @@ fn mixed_small(rows: &Rows) -> Result<Picture, FigureError> {
     Ok(lines(title, active_axis(), latency(&all), all))
 }
 
-fn predictable(rows: &Rows) -> Result<Picture, FigureError> {
+fn predictable(rows: &Rows) -> Result<Chart, FigureError> {
     let shares = [0, 20, 33, 50];
     let mut all = Vec::new();
     for (kind, name, first) in
@@ -281,7 +281,7 @@ fn predictable(rows: &Rows) -> Result<Picture, FigureError> {
             all.push(line(first + way, format!("{name}, {percent} %"), values));
         }
     }
-    let x = places("writes of all I/Os", shares.map(|s| format!("{s} %")).to_vec());
+    let x = positions("writes of all I/Os", shares.map(|s| format!("{s} %")).to_vec());
     let title = "4 KB reads, writes apart from them or not (the paper's figure 8)";
     Ok(lines(title, x, latency(&all), all))
 }
@@ -303,7 +303,7 @@ fn steady_bars(
     label: &'static str,
     title: &str,
     [reference, here]: [&str; 2],
-) -> Result<Picture, FigureError> {
+) -> Result<Chart, FigureError> {
     let found = steady(rows, metric);
     let references = found.iter().map(|(_, row)| rows.reference(&row.case, metric));
     let references: Vec<f64> = references.collect::<Result<_, _>>()?;
@@ -314,22 +314,22 @@ fn steady_bars(
     Ok(bars(title, linear(label, most * 1.08), groups, series))
 }
 
-fn write_amplification(rows: &Rows) -> Result<Picture, FigureError> {
+fn write_amplification(rows: &Rows) -> Result<Chart, FigureError> {
     let title = "Write amplification, 95 % full, random overwrites";
     let names = ["analysis of greedy collection", "measured"];
     steady_bars(rows, "write_amplification", "sectors programmed per sector", title, names)
 }
 
-fn stalls(rows: &Rows) -> Result<Picture, FigureError> {
+fn stalls(rows: &Rows) -> Result<Chart, FigureError> {
     let title = "The longest time without a completion, 95 % full";
     steady_bars(rows, "longest_stall", "ms", title, ["longest chain", "measured"])
 }
 
-fn recovery(rows: &Rows) -> Result<Picture, FigureError> {
+fn recovery(rows: &Rows) -> Result<Chart, FigureError> {
     let found = rows.like("recovery of ", " MiB, looked for", "sectors");
     let mut all = vec![Vec::new(); 4];
     for (mib, row) in &found {
-        let bound = row.most.ok_or_else(|| FigureError::Missing {
+        let bound = row.max.ok_or_else(|| FigureError::Missing {
             case: row.case.clone(),
             metric: "a bound of sectors".into(),
         })?;
@@ -343,7 +343,7 @@ fn recovery(rows: &Rows) -> Result<Picture, FigureError> {
     let names = ["looked for", "journal and map", "bound of what is looked for", "the whole drive"];
     let named = std::iter::zip([0, 1, 2, 3], std::iter::zip(names, all));
     let all = named.map(|(way, (name, values))| line(way, name, values)).collect();
-    let x = places("drive", found.iter().map(|(mib, _)| format!("{mib} MiB")).collect());
+    let x = positions("drive", found.iter().map(|(mib, _)| format!("{mib} MiB")).collect());
     Ok(lines("What recovery after a power cut reads (section 4.2.2)", x, y, all))
 }
 

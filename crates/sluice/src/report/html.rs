@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
+use super::latency_breakdown;
 use super::plot::{Axis, Line, Plot};
 use super::table::{self, HEADINGS, WORDS};
-use super::why;
-use super::{Direction, JobRow, Report, Way};
-use super::{heat, over_time, style, terms};
+use super::{Direction, JobRow, Report, Variant};
+use super::{heatmap, style, terms, time_series};
 
 /// Text safe in HTML, in elements and in attributes.
 pub(super) fn escape(text: &str) -> String {
@@ -27,7 +27,7 @@ pub(super) fn escape(text: &str) -> String {
 
 /// The page. Equal reports give equal bytes.
 pub fn render(report: &Report) -> String {
-    let report = report.clone().settle();
+    let report = report.clone().sanitize();
     let mut out = String::new();
     let title = escape(&report.title);
     // Writing to a string cannot fail.
@@ -45,9 +45,9 @@ pub fn render(report: &Report) -> String {
     out.push_str("</header>\n<main>\n");
     results(&mut out, &report);
     latencies(&mut out, &report);
-    over_time::chapter(&mut out, &report);
-    why::chapter(&mut out, &report);
-    busy(&mut out, &report);
+    time_series::chapter(&mut out, &report);
+    latency_breakdown::chapter(&mut out, &report);
+    utilization(&mut out, &report);
     scenarios(&mut out, &report);
     terms::chapter(&mut out);
     let _ = write!(
@@ -69,9 +69,9 @@ pub(super) fn open(out: &mut String, heading: &str, how_to_read: &str) {
 /// hidden and shown again.
 pub(super) fn legend(out: &mut String, report: &Report) {
     out.push_str("<ul class=\"legend\">");
-    for (i, way) in report.ways.iter().enumerate() {
+    for (i, way) in report.variants.iter().enumerate() {
         let name = escape(&way.name);
-        let select = match report.ways.len() {
+        let select = match report.variants.len() {
             1 => String::new(),
             _ => format!(
                 "<input type=\"checkbox\" checked data-show=\"{i}\" aria-label=\"show {name}\">"
@@ -100,10 +100,10 @@ fn results(out: &mut String, report: &Report) {
     out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
     for (i, heading) in HEADINGS.iter().enumerate() {
         let class = if i < WORDS { "" } else { " class=\"n\"" };
-        let _ = write!(out, "<th{class}>{}</th>", terms::explained(heading));
+        let _ = write!(out, "<th{class}>{}</th>", terms::with_explanation(heading));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
-    for way in &report.ways {
+    for way in &report.variants {
         for (at, row) in way.jobs.iter().enumerate() {
             out.push_str(if at == 0 { "<tr class=\"first\">" } else { "<tr>" });
             for (i, cell) in table::cells(way, row, at == 0).iter().enumerate() {
@@ -114,8 +114,8 @@ fn results(out: &mut String, report: &Report) {
         }
     }
     out.push_str("</tbody>\n</table></div>\n");
-    let remarks: Vec<(&Way, Vec<String>)> = report
-        .ways
+    let remarks: Vec<(&Variant, Vec<String>)> = report
+        .variants
         .iter()
         .map(|way| (way, table::remarks(way)))
         .filter(|(_, remarks)| !remarks.is_empty())
@@ -137,11 +137,11 @@ fn results(out: &mut String, report: &Report) {
 
 /// What must be known of the results before they are believed.
 fn notes(out: &mut String, report: &Report) {
-    if report.ways.iter().all(|way| way.notes.is_empty()) {
+    if report.variants.iter().all(|way| way.notes.is_empty()) {
         return;
     }
     out.push_str("<ul class=\"notes\">\n");
-    for way in &report.ways {
+    for way in &report.variants {
         for note in &way.notes {
             let _ = writeln!(
                 out,
@@ -158,7 +158,7 @@ fn notes(out: &mut String, report: &Report) {
 /// Every job and direction that any way has, in order of first appearance.
 pub(super) fn rows(report: &Report) -> Vec<(&str, Direction)> {
     let mut seen: Vec<(&str, Direction)> = Vec::new();
-    for row in report.ways.iter().flat_map(|way| &way.jobs) {
+    for row in report.variants.iter().flat_map(|way| &way.jobs) {
         let key = (row.name.as_str(), row.direction);
         if !seen.contains(&key) {
             seen.push(key);
@@ -171,8 +171,8 @@ pub(super) fn rows(report: &Report) -> Vec<(&str, Direction)> {
 pub(super) fn rows_of<'r>(
     report: &'r Report,
     key: (&'r str, Direction),
-) -> impl Iterator<Item = (usize, &'r Way, &'r JobRow)> {
-    report.ways.iter().enumerate().flat_map(move |(i, way)| {
+) -> impl Iterator<Item = (usize, &'r Variant, &'r JobRow)> {
+    report.variants.iter().enumerate().flat_map(move |(i, way)| {
         way.jobs
             .iter()
             .filter(move |row| (row.name.as_str(), row.direction) == key)
@@ -205,7 +205,7 @@ fn latencies(out: &mut String, report: &Report) {
                 lines: rows
                     .iter()
                     .map(|(i, way, row)| Line {
-                        way: *i,
+                        variant: *i,
                         name: way.name.clone(),
                         points: row.cdf.iter().map(|(ns, share)| (*ns as f64, *share)).collect(),
                         ..Line::default()
@@ -246,8 +246,8 @@ pub(super) fn panels(out: &mut String, plots: &[Plot]) {
     out.push_str("</div>\n");
 }
 
-fn busy(out: &mut String, report: &Report) {
-    if report.ways.iter().all(|way| way.busy.is_empty()) {
+fn utilization(out: &mut String, report: &Report) {
+    if report.variants.iter().all(|way| way.utilization.is_empty()) {
         return;
     }
     open(
@@ -257,10 +257,10 @@ fn busy(out: &mut String, report: &Report) {
          share of the run in which its array read, programmed or erased. A unit does one of them \
          at a time, so a read that meets a bright square waits. Point at a square for its shares.",
     );
-    out.push_str(&heat::legend());
+    out.push_str(&heatmap::legend());
     out.push_str("<div class=\"maps\">\n");
-    for way in &report.ways {
-        for map in &way.busy {
+    for way in &report.variants {
+        for map in &way.utilization {
             let name = if map.drive.is_empty() {
                 escape(&way.name)
             } else {
@@ -269,8 +269,8 @@ fn busy(out: &mut String, report: &Report) {
             let _ = write!(
                 out,
                 "<figure><figcaption>{name}</figcaption>\n{}<p class=\"mean\">mean {}</p></figure>\n",
-                heat::svg(map),
-                heat::words(&map.mean())
+                heatmap::svg(map),
+                heatmap::description(&map.mean())
             );
         }
     }
@@ -283,7 +283,7 @@ fn scenarios(out: &mut String, report: &Report) {
         "Scenarios",
         "What was run: each way can be repeated from this text and its seed, to the last digit.",
     );
-    for way in &report.ways {
+    for way in &report.variants {
         let _ = write!(
             out,
             "<details><summary>{}, seed {}</summary>\n<pre>{}</pre></details>\n",

@@ -15,23 +15,23 @@
 //! | `page.css`, `page.js` | how the page looks, and what it shows under the pointer |
 //!
 //! A *way* is one scenario: the same jobs on a drive set up in one way. Equal reports render to equal
-//! bytes (rule R3), and no number in them is ever infinite or not a number: [`Report::settle`] makes
+//! bytes (rule R3), and no number in them is ever infinite or not a number: [`Report::sanitize`] makes
 //! sure of it.
 
+mod chart;
 pub mod figures;
-mod heat;
+mod heatmap;
 pub mod html;
-mod over_time;
-mod picture;
+mod latency_breakdown;
 mod plot;
 mod style;
 pub mod table;
 mod terms;
 #[cfg(test)]
 mod tests;
-mod why;
+mod time_series;
 
-pub use why::{Why, WhyBar, WhyGroup, WhyWait};
+pub use latency_breakdown::{BreakdownBar, BreakdownGroup, BreakdownWait, LatencyBreakdown};
 
 /// What a run found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,12 +41,12 @@ pub struct Report {
     /// The question that it answers, or a sentence under the title; may be empty.
     pub subtitle: String,
     /// The ways, in the order they are shown.
-    pub ways: Vec<Way>,
+    pub variants: Vec<Variant>,
 }
 
 /// One way of setting the drive up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Way {
+pub struct Variant {
     /// What it is called; short.
     pub name: String,
     /// The scenario's text.
@@ -62,15 +62,15 @@ pub struct Way {
     /// Spare space, physical/logical − 1; `None` without a translation layer.
     pub over_provisioning: Option<f64>,
     /// What garbage collection did; `None` without a translation layer.
-    pub gc: Option<GcFigures>,
+    pub gc: Option<GcSummary>,
     /// How busy the parallel units were, one map per drive.
-    pub busy: Vec<BusyMap>,
+    pub utilization: Vec<UtilizationMap>,
     /// How late completions were; `None` in virtual time, where they never are.
     pub lateness: Option<Lateness>,
     /// Why requests took as long as they did, one entry per drive; none if that was not asked.
-    pub why: Vec<Why>,
+    pub latency_breakdowns: Vec<LatencyBreakdown>,
     /// Translation layers over time, one per drive that has one.
-    pub layers: Vec<LayerSeries>,
+    pub ftl_series: Vec<FtlSeries>,
     /// The intervals of everything over time.
     pub intervals: Intervals,
     /// What must be known of these results before they are believed.
@@ -106,16 +106,16 @@ impl Intervals {
 
 /// A translation layer over time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LayerSeries {
+pub struct FtlSeries {
     /// The drive; empty if there is only one.
     pub drive: String,
     /// Interval by interval.
-    pub points: Vec<LayerPoint>,
+    pub points: Vec<FtlPoint>,
 }
 
 /// What a translation layer did in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LayerPoint {
+pub struct FtlPoint {
     /// Where the interval starts, in nanoseconds.
     pub start_ns: u64,
     /// Free lines at its end.
@@ -173,9 +173,9 @@ pub struct JobRow {
     /// start of each interval in nanoseconds, and the mean.
     pub depth: Vec<(u64, f64)>,
     /// Whether the job ended within its last interval, so that this one is shorter than the others.
-    pub ends_in_interval: bool,
-    /// The drive's place among the [`layers`](Way::layers) of the way, if it has a translation layer.
-    pub layer: Option<usize>,
+    pub is_last_partial: bool,
+    /// The drive's place among the [`layers`](Variant::ftl_series) of the way, if it has a translation layer.
+    pub ftl_index: Option<usize>,
 }
 
 /// Latencies of the requests that completed in one interval, in nanoseconds.
@@ -210,11 +210,11 @@ pub struct Latency {
 
 /// What garbage collection did during the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GcFigures {
+pub struct GcSummary {
     /// Sectors that the user wrote.
-    pub user_sectors: u64,
+    pub host_sectors: u64,
     /// Sectors that garbage collection moved.
-    pub moved_sectors: u64,
+    pub relocated_sectors: u64,
     /// Sectors of padding.
     pub padded_sectors: u64,
     /// Lines reclaimed.
@@ -225,11 +225,16 @@ pub struct GcFigures {
     pub free_lines: u64,
 }
 
-impl GcFigures {
+impl GcSummary {
     /// Whether anything was written, moved or erased.
     pub fn is_active(&self) -> bool {
-        let GcFigures {
-            user_sectors, moved_sectors, padded_sectors, lines_reclaimed, erases, ..
+        let GcSummary {
+            host_sectors: user_sectors,
+            relocated_sectors: moved_sectors,
+            padded_sectors,
+            lines_reclaimed,
+            erases,
+            ..
         } = *self;
         user_sectors + moved_sectors + padded_sectors + lines_reclaimed + erases > 0
     }
@@ -248,7 +253,7 @@ pub struct Lateness {
 
 /// How busy each parallel unit of a drive was.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BusyMap {
+pub struct UtilizationMap {
     /// The drive; empty if there is only one.
     pub drive: String,
     /// Channels.
@@ -256,12 +261,12 @@ pub struct BusyMap {
     /// Parallel units per channel.
     pub pus: u32,
     /// `channels × pus` units, channel by channel.
-    pub units: Vec<Busy>,
+    pub units: Vec<Utilization>,
 }
 
 /// Shares of the run's time, from 0 to 1, that a parallel unit spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Busy {
+pub struct Utilization {
     /// Reading.
     pub read: f64,
     /// Programming.
@@ -270,60 +275,60 @@ pub struct Busy {
     pub erase: f64,
 }
 
-impl Busy {
+impl Utilization {
     /// All of it.
     pub fn total(&self) -> f64 {
         self.read + self.program + self.erase
     }
 }
 
-impl BusyMap {
+impl UtilizationMap {
     /// The mean over all units.
-    pub fn mean(&self) -> Busy {
+    pub fn mean(&self) -> Utilization {
         let n = self.units.len().max(1) as f64;
-        let mut sum = Busy::default();
+        let mut sum = Utilization::default();
         for unit in &self.units {
             sum.read += unit.read;
             sum.program += unit.program;
             sum.erase += unit.erase;
         }
-        Busy { read: sum.read / n, program: sum.program / n, erase: sum.erase / n }
+        Utilization { read: sum.read / n, program: sum.program / n, erase: sum.erase / n }
     }
 }
 
 /// Zero for what is not a finite number, or negative.
-fn settled(value: f64) -> f64 {
+fn sanitized(value: f64) -> f64 {
     if value.is_finite() && value > 0.0 { value } else { 0.0 }
 }
 
 impl Report {
     /// The report with every number finite and not negative, shares at most 1, and distributions
     /// ascending: a run too short to divide by its time shows zeros, never `inf` or `NaN`.
-    pub fn settle(mut self) -> Report {
-        for way in &mut self.ways {
+    pub fn sanitize(mut self) -> Report {
+        for way in &mut self.variants {
             way.write_amplification = way.write_amplification.filter(|wa| wa.is_finite());
             way.over_provisioning = way.over_provisioning.filter(|op| op.is_finite());
             for row in &mut way.jobs {
-                row.iops = settled(row.iops);
-                row.bytes_per_sec = settled(row.bytes_per_sec);
-                row.latency.mean = settled(row.latency.mean);
-                row.series.iter_mut().for_each(|(_, v)| *v = settled(*v));
+                row.iops = sanitized(row.iops);
+                row.bytes_per_sec = sanitized(row.bytes_per_sec);
+                row.latency.mean = sanitized(row.latency.mean);
+                row.series.iter_mut().for_each(|(_, v)| *v = sanitized(*v));
                 row.series.sort_by_key(|(t, _)| *t);
-                row.depth.iter_mut().for_each(|(_, v)| *v = settled(*v));
-                row.cdf.iter_mut().for_each(|(_, share)| *share = settled(*share).min(1.0));
+                row.depth.iter_mut().for_each(|(_, v)| *v = sanitized(*v));
+                row.cdf.iter_mut().for_each(|(_, share)| *share = sanitized(*share).min(1.0));
                 row.cdf.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
             }
-            for point in way.layers.iter_mut().flat_map(|layer| &mut layer.points) {
-                point.free_lines = settled(point.free_lines);
-                point.gc_share = settled(point.gc_share).min(1.0);
+            for point in way.ftl_series.iter_mut().flat_map(|layer| &mut layer.points) {
+                point.free_lines = sanitized(point.free_lines);
+                point.gc_share = sanitized(point.gc_share).min(1.0);
                 point.write_amplification = point.write_amplification.filter(|wa| wa.is_finite());
             }
-            for map in &mut way.busy {
+            for map in &mut way.utilization {
                 let units = map.channels as usize * map.pus as usize;
-                map.units.resize(units, Busy::default());
+                map.units.resize(units, Utilization::default());
                 for unit in &mut map.units {
                     for share in [&mut unit.read, &mut unit.program, &mut unit.erase] {
-                        *share = settled(*share).min(1.0);
+                        *share = sanitized(*share).min(1.0);
                     }
                 }
             }

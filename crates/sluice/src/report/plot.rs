@@ -30,11 +30,11 @@ pub(super) struct Axis {
 /// One line: which way it belongs to, and its points.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
-    pub(super) way: usize,
+    pub(super) variant: usize,
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
     /// A thin line, beside another of its way.
-    pub(super) is_fine: bool,
+    pub(super) is_thin: bool,
     /// The last point is of an interval that the run ended in: it is marked.
     pub(super) is_last_partial: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Line {
 /// A share from 0 to 1 over the x axis, drawn as an area behind the lines: 1 is the top of the plot.
 #[derive(Clone, Debug)]
 pub(super) struct Band {
-    pub(super) way: usize,
+    pub(super) variant: usize,
     pub(super) name: String,
     /// Where the intervals start, and their shares.
     pub(super) points: Vec<(f64, f64)>,
@@ -87,7 +87,7 @@ impl Scale {
 
 impl Axis {
     /// From 0 to 1 along the axis.
-    fn place(&self, value: f64) -> f64 {
+    fn position(&self, value: f64) -> f64 {
         let (low, high) = (self.scale.apply(self.min), self.scale.apply(self.max));
         if high <= low {
             return 0.0;
@@ -111,7 +111,7 @@ impl Axis {
             let steps = (low.floor() as i32..=high.ceil() as i32)
                 .flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
             let steps = steps.filter(|ns| (from..to).contains(ns) && *ns >= 1.0);
-            ticks = steps.map(|ns| (ns, crate::text::duration(ns.round() as u64))).collect();
+            ticks = steps.map(|ns| (ns, crate::format::duration(ns.round() as u64))).collect();
         }
         Axis {
             label: "latency (log scale)",
@@ -158,7 +158,7 @@ impl Axis {
             scale: Scale::Linear,
             min: 0.0,
             max: top,
-            ticks: ticks.into_iter().map(|t| (t, crate::text::rate(t))).collect(),
+            ticks: ticks.into_iter().map(|t| (t, crate::format::rate(t))).collect(),
             unit: "bytes",
         }
     }
@@ -201,14 +201,14 @@ impl Axis {
 
 /// `100 us`, from a power of ten of nanoseconds.
 fn decade_label(decade: i32) -> String {
-    crate::text::duration(10u64.saturating_pow(decade.clamp(0, 18) as u32))
+    crate::format::duration(10u64.saturating_pow(decade.clamp(0, 18) as u32))
 }
 
 /// `2.5 s`, `0 s`.
 fn time_label(seconds: f64) -> String {
     let label = match seconds {
         0.0 => "0 s".to_owned(),
-        _ => crate::text::duration((seconds * 1e9).round() as u64),
+        _ => crate::format::duration((seconds * 1e9).round() as u64),
     };
     match label.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
@@ -233,11 +233,11 @@ pub(super) fn round_ticks(max: f64) -> (f64, Vec<f64>) {
 }
 
 pub(super) fn x_of(axis: &Axis, value: f64) -> f64 {
-    LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT)
+    LEFT + axis.position(value) * (WIDTH - LEFT - RIGHT)
 }
 
 pub(super) fn y_of(axis: &Axis, value: f64) -> f64 {
-    HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM)
+    HEIGHT - BOTTOM - axis.position(value) * (HEIGHT - TOP - BOTTOM)
 }
 
 impl Plot {
@@ -311,12 +311,12 @@ impl Plot {
             escape(y.label)
         );
         for line in &self.lines {
-            let points = self.place(line);
+            let points = self.position(line);
             if points.is_empty() {
                 continue;
             }
-            let attributes = style::attributes(line.way);
-            let attributes = match line.is_fine {
+            let attributes = style::attributes(line.variant);
+            let attributes = match line.is_thin {
                 true => attributes.replacen("class=\"line", "class=\"fine line", 1),
                 false => attributes,
             };
@@ -334,8 +334,8 @@ impl Plot {
                     out,
                     "<circle class=\"open way{}\" data-way=\"{}\" cx=\"{px:.1}\" cy=\"{py:.1}\" \
                      r=\"4\"><title>shorter than the others: it ended here</title></circle>",
-                    line.way % 8,
-                    line.way
+                    line.variant % 8,
+                    line.variant
                 );
             }
         }
@@ -357,15 +357,15 @@ impl Plot {
                 out,
                 "<path class=\"band fill{}\" data-way=\"{}\" d=\"{path}V{floor}Z\"><title>{}</title>\
                  </path>",
-                band.way % 8,
-                band.way,
+                band.variant % 8,
+                band.variant,
                 escape(&band.name)
             );
         }
     }
 
     /// The points of a line in the drawing, those left out that nobody could see.
-    fn place(&self, line: &Line) -> Vec<(f64, f64)> {
+    fn position(&self, line: &Line) -> Vec<(f64, f64)> {
         let mut placed: Vec<(f64, f64)> = Vec::new();
         let last = line.points.len().saturating_sub(1);
         for (i, (vx, vy)) in line.points.iter().enumerate() {

@@ -4,12 +4,12 @@
 //! none of that colour has.
 
 /// Colours of `page.css`.
-const COLOURS: usize = 8;
+const COLORS: usize = 8;
 
 /// The attributes of a line of the way at `index`: its class and, where the class is not enough, its dash.
 pub(super) fn attributes(index: usize) -> String {
-    let class = format!("way{}", index % COLOURS);
-    match dash(index / COLOURS) {
+    let class = format!("way{}", index % COLORS);
+    match dash(index / COLORS) {
         None => format!("class=\"line {class}\" data-way=\"{index}\""),
         Some(dash) => {
             format!("class=\"line {class}\" style=\"stroke-dasharray:{dash}\" data-way=\"{index}\"")
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_of_many_ways_look_alike() {
+    fn no_two_of_many_variants_look_alike() {
         let without_index = |index: usize| {
             let text = attributes(index);
             text[..text.find(" data-way").unwrap()].to_owned()

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{GcFigures, JobRow, Report, Way};
-use crate::text::{count, duration, printable, rate};
+use super::{GcSummary, JobRow, Report, Variant};
+use crate::format::{count, duration, printable, rate};
 
 /// Headings of the columns; the first three are words, the others numbers.
 pub(super) const HEADINGS: [&str; 12] =
@@ -11,7 +11,7 @@ pub(super) const HEADINGS: [&str; 12] =
 pub(super) const WORDS: usize = 3;
 
 /// The cells of one row. The way and its write amplification stand on its first row only.
-pub(super) fn cells(way: &Way, row: &JobRow, first: bool) -> [String; 12] {
+pub(super) fn cells(way: &Variant, row: &JobRow, first: bool) -> [String; 12] {
     let l = &row.latency;
     let once = |text: String| if first { text } else { String::new() };
     // Requests that have completed, and have no rate, took no time.
@@ -35,9 +35,9 @@ pub(super) fn cells(way: &Way, row: &JobRow, first: bool) -> [String; 12] {
 
 /// The table, with a line for everything else that a way has to say.
 pub fn render(report: &Report) -> String {
-    let report = report.clone().settle();
+    let report = report.clone().sanitize();
     let mut rows: Vec<Option<[String; 12]>> = vec![Some(HEADINGS.map(str::to_owned)), None];
-    for way in &report.ways {
+    for way in &report.variants {
         for (i, row) in way.jobs.iter().enumerate() {
             rows.push(Some(cells(way, row, i == 0)));
         }
@@ -63,7 +63,7 @@ pub fn render(report: &Report) -> String {
         out.push_str(line.trim_end());
         out.push('\n');
     }
-    for way in &report.ways {
+    for way in &report.variants {
         let name = printable(&way.name);
         for remark in remarks(way) {
             let _ = writeln!(out, "{name}: {}", printable(&remark));
@@ -76,18 +76,18 @@ pub fn render(report: &Report) -> String {
 }
 
 /// What a way has to say beyond its rows.
-pub(super) fn remarks(way: &Way) -> Vec<String> {
+pub(super) fn remarks(way: &Variant) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(op) = way.over_provisioning {
         remarks.push(format!("over-provisioning {:.1} % (physical/logical − 1)", op * 100.0));
     }
     // A run that only read has nothing to say here.
-    if let Some(gc) = way.gc.filter(GcFigures::is_active) {
+    if let Some(gc) = way.gc.filter(GcSummary::is_active) {
         remarks.push(format!(
             "{} sectors written, {} moved by garbage collection, {} of padding; {} lines \
              reclaimed, {} chunks erased, {} lines free at the end",
-            count(gc.user_sectors),
-            count(gc.moved_sectors),
+            count(gc.host_sectors),
+            count(gc.relocated_sectors),
             count(gc.padded_sectors),
             count(gc.lines_reclaimed),
             count(gc.erases),

@@ -38,7 +38,7 @@ const TERMS: [(&str, &str); 22] = [
 ];
 
 /// A word with its meaning under the pointer, if it is one of the terms.
-pub(super) fn explained(word: &str) -> String {
+pub(super) fn with_explanation(word: &str) -> String {
     match TERMS.iter().find(|(term, _)| *term == word) {
         Some((_, meaning)) => {
             format!("<abbr title=\"{}\">{}</abbr>", escape(meaning), escape(word))
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn every_heading_is_explained() {
         for heading in HEADINGS {
-            assert!(explained(heading).contains("<abbr title="), "{heading}");
+            assert!(with_explanation(heading).contains("<abbr title="), "{heading}");
         }
     }
 }

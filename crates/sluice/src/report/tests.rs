@@ -7,7 +7,7 @@ pub(super) fn example() -> Report {
     let mut report = Report {
         title: "Who manages the flash?".into(),
         subtitle: "One open-channel drive, mixed readers and writers, three ways.".into(),
-        ways: Vec::new(),
+        variants: Vec::new(),
     };
     for (w, (name, tail)) in
         [("drive FTL", 2.2), ("pblk, 128 PUs", 1.6), ("pblk, 4 PUs", 0.25)].iter().enumerate()
@@ -53,18 +53,22 @@ pub(super) fn example() -> Report {
                     })
                     .collect(),
                 depth: (0..200u64).map(|i| (i * 50_000_000, 4.0 + (i % 3) as f64)).collect(),
-                layer: Some(0),
-                ends_in_interval: true,
+                ftl_index: Some(0),
+                is_last_partial: true,
             });
         }
         let units = (0..128)
             .map(|i| {
                 let load = if w == 2 && i % 32 != 0 { 0.03 } else { 0.2 + 0.3 * *tail };
                 let sway = 1.0 + f64::from(i * 13 % 7) / 40.0;
-                Busy { read: 0.1 * load * sway, program: 0.8 * load * sway, erase: 0.1 * load }
+                Utilization {
+                    read: 0.1 * load * sway,
+                    program: 0.8 * load * sway,
+                    erase: 0.1 * load,
+                }
             })
             .collect();
-        report.ways.push(Way {
+        report.variants.push(Variant {
             name: (*name).into(),
             scenario: "[drive]\npreset = \"ocssd-mlc-128pu-small\" # <b>\n".into(),
             seed: 1,
@@ -72,16 +76,16 @@ pub(super) fn example() -> Report {
             jobs,
             write_amplification: Some(1.0 + tail),
             over_provisioning: Some(0.25),
-            gc: Some(GcFigures {
-                user_sectors: 1_234_567,
-                moved_sectors: 345,
-                ..GcFigures::default()
+            gc: Some(GcSummary {
+                host_sectors: 1_234_567,
+                relocated_sectors: 345,
+                ..GcSummary::default()
             }),
-            busy: vec![BusyMap { drive: String::new(), channels: 16, pus: 8, units }],
-            layers: vec![LayerSeries {
+            utilization: vec![UtilizationMap { drive: String::new(), channels: 16, pus: 8, units }],
+            ftl_series: vec![FtlSeries {
                 drive: String::new(),
                 points: (0..200u64)
-                    .map(|i| LayerPoint {
+                    .map(|i| FtlPoint {
                         start_ns: i * 50_000_000,
                         free_lines: 40.0 - (i.min(60) / 2) as f64,
                         write_amplification: Some(1.0 + tail * (i > 60) as u8 as f64),
@@ -91,7 +95,7 @@ pub(super) fn example() -> Report {
             }],
             intervals: Intervals { width_ns: 50_000_000, last_ns: 20_000_000 },
             notes: Vec::new(),
-            why: Vec::new(),
+            latency_breakdowns: Vec::new(),
             lateness: None,
             remarks: Vec::new(),
         });
@@ -119,16 +123,19 @@ fn the_table_is_aligned_and_complete() {
 
 #[test]
 fn the_page_shows_what_requests_waited_for_in_proportion_and_order() {
-    let wait = |text: &str, group, ns| WhyWait { text: text.into(), group, ns };
+    let wait = |text: &str, group, ns| BreakdownWait { text: text.into(), group, ns };
     let waits = vec![
-        wait("PU busy, GC <erase>", WhyGroup::Gc, 2_000_000),
-        wait("array read", WhyGroup::Own, 40_000),
+        wait("PU busy, GC <erase>", BreakdownGroup::Gc, 2_000_000),
+        wait("array read", BreakdownGroup::Own, 40_000),
     ];
-    let bar =
-        |label: &str| WhyBar { label: label.into(), total_ns: 2_040_000, waits: waits.clone() };
+    let bar = |label: &str| BreakdownBar {
+        label: label.into(),
+        total_ns: 2_040_000,
+        waits: waits.clone(),
+    };
     let mut report = example();
     assert!(!html::render(&report).contains("Why requests took"), "nothing was explained");
-    report.ways[1].why = vec![Why {
+    report.variants[1].latency_breakdowns = vec![LatencyBreakdown {
         drive: "d<1>".into(),
         jobs: vec![("reads of job db".into(), vec![bar("p0 to p50"), bar("p50 to p100")])],
         slowest: vec![bar("read of 4 KiB at LBA 7, job db")],
@@ -174,11 +181,11 @@ fn the_page_is_self_contained_and_deterministic() {
 #[test]
 fn no_number_is_none() {
     let mut report = example();
-    for way in &mut report.ways {
+    for way in &mut report.variants {
         way.write_amplification = Some(f64::NAN);
         way.over_provisioning = Some(f64::INFINITY);
-        way.busy[0].units.truncate(3);
-        way.busy[0].units[0].read = f64::NAN;
+        way.utilization[0].units.truncate(3);
+        way.utilization[0].units[0].read = f64::NAN;
         for row in &mut way.jobs {
             row.iops = f64::INFINITY;
             row.bytes_per_sec = f64::NAN;
@@ -195,7 +202,7 @@ fn no_number_is_none() {
     let empty = html::render(&Report::default());
     assert!(empty.contains("</html>"));
     let bare = Report {
-        ways: vec![Way { jobs: vec![JobRow::default()], ..Way::default() }],
+        variants: vec![Variant { jobs: vec![JobRow::default()], ..Variant::default() }],
         ..Report::default()
     };
     assert!(html::render(&bare).contains("0 B/s"));
@@ -206,8 +213,8 @@ fn no_number_is_none() {
 fn a_run_that_only_read_has_no_sentence_of_zeros() {
     let mut report = example();
     assert!(table::render(&report).contains("moved by garbage collection"));
-    for way in &mut report.ways {
-        way.gc = Some(GcFigures { free_lines: 3, ..GcFigures::default() });
+    for way in &mut report.variants {
+        way.gc = Some(GcSummary { free_lines: 3, ..GcSummary::default() });
     }
     for text in [table::render(&report), html::render(&report)] {
         assert!(!text.contains("moved by garbage collection"), "{text}");
@@ -218,7 +225,7 @@ fn a_run_that_only_read_has_no_sentence_of_zeros() {
 fn notes_are_beside_the_table_and_on_the_page() {
     let mut report = example();
     let text = "5.0 % of <nothing>".to_owned();
-    report.ways[1].notes = vec![NoteRow { code: "not-steady".into(), text }];
+    report.variants[1].notes = vec![NoteRow { code: "not-steady".into(), text }];
     let table = table::render(&report);
     assert!(table.contains("note: pblk, 128 PUs: 5.0 % of <nothing> [not-steady]\n"), "{table}");
     let page = html::render(&report);
@@ -228,19 +235,20 @@ fn notes_are_beside_the_table_and_on_the_page() {
 #[test]
 fn control_characters_of_names_do_not_reach_the_table() {
     let mut report = example();
-    report.ways[0].name = "two\nlines\x1b[31m".into();
-    report.ways[0].jobs[0].name = "job\r".into();
-    report.ways[0].remarks = vec!["bell\x07".into()];
+    report.variants[0].name = "two\nlines\x1b[31m".into();
+    report.variants[0].jobs[0].name = "job\r".into();
+    report.variants[0].remarks = vec!["bell\x07".into()];
     let table = table::render(&report);
     assert!(table.contains("two\\nlines\\u{1b}[31m") && table.contains("job\\r"), "{table}");
     assert!(table.chars().all(|c| c == '\n' || !c.is_control()), "{table}");
 }
 
 #[test]
-fn twelve_ways_have_twelve_styles_and_can_be_selected() {
+fn twelve_variants_have_twelve_styles_and_can_be_selected() {
     let mut report = example();
-    let one = report.ways[0].clone();
-    report.ways = (0..12).map(|i| Way { name: format!("way {i}"), ..one.clone() }).collect();
+    let one = report.variants[0].clone();
+    report.variants =
+        (0..12).map(|i| Variant { name: format!("way {i}"), ..one.clone() }).collect();
     let page = html::render(&report);
     let mut styles: Vec<&str> = page
         .lines()
@@ -258,9 +266,9 @@ fn the_last_partial_interval_is_marked_and_whole_ones_are_not() {
     let mut report = example();
     let rings = |report: &Report| html::render(report).matches("<circle class=\"open").count();
     assert!(rings(&report) > 0);
-    for way in &mut report.ways {
+    for way in &mut report.variants {
         way.intervals.last_ns = way.intervals.width_ns;
-        way.jobs.iter_mut().for_each(|row| row.ends_in_interval = false);
+        way.jobs.iter_mut().for_each(|row| row.is_last_partial = false);
     }
     assert_eq!(rings(&report), 0);
 }

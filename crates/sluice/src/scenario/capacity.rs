@@ -11,7 +11,7 @@
 //!
 //! The medium can host the layer if `logical` is at least one line.
 
-use ftl::{FtlConfig, Layout, NewFtlError, Oob, Shape};
+use ftl::{CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use lightnvm::{PblkError, ShardedConfig, ShardedError};
 use media::{DataStore, NandConfig};
 
@@ -30,18 +30,18 @@ pub struct Capacity {
     pub line_metadata_units: u32,
     /// Lines held back, which do not count as physical: open ones, and the reserve of garbage
     /// collection.
-    pub held_lines: u64,
+    pub reserved_lines: u64,
     /// Chunks that the layer's journal takes.
     pub journal_chunks: u64,
     /// Free sectors at which the layer stops users, of all lines: they are never used for data.
-    pub stop_sectors: u64,
-    /// Free sectors at which garbage collection starts, at least `stop_sectors`.
-    pub start_sectors: u64,
+    pub low_watermark_sectors: u64,
+    /// Free sectors at which garbage collection starts, at least `low_watermark_sectors`.
+    pub high_watermark_sectors: u64,
     /// Sectors that users write between two checkpoints of the map's pages, in all shards together;
     /// with a `checkpoint` in the configuration, that users and garbage collection write.
     pub checkpoint_sectors: u64,
     /// Sectors of the layer's own write buffer: as asked, or what the geometry needs; of all shards.
-    pub buffer_sectors: u64,
+    pub write_buffer_sectors: u64,
     /// Sectors that the map's pages take, with their share of the spare space.
     pub map_sectors: u64,
     /// Sectors promised to the user.
@@ -55,7 +55,7 @@ pub struct Capacity {
 pub enum CapacityError {
     /// The layer itself says so.
     #[error("the drive cannot host this translation layer: {0}")]
-    Layer(ftl::CapacityError),
+    Ftl(ftl::CapacityError),
     /// The layer's marks do not fit beside a sector.
     #[error(
         "the drive cannot host a translation layer: it has {has} out-of-band bytes per sector, and \
@@ -73,16 +73,16 @@ pub enum CapacityError {
     /// Less than a line is left for data.
     #[error(
         "the drive cannot host {over_provisioning} over-provisioning (physical/logical − 1): of \
-         {lines} lines, {held} are held back (open ones and a reserve), which leaves \
+         {lines} lines, {reserved_lines} are held back (open ones and a reserve), which leaves \
          {logical_sectors} logical sectors, less than one line of {line_sectors}"
     )]
-    LessThanALine {
+    BelowOneLine {
         /// Spare share asked for.
         over_provisioning: f64,
         /// Lines of the medium.
         lines: u64,
         /// Lines held back.
-        held: u64,
+        reserved_lines: u64,
         /// Sectors that would be left.
         logical_sectors: u64,
         /// Sectors per line.
@@ -95,27 +95,29 @@ impl CapacityError {
     pub fn keys(&self) -> &'static [&'static str] {
         use ftl::CapacityError as Layer;
         match self {
-            CapacityError::Layer(Layer::UnitTooWide { .. }) => {
+            CapacityError::Ftl(Layer::UnitTooWide { .. }) => {
                 &["page_bytes", "planes", "one_shot", "sector_bytes"]
             }
-            CapacityError::Layer(Layer::TooManyActive { .. }) => &["active_pus"],
-            CapacityError::Layer(Layer::Gains { .. }) => &["rate_limiter"],
-            CapacityError::Layer(Layer::OverProvisioning { .. }) => &["over_provisioning"],
-            CapacityError::Layer(Layer::ReverseMap { .. }) => &["reverse_map", "line_metadata"],
-            CapacityError::Layer(Layer::LineMetadata { .. } | Layer::LineMetadataOfDriveMap) => {
+            CapacityError::Ftl(Layer::TooManyActive { .. }) => &["active_pus"],
+            CapacityError::Ftl(Layer::PidGains { .. }) => &["rate_limiter"],
+            CapacityError::Ftl(Layer::OverProvisioning { .. }) => &["over_provisioning"],
+            CapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => {
+                &["reverse_map", "line_metadata"]
+            }
+            CapacityError::Ftl(Layer::LineMetadata { .. } | Layer::LineMetadataOnDeviceL2p) => {
                 &["line_metadata"]
             }
             CapacityError::Shards(_) => &["shards"],
             CapacityError::OutOfBand { .. } => &["oob_bytes"],
-            CapacityError::Layer(Layer::MapCacheWithoutSpace { .. }) => {
+            CapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
                 &["over_provisioning", "map_cache"]
             }
-            CapacityError::Layer(
+            CapacityError::Ftl(
                 Layer::MapCacheTooSmall { .. }
-                | Layer::MapCacheOfDriveMap
+                | Layer::MapCacheOnDeviceL2p
                 | Layer::MapCacheWithoutData,
             ) => &["map_cache"],
-            CapacityError::Layer(_) | CapacityError::LessThanALine { .. } => {
+            CapacityError::Ftl(_) | CapacityError::BelowOneLine { .. } => {
                 &["over_provisioning", "reserve_lines", "chunks", "active_pus"]
             }
         }
@@ -125,48 +127,48 @@ impl CapacityError {
     pub fn help(&self) -> String {
         use ftl::CapacityError as Layer;
         match self {
-            CapacityError::Layer(Layer::UnitTooWide { .. }) => {
+            CapacityError::Ftl(Layer::UnitTooWide { .. }) => {
                 "allowed: at most 64 sectors per program: smaller pages, fewer planes, or larger \
                  sectors"
                     .into()
             }
-            CapacityError::Layer(Layer::TooManyActive { pus, .. }) => {
+            CapacityError::Ftl(Layer::TooManyActive { pus, .. }) => {
                 format!("allowed: 1 to {pus}, or 0 for all")
             }
-            CapacityError::Layer(Layer::Gains { .. }) => {
-                format!("allowed: gains from 0 to {}", ftl::RateLimiterKind::GAIN_MOST)
+            CapacityError::Ftl(Layer::PidGains { .. }) => {
+                format!("allowed: gains from 0 to {}", ftl::RateLimiterKind::GAIN_MAX)
             }
-            CapacityError::Layer(Layer::OverProvisioning { .. }) => {
+            CapacityError::Ftl(Layer::OverProvisioning { .. }) => {
                 "allowed: numbers from 0 to 100".into()
             }
-            CapacityError::Layer(Layer::ReverseMap { .. }) => {
+            CapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => {
                 "reverse_map = \"memory\", or line_metadata = true and lines of more write units: \
                  more active_pus or larger chunks"
                     .into()
             }
-            CapacityError::Layer(Layer::LineMetadata { .. }) => {
+            CapacityError::Ftl(Layer::LineMetadata { .. }) => {
                 "allowed: false; \"where-it-fits\"; or true and lines of more write units, with more \
                  active_pus or larger chunks"
                     .into()
             }
-            CapacityError::Layer(Layer::LineMetadataOfDriveMap) => {
+            CapacityError::Ftl(Layer::LineMetadataOnDeviceL2p) => {
                 "allowed: false, or \"where-it-fits\", which is nowhere there".into()
             }
             CapacityError::Shards(_) => "allowed: fewer shards, or more and larger chunks".into(),
             CapacityError::OutOfBand { needs, .. } => {
                 format!("allowed: oob_bytes of {needs} and more")
             }
-            CapacityError::Layer(Layer::MapCacheTooSmall { least, .. }) => format!(
+            CapacityError::Ftl(Layer::MapCacheTooSmall { sectors_min: least, .. }) => format!(
                 "allowed: {least} sectors and more, or 0 for all of the map; fewer active_pus and a \
                  smaller buffer need less"
             ),
-            CapacityError::Layer(Layer::MapCacheWithoutSpace { .. }) => {
+            CapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
                 "give it more over-provisioning, or 0 as map_cache: all of the map in memory".into()
             }
-            CapacityError::Layer(Layer::MapCacheOfDriveMap | Layer::MapCacheWithoutData) => {
+            CapacityError::Ftl(Layer::MapCacheOnDeviceL2p | Layer::MapCacheWithoutData) => {
                 "allowed: 0, all of the map in memory".into()
             }
-            CapacityError::Layer(_) | CapacityError::LessThanALine { .. } => {
+            CapacityError::Ftl(_) | CapacityError::BelowOneLine { .. } => {
                 "give it less over-provisioning, a smaller reserve_lines, more chunks, or fewer \
                  active_pus, which make more and smaller lines"
                     .into()
@@ -180,41 +182,41 @@ impl Capacity {
     ///
     /// # Errors
     /// Why it cannot host that layer.
-    pub fn of(nand: &NandConfig, ftl: &FtlConfig) -> Result<Capacity, CapacityError> {
+    pub fn new(nand: &NandConfig, ftl: &FtlConfig) -> Result<Capacity, CapacityError> {
         let has = nand.geometry.oob_bytes;
         let needs = Oob::BYTES as u32;
         if has < needs {
             return Err(CapacityError::OutOfBand { has, needs });
         }
         if ftl.map_cache_sectors > 0 && nand.data == DataStore::None {
-            return Err(CapacityError::Layer(ftl::CapacityError::MapCacheWithoutData));
+            return Err(CapacityError::Ftl(ftl::CapacityError::MapCacheWithoutData));
         }
-        let shape = Shape::of(&nand.host_geometry());
+        let shape = FlashGeometry::from_geometry(&nand.host_geometry());
         let good = f64::from(shape.total_chunks()) * (1.0 - nand.errors.factory_bad);
-        let layout = Layout::of(&shape, ftl, shape.total_chunks(), good as u32)
-            .map_err(CapacityError::Layer)?;
-        let (stop, start) = layout.limiter_levels(ftl);
+        let layout = CapacityPlan::new(&shape, ftl, shape.total_chunks(), good as u32)
+            .map_err(CapacityError::Ftl)?;
+        let (stop, start) = layout.limiter_watermarks(ftl);
         let capacity = Capacity {
-            stop_sectors: stop,
-            start_sectors: start,
+            low_watermark_sectors: stop,
+            high_watermark_sectors: start,
             checkpoint_sectors: layout.checkpoint_sectors,
-            buffer_sectors: u64::from(layout.user_units) * u64::from(shape.unit),
-            active_pus: layout.active,
+            write_buffer_sectors: u64::from(layout.host_buffer_units) * u64::from(shape.ws_opt),
+            active_pus: layout.active_pus,
             shards: 1,
             lines: layout.lines.into(),
             line_sectors: layout.line_sectors.into(),
-            line_metadata_units: layout.line_meta,
-            held_lines: layout.held.into(),
-            journal_chunks: layout.journal.into(),
-            map_sectors: layout.meta.into(),
+            line_metadata_units: layout.line_metadata_units,
+            reserved_lines: layout.reserved_lines.into(),
+            journal_chunks: layout.journal_chunks.into(),
+            map_sectors: layout.map_pages.into(),
             logical_sectors: layout.logical.into(),
             sector_bytes: shape.sector_bytes,
         };
         if capacity.logical_sectors < capacity.line_sectors {
-            return Err(CapacityError::LessThanALine {
+            return Err(CapacityError::BelowOneLine {
                 over_provisioning: ftl.over_provisioning,
                 lines: capacity.lines,
-                held: capacity.held_lines,
+                reserved_lines: capacity.reserved_lines,
                 logical_sectors: capacity.logical_sectors,
                 line_sectors: capacity.line_sectors,
             });
@@ -226,7 +228,7 @@ impl Capacity {
     /// held back are those of all shards together.
     ///
     /// # Errors
-    /// As [`of`](Capacity::of), and for a drive that cannot be cut into so many.
+    /// As [`of`](Capacity::new), and for a drive that cannot be cut into so many.
     pub fn sharded(
         nand: &NandConfig,
         ftl: &FtlConfig,
@@ -240,33 +242,34 @@ impl Capacity {
             return Err(CapacityError::OutOfBand { has, needs });
         }
         if ftl.map_cache_sectors > 0 && nand.data == DataStore::None {
-            return Err(CapacityError::Layer(ftl::CapacityError::MapCacheWithoutData));
+            return Err(CapacityError::Ftl(ftl::CapacityError::MapCacheWithoutData));
         }
         let laid_out = config.layouts(&geometry, nand.errors.factory_bad);
         let (layouts, sectors) = laid_out.map_err(|e| match e {
             ShardedError::Shard {
                 source: PblkError::Ftl(NewFtlError::Capacity(source)), ..
-            } => CapacityError::Layer(source),
+            } => CapacityError::Ftl(source),
             other => CapacityError::Shards(other.to_string()),
         })?;
-        let shape = Shape::of(&geometry);
-        let sum = |of: fn(&Layout) -> u32| layouts.iter().map(|l| u64::from(of(l))).sum::<u64>();
-        let of_one = |of: fn(&Layout) -> u32| layouts.first().map_or(0, of);
-        let levels = layouts.iter().map(|l| l.limiter_levels(ftl));
+        let shape = FlashGeometry::from_geometry(&geometry);
+        let sum =
+            |of: fn(&CapacityPlan) -> u32| layouts.iter().map(|l| u64::from(of(l))).sum::<u64>();
+        let of_one = |of: fn(&CapacityPlan) -> u32| layouts.first().map_or(0, of);
+        let levels = layouts.iter().map(|l| l.limiter_watermarks(ftl));
         let (stop, start) = levels.fold((0, 0), |sum, l| (sum.0 + l.0, sum.1 + l.1));
         Ok(Capacity {
-            stop_sectors: stop,
-            start_sectors: start,
+            low_watermark_sectors: stop,
+            high_watermark_sectors: start,
             checkpoint_sectors: layouts.iter().map(|l| l.checkpoint_sectors).sum(),
-            buffer_sectors: sum(|l| l.user_units) * u64::from(shape.unit),
-            active_pus: of_one(|l| l.active),
+            write_buffer_sectors: sum(|l| l.host_buffer_units) * u64::from(shape.ws_opt),
+            active_pus: of_one(|l| l.active_pus),
             shards,
             lines: sum(|l| l.lines),
             line_sectors: of_one(|l| l.line_sectors).into(),
-            line_metadata_units: of_one(|l| l.line_meta),
-            held_lines: sum(|l| l.held),
-            journal_chunks: sum(|l| l.journal),
-            map_sectors: sum(|l| l.meta),
+            line_metadata_units: of_one(|l| l.line_metadata_units),
+            reserved_lines: sum(|l| l.reserved_lines),
+            journal_chunks: sum(|l| l.journal_chunks),
+            map_sectors: sum(|l| l.map_pages),
             logical_sectors: sectors,
             sector_bytes: geometry.sector_bytes,
         })
@@ -280,7 +283,7 @@ impl Capacity {
 
     /// Sectors that count as physical for over-provisioning.
     pub fn physical_sectors(&self) -> u64 {
-        self.lines.saturating_sub(self.held_lines) * self.line_sectors
+        self.lines.saturating_sub(self.reserved_lines) * self.line_sectors
     }
 
     /// Bytes promised to the user.

@@ -2,25 +2,25 @@
 
 use clock::Nanos;
 use drive::{
-    Arbitration, ControllerConfig, DriveConfig, NullConfig, PatrolConfig, PersonalityKind,
-    PuPolicy, SuspendConfig, Transfers, WriteBuffer,
+    Arbitration, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, PersonalityKind,
+    PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
 use media::{DataStore, MediaConfig};
 use toml::de::DeTable;
 
 use super::capacity::Capacity;
-use super::error::{Problem, ScenarioError};
-use super::ftl_keys::FtlDraft;
-use super::interface_keys::{InterfaceDraft, suspension};
-use super::media_keys::{Kind, MediaDraft};
+use super::error::{ProblemKind, ScenarioError};
+use super::ftl_keys::FtlBuilder;
+use super::interface_keys::{InterfaceBuilder, suspension};
+use super::media_keys::{Kind, MediaBuilder};
 use super::ranges::{AGE, STEP_TIME};
 use super::section::{Result, Section, Value};
 use super::sizing::Sizing;
-use super::source::{Place, Source};
-use super::target::{Target, TargetDraft};
-use super::{DrivePlan, seed_of};
+use super::source::{Source, SourceSpan};
+use super::target::{Target, TargetBuilder};
+use super::{DriveSpec, seed_of};
+use crate::format::bytes_binary;
 use crate::presets;
-use crate::text::bytes_binary;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum BufferKind {
@@ -31,37 +31,37 @@ enum BufferKind {
 
 /// A drive being read: a preset first, the scenario's keys on top.
 #[derive(Clone, Debug)]
-pub(super) struct DriveDraft {
+pub(super) struct DriveBuilder {
     /// The drive's section as a whole, or the name of its preset: what to point at when no key of
     /// the scenario is to blame.
-    whole: Place,
-    pub(super) name: Option<(String, Place)>,
+    section_span: SourceSpan,
+    pub(super) name: Option<(String, SourceSpan)>,
     preset: Option<String>,
-    personality: (PersonalityKind, Option<Place>),
-    media: MediaDraft,
-    ftl: FtlDraft,
+    personality: (PersonalityKind, Option<SourceSpan>),
+    media: MediaBuilder,
+    ftl: FtlBuilder,
     controller: ControllerConfig,
-    pu_policy: PuPolicy,
+    pu_policy: PuScheduling,
     page_register: bool,
     cache_program: bool,
-    transfers: Transfers,
-    buffer: (BufferKind, u64, Option<Place>),
+    transfers: TransferConfig,
+    buffer: (BufferKind, u64, Option<SourceSpan>),
     null: NullConfig,
-    interface: InterfaceDraft,
-    patrol: Option<OwnPatrol>,
-    pub(super) target: Option<TargetDraft>,
+    interface: InterfaceBuilder,
+    scrub: Option<DriveScrubBuilder>,
+    pub(super) target: Option<TargetBuilder>,
 }
 
 /// How the drive looks after its own data, and where that was asked for.
 #[derive(Clone, Debug)]
-struct OwnPatrol {
+struct DriveScrubBuilder {
     bytes_per_sec: u64,
-    repeat_after: Nanos,
-    place: Place,
+    interval: Nanos,
+    span: SourceSpan,
 }
 
-impl OwnPatrol {
-    fn read(value: &Value<'_>) -> Result<Option<OwnPatrol>> {
+impl DriveScrubBuilder {
+    fn read(value: &Value<'_>) -> Result<Option<DriveScrubBuilder>> {
         let mut s = value.section()?;
         let (mut bytes_per_sec, mut repeat_after) = (0, Nanos::from_secs(2_592_000));
         if s.set("rate", &mut bytes_per_sec, |v| v.rate_or_none())?.is_none() {
@@ -69,13 +69,17 @@ impl OwnPatrol {
         }
         s.set("repeat_after", &mut repeat_after, |v| v.duration_in(&AGE))?;
         s.finish()?;
-        Ok(Some(OwnPatrol { bytes_per_sec, repeat_after, place: value.place() }))
+        Ok(Some(DriveScrubBuilder {
+            bytes_per_sec,
+            interval: repeat_after,
+            span: value.source_span(),
+        }))
     }
 
     /// On a drive of this kind.
-    fn config(&self, manages: bool, sector_bytes: u32) -> Result<PatrolConfig> {
+    fn config(&self, manages: bool, sector_bytes: u32) -> Result<MediaScrubConfig> {
         if !manages {
-            return Err(self.place.error(Problem::Conflict {
+            return Err(self.span.error(ProblemKind::Conflict {
                 message: "only a drive that manages its flash reads it by itself".into(),
                 help: "remove `patrol`, set personality = \"block\" over NAND, or give [target] a \
                        patrol"
@@ -84,7 +88,7 @@ impl OwnPatrol {
         }
         let sectors = self.bytes_per_sec.div_ceil(u64::from(sector_bytes.max(1)));
         let sectors_per_sec = u32::try_from(sectors).unwrap_or(u32::MAX);
-        Ok(PatrolConfig { sectors_per_sec, repeat_after: self.repeat_after })
+        Ok(MediaScrubConfig { sectors_per_sec, pass_interval_min: self.interval })
     }
 }
 
@@ -94,25 +98,25 @@ const PERSONALITIES: [(&str, PersonalityKind); 3] = [
     ("open-channel", PersonalityKind::OpenChannel),
 ];
 
-impl DriveDraft {
+impl DriveBuilder {
     /// Reads one drive's section.
-    pub(super) fn read(mut section: Section<'_>) -> Result<DriveDraft> {
-        let mut draft = DriveDraft {
-            whole: section.place(),
+    pub(super) fn read(mut section: Section<'_>) -> Result<DriveBuilder> {
+        let mut draft = DriveBuilder {
+            section_span: section.source_span(),
             name: None,
             preset: None,
             personality: (PersonalityKind::Block, None),
-            media: MediaDraft::default(),
-            ftl: FtlDraft::of(DriveConfig::layer()),
+            media: MediaBuilder::default(),
+            ftl: FtlBuilder::from_config(DriveConfig::default_ftl()),
             controller: ControllerConfig::default(),
-            pu_policy: PuPolicy::Fifo,
+            pu_policy: PuScheduling::Fifo,
             page_register: true,
             cache_program: true,
-            transfers: Transfers::default(),
+            transfers: TransferConfig::default(),
             buffer: (BufferKind::None, 0, None),
             null: NullConfig::default(),
-            interface: InterfaceDraft::default(),
-            patrol: None,
+            interface: InterfaceBuilder::default(),
+            scrub: None,
             target: None,
         };
         if let Some(value) = section.get("preset") {
@@ -138,13 +142,13 @@ impl DriveDraft {
             section.finish()?;
         }
         root.finish()?;
-        self.media.forget_places();
-        self.ftl.forget_places();
-        self.interface.forget_places();
+        self.media.clear_spans();
+        self.ftl.clear_spans();
+        self.interface.clear_spans();
         self.name = None;
         self.personality.1 = None;
         self.buffer.2 = None;
-        self.whole = value.place();
+        self.section_span = value.source_span();
         self.preset = Some(preset.name.to_owned());
         Ok(())
     }
@@ -160,7 +164,7 @@ impl DriveDraft {
                      drive's NVMe serial number",
                 ));
             }
-            self.name = Some((name.to_owned(), value.place()));
+            self.name = Some((name.to_owned(), value.source_span()));
         }
         let place = s.set("personality", &mut self.personality.0, |v| v.choice(&PERSONALITIES))?;
         if place.is_some() {
@@ -175,7 +179,7 @@ impl DriveDraft {
         s.set("page_register", &mut self.page_register, |v| v.boolean())?;
         s.set("cache_program", &mut self.cache_program, |v| v.boolean())?;
         s.set("cache_read", &mut self.transfers.cache_read, |v| v.boolean())?;
-        s.set("read_register", &mut self.transfers.read_register, |v| v.boolean())?;
+        s.set("read_register", &mut self.transfers.dedicated_read_register, |v| v.boolean())?;
         s.set("page_transfers", &mut self.transfers.by_page, |v| v.boolean())?;
         self.read_pu_policy(s)?;
         self.interface.read(s)?;
@@ -192,24 +196,24 @@ impl DriveDraft {
             null.finish()?;
         }
         if let Some(value) = s.get("target") {
-            self.target = Some(TargetDraft::read(value.section()?)?);
+            self.target = Some(TargetBuilder::read(value.section()?)?);
         }
         Ok(())
     }
 
     fn read_pu_policy(&mut self, s: &mut Section<'_>) -> Result<()> {
-        let policies = [("fifo", PuPolicy::Fifo), ("reads-first", reads_first(None))];
+        let policies = [("fifo", PuScheduling::Fifo), ("reads-first", read_priority(None))];
         s.set("pu_policy", &mut self.pu_policy, |v| v.choice(&policies))?;
         let Some(value) = s.get("suspend") else {
             return Ok(());
         };
-        if self.pu_policy == PuPolicy::Fifo {
-            return Err(value.place().error(Problem::Conflict {
+        if self.pu_policy == PuScheduling::Fifo {
+            return Err(value.source_span().error(ProblemKind::Conflict {
                 message: "a parallel unit that works in order of arrival suspends nothing".into(),
                 help: "set pu_policy = \"reads-first\", or remove `suspend`".into(),
             }));
         }
-        self.pu_policy = reads_first(suspension(&value)?);
+        self.pu_policy = read_priority(suspension(&value)?);
         Ok(())
     }
 
@@ -219,16 +223,16 @@ impl DriveDraft {
             ("volatile", BufferKind::Volatile),
             ("power-loss-protected", BufferKind::PowerLossProtected),
         ];
-        let mut s = value
-            .section()
-            .map_err(|_| value.wrong("a table such as { kind = \"volatile\", size = \"16M\" }"))?;
+        let mut s = value.section().map_err(|_| {
+            value.wrong_type("a table such as { kind = \"volatile\", size = \"16M\" }")
+        })?;
         let (kind, size) = (&mut self.buffer.0, &mut self.buffer.1);
         s.set("kind", kind, |v| v.choice(&kinds))?;
         let at = s.set("size", size, |v| v.size())?;
         if self.buffer.0 != BufferKind::None && self.buffer.1 == 0 {
             let help = "how many bytes the buffer holds, such as \"16M\"; or kind = \"none\"";
             return Err(match at {
-                Some(at) => at.error(Problem::Conflict {
+                Some(at) => at.error(ProblemKind::Conflict {
                     message: "the write buffer's size is 0".into(),
                     help: format!("set {help}"),
                 }),
@@ -236,7 +240,7 @@ impl DriveDraft {
             });
         }
         s.finish()?;
-        self.buffer.2 = Some(at.unwrap_or_else(|| value.place()));
+        self.buffer.2 = Some(at.unwrap_or_else(|| value.source_span()));
         Ok(())
     }
 
@@ -245,7 +249,7 @@ impl DriveDraft {
         &self,
         media: &MediaConfig,
         capacity: Option<&Capacity>,
-        target: Option<&TargetDraft>,
+        target: Option<&TargetBuilder>,
     ) -> Result<()> {
         let (unit, holds) = match (media, capacity) {
             (MediaConfig::Nand(nand), Some(capacity)) => {
@@ -257,7 +261,7 @@ impl DriveDraft {
         };
         // The drive numbers the slots of its buffer with 24 bits.
         let most = holds.min(u64::from(self.media.sector_bytes()) << 24);
-        let check = |what: &str, bytes: u64, place: Option<&Place>| {
+        let check = |what: &str, bytes: u64, place: Option<&SourceSpan>| {
             let problem = if bytes < unit {
                 format!("{what} of {bytes} bytes, smaller than a write unit of {unit} bytes")
             } else if bytes > most {
@@ -266,7 +270,7 @@ impl DriveDraft {
             } else {
                 return Ok(());
             };
-            Err(place.unwrap_or(&self.whole).error(Problem::Conflict {
+            Err(place.unwrap_or(&self.section_span).error(ProblemKind::Conflict {
                 message: problem,
                 help: format!("allowed: {} to {}", bytes_binary(unit), bytes_binary(most)),
             }))
@@ -274,8 +278,8 @@ impl DriveDraft {
         if self.buffer.0 != BufferKind::None && self.personality.0 == PersonalityKind::Block {
             check("a write buffer", self.buffer.1, self.buffer.2.as_ref())?;
         }
-        let layers = [Some(&self.ftl), target.map(TargetDraft::ftl)];
-        for (bytes, place) in layers.into_iter().flatten().filter_map(FtlDraft::buffer) {
+        let layers = [Some(&self.ftl), target.map(TargetBuilder::ftl)];
+        for (bytes, place) in layers.into_iter().flatten().filter_map(FtlBuilder::write_buffer) {
             check("a layer's buffer", bytes, Some(place))?;
         }
         Ok(())
@@ -283,14 +287,14 @@ impl DriveDraft {
 
     fn read_controller(&mut self, mut s: Section<'_>) -> Result<()> {
         let c = &mut self.controller;
-        s.set("fetch", &mut c.fetch, |v| v.duration_in(&STEP_TIME))?;
-        s.set("complete", &mut c.complete, |v| v.duration_in(&STEP_TIME))?;
+        s.set("fetch", &mut c.fetch_latency, |v| v.duration_in(&STEP_TIME))?;
+        s.set("complete", &mut c.completion_latency, |v| v.duration_in(&STEP_TIME))?;
         s.set("dma", &mut c.dma_bytes_per_sec, |v| v.rate_or_none())?;
-        s.set("dma_in", &mut c.dma_in_bytes_per_sec, |v| v.rate_or_none())?;
-        s.set("io_queues", &mut c.io_queues, |v| v.u16_from(1))?;
+        s.set("dma_in", &mut c.dma_to_device_bytes_per_sec, |v| v.rate_or_none())?;
+        s.set("io_queues", &mut c.max_io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
         s.set("doorbell_buffer", &mut c.doorbell_buffer, |v| v.boolean())?;
-        s.set("patrol", &mut self.patrol, OwnPatrol::read)?;
+        s.set("patrol", &mut self.scrub, DriveScrubBuilder::read)?;
         if let Some(value) = s.get("arbitration") {
             c.arbitration = read_arbitration(&value)?;
         }
@@ -302,21 +306,21 @@ impl DriveDraft {
         &self,
         index: usize,
         seed: u64,
-        target: Option<&TargetDraft>,
-    ) -> Result<DrivePlan> {
+        target: Option<&TargetBuilder>,
+    ) -> Result<DriveSpec> {
         let (personality, kind) = self.personality_and_kind()?;
-        let at_personality = self.personality.1.as_ref().unwrap_or(&self.whole);
+        let at_personality = self.personality.1.as_ref().unwrap_or(&self.section_span);
         let drive_seed = self.media.seed.unwrap_or_else(|| seed_of(seed, index));
-        let media = self.media.finish(kind, drive_seed, &self.whole)?;
+        let media = self.media.finish(kind, drive_seed, &self.section_span)?;
         let sector_bytes = self.media.sector_bytes();
         let mut ftl = self.ftl.config(sector_bytes);
         let target_draft = self.target.as_ref().or(target);
         let mut target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
-        let patrol = target_draft.map_or(Ok(None), |t| t.patrol(sector_bytes))?;
+        let patrol = target_draft.map_or(Ok(None), |t| t.scrub(sector_bytes))?;
         if let (true, Some(draft)) = (target != Target::None, target_draft)
             && personality != PersonalityKind::OpenChannel
         {
-            return Err(draft.kind_place().error(Problem::Conflict {
+            return Err(draft.kind_span_or_section().error(ProblemKind::Conflict {
                 message: format!(
                     "{} manages the flash itself, but this drive does not expose it",
                     target.label()
@@ -326,11 +330,11 @@ impl DriveDraft {
             }));
         }
         if let (Target::Named(named), Some(place)) =
-            (&target, target_draft.and_then(TargetDraft::name_place))
+            (&target, target_draft.and_then(TargetBuilder::name_span))
             && !matches!(&media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
         {
             let name = &named.name;
-            return Err(place.error(Problem::Conflict {
+            return Err(place.error(ProblemKind::Conflict {
                 message: format!(
                     "target {name} is to be in the drive's partition table, but the drive \
                                   forgets it with every run"
@@ -345,30 +349,42 @@ impl DriveDraft {
             MediaConfig::Nand(nand) => nand.geometry.total_pus(),
             MediaConfig::Pcm(_) | MediaConfig::Null { .. } => 0,
         };
-        let io_queues = self.controller.io_queues;
+        let io_queues = self.controller.max_io_queues;
         let shards = target_draft.map_or(Ok(None), |t| t.shards(pus, io_queues))?;
         let drive_map = matches!(target, Target::Rrpc(_));
         let asked = self.media.capacity();
         let capacity = match (&media, personality, &mut target) {
             (MediaConfig::Nand(nand), PersonalityKind::Block, _) => {
                 let place =
-                    |key: &str| self.ftl.place(key).or_else(|| self.media.place(key)).cloned();
-                let (place, whole) = (&place, &self.whole);
-                let sizing = Sizing { nand, shards: None, drive_map: false, place, whole };
+                    |key: &str| self.ftl.span(key).or_else(|| self.media.span(key)).cloned();
+                let (place, whole) = (&place, &self.section_span);
+                let sizing = Sizing {
+                    nand,
+                    shards: None,
+                    has_device_l2p: false,
+                    span_of: place,
+                    section_span: whole,
+                };
                 Some(sizing.finish(&mut ftl, asked)?)
             }
             (MediaConfig::Nand(nand), _, Target::Pblk(config) | Target::Rrpc(config)) => {
                 let place = |key: &str| {
-                    let of_target = target_draft.and_then(|t| t.place(key));
-                    of_target.or_else(|| self.media.place(key)).cloned()
+                    let of_target = target_draft.and_then(|t| t.span(key));
+                    of_target.or_else(|| self.media.span(key)).cloned()
                 };
-                let (place, whole) = (&place, &self.whole);
-                let sizing = Sizing { nand, shards, drive_map, place, whole };
+                let (place, whole) = (&place, &self.section_span);
+                let sizing = Sizing {
+                    nand,
+                    shards,
+                    has_device_l2p: drive_map,
+                    span_of: place,
+                    section_span: whole,
+                };
                 Some(sizing.finish(config, asked)?)
             }
             (MediaConfig::Nand(_), ..) => {
                 if let Some((_, place)) = asked {
-                    return Err(place.error(Problem::Conflict {
+                    return Err(place.error(ProblemKind::Conflict {
                         message:
                             "without a translation layer, the capacity of NAND follows from its \
                                   geometry"
@@ -391,7 +407,7 @@ impl DriveDraft {
             && personality != PersonalityKind::Block
         {
             let place = self.buffer.2.as_ref().unwrap_or(at_personality);
-            return Err(place.error(Problem::Conflict {
+            return Err(place.error(ProblemKind::Conflict {
                 message: "only the block personality has a write buffer".into(),
                 help: "set personality = \"block\", or remove `write_buffer`".into(),
             }));
@@ -400,21 +416,21 @@ impl DriveDraft {
             Some((name, _)) => name.clone(),
             None => format!("drive{index}"),
         };
-        let open_channel = self.interface.open_channel(personality, &media, &self.whole)?;
+        let open_channel = self.interface.open_channel(personality, &media, &self.section_span)?;
         if let (Target::Rrpc(_), Some(draft), false) =
-            (&target, target_draft, open_channel.dual_map)
+            (&target, target_draft, open_channel.device_l2p)
         {
-            return Err(draft.kind_place().error(Problem::Conflict {
+            return Err(draft.kind_span_or_section().error(ProblemKind::Conflict {
                 message: "rrpc recovers from the drive's own map, but this drive keeps none".into(),
                 help: "set dual_map = true in the drive, or target.kind = \"pblk\"".into(),
             }));
         }
         let manages =
             matches!(media, MediaConfig::Nand(_)) && personality == PersonalityKind::Block;
-        let patrol_of = |p: &OwnPatrol| p.config(manages, sector_bytes);
+        let patrol_of = |p: &DriveScrubBuilder| p.config(manages, sector_bytes);
         let controller = ControllerConfig {
-            cmb: self.interface.cmb(&self.whole)?,
-            patrol: self.patrol.as_ref().map(patrol_of).transpose()?,
+            cmb: self.interface.cmb(&self.section_span)?,
+            scrub: self.scrub.as_ref().map(patrol_of).transpose()?,
             ..self.controller
         };
         let config = DriveConfig {
@@ -422,7 +438,7 @@ impl DriveDraft {
             personality,
             media,
             controller,
-            pu_policy: self.pu_policy,
+            pu_scheduling: self.pu_policy,
             page_register: self.page_register,
             cache_program: self.cache_program,
             transfers: self.transfers,
@@ -434,11 +450,11 @@ impl DriveDraft {
             null: self.null,
             open_channel,
         };
-        Ok(DrivePlan {
+        Ok(DriveSpec {
             config,
             target,
             shards,
-            patrol,
+            scrub: patrol,
             preset: self.preset.clone(),
             capacity,
             seed_given: self.media.seed.is_some(),
@@ -454,10 +470,10 @@ impl DriveDraft {
         };
         let kind = self.media.kind.unwrap_or(natural);
         let conflict = |message: &str, help: &str| {
-            let place = self.personality.1.as_ref().or_else(|| self.media.place("media"));
+            let place = self.personality.1.as_ref().or_else(|| self.media.span("media"));
             Err(place
-                .unwrap_or(&self.whole)
-                .error(Problem::Conflict { message: message.into(), help: help.into() }))
+                .unwrap_or(&self.section_span)
+                .error(ProblemKind::Conflict { message: message.into(), help: help.into() }))
         };
         match (personality, kind) {
             (PersonalityKind::Null, Kind::Nand | Kind::Pcm) => conflict(
@@ -477,8 +493,8 @@ impl DriveDraft {
     }
 }
 
-fn reads_first(suspend: Option<SuspendConfig>) -> PuPolicy {
-    PuPolicy::ReadsFirst { suspend }
+fn read_priority(suspend: Option<SuspendConfig>) -> PuScheduling {
+    PuScheduling::ReadPriority { suspend }
 }
 
 fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
@@ -491,7 +507,7 @@ fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
         return value.choice(&kinds);
     }
     let mut s = value.section().map_err(|_| {
-        value.wrong("\"round-robin\", \"weighted\", or a table with `kind` and its numbers")
+        value.wrong_type("\"round-robin\", \"weighted\", or a table with `kind` and its numbers")
     })?;
     let mut arbitration = round_robin;
     s.set("kind", &mut arbitration, |v| v.choice(&kinds))?;
@@ -520,6 +536,6 @@ pub(super) fn parse_toml(source: &Source) -> Result<toml::Spanned<DeTable<'_>>> 
             message +=
                 "; a scenario is a .toml file, and job files of fio go beside one to `sluice sim`";
         }
-        ScenarioError::at(source, span, Problem::Syntax { message })
+        ScenarioError::new(source, span, ProblemKind::Syntax { message })
     })
 }

@@ -10,7 +10,7 @@ use nvme::GeometryError;
 
 use super::capacity::CapacityError;
 use super::source::Source;
-use crate::text::printable;
+use crate::format::printable;
 
 /// Why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,14 +25,14 @@ pub enum ScenarioError {
     },
     /// The file says something that cannot be.
     #[error("{0}")]
-    Invalid(Box<Invalid>),
+    Invalid(Box<InvalidScenario>),
 }
 
 /// A problem at a place in a scenario.
 ///
 /// Displays as `file:line:column: message; help`, so that it is complete without its source text.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Invalid {
+pub struct InvalidScenario {
     /// The file, as it was named.
     pub path: PathBuf,
     /// Line, from 1.
@@ -44,12 +44,12 @@ pub struct Invalid {
     /// The whole text of the file.
     pub text: Arc<str>,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: ProblemKind,
 }
 
 /// What is wrong at that place.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Problem {
+pub enum ProblemKind {
     /// Not TOML.
     Syntax {
         /// What the parser said.
@@ -98,7 +98,7 @@ pub enum Problem {
         allowed: String,
     },
     /// A value that a later version will know.
-    NotYet {
+    NotYetSupported {
         /// The key with its section.
         key: String,
         /// The value.
@@ -125,9 +125,9 @@ fn shown_path(path: &Path) -> String {
 }
 
 impl ScenarioError {
-    pub(super) fn at(source: &Source, span: Range<usize>, problem: Problem) -> ScenarioError {
+    pub(super) fn new(source: &Source, span: Range<usize>, problem: ProblemKind) -> ScenarioError {
         let (line, column) = source.line_column(span.start);
-        ScenarioError::Invalid(Box::new(Invalid {
+        ScenarioError::Invalid(Box::new(InvalidScenario {
             path: source.path.clone(),
             line,
             column,
@@ -138,7 +138,7 @@ impl ScenarioError {
     }
 
     /// The problem and its place; `None` when the file could not even be read.
-    pub fn invalid(&self) -> Option<&Invalid> {
+    pub fn invalid(&self) -> Option<&InvalidScenario> {
         match self {
             ScenarioError::Invalid(invalid) => Some(invalid),
             ScenarioError::Read { .. } => None,
@@ -146,11 +146,11 @@ impl ScenarioError {
     }
 }
 
-impl Problem {
+impl ProblemKind {
     /// What to write instead.
     pub fn help(&self) -> Option<String> {
         match self {
-            Problem::UnknownKey { nearest, elsewhere, allowed, .. } => {
+            ProblemKind::UnknownKey { nearest, elsewhere, allowed, .. } => {
                 let list = format!("allowed: {}", allowed.join(", "));
                 Some(match (nearest, elsewhere) {
                     (Some(nearest), _) => format!("did you mean `{nearest}`? {list}"),
@@ -158,41 +158,42 @@ impl Problem {
                     (None, None) => list,
                 })
             }
-            Problem::MissingKey { help, .. } | Problem::Conflict { help, .. } => Some(help.clone()),
-            Problem::WrongType { expected, .. } => Some(format!("expected {expected}")),
-            Problem::NotAllowed { nearest: Some(nearest), allowed, .. } => {
+            ProblemKind::MissingKey { help, .. } | ProblemKind::Conflict { help, .. } => {
+                Some(help.clone())
+            }
+            ProblemKind::WrongType { expected, .. } => Some(format!("expected {expected}")),
+            ProblemKind::NotAllowed { nearest: Some(nearest), allowed, .. } => {
                 Some(format!("did you mean {nearest}? allowed: {allowed}"))
             }
-            Problem::NotAllowed { allowed, .. } | Problem::NotYet { allowed, .. } => {
-                Some(format!("allowed: {allowed}"))
-            }
-            Problem::Capacity(e) => Some(e.help()),
-            Problem::Syntax { .. } | Problem::Geometry(_) => None,
+            ProblemKind::NotAllowed { allowed, .. }
+            | ProblemKind::NotYetSupported { allowed, .. } => Some(format!("allowed: {allowed}")),
+            ProblemKind::Capacity(e) => Some(e.help()),
+            ProblemKind::Syntax { .. } | ProblemKind::Geometry(_) => None,
         }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Syntax { message } => write!(f, "not valid TOML: {}", printable(message)),
-            Problem::UnknownKey { section, key, .. } => {
+            ProblemKind::Syntax { message } => write!(f, "not valid TOML: {}", printable(message)),
+            ProblemKind::UnknownKey { section, key, .. } => {
                 write!(f, "{section} has no key `{key}`")
             }
-            Problem::MissingKey { section, key, .. } => write!(f, "{section} needs `{key}`"),
-            Problem::WrongType { key, found, .. } => write!(f, "`{key}` cannot be {found}"),
-            Problem::NotAllowed { key, value, .. } => write!(f, "`{key}` cannot be {value}"),
-            Problem::NotYet { key, value, .. } => {
+            ProblemKind::MissingKey { section, key, .. } => write!(f, "{section} needs `{key}`"),
+            ProblemKind::WrongType { key, found, .. } => write!(f, "`{key}` cannot be {found}"),
+            ProblemKind::NotAllowed { key, value, .. } => write!(f, "`{key}` cannot be {value}"),
+            ProblemKind::NotYetSupported { key, value, .. } => {
                 write!(f, "`{key}` = {value} is not available yet")
             }
-            Problem::Geometry(e) => write!(f, "impossible geometry: {e}"),
-            Problem::Capacity(e) => write!(f, "{e}"),
-            Problem::Conflict { message, .. } => write!(f, "{message}"),
+            ProblemKind::Geometry(e) => write!(f, "impossible geometry: {e}"),
+            ProblemKind::Capacity(e) => write!(f, "{e}"),
+            ProblemKind::Conflict { message, .. } => write!(f, "{message}"),
         }
     }
 }
 
-impl fmt::Display for Invalid {
+impl fmt::Display for InvalidScenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: {}", shown_path(&self.path), self.line, self.column, self.problem)?;
         match self.problem.help() {

@@ -2,13 +2,13 @@
 
 use clock::Nanos;
 
-use super::layer_keys::LayerPlan;
+use super::layer_keys::BlockLayerSpec;
 use super::ranges::STEP_TIME;
 use super::section::{Result, Section};
 
 /// How submitters reach hardware queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BlockLayer {
+pub enum QueueModelKind {
     /// Each submitter has its own queue pair, with nothing between (SYSTOR'13 section 4).
     #[default]
     Raw,
@@ -30,18 +30,22 @@ pub enum CompletionMethod {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathConfig {
     /// The block layer.
-    pub block: BlockLayer,
+    pub queue_model: QueueModelKind,
     /// How a completion arrives.
     pub completion: CompletionMethod,
     /// What the block layer is like; `None` for [`BlockLayer::Raw`], which has none.
-    pub layer: Option<LayerPlan>,
+    pub block_layer: Option<BlockLayerSpec>,
 }
 
 impl PathConfig {
     pub(super) fn read(mut s: Section<'_>) -> Result<PathConfig> {
         let mut path = PathConfig::default();
-        s.set("block", &mut path.block, |v| {
-            v.choice(&[("raw", BlockLayer::Raw), ("sq", BlockLayer::Sq), ("mq", BlockLayer::Mq)])
+        s.set("block", &mut path.queue_model, |v| {
+            v.choice(&[
+                ("raw", QueueModelKind::Raw),
+                ("sq", QueueModelKind::Sq),
+                ("mq", QueueModelKind::Mq),
+            ])
         })?;
         s.set("completion", &mut path.completion, |v| {
             v.choice_or_later(
@@ -49,7 +53,7 @@ impl PathConfig {
                 &["interrupt", "lazy", "coop", "hybrid", "speculate"],
             )
         })?;
-        path.layer = LayerPlan::read(&mut s, path.block)?;
+        path.block_layer = BlockLayerSpec::read(&mut s, path.queue_model)?;
         s.finish()?;
         Ok(path)
     }
@@ -60,16 +64,16 @@ impl PathConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostConfig {
     /// From the job's decision to the doorbell.
-    pub submit: Option<Nanos>,
+    pub submit_cost: Option<Nanos>,
     /// From the completion entry to the job.
-    pub complete: Option<Nanos>,
+    pub complete_cost: Option<Nanos>,
 }
 
 impl HostConfig {
     pub(super) fn read(mut s: Section<'_>) -> Result<HostConfig> {
         let mut host = HostConfig::default();
-        s.set("submit", &mut host.submit, |v| v.duration_in(&STEP_TIME).map(Some))?;
-        s.set("complete", &mut host.complete, |v| v.duration_in(&STEP_TIME).map(Some))?;
+        s.set("submit", &mut host.submit_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
+        s.set("complete", &mut host.complete_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.finish()?;
         Ok(host)
     }

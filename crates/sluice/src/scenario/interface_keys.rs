@@ -5,10 +5,10 @@ use clock::Nanos;
 use drive::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
 use media::{DataStore, MediaConfig};
 
-use super::error::Problem;
+use super::error::ProblemKind;
 use super::ranges::STEP_TIME;
 use super::section::{Result, Section, Value};
-use super::source::Place;
+use super::source::SourceSpan;
 
 /// What a suspension costs unless said: none is quoted by the papers, so the middle of what data
 /// sheets allow.
@@ -19,36 +19,36 @@ const SUSPEND: SuspendConfig = SuspendConfig {
 };
 
 /// Bytes of a controller memory buffer at most, as drives have it.
-const CMB_MOST: u64 = 64 << 30;
+const CMB_BYTES_MAX: u64 = 64 << 30;
 
 /// The keys being read, and where they were.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InterfaceDraft {
-    suspend_hint: (Option<SuspendConfig>, Option<Place>),
-    dual_map: (bool, Option<Place>),
-    cmb: (u64, Option<Place>),
-    cmb_protected: (bool, Option<Place>),
+pub(super) struct InterfaceBuilder {
+    suspend_hint: (Option<SuspendConfig>, Option<SourceSpan>),
+    device_l2p: (bool, Option<SourceSpan>),
+    cmb: (u64, Option<SourceSpan>),
+    cmb_persistent: (bool, Option<SourceSpan>),
 }
 
-impl InterfaceDraft {
+impl InterfaceBuilder {
     /// Reads the keys that a `[drive]` section has about its interface.
     pub(super) fn read(&mut self, s: &mut Section<'_>) -> Result<()> {
         if let Some(value) = s.get("suspend_hint") {
-            self.suspend_hint = (suspension(&value)?, Some(value.place()));
+            self.suspend_hint = (suspension(&value)?, Some(value.source_span()));
         }
-        let place = s.set("dual_map", &mut self.dual_map.0, |v| v.boolean())?;
-        self.dual_map.1 = place.or(self.dual_map.1.take());
+        let place = s.set("dual_map", &mut self.device_l2p.0, |v| v.boolean())?;
+        self.device_l2p.1 = place.or(self.device_l2p.1.take());
         let place = s.set("cmb", &mut self.cmb.0, |v| v.size())?;
         self.cmb.1 = place.or(self.cmb.1.take());
-        let place = s.set("cmb_protected", &mut self.cmb_protected.0, |v| v.boolean())?;
-        self.cmb_protected.1 = place.or(self.cmb_protected.1.take());
+        let place = s.set("cmb_protected", &mut self.cmb_persistent.0, |v| v.boolean())?;
+        self.cmb_persistent.1 = place.or(self.cmb_persistent.1.take());
         Ok(())
     }
 
     /// Forgets where keys were: they come from a preset.
-    pub(super) fn forget_places(&mut self) {
-        (self.suspend_hint.1, self.dual_map.1) = (None, None);
-        (self.cmb.1, self.cmb_protected.1) = (None, None);
+    pub(super) fn clear_spans(&mut self) {
+        (self.suspend_hint.1, self.device_l2p.1) = (None, None);
+        (self.cmb.1, self.cmb_persistent.1) = (None, None);
     }
 
     /// What the open-channel personality offers. Keys that a preset has for it do nothing in
@@ -57,13 +57,13 @@ impl InterfaceDraft {
         &self,
         personality: PersonalityKind,
         media: &MediaConfig,
-        whole: &Place,
+        whole: &SourceSpan,
     ) -> Result<OpenChannelConfig> {
-        let conflict = |place: &Place, message: &str, help: String| {
-            Err(place.error(Problem::Conflict { message: message.into(), help }))
+        let conflict = |place: &SourceSpan, message: &str, help: String| {
+            Err(place.error(ProblemKind::Conflict { message: message.into(), help }))
         };
         if personality != PersonalityKind::OpenChannel {
-            let keys = [("suspend_hint", &self.suspend_hint.1), ("dual_map", &self.dual_map.1)];
+            let keys = [("suspend_hint", &self.suspend_hint.1), ("dual_map", &self.device_l2p.1)];
             for (key, place) in keys {
                 let Some(place) = place else { continue };
                 return conflict(
@@ -74,8 +74,8 @@ impl InterfaceDraft {
             }
             return Ok(OpenChannelConfig::default());
         }
-        if let (true, MediaConfig::Nand(nand)) = (self.dual_map.0, media) {
-            let place = self.dual_map.1.as_ref().unwrap_or(whole);
+        if let (true, MediaConfig::Nand(nand)) = (self.device_l2p.0, media) {
+            let place = self.device_l2p.1.as_ref().unwrap_or(whole);
             if nand.data == DataStore::None {
                 return conflict(
                     place,
@@ -91,24 +91,24 @@ impl InterfaceDraft {
                 );
             }
         }
-        let (suspend_on_hint, dual_map) = (self.suspend_hint.0, self.dual_map.0);
-        Ok(OpenChannelConfig { suspend_on_hint, dual_map })
+        let (suspend_on_hint, dual_map) = (self.suspend_hint.0, self.device_l2p.0);
+        Ok(OpenChannelConfig { suspend_on_hint, device_l2p: dual_map })
     }
 
     /// The controller memory buffer, if there is one.
-    pub(super) fn cmb(&self, whole: &Place) -> Result<Option<CmbConfig>> {
-        let (bytes, protected) = (self.cmb.0, self.cmb_protected.0);
+    pub(super) fn cmb(&self, whole: &SourceSpan) -> Result<Option<CmbConfig>> {
+        let (bytes, protected) = (self.cmb.0, self.cmb_persistent.0);
         if bytes == 0 {
-            return match &self.cmb_protected.1 {
-                Some(place) if protected => Err(place.error(Problem::Conflict {
+            return match &self.cmb_persistent.1 {
+                Some(place) if protected => Err(place.error(ProblemKind::Conflict {
                     message: "there is no controller memory buffer to protect".into(),
                     help: "set cmb to its size, such as \"64M\", or remove `cmb_protected`".into(),
                 })),
                 _ => Ok(None),
             };
         }
-        if nvme::CmbSize::of(bytes).is_none() || bytes > CMB_MOST {
-            return Err(self.cmb.1.as_ref().unwrap_or(whole).error(Problem::Conflict {
+        if nvme::CmbSize::from_size_bytes(bytes).is_none() || bytes > CMB_BYTES_MAX {
+            return Err(self.cmb.1.as_ref().unwrap_or(whole).error(ProblemKind::Conflict {
                 message: format!("no register can tell of a memory buffer of {bytes} bytes"),
                 help: "set cmb to a multiple of 4k up to 64G, from 4G on of 64k".into(),
             }));
@@ -123,8 +123,9 @@ pub(super) fn suspension(value: &Value<'_>) -> Result<Option<SuspendConfig>> {
         return Ok(on.then_some(SUSPEND));
     }
     let mut section = value.section().map_err(|_| {
-        value
-            .wrong("true, false, or { suspend = \"…us\", resume = \"…us\", max_per_operation = n }")
+        value.wrong_type(
+            "true, false, or { suspend = \"…us\", resume = \"…us\", max_per_operation = n }",
+        )
     })?;
     let mut suspend = SUSPEND;
     section.set("suspend", &mut suspend.suspend, |v| v.duration_in(&STEP_TIME))?;

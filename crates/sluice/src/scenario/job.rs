@@ -8,7 +8,7 @@ use workload::{JobError, JobOption, JobSource, JobSpec};
 
 use super::layer_keys::read_group;
 use super::section::{Result, Section, Value};
-use super::source::Place;
+use super::source::SourceSpan;
 
 /// A job as the scenario gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,41 +52,41 @@ impl JobTable {
 
 /// Where a job names its drive and its group.
 #[derive(Default)]
-pub(super) struct Named<'a> {
+pub(super) struct JobRefs<'a> {
     pub(super) drive: Option<Value<'a>>,
-    pub(super) group: Option<Place>,
+    pub(super) group: Option<SourceSpan>,
 }
 
 /// Reads one job; returns it with where it names its drive and its group.
-pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, Named<'a>)> {
+pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, JobRefs<'a>)> {
     let mut job = JobTable {
         name: format!("job{}", index + 1),
-        line: section.place().source.line_column(section.place().span.start).0,
+        line: section.source_span().source.line_column(section.source_span().span.start).0,
         drive: None,
         group: Group(0),
         pairs: Vec::new(),
         spans: Vec::new(),
-        span: section.place().span,
+        span: section.source_span().span,
     };
-    let mut named = Named::default();
+    let mut named = JobRefs::default();
     for (at, (key, value, span)) in section.pairs().into_iter().enumerate() {
         let line = section.source.line_column(span.start).0;
         if at == 0 {
             job.line = line;
         }
         match key {
-            "name" => job.name = value.label()?.to_owned(),
+            "name" => job.name = value.printable()?.to_owned(),
             "drive" => {
                 job.drive = Some((value.string()?.to_owned(), line));
                 named.drive = Some(value);
             }
             "group" => {
                 job.group = read_group(&value)?;
-                named.group = Some(value.place());
+                named.group = Some(value.source_span());
             }
             _ => {
                 job.pairs.push((key.to_owned(), value.raw()?, line));
-                job.spans.push([span, value.place().span]);
+                job.spans.push([span, value.source_span().span]);
             }
         }
     }
@@ -96,12 +96,12 @@ pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
 /// `job_files = ["mixed.fio"]`: job files beside the scenario.
 pub(super) fn read_files(value: &Value<'_>) -> Result<Vec<(PathBuf, usize)>> {
     let file = |v: &Value<'_>| {
-        let place = v.place();
+        let place = v.source_span();
         Ok((place.source.resolve(v.string()?), v.line()))
     };
     match value.items() {
         Some(items) => items.iter().map(file).collect(),
-        None if value.string().is_err() => Err(value.wrong("a path, or a list of paths")),
+        None if value.string().is_err() => Err(value.wrong_type("a path, or a list of paths")),
         None => Ok(vec![file(value)?]),
     }
 }

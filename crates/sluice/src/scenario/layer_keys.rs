@@ -1,19 +1,21 @@
-//! [`LayerPlan`]: the keys of `[path]` that say what the block layer is like.
+//! [`BlockLayerSpec`]: the keys of `[path]` that say what the block layer is like.
 //!
 //! SYSTOR'13 section 3.2: staging queues between the cores and the hardware queues, and what orders
 //! requests in them. A key that would change nothing is refused, never ignored.
 
-use block::sched::{DirectionLimits, GroupLimits, LimitsConfig, Rate, Scheduling};
+use block::sched::{DirectionThrottle, GroupThrottle, RateLimit, Scheduling, ThrottleConfig};
 use block::sched::{SchedError, SchedulerConfig};
-use block::{BlockError, Config, Group, Layout, PerWhat, Timeouts, Topology};
+use block::{
+    BlockError, BlockLayerConfig, Group, QueueModel, QueueTopology, StagingScope, Timeouts,
+};
 use clock::Nanos;
 
-use super::BlockLayer;
-use super::error::{Problem, ScenarioError};
+use super::QueueModelKind;
+use super::error::{ProblemKind, ScenarioError};
 use super::ranges::TIMEOUT;
 use super::scheduler_keys;
 use super::section::{Result, Section, Value};
-use super::source::Place;
+use super::source::SourceSpan;
 
 /// Cores at most: what a queue per core and a job per core can use.
 const CORES_MAX: u16 = 1024;
@@ -23,7 +25,7 @@ const GROUP_MAX: u16 = 1023;
 const DEPTH_MAX: u32 = 1 << 16;
 /// Requests that all cores together can have outstanding, counted again for each hardware queue from
 /// which a core may hear: two to three dozen bytes each.
-const PLACES_MAX: u64 = 1 << 26;
+const REQUESTS_TOTAL_MAX: u64 = 1 << 26;
 /// How much of a limit may be saved up, unless said.
 const BURST: Nanos = Nanos::from_millis(100);
 /// The longest burst.
@@ -31,17 +33,17 @@ const BURST_MAX: Nanos = Nanos::from_secs(3600);
 
 /// The block layer between the jobs and the drive's queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LayerPlan {
+pub struct BlockLayerSpec {
     /// Which queues.
-    pub layout: Layout,
+    pub layout: QueueModel,
     /// The cores that submit.
-    pub topology: Topology,
+    pub topology: QueueTopology,
     /// Hardware queues; `None` for one per core, as far as the drive grants them.
     pub queues: Option<u16>,
     /// What orders requests in the staging queues.
     pub scheduler: SchedulerConfig,
     /// What groups of jobs may do.
-    pub limits: Vec<(Group, GroupLimits)>,
+    pub limits: Vec<(Group, GroupThrottle)>,
     /// Whether contiguous requests become one command.
     pub merge: bool,
     /// Requests that one core can have outstanding.
@@ -50,7 +52,7 @@ pub struct LayerPlan {
     pub timeouts: Timeouts,
 }
 
-impl LayerPlan {
+impl BlockLayerSpec {
     /// Cores that submit, at least 1.
     pub fn cores(&self) -> u16 {
         self.topology.sockets * self.topology.cores
@@ -59,17 +61,19 @@ impl LayerPlan {
     /// Hardware queues on a drive that grants so many.
     pub fn hardware_queues(&self, granted: u16) -> u16 {
         match self.layout {
-            Layout::Single => 1,
-            Layout::Multi { .. } => self.queues.unwrap_or_else(|| self.cores().min(granted)),
+            QueueModel::SingleQueue => 1,
+            QueueModel::MultiQueue { .. } => {
+                self.queues.unwrap_or_else(|| self.cores().min(granted))
+            }
         }
     }
 
     /// The same for the block layer, on a device of such sectors.
-    pub fn config(&self, sector_bytes: u32) -> Config {
+    pub fn config(&self, sector_bytes: u32) -> BlockLayerConfig {
         let limits = (!self.limits.is_empty())
-            .then(|| LimitsConfig { sector_bytes, groups: self.limits.clone() });
-        Config {
-            layout: self.layout,
+            .then(|| ThrottleConfig { sector_bytes, groups: self.limits.clone() });
+        BlockLayerConfig {
+            queue_model: self.layout,
             topology: self.topology,
             scheduler: Scheduling { scheduler: self.scheduler.clone(), limits },
             merge: self.merge,
@@ -81,29 +85,32 @@ impl LayerPlan {
     /// `"sq"` or `"mq"`.
     pub fn name(&self) -> &'static str {
         match self.layout {
-            Layout::Single => "sq",
-            Layout::Multi { .. } => "mq",
+            QueueModel::SingleQueue => "sq",
+            QueueModel::MultiQueue { .. } => "mq",
         }
     }
 
     /// Reads the keys of the layer out of `[path]`.
-    pub(super) fn read(s: &mut Section<'_>, block: BlockLayer) -> Result<Option<LayerPlan>> {
-        let mut draft = Draft::default();
+    pub(super) fn read(
+        s: &mut Section<'_>,
+        block: QueueModelKind,
+    ) -> Result<Option<BlockLayerSpec>> {
+        let mut draft = BlockLayerBuilder::default();
         draft.read(s)?;
         match block {
-            BlockLayer::Raw => draft.refuse_all().map(|()| None),
-            BlockLayer::Sq => {
+            QueueModelKind::Raw => draft.refuse_all().map(|()| None),
+            QueueModelKind::Sq => {
                 let help = "set block = \"mq\", or remove the key";
                 for key in ["queues", "staging", "sockets"] {
-                    if let Some(place) = draft.place(key) {
+                    if let Some(place) = draft.span(key) {
                         let message = format!("`sq` has one queue for everybody: no `{key}`");
                         return Err(conflict(place, message, help));
                     }
                 }
-                draft.finish(Layout::Single).map(Some)
+                draft.finish(QueueModel::SingleQueue).map(Some)
             }
-            BlockLayer::Mq => {
-                let layout = Layout::Multi { staging: draft.staging };
+            QueueModelKind::Mq => {
+                let layout = QueueModel::MultiQueue { staging: draft.staging };
                 draft.finish(layout).map(Some)
             }
         }
@@ -112,38 +119,41 @@ impl LayerPlan {
 
 /// Choices that exclude each other.
 pub(super) fn conflict(
-    place: &Place,
+    place: &SourceSpan,
     message: impl Into<String>,
     help: impl Into<String>,
 ) -> ScenarioError {
-    place.error(Problem::Conflict { message: message.into(), help: help.into() })
+    place.error(ProblemKind::Conflict { message: message.into(), help: help.into() })
 }
 
 /// What a scheduler or limit says of a value, at that value.
-pub(super) fn sensible(place: &Place, verdict: std::result::Result<(), SchedError>) -> Result<()> {
+pub(super) fn check_scheduler(
+    place: &SourceSpan,
+    verdict: std::result::Result<(), SchedError>,
+) -> Result<()> {
     verdict.map_err(|e| conflict(place, e.to_string(), "see docs/scenario.md, `[path]`"))
 }
 
 /// The keys as they are read, and where.
-struct Draft {
-    staging: PerWhat,
+struct BlockLayerBuilder {
+    staging: StagingScope,
     cores: u16,
     sockets: u16,
     queues: Option<u16>,
     scheduler: SchedulerConfig,
-    limits: Vec<(Group, GroupLimits)>,
+    limits: Vec<(Group, GroupThrottle)>,
     merge: bool,
     queue_depth: u32,
     timeouts: Timeouts,
     /// Of the keys that are there, in the order they are asked for.
-    places: Vec<(&'static str, Place)>,
+    spans: Vec<(&'static str, SourceSpan)>,
 }
 
-impl Default for Draft {
-    fn default() -> Draft {
-        let Config { merge, queue_depth, timeouts, .. } = Config::default();
-        Draft {
-            staging: PerWhat::Core,
+impl Default for BlockLayerBuilder {
+    fn default() -> BlockLayerBuilder {
+        let BlockLayerConfig { merge, queue_depth, timeouts, .. } = BlockLayerConfig::default();
+        BlockLayerBuilder {
+            staging: StagingScope::Core,
             cores: 1,
             sockets: 1,
             queues: None,
@@ -152,12 +162,12 @@ impl Default for Draft {
             merge,
             queue_depth,
             timeouts,
-            places: Vec::new(),
+            spans: Vec::new(),
         }
     }
 }
 
-impl Draft {
+impl BlockLayerBuilder {
     fn set<T>(
         &mut self,
         s: &mut Section<'_>,
@@ -165,7 +175,7 @@ impl Draft {
         read: impl FnOnce(&Value<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         let Some(value) = s.get(key) else { return Ok(None) };
-        self.places.push((key, value.place()));
+        self.spans.push((key, value.source_span()));
         read(&value).map(Some)
     }
 
@@ -186,8 +196,11 @@ impl Draft {
             self.sockets = sockets;
         }
         self.queues = self.set(s, "queues", many)?;
-        let staging =
-            [("core", PerWhat::Core), ("socket", PerWhat::Socket), ("device", PerWhat::Device)];
+        let staging = [
+            ("core", StagingScope::Core),
+            ("socket", StagingScope::Socket),
+            ("device", StagingScope::Device),
+        ];
         if let Some(staging) = self.set(s, "staging", |v| v.choice(&staging))? {
             self.staging = staging;
         }
@@ -219,13 +232,13 @@ impl Draft {
         Ok(())
     }
 
-    fn place(&self, key: &str) -> Option<&Place> {
-        self.places.iter().find(|(k, _)| *k == key).map(|(_, place)| place)
+    fn span(&self, key: &str) -> Option<&SourceSpan> {
+        self.spans.iter().find(|(k, _)| *k == key).map(|(_, place)| place)
     }
 
     /// Refuses whatever is there.
     fn refuse_all(&self) -> Result<()> {
-        match self.places.first() {
+        match self.spans.first() {
             Some((key, place)) => Err(conflict(
                 place,
                 format!("`path.{key}` is about the block layer, and `raw` has none"),
@@ -235,20 +248,20 @@ impl Draft {
         }
     }
 
-    fn finish(self, layout: Layout) -> Result<LayerPlan> {
+    fn finish(self, layout: QueueModel) -> Result<BlockLayerSpec> {
         let (cores, sockets) = (self.cores, self.sockets);
-        let per_socket = layout == Layout::Multi { staging: PerWhat::Socket };
-        if let (Some(place), false) = (self.place("sockets"), per_socket) {
+        let per_socket = layout == QueueModel::MultiQueue { staging: StagingScope::Socket };
+        if let (Some(place), false) = (self.span("sockets"), per_socket) {
             let message = "sockets change nothing unless each has a staging queue";
             return Err(conflict(place, message, "set staging = \"socket\", or remove the key"));
         }
-        if let Some(place) = self.place("sockets")
+        if let Some(place) = self.span("sockets")
             && !cores.is_multiple_of(sockets)
         {
             let message = format!("{cores} cores cannot be dealt evenly to {sockets} sockets");
             return Err(conflict(place, message, "make `cores` a multiple of `sockets`"));
         }
-        if let (Some(queues), Some(place)) = (self.queues, self.place("queues"))
+        if let (Some(queues), Some(place)) = (self.queues, self.span("queues"))
             && queues > cores
         {
             let message = format!(
@@ -258,7 +271,7 @@ impl Draft {
             return Err(conflict(place, message, "make it at most `cores`"));
         }
         if let (SchedulerConfig::Fair(fair), Some(place)) =
-            (&self.scheduler, self.place("scheduler"))
+            (&self.scheduler, self.span("scheduler"))
             && fair.by == block::sched::FairBy::Submitter
             && fair.weights.len() > usize::from(cores)
         {
@@ -266,29 +279,29 @@ impl Draft {
             return Err(conflict(place, message, "give as many weights as `cores`, or fewer"));
         }
         let staging = match layout {
-            Layout::Single | Layout::Multi { staging: PerWhat::Device } => 1,
-            Layout::Multi { staging: PerWhat::Socket } => sockets,
-            Layout::Multi { staging: PerWhat::Core } => cores,
+            QueueModel::SingleQueue | QueueModel::MultiQueue { staging: StagingScope::Device } => 1,
+            QueueModel::MultiQueue { staging: StagingScope::Socket } => sockets,
+            QueueModel::MultiQueue { staging: StagingScope::Core } => cores,
         };
         let hears_from = match layout {
-            Layout::Single | Layout::Multi { staging: PerWhat::Core } => 1,
-            Layout::Multi { .. } => self.queues.unwrap_or(cores),
+            QueueModel::SingleQueue | QueueModel::MultiQueue { staging: StagingScope::Core } => 1,
+            QueueModel::MultiQueue { .. } => self.queues.unwrap_or(cores),
         };
         let places = u64::from(cores) * u64::from(hears_from) * u64::from(self.queue_depth);
-        if let Some(place) = self.place("queue_depth").or(self.place("cores"))
-            && places > PLACES_MAX
+        if let Some(place) = self.span("queue_depth").or(self.span("cores"))
+            && places > REQUESTS_TOTAL_MAX
         {
             let message = format!(
                 "{cores} cores with {} requests each would need places for {places}, more than \
-                 {PLACES_MAX}",
+                 {REQUESTS_TOTAL_MAX}",
                 self.queue_depth
             );
             let help = "make `queue_depth`, `cores` or `queues` smaller, or set staging = \"core\"";
             return Err(conflict(place, message, help));
         }
-        let plan = LayerPlan {
+        let plan = BlockLayerSpec {
             layout,
-            topology: Topology { sockets, cores: cores / sockets },
+            topology: QueueTopology { sockets, cores: cores / sockets },
             queues: self.queues,
             scheduler: self.scheduler.clone(),
             limits: self.limits.clone(),
@@ -297,11 +310,11 @@ impl Draft {
             timeouts: self.timeouts,
         };
         if let (Some(what), true) =
-            (plan.config(block_sector()).scheduler.weighs_submitters(), staging > 1)
+            (plan.config(block_sector()).scheduler.per_submitter_policy(), staging > 1)
         {
             let key = if what == "limits" { "limit" } else { "scheduler" };
             let error = BlockError::SeparateStaging { what, queues: staging.into() };
-            if let Some(place) = self.place(key) {
+            if let Some(place) = self.span(key) {
                 let help = "set staging = \"device\", or block = \"sq\"";
                 return Err(conflict(place, error.to_string(), help));
             }
@@ -316,8 +329,8 @@ const fn block_sector() -> u32 {
 }
 
 /// `[[path.limit]]`.
-fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupLimits)>> {
-    let mut groups: Vec<(Group, GroupLimits)> = Vec::new();
+fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupThrottle)>> {
+    let mut groups: Vec<(Group, GroupThrottle)> = Vec::new();
     for mut s in value.sections("path.limit")? {
         let Some(at) = s.get("group") else {
             return Err(
@@ -330,30 +343,34 @@ fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupLimits)>> {
             time if time > Nanos::ZERO && time <= BURST_MAX => Ok(time),
             _ => Err(v.refuse("durations longer than 0, up to an hour")),
         })?;
-        let mut limits = GroupLimits::default();
+        let mut limits = GroupThrottle::default();
         for (key, bytes) in
             [("read_iops", false), ("write_iops", false), ("read_bw", true), ("write_bw", true)]
         {
             let Some(v) = s.get(key) else { continue };
             let per_sec = if bytes { v.bandwidth()? } else { v.u64()? };
             let saved = u128::from(per_sec) * u128::from(burst.0) / 1_000_000_000;
-            let rate = Rate { per_sec, burst: u64::try_from(saved).unwrap_or(u64::MAX).max(1) };
-            let DirectionLimits { operations, bytes } =
+            let rate =
+                RateLimit { per_sec, burst: u64::try_from(saved).unwrap_or(u64::MAX).max(1) };
+            let DirectionThrottle { operations, bytes } =
                 if key.starts_with("read") { &mut limits.read } else { &mut limits.write };
             *(if key.ends_with("bw") { bytes } else { operations }) = Some(rate);
             let config =
-                LimitsConfig { sector_bytes: block_sector(), groups: vec![(group, limits)] };
-            sensible(&v.place(), config.validate())?;
+                ThrottleConfig { sector_bytes: block_sector(), groups: vec![(group, limits)] };
+            check_scheduler(&v.source_span(), config.validate())?;
         }
         // A slip of the pen is the better message.
         let missing = s.missing("read_iops", "allowed: read_iops, write_iops, read_bw, write_bw");
         s.finish()?;
-        if limits == GroupLimits::default() {
+        if limits == GroupThrottle::default() {
             return Err(missing);
         }
         if groups.iter().any(|(other, _)| *other == group) {
-            return sensible(&at.place(), Err(SchedError::TwoLimits { group: group.0 }))
-                .map(|()| groups);
+            return check_scheduler(
+                &at.source_span(),
+                Err(SchedError::TwoLimits { group: group.0 }),
+            )
+            .map(|()| groups);
         }
         groups.push((group, limits));
     }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clock::Nanos;
 use media::{
-    Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming, PcmConfig,
+    CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming, PcmConfig,
 };
 use nvme::GeometryError;
 
-use super::error::Problem;
+use super::error::ProblemKind;
 use super::ranges::{AGE, MEDIA_TIME};
 use super::section::{Result, Section, Value};
-use super::source::Place;
+use super::source::SourceSpan;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
@@ -30,12 +30,12 @@ enum Data {
 
 /// A medium being read: every key, whether given or default, and where the given ones were.
 #[derive(Clone, Debug)]
-pub(super) struct MediaDraft {
+pub(super) struct MediaBuilder {
     pub(super) kind: Option<Kind>,
     geometry: NandGeometry,
     timing: NandTiming,
     errors: ErrorModel,
-    cell: Cell,
+    cell: CellType,
     one_shot: bool,
     pair_distance: u32,
     capacity: u64,
@@ -44,11 +44,15 @@ pub(super) struct MediaDraft {
     pub(super) seed: Option<u64>,
     /// Keys given by anybody, preset or user.
     given: Vec<&'static str>,
-    places: Vec<(&'static str, Place)>,
+    spans: Vec<(&'static str, SourceSpan)>,
 }
 
-const CELLS: [(&str, Cell); 4] =
-    [("slc", Cell::Slc), ("mlc", Cell::Mlc), ("tlc", Cell::Tlc), ("qlc", Cell::Qlc)];
+const CELLS: [(&str, CellType); 4] = [
+    ("slc", CellType::Slc),
+    ("mlc", CellType::Mlc),
+    ("tlc", CellType::Tlc),
+    ("qlc", CellType::Qlc),
+];
 
 /// Keys of a NAND medium that have no default.
 const NEEDED: [(&str, &str); 9] = [
@@ -63,9 +67,9 @@ const NEEDED: [(&str, &str); 9] = [
     ("erase", "tBERS, such as \"3ms\""),
 ];
 
-impl Default for MediaDraft {
-    fn default() -> MediaDraft {
-        MediaDraft {
+impl Default for MediaBuilder {
+    fn default() -> MediaBuilder {
+        MediaBuilder {
             kind: None,
             geometry: NandGeometry {
                 channels: 0,
@@ -79,7 +83,7 @@ impl Default for MediaDraft {
             },
             timing: NandTiming::uniform(Nanos::ZERO, Nanos::ZERO, Nanos::ZERO, 0),
             errors: ErrorModel::default(),
-            cell: Cell::Slc,
+            cell: CellType::Slc,
             one_shot: false,
             pair_distance: 0,
             capacity: 0,
@@ -87,34 +91,34 @@ impl Default for MediaDraft {
             image: None,
             seed: None,
             given: Vec::new(),
-            places: Vec::new(),
+            spans: Vec::new(),
         }
     }
 }
 
-impl MediaDraft {
+impl MediaBuilder {
     /// Reads the keys that a `[drive]` section has about its medium.
     pub(super) fn read(&mut self, drive: &mut Section<'_>) -> Result<()> {
         let kinds = [("nand", Kind::Nand), ("pcm", Kind::Pcm), ("null", Kind::Null)];
         let place = drive.set("media", &mut self.kind, |v| v.choice(&kinds).map(Some))?;
-        self.note("media", place);
+        self.record_span("media", place);
         let place = drive.set("cell", &mut self.cell, |v| v.choice(&CELLS))?;
-        self.note("cell", place);
+        self.record_span("cell", place);
         let place = drive.set("one_shot", &mut self.one_shot, |v| v.boolean())?;
-        self.note("one_shot", place);
+        self.record_span("one_shot", place);
         let place = drive.set("pair_distance", &mut self.pair_distance, |v| v.u32())?;
-        self.note("pair_distance", place);
+        self.record_span("pair_distance", place);
         let place = drive.set("capacity", &mut self.capacity, |v| v.size())?;
-        self.note("capacity", place);
+        self.record_span("capacity", place);
         let place = drive.set("seed", &mut self.seed, |v| v.u64().map(Some))?;
-        self.note("seed", place);
+        self.record_span("seed", place);
         let stores = [("memory", Data::Memory), ("file", Data::File), ("none", Data::None)];
         let place = drive.set("data", &mut self.data, |v| v.choice(&stores))?;
-        self.note("data", place);
+        self.record_span("data", place);
         let source = drive.source;
         let place = drive
             .set("path", &mut self.image, |v| v.string().map(|path| Some(source.resolve(path))))?;
-        self.note("path", place);
+        self.record_span("path", place);
         if let Some(value) = drive.get("geometry") {
             self.read_geometry(value.section()?)?;
         }
@@ -140,7 +144,7 @@ impl MediaDraft {
             ("oob_bytes", s.set("oob_bytes", &mut g.oob_bytes, |v| v.size_u32())?),
         ];
         for (key, place) in places {
-            self.note(key, place);
+            self.record_span(key, place);
         }
         s.finish()
     }
@@ -158,7 +162,7 @@ impl MediaDraft {
             ),
         ];
         for (key, place) in places {
-            self.note(key, place);
+            self.record_span(key, place);
         }
         s.finish()
     }
@@ -173,32 +177,32 @@ impl MediaDraft {
         s.set("ecc_bits", &mut e.ecc_bits, |v| v.u32_in(&(0..=1 << 19)))?;
         s.set("endurance", &mut e.endurance, |v| v.u32_in(&(0..=1_000_000_000)))?;
         s.set("read_retries", &mut e.read_retries, |v| v.u32_in(&(0..=1000)))?;
-        s.set("retry_leaves", &mut e.retry_leaves, |v| v.number(0.0..=1.0))?;
+        s.set("retry_leaves", &mut e.retry_error_fraction, |v| v.number(0.0..=1.0))?;
         s.set("retention", &mut e.retention, |v| v.duration_in(&AGE))?;
         s.set("disturb_reads", &mut e.disturb_reads, |v| v.u32())?;
         s.finish()
     }
 
-    fn note(&mut self, key: &'static str, place: Option<Place>) {
+    fn record_span(&mut self, key: &'static str, place: Option<SourceSpan>) {
         if let Some(place) = place {
             self.given.push(key);
-            self.places.push((key, place));
+            self.spans.push((key, place));
         }
     }
 
     /// Where the user last set a key.
-    pub(super) fn place(&self, key: &str) -> Option<&Place> {
-        self.places.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
+    pub(super) fn span(&self, key: &str) -> Option<&SourceSpan> {
+        self.spans.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
     }
 
     /// Forgets where keys were: they come from a preset.
-    pub(super) fn forget_places(&mut self) {
-        self.places.clear();
+    pub(super) fn clear_spans(&mut self) {
+        self.spans.clear();
     }
 
     /// The capacity that was asked for, and where.
-    pub(super) fn capacity(&self) -> Option<(u64, &Place)> {
-        self.place("capacity").map(|place| (self.capacity, place))
+    pub(super) fn capacity(&self) -> Option<(u64, &SourceSpan)> {
+        self.span("capacity").map(|place| (self.capacity, place))
     }
 
     pub(super) fn sector_bytes(&self) -> u32 {
@@ -206,21 +210,21 @@ impl MediaDraft {
     }
 
     /// The medium, checked. `whole` is where to point when no single key is to blame.
-    pub(super) fn finish(&self, kind: Kind, seed: u64, whole: &Place) -> Result<MediaConfig> {
-        let at = |key: &str| self.place(key).unwrap_or(whole);
+    pub(super) fn finish(&self, kind: Kind, seed: u64, whole: &SourceSpan) -> Result<MediaConfig> {
+        let at = |key: &str| self.span(key).unwrap_or(whole);
         let data = match (self.data, &self.image) {
             (Data::Memory, None) => DataStore::Memory,
             (Data::None, None) => DataStore::None,
             (Data::File, Some(path)) => DataStore::File(path.clone()),
             (Data::File, None) => {
-                return Err(at("data").error(Problem::MissingKey {
+                return Err(at("data").error(ProblemKind::MissingKey {
                     section: "[drive] with data = \"file\"".into(),
                     key: "path",
                     help: "name the image file, relative to the scenario".into(),
                 }));
             }
             (_, Some(_)) => {
-                return Err(at("path").error(Problem::Conflict {
+                return Err(at("path").error(ProblemKind::Conflict {
                     message: "`path` names an image file, but the data is not kept in one".into(),
                     help: "set data = \"file\", or remove `path`".into(),
                 }));
@@ -239,7 +243,7 @@ impl MediaDraft {
         }
     }
 
-    fn finish_nand(&self, data: DataStore, seed: u64, whole: &Place) -> Result<MediaConfig> {
+    fn finish_nand(&self, data: DataStore, seed: u64, whole: &SourceSpan) -> Result<MediaConfig> {
         for (key, help) in NEEDED {
             if !self.given.contains(&key) {
                 let section = if matches!(key, "read" | "program" | "erase") {
@@ -247,7 +251,7 @@ impl MediaDraft {
                 } else {
                     "[drive.geometry]"
                 };
-                return Err(whole.error(Problem::MissingKey {
+                return Err(whole.error(ProblemKind::MissingKey {
                     section: section.into(),
                     key,
                     help: format!("{help}; or start from a preset (`sluice drive presets`)"),
@@ -258,7 +262,7 @@ impl MediaDraft {
             geometry: self.geometry,
             cell: self.cell,
             one_shot: self.one_shot,
-            pair_distance: self.pair_distance,
+            paired_page_distance: self.pair_distance,
             timing: self.timing,
             errors: self.errors,
             data,
@@ -271,7 +275,7 @@ impl MediaDraft {
             .map(|n| u128::from(*n))
             .fold(1u128, |product, n| product.saturating_mul(n));
         if bytes > u128::from(u64::MAX) {
-            return Err(at_blame(self, "chunks", whole).error(Problem::Geometry(
+            return Err(span_of_key(self, "chunks", whole).error(ProblemKind::Geometry(
                 GeometryError::Unfit {
                     what: "capacity in bytes",
                     value: u64::MAX,
@@ -284,11 +288,11 @@ impl MediaDraft {
                 GeometryError::Zero { what } | GeometryError::Unfit { what, .. } => key_of(what),
                 GeometryError::TooManyBits { .. } => "chunks",
             };
-            at_blame(self, key, whole).error(Problem::Geometry(e))
+            span_of_key(self, key, whole).error(ProblemKind::Geometry(e))
         })?;
         if self.one_shot && self.pair_distance != 0 {
-            let place = self.place("pair_distance").or(self.place("one_shot")).unwrap_or(whole);
-            return Err(place.error(Problem::Conflict {
+            let place = self.span("pair_distance").or(self.span("one_shot")).unwrap_or(whole);
+            return Err(place.error(ProblemKind::Conflict {
                 message: "one-shot programming writes all pages of a pair at once, so they have \
                           no distance"
                     .into(),
@@ -298,12 +302,12 @@ impl MediaDraft {
         Ok(MediaConfig::Nand(nand))
     }
 
-    fn finish_pcm(&self, data: DataStore, whole: &Place) -> Result<MediaConfig> {
+    fn finish_pcm(&self, data: DataStore, whole: &SourceSpan) -> Result<MediaConfig> {
         let g = &self.geometry;
         for (key, n) in [("channels", g.channels), ("pus", g.pus)] {
             if n == 0 {
-                let error = Problem::Geometry(GeometryError::Zero { what: key_of(key) });
-                return Err(at_blame(self, key, whole).error(error));
+                let error = ProblemKind::Geometry(GeometryError::Zero { what: key_of(key) });
+                return Err(span_of_key(self, key, whole).error(error));
             }
         }
         self.check_capacity(whole)?;
@@ -320,10 +324,10 @@ impl MediaDraft {
     }
 
     /// Capacity and sectors of a medium without chunks.
-    fn check_capacity(&self, whole: &Place) -> Result<()> {
+    fn check_capacity(&self, whole: &SourceSpan) -> Result<()> {
         let sector = self.geometry.sector_bytes;
         if !sector.is_power_of_two() || !(512..=65536).contains(&sector) {
-            return Err(at_blame(self, "sector_bytes", whole).error(Problem::Geometry(
+            return Err(span_of_key(self, "sector_bytes", whole).error(ProblemKind::Geometry(
                 GeometryError::Unfit {
                     what: "sector_bytes",
                     value: sector.into(),
@@ -333,17 +337,17 @@ impl MediaDraft {
         }
         if self.capacity == 0 {
             if self.given.contains(&"capacity") {
-                let zero = Problem::Geometry(GeometryError::Zero { what: "capacity" });
-                return Err(at_blame(self, "capacity", whole).error(zero));
+                let zero = ProblemKind::Geometry(GeometryError::Zero { what: "capacity" });
+                return Err(span_of_key(self, "capacity", whole).error(zero));
             }
-            return Err(whole.error(Problem::MissingKey {
+            return Err(whole.error(ProblemKind::MissingKey {
                 section: "[drive]".into(),
                 key: "capacity",
                 help: "how many bytes it holds, such as \"8G\"".into(),
             }));
         }
         if !self.capacity.is_multiple_of(u64::from(sector)) {
-            return Err(at_blame(self, "capacity", whole).error(Problem::Geometry(
+            return Err(span_of_key(self, "capacity", whole).error(ProblemKind::Geometry(
                 GeometryError::Unfit {
                     what: "capacity",
                     value: self.capacity,
@@ -355,8 +359,8 @@ impl MediaDraft {
     }
 }
 
-fn at_blame<'p>(draft: &'p MediaDraft, key: &str, whole: &'p Place) -> &'p Place {
-    draft.place(key).unwrap_or(whole)
+fn span_of_key<'p>(draft: &'p MediaBuilder, key: &str, whole: &'p SourceSpan) -> &'p SourceSpan {
+    draft.span(key).unwrap_or(whole)
 }
 
 /// The scenario's key for what a [`GeometryError`] calls it.

@@ -5,16 +5,16 @@
 //! | [`error`](ScenarioError) | what is wrong, where, and what is allowed |
 //! | [`units`] | sizes, bandwidths, durations |
 //! | [`capacity`](Capacity) | whether a medium can host a translation layer, and what it then holds |
-//! | [`drive_keys`](DrivePlan) | `[drive]`, `[[drive]]` |
+//! | [`drive_keys`](DriveSpec) | `[drive]`, `[[drive]]` |
 //! | `sizing` | the over-provisioning for a capacity |
 //! | `media_keys`, `ftl_keys` | `[drive.geometry]`, `[drive.timing]`, `[drive.ftl]` … |
 //! | [`target`](Target) | `[target]` |
 //! | [`named`](NamedTarget) | a target of the drive's partition table |
 //! | [`host`](PathConfig) | `[path]`, `[host]` |
 //! | [`precondition_keys`](Precondition) | `[precondition]` |
-//! | [`layer_keys`](LayerPlan), `scheduler_keys` | `[path]`'s block layer, `[[path.limit]]` |
+//! | [`layer_keys`](BlockLayerSpec), `scheduler_keys` | `[path]`'s block layer, `[[path.limit]]` |
 //! | [`job`](JobTable) | `[[job]]` |
-//! | [`share_keys`](SharePlan) | `[[share]]` |
+//! | [`share_keys`](ShareSpec) | `[[share]]` |
 //! | `ranges` | which values are of this world |
 //! | `hints` | other people's words for keys, and slips of the pen |
 //! | `section`, `source` | tables that know which keys they were asked for, and where they are |
@@ -29,7 +29,7 @@ mod interface_keys;
 mod job;
 mod layer_keys;
 mod media_keys;
-mod named;
+mod named_target;
 mod precondition_keys;
 mod ranges;
 mod scheduler_keys;
@@ -49,21 +49,21 @@ use drive::{DriveConfig, PersonalityKind};
 use media::MediaConfig;
 
 pub use capacity::{Capacity, CapacityError};
-pub use error::{Invalid, Problem, ScenarioError};
-pub use host::{BlockLayer, CompletionMethod, HostConfig, PathConfig};
+pub use error::{InvalidScenario, ProblemKind, ScenarioError};
+pub use host::{CompletionMethod, HostConfig, PathConfig, QueueModelKind};
 pub use job::JobTable;
-pub use layer_keys::LayerPlan;
-pub use named::NamedTarget;
+pub use layer_keys::BlockLayerSpec;
+pub use named_target::NamedTarget;
 pub use precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
-pub use share_keys::{SharePlan, ShareSpan};
+pub use share_keys::{ShareSpan, ShareSpec};
 pub use target::Target;
 
-use drive_keys::{DriveDraft, parse_toml};
+use drive_keys::{DriveBuilder, parse_toml};
 use section::Section;
 use source::Source;
-use target::TargetDraft;
+use target::TargetBuilder;
 
-use crate::text::printable;
+use crate::format::printable;
 
 /// A scenario, checked: every drive in it can exist and can host its translation layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +79,7 @@ pub struct Scenario {
     /// What everything random derives from.
     pub seed: u64,
     /// The drives, at least one, with names of their own.
-    pub drives: Vec<DrivePlan>,
+    pub drives: Vec<DriveSpec>,
     /// How I/O reaches them.
     pub path: PathConfig,
     /// What the host's side costs.
@@ -91,12 +91,12 @@ pub struct Scenario {
     /// Job files that it names, resolved against its folder, with the line that names them.
     pub job_files: Vec<(PathBuf, usize)>,
     /// Parts of the drives that are given to users.
-    pub shares: Vec<SharePlan>,
+    pub shares: Vec<ShareSpec>,
 }
 
 /// One drive of a scenario, and who manages its flash.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DrivePlan {
+pub struct DriveSpec {
     /// The drive.
     pub config: DriveConfig,
     /// What stands between it and the jobs.
@@ -105,7 +105,7 @@ pub struct DrivePlan {
     /// more.
     pub shards: Option<u32>,
     /// How pblk looks after data that nobody writes, if it does.
-    pub patrol: Option<lightnvm::core::ScrubConfig>,
+    pub scrub: Option<lightnvm::subsystem::ScrubConfig>,
     /// The preset it started from.
     pub preset: Option<String>,
     /// What it holds through its translation layer, in the drive or in the target; `None` without
@@ -172,8 +172,8 @@ impl Scenario {
             job_files: Vec::new(),
             shares: Vec::new(),
         };
-        root.set("title", &mut scenario.title, |v| v.label().map(str::to_owned))?;
-        root.set("question", &mut scenario.question, |v| v.label().map(str::to_owned))?;
+        root.set("title", &mut scenario.title, |v| v.printable().map(str::to_owned))?;
+        root.set("question", &mut scenario.question, |v| v.printable().map(str::to_owned))?;
         root.set("seed", &mut scenario.seed, |v| v.u64())?;
         root.set("job_files", &mut scenario.job_files, job::read_files)?;
         let drives = match root.get("drive") {
@@ -185,7 +185,7 @@ impl Scenario {
         root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
         root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
         let mut target = None;
-        root.set("target", &mut target, |v| TargetDraft::read(v.section()?).map(Some))?;
+        root.set("target", &mut target, |v| TargetBuilder::read(v.section()?).map(Some))?;
         let jobs = match root.get("job") {
             Some(value) => value.sections("job")?,
             None => Vec::new(),
@@ -211,12 +211,12 @@ impl Scenario {
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for section in shares {
-            scenario.shares.push(SharePlan::read(section, &names)?);
+            scenario.shares.push(ShareSpec::read(section, &names)?);
         }
         for (index, section) in jobs.iter().enumerate() {
             let (job, named) = job::read(section, index)?;
-            if let (Some(place), None) = (&named.group, &scenario.path.layer) {
-                return Err(place.error(Problem::Conflict {
+            if let (Some(place), None) = (&named.group, &scenario.path.block_layer) {
+                return Err(place.error(ProblemKind::Conflict {
                     message: "groups are the block layer's, and `raw` has none".into(),
                     help: "set path.block = \"sq\" or \"mq\", or remove `group`".into(),
                 }));
@@ -236,15 +236,15 @@ impl Scenario {
     fn read_drives(
         &mut self,
         sections: Vec<Section<'_>>,
-        target: Option<&TargetDraft>,
+        target: Option<&TargetBuilder>,
     ) -> Result<(), ScenarioError> {
         for (index, section) in sections.into_iter().enumerate() {
-            let whole = section.place();
-            let draft = DriveDraft::read(section)?;
+            let whole = section.source_span();
+            let draft = DriveBuilder::read(section)?;
             let plan = draft.finish(index, self.seed, target)?;
             if self.drive(&plan.config.name).is_some() {
                 let place = draft.name.as_ref().map_or(&whole, |(_, place)| place);
-                return Err(place.error(Problem::Conflict {
+                return Err(place.error(ProblemKind::Conflict {
                     message: format!("two drives are called \"{}\"", plan.config.name),
                     help: "give each a `name` of its own".into(),
                 }));
@@ -256,14 +256,14 @@ impl Scenario {
 
     /// Whether every drive can be reached this way.
     fn check_path(&self, mut path: Section<'_>) -> Result<(), ScenarioError> {
-        let (Some(layer), Some(block)) = (&self.path.layer, path.get("block")) else {
+        let (Some(layer), Some(block)) = (&self.path.block_layer, path.get("block")) else {
             return Ok(());
         };
         let queues = path.get("queues");
         for drive in &self.drives {
             let name = &drive.config.name;
             if drive.target != Target::None {
-                return Err(block.place().error(Problem::Conflict {
+                return Err(block.source_span().error(ProblemKind::Conflict {
                     message: format!(
                         "the flash of drive {name} is managed by {}, which takes requests itself and \
                          goes past the block layer",
@@ -274,11 +274,11 @@ impl Scenario {
                         .into(),
                 }));
             }
-            let has = drive.config.controller.io_queues;
+            let has = drive.config.controller.max_io_queues;
             if let (Some(asked), Some(value)) = (layer.queues, &queues)
                 && asked > has
             {
-                return Err(value.place().error(Problem::Conflict {
+                return Err(value.source_span().error(ProblemKind::Conflict {
                     message: format!("drive {name} has {has} I/O queues, not {asked}"),
                     help: format!("allowed: 1 to {has}, or raise the drive's controller.io_queues"),
                 }));
@@ -300,11 +300,11 @@ impl Scenario {
         let text = lines.clone().nth(line.saturating_sub(1)).unwrap_or_default();
         let indent = text.len() - text.trim_start().len();
         let span = start + indent..start + text.trim_end().len().max(indent);
-        ScenarioError::at(&source, span, Problem::Conflict { message, help })
+        ScenarioError::new(&source, span, ProblemKind::Conflict { message, help })
     }
 
     /// The drive of this name.
-    pub fn drive(&self, name: &str) -> Option<&DrivePlan> {
+    pub fn drive(&self, name: &str) -> Option<&DriveSpec> {
         self.drives.iter().find(|d| d.config.name == name)
     }
 
@@ -319,7 +319,7 @@ impl Scenario {
     }
 }
 
-impl DrivePlan {
+impl DriveSpec {
     /// Whether block requests can reach it: through the drive itself, or through a target.
     pub fn is_block_device(&self) -> bool {
         self.config.personality != PersonalityKind::OpenChannel || self.target != Target::None

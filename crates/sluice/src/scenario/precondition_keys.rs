@@ -116,7 +116,7 @@ fn times(word: &str) -> Option<f64> {
     word.trim().strip_suffix('x')?.trim().parse().ok().filter(|times: &f64| times.is_finite())
 }
 
-/// `"random 2x"`, `"none"`, or a table of fio's words; one that `goes_on` until steady state needs no
+/// `"random 2x"`, `"none"`, or a table of fio's words; one that `can_continue` until steady state needs no
 /// amount.
 fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>> {
     if let Ok(word) = value.string() {
@@ -131,7 +131,7 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
         let amount = amount.ok_or_else(|| value.refuse(OVERWRITE))?;
         return Ok(Some(Overwrite { amount: Amount::Times(amount), words: Vec::new() }));
     }
-    let mut s = value.section().map_err(|_| value.wrong(OVERWRITE))?;
+    let mut s = value.section().map_err(|_| value.wrong_type(OVERWRITE))?;
     let mut amount = None;
     s.set("amount", &mut amount, |v| read_amount(v).map(Some))?;
     let amount = match (amount, goes_on) {
@@ -143,7 +143,7 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
     let mut access = None;
     for word in WORDS {
         let Some(v) = s.get(word) else { continue };
-        words.push((word.to_owned(), fio(&v, word)?));
+        words.push((word.to_owned(), fio_value(&v, word)?));
         if matches!(word, "rw" | "readwrite") {
             access = Some(v);
         }
@@ -177,7 +177,7 @@ fn spec<'a>(
 }
 
 /// The value of one of fio's words, as fio's parser has it.
-fn fio(value: &Value<'_>, word: &str) -> Result<String> {
+fn fio_value(value: &Value<'_>, word: &str) -> Result<String> {
     let text = value.raw()?;
     match JobSpec::from_pairs("overwrite", Path::new("[precondition]"), [(word, text.as_str(), 0)])
     {
@@ -191,13 +191,13 @@ fn fio(value: &Value<'_>, word: &str) -> Result<String> {
 }
 
 fn read_amount(value: &Value<'_>) -> Result<Amount> {
-    let word = value.raw().map_err(|_| value.wrong(AMOUNT))?;
+    let word = value.raw().map_err(|_| value.wrong_type(AMOUNT))?;
     let amount = match times(&word) {
         Some(times) => (times > 0.0 && times <= TIMES_MAX).then_some(Amount::Times(times)),
         None => match units::size(&word) {
             Some(0) => None,
             Some(bytes) => Some(Amount::Bytes(bytes)),
-            None => return Err(value.wrong(AMOUNT)),
+            None => return Err(value.wrong_type(AMOUNT)),
         },
     };
     amount.ok_or_else(|| value.refuse(AMOUNT))
@@ -211,12 +211,12 @@ fn read_until(value: &Value<'_>) -> Result<Option<Until>> {
     }
     let form =
         "\"steady\", or a table such as { kind = \"steady\", round = \"0.5x\", rounds = 25 }";
-    let mut s = value.section().map_err(|_| value.wrong(form))?;
+    let mut s = value.section().map_err(|_| value.wrong_type(form))?;
     let mut until = Some(Until::STEADY);
     s.set("kind", &mut until, |v| v.choice(&kinds))?;
     let mut rule = until.unwrap_or(Until::STEADY);
     s.set("round", &mut rule.round, |v| {
-        let share = times(v.string()?).ok_or_else(|| v.wrong(ROUND))?;
+        let share = times(v.string()?).ok_or_else(|| v.wrong_type(ROUND))?;
         if (0.01..=10.0).contains(&share) { Ok(share) } else { Err(v.refuse(ROUND)) }
     })?;
     // Fewer than the window can never be steady.

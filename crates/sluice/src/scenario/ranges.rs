@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use clock::Nanos;
 
 use super::section::{Result, Value};
-use crate::text::{duration, rate};
+use crate::format::{duration, rate};
 
 const YEAR: Nanos = Nanos::from_secs(365 * 86_400);
 

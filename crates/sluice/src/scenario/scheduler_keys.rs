@@ -4,7 +4,7 @@ use block::Group;
 use block::sched::{FairBy, SchedulerConfig};
 use clock::Nanos;
 
-use super::layer_keys::sensible;
+use super::layer_keys::check_scheduler;
 use super::section::{Result, Section, Value};
 
 /// Weights at most, one per core or group.
@@ -22,7 +22,7 @@ pub(super) fn read(value: &Value<'_>) -> Result<SchedulerConfig> {
         return value.choice(&kinds());
     }
     let mut s = value.section().map_err(|_| {
-        value.wrong("the name of a scheduler, or a table with its `kind` and parameters")
+        value.wrong_type("the name of a scheduler, or a table with its `kind` and parameters")
     })?;
     let Some(kind) = s.get("kind") else {
         return Err(s.missing(
@@ -81,7 +81,7 @@ fn set(s: &mut Section<'_>, config: &mut SchedulerConfig, key: &'static str) -> 
             "weights" => c.weights = weights(&v)?,
             "default_weight" => c.default_weight = v.u16_from(0)?,
             "request_cost" => c.request_cost_sectors = v.u32()?,
-            _ => c.borrow = v.boolean()?,
+            _ => c.work_conserving = v.boolean()?,
         },
         SchedulerConfig::Priority(c) => match key {
             "classes" => {
@@ -89,17 +89,17 @@ fn set(s: &mut Section<'_>, config: &mut SchedulerConfig, key: &'static str) -> 
                 c.classes = weights(&v)?.into_iter().map(of).collect();
             }
             "default_class" => c.default_class = v.u16_from(0)?.min(255) as u8,
-            _ => c.patience = v.duration()?,
+            _ => c.prio_aging_expire = v.duration()?,
         },
     }
-    sensible(&v.place(), config.validate())
+    check_scheduler(&v.source_span(), config.validate())
 }
 
 /// Of cores or groups 0, 1, 2 …
 fn weights(value: &Value<'_>) -> Result<Vec<(u16, u16)>> {
-    let items = value.items().ok_or_else(|| value.wrong("a list of numbers: of 0, of 1 …"))?;
+    let items = value.items().ok_or_else(|| value.wrong_type("a list of numbers: of 0, of 1 …"))?;
     if items.len() > WEIGHTS_MAX {
-        return Err(value.wrong(format!("at most {WEIGHTS_MAX} of them")));
+        return Err(value.wrong_type(format!("at most {WEIGHTS_MAX} of them")));
     }
     let weight = |(flow, v): (usize, &Value<'_>)| Ok((flow as u16, v.u16_from(0)?));
     items.iter().enumerate().map(weight).collect()

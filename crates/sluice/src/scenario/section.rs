@@ -7,11 +7,11 @@ use clock::Nanos;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Problem, ScenarioError};
+use super::error::{ProblemKind, ScenarioError};
 use super::hints::{alias_of, nearest};
-use super::source::{Place, Source};
+use super::source::{Source, SourceSpan};
 use super::units;
-use crate::text::printable;
+use crate::format::printable;
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -22,7 +22,7 @@ pub(super) struct Section<'a> {
     pub(super) name: String,
     table: &'a DeTable<'a>,
     span: Range<usize>,
-    asked: Vec<&'static str>,
+    requested_keys: Vec<&'static str>,
 }
 
 /// One value of a section.
@@ -41,13 +41,13 @@ impl<'a> Section<'a> {
             name: String::new(),
             table: table.get_ref(),
             span: table.span(),
-            asked: Vec::new(),
+            requested_keys: Vec::new(),
         }
     }
 
     /// The value of a key that this section may have.
     pub(super) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
-        self.asked.push(key);
+        self.requested_keys.push(key);
         self.table.get(key).map(|value| Value {
             source: self.source,
             key: if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) },
@@ -61,21 +61,25 @@ impl<'a> Section<'a> {
         key: &'static str,
         into: &mut T,
         read: impl FnOnce(&Value<'a>) -> Result<T>,
-    ) -> Result<Option<Place>> {
+    ) -> Result<Option<SourceSpan>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
         *into = read(&value)?;
-        Ok(Some(value.place()))
+        Ok(Some(value.source_span()))
     }
 
     /// The whole section, for what concerns no single key.
-    pub(super) fn place(&self) -> Place {
-        Place { source: self.source.clone(), span: first_line(self.source, self.span.clone()) }
+    pub(super) fn source_span(&self) -> SourceSpan {
+        SourceSpan { source: self.source.clone(), span: first_line(self.source, self.span.clone()) }
     }
 
     pub(super) fn missing(&self, key: &'static str, help: impl Into<String>) -> ScenarioError {
-        self.place().error(Problem::MissingKey { section: self.title(), key, help: help.into() })
+        self.source_span().error(ProblemKind::MissingKey {
+            section: self.title(),
+            key,
+            help: help.into(),
+        })
     }
 
     /// Keys and values that a reader takes as they are, in the order they were written.
@@ -102,12 +106,12 @@ impl<'a> Section<'a> {
         let unknown = self
             .table
             .keys()
-            .filter(|key| !self.asked.iter().any(|asked| *asked == key.get_ref()))
+            .filter(|key| !self.requested_keys.iter().any(|asked| *asked == key.get_ref()))
             .min_by_key(|key| key.span().start);
         let Some(key) = unknown else { return Ok(()) };
         // A key that is read for several purposes is asked for several times.
         let mut allowed: Vec<&str> = Vec::new();
-        for asked in &self.asked {
+        for asked in &self.requested_keys {
             if !allowed.contains(asked) {
                 allowed.push(asked);
             }
@@ -118,20 +122,20 @@ impl<'a> Section<'a> {
             Some(alias) => (None, Some(format!("`{}` of {}", alias.key, alias.meaning))),
             None => (nearest(key.get_ref(), &allowed), None),
         };
-        let problem = Problem::UnknownKey {
+        let problem = ProblemKind::UnknownKey {
             section: self.title(),
             key: printable(key.get_ref()).into_owned(),
             nearest: nearest.map(str::to_owned),
             elsewhere,
             allowed: allowed.into_iter().map(str::to_owned).collect(),
         };
-        Err(ScenarioError::at(self.source, key.span(), problem))
+        Err(ScenarioError::new(self.source, key.span(), problem))
     }
 }
 
 impl<'a> Value<'a> {
-    pub(super) fn place(&self) -> Place {
-        Place { source: self.source.clone(), span: first_line(self.source, self.value.span()) }
+    pub(super) fn source_span(&self) -> SourceSpan {
+        SourceSpan { source: self.source.clone(), span: first_line(self.source, self.value.span()) }
     }
 
     /// Line of the value, from 1.
@@ -139,7 +143,7 @@ impl<'a> Value<'a> {
         self.source.line_column(self.value.span().start).0
     }
 
-    fn shown(&self) -> String {
+    fn display_text(&self) -> String {
         match self.value.get_ref() {
             DeValue::String(s) => format!("\"{}\"", printable(s)),
             DeValue::Integer(n) => n.as_str().to_owned(),
@@ -149,19 +153,19 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(super) fn wrong(&self, expected: impl Into<String>) -> ScenarioError {
+    pub(super) fn wrong_type(&self, expected: impl Into<String>) -> ScenarioError {
         let found = match self.value.get_ref() {
-            DeValue::String(_) => format!("the string {}", self.shown()),
-            _ => self.shown(),
+            DeValue::String(_) => format!("the string {}", self.display_text()),
+            _ => self.display_text(),
         };
         let expected = expected.into();
-        self.place().error(Problem::WrongType { key: self.key.clone(), found, expected })
+        self.source_span().error(ProblemKind::WrongType { key: self.key.clone(), found, expected })
     }
 
     pub(super) fn refuse(&self, allowed: impl Into<String>) -> ScenarioError {
-        self.place().error(Problem::NotAllowed {
+        self.source_span().error(ProblemKind::NotAllowed {
             key: self.key.clone(),
-            value: self.shown(),
+            value: self.display_text(),
             nearest: None,
             allowed: allowed.into(),
         })
@@ -170,9 +174,9 @@ impl<'a> Value<'a> {
     /// Refuses a word that is not among these names.
     pub(super) fn refuse_name(&self, names: &[&str]) -> ScenarioError {
         let word = self.string().unwrap_or_default();
-        self.place().error(Problem::NotAllowed {
+        self.source_span().error(ProblemKind::NotAllowed {
             key: self.key.clone(),
-            value: self.shown(),
+            value: self.display_text(),
             nearest: nearest(word, names).map(|n| format!("\"{n}\"")),
             allowed: names.join(", "),
         })
@@ -184,7 +188,8 @@ impl<'a> Value<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> ScenarioError {
-        self.place().error(Problem::Conflict { message: message.into(), help: help.into() })
+        self.source_span()
+            .error(ProblemKind::Conflict { message: message.into(), help: help.into() })
     }
 
     /// The table or tables here, for `[x]` and `[[x]]`.
@@ -195,11 +200,11 @@ impl<'a> Value<'a> {
                 name: name.to_owned(),
                 table,
                 span: spanned.span(),
-                asked: Vec::new(),
+                requested_keys: Vec::new(),
             }),
             _ => None,
         };
-        let expected = || self.wrong(format!("a table `[{name}]` or tables `[[{name}]]`"));
+        let expected = || self.wrong_type(format!("a table `[{name}]` or tables `[[{name}]]`"));
         match self.value.get_ref() {
             DeValue::Table(_) => Ok(section(self.value).into_iter().collect()),
             DeValue::Array(items) => {
@@ -217,9 +222,9 @@ impl<'a> Value<'a> {
                 name: self.key.clone(),
                 table,
                 span: self.value.span(),
-                asked: Vec::new(),
+                requested_keys: Vec::new(),
             }),
-            _ => Err(self.wrong(format!("a table `[{}]`", self.key))),
+            _ => Err(self.wrong_type(format!("a table `[{}]`", self.key))),
         }
     }
 
@@ -239,12 +244,12 @@ impl<'a> Value<'a> {
     pub(super) fn string(&self) -> Result<&'a str> {
         match self.value.get_ref() {
             DeValue::String(s) => Ok(s),
-            _ => Err(self.wrong("a string")),
+            _ => Err(self.wrong_type("a string")),
         }
     }
 
     /// A string that is printed as it is: without control characters, and not empty.
-    pub(super) fn label(&self) -> Result<&'a str> {
+    pub(super) fn printable(&self) -> Result<&'a str> {
         let text = self.string()?;
         if text.chars().any(char::is_control) {
             return Err(self.refuse("text without control characters such as newlines and escapes"));
@@ -258,7 +263,7 @@ impl<'a> Value<'a> {
     pub(super) fn boolean(&self) -> Result<bool> {
         match self.value.get_ref() {
             DeValue::Boolean(b) => Ok(*b),
-            _ => Err(self.wrong("true or false")),
+            _ => Err(self.wrong_type("true or false")),
         }
     }
 
@@ -270,18 +275,18 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn u64(&self) -> Result<u64> {
-        let n = self.integer().ok_or_else(|| self.wrong("a whole number"))?;
+        let n = self.integer().ok_or_else(|| self.wrong_type("a whole number"))?;
         u64::try_from(n).map_err(|_| self.refuse("whole numbers from 0"))
     }
 
     pub(super) fn u32(&self) -> Result<u32> {
-        let n = self.integer().ok_or_else(|| self.wrong("a whole number"))?;
+        let n = self.integer().ok_or_else(|| self.wrong_type("a whole number"))?;
         u32::try_from(n).map_err(|_| self.refuse(format!("whole numbers from 0 to {}", u32::MAX)))
     }
 
     /// A whole number within a range.
     pub(super) fn u16_from(&self, least: u16) -> Result<u16> {
-        let n = self.integer().ok_or_else(|| self.wrong("a whole number"))?;
+        let n = self.integer().ok_or_else(|| self.wrong_type("a whole number"))?;
         match u16::try_from(n) {
             Ok(n) if n >= least => Ok(n),
             _ => Err(self.refuse(format!("whole numbers from {least} to {}", u16::MAX))),
@@ -295,7 +300,7 @@ impl<'a> Value<'a> {
             DeValue::Float(n) => n.as_str().parse::<f64>().ok(),
             _ => None,
         }
-        .ok_or_else(|| self.wrong("a number"))?;
+        .ok_or_else(|| self.wrong_type("a number"))?;
         if range.contains(&n) {
             Ok(n)
         } else {
@@ -303,7 +308,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    fn unit<T>(&self, read: impl FnOnce(&str) -> Option<T>, expected: &str) -> Result<T> {
+    fn with_unit<T>(&self, read: impl FnOnce(&str) -> Option<T>, expected: &str) -> Result<T> {
         let read = match self.value.get_ref() {
             DeValue::String(s) => read(s),
             DeValue::Integer(_) => {
@@ -311,11 +316,11 @@ impl<'a> Value<'a> {
             }
             _ => None,
         };
-        read.ok_or_else(|| self.wrong(expected))
+        read.ok_or_else(|| self.wrong_type(expected))
     }
 
     pub(super) fn size(&self) -> Result<u64> {
-        self.unit(units::size, units::SIZE)
+        self.with_unit(units::size, units::SIZE)
     }
 
     pub(super) fn size_u32(&self) -> Result<u32> {
@@ -323,16 +328,16 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn bandwidth(&self) -> Result<u64> {
-        self.unit(units::bandwidth, units::BANDWIDTH)
+        self.with_unit(units::bandwidth, units::BANDWIDTH)
     }
 
     /// As `bandwidth`, or in transfers per second of a bus of eight bits.
     pub(super) fn channel_bandwidth(&self) -> Result<u64> {
-        self.unit(units::channel_bandwidth, units::CHANNEL_BANDWIDTH)
+        self.with_unit(units::channel_bandwidth, units::CHANNEL_BANDWIDTH)
     }
 
     pub(super) fn duration(&self) -> Result<Nanos> {
-        self.unit(units::duration, units::DURATION)
+        self.with_unit(units::duration, units::DURATION)
     }
 
     /// One of these words.
@@ -352,15 +357,15 @@ impl<'a> Value<'a> {
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         if later.contains(&word) {
-            return Err(self.place().error(Problem::NotYet {
+            return Err(self.source_span().error(ProblemKind::NotYetSupported {
                 key: self.key.clone(),
-                value: self.shown(),
+                value: self.display_text(),
                 allowed: quoted(&names),
             }));
         }
-        Err(self.place().error(Problem::NotAllowed {
+        Err(self.source_span().error(ProblemKind::NotAllowed {
             key: self.key.clone(),
-            value: self.shown(),
+            value: self.display_text(),
             nearest: nearest(word, &names).map(|n| format!("\"{n}\"")),
             allowed: quoted(&names),
         }))
@@ -372,11 +377,11 @@ impl<'a> Value<'a> {
         match self.value.get_ref() {
             DeValue::String(s) => Ok(s.to_string()),
             DeValue::Integer(_) => {
-                Ok(self.integer().ok_or_else(|| self.wrong("a whole number"))?.to_string())
+                Ok(self.integer().ok_or_else(|| self.wrong_type("a whole number"))?.to_string())
             }
             DeValue::Float(n) => Ok(n.as_str().to_owned()),
             DeValue::Boolean(b) => Ok(u8::from(*b).to_string()),
-            _ => Err(self.wrong("a string or a number, as a fio job file would have it")),
+            _ => Err(self.wrong_type("a string or a number, as a fio job file would have it")),
         }
     }
 }

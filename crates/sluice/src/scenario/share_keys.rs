@@ -1,10 +1,10 @@
 //! `[[share]]`: parts of drives that `sluice serve --socket` gives to users (`docs/sharing.md`).
 
-use direct::served::{Grant, Name, Subject};
+use direct::remote::{Grant, Principal, ResourceName};
 
-use super::error::Problem;
+use super::error::ProblemKind;
 use super::section::{Result, Section, Value};
-use super::source::Place;
+use super::source::SourceSpan;
 use crate::serve::user::subject;
 
 /// Where on a drive a part is.
@@ -35,30 +35,30 @@ pub enum ShareSpan {
 
 /// A part of a drive, and who may use it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SharePlan {
+pub struct ShareSpec {
     /// The drive; without, the only one.
     pub drive: Option<String>,
     /// What the part is called.
-    pub partition: Name,
+    pub partition: ResourceName,
     /// Where it is.
     pub span: ShareSpan,
     /// Whether it is what NBD serves.
     pub nbd: bool,
     /// Who may use it, and how.
-    pub allow: Vec<(Subject, Grant)>,
+    pub allow: Vec<(Principal, Grant)>,
     /// Line of the section, for messages.
     pub line: usize,
 }
 
-fn name(value: &Value<'_>) -> Result<Name> {
-    Name::new(value.string()?)
+fn name(value: &Value<'_>) -> Result<ResourceName> {
+    ResourceName::new(value.string()?)
         .map_err(|_| value.refuse("1 to 32 printable ASCII letters without spaces and slashes"))
 }
 
-impl SharePlan {
+impl ShareSpec {
     /// Reads a section; `drives` are the scenario's.
-    pub(super) fn read(mut s: Section<'_>, drives: &[&str]) -> Result<SharePlan> {
-        let place = s.place();
+    pub(super) fn read(mut s: Section<'_>, drives: &[&str]) -> Result<ShareSpec> {
+        let place = s.source_span();
         let mut drive = None;
         if let Some(value) = s.get("drive") {
             let word = value.string()?;
@@ -83,7 +83,7 @@ impl SharePlan {
             }
         }
         if nbd && !allow.is_empty() {
-            return Err(place.error(Problem::Conflict {
+            return Err(place.error(ProblemKind::Conflict {
                 message: format!("{partition} is NBD's, and given to users"),
                 help: "remove `nbd` or `[[share.allow]]`: two who do not know of each other would \
                        write to the same sectors"
@@ -91,7 +91,7 @@ impl SharePlan {
             }));
         }
         s.finish()?;
-        Ok(SharePlan {
+        Ok(ShareSpec {
             drive,
             partition,
             span,
@@ -102,7 +102,7 @@ impl SharePlan {
     }
 }
 
-fn span(s: &mut Section<'_>, place: &Place) -> Result<ShareSpan> {
+fn span(s: &mut Section<'_>, place: &SourceSpan) -> Result<ShareSpan> {
     let (mut first, mut sectors, mut bytes) = (0, None, None);
     let (mut first_pu, mut pus) = (0, None);
     let of_sectors = [
@@ -117,7 +117,7 @@ fn span(s: &mut Section<'_>, place: &Place) -> Result<ShareSpan> {
     let conflict = |message: &str| {
         let help = "allowed: `first` with `sectors` or `size`, or on an open-channel drive \
                     `first_pu` with `pus`";
-        Err(place.error(Problem::Conflict { message: message.into(), help: help.into() }))
+        Err(place.error(ProblemKind::Conflict { message: message.into(), help: help.into() }))
     };
     let by_sectors = of_sectors.iter().any(Option::is_some);
     if by_sectors && of_pus.iter().any(Option::is_some) {
@@ -135,12 +135,12 @@ fn span(s: &mut Section<'_>, place: &Place) -> Result<ShareSpan> {
     }
 }
 
-fn rule(mut s: Section<'_>) -> Result<(Subject, Grant)> {
+fn rule(mut s: Section<'_>) -> Result<(Principal, Grant)> {
     let user = match s.get("user") {
         Some(value) => subject(value.string()?).map_err(|allowed| value.refuse(allowed))?,
         None => return Err(s.missing("user", crate::serve::user::ALLOWED)),
     };
-    let mut grant = Grant::of(Grant::QUEUES);
+    let mut grant = Grant::with_queues(Grant::QUEUES_DEFAULT);
     s.set("queues", &mut grant.queues, |v| match v.u16_from(1)? {
         queues @ ..=1024 => Ok(queues),
         _ => Err(v.refuse("1 to 1024")),
@@ -166,7 +166,7 @@ mod tests {
 
     const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n";
 
-    fn shares(text: &str) -> std::result::Result<Vec<SharePlan>, String> {
+    fn shares(text: &str) -> std::result::Result<Vec<ShareSpec>, String> {
         let parsed = Scenario::parse(Path::new("s.toml"), &format!("{DRIVE}{text}"));
         parsed.map(|s| s.shares).map_err(|e| e.to_string())
     }
@@ -179,10 +179,10 @@ mod tests {
                     [[share]]\npartition = \"b\"\nfirst_pu = 1\npus = 2\nnbd = true\n";
         let found = shares(text).unwrap();
         assert_eq!(found[0].span, ShareSpan::Bytes { first: 8, bytes: 1 << 20 });
-        let mut first = Grant { write: false, iops: Some(100), ..Grant::of(2) };
-        assert_eq!(found[0].allow[0], (Subject::Uid(7), first));
-        first = Grant { bytes_per_sec: Some(1_000_000), depth: 16, ..Grant::of(4) };
-        assert_eq!(found[0].allow[1], (Subject::Anyone, first));
+        let mut first = Grant { write: false, iops: Some(100), ..Grant::with_queues(2) };
+        assert_eq!(found[0].allow[0], (Principal::Uid(7), first));
+        first = Grant { bytes_per_sec: Some(1_000_000), depth: 16, ..Grant::with_queues(4) };
+        assert_eq!(found[0].allow[1], (Principal::Anyone, first));
         assert_eq!(found[1].span, ShareSpan::ParallelUnits { first: 1, count: 2 });
         assert!(found[1].nbd && found[1].line == 16, "{found:?}");
         assert_eq!(shares("").unwrap(), []);

@@ -4,10 +4,10 @@ use ftl::FtlConfig;
 use media::NandConfig;
 
 use super::capacity::{Capacity, CapacityError};
-use super::error::Problem;
+use super::error::ProblemKind;
 use super::section::Result;
-use super::source::Place;
-use crate::text::{bytes_binary, bytes_decimal};
+use super::source::SourceSpan;
+use crate::format::{bytes_binary, bytes_decimal};
 
 /// By how much a capacity and an over-provisioning that are both given may differ: data sheets round.
 const DIFFERENCE_MAX: f64 = 0.01;
@@ -21,15 +21,15 @@ pub(super) struct Sizing<'a> {
     /// In how many shards pblk is opened, if the scenario says.
     pub(super) shards: Option<u32>,
     /// Whether the drive keeps the map.
-    pub(super) drive_map: bool,
+    pub(super) has_device_l2p: bool,
     /// Where keys of the layer and of the medium were given.
-    pub(super) place: &'a dyn Fn(&str) -> Option<Place>,
+    pub(super) span_of: &'a dyn Fn(&str) -> Option<SourceSpan>,
     /// What to point at when no key is to blame.
-    pub(super) whole: &'a Place,
+    pub(super) section_span: &'a SourceSpan,
 }
 
 /// Bytes as makers and as programs have them.
-fn both(bytes: u64) -> String {
+fn bytes_in_both_units(bytes: u64) -> String {
     format!("{} ({}, {bytes} bytes)", bytes_decimal(bytes), bytes_binary(bytes))
 }
 
@@ -37,11 +37,11 @@ impl Sizing<'_> {
     fn capacity(&self, config: &FtlConfig) -> std::result::Result<Capacity, CapacityError> {
         match self.shards {
             Some(shards @ 2..) => Capacity::sharded(self.nand, config, shards),
-            _ if self.drive_map => {
-                let config = config.of_drive_map().map_err(CapacityError::Layer)?;
-                Capacity::of(self.nand, &config)
+            _ if self.has_device_l2p => {
+                let config = config.for_device_l2p().map_err(CapacityError::Ftl)?;
+                Capacity::new(self.nand, &config)
             }
-            _ => Capacity::of(self.nand, config),
+            _ => Capacity::new(self.nand, config),
         }
     }
 
@@ -54,7 +54,7 @@ impl Sizing<'_> {
     pub(super) fn finish(
         &self,
         config: &mut FtlConfig,
-        asked: Option<(u64, &Place)>,
+        asked: Option<(u64, &SourceSpan)>,
     ) -> Result<Capacity> {
         if let Some((bytes, place)) = asked {
             // Makers' gigabytes are no whole sectors as a rule.
@@ -64,22 +64,23 @@ impl Sizing<'_> {
             config.over_provisioning = self.over_provisioning_for(bytes, place, config)?;
         }
         self.capacity(config).map_err(|e| {
-            let place = e.keys().iter().find_map(|key| (self.place)(key));
-            place.unwrap_or_else(|| self.whole.clone()).error(Problem::Capacity(e))
+            let place = e.keys().iter().find_map(|key| (self.span_of)(key));
+            place.unwrap_or_else(|| self.section_span.clone()).error(ProblemKind::Capacity(e))
         })
     }
 
     /// What is asked for is what the over-provisioning makes, if that is given too.
-    fn check(&self, bytes: u64, place: &Place, config: &FtlConfig) -> Result<()> {
-        let conflict =
-            |message: String, help: String| Err(place.error(Problem::Conflict { message, help }));
+    fn check(&self, bytes: u64, place: &SourceSpan, config: &FtlConfig) -> Result<()> {
+        let conflict = |message: String, help: String| {
+            Err(place.error(ProblemKind::Conflict { message, help }))
+        };
         if bytes == 0 {
             return conflict(
                 "capacity is 0, and a drive holds something".into(),
                 "remove `capacity`, and over_provisioning says what the drive holds".into(),
             );
         }
-        let Some(_) = (self.place)("over_provisioning") else { return Ok(()) };
+        let Some(_) = (self.span_of)("over_provisioning") else { return Ok(()) };
         // What does not fit says so below.
         let Ok(made) = self.capacity(config) else { return Ok(()) };
         let off = made.logical_bytes() as f64 / bytes as f64 - 1.0;
@@ -93,36 +94,41 @@ impl Sizing<'_> {
         conflict(
             format!(
                 "capacity is {}, but over_provisioning = {} makes {} of this geometry",
-                both(bytes),
+                bytes_in_both_units(bytes),
                 config.over_provisioning,
-                both(made.logical_bytes())
+                bytes_in_both_units(made.logical_bytes())
             ),
             format!("remove one of the two; for this capacity it takes {other}"),
         )
     }
 
     /// The largest over-provisioning with which the drive holds `bytes`.
-    fn over_provisioning_for(&self, bytes: u64, place: &Place, config: &FtlConfig) -> Result<f64> {
+    fn over_provisioning_for(
+        &self,
+        bytes: u64,
+        place: &SourceSpan,
+        config: &FtlConfig,
+    ) -> Result<f64> {
         let with = |over_provisioning| FtlConfig { over_provisioning, ..*config };
         let holds = |over_provisioning: f64| match self.capacity(&with(over_provisioning)) {
             Ok(capacity) => capacity.logical_bytes() >= bytes,
             // Pages of the map need spare space: there is too much of the rest.
-            Err(CapacityError::Layer(ftl::CapacityError::MapCacheWithoutSpace { .. })) => true,
+            Err(CapacityError::Ftl(ftl::CapacityError::MapCacheWithoutSpace { .. })) => true,
             Err(_) => false,
         };
         if !holds(0.0) {
             let most = self.capacity(&with(0.0)).map_err(|e| {
-                let place = e.keys().iter().find_map(|key| (self.place)(key));
-                place.unwrap_or_else(|| self.whole.clone()).error(Problem::Capacity(e))
+                let place = e.keys().iter().find_map(|key| (self.span_of)(key));
+                place.unwrap_or_else(|| self.section_span.clone()).error(ProblemKind::Capacity(e))
             })?;
             let (raw, most) = (self.nand.geometry.total_bytes(), most.logical_bytes());
-            return Err(place.error(Problem::Conflict {
+            return Err(place.error(ProblemKind::Conflict {
                 message: format!(
                     "capacity is {}, but of the {} of this geometry at most {} can hold data: the \
                      rest are lines held back for garbage collection, and the layer's metadata",
-                    both(bytes),
-                    both(raw),
-                    both(most)
+                    bytes_in_both_units(bytes),
+                    bytes_in_both_units(raw),
+                    bytes_in_both_units(most)
                 ),
                 help: "ask for less, to leave some spare space, or set larger geometry.chunks"
                     .into(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{Problem, ScenarioError};
+use super::error::{ProblemKind, ScenarioError};
 
 /// A scenario's text, or a preset's.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ pub(super) struct Source {
 
 /// A place in a text.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct SourceSpan {
     pub(super) source: Source,
     pub(super) span: Range<usize>,
 }
@@ -45,8 +45,8 @@ impl Source {
     }
 }
 
-impl Place {
-    pub(super) fn error(&self, problem: Problem) -> ScenarioError {
-        ScenarioError::at(&self.source, self.span.clone(), problem)
+impl SourceSpan {
+    pub(super) fn error(&self, problem: ProblemKind) -> ScenarioError {
+        ScenarioError::new(&self.source, self.span.clone(), problem)
     }
 }

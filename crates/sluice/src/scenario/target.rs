@@ -2,14 +2,14 @@
 //! one of its partition table.
 
 use ftl::FtlConfig;
-use lightnvm::core::{ScrubConfig, TargetKind};
+use lightnvm::subsystem::{ScrubConfig, TargetKind};
 
-use super::error::Problem;
-use super::ftl_keys::FtlDraft;
-use super::named::NamedTarget;
+use super::error::ProblemKind;
+use super::ftl_keys::FtlBuilder;
+use super::named_target::NamedTarget;
 use super::ranges::AGE;
 use super::section::{Result, Section};
-use super::source::Place;
+use super::source::SourceSpan;
 
 /// What turns block requests into physical commands on the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,33 +66,33 @@ enum Kind {
 
 /// A target being read.
 #[derive(Clone, Debug)]
-pub(super) struct TargetDraft {
-    whole: Place,
+pub(super) struct TargetBuilder {
+    section_span: SourceSpan,
     kind: Kind,
-    kind_place: Option<Place>,
-    name: Option<(String, Place)>,
-    ftl: FtlDraft,
+    kind_span: Option<SourceSpan>,
+    name: Option<(String, SourceSpan)>,
+    ftl: FtlBuilder,
     /// The same over the choices of `rrpc`.
-    rrpc: FtlDraft,
-    patrol: Option<PatrolDraft>,
+    rrpc: FtlBuilder,
+    scrub: Option<ScrubBuilder>,
     /// Shards, and where they were asked for.
-    shards: Option<(u32, Place)>,
+    shards: Option<(u32, SourceSpan)>,
 }
 
 /// How cold data is looked after, and where that was asked for.
 #[derive(Clone, Debug)]
-struct PatrolDraft {
+struct ScrubBuilder {
     bytes_per_sec: u64,
     config: ScrubConfig,
-    place: Place,
+    span: SourceSpan,
 }
 
-impl PatrolDraft {
-    fn read(mut section: Section<'_>) -> Result<PatrolDraft> {
-        let mut draft = PatrolDraft {
+impl ScrubBuilder {
+    fn read(mut section: Section<'_>) -> Result<ScrubBuilder> {
+        let mut draft = ScrubBuilder {
             bytes_per_sec: 0,
             config: ScrubConfig::default(),
-            place: section.place(),
+            span: section.source_span(),
         };
         let rate = section.set("rate", &mut draft.bytes_per_sec, |v| v.rate_or_none())?;
         if rate.is_none() {
@@ -108,20 +108,20 @@ impl PatrolDraft {
     fn config(&self, sector_bytes: u32) -> ScrubConfig {
         let sectors = self.bytes_per_sec.div_ceil(u64::from(sector_bytes.max(1)));
         let sectors_per_sec = u32::try_from(sectors).unwrap_or(u32::MAX);
-        ScrubConfig { sectors_per_sec, spread_cycles: None, ..self.config }
+        ScrubConfig { sectors_per_sec, wear_gap_cycles: None, ..self.config }
     }
 }
 
-impl TargetDraft {
-    pub(super) fn read(mut section: Section<'_>) -> Result<TargetDraft> {
-        let mut draft = TargetDraft {
-            whole: section.place(),
+impl TargetBuilder {
+    pub(super) fn read(mut section: Section<'_>) -> Result<TargetBuilder> {
+        let mut draft = TargetBuilder {
+            section_span: section.source_span(),
             kind: Kind::None,
-            kind_place: None,
+            kind_span: None,
             name: None,
-            ftl: FtlDraft::default(),
-            rrpc: FtlDraft::of(lightnvm::Rrpc::config()),
-            patrol: None,
+            ftl: FtlBuilder::default(),
+            rrpc: FtlBuilder::from_config(lightnvm::Rrpc::config()),
+            scrub: None,
             shards: None,
         };
         let kinds = [
@@ -133,12 +133,12 @@ impl TargetDraft {
         ];
         if let Some(value) = section.get("name") {
             let name = value.string()?;
-            if !lightnvm::core::is_name(name) {
+            if !lightnvm::subsystem::is_name(name) {
                 let allowed =
                     "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";
                 return Err(value.refuse(allowed));
             }
-            draft.name = Some((name.to_owned(), value.place()));
+            draft.name = Some((name.to_owned(), value.source_span()));
         }
         match (section.get("kind"), &draft.name) {
             (None, Some(_)) => {}
@@ -152,13 +152,13 @@ impl TargetDraft {
                 let (now, later) = if name.is_some() { (5, 5) } else { (3, 3) };
                 let later: Vec<&str> = kinds[later..].iter().map(|(word, _)| *word).collect();
                 draft.kind = value.choice_or_later(&kinds[..now], &later)?;
-                draft.kind_place = Some(value.place());
+                draft.kind_span = Some(value.source_span());
             }
         }
         // A target of "none" may keep its other keys, so that one line switches it off.
         draft.ftl.read(&mut section)?;
         draft.rrpc.read(&mut section)?;
-        section.set("patrol", &mut draft.patrol, |v| PatrolDraft::read(v.section()?).map(Some))?;
+        section.set("patrol", &mut draft.scrub, |v| ScrubBuilder::read(v.section()?).map(Some))?;
         if let Some(value) = section.get("shards") {
             let shards = value.u32()?;
             if !(1..=SHARDS_MAX).contains(&shards) {
@@ -166,7 +166,7 @@ impl TargetDraft {
                     value.refuse(format!("1 to {SHARDS_MAX}, one for each core that writes"))
                 );
             }
-            draft.shards = Some((shards, value.place()));
+            draft.shards = Some((shards, value.source_span()));
         }
         section.finish()?;
         Ok(draft)
@@ -180,12 +180,12 @@ impl TargetDraft {
     pub(super) fn shards(&self, pus: u32, io_queues: u16) -> Result<Option<u32>> {
         let Some((shards, place)) = &self.shards else { return Ok(None) };
         let conflict = |message: String, help: &str| {
-            Err(place.error(Problem::Conflict { message, help: help.into() }))
+            Err(place.error(ProblemKind::Conflict { message, help: help.into() }))
         };
         match (&self.name, self.kind) {
             // Switched off.
             (None, Kind::None) => return Ok(None),
-            (Some(_), Kind::None) if self.kind_place.is_some() => return Ok(None),
+            (Some(_), Kind::None) if self.kind_span.is_some() => return Ok(None),
             (None, Kind::Pblk) => {}
             (Some((name, _)), _) => {
                 return conflict(
@@ -224,7 +224,7 @@ impl TargetDraft {
 
     pub(super) fn finish(&self, sector_bytes: u32) -> Target {
         let kind = match (&self.name, self.kind) {
-            (_, Kind::None) if self.kind_place.is_some() => return Target::None,
+            (_, Kind::None) if self.kind_span.is_some() => return Target::None,
             (None, Kind::Pblk) => return Target::Pblk(self.ftl.config(sector_bytes)),
             (None, Kind::Rrpc) => return Target::Rrpc(self.rrpc.config(sector_bytes)),
             (_, Kind::None) => None,
@@ -236,20 +236,20 @@ impl TargetDraft {
         let Some((name, place)) = &self.name else { return Target::None };
         let places = ["over_provisioning", "active_pus", "hot_cold"]
             .into_iter()
-            .filter_map(|key| Some((key, self.ftl.place(key)?.clone())));
+            .filter_map(|key| Some((key, self.ftl.span(key)?.clone())));
         Target::Named(Box::new(NamedTarget {
             name: name.clone(),
             kind,
             options: self.ftl.options(),
             pblk: self.ftl.config(sector_bytes),
             rrpc: self.rrpc.config(sector_bytes),
-            place: place.clone(),
-            places: places.chain(self.kind_place.clone().map(|at| ("kind", at))).collect(),
+            span: place.clone(),
+            spans: places.chain(self.kind_span.clone().map(|at| ("kind", at))).collect(),
         }))
     }
 
     /// Where its name is, if it is one of the partition table's.
-    pub(super) fn name_place(&self) -> Option<&Place> {
+    pub(super) fn name_span(&self) -> Option<&SourceSpan> {
         self.name.as_ref().map(|(_, place)| place)
     }
 
@@ -257,13 +257,13 @@ impl TargetDraft {
     ///
     /// # Errors
     /// For a target that does not.
-    pub(super) fn patrol(&self, sector_bytes: u32) -> Result<Option<ScrubConfig>> {
-        let Some(patrol) = &self.patrol else { return Ok(None) };
+    pub(super) fn scrub(&self, sector_bytes: u32) -> Result<Option<ScrubConfig>> {
+        let Some(patrol) = &self.scrub else { return Ok(None) };
         match self.kind {
             Kind::None if self.name.is_none() => Ok(None),
             // A named one says what it is when it is opened.
             Kind::None | Kind::Pblk | Kind::Rrpc => Ok(Some(patrol.config(sector_bytes))),
-            Kind::Kv | Kind::Ppa => Err(patrol.place.error(Problem::Conflict {
+            Kind::Kv | Kind::Ppa => Err(patrol.span.error(ProblemKind::Conflict {
                 message: "only pblk and rrpc read data that nobody asks for".into(),
                 help: "remove `patrol`, or set target.kind = \"pblk\"".into(),
             })),
@@ -271,18 +271,18 @@ impl TargetDraft {
     }
 
     /// The keys of its translation layer.
-    pub(super) fn ftl(&self) -> &FtlDraft {
+    pub(super) fn ftl(&self) -> &FtlBuilder {
         &self.ftl
     }
 
-    pub(super) fn place(&self, key: &str) -> Option<&Place> {
+    pub(super) fn span(&self, key: &str) -> Option<&SourceSpan> {
         if key == "shards" {
             return self.shards.as_ref().map(|(_, place)| place);
         }
-        self.ftl.place(key)
+        self.ftl.span(key)
     }
 
-    pub(super) fn kind_place(&self) -> &Place {
-        self.kind_place.as_ref().or(self.name_place()).unwrap_or(&self.whole)
+    pub(super) fn kind_span_or_section(&self) -> &SourceSpan {
+        self.kind_span.as_ref().or(self.name_span()).unwrap_or(&self.section_span)
     }
 }

@@ -23,7 +23,7 @@ fn split(word: &str) -> Option<(f64, &str)> {
     Some((number, word[end..].trim()))
 }
 
-fn whole(value: f64) -> Option<u64> {
+fn to_u64(value: f64) -> Option<u64> {
     let value = value.round();
     (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value))
         .then_some(value as u64)
@@ -50,14 +50,14 @@ pub fn size(word: &str) -> Option<u64> {
         },
         None => 1024f64.powi(power(unit.strip_suffix('i').unwrap_or(unit))?),
     };
-    whole(number * scale)
+    to_u64(number * scale)
 }
 
 /// Bytes per second: `280MB/s`, `1.2GB/s`, `280MiB/s`, `4096`.
 pub fn bandwidth(word: &str) -> Option<u64> {
     let (number, unit) = split(word)?;
     if unit.is_empty() {
-        return whole(number);
+        return to_u64(number);
     }
     // `280M/s` could mean either power, so the unit must be whole.
     let prefix = unit.strip_suffix("B/s")?;
@@ -65,7 +65,7 @@ pub fn bandwidth(word: &str) -> Option<u64> {
         Some(binary) => 1024f64.powi(power(binary)?),
         None => 1000f64.powi(power(prefix)?),
     };
-    whole(number * scale)
+    to_u64(number * scale)
 }
 
 /// Bytes per second of a flash channel: as [`bandwidth`], or transfers per second as data sheets have
@@ -74,7 +74,7 @@ pub fn channel_bandwidth(word: &str) -> Option<u64> {
     let transfers = split(word).and_then(|(number, unit)| {
         let prefix = unit.strip_suffix("T/s")?;
         matches!(prefix, "" | "k" | "M" | "G").then_some(())?;
-        whole(number * 1000f64.powi(power(prefix)?))
+        to_u64(number * 1000f64.powi(power(prefix)?))
     });
     transfers.or_else(|| bandwidth(word))
 }
@@ -91,7 +91,7 @@ pub fn duration(word: &str) -> Option<Nanos> {
         "" if number == 0.0 => 0.0,
         _ => return None,
     };
-    whole(number * scale).map(Nanos)
+    to_u64(number * scale).map(Nanos)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub enum ServeError {
     },
     /// Two servers would listen at one place.
     #[error("{endpoint} is given twice: each `--nbd`, and the socket, needs a place of its own")]
-    Twice {
+    DuplicateEndpoint {
         /// The place.
         endpoint: Endpoint,
     },
@@ -58,7 +58,7 @@ pub enum ServeError {
     Socket(#[from] ::serve::share::ShareError),
     /// Whether a drive's image is whole could not be noted.
     #[error("noting that an image is being preconditioned: {source}")]
-    Mark {
+    PreconditionMarker {
         /// Why.
         #[source]
         source: io::Error,
@@ -105,7 +105,7 @@ impl ServeError {
         match self {
             ServeError::Stack(e) => e.is_usage(),
             ServeError::PortTooHigh { .. }
-            | ServeError::Twice { .. }
+            | ServeError::DuplicateEndpoint { .. }
             | ServeError::Cores { .. }
             | ServeError::Share { .. }
             | ServeError::Socket(ShareError::Listen(

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use ::serve::nbd::LatencyCounts;
 use clock::Nanos;
-use direct::served::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
+use direct::remote::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
 use drive::{DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use serde_json::{Value, json};
 
-use super::Reading;
-use crate::text::{count, duration, rate};
+use super::LiveStats;
+use crate::format::{count, duration, rate};
 
 /// Latency of the requests between two readings.
 fn latency(now: &LatencyCounts, before: Option<&LatencyCounts>) -> Option<LatencySummary> {
@@ -27,11 +27,11 @@ fn command_latency(times: &LatenessRecord) -> Option<LatencySummary> {
     (times.count > 0).then_some(summary)
 }
 
-impl Reading {
+impl LiveStats {
     /// What clients asked for since the server was made. Clients with queues of their own are counted by
     /// the drive only; those of NBD by its server, which sees requests before they are cut into commands.
     fn requests(&self) -> RequestCounts {
-        if self.live.socket_clients.is_some() {
+        if self.activity.socket_clients.is_some() {
             let DriveStats { reads, writes, others, bytes_read, bytes_written, errors, .. } =
                 self.drive;
             return RequestCounts { reads, writes, others, bytes_read, bytes_written, errors };
@@ -49,9 +49,9 @@ impl Reading {
 
     /// What happened since the reading `before` of the same drive, or since it is served; and where it
     /// stands.
-    pub fn interval(&self, before: Option<&Reading>) -> IntervalStats {
+    pub fn interval(&self, before: Option<&LiveStats>) -> IntervalStats {
         let length = self.elapsed.since(before.map_or(Nanos::ZERO, |b| b.elapsed));
-        let (now, old) = (self.requests(), before.map(Reading::requests).unwrap_or_default());
+        let (now, old) = (self.requests(), before.map(LiveStats::requests).unwrap_or_default());
         let requests = RequestCounts {
             reads: now.reads.saturating_sub(old.reads),
             writes: now.writes.saturating_sub(old.writes),
@@ -60,7 +60,7 @@ impl Reading {
             bytes_written: now.bytes_written.saturating_sub(old.bytes_written),
             errors: now.errors.saturating_sub(old.errors),
         };
-        let (live, then) = (&self.live, before.map(|b| &b.live));
+        let (live, then) = (&self.activity, before.map(|b| &b.activity));
         let shared = live.socket_clients.is_some();
         // Of a shared drive all clients' commands, else NBD's requests.
         let commands = live.times.as_ref().filter(|_| shared).map(|times| {
@@ -84,11 +84,18 @@ impl Reading {
                 Some(before) => ftl.since(&before),
                 None => ftl,
             };
-            let FtlStats { user_writes, gc_moves, padding, metadata, erases, .. } = ftl;
+            let FtlStats {
+                host_writes: user_writes,
+                gc_relocations: gc_moves,
+                padding,
+                metadata,
+                erases,
+                ..
+            } = ftl;
             FtlInterval {
-                user_sectors: user_writes,
+                host_sectors: user_writes,
                 programmed_sectors: user_writes + gc_moves + padding + metadata,
-                gc_moves,
+                gc_sectors: gc_moves,
                 erases,
                 free_lines_milli: (self.free_lines.unwrap_or(0.0).max(0.0) * 1_000.0) as u64,
             }
@@ -106,7 +113,7 @@ impl Reading {
             queue_depth: if shared { live.outstanding } else { live.nbd.in_flight },
             queue_depth_mean_milli: mean,
             ftl,
-            late: LatencySummary { p50: late.p50, p99: late.p99, max: late.max },
+            lateness: LatencySummary { p50: late.p50, p99: late.p99, max: late.max },
             nbd_clients: u32::try_from(self.nbd.connections_open).unwrap_or(u32::MAX),
             socket_clients: live.socket_clients.unwrap_or(0),
         }
@@ -127,7 +134,7 @@ fn clients(number: u32, kind: &str) -> String {
 }
 
 /// One line about a drive, for people.
-pub fn line(drive: &str, stats: &IntervalStats) -> String {
+pub fn status_line(drive: &str, stats: &IntervalStats) -> String {
     let (n, t) = (&stats.requests, stats.interval);
     let iops = |n: u64| count(per_second(n, t).round() as u64);
     let mut line = format!("{drive}: {} IOPS", iops(n.reads + n.writes + n.others));
@@ -148,7 +155,7 @@ pub fn line(drive: &str, stats: &IntervalStats) -> String {
         let _ = write!(
             line,
             ", WA {wa}, GC moved {} sectors, {} erases, {:.0} free lines",
-            count(ftl.gc_moves),
+            count(ftl.gc_sectors),
             count(ftl.erases),
             ftl.free_lines_milli as f64 / 1e3
         );
@@ -156,7 +163,8 @@ pub fn line(drive: &str, stats: &IntervalStats) -> String {
     if n.errors > 0 {
         let _ = write!(line, ", {} failed", count(n.errors));
     }
-    let [p50, p99, max] = [stats.late.p50, stats.late.p99, stats.late.max].map(|n| duration(n.0));
+    let [p50, p99, max] =
+        [stats.lateness.p50, stats.lateness.p99, stats.lateness.max].map(|n| duration(n.0));
     let _ = write!(line, ", late p50 {p50} p99 {p99} max {max}");
     let _ = write!(line, ", {}", clients(stats.nbd_clients, "NBD"));
     if stats.socket_clients > 0 {
@@ -185,10 +193,10 @@ pub fn to_json(drive: &str, stats: &IntervalStats) -> Value {
         "queue_depth": stats.queue_depth,
         "queue_depth_mean": stats.queue_depth_mean_milli as f64 / 1e3,
         "write_amplification": stats.ftl.and_then(|ftl| ftl.write_amplification()),
-        "gc_sectors_moved": stats.ftl.map(|ftl| ftl.gc_moves),
+        "gc_sectors_moved": stats.ftl.map(|ftl| ftl.gc_sectors),
         "erases": stats.ftl.map(|ftl| ftl.erases),
         "free_lines": stats.ftl.map(|ftl| ftl.free_lines_milli as f64 / 1e3),
-        "late_ns": latency(stats.late),
+        "late_ns": latency(stats.lateness),
         "nbd_clients": stats.nbd_clients,
         "socket_clients": stats.socket_clients,
     })
@@ -220,13 +228,13 @@ mod tests {
             queue_depth: 3,
             queue_depth_mean_milli: 1_250,
             ftl: Some(FtlInterval {
-                user_sectors: 4_000,
+                host_sectors: 4_000,
                 programmed_sectors: 8_400,
-                gc_moves: 4_321,
+                gc_sectors: 4_321,
                 erases: 12,
                 free_lines_milli: 40_500,
             }),
-            late: latency(1, 3),
+            lateness: latency(1, 3),
             nbd_clients: 1,
             socket_clients: 2,
         }
@@ -235,12 +243,12 @@ mod tests {
     #[test]
     fn a_line_names_its_numbers() {
         assert_eq!(
-            line("d", &stats()),
+            status_line("d", &stats()),
             "d: 6,004 IOPS, read 4,000 IOPS 16 MB/s p50 80 us p99 210 us, write 2,000 IOPS 8 MB/s, \
              queue depth 1.2, WA 2.10, GC moved 4,321 sectors, 12 erases, 40 free lines, late p50 1 us \
              p99 3 us max 6 us, 1 NBD client, 2 socket clients"
         );
-        let nothing = line("d", &IntervalStats::default());
+        let nothing = status_line("d", &IntervalStats::default());
         assert!(!nothing.contains("NaN") && !nothing.contains("inf"), "{nothing}");
         assert!(!nothing.contains("WA") && nothing.ends_with("0 NBD clients"), "{nothing}");
     }

@@ -30,13 +30,13 @@
 
 mod error;
 mod host_disk;
-mod image;
 pub mod interval;
-mod pane;
-mod reading;
+mod live_stats;
+mod precondition_marker;
 mod service;
 mod sharing;
 mod signals;
+mod snapshot_cell;
 #[cfg(test)]
 mod tests;
 pub mod user;
@@ -48,20 +48,20 @@ use std::time::Duration;
 
 use ::serve::nbd::Endpoint;
 use ::serve::share::{
-    Partition, RulesFile, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
+    AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
 };
 use clock::{Nanos, Parker, RealClock, VirtualRunner};
-use direct::served::Name;
-use drive::Drive;
+use direct::remote::ResourceName;
+use drive::Controller;
 
 pub use error::ServeError;
-pub(crate) use image::{Mark, is_fresh};
-pub use image::{image, keeps_data, over_image};
-pub(crate) use pane::{DriveSnapshot, LiveDrive, Pane};
-pub use reading::{LiveCounts, Reading, to_json};
+pub use live_stats::{ActivityCounts, LiveStats, to_json};
+pub(crate) use precondition_marker::{PreconditionMarker, is_fresh};
+pub use precondition_marker::{image, stores_data, with_overlay};
 pub(crate) use signals::Signals;
+pub(crate) use snapshot_cell::{DriveSnapshot, DriveThreadState, SnapshotCell};
 
-use crate::scenario::{DrivePlan, Scenario};
+use crate::scenario::{DriveSpec, Scenario};
 use crate::stack::{Stack, StackError, precondition};
 use service::{Service, ServiceOptions, Threads};
 use sharing::Sharing;
@@ -77,8 +77,8 @@ pub struct ServeOptions {
     pub socket: Option<SocketOptions>,
     /// Threads per drive, 1 or 2; `None` for what the machine has cores for.
     pub threads: Option<u8>,
-    /// How often [`Event::Reading`] is told; `None` for never.
-    pub readings_every: Option<Duration>,
+    /// How often [`Event::Stats`] is told; `None` for never.
+    pub stats_interval: Option<Duration>,
 }
 
 /// The socket at which drives are shared between processes, or only administrated.
@@ -87,11 +87,11 @@ pub struct SocketOptions {
     /// Its path.
     pub path: PathBuf,
     /// Whether drives are shared there; otherwise administrators see what they do, and that is all.
-    pub shares: bool,
+    pub is_shared: bool,
     /// Its permissions.
     pub mode: u32,
     /// Where rules are kept that administrators set; without, they end with the server.
-    pub rules: Option<PathBuf>,
+    pub acl: Option<PathBuf>,
 }
 
 /// What is told while drives are served.
@@ -102,19 +102,19 @@ pub enum Event<'a> {
     /// A drive has an image already, and is served with what is in it.
     ImageKept(&'a str),
     /// Clients can connect to a drive: what it is, bytes, and where.
-    Ready(&'a DrivePlan, u64, &'a [Endpoint]),
+    Ready(&'a DriveSpec, u64, &'a [Endpoint]),
     /// A part of a drive is shared, at this socket.
     Shared(&'a Partition, &'a Path),
     /// Administrators are answered at this socket, at which nothing is shared.
     Administrated(&'a Path),
     /// What a drive has done since the start; and at the reading before, if there is one.
-    Reading(&'a Reading, Option<&'a Reading>),
+    Stats(&'a LiveStats, Option<&'a LiveStats>),
     /// The host's disk under a drive's image is full: the drive's name, and what that means.
     HostDiskFull(&'a str, &'a str),
     /// A signal has come: requests under way are being finished.
     Stopping,
     /// A drive is served no more: all that it has done. Told also if it did not end in good order.
-    Ended(&'a Reading),
+    Stopped(&'a LiveStats),
 }
 
 /// The endpoints of drive `index` of a scenario. One drive has them as given. Of several, each has
@@ -159,8 +159,8 @@ pub fn serve(
     scenario: &Scenario,
     options: &ServeOptions,
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<Vec<Reading>, ServeError> {
-    if let Some(layer) = &scenario.path.layer
+) -> Result<Vec<LiveStats>, ServeError> {
+    if let Some(layer) = &scenario.path.block_layer
         && layer.cores() > 1
     {
         return Err(ServeError::Cores { cores: layer.cores() });
@@ -169,15 +169,15 @@ pub fn serve(
     for index in 0..scenario.drives.len() {
         endpoints.push(endpoints_of(scenario, index, &options.nbd)?);
     }
-    check_places(scenario, &endpoints, options)?;
+    check_endpoints(scenario, &endpoints, options)?;
     let mut stacks = Vec::new();
     let mut prepared = Nanos::ZERO;
-    let shares = options.socket.as_ref().is_some_and(|socket| socket.shares);
+    let shares = options.socket.as_ref().is_some_and(|socket| socket.is_shared);
     let mut sharing = shares.then(Sharing::new);
     for (index, plan) in scenario.drives.iter().enumerate() {
         let (stack, at) = match &mut sharing {
             None => prepare(scenario, index, plan, tell)
-                .map(|(stack, at)| (Side::Host(Box::new(stack)), at))?,
+                .map(|(stack, at)| (HostPlacement::ThisProcess(Box::new(stack)), at))?,
             Some(sharing) => {
                 let nbd = !options.nbd.is_empty();
                 prepare_shared(scenario, index, plan, (sharing, nbd), tell)?
@@ -187,8 +187,8 @@ pub fn serve(
         stacks.push(stack);
     }
     let with = ServiceOptions {
-        threads: Threads::of(options.threads, scenario.drives.len()),
-        shared: shares,
+        threads: Threads::choose(options.threads, scenario.drives.len()),
+        is_shared: shares,
         allow_remote: options.allow_remote,
     };
     // Real time goes on where preparing has left the drives' time.
@@ -202,10 +202,12 @@ pub fn serve(
     let mut begun = Ok(());
     for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
         let started = match stack {
-            Side::Host(stack) => {
+            HostPlacement::ThisProcess(stack) => {
                 Service::start(plan, *stack, endpoints, with, clock, parker.waker())
             }
-            Side::Bare(drive) => Service::start_bare(plan, *drive, clock, parker.waker()),
+            HostPlacement::OtherProcesses(drive) => {
+                Service::start_without_host(plan, *drive, clock, parker.waker())
+            }
         };
         match started {
             Ok(service) => {
@@ -228,8 +230,8 @@ pub fn serve(
         }
     }
     if begun.is_ok() {
-        let every = options.readings_every;
-        begun = watch(&mut services, &signals, &parker, clock, every, tell);
+        let every = options.stats_interval;
+        begun = monitor(&mut services, &signals, &parker, clock, every, tell);
         tell(Event::Stopping);
     }
     // As long as there are drives that can let go of them.
@@ -244,7 +246,7 @@ pub fn serve(
     for service in services {
         let (reading, finished) = service.finish();
         if let Some(reading) = reading {
-            tell(Event::Ended(&reading));
+            tell(Event::Stopped(&reading));
             readings.push(reading);
         }
         begun = begun.and(finished);
@@ -253,7 +255,7 @@ pub fn serve(
 }
 
 /// Sees whether everything can be listened on, before drives are preconditioned, which takes its time.
-fn check_places(
+fn check_endpoints(
     scenario: &Scenario,
     endpoints: &[Vec<Endpoint>],
     options: &ServeOptions,
@@ -263,7 +265,7 @@ fn check_places(
         for endpoint in endpoints {
             let any_port = matches!(endpoint, Endpoint::Tcp { port: 0, .. });
             if !any_port && !taken.insert(endpoint.to_string()) {
-                return Err(ServeError::Twice { endpoint: endpoint.clone() });
+                return Err(ServeError::DuplicateEndpoint { endpoint: endpoint.clone() });
             }
             endpoint.check(options.allow_remote).map_err(|source| ServeError::Nbd {
                 drive: plan.config.name.clone(),
@@ -273,7 +275,9 @@ fn check_places(
     }
     if let Some(socket) = &options.socket {
         if taken.contains(&Endpoint::Unix(socket.path.clone()).to_string()) {
-            return Err(ServeError::Twice { endpoint: Endpoint::Unix(socket.path.clone()) });
+            return Err(ServeError::DuplicateEndpoint {
+                endpoint: Endpoint::Unix(socket.path.clone()),
+            });
         }
         ::serve::share::check(&socket.path, socket.mode).map_err(ShareError::Listen)?;
     }
@@ -285,56 +289,56 @@ fn check_places(
 fn prepare(
     scenario: &Scenario,
     index: usize,
-    plan: &DrivePlan,
+    plan: &DriveSpec,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Stack, Nanos), ServeError> {
     let (stack, now) = prepare_drive(scenario, index, plan, tell)?;
-    Ok((layered(scenario, stack, now)?, now))
+    Ok((with_block_layer(scenario, stack, now)?, now))
 }
 
-fn layered(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Stack, ServeError> {
-    match &scenario.path.layer {
-        Some(layer) => Ok(stack.layered(layer, now, true)?),
+fn with_block_layer(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Stack, ServeError> {
+    match &scenario.path.block_layer {
+        Some(layer) => Ok(stack.with_block_layer(layer, now, true)?),
         None => Ok(stack),
     }
 }
 
 /// Who is on the host's side of a drive in this process.
-enum Side {
+enum HostPlacement {
     /// A server.
-    Host(Box<Stack>),
+    ThisProcess(Box<Stack>),
     /// Nobody: all hosts are in other processes.
-    Bare(Box<Drive>),
+    OtherProcesses(Box<Controller>),
 }
 
 /// As [`prepare`], of a drive that is shared: with NBD on a part of it, or on none.
 fn prepare_shared(
     scenario: &Scenario,
     index: usize,
-    plan: &DrivePlan,
+    plan: &DriveSpec,
     (sharing, nbd): (&mut Sharing, bool),
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<(Side, Nanos), ServeError> {
+) -> Result<(HostPlacement, Nanos), ServeError> {
     if !nbd && !plan.is_block_device() {
         // Nobody manages its flash here, and so nobody fills it.
         let name = plan.config.name.clone();
-        let drive =
-            Drive::new(plan.config.clone()).map_err(|source| StackError::Drive { name, source })?;
+        let drive = Controller::new(plan.config.clone())
+            .map_err(|source| StackError::Drive { name, source })?;
         sharing.add(scenario, plan, &drive, false)?;
-        return Ok((Side::Bare(Box::new(drive)), Nanos::ZERO));
+        return Ok((HostPlacement::OtherProcesses(Box::new(drive)), Nanos::ZERO));
     }
     let (stack, now) = prepare_drive(scenario, index, plan, tell)?;
     match sharing.add(scenario, plan, &stack.drive, nbd)? {
         Some(part) => {
-            let stack = stack.confined(part, Some(service::VECTOR))?;
-            Ok((Side::Host(Box::new(layered(scenario, stack, now)?)), now))
+            let stack = stack.confine_to_partition(part, Some(service::VECTOR))?;
+            Ok((HostPlacement::ThisProcess(Box::new(with_block_layer(scenario, stack, now)?)), now))
         }
         None => {
             let Stack { mut drive, device, port, .. } = stack;
             drop(device);
             // It was attached above.
             let _ = drive.detach(&port);
-            Ok((Side::Bare(Box::new(drive)), now))
+            Ok((HostPlacement::OtherProcesses(Box::new(drive)), now))
         }
     }
 }
@@ -349,26 +353,26 @@ fn share(
 ) -> Result<ShareServer, ServeError> {
     let mut drives = Vec::new();
     for (plan, service) in scenario.drives.iter().zip(services) {
-        let (errands, waker) = service.door();
+        let (errands, waker) = service.owner_channel();
         let drive = plan.config.name.clone();
-        let name =
-            Name::new(&drive).map_err(|e| ServeError::Share { drive, why: e.to_string() })?;
-        let io_queues = plan.config.controller.io_queues;
+        let name = ResourceName::new(&drive)
+            .map_err(|e| ServeError::Share { drive, why: e.to_string() })?;
+        let io_queues = plan.config.controller.max_io_queues;
         let stats = Some(service.stats());
-        drives.push(SharedDrive { name, errands, waker, io_queues, stats });
+        drives.push(SharedDrive { name, owner_calls: errands, waker, io_queues, stats });
     }
     let config = ShareConfig {
         path: socket.path.clone(),
         mode: socket.mode,
         limits: ShareLimits::default(),
-        rules: socket.rules.clone().map(RulesFile::at),
+        acl_file: socket.acl.clone().map(AclFile::new),
     };
     let partitions = sharing.table.partitions().to_vec();
     let server = ShareServer::start(&config, sharing.table, drives)?;
     for partition in &partitions {
         tell(Event::Shared(partition, &socket.path));
     }
-    if !socket.shares {
+    if !socket.is_shared {
         tell(Event::Administrated(&socket.path));
     }
     Ok(server)
@@ -378,11 +382,11 @@ fn share(
 pub(crate) fn prepare_drive(
     scenario: &Scenario,
     index: usize,
-    plan: &DrivePlan,
+    plan: &DriveSpec,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Stack, Nanos), ServeError> {
     let name = &plan.config.name;
-    let fresh = image::is_fresh(plan);
+    let fresh = precondition_marker::is_fresh(plan);
     let stack = Stack::build(plan, Some(service::VECTOR))?;
     if scenario.precondition == Default::default() {
         return Ok((stack, Nanos::ZERO));
@@ -392,17 +396,18 @@ pub(crate) fn prepare_drive(
         return Ok((stack, Nanos::ZERO));
     }
     tell(Event::Preconditioning(name, 0.0));
-    let mark = image::Mark::set(plan).map_err(|source| ServeError::Mark { source })?;
+    let mark = precondition_marker::PreconditionMarker::set(plan)
+        .map_err(|source| ServeError::PreconditionMarker { source })?;
     let mut runner = VirtualRunner::new();
     let seed = scenario.seed.wrapping_add(index as u64);
     let mut progress = |part| tell(Event::Preconditioning(name, part));
     let stack = precondition(stack, &scenario.precondition, &mut runner, seed, &mut progress)?;
-    mark.remove().map_err(|source| ServeError::Mark { source })?;
+    mark.remove().map_err(|source| ServeError::PreconditionMarker { source })?;
     Ok((stack, runner.now()))
 }
 
 /// Waits until a signal comes or a service ends by itself, and tells readings meanwhile.
-fn watch(
+fn monitor(
     services: &mut [Service],
     signals: &Signals,
     parker: &Parker,
@@ -414,7 +419,7 @@ fn watch(
     let mut next = every.map_or(Nanos::MAX, |e| clock.now() + e);
     loop {
         parker.prepare();
-        if signals.received() || services.iter().any(Service::has_ended) {
+        if signals.is_received() || services.iter().any(Service::has_ended) {
             parker.unpark();
             return Ok(());
         }
@@ -425,7 +430,7 @@ fn watch(
         {
             next = clock.now() + every;
             for service in &mut *services {
-                if let Some(why) = service.read(|now, before| tell(Event::Reading(now, before))) {
+                if let Some(why) = service.read(|now, before| tell(Event::Stats(now, before))) {
                     tell(Event::HostDiskFull(service.name(), &why));
                 }
             }

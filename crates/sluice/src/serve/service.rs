@@ -6,17 +6,19 @@ use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
 use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
-use ::serve::share::{Errands, StatsSource};
-use block::{BlockLayer, Device};
-use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper, Waker};
-use drive::Drive;
+use ::serve::share::{OwnerCalls, StatsSource};
+use block::{BlockDevice, BlockLayer};
+use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle, Waker};
+use drive::Controller;
 use ftl::FtlStats;
 use media::MediaConfig;
 
-use super::pane::{DriveSnapshot, FtlView, LiveDrive, Pane, SeenDevice};
-use super::{LiveCounts, Reading, ServeError, host_disk};
-use crate::scenario::{DrivePlan, Target};
-use crate::sim::LayerCounts;
+use super::snapshot_cell::{
+    DriveSnapshot, DriveThreadState, FtlSnapshot, ObservedDevice, SnapshotCell,
+};
+use super::{ActivityCounts, LiveStats, ServeError, host_disk};
+use crate::scenario::{DriveSpec, Target};
+use crate::sim::BlockLayerCounts;
 use crate::stack::{ShardCounts, Stack};
 
 /// The interrupt vector of the host's queue pair; vector 0 is the admin queue's.
@@ -33,7 +35,7 @@ pub(super) enum Threads {
 
 impl Threads {
     /// What was asked for, or what there are cores for beside one for the clients.
-    pub(super) fn of(asked: Option<u8>, drives: usize) -> Threads {
+    pub(super) fn choose(asked: Option<u8>, drives: usize) -> Threads {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         match asked {
             Some(1) => Threads::One,
@@ -48,10 +50,10 @@ impl DriveThread {
     fn start(
         name: Builder,
         runner: RealRunner,
-        mut live: LiveDrive,
-        bell: Bell,
+        mut live: DriveThreadState,
+        bell: ExitNotifier,
     ) -> Result<DriveThread, ServeError> {
-        let stopper = runner.stopper();
+        let stopper = runner.stop_handle();
         let handle = name.spawn(move || {
             let _bell = bell;
             let result = runner.run(&mut live);
@@ -66,40 +68,40 @@ impl DriveThread {
 pub(super) struct ServiceOptions {
     pub(super) threads: Threads,
     /// Whether clients get queues of their own beside NBD's.
-    pub(super) shared: bool,
+    pub(super) is_shared: bool,
     /// Whether NBD may be reached from other machines.
     pub(super) allow_remote: bool,
 }
 
 /// What the server's thread gives back.
-struct ServerEnd {
+struct ServerThreadResult {
     result: io::Result<()>,
-    device: SeenDevice,
+    device: ObservedDevice,
     /// The drive, if it was polled on this thread.
-    drive: Option<LiveDrive>,
+    drive: Option<DriveThreadState>,
 }
 
 /// The drive's own thread.
 struct DriveThread {
-    stopper: Stopper,
-    handle: JoinHandle<(io::Result<()>, LiveDrive)>,
+    stopper: StopHandle,
+    handle: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
 /// Parts of a reading that are not the threads'.
 struct Meter {
-    plan: DrivePlan,
+    plan: DriveSpec,
     endpoints: Vec<Endpoint>,
     clock: RealClock,
     started: Nanos,
     /// None of a drive that is only shared.
     nbd: Option<NbdStatsReader>,
     /// Of the translation layer at the start: preconditioning is not what clients did.
-    ftl_before: Option<FtlStats>,
-    shards_before: Vec<ShardCounts>,
+    ftl_at_start: Option<FtlStats>,
+    shards_at_start: Vec<ShardCounts>,
     /// The block layer and what it is called, for its counters, which anybody may read.
-    layer: Option<(&'static str, BlockLayer)>,
+    block_layer: Option<(&'static str, BlockLayer)>,
     /// Whether clients get queues of their own.
-    shared: bool,
+    is_shared: bool,
 }
 
 /// Reads what a drive being served has done, from any thread.
@@ -107,19 +109,19 @@ struct Observer {
     meter: Meter,
     server_waker: Waker,
     drive_waker: Waker,
-    drive_pane: Arc<Pane<DriveSnapshot>>,
-    ftl_pane: Arc<Pane<Option<FtlView>>>,
+    drive_cell: Arc<SnapshotCell<DriveSnapshot>>,
+    ftl_cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
 }
 
 impl Observer {
     /// A reading, at most a fifth of a second old; `None` if the drive has never answered.
-    fn read(&self) -> Option<Reading> {
-        let drive = self.drive_pane.look(&self.drive_waker)?;
+    fn read(&self) -> Option<LiveStats> {
+        let drive = self.drive_cell.request(&self.drive_waker)?;
         let view = match &self.meter.nbd {
-            Some(_) => self.ftl_pane.look(&self.server_waker).flatten(),
+            Some(_) => self.ftl_cell.request(&self.server_waker).flatten(),
             None => None,
         };
-        Some(self.meter.reading(drive, view))
+        Some(self.meter.live_stats(drive, view))
     }
 }
 
@@ -128,27 +130,27 @@ pub(super) struct Service {
     bytes: u64,
     observer: Arc<Observer>,
     stop: Arc<AtomicBool>,
-    errands: Arc<Errands>,
+    owner_calls: Arc<OwnerCalls>,
     /// The reading before.
-    last: Option<Reading>,
+    previous: Option<LiveStats>,
     /// None of a drive that is only shared.
-    server: Option<JoinHandle<ServerEnd>>,
+    server: Option<JoinHandle<ServerThreadResult>>,
     drive: Option<DriveThread>,
 }
 
 /// Rings when a thread ends, however it ends.
-struct Bell(Waker);
+struct ExitNotifier(Waker);
 
-impl Drop for Bell {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
         self.0.wake();
     }
 }
 
 /// In place of a drive that has a thread of its own.
-struct Elsewhere;
+struct NoLocalDrive;
 
-impl Component for Elsewhere {
+impl Component for NoLocalDrive {
     #[inline]
     fn poll(&mut self, _: Nanos) -> bool {
         false
@@ -165,7 +167,7 @@ impl Service {
     /// # Errors
     /// [`ServeError`]; nothing is left listening then.
     pub(super) fn start(
-        plan: &DrivePlan,
+        plan: &DriveSpec,
         stack: Stack,
         endpoints: &[Endpoint],
         options: ServiceOptions,
@@ -175,30 +177,30 @@ impl Service {
         let ftl_before = stack.ftl_stats();
         let shards_before = stack.device.shard_counts();
         let Stack { drive, device, port, .. } = stack;
-        let (drive_pane, ftl_pane) = (Pane::new(), Pane::new());
+        let (drive_pane, ftl_pane) = (SnapshotCell::new(), SnapshotCell::new());
         let bytes = device.limits().bytes();
-        let layer = device.cores().map(|cores| (cores.kind(), cores.layer().clone()));
+        let layer = device.block_layer().map(|cores| (cores.kind(), cores.block_layer().clone()));
         let config = NbdConfig {
             name: plan.config.name.clone(),
             description: describe(plan),
             allow_remote: options.allow_remote,
             ..NbdConfig::default()
         };
-        let device = SeenDevice::new(device, ftl_pane.clone());
+        let device = ObservedDevice::new(device, ftl_pane.clone());
         let mut server = NbdServer::new(device, endpoints, config)
             .map_err(|source| ServeError::Nbd { drive: plan.config.name.clone(), source })?;
-        let mut live = LiveDrive::new(drive, clock, drive_pane.clone());
-        if options.shared {
-            live.drive.time_commands();
+        let mut live = DriveThreadState::new(drive, clock, drive_pane.clone());
+        if options.is_shared {
+            live.drive.record_command_times();
         }
-        let errands = live.errands();
+        let errands = live.owner_calls();
         let stop = Arc::new(AtomicBool::new(false));
         let endpoints = server.endpoints().to_vec();
         let (server_waker, nbd) = (server.waker(), server.stats_reader());
-        let bell = Bell(ended.clone());
+        let bell = ExitNotifier(ended.clone());
         let told = stop.clone();
         let run = move |with: &mut dyn Component| {
-            let result = server.run(clock, Idle::default(), with, &told);
+            let result = server.run(clock, IdlePolicy::default(), with, &told);
             (result, server)
         };
         let name = |what: &str| Builder::new().name(format!("{what} {}", plan.config.name));
@@ -210,42 +212,48 @@ impl Service {
                 handle = name("nbd").spawn(move || {
                     let _bell = bell;
                     let (result, server) = run(&mut live);
-                    ServerEnd { result, device: server.into_device(), drive: Some(live) }
+                    ServerThreadResult { result, device: server.into_device(), drive: Some(live) }
                 });
             }
             Threads::Two => {
                 let runner =
-                    RealRunner::new(clock, Idle::default()).map_err(ServeError::Threads)?;
+                    RealRunner::new(clock, IdlePolicy::default()).map_err(ServeError::Threads)?;
                 port.set_drive_waker(runner.waker()).map_err(ServeError::Threads)?;
                 drive_waker = runner.waker();
-                drive = Some(DriveThread::start(name("drive"), runner, live, Bell(ended))?);
+                drive = Some(DriveThread::start(name("drive"), runner, live, ExitNotifier(ended))?);
                 handle = name("nbd").spawn(move || {
                     let _bell = bell;
-                    let (result, server) = run(&mut Elsewhere);
-                    ServerEnd { result, device: server.into_device(), drive: None }
+                    let (result, server) = run(&mut NoLocalDrive);
+                    ServerThreadResult { result, device: server.into_device(), drive: None }
                 });
             }
         }
         let (plan, started) = (plan.clone(), clock.now());
-        let (nbd, shared) = (Some(nbd), options.shared);
+        let (nbd, shared) = (Some(nbd), options.is_shared);
         let meter = Meter {
             plan,
             endpoints,
             clock,
             started,
             nbd,
-            ftl_before,
-            shards_before,
-            layer,
-            shared,
+            ftl_at_start: ftl_before,
+            shards_at_start: shards_before,
+            block_layer: layer,
+            is_shared: shared,
         };
-        let observer = Observer { meter, server_waker, drive_waker, drive_pane, ftl_pane };
+        let observer = Observer {
+            meter,
+            server_waker,
+            drive_waker,
+            drive_cell: drive_pane,
+            ftl_cell: ftl_pane,
+        };
         Ok(Service {
             bytes,
             observer: Arc::new(observer),
             stop,
-            errands,
-            last: None,
+            owner_calls: errands,
+            previous: None,
             server: Some(handle.map_err(ServeError::Threads)?),
             drive,
         })
@@ -256,54 +264,60 @@ impl Service {
     ///
     /// # Errors
     /// [`ServeError`].
-    pub(super) fn start_bare(
-        plan: &DrivePlan,
-        drive: Drive,
+    pub(super) fn start_without_host(
+        plan: &DriveSpec,
+        drive: Controller,
         clock: RealClock,
         ended: Waker,
     ) -> Result<Service, ServeError> {
         let stats = drive.stats();
-        let (drive_pane, ftl_pane) = (Pane::new(), Pane::new());
+        let (drive_pane, ftl_pane) = (SnapshotCell::new(), SnapshotCell::new());
         let sector_bytes = match &plan.config.media {
             MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
             MediaConfig::Pcm(pcm) => pcm.sector_bytes,
             MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
         };
         let bytes = drive.sectors() * u64::from(sector_bytes);
-        let mut live = LiveDrive::new(drive, clock, drive_pane.clone());
-        live.drive.time_commands();
-        let errands = live.errands();
-        let runner = RealRunner::new(clock, Idle::default()).map_err(ServeError::Threads)?;
+        let mut live = DriveThreadState::new(drive, clock, drive_pane.clone());
+        live.drive.record_command_times();
+        let errands = live.owner_calls();
+        let runner = RealRunner::new(clock, IdlePolicy::default()).map_err(ServeError::Threads)?;
         let waker = runner.waker();
         let name = Builder::new().name(format!("drive {}", plan.config.name));
-        let drive = Some(DriveThread::start(name, runner, live, Bell(ended))?);
+        let drive = Some(DriveThread::start(name, runner, live, ExitNotifier(ended))?);
         let meter = Meter {
             plan: plan.clone(),
             endpoints: Vec::new(),
             clock,
             started: clock.now(),
             nbd: None,
-            ftl_before: stats.ftl,
-            shards_before: Vec::new(),
-            layer: None,
-            shared: true,
+            ftl_at_start: stats.ftl,
+            shards_at_start: Vec::new(),
+            block_layer: None,
+            is_shared: true,
         };
         let (server_waker, drive_waker) = (waker.clone(), waker);
-        let observer = Observer { meter, server_waker, drive_waker, drive_pane, ftl_pane };
+        let observer = Observer {
+            meter,
+            server_waker,
+            drive_waker,
+            drive_cell: drive_pane,
+            ftl_cell: ftl_pane,
+        };
         Ok(Service {
             bytes,
             observer: Arc::new(observer),
             stop: Arc::new(AtomicBool::new(false)),
-            errands,
-            last: None,
+            owner_calls: errands,
+            previous: None,
             server: None,
             drive,
         })
     }
 
     /// How others reach the drive: what its thread is asked, and how it is woken.
-    pub(super) fn door(&self) -> (Arc<Errands>, Waker) {
-        (self.errands.clone(), self.observer.drive_waker.clone())
+    pub(super) fn owner_channel(&self) -> (Arc<OwnerCalls>, Waker) {
+        (self.owner_calls.clone(), self.observer.drive_waker.clone())
     }
 
     /// Bytes of the export.
@@ -329,12 +343,15 @@ impl Service {
 
     /// Looks at what has been done, and passes it on with the reading before, if there is one. Returns why
     /// requests have failed since then, if that is the host's disk.
-    pub(super) fn read(&mut self, tell: impl FnOnce(&Reading, Option<&Reading>)) -> Option<String> {
+    pub(super) fn read(
+        &mut self,
+        tell: impl FnOnce(&LiveStats, Option<&LiveStats>),
+    ) -> Option<String> {
         let now = self.observer.read()?;
-        tell(&now, self.last.as_ref());
-        let failed = now.interval(self.last.as_ref()).requests.errors > 0;
-        self.last = Some(now);
-        failed.then(|| host_disk::full(&self.observer.meter.plan)).flatten()
+        tell(&now, self.previous.as_ref());
+        let failed = now.interval(self.previous.as_ref()).requests.errors > 0;
+        self.previous = Some(now);
+        failed.then(|| host_disk::disk_full_message(&self.observer.meter.plan)).flatten()
     }
 
     /// Takes nothing new from clients.
@@ -360,9 +377,9 @@ impl Service {
     /// Waits until what was under way is answered and flushed, and shuts the drive down. Returns what it
     /// has done, unless its threads have failed, and how it ended: after an error, what clients were
     /// promised may not be durable.
-    pub(super) fn finish(self) -> (Option<Reading>, Result<(), ServeError>) {
+    pub(super) fn finish(self) -> (Option<LiveStats>, Result<(), ServeError>) {
         let Service { observer, server, drive, .. } = self;
-        match End::wait(&observer.meter, server, drive) {
+        match ServiceResult::join(&observer.meter, server, drive) {
             Err(error) => (None, Err(error)),
             Ok(end) => {
                 let (reading, finished) = end.shut_down(&observer.meter);
@@ -373,20 +390,20 @@ impl Service {
 }
 
 /// What the threads of a service have given back.
-struct End {
+struct ServiceResult {
     /// How the server ended.
     result: io::Result<()>,
-    device: Option<SeenDevice>,
-    live: LiveDrive,
+    device: Option<ObservedDevice>,
+    live: DriveThreadState,
 }
 
-impl End {
+impl ServiceResult {
     /// Waits for the threads.
-    fn wait(
+    fn join(
         meter: &Meter,
-        server: Option<JoinHandle<ServerEnd>>,
+        server: Option<JoinHandle<ServerThreadResult>>,
         drive: Option<DriveThread>,
-    ) -> Result<End, ServeError> {
+    ) -> Result<ServiceResult, ServeError> {
         let name = || meter.plan.config.name.clone();
         let panicked = |thread| ServeError::Panicked { drive: name(), thread };
         if let Some(thread) = &drive
@@ -398,7 +415,7 @@ impl End {
         let server =
             server.map(|server| server.join().map_err(|_| panicked("the server's thread")));
         let (result, device, on_server) = match server.transpose()? {
-            Some(ServerEnd { result, device, drive }) => (result, Some(device), drive),
+            Some(ServerThreadResult { result, device, drive }) => (result, Some(device), drive),
             None => (Ok(()), None, None),
         };
         let on_own = match drive {
@@ -412,16 +429,16 @@ impl End {
             None => None,
         };
         let live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
-        Ok(End { result, device, live })
+        Ok(ServiceResult { result, device, live })
     }
 
-    fn shut_down(self, meter: &Meter) -> (Reading, Result<(), ServeError>) {
-        let End { result, mut device, mut live } = self;
-        let view = device.as_ref().and_then(SeenDevice::view);
-        let reading = meter.reading(DriveSnapshot::of(&live.drive), view);
+    fn shut_down(self, meter: &Meter) -> (LiveStats, Result<(), ServeError>) {
+        let ServiceResult { result, mut device, mut live } = self;
+        let view = device.as_ref().and_then(ObservedDevice::snapshot);
+        let reading = meter.live_stats(DriveSnapshot::new(&live.drive), view);
         if let Some(device) = &mut device
             && result.is_ok()
-            && live.drive.keeps_data()
+            && live.drive.stores_data()
         {
             device.checkpoint(&mut live);
         }
@@ -432,7 +449,7 @@ impl End {
         let finished = match (result, down) {
             (Ok(()), Ok(())) => Ok(()),
             (Err(source), _) => {
-                let full = host_disk::full(&meter.plan);
+                let full = host_disk::disk_full_message(&meter.plan);
                 let why = full.map(|full| format!("; {full}")).unwrap_or_default();
                 Err(ServeError::Server { drive: name(), source, why })
             }
@@ -443,35 +460,35 @@ impl End {
 }
 
 impl Meter {
-    fn reading(&self, snapshot: DriveSnapshot, view: Option<FtlView>) -> Reading {
+    fn live_stats(&self, snapshot: DriveSnapshot, view: Option<FtlSnapshot>) -> LiveStats {
         let DriveSnapshot { stats: mut drive, late, times, outstanding, hosts } = snapshot;
         let of_drive = || {
             let (stats, free_lines) = drive.ftl.zip(drive.free_lines)?;
-            Some(FtlView { stats, free_lines, shards: Vec::new() })
+            Some(FtlSnapshot { stats, free_lines, shards: Vec::new() })
         };
         let view = view.or_else(of_drive);
         let stats = view.as_ref().map(|v| v.stats);
-        let ftl = match (stats, self.ftl_before) {
+        let ftl = match (stats, self.ftl_at_start) {
             (Some(stats), Some(before)) => Some(stats.since(&before)),
             (stats, _) => stats,
         };
         let shards = view.as_ref().map_or(&[][..], |v| &v.shards).iter();
-        let shards = shards.zip(&self.shards_before).map(|(now, then)| now.since(then)).collect();
+        let shards = shards.zip(&self.shards_at_start).map(|(now, then)| now.since(then)).collect();
         // One place for each number: the layer's are beside the drive's, whichever side it is on.
         (drive.ftl, drive.free_lines) = (None, None);
         let now = self.clock.now();
-        let layer = self.layer.as_ref();
+        let layer = self.block_layer.as_ref();
         let nbd = self.nbd.as_ref();
         // The server's own host is none of the clients'.
         let clients = hosts.saturating_sub(usize::from(nbd.is_some()));
-        let live = LiveCounts {
+        let live = ActivityCounts {
             nbd: nbd.map(|nbd| nbd.activity(now)).unwrap_or_default(),
             late,
             times,
             outstanding: outstanding as u64,
-            socket_clients: self.shared.then(|| u32::try_from(clients).unwrap_or(u32::MAX)),
+            socket_clients: self.is_shared.then(|| u32::try_from(clients).unwrap_or(u32::MAX)),
         };
-        Reading {
+        LiveStats {
             plan: self.plan.clone(),
             endpoints: self.endpoints.clone(),
             elapsed: now.since(self.started),
@@ -479,15 +496,15 @@ impl Meter {
             drive,
             ftl,
             free_lines: view.map(|v| v.free_lines),
-            layer: layer.map(|(kind, layer)| LayerCounts::of(layer, kind, now)),
+            block_layer: layer.map(|(kind, layer)| BlockLayerCounts::from_layer(layer, kind, now)),
             shards,
-            live,
+            activity: live,
         }
     }
 }
 
 /// What the export is, for `nbdinfo`.
-fn describe(plan: &DrivePlan) -> String {
+fn describe(plan: &DriveSpec) -> String {
     let by = match &plan.target {
         Target::Pblk(_) => "its flash managed by pblk on the host",
         Target::Rrpc(_) => "its flash managed by rrpc on the host",

@@ -3,32 +3,32 @@
 //!
 //! Guarantee: nobody else has what NBD serves; partitions lie on their drive and do not overlap.
 
-use ::serve::share::{Partition, Table};
-use direct::served::{Name, Rule, Span};
-use drive::{Drive, Part};
+use ::serve::share::{Partition, PartitionTable};
+use direct::remote::{AclRule, PartitionSpan, ResourceName};
+use drive::{AccessScope, Controller};
 
 use super::ServeError;
-use crate::scenario::{DrivePlan, Scenario, SharePlan, ShareSpan, Target};
+use crate::scenario::{DriveSpec, Scenario, ShareSpan, ShareSpec, Target};
 
 /// What is left of a drive, unless the scenario has a partition of this name.
 const REST: &str = "rest";
 
 /// The table of a server being made.
 pub(super) struct Sharing {
-    pub(super) table: Table,
+    pub(super) table: PartitionTable,
 }
 
 /// What a drive has.
 #[derive(Clone, Copy, Debug)]
-struct Size {
+struct DriveExtent {
     /// Parallel units, of an open-channel drive.
     pus: Option<u32>,
     sectors: u64,
     sector_bytes: u64,
 }
 
-impl Size {
-    fn of(drive: &Drive) -> Size {
+impl DriveExtent {
+    fn from_drive(drive: &Controller) -> DriveExtent {
         use media::MediaConfig;
         let config = drive.config();
         let (pus, sector_bytes) = match &config.media {
@@ -40,7 +40,7 @@ impl Size {
             MediaConfig::Pcm(pcm) => (None, pcm.sector_bytes),
             MediaConfig::Null { sector_bytes, .. } => (None, *sector_bytes),
         };
-        Size { pus, sectors: drive.sectors(), sector_bytes: sector_bytes.into() }
+        DriveExtent { pus, sectors: drive.sectors(), sector_bytes: sector_bytes.into() }
     }
 
     fn end(self) -> u64 {
@@ -48,10 +48,10 @@ impl Size {
     }
 
     /// A part of it; else what it has.
-    fn span(self, wanted: ShareSpan) -> Result<Span, String> {
+    fn span(self, wanted: ShareSpan) -> Result<PartitionSpan, String> {
         let sectors = |first: u64, count: u64| match first.checked_add(count) {
             _ if self.pus.is_some() => Err("it is open-channel: use `first_pu` and `pus`".into()),
-            Some(end) if end <= self.sectors => Ok(Span::Sectors { first, count }),
+            Some(end) if end <= self.sectors => Ok(PartitionSpan::Sectors { first, count }),
             _ => Err(format!("it has {} sectors of {} bytes", self.sectors, self.sector_bytes)),
         };
         match (wanted, self.pus) {
@@ -67,7 +67,7 @@ impl Size {
             }
             (ShareSpan::ParallelUnits { first, count }, Some(pus)) => {
                 match first.checked_add(count) {
-                    Some(end) if end <= pus => Ok(Span::ParallelUnits { first, count }),
+                    Some(end) if end <= pus => Ok(PartitionSpan::ParallelUnits { first, count }),
                     _ => Err(format!("it has {pus} parallel units")),
                 }
             }
@@ -78,12 +78,12 @@ impl Size {
     }
 
     /// The largest part that nobody has.
-    fn rest(self, spans: &[Span]) -> Option<Span> {
+    fn largest_unassigned(self, spans: &[PartitionSpan]) -> Option<PartitionSpan> {
         let mut taken: Vec<_> = spans
             .iter()
             .map(|span| match *span {
-                Span::Sectors { first, count } => (first, first + count),
-                Span::ParallelUnits { first, count } => {
+                PartitionSpan::Sectors { first, count } => (first, first + count),
+                PartitionSpan::ParallelUnits { first, count } => {
                     (first.into(), u64::from(first) + u64::from(count))
                 }
             })
@@ -101,8 +101,10 @@ impl Size {
         match self.pus {
             _ if count == 0 => None,
             // Below the number of parallel units.
-            Some(_) => Some(Span::ParallelUnits { first: first as u32, count: count as u32 }),
-            None => Some(Span::Sectors { first, count }),
+            Some(_) => {
+                Some(PartitionSpan::ParallelUnits { first: first as u32, count: count as u32 })
+            }
+            None => Some(PartitionSpan::Sectors { first, count }),
         }
     }
 }
@@ -110,7 +112,7 @@ impl Size {
 impl Sharing {
     /// Nothing yet; of a server of this process' user.
     pub(super) fn new() -> Sharing {
-        Sharing { table: Table::new(rustix::process::geteuid().as_raw()) }
+        Sharing { table: PartitionTable::new(rustix::process::geteuid().as_raw()) }
     }
 
     /// Adds a drive's partitions; `nbd` says whether NBD serves it as well. Returns what NBD gets.
@@ -120,10 +122,10 @@ impl Sharing {
     pub(super) fn add(
         &mut self,
         scenario: &Scenario,
-        plan: &DrivePlan,
-        drive: &Drive,
+        plan: &DriveSpec,
+        drive: &Controller,
         nbd: bool,
-    ) -> Result<Option<Part>, ServeError> {
+    ) -> Result<Option<AccessScope>, ServeError> {
         let name = &plan.config.name;
         let refused = |why: String| ServeError::Share { drive: name.clone(), why };
         if plan.target != Target::None {
@@ -133,9 +135,9 @@ impl Sharing {
                  shared needs target.kind = \"none\""
             )));
         }
-        let device = Name::new(name).map_err(|e| refused(e.to_string()))?;
-        let mine = |share: &&SharePlan| share.drive.as_ref().is_none_or(|drive| drive == name);
-        let size = Size::of(drive);
+        let device = ResourceName::new(name).map_err(|e| refused(e.to_string()))?;
+        let mine = |share: &&ShareSpec| share.drive.as_ref().is_none_or(|drive| drive == name);
+        let size = DriveExtent::from_drive(drive);
         let (mut spans, mut served, mut rules) = (Vec::new(), None, Vec::new());
         for share in scenario.shares.iter().filter(mine) {
             let (line, partition) = (share.line, share.partition);
@@ -143,20 +145,20 @@ impl Sharing {
                 |why: String| refused(format!("partition {partition} (line {line}): {why}"));
             let span = size.span(share.span).map_err(wrong)?;
             let taken = share.nbd && nbd;
-            self.put(Partition { device, name: partition, span, taken }, &wrong)?;
+            self.add_partition(Partition { device, name: partition, span, in_use: taken }, &wrong)?;
             spans.push(span);
             if taken && served.replace(span).is_some() {
                 return Err(wrong("NBD serves one partition of a drive, and has one".into()));
             }
             for (subject, grant) in &share.allow {
-                rules.push(Rule { subject: *subject, device, partition, grant: *grant });
+                rules.push(AclRule { principal: *subject, device, partition, grant: *grant });
             }
         }
-        let rest = Name::new(REST).map_err(|e| refused(e.to_string()))?;
+        let rest = ResourceName::new(REST).map_err(|e| refused(e.to_string()))?;
         let is_used = self.table.partitions().iter().any(|p| (p.device, p.name) == (device, rest));
-        if !is_used && let Some(span) = size.rest(&spans) {
+        if !is_used && let Some(span) = size.largest_unassigned(&spans) {
             let taken = nbd && served.is_none();
-            self.put(Partition { device, name: rest, span, taken }, &refused)?;
+            self.add_partition(Partition { device, name: rest, span, in_use: taken }, &refused)?;
             if taken {
                 served = Some(span);
             }
@@ -166,8 +168,8 @@ impl Sharing {
         }
         match (nbd, served) {
             (false, _) => Ok(None),
-            (true, Some(Span::Sectors { first, count })) => {
-                Ok(Some(Part::Sectors { first, count }))
+            (true, Some(PartitionSpan::Sectors { first, count })) => {
+                Ok(Some(AccessScope::Sectors { first, count }))
             }
             (true, _) => {
                 let why = "nothing is left for NBD: mark one partition with nbd = true";
@@ -176,7 +178,7 @@ impl Sharing {
         }
     }
 
-    fn put(
+    fn add_partition(
         &mut self,
         partition: Partition,
         wrong: &dyn Fn(String) -> ServeError,
@@ -191,28 +193,28 @@ mod tests {
 
     #[test]
     fn the_rest_is_the_largest_hole() {
-        let size = Size { pus: None, sectors: 100, sector_bytes: 4096 };
-        let span = |first, count| Span::Sectors { first, count };
-        assert_eq!(size.rest(&[]), Some(span(0, 100)));
-        assert_eq!(size.rest(&[span(0, 30), span(60, 10)]), Some(span(30, 30)));
-        assert_eq!(size.rest(&[span(60, 10), span(20, 5)]), Some(span(25, 35)));
-        assert_eq!(size.rest(&[span(50, 50), span(0, 50)]), None);
-        let open = Size { pus: Some(8), ..size };
-        let pus = |first, count| Span::ParallelUnits { first, count };
-        assert_eq!(open.rest(&[pus(1, 2)]), Some(pus(3, 5)));
+        let size = DriveExtent { pus: None, sectors: 100, sector_bytes: 4096 };
+        let span = |first, count| PartitionSpan::Sectors { first, count };
+        assert_eq!(size.largest_unassigned(&[]), Some(span(0, 100)));
+        assert_eq!(size.largest_unassigned(&[span(0, 30), span(60, 10)]), Some(span(30, 30)));
+        assert_eq!(size.largest_unassigned(&[span(60, 10), span(20, 5)]), Some(span(25, 35)));
+        assert_eq!(size.largest_unassigned(&[span(50, 50), span(0, 50)]), None);
+        let open = DriveExtent { pus: Some(8), ..size };
+        let pus = |first, count| PartitionSpan::ParallelUnits { first, count };
+        assert_eq!(open.largest_unassigned(&[pus(1, 2)]), Some(pus(3, 5)));
     }
 
     #[test]
     fn parts_lie_on_their_drive() {
-        let size = Size { pus: None, sectors: 100, sector_bytes: 4096 };
-        let open = Size { pus: Some(8), ..size };
+        let size = DriveExtent { pus: None, sectors: 100, sector_bytes: 4096 };
+        let open = DriveExtent { pus: Some(8), ..size };
         let sectors = |first, count| ShareSpan::Sectors { first, count };
         assert!(size.span(sectors(50, 50)).is_ok() && open.span(sectors(0, 1)).is_err());
         for wanted in [sectors(50, 51), sectors(u64::MAX, 1), sectors(101, 1)] {
             assert!(size.span(wanted).unwrap_err().contains("100 sectors"), "{wanted:?}");
         }
         let bytes = |bytes| ShareSpan::Bytes { first: 0, bytes };
-        assert_eq!(size.span(bytes(8192)), Ok(Span::Sectors { first: 0, count: 2 }));
+        assert_eq!(size.span(bytes(8192)), Ok(PartitionSpan::Sectors { first: 0, count: 2 }));
         assert!(size.span(bytes(4097)).unwrap_err().contains("whole sectors"));
         let pus = |first, count| ShareSpan::ParallelUnits { first, count };
         assert!(open.span(pus(7, 1)).is_ok() && size.span(pus(0, 1)).is_err());

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 /// Exit code of a process that did not finish what it was asked to.
-const AT_ONCE: i32 = 1;
+const SECOND_SIGNAL_EXIT_CODE: i32 = 1;
 
 /// Whether the process was asked to end; readable as a descriptor when it was.
 #[derive(Debug)]
@@ -29,14 +29,14 @@ impl Signals {
         let (pipe, end) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal finds the flag down, the second finds it up.
-            flag::register_conditional_shutdown(signal, AT_ONCE, received.clone())?;
+            flag::register_conditional_shutdown(signal, SECOND_SIGNAL_EXIT_CODE, received.clone())?;
             flag::register(signal, received.clone())?;
             low_level::pipe::register(signal, end.try_clone()?)?;
         }
         Ok(Signals { received, pipe })
     }
 
-    pub(crate) fn received(&self) -> bool {
+    pub(crate) fn is_received(&self) -> bool {
         self.received.load(Ordering::Relaxed)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use direct::served::Subject;
+use direct::remote::Principal;
 
 /// What a user may be.
 pub const ALLOWED: &str =
@@ -15,33 +15,33 @@ pub const ALLOWED: &str =
 ///
 /// # Errors
 /// What it may be.
-pub fn subject(text: &str) -> Result<Subject, String> {
+pub fn subject(text: &str) -> Result<Principal, String> {
     let number = |digits: &str| digits.parse::<u32>().ok();
     let unknown = |what: &str, file: &str| format!("{ALLOWED}; there is no {what} in {file}");
     if text == "anyone" {
-        return Ok(Subject::Anyone);
+        return Ok(Principal::Anyone);
     }
     if let Some(digits) = text.strip_prefix("uid:") {
-        return number(digits).map(Subject::Uid).ok_or_else(|| ALLOWED.into());
+        return number(digits).map(Principal::Uid).ok_or_else(|| ALLOWED.into());
     }
     if let Some(digits) = text.strip_prefix("gid:") {
-        return number(digits).map(Subject::Gid).ok_or_else(|| ALLOWED.into());
+        return number(digits).map(Principal::Gid).ok_or_else(|| ALLOWED.into());
     }
     if let Some(group) = text.strip_prefix('@') {
         let file = "/etc/group";
-        let found = look_up(Path::new(file), group).map(Subject::Gid);
+        let found = lookup_id(Path::new(file), group).map(Principal::Gid);
         return found.ok_or_else(|| unknown(&format!("group `{group}`"), file));
     }
     if let Some(uid) = number(text) {
-        return Ok(Subject::Uid(uid));
+        return Ok(Principal::Uid(uid));
     }
     let file = "/etc/passwd";
-    let found = look_up(Path::new(file), text).map(Subject::Uid);
+    let found = lookup_id(Path::new(file), text).map(Principal::Uid);
     found.ok_or_else(|| unknown(&format!("user `{text}`"), file))
 }
 
 /// The number of a name: the third field of its line (`passwd(5)`, `group(5)`).
-fn look_up(file: &Path, name: &str) -> Option<u32> {
+fn lookup_id(file: &Path, name: &str) -> Option<u32> {
     let text = std::fs::read_to_string(file).ok()?;
     let number = |line: &str| {
         let mut fields = line.split(':');
@@ -57,12 +57,12 @@ mod tests {
     #[test]
     fn users_are_names_and_numbers() {
         for (text, expected) in [
-            ("0", Subject::Uid(0)),
-            ("uid:7", Subject::Uid(7)),
-            ("gid:7", Subject::Gid(7)),
-            ("anyone", Subject::Anyone),
-            ("root", Subject::Uid(0)),
-            ("@root", Subject::Gid(0)),
+            ("0", Principal::Uid(0)),
+            ("uid:7", Principal::Uid(7)),
+            ("gid:7", Principal::Gid(7)),
+            ("anyone", Principal::Anyone),
+            ("root", Principal::Uid(0)),
+            ("@root", Principal::Gid(0)),
         ] {
             assert_eq!(subject(text), Ok(expected));
         }

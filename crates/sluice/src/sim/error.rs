@@ -19,7 +19,7 @@ pub enum SimError {
     Job(#[from] JobError),
     /// Jobs do not fit the device, or the run cannot be trusted.
     #[error(transparent)]
-    Host(#[from] workload::HostError),
+    Host(#[from] workload::RunError),
     /// There is nothing to run.
     #[error("{file}: no jobs: give the scenario a [[job]], job_files, or a job file beside it")]
     NoJobs {
@@ -63,7 +63,7 @@ pub enum SimError {
     Scenario(#[from] ScenarioError),
     /// The image's folder cannot be written to.
     #[error("drive {drive}: cannot mark its image as being preconditioned: {source}")]
-    Mark {
+    PreconditionMarker {
         /// The drive.
         drive: String,
         /// Why.
@@ -81,7 +81,7 @@ pub enum SimError {
     },
     /// There is nothing to trace.
     #[error("{file}: `raw` has no block layer to trace: set path.block = \"sq\" or \"mq\"")]
-    NoLayer {
+    NoBlockLayer {
         /// The scenario.
         file: PathBuf,
     },
@@ -93,18 +93,18 @@ impl SimError {
         match self {
             SimError::Job(_)
             | SimError::NoJobs { .. }
-            | SimError::NoLayer { .. }
+            | SimError::NoBlockLayer { .. }
             | SimError::VerifyWithoutData { .. }
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {
-                use workload::HostError::{Misfit, NoJobs, TooLarge, Trace};
-                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. } | Trace { .. })
+                use workload::RunError::{DeviceMismatch, NoJobs, TooLarge, Trace};
+                matches!(e, DeviceMismatch { .. } | NoJobs | TooLarge { .. } | Trace { .. })
             }
             SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. }
             | SimError::Blktrace { .. }
             | SimError::Recording
-            | SimError::Mark { .. }
+            | SimError::PreconditionMarker { .. }
             | SimError::Image { .. } => false,
         }
     }

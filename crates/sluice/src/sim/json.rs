@@ -1,13 +1,13 @@
 //! An outcome as JSON: fio's result format, with Sluice's own section beside it.
 
-use drive::{CareStats, DriveStats, HintStats, NotificationStats};
+use drive::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
-use lightnvm::LabelHealth;
+use lightnvm::SuperblockHealth;
 use media::MediaStats;
 use serde_json::{Map, Value, json};
-use workload::{DepthFound, Direction, JobResult, RunResult};
+use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
-use super::{DriveOutcome, Note, Outcome, Timeline};
+use super::{DriveOutcome, Note, SimOutcome, Timeline};
 use crate::explain::{breakdown_json, request_json};
 use crate::stack::ShardCounts;
 
@@ -55,7 +55,7 @@ fn write_value(value: &Value, depth: usize, out: &mut String) {
 
 /// What fio would have written, with a `sluice` section. Equal outcomes give equal bytes: the
 /// timestamp is zero.
-pub fn to_json(outcome: &Outcome) -> Value {
+pub fn to_json(outcome: &SimOutcome) -> Value {
     // fio knows no drives: the jobs of all are in one list, each drive's in its own place again.
     let all = RunResult {
         seed: outcome.seed,
@@ -90,11 +90,11 @@ pub fn to_json(outcome: &Outcome) -> Value {
 }
 
 /// Results of replays and of searches for a depth, which fio's format has no place for.
-fn beside_fio(job: &JobResult) -> Option<Value> {
+fn job_extensions(job: &JobResult) -> Option<Value> {
     let mut object = Map::new();
     object.insert("jobname".into(), json!(job.spec.name));
     if job.spec.replay.is_some() {
-        let fit = &job.trace_fit;
+        let fit = &job.trace_adjustments;
         object.insert(
             "replay".into(),
             json!({
@@ -102,16 +102,16 @@ fn beside_fio(job: &JobResult) -> Option<Value> {
                 "delayed": job.delayed,
                 "trace_fit": {
                     "aligned_requests": fit.aligned_requests,
-                    "bytes_asked": fit.bytes_asked,
-                    "bytes_done": fit.bytes_done,
+                    "bytes_asked": fit.bytes_requested,
+                    "bytes_done": fit.bytes_issued,
                     "wrapped": fit.wrapped,
-                    "left_out": fit.left_out,
+                    "left_out": fit.skipped,
                 },
             }),
         );
     }
-    if let Some(found) = job.depth_found {
-        let DepthFound { depth, met, settled } = found;
+    if let Some(found) = job.depth_search {
+        let DepthSearchResult { depth, met, converged: settled } = found;
         object.insert(
             "latency_target".into(),
             json!({ "depth": depth, "met": met, "settled": settled }),
@@ -120,17 +120,17 @@ fn beside_fio(job: &JobResult) -> Option<Value> {
     (object.len() > 1).then_some(Value::Object(object))
 }
 
-fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
+fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
     let elapsed = outcome.elapsed.0.max(1) as f64;
     let share = |t: clock::Nanos| t.0 as f64 / elapsed;
     let mut object = Map::new();
-    let timeline = Timeline::of(outcome.elapsed);
+    let timeline = Timeline::new(outcome.elapsed);
     object.insert("name".into(), json!(d.name));
-    let jobs: Vec<Value> = d.run.jobs.iter().filter_map(beside_fio).collect();
+    let jobs: Vec<Value> = d.run.jobs.iter().filter_map(job_extensions).collect();
     if !jobs.is_empty() {
         object.insert("jobs".into(), jobs.into());
     }
-    let jobs = d.run.reported();
+    let jobs = d.run.reported_jobs();
     if !jobs.is_empty() {
         let jobs = jobs.iter().map(|job| job_over_time(job, &timeline));
         object.insert("jobs_over_time".into(), jobs.collect());
@@ -166,7 +166,7 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
             }),
         );
     }
-    if let Some((channels, pus)) = d.shape {
+    if let Some((channels, pus)) = d.geometry {
         let per_pu: Vec<Value> = d
             .drive
             .pus
@@ -200,7 +200,7 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
     if let Some(interface) = interface(&d.drive) {
         object.insert("interface".into(), interface);
     }
-    if let Some(layer) = &d.layer {
+    if let Some(layer) = &d.block_layer {
         object.insert("block_layer".into(), layer.to_json());
     }
     if let Some(m) = &d.drive.media {
@@ -231,15 +231,15 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
 /// Counters of a translation layer.
 fn ftl(f: &FtlStats) -> Value {
     json!({
-        "user_sectors_written": f.user_writes,
-        "sectors_written_from_reserve": f.reserve_writes,
-        "user_sectors_read": f.user_reads,
+        "user_sectors_written": f.host_writes,
+        "sectors_written_from_reserve": f.host_writes_from_reserve,
+        "user_sectors_read": f.host_reads,
         "buffer_hits": f.buffer_hits,
         "unmapped_reads": f.unmapped_reads,
         "trimmed_sectors": f.trimmed,
         "padding_sectors": f.padding,
         "metadata_sectors": f.metadata,
-        "trims_told": f.trims_told,
+        "trims_told": f.trims_synced,
         "map_hits": f.map_hits,
         "map_misses": f.map_misses,
         "map_page_reads": f.map_page_reads,
@@ -259,22 +259,22 @@ fn ftl(f: &FtlStats) -> Value {
 /// Counters of its garbage collection.
 fn gc(f: &FtlStats) -> Value {
     json!({
-        "moved_sectors": f.gc_moves,
+        "moved_sectors": f.gc_relocations,
         "lines_reclaimed": f.lines_reclaimed,
         "erases": f.erases,
         "program_failures": f.program_failures,
         "erase_failures": f.erase_failures,
         "retired_chunks": f.retired_chunks,
-        "lost_sectors": f.lost,
+        "lost_sectors": f.uncorrectable_sectors,
         "lines_without_metadata": f.lines_without_metadata,
-        "victims_read_by_metadata": f.victims_by_metadata,
-        "victims_read_by_oob": f.victims_by_oob,
+        "victims_read_by_metadata": f.victims_read_by_metadata,
+        "victims_read_by_oob": f.victims_read_by_oob,
         "lines_refreshed": f.refreshed_lines,
-        "lines_levelled": f.levelled_lines,
-        "lines_ended": f.ended_lines,
-        "sectors_refreshed": f.refresh_moves,
+        "lines_levelled": f.wear_leveled_lines,
+        "lines_ended": f.finished_lines,
+        "sectors_refreshed": f.refresh_relocations,
         "offline_chunks": f.offline_chunks,
-        "sectors_written_again": f.rescued,
+        "sectors_written_again": f.redispatched_sectors,
     })
 }
 
@@ -303,7 +303,7 @@ fn intervals(timeline: &Timeline) -> Map<String, Value> {
 fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
     let mut object = intervals(timeline);
     object.insert("name".into(), json!(job.spec.name));
-    let series = job.series.in_intervals_of(timeline.width);
+    let series = job.series.with_width(timeline.width);
     let mut done: Vec<workload::Interval> = series.intervals().collect();
     done.resize(timeline.count.max(done.len()), workload::Interval::default());
     let ns = |i: usize| timeline.length(i.min(timeline.count - 1)).0.max(1) as f64;
@@ -314,7 +314,7 @@ fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
             continue;
         }
         let d = direction as usize;
-        let latencies = job.series.latencies(direction).in_intervals_of(timeline.width);
+        let latencies = job.series.latencies(direction).with_width(timeline.width);
         let mut latencies: Vec<workload::IntervalLatency> = latencies.intervals().collect();
         latencies.resize(done.len(), workload::IntervalLatency::default());
         let per_second = |of: &dyn Fn(&workload::Interval) -> u64| -> Vec<f64> {
@@ -341,12 +341,12 @@ fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
 
 /// The translation layer in each interval.
 fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
-    let found = d.over_time.as_ref()?.intervals(timeline);
+    let found = d.ftl_time_series.as_ref()?.intervals(timeline);
     let mut object = intervals(timeline);
     let mut put = |key: &str, values: Value| object.insert(key.to_owned(), values);
     put("free_lines", found.iter().map(|i| i.free_lines).collect());
-    put("user_sectors_written", found.iter().map(|i| i.user_sectors).collect());
-    put("moved_sectors", found.iter().map(|i| i.moved_sectors).collect());
+    put("user_sectors_written", found.iter().map(|i| i.host_sectors).collect());
+    put("moved_sectors", found.iter().map(|i| i.relocated_sectors).collect());
     put("lines_reclaimed", found.iter().map(|i| i.lines_reclaimed).collect());
     put("write_amplification", found.iter().map(|i| i.write_amplification).collect());
     Some(Value::Object(object))
@@ -356,15 +356,15 @@ fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
 fn shard(s: &ShardCounts) -> Value {
     let (f, core, health) = (&s.ftl, &s.core, &s.health);
     json!({
-        "user_sectors_written": f.user_writes,
-        "user_sectors_read": f.user_reads,
+        "user_sectors_written": f.host_writes,
+        "user_sectors_read": f.host_reads,
         "buffer_hits": f.buffer_hits,
         "padding_sectors": f.padding,
         "metadata_sectors": f.metadata,
-        "moved_sectors": f.gc_moves,
+        "moved_sectors": f.gc_relocations,
         "lines_reclaimed": f.lines_reclaimed,
         "erases": f.erases,
-        "lost_sectors": f.lost,
+        "lost_sectors": f.uncorrectable_sectors,
         "flushes": f.flushes,
         "free_lines": s.free_lines,
         "write_amplification": f.write_amplification(),
@@ -374,24 +374,24 @@ fn shard(s: &ShardCounts) -> Value {
             "local": core.local,
             "sent": core.sent,
             "served": core.served,
-            "lost": core.lost,
+            "lost": core.aborted,
         },
         "media_events": health.events,
-        "lines_moved_for_events": health.moves,
-        "label": s.label.as_ref().map(label),
+        "lines_moved_for_events": health.relocations,
+        "label": s.superblock.as_ref().map(superblock),
     })
 }
 
 /// What the shard that looks after the label of all of them found and did.
-fn label(l: &LabelHealth) -> Value {
+fn superblock(l: &SuperblockHealth) -> Value {
     json!({
         "generation": l.generation,
         "copies": l.copies,
-        "copies_lost": l.lost,
-        "rounds": l.rounds,
+        "copies_lost": l.copies_lost,
+        "rounds": l.scrub_passes,
         "sectors_read": l.reads,
-        "renewals": l.renewals,
-        "renewals_without_room": l.stuck,
+        "renewals": l.rewrites,
+        "renewals_without_room": l.rewrites_blocked,
         "erases": l.erases,
         "failures": l.failures,
     })
@@ -402,8 +402,8 @@ fn interface(d: &DriveStats) -> Option<Value> {
     let used = d.hints != HintStats::default()
         || d.notifications != NotificationStats::default()
         || d.read_retries + d.cmb_bytes > 0
-        || d.map.is_some()
-        || d.care != CareStats::default();
+        || d.device_l2p.is_some()
+        || d.scrub != MediaScrubStats::default();
     used.then(|| {
         let mut object = Map::new();
         object.insert("read_retries".into(), json!(d.read_retries));
@@ -423,23 +423,23 @@ fn interface(d: &DriveStats) -> Option<Value> {
             "notifications".into(),
             json!({
                 "logged": d.notifications.logged,
-                "lost": d.notifications.lost,
-                "announced": d.notifications.announced,
+                "lost": d.notifications.overwritten,
+                "announced": d.notifications.events_sent,
             }),
         );
-        if d.care != CareStats::default() {
+        if d.scrub != MediaScrubStats::default() {
             object.insert(
                 "care".into(),
                 json!({
-                    "notices": d.care.notices,
-                    "ignored": d.care.ignored,
-                    "lines_moved": d.care.moves,
-                    "patrol_sectors_read": d.care.sectors_read,
-                    "patrol_rounds": d.care.rounds,
+                    "notices": d.scrub.media_events,
+                    "ignored": d.scrub.ignored,
+                    "lines_moved": d.scrub.refreshes,
+                    "patrol_sectors_read": d.scrub.sectors_read,
+                    "patrol_rounds": d.scrub.passes,
                 }),
             );
         }
-        if let Some(m) = &d.map {
+        if let Some(m) = &d.device_l2p {
             object.insert(
                 "dual_map".into(),
                 json!({

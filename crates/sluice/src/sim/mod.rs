@@ -3,66 +3,66 @@
 //! | file | noun |
 //! |---|---|
 //! | [`outcome`](Outcome) | what a run of one scenario found |
-//! | [`preconditioned`](Preconditioned) | states of drives that several scenarios begin with |
+//! | [`preconditioned`](PreconditionCache) | states of drives that several scenarios begin with |
 //! | [`json`](to_json) | fio's result format, with Sluice's own section beside it |
-//! | [`way`](to_way) | the same for the report |
-//! | [`layer`](LayerCounts) | what the block layer has done |
-//! | `layer_trace` | the block layer's events, for blkparse and for Perfetto |
+//! | [`way`](to_variant) | the same for the report |
+//! | [`layer`](BlockLayerCounts) | what the block layer has done |
+//! | `block_layer_trace` | the block layer's events, for blkparse and for Perfetto |
 //! | [`stories`](Explanation) | why requests took as long as they did |
 //! | `spans` | requests and the drive's busy times as a Perfetto trace |
 //! | [`notes`](Note) | what must be known of a result |
-//! | [`over_time`](OverTime) | the translation layer at equal distances of virtual time |
+//! | [`over_time`](FtlTimeSeries) | the translation layer at equal distances of virtual time |
 //! | `parameters` | the scenario with defaults and presets resolved |
 //! | [`error`](SimError) | why a run could not be done |
 //! | `lane` | a drive with its jobs, during the run |
 //! | `recording` | what is written down meanwhile |
 //! | `close` | brings a drive's image to rest |
 
-mod close;
+mod block_layer;
+mod block_layer_trace;
+mod drive_run;
 mod error;
+mod explanations;
+mod flush;
 mod json;
-mod lane;
-mod layer;
-mod layer_trace;
 mod notes;
 mod outcome;
-mod over_time;
 mod parameters;
-mod preconditioned;
+mod precondition_cache;
 mod recording;
+mod report_variant;
 mod spans;
-mod stories;
-mod way;
+mod time_series;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::{Device, Group};
+use block::{BlockDevice, Group};
 use clock::{Component, Nanos, VirtualRunner};
-use workload::{Host, HostCosts, JobSource, JobSpec};
+use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
 
+pub use block_layer::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 pub use error::SimError;
+pub use explanations::Explanation;
 pub use json::{SCHEMA, to_json, to_text};
-pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use notes::{Note, NoteCode};
-pub use outcome::{DriveOutcome, Outcome};
-pub use over_time::{FtlInterval, OverTime, Sample, Timeline};
+pub use outcome::{DriveOutcome, SimOutcome};
 pub(crate) use parameters::parameters;
-pub use preconditioned::Preconditioned;
-pub use stories::Explanation;
-pub use way::to_way;
+pub use precondition_cache::PreconditionCache;
+pub use report_variant::to_variant;
+pub use time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 
 use crate::scenario::{JobTable, Scenario};
-use crate::serve::{Mark, image, is_fresh, keeps_data, over_image};
-use crate::stack::{Stack, StackDevice, Watcher, precondition, take_turns};
-use lane::{Lane, ftl_view};
-use over_time::Sampler;
+use crate::serve::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
+use crate::stack::{RunObserver, Stack, StackDevice, co_simulate, precondition};
+use drive_run::{DriveRun, ftl_snapshot};
 use recording::Recording;
+use time_series::Sampler;
 
 /// Where a run stands, for a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Stage {
+pub enum SimStage {
     /// Bringing the drives to their state; from 0 to 1.
     Preconditioning(f64),
     /// Running the jobs; from 0 to 1.
@@ -89,9 +89,9 @@ pub struct SimOptions<'a> {
     /// Ends the jobs when it becomes true; the outcome is what there is until then.
     pub stop: Option<&'a AtomicBool>,
     /// States of drives that scenarios share.
-    pub preconditioned: Option<&'a mut Preconditioned>,
+    pub precondition_cache: Option<&'a mut PreconditionCache>,
     /// Told now and then where the run stands.
-    pub progress: Option<&'a mut dyn FnMut(Stage)>,
+    pub progress: Option<&'a mut dyn FnMut(SimStage)>,
 }
 
 /// A file that a trace is written to.
@@ -117,13 +117,13 @@ impl TraceOutput {
 
 /// The jobs of one drive.
 #[derive(Clone, Default)]
-struct Jobs {
+struct DriveJobs {
     specs: Vec<JobSpec>,
     /// Of each job, clones counted one by one.
     groups: Vec<Group>,
 }
 
-impl Jobs {
+impl DriveJobs {
     fn push(&mut self, spec: JobSpec, group: Group) {
         self.groups.extend((0..spec.numjobs).map(|_| group));
         self.specs.push(spec);
@@ -131,8 +131,8 @@ impl Jobs {
 }
 
 /// The jobs of each drive of a scenario, and the options that have no meaning here.
-fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String>), SimError> {
-    let mut per_drive = vec![Jobs::default(); scenario.drives.len()];
+fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<DriveJobs>, Vec<String>), SimError> {
+    let mut per_drive = vec![DriveJobs::default(); scenario.drives.len()];
     let mut ignored = Vec::new();
     let source = JobSource::new(&scenario.file, scenario.text.clone());
     for table in &scenario.jobs {
@@ -141,7 +141,7 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String
         let drive = table.drive.as_ref().map_or(0, |(name, _)| {
             scenario.drives.iter().position(|d| d.config.name == *name).unwrap_or(0)
         });
-        if spec.verify && !keeps_data(&scenario.drives[drive]) {
+        if spec.verify && !stores_data(&scenario.drives[drive]) {
             return Err(verify_without_data(scenario, table, drive));
         }
         per_drive[drive].push(spec, table.group);
@@ -153,7 +153,7 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String
         // A job file knows no drives: every drive runs it.
         for (jobs, plan) in per_drive.iter_mut().zip(&scenario.drives) {
             for spec in &parsed.jobs {
-                if spec.verify && !keeps_data(plan) {
+                if spec.verify && !stores_data(plan) {
                     let (job, drive) = (spec.name.clone(), plan.config.name.clone());
                     return Err(SimError::VerifyWithoutData { job, drive });
                 }
@@ -214,14 +214,14 @@ const STRIDE: u32 = 1024;
 ///
 /// # Errors
 /// [`SimError`]. Failed requests are no error: they are in the outcome.
-pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outcome, SimError> {
+pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimOutcome, SimError> {
     let (mut per_drive, ignored) = jobs(scenario, &options.job_files)?;
-    if options.blktrace.is_some() && scenario.path.layer.is_none() {
-        return Err(SimError::NoLayer { file: scenario.file.clone() });
+    if options.blktrace.is_some() && scenario.path.block_layer.is_none() {
+        return Err(SimError::NoBlockLayer { file: scenario.file.clone() });
     }
-    let costs = HostCosts {
-        submit: scenario.host.submit.unwrap_or_default(),
-        complete: scenario.host.complete.unwrap_or_default(),
+    let costs = IoCpuCosts {
+        submit: scenario.host.submit_cost.unwrap_or_default(),
+        complete: scenario.host.complete_cost.unwrap_or_default(),
     };
     let mut runner = VirtualRunner::new();
     let mut lanes = Vec::new();
@@ -232,23 +232,27 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     for (i, plan) in scenario.drives.iter().enumerate() {
         let keeps_image = options.write_image && image(plan).is_some();
         let fresh = is_fresh(plan);
-        let failed = |source| SimError::Mark { drive: plan.config.name.clone(), source };
-        let mark = (keeps_image && fresh).then(|| Mark::set(plan)).transpose().map_err(failed)?;
+        let failed =
+            |source| SimError::PreconditionMarker { drive: plan.config.name.clone(), source };
+        let mark = (keeps_image && fresh)
+            .then(|| PreconditionMarker::set(plan))
+            .transpose()
+            .map_err(failed)?;
         let now = runner.now();
-        let shared = options.preconditioned.as_mut().filter(|_| fresh);
+        let shared = options.precondition_cache.as_mut().filter(|_| fresh);
         let shared = shared.and_then(|states| states.take(scenario, plan, now));
         let is_shared = shared.is_some();
         let stack = match (shared, options.write_image) {
             (Some(stack), _) => Ok(stack),
             (None, true) => Stack::build(plan, None),
-            (None, false) => Stack::build(&over_image(plan), None),
+            (None, false) => Stack::build(&with_overlay(plan), None),
         };
         let (stack, mark) = match (stack, mark) {
             (Ok(stack), mark) => (stack, mark),
             (Err(error), mark) => {
                 // An image that was made is not finished, and keeps its mark.
                 let mark = mark.filter(|_| image(plan).is_none_or(|image| !image.exists()));
-                mark.map_or(Ok(()), Mark::remove).map_err(failed)?;
+                mark.map_or(Ok(()), PreconditionMarker::remove).map_err(failed)?;
                 return Err(error.into());
             }
         };
@@ -256,7 +260,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         workload::check_jobs(&per_drive[i].specs, stack.device.limits())?;
         let mut tell = |part: f64| {
             if let Some(progress) = &mut options.progress {
-                progress(Stage::Preconditioning((i as f64 + part) / count));
+                progress(SimStage::Preconditioning((i as f64 + part) / count));
             }
         };
         let what = &scenario.precondition;
@@ -264,8 +268,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             true if is_shared => stack,
             true => {
                 let stack = precondition(stack, what, &mut runner, scenario.seed, &mut tell)?;
-                if let Some(states) = &mut options.preconditioned {
-                    states.keep(scenario, plan, &stack, runner.now());
+                if let Some(states) = &mut options.precondition_cache {
+                    states.insert(scenario, plan, &stack, runner.now());
                 }
                 stack
             }
@@ -275,17 +279,17 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
                 stack
             }
         };
-        mark.map_or(Ok(()), Mark::remove).map_err(failed)?;
-        let stack = match &scenario.path.layer {
-            Some(layer) => stack.layered(layer, runner.now(), false)?,
+        mark.map_or(Ok(()), PreconditionMarker::remove).map_err(failed)?;
+        let stack = match &scenario.path.block_layer {
+            Some(layer) => stack.with_block_layer(layer, runner.now(), false)?,
             None => stack,
         };
         let ftl_before = stack.ftl_stats();
         let media_before = stack.drive.stats().media;
         let shards_before = stack.device.shard_counts();
         let Stack { drive, mut device, steady, .. } = stack;
-        let Jobs { specs, groups } = std::mem::take(&mut per_drive[i]);
-        if let Some(cores) = device.cores_mut() {
+        let DriveJobs { specs, groups } = std::mem::take(&mut per_drive[i]);
+        if let Some(cores) = device.block_layer_mut() {
             cores.set_groups(groups);
         }
         let (mut host, mut idle) = (None, None);
@@ -293,12 +297,12 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             idle = Some(device);
         } else {
             let seed = scenario.seed.wrapping_add(i as u64);
-            let mut with_jobs = Host::new(device, specs, costs, seed)?;
+            let mut with_jobs = JobRunner::new(device, specs, costs, seed)?;
             next_log = with_jobs.open_logs(next_log)?;
             host = Some(with_jobs);
         }
         let name = plan.config.name.clone();
-        lanes.push(Lane {
+        lanes.push(DriveRun {
             index: i as u16,
             name,
             drive,
@@ -307,7 +311,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             ftl_before,
             media_before,
             shards_before,
-            keeps_image,
+            persist_image: keeps_image,
             steady,
         });
     }
@@ -317,10 +321,10 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let partial = run(&mut runner, &mut lanes, &mut recording, &mut sampler, &mut options)?;
     let (untraced, explanations) = recording.finish(&mut lanes)?;
     let elapsed = runner.now().since(started);
-    let over_time = sampler.finish(runner.now(), |i| lanes[i].ftl_view());
+    let over_time = sampler.finish(runner.now(), |i| lanes[i].ftl_snapshot());
     let mut drives = Vec::new();
     for (lane, over_time) in lanes.into_iter().zip(over_time) {
-        drives.push(DriveOutcome::of(lane, over_time, runner.now(), elapsed)?);
+        drives.push(DriveOutcome::from_run(lane, over_time, runner.now(), elapsed)?);
     }
     // A trace makes them, too, and may not change results.
     if options.slowest > 0 {
@@ -328,8 +332,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             drive.explanation = Some(explanation);
         }
     }
-    let outcome = Outcome::new(scenario, drives, elapsed, costs, ignored);
-    let mut outcome = Outcome { partial, untraced, ..outcome };
+    let outcome = SimOutcome::new(scenario, drives, elapsed, costs, ignored);
+    let mut outcome = SimOutcome { partial, untraced_events: untraced, ..outcome };
     outcome.notes = notes::notes(scenario, &outcome, &from_images);
     Ok(outcome)
 }
@@ -337,7 +341,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
 /// Runs the jobs; returns whether they were stopped before their end.
 fn run(
     runner: &mut VirtualRunner,
-    lanes: &mut [Lane],
+    lanes: &mut [DriveRun],
     recording: &mut Recording,
     sampler: &mut Sampler,
     options: &mut SimOptions<'_>,
@@ -345,27 +349,29 @@ fn run(
     let asked = options.stop;
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
-    if let ([Lane { host: Some(host), drive, .. }], true) = (&mut *lanes, recording.is_coarse()) {
-        tracepoint::enter(0);
-        let mut tell =
-            |_: &mut VirtualRunner, host: &mut Host<StackDevice>, _: &mut drive::Drive| {
-                recording.explain();
-                if let Some(progress) = &mut options.progress {
-                    progress(Stage::Running(host.progress()));
-                }
-                if !stopped && asked() {
-                    stopped = true;
-                    host.stop();
-                }
-                true
-            };
-        let mut sample = |at: Nanos, host: &Host<StackDevice>, drive: &drive::Drive| {
-            sampler.sample(at, |_| ftl_view(Some(host.device()), drive));
+    if let ([DriveRun { host: Some(host), drive, .. }], true) = (&mut *lanes, recording.is_coarse())
+    {
+        tracepoint::set_drive(0);
+        let mut tell = |_: &mut VirtualRunner,
+                        host: &mut JobRunner<StackDevice>,
+                        _: &mut drive::Controller| {
+            recording.explain();
+            if let Some(progress) = &mut options.progress {
+                progress(SimStage::Running(host.progress()));
+            }
+            if !stopped && asked() {
+                stopped = true;
+                host.stop();
+            }
+            true
+        };
+        let mut sample = |at: Nanos, host: &JobRunner<StackDevice>, drive: &drive::Controller| {
+            sampler.sample(at, |_| ftl_snapshot(Some(host.device()), drive));
             sampler.next()
         };
         let first = sample(runner.now(), host, drive);
-        let watcher = Watcher::new(&mut tell).sampling(first, &mut sample);
-        take_turns(runner, host, drive, watcher);
+        let watcher = RunObserver::new(&mut tell).with_sampling(first, &mut sample);
+        co_simulate(runner, host, drive, watcher);
         recording.explain();
         // What cannot go on names itself when the host is finished.
         return Ok(stopped);
@@ -373,34 +379,34 @@ fn run(
     let mut steps = 0u32;
     loop {
         let next = if let [one] = &mut *lanes {
-            runner.settle(&mut [one]);
+            runner.run_until_idle(&mut [one]);
             one.deadline()
         } else {
             let mut all: Vec<&mut dyn Component> =
                 lanes.iter_mut().map(|l| l as &mut dyn Component).collect();
-            runner.settle(&mut all);
+            runner.run_until_idle(&mut all);
             all.iter().map(|l| l.deadline()).min().unwrap_or(Nanos::MAX)
         };
         // Time does not go on after the last job.
-        if lanes.iter().all(Lane::done) || next == Nanos::MAX {
+        if lanes.iter().all(DriveRun::is_done) || next == Nanos::MAX {
             // What cannot go on names itself when the hosts are finished.
             break;
         }
         if sampler.next() <= next {
-            sampler.sample(next, |i| lanes[i].ftl_view());
+            sampler.sample(next, |i| lanes[i].ftl_snapshot());
         }
-        runner.jump(next);
+        runner.advance_to(next);
         steps += 1;
-        if steps == STRIDE || recording.is_pressed(lanes) {
+        if steps == STRIDE || recording.is_buffer_low(lanes) {
             steps = 0;
             recording.collect(runner.now(), lanes)?;
             if let Some(progress) = &mut options.progress {
                 let hosts = lanes.iter().filter_map(|l| l.host.as_ref());
-                progress(Stage::Running(hosts.map(Host::progress).fold(1.0, f64::min)));
+                progress(SimStage::Running(hosts.map(JobRunner::progress).fold(1.0, f64::min)));
             }
             if !stopped && asked() {
                 stopped = true;
-                lanes.iter_mut().filter_map(|l| l.host.as_mut()).for_each(Host::stop);
+                lanes.iter_mut().filter_map(|l| l.host.as_mut()).for_each(JobRunner::stop);
             }
         }
     }

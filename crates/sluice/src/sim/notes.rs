@@ -5,9 +5,9 @@ use clock::Nanos;
 use serde_json::{Value, json};
 use workload::JobResult;
 
-use super::{DriveOutcome, Outcome};
+use super::{DriveOutcome, SimOutcome};
+use crate::format::{count, duration};
 use crate::scenario::{Precondition, Scenario};
-use crate::text::{count, duration};
 
 /// Share of a job's time that its CPU is busy for the host to be the bottleneck.
 const HOST_BUSY: f64 = 0.99;
@@ -92,12 +92,12 @@ impl Note {
         Note { code, drive: None, job: None, text, numbers: Vec::new() }
     }
 
-    fn of_drive(mut self, drive: &str) -> Note {
+    fn for_drive(mut self, drive: &str) -> Note {
         self.drive = Some(drive.to_owned());
         self
     }
 
-    fn of_job(mut self, job: &str) -> Note {
+    fn for_job(mut self, job: &str) -> Note {
         self.job = Some(job.to_owned());
         self
     }
@@ -121,7 +121,7 @@ impl Note {
 }
 
 /// Every note of an outcome, in a fixed order. `from_images` are the drives that started from an image.
-pub(super) fn notes(scenario: &Scenario, outcome: &Outcome, from_images: &[&str]) -> Vec<Note> {
+pub(super) fn notes(scenario: &Scenario, outcome: &SimOutcome, from_images: &[&str]) -> Vec<Note> {
     let mut notes = Vec::new();
     if outcome.partial {
         let text = format!(
@@ -141,15 +141,15 @@ pub(super) fn notes(scenario: &Scenario, outcome: &Outcome, from_images: &[&str]
                  had no effect",
                 drive.name
             );
-            notes.push(Note::new(NoteCode::NotPreconditioned, text).of_drive(&drive.name));
+            notes.push(Note::new(NoteCode::NotPreconditioned, text).for_drive(&drive.name));
         }
         for job in &drive.run.jobs {
-            of_job(drive, job, outcome.elapsed, &mut notes);
+            job_notes(drive, job, outcome.elapsed, &mut notes);
         }
-        of_layer(scenario, drive, &mut notes);
+        block_layer_notes(scenario, drive, &mut notes);
     }
-    if outcome.untraced > 0 {
-        let events = outcome.untraced;
+    if outcome.untraced_events > 0 {
+        let events = outcome.untraced_events;
         let text = format!(
             "the trace lacks {} events of the block layer, which it had no memory for",
             count(events)
@@ -160,8 +160,8 @@ pub(super) fn notes(scenario: &Scenario, outcome: &Outcome, from_images: &[&str]
 }
 
 fn unwritten_reads(drive: &DriveOutcome, notes: &mut Vec<Note>) {
-    let Some(ftl) = drive.ftl.filter(|f| f.unmapped_reads > 0 && f.user_reads > 0) else { return };
-    let (unwritten, all) = (ftl.unmapped_reads, ftl.user_reads);
+    let Some(ftl) = drive.ftl.filter(|f| f.unmapped_reads > 0 && f.host_reads > 0) else { return };
+    let (unwritten, all) = (ftl.unmapped_reads, ftl.host_reads);
     let share = unwritten as f64 / all as f64;
     let text = format!(
         "{} of {} sectors read on drive {} were never written: such reads take no time of the flash; \
@@ -170,7 +170,7 @@ fn unwritten_reads(drive: &DriveOutcome, notes: &mut Vec<Note>) {
         count(all),
         drive.name
     );
-    let note = Note::new(NoteCode::UnwrittenReads, text).of_drive(&drive.name);
+    let note = Note::new(NoteCode::UnwrittenReads, text).for_drive(&drive.name);
     let note = note.with("unwritten_sectors", unwritten).with("read_sectors", all);
     notes.push(note.with("share", share));
 }
@@ -186,7 +186,7 @@ fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
                 steady.rounds.len(),
                 steady.missing().join("; ")
             );
-            let note = Note::new(NoteCode::NotSteady, text).of_drive(&drive.name);
+            let note = Note::new(NoteCode::NotSteady, text).for_drive(&drive.name);
             notes.push(note.with("rounds", steady.rounds.len()));
         }
         return;
@@ -194,7 +194,7 @@ fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
     let (Some(ftl), Some(capacity)) = (&drive.ftl, &drive.capacity) else { return };
     let before = drive.ftl_before.map_or(0, |f| f.lines_reclaimed);
     let reclaimed = before + ftl.lines_reclaimed;
-    if ftl.user_writes == 0 || reclaimed >= capacity.lines {
+    if ftl.host_writes == 0 || reclaimed >= capacity.lines {
         return;
     }
     let text = format!(
@@ -204,35 +204,36 @@ fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
         count(reclaimed),
         count(capacity.lines)
     );
-    let note = Note::new(NoteCode::NotSteady, text).of_drive(&drive.name);
+    let note = Note::new(NoteCode::NotSteady, text).for_drive(&drive.name);
     notes.push(note.with("lines_reclaimed", reclaimed).with("lines", capacity.lines));
 }
 
-fn of_job(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut Vec<Note>) {
+fn job_notes(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut Vec<Note>) {
     let name = &job.spec.name;
-    let mut push = |note: Note| notes.push(note.of_drive(&drive.name).of_job(name));
+    let mut push = |note: Note| notes.push(note.for_drive(&drive.name).for_job(name));
     if job.issued == 0 {
         push(Note::new(NoteCode::NothingIssued, format!("job {name} issued no request")));
     }
-    let fit = &job.trace_fit;
-    if fit.aligned_requests + fit.wrapped + fit.left_out > 0 {
+    let fit = &job.trace_adjustments;
+    if fit.aligned_requests + fit.wrapped + fit.skipped > 0 {
         let text = format!(
             "requests of job {name}'s trace were changed to fit the drive: {} aligned ({} bytes asked, \
              {} done), {} wrapped around its end, {} left out",
             count(fit.aligned_requests),
-            count(fit.bytes_asked),
-            count(fit.bytes_done),
+            count(fit.bytes_requested),
+            count(fit.bytes_issued),
             count(fit.wrapped),
-            count(fit.left_out)
+            count(fit.skipped)
         );
         let note = Note::new(NoteCode::RequestsRounded, text);
         let note = note.with("aligned_requests", fit.aligned_requests);
-        let note = note.with("bytes_asked", fit.bytes_asked).with("bytes_done", fit.bytes_done);
-        push(note.with("wrapped", fit.wrapped).with("left_out", fit.left_out));
+        let note =
+            note.with("bytes_asked", fit.bytes_requested).with("bytes_done", fit.bytes_issued);
+        push(note.with("wrapped", fit.wrapped).with("left_out", fit.skipped));
     }
     let runtime = job.ended.since(job.started);
     let busy = job.cpu_busy.0 as f64 / runtime.0.max(1) as f64;
-    let drive_busy = drive.busiest(elapsed);
+    let drive_busy = drive.utilization_max(elapsed);
     if runtime > Nanos::ZERO && busy >= HOST_BUSY && drive_busy.is_some_and(|b| b < DRIVE_IDLE) {
         let drive_busy = drive_busy.unwrap_or(0.0);
         let text = format!(
@@ -246,8 +247,10 @@ fn of_job(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut Vec
     }
 }
 
-fn of_layer(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<Note>) {
-    let (Some(plan), Some(layer)) = (&scenario.path.layer, &drive.layer) else { return };
+fn block_layer_notes(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<Note>) {
+    let (Some(plan), Some(layer)) = (&scenario.path.block_layer, &drive.block_layer) else {
+        return;
+    };
     let scheduler = plan.scheduler.name();
     if scheduler == "none" && plan.limits.is_empty() {
         let text = format!(
@@ -255,7 +258,7 @@ fn of_layer(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<Note>) {
              modelled, so that sq, mq and raw differ only where requests merge or queue",
             layer.kind
         );
-        notes.push(Note::new(NoteCode::CostsNothing, text).of_drive(&drive.name));
+        notes.push(Note::new(NoteCode::CostsNothing, text).for_drive(&drive.name));
         return;
     }
     let staged = layer.staging.iter().map(|s| s.peak).max().unwrap_or(0);
@@ -272,6 +275,6 @@ fn of_layer(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<Note>) {
          hardware queues took every request at once",
         drive.name
     );
-    let note = Note::new(NoteCode::NothingToOrder, text).of_drive(&drive.name);
+    let note = Note::new(NoteCode::NothingToOrder, text).for_drive(&drive.name);
     notes.push(note.with("staged_max", staged));
 }

@@ -7,18 +7,18 @@ use drive::DriveStats;
 use ftl::FtlStats;
 use media::MediaStats;
 use serde_json::Value;
-use workload::{HostCosts, RunResult};
+use workload::{IoCpuCosts, RunResult};
 
 use super::parameters::parameters;
-use super::{Explanation, Lane, LayerCounts, Note, OverTime, SimError};
+use super::{BlockLayerCounts, DriveRun, Explanation, FtlTimeSeries, Note, SimError};
 use crate::explain::Names;
 use crate::scenario::{Capacity, Scenario};
-use crate::stack::steady::SteadyResult;
+use crate::stack::steady_state::SteadyResult;
 use crate::stack::{ShardCounts, StackDevice};
 
 /// What a run of one scenario found.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct SimOutcome {
     /// The scenario's title.
     pub title: String,
     /// The question that the scenario is to answer; may be empty.
@@ -32,7 +32,7 @@ pub struct Outcome {
     /// Virtual time that the jobs took.
     pub elapsed: Nanos,
     /// What the host's CPU was charged per I/O.
-    pub costs: HostCosts,
+    pub costs: IoCpuCosts,
     /// Job options that were given and have no meaning here.
     pub ignored: Vec<String>,
     /// Whether the run was interrupted: results are those up to there.
@@ -40,7 +40,7 @@ pub struct Outcome {
     /// What must be known of the results.
     pub notes: Vec<Note>,
     /// Events that a trace was asked for and has no room for.
-    pub untraced: u64,
+    pub untraced_events: u64,
     /// The drives, in the scenario's order.
     pub drives: Vec<DriveOutcome>,
 }
@@ -61,15 +61,15 @@ pub struct DriveOutcome {
     /// What it did before: preconditioning.
     pub ftl_before: Option<FtlStats>,
     /// The translation layer over time; `None` without one, and in real time.
-    pub over_time: Option<OverTime>,
+    pub ftl_time_series: Option<FtlTimeSeries>,
     /// Free lines at the end.
     pub free_lines: Option<f64>,
     /// Channels and parallel units per channel; `None` for media without.
-    pub shape: Option<(u32, u32)>,
+    pub geometry: Option<(u32, u32)>,
     /// What the drive holds through its translation layer.
     pub capacity: Option<Capacity>,
     /// What the block layer did; `None` without one.
-    pub layer: Option<LayerCounts>,
+    pub block_layer: Option<BlockLayerCounts>,
     /// What each shard of its target did; none without shards.
     pub shards: Vec<ShardCounts>,
     /// Why its requests took as long as they did, if that was asked.
@@ -83,21 +83,22 @@ impl DriveOutcome {
     pub fn names<'a>(&self, explanation: &'a Explanation) -> Names<'a> {
         Names {
             jobs: &explanation.jobs,
-            pus_per_channel: self.shape.map_or(0, |(_, pus)| pus),
+            pus_per_channel: self.geometry.map_or(0, |(_, pus)| pus),
             sector_bytes: explanation.sector_bytes,
         }
     }
 
     /// The outcome of a drive. A drive that is kept has everything on its image then.
-    pub(super) fn of(
-        mut lane: Lane,
-        over_time: Option<OverTime>,
+    pub(super) fn from_run(
+        mut lane: DriveRun,
+        over_time: Option<FtlTimeSeries>,
         now: Nanos,
         elapsed: Nanos,
     ) -> Result<DriveOutcome, SimError> {
-        let layer = lane.device().and_then(StackDevice::cores);
-        let layer = layer.map(|cores| LayerCounts::of(cores.layer(), cores.kind(), now));
-        let (ftl, free_lines) = lane.ftl_view().unzip();
+        let layer = lane.device().and_then(StackDevice::block_layer);
+        let layer =
+            layer.map(|cores| BlockLayerCounts::from_layer(cores.block_layer(), cores.kind(), now));
+        let (ftl, free_lines) = lane.ftl_snapshot().unzip();
         let shards = lane.device().map(StackDevice::shard_counts).unwrap_or_default();
         let before = lane.shards_before.iter();
         let shards = shards.iter().zip(before).map(|(now, before)| now.since(before)).collect();
@@ -115,14 +116,14 @@ impl DriveOutcome {
         if let (Some(media), Some(before)) = (&mut drive.media, &media_before) {
             *media = media.since(before);
         }
-        if lane.keeps_image {
+        if lane.persist_image {
             lane.flush(now);
         }
         let run = match lane.host {
             Some(host) => host.finish()?,
             None => RunResult { elapsed, ..RunResult::default() },
         };
-        if lane.keeps_image {
+        if lane.persist_image {
             // The host's side is gone: it may not point into the drive any more.
             drop(lane.idle);
             let drive = lane.name.clone();
@@ -135,11 +136,11 @@ impl DriveOutcome {
             media_before,
             ftl,
             ftl_before,
-            over_time,
+            ftl_time_series: over_time,
             free_lines,
-            shape,
+            geometry: shape,
             capacity: None,
-            layer,
+            block_layer: layer,
             shards,
             explanation: None,
             steady: lane.steady,
@@ -149,25 +150,25 @@ impl DriveOutcome {
 
 impl DriveOutcome {
     /// Share of `elapsed` that its busiest parallel unit or channel was busy; `None` for media without.
-    pub fn busiest(&self, elapsed: Nanos) -> Option<f64> {
+    pub fn utilization_max(&self, elapsed: Nanos) -> Option<f64> {
         let pus = self.drive.pus.iter().map(|p| p.read + p.program + p.erase);
         let most = pus.chain(self.drive.channels.iter().copied()).max()?;
         Some(most.0 as f64 / elapsed.0.max(1) as f64)
     }
 }
 
-impl Outcome {
+impl SimOutcome {
     pub(super) fn new(
         scenario: &Scenario,
         mut drives: Vec<DriveOutcome>,
         elapsed: Nanos,
-        costs: HostCosts,
+        costs: IoCpuCosts,
         ignored: Vec<String>,
-    ) -> Outcome {
+    ) -> SimOutcome {
         for (drive, plan) in drives.iter_mut().zip(&scenario.drives) {
             drive.capacity = plan.capacity;
         }
-        Outcome {
+        SimOutcome {
             title: scenario.title.clone(),
             question: scenario.question.clone(),
             parameters: parameters(scenario),
@@ -177,13 +178,13 @@ impl Outcome {
             costs,
             ignored,
             drives,
-            ..Outcome::default()
+            ..SimOutcome::default()
         }
     }
 
     /// The outcome as it is without [`SimOptions::slowest`](super::SimOptions::slowest).
     #[must_use]
-    pub fn without_explanations(&self) -> Outcome {
+    pub fn without_explanations(&self) -> SimOutcome {
         let mut outcome = self.clone();
         outcome.drives.iter_mut().for_each(|drive| drive.explanation = None);
         outcome

@@ -1,13 +1,15 @@
 //! [`parameters`]: what a scenario comes to, defaults and presets resolved, as plain keys and values.
 
-use block::sched::{GroupLimits, SchedulerConfig};
-use drive::{Arbitration, DriveConfig, PersonalityKind, PuPolicy, SuspendConfig, WriteBuffer};
-use ftl::{FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
-use media::{Cell, DataStore, MediaConfig, NandConfig, PcmConfig};
+use block::sched::{GroupThrottle, SchedulerConfig};
+use drive::{Arbitration, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer};
+use ftl::{
+    FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
+};
+use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use serde_json::{Map, Value, json};
 
 use crate::scenario::{
-    Amount, DrivePlan, Fill, LayerPlan, Overwrite, PathConfig, Precondition, Scenario, Target,
+    Amount, BlockLayerSpec, DriveSpec, Fill, Overwrite, PathConfig, Precondition, Scenario, Target,
 };
 
 /// The scenario as it is run, without its jobs, which fio's part of the results has.
@@ -17,8 +19,8 @@ pub(crate) fn parameters(scenario: &Scenario) -> Value {
         "drives": scenario.drives.iter().map(drive).collect::<Vec<_>>(),
         "path": path(&scenario.path),
         "host": {
-            "submit_ns": scenario.host.submit.unwrap_or_default().0,
-            "complete_ns": scenario.host.complete.unwrap_or_default().0,
+            "submit_ns": scenario.host.submit_cost.unwrap_or_default().0,
+            "complete_ns": scenario.host.complete_cost.unwrap_or_default().0,
         },
         "precondition": precondition(&scenario.precondition),
     })
@@ -45,7 +47,7 @@ fn overwrite(o: &Overwrite) -> Value {
     Value::Object(object)
 }
 
-fn drive(plan: &DrivePlan) -> Value {
+fn drive(plan: &DriveSpec) -> Value {
     let config = &plan.config;
     let mut object = Map::new();
     let mut set = |key: &str, value: Value| {
@@ -56,11 +58,11 @@ fn drive(plan: &DrivePlan) -> Value {
     set("personality", json!(personality(config)));
     set("media", media(&config.media));
     set("controller", controller(config));
-    set("pu_policy", pu_policy(&config.pu_policy));
+    set("pu_policy", pu_policy(&config.pu_scheduling));
     set("page_register", json!(config.page_register));
     set("cache_program", json!(config.cache_program));
     set("cache_read", json!(config.transfers.cache_read));
-    set("read_register", json!(config.transfers.read_register));
+    set("read_register", json!(config.transfers.dedicated_read_register));
     set("transfer_by_page", json!(config.transfers.by_page));
     set("target", json!(plan.target.label()));
     set("shards", json!(plan.shards));
@@ -75,7 +77,7 @@ fn drive(plan: &DrivePlan) -> Value {
         set("logical_bytes", json!(c.logical_bytes()));
         set("lines", json!(c.lines));
         set("line_sectors", json!(c.line_sectors));
-        set("held_lines", json!(c.held_lines));
+        set("held_lines", json!(c.reserved_lines));
     }
     Value::Object(object)
 }
@@ -115,7 +117,7 @@ fn nand_media(nand: &NandConfig) -> Value {
         "kind": "nand",
         "cell": cell(nand.cell),
         "one_shot": nand.one_shot,
-        "pair_distance": nand.pair_distance,
+        "pair_distance": nand.paired_page_distance,
         "data": data(&nand.data),
         "seed": nand.seed,
         "geometry": {
@@ -143,14 +145,14 @@ fn nand_media(nand: &NandConfig) -> Value {
             "ecc_bits": e.ecc_bits,
             "endurance": e.endurance,
             "read_retries": e.read_retries,
-            "retry_leaves": e.retry_leaves,
+            "retry_leaves": e.retry_error_fraction,
             "retention_ns": e.retention.0,
             "disturb_reads": e.disturb_reads,
         },
     })
 }
 
-fn cell(cell: Cell) -> &'static str {
+fn cell(cell: CellType) -> &'static str {
     match cell.bits() {
         1 => "slc",
         2 => "mlc",
@@ -182,23 +184,23 @@ fn controller(config: &DriveConfig) -> Value {
         }
     };
     json!({
-        "fetch_ns": c.fetch.0,
-        "complete_ns": c.complete.0,
+        "fetch_ns": c.fetch_latency.0,
+        "complete_ns": c.completion_latency.0,
         "dma_bytes_per_sec": c.dma_bytes_per_sec,
-        "dma_in_bytes_per_sec": c.dma_in_bytes_per_sec,
-        "io_queues": c.io_queues,
+        "dma_in_bytes_per_sec": c.dma_to_device_bytes_per_sec,
+        "io_queues": c.max_io_queues,
         "queue_depth": c.queue_depth,
         "arbitration": arbitration,
         "cmb_bytes": c.cmb.map(|cmb| cmb.bytes),
         "doorbell_buffer": c.doorbell_buffer,
-        "patrol_sectors_per_sec": c.patrol.map(|p| p.sectors_per_sec),
+        "patrol_sectors_per_sec": c.scrub.map(|p| p.sectors_per_sec),
     })
 }
 
-fn pu_policy(policy: &PuPolicy) -> Value {
+fn pu_policy(policy: &PuScheduling) -> Value {
     match policy {
-        PuPolicy::Fifo => json!({ "kind": "fifo" }),
-        PuPolicy::ReadsFirst { suspend } => json!({
+        PuScheduling::Fifo => json!({ "kind": "fifo" }),
+        PuScheduling::ReadPriority { suspend } => json!({
             "kind": "reads-first",
             "suspend": suspend.map(|SuspendConfig { suspend, resume, max_per_operation }| json!({
                 "suspend_ns": suspend.0,
@@ -227,42 +229,42 @@ fn ftl(config: &FtlConfig) -> Value {
             VictimPolicyKind::Greedy => "greedy",
             VictimPolicyKind::CostBenefit => "cost-benefit",
             VictimPolicyKind::Fifo => "fifo",
-            VictimPolicyKind::Cost => "cost",
+            VictimPolicyKind::CostWear => "cost",
         },
         "hot_cold": config.hot_cold,
-        "reserve_lines": config.reserve_lines,
-        "gc_start_lines": config.gc_start_lines,
-        "gc_window_units": config.gc_window_units,
-        "buffer_sectors": config.buffer_sectors,
+        "reserve_lines": config.gc_low_watermark_lines,
+        "gc_start_lines": config.gc_high_watermark_lines,
+        "gc_window_units": config.gc_queue_depth_units,
+        "buffer_sectors": config.write_buffer_sectors,
         "checkpoint_sectors": config.checkpoint_sectors,
         "map_cache_sectors": config.map_cache_sectors,
-        "wear_levelling": config.wear_levelling,
-        "static_wear": config.static_wear,
+        "wear_levelling": config.dynamic_wear_leveling,
+        "static_wear": config.static_wear_leveling,
         "line_metadata": match config.line_metadata {
             LineMetadata::Off => "off",
-            LineMetadata::WhereItFits => "where-it-fits",
+            LineMetadata::Auto => "where-it-fits",
             LineMetadata::On => "on",
         },
-        "reverse_map": match config.reverse_map {
-            ReverseMapKind::Memory => "memory",
-            ReverseMapKind::Media => "media",
+        "reverse_map": match config.p2l_location {
+            P2lLocation::Memory => "memory",
+            P2lLocation::Media => "media",
         },
         "rate_limiter": match config.rate_limiter {
-            RateLimiterKind::Share => json!({ "kind": "share" }),
+            RateLimiterKind::Proportional => json!({ "kind": "share" }),
             RateLimiterKind::Pid { kp, ki, kd } => {
                 json!({ "kind": "pid", "kp": kp, "ki": ki, "kd": kd })
             }
         },
-        "gc_yields": match config.gc_yields {
-            GcYields::Never => "never",
-            GcYields::BusyPus => "busy-pus",
-            GcYields::AnyRead => "any-read",
+        "gc_yields": match config.gc_read_priority {
+            GcReadPriority::Off => "never",
+            GcReadPriority::PerPu => "busy-pus",
+            GcReadPriority::Global => "any-read",
         },
     })
 }
 
 fn path(path: &PathConfig) -> Value {
-    let Some(layer) = &path.layer else {
+    let Some(layer) = &path.block_layer else {
         return json!({ "block": "raw", "completion": "poll" });
     };
     json!({
@@ -301,20 +303,20 @@ fn scheduler(config: &SchedulerConfig) -> Value {
             "weights": c.weights,
             "default_weight": c.default_weight,
             "request_cost_sectors": c.request_cost_sectors,
-            "work_conserving": c.borrow,
+            "work_conserving": c.work_conserving,
         }),
         SchedulerConfig::Priority(c) => json!({
             "classes": c.classes.iter().map(|(g, class)| (g.0, *class)).collect::<Vec<_>>(),
             "default_class": c.default_class,
-            "aging_ns": c.patience.0,
+            "aging_ns": c.prio_aging_expire.0,
         }),
     };
     json!({ "kind": config.name(), "settings": settings })
 }
 
-fn limits(layer: &LayerPlan) -> Value {
-    let rates = |limits: &GroupLimits| {
-        let rate = |r: Option<block::sched::Rate>| r.map(|r| r.per_sec);
+fn limits(layer: &BlockLayerSpec) -> Value {
+    let rates = |limits: &GroupThrottle| {
+        let rate = |r: Option<block::sched::RateLimit>| r.map(|r| r.per_sec);
         json!({
             "read_iops": rate(limits.read.operations),
             "read_bytes_per_sec": rate(limits.read.bytes),

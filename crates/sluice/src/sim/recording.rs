@@ -2,55 +2,55 @@
 
 use clock::Nanos;
 
-use super::layer_trace::LayerTrace;
+use super::block_layer_trace::BlockLayerTrace;
+use super::explanations::ExplanationRecorder;
 use super::spans::SpanTrace;
-use super::stories::Stories;
-use super::{Explanation, Lane, SimError, SimOptions};
+use super::{DriveRun, Explanation, SimError, SimOptions};
 use crate::scenario::Scenario;
 
 /// What is written down while the jobs run.
 pub(super) struct Recording {
-    stories: Option<Stories>,
+    explanations: Option<ExplanationRecorder>,
     spans: Option<SpanTrace>,
-    layer: Option<LayerTrace>,
+    block_layer: Option<BlockLayerTrace>,
 }
 
 impl Recording {
     pub(super) fn start(
         scenario: &Scenario,
         options: &mut SimOptions<'_>,
-        lanes: &mut [Lane],
+        lanes: &mut [DriveRun],
     ) -> Result<Recording, SimError> {
         let dir = options.blktrace.as_deref();
         let output = options.trace.take();
         let spans = output.map(|output| SpanTrace::create(output, scenario, lanes));
         let mut spans = spans.transpose()?;
         let stories = match spans.is_some() || options.slowest > 0 {
-            true => Some(Stories::start(options.slowest, lanes)?),
+            true => Some(ExplanationRecorder::start(options.slowest, lanes)?),
             false => None,
         };
-        let layer = LayerTrace::create(dir, spans.as_mut().map(SpanTrace::file), lanes)?;
-        Ok(Recording { stories, spans, layer })
+        let layer = BlockLayerTrace::create(dir, spans.as_mut().map(SpanTrace::file), lanes)?;
+        Ok(Recording { explanations: stories, spans, block_layer: layer })
     }
 
     /// Whether the run's events are looked at every thousand or so turns only.
     pub(super) fn is_coarse(&self) -> bool {
-        self.spans.is_none() && self.layer.is_none()
+        self.spans.is_none() && self.block_layer.is_none()
     }
 
     /// Makes stories of what was recorded.
     pub(super) fn explain(&mut self) {
-        if let Some(stories) = &mut self.stories {
+        if let Some(stories) = &mut self.explanations {
             stories.collect(self.spans.as_mut());
         }
     }
 
-    pub(super) fn is_pressed(&self, lanes: &mut [Lane]) -> bool {
-        self.layer.as_ref().is_some_and(|layer| layer.is_pressed(lanes))
+    pub(super) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
+        self.block_layer.as_ref().is_some_and(|layer| layer.is_buffer_low(lanes))
     }
 
-    pub(super) fn collect(&mut self, now: Nanos, lanes: &mut [Lane]) -> Result<(), SimError> {
-        if let Some(layer) = &mut self.layer {
+    pub(super) fn collect(&mut self, now: Nanos, lanes: &mut [DriveRun]) -> Result<(), SimError> {
+        if let Some(layer) = &mut self.block_layer {
             layer.collect(self.spans.as_mut().map(SpanTrace::file), lanes)?;
         }
         self.explain();
@@ -61,10 +61,14 @@ impl Recording {
     }
 
     /// Completes the files; returns how many events are missing in them, and the stories of each drive.
-    pub(super) fn finish(self, lanes: &mut [Lane]) -> Result<(u64, Vec<Explanation>), SimError> {
-        let dropped = self.layer.map_or(Ok(0), |layer| layer.finish(lanes))?;
+    pub(super) fn finish(
+        self,
+        lanes: &mut [DriveRun],
+    ) -> Result<(u64, Vec<Explanation>), SimError> {
+        let dropped = self.block_layer.map_or(Ok(0), |layer| layer.finish(lanes))?;
         self.spans.map_or(Ok(()), SpanTrace::finish)?;
-        let explanations = self.stories.map(|stories| stories.finish(lanes)).unwrap_or_default();
+        let explanations =
+            self.explanations.map(|stories| stories.finish(lanes)).unwrap_or_default();
         Ok((dropped, explanations))
     }
 }

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use clock::Nanos;
 use tracepoint::ArrayOp;
 
-use super::{Lane, SimError, TraceOutput};
+use super::{DriveRun, SimError, TraceOutput};
 use crate::explain::{
-    Background, BackgroundSpan, BusySpan, Explained, Names, Sink, Unit, cause_name, op_name,
+    Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource, Names,
+    cause_name, op_name,
 };
 use crate::scenario::Scenario;
 use crate::trace_file::{Argument, TraceFile, Track};
@@ -52,7 +53,7 @@ impl SpanTrace {
     pub(super) fn create(
         output: TraceOutput,
         scenario: &Scenario,
-        lanes: &[Lane],
+        lanes: &[DriveRun],
     ) -> Result<SpanTrace, SimError> {
         if output.truncate {
             let failed = |source| SimError::Trace { path: output.name.clone(), source };
@@ -74,7 +75,7 @@ impl SpanTrace {
                 let name = format!("PU {}/{}", pu / pus_per_channel, pu % pus_per_channel);
                 file.name_track(track, &name);
             }
-            if lane.ftl_view().is_some() {
+            if lane.ftl_snapshot().is_some() {
                 for (thread, name) in (BACKGROUND..).zip(["GC", "checkpoints", "flushes"]) {
                     file.name_track(Track { process, thread }, name);
                 }
@@ -98,14 +99,14 @@ impl SpanTrace {
     }
 
     /// The sink of the stories of one drive.
-    pub(super) fn of_drive(&mut self, drive: usize) -> DriveSink<'_> {
+    pub(super) fn drive_sink(&mut self, drive: usize) -> DriveSink<'_> {
         DriveSink { trace: self, drive }
     }
 
     /// Writes counters as they are now.
-    pub(super) fn count(&mut self, now: Nanos, lanes: &[Lane]) {
+    pub(super) fn count(&mut self, now: Nanos, lanes: &[DriveRun]) {
         for (lane, tracks) in lanes.iter().zip(&self.drives) {
-            if let Some((stats, free)) = lane.ftl_view() {
+            if let Some((stats, free)) = lane.ftl_snapshot() {
                 self.file.counter(tracks.drive, "free lines", now, free);
                 // Without preconditioning, as in the table.
                 let stats = lane.ftl_before.map_or(stats, |before| stats.since(&before));
@@ -128,7 +129,7 @@ pub(super) struct DriveSink<'a> {
     drive: usize,
 }
 
-impl Sink for DriveSink<'_> {
+impl ExplanationSink for DriveSink<'_> {
     fn request(&mut self, request: &Explained) {
         let trace = &mut *self.trace;
         let (file, tracks) = (&mut trace.file, &mut trace.drives[self.drive]);
@@ -165,10 +166,10 @@ impl Sink for DriveSink<'_> {
         let trace = &mut *self.trace;
         let tracks = &mut trace.drives[self.drive];
         let (name, thread) = match (span.on, span.op) {
-            (Unit::Channel(channel), _) => ("transfer", 1 + channel),
-            (Unit::Pu(pu), ArrayOp::Read) => ("read", FIRST_PU + pu),
-            (Unit::Pu(pu), ArrayOp::Program) => ("program", FIRST_PU + pu),
-            (Unit::Pu(pu), ArrayOp::Erase) => ("erase", FIRST_PU + pu),
+            (FlashResource::Channel(channel), _) => ("transfer", 1 + channel),
+            (FlashResource::Pu(pu), ArrayOp::Read) => ("read", FIRST_PU + pu),
+            (FlashResource::Pu(pu), ArrayOp::Program) => ("program", FIRST_PU + pu),
+            (FlashResource::Pu(pu), ArrayOp::Erase) => ("erase", FIRST_PU + pu),
         };
         let track = Track { process: tracks.drive, thread };
         let mut arguments = [("", Argument::Number(0)); 4];
@@ -184,7 +185,7 @@ impl Sink for DriveSink<'_> {
             count += 1;
         }
         trace.file.span_with(track, name, span.start, span.end, &arguments[..count]);
-        if let (Unit::Pu(_), Some(request)) = (span.on, span.request) {
+        if let (FlashResource::Pu(_), Some(request)) = (span.on, span.request) {
             tracks.operations.push((request, track, span.start));
         }
     }

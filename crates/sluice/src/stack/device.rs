@@ -1,15 +1,15 @@
 //! [`StackDevice`]: the block device on top of a stack.
 
-use block::{Busy, Completion, Device, Limits, Raw, Request};
+use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
 use clock::{Component, Nanos, Waker};
-use drive::Drive;
-use driver::Controller;
+use drive::Controller;
+use driver::ControllerHandle;
 use ftl::FtlStats;
-use lightnvm::core::ScrubConfig;
+use lightnvm::subsystem::ScrubConfig;
 use lightnvm::{Pblk, Rrpc};
 use ring::AddressSpace;
 
-use super::{Cores, ShardCounts, Shards};
+use super::{BlockLayerDevice, ShardCounts, Shards};
 
 /// A block device, whoever manages the flash: one match per call, so that jobs need not be compiled
 /// for every way.
@@ -28,14 +28,14 @@ pub enum StackDevice {
     /// The host: rrpc over vector commands and the drive's own map.
     Rrpc(Box<Rrpc>),
     /// The drive: through the block layer's queues.
-    Layered(Box<Cores>),
+    BlockLayer(Box<BlockLayerDevice>),
 }
 
 impl StackDevice {
     /// The block layer, if there is one.
-    pub fn cores(&self) -> Option<&Cores> {
+    pub fn block_layer(&self) -> Option<&BlockLayerDevice> {
         match self {
-            StackDevice::Layered(cores) => Some(cores),
+            StackDevice::BlockLayer(cores) => Some(cores),
             StackDevice::Raw(_)
             | StackDevice::Pblk(_)
             | StackDevice::Shards(_)
@@ -47,35 +47,38 @@ impl StackDevice {
     /// that the next opening has nothing to look for (LightNVM paper section 4.2.2: the snapshot on
     /// power-down). Everything must have been flushed. A layer that cannot is left as it is: what
     /// was flushed is found again without.
-    pub fn checkpoint(&mut self, now: Nanos, drive: &mut Drive) {
+    pub fn checkpoint(&mut self, now: Nanos, drive: &mut Controller) {
         self.begin_checkpoint();
-        drive.set_instant(true);
+        drive.set_zero_latency(true);
         while self.is_checkpointing() && self.poll(now) | drive.poll(now) {}
-        drive.set_instant(false);
+        drive.set_zero_latency(false);
     }
 
     /// Has cold data looked after, by those that do; `false` for others.
-    pub(super) fn patrol(&mut self, config: ScrubConfig) -> bool {
+    pub(super) fn set_scrub(&mut self, config: ScrubConfig) -> bool {
         match self {
-            StackDevice::Pblk(pblk) => pblk.patrol(config),
-            StackDevice::Shards(shards) => shards.patrol(config),
-            StackDevice::Rrpc(rrpc) => rrpc.patrol(config),
-            StackDevice::Raw(_) | StackDevice::Layered(_) => return false,
+            StackDevice::Pblk(pblk) => pblk.set_scrub(config),
+            StackDevice::Shards(shards) => shards.set_scrub(config),
+            StackDevice::Rrpc(rrpc) => rrpc.set_scrub(config),
+            StackDevice::Raw(_) | StackDevice::BlockLayer(_) => return false,
         }
         true
     }
 
     /// Listens to what the drive tells of its media, if that is anything to it. Gives the admin queue
     /// back otherwise: to a drive that tells nothing there is nothing to hear.
-    pub(super) fn watch(&mut self, controller: Box<Controller>) -> Option<Box<Controller>> {
+    pub(super) fn subscribe_events(
+        &mut self,
+        controller: Box<ControllerHandle>,
+    ) -> Option<Box<ControllerHandle>> {
         let watched = match self {
-            StackDevice::Pblk(pblk) => pblk.watch(controller),
+            StackDevice::Pblk(pblk) => pblk.subscribe_events(controller),
             StackDevice::Shards(shards) => match shards.handles_mut().first_mut() {
-                Some(first) => first.watch(controller),
+                Some(first) => first.subscribe_events(controller),
                 None => return Some(controller),
             },
-            StackDevice::Rrpc(rrpc) => rrpc.watch(controller),
-            StackDevice::Raw(_) | StackDevice::Layered(_) => return Some(controller),
+            StackDevice::Rrpc(rrpc) => rrpc.subscribe_events(controller),
+            StackDevice::Raw(_) | StackDevice::BlockLayer(_) => return Some(controller),
         };
         watched.err().map(|(controller, _)| controller)
     }
@@ -85,7 +88,7 @@ impl StackDevice {
         match self {
             StackDevice::Pblk(pblk) => pblk.checkpoint(),
             StackDevice::Shards(shards) => shards.checkpoint(),
-            StackDevice::Raw(_) | StackDevice::Rrpc(_) | StackDevice::Layered(_) => {}
+            StackDevice::Raw(_) | StackDevice::Rrpc(_) | StackDevice::BlockLayer(_) => {}
         }
     }
 
@@ -94,18 +97,18 @@ impl StackDevice {
         match self {
             StackDevice::Pblk(pblk) => pblk.ftl().is_checkpointing(),
             StackDevice::Shards(shards) => shards.is_checkpointing(),
-            StackDevice::Raw(_) | StackDevice::Rrpc(_) | StackDevice::Layered(_) => false,
+            StackDevice::Raw(_) | StackDevice::Rrpc(_) | StackDevice::BlockLayer(_) => false,
         }
     }
 
     /// Counters and free lines of the translation layer on the host, of all shards together; `None` if
     /// there is none.
-    pub fn ftl_view(&self) -> Option<(FtlStats, f64)> {
+    pub fn ftl_snapshot(&self) -> Option<(FtlStats, f64)> {
         match self {
             StackDevice::Pblk(p) => Some((*p.stats(), p.ftl().free_lines())),
             StackDevice::Rrpc(r) => Some((*r.stats(), r.ftl().free_lines())),
             StackDevice::Shards(s) => Some((s.ftl_stats(), s.free_lines())),
-            StackDevice::Raw(_) | StackDevice::Layered(_) => None,
+            StackDevice::Raw(_) | StackDevice::BlockLayer(_) => None,
         }
     }
 
@@ -118,9 +121,9 @@ impl StackDevice {
     }
 
     /// The same, to change it.
-    pub fn cores_mut(&mut self) -> Option<&mut Cores> {
+    pub fn block_layer_mut(&mut self) -> Option<&mut BlockLayerDevice> {
         match self {
-            StackDevice::Layered(cores) => Some(cores),
+            StackDevice::BlockLayer(cores) => Some(cores),
             StackDevice::Raw(_)
             | StackDevice::Pblk(_)
             | StackDevice::Shards(_)
@@ -136,7 +139,7 @@ macro_rules! each {
             StackDevice::Pblk($d) => $e,
             StackDevice::Shards($d) => $e,
             StackDevice::Rrpc($d) => $e,
-            StackDevice::Layered($d) => $e,
+            StackDevice::BlockLayer($d) => $e,
         }
     };
 }
@@ -152,13 +155,13 @@ impl Component for StackDevice {
     }
 }
 
-impl Device for StackDevice {
+impl BlockDevice for StackDevice {
     #[inline]
     fn limits(&self) -> &Limits {
         each!(self, d => d.limits())
     }
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         each!(self, d => d.submit(now, request))
     }
     #[inline]

@@ -1,7 +1,7 @@
 //! [`Stack::duplicate`]: a second stack in the state of the first.
 
 use super::{Stack, StackDevice, StackError};
-use crate::scenario::DrivePlan;
+use crate::scenario::DriveSpec;
 
 impl Stack {
     /// A stack of the same plan in the state of this one, which is at rest and has no block layer yet: what
@@ -12,14 +12,14 @@ impl Stack {
     ///
     /// # Errors
     /// [`StackError`]: as [`build`](Stack::build).
-    pub fn duplicate(&self, plan: &DrivePlan) -> Result<Option<Stack>, StackError> {
+    pub fn duplicate(&self, plan: &DriveSpec) -> Result<Option<Stack>, StackError> {
         let mut copy = Stack::build(plan, None)?;
         let host = match (&mut copy.device, &self.device) {
             (StackDevice::Raw(_), StackDevice::Raw(_)) => true,
-            (StackDevice::Pblk(copy), StackDevice::Pblk(pblk)) => copy.adopt(pblk),
-            (StackDevice::Rrpc(copy), StackDevice::Rrpc(rrpc)) => copy.adopt(rrpc),
+            (StackDevice::Pblk(copy), StackDevice::Pblk(pblk)) => copy.clone_state_from(pblk),
+            (StackDevice::Rrpc(copy), StackDevice::Rrpc(rrpc)) => copy.clone_state_from(rrpc),
             _ => false,
         };
-        Ok((host && copy.drive.adopt(&self.drive)).then_some(copy))
+        Ok((host && copy.drive.copy_state_from(&self.drive)).then_some(copy))
     }
 }

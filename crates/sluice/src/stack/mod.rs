@@ -1,4 +1,4 @@
-//! The stack of one drive: the drive, and the host's way to it, built from a [`DrivePlan`].
+//! The stack of one drive: the drive, and the host's way to it, built from a [`DriveSpec`].
 //!
 //! | file | noun |
 //! |---|---|
@@ -8,46 +8,46 @@
 //! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
 //! | [`shards`](Shards) | the ends of a pblk in shards, one per core, as one device |
 //! | `ends` | what each of several cores has of one device: jobs are dealt to them |
-//! | [`hands`](Hands) | a drive and what an application holds of it itself |
+//! | [`hands`](AssembledDrive) | a drive and what an application holds of it itself |
 //! | [`named`] | a target of a drive's partition table, found and given its chunks |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
 //! | [`steady`] | whether a drive is in steady state |
 //! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
 
-mod confined;
-mod cores;
+mod assembled;
+mod block_layer_device;
+mod co_simulate;
 mod device;
 mod duplicate;
-mod ends;
-mod hands;
-pub mod named;
+pub mod named_target;
+mod partition_stack;
+mod per_core_devices;
 mod precondition;
 mod shards;
-pub mod steady;
-mod turns;
+pub mod steady_state;
 
 use std::sync::Arc;
 
 use block::{BlockLayer, Raw};
 use clock::{Component, Nanos};
-use drive::Drive;
-use driver::{Controller, DriveInfo, DriverError, Emulated, QueuePair};
+use drive::Controller;
+use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice, QueuePair};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, RecoveryError};
-use lightnvm::core::{JOURNAL_OWNER, TargetKind};
+use lightnvm::subsystem::{JOURNAL_OWNER, TargetKind};
 use lightnvm::{Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
-use nvme::{Address, Extensions, MapLog};
+use nvme::{Address, DeviceL2pLog, VendorExtensions};
 use ring::Port;
 
-pub use cores::Cores;
+pub use assembled::{AssembledDrive, HostHandles};
+pub use block_layer_device::BlockLayerDevice;
+pub use co_simulate::{RunObserver, co_simulate};
 pub use device::StackDevice;
-pub use hands::{Hands, Held};
 pub use precondition::precondition;
 pub use shards::{ShardCounts, Shards};
-pub use turns::{Watcher, take_turns};
 
-use crate::scenario::{DrivePlan, LayerPlan, NamedTarget, Target};
-use named::{NamedError, NamedShare};
+use crate::scenario::{BlockLayerSpec, DriveSpec, NamedTarget, Target};
+use named_target::{NamedError, TargetShare};
 use shards::OpenShardsError;
 
 /// A drive and the block device that the host has made of it. Both are polled: the device by whoever
@@ -55,15 +55,15 @@ use shards::OpenShardsError;
 #[derive(Debug)]
 pub struct Stack {
     /// The drive.
-    pub drive: Drive,
+    pub drive: Controller,
     /// The block device.
     pub device: StackDevice,
     /// The connection between them, to set wakers on.
     pub port: Arc<Port>,
     /// The admin queue, unless the device has it.
-    controller: Option<Controller>,
+    controller: Option<ControllerHandle>,
     /// Whether preconditioning has come to steady state, if it was to.
-    pub steady: Option<steady::SteadyResult>,
+    pub steady: Option<steady_state::SteadyResult>,
 }
 
 /// Why a stack could not be built.
@@ -94,11 +94,11 @@ pub enum StackError {
         name: String,
         /// Why.
         #[source]
-        source: driver::EmulatedError,
+        source: driver::NvmeDeviceError,
     },
     /// The block layer does not go on it.
     #[error("drive {name}: {source}")]
-    Layer {
+    BlockLayer {
         /// The drive.
         name: String,
         /// Why.
@@ -134,7 +134,7 @@ pub enum StackError {
     },
     /// The named target could not be found, or cannot be opened.
     #[error(transparent)]
-    Named(named::NamedError),
+    Named(named_target::NamedError),
     /// The named target was found, and could not be opened on what it has.
     #[error("target {target} of drive {drive}: {source}")]
     Target {
@@ -172,7 +172,7 @@ pub enum StackError {
         "drive {name}: its target is neither a pblk nor an rrpc, and only those read data that nobody \
          asks for: remove `patrol`"
     )]
-    Patrol {
+    Scrub {
         /// The drive.
         name: String,
     },
@@ -213,7 +213,7 @@ pub enum StackError {
 }
 
 /// Polls of the drive that an admin command may take.
-const PATIENCE: u64 = 10_000_000;
+const ADMIN_POLL_LIMIT: u64 = 10_000_000;
 
 /// Entries of the queue pair, unless the drive has fewer.
 const DEPTH: u16 = 4096;
@@ -233,15 +233,15 @@ impl StackError {
 
 /// Opens a block device on what it has of the drive; `map` is what the drive's own says.
 fn open_named(
-    share: &NamedShare,
+    share: &TargetShare,
     config: FtlConfig,
-    (map, totals): (Vec<Option<Address>>, MapLog),
-    info: &DriveInfo,
+    (map, totals): (Vec<Option<Address>>, DeviceL2pLog),
+    info: &ControllerInfo,
     parts: (QueuePair, Arc<Port>),
     pump: &mut dyn FnMut(),
     keeps_data: bool,
 ) -> Result<StackDevice, RrpcError> {
-    let owned = |chunk: u32| share.owns(chunk);
+    let owned = |chunk: u32| share.has_chunk(chunk);
     let chunks = &share.chunks;
     if share.entry.spec.kind != TargetKind::Rrpc {
         let pblk = Pblk::open_on(info, chunks, &owned, parts, config, pump, keeps_data)?;
@@ -253,7 +253,7 @@ fn open_named(
 }
 
 /// Why a layer cannot have a whole drive.
-fn whole_drive(name: &str, source: PblkError) -> StackError {
+fn pblk_open_error(name: &str, source: PblkError) -> StackError {
     let name = name.to_owned();
     match source {
         PblkError::Recovery(RecoveryError::Journal(JournalError::Foreign {
@@ -266,15 +266,15 @@ fn whole_drive(name: &str, source: PblkError) -> StackError {
 
 /// What the drive's own map says, of each logical address and in sum; nothing for a drive that has
 /// none, which the target says.
-fn dual_map(
-    controller: &mut Controller,
+fn read_device_l2p(
+    controller: &mut ControllerHandle,
     pump: &mut dyn FnMut(),
-) -> Result<(Vec<Option<Address>>, MapLog), DriverError> {
+) -> Result<(Vec<Option<Address>>, DeviceL2pLog), DriverError> {
     let extensions = controller.info().open_channel.map(|oc| oc.extensions);
-    let Some(extensions) = extensions.filter(|e| e.has(Extensions::DUAL_MAP)) else {
-        return Ok((Vec::new(), MapLog::default()));
+    let Some(extensions) = extensions.filter(|e| e.has(VendorExtensions::DEVICE_L2P)) else {
+        return Ok((Vec::new(), DeviceL2pLog::default()));
     };
-    let map = controller.dual_map(0, extensions.map_entries.get(), pump)?;
+    let map = controller.dual_map(0, extensions.l2p_entries.get(), pump)?;
     Ok((map, controller.map_totals(pump)?))
 }
 
@@ -284,37 +284,37 @@ impl Stack {
     ///
     /// # Errors
     /// [`StackError`].
-    pub fn build(plan: &DrivePlan, vector: Option<u16>) -> Result<Stack, StackError> {
+    pub fn build(plan: &DriveSpec, vector: Option<u16>) -> Result<Stack, StackError> {
         let name = plan.config.name.clone();
         if !plan.is_block_device() {
             return Err(StackError::NotABlockDevice { name });
         }
         if let Some(target) = plan.target.name() {
-            named::check_image(plan, target).map_err(StackError::Named)?;
+            named_target::check_image(plan, target).map_err(StackError::Named)?;
         }
         let mut drive =
-            Drive::new(plan.config.clone()).map_err(|source| match plan.target.name() {
+            Controller::new(plan.config.clone()).map_err(|source| match plan.target.name() {
                 Some(target) => {
                     let (drive, target) = (name.clone(), target.to_owned());
-                    StackError::Named(named::NamedError::Drive { drive, target, source })
+                    StackError::Named(named_target::NamedError::Drive { drive, target, source })
                 }
                 None => StackError::Drive { name: name.clone(), source },
             })?;
         let port =
             drive.attach().map_err(|source| StackError::Memory { name: name.clone(), source })?;
         // Bring-up takes no time of the run: recovery's reads happen at once.
-        drive.set_instant(true);
-        let device = Stack::bring_up(plan, &mut drive, &port, vector, name);
-        drive.set_instant(false);
+        drive.set_zero_latency(true);
+        let device = Stack::init_device(plan, &mut drive, &port, vector, name);
+        drive.set_zero_latency(false);
         drive.reset_stats();
         let (mut device, mut controller) = device?;
-        if let Some(patrol) = plan.patrol
-            && !device.patrol(patrol)
+        if let Some(patrol) = plan.scrub
+            && !device.set_scrub(patrol)
         {
-            return Err(StackError::Patrol { name: plan.config.name.clone() });
+            return Err(StackError::Scrub { name: plan.config.name.clone() });
         }
         if let Some(admin) = controller {
-            controller = device.watch(Box::new(admin)).map(|c| *c);
+            controller = device.subscribe_events(Box::new(admin)).map(|c| *c);
         }
         Ok(Stack { device, drive, port, controller, steady: None })
     }
@@ -328,9 +328,9 @@ impl Stack {
     ///
     /// # Errors
     /// [`StackError`].
-    pub fn layered(
+    pub fn with_block_layer(
         self,
-        plan: &LayerPlan,
+        plan: &BlockLayerSpec,
         now: Nanos,
         interrupts: bool,
     ) -> Result<Stack, StackError> {
@@ -344,49 +344,52 @@ impl Stack {
         let config = drive.config();
         let name = config.name.clone();
         let depth = DEPTH.min(config.controller.queue_depth);
-        drive.set_instant(true);
+        drive.set_zero_latency(true);
         let mut pump = || {
             drive.poll(now);
         };
         let bring_up = || {
             let failed = |source| StackError::Driver { name: name.clone(), source };
             let unusable = |source| StackError::Raw { name: name.clone(), source };
-            let refused = |source| StackError::Layer { name: name.clone(), source };
+            let refused = |source| StackError::BlockLayer { name: name.clone(), source };
             let (queue, _) = raw.into_queue();
             let pair = queue.into_pair();
             controller.delete_queue_pair(pair, &mut |_| {}, &mut pump).map_err(failed)?;
             let queues = plan.hardware_queues(controller.info().io_queues);
             let sector_bytes = controller.info().sector_bytes;
-            let mut driver = Emulated::open(controller, queues, depth, interrupts, &mut pump)
+            let mut driver = NvmeDevice::open(controller, queues, depth, interrupts, &mut pump)
                 .map_err(unusable)?;
             let (layer, queues) =
                 BlockLayer::open(&mut driver, &plan.config(sector_bytes)).map_err(refused)?;
-            let cores = Cores::new(plan.name(), layer, queues).ok_or(block::BlockError::NoQueues);
+            let cores = BlockLayerDevice::new(plan.name(), layer, queues)
+                .ok_or(block::BlockError::NoQueues);
             cores.map_err(refused)
         };
         let cores = bring_up();
-        drive.set_instant(false);
+        drive.set_zero_latency(false);
         drive.reset_stats();
-        let device = StackDevice::Layered(Box::new(cores?));
+        let device = StackDevice::BlockLayer(Box::new(cores?));
         Ok(Stack { drive, device, port, controller: None, steady })
     }
 
-    fn bring_up(
-        plan: &DrivePlan,
-        drive: &mut Drive,
+    fn init_device(
+        plan: &DriveSpec,
+        drive: &mut Controller,
         port: &Arc<Port>,
         vector: Option<u16>,
         name: String,
-    ) -> Result<(StackDevice, Option<Controller>), StackError> {
-        let keeps_data = drive.keeps_data();
+    ) -> Result<(StackDevice, Option<ControllerHandle>), StackError> {
+        let keeps_data = drive.stores_data();
         let mut pump = || {
             drive.poll(Nanos::ZERO);
         };
         let failed = |source| StackError::Driver { name: name.clone(), source };
         let mut controller =
-            Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(failed)?;
+            ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT).map_err(failed)?;
         let share = match &plan.target {
-            Target::Named(named) => Some(Stack::share(plan, named, &mut controller, &mut pump)?),
+            Target::Named(named) => {
+                Some(Stack::find_target_share(plan, named, &mut controller, &mut pump)?)
+            }
             _ => None,
         };
         let depth = DEPTH.min(plan.config.controller.queue_depth);
@@ -404,7 +407,7 @@ impl Stack {
         }
         let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
         let device = match &plan.target {
-            Target::None => Raw::over_pair(controller.info(), queue, port.clone())
+            Target::None => Raw::from_pair(controller.info(), queue, port.clone())
                 .map(StackDevice::Raw)
                 .map_err(|source| StackError::Raw { name: name.clone(), source }),
             Target::Pblk(config) => {
@@ -420,13 +423,13 @@ impl Stack {
                     keeps_data,
                 )
                 .map(|p| StackDevice::Pblk(Box::new(p)))
-                .map_err(|source| whole_drive(&name, source))
+                .map_err(|source| pblk_open_error(&name, source))
             }
             Target::Named(named) => {
                 let Some((share, config)) = share else {
                     return Err(StackError::NotABlockDevice { name });
                 };
-                let known = dual_map(&mut controller, &mut pump).map_err(failed)?;
+                let known = read_device_l2p(&mut controller, &mut pump).map_err(failed)?;
                 let (info, parts) = (controller.info(), (queue, port.clone()));
                 open_named(&share, config, known, info, parts, &mut pump, keeps_data).map_err(
                     |source| {
@@ -439,12 +442,12 @@ impl Stack {
                 let open_channel = controller.info().open_channel;
                 let all = open_channel.map_or(0, |oc| oc.geometry.total_chunks());
                 let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
-                let (map, totals) = dual_map(&mut controller, &mut pump).map_err(failed)?;
+                let (map, totals) = read_device_l2p(&mut controller, &mut pump).map_err(failed)?;
                 let (info, parts) = (controller.info(), (queue, port.clone()));
                 Rrpc::open(info, &chunks, (&map, totals), parts, *config, &mut pump)
                     .map(|r| StackDevice::Rrpc(Box::new(r)))
                     .map_err(|source| match source {
-                        RrpcError::Pblk(source) => whole_drive(&name, source),
+                        RrpcError::Pblk(source) => pblk_open_error(&name, source),
                         source => StackError::Rrpc { name: name.clone(), source },
                     })
             }
@@ -453,14 +456,14 @@ impl Stack {
     }
 
     /// What a named block device has of the drive, and the translation layer to be made of it.
-    fn share(
-        plan: &DrivePlan,
+    fn find_target_share(
+        plan: &DriveSpec,
         named: &NamedTarget,
-        controller: &mut Controller,
+        controller: &mut ControllerHandle,
         pump: &mut dyn FnMut(),
-    ) -> Result<(NamedShare, FtlConfig), StackError> {
+    ) -> Result<(TargetShare, FtlConfig), StackError> {
         let drive = &plan.config.name;
-        let check = |entry: &lightnvm::core::Target| {
+        let check = |entry: &lightnvm::subsystem::Target| {
             // It says what it cannot be before it says how it cannot be laid out.
             named.check_kind(drive, entry)?;
             if !entry.spec.kind.is_block() {
@@ -471,17 +474,17 @@ impl Stack {
                     why: "a block device is needed: pblk or rrpc; `sluice kv bench --name` runs on kv",
                 });
             }
-            named.layer(drive, entry).map(|_| ()).map_err(NamedError::from)
+            named.ftl_config(drive, entry).map(|_| ()).map_err(NamedError::from)
         };
-        let share = named::find(plan, &named.name, controller, pump, &check);
+        let share = named_target::find(plan, &named.name, controller, pump, &check);
         let share = share.map_err(StackError::Named)?;
-        let config = share.layer(drive, named).map_err(StackError::Named)?;
+        let config = share.ftl_config(drive, named).map_err(StackError::Named)?;
         Ok((share, config))
     }
 
     /// Counters of the translation layer, on whichever side it runs; of all shards together.
     pub fn ftl_stats(&self) -> Option<ftl::FtlStats> {
-        let host = self.device.ftl_view().map(|(stats, _)| stats);
+        let host = self.device.ftl_snapshot().map(|(stats, _)| stats);
         host.or_else(|| self.drive.ftl().map(|f| *f.stats()))
     }
 
@@ -491,7 +494,7 @@ impl Stack {
             StackDevice::Pblk(p) => Some(p.ftl()),
             StackDevice::Rrpc(r) => Some(r.ftl()),
             StackDevice::Shards(_) => None,
-            StackDevice::Raw(_) | StackDevice::Layered(_) => self.drive.ftl(),
+            StackDevice::Raw(_) | StackDevice::BlockLayer(_) => self.drive.ftl(),
         }
     }
 }

@@ -10,14 +10,14 @@
 
 use std::path::Path;
 
-use block::{Device, Limits};
+use block::{BlockDevice, Limits};
 use clock::{Nanos, VirtualRunner};
-use drive::Drive;
+use drive::Controller;
 use ftl::FtlStats;
-use workload::{Host, HostCosts, JobSpec};
+use workload::{IoCpuCosts, JobRunner, JobSpec};
 
-use super::steady::{Round, SteadyResult};
-use super::turns::{Watcher, take_turns};
+use super::co_simulate::{RunObserver, co_simulate};
+use super::steady_state::{Round, SteadyResult};
 use super::{Stack, StackDevice, StackError};
 use crate::scenario::{Amount, Fill, Overwrite, Precondition, Until};
 
@@ -45,28 +45,28 @@ pub fn precondition(
     let name = drive.config().name.clone();
     let failed = |message: String| StackError::Precondition { name: name.clone(), message };
     let misfit = |message: String| StackError::PreconditionMisfit { name: name.clone(), message };
-    let plan = Plan::new(what, device.limits()).map_err(misfit)?;
+    let plan = PreconditionPlan::new(what, device.limits()).map_err(misfit)?;
     if plan.jobs.is_empty() {
         return Ok(Stack { drive, device, port, controller, steady: None });
     }
-    drive.set_instant(true);
-    let mut watch = Watch::new(&plan, what.until);
+    drive.set_zero_latency(true);
+    let mut watch = PreconditionMonitor::new(&plan, what.until);
     let stride = if watch.rounds.is_some() { 1 } else { STRIDE };
     let mut shown = 0.0f64;
-    let mut host = Host::new(&mut device, plan.jobs, HostCosts::default(), seed)
+    let mut host = JobRunner::new(&mut device, plan.jobs, IoCpuCosts::default(), seed)
         .map_err(|e| misfit(e.to_string()))?;
-    let mut tell = |runner: &mut VirtualRunner, host: &mut Host<_>, drive: &mut Drive| {
-        let part = watch.look(runner.now(), host, drive);
+    let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut Controller| {
+        let part = watch.update(runner.now(), host, drive);
         if part >= shown + STEP {
             shown = part;
             progress(part);
         }
         true
     };
-    take_turns(runner, &mut host, &mut drive, Watcher::new(&mut tell).every(stride));
+    co_simulate(runner, &mut host, &mut drive, RunObserver::new(&mut tell).with_interval(stride));
     let result = host.finish().map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
-        let ftl = device.ftl_view().map(|(stats, _)| stats);
+        let ftl = device.ftl_snapshot().map(|(stats, _)| stats);
         let worn = ftl.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
         let why = worn.filter(|f| f.program_failures + f.erase_failures > 0).map(|f| {
             format!(
@@ -76,7 +76,7 @@ pub fn precondition(
         });
         return Err(failed(failure.to_string() + &why.unwrap_or_default()));
     }
-    drive.set_instant(false);
+    drive.set_zero_latency(false);
     drive.reset_stats();
     progress(1.0);
     let steady = watch.rounds.map(|rounds| rounds.result);
@@ -84,7 +84,7 @@ pub fn precondition(
 }
 
 /// The jobs of a preconditioning, one after the other, and how much each moves.
-struct Plan {
+struct PreconditionPlan {
     jobs: Vec<JobSpec>,
     bytes: Vec<u64>,
     /// Bytes of the last job before its rounds begin, and of a round.
@@ -92,9 +92,10 @@ struct Plan {
     round: u64,
 }
 
-impl Plan {
-    fn new(what: &Precondition, limits: &Limits) -> Result<Plan, String> {
-        let mut plan = Plan { jobs: Vec::new(), bytes: Vec::new(), before_rounds: 0, round: 0 };
+impl PreconditionPlan {
+    fn new(what: &Precondition, limits: &Limits) -> Result<PreconditionPlan, String> {
+        let mut plan =
+            PreconditionPlan { jobs: Vec::new(), bytes: Vec::new(), before_rounds: 0, round: 0 };
         let sector = u64::from(limits.sector_bytes);
         let capacity = limits.sectors * sector;
         if what.fill == Fill::Sequential {
@@ -164,26 +165,31 @@ impl Plan {
 }
 
 /// Where a preconditioning stands.
-struct Watch {
+struct PreconditionMonitor {
     /// Bytes of each job.
     bytes: Vec<u64>,
-    rounds: Option<Rounds>,
+    rounds: Option<SteadyRounds>,
 }
 
-impl Watch {
-    fn new(plan: &Plan, until: Option<Until>) -> Watch {
-        let rounds = until.map(|until| Rounds {
+impl PreconditionMonitor {
+    fn new(plan: &PreconditionPlan, until: Option<Until>) -> PreconditionMonitor {
+        let rounds = until.map(|until| SteadyRounds {
             begin: plan.before_rounds,
             round: plan.round,
             rounds_max: until.rounds_max,
             last: None,
             result: SteadyResult::default(),
         });
-        Watch { bytes: plan.bytes.clone(), rounds }
+        PreconditionMonitor { bytes: plan.bytes.clone(), rounds }
     }
 
     /// Looks at the host; returns how much of everything is done, of 1.
-    fn look(&mut self, now: Nanos, host: &mut Host<&mut StackDevice>, drive: &mut Drive) -> f64 {
+    fn update(
+        &mut self,
+        now: Nanos,
+        host: &mut JobRunner<&mut StackDevice>,
+        drive: &mut Controller,
+    ) -> f64 {
         // Jobs come one after the other: those before the present one are done.
         let done = host.progress() * self.bytes.len() as f64;
         let (jobs, part) = (done as usize, done.fract());
@@ -192,14 +198,14 @@ impl Watch {
         if let Some(rounds) = &mut self.rounds
             && jobs + 1 == self.bytes.len()
         {
-            rounds.look(now, present.round() as u64, host, drive);
+            rounds.update(now, present.round() as u64, host, drive);
         }
         moved / self.bytes.iter().sum::<u64>().max(1) as f64
     }
 }
 
 /// Rounds until steady state.
-struct Rounds {
+struct SteadyRounds {
     /// Bytes of the last job after which they begin.
     begin: u64,
     round: u64,
@@ -209,21 +215,22 @@ struct Rounds {
     result: SteadyResult,
 }
 
-impl Rounds {
-    fn look(
+impl SteadyRounds {
+    fn update(
         &mut self,
         now: Nanos,
         bytes: u64,
-        host: &mut Host<&mut StackDevice>,
-        drive: &mut Drive,
+        host: &mut JobRunner<&mut StackDevice>,
+        drive: &mut Controller,
     ) {
-        if bytes < self.begin || self.is_over() {
+        if bytes < self.begin || self.is_finished() {
             return;
         }
-        let ftl = || host.device().ftl_view().map(|(s, _)| s).or(drive.ftl().map(|f| *f.stats()));
+        let ftl =
+            || host.device().ftl_snapshot().map(|(s, _)| s).or(drive.ftl().map(|f| *f.stats()));
         let Some((from, began, before)) = self.last else {
             self.last = Some((bytes, now, ftl()));
-            drive.set_instant(false);
+            drive.set_zero_latency(false);
             return;
         };
         if bytes - from < self.round {
@@ -238,12 +245,12 @@ impl Rounds {
             lines_reclaimed: counted.map(|c| c.lines_reclaimed),
         });
         self.last = Some((bytes, now, after));
-        if self.is_over() {
+        if self.is_finished() {
             host.stop();
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.result.reached || self.result.rounds.len() as u64 >= self.rounds_max.into()
     }
 }

@@ -2,18 +2,18 @@
 //! jobs are dealt to them ([`Ends`]). What a request touches of other cores' shards goes there through
 //! their rings.
 
-use block::{Busy, Completion, Device, Limits, Request};
+use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
-use driver::{Controller, DriverError};
+use driver::{ControllerHandle, DriverError};
 use ftl::FtlStats;
-use lightnvm::core::ScrubConfig;
+use lightnvm::subsystem::ScrubConfig;
 use lightnvm::{
-    LabelHealth, PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
+    PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockHealth,
 };
 use ring::AddressSpace;
-use workload::job_of_tag;
+use workload::job_index_of_tag;
 
-use super::ends::Ends;
+use super::per_core_devices::PerCoreDevices;
 
 /// What a shard and its core have done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,18 +27,18 @@ pub struct ShardCounts {
     /// What was heard of its media, and done about it.
     pub health: PblkHealth,
     /// How the label of the device is, of the shard that looks after it.
-    pub label: Option<LabelHealth>,
+    pub superblock: Option<SuperblockHealth>,
 }
 
 impl ShardCounts {
-    fn of(handle: &ShardHandle) -> ShardCounts {
+    fn from_handle(handle: &ShardHandle) -> ShardCounts {
         let ftl = handle.pblk().ftl();
         ShardCounts {
             ftl: *ftl.stats(),
             free_lines: ftl.free_lines(),
             core: *handle.stats(),
             health: handle.health(),
-            label: handle.label_health(),
+            superblock: handle.superblock_health(),
         }
     }
 
@@ -53,7 +53,7 @@ impl ShardCounts {
             local: now.local - then.local,
             sent: now.sent - then.sent,
             served: now.served - then.served,
-            lost: now.lost - then.lost,
+            aborted: now.aborted - then.aborted,
         };
         ShardCounts { ftl: self.ftl.since(&earlier.ftl), core, ..*self }
     }
@@ -62,7 +62,7 @@ impl ShardCounts {
 /// All cores of a sharded device.
 #[derive(Debug)]
 pub struct Shards {
-    handles: Ends<ShardHandle>,
+    handles: PerCoreDevices<ShardHandle>,
 }
 
 /// Why a drive cannot be opened in shards.
@@ -78,7 +78,7 @@ impl Shards {
     /// Opens pblk in shards on the drive that `controller` leads to, with queue pairs of so many
     /// entries, each of which raises an interrupt vector of its own if that is wanted.
     pub(super) fn open(
-        controller: &mut Controller,
+        controller: &mut ControllerHandle,
         config: ShardedConfig,
         (depth, interrupts): (u16, bool),
         pump: &mut dyn FnMut(),
@@ -91,7 +91,7 @@ impl Shards {
         }
         let mut queues = Vec::with_capacity(config.shards as usize);
         for _ in 0..config.shards {
-            let vector = controller.next_queue().filter(|_| interrupts);
+            let vector = controller.next_qid().filter(|_| interrupts);
             queues.push(controller.create_queue_pair(depth, vector, pump)?);
         }
         let info = controller.info().clone();
@@ -100,7 +100,7 @@ impl Shards {
         let port = controller.port().clone();
         let opened = Sharded::open(&info, &chunks, queues, port, config, pump, keeps_data)?;
         let none = ShardedError::Shards { shards: config.shards, max: granted };
-        Ok(Shards { handles: Ends::new(opened.into_handles()).ok_or(none)? })
+        Ok(Shards { handles: PerCoreDevices::new(opened.into_shards()).ok_or(none)? })
     }
 
     /// Each core's end, in order.
@@ -120,7 +120,7 @@ impl Shards {
 
     /// What each shard has done.
     pub fn counts(&self) -> Vec<ShardCounts> {
-        self.handles().iter().map(ShardCounts::of).collect()
+        self.handles().iter().map(ShardCounts::from_handle).collect()
     }
 
     /// Counters of all translation layers together.
@@ -135,11 +135,11 @@ impl Shards {
     }
 
     /// Looks after cold data at this rate, all shards together.
-    pub(super) fn patrol(&mut self, config: ScrubConfig) {
+    pub(super) fn set_scrub(&mut self, config: ScrubConfig) {
         let shards = self.handles().len().max(1) as u32;
         let sectors_per_sec = config.sectors_per_sec.div_ceil(shards);
         for handle in self.handles_mut() {
-            handle.patrol(ScrubConfig { sectors_per_sec, ..config });
+            handle.set_scrub(ScrubConfig { sectors_per_sec, ..config });
         }
     }
 
@@ -166,14 +166,14 @@ impl Component for Shards {
     }
 }
 
-impl Device for Shards {
+impl BlockDevice for Shards {
     fn limits(&self) -> &Limits {
         self.handles.limits()
     }
 
     #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        self.handles.of_job(job_of_tag(request.tag)).submit(now, request)
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        self.handles.for_job(job_index_of_tag(request.tag)).submit(now, request)
     }
 
     #[inline]

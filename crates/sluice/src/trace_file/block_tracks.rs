@@ -31,12 +31,12 @@ const DEVICE: &str = "device";
 pub struct BlockTracks {
     process: u32,
     /// Requests by number.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, CallerRequest>,
     /// What waits for a command, oldest first, by its first sector: requests, or what of them is not
     /// in a command. The number of each, and the sector after it.
-    waiting: BTreeMap<(Source, u64), VecDeque<(u64, u64)>>,
+    queued_parts: BTreeMap<(Source, u64), VecDeque<(u64, u64)>>,
     /// Commands at the device, oldest first, by their place.
-    flying: BTreeMap<(Source, u64, u32), VecDeque<Command>>,
+    issued_commands: BTreeMap<(Source, u64, u32), VecDeque<Command>>,
     next: u64,
     in_flight: u64,
     staged: u64,
@@ -45,22 +45,22 @@ pub struct BlockTracks {
 
 /// A caller's request.
 #[derive(Debug)]
-struct Open {
+struct CallerRequest {
     name: &'static str,
     track: Track,
     /// Sectors that are not complete.
-    left: u64,
+    remaining_sectors: u64,
     /// In how many commands parts of it are.
     commands: u32,
     staged: bool,
 }
 
 /// What a command carries, in the order of the sectors.
-type Command = Vec<Part>;
+type Command = Vec<RequestFragment>;
 
 /// A request, or a part of one, in a command.
 #[derive(Debug)]
-struct Part {
+struct RequestFragment {
     id: u64,
     lba: u64,
     sectors: u64,
@@ -78,8 +78,8 @@ impl BlockTracks {
         let tracks = BlockTracks {
             process,
             open: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            flying: BTreeMap::new(),
+            queued_parts: BTreeMap::new(),
+            issued_commands: BTreeMap::new(),
             next: 0,
             in_flight: 0,
             staged: 0,
@@ -91,15 +91,15 @@ impl BlockTracks {
         tracks
     }
 
-    /// Draws events, which are in order ([`block::trace::in_order`]) and none of which is earlier
+    /// Draws events, which are in order ([`block::trace::merge_by_time`]) and none of which is earlier
     /// than those drawn before.
     pub fn draw<W: Write>(&mut self, file: &mut TraceFile<W>, events: &[TraceEvent]) {
         for event in events {
             let before = (self.staged, self.in_flight);
             match event.action {
-                Action::Queued => self.queued(file, event),
-                Action::Issued => self.issued(file, event),
-                Action::Requeued | Action::Completed => self.returned(file, event),
+                Action::Queued => self.on_queued(file, event),
+                Action::Issued => self.on_issued(file, event),
+                Action::Requeued | Action::Completed => self.on_command_complete(file, event),
                 Action::BackMerge | Action::FrontMerge | Action::Sleep | Action::Split => {
                     self.instant(file, event);
                 }
@@ -136,24 +136,27 @@ impl BlockTracks {
         file.instant(track(self.process, event.submitter), name, event.at);
     }
 
-    fn queued<W: Write>(&mut self, file: &mut TraceFile<W>, event: &TraceEvent) {
+    fn on_queued<W: Write>(&mut self, file: &mut TraceFile<W>, event: &TraceEvent) {
         let (id, track, at) = (self.next, track(self.process, event.submitter), event.at);
         self.next += 1;
-        let name = name_of(event.op);
+        let name = op_name(event.op);
         let place = [("lba", event.lba), ("sectors", event.sectors.into())];
         file.begin_async_with(track, CATEGORY, name, id, at, &place);
         file.begin_async(track, CATEGORY, STAGED, id, at);
         let end = event.lba.saturating_add(event.sectors.into());
         let left = end - event.lba;
-        self.open.insert(id, Open { name, track, left, commands: 0, staged: true });
-        self.waiting.entry((source(event), event.lba)).or_default().push_back((id, end));
+        self.open.insert(
+            id,
+            CallerRequest { name, track, remaining_sectors: left, commands: 0, staged: true },
+        );
+        self.queued_parts.entry((source(event), event.lba)).or_default().push_back((id, end));
         self.staged += 1;
     }
 
-    fn issued<W: Write>(&mut self, file: &mut TraceFile<W>, event: &TraceEvent) {
-        let (command, all) = self.carry(event);
+    fn on_issued<W: Write>(&mut self, file: &mut TraceFile<W>, event: &TraceEvent) {
+        let (command, all) = self.take_fragments(event);
         self.unmatched += u64::from(!all);
-        for Part { id, .. } in &command {
+        for RequestFragment { id, .. } in &command {
             let Some(request) = self.open.get_mut(id) else { continue };
             request.commands += 1;
             if std::mem::take(&mut request.staged) {
@@ -163,21 +166,23 @@ impl BlockTracks {
             }
         }
         self.in_flight += 1;
-        self.flying.entry(place(event)).or_default().push_back(command);
+        self.issued_commands.entry(command_key(event)).or_default().push_back(command);
     }
 
     /// Takes from what waits what covers the event's sectors, and says whether it covers all.
-    fn carry(&mut self, event: &TraceEvent) -> (Command, bool) {
+    fn take_fragments(&mut self, event: &TraceEvent) -> (Command, bool) {
         let source = source(event);
         let end = event.lba.saturating_add(event.sectors.into());
         let (mut command, mut lba) = (Command::new(), event.lba);
         while lba < end || command.is_empty() {
-            let Some((id, request_end)) = pop(&mut self.waiting, &(source, lba)) else { break };
+            let Some((id, request_end)) = pop(&mut self.queued_parts, &(source, lba)) else {
+                break;
+            };
             let sectors = request_end.min(end) - lba;
-            command.push(Part { id, lba, sectors });
+            command.push(RequestFragment { id, lba, sectors });
             lba += sectors;
             if lba < request_end {
-                self.waiting.entry((source, lba)).or_default().push_front((id, request_end));
+                self.queued_parts.entry((source, lba)).or_default().push_front((id, request_end));
             }
             if sectors == 0 {
                 break;
@@ -188,14 +193,14 @@ impl BlockTracks {
     }
 
     /// A command comes back, carried out or not.
-    fn returned<W: Write>(&mut self, file: &mut TraceFile<W>, event: &TraceEvent) {
+    fn on_command_complete<W: Write>(&mut self, file: &mut TraceFile<W>, event: &TraceEvent) {
         let again = event.action == Action::Requeued;
         if again {
             self.instant(file, event);
         } else if !event.status.is_success() {
             file.instant(track(self.process, event.submitter), "failed", event.at);
         }
-        let command = match pop(&mut self.flying, &place(event)) {
+        let command = match pop(&mut self.issued_commands, &command_key(event)) {
             Some(command) => {
                 self.in_flight -= 1;
                 command
@@ -203,7 +208,7 @@ impl BlockTracks {
             // It ended without having been at the device: it was refused, or another flush stood
             // for it.
             None if !again => {
-                let (command, all) = self.carry(event);
+                let (command, all) = self.take_fragments(event);
                 self.unmatched += u64::from(!all);
                 for part in &command {
                     self.open.entry(part.id).and_modify(|r| r.commands += 1);
@@ -217,26 +222,26 @@ impl BlockTracks {
         };
         // Backwards, so that the oldest of those that begin at one place waits first again.
         for part in command.into_iter().rev() {
-            self.part_returned(file, event, part, again);
+            self.on_fragment_complete(file, event, part, again);
         }
     }
 
-    fn part_returned<W: Write>(
+    fn on_fragment_complete<W: Write>(
         &mut self,
         file: &mut TraceFile<W>,
         event: &TraceEvent,
-        Part { id, lba, sectors }: Part,
+        RequestFragment { id, lba, sectors }: RequestFragment,
         again: bool,
     ) {
         let Some(request) = self.open.get_mut(&id) else { return };
         request.commands -= 1;
         if again {
             let part = (id, lba + sectors);
-            self.waiting.entry((source(event), lba)).or_default().push_front(part);
+            self.queued_parts.entry((source(event), lba)).or_default().push_front(part);
         } else {
-            request.left -= sectors;
+            request.remaining_sectors -= sectors;
         }
-        let done = request.left == 0 && request.commands == 0 && !again;
+        let done = request.remaining_sectors == 0 && request.commands == 0 && !again;
         if !done && (request.commands > 0 || request.staged) {
             return;
         }
@@ -260,7 +265,7 @@ fn track(process: u32, submitter: Submitter) -> Track {
     Track { process, thread: 1 + u32::from(submitter.0) }
 }
 
-fn place(event: &TraceEvent) -> (Source, u64, u32) {
+fn command_key(event: &TraceEvent) -> (Source, u64, u32) {
     (source(event), event.lba, event.sectors)
 }
 
@@ -286,7 +291,7 @@ fn source(event: &TraceEvent) -> Source {
     (event.submitter.0, op)
 }
 
-fn name_of(op: Op) -> &'static str {
+fn op_name(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
         Op::Write => "write",

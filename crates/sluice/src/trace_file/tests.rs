@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use super::*;
 
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Shared {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -17,7 +17,7 @@ impl Write for Shared {
     }
 }
 
-fn parsed(shared: &Shared) -> Vec<serde_json::Value> {
+fn parsed(shared: &SharedBuffer) -> Vec<serde_json::Value> {
     serde_json::from_slice(&shared.0.lock().unwrap()).expect("valid JSON")
 }
 
@@ -25,7 +25,7 @@ const PU: Track = Track { process: 1, thread: 17 };
 
 #[test]
 fn every_kind_of_event() {
-    let shared = Shared::default();
+    let shared = SharedBuffer::default();
     let mut trace = TraceFile::new(shared.clone());
     trace.name_process(1, "drive \"a\\b\"\n");
     trace.name_track(PU, "channel 2 PU 1");
@@ -57,19 +57,19 @@ fn every_kind_of_event() {
 
 #[test]
 fn an_early_end_and_an_empty_trace_are_json() {
-    let shared = Shared::default();
+    let shared = SharedBuffer::default();
     let mut trace = TraceFile::new(shared.clone());
     trace.span(PU, "read", Nanos(0), Nanos(58_000));
     drop(trace);
     assert_eq!(parsed(&shared).len(), 1);
-    let empty = Shared::default();
+    let empty = SharedBuffer::default();
     TraceFile::new(empty.clone()).finish().unwrap();
     assert_eq!(parsed(&empty).len(), 0);
 }
 
 #[test]
 fn memory_stays_bounded_and_nothing_is_lost() {
-    let shared = Shared::default();
+    let shared = SharedBuffer::default();
     let mut trace = TraceFile::new(shared.clone());
     for i in 0..100_000u64 {
         trace.span(PU, "read", Nanos(i * 10), Nanos(i * 10 + 5));
@@ -125,7 +125,7 @@ mod block {
     /// A span or an instant: its name, its request, and when it began and ended.
     type Drawn = (String, Option<u64>, u64, u64);
 
-    struct Picture {
+    struct DrawnTrace {
         drawn: Vec<Drawn>,
         counters: Vec<(String, u64, f64)>,
         open: usize,
@@ -133,8 +133,8 @@ mod block {
     }
 
     /// What is drawn of events. Checks that spans of a request nest, as Perfetto wants them.
-    fn draw(events: &[TraceEvent]) -> Picture {
-        let shared = Shared::default();
+    fn draw(events: &[TraceEvent]) -> DrawnTrace {
+        let shared = SharedBuffer::default();
         let mut file = TraceFile::new(shared.clone());
         let mut tracks = BlockTracks::new(&mut file, 9, "block", &[(Submitter(1), "db")]);
         tracks.draw(&mut file, events);
@@ -161,7 +161,7 @@ mod block {
         }
         let open = stacks.values().filter(|s| !s.is_empty()).count();
         assert_eq!(open, tracks.open());
-        Picture { drawn, counters, open, unmatched: tracks.unmatched() }
+        DrawnTrace { drawn, counters, open, unmatched: tracks.unmatched() }
     }
 
     fn span(name: &str, id: u64, start: u64, end: u64) -> Drawn {

@@ -3,13 +3,15 @@
 use sluice::block::sched::Scheduling;
 use sluice::block::trace::TraceEvent;
 use sluice::block::{
-    BlockLayer, Config, Device, Features, Layout, Limits, Op, Payload, Queue, Request, Topology,
+    BlockDevice, BlockLayer, BlockLayerConfig, Features, Limits, Op, Payload, Queue, QueueModel,
+    QueueTopology, Request,
 };
 use sluice::clock::{Component, Nanos};
 use sluice::drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
+    WriteBuffer,
 };
-use sluice::driver::{Controller, Emulated, EmulatedQueue, LowLevelDriver};
+use sluice::driver::{ControllerHandle, LowLevelDriver, NvmeDevice, NvmeQueue};
 use sluice::media::MediaConfig;
 use sluice::ring::AddressSpace;
 
@@ -23,10 +25,10 @@ const QUEUES: u16 = 2;
 const STRIDE: u64 = 1024;
 
 /// An emulated drive whose commands carry this many sectors, and which flushes are sent to.
-struct Narrow(Emulated, u32);
+struct Narrow(NvmeDevice, u32);
 
 impl LowLevelDriver for Narrow {
-    type Queue = EmulatedQueue;
+    type Queue = NvmeQueue;
     fn limits(&self) -> Limits {
         Limits { max_sectors: self.1, volatile_cache: true, ..self.0.limits() }
     }
@@ -39,23 +41,23 @@ impl LowLevelDriver for Narrow {
     fn memory(&self) -> &AddressSpace {
         self.0.memory()
     }
-    fn take_queue(&mut self, index: u16) -> Option<EmulatedQueue> {
+    fn take_queue(&mut self, index: u16) -> Option<NvmeQueue> {
         self.0.take_queue(index)
     }
 }
 
-fn drive() -> Drive {
-    Drive::new(DriveConfig {
+fn drive() -> Controller {
+    Controller::new(DriveConfig {
         name: "traced".into(),
         personality: PersonalityKind::Null,
         media: MediaConfig::Null { bytes: 1 << 40, sector_bytes: super::SECTOR_BYTES },
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: false,
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         write_buffer: WriteBuffer::None,
-        ftl: DriveConfig::layer(),
+        ftl: DriveConfig::default_ftl(),
         null: NullConfig { latency: Nanos::from_micros(20), bytes_per_sec: 0 },
         open_channel: drive::OpenChannelConfig::default(),
     })
@@ -64,30 +66,36 @@ fn drive() -> Drive {
 
 /// The cores and their drive. Time passes between any two polls, so that it is known which came
 /// first.
-struct Rig {
-    drive: Drive,
-    queues: Vec<Queue<EmulatedQueue>>,
+struct LayerHarness {
+    drive: Controller,
+    queues: Vec<Queue<NvmeQueue>>,
     now: u64,
     dice: Dice,
     outstanding: usize,
 }
 
-impl Rig {
-    fn new(layout: Layout, scheduler: &str, longest: u32) -> Rig {
+impl LayerHarness {
+    fn new(layout: QueueModel, scheduler: &str, longest: u32) -> LayerHarness {
         let mut drive = drive();
         let port = drive.attach().unwrap();
         let pump = &mut || {
             drive.poll(Nanos::ZERO);
         };
-        let controller = Controller::attach(port, pump, 1_000_000).unwrap();
-        let emulated = Emulated::open(controller, QUEUES, 9, false, pump).unwrap();
+        let controller = ControllerHandle::connect(port, pump, 1_000_000).unwrap();
+        let emulated = NvmeDevice::open(controller, QUEUES, 9, false, pump).unwrap();
         let scheduler = Scheduling { scheduler: scheduler.parse().unwrap(), limits: None };
-        let topology = Topology::flat(CORES);
-        let config = Config { layout, topology, scheduler, queue_depth: 64, ..Config::default() };
+        let topology = QueueTopology::flat(CORES);
+        let config = BlockLayerConfig {
+            queue_model: layout,
+            topology,
+            scheduler,
+            queue_depth: 64,
+            ..BlockLayerConfig::default()
+        };
         let mut device = Narrow(emulated, longest);
         let (_, mut queues) = BlockLayer::open(&mut device, &config).unwrap();
         queues.iter_mut().for_each(|queue| queue.trace(1 << 16));
-        Rig { drive, queues, now: 1_000, dice: Dice(9), outstanding: 0 }
+        LayerHarness { drive, queues, now: 1_000, dice: Dice(9), outstanding: 0 }
     }
 
     fn poll(&mut self) {
@@ -104,8 +112,12 @@ impl Rig {
 }
 
 /// The events of each core; commands carry `longest` sectors.
-pub(crate) fn events(layout: Layout, scheduler: &str, longest: u32) -> Vec<(u16, Vec<TraceEvent>)> {
-    let mut rig = Rig::new(layout, scheduler, longest);
+pub(crate) fn events(
+    layout: QueueModel,
+    scheduler: &str,
+    longest: u32,
+) -> Vec<(u16, Vec<TraceEvent>)> {
+    let mut rig = LayerHarness::new(layout, scheduler, longest);
     let (mut place, mut tag) = (0, 0);
     for _ in 0..300 {
         for core in 0..usize::from(CORES) {
@@ -147,7 +159,7 @@ pub(crate) fn events(layout: Layout, scheduler: &str, longest: u32) -> Vec<(u16,
     let trace = |queue: &mut Queue<_>| {
         let tracer = queue.tracer().unwrap();
         assert_eq!(tracer.dropped(), 0);
-        tracer.take()
+        tracer.drain()
     };
     (0..CORES).zip(rig.queues.iter_mut().map(trace)).collect()
 }

@@ -1,7 +1,7 @@
 //! Traces of the block layer as blkparse, btt and blkrawverify see them, and as Perfetto would.
 
-mod expected;
 mod layer;
+mod reference;
 #[path = "../served/mod.rs"]
 mod served;
 mod source;
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use expected::{Amount, Summary};
+use reference::{Amount, Summary};
 use served::{program, succeed};
 use sluice::block::trace::blktrace::{
-    BlktraceReader, BlktraceWriter, DeviceNumber, Process, Traced, What,
+    BlktraceReader, BlktraceWriter, DeviceNumber, RecordBody, TraceProcess, TracedDevice,
 };
-use sluice::block::trace::{TraceEvent, in_order};
-use sluice::block::{Layout, PerWhat, Submitter};
+use sluice::block::trace::{TraceEvent, merge_by_time};
+use sluice::block::{QueueModel, StagingScope, Submitter};
 use sluice::trace_file::{BlockTracks, TraceFile};
 use source::{CORES, events};
 
@@ -25,12 +25,12 @@ const SECTOR_BYTES: u32 = 4096;
 
 /// Writes the events as blktrace's files, in pieces as a run would.
 fn write(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
-    let process = |n: u16| Process {
+    let process = |n: u16| TraceProcess {
         submitter: Submitter(n),
         pid: 4000 + u32::from(n),
         comm: format!("submitter-{n}"),
     };
-    let traced = Traced {
+    let traced = TracedDevice {
         name: NAME.into(),
         number: DeviceNumber { major: 259, minor: 1 },
         sector_bytes: SECTOR_BYTES,
@@ -98,11 +98,11 @@ fn blkparse_counts_what_we_counted() {
     let mut all = Vec::new();
     for (core, events) in &events {
         let heading = format!("CPU{core} ({NAME}):");
-        let expected = expected::summary(events, SECTOR_BYTES);
+        let expected = reference::summary(events, SECTOR_BYTES);
         assert_summary(&summary_of(&output, &heading), &expected, &heading);
         all.extend_from_slice(events);
     }
-    let expected = expected::summary(&all, SECTOR_BYTES);
+    let expected = reference::summary(&all, SECTOR_BYTES);
     assert_summary(&summary_of(&output, "Total (sluice0):"), &expected, "all");
     assert!(expected["Reads Completed"].0 > 300 && expected["Writes Completed"].0 > 200);
     assert!(expected["Reads Requeued"].0 > 0 && expected["PC Reads Compl."].0 > 0);
@@ -120,7 +120,7 @@ fn blkparse_counts_what_we_counted() {
         assert!(line.contains(own), "{line}");
     }
     for (core, events) in &events {
-        let expected = expected::letters(events);
+        let expected = reference::letters(events);
         assert_eq!(lines[usize::from(*core)], expected, "core {core}");
         assert!("QGSPUMFIDRC".chars().all(|letter| expected[&letter] > 0), "{expected:?}");
     }
@@ -134,10 +134,13 @@ fn blkparse_counts_what_we_counted() {
     let merged: Vec<_> = merged.map(|record| record.unwrap()).collect();
     let notes = usize::from(CORES) + 1;
     assert!(merged[..notes].iter().all(|r| {
-        matches!(r.what, What::Process(_) | What::Timestamp { seconds: 1_700_000_000, .. })
+        matches!(
+            r.body,
+            RecordBody::Process(_) | RecordBody::Timestamp { seconds: 1_700_000_000, .. }
+        )
     }));
     let each: Vec<&[TraceEvent]> = events.iter().map(|e| &e.1[..]).collect();
-    let ordered = in_order(&each);
+    let ordered = merge_by_time(&each);
     assert_eq!(merged.len() - notes, ordered.len());
     for (record, event) in merged[notes..].iter().zip(&ordered) {
         assert_eq!(record.time, event.at.since(ordered[0].at));
@@ -212,7 +215,7 @@ fn btt(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
     let each = ["-q", "q2c", "-l", "d2c", "-z", "q2d"];
     let output = run(dir, "btt", &[&["-i", "merged.bin"], &each[..]].concat());
 
-    let timings = expected::timings(events, SECTOR_BYTES);
+    let timings = reference::timings(events, SECTOR_BYTES);
     assert!(timings.q2c.len() > 900, "{}", timings.q2c.len());
     // btt prints nanoseconds.
     for (name, nanos) in
@@ -253,13 +256,13 @@ fn btt(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
 }
 
 /// Layouts of the block layer, and their schedulers.
-fn layers() -> [(Layout, &'static str); 4] {
-    let multi = |staging| Layout::Multi { staging };
+fn layers() -> [(QueueModel, &'static str); 4] {
+    let multi = |staging| QueueModel::MultiQueue { staging };
     [
-        (Layout::Single, "none"),
-        (multi(PerWhat::Core), "none"),
-        (multi(PerWhat::Core), "deadline"),
-        (multi(PerWhat::Device), "none"),
+        (QueueModel::SingleQueue, "none"),
+        (multi(StagingScope::Core), "none"),
+        (multi(StagingScope::Core), "deadline"),
+        (multi(StagingScope::Device), "none"),
     ]
 }
 
@@ -275,14 +278,14 @@ fn blkparse_counts_what_the_block_layer_did() {
             let mut all = Vec::new();
             for (core, events) in &events {
                 let heading = format!("CPU{core} ({NAME}):");
-                let expected = expected::summary(events, SECTOR_BYTES);
+                let expected = reference::summary(events, SECTOR_BYTES);
                 assert_summary(&summary_of(&output, &heading), &expected, &of);
                 all.extend_from_slice(events);
             }
-            let expected = expected::summary(&all, SECTOR_BYTES);
+            let expected = reference::summary(&all, SECTOR_BYTES);
             assert_summary(&summary_of(&output, "Total (sluice0):"), &expected, &of);
             assert!(output.contains("Skips: 0 forward (0 -   0.0%)"), "{of}: {output}");
-            let letters = expected::letters(&all);
+            let letters = reference::letters(&all);
             let count = |letter| letters.get(&letter).copied().unwrap_or(0);
             assert!("QGPUMDC".chars().all(|letter| count(letter) > 100), "{of}: {letters:?}");
             assert_eq!(count('X') > 0, longest == 16, "{of}: {letters:?}");
@@ -307,7 +310,7 @@ fn perfetto_sees_the_same_requests() {
     let submitters = [(Submitter(0), "first"), (Submitter(1), "second"), (Submitter(2), "third")];
     let mut tracks = BlockTracks::new(&mut file, 1, "block layer", &submitters);
     let each: Vec<&[TraceEvent]> = events.iter().map(|e| &e.1[..]).collect();
-    tracks.draw(&mut file, &in_order(&each));
+    tracks.draw(&mut file, &merge_by_time(&each));
     assert_eq!((tracks.open(), tracks.unmatched()), (0, 0));
     file.finish().unwrap();
 
@@ -325,12 +328,12 @@ fn perfetto_sees_the_same_requests() {
         }
     }
     assert!(begun.is_empty());
-    let timings = expected::timings(&events, SECTOR_BYTES);
+    let timings = reference::timings(&events, SECTOR_BYTES);
     let of = |names: &[&str]| names.iter().flat_map(|n| spans[n].clone()).collect::<Vec<u64>>();
     let requests = of(&["read", "write", "discard", "write zeroes"]);
     assert_eq!(requests.len(), timings.q2c.len());
     assert_eq!(requests.iter().sum::<u64>(), timings.q2c.iter().sum::<u64>());
-    let count = |letter| events.iter().map(|e| expected::letters(&e.1)[&letter]).sum::<u64>();
+    let count = |letter| events.iter().map(|e| reference::letters(&e.1)[&letter]).sum::<u64>();
     let without_sectors = spans["flush"].len() + spans["extents"].len();
     assert_eq!((requests.len() + without_sectors) as u64, count('Q'));
     let instants =

@@ -20,7 +20,8 @@ pub(crate) fn events() -> Vec<(u16, Vec<TraceEvent>)> {
     for core in 0..CORES {
         let mut at = 1_000 * u64::from(core);
         for batch in 0..BATCHES {
-            let mut plan = Plan { core, at, dice: &mut dice, place: &mut place, out: &mut planned };
+            let mut plan =
+                Plan { core, at, dice: &mut dice, next_lba: &mut place, out: &mut planned };
             at = plan.batch(batch);
         }
     }
@@ -30,10 +31,10 @@ pub(crate) fn events() -> Vec<(u16, Vec<TraceEvent>)> {
     for event in planned {
         // One thing at a time, so that it is known what came first.
         now = event.at.0.max(now + 1);
-        tracers[usize::from(event.core)].note(TraceEvent { at: Nanos(now), ..event });
+        tracers[usize::from(event.core)].record(TraceEvent { at: Nanos(now), ..event });
     }
     assert!(tracers.iter().all(|t| t.dropped() == 0));
-    (0..CORES).zip(tracers.iter_mut().map(Tracer::take)).collect()
+    (0..CORES).zip(tracers.iter_mut().map(Tracer::drain)).collect()
 }
 
 /// Numbers that are the same each time (splitmix64).
@@ -55,7 +56,7 @@ struct Plan<'a> {
     core: u16,
     at: u64,
     dice: &'a mut Dice,
-    place: &'a mut u64,
+    next_lba: &'a mut u64,
     out: &'a mut Vec<TraceEvent>,
 }
 
@@ -79,14 +80,14 @@ impl Plan<'_> {
         let mut batch = Vec::new();
         for i in 0..requests {
             let mut request = self.draw(alone);
-            self.note(Action::Queued, request);
+            self.record(Action::Queued, request);
             if self.dice.below(12) == 0 {
-                self.note(Action::Sleep, request);
+                self.record(Action::Sleep, request);
                 self.at += 2_000 + self.dice.below(5_000);
             }
-            self.note(Action::GotRequest, request);
+            self.record(Action::GotRequest, request);
             if i == 0 && alone.is_none() {
-                self.note(Action::Plug, request);
+                self.record(Action::Plug, request);
             }
             if matches!(request.op, Op::Read | Op::Write) && self.dice.below(3) == 0 {
                 for _ in 0..1 + self.dice.below(3) {
@@ -97,14 +98,14 @@ impl Plan<'_> {
         }
         if alone.is_none() {
             let requests = batch.len() as u32;
-            self.note(Action::Unplug, Request { sectors: requests, ..batch[0] });
+            self.record(Action::Unplug, Request { sectors: requests, ..batch[0] });
         }
         for request in &batch {
-            self.note(Action::Inserted, *request);
+            self.record(Action::Inserted, *request);
         }
         let next = self.at + 5_000 + self.dice.below(40_000);
         for request in batch {
-            self.carry_out(request);
+            self.execute(request);
         }
         next
     }
@@ -116,8 +117,8 @@ impl Plan<'_> {
             18 => Op::Discard,
             _ => Op::WriteZeroes,
         });
-        *self.place += 1_000;
-        let lba = if op == Op::Flush { 0 } else { *self.place };
+        *self.next_lba += 1_000;
+        let lba = if op == Op::Flush { 0 } else { *self.next_lba };
         let sectors = match op {
             Op::Flush => 0,
             Op::Discard => 256,
@@ -135,15 +136,15 @@ impl Plan<'_> {
         } else {
             request.lba + u64::from(request.sectors)
         };
-        self.note(Action::Queued, Request { lba, sectors, ..request });
+        self.record(Action::Queued, Request { lba, sectors, ..request });
         let action = if before { Action::FrontMerge } else { Action::BackMerge };
-        self.note(action, Request { lba, sectors, ..request });
+        self.record(action, Request { lba, sectors, ..request });
         let sectors = request.sectors + sectors;
         Request { lba: lba.min(request.lba), sectors, ..request }
     }
 
     /// Through the hardware, on the core of its queue, which may be another.
-    fn carry_out(&mut self, request: Request) {
+    fn execute(&mut self, request: Request) {
         let started = self.at;
         let submitter = self.core;
         self.core = match self.dice.below(3) {
@@ -151,12 +152,12 @@ impl Plan<'_> {
             _ => submitter,
         };
         self.at += 1_000 + self.dice.below(20_000);
-        self.note_of(submitter, Action::Issued, request);
+        self.record_of(submitter, Action::Issued, request);
         if self.dice.below(20) == 0 {
             self.at += 3_000;
-            self.note_of(submitter, Action::Requeued, request);
+            self.record_of(submitter, Action::Requeued, request);
             self.at += 7_000;
-            self.note_of(submitter, Action::Issued, request);
+            self.record_of(submitter, Action::Issued, request);
         }
         let (least, spread) = match request.op {
             Op::Read | Op::Extents => (60_000, 60_000),
@@ -165,16 +166,16 @@ impl Plan<'_> {
             Op::Flush => (500_000, 100_000),
         };
         self.at += least + self.dice.below(spread);
-        self.note_of(submitter, Action::Completed, request);
+        self.record_of(submitter, Action::Completed, request);
         (self.core, self.at) = (submitter, started);
     }
 
-    fn note(&mut self, action: Action, request: Request) {
-        self.note_of(self.core, action, request);
+    fn record(&mut self, action: Action, request: Request) {
+        self.record_of(self.core, action, request);
         self.at += 100 + self.dice.below(300);
     }
 
-    fn note_of(&mut self, submitter: u16, action: Action, request: Request) {
+    fn record_of(&mut self, submitter: u16, action: Action, request: Request) {
         let Request { op, fua, lba, sectors } = request;
         let failed =
             action == Action::Completed && op == Op::Read && (lba / 1_000).is_multiple_of(64);

@@ -5,23 +5,24 @@ use std::time::Duration;
 
 use clock::{Component, Nanos};
 use driver::pci::{PciDriver, PciError};
-use driver::{AttachOptions, DataPointers, DoorbellUse, DriverError, Payload, Request};
+use driver::{ConnectOptions, DataPointers, DoorbellUse, DriverError, Payload, Request};
 use nvme::{
-    AsyncEvent, FeatureSelect, Metadata, MetadataPlace, Protection, Status, feature, log_page,
+    AsyncEvent, FeatureSelect, MetadataFormat, MetadataTransfer, ProtectionType, Status, feature,
+    log_page,
 };
-use sluice::block::Device as _;
-use sluice::direct::{DeviceKind, DirectError, Handle, QueueConfig, Wait};
+use sluice::block::BlockDevice as _;
+use sluice::direct::{DeviceKind, DirectError, Handle, QueueConfig, WaitMode};
 use sluice::open::{OpenError, OpenOptions};
 
-use crate::rig::{Rig, named, open_real, target};
+use crate::harness::{ControllerHarness, named, open_real, target};
 use crate::suite;
 
 /// Both namespaces, commands with lists of pages as well as SGLs, where those can be, and doorbells in memory
 /// and not.
-fn ways() -> Vec<AttachOptions> {
+fn attach_variants() -> Vec<ConnectOptions> {
     let way = |nsid, data, doorbells| {
         let (nsid, data) = (Some(nsid), Some(data));
-        AttachOptions { nsid, data, queues: None, doorbells }
+        ConnectOptions { nsid, data, queues: None, doorbells }
     };
     let mut ways = vec![
         way(1, DataPointers::Prp, DoorbellUse::Memory),
@@ -39,20 +40,27 @@ fn ways() -> Vec<AttachOptions> {
 
 /// Bytes of a sector of the namespaces of the controller with metadata, and what is beside them
 /// (scripts/guest).
-const FORMATS: [(u32, Metadata); 4] = [
-    (512, Metadata { bytes: 8, place: MetadataPlace::Apart, protection: None }),
-    (4096, Metadata { bytes: 64, place: MetadataPlace::Inline, protection: None }),
+const FORMATS: [(u32, MetadataFormat); 4] = [
+    (
+        512,
+        MetadataFormat { bytes: 8, transfer: MetadataTransfer::SeparateBuffer, protection: None },
+    ),
+    (4096, MetadataFormat { bytes: 64, transfer: MetadataTransfer::ExtendedLba, protection: None }),
     (
         4096,
-        Metadata {
+        MetadataFormat {
             bytes: 8,
-            place: MetadataPlace::Controller,
-            protection: Some(Protection::Type1),
+            transfer: MetadataTransfer::ControllerOnly,
+            protection: Some(ProtectionType::Type1),
         },
     ),
     (
         4096,
-        Metadata { bytes: 16, place: MetadataPlace::Inline, protection: Some(Protection::Type1) },
+        MetadataFormat {
+            bytes: 16,
+            transfer: MetadataTransfer::ExtendedLba,
+            protection: Some(ProtectionType::Type1),
+        },
     ),
 ];
 
@@ -67,7 +75,7 @@ macro_rules! on_every_format {
                         continue;
                     }
                     let (nsid, data) = (Some(nsid), Some(data));
-                    let mut rig = Rig::real(AttachOptions { nsid, data, ..AttachOptions::default() });
+                    let mut rig = ControllerHarness::real(ConnectOptions { nsid, data, ..ConnectOptions::default() });
                     assert_eq!((rig.info.sector_bytes, rig.info.metadata), (sector_bytes, Some(metadata)));
                     suite::$test(&mut rig);
                 }
@@ -100,8 +108,8 @@ macro_rules! on_the_controller {
         #[test]
         #[ignore = "needs a controller of its own (make test-guest)"]
         fn $name() {
-            for options in ways() {
-                let mut rig = Rig::real(options);
+            for options in attach_variants() {
+                let mut rig = ControllerHarness::real(options);
                 assert_eq!(rig.info.sector_bytes, if options.nsid == Some(1) { 512 } else { 4096 });
                 suite::$test(&mut rig);
             }
@@ -129,15 +137,15 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
         let device = sluice::open(&what, &OpenOptions::default()).unwrap();
         assert_eq!(device.kind(), DeviceKind::Controller);
         assert_eq!(device.name(), format!("{}#{nsid}", named().0));
-        assert_eq!(device.given_by(), Some(named().1));
+        assert_eq!(device.bound_driver(), Some(named().1));
         assert_eq!(device.has_interrupts(), has_iommu());
         let sector = device.limits().sector_bytes as usize;
         let mut handles: Vec<_> = (0..3)
             .map(|_| {
                 let queue = device.create_queue(QueueConfig::default()).unwrap();
-                assert_eq!(queue.interrupts(), has_iommu());
+                assert_eq!(queue.has_interrupts(), has_iommu());
                 let mut handle = Handle::new(&device, queue).unwrap();
-                match handle.set_wait(Wait::Event) {
+                match handle.set_wait(WaitMode::Interrupt) {
                     Ok(()) => assert!(has_iommu()),
                     Err(DirectError::NoInterrupts { .. }) => assert!(!has_iommu()),
                     Err(error) => panic!("{error}"),
@@ -158,7 +166,7 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
             data.read(0, &mut bytes);
             assert!(bytes.iter().all(|b| *b == round), "round {round}");
         }
-        let slept: u64 = handles.iter().map(|h| h.slept().0).sum();
+        let slept: u64 = handles.iter().map(|h| h.sleep_stats().0).sum();
         assert_eq!(slept > 0, has_iommu(), "interrupts ended sleeps");
         handles[0].write_zeroes(0, 8, false).unwrap();
         handles[0].discard(8, 8).unwrap();
@@ -193,14 +201,14 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_tells_that_it_is_hot() {
-    let mut rig = Rig::real(AttachOptions::default());
+    let mut rig = ControllerHarness::real(ConnectOptions::default());
     let health = rig.admin(|c, pump| c.health(pump)).unwrap();
     let threshold = feature::TEMPERATURE_THRESHOLD;
     rig.admin(|controller, pump| {
-        assert!(matches!(controller.poll_event(), Err(DriverError::NotWatching)));
+        assert!(matches!(controller.poll_event(), Err(DriverError::NotSubscribed)));
         // Critical temperature warnings are reported, and it is warmer than the threshold from now on.
         controller.set_feature(feature::ASYNC_EVENT, 0b10, pump).unwrap();
-        controller.await_event().unwrap();
+        controller.request_event().unwrap();
         let before = controller.get_feature(threshold, FeatureSelect::Current, pump).unwrap();
         assert_eq!(controller.poll_event().unwrap(), None);
         let below = u32::from(health.temperature.get()) - 10;
@@ -226,7 +234,7 @@ fn guest_tells_that_it_is_hot() {
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_comes_up_again_and_again() {
     for round in 0..5 {
-        let opened = open_real(AttachOptions::default());
+        let opened = open_real(ConnectOptions::default());
         let opened = opened.unwrap_or_else(|e| panic!("round {round}: {e}"));
         assert_eq!(opened.controller.info().serial, "guest-0");
         assert!(opened.controller.max_entries() >= 64);
@@ -236,8 +244,8 @@ fn guest_comes_up_again_and_again() {
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_controller_is_reset_under_load() {
-    for options in ways() {
-        suite::the_controller_is_reset_under_load(&mut Rig::real(options));
+    for options in attach_variants() {
+        suite::the_controller_is_reset_under_load(&mut ControllerHarness::real(options));
     }
 }
 
@@ -245,7 +253,7 @@ fn guest_controller_is_reset_under_load() {
 /// refused, and it is free as soon as it is closed.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
-fn guest_is_let_go_when_the_system_wants_it_back() {
+fn guest_is_released_when_the_system_wants_it_back() {
     if !has_iommu() {
         // The generic driver tells nobody; `sluice device unbind` refuses.
         return;
@@ -257,7 +265,7 @@ fn guest_is_let_go_when_the_system_wants_it_back() {
     let data = device.buffer(64 << 10).unwrap();
     let clock = device.clock();
     for tag in 0..8 {
-        let at = Payload::At(data.at().offset(tag * 4096));
+        let at = Payload::Contiguous(data.iova().offset(tag * 4096));
         queue.submit(clock.now(), Request::write(tag * 8, 1, at, tag)).unwrap();
     }
     queue.poll(clock.now());
@@ -308,7 +316,7 @@ fn guest_queues_say_what_they_copied() {
     let device = sluice::open(&of_namespace(2), &OpenOptions::default()).unwrap();
     let mut queue = device.create_queue(QueueConfig::default()).unwrap();
     assert_eq!(queue.stats().bounced.memory, 0, "none before it is needed");
-    let (clock, own) = (device.clock(), ring::Region::anonymous(64 << 10).unwrap());
+    let (clock, own) = (device.clock(), ring::SharedRegion::anonymous(64 << 10).unwrap());
     let own_at = device.memory().register(&own).unwrap();
     let reached = device.buffer(64 << 10).unwrap();
     own.fill(0, 64 << 10, 0x3c);
@@ -321,7 +329,7 @@ fn guest_queues_say_what_they_copied() {
             }
         }
     };
-    let (status, written) = carry_out(Request::write(0, 16, Payload::At(own_at), 1));
+    let (status, written) = carry_out(Request::write(0, 16, Payload::Contiguous(own_at), 1));
     assert_eq!(status, Status::SUCCESS);
     let (status, read) = carry_out(Request::read(0, 16, reached.payload(), 2));
     assert_eq!(status, Status::SUCCESS);
@@ -335,17 +343,17 @@ fn guest_queues_say_what_they_copied() {
     assert_eq!(read.bounced.memory > 0, !has_iommu());
     assert_eq!(read.bounce_refused, None);
     let rung = read.doorbells.expect("QEMU has them in memory");
-    assert!(rung.written + rung.saved >= 2, "{rung:?}");
+    assert!(rung.register_writes + rung.register_writes_saved >= 2, "{rung:?}");
     if !has_iommu() {
-        let nowhere = Request::read(0, 1, Payload::At(ring::Iova(1 << 60)), 3);
+        let nowhere = Request::read(0, 1, Payload::Contiguous(ring::Iova(1 << 60)), 3);
         assert!(carry_out(nowhere).0.is(Status::DATA_TRANSFER_ERROR));
         let sgls =
-            AttachOptions { data: Some(DataPointers::SglAndPrp), ..AttachOptions::default() };
+            ConnectOptions { data: Some(DataPointers::SglAndPrp), ..ConnectOptions::default() };
         drop(queue);
         drop(reached);
         drop(device);
         let Err(PciError::Controller { source, .. }) = open_real(sgls) else { panic!("opened") };
-        assert!(matches!(source, DriverError::Lacks { .. }), "{source}");
+        assert!(matches!(source, DriverError::Unsupported { .. }), "{source}");
         let refused = sluice::open(&format!("vfio:{}", named().0), &OpenOptions::default());
         assert!(matches!(refused, Err(OpenError::Controller(PciError::NoIommu { .. }))));
     }
@@ -370,7 +378,7 @@ fn guest_killed_process_gives_the_controller_back() {
         std::thread::sleep(Duration::from_millis(300));
         child.kill().unwrap();
         child.wait().unwrap();
-        let opened = open_real(AttachOptions::default()).unwrap();
+        let opened = open_real(ConnectOptions::default()).unwrap();
         assert_eq!(opened.controller.info().serial, "guest-0");
     }
 }

@@ -4,31 +4,31 @@
 
 use std::sync::Arc;
 
-use block::Device;
+use block::BlockDevice;
 use clock::{Component, Nanos};
 use driver::{Features, Op, Payload, Request, Segment};
-use ring::{AddressSpace, Iova, Region};
+use ring::{AddressSpace, Iova, SharedRegion};
 use rng::Rng;
 
 /// Requests outstanding at a time.
 const SLOTS: usize = 6;
 /// Bytes of the longest request.
-const MOST: u64 = 4 << 20;
+const REQUEST_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of memory of a slot: the longest request, anywhere in a page.
 const SLOT_BYTES: usize = (4 << 20) + 4096;
 
 /// Tables of pieces of a slot: for so many of its commands.
-const TABLES: usize = 16;
+const SG_TABLES: usize = 16;
 /// Pieces of a table.
-const PIECES: usize = 16;
+const SG_SEGMENTS: usize = 16;
 
 /// What has queues: a controller with its port, or whatever was opened by its name.
-pub(crate) trait Place {
+pub(crate) trait QueueProvider {
     /// A queue.
-    type Queue: Device;
+    type Queue: BlockDevice;
 
     /// What there is to know of it.
-    fn facts(&self) -> Facts;
+    fn properties(&self) -> DeviceProperties;
 
     /// Where payloads are registered.
     fn memory(&self) -> AddressSpace;
@@ -40,22 +40,22 @@ pub(crate) trait Place {
     fn close(&mut self, queue: Self::Queue);
 
     /// Lets the other side make progress, and says what time it is.
-    fn pump(&mut self) -> Nanos;
+    fn progress(&mut self) -> Nanos;
 }
 
 /// Memory of a slot: every other one is memory that a controller without an IOMMU does not reach.
-fn slot_memory(memory: &AddressSpace, slot: usize) -> (Arc<Region>, Iova) {
-    if !memory.is_by_pages() || slot.is_multiple_of(2) {
-        return memory.provide(SLOT_BYTES).unwrap();
+fn slot_memory(memory: &AddressSpace, slot: usize) -> (Arc<SharedRegion>, Iova) {
+    if !memory.is_paged() || slot.is_multiple_of(2) {
+        return memory.allocate_registered(SLOT_BYTES).unwrap();
     }
-    let region = Region::anonymous(SLOT_BYTES).unwrap();
+    let region = SharedRegion::anonymous(SLOT_BYTES).unwrap();
     let at = memory.register(&region).unwrap();
     (region, at)
 }
 
 /// What there is to know of a [`Place`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct DeviceProperties {
     pub(crate) sector_bytes: u32,
     pub(crate) sectors: u64,
     pub(crate) max_sectors: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Facts {
 
 /// What a sector holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum SectorContent {
     /// It was not written by the model.
     Unknown,
     Zeros,
@@ -78,7 +78,7 @@ enum Held {
 }
 
 /// A request under way.
-struct Flight {
+struct InFlightRequest {
     op: Op,
     lba: u64,
     sectors: u32,
@@ -86,20 +86,20 @@ struct Flight {
     offset: usize,
     stamp: u32,
     /// Commands that have not ended.
-    left: u32,
+    remaining: u32,
     /// Commands that have not been submitted: the first sector of the next.
     next: u32,
     queue: usize,
 }
 
-pub(crate) struct Load<P: Place> {
-    facts: Facts,
+pub(crate) struct Load<P: QueueProvider> {
+    properties: DeviceProperties,
     seed: u64,
     rng: Rng,
     queues: Vec<P::Queue>,
-    slots: Vec<(Arc<Region>, Iova, Option<Flight>)>,
-    tables: (Arc<Region>, Iova),
-    held: Vec<Held>,
+    slots: Vec<(Arc<SharedRegion>, Iova, Option<InFlightRequest>)>,
+    tables: (Arc<SharedRegion>, Iova),
+    contents: Vec<SectorContent>,
     sector_bytes: usize,
     stamps: u32,
     pub(crate) commands: u64,
@@ -114,12 +114,12 @@ fn fill(into: &mut [u8], lba: u64, stamp: u32) {
     }
 }
 
-impl<P: Place> Load<P> {
+impl<P: QueueProvider> Load<P> {
     pub(crate) fn new(place: &mut P, queues: u16, depth: u16, default_seed: u64) -> Load<P> {
         let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
         let seed = seed.unwrap_or(default_seed);
         println!("SLUICE_SEED={seed}");
-        let facts = place.facts();
+        let properties = place.properties();
         let queues = (0..queues).map(|_| place.queue(depth)).collect();
         let memory = place.memory();
         let slot = |slot| {
@@ -127,18 +127,20 @@ impl<P: Place> Load<P> {
             (region, at, None)
         };
         let slots = (0..SLOTS).map(slot).collect();
-        let tables = memory.provide(SLOTS * TABLES * PIECES * Segment::BYTES).unwrap();
-        let sector_bytes = facts.sector_bytes as usize;
+        let tables =
+            memory.allocate_registered(SLOTS * SG_TABLES * SG_SEGMENTS * Segment::BYTES).unwrap();
+        let sector_bytes = properties.sector_bytes as usize;
         // Three of the longest requests, and not all of them aligned.
-        let sectors = (3 * MOST as usize / sector_bytes).min(facts.sectors as usize);
+        let sectors =
+            (3 * REQUEST_BYTES_MAX as usize / sector_bytes).min(properties.sectors as usize);
         Load {
-            facts,
+            properties,
             seed,
             rng: Rng::new(seed),
             queues,
             slots,
             tables,
-            held: vec![Held::Unknown; sectors],
+            contents: vec![SectorContent::Unknown; sectors],
             sector_bytes,
             stamps: 0,
             commands: 0,
@@ -166,13 +168,14 @@ impl<P: Place> Load<P> {
     /// Begins a request, if there is a slot and its sectors are nobody else's.
     fn begin(&mut self) -> bool {
         let Some(slot) = self.slots.iter().position(|s| s.2.is_none()) else { return false };
-        let sectors_most = (MOST as usize / self.sector_bytes).min(self.held.len());
+        let sectors_most =
+            (REQUEST_BYTES_MAX as usize / self.sector_bytes).min(self.contents.len());
         let scale = self.rng.below(u64::from(sectors_most.ilog2()) + 1);
         let mut sectors = 1 + self.rng.below(1 << scale) as u32;
         if self.rng.below(20) == 0 {
             sectors = sectors_most as u32;
         }
-        let features = self.facts.features;
+        let features = self.properties.features;
         let op = match self.rng.below(20) {
             0 => Op::Flush,
             1 if features.discard => Op::Discard,
@@ -185,15 +188,15 @@ impl<P: Place> Load<P> {
             Op::Discard | Op::WriteZeroes => sectors.min(2048),
             _ => sectors,
         };
-        let lba = self.rng.below((self.held.len() - sectors as usize + 1) as u64);
-        let taken = |f: &Flight| {
+        let lba = self.rng.below((self.contents.len() - sectors as usize + 1) as u64);
+        let taken = |f: &InFlightRequest| {
             let (end, other) = (lba + u64::from(sectors), f.lba + u64::from(f.sectors));
             lba < other && f.lba < end
         };
         if self.slots.iter().flat_map(|s| &s.2).any(taken) {
             return false;
         }
-        let unit = u64::from(self.facts.alignment);
+        let unit = u64::from(self.properties.alignment);
         let offset = match self.rng.below(3) {
             0 => 0,
             1 => self.rng.below(8) as usize * unit.max(512) as usize % 4096,
@@ -212,7 +215,8 @@ impl<P: Place> Load<P> {
             self.slots[slot].0.fill(offset, len, 0xee);
         }
         let queue = self.rng.below(self.queues.len() as u64) as usize;
-        let flight = Flight { op, lba, sectors, offset, stamp, left: 0, next: 0, queue };
+        let flight =
+            InFlightRequest { op, lba, sectors, offset, stamp, remaining: 0, next: 0, queue };
         self.slots[slot].2 = Some(flight);
         self.submit(slot);
         true
@@ -221,9 +225,9 @@ impl<P: Place> Load<P> {
     /// Cuts `bytes` bytes at `at` into pieces, as the payload of a slot's command; sometimes at the ends
     /// of pages.
     fn scatter(&mut self, slot: usize, command: usize, at: Iova, bytes: u64) -> Payload {
-        let table = (slot * TABLES + command) * PIECES * Segment::BYTES;
+        let table = (slot * SG_TABLES + command) * SG_SEGMENTS * Segment::BYTES;
         let pages = self.rng.below(2) == 0;
-        let mut cuts: Vec<u64> = (1..1 + self.rng.below(PIECES as u64))
+        let mut cuts: Vec<u64> = (1..1 + self.rng.below(SG_SEGMENTS as u64))
             .map(|_| 1 + self.rng.below(bytes - 1))
             .map(|cut| if pages { cut.saturating_sub((at.0 + cut) % 4096) } else { cut })
             .chain([0, bytes])
@@ -243,8 +247,8 @@ impl<P: Place> Load<P> {
 
     /// Submits as many commands of a slot's request as its queue takes.
     fn submit(&mut self, slot: usize) {
-        let (most, bytes) = (self.facts.max_sectors, self.sector_bytes as u64);
-        let scattered = self.facts.scattered && slot % 2 == 1;
+        let (most, bytes) = (self.properties.max_sectors, self.sector_bytes as u64);
+        let scattered = self.properties.scattered && slot % 2 == 1;
         let now = clock::Nanos::ZERO;
         while let (_, at, Some(flight)) = &self.slots[slot]
             && flight.next < flight.sectors.max(1)
@@ -255,31 +259,32 @@ impl<P: Place> Load<P> {
             };
             let lba = flight.lba + u64::from(flight.next);
             let data = at.offset(flight.offset as u64 + u64::from(flight.next) * bytes);
-            let fua = self.facts.features.fua && flight.op == Op::Write && flight.stamp % 8 == 0;
+            let fua =
+                self.properties.features.fua && flight.op == Op::Write && flight.stamp % 8 == 0;
             let (op, stamp, queue) = (flight.op, flight.stamp, flight.queue);
             let command = (flight.next / most) as usize;
             let data = match op {
-                Op::Read | Op::Write if scattered && command < TABLES => {
+                Op::Read | Op::Write if scattered && command < SG_TABLES => {
                     self.scatter(slot, command, data, u64::from(sectors) * bytes)
                 }
-                Op::Read | Op::Write => Payload::At(data),
+                Op::Read | Op::Write => Payload::Contiguous(data),
                 _ => Payload::BitBucket,
             };
             let (may_unmap, tag) = (stamp % 2 == 0, slot as u64);
-            let request = Request { op, lba, sectors, data, fua, may_unmap, tag };
+            let request = Request { op, lba, sectors, data, fua, deallocate: may_unmap, tag };
             if self.queues[queue].submit(now, request).is_err() {
                 return;
             }
             self.commands += 1;
             let Some(flight) = &mut self.slots[slot].2 else { return };
             flight.next += sectors.max(1);
-            flight.left += 1;
+            flight.remaining += 1;
         }
     }
 
     /// Lets everything go on, and takes what has ended.
     fn step(&mut self, place: &mut P) {
-        let now = place.pump();
+        let now = place.progress();
         for queue in 0..self.queues.len() {
             self.queues[queue].poll(now);
             while let Some(ended) = self.queues[queue].reap() {
@@ -296,9 +301,9 @@ impl<P: Place> Load<P> {
                     flight.lba,
                     ended.status
                 );
-                flight.left -= 1;
-                if flight.left == 0 && flight.next >= flight.sectors.max(1) {
-                    self.end(slot);
+                flight.remaining -= 1;
+                if flight.remaining == 0 && flight.next >= flight.sectors.max(1) {
+                    self.complete(slot);
                 }
             }
         }
@@ -307,27 +312,29 @@ impl<P: Place> Load<P> {
         }
     }
 
-    fn end(&mut self, slot: usize) {
+    fn complete(&mut self, slot: usize) {
         let Some(flight) = self.slots[slot].2.take() else { return };
         let range = flight.lba as usize..flight.lba as usize + flight.sectors as usize;
         match flight.op {
-            Op::Write => self.held[range].fill(Held::Stamp(flight.stamp)),
-            Op::WriteZeroes => self.held[range].fill(Held::Zeros),
-            Op::Discard if self.facts.discards_are_zeros => self.held[range].fill(Held::Zeros),
-            Op::Discard => self.held[range].fill(Held::Unknown),
+            Op::Write => self.contents[range].fill(SectorContent::Stamp(flight.stamp)),
+            Op::WriteZeroes => self.contents[range].fill(SectorContent::Zeros),
+            Op::Discard if self.properties.discards_are_zeros => {
+                self.contents[range].fill(SectorContent::Zeros)
+            }
+            Op::Discard => self.contents[range].fill(SectorContent::Unknown),
             Op::Read => self.check(slot, &flight),
             Op::Flush | Op::Extents => {}
         }
     }
 
-    fn check(&self, slot: usize, flight: &Flight) {
+    fn check(&self, slot: usize, flight: &InFlightRequest) {
         let (mut found, mut wanted) = (vec![0; self.sector_bytes], vec![0; self.sector_bytes]);
         for i in 0..flight.sectors as usize {
             let lba = flight.lba + i as u64;
-            match self.held[lba as usize] {
-                Held::Unknown => continue,
-                Held::Zeros => wanted.fill(0),
-                Held::Stamp(stamp) => fill(&mut wanted, lba, stamp),
+            match self.contents[lba as usize] {
+                SectorContent::Unknown => continue,
+                SectorContent::Zeros => wanted.fill(0),
+                SectorContent::Stamp(stamp) => fill(&mut wanted, lba, stamp),
             }
             self.slots[slot].0.read(flight.offset + i * self.sector_bytes, &mut found);
             assert!(
@@ -337,7 +344,7 @@ impl<P: Place> Load<P> {
                 flight.sectors,
                 flight.lba,
                 flight.offset,
-                self.held[lba as usize],
+                self.contents[lba as usize],
                 &found[..16]
             );
         }
@@ -345,12 +352,20 @@ impl<P: Place> Load<P> {
 
     /// Reads everything that the model knows.
     fn read_back(&mut self, place: &mut P) {
-        let most = MOST as usize / self.sector_bytes;
-        for lba in (0..self.held.len()).step_by(most) {
-            let sectors = most.min(self.held.len() - lba) as u32;
+        let most = REQUEST_BYTES_MAX as usize / self.sector_bytes;
+        for lba in (0..self.contents.len()).step_by(most) {
+            let sectors = most.min(self.contents.len() - lba) as u32;
             let (lba, queue) = (lba as u64, lba % self.queues.len());
-            let flight =
-                Flight { op: Op::Read, lba, sectors, offset: 0, stamp: 1, left: 0, next: 0, queue };
+            let flight = InFlightRequest {
+                op: Op::Read,
+                lba,
+                sectors,
+                offset: 0,
+                stamp: 1,
+                remaining: 0,
+                next: 0,
+                queue,
+            };
             self.slots[0].2 = Some(flight);
             self.submit(0);
             while self.slots[0].2.is_some() {

@@ -3,19 +3,19 @@
 //! the ignored tests in guests with QEMU's controller; `SLUICE_CONTROLLER` says how it is opened).
 
 mod guest;
+mod harness;
 mod load;
 mod paths;
 mod removal;
-mod rig;
-mod slow;
+mod slow_commands;
 mod suite;
 
-use driver::{AttachOptions, DataPointers, DoorbellUse};
-use rig::Rig;
+use driver::{ConnectOptions, DataPointers, DoorbellUse};
+use harness::ControllerHarness;
 
-fn emulated(sector_bytes: u32, data: DataPointers, doorbells: DoorbellUse) -> Rig {
-    let options = AttachOptions { data: Some(data), doorbells, ..AttachOptions::default() };
-    Rig::emulated(sector_bytes, options)
+fn emulated(sector_bytes: u32, data: DataPointers, doorbells: DoorbellUse) -> ControllerHarness {
+    let options = ConnectOptions { data: Some(data), doorbells, ..ConnectOptions::default() };
+    ControllerHarness::emulated(sector_bytes, options)
 }
 
 macro_rules! on_emulated_drives {

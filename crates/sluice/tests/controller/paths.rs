@@ -9,16 +9,16 @@ use driver::pci::PciDriver;
 use driver::{Payload, Request};
 use nvme::Status;
 use ring::AddressSpace;
-use sluice::block::Device as _;
-use sluice::direct::{Device, DeviceKind, Handle, Hybrid, Queue, QueueConfig, Wait};
+use sluice::block::BlockDevice as _;
+use sluice::direct::{DeviceKind, Handle, Hybrid, IoDevice, Queue, QueueConfig, WaitMode};
 use sluice::open::{OpenError, OpenOptions};
 
-use crate::load::{Facts, Load, Place};
-use crate::rig::target;
+use crate::harness::target;
+use crate::load::{DeviceProperties, Load, QueueProvider};
 
 /// Something opened, and its load.
 struct Opened {
-    device: Device,
+    device: IoDevice,
     discards_are_zeros: bool,
 }
 
@@ -30,7 +30,7 @@ impl Opened {
         Opened { device, discards_are_zeros }
     }
 
-    fn handle(&self, wait: Wait) -> Handle<Queue> {
+    fn handle(&self, wait: WaitMode) -> Handle<Queue> {
         let queue = self.device.create_queue(QueueConfig::default()).unwrap();
         let mut handle = Handle::new(&self.device, queue).unwrap();
         handle.set_wait(wait).unwrap();
@@ -38,12 +38,12 @@ impl Opened {
     }
 }
 
-impl Place for Opened {
+impl QueueProvider for Opened {
     type Queue = Queue;
 
-    fn facts(&self) -> Facts {
+    fn properties(&self) -> DeviceProperties {
         let limits = self.device.limits();
-        Facts {
+        DeviceProperties {
             sector_bytes: limits.sector_bytes,
             sectors: limits.sectors,
             max_sectors: limits.max_sectors,
@@ -68,7 +68,7 @@ impl Place for Opened {
         assert!(queue.reap().is_none());
     }
 
-    fn pump(&mut self) -> Nanos {
+    fn progress(&mut self) -> Nanos {
         std::thread::yield_now();
         self.device.clock().now()
     }
@@ -100,9 +100,12 @@ fn operations(opened: &Opened) {
     };
     let data = device.buffer(8 * sector).unwrap();
     // Without interrupts nobody may sleep.
-    let sleeps =
-        if device.has_interrupts() { Wait::Event } else { Wait::Hybrid(Hybrid::default()) };
-    for (round, wait) in [Wait::Poll, sleeps, sleeps].into_iter().enumerate() {
+    let sleeps = if device.has_interrupts() {
+        WaitMode::Interrupt
+    } else {
+        WaitMode::Hybrid(Hybrid::default())
+    };
+    for (round, wait) in [WaitMode::Poll, sleeps, sleeps].into_iter().enumerate() {
         let mut handle = opened.handle(wait);
         let byte = 0x21 + round as u8;
         data.fill(0, 8 * sector, byte);
@@ -140,9 +143,12 @@ fn operations(opened: &Opened) {
         for (request, status) in [
             (Request::read(limits.sectors, 1, data.payload(), 0), Status::LBA_OUT_OF_RANGE),
             (Request::write(limits.sectors - 1, 2, data.payload(), 0), Status::LBA_OUT_OF_RANGE),
-            (Request::read(0, 1, Payload::At(ring::Iova(1 << 60)), 0), Status::DATA_TRANSFER_ERROR),
+            (
+                Request::read(0, 1, Payload::Contiguous(ring::Iova(1 << 60)), 0),
+                Status::DATA_TRANSFER_ERROR,
+            ),
         ] {
-            if device.given_by() == Some(PciDriver::VfioPci) && request.lba == 0 {
+            if device.bound_driver() == Some(PciDriver::VfioPci) && request.lba == 0 {
                 // The IOMMU's business, and QEMU's: it ends in an error of some kind.
                 continue;
             }
@@ -157,12 +163,12 @@ fn operations(opened: &Opened) {
 fn queues_go_under_load(opened: &Opened) {
     let sectors = 4096 / opened.device.limits().sector_bytes;
     let memory = opened.device.buffer(64 << 10).unwrap();
-    let other = opened.handle(Wait::Poll);
+    let other = opened.handle(WaitMode::Poll);
     for _ in 0..4 {
         let mut queue = opened.device.create_queue(QueueConfig::default()).unwrap();
         let now = opened.device.clock().now();
         for i in 0..8u64 {
-            let at = Payload::At(memory.at().offset(i * 4096));
+            let at = Payload::Contiguous(memory.iova().offset(i * 4096));
             let request = Request::read(i * u64::from(sectors), sectors, at, i);
             queue.submit(now, request).unwrap();
         }
@@ -187,9 +193,9 @@ fn suite(what: &str, kind: DeviceKind, requests: usize) {
     queues_go_under_load(&opened);
     let memory = opened.device.memory_alignment();
     if memory > 1 {
-        let mut handle = opened.handle(Wait::Poll);
+        let mut handle = opened.handle(WaitMode::Poll);
         let data = opened.device.buffer(64 << 10).unwrap();
-        let odd = Payload::At(data.at().offset(u64::from(memory) / 2));
+        let odd = Payload::Contiguous(data.iova().offset(u64::from(memory) / 2));
         let refused = handle.run(Request::read(0, 1, odd, 0)).unwrap_err();
         let status = refused.status().expect("a status");
         assert!(status.is(Status::PRP_OFFSET_INVALID), "{status}");
@@ -270,44 +276,44 @@ fn kernel_block_devices() {
 }
 
 /// Requests that go round on a queue until it says that it is gone; how many ended well, and badly.
-struct Round {
+struct LoadLoop {
     queue: Queue,
     data: sluice::direct::Buffer,
     /// Which tags are outstanding.
-    under_way: [bool; 8],
-    good: u64,
-    bad: Vec<Status>,
+    in_flight: [bool; 8],
+    succeeded: u64,
+    failed: Vec<Status>,
 }
 
-impl Round {
-    fn new(device: &Device) -> Round {
+impl LoadLoop {
+    fn new(device: &IoDevice) -> LoadLoop {
         let queue = device.create_queue(QueueConfig::default()).unwrap();
         let data = device.buffer(8 * 4096).unwrap();
-        Round { queue, data, under_way: [false; 8], good: 0, bad: Vec::new() }
+        LoadLoop { queue, data, in_flight: [false; 8], succeeded: 0, failed: Vec::new() }
     }
 
     /// Submits what is not under way, unless something has ended badly, and takes what has ended.
-    fn turn(&mut self, device: &Device) {
+    fn step(&mut self, device: &IoDevice) {
         let now = device.clock().now();
         let sectors = 4096 / device.limits().sector_bytes;
         for tag in 0..8 {
-            if self.under_way[tag] || !self.bad.is_empty() {
+            if self.in_flight[tag] || !self.failed.is_empty() {
                 continue;
             }
-            let at = Payload::At(self.data.at().offset(tag as u64 * 4096));
+            let at = Payload::Contiguous(self.data.iova().offset(tag as u64 * 4096));
             let lba = tag as u64 * u64::from(sectors);
-            let request = match (tag + self.good as usize) % 2 {
+            let request = match (tag + self.succeeded as usize) % 2 {
                 0 => Request::read(lba, sectors, at, tag as u64),
                 _ => Request::write(lba, sectors, at, tag as u64),
             };
-            self.under_way[tag] = self.queue.submit(now, request).is_ok();
+            self.in_flight[tag] = self.queue.submit(now, request).is_ok();
         }
         self.queue.poll(now);
         while let Some(ended) = self.queue.reap() {
-            assert!(std::mem::take(&mut self.under_way[ended.tag as usize]), "once");
+            assert!(std::mem::take(&mut self.in_flight[ended.tag as usize]), "once");
             match ended.status {
-                Status::SUCCESS => self.good += 1,
-                status => self.bad.push(status),
+                Status::SUCCESS => self.succeeded += 1,
+                status => self.failed.push(status),
             }
         }
     }
@@ -324,33 +330,33 @@ fn kernel_driver_goes_under_load() {
     let (first, second) = (passed[0].clone(), blocks[1].clone());
     let devices =
         [&first, &second].map(|node| sluice::open(node, &OpenOptions::default()).unwrap());
-    let mut rounds = devices.each_ref().map(Round::new);
+    let mut rounds = devices.each_ref().map(LoadLoop::new);
     let clock = devices[0].clock();
-    while rounds.iter().any(|round| round.good < 200) {
-        rounds.iter_mut().zip(&devices).for_each(|(round, device)| round.turn(device));
+    while rounds.iter().any(|round| round.succeeded < 200) {
+        rounds.iter_mut().zip(&devices).for_each(|(round, device)| round.step(device));
     }
     let unbinding = {
         let address = address.clone();
         std::thread::spawn(move || std::fs::write("/sys/bus/pci/drivers/nvme/unbind", address))
     };
     let begun = clock.now();
-    let over = |round: &Round| !round.bad.is_empty() && round.under_way == [false; 8];
+    let over = |round: &LoadLoop| !round.failed.is_empty() && round.in_flight == [false; 8];
     while !rounds.iter().all(over) {
-        rounds.iter_mut().zip(&devices).for_each(|(round, device)| round.turn(device));
+        rounds.iter_mut().zip(&devices).for_each(|(round, device)| round.step(device));
         let now = clock.now();
-        let (one, other) = (&rounds[0].bad, &rounds[1].bad);
+        let (one, other) = (&rounds[0].failed, &rounds[1].failed);
         assert!(now.since(begun) < Nanos::from_millis(60_000), "nobody noticed: {one:?} {other:?}");
         std::thread::yield_now();
     }
     for (round, node) in rounds.iter().zip([&first, &second]) {
-        println!("{node}: {} well, then {:?}", round.good, round.bad);
+        println!("{node}: {} well, then {:?}", round.succeeded, round.failed);
     }
     // Later ones are refused, or end with an error, too.
     for (round, device) in rounds.iter_mut().zip(&devices) {
         let mut ended = 0;
         for tag in 0..3 {
             let now = device.clock().now();
-            let read = Request::read(0, 1, Payload::At(round.data.at()), tag);
+            let read = Request::read(0, 1, Payload::Contiguous(round.data.iova()), tag);
             if round.queue.submit(now, read).is_err() {
                 continue;
             }
@@ -378,10 +384,10 @@ fn kernel_driver_goes_under_load() {
         let name = there().and_then(|mut all| all.next()?.ok()?.file_name().into_string().ok());
         let node = name.map(|name| format!("/dev/{}n1", name.replace("nvme", "ng")));
         if let Some(device) = node.and_then(|n| sluice::open(&n, &OpenOptions::default()).ok()) {
-            let mut round = Round::new(&device);
-            while round.good < 20 {
-                round.turn(&device);
-                assert!(round.bad.is_empty(), "{:?}", round.bad);
+            let mut round = LoadLoop::new(&device);
+            while round.succeeded < 20 {
+                round.step(&device);
+                assert!(round.failed.is_empty(), "{:?}", round.failed);
             }
             break;
         }

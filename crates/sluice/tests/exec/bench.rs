@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::stage::{SLUICE, Stage, text};
+use crate::fixture::{Fixture, SLUICE, text};
 
 /// Only the superuser mounts.
-fn may_mount() -> bool {
+fn can_mount() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -30,14 +30,14 @@ fn is_used(directory: &Path) -> bool {
 
 #[test]
 fn programs_are_measured_both_ways_and_nothing_stays() {
-    let _built = Stage::new(8 << 20);
+    let _built = Fixture::new(8 << 20);
     let mut bench = Command::new(SLUICE);
     bench.args(["bench", "exec", "--json", "--quick", "--part", "redis,sqlite,rocksdb"]);
     let child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let directory = scratch(child.id());
     let out = child.wait_with_output().unwrap();
     let said = text(&out.stderr);
-    if !may_mount() {
+    if !can_mount() {
         assert!(!out.status.success() && said.contains("superuser"), "{said}");
         return;
     }
@@ -71,10 +71,10 @@ fn programs_are_measured_both_ways_and_nothing_stays() {
 
 #[test]
 fn a_run_that_is_killed_leaves_no_mount_no_device_and_no_process() {
-    if !may_mount() {
+    if !can_mount() {
         return;
     }
-    let _built = Stage::new(8 << 20);
+    let _built = Fixture::new(8 << 20);
     let mut bench = Command::new(SLUICE);
     bench.args(["bench", "exec", "--part", "redis"]).stdout(Stdio::null());
     let mut child = bench.spawn().unwrap();

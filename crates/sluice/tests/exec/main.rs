@@ -1,20 +1,20 @@
 //! `sluice exec`: programs that know nothing of volumes, on one. What a program prints on a directory of the host is what it
 //! must print on a volume.
 
-mod bad;
+mod bad_volumes;
 mod bench;
+mod fixture;
 mod library;
-mod maps;
+mod mappings;
 mod programs;
-mod stage;
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use stage::Stage;
+use fixture::Fixture;
 
 #[test]
 fn every_call_is_as_on_the_host() {
-    let stage = Stage::new(64 << 20);
+    let stage = Fixture::new(64 << 20);
     let program = stage.compile("files");
     let host = stage.path("host");
     std::fs::create_dir(&host).unwrap();
@@ -22,8 +22,8 @@ fn every_call_is_as_on_the_host() {
     assert!(wanted.status.success(), "{wanted:?}");
     let at = stage.path("at");
     let got = stage.exec(&[&program, &at]);
-    assert!(got.status.success(), "{}", stage::text(&got.stderr));
-    let (wanted, got) = (stage::text(&wanted.stdout), stage::text(&got.stdout));
+    assert!(got.status.success(), "{}", fixture::text(&got.stderr));
+    let (wanted, got) = (fixture::text(&wanted.stdout), fixture::text(&got.stdout));
     for (i, (wanted, got)) in wanted.lines().zip(got.lines()).enumerate() {
         assert_eq!(got, wanted, "line {}", i + 1);
     }
@@ -37,15 +37,15 @@ fn every_call_is_as_on_the_host() {
 
 #[test]
 fn a_stream_knows_where_it_is() {
-    let stage = Stage::new(16 << 20);
+    let stage = Fixture::new(16 << 20);
     let (program, file) = (stage.compile("lines"), stage.path("at") + "/lines");
     let out = stage.exec(&["sh", "-c", &format!("seq 100000 199999 > {file}")]);
-    assert!(out.status.success(), "{}", stage::text(&out.stderr));
+    assert!(out.status.success(), "{}", fixture::text(&out.stderr));
     let (disk, at) = (stage.path("disk.img"), stage.path("at"));
     let out =
         stage.sluice(&["exec", "--stats", "--volume", &disk, "--at", &at, "--", &program, &file]);
-    assert_eq!(stage::text(&out.stdout), "100000 lines, 700000 bytes\n");
-    let said = stage::text(&out.stderr);
+    assert_eq!(fixture::text(&out.stdout), "100000 lines, 700000 bytes\n");
+    let said = fixture::text(&out.stderr);
     let calls = said.split_once("sluice exec: ").and_then(|(_, rest)| rest.split_once(" calls"));
     let calls: u64 = calls.expect(&said).0.parse().unwrap();
     // Of 4 KiB each, not one for each line.
@@ -54,11 +54,11 @@ fn a_stream_knows_where_it_is() {
 
 #[test]
 fn what_a_volume_does_not_have_is_refused_with_a_line() {
-    let stage = Stage::new(16 << 20);
+    let stage = Fixture::new(16 << 20);
     let program = stage.compile("refused");
     let out = stage.exec(&[&program, &stage.path("at")]);
-    let said = stage::text(&out.stderr);
-    assert!(out.status.success(), "{}{said}", stage::text(&out.stdout));
+    let said = fixture::text(&out.stderr);
+    assert!(out.status.success(), "{}{said}", fixture::text(&out.stdout));
     for call in
         ["link: f", "symlink: g", "mkfifo: p", "open: ", "execve: f", "freopen: f", "glob: *"]
     {
@@ -70,34 +70,34 @@ fn what_a_volume_does_not_have_is_refused_with_a_line() {
 
 #[test]
 fn a_full_volume_is_enospc_and_says_so_to_the_program() {
-    let stage = Stage::new(8 << 20);
+    let stage = Fixture::new(8 << 20);
     let at = stage.path("at");
     let script = format!(
         "dd if=/dev/zero of={at}/fill bs=64k count=1000; ls {at} && rm {at}/fill && sync && \
                           echo more > {at}/more && cat {at}/more"
     );
     let out = stage.exec(&["sh", "-c", &script]);
-    assert!(stage::text(&out.stderr).contains("No space left on device"), "{out:?}");
-    assert_eq!(stage::text(&out.stdout), "fill\nmore\n");
+    assert!(fixture::text(&out.stderr).contains("No space left on device"), "{out:?}");
+    assert_eq!(fixture::text(&out.stdout), "fill\nmore\n");
     stage.is_clean();
 }
 
 /// Of a volume that fills up while writes are left: what `write` said it wrote is there, and what is not there was
 /// `ENOSPC`, of that `write`.
 #[test]
-fn what_fits_is_left_and_what_does_not_is_enospc_at_once() {
-    let stage = Stage::new(96 << 20);
+fn what_fits_is_posted_and_what_does_not_is_enospc_at_once() {
+    let stage = Fixture::new(96 << 20);
     let (at, fill) = (stage.path("at"), stage.compile("fill"));
     let out = stage.exec(&[&fill, &at]);
-    assert_eq!(stage::text(&out.stdout), "full, and nothing is missing\n", "{out:?}");
-    assert_eq!(stage::text(&out.stderr), "");
+    assert_eq!(fixture::text(&out.stdout), "full, and nothing is missing\n", "{out:?}");
+    assert_eq!(fixture::text(&out.stderr), "");
     stage.is_clean();
 }
 
 /// Nobody waits for what a program has left, and it is there when the program was killed.
 #[test]
-fn a_killed_program_has_written_what_it_left() {
-    let stage = Stage::new(96 << 20);
+fn a_killed_program_has_written_what_it_posted() {
+    let stage = Fixture::new(96 << 20);
     let at = stage.path("at");
     let script = format!(
         "(exec 5>{at}/log; for i in $(seq 100); do echo line $i >&5; done; kill -9 $BASHPID); \
@@ -105,17 +105,17 @@ fn a_killed_program_has_written_what_it_left() {
     );
     let out = stage.exec(&["bash", "-c", &script]);
     let wanted: String = (1..=100).map(|i| format!("line {i}\n")).collect();
-    assert_eq!(stage::text(&out.stdout), wanted, "{}", stage::text(&out.stderr));
+    assert_eq!(fixture::text(&out.stdout), wanted, "{}", fixture::text(&out.stderr));
     // The last one to write is the last one there is.
     let script = format!("for i in $(seq 100); do echo line $i; done > {at}/last; kill -9 $$");
     assert_eq!(stage.exec(&["bash", "-c", &script]).status.signal(), Some(9));
-    assert_eq!(stage::text(&stage.exec(&["cat", &format!("{at}/last")]).stdout), wanted);
+    assert_eq!(fixture::text(&stage.exec(&["cat", &format!("{at}/last")]).stdout), wanted);
     stage.is_clean();
 }
 
 #[test]
 fn the_program_s_end_is_its_own() {
-    let stage = Stage::new(8 << 20);
+    let stage = Fixture::new(8 << 20);
     assert_eq!(stage.exec(&["sh", "-c", "exit 7"]).status.code(), Some(7));
     assert_eq!(stage.exec(&["sh", "-c", "kill -TERM $$"]).status.signal(), Some(15));
     assert_eq!(stage.exec(&["true"]).status.code(), Some(0));
@@ -124,11 +124,11 @@ fn the_program_s_end_is_its_own() {
 
 #[test]
 fn programs_and_volumes_that_cannot_be_used_are_refused() {
-    let stage = Stage::new(8 << 20);
+    let stage = Fixture::new(8 << 20);
     let at = stage.path("at");
     let refused = |args: &[&str], said: &str| {
         let out = stage.sluice(args);
-        let text = stage::text(&out.stderr);
+        let text = fixture::text(&out.stderr);
         assert!(!out.status.success() && text.contains(said), "{args:?}: {text}");
         assert!(out.stdout.is_empty(), "{args:?} ran");
     };
@@ -154,10 +154,10 @@ fn programs_and_volumes_that_cannot_be_used_are_refused() {
         exec(&volume, &at, &other, "set-user-ID");
     }
     // In use, by this very test's program.
-    let script = format!("{} exec --volume {volume} --at {at} -- true", stage::SLUICE);
+    let script = format!("{} exec --volume {volume} --at {at} -- true", fixture::SLUICE);
     let out = stage.exec(&["sh", "-c", &script]);
     assert_eq!(out.status.code(), Some(1));
-    assert!(stage::text(&out.stderr).contains("in use by another process"), "{out:?}");
+    assert!(fixture::text(&out.stderr).contains("in use by another process"), "{out:?}");
     // Damaged: the first superblock's and the metadata's bytes.
     let mut bytes = std::fs::read(&volume).unwrap();
     bytes[..65536].iter_mut().for_each(|byte| *byte ^= 0x5a);
@@ -168,7 +168,7 @@ fn programs_and_volumes_that_cannot_be_used_are_refused() {
 
 #[test]
 fn paths_lead_to_the_volume_and_out_of_it() {
-    let stage = Stage::new(8 << 20);
+    let stage = Fixture::new(8 << 20);
     let (at, outside, link) = (stage.path("at"), stage.path("outside"), stage.path("link"));
     std::fs::write(&outside, "host\n").unwrap();
     std::os::unix::fs::symlink(&at, &link).unwrap();
@@ -181,13 +181,13 @@ fn paths_lead_to_the_volume_and_out_of_it() {
     let out = stage.exec(&["bash", "-c", &script]);
     let dir = dir.trim_end_matches('/');
     let wanted = format!("one\nhost\nhost\none\n{dir}\none\nhost\nhost\nd\n");
-    assert_eq!(stage::text(&out.stdout), wanted, "{}", stage::text(&out.stderr));
+    assert_eq!(fixture::text(&out.stdout), wanted, "{}", fixture::text(&out.stderr));
     assert_eq!(std::fs::read_to_string(stage.path("copy")).unwrap(), "one\n");
 }
 
 #[test]
 fn a_killed_program_leaves_nothing_open() {
-    let stage = Stage::new(8 << 20);
+    let stage = Fixture::new(8 << 20);
     let at = stage.path("at");
     // The deleted file's blocks come back when the process that has it open is killed: else the second
     // does not fit.
@@ -196,31 +196,32 @@ fn a_killed_program_leaves_nothing_open() {
          head -c 5000000 /dev/zero > {at}/second && ls {at}"
     );
     let out = stage.exec(&["bash", "-c", &script]);
-    assert_eq!(stage::text(&out.stdout), "second\n", "{}", stage::text(&out.stderr));
+    assert_eq!(fixture::text(&out.stdout), "second\n", "{}", fixture::text(&out.stderr));
     stage.is_clean();
 }
 
 /// As `make install` leaves it: the library is found from where the command is, and missed with a word on how it is made.
 #[test]
 fn the_library_is_found_where_it_is_installed() {
-    let stage = Stage::new(8 << 20);
+    let stage = Fixture::new(8 << 20);
     let (bin, lib) = (stage.path("usr/bin"), stage.path("usr/lib"));
     [&bin, &lib].iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
     let (sluice, library) = (bin + "/sluice", lib + "/libsluice_preload.so");
-    std::fs::copy(stage::SLUICE, &sluice).unwrap();
+    std::fs::copy(fixture::SLUICE, &sluice).unwrap();
     let at = stage.path("at");
     let volume = stage.path("disk.img");
     let args = ["exec", "--volume", &volume, "--at", &at, "--", "touch", &format!("{at}/file")];
     let missed = stage.run(&sluice, &args);
     assert_eq!(missed.status.code(), Some(1));
-    let said = stage::text(&missed.stderr);
+    let said = fixture::text(&missed.stderr);
     assert!(
         said.contains("libsluice_preload.so is neither in") && said.contains("cargo build"),
         "{said}"
     );
-    let built = std::path::Path::new(stage::SLUICE).parent().unwrap().join("libsluice_preload.so");
+    let built =
+        std::path::Path::new(fixture::SLUICE).parent().unwrap().join("libsluice_preload.so");
     std::fs::copy(built, library).unwrap();
     let found = stage.run(&sluice, &args);
-    assert!(found.status.success(), "{}", stage::text(&found.stderr));
-    assert_eq!(stage::text(&stage.exec(&["ls", &at]).stdout), "file\n");
+    assert!(found.status.success(), "{}", fixture::text(&found.stderr));
+    assert_eq!(fixture::text(&stage.exec(&["ls", &at]).stdout), "file\n");
 }

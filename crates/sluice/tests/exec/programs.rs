@@ -1,10 +1,10 @@
 //! Programs from elsewhere on a volume: the shell of SQLite, and Redis, if they are installed (`make test` sees to it).
 
-use crate::stage::{Stage, text};
+use crate::fixture::{Fixture, text};
 
 #[test]
 fn sqlite_commits_and_recovers_on_a_volume() {
-    let stage = Stage::new(32 << 20);
+    let stage = Fixture::new(32 << 20);
     let db = stage.path("at") + "/test.db";
     let fill = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL \
                 SELECT x + 1 FROM c WHERE x < 5000) INSERT INTO t SELECT x, hex(randomblob(20)) FROM c; \
@@ -22,7 +22,7 @@ fn sqlite_commits_and_recovers_on_a_volume() {
 /// a third reads, and one that is killed in a transaction leaves nothing of it.
 #[test]
 fn sqlite_processes_share_a_write_ahead_log_on_a_volume() {
-    let stage = Stage::new(64 << 20);
+    let stage = Fixture::new(64 << 20);
     let db = stage.path("at") + "/test.db";
     let writer = |who: u32| -> String {
         let inserts: String = (0..150)
@@ -68,7 +68,7 @@ fn sqlite_processes_share_a_write_ahead_log_on_a_volume() {
 /// Appends, a background rewrite by a forked child, a snapshot, and a restart that reads both.
 #[test]
 fn redis_rewrites_in_the_background_and_starts_again() {
-    let stage = Stage::new(64 << 20);
+    let stage = Fixture::new(64 << 20);
     let (at, socket) = (stage.path("at"), stage.path("redis.sock"));
     let ask = format!("redis-cli -s {socket}");
     let start = format!(

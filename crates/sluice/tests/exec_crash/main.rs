@@ -7,8 +7,8 @@
 #[path = "../exec/library.rs"]
 mod library;
 
-mod bed;
+mod harness;
 mod redis;
-mod rocks;
+mod rocksdb;
 mod sqlite;
 mod tpcc;

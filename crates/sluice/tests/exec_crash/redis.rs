@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rng::Rng;
 
-use crate::bed::{Bed, Cut, PATIENCE, Repeat, Running, installed, moment, seed};
+use crate::harness::{CrashHarness, Cut, Repeat, Running, TEST_TIMEOUT, installed, moment, seed};
 
 const KEYS: u64 = 60;
 
@@ -38,15 +38,15 @@ impl Client {
         loop {
             if let Ok(stream) = UnixStream::connect(socket) {
                 let input = BufReader::new(stream.try_clone().unwrap());
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
                 let mut client = Client { stream, input };
                 client.send(&[&[b"PING"]]);
                 if client.receive() == Some(Reply::Text("PONG".into())) {
                     return client;
                 }
             }
-            let over = running.has_ended() || begun.elapsed() > PATIENCE;
-            assert!(!over, "it does not start: {}", running.said());
+            let over = running.has_ended() || begun.elapsed() > TEST_TIMEOUT;
+            assert!(!over, "it does not start: {}", running.stderr_text());
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
@@ -156,7 +156,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut bed = Bed::new(cut);
+    let mut bed = CrashHarness::new(cut);
     let (at, socket, log) = (bed.at(), bed.path("redis.sock"), bed.path("redis.log"));
     let (mut model, mut acknowledged, mut sent) = (Model::new(), 0, 0);
     for round in 0..=count {
@@ -167,7 +167,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
              exec redis-server --port 0 --unixsocket {socket} --dir {at} --appendonly yes \
              --appendfsync always --save '' --logfile {log} --aof-use-rdb-preamble {preamble}"
         );
-        bed.stumbles(&["sh", "-c", &script], "", &mut rng);
+        bed.run_with_cut(&["sh", "-c", &script], "", &mut rng);
         // Of the one before, which the kernel would let nobody reach.
         let _ = std::fs::remove_file(&socket);
         let mut running = bed.start(&["sh", "-c", &script], Stdio::null());
@@ -175,7 +175,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
         verify(&mut client, seed, (&mut model, &mut acknowledged), sent);
         if round == count {
             client.send(&[&[b"SHUTDOWN", b"NOSAVE"]]);
-            running.ends();
+            running.wait_all();
             break;
         }
         sent = acknowledged;
@@ -214,9 +214,9 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
                 is_cut = true;
             }
         }
-        assert!(is_cut, "it has ended: {}", running.said());
-        running.ends();
-        bed.comes_back();
+        assert!(is_cut, "it has ended: {}", running.stderr_text());
+        running.wait_all();
+        bed.restart();
     }
 }
 

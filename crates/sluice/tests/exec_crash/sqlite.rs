@@ -7,7 +7,7 @@ use std::process::{ChildStdout, Command, Stdio};
 
 use rng::Rng;
 
-use crate::bed::{Bed, Cut, Repeat, installed, moment, seed};
+use crate::harness::{CrashHarness, Cut, Repeat, installed, moment, seed};
 use crate::library::text;
 use crate::tpcc;
 
@@ -91,7 +91,7 @@ struct Reference {
 
 impl Reference {
     /// What is there when it has run everything up to a transaction.
-    fn at(&mut self, until: u64) -> Contents {
+    fn contents_at(&mut self, until: u64) -> Contents {
         let mut sql = String::from("PRAGMA synchronous = OFF;\n");
         if self.last.is_none() {
             sql += &tpcc::begin(self.seed);
@@ -128,7 +128,7 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut bed = Bed::new(cut);
+    let mut bed = CrashHarness::new(cut);
     let database = bed.at() + "/tpcc.db";
     let mut reference = Reference { path: bed.path("reference.db"), seed, last: None };
     // Committed, and sent, by number; before there are tables, nothing is.
@@ -137,13 +137,13 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
         let modes = modes(journal, &mut rng);
         let shell: Vec<&str> = SHELL.into_iter().chain([&database[..]]).collect();
         let look = format!("{modes}\nPRAGMA integrity_check; PRAGMA incremental_vacuum;\n");
-        bed.stumbles(&shell, &look, &mut rng);
+        bed.run_with_cut(&shell, &look, &mut rng);
         let mut running = bed.start(&shell, Stdio::piped());
         let mut stdin = running.stdin();
         let mut stdout = BufReader::new(running.stdout());
         writeln!(stdin, "{modes}\nSELECT 'tables', count(*) FROM sqlite_master;").unwrap();
         let tables = loop {
-            let line = line(&mut stdout).unwrap_or_else(|| panic!("{}", running.said()));
+            let line = line(&mut stdout).unwrap_or_else(|| panic!("{}", running.stderr_text()));
             if let Some(count) = line.strip_prefix("tables|") {
                 break count.to_owned();
             }
@@ -151,7 +151,9 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
         if tables == "0" {
             assert_eq!(committed, None, "the database is gone");
             stdin.write_all(tpcc::begin(seed).as_bytes()).unwrap();
-            while line(&mut stdout).unwrap_or_else(|| panic!("{}", running.said())) != "done|0" {}
+            while line(&mut stdout).unwrap_or_else(|| panic!("{}", running.stderr_text()))
+                != "done|0"
+            {}
         }
         stdin.write_all(questions().as_bytes()).unwrap();
         let found = contents(&mut || line(&mut stdout));
@@ -159,10 +161,14 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
         let last = found.last;
         assert!(last >= least, "{journal:?}: {least} were committed, {last} are there");
         assert!(last <= most, "{most} were sent, {last} are there");
-        assert_eq!(found, reference.at(last), "{journal:?}: not what {last} transactions make");
+        assert_eq!(
+            found,
+            reference.contents_at(last),
+            "{journal:?}: not what {last} transactions make"
+        );
         if round == count {
             drop(stdin);
-            running.ends();
+            running.wait_all();
             break;
         }
         (committed, sent) = (Some(last), last);
@@ -191,10 +197,10 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
                 }
             }
         }
-        assert!(is_cut, "it has ended: {}", running.said());
+        assert!(is_cut, "it has ended: {}", running.stderr_text());
         drop(stdin);
-        running.ends();
-        bed.comes_back();
+        running.wait_all();
+        bed.restart();
     }
 }
 
@@ -336,7 +342,7 @@ fn a_load_like_tpc_c_is_as_on_the_host() {
     if !installed(&["sqlite3"]) {
         return;
     }
-    let bed = Bed::new(Cut::Power);
+    let bed = CrashHarness::new(Cut::Power);
     let (database, seed) = (bed.at() + "/tpcc.db", seed(19));
     let _repeat = Repeat(seed);
     let mut sql = tpcc::begin(seed);

@@ -66,7 +66,7 @@ pub(crate) fn begin(seed: u64) -> String {
 /// Transaction `number`, and how it says that it is committed: `done|number`.
 pub(crate) fn transaction(seed: u64, number: u64) -> String {
     let mut rng = Rng::new(seed).fork(number);
-    let at = Place { w: 1 + rng.below(WAREHOUSES), d: 1 + rng.below(DISTRICTS) };
+    let at = DistrictId { w: 1 + rng.below(WAREHOUSES), d: 1 + rng.below(DISTRICTS) };
     let customer = 1 + rng.below(CUSTOMERS);
     // The mix of clause 5.2.3, with fewer that only read.
     let work = match rng.below(100) {
@@ -80,13 +80,13 @@ pub(crate) fn transaction(seed: u64, number: u64) -> String {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct DistrictId {
     w: u64,
     d: u64,
 }
 
 /// Clause 2.4.
-fn new_order(rng: &mut Rng, Place { w, d }: Place, c: u64) -> String {
+fn new_order(rng: &mut Rng, DistrictId { w, d }: DistrictId, c: u64) -> String {
     let here = format!("d_w_id = {w} AND d_id = {d}");
     let mut lines: Vec<u64> = (1..=ITEMS).collect();
     rng.shuffle(&mut lines);
@@ -118,7 +118,7 @@ fn new_order(rng: &mut Rng, Place { w, d }: Place, c: u64) -> String {
 }
 
 /// Clause 2.5: the customer by number or, in 60 of 100, by name.
-fn payment(rng: &mut Rng, Place { w, d }: Place, c: u64) -> String {
+fn payment(rng: &mut Rng, DistrictId { w, d }: DistrictId, c: u64) -> String {
     let amount = 100 + rng.below(499_900);
     let who = if rng.chance(0.6) {
         format!(
@@ -163,7 +163,7 @@ fn delivery(rng: &mut Rng, w: u64) -> String {
 }
 
 /// Clause 2.6.
-fn order_status(Place { w, d }: Place, c: u64) -> String {
+fn order_status(DistrictId { w, d }: DistrictId, c: u64) -> String {
     format!(
         "BEGIN; SELECT 'status', c_balance, o_id, o_carrier_id, count(ol_number), sum(ol_amount) \
          FROM customer, orders, order_line WHERE c_w_id = {w} AND c_d_id = {d} AND c_id = {c} \
@@ -173,7 +173,7 @@ fn order_status(Place { w, d }: Place, c: u64) -> String {
 }
 
 /// Clause 2.8.
-fn stock_level(rng: &mut Rng, Place { w, d }: Place) -> String {
+fn stock_level(rng: &mut Rng, DistrictId { w, d }: DistrictId) -> String {
     let threshold = 10 + rng.below(11);
     format!(
         "BEGIN; SELECT 'stock', count(DISTINCT s_i_id) FROM order_line, stock, district \

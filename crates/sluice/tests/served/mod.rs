@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Longer than anything takes on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A small, fast drive: 16 parallel units, 58 MiB for clients.
 pub const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
@@ -78,7 +78,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the server ended with {status}: {}", self.stderr());
             }
-            assert!(start.elapsed() < PATIENCE, "not ready: {}", self.stderr());
+            assert!(start.elapsed() < TEST_TIMEOUT, "not ready: {}", self.stderr());
             std::thread::sleep(Duration::from_millis(5));
         }
         self
@@ -107,7 +107,7 @@ impl Server {
                 self.ended = true;
                 return status;
             }
-            assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.stderr());
+            assert!(start.elapsed() < TEST_TIMEOUT, "it does not end: {}", self.stderr());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -2,23 +2,23 @@
 
 use std::process::Output;
 
-use direct::served::{Code, Gone, Grant, Name, Rule, Subject, Whom};
-use direct::{Device, DirectError, ServedConfig, ServedError};
+use direct::remote::{AclRule, Code, Grant, KickTarget, Principal, RemovalReason, ResourceName};
+use direct::{DirectError, IoDevice, RemoteDeviceConfig, RemoteDeviceError};
 use serde_json::Value;
 
-use crate::rig::*;
+use crate::harness::*;
 
-fn refused(result: Result<Device, DirectError>) -> (Code, String) {
+fn refused(result: Result<IoDevice, DirectError>) -> (Code, String) {
     match result.unwrap_err() {
-        DirectError::Served(error) => {
-            let refusal = error.refusal().unwrap_or_else(|| panic!("{error}"));
+        DirectError::Remote(error) => {
+            let refusal = error.protocol_error().unwrap_or_else(|| panic!("{error}"));
             (refusal.code, refusal.text.clone())
         }
         other => panic!("{other}"),
     }
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -26,12 +26,14 @@ fn said(output: &Output) -> String {
 fn refusals_say_what_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = dir.path().join("nobody");
-    let error = Device::served(&nowhere, None).unwrap_err();
-    assert!(matches!(&error, DirectError::Served(e @ ServedError::Connect { .. }) if e.is_gone()));
+    let error = IoDevice::connect(&nowhere, None).unwrap_err();
+    assert!(
+        matches!(&error, DirectError::Remote(e @ RemoteDeviceError::Connect { .. }) if e.is_disconnected())
+    );
     assert!(error.to_string().contains("nobody"), "{error}");
     let nbd = format!("unix:{}", dir.path().join("nbd.sock").display());
     let server = Server::start(dir.path(), SCENARIO, &["--nbd", &nbd]);
-    let open = |what| refused(Device::served(&server.socket, what));
+    let open = |what| refused(IoDevice::connect(&server.socket, what));
     let me = rustix::process::geteuid().as_raw();
     let all = "drive0/left, drive0/right, drive0/rest";
     let (code, text) = open(Some("middle"));
@@ -47,17 +49,21 @@ fn refusals_say_what_is_allowed() {
     assert_eq!(code, Code::NotAllowed);
     assert!(text.starts_with("say which") && text.ends_with(all), "{text}");
     assert!(matches!(
-        Device::served(&server.socket, Some("no such name")),
-        Err(DirectError::Served(ServedError::Name(_)))
+        IoDevice::connect(&server.socket, Some("no such name")),
+        Err(DirectError::Remote(RemoteDeviceError::Name(_)))
     ));
     // Queues: over all of a user's connections.
-    let subject = Subject::Uid(me);
-    let (device, partition) = (Name::new("drive0").unwrap(), Name::new("left").unwrap());
-    let rule = Rule { subject, device, partition, grant: Grant::of(3) };
+    let subject = Principal::Uid(me);
+    let (device, partition) =
+        (ResourceName::new("drive0").unwrap(), ResourceName::new("left").unwrap());
+    let rule = AclRule { principal: subject, device, partition, grant: Grant::with_queues(3) };
     server.admin().allow(rule).unwrap();
-    let config = ServedConfig::of("left").unwrap();
+    let config = RemoteDeviceConfig::parse("left").unwrap();
     let with = |queues| {
-        Device::served_with(&server.socket, ServedConfig { queues: Some(queues), ..config })
+        IoDevice::connect_with(
+            &server.socket,
+            RemoteDeviceConfig { queues: Some(queues), ..config },
+        )
     };
     let (code, text) = refused(with(4));
     assert_eq!(code, Code::Queues);
@@ -67,24 +73,24 @@ fn refusals_say_what_is_allowed() {
     assert_eq!(code, Code::Queues);
     assert!(text.contains("has 2") && text.ends_with("allowed now: 1"), "{text}");
     // The queues of a device are as many as were granted.
-    let queues: Vec<_> = (0..2).map(|_| handle(&first, direct::Wait::Poll)).collect();
+    let queues: Vec<_> = (0..2).map(|_| handle(&first, direct::WaitMode::Poll)).collect();
     let error = first.create_queue(Default::default()).unwrap_err();
     assert!(error.to_string().contains('2'), "{error}");
     drop(queues);
     // Without a number, what is left.
-    let second = Device::served(&server.socket, Some("left")).unwrap();
-    assert_eq!(second.granted().unwrap().grant.queues, 1);
-    let (code, _) = refused(Device::served(&server.socket, Some("left")));
+    let second = IoDevice::connect(&server.socket, Some("left")).unwrap();
+    assert_eq!(second.session_grant().unwrap().grant.queues, 1);
+    let (code, _) = refused(IoDevice::connect(&server.socket, Some("left")));
     assert_eq!(code, Code::Queues);
     drop((first, second));
     server.wait_for_clients(0);
-    assert_eq!(with(3).unwrap().granted().unwrap().grant.queues, 3);
+    assert_eq!(with(3).unwrap().session_grant().unwrap().grant.queues, 3);
     // Memory: as much as the server lets a connection register.
     let device = with(1).unwrap();
-    let most = device.granted().unwrap().bytes;
+    let most = device.session_grant().unwrap().bytes;
     let error = device.buffer(most as usize).unwrap_err();
     match &error {
-        DirectError::Served(ServedError::Refused(refusal)) => {
+        DirectError::Remote(RemoteDeviceError::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::Memory);
             assert!(refusal.text.contains(&most.to_string()), "{error}");
         }
@@ -92,8 +98,11 @@ fn refusals_say_what_is_allowed() {
     }
     assert!(device.buffer(SECTOR).is_ok(), "less is possible");
     assert!(device.reconnect().is_ok());
-    let null = Device::null(*device.limits());
-    assert!(matches!(null.reconnect(), Err(DirectError::Served(ServedError::NotServed { .. }))));
+    let null = IoDevice::null(*device.limits());
+    assert!(matches!(
+        null.reconnect(),
+        Err(DirectError::Remote(RemoteDeviceError::NotRemote { .. }))
+    ));
     server.stop();
 }
 
@@ -106,7 +115,7 @@ fn other_users_may_what_they_were_allowed_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), SCENARIO, &[]);
     let user = Some(OTHER);
-    let mut other = Other::start("refused", &server, "left", user);
+    let mut other = ChildClient::start("refused", &server, "left", user);
     let error = format!("the server refuses: uid {OTHER} may not use left; it may use: nothing");
     assert_eq!(other.line(), error);
     let error = other.line();
@@ -114,10 +123,10 @@ fn other_users_may_what_they_were_allowed_and_no_more() {
     other.finish();
     let args = ["allow", &format!("gid:{OTHER}"), "--device", "drive0", "--partition", "right"];
     assert!(server.sluice_admin(&args).status.success());
-    let mut other = Other::start("refused", &server, "left", user);
+    let mut other = ChildClient::start("refused", &server, "left", user);
     assert!(other.line().ends_with("it may use: drive0/right"));
     other.finish();
-    Other::start("verify", &server, "right", user).finish();
+    ChildClient::start("verify", &server, "right", user).finish();
     server.stop();
 }
 
@@ -129,7 +138,7 @@ fn the_table_is_changed_while_the_server_runs() {
     let on = ["--device", "drive0", "--partition", "left"];
     let allow = |more: &[&str]| {
         let args = [&["allow", &me], &on[..], more].concat();
-        said(&server.sluice_admin(&args))
+        output_text(&server.sluice_admin(&args))
     };
     let text = allow(&["--queues", "2", "--iops", "5000", "--bandwidth", "100MB/s"]);
     let expected = format!("{me} may use drive0/left: 2 queues, 5,000 commands/s, 100 MB/s\n");
@@ -142,7 +151,7 @@ fn the_table_is_changed_while_the_server_runs() {
     let buffer = device.buffer(SECTOR).unwrap();
     h.read(0, &buffer).unwrap();
     let error = h.write(0, &buffer, false).unwrap_err();
-    assert!(error.status().unwrap().is(nvme::Status::WRITE_PROTECTED) && !error.is_gone());
+    assert!(error.status().unwrap().is(nvme::Status::WRITE_PROTECTED) && !error.is_removed());
     let error = h.read(COUNT, &buffer).unwrap_err();
     assert!(error.status().unwrap().is(nvme::Status::LBA_OUT_OF_RANGE), "{error}");
     let list: Value =
@@ -160,14 +169,14 @@ fn the_table_is_changed_while_the_server_runs() {
     assert!(c["commands"].as_u64().unwrap() >= 3 && c["bytes"].as_u64().unwrap() >= 4096, "{c}");
     assert!(c["refused"].as_u64().unwrap() >= 1, "{c}");
     assert!(c["registered_bytes"].as_u64().unwrap() >= 4 << 20, "{c}");
-    let sheet = said(&server.sluice_admin(&["list"]));
+    let sheet = output_text(&server.sluice_admin(&["list"]));
     assert!(sheet.contains("drive0/left") && sheet.contains("sectors 2000..+2000"), "{sheet}");
     // Denied: and whoever lives by it is out.
     let output = server.sluice_admin(&[&["deny", &me[..]], &on[..2]].concat());
-    assert_eq!(said(&output), format!("{me} denied: 1 rule removed\n"));
-    assert!(h.read(0, &buffer).unwrap_err().is_gone());
-    match device.gone().unwrap() {
-        Gone::Ended(refusal) => assert_eq!(refusal.code, Code::Denied),
+    assert_eq!(output_text(&output), format!("{me} denied: 1 rule removed\n"));
+    assert!(h.read(0, &buffer).unwrap_err().is_removed());
+    match device.removal_reason().unwrap() {
+        RemovalReason::Disconnected(refusal) => assert_eq!(refusal.code, Code::Denied),
         other => panic!("{other}"),
     }
     // What is wrong is said, and is the caller's fault.
@@ -180,7 +189,7 @@ fn the_table_is_changed_while_the_server_runs() {
     ] {
         let output = server.sluice_admin(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(said(&output).contains(part), "{args:?}: {}", said(&output));
+        assert!(output_text(&output).contains(part), "{args:?}: {}", output_text(&output));
     }
     server.stop();
 }
@@ -193,14 +202,18 @@ fn who_is_kicked_in_the_middle_of_it_hears_why_and_may_come_back() {
     for round in 0..6 {
         let (device, mut h) = client(&server.socket, "left");
         if round % 2 == 1 {
-            h.set_wait(direct::Wait::Event).unwrap();
+            h.set_wait(direct::WaitMode::Interrupt).unwrap();
         }
         let buffer = device.buffer(SECTOR).unwrap();
-        let (socket, number) = (server.socket.clone(), device.granted().unwrap().client);
-        let whom = if round < 3 { Whom::Client(number) } else { Whom::Subject(Subject::Uid(me)) };
+        let (socket, number) = (server.socket.clone(), device.session_grant().unwrap().client);
+        let whom = if round < 3 {
+            KickTarget::Client(number)
+        } else {
+            KickTarget::Subject(Principal::Uid(me))
+        };
         let kick = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            direct::served::Admin::connect(&socket).unwrap().kick(whom).unwrap()
+            direct::remote::Admin::connect(&socket).unwrap().kick(whom).unwrap()
         });
         let (mut submitted, mut ended, mut lost) = (0u64, 0u64, 0u64);
         while lost == 0 {
@@ -222,17 +235,17 @@ fn who_is_kicked_in_the_middle_of_it_hears_why_and_may_come_back() {
         }
         assert_eq!(ended, submitted, "each exactly once");
         assert_eq!(kick.join().unwrap(), 1);
-        match device.gone().unwrap() {
-            Gone::Ended(refusal) => assert_eq!(refusal.code, Code::Kicked),
+        match device.removal_reason().unwrap() {
+            RemovalReason::Disconnected(refusal) => assert_eq!(refusal.code, Code::Kicked),
             other => panic!("{other}"),
         }
         // Nothing can be made any more; and the same again is possible.
-        let gone = |e: DirectError| matches!(e, DirectError::Served(ServedError::Gone(_)));
+        let gone = |e: DirectError| matches!(e, DirectError::Remote(RemoteDeviceError::Removed(_)));
         assert!(gone(device.create_queue(Default::default()).unwrap_err()));
         assert!(gone(device.buffer(64 << 20).unwrap_err()));
         let again = device.reconnect().unwrap();
-        assert!(again.gone().is_none());
-        handle(&again, direct::Wait::Poll).read(0, &again.buffer(SECTOR).unwrap()).unwrap();
+        assert!(again.removal_reason().is_none());
+        handle(&again, direct::WaitMode::Poll).read(0, &again.buffer(SECTOR).unwrap()).unwrap();
     }
     server.stop();
 }

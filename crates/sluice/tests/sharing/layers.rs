@@ -2,37 +2,40 @@
 //! striped drives with threads that wait, a host with jobs that verify. All of them bring memory of
 //! their own, which has to be memory that the drive's process can map.
 
-use block::completion::{Blocking, BlockingConfig, Member, Source, Strategy};
-use block::{BlockLayer, Config, Device as _, Layout, Payload, PerWhat, Queue, Topology};
+use block::completion::{Blocking, BlockingConfig, InterruptSource, Strategy, StripeMember};
+use block::{
+    BlockDevice as _, BlockLayer, BlockLayerConfig, Payload, Queue, QueueModel, QueueTopology,
+    StagingScope,
+};
 use clock::{Component, Nanos, RealClock};
-use direct::{Device, DirectError, DriveQueues, QueueConfig, Request};
-use driver::EmulatedQueue;
+use direct::{DirectError, IoDevice, QueueConfig, QueueFactory, Request};
+use driver::NvmeQueue;
 use nvme::Status;
 use rng::Rng;
-use workload::{Host, HostCosts, parse_jobs};
+use workload::{IoCpuCosts, JobRunner, parse_jobs};
 
-use crate::rig::*;
+use crate::harness::*;
 
-fn served(server: &Server, partition: &str, queues: u16) -> (Device, DriveQueues) {
-    let device = Device::served(&server.socket, Some(partition)).unwrap();
+fn served(server: &Server, partition: &str, queues: u16) -> (IoDevice, QueueFactory) {
+    let device = IoDevice::connect(&server.socket, Some(partition)).unwrap();
     let config = QueueConfig { depth: 33, interrupts: true };
-    let driver = device.drive_queues(queues, config).unwrap();
+    let driver = device.queue_factory(queues, config).unwrap();
     (device, driver)
 }
 
-fn mq(driver: &mut DriveQueues, cores: u16) -> (BlockLayer, Vec<Queue<EmulatedQueue>>) {
-    let config = Config {
-        layout: Layout::Multi { staging: PerWhat::Core },
-        topology: Topology::flat(cores),
+fn mq(driver: &mut QueueFactory, cores: u16) -> (BlockLayer, Vec<Queue<NvmeQueue>>) {
+    let config = BlockLayerConfig {
+        queue_model: QueueModel::MultiQueue { staging: StagingScope::Core },
+        topology: QueueTopology::flat(cores),
         queue_depth: 64,
         merge: true,
-        ..Config::default()
+        ..BlockLayerConfig::default()
     };
     BlockLayer::open(driver, &config).unwrap()
 }
 
 /// Submits all of them at once, and waits for all.
-fn together(queue: &mut Queue<EmulatedQueue>, clock: RealClock, requests: &[Request]) {
+fn run_together(queue: &mut Queue<NvmeQueue>, clock: RealClock, requests: &[Request]) {
     for request in requests {
         queue.submit(clock.now(), *request).unwrap();
     }
@@ -43,7 +46,7 @@ fn together(queue: &mut Queue<EmulatedQueue>, clock: RealClock, requests: &[Requ
             assert_eq!(done.status, Status::SUCCESS, "{done:?}");
             left -= 1;
         }
-        assert!(begin.elapsed() < PATIENCE, "{left} of {} do not end", requests.len());
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{left} of {} do not end", requests.len());
         std::thread::yield_now();
     }
 }
@@ -67,7 +70,7 @@ fn the_block_layer_merges_over_a_served_drive() {
             let place = |slot: u64| (slot as usize % 2, slot as usize * SECTOR);
             let request = |slot: u64, write: bool| {
                 let (which, offset) = place(slot);
-                let at = Payload::At(memory[which].at().offset(offset as u64));
+                let at = Payload::Contiguous(memory[which].iova().offset(offset as u64));
                 match write {
                     true => Request::write(first + slot, 1, at, slot),
                     false => Request::read(first + slot, 1, at, slot),
@@ -78,9 +81,9 @@ fn the_block_layer_merges_over_a_served_drive() {
                 memory[which].write(offset, &content(core, first + slot, round));
             }
             let batch = |write| (0..BATCH).map(|slot| request(slot, write)).collect::<Vec<_>>();
-            together(&mut queue, clock, &batch(true));
+            run_together(&mut queue, clock, &batch(true));
             memory.iter().for_each(|m| m.fill(0, m.len(), 0xee));
-            together(&mut queue, clock, &batch(false));
+            run_together(&mut queue, clock, &batch(false));
             for slot in 0..BATCH {
                 let ((which, offset), mut bytes) = (place(slot), vec![0; SECTOR]);
                 memory[which].read(offset, &mut bytes);
@@ -94,7 +97,7 @@ fn the_block_layer_merges_over_a_served_drive() {
         let (merged, all) = (stat.reads().merges + stat.writes().merges, 40 * 2 * BATCH);
         assert!(merged >= (core + 1) * all / 2, "{merged} of {all} were merged");
     }
-    assert!(device.gone().is_none());
+    assert!(device.removal_reason().is_none());
     server.stop();
 }
 
@@ -105,7 +108,7 @@ fn threads_that_wait_are_served_over_striped_parts_of_a_served_drive() {
     let (mut devices, mut drivers, mut members) = (Vec::new(), Vec::new(), Vec::new());
     for partition in ["left", "right"] {
         let (device, mut driver) = served(&server, partition, 1);
-        members.push(Member::take(&mut driver, 0).unwrap());
+        members.push(StripeMember::take(&mut driver, 0).unwrap());
         devices.push(device);
         drivers.push(driver);
     }
@@ -116,7 +119,7 @@ fn threads_that_wait_are_served_over_striped_parts_of_a_served_drive() {
         strategy: Strategy::async_poll(Nanos::from_micros(50)),
         ..BlockingConfig::default()
     };
-    let (blocking, queues) = Blocking::open(members, Source::Queues, &config).unwrap();
+    let (blocking, queues) = Blocking::open(members, InterruptSource::PerQueue, &config).unwrap();
     let threads = (0..).zip(queues).map(|(who, queue)| {
         std::thread::spawn(move || {
             let mut waiter = queue.enter();
@@ -156,11 +159,11 @@ fn a_host_verifies_through_the_block_layer_of_a_served_drive() {
     let queue = queues.into_iter().next().unwrap();
     let text = "[j]\nrw=randwrite\nbs=4k\nsize=4m\niodepth=16\nverify=crc32c\n";
     let jobs = parse_jobs("test.fio".as_ref(), text).unwrap().jobs;
-    let mut host = Host::new(queue, jobs, HostCosts::default(), 3).unwrap();
+    let mut host = JobRunner::new(queue, jobs, IoCpuCosts::default(), 3).unwrap();
     let (clock, begin) = (device.clock(), std::time::Instant::now());
-    while !host.done() {
+    while !host.is_done() {
         host.poll(clock.now());
-        assert!(begin.elapsed() < PATIENCE);
+        assert!(begin.elapsed() < TEST_TIMEOUT);
         std::thread::yield_now();
     }
     let result = host.finish().unwrap();
@@ -174,12 +177,12 @@ fn a_host_verifies_through_the_block_layer_of_a_served_drive() {
 #[test]
 fn only_a_drive_has_hardware_queues() {
     let null = sluice::open("null:1M", &Default::default()).unwrap();
-    let refused = null.drive_queues(1, QueueConfig::default()).unwrap_err();
+    let refused = null.queue_factory(1, QueueConfig::default()).unwrap_err();
     assert!(matches!(refused, DirectError::NoDrive { .. }), "{refused}");
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), SCENARIO, &[]);
-    let device = Device::served(&server.socket, Some("left")).unwrap();
-    let refused = device.drive_queues(0, QueueConfig::default()).unwrap_err();
+    let device = IoDevice::connect(&server.socket, Some("left")).unwrap();
+    let refused = device.queue_factory(0, QueueConfig::default()).unwrap_err();
     assert!(matches!(refused, DirectError::Config { key: "count", .. }), "{refused}");
     drop(device);
     server.stop();

@@ -3,17 +3,17 @@
 //! its own, of another user where the tests may do that.
 
 mod admin;
-mod deaths;
-mod hostile;
-mod layers;
+mod client_deaths;
+mod concurrent_clients;
 #[allow(unreachable_pub, reason = "every file uses its own part")]
-mod rig;
+mod harness;
+mod hostile_clients;
+mod layers;
 mod stats;
-mod stopped;
-mod together;
+mod stopped_server;
 
 /// The other process.
 #[test]
 fn child() {
-    rig::child();
+    harness::child();
 }

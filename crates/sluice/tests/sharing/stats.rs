@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::rig::*;
+use crate::harness::*;
 
 #[test]
 fn clients_with_queues_of_their_own_are_counted() {

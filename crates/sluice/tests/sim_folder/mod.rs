@@ -40,13 +40,13 @@ impl Folder {
     }
 
     /// Runs it, which must end with this exit code; standard output and standard error.
-    pub fn ends(&self, args: &[&str], code: i32) -> (String, String) {
-        ended(self.sim(args), code)
+    pub fn run_to_end(&self, args: &[&str], code: i32) -> (String, String) {
+        output_text(self.sim(args), code)
     }
 }
 
 /// Standard output and standard error of a process that must have ended with this exit code.
-pub fn ended(out: Output, code: i32) -> (String, String) {
+pub fn output_text(out: Output, code: i32) -> (String, String) {
     let [said, told] = [out.stdout, out.stderr].map(|b| String::from_utf8(b).expect("UTF-8"));
     assert_eq!(out.status.code(), Some(code), "{told}");
     (said, told)

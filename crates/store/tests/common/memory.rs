@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use block::{Busy, Completion, Device, Limits, Op, Payload, Request};
+use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
-use ring::{AddressSpace, Region};
+use ring::{AddressSpace, SharedRegion};
 
 const SECTOR: u32 = 512;
 const DEPTH: u32 = 64;
@@ -16,7 +16,7 @@ const DEPTH: u32 = 64;
 pub struct Memory {
     limits: Limits,
     memory: AddressSpace,
-    sectors: Arc<Region>,
+    sectors: Arc<SharedRegion>,
     waiting: VecDeque<Request>,
     done: VecDeque<Completion>,
     /// Requests taken.
@@ -38,7 +38,7 @@ impl Memory {
                 volatile_cache: true,
             },
             memory: AddressSpace::default(),
-            sectors: Region::anonymous(blocks as usize * 4096).unwrap(),
+            sectors: SharedRegion::anonymous(blocks as usize * 4096).unwrap(),
             waiting: VecDeque::with_capacity(DEPTH as usize),
             done: VecDeque::with_capacity(DEPTH as usize),
             taken: 0,
@@ -49,7 +49,7 @@ impl Memory {
     fn carry_out(&self, request: &Request) -> Status {
         let (at, len) = ((request.lba * u64::from(SECTOR)) as usize, request.sectors * SECTOR);
         let there = match request.data {
-            Payload::At(there) if matches!(request.op, Op::Read | Op::Write) => there,
+            Payload::Contiguous(there) if matches!(request.op, Op::Read | Op::Write) => there,
             _ => return Status::SUCCESS,
         };
         let Ok(found) = self.memory.find(there, len.into()) else {
@@ -57,21 +57,21 @@ impl Memory {
         };
         let (region, offset) = (found.region, found.offset);
         match request.op {
-            Op::Read => Region::copy(&self.sectors, at, region, offset, len as usize),
-            _ => Region::copy(region, offset, &self.sectors, at, len as usize),
+            Op::Read => SharedRegion::copy(&self.sectors, at, region, offset, len as usize),
+            _ => SharedRegion::copy(region, offset, &self.sectors, at, len as usize),
         }
         Status::SUCCESS
     }
 }
 
-impl Device for Memory {
+impl BlockDevice for Memory {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
         if self.waiting.len() == DEPTH as usize {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         self.taken += 1;
         self.durable += u64::from(request.fua || request.op == Op::Flush);

@@ -3,10 +3,10 @@
 
 pub mod ram;
 
-use block::Device;
+use block::BlockDevice;
 use clock::Nanos;
 use ring::AddressSpace;
-use store::{FormatOptions, OpenError, Options, Session, format};
+use store::{BlockingVolume, FormatOptions, OpenError, Options, format};
 
 pub use ram::Ram;
 
@@ -19,7 +19,7 @@ pub fn ticking<D>() -> impl FnMut(&mut D) -> Nanos {
     }
 }
 
-pub type Open = Session<Ram, fn(&mut Ram) -> Nanos>;
+pub type Open = BlockingVolume<Ram, fn(&mut Ram) -> Nanos>;
 
 pub fn tick(ram: &mut Ram) -> Nanos {
     ram.now += Nanos::from_micros(1);
@@ -34,7 +34,7 @@ pub fn formatted(sector_bytes: u32, blocks: u64) -> Ram {
 }
 
 pub fn try_open(ram: Ram, options: Options) -> Result<Open, OpenError> {
-    Session::open(ram, options, tick as fn(&mut Ram) -> Nanos)
+    BlockingVolume::open(ram, options, tick as fn(&mut Ram) -> Nanos)
 }
 
 pub fn open(ram: Ram) -> Open {
@@ -43,7 +43,7 @@ pub fn open(ram: Ram) -> Open {
 
 /// The same device after a power cut.
 pub fn cut(session: Open) -> Ram {
-    let mut ram = session.into_store().into_device();
+    let mut ram = session.into_volume().into_device();
     ram.power_cut();
     ram
 }
@@ -53,7 +53,7 @@ pub fn fresh_memory() -> AddressSpace {
     AddressSpace::default()
 }
 
-pub fn sector_bytes<D: Device>(device: &D) -> usize {
+pub fn sector_bytes<D: BlockDevice>(device: &D) -> usize {
     device.limits().sector_bytes as usize
 }
 

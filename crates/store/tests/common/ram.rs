@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use block::{Busy, Completion, Device, Limits, Op, Payload, Request};
+use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
@@ -112,7 +112,7 @@ impl Ram {
 
     fn data(&self, request: &Request, i: u64) -> Vec<u8> {
         let mut data = vec![0; self.bytes()];
-        let Payload::At(at) = request.data else { panic!("{request:?}") };
+        let Payload::Contiguous(at) = request.data else { panic!("{request:?}") };
         self.memory.read(at.offset(i * self.bytes() as u64), &mut data).unwrap();
         data
     }
@@ -130,7 +130,7 @@ impl Ram {
                 if range.any(|lba| self.unreadable.contains(&lba)) {
                     return Status::UNRECOVERED_READ;
                 }
-                let Payload::At(at) = request.data else { panic!("{request:?}") };
+                let Payload::Contiguous(at) = request.data else { panic!("{request:?}") };
                 for i in 0..u64::from(request.sectors) {
                     let data = self.sector(request.lba + i);
                     self.memory.write(at.offset(i * self.bytes() as u64), &data).unwrap();
@@ -165,15 +165,15 @@ impl Ram {
     }
 }
 
-impl Device for Ram {
+impl BlockDevice for Ram {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
         let full = self.under_way.len() >= self.limits.queue_depth as usize;
         if full || self.lazy && self.rng.chance(0.1) {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         if matches!(request.op, Op::Read | Op::Write) {
             assert!(request.sectors <= self.limits.max_sectors);

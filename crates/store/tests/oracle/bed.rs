@@ -2,22 +2,22 @@
 
 use std::fmt::Debug;
 
-use block::{Device, Raw};
+use block::{BlockDevice, Raw};
 use clock::{Component, Nanos, VirtualRunner};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
-    Transfers, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, TransferConfig, WriteBuffer,
 };
-use driver::Controller;
+use driver::ControllerHandle;
 use ftl::FtlConfig;
-use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use rng::Rng;
-use store::{Opened, Opening, Store};
+use store::{Mount, MountStatus, Volume};
 
 use crate::common::Ram;
 
 pub(crate) trait Bed: Debug {
-    type Device: Device + Debug;
+    type Device: BlockDevice + Debug;
     /// The device, for whoever opens it.
     fn attach(&mut self) -> Self::Device;
     /// One event, and what time it is.
@@ -72,7 +72,7 @@ impl Bed for RamBed {
 
 #[derive(Debug)]
 pub(crate) struct DriveBed {
-    drive: Option<Drive>,
+    drive: Option<Controller>,
     runner: VirtualRunner,
 }
 
@@ -90,9 +90,9 @@ impl DriveBed {
                 sector_bytes,
                 oob_bytes: 16,
             },
-            cell: Cell::Slc,
+            cell: CellType::Slc,
             one_shot: false,
-            pair_distance: 0,
+            paired_page_distance: 0,
             timing: NandTiming::uniform(
                 Nanos::from_micros(20),
                 Nanos::from_micros(100),
@@ -108,16 +108,16 @@ impl DriveBed {
             personality: PersonalityKind::Block,
             media: MediaConfig::Nand(nand),
             controller: ControllerConfig::default(),
-            pu_policy: PuPolicy::Fifo,
+            pu_scheduling: PuScheduling::Fifo,
             page_register: false,
             cache_program: true,
-            transfers: Transfers::default(),
+            transfers: TransferConfig::default(),
             write_buffer: WriteBuffer::Volatile { bytes: 64 << 10 },
             ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
             null: NullConfig::default(),
             open_channel: OpenChannelConfig::default(),
         };
-        DriveBed { drive: Some(Drive::new(config).unwrap()), runner: VirtualRunner::new() }
+        DriveBed { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
     }
 }
 
@@ -130,9 +130,9 @@ impl Bed for DriveBed {
         let mut pump = || {
             drive.poll(now);
         };
-        let mut controller = Controller::attach(port.clone(), &mut pump, 1_000_000).unwrap();
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000_000).unwrap();
         let queue = controller.create_queue_pair(64, None, &mut pump).unwrap();
-        Raw::over_pair(controller.info(), queue, port).unwrap()
+        Raw::from_pair(controller.info(), queue, port).unwrap()
     }
 
     fn step(&mut self, poll: &mut dyn Component) -> Nanos {
@@ -153,9 +153,9 @@ impl Bed for DriveBed {
 }
 
 /// A device as a component, for the bed.
-pub(crate) struct Alone<'a, D>(pub(crate) &'a mut D);
+pub(crate) struct DeviceComponent<'a, D>(pub(crate) &'a mut D);
 
-impl<D: Device> Component for Alone<'_, D> {
+impl<D: BlockDevice> Component for DeviceComponent<'_, D> {
     fn poll(&mut self, now: Nanos) -> bool {
         self.0.poll(now)
     }
@@ -165,19 +165,19 @@ impl<D: Device> Component for Alone<'_, D> {
 }
 
 /// An opening as a component.
-pub(crate) struct Ahead<'a, D> {
-    pub(crate) opening: &'a mut Opening<D>,
-    pub(crate) ready: Option<Box<Store<D>>>,
+pub(crate) struct MountComponent<'a, D> {
+    pub(crate) mount: &'a mut Mount<D>,
+    pub(crate) ready: Option<Box<Volume<D>>>,
 }
 
-impl<D: Device> Component for Ahead<'_, D> {
+impl<D: BlockDevice> Component for MountComponent<'_, D> {
     fn poll(&mut self, now: Nanos) -> bool {
         if self.ready.is_some() {
             return false;
         }
-        match self.opening.poll(now) {
-            Ok(Opened::Opening) => false,
-            Ok(Opened::Ready(store)) => {
+        match self.mount.poll(now) {
+            Ok(MountStatus::Pending) => false,
+            Ok(MountStatus::Ready(store)) => {
                 self.ready = Some(store);
                 true
             }
@@ -185,6 +185,6 @@ impl<D: Device> Component for Ahead<'_, D> {
         }
     }
     fn deadline(&self) -> Nanos {
-        self.opening.deadline()
+        self.mount.deadline()
     }
 }

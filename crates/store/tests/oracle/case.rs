@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use block::Device;
+use block::BlockDevice;
 use clock::Nanos;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 use store::{
-    Access, Buffer, Done, Error, FormatOptions, FsckOptions, Ino, Kind, Name, Op, Opening, Options,
-    Outcome, Owner, Request, Store, Time, format, fsck,
+    Access, Buffer, Error, FormatOptions, FsckOptions, Ino, Kind, Mount, Name, Op, OpCompletion,
+    OpResult, Options, Owner, Request, Time, Volume, format, fsck,
 };
 
-use super::bed::{Ahead, Alone, Bed};
+use super::bed::{Bed, DeviceComponent, MountComponent};
 use super::mix::{Mix, Seen};
 use super::model::{Model, Names, Versions};
 
@@ -20,7 +20,7 @@ const REQUESTS: usize = 8;
 const BYTES: usize = 24 << 10;
 
 #[derive(Clone, Debug)]
-struct Flight {
+struct InFlightOp {
     op: Op,
     /// The file that nobody else changes meanwhile.
     file: Option<Ino>,
@@ -32,9 +32,9 @@ struct Flight {
 pub(crate) struct Case<B: Bed> {
     bed: B,
     rng: Rng,
-    store: Option<Box<Store<B::Device>>>,
-    region: Option<(Arc<Region>, Iova)>,
-    flights: Vec<Option<Flight>>,
+    volume: Option<Box<Volume<B::Device>>>,
+    region: Option<(Arc<SharedRegion>, Iova)>,
+    in_flight: Vec<Option<InFlightOp>>,
     model: Model,
     open: BTreeSet<Ino>,
     options: Options,
@@ -55,20 +55,20 @@ impl<B: Bed> Case<B> {
         let journal_blocks = (mix == Mix::Small && rng.chance(0.5)).then_some(64);
         let uuid = seed.into();
         let options = FormatOptions { uuid, journal_blocks, ..FormatOptions::default() };
-        format(&mut device, &options, |d| bed.step(&mut Alone(d))).unwrap();
+        format(&mut device, &options, |d| bed.step(&mut DeviceComponent(d))).unwrap();
         let options = Options {
             owner: Owner { boot: 1, process: 1 },
-            frames: 16 + rng.below(100) as u32,
-            age: Nanos::from_micros(300 + rng.below(20_000)),
+            cache_pages: 16 + rng.below(100) as u32,
+            dirty_expire: Nanos::from_micros(300 + rng.below(20_000)),
             discard: rng.chance(0.7),
             ..Options::default()
         };
         let mut case = Case {
             bed,
             rng,
-            store: None,
+            volume: None,
             region: None,
-            flights: vec![None; REQUESTS],
+            in_flight: vec![None; REQUESTS],
             model: Model::new(),
             open: BTreeSet::new(),
             options,
@@ -78,26 +78,27 @@ impl<B: Bed> Case<B> {
             seen: Seen::default(),
             stamp: 0,
         };
-        case.ready(device);
+        case.mount(device);
         case.check();
         case
     }
 
     /// Opens the volume, perhaps after power was cut while it was being opened.
-    fn ready(&mut self, mut device: B::Device) {
+    fn mount(&mut self, mut device: B::Device) {
         loop {
-            let report =
-                fsck(&mut device, FsckOptions::default(), |d| self.bed.step(&mut Alone(d)));
+            let report = fsck(&mut device, FsckOptions::default(), |d| {
+                self.bed.step(&mut DeviceComponent(d))
+            });
             let report = report.unwrap();
-            assert!(report.is_clean(), "{:?}", report.findings);
+            assert!(report.is_clean(), "{:?}", report.problems);
             if self.mix == Mix::Small && self.rng.chance(0.4) {
-                device = self.look(device);
+                device = self.check_read_only(device);
             }
-            let mut opening = Opening::new(device, self.options).unwrap();
+            let mut opening = Mount::new(device, self.options).unwrap();
             let cut_after = if self.rng.chance(0.3) { self.rng.below(60) } else { u64::MAX };
             let mut steps = 0;
             let store = loop {
-                let mut ahead = Ahead { opening: &mut opening, ready: None };
+                let mut ahead = MountComponent { mount: &mut opening, ready: None };
                 self.bed.step(&mut ahead);
                 if let Some(store) = ahead.ready {
                     break Some(store);
@@ -110,9 +111,9 @@ impl<B: Bed> Case<B> {
             };
             if let Some(store) = store {
                 self.seen.recovered += store.stats().recovered_blocks;
-                let region = store.memory().provide(REQUESTS * BYTES).unwrap();
+                let region = store.memory().allocate_registered(REQUESTS * BYTES).unwrap();
                 self.region = Some(region);
-                self.store = Some(store);
+                self.volume = Some(store);
                 return;
             }
             self.seen.cuts += 1;
@@ -123,34 +124,34 @@ impl<B: Bed> Case<B> {
     }
 
     /// Opens the volume for reading: there is the same as before a cut while it was being opened.
-    fn look(&mut self, device: B::Device) -> B::Device {
-        let options = Options { read_only: true, frames: 16, ..self.options };
-        let mut opening = Opening::new(device, options).unwrap();
+    fn check_read_only(&mut self, device: B::Device) -> B::Device {
+        let options = Options { read_only: true, cache_pages: 16, ..self.options };
+        let mut opening = Mount::new(device, options).unwrap();
         let store = loop {
-            let mut ahead = Ahead { opening: &mut opening, ready: None };
+            let mut ahead = MountComponent { mount: &mut opening, ready: None };
             self.bed.step(&mut ahead);
             if let Some(store) = ahead.ready {
                 break store;
             }
         };
-        self.region = Some(store.memory().provide(REQUESTS * BYTES).unwrap());
-        self.store = Some(store);
+        self.region = Some(store.memory().allocate_registered(REQUESTS * BYTES).unwrap());
+        self.volume = Some(store);
         let found = self.all();
         assert!(self.before.as_ref().is_none_or(|b| *b == found), "a cut opening changed it");
         self.before = Some(found);
-        self.store.take().unwrap().into_device()
+        self.volume.take().unwrap().into_device()
     }
 
     fn step(&mut self) {
-        let store = self.store.as_mut().unwrap();
+        let store = self.volume.as_mut().unwrap();
         self.bed.step(store);
-        while let Some(done) = self.store.as_mut().unwrap().reap() {
+        while let Some(done) = self.volume.as_mut().unwrap().reap() {
             self.end(done);
         }
     }
 
-    fn store(&mut self) -> &mut Store<B::Device> {
-        self.store.as_mut().unwrap()
+    fn volume(&mut self) -> &mut Volume<B::Device> {
+        self.volume.as_mut().unwrap()
     }
 
     fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
@@ -159,7 +160,7 @@ impl<B: Bed> Case<B> {
 
     /// A file with a name, or one without that is open, on which nothing else is under way.
     fn file(&mut self) -> Option<Ino> {
-        let busy: Vec<Ino> = self.flights.iter().flatten().filter_map(|f| f.file).collect();
+        let busy: Vec<Ino> = self.in_flight.iter().flatten().filter_map(|f| f.file).collect();
         let named = self.model.now().values().filter(|(_, k)| *k == Kind::File).map(|(i, _)| *i);
         let all: BTreeSet<Ino> = named.chain(self.open.iter().copied()).collect();
         let idle: Vec<Ino> = all.into_iter().filter(|i| !busy.contains(i)).collect();
@@ -183,18 +184,18 @@ impl<B: Bed> Case<B> {
         let (region, at) = self.region.as_ref().unwrap();
         let odd = if self.rng.chance(0.3) { 1 } else { 0 };
         region.write(slot * BYTES + odd, &bytes);
-        Buffer { at: at.offset((slot * BYTES + odd) as u64), len: len as u32 }
+        Buffer { iova: at.offset((slot * BYTES + odd) as u64), len: len as u32 }
     }
 
     fn bytes_of(&self, data: Buffer) -> Vec<u8> {
         let (region, at) = self.region.as_ref().unwrap();
         let mut bytes = vec![0; data.len as usize];
-        region.read((data.at.0 - at.0) as usize, &mut bytes);
+        region.read((data.iova.0 - at.0) as usize, &mut bytes);
         bytes
     }
 
     fn submit(&mut self) {
-        let Some(slot) = self.flights.iter().position(Option::is_none) else { return };
+        let Some(slot) = self.in_flight.iter().position(Option::is_none) else { return };
         let kind = match self.mix {
             // Writes, appends, and what takes away; the rest is as often as it is.
             Mix::Small if self.rng.chance(0.7) => {
@@ -231,8 +232,8 @@ impl<B: Bed> Case<B> {
                 // Opens and closes are done at once.
                 let Some(ino) = self.file() else { return };
                 if self.open.remove(&ino) {
-                    self.store().close(ino).unwrap();
-                } else if self.store().open(ino).is_ok() {
+                    self.volume().close(ino).unwrap();
+                } else if self.volume().open(ino).is_ok() {
                     self.open.insert(ino);
                 }
                 return;
@@ -289,20 +290,20 @@ impl<B: Bed> Case<B> {
         }
         let request = Request { id: slot as u64, op, time: Time(self.stamp as i64) };
         let now = self.bed.now();
-        self.store().submit(now, request).unwrap();
-        self.flights[slot] = Some(Flight { op, file, names, versions });
+        self.volume().submit(now, request).unwrap();
+        self.in_flight[slot] = Some(InFlightOp { op, file, names, versions });
     }
 
-    fn end(&mut self, done: Done) {
-        let flight = self.flights[done.id as usize].take().expect("one end per request");
-        let Done { result, .. } = done;
+    fn end(&mut self, done: OpCompletion) {
+        let flight = self.in_flight[done.id as usize].take().expect("one end per request");
+        let OpCompletion { result, .. } = done;
         let has = |names: &Names, dir: Ino, name: &Name| {
             names.get(&(dir, name.as_bytes().to_vec())).copied()
         };
         let key = |dir: Ino, name: Name| (dir, name.as_bytes().to_vec());
         match (flight.op, result) {
-            (_, Err(Error::NoSpace | Error::NoMetadataSpace)) => self.look_again(&flight),
-            (Op::Create { dir, name, .. }, Ok(Outcome::Inode(ino))) => {
+            (_, Err(Error::NoSpace | Error::NoMetadataSpace)) => self.check_partial_write(&flight),
+            (Op::Create { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
                 if has(self.model.now(), dir, &name) != Some((ino, Kind::File)) {
                     assert_eq!(has(self.model.now(), dir, &name), None);
                     self.model.change(&[dir, ino], |n| {
@@ -311,7 +312,7 @@ impl<B: Bed> Case<B> {
                     self.model.files.insert(ino, Versions::new(Vec::new()));
                 }
             }
-            (Op::MakeDirectory { dir, name, .. }, Ok(Outcome::Inode(ino))) => {
+            (Op::MakeDirectory { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
                 assert_eq!(has(self.model.now(), dir, &name), None);
                 self.model.change(&[dir, ino], |n| {
                     n.insert(key(dir, name), (ino, Kind::Directory));
@@ -347,7 +348,7 @@ impl<B: Bed> Case<B> {
                     | Error::Invalid(_),
                 ),
             ) => {}
-            (Op::Read { ino, offset, data }, Ok(Outcome::Bytes { len, .. })) => {
+            (Op::Read { ino, offset, data }, Ok(OpResult::Bytes { len, .. })) => {
                 let now = self.model.files[&ino].now();
                 let from = (offset as usize).min(now.len());
                 let to = (from + data.len as usize).min(now.len());
@@ -356,7 +357,7 @@ impl<B: Bed> Case<B> {
             }
             (
                 Op::Write { ino, data, .. } | Op::Append { ino, data },
-                Ok(Outcome::Bytes { offset, len }),
+                Ok(OpResult::Bytes { offset, len }),
             ) => {
                 let new = self.bytes_of(Buffer { len, ..data });
                 let versions = self.model.files.get_mut(&ino).unwrap();
@@ -412,7 +413,7 @@ impl<B: Bed> Case<B> {
     }
 
     /// Space ran out: a write may have been done in part.
-    fn look_again(&mut self, flight: &Flight) {
+    fn check_partial_write(&mut self, flight: &InFlightOp) {
         assert!(
             !matches!(flight.op, Op::Sync { .. } | Op::SyncAll | Op::Unlink { .. }),
             "{:?}",
@@ -422,38 +423,38 @@ impl<B: Bed> Case<B> {
 
     fn wait(&mut self) {
         let mut steps = 0;
-        while self.flights.iter().any(Option::is_some) {
+        while self.in_flight.iter().any(Option::is_some) {
             self.step();
             steps += 1;
             assert!(
                 steps < 200_000,
                 "{:?} never end: {:?}",
-                self.flights.iter().flatten().map(|f| f.op).collect::<Vec<_>>(),
-                self.store().stats()
+                self.in_flight.iter().flatten().map(|f| f.op).collect::<Vec<_>>(),
+                self.volume().stats()
             );
         }
     }
 
     fn cut(&mut self) {
         self.seen.cuts += 1;
-        let mut store = self.store.take().unwrap();
-        self.seen.logged += store.stats().logged_blocks;
+        let mut store = self.volume.take().unwrap();
+        self.seen.journaled += store.stats().journaled_blocks;
         self.seen.checkpoints += store.stats().checkpoints.saturating_sub(1);
         while let Some(done) = store.reap() {
             self.end(done);
         }
         // What was under way may have been done, in part or wholly.
-        let flights: Vec<Flight> = self.flights.iter_mut().filter_map(Option::take).collect();
+        let flights: Vec<InFlightOp> = self.in_flight.iter_mut().filter_map(Option::take).collect();
         self.bed.cut(store.into_device());
         self.open.clear();
         self.model = self.possible(&flights);
         let device = self.bed.attach();
-        self.ready(device);
+        self.mount(device);
         self.check();
     }
 
     /// The model, with what those may have done that had not ended.
-    fn possible(&self, flights: &[Flight]) -> Model {
+    fn possible(&self, flights: &[InFlightOp]) -> Model {
         let mut model = self.model.clone();
         for flight in flights {
             let (ino, offset, data) = match flight.op {
@@ -512,7 +513,7 @@ impl<B: Bed> Case<B> {
         let (mut names, mut contents) = (Names::new(), BTreeMap::new());
         let mut dirs = vec![Ino::ROOT];
         while let Some(dir) = dirs.pop() {
-            let store = self.store.as_ref().unwrap();
+            let store = self.volume.as_ref().unwrap();
             for entry in store.list(dir, 0).unwrap() {
                 names.insert((dir, entry.name.to_vec()), (entry.ino, entry.kind));
                 match entry.kind {
@@ -530,24 +531,24 @@ impl<B: Bed> Case<B> {
     }
 
     fn read_now(&mut self, ino: Ino) -> Vec<u8> {
-        let size = self.store().stat(ino).unwrap().size as usize;
+        let size = self.volume().stat(ino).unwrap().size as usize;
         let mut bytes = vec![0; size];
         let mut at = 0;
         while at < size {
             let len = BYTES.min(size - at);
             let (_, iova) = self.region.clone().unwrap();
-            let data = Buffer { at: iova, len: len as u32 };
+            let data = Buffer { iova, len: len as u32 };
             let op = Op::Read { ino, offset: at as u64, data };
             let now = self.bed.now();
-            self.store().submit(now, Request { id: 99, op, time: Time(0) }).unwrap();
+            self.volume().submit(now, Request { id: 99, op, time: Time(0) }).unwrap();
             let done = loop {
-                let store = self.store.as_mut().unwrap();
+                let store = self.volume.as_mut().unwrap();
                 self.bed.step(store);
                 if let Some(done) = store.reap() {
                     break done;
                 }
             };
-            assert!(matches!(done.result, Ok(Outcome::Bytes { len: n, .. }) if n as usize == len));
+            assert!(matches!(done.result, Ok(OpResult::Bytes { len: n, .. }) if n as usize == len));
             let (region, _) = self.region.as_ref().unwrap();
             region.read(0, &mut bytes[at..at + len]);
             at += len;
@@ -560,10 +561,10 @@ impl<B: Bed> Case<B> {
         self.wait();
         let now = self.bed.now();
         let request = Request { id: 0, op: Op::Close, time: Time(0) };
-        self.store().submit(now, request).unwrap();
+        self.volume().submit(now, request).unwrap();
         let mut steps = 0;
         let done = loop {
-            let store = self.store.as_mut().unwrap();
+            let store = self.volume.as_mut().unwrap();
             self.bed.step(store);
             if let Some(done) = store.reap() {
                 break done;
@@ -571,8 +572,8 @@ impl<B: Bed> Case<B> {
             steps += 1;
             assert!(steps < 200_000, "closing hangs: {:?}", store.stats());
         };
-        assert_eq!(done.result, Ok(Outcome::Done));
-        let store = self.store.take().unwrap();
+        assert_eq!(done.result, Ok(OpResult::Done));
+        let store = self.volume.take().unwrap();
         assert_eq!(store.superblock().owner, None);
         let number = self.model.number();
         self.model.durable(number);
@@ -582,7 +583,7 @@ impl<B: Bed> Case<B> {
         self.open.clear();
         self.bed.cut(store.into_device());
         let device = self.bed.attach();
-        self.ready(device);
+        self.mount(device);
         self.check();
     }
 
@@ -598,7 +599,7 @@ impl<B: Bed> Case<B> {
             self.submit();
             for _ in 0..self.rng.below(eager + 1) {
                 // Nothing gets old: a drive without work goes on to when it will be.
-                if self.mix == Mix::Small && self.flights.iter().all(Option::is_none) {
+                if self.mix == Mix::Small && self.in_flight.iter().all(Option::is_none) {
                     break;
                 }
                 self.step();
@@ -616,6 +617,6 @@ impl<B: Bed> Case<B> {
     }
 }
 
-fn take_device<D: Device>(opening: Opening<D>) -> D {
+fn take_device<D: BlockDevice>(opening: Mount<D>) -> D {
     opening.into_device().expect("it has the device")
 }

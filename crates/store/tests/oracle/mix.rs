@@ -14,17 +14,17 @@ pub(crate) enum Mix {
 pub(crate) struct Seen {
     pub(crate) cuts: u64,
     /// Blocks of which the journal was given data, and those that an opening found there.
-    pub(crate) logged: u64,
+    pub(crate) journaled: u64,
     pub(crate) recovered: u64,
     /// Snapshots while the journal had some.
     pub(crate) checkpoints: u64,
 }
 
 impl Seen {
-    pub(crate) fn and(self, other: Seen) -> Seen {
+    pub(crate) fn plus(self, other: Seen) -> Seen {
         Seen {
             cuts: self.cuts + other.cuts,
-            logged: self.logged + other.logged,
+            journaled: self.journaled + other.journaled,
             recovered: self.recovered + other.recovered,
             checkpoints: self.checkpoints + other.checkpoints,
         }
@@ -32,6 +32,6 @@ impl Seen {
 
     /// Whether there is much of everything.
     pub(crate) fn is_dense(&self) -> bool {
-        5 * self.recovered > self.cuts && self.logged > self.cuts && self.checkpoints > 50
+        5 * self.recovered > self.cuts && self.journaled > self.cuts && self.checkpoints > 50
     }
 }

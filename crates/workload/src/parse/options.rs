@@ -3,69 +3,69 @@
 use clock::Nanos;
 
 use crate::job::{
-    Access, BlockSizes, Direction, Distribution, JobSpec, LatencyTarget, Rate, Replay, Skip,
-    Tolerance, Zone,
+    Access, BlockSizes, ContinueOnError, Direction, Distribution, JobSpec, LatencyTarget, Rate,
+    Replay, Skip, Zone,
 };
 use crate::trace::TraceFormat;
 use crate::units::{Size, parse_bool, parse_bytes, parse_size, parse_time};
 
 /// A value that an option cannot have: what it may be.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Allowed {
+pub(crate) struct AllowedValues {
     /// In words.
     pub(crate) text: String,
     /// The words that it may be, where it is one of a list.
-    pub(crate) words: &'static [&'static str],
+    pub(crate) choices: &'static [&'static str],
 }
 
-impl From<String> for Allowed {
-    fn from(text: String) -> Allowed {
-        Allowed { text, words: &[] }
+impl From<String> for AllowedValues {
+    fn from(text: String) -> AllowedValues {
+        AllowedValues { text, choices: &[] }
     }
 }
 
-impl From<&str> for Allowed {
-    fn from(text: &str) -> Allowed {
-        Allowed::from(text.to_owned())
+impl From<&str> for AllowedValues {
+    fn from(text: &str) -> AllowedValues {
+        AllowedValues::from(text.to_owned())
     }
 }
 
 /// One of these words.
-fn one_of(words: &'static [&'static str]) -> Allowed {
+fn one_of(words: &'static [&'static str]) -> AllowedValues {
     let text = match words {
         [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
         _ => words.concat(),
     };
-    Allowed { text, words }
+    AllowedValues { text, choices: words }
 }
 
-type Outcome<T> = Result<T, Allowed>;
+type OptionResult<T> = Result<T, AllowedValues>;
 
-fn or<T>(value: Option<T>, allowed: &str) -> Outcome<T> {
+fn or<T>(value: Option<T>, allowed: &str) -> OptionResult<T> {
     value.ok_or_else(|| allowed.into())
 }
 
-fn flag(text: &str) -> Outcome<bool> {
+fn flag(text: &str) -> OptionResult<bool> {
     or(parse_bool(text), "0 or 1")
 }
 
-fn seconds(text: &str) -> Outcome<Nanos> {
+fn seconds(text: &str) -> OptionResult<Nanos> {
     or(parse_time(text, Nanos::from_secs(1)), "a time in seconds, or with a unit: 30, 500ms, 2m")
 }
 
-fn count(text: &str, least: u64, most: u64) -> Outcome<u64> {
+fn count(text: &str, least: u64, most: u64) -> OptionResult<u64> {
     let number = parse_bytes(text).filter(|n| (least..=most).contains(n));
     or(number, &format!("a number from {least} to {most}"))
 }
 
-fn percent(text: &str) -> Outcome<f64> {
+fn percent(text: &str) -> OptionResult<f64> {
     let number = text.trim().parse().ok().filter(|p| (0.0..=100.0).contains(p));
     or(number, "a percentage from 0 to 100")
 }
 
 /// The size of a job's part: zero, which fio takes for "not said", is a mistake.
-fn size(text: &str) -> Outcome<Size> {
-    match part(text)? {
+fn size(text: &str) -> OptionResult<Size> {
+    match size_or_percent(text)? {
         Size::Bytes(0) => {
             Err("a size above zero: with 0 there is nothing to do; leave `size` out for the whole \
                  drive"
@@ -75,7 +75,7 @@ fn size(text: &str) -> Outcome<Size> {
     }
 }
 
-fn part(text: &str) -> Outcome<Size> {
+fn size_or_percent(text: &str) -> OptionResult<Size> {
     let allowed = "a size in bytes (4k, 1m, 2g), or 1% to 100%";
     match or(parse_size(text), allowed)? {
         Size::Percent(p) if p > 100.0 => Err(allowed.into()),
@@ -88,8 +88,8 @@ fn part(text: &str) -> Outcome<Size> {
 fn per_direction<T: Clone>(
     text: &str,
     into: &mut [T; 3],
-    parse: impl Fn(&str) -> Outcome<T>,
-) -> Outcome<()> {
+    parse: impl Fn(&str) -> OptionResult<T>,
+) -> OptionResult<()> {
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
         return Err("at most three values: reads, writes, trims".into());
@@ -108,11 +108,11 @@ fn per_direction<T: Clone>(
     Ok(())
 }
 
-fn block_size(text: &str) -> Outcome<BlockSizes> {
+fn block_size(text: &str) -> OptionResult<BlockSizes> {
     Ok(vec![(block_bytes(text)?, 100.0)])
 }
 
-fn block_bytes(text: &str) -> Outcome<u64> {
+fn block_bytes(text: &str) -> OptionResult<u64> {
     or(
         parse_bytes(text).filter(|b| (1..=1 << 30).contains(b)),
         "block sizes of 1 byte to 1g, such as 4k or 4k,8k",
@@ -120,13 +120,13 @@ fn block_bytes(text: &str) -> Outcome<u64> {
 }
 
 /// `4k-64k`: every multiple of the first up to the second, as often as any other.
-fn range(text: &str) -> Outcome<BlockSizes> {
-    const MOST: u64 = 256;
+fn block_size_range(text: &str) -> OptionResult<BlockSizes> {
+    const BLOCK_SIZES_MAX: u64 = 256;
     let allowed = "a range of block sizes such as 4k-64k, of at most 256 multiples of the first";
     let (least, most) = text.split_once('-').ok_or(allowed)?;
-    let bound = |text| block_bytes(text).map_err(|_| Allowed::from(allowed));
+    let bound = |text| block_bytes(text).map_err(|_| AllowedValues::from(allowed));
     let (least, most) = (bound(least)?, bound(most)?);
-    if most < least || most / least > MOST {
+    if most < least || most / least > BLOCK_SIZES_MAX {
         return Err(allowed.into());
     }
     let count = most / least;
@@ -134,16 +134,16 @@ fn range(text: &str) -> Outcome<BlockSizes> {
 }
 
 /// `4k/50:1k/:32k/`: what has no percentage shares the rest evenly.
-fn split(text: &str) -> Outcome<BlockSizes> {
+fn block_size_split(text: &str) -> OptionResult<BlockSizes> {
     let allowed = "block sizes with percentages that add up to 100, such as 4k/10:64k/50:32k/40";
     let mut given = Vec::new();
     for item in text.split(':') {
         let (size, share) = item.split_once('/').unwrap_or((item, ""));
         let share = match share.trim() {
             "" => None,
-            s => Some(percent(s).map_err(|_| Allowed::from(allowed))?),
+            s => Some(percent(s).map_err(|_| AllowedValues::from(allowed))?),
         };
-        given.push((block_bytes(size).map_err(|_| Allowed::from(allowed))?, share));
+        given.push((block_bytes(size).map_err(|_| AllowedValues::from(allowed))?, share));
     }
     let total: f64 = given.iter().filter_map(|(_, s)| *s).sum();
     let open = given.iter().filter(|(_, s)| s.is_none()).count();
@@ -155,7 +155,7 @@ fn split(text: &str) -> Outcome<BlockSizes> {
 }
 
 /// `60/10:30/20:8/30:2/40`: accesses/length.
-fn zones(text: &str, absolute: bool) -> Outcome<Vec<Zone>> {
+fn zones(text: &str, absolute: bool) -> OptionResult<Vec<Zone>> {
     let allowed = "zones as accesses/length that each add up to 100, such as zoned:60/10:40/90";
     let mut zones = Vec::new();
     for item in text.split(':') {
@@ -166,7 +166,7 @@ fn zones(text: &str, absolute: bool) -> Outcome<Vec<Zone>> {
             percent(length).ok().filter(|p| *p > 0.0).map(Size::Percent)
         };
         zones.push(Zone {
-            accesses: percent(accesses).map_err(|_| Allowed::from(allowed))?,
+            accesses: percent(accesses).map_err(|_| AllowedValues::from(allowed))?,
             length: length.ok_or(allowed)?,
         });
     }
@@ -181,7 +181,7 @@ fn zones(text: &str, absolute: bool) -> Outcome<Vec<Zone>> {
     Ok(zones)
 }
 
-fn distribution(text: &str) -> Outcome<Distribution> {
+fn distribution(text: &str) -> OptionResult<Distribution> {
     let allowed = "random, zipf:THETA (0 to 100), pareto:H (0 to 1, ends excluded), \
         zoned:ACCESSES/LENGTH:... or zoned_abs:ACCESSES/SIZE:...";
     let (kind, value) = text.split_once(':').unwrap_or((text, ""));
@@ -208,14 +208,14 @@ fn distribution(text: &str) -> Outcome<Distribution> {
     })
 }
 
-fn rate(text: &str, into: &mut [Rate; 3], make: fn(u64) -> Rate) -> Outcome<()> {
+fn rate(text: &str, into: &mut [Rate; 3], make: fn(u64) -> Rate) -> OptionResult<()> {
     per_direction(text, into, |part| {
         let number = or(parse_bytes(part), "a rate per second, such as 1m or 1m,500k")?;
         Ok(if number == 0 { Rate::Unlimited } else { make(number) })
     })
 }
 
-fn percentiles(text: &str) -> Outcome<Vec<f64>> {
+fn percentiles(text: &str) -> OptionResult<Vec<f64>> {
     let allowed = "up to 20 percentiles above 0 and up to 100, such as 50:99:99.9";
     let list: Option<Vec<f64>> = text
         .split(':')
@@ -227,8 +227,8 @@ fn percentiles(text: &str) -> Outcome<Vec<f64>> {
     Ok(list)
 }
 
-fn tolerance(text: &str) -> Outcome<Tolerance> {
-    let t = |read, write, verify| Ok(Tolerance { read, write, verify });
+fn continue_on_error(text: &str) -> OptionResult<ContinueOnError> {
+    let t = |read, write, verify| Ok(ContinueOnError { read, write, verify });
     match text.trim() {
         "none" | "0" => t(false, false, false),
         "read" => t(true, false, false),
@@ -240,7 +240,7 @@ fn tolerance(text: &str) -> Outcome<Tolerance> {
     }
 }
 
-fn skip(text: &str) -> Outcome<Skip> {
+fn skip(text: &str) -> OptionResult<Skip> {
     let mut skip = Skip::default();
     for kind in text.split(',') {
         match kind.trim() {
@@ -254,7 +254,7 @@ fn skip(text: &str) -> Outcome<Skip> {
     Ok(skip)
 }
 
-fn micros(text: &str) -> Outcome<Nanos> {
+fn micros(text: &str) -> OptionResult<Nanos> {
     let time = parse_time(text, Nanos::from_micros(1));
     or(time, "a time in microseconds, or with a unit: 100, 5ms")
 }
@@ -274,11 +274,11 @@ fn latency(spec: &mut JobSpec) -> &mut LatencyTarget {
 
 /// Sets the supported option `option` of `spec`; its aliases are known. `None` when there is no such
 /// option.
-pub(crate) fn apply(spec: &mut JobSpec, option: &str, value: &str) -> Option<Outcome<()>> {
+pub(crate) fn apply(spec: &mut JobSpec, option: &str, value: &str) -> Option<OptionResult<()>> {
     set(spec, option, value.trim()).transpose()
 }
 
-fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allowed> {
+fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, AllowedValues> {
     match option {
         "name" => value.clone_into(&mut spec.name),
         "description" => spec.description = Some(value.to_owned()),
@@ -288,14 +288,16 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
         "rwmixread" => spec.read_percent = percent(value)?,
         "rwmixwrite" => spec.read_percent = 100.0 - percent(value)?,
         "bs" | "blocksize" => per_direction(value, &mut spec.block_sizes, block_size)?,
-        "bsrange" | "blocksize_range" => per_direction(value, &mut spec.block_sizes, range)?,
-        "bssplit" => per_direction(value, &mut spec.block_sizes, split)?,
+        "bsrange" | "blocksize_range" => {
+            per_direction(value, &mut spec.block_sizes, block_size_range)?
+        }
+        "bssplit" => per_direction(value, &mut spec.block_sizes, block_size_split)?,
         "size" => spec.size = Some(size(value)?),
         "io_size" | "io_limit" => {
             spec.io_size = Some(or(parse_size(value), "a size in bytes or in percent of `size`")?);
         }
-        "offset" => spec.offset = part(value)?,
-        "offset_increment" => spec.offset_increment = part(value)?,
+        "offset" => spec.offset = size_or_percent(value)?,
+        "offset_increment" => spec.offset_increment = size_or_percent(value)?,
         "number_ios" => spec.number_ios = Some(count(value, 1, u64::MAX)?),
         "loops" => spec.loops = count(value, 1, u32::MAX.into())? as u32,
         "iodepth" => spec.iodepth = Some(count(value, 1, 65_536)? as u32),
@@ -327,7 +329,7 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
         "stonewall" | "wait_for_previous" => spec.stonewall = flag(value)?,
         "new_group" => spec.new_group = flag(value)?,
         "group_reporting" => spec.group_reporting = flag(value)?,
-        "continue_on_error" => spec.continue_on_error = tolerance(value)?,
+        "continue_on_error" => spec.continue_on_error = continue_on_error(value)?,
         "percentile_list" => spec.percentiles = percentiles(value)?,
         _ if set_latency(spec, option, value)? => {}
         _ if set_log(spec, option, value)? => {}
@@ -338,7 +340,7 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
 }
 
 /// Options of the search for a depth.
-fn set_latency(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
+fn set_latency(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
     let above_zero = "a time above 0 in microseconds, or with a unit: 500, 5ms";
     let time = |value| or(micros(value).ok().filter(|t| *t > Nanos::ZERO), above_zero);
     match option {
@@ -352,7 +354,7 @@ fn set_latency(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
 }
 
 /// Options of the logs over time.
-fn set_log(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
+fn set_log(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
     let name = || Some(value.to_owned());
     let logs = &mut spec.logs;
     match option {
@@ -370,7 +372,7 @@ fn set_log(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
 }
 
 /// Options of a replay.
-fn set_replay(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
+fn set_replay(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
     match option {
         "read_iolog" if !value.is_empty() => replay(spec).path = value.into(),
         "read_iolog" => return Err("the path of a trace".into()),
@@ -408,35 +410,41 @@ pub(crate) fn used_directions(access: &Access) -> impl Iterator<Item = Direction
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse::words;
+    use crate::parse::option_tables;
 
     #[test]
     fn every_word_of_the_table_is_understood_and_no_other() {
-        for option in words::supported_names() {
+        for option in option_tables::supported_names() {
             assert!(apply(&mut JobSpec::new("j"), option, "").is_some(), "{option}");
         }
-        for (ignored, _) in words::IGNORED {
+        for (ignored, _) in option_tables::IGNORED {
             assert!(apply(&mut JobSpec::new("j"), ignored, "").is_none(), "{ignored}");
         }
-        for refused in words::REFUSED {
+        for refused in option_tables::REFUSED {
             assert!(apply(&mut JobSpec::new("j"), refused.name, "").is_none(), "{}", refused.name);
         }
     }
 
     #[test]
     fn ranges_are_even_splits() {
-        assert_eq!(range("4k-16k").unwrap(), [4096, 8192, 12288, 16384].map(|b| (b, 25.0)));
-        assert_eq!(range("4k-4k").unwrap(), [(4096, 100.0)]);
+        assert_eq!(
+            block_size_range("4k-16k").unwrap(),
+            [4096, 8192, 12288, 16384].map(|b| (b, 25.0))
+        );
+        assert_eq!(block_size_range("4k-4k").unwrap(), [(4096, 100.0)]);
         for bad in ["4k", "8k-4k", "0-4k", "512-1m", "4k-x"] {
-            assert!(range(bad).is_err(), "{bad}");
+            assert!(block_size_range(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn splits_share_what_is_left_and_must_add_up() {
-        assert_eq!(split("4k/50:1k/:32k/").unwrap(), [(4096, 50.0), (1024, 25.0), (32768, 25.0)]);
+        assert_eq!(
+            block_size_split("4k/50:1k/:32k/").unwrap(),
+            [(4096, 50.0), (1024, 25.0), (32768, 25.0)]
+        );
         for bad in ["4k/50", "4k/60:8k/50", "4k/x", "/50:4k/50", "", "0/100"] {
-            assert!(split(bad).is_err(), "{bad}");
+            assert!(block_size_split(bad).is_err(), "{bad}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::words::{IGNORED, REFUSED, SUPPORTED};
+use super::option_tables::{IGNORED, REFUSED, SUPPORTED};
 
 const INTRODUCTION: &str = "\
 # fio's words

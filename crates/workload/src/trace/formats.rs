@@ -2,12 +2,12 @@
 
 use clock::Nanos;
 
-use super::{Due, Raw, TraceAction, TraceReader, parse};
+use super::{Due, RawOp, TraceAction, TraceReader, parse};
 use crate::job::Direction;
 
 impl TraceReader {
     /// One line of a fio iolog; `None` for a line that is not an access.
-    pub(super) fn iolog(&mut self, text: &str) -> Result<Option<Raw>, String> {
+    pub(super) fn iolog(&mut self, text: &str) -> Result<Option<RawOp>, String> {
         let mut words = text.split_whitespace();
         let mut word = |what: &str| words.next().ok_or(format!("{what} is missing"));
         let stamp = if self.version == 3 {
@@ -32,7 +32,7 @@ impl TraceReader {
         let action = match action {
             "add" | "open" | "close" => return Ok(None),
             "wait" if self.version == 2 => {
-                self.waited = self.waited.saturating_add(offset_of()?.saturating_mul(1000));
+                self.wait_ns = self.wait_ns.saturating_add(offset_of()?.saturating_mul(1000));
                 return Ok(None);
             }
             "wait" => return Err("`wait` is not an action of version 3".to_owned()),
@@ -47,22 +47,22 @@ impl TraceReader {
                 ));
             }
         };
-        if !self.same_device(file, "file", "`replay_redirect=1` sends all to this device")? {
+        if !self.matches_device(file, "file", "`replay_redirect=1` sends all to this device")? {
             return Ok(None);
         }
         let at = match stamp {
             Some(nanos) => Due::At(Nanos(nanos)),
-            None => Due::After(Nanos(std::mem::take(&mut self.waited))),
+            None => Due::After(Nanos(std::mem::take(&mut self.wait_ns))),
         };
         if action == TraceAction::Flush {
-            return Ok(Some(Raw { at, action, offset: 0, bytes: 0 }));
+            return Ok(Some(RawOp { at, action, offset: 0, bytes: 0 }));
         }
         let bytes = parse(bytes.ok_or("the length is missing")?, "the length in bytes")?;
-        Ok(Some(Raw { at, action, offset: offset_of()?, bytes }))
+        Ok(Some(RawOp { at, action, offset: offset_of()?, bytes }))
     }
 
     /// One line of an MSR Cambridge trace; `None` for another device.
-    pub(super) fn msr(&mut self, text: &str) -> Result<Option<Raw>, String> {
+    pub(super) fn msr(&mut self, text: &str) -> Result<Option<RawOp>, String> {
         let mut fields = text.trim().split(',').map(str::trim);
         let mut field = |what: &str| fields.next().ok_or(format!("{what} is missing"));
         let ticks = parse(field("the timestamp")?, "the timestamp in ticks of 100 ns")?;
@@ -78,16 +78,16 @@ impl TraceReader {
         } else {
             return Err(format!("unknown type `{kind}`: expected Read or Write"));
         };
-        if !self.this_device(disk)? {
+        if !self.is_selected_device(disk)? {
             return Ok(None);
         }
         let epoch = *self.epoch.get_or_insert(ticks);
         let at = Due::At(Nanos(ticks.saturating_sub(epoch).saturating_mul(100)));
-        Ok(Some(Raw { at, action: TraceAction::Access(direction), offset, bytes }))
+        Ok(Some(RawOp { at, action: TraceAction::Access(direction), offset, bytes }))
     }
 
     /// One line of an MQSim trace; `None` for another device.
-    pub(super) fn mqsim(&mut self, text: &str) -> Result<Option<Raw>, String> {
+    pub(super) fn mqsim(&mut self, text: &str) -> Result<Option<RawOp>, String> {
         let mut words = text.split_whitespace();
         let mut word = |what: &str| words.next().ok_or(format!("{what} is missing"));
         let nanos = parse(word("the arrival time")?, "the arrival time in nanoseconds")?;
@@ -104,12 +104,12 @@ impl TraceReader {
         if let Some(extra) = words.next() {
             return Err(format!("`{extra}` after the type"));
         }
-        if !self.this_device(device)? {
+        if !self.is_selected_device(device)? {
             return Ok(None);
         }
         let bytes = |n: u64| n.checked_mul(512).ok_or("a sector number over 2^55");
         let epoch = *self.epoch.get_or_insert(nanos);
-        Ok(Some(Raw {
+        Ok(Some(RawOp {
             at: Due::At(Nanos(nanos.saturating_sub(epoch))),
             action: TraceAction::Access(direction),
             offset: bytes(sector)?,

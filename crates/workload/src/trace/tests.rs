@@ -11,13 +11,13 @@ fn replay(text: &str) -> (tempfile::NamedTempFile, Replay) {
     (file, replay)
 }
 
-fn read(replay: &Replay) -> Result<(Vec<TraceOp>, TraceFit), TraceError> {
+fn read(replay: &Replay) -> Result<(Vec<TraceOp>, TraceAdjustments), TraceError> {
     let mut reader = TraceReader::open(replay, 4096, 1000)?;
     let mut ops = Vec::new();
     while let Some(op) = reader.next_op()? {
         ops.push(op);
     }
-    Ok((ops, reader.fit()))
+    Ok((ops, reader.adjustments()))
 }
 
 fn after(wait: u64, direction: Direction, lba: u64, sectors: u32) -> TraceOp {
@@ -76,7 +76,10 @@ fn requests_that_are_not_whole_sectors_are_refused_or_aligned() {
         let seen: Vec<_> = ops.iter().map(|o| (o.action, o.lba, o.sectors)).collect();
         let access = TraceAction::Access;
         assert_eq!(seen, [(access(Read), 1, 1), (access(Write), 0, 1), (access(Read), 1, 2)]);
-        assert_eq!((fit.aligned_requests, fit.bytes_asked, fit.bytes_done), (2, 12800, 16384));
+        assert_eq!(
+            (fit.aligned_requests, fit.bytes_requested, fit.bytes_issued),
+            (2, 12800, 16384)
+        );
         // Aligned, but not to the sectors of this device.
         r.align = 512;
         assert!(matches!(read(&r), Err(TraceError::Unaligned { .. })));
@@ -85,7 +88,7 @@ fn requests_that_are_not_whole_sectors_are_refused_or_aligned() {
     (r.scale, r.align) = (5, 4096);
     let (ops, fit) = read(&r).unwrap();
     assert_eq!(ops, [after(0, Read, 2, 1), after(0, Write, 0, 1)]);
-    assert_eq!((fit.aligned_requests, fit.bytes_asked, fit.bytes_done), (1, 8192, 8192));
+    assert_eq!((fit.aligned_requests, fit.bytes_requested, fit.bytes_issued), (1, 8192, 8192));
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn kinds_of_requests_can_be_left_out() {
     r.skip.sync = true;
     let (ops, fit) = read(&r).unwrap();
     assert_eq!(ops, [after(0, Direction::Read, 0, 1), after(0, Direction::Trim, 0, 1)]);
-    assert_eq!((fit.left_out, fit.bytes_asked), (2, 8192));
+    assert_eq!((fit.skipped, fit.bytes_requested), (2, 8192));
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn several_devices_are_never_mixed_silently() {
     assert!(read(&r).unwrap_err().to_string().contains(":2: a second device, `3` after `0`"));
     r.device = Some(0);
     let (ops, fit) = read(&r).unwrap();
-    assert_eq!((ops.len(), fit.left_out), (2, 1));
+    assert_eq!((ops.len(), fit.skipped), (2, 1));
     r.device = None;
     r.redirect = true;
     assert_eq!(read(&r).unwrap().0.len(), 3);

@@ -39,7 +39,7 @@ impl OperationKind {
     ];
 
     /// Its name in results.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             OperationKind::Read => "read",
             OperationKind::Update => "update",
@@ -62,16 +62,16 @@ pub struct Operation {
 }
 
 /// The operations of a workload. Who carries them out says when a record is there
-/// ([`inserted`](Ycsb::inserted)): only those are asked for.
+/// ([`inserted`](Ycsb::on_inserted)): only those are asked for.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     mix: Mix,
     /// Every record with a smaller number is there.
-    there: u64,
+    contiguous_records: u64,
     /// The number that the next record gets.
-    next: u64,
+    next_record: u64,
     /// Records that are there although one before them is not.
-    early: BTreeSet<u64>,
+    inserted_ahead: BTreeSet<u64>,
     scrambled: Zipf,
     latest: Zipf,
     rng: Rng,
@@ -82,9 +82,9 @@ impl Ycsb {
     pub fn new(mix: Mix, records: u64, rng: Rng) -> Option<Ycsb> {
         Some(Ycsb {
             mix,
-            there: records,
-            next: records,
-            early: BTreeSet::new(),
+            contiguous_records: records,
+            next_record: records,
+            inserted_ahead: BTreeSet::new(),
             scrambled: Zipf::new(SCRAMBLED_RANKS, THETA)?,
             latest: Zipf::new(records, THETA)?,
             rng,
@@ -93,18 +93,18 @@ impl Ycsb {
 
     /// Records that are there, from 0 on.
     pub fn records(&self) -> u64 {
-        self.there
+        self.contiguous_records
     }
 
     /// A record that was to be inserted is there.
-    pub fn inserted(&mut self, record: u64) {
-        self.early.insert(record);
-        let before = self.there;
-        while self.early.remove(&self.there) {
-            self.there += 1;
+    pub fn on_inserted(&mut self, record: u64) {
+        self.inserted_ahead.insert(record);
+        let before = self.contiguous_records;
+        while self.inserted_ahead.remove(&self.contiguous_records) {
+            self.contiguous_records += 1;
         }
-        if self.there > before
-            && let Some(zipf) = Zipf::new(self.there, THETA)
+        if self.contiguous_records > before
+            && let Some(zipf) = Zipf::new(self.contiguous_records, THETA)
         {
             self.latest = zipf;
         }
@@ -112,9 +112,11 @@ impl Ycsb {
 
     fn record(&mut self) -> u64 {
         match self.mix.popularity {
-            Popularity::Uniform => self.rng.below(self.there),
-            Popularity::Zipfian => fnv64(self.scrambled.sample(&mut self.rng)) % self.there,
-            Popularity::Latest => self.there - 1 - self.latest.sample(&mut self.rng),
+            Popularity::Uniform => self.rng.below(self.contiguous_records),
+            Popularity::Zipfian => {
+                fnv64(self.scrambled.sample(&mut self.rng)) % self.contiguous_records
+            }
+            Popularity::Latest => self.contiguous_records - 1 - self.latest.sample(&mut self.rng),
         }
     }
 
@@ -147,12 +149,12 @@ impl Ycsb {
     fn operation(&mut self, kind: OperationKind) -> Operation {
         match kind {
             OperationKind::Insert => {
-                self.next += 1;
-                Operation { kind, record: self.next - 1, count: 1 }
+                self.next_record += 1;
+                Operation { kind, record: self.next_record - 1, count: 1 }
             }
             OperationKind::Scan => {
                 let record = self.record();
-                let count = 1 + self.rng.below(self.mix.scan_most.max(1).into()) as u32;
+                let count = 1 + self.rng.below(self.mix.scan_records_max.max(1).into()) as u32;
                 Operation { kind, record, count }
             }
             _ => Operation { kind, record: self.record(), count: 1 },
@@ -174,7 +176,7 @@ mod tests {
             .map(|_| {
                 let operation = ycsb.next_operation();
                 if operation.kind == OperationKind::Insert {
-                    ycsb.inserted(operation.record);
+                    ycsb.on_inserted(operation.record);
                 }
                 operation
             })
@@ -191,7 +193,7 @@ mod tests {
                 let count = drawn.iter().filter(|o| o.kind == kind).count() as f64;
                 let expected = f64::from(DRAWS) * share;
                 let sigma = (expected * (1.0 - share)).sqrt();
-                assert!((count - expected).abs() <= 5.0 * sigma, "{workload} {}", kind.word());
+                assert!((count - expected).abs() <= 5.0 * sigma, "{workload} {}", kind.name());
             }
         }
     }
@@ -230,7 +232,7 @@ mod tests {
             }
             // They come late, and out of order.
             if pending.len() == 5 {
-                pending.drain(..).rev().for_each(|record| ycsb.inserted(record));
+                pending.drain(..).rev().for_each(|record| ycsb.on_inserted(record));
             }
         }
         assert!(newest > 2 * old, "{newest} {old}");

@@ -24,7 +24,7 @@ pub struct Mix {
     pub update: f64,
     /// New records.
     pub insert: f64,
-    /// Reads of up to [`scan_most`](Mix::scan_most) records that follow each other in the order of
+    /// Reads of up to [`scan_records_max`](RwMix::scan_records_max) records that follow each other in the order of
     /// their keys.
     pub scan: f64,
     /// A record read, and then written.
@@ -32,7 +32,7 @@ pub struct Mix {
     /// Which records.
     pub popularity: Popularity,
     /// Records of a scan at most: their number is uniform from 1 on.
-    pub scan_most: u32,
+    pub scan_records_max: u32,
 }
 
 /// One of the six standard workloads.
@@ -72,7 +72,7 @@ impl YcsbWorkload {
             scan: 0.0,
             read_modify_write: 0.0,
             popularity: Popularity::Zipfian,
-            scan_most: 100,
+            scan_records_max: 100,
         };
         match self {
             YcsbWorkload::A => Mix { read: 0.5, update: 0.5, ..none },

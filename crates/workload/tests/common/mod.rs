@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use block::{Busy, Completion, Device, Limits, Op, Payload, Request};
+use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
 use clock::{Component, Nanos, TimerQueue, VirtualRunner, Waker};
 use nvme::Status;
 use ring::{AddressSpace, Iova};
-use sluice_workload::{Host, HostCosts, HostError, JobSpec, RunResult, parse_jobs};
+use sluice_workload::{IoCpuCosts, JobRunner, JobSpec, RunError, RunResult, parse_jobs};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Fault {
     /// The completion of the n-th request never comes.
     Lose(u64),
     /// A completion nobody waits for.
-    Stray,
+    Spurious,
 }
 
 pub struct Ram {
@@ -40,7 +40,7 @@ pub struct Ram {
     /// Added per sector.
     per_sector: Nanos,
     timers: TimerQueue<Completion>,
-    done: std::collections::VecDeque<Completion>,
+    completions: std::collections::VecDeque<Completion>,
     outstanding: u32,
     pub fault: Fault,
     pub log: Vec<(Nanos, Request)>,
@@ -64,7 +64,7 @@ impl Ram {
             latency,
             per_sector: Nanos::ZERO,
             timers: TimerQueue::with_capacity(64),
-            done: Default::default(),
+            completions: Default::default(),
             outstanding: 0,
             fault: Fault::None,
             log: Vec::new(),
@@ -96,7 +96,7 @@ impl Ram {
         self.log.iter().map(|(_, r)| *r).filter(|r| r.op == op).collect()
     }
 
-    fn carry_out(&mut self, request: &Request) -> Status {
+    fn execute(&mut self, request: &Request) -> Status {
         let at = |i: u32| request.lba + u64::from(i);
         if request.lba + u64::from(request.sectors) > self.limits.sectors {
             return Status::LBA_OUT_OF_RANGE;
@@ -110,10 +110,10 @@ impl Ram {
                     return Status::UNRECOVERED_READ;
                 }
                 (Op::Write, _, Fault::Full) => return Status::CAPACITY_EXCEEDED,
-                (Op::Read, Payload::At(to), _) => {
+                (Op::Read, Payload::Contiguous(to), _) => {
                     self.memory.write(iova(to, i), &self.sectors[place]).unwrap();
                 }
-                (Op::Write, Payload::At(from), fault) => {
+                (Op::Write, Payload::Contiguous(from), fault) => {
                     let mut sector = vec![0; 4096];
                     self.memory.read(iova(from, i), &mut sector).unwrap();
                     match fault {
@@ -143,7 +143,7 @@ impl Component for Ram {
         let mut moved = false;
         while let Some((_, completion)) = self.timers.pop_due(now) {
             self.outstanding -= 1;
-            self.done.push_back(completion);
+            self.completions.push_back(completion);
             moved = true;
         }
         moved
@@ -153,21 +153,21 @@ impl Component for Ram {
     }
 }
 
-impl Device for Ram {
+impl BlockDevice for Ram {
     fn limits(&self) -> &Limits {
         &self.limits
     }
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         assert!(request.sectors <= self.limits.max_sectors);
         if self.outstanding == self.limits.queue_depth {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         self.outstanding += 1;
         self.max_outstanding = self.max_outstanding.max(self.outstanding);
         self.log.push((now, request));
-        let status = self.carry_out(&request);
+        let status = self.execute(&request);
         let mut completion = Completion { tag: request.tag, status, result: 0 };
-        if self.fault == Fault::Stray {
+        if self.fault == Fault::Spurious {
             completion.tag ^= 1 << 20;
         }
         if self.fault != Fault::Lose(self.log.len() as u64) {
@@ -177,7 +177,7 @@ impl Device for Ram {
         Ok(())
     }
     fn reap(&mut self) -> Option<Completion> {
-        self.done.pop_front()
+        self.completions.pop_front()
     }
     fn memory(&self) -> &AddressSpace {
         &self.memory
@@ -189,23 +189,23 @@ pub fn jobs(text: &str) -> Vec<JobSpec> {
     parse_jobs(Path::new("test.fio"), text).unwrap().jobs
 }
 
-pub fn host(ram: Ram, text: &str) -> Host<Ram> {
-    Host::new(ram, jobs(text), HostCosts::default(), 1).unwrap()
+pub fn job_runner(ram: Ram, text: &str) -> JobRunner<Ram> {
+    JobRunner::new(ram, jobs(text), IoCpuCosts::default(), 1).unwrap()
 }
 
 /// Runs to the end in virtual time.
-pub fn drive(host: &mut Host<Ram>) {
+pub fn run_to_end(host: &mut JobRunner<Ram>) {
     let mut runner = VirtualRunner::new();
-    while !host.done() {
-        if !runner.step(&mut [host], Nanos::MAX) && !host.done() {
+    while !host.is_done() {
+        if !runner.step(&mut [host], Nanos::MAX) && !host.is_done() {
             return;
         }
     }
 }
 
-pub fn try_run(ram: Ram, text: &str) -> Result<(RunResult, Vec<(Nanos, Request)>), HostError> {
-    let mut host = host(ram, text);
-    drive(&mut host);
+pub fn try_run(ram: Ram, text: &str) -> Result<(RunResult, Vec<(Nanos, Request)>), RunError> {
+    let mut host = job_runner(ram, text);
+    run_to_end(&mut host);
     let log = std::mem::take(&mut host.device_mut().log);
     Ok((host.finish()?, log))
 }

@@ -39,46 +39,46 @@ impl Category {
     pub const FUA: Category = Category(1 << 15);
 
     /// Both.
-    pub const fn and(self, other: Category) -> Category {
+    pub const fn union(self, other: Category) -> Category {
         Category(self.0 | other.0)
     }
 
     /// Whether all bits of `other` are in it.
-    pub const fn has(self, other: Category) -> bool {
+    pub const fn contains(self, other: Category) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// What is asked of the device.
     ///
     /// Zeros are writes, as in the kernel. A query for extents has no data: it passes through.
-    fn of_op(op: Op, fua: bool) -> Category {
+    fn from_op(op: Op, fua: bool) -> Category {
         let kind = match op {
             Op::Read => Category::READ,
             Op::Write | Op::WriteZeroes => Category::WRITE,
-            Op::Flush => Category::WRITE.and(Category::FLUSH).and(Category::SYNC),
-            Op::Discard => Category::WRITE.and(Category::DISCARD),
-            Op::Extents => Category::READ.and(Category::PC),
+            Op::Flush => Category::WRITE.union(Category::FLUSH).union(Category::SYNC),
+            Op::Discard => Category::WRITE.union(Category::DISCARD),
+            Op::Extents => Category::READ.union(Category::PC),
         };
-        if fua { kind.and(Category::FUA).and(Category::SYNC) } else { kind }
+        if fua { kind.union(Category::FUA).union(Category::SYNC) } else { kind }
     }
 
     /// All categories of an event of the block layer. Events of requests, which begin with the
     /// insertion, are marked as such; plugging concerns no request and counts as a read.
-    pub(crate) fn of(action: Action, op: Op, fua: bool) -> Category {
-        let request = Category::of_op(op, fua);
-        let fs = if request.has(Category::PC) { Category::default() } else { Category::FS };
+    pub(crate) fn from_event(action: Action, op: Op, fua: bool) -> Category {
+        let request = Category::from_op(op, fua);
+        let fs = if request.contains(Category::PC) { Category::default() } else { Category::FS };
         match action {
             Action::Queued
             | Action::GotRequest
             | Action::Sleep
             | Action::BackMerge
-            | Action::FrontMerge => request.and(Category::QUEUE),
-            Action::Plug | Action::Unplug => Category::READ.and(Category::QUEUE),
+            | Action::FrontMerge => request.union(Category::QUEUE),
+            Action::Plug | Action::Unplug => Category::READ.union(Category::QUEUE),
             Action::Split => request,
-            Action::Inserted => request.and(Category::QUEUE).and(fs),
-            Action::Issued => request.and(Category::ISSUE).and(fs),
-            Action::Requeued => request.and(Category::REQUEUE).and(fs),
-            Action::Completed => request.and(Category::COMPLETE).and(fs),
+            Action::Inserted => request.union(Category::QUEUE).union(fs),
+            Action::Issued => request.union(Category::ISSUE).union(fs),
+            Action::Requeued => request.union(Category::REQUEUE).union(fs),
+            Action::Completed => request.union(Category::COMPLETE).union(fs),
         }
     }
 }

@@ -14,11 +14,11 @@
 mod category;
 mod reader;
 mod record;
-mod traced;
+mod traced_device;
 mod writer;
 
 pub use category::Category;
 pub use reader::{BlktraceReader, ReadError};
-pub use record::{DeviceNumber, MAGIC, RECORD_BYTES, Record, VERSION, What};
-pub use traced::{Process, Traced};
-pub use writer::{BlktraceWriter, WriteError, Written};
+pub use record::{DeviceNumber, MAGIC, RECORD_BYTES, Record, RecordBody, VERSION};
+pub use traced_device::{TraceProcess, TracedDevice};
+pub use writer::{BlktraceWriter, WriteError, WriterSummary};

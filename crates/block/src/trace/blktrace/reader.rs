@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use super::record::{Head, Order};
+use super::record::{ByteOrder, RecordHeader};
 use super::{MAGIC, RECORD_BYTES, Record, VERSION};
 
 /// Why a file cannot be read on. `at` is where in the file the record begins.
@@ -66,9 +66,9 @@ pub enum ReadError {
 pub struct BlktraceReader<R: Read> {
     input: R,
     at: u64,
-    order: Option<Order>,
+    order: Option<ByteOrder>,
     payload: Vec<u8>,
-    ended: bool,
+    is_finished: bool,
 }
 
 impl BlktraceReader<BufReader<File>> {
@@ -87,7 +87,7 @@ impl BlktraceReader<BufReader<File>> {
 impl<R: Read> BlktraceReader<R> {
     /// Reads from `input` in small pieces: a file wants a `BufReader` around it.
     pub fn new(input: R) -> BlktraceReader<R> {
-        BlktraceReader { input, at: 0, order: None, payload: Vec::new(), ended: false }
+        BlktraceReader { input, at: 0, order: None, payload: Vec::new(), is_finished: false }
     }
 
     fn record(&mut self) -> Result<Option<Record>, ReadError> {
@@ -100,11 +100,11 @@ impl<R: Read> BlktraceReader<R> {
         // What is there of the magic number says more than how much of the record is missing.
         let [a, b, c, d, ..] = bytes;
         let word = [a, b, c, d];
-        let order = match self.order.or(Order::of(word)) {
+        let order = match self.order.or(ByteOrder::from_magic(word)) {
             Some(order) if order.u32(word) & !0xff == MAGIC => order,
             _ if got < 4 => return Err(ReadError::Truncated { at, missing: RECORD_BYTES - got }),
             order => {
-                let found = order.unwrap_or(Order::Little).u32(word);
+                let found = order.unwrap_or(ByteOrder::Little).u32(word);
                 return Err(ReadError::Magic { at, found });
             }
         };
@@ -116,7 +116,7 @@ impl<R: Read> BlktraceReader<R> {
         if got < RECORD_BYTES {
             return Err(ReadError::Truncated { at, missing: RECORD_BYTES - got });
         }
-        let head = Head::decode(&bytes, order);
+        let head = RecordHeader::decode(&bytes, order);
         let mut payload = std::mem::take(&mut self.payload);
         payload.resize(head.payload_bytes, 0);
         let got = self.fill(&mut payload)?;
@@ -149,11 +149,11 @@ impl<R: Read> Iterator for BlktraceReader<R> {
     type Item = Result<Record, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.is_finished {
             return None;
         }
         let record = self.record().transpose();
-        self.ended = !matches!(record, Some(Ok(_)));
+        self.is_finished = !matches!(record, Some(Ok(_)));
         record
     }
 }

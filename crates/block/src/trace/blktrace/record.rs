@@ -48,7 +48,7 @@ impl DeviceNumber {
 
 /// What a record says, with its payload. Letters are those of [`Action`](crate::trace::Action).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum RecordBody {
     /// Q: `Queued`.
     Queued,
     /// M: `BackMerge`.
@@ -122,7 +122,7 @@ pub struct Record {
     /// Length.
     pub bytes: u32,
     /// What.
-    pub what: What,
+    pub body: RecordBody,
     /// Of which kinds.
     pub categories: Category,
     /// The process whose request it was.
@@ -138,7 +138,7 @@ pub struct Record {
 }
 
 /// A record's fixed part, decoded: what is needed to read its payload.
-pub(super) struct Head {
+pub(super) struct RecordHeader {
     record: Record,
     code: u16,
     pub(super) payload_bytes: usize,
@@ -173,14 +173,14 @@ impl Record {
     /// through. Writes of zeros are [`Op::Write`] here.
     pub fn op(&self) -> Option<Op> {
         let c = self.categories;
-        let plug = matches!(self.what, What::Plug | What::Unplug { .. });
-        if plug || c.has(Category::NOTIFY) || c.has(Category::PC) {
+        let plug = matches!(self.body, RecordBody::Plug | RecordBody::Unplug { .. });
+        if plug || c.contains(Category::NOTIFY) || c.contains(Category::PC) {
             None
-        } else if c.has(Category::DISCARD) {
+        } else if c.contains(Category::DISCARD) {
             Some(Op::Discard)
-        } else if c.has(Category::FLUSH) && self.bytes == 0 {
+        } else if c.contains(Category::FLUSH) && self.bytes == 0 {
             Some(Op::Flush)
-        } else if c.has(Category::WRITE) {
+        } else if c.contains(Category::WRITE) {
             Some(Op::Write)
         } else {
             Some(Op::Read)
@@ -196,7 +196,7 @@ impl Record {
         out.extend_from_slice(&self.time.0.to_le_bytes());
         out.extend_from_slice(&self.sector.to_le_bytes());
         out.extend_from_slice(&self.bytes.to_le_bytes());
-        let code = self.what.code() | if self.cgroup.is_some() { CGROUP } else { 0 };
+        let code = self.body.code() | if self.cgroup.is_some() { CGROUP } else { 0 };
         let action = u32::from(self.categories.0) << 16 | u32::from(code);
         out.extend_from_slice(&action.to_le_bytes());
         out.extend_from_slice(&self.pid.to_le_bytes());
@@ -207,104 +207,104 @@ impl Record {
         if let Some(cgroup) = self.cgroup {
             out.extend_from_slice(&cgroup.to_le_bytes());
         }
-        self.what.encode(out);
+        self.body.encode(out);
         out.truncate(start + RECORD_BYTES + usize::from(u16::MAX));
         let payload = (out.len() - start - RECORD_BYTES) as u16;
         out[start + 46..start + 48].copy_from_slice(&payload.to_le_bytes());
     }
 }
 
-impl What {
+impl RecordBody {
     fn code(&self) -> u16 {
         match self {
-            What::Queued => QUEUE,
-            What::BackMerge => BACK_MERGE,
-            What::FrontMerge => FRONT_MERGE,
-            What::GotRequest => GET_REQUEST,
-            What::Sleep => SLEEP,
-            What::Requeued => REQUEUE,
-            What::Issued => ISSUE,
-            What::Completed => COMPLETE,
-            What::Plug => PLUG,
-            What::Unplug { timer: false, .. } => UNPLUG,
-            What::Unplug { timer: true, .. } => UNPLUG_TIMER,
-            What::Inserted => INSERT,
-            What::Split { .. } => SPLIT,
-            What::Remapped { .. } => REMAP,
-            What::Process(_) => PROCESS,
-            What::Timestamp { .. } => TIMESTAMP,
-            What::Message(_) => MESSAGE,
-            What::Other { code, .. } => *code,
+            RecordBody::Queued => QUEUE,
+            RecordBody::BackMerge => BACK_MERGE,
+            RecordBody::FrontMerge => FRONT_MERGE,
+            RecordBody::GotRequest => GET_REQUEST,
+            RecordBody::Sleep => SLEEP,
+            RecordBody::Requeued => REQUEUE,
+            RecordBody::Issued => ISSUE,
+            RecordBody::Completed => COMPLETE,
+            RecordBody::Plug => PLUG,
+            RecordBody::Unplug { timer: false, .. } => UNPLUG,
+            RecordBody::Unplug { timer: true, .. } => UNPLUG_TIMER,
+            RecordBody::Inserted => INSERT,
+            RecordBody::Split { .. } => SPLIT,
+            RecordBody::Remapped { .. } => REMAP,
+            RecordBody::Process(_) => PROCESS,
+            RecordBody::Timestamp { .. } => TIMESTAMP,
+            RecordBody::Message(_) => MESSAGE,
+            RecordBody::Other { code, .. } => *code,
         }
     }
 
     /// Payloads of actions are big endian, those of notify records like the rest of the record.
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            What::Queued
-            | What::BackMerge
-            | What::FrontMerge
-            | What::GotRequest
-            | What::Sleep
-            | What::Requeued
-            | What::Issued
-            | What::Completed
-            | What::Plug
-            | What::Inserted => {}
-            What::Unplug { requests, .. } => out.extend_from_slice(&requests.to_be_bytes()),
-            What::Split { rest } => out.extend_from_slice(&rest.to_be_bytes()),
-            What::Remapped { from, to, sector } => {
+            RecordBody::Queued
+            | RecordBody::BackMerge
+            | RecordBody::FrontMerge
+            | RecordBody::GotRequest
+            | RecordBody::Sleep
+            | RecordBody::Requeued
+            | RecordBody::Issued
+            | RecordBody::Completed
+            | RecordBody::Plug
+            | RecordBody::Inserted => {}
+            RecordBody::Unplug { requests, .. } => out.extend_from_slice(&requests.to_be_bytes()),
+            RecordBody::Split { rest } => out.extend_from_slice(&rest.to_be_bytes()),
+            RecordBody::Remapped { from, to, sector } => {
                 out.extend_from_slice(&from.encode().to_be_bytes());
                 out.extend_from_slice(&to.encode().to_be_bytes());
                 out.extend_from_slice(&sector.to_be_bytes());
             }
-            What::Process(name) => {
+            RecordBody::Process(name) => {
                 let mut comm = [0; COMM_BYTES];
                 let length = name.len().min(COMM_BYTES - 1);
                 comm[..length].copy_from_slice(&name.as_bytes()[..length]);
                 out.extend_from_slice(&comm);
             }
-            What::Timestamp { seconds, nanos } => {
+            RecordBody::Timestamp { seconds, nanos } => {
                 out.extend_from_slice(&seconds.to_le_bytes());
                 out.extend_from_slice(&nanos.to_le_bytes());
             }
-            What::Message(text) => out.extend_from_slice(text.as_bytes()),
-            What::Other { payload, .. } => out.extend_from_slice(payload),
+            RecordBody::Message(text) => out.extend_from_slice(text.as_bytes()),
+            RecordBody::Other { payload, .. } => out.extend_from_slice(payload),
         }
     }
 }
 
 /// The byte order of a file: that of the machine on which it was traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ByteOrder {
     Little,
     Big,
 }
 
-impl Order {
+impl ByteOrder {
     /// That of a file whose first word this is, if it has the magic number at all.
-    pub(super) fn of(word: [u8; 4]) -> Option<Order> {
-        [Order::Little, Order::Big].into_iter().find(|o| o.u32(word) & !0xff == MAGIC)
+    pub(super) fn from_magic(word: [u8; 4]) -> Option<ByteOrder> {
+        [ByteOrder::Little, ByteOrder::Big].into_iter().find(|o| o.u32(word) & !0xff == MAGIC)
     }
 
     pub(super) fn u32(self, bytes: [u8; 4]) -> u32 {
         match self {
-            Order::Little => u32::from_le_bytes(bytes),
-            Order::Big => u32::from_be_bytes(bytes),
+            ByteOrder::Little => u32::from_le_bytes(bytes),
+            ByteOrder::Big => u32::from_be_bytes(bytes),
         }
     }
 
     fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {
-            Order::Little => u16::from_le_bytes(bytes),
-            Order::Big => u16::from_be_bytes(bytes),
+            ByteOrder::Little => u16::from_le_bytes(bytes),
+            ByteOrder::Big => u16::from_be_bytes(bytes),
         }
     }
 
     fn u64(self, bytes: [u8; 8]) -> u64 {
         match self {
-            Order::Little => u64::from_le_bytes(bytes),
-            Order::Big => u64::from_be_bytes(bytes),
+            ByteOrder::Little => u64::from_le_bytes(bytes),
+            ByteOrder::Big => u64::from_be_bytes(bytes),
         }
     }
 }
@@ -316,15 +316,15 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     field
 }
 
-impl Head {
-    pub(super) fn decode(bytes: &[u8; RECORD_BYTES], order: Order) -> Head {
+impl RecordHeader {
+    pub(super) fn decode(bytes: &[u8; RECORD_BYTES], order: ByteOrder) -> RecordHeader {
         let action = order.u32(field(bytes, 28));
         let record = Record {
             sequence: order.u32(field(bytes, 4)),
             time: Nanos(order.u64(field(bytes, 8))),
             sector: order.u64(field(bytes, 16)),
             bytes: order.u32(field(bytes, 24)),
-            what: What::Other { code: 0, payload: Vec::new() },
+            body: RecordBody::Other { code: 0, payload: Vec::new() },
             categories: Category((action >> 16) as u16),
             pid: order.u32(field(bytes, 32)),
             device: DeviceNumber::decode(order.u32(field(bytes, 36))),
@@ -333,12 +333,12 @@ impl Head {
             cgroup: None,
         };
         let payload_bytes = order.u16(field(bytes, 46)).into();
-        Head { record, code: action as u16, payload_bytes }
+        RecordHeader { record, code: action as u16, payload_bytes }
     }
 
     /// The record with its payload; `None` if the payload is not what the action has.
-    pub(super) fn with_payload(self, payload: &[u8], order: Order) -> Option<Record> {
-        let Head { mut record, code, .. } = self;
+    pub(super) fn with_payload(self, payload: &[u8], order: ByteOrder) -> Option<Record> {
+        let RecordHeader { mut record, code, .. } = self;
         let mut payload = payload;
         if code & CGROUP != 0 {
             let (cgroup, rest) = payload.split_first_chunk()?;
@@ -346,59 +346,59 @@ impl Head {
             payload = rest;
         }
         let code = code & !CGROUP;
-        record.what = if record.categories.has(Category::NOTIFY) {
-            What::of_notify(code, payload, order)?
+        record.body = if record.categories.contains(Category::NOTIFY) {
+            RecordBody::from_notify(code, payload, order)?
         } else {
-            What::of_action(code, payload)?
+            RecordBody::from_action(code, payload)?
         };
         Some(record)
     }
 }
 
-impl What {
-    fn of_notify(code: u16, payload: &[u8], order: Order) -> Option<What> {
+impl RecordBody {
+    fn from_notify(code: u16, payload: &[u8], order: ByteOrder) -> Option<RecordBody> {
         Some(match code {
             PROCESS => {
                 let name = payload.split(|b| *b == 0).next().unwrap_or_default();
-                What::Process(String::from_utf8_lossy(name).into_owned())
+                RecordBody::Process(String::from_utf8_lossy(name).into_owned())
             }
             TIMESTAMP => {
                 let bytes: [u8; 8] = payload.try_into().ok()?;
                 let (seconds, nanos) = (order.u32(field(&bytes, 0)), order.u32(field(&bytes, 4)));
-                What::Timestamp { seconds, nanos }
+                RecordBody::Timestamp { seconds, nanos }
             }
-            MESSAGE => What::Message(String::from_utf8_lossy(payload).into_owned()),
-            _ => What::Other { code, payload: payload.to_vec() },
+            MESSAGE => RecordBody::Message(String::from_utf8_lossy(payload).into_owned()),
+            _ => RecordBody::Other { code, payload: payload.to_vec() },
         })
     }
 
     /// Actions without a payload may carry one (a passed-through command's bytes): it is left out.
-    fn of_action(code: u16, payload: &[u8]) -> Option<What> {
+    fn from_action(code: u16, payload: &[u8]) -> Option<RecordBody> {
         let number = || Some(u64::from_be_bytes(payload.try_into().ok()?));
         Some(match code {
-            QUEUE => What::Queued,
-            BACK_MERGE => What::BackMerge,
-            FRONT_MERGE => What::FrontMerge,
-            GET_REQUEST => What::GotRequest,
-            SLEEP => What::Sleep,
-            REQUEUE => What::Requeued,
-            ISSUE => What::Issued,
-            COMPLETE => What::Completed,
-            PLUG => What::Plug,
-            INSERT => What::Inserted,
+            QUEUE => RecordBody::Queued,
+            BACK_MERGE => RecordBody::BackMerge,
+            FRONT_MERGE => RecordBody::FrontMerge,
+            GET_REQUEST => RecordBody::GotRequest,
+            SLEEP => RecordBody::Sleep,
+            REQUEUE => RecordBody::Requeued,
+            ISSUE => RecordBody::Issued,
+            COMPLETE => RecordBody::Completed,
+            PLUG => RecordBody::Plug,
+            INSERT => RecordBody::Inserted,
             UNPLUG | UNPLUG_TIMER => {
-                What::Unplug { requests: number()?, timer: code == UNPLUG_TIMER }
+                RecordBody::Unplug { requests: number()?, timer: code == UNPLUG_TIMER }
             }
-            SPLIT => What::Split { rest: number()? },
+            SPLIT => RecordBody::Split { rest: number()? },
             REMAP => {
                 let bytes: [u8; 16] = payload.try_into().ok()?;
-                What::Remapped {
+                RecordBody::Remapped {
                     from: DeviceNumber::decode(u32::from_be_bytes(field(&bytes, 0))),
                     to: DeviceNumber::decode(u32::from_be_bytes(field(&bytes, 4))),
                     sector: u64::from_be_bytes(field(&bytes, 8)),
                 }
             }
-            _ => What::Other { code, payload: payload.to_vec() },
+            _ => RecordBody::Other { code, payload: payload.to_vec() },
         })
     }
 }

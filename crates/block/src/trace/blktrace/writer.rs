@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use clock::Nanos;
 use nvme::{Status, StatusType};
 
-use super::traced::UNIT_BYTES;
-use super::{Category, DeviceNumber, Record, Traced, What};
+use super::traced_device::UNIT_BYTES;
+use super::{Category, DeviceNumber, Record, RecordBody, TracedDevice};
 use crate::Submitter;
 use crate::trace::{Action, TraceEvent};
 
@@ -110,7 +110,7 @@ pub enum WriteError {
 
 /// What a finished trace has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriterSummary {
     /// Events.
     pub events: u64,
     /// Of them, those whose place or length is more than the format can say (64 bits of 512-byte
@@ -132,7 +132,7 @@ pub struct BlktraceWriter<W: Write> {
     /// By submitter.
     pids: Vec<Option<u32>>,
     origin: Nanos,
-    written: Written,
+    summary: WriterSummary,
     /// Scratch: records to be written, and events to be sorted.
     buffer: Vec<u8>,
     sorted: Vec<TraceEvent>,
@@ -151,7 +151,7 @@ impl BlktraceWriter<BufWriter<File>> {
     /// # Errors
     /// A description that the format cannot hold, files of an earlier trace of more cores, or what
     /// the system says.
-    pub fn create(dir: &Path, traced: &Traced) -> Result<Self, WriteError> {
+    pub fn create(dir: &Path, traced: &TracedDevice) -> Result<Self, WriteError> {
         traced.check()?;
         let path = |core: u32| dir.join(format!("{}.blktrace.{core}", traced.name));
         let stale = path(traced.cores.into());
@@ -173,7 +173,7 @@ impl<W: Write> BlktraceWriter<W> {
     ///
     /// # Errors
     /// As [`create`](BlktraceWriter::create).
-    pub fn new(writers: Vec<W>, traced: &Traced) -> Result<BlktraceWriter<W>, WriteError> {
+    pub fn new(writers: Vec<W>, traced: &TracedDevice) -> Result<BlktraceWriter<W>, WriteError> {
         let pids = traced.check()?;
         if writers.len() != usize::from(traced.cores) {
             return Err(WriteError::Writers { writers: writers.len(), cores: traced.cores });
@@ -185,11 +185,11 @@ impl<W: Write> BlktraceWriter<W> {
             units: traced.sector_bytes / UNIT_BYTES,
             pids,
             origin: Nanos(traced.processes.len() as u64 + 2),
-            written: Written::default(),
+            summary: WriterSummary::default(),
             buffer: Vec::new(),
             sorted: Vec::new(),
         };
-        writer.introduce(traced)?;
+        writer.write_preamble(traced)?;
         Ok(writer)
     }
 
@@ -214,7 +214,7 @@ impl<W: Write> BlktraceWriter<W> {
         sorted.extend_from_slice(events);
         sorted.sort_by_key(|e| e.at);
         self.buffer.clear();
-        let (mut written, mut sequence, last) = (self.written, file.sequence, file.last);
+        let (mut written, mut sequence, last) = (self.summary, file.sequence, file.last);
         for event in &sorted {
             if event.core != core {
                 return Err(WriteError::OtherCore { core, found: event.core });
@@ -225,14 +225,14 @@ impl<W: Write> BlktraceWriter<W> {
             sequence = sequence.wrapping_add(1);
             let mut record = self.record(event, sequence)?;
             written.events += 1;
-            written.clamped += u64::from(self.place(event, &mut record));
+            written.clamped += u64::from(self.set_extent(event, &mut record));
             record.encode(&mut self.buffer);
         }
         let file = &mut self.cores[usize::from(core)];
         file.out.write_all(&self.buffer).map_err(|source| WriteError::Io { core, source })?;
         file.sequence = sequence;
         file.last = sorted.last().map_or(last, |e| e.at);
-        self.written = written;
+        self.summary = written;
         self.sorted = sorted;
         Ok(())
     }
@@ -241,19 +241,19 @@ impl<W: Write> BlktraceWriter<W> {
     ///
     /// # Errors
     /// What the system says.
-    pub fn finish(mut self) -> Result<Written, WriteError> {
+    pub fn finish(mut self) -> Result<WriterSummary, WriteError> {
         for (core, file) in self.cores.iter_mut().enumerate() {
             file.out.flush().map_err(|source| WriteError::Io { core: core as u16, source })?;
         }
-        Ok(self.written)
+        Ok(self.summary)
     }
 
     /// The records before the first event, all in the first core's file: blkparse reads it first.
-    fn introduce(&mut self, traced: &Traced) -> Result<(), WriteError> {
+    fn write_preamble(&mut self, traced: &TracedDevice) -> Result<(), WriteError> {
         let Some(file) = self.cores.first_mut() else { return Ok(()) };
         let (seconds, nanos) = traced.started;
-        let timestamp = (0, What::Timestamp { seconds, nanos });
-        let named = traced.processes.iter().map(|p| (p.pid, What::Process(p.comm.clone())));
+        let timestamp = (0, RecordBody::Timestamp { seconds, nanos });
+        let named = traced.processes.iter().map(|p| (p.pid, RecordBody::Process(p.comm.clone())));
         for (pid, what) in std::iter::once(timestamp).chain(named) {
             file.sequence += 1;
             let record = Record {
@@ -261,7 +261,7 @@ impl<W: Write> BlktraceWriter<W> {
                 time: Nanos(file.sequence.into()),
                 sector: 0,
                 bytes: 0,
-                what,
+                body: what,
                 categories: Category::NOTIFY,
                 pid,
                 device: self.device,
@@ -279,44 +279,44 @@ impl<W: Write> BlktraceWriter<W> {
         let submitter = event.submitter;
         let pid = self.pids.get(usize::from(submitter.0)).copied().flatten();
         let what = match event.action {
-            Action::Queued => What::Queued,
-            Action::GotRequest => What::GotRequest,
-            Action::Sleep => What::Sleep,
-            Action::Plug => What::Plug,
-            Action::Unplug => What::Unplug { requests: event.sectors.into(), timer: false },
-            Action::BackMerge => What::BackMerge,
-            Action::FrontMerge => What::FrontMerge,
-            Action::Split => What::Split { rest: 0 },
-            Action::Inserted => What::Inserted,
-            Action::Issued => What::Issued,
-            Action::Requeued => What::Requeued,
-            Action::Completed => What::Completed,
+            Action::Queued => RecordBody::Queued,
+            Action::GotRequest => RecordBody::GotRequest,
+            Action::Sleep => RecordBody::Sleep,
+            Action::Plug => RecordBody::Plug,
+            Action::Unplug => RecordBody::Unplug { requests: event.sectors.into(), timer: false },
+            Action::BackMerge => RecordBody::BackMerge,
+            Action::FrontMerge => RecordBody::FrontMerge,
+            Action::Split => RecordBody::Split { rest: 0 },
+            Action::Inserted => RecordBody::Inserted,
+            Action::Issued => RecordBody::Issued,
+            Action::Requeued => RecordBody::Requeued,
+            Action::Completed => RecordBody::Completed,
         };
         Ok(Record {
             sequence,
             time: event.at + self.origin,
             sector: 0,
             bytes: 0,
-            what,
-            categories: Category::of(event.action, event.op, event.fua),
+            body: what,
+            categories: Category::from_event(event.action, event.op, event.fua),
             pid: pid.ok_or(WriteError::UnknownSubmitter { submitter })?,
             device: self.device,
             cpu: event.core.into(),
-            error: if event.action == Action::Completed { error_of(event.status) } else { 0 },
+            error: if event.action == Action::Completed { linux_errno(event.status) } else { 0 },
             cgroup: None,
         })
     }
 
     /// Says in `record` where the event was; `true` if that is more than it can say. Plugging is
     /// nowhere, and a command that passes through has no length.
-    fn place(&self, event: &TraceEvent, record: &mut Record) -> bool {
+    fn set_extent(&self, event: &TraceEvent, record: &mut Record) -> bool {
         if matches!(event.action, Action::Plug | Action::Unplug) {
             return false;
         }
         let unit = |lba: u64| lba.checked_mul(self.units.into());
         let sector = unit(event.lba);
         record.sector = sector.unwrap_or(u64::MAX);
-        if record.categories.has(Category::PC) {
+        if record.categories.contains(Category::PC) {
             return sector.is_none();
         }
         let sector_bytes = u64::from(self.units) * u64::from(UNIT_BYTES);
@@ -325,7 +325,7 @@ impl<W: Write> BlktraceWriter<W> {
         let largest = u64::from(u32::MAX) / sector_bytes * sector_bytes;
         record.bytes = bytes.min(largest) as u32;
         let end = unit(event.lba.saturating_add(event.sectors.into()));
-        if let What::Split { rest } = &mut record.what {
+        if let RecordBody::Split { rest } = &mut record.body {
             *rest = end.unwrap_or(u64::MAX);
         }
         end.is_none() || bytes > largest
@@ -334,7 +334,7 @@ impl<W: Write> BlktraceWriter<W> {
 
 /// The error number that Linux's NVMe driver and block layer make of a status, negative, in two's
 /// complement; 0 for success.
-fn error_of(status: Status) -> u16 {
+fn linux_errno(status: Status) -> u16 {
     const EIO: i16 = 5;
     const ENOSPC: i16 = 28;
     const ENODATA: i16 = 61;

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use ring::{PAGE, Region};
+use ring::{PAGE_BYTES, SharedRegion};
 
-use super::super::PciSystem;
+use super::super::SysfsPci;
 
 /// Bytes of an entry of the page map.
 const ENTRY: u64 = 8;
@@ -32,12 +32,12 @@ pub(super) enum FrameError {
     Absent,
     /// The huge page is none.
     #[error("it says that a huge page is in several pieces")]
-    Pieces,
+    NotHuge,
 }
 
 /// The page map of this process.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct PhysicalFrames {
     map: File,
 }
 
@@ -46,22 +46,22 @@ fn address(entry: u64) -> Result<u64, FrameError> {
     match (entry & PRESENT != 0 && entry & SWAPPED == 0, entry & FRAME) {
         (false, _) => Err(FrameError::Absent),
         (true, 0) => Err(FrameError::Hidden),
-        (true, frame) => Ok(frame * PAGE as u64),
+        (true, frame) => Ok(frame * PAGE_BYTES as u64),
     }
 }
 
-impl Frames {
+impl PhysicalFrames {
     /// Opens the page map.
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn open(system: &PciSystem) -> io::Result<Frames> {
-        Ok(Frames { map: File::open(system.proc.join("self/pagemap"))? })
+    pub(super) fn open(system: &SysfsPci) -> io::Result<PhysicalFrames> {
+        Ok(PhysicalFrames { map: File::open(system.proc.join("self/pagemap"))? })
     }
 
-    fn of(&self, pointer: *mut u8) -> Result<u64, FrameError> {
+    fn physical_address(&self, pointer: *mut u8) -> Result<u64, FrameError> {
         let mut entry = [0; ENTRY as usize];
-        let page = (pointer.addr() / PAGE) as u64;
+        let page = (pointer.addr() / PAGE_BYTES) as u64;
         self.map.read_exact_at(&mut entry, page * ENTRY)?;
         address(u64::from_ne_bytes(entry))
     }
@@ -70,18 +70,23 @@ impl Frames {
     ///
     /// # Errors
     /// [`FrameError`]; also for pages that are not huge after all.
-    pub(super) fn of_huge(&self, region: &Region) -> Result<Vec<u64>, FrameError> {
+    pub(super) fn huge_page_addresses(
+        &self,
+        region: &SharedRegion,
+    ) -> Result<Vec<u64>, FrameError> {
         let huge = |offset: usize| {
-            let first = self.of(region.pointer(offset, 1))?;
+            let first = self.physical_address(region.pointer(offset, 1))?;
             // Its first and its last small page: it is one piece, at its own size.
-            let last = self.of(region.pointer(offset + Region::HUGE - PAGE, 1))?;
-            let whole = first.is_multiple_of(Region::HUGE as u64);
-            match whole && last == first + (Region::HUGE - PAGE) as u64 {
+            let last = self.physical_address(
+                region.pointer(offset + SharedRegion::HUGE_PAGE_BYTES - PAGE_BYTES, 1),
+            )?;
+            let whole = first.is_multiple_of(SharedRegion::HUGE_PAGE_BYTES as u64);
+            match whole && last == first + (SharedRegion::HUGE_PAGE_BYTES - PAGE_BYTES) as u64 {
                 true => Ok(first),
-                false => Err(FrameError::Pieces),
+                false => Err(FrameError::NotHuge),
             }
         };
-        (0..region.len()).step_by(Region::HUGE).map(huge).collect()
+        (0..region.len()).step_by(SharedRegion::HUGE_PAGE_BYTES).map(huge).collect()
     }
 }
 
@@ -102,22 +107,24 @@ mod tests {
 
     #[test]
     fn pages_that_are_not_huge_are_told_from_those_that_are() {
-        let frames = Frames::open(&PciSystem::default()).unwrap();
+        let frames = PhysicalFrames::open(&SysfsPci::default()).unwrap();
         // Pages of their own kind are told apart wherever physical addresses can be seen.
-        let small = Region::anonymous(2 * Region::HUGE).unwrap();
-        let untouched = frames.of_huge(&small).unwrap_err();
+        let small = SharedRegion::anonymous(2 * SharedRegion::HUGE_PAGE_BYTES).unwrap();
+        let untouched = frames.huge_page_addresses(&small).unwrap_err();
         assert!(matches!(untouched, FrameError::Absent), "{untouched}");
-        let Ok(huge) = Region::huge(2) else {
+        let Ok(huge) = SharedRegion::huge(2) else {
             println!("no huge pages here: /proc/sys/vm/nr_hugepages");
             return;
         };
-        match frames.of_huge(&huge) {
+        match frames.huge_page_addresses(&huge) {
             Ok(found) => {
                 assert_eq!(found.len(), 2);
-                assert!(found.iter().all(|at| at.is_multiple_of(Region::HUGE as u64)));
+                assert!(
+                    found.iter().all(|at| at.is_multiple_of(SharedRegion::HUGE_PAGE_BYTES as u64))
+                );
                 assert_ne!(found[0], found[1]);
                 // They do not move.
-                assert_eq!(frames.of_huge(&huge).unwrap(), found);
+                assert_eq!(frames.huge_page_addresses(&huge).unwrap(), found);
             }
             Err(error) => assert!(matches!(error, FrameError::Hidden), "{error}"),
         }
@@ -127,12 +134,12 @@ mod tests {
     fn a_page_map_that_ends_early_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let proc = root.path().join("proc");
-        let system = PciSystem { proc: proc.clone(), ..PciSystem::default() };
-        assert!(Frames::open(&system).is_err());
+        let system = SysfsPci { proc: proc.clone(), ..SysfsPci::default() };
+        assert!(PhysicalFrames::open(&system).is_err());
         std::fs::create_dir_all(proc.join("self")).unwrap();
         std::fs::write(proc.join("self/pagemap"), [0; 12]).unwrap();
-        let frames = Frames::open(&system).unwrap();
-        let region = Region::anonymous(Region::HUGE).unwrap();
-        assert!(matches!(frames.of_huge(&region), Err(FrameError::Map(_))));
+        let frames = PhysicalFrames::open(&system).unwrap();
+        let region = SharedRegion::anonymous(SharedRegion::HUGE_PAGE_BYTES).unwrap();
+        assert!(matches!(frames.huge_page_addresses(&region), Err(FrameError::Map(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! [`HugeMemory`]: memory whose physical addresses are known and stay what they are.
+//! [`HugePageAllocator`]: memory whose physical addresses are known and stay what they are.
 //!
 //! Huge pages: the kernel neither swaps, splits nor compacts them, so that their place lasts until they are
 //! given back. Pages that are only locked keep their contents in memory, but not their place: compaction
@@ -11,14 +11,14 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ring::{PAGE, Reach, Region};
+use ring::{DmaReach, PAGE_BYTES, SharedRegion};
 
-use super::frame::{FrameError, Frames};
+use super::frame::{FrameError, PhysicalFrames};
 
 /// Huge pages in one piece of this process's memory.
 #[derive(Debug)]
 struct Arena {
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     /// Where its huge pages are.
     frames: Vec<u64>,
     /// Bytes that were given out, from the beginning on.
@@ -27,14 +27,14 @@ struct Arena {
 
 /// The memory of one function.
 #[derive(Debug)]
-pub(super) struct HugeMemory {
-    frames: Frames,
+pub(super) struct HugePageAllocator {
+    frames: PhysicalFrames,
     arenas: Mutex<Vec<Arena>>,
 }
 
 /// Why there is no memory.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HugeError {
+pub(super) enum HugePageError {
     /// There are not enough huge pages.
     #[error("{0}")]
     Pages(#[from] io::Error),
@@ -45,43 +45,44 @@ pub(super) enum HugeError {
 
 /// Where `bytes` bytes fit behind `used` bytes of an arena of `len`: what fits into a huge page does not
 /// begin in one and end in another.
-fn place(used: usize, len: usize, bytes: usize) -> Option<usize> {
-    let crosses = used % Region::HUGE + bytes > Region::HUGE;
-    let begin = if crosses { used.next_multiple_of(Region::HUGE) } else { used };
+fn fit_offset(used: usize, len: usize, bytes: usize) -> Option<usize> {
+    let crosses = used % SharedRegion::HUGE_PAGE_BYTES + bytes > SharedRegion::HUGE_PAGE_BYTES;
+    let begin = if crosses { used.next_multiple_of(SharedRegion::HUGE_PAGE_BYTES) } else { used };
     (begin <= len && bytes <= len - begin).then_some(begin)
 }
 
-impl HugeMemory {
+impl HugePageAllocator {
     /// Memory with a first huge page.
     ///
     /// # Errors
-    /// [`HugeError`].
-    pub(super) fn new(frames: Frames) -> Result<HugeMemory, HugeError> {
-        let memory = HugeMemory { frames, arenas: Mutex::default() };
-        let first = memory.arena(1)?;
+    /// [`HugePageError`].
+    pub(super) fn new(frames: PhysicalFrames) -> Result<HugePageAllocator, HugePageError> {
+        let memory = HugePageAllocator { frames, arenas: Mutex::default() };
+        let first = memory.new_arena(1)?;
         memory.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(first);
         Ok(memory)
     }
 
-    fn arena(&self, pages: usize) -> Result<Arena, HugeError> {
-        let region = Region::huge(pages)?;
-        let frames = self.frames.of_huge(&region)?;
+    fn new_arena(&self, pages: usize) -> Result<Arena, HugePageError> {
+        let region = SharedRegion::huge(pages)?;
+        let frames = self.frames.huge_page_addresses(&region)?;
         Ok(Arena { region, frames, used: 0 })
     }
 
     /// A zeroed region of `len` bytes.
     ///
     /// # Errors
-    /// [`HugeError`]; `InvalidInput` for none.
-    pub(super) fn provide(&self, len: usize) -> Result<Arc<Region>, HugeError> {
-        let bytes = len.checked_next_multiple_of(PAGE).filter(|bytes| *bytes > 0);
+    /// [`HugePageError`]; `InvalidInput` for none.
+    pub(super) fn provide(&self, len: usize) -> Result<Arc<SharedRegion>, HugePageError> {
+        let bytes = len.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut places = arenas.iter().map(|arena| place(arena.used, arena.region.len(), bytes));
+        let mut places =
+            arenas.iter().map(|arena| fit_offset(arena.used, arena.region.len(), bytes));
         let (arena, begin) = match places.by_ref().enumerate().find_map(|(i, at)| Some((i, at?))) {
             Some(found) => found,
             None => {
-                let arena = self.arena(bytes.div_ceil(Region::HUGE))?;
+                let arena = self.new_arena(bytes.div_ceil(SharedRegion::HUGE_PAGE_BYTES))?;
                 arenas.push(arena);
                 (arenas.len() - 1, 0)
             }
@@ -90,11 +91,11 @@ impl HugeMemory {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory).into());
         };
         arena.used = begin + bytes;
-        Ok(Region::part(&arena.region, begin, len))
+        Ok(SharedRegion::subregion(&arena.region, begin, len))
     }
 
     /// Where the pages of a region are; nowhere, if it was not provided here.
-    pub(super) fn reach(&self, region: &Region) -> Reach {
+    pub(super) fn reach(&self, region: &SharedRegion) -> DmaReach {
         let (pointer, bytes) = region.whole_pages();
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = |arena: &&Arena| {
@@ -102,14 +103,14 @@ impl HugeMemory {
             let offset = pointer.addr().checked_sub(begin);
             offset.is_some_and(|offset| offset < arena.region.len())
         };
-        let Some(arena) = arenas.iter().find(inside) else { return Reach::Nowhere };
+        let Some(arena) = arenas.iter().find(inside) else { return DmaReach::Unreachable };
         let offset = pointer.addr() - arena.region.pointer(0, 0).addr();
         let page = |at: usize| {
-            let frame = arena.frames.get(at / Region::HUGE)?;
-            Some(frame + (at % Region::HUGE) as u64)
+            let frame = arena.frames.get(at / SharedRegion::HUGE_PAGE_BYTES)?;
+            Some(frame + (at % SharedRegion::HUGE_PAGE_BYTES) as u64)
         };
-        let pages = (offset..offset + bytes).step_by(PAGE).map(page);
-        pages.collect::<Option<_>>().map_or(Reach::Nowhere, Reach::Pages)
+        let pages = (offset..offset + bytes).step_by(PAGE_BYTES).map(page);
+        pages.collect::<Option<_>>().map_or(DmaReach::Unreachable, DmaReach::Paged)
     }
 
     /// Bytes of huge pages.
@@ -121,66 +122,67 @@ impl HugeMemory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::PciSystem;
+    use super::super::super::SysfsPci;
     use super::*;
 
-    const HUGE: usize = Region::HUGE;
+    const HUGE: usize = SharedRegion::HUGE_PAGE_BYTES;
 
     #[test]
     fn what_fits_into_a_huge_page_is_in_one() {
-        assert_eq!(place(0, HUGE, PAGE), Some(0));
-        assert_eq!(place(PAGE, HUGE, HUGE), None);
-        assert_eq!(place(PAGE, 2 * HUGE, HUGE), Some(HUGE));
-        assert_eq!(place(HUGE - PAGE, 2 * HUGE, 2 * PAGE), Some(HUGE));
-        assert_eq!(place(HUGE, HUGE, PAGE), None, "full");
+        assert_eq!(fit_offset(0, HUGE, PAGE_BYTES), Some(0));
+        assert_eq!(fit_offset(PAGE_BYTES, HUGE, HUGE), None);
+        assert_eq!(fit_offset(PAGE_BYTES, 2 * HUGE, HUGE), Some(HUGE));
+        assert_eq!(fit_offset(HUGE - PAGE_BYTES, 2 * HUGE, 2 * PAGE_BYTES), Some(HUGE));
+        assert_eq!(fit_offset(HUGE, HUGE, PAGE_BYTES), None, "full");
         // What is larger begins with one.
-        assert_eq!(place(0, 3 * HUGE, 2 * HUGE + PAGE), Some(0));
-        assert_eq!(place(PAGE, 3 * HUGE, 2 * HUGE), Some(HUGE));
-        assert_eq!(place(PAGE, 3 * HUGE, 2 * HUGE + PAGE), None);
+        assert_eq!(fit_offset(0, 3 * HUGE, 2 * HUGE + PAGE_BYTES), Some(0));
+        assert_eq!(fit_offset(PAGE_BYTES, 3 * HUGE, 2 * HUGE), Some(HUGE));
+        assert_eq!(fit_offset(PAGE_BYTES, 3 * HUGE, 2 * HUGE + PAGE_BYTES), None);
     }
 
     /// Memory of its own kind in place of huge pages, at addresses that were made up.
-    fn pretended(arenas: &[(usize, &[u64])]) -> HugeMemory {
-        let frames = Frames::open(&PciSystem::default()).unwrap();
+    fn fake_allocator(arenas: &[(usize, &[u64])]) -> HugePageAllocator {
+        let frames = PhysicalFrames::open(&SysfsPci::default()).unwrap();
         let arena = |(pages, frames): &(usize, &[u64])| Arena {
-            region: Region::anonymous(pages * HUGE).unwrap(),
+            region: SharedRegion::anonymous(pages * HUGE).unwrap(),
             frames: frames.to_vec(),
             used: 0,
         };
-        HugeMemory { frames, arenas: Mutex::new(arenas.iter().map(arena).collect()) }
+        HugePageAllocator { frames, arenas: Mutex::new(arenas.iter().map(arena).collect()) }
     }
 
     #[test]
     fn regions_are_apart_and_their_pages_are_where_their_huge_pages_are() {
-        let memory = pretended(&[(1, &[0x4000_0000]), (2, &[0x8000_0000, 0x1000_0000])]);
-        let Reach::Pages(pages) = memory.reach(&memory.provide(3 * PAGE - 1).unwrap()) else {
+        let memory = fake_allocator(&[(1, &[0x4000_0000]), (2, &[0x8000_0000, 0x1000_0000])]);
+        let DmaReach::Paged(pages) = memory.reach(&memory.provide(3 * PAGE_BYTES - 1).unwrap())
+        else {
             panic!("nowhere")
         };
         assert_eq!(*pages, [0x4000_0000, 0x4000_1000, 0x4000_2000]);
-        let next = memory.provide(PAGE).unwrap();
-        assert_eq!(memory.reach(&next), Reach::Pages([0x4000_3000].into()));
-        assert_eq!(next.len(), PAGE);
+        let next = memory.provide(PAGE_BYTES).unwrap();
+        assert_eq!(memory.reach(&next), DmaReach::Paged([0x4000_3000].into()));
+        assert_eq!(next.len(), PAGE_BYTES);
         // Over the end of the first: in the next one.
-        let large = memory.provide(HUGE - PAGE).unwrap();
-        let Reach::Pages(pages) = memory.reach(&large) else { panic!("nowhere") };
-        assert_eq!((pages[0], pages.len()), (0x8000_0000, HUGE / PAGE - 1));
-        let rest = memory.provide(2 * PAGE).unwrap();
-        assert_eq!(memory.reach(&rest), Reach::Pages([0x4000_4000, 0x4000_5000].into()));
+        let large = memory.provide(HUGE - PAGE_BYTES).unwrap();
+        let DmaReach::Paged(pages) = memory.reach(&large) else { panic!("nowhere") };
+        assert_eq!((pages[0], pages.len()), (0x8000_0000, HUGE / PAGE_BYTES - 1));
+        let rest = memory.provide(2 * PAGE_BYTES).unwrap();
+        assert_eq!(memory.reach(&rest), DmaReach::Paged([0x4000_4000, 0x4000_5000].into()));
         let last = memory.provide(HUGE).unwrap();
-        let Reach::Pages(pages) = memory.reach(&last) else { panic!("nowhere") };
+        let DmaReach::Paged(pages) = memory.reach(&last) else { panic!("nowhere") };
         assert_eq!(pages[0], 0x1000_0000, "not across two that are not neighbours");
         assert_eq!(memory.bytes(), 3 * HUGE as u64);
-        let elsewhere = Region::anonymous(PAGE).unwrap();
-        assert_eq!(memory.reach(&elsewhere), Reach::Nowhere);
-        assert!(matches!(memory.provide(0), Err(HugeError::Pages(_))));
-        assert!(matches!(memory.provide(usize::MAX), Err(HugeError::Pages(_))));
+        let elsewhere = SharedRegion::anonymous(PAGE_BYTES).unwrap();
+        assert_eq!(memory.reach(&elsewhere), DmaReach::Unreachable);
+        assert!(matches!(memory.provide(0), Err(HugePageError::Pages(_))));
+        assert!(matches!(memory.provide(usize::MAX), Err(HugePageError::Pages(_))));
     }
 
     #[test]
     fn without_huge_pages_there_is_none() {
         // More than any machine has.
-        let memory = pretended(&[]);
-        assert!(matches!(memory.provide(1 << 52), Err(HugeError::Pages(_))));
+        let memory = fake_allocator(&[]);
+        assert!(matches!(memory.provide(1 << 52), Err(HugePageError::Pages(_))));
         assert_eq!(memory.bytes(), 0);
     }
 }

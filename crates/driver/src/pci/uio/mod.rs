@@ -29,36 +29,36 @@ use std::time::{Duration, Instant};
 
 use clock::Waker;
 use nvme::register::{CAP, CC, CSTS};
-use nvme::{Capabilities, ControllerStatus};
-use ring::{Bus, BusWindow, Hold, Iova, Reach, Region};
+use nvme::{Cap, Csts};
+use ring::{ControllerOwnership, DmaBus, DmaReach, DmaWindow, Iova, SharedRegion};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use self::frame::{FrameError, Frames};
-use self::memory::{HugeError, HugeMemory};
+use self::frame::{FrameError, PhysicalFrames};
+use self::memory::{HugePageAllocator, HugePageError};
 use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
-use super::{PciAddress, PciDriver, PciError, PciSystem};
+use super::{PciAddress, PciDriver, PciError, SysfsPci};
 
 /// Addresses of registrations: they are of this process alone, no command carries them.
-const WINDOW: (u64, u64) = (1 << 32, (1 << 47) - 1);
+const IOVA_WINDOW: (u64, u64) = (1 << 32, (1 << 47) - 1);
 
 /// What to do when there are too few huge pages.
-pub(super) const ADVICE: &str =
+pub(super) const HUGE_PAGES_HINT: &str =
     " (huge pages of 2 MiB: raise /proc/sys/vm/nr_hugepages, and `ulimit -l`)";
 
 /// An open function without an IOMMU.
 #[derive(Debug)]
 pub struct UioFunction {
     address: PciAddress,
-    registers: Arc<Region>,
+    registers: Arc<SharedRegion>,
     config: File,
     /// The kernel takes the bus from the function when it is closed.
     _uio: File,
     /// What the generic driver calls its device: there is nothing to read when that is gone.
     name: File,
-    lost: AtomicBool,
-    memory: HugeMemory,
-    window: BusWindow,
+    removed: AtomicBool,
+    memory: HugePageAllocator,
+    window: DmaWindow,
 }
 
 impl UioFunction {
@@ -67,7 +67,7 @@ impl UioFunction {
     ///
     /// # Errors
     /// [`PciError`].
-    pub fn open(system: &PciSystem, address: PciAddress) -> Result<UioFunction, PciError> {
+    pub fn open(system: &SysfsPci, address: PciAddress) -> Result<UioFunction, PciError> {
         let slot = system.controller(address)?;
         if let Some(group) = slot.group {
             return Err(PciError::HasIommu { address, group });
@@ -94,30 +94,40 @@ impl UioFunction {
             }
             Err(error) => return Err(failed(format!("locking /dev/{name}"))(error.into())),
         }
-        let folder = system.folder(address);
+        let folder = system.device_dir(address);
         let what = folder.join("uio").join(&name).join("name");
         let name = File::open(&what).map_err(failed(format!("opening {}", what.display())))?;
         let config = open(folder.join("config"))?;
         let resource = open(folder.join("resource0"))?;
         let bytes = resource.metadata().map_or(0, |found| found.len() as usize);
-        let unfit = |what| PciError::Unfit { address, what };
-        if bytes <= ring::PAGE {
+        let unfit = |what| PciError::Unsupported { address, what };
+        if bytes <= ring::PAGE_BYTES {
             return Err(unfit("has no registers that can be mapped"));
         }
-        let registers =
-            Region::device(&resource, 0, bytes).map_err(failed("mapping its registers".into()))?;
-        let frames = Frames::open(system).map_err(failed("opening /proc/self/pagemap".into()))?;
-        let memory = HugeMemory::new(frames).map_err(|error| match error {
-            HugeError::Pages(source) => PciError::NoHugePages { source },
-            HugeError::Frames(FrameError::Map(source)) => {
+        let registers = SharedRegion::device(&resource, 0, bytes)
+            .map_err(failed("mapping its registers".into()))?;
+        let frames =
+            PhysicalFrames::open(system).map_err(failed("opening /proc/self/pagemap".into()))?;
+        let memory = HugePageAllocator::new(frames).map_err(|error| match error {
+            HugePageError::Pages(source) => PciError::NoHugePages { source },
+            HugePageError::Frames(FrameError::Map(source)) => {
                 failed("reading /proc/self/pagemap".into())(source)
             }
-            HugeError::Frames(error) => PciError::NoFrames { why: error.to_string() },
+            HugePageError::Frames(error) => PciError::NoFrames { why: error.to_string() },
         })?;
-        let window = BusWindow::largest(&[WINDOW]).ok_or_else(|| unfit("reaches no memory"))?;
+        let window =
+            DmaWindow::largest_range(&[IOVA_WINDOW]).ok_or_else(|| unfit("reaches no memory"))?;
         let lost = AtomicBool::new(false);
-        let function =
-            UioFunction { address, registers, config, _uio: uio, name, lost, memory, window };
+        let function = UioFunction {
+            address,
+            registers,
+            config,
+            _uio: uio,
+            name,
+            removed: lost,
+            memory,
+            window,
+        };
         // Whoever had it before may have left it running, with memory that is somebody else's now.
         let masters = |on| function.set_command(on).map_err(failed("writing to its config".into()));
         masters(false)?;
@@ -148,32 +158,32 @@ impl UioFunction {
 
     /// Stops the controller and waits until it has: it reaches no memory yet, and forgets its queues.
     fn stop(&self) -> Result<(), PciError> {
-        let unfit = |what| PciError::Unfit { address: self.address, what };
-        let read = |offset| self.registers.half_word(offset).load(Ordering::Acquire);
+        let unfit = |what| PciError::Unsupported { address: self.address, what };
+        let read = |offset| self.registers.atomic_u32(offset).load(Ordering::Acquire);
         let low = u64::from(read(CAP));
-        let capabilities = Capabilities::from_value(low | u64::from(read(CAP + 4)) << 32);
+        let capabilities = Cap::from_value(low | u64::from(read(CAP + 4)) << 32);
         let patience = 500 * u64::from(capabilities.timeout_500ms).max(1);
-        self.registers.half_word(CC).store(0, Ordering::Release);
+        self.registers.atomic_u32(CC).store(0, Ordering::Release);
         let begun = Instant::now();
         loop {
-            match ControllerStatus::from_value(read(CSTS)) {
+            match Csts::from_value(read(CSTS)) {
                 None => return Err(unfit("is gone from the bus")),
                 Some(status) if !status.ready => return Ok(()),
                 Some(_) if begun.elapsed() > Duration::from_millis(patience) => {
                     return Err(unfit("does not stop, and might write to what is not its own"));
                 }
-                Some(_) => super::pump(),
+                Some(_) => super::progress(),
             }
         }
     }
 
     /// Its registers: what base address register 0 is of.
-    pub fn registers(&self) -> Arc<Region> {
+    pub fn registers(&self) -> Arc<SharedRegion> {
         self.registers.clone()
     }
 
     /// The addresses that registrations have.
-    pub fn window(&self) -> BusWindow {
+    pub fn window(&self) -> DmaWindow {
         self.window
     }
 
@@ -187,56 +197,58 @@ impl Drop for UioFunction {
     /// Before the memory goes: whether it was told to stop or not, it reaches none from now on. One that was
     /// taken away has had the bus taken from it, and may be somebody else's.
     fn drop(&mut self) {
-        if self.hold() == Hold::Ours {
+        if self.ownership() == ControllerOwnership::Owned {
             let _ = self.set_command(false);
         }
     }
 }
 
-impl Bus for UioFunction {
-    fn map(&self, _: Iova, region: &Region) -> io::Result<Reach> {
+impl DmaBus for UioFunction {
+    fn map(&self, _: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
         Ok(self.memory.reach(region))
     }
 
-    fn is_by_pages(&self) -> bool {
+    fn is_paged(&self) -> bool {
         true
     }
 
-    fn provide(&self, len: usize) -> io::Result<Arc<Region>> {
+    fn allocate(&self, len: usize) -> io::Result<Arc<SharedRegion>> {
         self.memory.provide(len).map_err(|error| match error {
-            HugeError::Pages(error) => error,
+            HugePageError::Pages(error) => error,
             error => io::Error::other(error),
         })
     }
 
-    fn advice(&self) -> &'static str {
-        ADVICE
+    fn remediation(&self) -> &'static str {
+        HUGE_PAGES_HINT
     }
 
     fn vectors(&self) -> u16 {
         0
     }
 
-    fn connect(&self, _: u16, _: &Waker) -> io::Result<()> {
+    fn bind_vector(&self, _: u16, _: &Waker) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
     }
 
     /// The kernel tells nobody that a function was pulled out, removed, or taken from its driver; it takes the
     /// bus from it, and the driver's device goes, whose attributes cannot be read any more. The
     /// registers stay mapped, whoever has them then.
-    fn hold(&self) -> Hold {
-        if !self.lost.load(Ordering::Relaxed) && is_over(self.name.read_at(&mut [0], 0)) {
-            self.lost.store(true, Ordering::Relaxed);
+    fn ownership(&self) -> ControllerOwnership {
+        if !self.removed.load(Ordering::Relaxed)
+            && is_device_removed(self.name.read_at(&mut [0], 0))
+        {
+            self.removed.store(true, Ordering::Relaxed);
         }
-        match self.lost.load(Ordering::Relaxed) {
-            true => Hold::Lost,
-            false => Hold::Ours,
+        match self.removed.load(Ordering::Relaxed) {
+            true => ControllerOwnership::Lost,
+            false => ControllerOwnership::Owned,
         }
     }
 }
 
 /// Whether what came of reading an attribute says that its device is gone; nothing else does.
-fn is_over(read: io::Result<usize>) -> bool {
+fn is_device_removed(read: io::Result<usize>) -> bool {
     match read {
         Ok(bytes) => bytes == 0,
         Err(error) => matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EINVAL)),
@@ -249,12 +261,12 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use super::super::system::tests::sample;
+    use super::super::system::tests::sample_sysfs;
     use super::*;
 
     /// The sample's controller without an IOMMU, with the generic driver.
-    fn bound(root: &Path) -> (PciSystem, std::path::PathBuf) {
-        let system = sample(root);
+    fn bound(root: &Path) -> (SysfsPci, std::path::PathBuf) {
+        let system = sample_sysfs(root);
         let folder = system.sys.join("bus/pci/devices/0000:04:00.0");
         let driver = system.sys.join("bus/pci/drivers/uio_pci_generic");
         fs::create_dir_all(&driver).unwrap();
@@ -262,7 +274,7 @@ mod tests {
         (system, folder)
     }
 
-    fn open(system: &PciSystem, address: &str) -> PciError {
+    fn open(system: &SysfsPci, address: &str) -> PciError {
         UioFunction::open(system, address.parse().unwrap()).unwrap_err()
     }
 
@@ -293,7 +305,7 @@ mod tests {
         let held = File::open(system.dev.join("uio3")).unwrap();
         rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
         let busy = open(&system, "04:00.0");
-        assert!(matches!(busy, PciError::InUse { .. }) && busy.is_usage(), "{busy}");
+        assert!(matches!(busy, PciError::InUse { .. }) && busy.is_usage_error(), "{busy}");
         drop(held);
         fs::remove_file(folder.join("driver")).unwrap();
         let unbound = open(&system, "04:00.0").to_string();
@@ -304,10 +316,10 @@ mod tests {
     fn only_what_says_so_is_gone() {
         let error = |errno| Err(io::Error::from_raw_os_error(errno));
         for read in [Ok(0), error(libc::ENODEV), error(libc::EINVAL)] {
-            assert!(is_over(read));
+            assert!(is_device_removed(read));
         }
         for read in [Ok(1), error(libc::EINTR), error(libc::ENOMEM)] {
-            assert!(!is_over(read));
+            assert!(!is_device_removed(read));
         }
     }
 
@@ -330,7 +342,7 @@ mod tests {
             // No file system for files of that size.
             Err(_) => return,
         };
-        match Region::huge(1) {
+        match SharedRegion::huge(1) {
             Ok(_) => assert!(matches!(error, PciError::NoFrames { .. }), "{error}"),
             Err(_) => {
                 assert!(error.to_string().contains("/proc/sys/vm/nr_hugepages"), "{error}");

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::Waker;
-use ring::{Bus, BusWindow, Hold, Iova, Reach, Region};
+use ring::{ControllerOwnership, DmaBus, DmaReach, DmaWindow, Iova, SharedRegion};
 use rustix::event::EventfdFlags;
 
 use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
-use super::{PciAddress, PciDriver, PciError, PciSystem};
+use super::{PciAddress, PciDriver, PciError, SysfsPci};
 
 /// Regions of a PCI function: base address register 0, and its configuration space.
 const BAR0: u32 = 0;
@@ -28,11 +28,11 @@ const CONFIG: u32 = 7;
 const MSIX: u32 = 2;
 /// What the kernel tells of beside: that the bus has reported an error, and that it wants the function
 /// back, because it is unplugged or taken from its driver.
-const NOTICES: [u32; 2] = [3, 4];
+const NOTIFICATION_IRQS: [u32; 2] = [3, 4];
 
 /// What a type 1 IOMMU translates at least, where the kernel does not say: 39 bits, without the
 /// range of interrupts below 4 GiB.
-const LEAST_RANGE: (u64, u64) = (1 << 32, (1 << 39) - 1);
+const IOVA_RANGE_MIN: (u64, u64) = (1 << 32, (1 << 39) - 1);
 
 /// An open function. Fields are closed in their order.
 #[derive(Debug)]
@@ -42,10 +42,10 @@ pub struct VfioFunction {
     _group: File,
     container: File,
     /// Where the kernel leaves its notices.
-    notices: OwnedFd,
-    called_back: AtomicBool,
+    notification_fd: OwnedFd,
+    release_requested: AtomicBool,
     vectors: u16,
-    window: BusWindow,
+    window: DmaWindow,
 }
 
 impl VfioFunction {
@@ -55,7 +55,7 @@ impl VfioFunction {
     /// # Errors
     /// [`PciError`].
     pub fn open(
-        system: &PciSystem,
+        system: &SysfsPci,
         address: PciAddress,
         vectors: u16,
     ) -> Result<VfioFunction, PciError> {
@@ -93,9 +93,9 @@ impl VfioFunction {
         call::join(group_file.as_fd(), container.as_fd()).map_err(failed("joining its group"))?;
         let ranges =
             call::iova_ranges(container.as_fd()).map_err(failed("asking for addresses"))?;
-        let ranges = if ranges.is_empty() { vec![LEAST_RANGE] } else { ranges };
-        let unfit = |what| PciError::Unfit { address, what };
-        let window = BusWindow::largest(&ranges).ok_or_else(|| unfit("reaches no memory"))?;
+        let ranges = if ranges.is_empty() { vec![IOVA_RANGE_MIN] } else { ranges };
+        let unfit = |what| PciError::Unsupported { address, what };
+        let window = DmaWindow::largest_range(&ranges).ok_or_else(|| unfit("reaches no memory"))?;
         let device = call::device(group_file.as_fd(), &address.to_string())
             .map_err(failed("opening the function"))?;
         let has = call::vectors(device.as_fd(), MSIX).map_err(failed("asking for interrupts"))?;
@@ -110,14 +110,14 @@ impl VfioFunction {
             device: device.into(),
             _group: group_file,
             container,
-            notices,
-            called_back: AtomicBool::new(false),
+            notification_fd: notices,
+            release_requested: AtomicBool::new(false),
             vectors,
             window,
         };
         // Where the kernel has no such notice, the registers tell in time.
-        for notice in NOTICES {
-            let file = function.notices.as_raw_fd();
+        for notice in NOTIFICATION_IRQS {
+            let file = function.notification_fd.as_raw_fd();
             let _ = call::set_vectors(function.device.as_fd(), notice, 0, &[file]);
         }
         // A function that cannot be reset is stopped by its registers.
@@ -145,50 +145,53 @@ impl VfioFunction {
     }
 
     /// The addresses by which it can reach memory.
-    pub fn window(&self) -> BusWindow {
+    pub fn window(&self) -> DmaWindow {
         self.window
     }
 
     /// Its registers: what base address register 0 is of.
     ///
     /// # Errors
-    /// [`PciError::Unfit`], [`PciError::Io`].
-    pub fn registers(&self) -> Result<Arc<Region>, PciError> {
+    /// [`PciError::Unsupported`], [`PciError::Io`].
+    pub fn registers(&self) -> Result<Arc<SharedRegion>, PciError> {
         let address = self.address;
         let failed =
             |source| PciError::Io { address, what: "mapping its registers".into(), source };
         let bar = call::region(self.device.as_fd(), BAR0).map_err(failed)?;
         let bytes = usize::try_from(bar.bytes).unwrap_or(0);
-        if !bar.can_be_mapped || bytes <= ring::PAGE {
-            return Err(PciError::Unfit { address, what: "has no registers that can be mapped" });
+        if !bar.can_be_mapped || bytes <= ring::PAGE_BYTES {
+            return Err(PciError::Unsupported {
+                address,
+                what: "has no registers that can be mapped",
+            });
         }
-        Region::device(&self.device, bar.offset, bytes).map_err(failed)
+        SharedRegion::device(&self.device, bar.offset, bytes).map_err(failed)
     }
 }
 
-impl Bus for VfioFunction {
-    fn map(&self, at: Iova, region: &Region) -> io::Result<Reach> {
+impl DmaBus for VfioFunction {
+    fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
         let (memory, bytes) = region.whole_pages();
         call::map(self.container.as_fd(), at.0, memory, bytes)?;
-        Ok(Reach::Mapped)
+        Ok(DmaReach::Contiguous)
     }
 
     fn vectors(&self) -> u16 {
         self.vectors
     }
 
-    fn connect(&self, vector: u16, waker: &Waker) -> io::Result<()> {
+    fn bind_vector(&self, vector: u16, waker: &Waker) -> io::Result<()> {
         let file = waker.as_fd().as_raw_fd();
         call::set_vectors(self.device.as_fd(), MSIX, vector.into(), &[file])
     }
 
-    fn hold(&self) -> Hold {
-        if rustix::io::read(&self.notices, &mut [0; 8]).is_ok() {
-            self.called_back.store(true, Ordering::Relaxed);
+    fn ownership(&self) -> ControllerOwnership {
+        if rustix::io::read(&self.notification_fd, &mut [0; 8]).is_ok() {
+            self.release_requested.store(true, Ordering::Relaxed);
         }
-        match self.called_back.load(Ordering::Relaxed) {
-            true => Hold::CalledBack,
-            false => Hold::Ours,
+        match self.release_requested.load(Ordering::Relaxed) {
+            true => ControllerOwnership::ReleaseRequested,
+            false => ControllerOwnership::Owned,
         }
     }
 }
@@ -197,13 +200,13 @@ impl Bus for VfioFunction {
 mod tests {
     use std::fs;
 
-    use super::super::system::tests::sample;
+    use super::super::system::tests::sample_sysfs;
     use super::*;
 
     #[test]
     fn what_cannot_be_opened_says_why() {
         let root = tempfile::tempdir().unwrap();
-        let system = sample(root.path());
+        let system = sample_sysfs(root.path());
         let open =
             |address: &str| VfioFunction::open(&system, address.parse().unwrap(), 8).unwrap_err();
         let error = open("01:00.0");
@@ -219,6 +222,6 @@ mod tests {
         }
         let error = open("02:00.0");
         assert!(matches!(error, PciError::Io { .. }), "{error}");
-        assert!(!error.is_usage());
+        assert!(!error.is_usage_error());
     }
 }

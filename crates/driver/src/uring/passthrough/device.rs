@@ -7,10 +7,10 @@ use ::ring::AddressSpace;
 use nvme::{AdminCommand, FeatureSelect, HealthLog};
 
 use super::Namespace;
-use crate::DriveInfo;
+use crate::ControllerInfo;
 use crate::hal::{Features, Limits};
-use crate::uring::ring::Setup;
-use crate::uring::wire::NOTE_BYTES;
+use crate::uring::backend::COMMAND_TABLE_BYTES;
+use crate::uring::ring::RingSetup;
 use crate::uring::{Polling, RingDevice, RingQueue, TaskWork, UringConfig, UringError};
 
 /// A hardware queue of a namespace under the kernel's driver.
@@ -24,8 +24,8 @@ pub type Passthrough = RingDevice<Arc<Namespace>>;
 
 impl Passthrough {
     /// Whether `path` is the generic character device of an NVMe namespace.
-    pub fn is_at(path: impl AsRef<Path>) -> bool {
-        Namespace::is_at(path.as_ref())
+    pub fn is_nvme_char_device(path: impl AsRef<Path>) -> bool {
+        Namespace::is_nvme_char_device(path.as_ref())
     }
 
     /// Opens the namespace, with registrations of its own. `exclusive` holds its block device, so that
@@ -70,7 +70,7 @@ impl Passthrough {
             write_zeroes: writable && info.features.write_zeroes,
             extents: false,
         };
-        let setup = Setup {
+        let setup = RingSetup {
             depth: config.depth,
             polled: false,
             split: false,
@@ -84,17 +84,17 @@ impl Passthrough {
             // What the controller does not take as it is the kernel copies.
             memory_align: 1,
             fixed_align: namespace.fixed_align(),
-            bucket_bytes: max_sectors * sector_bytes,
-            note_bytes: NOTE_BYTES as u32,
+            bit_bucket_bytes: max_sectors * sector_bytes,
+            command_table_bytes: COMMAND_TABLE_BYTES as u32,
             submit_batch: config.submit_batch,
         };
-        let (memory, rest) = (AddressSpace::default(), (config.queues, config.reset_patience));
+        let (memory, rest) = (AddressSpace::default(), (config.queues, config.reset_timeout));
         RingDevice::new(namespace, memory, (limits, features), setup, rest)
     }
 
     /// What the controller and the namespace say of themselves; `io_queues` are the kernel's.
-    pub fn info(&self) -> &DriveInfo {
-        self.wire.info()
+    pub fn info(&self) -> &ControllerInfo {
+        self.backend.info()
     }
 
     /// Reads the controller's health log.
@@ -102,7 +102,7 @@ impl Passthrough {
     /// # Errors
     /// [`UringError::Nvme`] with the controller's refusal; [`UringError::Open`] with the kernel's.
     pub fn health(&self) -> Result<HealthLog, UringError> {
-        self.wire.health()
+        self.backend.health()
     }
 
     /// The value of a feature ([`nvme::feature`]).
@@ -110,7 +110,7 @@ impl Passthrough {
     /// # Errors
     /// As of [`health`](Passthrough::health).
     pub fn get_feature(&self, fid: u8, select: FeatureSelect) -> Result<u32, UringError> {
-        self.wire.admin(AdminCommand::GetFeatures { fid, select, member: 0 }, &mut [])
+        self.backend.admin(AdminCommand::GetFeatures { fid, select, member: 0 }, &mut [])
     }
 }
 
@@ -125,11 +125,11 @@ mod tests {
         std::fs::write(&file, [0; 4096]).unwrap();
         let file = file.to_str().unwrap();
         for path in ["/dev/null", file, dir.path().to_str().unwrap()] {
-            assert!(!Passthrough::is_at(path));
+            assert!(!Passthrough::is_nvme_char_device(path));
             let error = Passthrough::open(path, UringConfig::default()).unwrap_err();
             assert!(matches!(error, UringError::Kind { .. }), "{error}");
         }
-        assert!(!Passthrough::is_at("/dev/no-such-device"));
+        assert!(!Passthrough::is_nvme_char_device("/dev/no-such-device"));
         let plain = UringConfig::default();
         for config in [
             UringConfig { direct: false, ..plain },

@@ -6,7 +6,7 @@
 //! | [`namespace`](Namespace) | the opened character device: identified, measured against the kernel's limits |
 //! | [`entry`](CommandEntry) | an NVMe command as the kernel takes it, in a ring or by `ioctl` |
 //! | `call` | the `ioctl`s: admin commands (all `unsafe`) |
-//! | [`course`](NvmeCourse) | a command on its way, and what answers mean |
+//! | [`course`](NvmeCommandFlow) | a command on its way, and what answers mean |
 //! | [`device`](Passthrough) | the device and its queues |
 //!
 //! The controller is shared: the kernel has its queues, its interrupts and its timeouts, sets tags
@@ -16,12 +16,12 @@
 
 #[allow(unsafe_code, reason = "admin commands are sent by ioctl")]
 mod call;
-mod course;
+mod command_flow;
 mod device;
 mod entry;
 mod namespace;
 
-pub(super) use course::NvmeCourse;
+pub(super) use command_flow::NvmeCommandFlow;
 pub use device::{Passthrough, PassthroughQueue};
 pub(super) use entry::{CommandEntry, IO, IO_VEC};
 pub(super) use namespace::Namespace;

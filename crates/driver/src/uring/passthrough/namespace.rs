@@ -10,34 +10,34 @@ use std::sync::Arc;
 
 use io_uring::{cqueue, squeue};
 use nvme::{
-    AdminCommand, HealthLog, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, MetadataPlace,
-    Status, cns, log_page,
+    AdminCommand, HealthLog, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace,
+    MetadataTransfer, Status, cns, log_page,
 };
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::entry::CommandEntry;
-use super::{NvmeCourse, call};
+use super::{NvmeCommandFlow, call};
+use crate::uring::backend::{CommandFlow, SqeData, UringBackend};
 use crate::uring::ring::Ring;
-use crate::uring::wire::{Course, Data, Wire};
 use crate::uring::{UringConfig, UringError};
-use crate::{DataPointers, DriveInfo, DriverError, Limits, Op, Request, Tag};
+use crate::{ControllerInfo, DataPointers, DriverError, Limits, Op, Request, Tag};
 
 /// How long the kernel waits for the answer to an admin command.
-const ADMIN_MS: u32 = 10_000;
+const ADMIN_TIMEOUT_MS: u32 = 10_000;
 /// All namespaces.
 const ALL_NAMESPACES: u32 = u32::MAX;
 /// Pages of a command at most, where the kernel does not say: what its driver has since 5.19 at least.
-const SEGMENTS: u64 = 127;
+const SEGMENTS_DEFAULT: u64 = 127;
 
 /// An opened namespace.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
     /// The block device, held so that nothing mounts it.
-    _held: Option<File>,
+    _block_device: Option<File>,
     path: PathBuf,
-    info: DriveInfo,
+    info: ControllerInfo,
     /// What a fixed buffer's transfers begin on a multiple of.
     fixed_align: u32,
     read_only: bool,
@@ -67,7 +67,7 @@ fn io_queues(name: &str) -> u16 {
 
 impl Namespace {
     /// Whether `path` is the generic character device of an NVMe namespace.
-    pub(super) fn is_at(path: &Path) -> bool {
+    pub(super) fn is_nvme_char_device(path: &Path) -> bool {
         std::fs::metadata(path)
             .is_ok_and(|found| found.file_type().is_char_device() && name(found.rdev()).is_some())
     }
@@ -90,7 +90,7 @@ impl Namespace {
         // The kernel names both after the controller and the namespace.
         let block = name.replacen("ng", "nvme", 1);
         let held = match config.exclusive && !read_only {
-            true => hold(path, &path.with_file_name(&block))?,
+            true => open_exclusive(path, &path.with_file_name(&block))?,
             false => None,
         };
         let said = |source| UringError::Nvme { path: path_buf(), source };
@@ -106,15 +106,18 @@ impl Namespace {
         let how = (DataPointers::Sgl, false);
         let queues = io_queues(&name);
         let mut info =
-            DriveInfo::new(&controller, nsid, &namespace, None, queues, how).map_err(said)?;
-        if info.metadata.is_some_and(|metadata| metadata.place != MetadataPlace::Controller) {
+            ControllerInfo::new(&controller, nsid, &namespace, None, queues, how).map_err(said)?;
+        if info
+            .metadata
+            .is_some_and(|metadata| metadata.transfer != MetadataTransfer::ControllerOnly)
+        {
             let bytes = info.oob_bytes;
             return Err(said(DriverError::Metadata { nsid, bytes }));
         }
         // The kernel passes on what its block layer would. Of data that does not begin on a page, one page
         // more is touched.
-        let page = ::ring::PAGE as u64;
-        let segments = queue_limit(&block, "max_segments").unwrap_or(SEGMENTS);
+        let page = ::ring::PAGE_BYTES as u64;
+        let segments = queue_limit(&block, "max_segments").unwrap_or(SEGMENTS_DEFAULT);
         let most = queue_limit(&block, "max_hw_sectors_kb").map_or(u64::MAX, |kib| kib << 10);
         let most = most.min(segments.saturating_sub(1).max(1) * page);
         let most = (most / u64::from(info.sector_bytes)).max(1);
@@ -125,10 +128,10 @@ impl Namespace {
         // has (Linux's `bio_alloc_map_data`).
         let mask = queue_limit(&block, "dma_alignment").and_then(|mask| u32::try_from(mask).ok());
         let fixed_align = mask.map_or(512, |mask| mask.saturating_add(1).next_power_of_two());
-        Ok(Namespace { file, _held: held, path: path_buf(), info, fixed_align, read_only })
+        Ok(Namespace { file, _block_device: held, path: path_buf(), info, fixed_align, read_only })
     }
 
-    pub(super) fn info(&self) -> &DriveInfo {
+    pub(super) fn info(&self) -> &ControllerInfo {
         &self.info
     }
 
@@ -169,7 +172,7 @@ fn admin(
 ) -> Result<u32, UringError> {
     let name = command.name();
     let mut entry = CommandEntry::new(&command.to_sqe());
-    entry.set_timeout(ADMIN_MS);
+    entry.set_timeout(ADMIN_TIMEOUT_MS);
     let status = call::admin(file, &mut entry, data).map_err(|source| UringError::Open {
         path: path.to_path_buf(),
         hint: "; it did not take an admin command",
@@ -186,7 +189,7 @@ fn admin(
 }
 
 /// Holds the block device, unless something else does; one that is not there is nobody's.
-fn hold(path: &Path, block: &Path) -> Result<Option<File>, UringError> {
+fn open_exclusive(path: &Path, block: &Path) -> Result<Option<File>, UringError> {
     let flags = OFlags::EXCL.bits() as i32;
     match OpenOptions::new().read(true).custom_flags(flags).open(block) {
         Ok(file) => Ok(Some(file)),
@@ -198,29 +201,29 @@ fn hold(path: &Path, block: &Path) -> Result<Option<File>, UringError> {
     }
 }
 
-impl Wire for Arc<Namespace> {
+impl UringBackend for Arc<Namespace> {
     type Submission = squeue::Entry128;
     type Completion = cqueue::Entry32;
-    type Course = NvmeCourse;
+    type Flow = NvmeCommandFlow;
 
     fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     #[inline]
-    fn plan(&self, request: &Request, limits: &Limits) -> Result<NvmeCourse, Status> {
+    fn plan(&self, request: &Request, limits: &Limits) -> Result<NvmeCommandFlow, Status> {
         if self.read_only && !matches!(request.op, Op::Read | Op::Flush) {
             return Err(Status::WRITE_PROTECTED);
         }
-        let mut course = NvmeCourse::plan(self.info.nsid, request, limits)?;
+        let mut course = NvmeCommandFlow::plan(self.info.nsid, request, limits)?;
         if let Some(metadata) = &self.info.metadata {
-            course.mark(metadata);
+            course.set_metadata_flags(metadata);
         }
         Ok(course)
     }
 
     #[inline]
-    fn push(ring: &mut Ring<Self>, tag: Tag, course: &NvmeCourse) -> bool {
-        ring.push_nvme(tag, course.sqe(), course.data() != Data::None)
+    fn push(ring: &mut Ring<Self>, tag: Tag, course: &NvmeCommandFlow) -> bool {
+        ring.push_nvme(tag, course.sqe(), course.data() != SqeData::None)
     }
 }

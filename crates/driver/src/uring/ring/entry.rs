@@ -4,30 +4,30 @@
 
 use std::sync::Arc;
 
-use ::ring::Region;
+use ::ring::SharedRegion;
 use io_uring::squeue::EntryMarker;
 use io_uring::{opcode, types};
 use nvme::Sqe;
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 
-use super::{CANCELLATION, PIN_BYTES_MAX, Piece, Pin, Place, Ring, UNPINNED};
+use super::{CANCEL_USER_DATA, DataLocation, IoVec, NO_FIXED_BUFFER, PIN_BYTES_MAX, Pin, Ring};
 use crate::Tag;
+use crate::uring::backend::UringBackend;
+use crate::uring::file_target::FileTarget;
 use crate::uring::passthrough::{CommandEntry, IO, IO_VEC, Namespace};
-use crate::uring::target::Target;
-use crate::uring::wire::Wire;
 
-impl<W: Wire> Ring<W> {
+impl<W: UringBackend> Ring<W> {
     /// Asks the kernel to pin a region for all commands to come.
     #[cold]
-    pub(super) fn pin(&mut self, slot: usize, region: &Region) {
-        let piece = [Piece {
+    pub(super) fn pin(&mut self, slot: usize, region: &SharedRegion) {
+        let piece = [IoVec {
             address: region.pointer(0, region.len()).expose_provenance(),
             bytes: region.len(),
         }];
         // SAFETY: `Piece` is laid out as `struct iovec`, one of them, alive until the call returns.
         let vector = unsafe { std::slice::from_raw_parts((&raw const piece).cast(), piece.len()) };
-        let submitter = self.data.submitter();
+        let submitter = self.transfer_ring.submitter();
         // SAFETY: the range is the whole of a region that the ring keeps (1. and 2. above), and pinned
         // pages stay the kernel's own until it lets go of them.
         let pinned = region.len() <= PIN_BYTES_MAX
@@ -42,10 +42,15 @@ impl<W: Wire> Ring<W> {
     #[inline]
     fn push_command(&mut self, tag: Tag, mut entry: W::Submission, side: bool) -> bool {
         entry.set_user_data(tag.0.into());
-        let Some(place) = self.places.get_mut(usize::from(tag.0)).filter(|p| !p.in_kernel) else {
+        let Some(place) = self.locations.get_mut(usize::from(tag.0)).filter(|p| !p.in_kernel)
+        else {
             return false;
         };
-        let ring = if side { self.side.as_mut().unwrap_or(&mut self.data) } else { &mut self.data };
+        let ring = if side {
+            self.aux_ring.as_mut().unwrap_or(&mut self.transfer_ring)
+        } else {
+            &mut self.transfer_ring
+        };
         // SAFETY: the entry names memory of the tag's place only, which stays valid and in place
         // until the kernel has answered (1. to 3. above); the file is kept by who made the ring.
         let pushed = unsafe { ring.submission().push(&entry) }.is_ok();
@@ -66,8 +71,8 @@ impl<W: Wire> Ring<W> {
             Some(tag) => types::CancelBuilder::user_data(tag.0.into()),
             None => types::CancelBuilder::any(),
         };
-        let entry = opcode::AsyncCancel2::new(which).build().user_data(CANCELLATION).into();
-        for ring in std::iter::once(&mut self.data).chain(&mut self.side) {
+        let entry = opcode::AsyncCancel2::new(which).build().user_data(CANCEL_USER_DATA).into();
+        for ring in std::iter::once(&mut self.transfer_ring).chain(&mut self.aux_ring) {
             // SAFETY: the entry names no memory.
             if unsafe { ring.submission().push(&entry) }.is_ok() {
                 self.cancellations += 1;
@@ -78,7 +83,7 @@ impl<W: Wire> Ring<W> {
     }
 }
 
-impl Ring<Arc<Target>> {
+impl Ring<Arc<FileTarget>> {
     /// Puts a transfer between the tag's place and `offset` of the file into the ring. Returns
     /// whether it had room.
     #[inline]
@@ -89,13 +94,15 @@ impl Ring<Arc<Target>> {
         offset: u64,
         durable: bool,
     ) -> bool {
-        let Some(place) = self.places.get(usize::from(tag.0)) else { return false };
+        let Some(place) = self.locations.get(usize::from(tag.0)) else { return false };
         let (fd, flags) = (self.fd, if durable { ReadWriteFlags::DSYNC.bits() as i32 } else { 0 });
-        let Place { address, bytes, buffer, pieces, first, .. } = *place;
+        let DataLocation {
+            address, bytes, buffer, iovec_count: pieces, first_iovec: first, ..
+        } = *place;
         let at = std::ptr::with_exposed_provenance_mut::<u8>(address);
         let entry = if pieces > 0 {
             let start = usize::from(tag.0) * usize::from(self.setup.segments) + usize::from(first);
-            let vector = self.pieces[start..start + usize::from(pieces)].as_ptr().cast();
+            let vector = self.iovecs[start..start + usize::from(pieces)].as_ptr().cast();
             match write {
                 true => opcode::Writev::new(fd, vector, pieces.into())
                     .offset(offset)
@@ -105,14 +112,14 @@ impl Ring<Arc<Target>> {
             }
         } else {
             match (write, buffer) {
-                (true, UNPINNED) => {
+                (true, NO_FIXED_BUFFER) => {
                     opcode::Write::new(fd, at, bytes).offset(offset).rw_flags(flags).build()
                 }
                 (true, slot) => opcode::WriteFixed::new(fd, at, bytes, slot)
                     .offset(offset)
                     .rw_flags(flags)
                     .build(),
-                (false, UNPINNED) => opcode::Read::new(fd, at, bytes).offset(offset).build(),
+                (false, NO_FIXED_BUFFER) => opcode::Read::new(fd, at, bytes).offset(offset).build(),
                 (false, slot) => opcode::ReadFixed::new(fd, at, bytes, slot).offset(offset).build(),
             }
         };
@@ -145,19 +152,21 @@ impl Ring<Arc<Namespace>> {
     /// command says; those who plan commands have both agree.
     #[inline]
     pub(in crate::uring) fn push_nvme(&mut self, tag: Tag, sqe: &Sqe, with_data: bool) -> bool {
-        let Some(place) = self.places.get(usize::from(tag.0)) else { return false };
-        let Place { address, bytes, buffer, pieces, first, .. } = *place;
+        let Some(place) = self.locations.get(usize::from(tag.0)) else { return false };
+        let DataLocation {
+            address, bytes, buffer, iovec_count: pieces, first_iovec: first, ..
+        } = *place;
         let mut command = CommandEntry::new(sqe);
         let mut operation = IO;
         let mut fixed = None;
         if with_data && pieces > 0 {
             let start = usize::from(tag.0) * usize::from(self.setup.segments) + usize::from(first);
-            let vector = self.pieces[start..start + usize::from(pieces)].as_ptr();
+            let vector = self.iovecs[start..start + usize::from(pieces)].as_ptr();
             operation = IO_VEC;
             command.set_data(vector.expose_provenance() as u64, pieces.into());
         } else if with_data {
             command.set_data(address as u64, bytes);
-            fixed = (buffer != UNPINNED).then_some(buffer);
+            fixed = (buffer != NO_FIXED_BUFFER).then_some(buffer);
         }
         let entry = opcode::UringCmd80::new(self.fd, operation)
             .cmd(command.to_bytes())

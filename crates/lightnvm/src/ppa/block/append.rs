@@ -6,19 +6,19 @@
 
 use nvme::Status;
 
-use super::{BlockError, Flight, NotWritten, PadTo, VirtualBlock};
-use crate::ppa::{Blocking, Ended, Options, PpaError};
+use super::{BlockError, InFlightUnit, PadMode, UnwrittenSectors, VirtualBlock};
+use crate::ppa::{BlockingSession, PpaError, RequestCompletion, VectorOptions};
 
 impl VirtualBlock {
     /// Appends whole sectors, whose out-of-band bytes are zeros; returns the number of the first.
     /// What does not fill a unit stays in memory until more is appended or the block is padded.
     ///
     /// # Errors
-    /// Nothing is taken: [`BlockError::Bytes`], [`BlockError::Full`], [`BlockError::Sealed`], and
-    /// [`BlockError::NotWritten`] for a chunk that failed before, with `taken` 0. A program that
-    /// fails is [`BlockError::NotWritten`], which says how much was taken and what is not on the
+    /// Nothing is taken: [`BlockError::PartialSector`], [`BlockError::Full`], [`BlockError::Sealed`], and
+    /// [`BlockError::Unwritten`] for a chunk that failed before, with `taken` 0. A program that
+    /// fails is [`BlockError::Unwritten`], which says how much was taken and what is not on the
     /// drive. After any other error, [`len`](VirtualBlock::len) says how much was taken.
-    pub fn append(&mut self, io: &mut Blocking<'_>, data: &[u8]) -> Result<u64, BlockError> {
+    pub fn append(&mut self, io: &mut BlockingSession<'_>, data: &[u8]) -> Result<u64, BlockError> {
         self.append_sectors(io, data, None)
     }
 
@@ -28,7 +28,7 @@ impl VirtualBlock {
     /// As for [`append`](VirtualBlock::append); [`BlockError::OobLength`].
     pub fn append_with_oob(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         data: &[u8],
         oob: &[u8],
     ) -> Result<u64, BlockError> {
@@ -37,118 +37,125 @@ impl VirtualBlock {
 
     fn append_sectors(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         data: &[u8],
         oob: Option<&[u8]>,
     ) -> Result<u64, BlockError> {
         let g = *self.space.geometry();
-        let count = self.whole_sectors(data.len())?;
+        let count = self.sector_count(data.len())?;
         if let Some(oob) = oob
             && oob.len() as u64 != count * u64::from(g.oob_bytes)
         {
             let given = oob.len();
             return Err(BlockError::OobLength { given, sectors: count, each: g.oob_bytes });
         }
-        self.settle(io)?;
-        self.writable(0)?;
-        if count > self.left() {
-            return Err(BlockError::Full { wanted: count, left: self.left() });
+        self.wait_all(io)?;
+        self.check_writable(0)?;
+        if count > self.remaining_sectors() {
+            return Err(BlockError::Full { wanted: count, remaining: self.remaining_sectors() });
         }
         let (first, mut taken) = (self.len(), 0);
         loop {
-            if self.tail == self.unit {
-                self.send(io)?;
+            if self.tail_sectors == self.unit_sectors {
+                self.submit_unit(io)?;
             }
-            if taken == count || self.tail == 0 && !self.claim(io)? {
+            if taken == count || self.tail_sectors == 0 && !self.claim_unit_buffer(io)? {
                 break;
             }
-            let n = u64::from(self.unit - self.tail).min(count - taken);
-            let Some(buffer) = self.slots.get_mut(self.assigned) else { return Err(self.lost()) };
+            let n = u64::from(self.unit_sectors - self.tail_sectors).min(count - taken);
+            let Some(buffer) = self.unit_buffers.get_mut(self.units_submitted) else {
+                return Err(self.unit_missing_error());
+            };
             let bytes = |each: u32| {
                 let each = u64::from(each);
                 (taken * each) as usize..((taken + n) * each) as usize
             };
-            buffer.write(self.tail, &data[bytes(g.sector_bytes)])?;
+            buffer.write(self.tail_sectors, &data[bytes(g.sector_bytes)])?;
             match oob {
-                Some(oob) => buffer.write_oob(self.tail, &oob[bytes(g.oob_bytes)])?,
-                None => buffer.zero_oob(self.tail, n as u32)?,
+                Some(oob) => buffer.write_oob(self.tail_sectors, &oob[bytes(g.oob_bytes)])?,
+                None => buffer.zero_oob(self.tail_sectors, n as u32)?,
             }
-            self.tail += n as u32;
+            self.tail_sectors += n as u32;
             taken += n;
             self.stats.appended += n;
         }
-        self.settle(io)?;
-        self.writable(taken)?;
+        self.wait_all(io)?;
+        self.check_writable(taken)?;
         Ok(first)
     }
 
     /// How many sectors a number of bytes is.
-    pub(super) fn whole_sectors(&self, bytes: usize) -> Result<u64, BlockError> {
+    pub(super) fn sector_count(&self, bytes: usize) -> Result<u64, BlockError> {
         let each = self.space.geometry().sector_bytes;
         if !bytes.is_multiple_of(each as usize) {
-            return Err(BlockError::Bytes { what: "data", bytes, each });
+            return Err(BlockError::PartialSector { what: "data", bytes, each });
         }
         Ok(bytes as u64 / u64::from(each))
     }
 
     /// Refuses a block that takes no writes; `taken` is for the message.
-    pub(super) fn writable(&self, taken: u64) -> Result<(), BlockError> {
+    pub(super) fn check_writable(&self, taken: u64) -> Result<(), BlockError> {
         if self.sealed {
             return Err(BlockError::Sealed { len: self.len() });
         }
         if self.members.iter().all(|m| m.failure.is_none()) {
             return Ok(());
         }
-        let (chunks, missing) = (self.failed_chunks(), self.missing());
-        Err(BlockError::NotWritten(NotWritten { chunks, missing, taken }))
+        let (chunks, missing) = (self.failed_chunks(), self.unwritten_ranges());
+        Err(BlockError::Unwritten(UnwrittenSectors { chunks, missing, accepted: taken }))
     }
 
     /// Makes room in memory for the next unit. Returns `false` when a chunk has failed, so that there
     /// is none.
-    pub(super) fn claim(&mut self, io: &mut Blocking<'_>) -> Result<bool, BlockError> {
-        let (unit, sectors) = (self.assigned, self.unit);
+    pub(super) fn claim_unit_buffer(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+    ) -> Result<bool, BlockError> {
+        let (unit, sectors) = (self.units_submitted, self.unit_sectors);
         loop {
             if self.members.iter().any(|m| m.failure.is_some()) {
                 return Ok(false);
             }
-            let free = match self.slots.occupant(unit) {
+            let free = match self.unit_buffers.occupant(unit) {
                 None => true,
                 // With nothing under way, what is not readable by now has all that it waits for.
-                Some(before) => self.is_unit_readable(before) || self.flights.is_empty(),
+                Some(before) => self.is_unit_readable(before) || self.in_flight.is_empty(),
             };
             if free {
-                self.slots.claim(unit, sectors, io.buffers())?;
+                self.unit_buffers.claim(unit, sectors, io.buffers())?;
                 return Ok(true);
             }
-            self.land(io)?;
+            self.wait_oldest(io)?;
         }
     }
 
     /// Sends the unit that has been filled.
-    pub(super) fn send(&mut self, io: &mut Blocking<'_>) -> Result<(), BlockError> {
-        let unit = self.assigned;
-        let (index, first) = self.place(unit);
+    pub(super) fn submit_unit(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+        let unit = self.units_submitted;
+        let (index, first) = self.locate_unit(unit);
         let first = nvme::Address { sector: first, ..self.members[index].first };
         self.ppas.clear();
-        self.ppas.extend(self.space.run(first, self.unit)?);
-        let Some(mut buffer) = self.slots.send(unit) else { return Err(self.lost()) };
+        self.ppas.extend(self.space.extent(first, self.unit_sectors)?);
+        let Some(mut buffer) = self.unit_buffers.take_for_write(unit) else {
+            return Err(self.unit_missing_error());
+        };
         loop {
-            match io.session().write(&self.ppas, buffer, Options::default()) {
+            match io.session().write(&self.ppas, buffer, VectorOptions::default()) {
                 Ok(ticket) => {
-                    self.flights.push_back(Flight { ticket, unit });
-                    self.assigned += 1;
-                    self.tail = 0;
+                    self.in_flight.push_back(InFlightUnit { request: ticket, unit });
+                    self.units_submitted += 1;
+                    self.tail_sectors = 0;
                     return Ok(());
                 }
                 Err(mut refused) => {
-                    let again = refused.because.is_busy() && !self.flights.is_empty();
+                    let again = refused.reason.is_busy() && !self.in_flight.is_empty();
                     match refused.buffer.take() {
                         Some(back) if again => {
                             buffer = back;
-                            self.land(io)?;
+                            self.wait_oldest(io)?;
                         }
                         back => {
-                            self.slots.back(unit, back);
+                            self.unit_buffers.return_buffer(unit, back);
                             return Err(refused.into());
                         }
                     }
@@ -158,39 +165,41 @@ impl VirtualBlock {
     }
 
     /// Waits for the oldest unit that is under way.
-    pub(super) fn land(&mut self, io: &mut Blocking<'_>) -> Result<(), BlockError> {
-        let Some(Flight { ticket, unit }) = self.flights.front().copied() else { return Ok(()) };
-        let gone = |ticket| Ended {
-            ticket,
+    pub(super) fn wait_oldest(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+        let Some(InFlightUnit { request: ticket, unit }) = self.in_flight.front().copied() else {
+            return Ok(());
+        };
+        let gone = |ticket| RequestCompletion {
+            request: ticket,
             kind: crate::ppa::VectorKind::Write,
             status: Status::ABORTED_SQ_DELETED,
             failed: [0].into_iter().collect(),
-            addresses: self.unit,
+            addresses: self.unit_sectors,
             buffer: None,
         };
         let mut ended = match io.wait(ticket) {
             // Its session was closed.
-            Err(PpaError::NoSuchVector { ticket }) => gone(ticket),
+            Err(PpaError::NoSuchVector { request: ticket }) => gone(ticket),
             ended => ended?,
         };
-        self.flights.pop_front();
-        self.slots.back(unit, ended.buffer.take());
-        self.note(unit, &ended);
+        self.in_flight.pop_front();
+        self.unit_buffers.return_buffer(unit, ended.buffer.take());
+        self.on_unit_complete(unit, &ended);
         Ok(())
     }
 
     /// A write of a unit has ended.
-    pub(super) fn note(&mut self, unit: u64, ended: &Ended) {
-        let (index, first) = self.place(unit);
+    pub(super) fn on_unit_complete(&mut self, unit: u64, ended: &RequestCompletion) {
+        let (index, first) = self.locate_unit(unit);
         let least = self.space.geometry().ws_min;
         let good = match ended.failed.first() {
-            _ if ended.is_success() => self.unit,
+            _ if ended.is_success() => self.unit_sectors,
             Some(failed) => failed / least * least,
             None => 0,
         };
         let m = &mut self.members[index];
-        if m.done == first {
-            m.done += good;
+        if m.sectors_written == first {
+            m.sectors_written += good;
         }
         if !ended.is_success() {
             self.stats.failed_units += 1;
@@ -200,9 +209,9 @@ impl VirtualBlock {
     }
 
     /// Waits for all units that are under way.
-    pub(super) fn settle(&mut self, io: &mut Blocking<'_>) -> Result<(), BlockError> {
-        while !self.flights.is_empty() {
-            self.land(io)?;
+    pub(super) fn wait_all(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+        while !self.in_flight.is_empty() {
+            self.wait_oldest(io)?;
         }
         Ok(())
     }
@@ -212,75 +221,79 @@ impl VirtualBlock {
     /// which stays.
     ///
     /// # Errors
-    /// [`BlockError::NotWritten`], as for [`append`](VirtualBlock::append).
-    pub fn pad(&mut self, io: &mut Blocking<'_>, to: PadTo) -> Result<u64, BlockError> {
-        self.settle(io)?;
+    /// [`BlockError::Unwritten`], as for [`append`](VirtualBlock::append).
+    pub fn pad(&mut self, io: &mut BlockingSession<'_>, to: PadMode) -> Result<u64, BlockError> {
+        self.wait_all(io)?;
         if self.sealed {
             return self.pad_sealed(io, to);
         }
-        self.writable(0)?;
+        self.check_writable(0)?;
         let before = self.len();
-        let full = self.assigned + u64::from(self.tail > 0);
+        let full = self.units_submitted + u64::from(self.tail_sectors > 0);
         let target = match to {
-            PadTo::Unit => full,
+            PadMode::Unit => full,
             // Each chunk gets as many more units as a pair takes.
-            PadTo::Readable if full > 0 => {
+            PadMode::Readable if full > 0 => {
                 (full + self.pair_rows * self.width()).min(self.total_units())
             }
-            PadTo::Readable => 0,
-            PadTo::End => self.total_units(),
+            PadMode::Readable => 0,
+            PadMode::End => self.total_units(),
         };
-        while self.assigned < target {
-            if self.tail == 0 && !self.claim(io)? {
+        while self.units_submitted < target {
+            if self.tail_sectors == 0 && !self.claim_unit_buffer(io)? {
                 break;
             }
-            let Some(buffer) = self.slots.get_mut(self.assigned) else { return Err(self.lost()) };
-            buffer.zero(self.tail, self.unit - self.tail)?;
-            self.stats.padded += u64::from(self.unit - self.tail);
-            self.tail = self.unit;
-            self.send(io)?;
+            let Some(buffer) = self.unit_buffers.get_mut(self.units_submitted) else {
+                return Err(self.unit_missing_error());
+            };
+            buffer.zero(self.tail_sectors, self.unit_sectors - self.tail_sectors)?;
+            self.stats.padded += u64::from(self.unit_sectors - self.tail_sectors);
+            self.tail_sectors = self.unit_sectors;
+            self.submit_unit(io)?;
         }
-        self.settle(io)?;
-        self.writable(0)?;
+        self.wait_all(io)?;
+        self.check_writable(0)?;
         Ok(self.len() - before)
     }
 
     /// Pads each chunk behind what it has.
-    fn pad_sealed(&mut self, io: &mut Blocking<'_>, to: PadTo) -> Result<u64, BlockError> {
+    fn pad_sealed(&mut self, io: &mut BlockingSession<'_>, to: PadMode) -> Result<u64, BlockError> {
         let g = *self.space.geometry();
         let mut padded = 0;
         for index in 0..self.members.len() {
             let m = self.members[index];
-            let rows = self.rows_of(index, self.assigned) as u32;
+            let rows = self.rows_of(index, self.units_submitted) as u32;
             let need = match to {
-                PadTo::Unit => 0,
-                PadTo::Readable if rows == 0 => 0,
-                PadTo::Readable => {
+                PadMode::Unit => 0,
+                PadMode::Readable if rows == 0 => 0,
+                PadMode::Readable => {
                     let need = u64::from(rows) * self.unit_sectors() + u64::from(g.mw_cunits);
                     need.next_multiple_of(g.ws_min.into()).min(g.sectors.into()) as u32
                 }
-                PadTo::End => g.sectors,
+                PadMode::End => g.sectors,
             };
-            if m.done >= need || m.closed || m.failure.is_some() {
+            if m.sectors_written >= need || m.closed || m.failure.is_some() {
                 continue;
             }
-            let count = need - m.done;
+            let count = need - m.sectors_written;
             self.ppas.clear();
-            self.ppas.extend(self.space.run(nvme::Address { sector: m.done, ..m.first }, count)?);
-            let zeros = io.buffers().take(count)?;
-            let ticket = io.session().write(&self.ppas, zeros, Options::default())?;
+            self.ppas.extend(
+                self.space.extent(nvme::Address { sector: m.sectors_written, ..m.first }, count)?,
+            );
+            let zeros = io.buffers().allocate(count)?;
+            let ticket = io.session().write(&self.ppas, zeros, VectorOptions::default())?;
             let ended = io.wait(ticket)?;
             let good = ended.failed.first().map_or(count, |i| i / g.ws_min * g.ws_min);
             let m = &mut self.members[index];
-            m.done += good;
+            m.sectors_written += good;
             padded += u64::from(good);
             if !ended.is_success() {
                 self.stats.failed_units += 1;
                 m.failure = Some(ended.status);
                 m.closed |= ended.status.is(Status::CHUNK_CLOSED_EARLY);
                 // A chunk that has closed early can be read, which is what this is for.
-                if !m.closed || to == PadTo::End {
-                    return Err(self.not_written());
+                if !m.closed || to == PadMode::End {
+                    return Err(self.unwritten_error());
                 }
             }
         }
@@ -291,13 +304,13 @@ impl VirtualBlock {
     /// The unit that is being filled is not in memory. It always is: a slot that is claimed is left
     /// alone until its unit is readable.
     #[cold]
-    fn lost(&self) -> BlockError {
-        let start = self.assigned * self.unit_sectors();
-        BlockError::Lost(std::iter::once(start..start + u64::from(self.tail)).collect())
+    fn unit_missing_error(&self) -> BlockError {
+        let start = self.units_submitted * self.unit_sectors();
+        BlockError::DataLost(std::iter::once(start..start + u64::from(self.tail_sectors)).collect())
     }
 
-    pub(super) fn not_written(&self) -> BlockError {
-        let (chunks, missing) = (self.failed_chunks(), self.missing());
-        BlockError::NotWritten(NotWritten { chunks, missing, taken: 0 })
+    pub(super) fn unwritten_error(&self) -> BlockError {
+        let (chunks, missing) = (self.failed_chunks(), self.unwritten_ranges());
+        BlockError::Unwritten(UnwrittenSectors { chunks, missing, accepted: 0 })
     }
 }

@@ -10,21 +10,21 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use nvme::{Address, MAX_VECTOR, Ppa};
+use nvme::{Address, MAX_VECTOR_ADDRESSES, Ppa};
 
 use super::repair::is_source_error;
-use super::{BlockError, Flight, VirtualBlock, merge};
-use crate::ppa::{Blocking, Ended, Options, Ticket};
+use super::{BlockError, InFlightUnit, VirtualBlock, merge};
+use crate::ppa::{BlockingSession, RequestCompletion, RequestId, VectorOptions};
 
 /// What [`VirtualBlock::copy_to`] has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyReport {
     /// Sectors appended to the target.
     pub sectors: u64,
     /// Of these, sectors that the drive has copied by itself.
-    pub by_drive: u64,
+    pub sectors_by_drive: u64,
     /// Sectors of this block that could not be read. In the target they are zeros.
-    pub unreadable: Vec<Range<u64>>,
+    pub uncorrectable: Vec<Range<u64>>,
 }
 
 impl VirtualBlock {
@@ -33,34 +33,39 @@ impl VirtualBlock {
     ///
     /// # Errors
     /// Nothing is copied: [`BlockError::Full`], [`BlockError::Sealed`], [`BlockError::OtherDrive`],
-    /// [`BlockError::NotYetReadable`]. [`BlockError::NotWritten`] when a program fails on the target,
+    /// [`BlockError::NotYetReadable`]. [`BlockError::Unwritten`] when a program fails on the target,
     /// which holds and keeps what was taken, and can be repaired; the rest is not copied.
     pub fn copy_to(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         other: &mut VirtualBlock,
-    ) -> Result<Copied, BlockError> {
+    ) -> Result<CopyReport, BlockError> {
         if self.space != other.space || self.space != *io.space() {
             return Err(BlockError::OtherDrive);
         }
-        self.settle(io)?;
-        other.settle(io)?;
-        other.writable(0)?;
+        self.wait_all(io)?;
+        other.wait_all(io)?;
+        other.check_writable(0)?;
         let early = self.not_yet_readable(0..self.len());
         if !early.is_empty() {
             return Err(BlockError::NotYetReadable(early));
         }
-        if self.len() > other.left() {
-            return Err(BlockError::Full { wanted: self.len(), left: other.left() });
+        if self.len() > other.remaining_sectors() {
+            return Err(BlockError::Full {
+                wanted: self.len(),
+                remaining: other.remaining_sectors(),
+            });
         }
-        let mut copied = Copied::default();
-        let start = other.assigned;
-        let by_drive = other.tail == 0 && io.session().copies() && self.unit <= MAX_VECTOR.into();
+        let mut copied = CopyReport::default();
+        let start = other.units_submitted;
+        let by_drive = other.tail_sectors == 0
+            && io.session().can_copy()
+            && self.unit_sectors <= MAX_VECTOR_ADDRESSES.into();
         let mut outcome = self.copy_units(io, other, by_drive, &mut copied);
-        if let Err(BlockError::NotWritten(e)) = &mut outcome {
-            e.taken = copied.sectors;
+        if let Err(BlockError::Unwritten(e)) = &mut outcome {
+            e.accepted = copied.sectors;
             if by_drive {
-                self.bring_unpaired(io, other, start, &mut copied)?;
+                self.buffer_unpaired(io, other, start, &mut copied)?;
             }
         }
         outcome.map(|()| copied)
@@ -68,52 +73,52 @@ impl VirtualBlock {
 
     fn copy_units(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         other: &mut VirtualBlock,
         by_drive: bool,
-        copied: &mut Copied,
+        copied: &mut CopyReport,
     ) -> Result<(), BlockError> {
-        let (start, end) = (other.assigned, other.assigned + self.assigned);
+        let (start, end) = (other.units_submitted, other.units_submitted + self.units_submitted);
         let mut unit = 0;
-        while unit < self.assigned {
+        while unit < self.units_submitted {
             let fits = |u: u64| {
                 by_drive && self.is_unit_readable(u) && other.is_readable_at(start + u, end)
             };
             let drive = fits(unit);
             // A row of the target for the drive; what its chunks can have under way for the host.
             let most = if drive { other.width() } else { 2 * other.width() };
-            let most = (unit + most).min(self.assigned);
+            let most = (unit + most).min(self.units_submitted);
             let run = (unit..most).take_while(|u| fits(*u) == drive).count() as u64;
             if drive {
-                other.settle(io)?;
-                other.writable(0)?;
+                other.wait_all(io)?;
+                other.check_writable(0)?;
                 self.copy_by_drive(io, other, unit..unit + run, copied)?;
             } else {
                 self.copy_by_host(io, other, unit..unit + run, copied)?;
             }
             unit += run;
         }
-        if self.tail > 0 {
+        if self.tail_sectors > 0 {
             self.copy_by_host(io, other, unit..unit + 1, copied)?;
         }
-        other.settle(io)?;
-        other.writable(0)
+        other.wait_all(io)?;
+        other.check_writable(0)
     }
 
     /// Whether the drive could return a unit when `units` of the block were on it.
     fn is_readable_at(&self, unit: u64, units: u64) -> bool {
-        let rows = self.rows_of(self.place(unit).0, units);
-        let full = u64::from(self.space.geometry().sectors / self.unit);
+        let rows = self.rows_of(self.locate_unit(unit).0, units);
+        let full = u64::from(self.space.geometry().sectors / self.unit_sectors);
         unit / self.width() + self.pair_rows < rows || rows == full
     }
 
     /// Reads units, of which the last may be partly filled: their data and out-of-band bytes, zeros
     /// for what cannot be read.
-    fn fetch(
+    fn read_units(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         units: Range<u64>,
-        copied: &mut Copied,
+        copied: &mut CopyReport,
     ) -> Result<(Vec<u8>, Vec<u8>), BlockError> {
         let g = *self.space.geometry();
         let first = units.start * self.unit_sectors();
@@ -121,8 +126,8 @@ impl VirtualBlock {
         let mut data = vec![0; count as usize * g.sector_bytes as usize];
         let mut oob = vec![0; count as usize * g.oob_bytes as usize];
         match self.read_with_oob(io, first, &mut data, &mut oob) {
-            Err(BlockError::Unreadable(u)) => {
-                u.sectors.into_iter().for_each(|r| merge(&mut copied.unreadable, r));
+            Err(BlockError::Uncorrectable(u)) => {
+                u.sectors.into_iter().for_each(|r| merge(&mut copied.uncorrectable, r));
             }
             read => read?,
         }
@@ -131,12 +136,12 @@ impl VirtualBlock {
 
     fn copy_by_host(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         other: &mut VirtualBlock,
         units: Range<u64>,
-        copied: &mut Copied,
+        copied: &mut CopyReport,
     ) -> Result<(), BlockError> {
-        let (data, oob) = self.fetch(io, units, copied)?;
+        let (data, oob) = self.read_units(io, units, copied)?;
         let before = other.len();
         let appended = other.append_with_oob(io, &data, &oob);
         copied.sectors += other.len() - before;
@@ -146,23 +151,24 @@ impl VirtualBlock {
     /// Lets the drive copy units, each to another chunk of `other`, to its end.
     fn copy_by_drive(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         other: &mut VirtualBlock,
         units: Range<u64>,
-        copied: &mut Copied,
+        copied: &mut CopyReport,
     ) -> Result<(), BlockError> {
-        let to = other.assigned;
-        let mut flying: VecDeque<Ticket> = VecDeque::new();
-        let mut ended: Vec<Ended> = Vec::new();
+        let to = other.units_submitted;
+        let mut flying: VecDeque<RequestId> = VecDeque::new();
+        let mut ended: Vec<RequestCompletion> = Vec::new();
         let mut unit = units.start;
         while unit < units.end {
-            let (source, target) = (self.unit_at(unit)?, other.unit_at(to + unit - units.start)?);
+            let (source, target) =
+                (self.unit_ppas(unit)?, other.unit_ppas(to + unit - units.start)?);
             match io.session().copy(&source, &target) {
                 Ok(ticket) => {
                     flying.push_back(ticket);
                     unit += 1;
                 }
-                Err(refused) => match flying.pop_front().filter(|_| refused.because.is_busy()) {
+                Err(refused) => match flying.pop_front().filter(|_| refused.reason.is_busy()) {
                     Some(ticket) => ended.push(io.wait(ticket)?),
                     None => return Err(refused.into()),
                 },
@@ -173,42 +179,42 @@ impl VirtualBlock {
         }
         // From here on the target has these units, wherever they are.
         let sectors = (units.end - units.start) * self.unit_sectors();
-        other.assigned += units.end - units.start;
+        other.units_submitted += units.end - units.start;
         other.stats.appended += sectors;
         copied.sectors += sectors;
         let mut brought = Vec::new();
         for (from, ended) in units.clone().zip(&ended) {
             let unit = to + from - units.start;
             if ended.is_success() {
-                other.note(unit, ended);
-                copied.by_drive += self.unit_sectors();
+                other.on_unit_complete(unit, ended);
+                copied.sectors_by_drive += self.unit_sectors();
                 continue;
             }
             if !is_source_error(ended.status) {
-                other.note(unit, ended);
+                other.on_unit_complete(unit, ended);
             }
             brought.push((from, unit));
         }
         for (from, unit) in brought {
-            self.bring(io, other, from, unit, copied)?;
-            other.write_at(io, unit)?;
-            other.settle(io)?;
+            self.buffer_unit(io, other, from, unit, copied)?;
+            other.write_unit(io, unit)?;
+            other.wait_all(io)?;
         }
         Ok(())
     }
 
     /// Brings a unit of this block into the memory of `other`, as its `unit`.
-    fn bring(
+    fn buffer_unit(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         other: &mut VirtualBlock,
         from: u64,
         unit: u64,
-        copied: &mut Copied,
+        copied: &mut CopyReport,
     ) -> Result<(), BlockError> {
-        let (data, oob) = self.fetch(io, from..from + 1, copied)?;
-        other.slots.claim(unit, other.unit, io.buffers())?;
-        if let Some(buffer) = other.slots.get_mut(unit) {
+        let (data, oob) = self.read_units(io, from..from + 1, copied)?;
+        other.unit_buffers.claim(unit, other.unit_sectors, io.buffers())?;
+        if let Some(buffer) = other.unit_buffers.get_mut(unit) {
             buffer.write(0, &data)?;
             buffer.write_oob(0, &oob)?;
         }
@@ -217,47 +223,47 @@ impl VirtualBlock {
 
     /// Brings what `other` has of this block since its unit `start`, and cannot be read from the
     /// drive there, into its memory.
-    fn bring_unpaired(
+    fn buffer_unpaired(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         other: &mut VirtualBlock,
         start: u64,
-        copied: &mut Copied,
+        copied: &mut CopyReport,
     ) -> Result<(), BlockError> {
-        let since = other.assigned.saturating_sub(other.slots.len()).max(start);
-        for unit in since..other.assigned {
-            if !other.is_unit_readable(unit) && other.slots.get(unit).is_none() {
-                self.bring(io, other, unit - start, unit, copied)?;
+        let since = other.units_submitted.saturating_sub(other.unit_buffers.len()).max(start);
+        for unit in since..other.units_submitted {
+            if !other.is_unit_readable(unit) && other.unit_buffers.get(unit).is_none() {
+                self.buffer_unit(io, other, unit - start, unit, copied)?;
             }
         }
         Ok(())
     }
 
     /// Writes a unit that is in memory to its place, if its chunk still takes it.
-    fn write_at(&mut self, io: &mut Blocking<'_>, unit: u64) -> Result<(), BlockError> {
-        let (index, first) = self.place(unit);
+    fn write_unit(&mut self, io: &mut BlockingSession<'_>, unit: u64) -> Result<(), BlockError> {
+        let (index, first) = self.locate_unit(unit);
         let m = &self.members[index];
-        if m.failure.is_some() || m.done != first {
+        if m.failure.is_some() || m.sectors_written != first {
             return Ok(());
         }
-        let ppas = self.unit_at(unit)?;
-        let Some(buffer) = self.slots.send(unit) else { return Ok(()) };
-        match io.session().write(&ppas, buffer, Options::default()) {
+        let ppas = self.unit_ppas(unit)?;
+        let Some(buffer) = self.unit_buffers.take_for_write(unit) else { return Ok(()) };
+        match io.session().write(&ppas, buffer, VectorOptions::default()) {
             Ok(ticket) => {
-                self.flights.push_back(Flight { ticket, unit });
+                self.in_flight.push_back(InFlightUnit { request: ticket, unit });
                 Ok(())
             }
             Err(mut refused) => {
-                self.slots.back(unit, refused.buffer.take());
+                self.unit_buffers.return_buffer(unit, refused.buffer.take());
                 Err(refused.into())
             }
         }
     }
 
     /// Device addresses of a unit.
-    fn unit_at(&self, unit: u64) -> Result<Vec<Ppa>, BlockError> {
-        let (index, sector) = self.place(unit);
+    fn unit_ppas(&self, unit: u64) -> Result<Vec<Ppa>, BlockError> {
+        let (index, sector) = self.locate_unit(unit);
         let first = Address { sector, ..self.members[index].first };
-        Ok(self.space.run(first, self.unit)?.collect())
+        Ok(self.space.extent(first, self.unit_sectors)?.collect())
     }
 }

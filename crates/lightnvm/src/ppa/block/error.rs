@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use nvme::{Address, ChunkState, Status};
 
-use crate::SsdError;
-use crate::ppa::error::name;
-use crate::ppa::{AddressError, BufferRange, PpaError, Refused};
+use crate::OcssdError;
+use crate::ppa::error::format_addresses;
+use crate::ppa::{AddressError, BufferRangeError, PpaError, Rejected};
 use crate::vector::MemoryError;
 
 /// A chunk of a block that takes no more writes.
@@ -22,19 +22,19 @@ pub struct FailedChunk {
 
 /// Sectors that were taken and are not on the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotWritten {
+pub struct UnwrittenSectors {
     /// The chunks that failed.
     pub chunks: Vec<FailedChunk>,
     /// Sectors of the block that are not on the drive, in ascending ranges. The block holds them in
     /// memory, where they can be read, and [`replace`](super::VirtualBlock::replace) writes them.
     pub missing: Vec<Range<u64>>,
     /// Sectors of this append that the block has taken. The rest is to be appended again.
-    pub taken: u64,
+    pub accepted: u64,
 }
 
 /// Sectors that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UncorrectableSectors {
     /// Sectors of the block, in ascending ranges. All others of the call have been read.
     pub sectors: Vec<Range<u64>>,
     /// Where they are on the drive.
@@ -44,7 +44,7 @@ pub struct Unreadable {
 }
 
 /// `3-5, 9 and 2 more`
-fn list(ranges: &[Range<u64>]) -> String {
+fn format_ranges(ranges: &[Range<u64>]) -> String {
     let one = |r: &Range<u64>| match r.end - r.start {
         1 => r.start.to_string(),
         _ => format!("{}-{}", r.start, r.end - 1),
@@ -56,9 +56,9 @@ fn list(ranges: &[Range<u64>]) -> String {
     }
 }
 
-fn chunks(failed: &[FailedChunk]) -> String {
+fn format_chunks(failed: &[FailedChunk]) -> String {
     let addresses: Vec<Address> = failed.iter().map(|f| f.chunk).collect();
-    name(&addresses)
+    format_addresses(&addresses)
 }
 
 fn first_status(failed: &[FailedChunk]) -> Status {
@@ -81,7 +81,7 @@ pub enum BlockError {
     },
     /// A chunk is given twice.
     #[error("chunk {chunk} is in the block twice")]
-    Twice {
+    DuplicateChunk {
         /// Its first sector.
         chunk: Address,
     },
@@ -94,14 +94,14 @@ pub enum BlockError {
         state: ChunkState,
     },
     /// A chunk is smaller than the others.
-    #[error("chunk {chunk} has {sectors} sectors, not the {whole} of the drive's geometry")]
+    #[error("chunk {chunk} has {sectors} sectors, not the {expected} of the drive's geometry")]
     ShortChunk {
         /// Its first sector.
         chunk: Address,
         /// Sectors it has.
         sectors: u32,
         /// Sectors of the others.
-        whole: u32,
+        expected: u32,
     },
     /// Not enough free chunks.
     #[error("{wanted} free chunks are wanted, and there are {free}")]
@@ -113,7 +113,7 @@ pub enum BlockError {
     },
     /// Bytes that are not whole sectors.
     #[error("{bytes} {what} bytes are not a multiple of {each}")]
-    Bytes {
+    PartialSector {
         /// Data, or out-of-band.
         what: &'static str,
         /// Bytes given.
@@ -132,12 +132,12 @@ pub enum BlockError {
         each: u32,
     },
     /// More than there is room for; nothing was taken.
-    #[error("{wanted} sectors do not fit: {left} are left")]
+    #[error("{wanted} sectors do not fit: {remaining} are left")]
     Full {
         /// Sectors to append.
         wanted: u64,
         /// Room.
-        left: u64,
+        remaining: u64,
     },
     /// Past what is written.
     #[error("sectors {first}..+{count} of a block of {len}")]
@@ -152,10 +152,10 @@ pub enum BlockError {
     /// A chunk has failed: the block takes no more until it is replaced or erased.
     #[error(
         "chunk {}: {}; replace it to go on: {} of the block's sectors are not on the drive ({})",
-        chunks(&.0.chunks), first_status(&.0.chunks),
-        .0.missing.iter().map(|r| r.end - r.start).sum::<u64>(), list(&.0.missing)
+        format_chunks(&.0.chunks), first_status(&.0.chunks),
+        .0.missing.iter().map(|r| r.end - r.start).sum::<u64>(), format_ranges(&.0.missing)
     )]
-    NotWritten(NotWritten),
+    Unwritten(UnwrittenSectors),
     /// The block was found with something written behind its end, or unreadable at it: it can be
     /// read, copied and erased, but not written.
     #[error("the block was not closed in order: read or copy its {len} sectors, and erase it")]
@@ -165,13 +165,13 @@ pub enum BlockError {
     },
     /// Sectors that cannot be read until more is written behind them, found by
     /// [`open`](super::VirtualBlock::open). [`pad`](super::VirtualBlock::pad) helps.
-    #[error("sectors {} cannot be read before their paired pages are written: pad the block", list(.0))]
+    #[error("sectors {} cannot be read before their paired pages are written: pad the block", format_ranges(.0))]
     NotYetReadable(Vec<Range<u64>>),
     /// Sectors that the drive cannot return.
-    #[error("sectors {} at {}: {}", list(&.0.sectors), name(&.0.addresses), .0.status)]
-    Unreadable(Unreadable),
+    #[error("sectors {} at {}: {}", format_ranges(&.0.sectors), format_addresses(&.0.addresses), .0.status)]
+    Uncorrectable(UncorrectableSectors),
     /// Chunks that could not be erased.
-    #[error("chunks {} could not be erased: {}", chunks(.0), first_status(.0))]
+    #[error("chunks {} could not be erased: {}", format_chunks(.0), first_status(.0))]
     NotErased(Vec<FailedChunk>),
     /// No such chunk in the block.
     #[error("chunk {index} of a block of {chunks}")]
@@ -182,11 +182,11 @@ pub enum BlockError {
         chunks: usize,
     },
     /// Sectors that were to be written anew, and are neither on the drive nor in memory.
-    #[error("sectors {} of the failed chunk are lost: erase the block", list(.0))]
-    Lost(Vec<Range<u64>>),
+    #[error("sectors {} of the failed chunk are lost: erase the block", format_ranges(.0))]
+    DataLost(Vec<Range<u64>>),
     /// The replacement failed, too; the block is as before.
     #[error("replacement {chunk} failed, too: {status}; try another")]
-    Replacement {
+    ReplacementFailed {
         /// Its first sector.
         chunk: Address,
         /// How its write ended.
@@ -200,8 +200,8 @@ pub enum BlockError {
     Ppa(#[from] PpaError),
 }
 
-impl From<SsdError> for BlockError {
-    fn from(error: SsdError) -> BlockError {
+impl From<OcssdError> for BlockError {
+    fn from(error: OcssdError) -> BlockError {
         BlockError::Ppa(error.into())
     }
 }
@@ -212,8 +212,8 @@ impl From<AddressError> for BlockError {
     }
 }
 
-impl From<Refused> for BlockError {
-    fn from(error: Refused) -> BlockError {
+impl From<Rejected> for BlockError {
+    fn from(error: Rejected) -> BlockError {
         BlockError::Ppa(error.into())
     }
 }
@@ -224,8 +224,8 @@ impl From<MemoryError> for BlockError {
     }
 }
 
-impl From<BufferRange> for BlockError {
-    fn from(error: BufferRange) -> BlockError {
+impl From<BufferRangeError> for BlockError {
+    fn from(error: BufferRangeError) -> BlockError {
         BlockError::Ppa(error.into())
     }
 }

@@ -37,7 +37,7 @@
 //! # When a program fails
 //!
 //! [`append`](VirtualBlock::append) says which sectors are not on the drive
-//! ([`BlockError::NotWritten`]); the block keeps them in memory and takes no more.
+//! ([`BlockError::Unwritten`]); the block keeps them in memory and takes no more.
 //! [`replace`](VirtualBlock::replace) moves what the failed chunk holds to a fresh one, writes what is
 //! missing, and the block goes on. The owner records the new list of chunks before it relies on
 //! what is appended after that.
@@ -48,27 +48,27 @@ mod error;
 mod open;
 mod read;
 mod repair;
-mod slots;
 #[cfg(test)]
 mod tests;
+mod unit_buffers;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use nvme::{Address, ChunkState, Ppa, Status};
 
-pub use copy::Copied;
-pub use error::{BlockError, FailedChunk, NotWritten, Unreadable};
-pub use open::Recovered;
-pub use read::Reader;
-use slots::Slots;
+pub use copy::CopyReport;
+pub use error::{BlockError, FailedChunk, UncorrectableSectors, UnwrittenSectors};
+pub use open::RecoveryReport;
+pub use read::BlockReader;
+use unit_buffers::UnitBuffers;
 
-use super::{Blocking, FreeChunks, Space, Ticket};
-use crate::{ChunkInfo, Ssd};
+use super::{BlockingSession, FreeChunks, PpaSpace, RequestId};
+use crate::{ChunkInfo, OpenChannelSsd};
 
 /// How far a block is padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PadTo {
+pub enum PadMode {
     /// To the end of the write unit: everything appended is on the drive, and survives a power cut.
     Unit,
     /// Until everything appended can be read from the drive: also by who opens the block anew.
@@ -89,58 +89,58 @@ pub struct BlockStats {
     /// Sectors read from memory, since the drive could not return them.
     pub read_from_memory: u64,
     /// Sectors that could not be read.
-    pub unreadable: u64,
+    pub uncorrectable: u64,
     /// Write units that failed.
     pub failed_units: u64,
     /// Chunks replaced.
     pub replaced: u64,
     /// Sectors moved from failed chunks to their replacements.
-    pub moved: u64,
+    pub relocated: u64,
     /// Chunks erased.
     pub erased: u64,
 }
 
 /// A chunk of the block.
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct BlockChunk {
     first: Address,
     /// Sectors on the drive, from its start.
-    done: u32,
+    sectors_written: u32,
     /// The drive writes no more of it, so that what it has can be read.
     closed: bool,
     /// How its first write that failed ended.
     failure: Option<Status>,
 }
 
-impl Member {
-    fn fresh(first: Address) -> Member {
-        Member { first, done: 0, closed: false, failure: None }
+impl BlockChunk {
+    fn new(first: Address) -> BlockChunk {
+        BlockChunk { first, sectors_written: 0, closed: false, failure: None }
     }
 }
 
 /// A unit on its way to the drive.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
-    ticket: Ticket,
+struct InFlightUnit {
+    request: RequestId,
     unit: u64,
 }
 
 /// An append-only run of chunks.
 #[derive(Debug)]
 pub struct VirtualBlock {
-    space: Space,
-    members: Vec<Member>,
+    space: PpaSpace,
+    members: Vec<BlockChunk>,
     /// Sectors of a unit.
-    unit: u32,
+    unit_sectors: u32,
     /// Rows that must follow before a unit can be read.
     pair_rows: u64,
-    slots: Slots,
+    unit_buffers: UnitBuffers,
     /// Units handed to the drive: the next one is being filled.
-    assigned: u64,
+    units_submitted: u64,
     /// Sectors in the next one.
-    tail: u32,
+    tail_sectors: u32,
     /// Units on their way, in the order in which they went.
-    flights: VecDeque<Flight>,
+    in_flight: VecDeque<InFlightUnit>,
     sealed: bool,
     /// Sectors that were found torn: the drive says so, whether or not they have a pair.
     torn: Vec<Range<u64>>,
@@ -163,19 +163,19 @@ impl VirtualBlock {
     /// A block of free chunks, by the addresses of their first sectors and in this order.
     ///
     /// # Errors
-    /// [`BlockError::NoChunks`], [`BlockError::Twice`], [`BlockError::NotFree`],
+    /// [`BlockError::NoChunks`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
     /// [`BlockError::ShortChunk`], [`BlockError::TooManyOpen`], and those of the drive.
     pub fn create(
-        ssd: &mut Ssd,
-        io: &mut Blocking<'_>,
+        ssd: &mut OpenChannelSsd,
+        io: &mut BlockingSession<'_>,
         chunks: &[Address],
     ) -> Result<VirtualBlock, BlockError> {
-        let infos = VirtualBlock::look(ssd, io, chunks)?;
+        let infos = VirtualBlock::query_chunks(ssd, io, chunks)?;
         if let Some(used) = infos.iter().find(|c| c.state != ChunkState::Free) {
             return Err(BlockError::NotFree { chunk: used.address, state: used.state });
         }
-        let members = infos.iter().map(|c| Member::fresh(c.address)).collect();
-        Ok(VirtualBlock::of(*io.space(), members))
+        let members = infos.iter().map(|c| BlockChunk::new(c.address)).collect();
+        Ok(VirtualBlock::new(*io.space(), members))
     }
 
     /// A block of `count` free chunks, of lowest wear each and striped over the parallel units of
@@ -184,20 +184,20 @@ impl VirtualBlock {
     /// # Errors
     /// [`BlockError::NoFreeChunks`], and those of [`create`](VirtualBlock::create).
     pub fn allocate(
-        ssd: &mut Ssd,
-        io: &mut Blocking<'_>,
+        ssd: &mut OpenChannelSsd,
+        io: &mut BlockingSession<'_>,
         free: &mut FreeChunks,
         count: usize,
     ) -> Result<VirtualBlock, BlockError> {
         let none = BlockError::NoFreeChunks { wanted: count, free: free.len() };
-        let chunks = free.take(count).ok_or(none)?;
+        let chunks = free.pop_many(count).ok_or(none)?;
         VirtualBlock::create(ssd, io, &chunks)
     }
 
     /// What the drive says of chunks that can be a block's.
-    fn look(
-        ssd: &mut Ssd,
-        io: &mut Blocking<'_>,
+    fn query_chunks(
+        ssd: &mut OpenChannelSsd,
+        io: &mut BlockingSession<'_>,
         chunks: &[Address],
     ) -> Result<Vec<ChunkInfo>, BlockError> {
         if chunks.is_empty() {
@@ -218,33 +218,33 @@ impl VirtualBlock {
             let info = ssd.chunk(*first, io.pump())?;
             if info.sectors != whole {
                 let (chunk, sectors) = (info.address, info.sectors);
-                return Err(BlockError::ShortChunk { chunk, sectors, whole });
+                return Err(BlockError::ShortChunk { chunk, sectors, expected: whole });
             }
             infos.push(info);
         }
         firsts.sort_unstable();
         match firsts.windows(2).find(|w| w[0] == w[1]) {
-            Some(twice) => Err(BlockError::Twice { chunk: twice[0] }),
+            Some(twice) => Err(BlockError::DuplicateChunk { chunk: twice[0] }),
             None => Ok(infos),
         }
     }
 
-    fn of(space: Space, members: Vec<Member>) -> VirtualBlock {
+    fn new(space: PpaSpace, members: Vec<BlockChunk>) -> VirtualBlock {
         let g = space.geometry();
-        let unit = g.ws_opt;
+        let unit_sectors = g.ws_opt;
         // A full chunk can be read, whatever a drive says.
-        let pair_rows = u64::from(g.mw_cunits.div_ceil(unit).min(g.sectors / unit));
+        let pair_rows = u64::from(g.mw_cunits.div_ceil(unit_sectors).min(g.sectors / unit_sectors));
         // Two rows more, so that every chunk can have a write under way and another one filled.
-        let slots = Slots::new(members.len() * (pair_rows as usize + 2));
+        let unit_buffers = UnitBuffers::new(members.len() * (pair_rows as usize + 2));
         VirtualBlock {
             space,
             members,
-            unit,
+            unit_sectors,
             pair_rows,
-            slots,
-            assigned: 0,
-            tail: 0,
-            flights: VecDeque::new(),
+            unit_buffers,
+            units_submitted: 0,
+            tail_sectors: 0,
+            in_flight: VecDeque::new(),
             sealed: false,
             torn: Vec::new(),
             read_cursor: 0,
@@ -258,18 +258,18 @@ impl VirtualBlock {
     }
 
     fn unit_sectors(&self) -> u64 {
-        self.unit.into()
+        self.unit_sectors.into()
     }
 
     /// Units of the block.
     fn total_units(&self) -> u64 {
-        self.width() * u64::from(self.space.geometry().sectors / self.unit)
+        self.width() * u64::from(self.space.geometry().sectors / self.unit_sectors)
     }
 
     /// The chunk that a unit is in, by its place, and its first sector there.
-    fn place(&self, unit: u64) -> (usize, u32) {
+    fn locate_unit(&self, unit: u64) -> (usize, u32) {
         let (row, index) = (unit / self.width(), unit % self.width());
-        (index as usize, row as u32 * self.unit)
+        (index as usize, row as u32 * self.unit_sectors)
     }
 
     /// Units of a chunk among the first `units` of the block.
@@ -279,27 +279,28 @@ impl VirtualBlock {
 
     /// Sectors of the block that a chunk's sectors from `from` to `to`, of one unit, are.
     fn sectors_of(&self, index: usize, from: u32, to: u32) -> Range<u64> {
-        let unit = u64::from(from / self.unit) * self.width() + index as u64;
-        let start = unit * self.unit_sectors() + u64::from(from % self.unit);
+        let unit = u64::from(from / self.unit_sectors) * self.width() + index as u64;
+        let start = unit * self.unit_sectors() + u64::from(from % self.unit_sectors);
         start..start + u64::from(to - from)
     }
 
     /// Whether the drive can return a sector of a chunk.
     fn is_readable(&self, index: usize, sector: u32) -> bool {
         let (m, g) = (&self.members[index], self.space.geometry());
-        let whole = m.closed || m.done == g.sectors;
-        sector < m.done && (whole || u64::from(sector) + u64::from(g.mw_cunits) < m.done.into())
+        let whole = m.closed || m.sectors_written == g.sectors;
+        sector < m.sectors_written
+            && (whole || u64::from(sector) + u64::from(g.mw_cunits) < m.sectors_written.into())
     }
 
     /// Whether the drive can return all of a unit.
     fn is_unit_readable(&self, unit: u64) -> bool {
-        let (index, first) = self.place(unit);
-        self.is_readable(index, first + self.unit - 1)
+        let (index, first) = self.locate_unit(unit);
+        self.is_readable(index, first + self.unit_sectors - 1)
     }
 
     /// Sectors appended, padding included: where the next one goes.
     pub fn len(&self) -> u64 {
-        self.assigned * self.unit_sectors() + u64::from(self.tail)
+        self.units_submitted * self.unit_sectors() + u64::from(self.tail_sectors)
     }
 
     /// Whether nothing has been appended.
@@ -313,16 +314,16 @@ impl VirtualBlock {
     }
 
     /// Sectors that can still be appended.
-    pub fn left(&self) -> u64 {
+    pub fn remaining_sectors(&self) -> u64 {
         if self.sealed { 0 } else { self.capacity() - self.len() }
     }
 
     /// Sectors from the start that are on the drive in whole units, and survive a power cut.
     pub fn durable(&self) -> u64 {
-        let on_drive = self.assigned * self.unit_sectors();
+        let on_drive = self.units_submitted * self.unit_sectors();
         // Half of a unit is not found again.
         let whole = |r: &Range<u64>| r.start / self.unit_sectors() * self.unit_sectors();
-        self.missing().first().map_or(on_drive, whole)
+        self.unwritten_ranges().first().map_or(on_drive, whole)
     }
 
     /// Its chunks, in their order: what its owner remembers to open it again.
@@ -332,7 +333,7 @@ impl VirtualBlock {
 
     /// The chunks that take no more writes because one has failed.
     pub fn failed_chunks(&self) -> Vec<FailedChunk> {
-        let failed = |(index, m): (usize, &Member)| {
+        let failed = |(index, m): (usize, &BlockChunk)| {
             m.failure.map(|status| FailedChunk { index, chunk: m.first, status })
         };
         self.members.iter().enumerate().filter_map(failed).collect()
@@ -344,7 +345,7 @@ impl VirtualBlock {
     }
 
     /// The drive's address space.
-    pub fn space(&self) -> &Space {
+    pub fn space(&self) -> &PpaSpace {
         &self.space
     }
 
@@ -362,20 +363,20 @@ impl VirtualBlock {
             let len = self.capacity();
             return Err(BlockError::PastEnd { first: sector, count: 1, len });
         }
-        let (index, first) = self.place(sector / self.unit_sectors());
+        let (index, first) = self.locate_unit(sector / self.unit_sectors());
         let sector = first + (sector % self.unit_sectors()) as u32;
         Ok(Address { sector, ..self.members[index].first })
     }
 
     /// Sectors that were taken and are not on the drive, in ascending ranges; those of the unit that
     /// is not full yet aside.
-    fn missing(&self) -> Vec<Range<u64>> {
+    fn unwritten_ranges(&self) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for (index, m) in self.members.iter().enumerate() {
-            let rows = self.rows_of(index, self.assigned) as u32;
-            let mut from = m.done;
-            while from < rows * self.unit {
-                let end = (from / self.unit + 1) * self.unit;
+            let rows = self.rows_of(index, self.units_submitted) as u32;
+            let mut from = m.sectors_written;
+            while from < rows * self.unit_sectors {
+                let end = (from / self.unit_sectors + 1) * self.unit_sectors;
                 ranges.push(self.sectors_of(index, from, end));
                 from = end;
             }

@@ -21,13 +21,13 @@ use std::ops::Range;
 
 use nvme::{Address, ChunkState, Status};
 
-use super::{BlockError, Member, VirtualBlock, merge};
-use crate::ppa::{Blocking, PpaError};
-use crate::{ChunkInfo, Ssd};
+use super::{BlockChunk, BlockError, VirtualBlock, merge};
+use crate::ppa::{BlockingSession, PpaError};
+use crate::{ChunkInfo, OpenChannelSsd};
 
 /// What [`VirtualBlock::open`] has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// Sectors of the block.
     pub sectors: u64,
     /// Sectors from the start before the first that is torn, or on a chunk that has gone offline. If
@@ -39,7 +39,7 @@ pub struct Recovered {
     /// Sectors that cannot be read before more is written behind them.
     pub unpaired: Vec<Range<u64>>,
     /// Sectors on the drive behind the end of the block.
-    pub beyond: u64,
+    pub beyond_end: u64,
     /// Whether the block can only be read, copied and erased.
     pub sealed: bool,
 }
@@ -49,31 +49,31 @@ impl VirtualBlock {
     /// each chunk, and writes nothing.
     ///
     /// # Errors
-    /// [`BlockError::NoChunks`], [`BlockError::Twice`], [`BlockError::ShortChunk`],
+    /// [`BlockError::NoChunks`], [`BlockError::DuplicateChunk`], [`BlockError::ShortChunk`],
     /// [`BlockError::TooManyOpen`], and those of the drive.
     pub fn open(
-        ssd: &mut Ssd,
-        io: &mut Blocking<'_>,
+        ssd: &mut OpenChannelSsd,
+        io: &mut BlockingSession<'_>,
         chunks: &[Address],
-    ) -> Result<(VirtualBlock, Recovered), BlockError> {
-        let infos = VirtualBlock::look(ssd, io, chunks)?;
-        let members = infos.iter().map(member).collect();
-        let mut block = VirtualBlock::of(*io.space(), members);
+    ) -> Result<(VirtualBlock, RecoveryReport), BlockError> {
+        let infos = VirtualBlock::query_chunks(ssd, io, chunks)?;
+        let members = infos.iter().map(block_chunk).collect();
+        let mut block = VirtualBlock::new(*io.space(), members);
         let units = block.find_end(&infos);
-        block.assigned = units;
+        block.units_submitted = units;
         for (index, info) in infos.iter().enumerate() {
             if info.state == ChunkState::Offline {
                 let rows = block.rows_of(index, units) as u32;
-                block.members[index].done = rows * block.unit;
+                block.members[index].sectors_written = rows * block.unit_sectors;
             }
         }
-        let mut found = Recovered { sectors: block.len(), ..Recovered::default() };
+        let mut found = RecoveryReport { sectors: block.len(), ..RecoveryReport::default() };
         let mut torn = Vec::new();
         for (index, info) in infos.iter().enumerate() {
-            let end = block.rows_of(index, units) as u32 * block.unit;
-            found.beyond += u64::from(block.members[index].done.saturating_sub(end));
+            let end = block.rows_of(index, units) as u32 * block.unit_sectors;
+            found.beyond_end += u64::from(block.members[index].sectors_written.saturating_sub(end));
             if info.state != ChunkState::Offline && info.write_pointer > 0 {
-                torn.extend(block.torn(io, index)?);
+                torn.extend(block.find_torn(io, index)?);
             }
         }
         torn.sort_unstable_by_key(|r| r.start);
@@ -85,7 +85,7 @@ impl VirtualBlock {
         let torn = found.torn.first().map(|r| r.start);
         found.intact = lost.chain(torn).min().unwrap_or(found.sectors).min(found.sectors);
         block.torn.clone_from(&found.torn);
-        block.sealed = found.beyond > 0 || !found.torn.is_empty();
+        block.sealed = found.beyond_end > 0 || !found.torn.is_empty();
         found.sealed = block.sealed;
         found.unpaired = block.not_yet_readable(0..found.sectors);
         Ok((block, found))
@@ -95,7 +95,7 @@ impl VirtualBlock {
     fn find_end(&self, infos: &[ChunkInfo]) -> u64 {
         let known = infos.iter().enumerate().filter(|(_, c)| c.state != ChunkState::Offline);
         let first_missing = known.map(|(index, c)| {
-            let rows = u64::from(c.write_pointer / self.unit);
+            let rows = u64::from(c.write_pointer / self.unit_sectors);
             rows * self.width() + index as u64
         });
         first_missing.min().unwrap_or(0).min(self.total_units())
@@ -103,20 +103,22 @@ impl VirtualBlock {
 
     /// The last sectors of a chunk if they cannot be read although nothing more has to be written
     /// first.
-    fn torn(
+    fn find_torn(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         index: usize,
     ) -> Result<Option<Range<u64>>, BlockError> {
         let (m, least) = (self.members[index], self.space.geometry().ws_min);
-        let from = m.done.saturating_sub(least);
+        let from = m.sectors_written.saturating_sub(least);
         self.ppas.clear();
-        self.ppas.extend(self.space.run(Address { sector: from, ..m.first }, m.done - from)?);
+        self.ppas.extend(
+            self.space.extent(Address { sector: from, ..m.first }, m.sectors_written - from)?,
+        );
         match io.check(&self.ppas) {
             Ok(()) => Ok(None),
             Err(PpaError::Vector(e)) if e.status.is(Status::UNWRITTEN) => Ok(None),
             Err(PpaError::Vector(e)) if e.status.is_media_error() => {
-                Ok(Some(self.sectors_of(index, from, m.done)))
+                Ok(Some(self.sectors_of(index, from, m.sectors_written)))
             }
             Err(other) => Err(other.into()),
         }
@@ -124,15 +126,15 @@ impl VirtualBlock {
 }
 
 /// What the drive says of a chunk, as the block sees it.
-fn member(info: &ChunkInfo) -> Member {
+fn block_chunk(info: &ChunkInfo) -> BlockChunk {
     let failure = match info.state {
         ChunkState::Offline => Some(Status::OFFLINE_CHUNK),
         _ if info.is_closed_early() => Some(Status::CHUNK_CLOSED_EARLY),
         _ => None,
     };
-    Member {
+    BlockChunk {
         first: info.address,
-        done: info.write_pointer,
+        sectors_written: info.write_pointer,
         closed: matches!(info.state, ChunkState::Closed | ChunkState::Offline),
         failure,
     }

@@ -9,17 +9,17 @@ use std::ops::Range;
 
 use nvme::Status;
 
-use super::{BlockError, Unreadable, VirtualBlock, merge};
-use crate::ppa::{Blocking, Options};
+use super::{BlockError, UncorrectableSectors, VirtualBlock, merge};
+use crate::ppa::{BlockingSession, VectorOptions};
 
 /// Sectors of one vector at most.
-const BATCH: u64 = 2048;
+const VECTOR_SECTORS_MAX: u64 = 2048;
 /// Sectors that a [`Reader`] reads ahead.
-const AHEAD: u64 = 64;
+const READ_AHEAD_SECTORS: u64 = 64;
 
 /// Sectors of a batch that failed.
 #[derive(Debug, Default)]
-struct Failed {
+struct FailedSectors {
     sectors: Vec<Range<u64>>,
     addresses: Vec<nvme::Address>,
     status: Option<Status>,
@@ -29,11 +29,11 @@ impl VirtualBlock {
     /// Reads whole sectors from `first` on.
     ///
     /// # Errors
-    /// Nothing is read: [`BlockError::Bytes`], [`BlockError::PastEnd`],
-    /// [`BlockError::NotYetReadable`]. All others are read: [`BlockError::Unreadable`].
+    /// Nothing is read: [`BlockError::PartialSector`], [`BlockError::PastEnd`],
+    /// [`BlockError::NotYetReadable`]. All others are read: [`BlockError::Uncorrectable`].
     pub fn read(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         first: u64,
         into: &mut [u8],
     ) -> Result<(), BlockError> {
@@ -46,12 +46,12 @@ impl VirtualBlock {
     /// As for [`read`](VirtualBlock::read); [`BlockError::OobLength`].
     pub fn read_with_oob(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         first: u64,
         into: &mut [u8],
         oob: &mut [u8],
     ) -> Result<(), BlockError> {
-        let (sectors, each) = (self.whole_sectors(into.len())?, self.space.geometry().oob_bytes);
+        let (sectors, each) = (self.sector_count(into.len())?, self.space.geometry().oob_bytes);
         if oob.len() as u64 != sectors * u64::from(each) {
             return Err(BlockError::OobLength { given: oob.len(), sectors, each });
         }
@@ -60,25 +60,25 @@ impl VirtualBlock {
 
     fn read_sectors(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         first: u64,
         into: &mut [u8],
         mut oob: Option<&mut [u8]>,
     ) -> Result<(), BlockError> {
-        let count = self.whole_sectors(into.len())?;
+        let count = self.sector_count(into.len())?;
         if first.checked_add(count).is_none_or(|end| end > self.len()) {
             return Err(BlockError::PastEnd { first, count, len: self.len() });
         }
-        self.settle(io)?;
+        self.wait_all(io)?;
         let early = self.not_yet_readable(first..first + count);
         if !early.is_empty() {
             return Err(BlockError::NotYetReadable(early));
         }
         let g = *self.space.geometry();
-        let mut failed = Failed::default();
+        let mut failed = FailedSectors::default();
         let mut at = first;
         while at < first + count {
-            let end = (at + BATCH).min(first + count);
+            let end = (at + VECTOR_SECTORS_MAX).min(first + count);
             let part = |each: u32| {
                 let each = u64::from(each);
                 ((at - first) * each) as usize..((end - first) * each) as usize
@@ -87,9 +87,11 @@ impl VirtualBlock {
             self.read_batch(io, at, &mut into[part(g.sector_bytes)], oob, &mut failed)?;
             at = end;
         }
-        let Failed { sectors, addresses, status: Some(status) } = failed else { return Ok(()) };
-        self.stats.unreadable += addresses.len() as u64;
-        Err(BlockError::Unreadable(Unreadable { sectors, addresses, status }))
+        let FailedSectors { sectors, addresses, status: Some(status) } = failed else {
+            return Ok(());
+        };
+        self.stats.uncorrectable += addresses.len() as u64;
+        Err(BlockError::Uncorrectable(UncorrectableSectors { sectors, addresses, status }))
     }
 
     /// Whether the drive can return a sector of the block, or say that it never will.
@@ -98,8 +100,8 @@ impl VirtualBlock {
             return true;
         }
         let unit = sector / self.unit_sectors();
-        let (index, first) = self.place(unit);
-        unit < self.assigned
+        let (index, first) = self.locate_unit(unit);
+        unit < self.units_submitted
             && self.is_readable(index, first + (sector % self.unit_sectors()) as u32)
     }
 
@@ -110,7 +112,7 @@ impl VirtualBlock {
         while at < sectors.end {
             let unit = at / self.unit_sectors();
             let end = ((unit + 1) * self.unit_sectors()).min(sectors.end);
-            if !self.is_unit_readable(unit) && self.slots.get(unit).is_none() {
+            if !self.is_unit_readable(unit) && self.unit_buffers.get(unit).is_none() {
                 let early = (at..end).filter(|s| !self.is_on_drive(*s));
                 early.for_each(|s| merge(&mut ranges, s..s + 1));
             }
@@ -122,11 +124,11 @@ impl VirtualBlock {
     /// Reads sectors that can be read.
     fn read_batch(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         first: u64,
         into: &mut [u8],
         mut oob: Option<&mut [u8]>,
-        failed: &mut Failed,
+        failed: &mut FailedSectors,
     ) -> Result<(), BlockError> {
         let g = *self.space.geometry();
         let (size, oob_size) = (g.sector_bytes as usize, g.oob_bytes as usize);
@@ -140,10 +142,10 @@ impl VirtualBlock {
         }
         let mut from_drive = None;
         if !self.ppas.is_empty() {
-            let buffer = io.buffers().take(self.ppas.len() as u32)?;
+            let buffer = io.buffers().allocate(self.ppas.len() as u32)?;
             let options = match oob {
-                Some(_) => Options::default(),
-                None => Options::default().without_oob(),
+                Some(_) => VectorOptions::default(),
+                None => VectorOptions::default().without_oob(),
             };
             let ticket = io.session().read(&self.ppas, buffer, options)?;
             from_drive = Some(io.wait(ticket)?);
@@ -167,7 +169,7 @@ impl VirtualBlock {
                 }
             }
             let (unit, at) = (sector / self.unit_sectors(), sector % self.unit_sectors());
-            if let Some(buffer) = self.slots.get(unit) {
+            if let Some(buffer) = self.unit_buffers.get(unit) {
                 buffer.read(at as u32, data)?;
                 oob.map_or(Ok(()), |oob| buffer.read_oob(at as u32, oob))?;
                 self.stats.read_from_memory += 1;
@@ -196,52 +198,56 @@ impl VirtualBlock {
     ///
     /// # Errors
     /// As for [`read`](VirtualBlock::read). The cursor moves behind sectors that are
-    /// [unreadable](BlockError::Unreadable), and stays otherwise.
-    pub fn read_next(&mut self, io: &mut Blocking<'_>, into: &mut [u8]) -> Result<u64, BlockError> {
-        let room = self.whole_sectors(into.len())?;
+    /// [unreadable](BlockError::Uncorrectable), and stays otherwise.
+    pub fn read_next(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+        into: &mut [u8],
+    ) -> Result<u64, BlockError> {
+        let room = self.sector_count(into.len())?;
         let count = room.min(self.len().saturating_sub(self.read_cursor));
         if count == 0 {
             return Ok(0);
         }
         let bytes = count as usize * self.space.geometry().sector_bytes as usize;
         let read = self.read(io, self.read_cursor, &mut into[..bytes]);
-        if matches!(read, Ok(()) | Err(BlockError::Unreadable(_))) {
+        if matches!(read, Ok(()) | Err(BlockError::Uncorrectable(_))) {
             self.read_cursor += count;
         }
         read.map(|()| count)
     }
 
     /// The bytes from the read cursor on, for who reads any number of them.
-    pub fn reader<'b, 'p>(&'b mut self, io: &'b mut Blocking<'p>) -> Reader<'b, 'p> {
-        Reader { block: self, io, ahead: Vec::new(), at: 0 }
+    pub fn reader<'b, 'p>(&'b mut self, io: &'b mut BlockingSession<'p>) -> BlockReader<'b, 'p> {
+        BlockReader { block: self, io, read_ahead: Vec::new(), offset: 0 }
     }
 }
 
 /// The bytes of a block, from its read cursor on. It reads whole sectors ahead and moves the cursor
 /// with them.
 #[derive(Debug)]
-pub struct Reader<'b, 'p> {
+pub struct BlockReader<'b, 'p> {
     block: &'b mut VirtualBlock,
-    io: &'b mut Blocking<'p>,
-    ahead: Vec<u8>,
+    io: &'b mut BlockingSession<'p>,
+    read_ahead: Vec<u8>,
     /// Bytes of it that have been handed out.
-    at: usize,
+    offset: usize,
 }
 
-impl io::Read for Reader<'_, '_> {
+impl io::Read for BlockReader<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.ahead.len() {
+        if self.offset == self.read_ahead.len() {
             let size = self.block.space.geometry().sector_bytes as usize;
-            self.at = 0;
-            self.ahead.resize(AHEAD as usize * size, 0);
-            let read = self.block.read_next(self.io, &mut self.ahead);
+            self.offset = 0;
+            self.read_ahead.resize(READ_AHEAD_SECTORS as usize * size, 0);
+            let read = self.block.read_next(self.io, &mut self.read_ahead);
             let sectors = *read.as_ref().unwrap_or(&0);
-            self.ahead.truncate(sectors as usize * size);
+            self.read_ahead.truncate(sectors as usize * size);
             read.map_err(io::Error::other)?;
         }
-        let n = into.len().min(self.ahead.len() - self.at);
-        into[..n].copy_from_slice(&self.ahead[self.at..][..n]);
-        self.at += n;
+        let n = into.len().min(self.read_ahead.len() - self.offset);
+        into[..n].copy_from_slice(&self.read_ahead[self.offset..][..n]);
+        self.offset += n;
         Ok(n)
     }
 }

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use nvme::{Address, ChunkState, Status};
 
-use super::{BlockError, FailedChunk, Member, VirtualBlock, merge};
-use crate::Ssd;
-use crate::ppa::{Blocking, Options, PpaError, Ticket};
+use super::{BlockChunk, BlockError, FailedChunk, VirtualBlock, merge};
+use crate::OpenChannelSsd;
+use crate::ppa::{BlockingSession, PpaError, RequestId, VectorOptions};
 
 /// Sectors moved at a time.
-const BATCH: u32 = 1024;
+const RELOCATE_BATCH_SECTORS: u32 = 1024;
 
 impl VirtualBlock {
     /// Erases the chunks that are not free, all in parallel; the block is empty then, and its read
@@ -20,10 +20,10 @@ impl VirtualBlock {
     /// # Errors
     /// [`BlockError::NotErased`] names the chunks that were not: they have gone bad. The block is
     /// empty all the same, and can be written when they have been replaced.
-    pub fn erase(&mut self, io: &mut Blocking<'_>) -> Result<(), BlockError> {
-        self.settle(io)?;
-        let used = |m: &Member| m.done > 0 || m.closed || m.failure.is_some();
-        let mut flying: VecDeque<(usize, Ticket)> = VecDeque::new();
+    pub fn erase(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+        self.wait_all(io)?;
+        let used = |m: &BlockChunk| m.sectors_written > 0 || m.closed || m.failure.is_some();
+        let mut flying: VecDeque<(usize, RequestId)> = VecDeque::new();
         let mut outcome: Vec<(usize, Status)> = Vec::new();
         // One vector each: a drive that refuses one chunk of a vector erases none of it.
         for index in (0..self.members.len()).filter(|i| used(&self.members[*i])) {
@@ -31,12 +31,10 @@ impl VirtualBlock {
             let ticket = loop {
                 match io.session().reset(&[ppa]) {
                     Ok(ticket) => break ticket,
-                    Err(refused) => {
-                        match flying.pop_front().filter(|_| refused.because.is_busy()) {
-                            Some((index, ticket)) => outcome.push((index, io.wait(ticket)?.status)),
-                            None => return Err(refused.into()),
-                        }
-                    }
+                    Err(refused) => match flying.pop_front().filter(|_| refused.reason.is_busy()) {
+                        Some((index, ticket)) => outcome.push((index, io.wait(ticket)?.status)),
+                        None => return Err(refused.into()),
+                    },
                 }
             };
             flying.push_back((index, ticket));
@@ -46,15 +44,15 @@ impl VirtualBlock {
         }
         for (index, status) in &outcome {
             let m = &mut self.members[*index];
-            *m = Member::fresh(m.first);
+            *m = BlockChunk::new(m.first);
             if !status.is_success() {
                 (m.closed, m.failure) = (true, Some(*status));
             } else {
                 self.stats.erased += 1;
             }
         }
-        (self.assigned, self.tail, self.read_cursor, self.sealed) = (0, 0, 0, false);
-        self.slots.clear();
+        (self.units_submitted, self.tail_sectors, self.read_cursor, self.sealed) = (0, 0, 0, false);
+        self.unit_buffers.clear();
         self.torn.clear();
         let failed: Vec<FailedChunk> = self.failed_chunks();
         if failed.is_empty() { Ok(()) } else { Err(BlockError::NotErased(failed)) }
@@ -68,55 +66,64 @@ impl VirtualBlock {
     /// [`chunks`](VirtualBlock::chunks) next, and then lets the old one go.
     ///
     /// # Errors
-    /// [`BlockError::NoSuchChunk`], [`BlockError::Twice`], [`BlockError::NotFree`],
-    /// [`BlockError::Sealed`]; [`BlockError::Unreadable`] and [`BlockError::Lost`] when the old
-    /// chunk's data cannot be had; [`BlockError::Replacement`] when the new one fails, too. The block
+    /// [`BlockError::NoSuchChunk`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
+    /// [`BlockError::Sealed`]; [`BlockError::Uncorrectable`] and [`BlockError::DataLost`] when the old
+    /// chunk's data cannot be had; [`BlockError::ReplacementFailed`] when the new one fails, too. The block
     /// is as before; the new chunk may have been written.
     pub fn replace(
         &mut self,
-        ssd: &mut Ssd,
-        io: &mut Blocking<'_>,
+        ssd: &mut OpenChannelSsd,
+        io: &mut BlockingSession<'_>,
         index: usize,
         with: Address,
     ) -> Result<Address, BlockError> {
-        self.settle(io)?;
+        self.wait_all(io)?;
         if self.sealed {
             return Err(BlockError::Sealed { len: self.len() });
         }
         let chunks = self.members.len();
         let old = *self.members.get(index).ok_or(BlockError::NoSuchChunk { index, chunks })?;
-        let info = VirtualBlock::look(ssd, io, &[with])?.remove(0);
+        let info = VirtualBlock::query_chunks(ssd, io, &[with])?.remove(0);
         let with = info.address;
         if self.members.iter().any(|m| m.first == with) {
-            return Err(BlockError::Twice { chunk: with });
+            return Err(BlockError::DuplicateChunk { chunk: with });
         }
         if info.state != ChunkState::Free {
             return Err(BlockError::NotFree { chunk: with, state: info.state });
         }
-        let rows = self.rows_of(index, self.assigned) as u32;
-        let mut fresh = Member::fresh(with);
+        let rows = self.rows_of(index, self.units_submitted) as u32;
+        let mut fresh = BlockChunk::new(with);
         let mut lost: Vec<Range<u64>> = Vec::new();
         let mut row = 0;
         while row < rows {
             let mut end = row;
-            while end < rows && self.is_readable(index, (end + 1) * self.unit - 1) {
+            while end < rows && self.is_readable(index, (end + 1) * self.unit_sectors - 1) {
                 end += 1;
             }
             if end > row {
-                self.move_rows(io, index, with, row * self.unit..end * self.unit)?;
-                self.stats.moved += u64::from((end - row) * self.unit);
+                self.relocate_rows(
+                    io,
+                    index,
+                    with,
+                    row * self.unit_sectors..end * self.unit_sectors,
+                )?;
+                self.stats.relocated += u64::from((end - row) * self.unit_sectors);
             } else {
                 let unit = u64::from(row) * self.width() + index as u64;
-                if !self.write_again(io, unit, with, row * self.unit)? {
-                    lost.push(self.sectors_of(index, row * self.unit, (row + 1) * self.unit));
-                    return Err(BlockError::Lost(lost));
+                if !self.rewrite_unit(io, unit, with, row * self.unit_sectors)? {
+                    lost.push(self.sectors_of(
+                        index,
+                        row * self.unit_sectors,
+                        (row + 1) * self.unit_sectors,
+                    ));
+                    return Err(BlockError::DataLost(lost));
                 }
                 end += 1;
             }
-            fresh.done = end * self.unit;
+            fresh.sectors_written = end * self.unit_sectors;
             row = end;
         }
-        self.keep_unpaired(io, index, rows)?;
+        self.buffer_unpaired_rows(io, index, rows)?;
         self.members[index] = fresh;
         self.stats.replaced += 1;
         Ok(old.first)
@@ -124,70 +131,75 @@ impl VirtualBlock {
 
     /// Brings the last rows of a chunk into memory, which can be read where they are and cannot where
     /// they have gone.
-    fn keep_unpaired(
+    fn buffer_unpaired_rows(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         index: usize,
         rows: u32,
     ) -> Result<(), BlockError> {
-        if rows * self.unit == self.space.geometry().sectors {
+        if rows * self.unit_sectors == self.space.geometry().sectors {
             return Ok(());
         }
         let pair_rows = self.pair_rows as u32;
         for row in rows.saturating_sub(pair_rows)..rows {
             let unit = u64::from(row) * self.width() + index as u64;
-            if self.slots.get(unit).is_some() {
+            if self.unit_buffers.get(unit).is_some() {
                 continue;
             }
-            let first = Address { sector: row * self.unit, ..self.members[index].first };
-            let ppas: Vec<_> = self.space.run(first, self.unit)?.collect();
-            let buffer = io.buffers().take(self.unit)?;
-            let read = match io.read(&ppas, buffer, Options::default()) {
-                Err(PpaError::Vector(e)) => return Err(self.unreadable(index, first.sector, &e)),
+            let first = Address { sector: row * self.unit_sectors, ..self.members[index].first };
+            let ppas: Vec<_> = self.space.extent(first, self.unit_sectors)?.collect();
+            let buffer = io.buffers().allocate(self.unit_sectors)?;
+            let read = match io.read(&ppas, buffer, VectorOptions::default()) {
+                Err(PpaError::Vector(e)) => {
+                    return Err(self.uncorrectable_error(index, first.sector, &e));
+                }
                 read => read?,
             };
-            self.slots.keep(unit, read);
+            self.unit_buffers.insert(unit, read);
         }
         Ok(())
     }
 
     /// Moves sectors of a chunk that the drive can return to the same place of another.
-    fn move_rows(
+    fn relocate_rows(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         index: usize,
         with: Address,
         sectors: Range<u32>,
     ) -> Result<(), BlockError> {
-        let step = (BATCH / self.unit).max(1) * self.unit;
+        let step = (RELOCATE_BATCH_SECTORS / self.unit_sectors).max(1) * self.unit_sectors;
         let from = self.members[index].first;
         let mut at = sectors.start;
         while at < sectors.end {
             let count = step.min(sectors.end - at);
             let of = |chunk: Address| -> Result<Vec<_>, BlockError> {
-                Ok(self.space.run(Address { sector: at, ..chunk }, count)?.collect())
+                Ok(self.space.extent(Address { sector: at, ..chunk }, count)?.collect())
             };
             let (source, target) = (of(from)?, of(with)?);
-            let copied = if io.session().copies() { io.copy(&source, &target) } else { Ok(()) };
+            let copied = if io.session().can_copy() { io.copy(&source, &target) } else { Ok(()) };
             if let Err(PpaError::Vector(e)) = &copied
                 && is_source_error(e.status)
             {
                 // The copy does not say which.
                 return Err(match io.check(&source) {
-                    Err(PpaError::Vector(exact)) => self.unreadable(index, at, &exact),
-                    Ok(()) => self.unreadable(index, at, e),
+                    Err(PpaError::Vector(exact)) => self.uncorrectable_error(index, at, &exact),
+                    Ok(()) => self.uncorrectable_error(index, at, e),
                     Err(other) => other.into(),
                 });
             }
-            if !io.session().copies() {
-                let buffer = io.buffers().take(count)?;
-                let buffer = match io.read(&source, buffer, Options::default()) {
-                    Err(PpaError::Vector(e)) => return Err(self.unreadable(index, at, &e)),
+            if !io.session().can_copy() {
+                let buffer = io.buffers().allocate(count)?;
+                let buffer = match io.read(&source, buffer, VectorOptions::default()) {
+                    Err(PpaError::Vector(e)) => return Err(self.uncorrectable_error(index, at, &e)),
                     read => read?,
                 };
-                replaced(with, io.write(&target, buffer, Options::default()).map(drop))?;
+                replacement_result(
+                    with,
+                    io.write(&target, buffer, VectorOptions::default()).map(drop),
+                )?;
             } else {
-                replaced(with, copied)?;
+                replacement_result(with, copied)?;
             }
             at += count;
         }
@@ -195,38 +207,44 @@ impl VirtualBlock {
     }
 
     /// Sectors of a chunk that could not be read, from its sector `at` on.
-    fn unreadable(&self, index: usize, at: u32, e: &crate::ppa::VectorError) -> BlockError {
+    fn uncorrectable_error(
+        &self,
+        index: usize,
+        at: u32,
+        e: &crate::ppa::VectorError,
+    ) -> BlockError {
         let mut sectors = Vec::new();
         for i in e.failed.iter() {
             merge(&mut sectors, self.sectors_of(index, at + i, at + i + 1));
         }
         let (addresses, status) = (e.addresses.clone(), e.status);
-        BlockError::Unreadable(super::Unreadable { sectors, addresses, status })
+        BlockError::Uncorrectable(super::UncorrectableSectors { sectors, addresses, status })
     }
 
     /// Writes a unit that is in memory to a place of another chunk. Returns `false` if it is not.
-    fn write_again(
+    fn rewrite_unit(
         &mut self,
-        io: &mut Blocking<'_>,
+        io: &mut BlockingSession<'_>,
         unit: u64,
         with: Address,
         sector: u32,
     ) -> Result<bool, BlockError> {
-        let target: Vec<_> = self.space.run(Address { sector, ..with }, self.unit)?.collect();
-        let Some(buffer) = self.slots.send(unit) else { return Ok(false) };
-        let ticket = match io.session().write(&target, buffer, Options::default()) {
+        let target: Vec<_> =
+            self.space.extent(Address { sector, ..with }, self.unit_sectors)?.collect();
+        let Some(buffer) = self.unit_buffers.take_for_write(unit) else { return Ok(false) };
+        let ticket = match io.session().write(&target, buffer, VectorOptions::default()) {
             Ok(ticket) => ticket,
             Err(mut refused) => {
-                self.slots.back(unit, refused.buffer.take());
+                self.unit_buffers.return_buffer(unit, refused.buffer.take());
                 return Err(refused.into());
             }
         };
         let mut ended = io.wait(ticket)?;
-        self.slots.back(unit, ended.buffer.take());
+        self.unit_buffers.return_buffer(unit, ended.buffer.take());
         if ended.is_success() {
             return Ok(true);
         }
-        Err(BlockError::Replacement { chunk: with, status: ended.status })
+        Err(BlockError::ReplacementFailed { chunk: with, status: ended.status })
     }
 }
 
@@ -236,9 +254,11 @@ pub(super) fn is_source_error(status: Status) -> bool {
 }
 
 /// Failed addresses of a write to a replacement.
-fn replaced(with: Address, written: Result<(), PpaError>) -> Result<(), BlockError> {
+fn replacement_result(with: Address, written: Result<(), PpaError>) -> Result<(), BlockError> {
     match written {
-        Err(PpaError::Vector(e)) => Err(BlockError::Replacement { chunk: with, status: e.status }),
+        Err(PpaError::Vector(e)) => {
+            Err(BlockError::ReplacementFailed { chunk: with, status: e.status })
+        }
         other => Ok(other?),
     }
 }

@@ -3,15 +3,16 @@
 
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
+    WriteBuffer,
 };
-use media::{Cell, ChunkId, DataStore, ErrorModel, Fault, MediaConfig, NandConfig};
+use media::{CellType, ChunkIndex, DataStore, ErrorModel, InjectedFault, MediaConfig, NandConfig};
 use media::{NandGeometry, NandTiming};
 use nvme::Address;
 use rng::Rng;
 
-use super::{BlockError, PadTo, VirtualBlock};
-use crate::Ssd;
+use super::{BlockError, PadMode, VirtualBlock};
+use crate::OpenChannelSsd;
 use crate::ppa::{Session, SessionConfig};
 
 const SECTOR: usize = 512;
@@ -19,31 +20,31 @@ const SECTOR: usize = 512;
 const UNIT: u32 = 6;
 
 struct Bench {
-    drive: Drive,
+    drive: Controller,
     now: Nanos,
-    left: u64,
+    pumps_remaining: u64,
 }
 
 impl Bench {
-    fn turn(&mut self) {
-        if self.left > 0 {
-            self.left -= 1;
+    fn pump(&mut self) {
+        if self.pumps_remaining > 0 {
+            self.pumps_remaining -= 1;
             if !self.drive.poll(self.now) && self.drive.deadline() < Nanos::MAX {
                 self.now = self.now.max(self.drive.deadline());
             }
         }
     }
 
-    fn attach(&mut self) -> (Ssd, Session) {
+    fn attach(&mut self) -> (OpenChannelSsd, Session) {
         let port = self.drive.attach().unwrap();
-        let mut ssd = Ssd::attach(port, &mut || self.turn(), 2_000).unwrap();
+        let mut ssd = OpenChannelSsd::attach(port, &mut || self.pump(), 2_000).unwrap();
         ssd.set_ws_opt(UNIT);
-        let session = Session::open(&mut ssd, SessionConfig::default(), &mut || self.turn());
+        let session = Session::open(&mut ssd, SessionConfig::default(), &mut || self.pump());
         (ssd, session.unwrap())
     }
 }
 
-fn drive(seed: u64) -> Drive {
+fn drive(seed: u64) -> Controller {
     let nand = NandConfig {
         geometry: NandGeometry {
             channels: 2,
@@ -55,9 +56,9 @@ fn drive(seed: u64) -> Drive {
             sector_bytes: 512,
             oob_bytes: 0,
         },
-        cell: Cell::Mlc,
+        cell: CellType::Mlc,
         one_shot: false,
-        pair_distance: (seed % 5) as u32,
+        paired_page_distance: (seed % 5) as u32,
         timing: NandTiming::uniform(Nanos(50), Nanos(500), Nanos(3_000), 0),
         errors: ErrorModel::default(),
         data: DataStore::Memory,
@@ -69,15 +70,15 @@ fn drive(seed: u64) -> Drive {
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
         controller: ControllerConfig::default(),
-        pu_policy: PuPolicy::Fifo,
+        pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: drive::Transfers::default(),
+        transfers: drive::TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: ftl::FtlConfig::default(),
         null: NullConfig::default(),
     };
-    Drive::new(config).unwrap()
+    Controller::new(config).unwrap()
 }
 
 fn data(values: std::ops::Range<u64>) -> Vec<u8> {
@@ -89,41 +90,46 @@ fn at(pu: u32, chunk: u32) -> Address {
 }
 
 #[test]
-fn half_written_units_are_neither_lost_nor_invented() {
+fn half_written_units_are_neither_dropped_nor_invented() {
     let (mut sealed, mut replaced) = (0, 0);
     for seed in 0..800 {
         let mut rng = Rng::new(seed);
-        let mut bench = Bench { drive: drive(seed), now: Nanos::ZERO, left: u64::MAX };
+        let mut bench = Bench { drive: drive(seed), now: Nanos::ZERO, pumps_remaining: u64::MAX };
         let (mut ssd, mut session) = bench.attach();
         let chunks: Vec<Address> = (0..1 + rng.below(4) as u32).map(|pu| at(pu, 0)).collect();
         if rng.chance(0.5) {
             let chunk = bench.drive.nand_mut().unwrap().layout().chunk(0, 0);
             let unit = rng.below(18) as u32;
-            bench.drive.nand_mut().unwrap().inject(Fault::Program { chunk, unit }).unwrap();
-            let spare = ChunkId(chunk.0 + 1);
-            bench.drive.nand_mut().unwrap().inject(Fault::Program { chunk: spare, unit }).unwrap();
+            bench.drive.nand_mut().unwrap().inject(InjectedFault::Program { chunk, unit }).unwrap();
+            let spare = ChunkIndex(chunk.0 + 1);
+            bench
+                .drive
+                .nand_mut()
+                .unwrap()
+                .inject(InjectedFault::Program { chunk: spare, unit })
+                .unwrap();
         }
-        let mut pump = || bench.turn();
+        let mut pump = || bench.pump();
         let mut io = session.blocking(&mut pump);
         let mut block = VirtualBlock::create(&mut ssd, &mut io, &chunks).unwrap();
         let (mut durable, mut spare) = (0, 1);
         let cut_step = rng.below(8);
         for step in 0..30 {
             if step == cut_step {
-                bench.left = rng.below(60);
+                bench.pumps_remaining = rng.below(60);
             }
-            let mut pump = || bench.turn();
+            let mut pump = || bench.pump();
             let mut io = session.blocking(&mut pump);
-            let n = rng.below(30).min(block.left());
+            let n = rng.below(30).min(block.remaining_sectors());
             let first = block.len();
             match block.append(&mut io, &data(first..first + n)) {
                 Ok(_) => durable = block.durable(),
-                Err(BlockError::NotWritten(e)) => {
+                Err(BlockError::Unwritten(e)) => {
                     durable = block.durable();
                     assert!(e.missing.iter().all(|r| r.start >= durable));
                     while spare < 6 {
                         match block.replace(&mut ssd, &mut io, 0, at(0, spare)) {
-                            Err(BlockError::Replacement { .. }) => spare += 1,
+                            Err(BlockError::ReplacementFailed { .. }) => spare += 1,
                             Err(_) => break,
                             Ok(_) => {
                                 replaced += 1;
@@ -134,29 +140,29 @@ fn half_written_units_are_neither_lost_nor_invented() {
                 }
                 Err(_) => {}
             }
-            if bench.left == 0 {
+            if bench.pumps_remaining == 0 {
                 break;
             }
-            let mut pump = || bench.turn();
+            let mut pump = || bench.pump();
             let mut io = session.blocking(&mut pump);
             let mut all = vec![0; block.len() as usize * SECTOR];
             match block.read(&mut io, 0, &mut all) {
                 Ok(()) => assert!(all == data(0..block.len()), "seed {seed}"),
-                Err(e) => assert!(bench.left == 0, "seed {seed}: {e}"),
+                Err(e) => assert!(bench.pumps_remaining == 0, "seed {seed}: {e}"),
             }
         }
         let (chunks, len) = (block.chunks(), block.len());
         drop(session);
         let drive = bench.drive.power_cut().power_on().unwrap();
-        let mut bench = Bench { drive, now: bench.now, left: u64::MAX };
+        let mut bench = Bench { drive, now: bench.now, pumps_remaining: u64::MAX };
         let (mut ssd, mut session) = bench.attach();
-        let mut pump = || bench.turn();
+        let mut pump = || bench.pump();
         let mut io = session.blocking(&mut pump);
         let (mut block, found) = VirtualBlock::open(&mut ssd, &mut io, &chunks).unwrap();
         assert!(found.intact >= durable && found.sectors <= len, "seed {seed}: {found:?}");
         sealed += u32::from(found.sealed);
-        let padded = match block.pad(&mut io, PadTo::Readable) {
-            Err(BlockError::NotWritten(_)) => false,
+        let padded = match block.pad(&mut io, PadMode::Readable) {
+            Err(BlockError::Unwritten(_)) => false,
             other => other.map(|_| true).unwrap(),
         };
         let hidden = found.unpaired.first().filter(|_| !padded).map_or(found.intact, |r| r.start);

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use ftl::Shape;
+use ftl::FlashGeometry;
 
 /// What a chunk is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum ChunkRole {
     /// Not this target's.
     Foreign,
     /// Erased.
@@ -16,112 +16,113 @@ pub(crate) enum Use {
     /// Holds records, takes no more.
     Closed,
     /// A whole chunk of a value, written or being written.
-    Whole,
+    LargeValue,
     /// A program failed: what lives in it is to be moved, then it is retired.
     Failing,
     /// Being cleaned.
-    Cleaning,
+    Compacting,
     /// Nothing in it is needed: to be erased.
-    Dead,
+    Obsolete,
     /// Never used again.
     Retired,
 }
 
 /// A chunk.
 #[derive(Clone, Debug)]
-pub(crate) struct Chunk {
-    pub(crate) usage: Use,
+pub(crate) struct KvChunk {
+    pub(crate) role: ChunkRole,
     /// Bytes of live records.
-    pub(crate) live: u32,
+    pub(crate) live_bytes: u32,
     /// Grows with every chunk that is opened for records.
     pub(crate) stamp: u64,
     /// Reads under way, and values being written that have records here: it is not erased, and with
     /// records of unfinished values not cleaned.
     pub(crate) readers: u32,
-    pub(crate) pins: u32,
+    pub(crate) unfinished_records: u32,
     /// Start and length of every record, in order.
     pub(crate) records: Vec<(u32, u32)>,
 }
 
 /// All chunks of the drive.
 #[derive(Debug)]
-pub(crate) struct Chunks {
-    table: Box<[Chunk]>,
-    shape: Shape,
+pub(crate) struct KvChunks {
+    table: Box<[KvChunk]>,
+    shape: FlashGeometry,
     /// By parallel unit, longest free first.
     free: Box<[VecDeque<u32>]>,
     pub(crate) free_count: u32,
     /// Turn among the parallel units.
-    turn: u32,
+    next_pu: u32,
     /// This target's chunks that are not retired.
-    pub(crate) good: u32,
+    pub(crate) good_count: u32,
     /// Chunks with records, whatever their state.
-    pub(crate) packed: u32,
+    pub(crate) packed_count: u32,
     /// Bytes of live records in all chunks.
-    pub(crate) live: u64,
+    pub(crate) live_bytes: u64,
 }
 
-impl Chunks {
+impl KvChunks {
     /// All foreign.
-    pub(crate) fn new(shape: Shape) -> Chunks {
-        let blank = Chunk {
-            usage: Use::Foreign,
-            live: 0,
+    pub(crate) fn new(shape: FlashGeometry) -> KvChunks {
+        let blank = KvChunk {
+            role: ChunkRole::Foreign,
+            live_bytes: 0,
             stamp: 0,
             readers: 0,
-            pins: 0,
+            unfinished_records: 0,
             records: Vec::new(),
         };
-        Chunks {
+        KvChunks {
             table: vec![blank; shape.total_chunks() as usize].into(),
             free: (0..shape.pus).map(|_| VecDeque::new()).collect(),
             free_count: 0,
-            turn: 0,
-            good: 0,
-            packed: 0,
-            live: 0,
+            next_pu: 0,
+            good_count: 0,
+            packed_count: 0,
+            live_bytes: 0,
             shape,
         }
     }
 
     #[inline]
-    pub(crate) fn get(&self, chunk: u32) -> &Chunk {
+    pub(crate) fn get(&self, chunk: u32) -> &KvChunk {
         &self.table[chunk as usize]
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, chunk: u32) -> &mut Chunk {
+    pub(crate) fn get_mut(&mut self, chunk: u32) -> &mut KvChunk {
         &mut self.table[chunk as usize]
     }
 
     /// Whether the number is that of a chunk of this target.
-    pub(crate) fn is_ours(&self, chunk: u32) -> bool {
-        self.table.get(chunk as usize).is_some_and(|c| c.usage != Use::Foreign)
+    pub(crate) fn is_owned(&self, chunk: u32) -> bool {
+        self.table.get(chunk as usize).is_some_and(|c| c.role != ChunkRole::Foreign)
     }
 
     /// Gives a chunk of this target its use at power-on.
-    pub(crate) fn adopt(&mut self, chunk: u32, usage: Use) {
-        self.get_mut(chunk).usage = usage;
-        self.good += u32::from(usage != Use::Retired);
-        self.packed += u32::from(matches!(usage, Use::Open | Use::Closed | Use::Failing));
-        if usage == Use::Free {
+    pub(crate) fn set_role(&mut self, chunk: u32, usage: ChunkRole) {
+        self.get_mut(chunk).role = usage;
+        self.good_count += u32::from(usage != ChunkRole::Retired);
+        self.packed_count +=
+            u32::from(matches!(usage, ChunkRole::Open | ChunkRole::Closed | ChunkRole::Failing));
+        if usage == ChunkRole::Free {
             self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
             self.free_count += 1;
         }
     }
 
     /// Takes a free chunk, from the next parallel unit in striping order that has one.
-    pub(crate) fn take(&mut self, usage: Use) -> Option<u32> {
+    pub(crate) fn allocate(&mut self, usage: ChunkRole) -> Option<u32> {
         if self.free_count == 0 {
             return None;
         }
         for _ in 0..self.shape.pus {
-            let pu = self.shape.striped_pu(self.turn);
-            self.turn = (self.turn + 1) % self.shape.pus;
+            let pu = self.shape.striped_pu(self.next_pu);
+            self.next_pu = (self.next_pu + 1) % self.shape.pus;
             if let Some(chunk) = self.free[pu as usize].pop_front() {
                 self.free_count -= 1;
-                self.packed += u32::from(usage == Use::Open);
-                self.get_mut(chunk).usage = usage;
+                self.packed_count += u32::from(usage == ChunkRole::Open);
+                self.get_mut(chunk).role = usage;
                 return Some(chunk);
             }
         }
@@ -129,47 +130,48 @@ impl Chunks {
     }
 
     /// An erase succeeded.
-    pub(crate) fn give_back(&mut self, chunk: u32) {
-        debug_assert_eq!(self.get(chunk).live, 0, "chunk {chunk} is erased while it is live");
-        self.get_mut(chunk).usage = Use::Free;
+    pub(crate) fn release(&mut self, chunk: u32) {
+        debug_assert_eq!(self.get(chunk).live_bytes, 0, "chunk {chunk} is erased while it is live");
+        self.get_mut(chunk).role = ChunkRole::Free;
         self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
         self.free_count += 1;
     }
 
     /// The chunk is not used again.
     pub(crate) fn retire(&mut self, chunk: u32) {
-        if self.get(chunk).usage != Use::Retired {
-            self.get_mut(chunk).usage = Use::Retired;
-            self.good -= 1;
+        if self.get(chunk).role != ChunkRole::Retired {
+            self.get_mut(chunk).role = ChunkRole::Retired;
+            self.good_count -= 1;
         }
     }
 
     /// A live record came to a chunk.
     #[inline]
     pub(crate) fn add_live(&mut self, chunk: u32, bytes: u32) {
-        self.get_mut(chunk).live += bytes;
-        self.live += u64::from(bytes);
+        self.get_mut(chunk).live_bytes += bytes;
+        self.live_bytes += u64::from(bytes);
     }
 
     /// A live record of a chunk is garbage.
     #[inline]
     pub(crate) fn sub_live(&mut self, chunk: u32, bytes: u32) {
-        debug_assert!(self.get(chunk).live >= bytes, "chunk {chunk}: {bytes}");
-        self.get_mut(chunk).live -= bytes;
-        self.live -= u64::from(bytes);
+        debug_assert!(self.get(chunk).live_bytes >= bytes, "chunk {chunk}: {bytes}");
+        self.get_mut(chunk).live_bytes -= bytes;
+        self.live_bytes -= u64::from(bytes);
     }
 
     /// The closed chunk with the fewest live bytes, if they are fewer than `below`; of several the one
     /// that was opened first, so that what is left of keys long gone does not stay, and with it their
     /// tombstones. Looks at every chunk: it is asked once per chunk that is cleaned.
     pub(crate) fn victim(&self, below: u32) -> Option<u32> {
-        let candidates =
-            (0..).zip(&self.table).filter(|(_, c)| c.usage == Use::Closed && c.pins == 0);
-        let (chunk, least) = candidates.min_by_key(|(_, c)| (c.live, c.stamp))?;
-        (least.live < below).then_some(chunk)
+        let candidates = (0..)
+            .zip(&self.table)
+            .filter(|(_, c)| c.role == ChunkRole::Closed && c.unfinished_records == 0);
+        let (chunk, least) = candidates.min_by_key(|(_, c)| (c.live_bytes, c.stamp))?;
+        (least.live_bytes < below).then_some(chunk)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Chunk)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KvChunk)> {
         (0..).zip(&self.table)
     }
 }
@@ -192,24 +194,25 @@ mod tests {
             ws_opt: 4,
             mw_cunits: 0,
         };
-        let shape = Shape::of(&geometry);
-        let mut chunks = Chunks::new(shape);
+        let shape = FlashGeometry::from_geometry(&geometry);
+        let mut chunks = KvChunks::new(shape);
         for chunk in 0..16 {
-            chunks.adopt(chunk, if chunk == 5 { Use::Retired } else { Use::Free });
+            chunks.set_role(chunk, if chunk == 5 { ChunkRole::Retired } else { ChunkRole::Free });
         }
-        assert_eq!((chunks.good, chunks.free_count), (15, 15));
-        let pus: Vec<u32> = (0..8).map(|_| shape.pu_of(chunks.take(Use::Open).unwrap())).collect();
+        assert_eq!((chunks.good_count, chunks.free_count), (15, 15));
+        let pus: Vec<u32> =
+            (0..8).map(|_| shape.pu_of(chunks.allocate(ChunkRole::Open).unwrap())).collect();
         assert_eq!(pus, [0, 2, 1, 3, 0, 2, 1, 3]);
-        let all: Vec<u32> = std::iter::from_fn(|| chunks.take(Use::Whole)).collect();
-        assert_eq!((all.len(), chunks.free_count, chunks.packed), (7, 0, 8));
-        chunks.give_back(all[0]);
-        assert_eq!(chunks.take(Use::Open), Some(all[0]));
+        let all: Vec<u32> = std::iter::from_fn(|| chunks.allocate(ChunkRole::LargeValue)).collect();
+        assert_eq!((all.len(), chunks.free_count, chunks.packed_count), (7, 0, 8));
+        chunks.release(all[0]);
+        assert_eq!(chunks.allocate(ChunkRole::Open), Some(all[0]));
         for (chunk, live) in [(0, 100), (8, 50), (4, 70)] {
-            chunks.get_mut(chunk).usage = Use::Closed;
+            chunks.get_mut(chunk).role = ChunkRole::Closed;
             chunks.add_live(chunk, live);
         }
         assert_eq!(chunks.victim(1000), Some(8));
-        chunks.get_mut(8).pins = 1;
+        chunks.get_mut(8).unfinished_records = 1;
         assert_eq!((chunks.victim(1000), chunks.victim(70)), (Some(4), None));
     }
 }

@@ -1,9 +1,9 @@
 //! [`KvConfig`]: what can be chosen; [`Layout`]: what follows from that and the flash.
 
-use ftl::Shape;
+use ftl::FlashGeometry;
 
 use super::error::KvOpenError;
-use super::record::{FIXED, header_bytes};
+use super::record::{FIXED_HEADER_BYTES, header_bytes};
 
 /// What can be chosen of a key-value target.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,14 +15,14 @@ pub struct KvConfig {
     /// 0.05 to 100.
     pub over_provisioning: f64,
     /// Chunks that are cleaned at a time; 0: half as many as are written.
-    pub cleaners: u32,
+    pub compactors: u32,
     /// Requests outstanding at most, 1 to 65,536.
     pub queue_depth: u32,
     /// Whole chunks of values that are written at a time; 0: two per parallel unit, at most 256.
-    pub whole_writes: u32,
+    pub large_value_writes: u32,
     /// Whether whole chunks carry a CRC-32C, which costs the host a pass over the value. Packed
     /// values always carry one.
-    pub checksum_whole: bool,
+    pub checksum_large_values: bool,
 }
 
 impl Default for KvConfig {
@@ -30,16 +30,16 @@ impl Default for KvConfig {
         KvConfig {
             active_pus: 0,
             over_provisioning: 0.15,
-            cleaners: 0,
+            compactors: 0,
             queue_depth: 1024,
-            whole_writes: 0,
-            checksum_whole: true,
+            large_value_writes: 0,
+            checksum_large_values: true,
         }
     }
 }
 
 /// Sectors that a small read takes at most.
-const SMALL_SECTORS: u32 = 4;
+const SMALL_READ_SECTORS: u32 = 4;
 
 /// Sectors that a header takes at most, if it starts at the first byte of one.
 pub(crate) const HEADER_SECTORS: u32 = 24;
@@ -62,28 +62,28 @@ pub struct Layout {
     /// Bytes of the records of a batch at most, all together.
     pub batch_bytes: u32,
     /// Whole chunks of a value at most.
-    pub value_parts: u32,
+    pub value_chunks_max: u32,
     /// Bytes of live records that a packed chunk holds at least once it has been cleaned: it may
     /// lose a record's length at its end, and a write unit to padding.
-    pub fill_bytes: u32,
+    pub compacted_bytes_min: u32,
     /// Chunks open for users' records.
-    pub active: u32,
+    pub active_chunks: u32,
     /// Chunks open for records that are moved, and chunks cleaned at a time.
-    pub cleaners: u32,
+    pub compactors: u32,
     /// Chunks that are open for records, or written to their ends after that, at most.
-    pub streams: u32,
+    pub streams_max: u32,
     /// Free chunks that only cleaning may take.
-    pub reserve: u32,
+    pub reserve_chunks: u32,
     /// Cleaning begins when fewer chunks are free.
-    pub clean_below: u32,
+    pub compact_below: u32,
     /// Chunks that values cannot fill: open ones, and the reserve.
-    pub held: u32,
+    pub overhead_chunks: u32,
     /// Chunks of this target, bad ones from the factory not counted.
     pub chunks: u32,
     /// Chunks that values may fill.
     pub capacity: u32,
     /// Whole chunks written at a time.
-    pub whole_writes: u32,
+    pub large_value_writes: u32,
 }
 
 impl Layout {
@@ -91,8 +91,8 @@ impl Layout {
     ///
     /// # Errors
     /// [`KvOpenError::Shape`], [`KvOpenError::Config`], [`KvOpenError::TooSmall`].
-    pub(crate) fn of(
-        shape: &Shape,
+    pub(crate) fn new(
+        shape: &FlashGeometry,
         config: &KvConfig,
         (chunks, pus): (u32, u32),
         max_open: u32,
@@ -110,14 +110,14 @@ impl Layout {
         if config.queue_depth == 0 || config.queue_depth > 1 << 16 {
             return wrong("queue_depth", config.queue_depth.into(), "1 to 65,536");
         }
-        if config.cleaners > 64 {
-            return wrong("cleaners", config.cleaners.into(), "0 to 64");
+        if config.compactors > 64 {
+            return wrong("cleaners", config.compactors.into(), "0 to 64");
         }
-        if config.whole_writes > 4096 {
-            return wrong("whole_writes", config.whole_writes.into(), "0 to 4,096");
+        if config.large_value_writes > 4096 {
+            return wrong("whole_writes", config.large_value_writes.into(), "0 to 4,096");
         }
-        let chunk = u64::from(shape.sectors) * u64::from(shape.sector_bytes);
-        let units = shape.sectors / shape.unit;
+        let chunk = u64::from(shape.sectors_per_chunk) * u64::from(shape.sector_bytes);
+        let units = shape.sectors_per_chunk / shape.ws_opt;
         let refused = |what, value: u64, allowed: &str| {
             Err(KvOpenError::Shape { what, value, allowed: allowed.to_owned() })
         };
@@ -127,15 +127,15 @@ impl Layout {
         if units < 4 {
             return refused("write units of a chunk", units.into(), "at least 4");
         }
-        if shape.pair >= shape.sectors {
+        if shape.mw_cunits >= shape.sectors_per_chunk {
             let allowed = "less than the sectors of a chunk";
-            return refused("mw_cunits", shape.pair.into(), allowed);
+            return refused("mw_cunits", shape.mw_cunits.into(), allowed);
         }
         let chunk = chunk as u32;
-        let unit = shape.unit * shape.sector_bytes;
+        let unit = shape.ws_opt * shape.sector_bytes;
         let record = (chunk / 8).clamp(1024, 256 << 10) & !7;
         let active = if config.active_pus == 0 { pus.min(8) } else { config.active_pus };
-        let cleaners = if config.cleaners == 0 { active.div_ceil(2) } else { config.cleaners };
+        let cleaners = if config.compactors == 0 { active.div_ceil(2) } else { config.compactors };
         let (mut active, mut cleaners) = (active.max(1), cleaners);
         // One chunk is left to a value of its own.
         while max_open > 0 && 2 * (active + cleaners) + 1 > max_open {
@@ -146,8 +146,11 @@ impl Layout {
             cleaners = (cleaners / 2).max(1);
         }
         let streams = 2 * (active + cleaners);
-        let mut whole =
-            if config.whole_writes == 0 { (2 * pus).clamp(4, 256) } else { config.whole_writes };
+        let mut whole = if config.large_value_writes == 0 {
+            (2 * pus).clamp(4, 256)
+        } else {
+            config.large_value_writes
+        };
         if max_open > 0 {
             whole = whole.min(max_open - streams);
         }
@@ -158,7 +161,7 @@ impl Layout {
         let usable = chunks.saturating_sub(held);
         let capacity = (f64::from(usable) / (1.0 + config.over_provisioning)) as u32;
         if capacity == 0 {
-            return Err(KvOpenError::TooSmall { chunks, held });
+            return Err(KvOpenError::TooSmall { chunks, overhead: held });
         }
         // A header can be read in one go at power-on.
         let header = record.min(16 << 10).min(HEADER_SECTORS * shape.sector_bytes);
@@ -168,26 +171,26 @@ impl Layout {
             unit_bytes: unit,
             chunk_bytes: chunk,
             units,
-            pair_units: shape.pair.div_ceil(shape.unit),
+            pair_units: shape.mw_cunits.div_ceil(shape.ws_opt),
             record_bytes: record,
             batch_bytes: (chunk / 2).min(1 << 20) & !7,
-            value_parts: parts.min(u32::from(u16::MAX)),
-            fill_bytes: (chunk - record).saturating_sub(unit).max(record),
-            active,
-            cleaners,
-            streams,
-            reserve,
-            clean_below: reserve + active + cleaners,
-            held,
+            value_chunks_max: parts.min(u32::from(u16::MAX)),
+            compacted_bytes_min: (chunk - record).saturating_sub(unit).max(record),
+            active_chunks: active,
+            compactors: cleaners,
+            streams_max: streams,
+            reserve_chunks: reserve,
+            compact_below: reserve + active + cleaners,
+            overhead_chunks: held,
             chunks,
             capacity,
-            whole_writes: whole.max(1),
+            large_value_writes: whole.max(1),
         })
     }
 
     /// Bytes of a value at most.
     pub fn value_bytes(&self) -> u64 {
-        let parts = self.value_parts.min(self.capacity);
+        let parts = self.value_chunks_max.min(self.capacity);
         u64::from(parts) * u64::from(self.chunk_bytes) + u64::from(self.chunk_bytes) - 1
     }
 
@@ -200,31 +203,31 @@ impl Layout {
 
     /// Inline bytes that a record can have.
     #[inline]
-    pub(crate) fn inline_room(&self, key: u8, parts: usize) -> u32 {
+    pub(crate) fn inline_bytes_max(&self, key: u8, parts: usize) -> u32 {
         self.record_bytes - header_bytes(key, parts)
     }
 
     /// Records that `inline` bytes take.
     #[inline]
-    pub(crate) fn pieces(&self, key: u8, parts: u32, inline: u32) -> u32 {
-        let first = self.inline_room(key, parts as usize);
-        1 + inline.saturating_sub(first).div_ceil(self.inline_room(key, 0))
+    pub(crate) fn record_count(&self, key: u8, parts: u32, inline: u32) -> u32 {
+        let first = self.inline_bytes_max(key, parts as usize);
+        1 + inline.saturating_sub(first).div_ceil(self.inline_bytes_max(key, 0))
     }
 
     /// Bytes of all records of a value.
     pub(crate) fn packed_bytes(&self, key: u8, parts: u32, inline: u32) -> u64 {
-        let pieces = u64::from(self.pieces(key, parts, inline));
+        let pieces = u64::from(self.record_count(key, parts, inline));
         // Every piece but the last is full.
         pieces * u64::from(header_bytes(key, 0)) + 8 * u64::from(parts) + u64::from(inline) + 7
     }
 
     /// Sectors of the memory for a small read, for a read of any record, and for cleaning.
-    pub(crate) fn lane_sectors(&self) -> [u32; 3] {
+    pub(crate) fn read_buffer_sectors(&self) -> [u32; 3] {
         let any = self.record_bytes.div_ceil(self.sector_bytes) + 1;
-        let least = (FIXED + 256).div_ceil(self.sector_bytes) + 1;
+        let least = (FIXED_HEADER_BYTES + 256).div_ceil(self.sector_bytes) + 1;
         // Cleaning reads a batch as a whole.
         let batch = self.batch_bytes.div_ceil(self.sector_bytes) + 1;
-        [SMALL_SECTORS.max(least).min(any), any, batch.max(2 * any)]
+        [SMALL_READ_SECTORS.max(least).min(any), any, batch.max(2 * any)]
     }
 }
 
@@ -248,25 +251,32 @@ mod tests {
     }
 
     #[test]
-    fn values_of_whole_chunks_leave_nothing_to_pack() {
-        let shape = Shape::of(&geometry());
-        let layout = Layout::of(&shape, &KvConfig::default(), (512, 16), 0).unwrap();
+    fn values_that_fill_their_chunks_leave_nothing_to_pack() {
+        let shape = FlashGeometry::from_geometry(&geometry());
+        let layout = Layout::new(&shape, &KvConfig::default(), (512, 16), 0).unwrap();
         assert_eq!(layout.chunk_bytes, 1 << 20);
         assert_eq!(layout.split(1 << 20), (1, 0));
         assert_eq!(layout.split((3 << 20) + 5), (3, 5));
         assert_eq!(layout.split(1000), (0, 1000));
-        assert_eq!(layout.pieces(16, 1, 0), 1);
-        let room = layout.inline_room(16, 0);
-        assert_eq!((layout.pieces(16, 0, room), layout.pieces(16, 0, room + 1)), (1, 2));
-        assert_eq!(layout.pieces(16, 0, (1 << 20) - 1), 9, "an eighth of a chunk each, and a bit");
+        assert_eq!(layout.record_count(16, 1, 0), 1);
+        let room = layout.inline_bytes_max(16, 0);
+        assert_eq!(
+            (layout.record_count(16, 0, room), layout.record_count(16, 0, room + 1)),
+            (1, 2)
+        );
+        assert_eq!(
+            layout.record_count(16, 0, (1 << 20) - 1),
+            9,
+            "an eighth of a chunk each, and a bit"
+        );
         assert!(layout.value_bytes() > 100 << 20);
     }
 
     #[test]
     fn what_cannot_be_is_refused_with_what_can() {
-        let shape = Shape::of(&geometry());
+        let shape = FlashGeometry::from_geometry(&geometry());
         let refuse = |config: KvConfig, chunks, open| {
-            Layout::of(&shape, &config, (chunks, 16), open).unwrap_err().to_string()
+            Layout::new(&shape, &config, (chunks, 16), open).unwrap_err().to_string()
         };
         let ok = KvConfig::default();
         for (config, says) in [
@@ -274,18 +284,19 @@ mod tests {
             (KvConfig { over_provisioning: f64::NAN, ..ok }, "over_provisioning is NaN"),
             (KvConfig { active_pus: 17, ..ok }, "at most the parallel units, 16"),
             (KvConfig { queue_depth: 0, ..ok }, "queue_depth is 0"),
-            (KvConfig { cleaners: 65, ..ok }, "cleaners is 65"),
-            (KvConfig { whole_writes: 5000, ..ok }, "whole_writes is 5000"),
+            (KvConfig { compactors: 65, ..ok }, "cleaners is 65"),
+            (KvConfig { large_value_writes: 5000, ..ok }, "whole_writes is 5000"),
         ] {
             let message = refuse(config, 512, 0);
             assert!(message.contains(says), "{message}");
         }
         assert!(refuse(ok, 30, 0).contains("30 good chunks"));
         assert!(refuse(ok, 512, 4).contains("at least 5"));
-        let layout = Layout::of(&shape, &ok, (512, 16), 9).unwrap();
-        assert!(layout.streams + layout.whole_writes <= 9);
+        let layout = Layout::new(&shape, &ok, (512, 16), 9).unwrap();
+        assert!(layout.streams_max + layout.large_value_writes <= 9);
         let small = Geometry { sectors: 8, ws_min: 4, ws_opt: 4, sector_bytes: 512, ..geometry() };
-        let refused = Layout::of(&Shape::of(&small), &ok, (512, 16), 0).unwrap_err();
+        let refused =
+            Layout::new(&FlashGeometry::from_geometry(&small), &ok, (512, 16), 0).unwrap_err();
         assert!(refused.to_string().contains("bytes of a chunk is 4096"), "{refused}");
     }
 }

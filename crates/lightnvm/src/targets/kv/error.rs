@@ -2,7 +2,7 @@
 
 use nvme::{Address, Status};
 
-use super::key::KeyLength;
+use super::key::KeyLengthError;
 use crate::vector::MemoryError;
 
 /// Why a drive cannot be opened as a key-value target.
@@ -16,7 +16,7 @@ pub enum KvOpenError {
     },
     /// The drive keeps no contents.
     #[error("the drive keeps no data: values would be lost; use data = \"memory\" or \"file\"")]
-    KeepsNoData,
+    DataNotStored,
     /// The drive's shape does not fit.
     #[error("{what} is {value}, but kv needs {allowed}")]
     Shape {
@@ -39,14 +39,14 @@ pub enum KvOpenError {
     },
     /// Nothing is left for values.
     #[error(
-        "{chunks} good chunks: {held} are held (open chunks and room for cleaning), so that nothing \
+        "{chunks} good chunks: {overhead} are held (open chunks and room for cleaning), so that nothing \
          is left for values"
     )]
     TooSmall {
         /// Good chunks.
         chunks: u32,
         /// Chunks held.
-        held: u32,
+        overhead: u32,
     },
     /// Not as many chunk descriptors as chunks.
     #[error("{given} chunk descriptors for a drive of {chunks} chunks")]
@@ -101,29 +101,29 @@ pub enum KvOpenError {
 pub enum KvError {
     /// The key is too short or too long.
     #[error(transparent)]
-    KeyLength(#[from] KeyLength),
+    KeyLength(#[from] KeyLengthError),
     /// The value is too large.
-    #[error("a value of {bytes} bytes: at most {most} fit")]
+    #[error("a value of {bytes} bytes: at most {bytes_max} fit")]
     ValueTooLarge {
         /// Its bytes.
         bytes: u64,
         /// Bytes at most.
-        most: u64,
+        bytes_max: u64,
     },
     /// The batch is too large to be written in one piece.
-    #[error("a batch of {bytes} bytes, keys and headers included: at most {most} fit")]
+    #[error("a batch of {bytes} bytes, keys and headers included: at most {bytes_max} fit")]
     BatchTooLarge {
         /// Its bytes.
         bytes: u64,
         /// Bytes at most.
-        most: u64,
+        bytes_max: u64,
     },
     /// The key does not exist.
     #[error("the key does not exist")]
     NotFound,
     /// The place for the value is too small; nothing was put there.
     #[error("the value has {bytes} bytes, more than there is room for")]
-    NoRoom {
+    BufferTooSmall {
         /// Its bytes.
         bytes: u64,
     },
@@ -144,7 +144,7 @@ pub enum KvError {
     },
     /// The value is not what was written.
     #[error("the value is damaged: its CRC-32C is wrong")]
-    Damaged,
+    ChecksumMismatch,
     /// What was to be durable could not be written, because there is no chunk left to write it to.
     #[error("not durable: there is no chunk left to write to")]
     NotDurable,

@@ -6,53 +6,53 @@ use std::cmp::Ordering;
 use std::fmt;
 
 /// Bytes that a key may have without memory of its own.
-const SHORT: usize = 30;
+const INLINE_BYTES_MAX: usize = 30;
 
 #[derive(Clone)]
-enum Repr {
-    Short { len: u8, bytes: [u8; SHORT] },
-    Long(Box<[u8]>),
+enum KeyRepr {
+    Inline { len: u8, bytes: [u8; INLINE_BYTES_MAX] },
+    Heap(Box<[u8]>),
 }
 
 /// A key: 1 to 255 bytes, ordered as bytes are.
 #[derive(Clone)]
-pub struct Key(Repr);
+pub struct Key(KeyRepr);
 
 /// A key of no bytes, or of too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {bytes} bytes: allowed are 1 to 255")]
-pub struct KeyLength {
+pub struct KeyLengthError {
     /// Bytes given.
     pub bytes: usize,
 }
 
 impl Key {
     /// Bytes of a key at most.
-    pub const MAX_BYTES: usize = 255;
+    pub const BYTES_MAX: usize = 255;
 
     /// A key of these bytes. Allocates if there are more than 30.
     ///
     /// # Errors
     /// [`KeyLength`].
     #[inline]
-    pub fn new(bytes: &[u8]) -> Result<Key, KeyLength> {
-        if bytes.is_empty() || bytes.len() > Key::MAX_BYTES {
-            return Err(KeyLength { bytes: bytes.len() });
+    pub fn new(bytes: &[u8]) -> Result<Key, KeyLengthError> {
+        if bytes.is_empty() || bytes.len() > Key::BYTES_MAX {
+            return Err(KeyLengthError { bytes: bytes.len() });
         }
-        if bytes.len() > SHORT {
-            return Ok(Key(Repr::Long(bytes.into())));
+        if bytes.len() > INLINE_BYTES_MAX {
+            return Ok(Key(KeyRepr::Heap(bytes.into())));
         }
-        let mut short = [0; SHORT];
+        let mut short = [0; INLINE_BYTES_MAX];
         short[..bytes.len()].copy_from_slice(bytes);
-        Ok(Key(Repr::Short { len: bytes.len() as u8, bytes: short }))
+        Ok(Key(KeyRepr::Inline { len: bytes.len() as u8, bytes: short }))
     }
 
     /// Its bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Repr::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Repr::Long(bytes) => bytes,
+            KeyRepr::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            KeyRepr::Heap(bytes) => bytes,
         }
     }
 
@@ -64,15 +64,15 @@ impl Key {
 }
 
 impl TryFrom<&[u8]> for Key {
-    type Error = KeyLength;
-    fn try_from(bytes: &[u8]) -> Result<Key, KeyLength> {
+    type Error = KeyLengthError;
+    fn try_from(bytes: &[u8]) -> Result<Key, KeyLengthError> {
         Key::new(bytes)
     }
 }
 
 impl TryFrom<&str> for Key {
-    type Error = KeyLength;
-    fn try_from(text: &str) -> Result<Key, KeyLength> {
+    type Error = KeyLengthError;
+    fn try_from(text: &str) -> Result<Key, KeyLengthError> {
         Key::new(text.as_bytes())
     }
 }
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn lengths_are_checked_and_order_is_that_of_bytes() {
-        assert_eq!(Key::new(b""), Err(KeyLength { bytes: 0 }));
-        assert_eq!(Key::new(&[7; 256]), Err(KeyLength { bytes: 256 }));
+        assert_eq!(Key::new(b""), Err(KeyLengthError { bytes: 0 }));
+        assert_eq!(Key::new(&[7; 256]), Err(KeyLengthError { bytes: 256 }));
         let mut keys = Vec::new();
         for len in [1, 2, 29, 30, 31, 254, 255] {
             for byte in [0, 1, 0x7f, 0xff] {

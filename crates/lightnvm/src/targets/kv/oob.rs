@@ -12,11 +12,11 @@
 
 /// What a sector is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Label {
+pub(crate) enum SectorTag {
     /// Records.
     Packed { first: Option<u32>, stamp: u64 },
     /// A whole chunk of a value.
-    Whole { part: u32, seq: u64 },
+    LargeValue { chunk_index: u32, seq: u64 },
     /// Nothing, written in the course of things.
     Padding { stamp: u64 },
     /// Nothing, written at power-on so that what precedes it can be read. It says nothing of what
@@ -26,25 +26,25 @@ pub(crate) enum Label {
     Seal { intact: u32 },
 }
 
-const MARK: u16 = 0x564b;
+const MAGIC: u16 = 0x564b;
 const VERSION: u8 = 1;
 
-impl Label {
+impl SectorTag {
     /// Bytes of the encoding.
     pub(crate) const BYTES: usize = 16;
 
     /// The bytes for the media.
     #[inline]
-    pub(crate) fn encode(self) -> [u8; Label::BYTES] {
+    pub(crate) fn encode(self) -> [u8; SectorTag::BYTES] {
         let (kind, word, long) = match self {
-            Label::Packed { first, stamp } => (1, first.map_or(u32::MAX, |at| at / 8), stamp),
-            Label::Whole { part, seq } => (2, part, seq),
-            Label::Padding { stamp } => (3, 0, stamp),
-            Label::Filler => (4, 0, 0),
-            Label::Seal { intact } => (5, intact, 0),
+            SectorTag::Packed { first, stamp } => (1, first.map_or(u32::MAX, |at| at / 8), stamp),
+            SectorTag::LargeValue { chunk_index: part, seq } => (2, part, seq),
+            SectorTag::Padding { stamp } => (3, 0, stamp),
+            SectorTag::Filler => (4, 0, 0),
+            SectorTag::Seal { intact } => (5, intact, 0),
         };
-        let mut out = [0; Label::BYTES];
-        out[..2].copy_from_slice(&MARK.to_le_bytes());
+        let mut out = [0; SectorTag::BYTES];
+        out[..2].copy_from_slice(&MAGIC.to_le_bytes());
         out[2..4].copy_from_slice(&[VERSION, kind]);
         out[4..8].copy_from_slice(&word.to_le_bytes());
         out[8..].copy_from_slice(&u64::to_le_bytes(long));
@@ -52,20 +52,20 @@ impl Label {
     }
 
     /// Reads bytes from the media; `None` if they are not from this target.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Label> {
-        let bytes: &[u8; Label::BYTES] = bytes.get(..Label::BYTES)?.try_into().ok()?;
+    pub(crate) fn decode(bytes: &[u8]) -> Option<SectorTag> {
+        let bytes: &[u8; SectorTag::BYTES] = bytes.get(..SectorTag::BYTES)?.try_into().ok()?;
         let [m0, m1, VERSION, kind, a, b, c, d, long @ ..] = *bytes else { return None };
-        if u16::from_le_bytes([m0, m1]) != MARK {
+        if u16::from_le_bytes([m0, m1]) != MAGIC {
             return None;
         }
         let (word, long) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(long));
         Some(match kind {
-            1 if word == u32::MAX => Label::Packed { first: None, stamp: long },
-            1 => Label::Packed { first: Some(word.checked_mul(8)?), stamp: long },
-            2 => Label::Whole { part: word, seq: long },
-            3 => Label::Padding { stamp: long },
-            4 => Label::Filler,
-            5 => Label::Seal { intact: word },
+            1 if word == u32::MAX => SectorTag::Packed { first: None, stamp: long },
+            1 => SectorTag::Packed { first: Some(word.checked_mul(8)?), stamp: long },
+            2 => SectorTag::LargeValue { chunk_index: word, seq: long },
+            3 => SectorTag::Padding { stamp: long },
+            4 => SectorTag::Filler,
+            5 => SectorTag::Seal { intact: word },
             _ => return None,
         })
     }
@@ -76,27 +76,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_survives_its_bytes_and_foreign_bytes_are_told_apart() {
+    fn a_tag_survives_its_bytes_and_foreign_bytes_are_told_apart() {
         for label in [
-            Label::Packed { first: None, stamp: 1 },
-            Label::Packed { first: Some(4088), stamp: u64::MAX },
-            Label::Whole { part: 7, seq: 1 << 60 },
-            Label::Padding { stamp: 2 },
-            Label::Filler,
-            Label::Seal { intact: 12 },
+            SectorTag::Packed { first: None, stamp: 1 },
+            SectorTag::Packed { first: Some(4088), stamp: u64::MAX },
+            SectorTag::LargeValue { chunk_index: 7, seq: 1 << 60 },
+            SectorTag::Padding { stamp: 2 },
+            SectorTag::Filler,
+            SectorTag::Seal { intact: 12 },
         ] {
-            assert_eq!(Label::decode(&label.encode()), Some(label));
+            assert_eq!(SectorTag::decode(&label.encode()), Some(label));
         }
-        let mut other = Label::Filler.encode();
+        let mut other = SectorTag::Filler.encode();
         other[2] = 2;
-        assert_eq!(Label::decode(&other), None, "another version");
+        assert_eq!(SectorTag::decode(&other), None, "another version");
         for foreign in [[0; 16], [0xff; 16]] {
-            assert_eq!(Label::decode(&foreign), None);
+            assert_eq!(SectorTag::decode(&foreign), None);
         }
-        assert_eq!(Label::decode(&[0; 15]), None);
+        assert_eq!(SectorTag::decode(&[0; 15]), None);
         // The other target's label is not taken for one of these.
         let oob = ftl::Oob { lba: Some(3), poison: false, metadata: false, sequence: 9 };
-        assert_eq!(Label::decode(&oob.encode()), None);
-        assert_eq!(ftl::Oob::decode(&Label::Filler.encode()), None);
+        assert_eq!(SectorTag::decode(&oob.encode()), None);
+        assert_eq!(ftl::Oob::decode(&SectorTag::Filler.encode()), None);
     }
 }

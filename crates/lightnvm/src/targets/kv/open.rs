@@ -10,36 +10,36 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::Shape;
+use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
+use ftl::FlashGeometry;
 use nvme::{ChunkDescriptor, Geometry};
 use ring::Port;
 
-use super::chunks::{Chunks, Use};
-use super::clean::Cleaner;
+use super::chunks::{ChunkRole, KvChunks};
+use super::compaction::Compactor;
 use super::config::{KvConfig, Layout};
-use super::fetch::Fetches;
-use super::found::{Found, Versions, sort, versions};
-use super::index::{Current, Index};
-use super::media::{Media, State};
-use super::oob::Label;
-use super::order::Order;
-use super::request::Requests;
-use super::scan::{Job, Scan, Task};
-use super::slots::Slots;
+use super::durability_order::DurablePrefix;
+use super::index::{Index, KeyVersion};
+use super::large_value::LargeValues;
+use super::oob::SectorTag;
+use super::power_on_scan::{ReportedState, ScanState};
+use super::read_ops::ReadOps;
+use super::recovered_chunk::{RecoveredChunk, RecoveredKey, resolve_versions, sort_records};
+use super::request::KvRequestTable;
+use super::scan::{ScanJob, ScanRunner, ScanTask};
 use super::stats::KvStats;
-use super::streams::{Resumable, Streams};
-use super::whole::Wholes;
-use super::{Kv, KvOpenError, SCRATCH};
+use super::streams::{AppendStreams, OpenChunk};
+use super::unit_memory::UnitMemory;
+use super::{COPY_BLOCK_BYTES, Kv, KvOpenError};
 use crate::vector::{Addresses, VectorQueue};
 
 /// Physical sectors that can be numbered.
-const MAX_PHYSICAL: u64 = 0x7000_0000;
+const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;
 
 /// Reads of any record, and of whole chunks, at a time.
-const ANY_READS: u32 = 16;
-const WHOLE_READS: u32 = 32;
-const SMALL_READS: u32 = 256;
+const ANY_READS_MAX: u32 = 16;
+const LARGE_VALUE_READS_MAX: u32 = 32;
+const SMALL_READS_MAX: u32 = 256;
 
 impl Kv {
     /// Opens the drive that `info` describes and `port` leads to. `queue` is one of its queue pairs,
@@ -55,7 +55,7 @@ impl Kv {
     /// [`KvOpenError`].
     #[expect(clippy::too_many_arguments, reason = "the drive, and what to make of it")]
     pub fn open(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
         owned: &dyn Fn(u32) -> bool,
         queue: QueuePair,
@@ -64,21 +64,21 @@ impl Kv {
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Kv, KvOpenError> {
-        let OpenChannel { geometry, format, max_open_chunks, .. } = info
+        let OpenChannelInfo { geometry, format, max_open_chunks, .. } = info
             .open_channel
             .ok_or_else(|| KvOpenError::NotOpenChannel { serial: info.serial.clone() })?;
         if !keeps_data {
-            return Err(KvOpenError::KeepsNoData);
+            return Err(KvOpenError::DataNotStored);
         }
-        check_shape(info, &geometry)?;
-        let shape = Shape::of(&geometry);
+        check_geometry(info, &geometry)?;
+        let shape = FlashGeometry::from_geometry(&geometry);
         let addresses = Addresses::new(shape, geometry, format);
-        let mut media = Media::look(chunks, owned, &addresses)?;
+        let mut media = ScanState::from_descriptors(chunks, owned, &addresses)?;
         let counted = (0..).zip(chunks).filter(|(chunk, d)| {
             let from_factory = d.wear_index == 0 && d.wp.get() == 0;
             match media.states[*chunk as usize] {
                 None => false,
-                Some(State::Bad) => !from_factory,
+                Some(ReportedState::Bad) => !from_factory,
                 Some(_) => true,
             }
         });
@@ -89,183 +89,197 @@ impl Kv {
             .collect();
         pus.dedup();
         let pus = pus.len() as u32;
-        let layout = Layout::of(&shape, &config, (counted, pus), max_open_chunks)?;
+        let layout = Layout::new(&shape, &config, (counted, pus), max_open_chunks)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
-        media.read(&mut Scan::new(&mut queue, &addresses, pump)?, &addresses)?;
+        media.read_media(&mut ScanRunner::new(&mut queue, &addresses, pump)?, &addresses)?;
 
         let space = port.memory();
-        let slots = Streams::slots_needed(&layout);
+        let slots = AppendStreams::slots_needed(&layout);
         let sizes = (geometry.sector_bytes, geometry.oob_bytes);
-        let slots = Slots::new(space, slots, shape.unit, sizes)?;
-        let counts = [SMALL_READS.min(config.queue_depth), ANY_READS, WHOLE_READS];
-        let fetches = Fetches::new(space, &layout, counts)?;
-        let wholes = Wholes::new(space, &layout, geometry.oob_bytes)?;
-        let cleaners = (0..layout.cleaners).map(|_| Cleaner::new()).collect();
+        let slots = UnitMemory::new(space, slots, shape.ws_opt, sizes)?;
+        let counts =
+            [SMALL_READS_MAX.min(config.queue_depth), ANY_READS_MAX, LARGE_VALUE_READS_MAX];
+        let fetches = ReadOps::new(space, &layout, counts)?;
+        let wholes = LargeValues::new(space, &layout, geometry.oob_bytes)?;
+        let cleaners = (0..layout.compactors).map(|_| Compactor::new()).collect();
         let mut kv = Kv {
-            chunks: Chunks::new(shape),
-            streams: Streams::new(layout, slots),
-            stamp: media.found.values().filter_map(|f| f.stamp).max().unwrap_or(0),
+            chunks: KvChunks::new(shape),
+            streams: AppendStreams::new(layout, slots),
+            stamp: media.chunks.values().filter_map(|f| f.stamp).max().unwrap_or(0),
             // Room for what could not be read.
             seq: media.seq + 1024,
-            requests: Requests::new(config.queue_depth),
-            done: VecDeque::with_capacity(config.queue_depth as usize),
-            scratch: vec![0; SCRATCH].into(),
+            requests: KvRequestTable::new(config.queue_depth),
+            completed: VecDeque::with_capacity(config.queue_depth as usize),
+            copy_buffer: vec![0; COPY_BLOCK_BYTES].into(),
             index: Index::default(),
-            order: Order::default(),
-            line: VecDeque::new(),
-            held: BTreeMap::new(),
-            parked: 0,
-            to_begin: VecDeque::new(),
-            tails: VecDeque::new(),
-            streaming: None,
-            unfinished: 0,
-            waiters: VecDeque::new(),
-            readers: [VecDeque::new(), VecDeque::new()],
-            failing: VecDeque::new(),
-            dead: VecDeque::new(),
-            read_dead: Vec::new(),
+            durable_prefix: DurablePrefix::default(),
+            write_queue: VecDeque::new(),
+            blocked_keys: BTreeMap::new(),
+            parked_count: 0,
+            large_value_queue: VecDeque::new(),
+            record_queue: VecDeque::new(),
+            appending: None,
+            unfinished_puts: 0,
+            durability_waiters: VecDeque::new(),
+            read_queues: [VecDeque::new(), VecDeque::new()],
+            failing_chunks: VecDeque::new(),
+            obsolete: VecDeque::new(),
+            obsolete_durable: Vec::new(),
             erasing: BTreeMap::new(),
-            reserved: 0,
-            wholes_held: 0,
+            reserved_bytes: 0,
+            large_value_chunks: 0,
             tombstone_bytes: 0,
             tombstones: 0,
             stats: KvStats::default(),
-            header: Vec::new(),
-            waited: None,
-            taken: false,
-            went_on: false,
-            short_of_chunks: false,
+            header_buffer: Vec::new(),
+            blocking_memory: None,
+            has_new_requests: false,
+            progressed: false,
+            out_of_chunks: false,
             queue,
             addresses,
-            wholes,
-            fetches,
-            cleaners,
+            large_values: wholes,
+            read_ops: fetches,
+            compactors: cleaners,
             config,
             layout,
         };
-        kv.stats.unreadable_at_open = media.found.values().map(|f| f.bad.len() as u64).sum();
-        kv.adopt(&mut media, pump)?;
+        kv.stats.unreadable_at_open =
+            media.chunks.values().map(|f| f.failed_sectors.len() as u64).sum();
+        kv.rebuild_index(&mut media, pump)?;
         Ok(kv)
     }
 
     /// Makes the index of the records, and gives every chunk its use.
-    fn adopt(&mut self, media: &mut Media, pump: &mut dyn FnMut()) -> Result<(), KvOpenError> {
+    fn rebuild_index(
+        &mut self,
+        media: &mut ScanState,
+        pump: &mut dyn FnMut(),
+    ) -> Result<(), KvOpenError> {
         let mut records = std::mem::take(&mut media.records);
-        self.stats.records_found = records.len() as u64;
-        sort(&mut records);
+        self.stats.records_recovered = records.len() as u64;
+        sort_records(&mut records);
         let mut directory: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
         let mut live: BTreeMap<u32, u32> = BTreeMap::new();
         let mut wholes: BTreeMap<u32, ()> = BTreeMap::new();
         let mut from = 0;
-        while let Some((found, next)) = versions(&records, from) {
+        while let Some((found, next)) = resolve_versions(&records, from) {
             from = next;
-            let Versions { key, entry, complete, void } = found;
-            self.stats.void_at_open += void.len() as u64;
+            let RecoveredKey { key, entry, complete_records: complete, incomplete_records: void } =
+                found;
+            self.stats.incomplete_at_open += void.len() as u64;
             for i in complete {
                 let record = &records[i];
                 directory.entry(record.chunk).or_default().push((record.offset, record.bytes()));
             }
             let Some(mut entry) = entry else { continue };
-            for i in 0..entry.current.pieces().len() {
+            for i in 0..entry.current.records().len() {
                 let bytes = entry.current.record_bytes(key.len(), i);
-                *live.entry(entry.current.pieces()[i].chunk).or_default() += bytes;
-                if !entry.current.exists() {
+                *live.entry(entry.current.records()[i].chunk).or_default() += bytes;
+                if !entry.current.is_present() {
                     self.tombstone_bytes += u64::from(bytes);
                     self.tombstones += 1;
                 }
             }
-            if let Current::Spread(spread) = &mut entry.current {
-                for (i, part) in (0..).zip(spread.parts.iter_mut()) {
-                    let there = media.found.get(&part.chunk).and_then(|f| f.whole);
+            if let KeyVersion::Extents(spread) = &mut entry.current {
+                for (i, part) in (0..).zip(spread.chunk_extents.iter_mut()) {
+                    let there = media.chunks.get(&part.chunk).and_then(|f| f.large_value);
                     if there == Some((i, entry.seq)) {
                         wholes.insert(part.chunk, ());
                     } else {
                         // Gone bad, or somebody else's by now: reads of the value fail.
                         part.chunk = u32::MAX;
                     }
-                    self.wholes_held += 1;
+                    self.large_value_chunks += 1;
                 }
             }
-            self.index.found(key, entry);
+            self.index.insert_recovered(key, entry);
         }
         let mut seals = Vec::new();
         for chunk in 0..media.states.len() as u32 {
             let Some(state) = media.states[chunk as usize] else { continue };
             let records = directory.remove(&chunk).unwrap_or_default();
             let live = live.get(&chunk).copied().unwrap_or(0);
-            let usage = self.usage(media, chunk, state, (!records.is_empty(), live > 0), &wholes);
-            self.chunks.adopt(chunk, usage);
+            let usage =
+                self.recovered_role(media, chunk, state, (!records.is_empty(), live > 0), &wholes);
+            self.chunks.set_role(chunk, usage);
             self.chunks.add_live(chunk, live);
             let c = self.chunks.get_mut(chunk);
-            c.stamp = media.found.get(&chunk).and_then(|f| f.stamp).unwrap_or(0);
+            c.stamp = media.chunks.get(&chunk).and_then(|f| f.stamp).unwrap_or(0);
             c.records = records;
             c.records.sort_unstable();
             match usage {
-                Use::Failing => self.failing.push_back(chunk),
-                Use::Dead => {
-                    let number = self.order.next();
-                    self.dead.push_back(super::Dead { chunk, number, keys: Vec::new() });
+                ChunkRole::Failing => self.failing_chunks.push_back(chunk),
+                ChunkRole::Obsolete => {
+                    let number = self.durable_prefix.next_seq();
+                    self.obsolete.push_back(super::ObsoleteChunk {
+                        chunk,
+                        unit_seq: number,
+                        keys: Vec::new(),
+                    });
                 }
-                Use::Open if media.found.get(&chunk).is_some_and(Found::is_cut) => {
+                ChunkRole::Open
+                    if media.chunks.get(&chunk).is_some_and(RecoveredChunk::is_interrupted) =>
+                {
                     seals.push(chunk);
                 }
                 _ => {}
             }
         }
-        self.seal(media, &seals, pump)?;
-        for (chunk, c) in self.chunks.all().filter(|(_, c)| c.usage == Use::Open) {
+        self.write_seals(media, &seals, pump)?;
+        for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role == ChunkRole::Open) {
             debug_assert!(!c.records.is_empty());
             let sectors = media.written.get(&chunk).copied().unwrap_or(0);
             let fill = sectors * self.layout.sector_bytes;
-            let stamp = media.found.get(&chunk).and_then(|f| f.stamp).unwrap_or(0);
-            self.streams.resumable.push_back(Resumable { chunk, fill, stamp });
+            let stamp = media.chunks.get(&chunk).and_then(|f| f.stamp).unwrap_or(0);
+            self.streams.open_chunks.push_back(OpenChunk { chunk, fill_bytes: fill, stamp });
         }
         Ok(())
     }
 
     /// What a chunk is used for from now on. It `holds` records, and perhaps live ones.
-    fn usage(
+    fn recovered_role(
         &self,
-        media: &Media,
+        media: &ScanState,
         chunk: u32,
-        state: State,
+        state: ReportedState,
         (holds, lives): (bool, bool),
         wholes: &BTreeMap<u32, ()>,
-    ) -> Use {
+    ) -> ChunkRole {
         let room = media.written.get(&chunk).is_some_and(|written| {
             u64::from(*written) * u64::from(self.layout.sector_bytes)
                 < u64::from(self.layout.chunk_bytes)
         });
         match state {
-            State::Bad => Use::Retired,
-            State::Free => Use::Free,
-            _ if wholes.contains_key(&chunk) => Use::Whole,
-            State::Failing if lives => Use::Failing,
-            State::Failing => Use::Retired,
-            _ if !holds => Use::Dead,
-            State::Open if room => Use::Open,
-            State::Open | State::Closed => Use::Closed,
+            ReportedState::Bad => ChunkRole::Retired,
+            ReportedState::Free => ChunkRole::Free,
+            _ if wholes.contains_key(&chunk) => ChunkRole::LargeValue,
+            ReportedState::Failing if lives => ChunkRole::Failing,
+            ReportedState::Failing => ChunkRole::Retired,
+            _ if !holds => ChunkRole::Obsolete,
+            ReportedState::Open if room => ChunkRole::Open,
+            ReportedState::Open | ReportedState::Closed => ChunkRole::Closed,
         }
     }
 
     /// Writes seals behind what is torn in chunks that are to be written on.
-    fn seal(
+    fn write_seals(
         &mut self,
-        media: &mut Media,
+        media: &mut ScanState,
         seals: &[u32],
         pump: &mut dyn FnMut(),
     ) -> Result<(), KvOpenError> {
         let unit = self.layout.unit_bytes / self.layout.sector_bytes;
         let jobs = seals.iter().filter_map(|chunk| {
-            let (found, first) = (media.found.get(chunk)?, *media.written.get(chunk)?);
-            Some(Job { task: Task::Seal(found.intact), chunk: *chunk, first, count: unit })
+            let (found, first) = (media.chunks.get(chunk)?, *media.written.get(chunk)?);
+            Some(ScanJob { task: ScanTask::Seal(found.intact), chunk: *chunk, first, count: unit })
         });
-        let jobs: Vec<Job> = jobs.collect();
+        let jobs: Vec<ScanJob> = jobs.collect();
         if jobs.is_empty() {
             return Ok(());
         }
         let mut failed = Vec::new();
-        let mut scan = Scan::new(&mut self.queue, &self.addresses, pump)?;
+        let mut scan = ScanRunner::new(&mut self.queue, &self.addresses, pump)?;
         scan.run(&mut jobs.into_iter(), &mut |job, seen| {
             if seen.failed != 0 {
                 failed.push(job.chunk);
@@ -274,14 +288,14 @@ impl Kv {
             }
         })?;
         for chunk in failed {
-            self.chunks.get_mut(chunk).usage = Use::Failing;
-            self.failing.push_back(chunk);
+            self.chunks.get_mut(chunk).role = ChunkRole::Failing;
+            self.failing_chunks.push_back(chunk);
         }
         let full = self.layout.chunk_bytes / self.layout.sector_bytes;
         for chunk in seals {
             let c = self.chunks.get_mut(*chunk);
-            if c.usage == Use::Open && media.written.get(chunk) == Some(&full) {
-                c.usage = Use::Closed;
+            if c.role == ChunkRole::Open && media.written.get(chunk) == Some(&full) {
+                c.role = ChunkRole::Closed;
             }
         }
         Ok(())
@@ -289,13 +303,13 @@ impl Kv {
 }
 
 /// Refuses drives that cannot be numbered, written or recovered.
-fn check_shape(info: &DriveInfo, g: &Geometry) -> Result<(), KvOpenError> {
+fn check_geometry(info: &ControllerInfo, g: &Geometry) -> Result<(), KvOpenError> {
     let shape = |what, value, allowed| Err(KvOpenError::Shape { what, value, allowed });
     let pus = u64::from(g.groups) * u64::from(g.pus);
     let all = pus.checked_mul(g.chunks.into()).and_then(|c| c.checked_mul(g.sectors.into()));
-    if all.is_none_or(|n| n > MAX_PHYSICAL) {
+    if all.is_none_or(|n| n > PHYSICAL_SECTORS_MAX) {
         let value = all.unwrap_or(u64::MAX);
-        return shape("sectors of the drive", value, format!("at most {MAX_PHYSICAL}"));
+        return shape("sectors of the drive", value, format!("at most {PHYSICAL_SECTORS_MAX}"));
     }
     if !(512..=1 << 16).contains(&g.sector_bytes) {
         return shape("sector_bytes", g.sector_bytes.into(), "512 to 65,536".into());
@@ -308,8 +322,8 @@ fn check_shape(info: &DriveInfo, g: &Geometry) -> Result<(), KvOpenError> {
         let allowed = format!("at least a write unit, {}", g.ws_opt);
         return shape("sectors of one transfer", info.max_sectors.into(), allowed);
     }
-    if g.oob_bytes < Label::BYTES as u32 {
-        let allowed = format!("at least {}", Label::BYTES);
+    if g.oob_bytes < SectorTag::BYTES as u32 {
+        let allowed = format!("at least {}", SectorTag::BYTES);
         return shape("out-of-band bytes of a sector", g.oob_bytes.into(), allowed);
     }
     Ok(())

@@ -18,42 +18,42 @@
 //! ..      inline bytes, zeros up to a multiple of 8
 //! ```
 
-use super::index::Part;
+use super::index::ChunkExtent;
 use super::key::Key;
 
 const MAGIC: u32 = 0x7276_6b53;
 
 /// Bytes of the fixed part.
-pub(crate) const FIXED: u32 = 40;
+pub(crate) const FIXED_HEADER_BYTES: u32 = 40;
 
 /// What a record says of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// A value, or a piece of one.
     Value,
     /// The key was deleted.
-    Deleted,
+    Tombstone,
     /// The value could not be read any more when it was to be moved.
-    Lost,
+    Uncorrectable,
 }
 
 /// A record without its inline bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct RecordHeader {
     pub(crate) seq: u64,
     pub(crate) bytes: u32,
     pub(crate) crc: u32,
     /// Start and end of the batch in the chunk.
     pub(crate) batch: Option<(u32, u32)>,
-    pub(crate) piece: u16,
-    pub(crate) pieces: u16,
-    pub(crate) kind: Kind,
+    pub(crate) record_index: u16,
+    pub(crate) record_count: u16,
+    pub(crate) kind: RecordKind,
 }
 
 /// Bytes before the inline bytes.
 #[inline]
 pub(crate) fn header_bytes(key: u8, parts: usize) -> u32 {
-    FIXED + u32::from(key).next_multiple_of(8) + 8 * parts as u32
+    FIXED_HEADER_BYTES + u32::from(key).next_multiple_of(8) + 8 * parts as u32
 }
 
 /// Bytes of a whole record.
@@ -62,14 +62,14 @@ pub(crate) fn record_bytes(key: u8, parts: usize, bytes: u32) -> u32 {
     (header_bytes(key, parts) + bytes).next_multiple_of(8)
 }
 
-impl Header {
+impl RecordHeader {
     /// Encodes into `out`, which is cleared first.
-    pub(crate) fn encode(&self, key: &Key, parts: &[Part], out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, key: &Key, parts: &[ChunkExtent], out: &mut Vec<u8>) {
         let (start, end) = self.batch.unwrap_or((0, 0));
         let kind = match self.kind {
-            Kind::Value => 1,
-            Kind::Deleted => 2,
-            Kind::Lost => 3,
+            RecordKind::Value => 1,
+            RecordKind::Tombstone => 2,
+            RecordKind::Uncorrectable => 3,
         };
         out.clear();
         out.extend(MAGIC.to_le_bytes());
@@ -78,7 +78,7 @@ impl Header {
         for word in [self.bytes, self.crc, start, end] {
             out.extend(word.to_le_bytes());
         }
-        for half in [self.piece, self.pieces, parts.len() as u16] {
+        for half in [self.record_index, self.record_count, parts.len() as u16] {
             out.extend(half.to_le_bytes());
         }
         out.extend([key.len(), kind]);
@@ -93,12 +93,12 @@ impl Header {
     }
 
     /// Whether bytes begin as a header does.
-    pub(crate) fn begins(bytes: &[u8]) -> bool {
+    pub(crate) fn has_magic(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC.to_le_bytes())
     }
 
     /// Decodes what starts at the first of `bytes`; `None` if that is no whole, undamaged header.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<(Header, Key, Vec<Part>)> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(RecordHeader, Key, Vec<ChunkExtent>)> {
         let word = |at: usize| -> Option<u32> {
             Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
         };
@@ -114,26 +114,30 @@ impl Header {
             return None;
         }
         let kind = match bytes[39] {
-            1 => Kind::Value,
-            2 => Kind::Deleted,
-            3 => Kind::Lost,
+            1 => RecordKind::Value,
+            2 => RecordKind::Tombstone,
+            3 => RecordKind::Uncorrectable,
             _ => return None,
         };
         let list = header_bytes(key, 0) as usize;
-        let key = Key::new(&whole[FIXED as usize..FIXED as usize + usize::from(key)]).ok()?;
-        let part = |i| Some(Part { chunk: word(list + 8 * i)?, crc: word(list + 8 * i + 4)? });
-        let parts = (0..parts).map(part).collect::<Option<Vec<Part>>>()?;
+        let key = Key::new(
+            &whole[FIXED_HEADER_BYTES as usize..FIXED_HEADER_BYTES as usize + usize::from(key)],
+        )
+        .ok()?;
+        let part =
+            |i| Some(ChunkExtent { chunk: word(list + 8 * i)?, crc: word(list + 8 * i + 4)? });
+        let parts = (0..parts).map(part).collect::<Option<Vec<ChunkExtent>>>()?;
         let (start, end) = (word(24)?, word(28)?);
-        let header = Header {
+        let header = RecordHeader {
             seq: u64::from(word(12)?) << 32 | u64::from(word(8)?),
             bytes: word(16)?,
             crc: word(20)?,
             batch: (end > 0).then_some((start, end)),
-            piece: half(32)?,
-            pieces: half(34)?,
+            record_index: half(32)?,
+            record_count: half(34)?,
             kind,
         };
-        (header.piece < header.pieces).then_some((header, key, parts))
+        (header.record_index < header.record_count).then_some((header, key, parts))
     }
 }
 
@@ -146,23 +150,31 @@ mod tests {
         let mut bytes = Vec::new();
         for (len, parts, batch) in [(1, 0, None), (8, 3, Some((64, 4096))), (255, 17, None)] {
             let key = Key::new(&vec![b'k'; len]).unwrap();
-            let parts: Vec<Part> =
-                (0..parts).map(|i| Part { chunk: i, crc: !i.rotate_left(7) }).collect();
-            let kind = [Kind::Value, Kind::Deleted, Kind::Lost][len % 3];
-            let header =
-                Header { seq: 1 << 40 | 7, bytes: 99, crc: 5, batch, piece: 2, pieces: 3, kind };
+            let parts: Vec<ChunkExtent> =
+                (0..parts).map(|i| ChunkExtent { chunk: i, crc: !i.rotate_left(7) }).collect();
+            let kind =
+                [RecordKind::Value, RecordKind::Tombstone, RecordKind::Uncorrectable][len % 3];
+            let header = RecordHeader {
+                seq: 1 << 40 | 7,
+                bytes: 99,
+                crc: 5,
+                batch,
+                record_index: 2,
+                record_count: 3,
+                kind,
+            };
             header.encode(&key, &parts, &mut bytes);
             assert_eq!(bytes.len() as u32, header_bytes(len as u8, parts.len()));
-            let decoded = Header::decode(&bytes).unwrap();
+            let decoded = RecordHeader::decode(&bytes).unwrap();
             assert_eq!(decoded, (header, key, parts));
             for bit in (0..bytes.len() * 8).step_by(3) {
                 bytes[bit / 8] ^= 1 << (bit % 8);
-                assert!(Header::decode(&bytes).is_none(), "bit {bit}");
+                assert!(RecordHeader::decode(&bytes).is_none(), "bit {bit}");
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
-            assert!(Header::decode(&bytes[..bytes.len() - 1]).is_none());
+            assert!(RecordHeader::decode(&bytes[..bytes.len() - 1]).is_none());
         }
-        assert!(Header::decode(&[]).is_none());
-        assert!(Header::decode(&[0; 512]).is_none());
+        assert!(RecordHeader::decode(&[]).is_none());
+        assert!(RecordHeader::decode(&[0; 512]).is_none());
     }
 }

@@ -3,12 +3,12 @@
 use ring::Iova;
 
 use super::error::KvError;
-use super::index::{Current, Part, Piece};
+use super::index::{ChunkExtent, KeyVersion, RecordRef};
 use super::key::Key;
 
 /// Where a value is, or is to go: registered memory, not to be touched until the request completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ValueBuffer {
     /// Its first byte.
     pub at: Iova,
     /// Bytes.
@@ -17,20 +17,20 @@ pub struct Room {
 
 /// One change of a batch.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum KvMutation {
     /// Puts a value, whether or not the key exists.
     Put {
         /// The key.
         key: Key,
         /// The value.
-        value: Room,
+        value: ValueBuffer,
     },
     /// Puts a value in place of another: the key must exist.
     Update {
         /// The key.
         key: Key,
         /// The value.
-        value: Room,
+        value: ValueBuffer,
     },
     /// Deletes a key, which must exist.
     Delete {
@@ -39,18 +39,20 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl KvMutation {
     /// The key.
     pub fn key(&self) -> &Key {
         match self {
-            Change::Put { key, .. } | Change::Update { key, .. } | Change::Delete { key } => key,
+            KvMutation::Put { key, .. }
+            | KvMutation::Update { key, .. }
+            | KvMutation::Delete { key } => key,
         }
     }
 
-    pub(crate) fn value(&self) -> Option<Room> {
+    pub(crate) fn value(&self) -> Option<ValueBuffer> {
         match self {
-            Change::Put { value, .. } | Change::Update { value, .. } => Some(*value),
-            Change::Delete { .. } => None,
+            KvMutation::Put { value, .. } | KvMutation::Update { value, .. } => Some(*value),
+            KvMutation::Delete { .. } => None,
         }
     }
 }
@@ -61,16 +63,16 @@ pub enum KvOp {
     /// One change. `durable`: it completes when a power cut cannot undo it; else it may complete
     /// when it is in the target's memory, and becomes durable with the next [`KvOp::Sync`] at the
     /// latest.
-    Change {
+    Mutation {
         /// The change.
-        change: Change,
+        mutation: KvMutation,
         /// Whether it completes durable.
         durable: bool,
     },
     /// All of several changes or, if one of them cannot be or power is cut, none.
     Batch {
         /// The changes, made one after the other.
-        changes: Box<[Change]>,
+        mutations: Box<[KvMutation]>,
         /// Whether it completes durable.
         durable: bool,
     },
@@ -79,7 +81,7 @@ pub enum KvOp {
         /// The key.
         key: Key,
         /// Where the value goes.
-        into: Room,
+        into: ValueBuffer,
     },
     /// Asks whether a key exists, and how long its value is.
     Exists {
@@ -101,29 +103,32 @@ pub struct KvRequest {
 
 impl KvRequest {
     /// Puts a value.
-    pub fn put(key: Key, value: Room, tag: u64) -> KvRequest {
-        let change = Change::Put { key, value };
-        KvRequest { op: KvOp::Change { change, durable: false }, tag }
+    pub fn put(key: Key, value: ValueBuffer, tag: u64) -> KvRequest {
+        let change = KvMutation::Put { key, value };
+        KvRequest { op: KvOp::Mutation { mutation: change, durable: false }, tag }
     }
 
     /// Puts a value in place of another.
-    pub fn update(key: Key, value: Room, tag: u64) -> KvRequest {
-        let change = Change::Update { key, value };
-        KvRequest { op: KvOp::Change { change, durable: false }, tag }
+    pub fn update(key: Key, value: ValueBuffer, tag: u64) -> KvRequest {
+        let change = KvMutation::Update { key, value };
+        KvRequest { op: KvOp::Mutation { mutation: change, durable: false }, tag }
     }
 
     /// Deletes a key.
     pub fn delete(key: Key, tag: u64) -> KvRequest {
-        KvRequest { op: KvOp::Change { change: Change::Delete { key }, durable: false }, tag }
+        KvRequest {
+            op: KvOp::Mutation { mutation: KvMutation::Delete { key }, durable: false },
+            tag,
+        }
     }
 
     /// Makes several changes, or none.
-    pub fn batch(changes: impl Into<Box<[Change]>>, tag: u64) -> KvRequest {
-        KvRequest { op: KvOp::Batch { changes: changes.into(), durable: false }, tag }
+    pub fn batch(changes: impl Into<Box<[KvMutation]>>, tag: u64) -> KvRequest {
+        KvRequest { op: KvOp::Batch { mutations: changes.into(), durable: false }, tag }
     }
 
     /// Reads a value.
-    pub fn get(key: Key, into: Room, tag: u64) -> KvRequest {
+    pub fn get(key: Key, into: ValueBuffer, tag: u64) -> KvRequest {
         KvRequest { op: KvOp::Get { key, into }, tag }
     }
 
@@ -140,7 +145,7 @@ impl KvRequest {
     /// The same, completing only when it is durable.
     #[must_use]
     pub fn durably(mut self) -> KvRequest {
-        if let KvOp::Change { durable, .. } | KvOp::Batch { durable, .. } = &mut self.op {
+        if let KvOp::Mutation { durable, .. } | KvOp::Batch { durable, .. } = &mut self.op {
             *durable = true;
         }
         self
@@ -169,110 +174,114 @@ pub struct KvCompletion {
 
 /// A value that is being written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Writing {
+pub(crate) struct PutState {
     pub(crate) seq: u64,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) chunk_extents: Vec<ChunkExtent>,
     /// Whole chunks that have not been begun, and that have not ended.
-    pub(crate) to_begin: u32,
-    pub(crate) to_end: u32,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) chunks_to_begin: u32,
+    pub(crate) chunks_to_complete: u32,
+    pub(crate) records: Vec<RecordRef>,
     /// Records in all.
-    pub(crate) count: u32,
+    pub(crate) record_count: u32,
     /// Inline bytes, and how many of them are in records.
-    pub(crate) inline: u32,
-    pub(crate) taken: u32,
+    pub(crate) inline_bytes: u32,
+    pub(crate) inline_appended: u32,
     /// What was set aside for its records, in bytes.
-    pub(crate) reserved: u64,
+    pub(crate) reserved_bytes: u64,
 }
 
 /// A value that is being read. What it is made of is as it was when that began, and none of its
 /// chunks is erased before it ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Reading {
-    pub(crate) current: Current,
-    pub(crate) key: u8,
-    pub(crate) into: Room,
+pub(crate) struct GetState {
+    pub(crate) current: KeyVersion,
+    pub(crate) key_bytes: u8,
+    pub(crate) into: ValueBuffer,
     /// Parts, then pieces: which is to be read next, and how many have not ended.
-    pub(crate) next: u32,
-    pub(crate) left: u32,
+    pub(crate) next_step: u32,
+    pub(crate) remaining_steps: u32,
     pub(crate) error: Option<KvError>,
 }
 
 /// What an outstanding request is doing.
 #[derive(Clone, Debug)]
-pub(crate) enum Work {
+pub(crate) enum KvRequestState {
     Queued,
-    Writing(Box<Writing>),
-    Reading(Reading),
+    Put(Box<PutState>),
+    Get(GetState),
 }
 
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     pub(crate) tag: u64,
     pub(crate) op: KvOp,
-    pub(crate) work: Work,
+    pub(crate) state: KvRequestState,
 }
 
 /// A fixed number of requests, each named by its place in the table.
 #[derive(Debug)]
-pub(crate) struct Requests {
-    slots: Box<[Option<Pending>]>,
+pub(crate) struct KvRequestTable {
+    slots: Box<[Option<PendingRequest>]>,
     free: Vec<u32>,
 }
 
-impl Requests {
-    pub(crate) fn new(count: u32) -> Requests {
-        Requests { slots: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+impl KvRequestTable {
+    pub(crate) fn new(count: u32) -> KvRequestTable {
+        KvRequestTable {
+            slots: (0..count).map(|_| None).collect(),
+            free: (0..count).rev().collect(),
+        }
     }
 
     pub(crate) fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn put(&mut self, request: KvRequest) -> Result<u32, KvRequest> {
+    pub(crate) fn insert(&mut self, request: KvRequest) -> Result<u32, KvRequest> {
         let Some(place) = self.free.pop() else { return Err(request) };
         let KvRequest { op, tag } = request;
-        self.slots[place as usize] = Some(Pending { tag, op, work: Work::Queued });
+        self.slots[place as usize] =
+            Some(PendingRequest { tag, op, state: KvRequestState::Queued });
         Ok(place)
     }
 
     #[inline]
-    pub(crate) fn get(&self, place: u32) -> Option<&Pending> {
+    pub(crate) fn get(&self, place: u32) -> Option<&PendingRequest> {
         self.slots[place as usize].as_ref()
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Pending> {
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut PendingRequest> {
         self.slots[place as usize].as_mut()
     }
 
     #[inline]
-    pub(crate) fn writing(&mut self, place: u32) -> Option<&mut Writing> {
-        match &mut self.get_mut(place)?.work {
-            Work::Writing(writing) => Some(writing),
+    pub(crate) fn put_state(&mut self, place: u32) -> Option<&mut PutState> {
+        match &mut self.get_mut(place)?.state {
+            KvRequestState::Put(writing) => Some(writing),
             _ => None,
         }
     }
 
     #[inline]
-    pub(crate) fn reading(&mut self, place: u32) -> Option<&mut Reading> {
-        match &mut self.get_mut(place)?.work {
-            Work::Reading(reading) => Some(reading),
+    pub(crate) fn get_state(&mut self, place: u32) -> Option<&mut GetState> {
+        match &mut self.get_mut(place)?.state {
+            KvRequestState::Get(reading) => Some(reading),
             _ => None,
         }
     }
 
     /// Takes a request out.
     #[inline]
-    pub(crate) fn end(&mut self, place: u32) -> Option<Pending> {
+    pub(crate) fn remove(&mut self, place: u32) -> Option<PendingRequest> {
         let pending = self.slots[place as usize].take()?;
         self.free.push(place);
         Some(pending)
     }
 
     /// Takes any request out.
-    pub(crate) fn end_any(&mut self) -> Option<Pending> {
+    pub(crate) fn remove_any(&mut self) -> Option<PendingRequest> {
         let place = self.slots.iter().position(Option::is_some)?;
-        self.end(place as u32)
+        self.remove(place as u32)
     }
 }

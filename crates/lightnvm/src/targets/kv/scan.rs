@@ -5,36 +5,36 @@
 
 use std::sync::Arc;
 
-use nvme::MAX_VECTOR;
-use ring::{Iova, Region};
+use nvme::MAX_VECTOR_ADDRESSES;
+use ring::{Iova, SharedRegion};
 
 use super::KvOpenError;
-use super::oob::Label;
-use crate::vector::{Addresses, Sectors, VectorEnded, VectorQueue, register};
+use super::oob::SectorTag;
+use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
 
 /// Calls of the pump without any answer after which a drive counts as dead.
-pub(super) const PATIENCE: u64 = 30_000_000;
+pub(super) const POLL_LIMIT: u64 = 30_000_000;
 
 /// Jobs under way at most.
-const LANES: u16 = 64;
+const JOBS_MAX: u16 = 64;
 
 /// What a job does with its sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum ScanTask {
     /// Writes filler.
-    Fill,
+    Pad,
     /// Writes a seal: sectors intact.
     Seal(u32),
     /// Reads labels.
-    Labels,
+    ReadTags,
     /// Reads data.
     Read,
 }
 
 /// Consecutive sectors of one chunk: at most 64, and a write unit when written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
-    pub(super) task: Task,
+pub(super) struct ScanJob {
+    pub(super) task: ScanTask,
     pub(super) chunk: u32,
     pub(super) first: u32,
     pub(super) count: u32,
@@ -42,31 +42,31 @@ pub(super) struct Job {
 
 /// A job that is under way.
 #[derive(Clone, Copy, Debug)]
-struct Running {
-    job: Job,
+struct RunningJob {
+    job: ScanJob,
     /// Sectors that have been asked for, and commands that have not ended.
-    sent: u32,
-    commands: u32,
+    sectors_sent: u32,
+    commands_outstanding: u32,
     failed: u64,
 }
 
 /// A job's memory, for whoever looks at what it has read.
-pub(super) struct Seen<'a> {
-    data: &'a Region,
+pub(super) struct ScannedSectors<'a> {
+    data: &'a SharedRegion,
     data_at: usize,
-    labels: &'a Region,
-    labels_at: usize,
+    tags: &'a SharedRegion,
+    tags_at: usize,
     oob_bytes: usize,
     /// A bit per sector that failed.
     pub(super) failed: u64,
 }
 
-impl Seen<'_> {
+impl ScannedSectors<'_> {
     /// The label of the job's `i`-th sector; `None` if it is foreign.
-    pub(super) fn label(&self, i: u32) -> Option<Label> {
-        let mut bytes = [0; Label::BYTES];
-        self.labels.read(self.labels_at + i as usize * self.oob_bytes, &mut bytes);
-        Label::decode(&bytes)
+    pub(super) fn tag(&self, i: u32) -> Option<SectorTag> {
+        let mut bytes = [0; SectorTag::BYTES];
+        self.tags.read(self.tags_at + i as usize * self.oob_bytes, &mut bytes);
+        SectorTag::decode(&bytes)
     }
 
     /// Copies the job's data from byte `at` on.
@@ -76,19 +76,19 @@ impl Seen<'_> {
 }
 
 /// A drive that is being looked at.
-pub(super) struct Scan<'a> {
+pub(super) struct ScanRunner<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
     pump: &'a mut dyn FnMut(),
-    data: Arc<Region>,
+    data: Arc<SharedRegion>,
     data_at: Iova,
-    labels: Arc<Region>,
-    labels_at: Iova,
-    lanes: u16,
+    tags: Arc<SharedRegion>,
+    tags_at: Iova,
+    jobs_max: u16,
     oob_bytes: usize,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> ScanRunner<'a> {
     /// A scan through `queue`, which has nothing outstanding.
     ///
     /// # Errors
@@ -97,17 +97,27 @@ impl<'a> Scan<'a> {
         queue: &'a mut VectorQueue,
         addresses: &'a Addresses,
         pump: &'a mut dyn FnMut(),
-    ) -> Result<Scan<'a>, KvOpenError> {
+    ) -> Result<ScanRunner<'a>, KvOpenError> {
         let oob_bytes = addresses.oob_bytes() as usize;
-        let lanes = queue.queue().capacity().min(LANES);
-        let sectors = usize::from(lanes) * usize::from(MAX_VECTOR);
+        let lanes = queue.queue().capacity().min(JOBS_MAX);
+        let sectors = usize::from(lanes) * usize::from(MAX_VECTOR_ADDRESSES);
         let port = queue.port().clone();
         let sector_bytes = addresses.shape().sector_bytes as usize;
         let space = port.memory();
         let (data, data_at) = register(space, sectors * sector_bytes, "the recovery's data")?;
         let what = "the recovery's out-of-band bytes";
         let (labels, labels_at) = register(space, sectors * oob_bytes, what)?;
-        Ok(Scan { queue, addresses, pump, data, data_at, labels, labels_at, lanes, oob_bytes })
+        Ok(ScanRunner {
+            queue,
+            addresses,
+            pump,
+            data,
+            data_at,
+            tags: labels,
+            tags_at: labels_at,
+            jobs_max: lanes,
+            oob_bytes,
+        })
     }
 
     /// Carries jobs out, as many at a time as there are lanes, in order on each parallel unit.
@@ -118,11 +128,11 @@ impl<'a> Scan<'a> {
     /// [`KvOpenError::Timeout`].
     pub(super) fn run(
         &mut self,
-        jobs: &mut dyn Iterator<Item = Job>,
-        ended: &mut dyn FnMut(&Job, &Seen<'_>),
+        jobs: &mut dyn Iterator<Item = ScanJob>,
+        ended: &mut dyn FnMut(&ScanJob, &ScannedSectors<'_>),
     ) -> Result<(), KvOpenError> {
-        let mut running: Vec<Option<Running>> = vec![None; self.lanes.into()];
-        let mut free: Vec<u16> = (0..self.lanes).rev().collect();
+        let mut running: Vec<Option<RunningJob>> = vec![None; self.jobs_max.into()];
+        let mut free: Vec<u16> = (0..self.jobs_max).rev().collect();
         // The lane whose job has not been sent whole: jobs go out one after the other, so that
         // writes of one chunk do.
         let mut sending: Option<u16> = None;
@@ -135,7 +145,8 @@ impl<'a> Scan<'a> {
                     sending = Some(*lane);
                     free.pop();
                     self.prepare(sending.unwrap_or(0), &job);
-                    let fresh = Running { job, sent: 0, commands: 0, failed: 0 };
+                    let fresh =
+                        RunningJob { job, sectors_sent: 0, commands_outstanding: 0, failed: 0 };
                     running[usize::from(sending.unwrap_or(0))] = Some(fresh);
                     next = jobs.next();
                 }
@@ -144,26 +155,26 @@ impl<'a> Scan<'a> {
                 if !self.send(lane, r) {
                     break;
                 }
-                if r.sent == r.job.count {
+                if r.sectors_sent == r.job.count {
                     sending = None;
                 }
             }
             self.queue.ring(true);
             while let Some(done) = self.queue.reap() {
                 in_vain = 0;
-                let (lane, first) = (done.user as u16, (done.user >> 16) as u32);
+                let (lane, first) = (done.user_data as u16, (done.user_data >> 16) as u32);
                 let Some(r) = &mut running[usize::from(lane)] else { continue };
-                r.failed |= self.failed(&r.job, first, &done)?;
-                r.commands -= 1;
-                if r.commands > 0 || r.sent < r.job.count {
+                r.failed |= self.media_failures(&r.job, first, &done)?;
+                r.commands_outstanding -= 1;
+                if r.commands_outstanding > 0 || r.sectors_sent < r.job.count {
                     continue;
                 }
-                let per_lane = usize::from(lane) * usize::from(MAX_VECTOR);
-                let seen = Seen {
+                let per_lane = usize::from(lane) * usize::from(MAX_VECTOR_ADDRESSES);
+                let seen = ScannedSectors {
                     data: &self.data,
                     data_at: per_lane * self.addresses.shape().sector_bytes as usize,
-                    labels: &self.labels,
-                    labels_at: per_lane * self.oob_bytes,
+                    tags: &self.tags,
+                    tags_at: per_lane * self.oob_bytes,
                     oob_bytes: self.oob_bytes,
                     failed: r.failed,
                 };
@@ -176,7 +187,7 @@ impl<'a> Scan<'a> {
             if next.is_none() && outstanding == 0 && sending.is_none() {
                 return Ok(());
             }
-            if in_vain == PATIENCE {
+            if in_vain == POLL_LIMIT {
                 return Err(KvOpenError::Timeout { outstanding, polls: in_vain });
             }
             in_vain += 1;
@@ -185,54 +196,61 @@ impl<'a> Scan<'a> {
     }
 
     /// Puts what a job writes in its memory.
-    fn prepare(&mut self, lane: u16, job: &Job) {
+    fn prepare(&mut self, lane: u16, job: &ScanJob) {
         let label = match job.task {
-            Task::Fill => Label::Filler,
-            Task::Seal(intact) => Label::Seal { intact },
-            Task::Labels | Task::Read => return,
+            ScanTask::Pad => SectorTag::Filler,
+            ScanTask::Seal(intact) => SectorTag::Seal { intact },
+            ScanTask::ReadTags | ScanTask::Read => return,
         };
-        let first = usize::from(lane) * usize::from(MAX_VECTOR);
+        let first = usize::from(lane) * usize::from(MAX_VECTOR_ADDRESSES);
         let size = self.addresses.shape().sector_bytes as usize;
         self.data.fill(first * size, job.count as usize * size, 0);
         for i in 0..job.count as usize {
-            self.labels.write((first + i) * self.oob_bytes, &label.encode());
+            self.tags.write((first + i) * self.oob_bytes, &label.encode());
         }
     }
 
     /// Sends one command of a job. Returns whether the queue had room.
-    fn send(&mut self, lane: u16, r: &mut Running) -> bool {
-        let Job { task, chunk, first, count } = r.job;
-        let n = (count - r.sent).min(self.queue.max_sectors());
-        let psn = self.addresses.shape().first_psn(chunk) + first + r.sent;
+    fn send(&mut self, lane: u16, r: &mut RunningJob) -> bool {
+        let ScanJob { task, chunk, first, count } = r.job;
+        let n = (count - r.sectors_sent).min(self.queue.max_sectors());
+        let psn = self.addresses.shape().first_sector_of(chunk) + first + r.sectors_sent;
         let ppas = (0..n as usize).map(|i| self.addresses.sector(psn + i as u32));
-        let place = u64::from(lane) * u64::from(MAX_VECTOR) + u64::from(r.sent);
+        let place = u64::from(lane) * u64::from(MAX_VECTOR_ADDRESSES) + u64::from(r.sectors_sent);
         let size = u64::from(self.addresses.shape().sector_bytes);
-        let data = Sectors::Run(self.data_at.offset(place * size));
-        let labels = self.labels_at.offset(place * self.oob_bytes as u64);
-        let user = u64::from(r.sent) << 16 | u64::from(lane);
+        let data = DataSegments::Contiguous(self.data_at.offset(place * size));
+        let labels = self.tags_at.offset(place * self.oob_bytes as u64);
+        let user = u64::from(r.sectors_sent) << 16 | u64::from(lane);
         let sent = match task {
-            Task::Fill | Task::Seal(_) => self.queue.write(ppas, data, Some(labels), user),
-            Task::Labels => self.queue.read(ppas, Sectors::Nowhere, Some(labels), user),
-            Task::Read => self.queue.read(ppas, data, None, user),
+            ScanTask::Pad | ScanTask::Seal(_) => self.queue.write(ppas, data, Some(labels), user),
+            ScanTask::ReadTags => {
+                self.queue.read(ppas, DataSegments::BitBucket, Some(labels), user)
+            }
+            ScanTask::Read => self.queue.read(ppas, data, None, user),
         };
         if sent.is_err() {
             return false;
         }
-        r.sent += n;
-        r.commands += 1;
+        r.sectors_sent += n;
+        r.commands_outstanding += 1;
         true
     }
 
     /// The sectors of a job that the media, and nothing else, failed.
-    fn failed(&self, job: &Job, first: u32, done: &VectorEnded) -> Result<u64, KvOpenError> {
+    fn media_failures(
+        &self,
+        job: &ScanJob,
+        first: u32,
+        done: &VectorCompletion,
+    ) -> Result<u64, KvOpenError> {
         if done.status.is_success() || done.status.is_media_error() {
             return Ok(done.failed << first);
         }
         let command = match job.task {
-            Task::Fill | Task::Seal(_) => "Vector Chunk Write",
-            Task::Labels | Task::Read => "Vector Chunk Read",
+            ScanTask::Pad | ScanTask::Seal(_) => "Vector Chunk Write",
+            ScanTask::ReadTags | ScanTask::Read => "Vector Chunk Read",
         };
-        let psn = self.addresses.shape().first_psn(job.chunk) + job.first;
+        let psn = self.addresses.shape().first_sector_of(job.chunk) + job.first;
         let address = self.addresses.components(psn);
         Err(KvOpenError::Command { command, address, status: done.status })
     }

@@ -22,15 +22,15 @@ pub struct KvStats {
     /// Bytes of records that users' changes made, headers and keys included.
     pub packed_bytes: u64,
     /// Bytes of records that cleaning has moved.
-    pub moved_bytes: u64,
+    pub relocated_bytes: u64,
     /// Bytes of padding in write units.
     pub padded_bytes: u64,
     /// Write units of records written, padding included.
     pub units_written: u64,
     /// Whole chunks of values written.
-    pub wholes_written: u64,
+    pub large_value_chunks_written: u64,
     /// Chunks cleaned.
-    pub chunks_cleaned: u64,
+    pub chunks_compacted: u64,
     /// Chunks erased.
     pub chunks_erased: u64,
     /// Programs that failed.
@@ -40,13 +40,13 @@ pub struct KvStats {
     /// Chunks retired since the target was opened.
     pub chunks_retired: u64,
     /// Values that could not be read when they were to be moved.
-    pub values_lost: u64,
+    pub values_uncorrectable: u64,
     /// At power-on: records found.
-    pub records_found: u64,
+    pub records_recovered: u64,
     /// At power-on: sectors that could not be read.
     pub unreadable_at_open: u64,
     /// At power-on: records of changes that had not become whole.
-    pub void_at_open: u64,
+    pub incomplete_at_open: u64,
     /// Keys now.
     pub keys: u64,
     /// Tombstones now.
@@ -56,7 +56,7 @@ pub struct KvStats {
     /// Bytes of chunks that hold records now, whatever is in them.
     pub packed_chunk_bytes: u64,
     /// Whole chunks of values now.
-    pub whole_chunks: u32,
+    pub large_value_chunks: u32,
     /// Free chunks now.
     pub free_chunks: u32,
 }
@@ -66,7 +66,7 @@ impl KvStats {
     /// of `chunk_bytes`, over values. `None` if nothing was put.
     pub fn write_amplification(&self, unit_bytes: u32, chunk_bytes: u32) -> Option<f64> {
         let written = self.units_written as f64 * f64::from(unit_bytes)
-            + self.wholes_written as f64 * f64::from(chunk_bytes);
+            + self.large_value_chunks_written as f64 * f64::from(chunk_bytes);
         (self.bytes_put > 0).then(|| written / self.bytes_put as f64)
     }
 

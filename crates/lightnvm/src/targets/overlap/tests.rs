@@ -22,13 +22,13 @@ impl Component for Any {
     }
 }
 
-impl Device for Any {
+impl BlockDevice for Any {
     fn limits(&self) -> &Limits {
         &self.limits
     }
-    fn submit(&mut self, _now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, _now: Nanos, request: Request) -> Result<(), QueueFull> {
         if self.taken.len() + self.ended.len() >= self.limits.queue_depth as usize {
-            return Err(Busy);
+            return Err(QueueFull);
         }
         self.taken.push(request);
         Ok(())
@@ -42,7 +42,7 @@ impl Device for Any {
     fn set_waker(&mut self, _waker: Waker) {}
 }
 
-fn device(depth: u32) -> InOrder<Any> {
+fn device(depth: u32) -> OverlapSerializer<Any> {
     let limits = Limits {
         sector_bytes: 512,
         sectors: 4_000,
@@ -52,7 +52,7 @@ fn device(depth: u32) -> InOrder<Any> {
         volatile_cache: true,
     };
     let (taken, ended) = (Vec::new(), VecDeque::new());
-    InOrder::new(Any { limits, port: ring::Port::new().unwrap(), taken, ended })
+    OverlapSerializer::new(Any { limits, port: ring::Port::new().unwrap(), taken, ended })
 }
 
 fn read(lba: u64, n: u32, tag: u64) -> Request {
@@ -111,8 +111,8 @@ fn case(seed: u64) -> OverlapStats {
     }
     assert_eq!(d.is_empty(), outstanding.is_empty());
     assert_eq!(d.stats.waited, waited);
-    assert!(!d.is_empty() || d.heads.iter().all(|h| *h == NONE));
-    let (taken, rest) = d.give_up(|any| {
+    assert!(!d.is_empty() || d.list_heads.iter().all(|h| *h == NIL));
+    let (taken, rest) = d.close(|any| {
         let status = Status::ABORTED_SQ_DELETED;
         let ended = any.taken.iter().map(|r| Completion { tag: r.tag, status, result: 0 });
         (any.taken.len(), ended.collect())
@@ -140,6 +140,6 @@ fn what_the_device_will_refuse_passes() {
     d.submit(Nanos(0), Request { op: Op::Write, ..read(3_999, 2, 3) }).unwrap();
     d.submit(Nanos(0), Request { op: Op::Write, ..read(3_999, 2, 4) }).unwrap();
     assert_eq!(d.device.taken.len(), 4);
-    assert_eq!(d.submit(Nanos(0), read(0, 1, 5)), Err(Busy));
+    assert_eq!(d.submit(Nanos(0), read(0, 1, 5)), Err(QueueFull));
     assert_eq!(*d.stats(), OverlapStats::default());
 }

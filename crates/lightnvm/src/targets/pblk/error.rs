@@ -79,7 +79,7 @@ pub enum PblkError {
         "sector {first} holds logical sector {lba}, but this configuration makes only {sectors}: \
          open the drive with the over_provisioning, active_pus and streams that it was written with"
     )]
-    OtherLayout {
+    LayoutMismatch {
         /// The physical sector.
         first: Address,
         /// The logical sector in its out-of-band bytes.
@@ -118,14 +118,14 @@ pub enum PblkError {
 
 impl PblkError {
     /// An error of the recovery, with the drive's addresses.
-    pub(crate) fn of_recovery(error: RecoveryError, addresses: &Addresses) -> PblkError {
+    pub(crate) fn from_recovery(error: RecoveryError, addresses: &Addresses) -> PblkError {
         match error {
             RecoveryError::New(e) => PblkError::Ftl(e),
             RecoveryError::Foreign { sectors, first } => {
                 PblkError::ForeignData { sectors, first: addresses.components(first) }
             }
             RecoveryError::OtherLayout { psn, lba, sectors } => {
-                PblkError::OtherLayout { first: addresses.components(psn), lba, sectors }
+                PblkError::LayoutMismatch { first: addresses.components(psn), lba, sectors }
             }
             e => PblkError::Recovery(e),
         }

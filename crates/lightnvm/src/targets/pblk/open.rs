@@ -17,25 +17,28 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::Limits;
-use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::{CapacityError, Found, Ftl, FtlConfig, GcYields, NewFtlError, Oob, Recovery, Shape};
+use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
+use ftl::{
+    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, GcReadPriority, NewFtlError, Oob,
+    Recovery,
+};
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use ring::Port;
 
-use super::memory::{Slots, Trims};
-use super::requests::Requests;
+use super::buffer_memory::{SlotMemory, TrimRanges};
+use super::read_tracker::PuReadTracker;
+use super::requests::PblkRequestTable;
 use super::scan::recover;
-use super::vectors::VectorFlash;
-use super::waits::Waits;
-use super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
-use crate::targets::rrpc::DualMap;
+use super::vector_backend::VectorBackend;
+use super::{Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
+use crate::targets::rrpc::DeviceL2pEntries;
 use crate::vector::{Addresses, VectorQueue};
 
 /// Which chunks are to be used, by flat number; and the drive's map, if that is to be used.
-type Given<'a> = (&'a dyn Fn(u32) -> bool, Option<DualMap<'a>>);
+type ChunkSelection<'a> = (&'a dyn Fn(u32) -> bool, Option<DeviceL2pEntries<'a>>);
 
 /// Physical sectors that the translation layer can number.
-const MAX_PHYSICAL: u64 = 0x7000_0000;
+const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;
 
 impl Pblk {
     /// Opens the drive that `info` describes and `port` leads to. `queue` is one of its queue pairs,
@@ -50,7 +53,7 @@ impl Pblk {
     /// # Errors
     /// [`PblkError`].
     pub fn open(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
         queue: QueuePair,
         port: Arc<Port>,
@@ -67,9 +70,9 @@ impl Pblk {
     /// # Errors
     /// [`PblkError`].
     pub(crate) fn open_with_map(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        (owned, map): (&dyn Fn(u32) -> bool, DualMap<'_>),
+        (owned, map): (&dyn Fn(u32) -> bool, DeviceL2pEntries<'_>),
         parts: (QueuePair, Arc<Port>),
         config: FtlConfig,
         pump: &mut dyn FnMut(),
@@ -83,7 +86,7 @@ impl Pblk {
     /// # Errors
     /// [`PblkError`].
     pub fn open_on(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
         owned: &dyn Fn(u32) -> bool,
         (queue, port): (QueuePair, Arc<Port>),
@@ -96,45 +99,52 @@ impl Pblk {
     }
 
     fn open_from(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        (owned, map): Given<'_>,
+        (owned, map): ChunkSelection<'_>,
         (queue, port): (QueuePair, Arc<Port>),
         config: FtlConfig,
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
-        let OpenChannel { geometry, format, .. } = info
+        let OpenChannelInfo { geometry, format, .. } = info
             .open_channel
             .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
-        check_shape(info, &geometry, keeps_data)?;
+        check_geometry(info, &geometry, keeps_data)?;
         if !keeps_data && config.map_cache_sectors > 0 {
             return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
         }
-        let shape = Shape::of(&geometry);
+        let shape = FlashGeometry::from_geometry(&geometry);
         let addresses = Addresses::new(shape, geometry, format);
-        let found = Chunks::of(chunks, &addresses, owned)?;
+        let found = ReportedChunks::from_descriptors(chunks, &addresses, owned)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         let mut recovered = None;
-        let is_new = found.written == 0 && found.grown == 0;
+        let is_new = found.written == 0 && found.grown_bad == 0;
         let mut ftl = if let (Some((_, totals)), true) = (map, is_new) {
             // Trims of a life before this one are not on the media, but the drive goes by them.
-            let from = totals.newest.get().saturating_add(1);
-            Ftl::new_with_drive_map(shape, config, |chunk| found.all[chunk as usize], from)?
+            let from = totals.seq_max.get().saturating_add(1);
+            Ftl::new_with_device_l2p(shape, config, |chunk| found.all[chunk as usize], from)?
         } else if is_new {
             Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
         } else if keeps_data {
-            let named = |e| PblkError::of_recovery(e, &addresses);
+            let named = |e| PblkError::from_recovery(e, &addresses);
             let recovery = match map {
                 Some((map, totals)) => {
                     let entries = (0..).zip(map).filter_map(|(lba, at)| {
                         // In range, as addresses were checked against the geometry.
                         Some((lba, u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX)))
                     });
-                    let newest = totals.newest.get();
-                    Recovery::from_map(shape, config, found.all, found.counted, entries, newest)
+                    let newest = totals.seq_max.get();
+                    Recovery::from_device_l2p(
+                        shape,
+                        config,
+                        found.all,
+                        found.usable,
+                        entries,
+                        newest,
+                    )
                 }
-                None => Recovery::new(shape, config, found.all, found.counted),
+                None => Recovery::new(shape, config, found.all, found.usable),
             };
             let recovery = recovery.map_err(named)?;
             let (ftl, stats) = recover(recovery, &mut queue, &addresses, pump)?;
@@ -146,37 +156,38 @@ impl Pblk {
             // Nothing can be found on a drive that keeps nothing.
             Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
         };
-        ftl.learn_wear(|chunk| {
-            chunks.get(chunk as usize).map_or(0, |d| u32::from(d.wear_index) * ERASES_PER_INDEX)
+        ftl.import_wear(|chunk| {
+            chunks.get(chunk as usize).map_or(0, |d| u32::from(d.wear_index) * ERASES_PER_WEAR_STEP)
         });
         let space = port.memory();
-        let trims = if map.is_some() { Some(Trims::new(space)?) } else { None };
+        let trims = if map.is_some() { Some(TrimRanges::new(space)?) } else { None };
         let slots = if keeps_data {
-            Some(Slots::new(space, ftl.slots(), geometry.sector_bytes, geometry.oob_bytes)?)
+            Some(SlotMemory::new(space, ftl.slots(), geometry.sector_bytes, geometry.oob_bytes)?)
         } else {
             None
         };
         let limits = Limits {
             sector_bytes: geometry.sector_bytes,
             sectors: ftl.sectors(),
-            max_sectors: MAX_SECTORS,
+            max_sectors: REQUEST_SECTORS_MAX,
             optimal_sectors: geometry.ws_opt,
             queue_depth: QUEUE_DEPTH,
             volatile_cache: true,
         };
-        let requests = Requests::new(QUEUE_DEPTH);
-        let waits = (config.gc_yields == GcYields::BusyPus).then(|| Waits::new(*ftl.shape()));
+        let requests = PblkRequestTable::new(QUEUE_DEPTH);
+        let waits = (config.gc_read_priority == GcReadPriority::PerPu)
+            .then(|| PuReadTracker::new(*ftl.geometry()));
         Ok(Pblk {
             ftl,
-            flash: VectorFlash::new(queue, addresses, slots, trims, requests, waits),
+            flash: VectorBackend::new(queue, addresses, slots, trims, requests, waits),
             limits,
-            recovered,
-            lookups: Vec::with_capacity(QUEUE_DEPTH as usize),
-            answered: VecDeque::with_capacity(QUEUE_DEPTH as usize),
+            recovery_stats: recovered,
+            pending_lookups: Vec::with_capacity(QUEUE_DEPTH as usize),
+            completed: VecDeque::with_capacity(QUEUE_DEPTH as usize),
             // The journal begins, or goes on.
-            taken: true,
+            has_new_requests: true,
             kick: true,
-            health: super::Health::default(),
+            maintenance: super::Maintenance::default(),
         })
     }
 }
@@ -184,20 +195,20 @@ impl Pblk {
 /// Erases that one step of the wear index stands for: of 255 to a chunk's end at some 3,000, the rating
 /// of MLC (thesis chapter 6, section 2). The drive does not say how many its own stand; what the host
 /// counts itself is exact.
-const ERASES_PER_INDEX: u32 = 12;
+const ERASES_PER_WEAR_STEP: u32 = 12;
 
 /// Refuses drives that the translation layer cannot number, write or recover.
-pub(super) fn check_shape(
-    info: &DriveInfo,
+pub(super) fn check_geometry(
+    info: &ControllerInfo,
     g: &Geometry,
     keeps_data: bool,
 ) -> Result<(), PblkError> {
     let shape = |what, value, allowed| Err(PblkError::Shape { what, value, allowed });
     let pus = u64::from(g.groups) * u64::from(g.pus);
     let all = pus.checked_mul(g.chunks.into()).and_then(|c| c.checked_mul(g.sectors.into()));
-    if all.is_none_or(|n| n > MAX_PHYSICAL) {
+    if all.is_none_or(|n| n > PHYSICAL_SECTORS_MAX) {
         let value = all.unwrap_or(u64::MAX);
-        return shape("sectors of the drive", value, format!("at most {MAX_PHYSICAL}"));
+        return shape("sectors of the drive", value, format!("at most {PHYSICAL_SECTORS_MAX}"));
     }
     if g.mw_cunits > g.sectors {
         let allowed = format!("at most the sectors per chunk, {}", g.sectors);
@@ -218,42 +229,45 @@ pub(super) fn check_shape(
 }
 
 /// What the descriptors say.
-pub(super) struct Chunks {
-    pub(super) all: Vec<Found>,
+pub(super) struct ReportedChunks {
+    pub(super) all: Vec<ChunkReport>,
     /// Neither free nor offline.
     pub(super) written: u32,
     /// Offline, but not from the factory.
-    pub(super) grown: u32,
+    pub(super) grown_bad: u32,
     /// All but those that were bad from the factory.
-    pub(super) counted: u32,
+    pub(super) usable: u32,
 }
 
-impl Chunks {
-    pub(super) fn of(
+impl ReportedChunks {
+    pub(super) fn from_descriptors(
         chunks: &[ChunkDescriptor],
         addresses: &Addresses,
         owned: &dyn Fn(u32) -> bool,
-    ) -> Result<Chunks, PblkError> {
+    ) -> Result<ReportedChunks, PblkError> {
         let shape = addresses.shape();
         if chunks.len() != shape.total_chunks() as usize {
             let chunks_on_drive = u64::from(shape.total_chunks());
             return Err(PblkError::ChunkCount { given: chunks.len(), chunks: chunks_on_drive });
         }
-        let mut found =
-            Chunks { all: Vec::with_capacity(chunks.len()), written: 0, grown: 0, counted: 0 };
+        let mut found = ReportedChunks {
+            all: Vec::with_capacity(chunks.len()),
+            written: 0,
+            grown_bad: 0,
+            usable: 0,
+        };
         for (chunk, d) in (0..).zip(chunks) {
             if !owned(chunk) {
-                found.all.push(Found::Foreign);
+                found.all.push(ChunkReport::NotOwned);
                 continue;
             }
-            let state = find(d, shape.sectors).map_err(|what| PblkError::Chunk {
-                chunk: addresses.components(shape.first_psn(chunk)),
-                what,
+            let state = parse_chunk_descriptor(d, shape.sectors_per_chunk).map_err(|what| {
+                PblkError::Chunk { chunk: addresses.components(shape.first_sector_of(chunk)), what }
             })?;
-            let from_factory = state == Found::Bad && d.wear_index == 0 && d.wp.get() == 0;
-            found.grown += u32::from(state == Found::Bad && !from_factory);
-            found.written += u32::from(!matches!(state, Found::Free | Found::Bad));
-            found.counted += u32::from(!from_factory);
+            let from_factory = state == ChunkReport::Bad && d.wear_index == 0 && d.wp.get() == 0;
+            found.grown_bad += u32::from(state == ChunkReport::Bad && !from_factory);
+            found.written += u32::from(!matches!(state, ChunkReport::Free | ChunkReport::Bad));
+            found.usable += u32::from(!from_factory);
             found.all.push(state);
         }
         Ok(found)
@@ -261,12 +275,15 @@ impl Chunks {
 }
 
 /// What a descriptor says of its chunk of `sectors`.
-pub(super) fn find(d: &ChunkDescriptor, sectors: u32) -> Result<Found, String> {
+pub(super) fn parse_chunk_descriptor(
+    d: &ChunkDescriptor,
+    sectors: u32,
+) -> Result<ChunkReport, String> {
     let state = d
         .chunk_state()
         .ok_or_else(|| format!("the drive reports state {:#04x}, which does not exist", d.state))?;
     if state == ChunkState::Offline {
-        return Ok(Found::Bad);
+        return Ok(ChunkReport::Bad);
     }
     if d.cnlb.get() != u64::from(sectors) {
         return Err(format!("it has {} sectors, but the geometry says {sectors}", d.cnlb));
@@ -278,10 +295,10 @@ pub(super) fn find(d: &ChunkDescriptor, sectors: u32) -> Result<Found, String> {
         ChunkState::Free if written > 0 => {
             Err(format!("it is free, but its write pointer is {written}"))
         }
-        ChunkState::Free | ChunkState::Offline => Ok(Found::Free),
-        ChunkState::Open => Ok(Found::Open(written)),
-        ChunkState::Closed if written == sectors => Ok(Found::Closed(written)),
-        ChunkState::Closed => Ok(Found::Failing(written)),
+        ChunkState::Free | ChunkState::Offline => Ok(ChunkReport::Free),
+        ChunkState::Open => Ok(ChunkReport::Open(written)),
+        ChunkState::Closed if written == sectors => Ok(ChunkReport::Closed(written)),
+        ChunkState::Closed => Ok(ChunkReport::ProgramFailed(written)),
     }
 }
 
@@ -297,16 +314,28 @@ mod tests {
             wp: wp.into(),
             ..ChunkDescriptor::default()
         };
-        assert_eq!(find(&chunk(ChunkState::Free, 0), 64), Ok(Found::Free));
-        assert_eq!(find(&chunk(ChunkState::Open, 8), 64), Ok(Found::Open(8)));
-        assert_eq!(find(&chunk(ChunkState::Closed, 64), 64), Ok(Found::Closed(64)));
-        assert_eq!(find(&chunk(ChunkState::Closed, 60), 64), Ok(Found::Failing(60)));
-        assert_eq!(find(&chunk(ChunkState::Offline, 999), 64), Ok(Found::Bad));
-        assert!(find(&chunk(ChunkState::Free, 1), 64).is_err());
-        assert!(find(&chunk(ChunkState::Open, 65), 64).is_err());
-        assert!(find(&chunk(ChunkState::Open, u64::MAX), 64).is_err());
-        assert!(find(&chunk(ChunkState::Open, 8), 63).is_err());
+        assert_eq!(parse_chunk_descriptor(&chunk(ChunkState::Free, 0), 64), Ok(ChunkReport::Free));
+        assert_eq!(
+            parse_chunk_descriptor(&chunk(ChunkState::Open, 8), 64),
+            Ok(ChunkReport::Open(8))
+        );
+        assert_eq!(
+            parse_chunk_descriptor(&chunk(ChunkState::Closed, 64), 64),
+            Ok(ChunkReport::Closed(64))
+        );
+        assert_eq!(
+            parse_chunk_descriptor(&chunk(ChunkState::Closed, 60), 64),
+            Ok(ChunkReport::ProgramFailed(60))
+        );
+        assert_eq!(
+            parse_chunk_descriptor(&chunk(ChunkState::Offline, 999), 64),
+            Ok(ChunkReport::Bad)
+        );
+        assert!(parse_chunk_descriptor(&chunk(ChunkState::Free, 1), 64).is_err());
+        assert!(parse_chunk_descriptor(&chunk(ChunkState::Open, 65), 64).is_err());
+        assert!(parse_chunk_descriptor(&chunk(ChunkState::Open, u64::MAX), 64).is_err());
+        assert!(parse_chunk_descriptor(&chunk(ChunkState::Open, 8), 63).is_err());
         let both = ChunkDescriptor { state: 0b11, ..chunk(ChunkState::Free, 0) };
-        assert!(find(&both, 64).is_err());
+        assert!(parse_chunk_descriptor(&both, 64).is_err());
     }
 }

@@ -1,9 +1,9 @@
 //! Nanoseconds per request on one core.
 
-use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, interleaved};
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleaved};
 use super::BENCH;
 use super::load::Load;
-use super::ways::{MQ, SQ, layer, raw};
+use super::variants::{MQ, SQ, block_layer, raw};
 
 /// Outstanding, and submitted at a time.
 const POINTS: [(u64, u64); 3] = [(32, 32), (32, 8), (1, 1)];
@@ -15,21 +15,21 @@ const TRACED: u64 = 4_000;
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let rows = Cores::allowed().on_first(|| measure(effort))?;
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let rows = AllowedCpus::allowed().on_first(|| measure(effort))?;
     rows.into_iter().try_for_each(|row| sink.push(row))
 }
 
-fn measure(effort: Effort) -> Result<Vec<Measurement>, BenchError> {
+fn measure(effort: RunLength) -> Result<Vec<Measurement>, BenchError> {
     // A sample is short against a scheduler's time slice, so that most are not interrupted.
     let (rounds, count) = (effort.choose(301, 3), effort.choose(20_000, 2_000));
     let mut rows = Vec::new();
     for (depth, batch) in POINTS {
         let mut raw = raw(1)?;
-        let mut plain = layer(MQ, 1, 1, false)?;
-        let mut merging = layer(MQ, 1, 1, true)?;
-        let mut single = layer(SQ, 1, 1, true)?;
-        let mut traced = layer(MQ, 1, 1, true)?;
+        let mut plain = block_layer(MQ, 1, 1, false)?;
+        let mut merging = block_layer(MQ, 1, 1, true)?;
+        let mut single = block_layer(SQ, 1, 1, true)?;
+        let mut traced = block_layer(MQ, 1, 1, true)?;
         traced[0].trace(8 * TRACED as usize);
         let load = |seed| Load::new(1 << 31, depth, batch, seed);
         let mut loads = [0, 1, 2, 3, 4].map(load);
@@ -58,7 +58,9 @@ fn measure(effort: Effort) -> Result<Vec<Measurement>, BenchError> {
             Measurement::new(BENCH, case, "ns_per_request", ns, "ns")
         };
         rows.push(row("raw", raw_ns));
-        rows.extend(std::iter::zip(names, rest).map(|(n, ns)| row(n, ns).against("raw", raw_ns)));
+        rows.extend(
+            std::iter::zip(names, rest).map(|(n, ns)| row(n, ns).with_reference("raw", raw_ns)),
+        );
     }
     Ok(rows)
 }

@@ -4,13 +4,13 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::Nanos;
 use hdrhistogram::Histogram;
 
-use super::super::{BenchError, Cores, Effort, Measurement, Sink};
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Sink};
 use super::BENCH;
-use super::ways::{MQ, SQ, layer, raw};
+use super::variants::{MQ, SQ, block_layer, raw};
 
 /// Threads, most of them more than this machine has cores.
 const THREADS: [u16; 4] = [1, 2, 4, 8];
@@ -19,15 +19,18 @@ const THREADS: [u16; 4] = [1, 2, 4, 8];
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let count = effort.choose(400_000, 500);
     for threads in THREADS {
         let mut base = None;
         let measured = [
             ("raw", distribution(raw(threads)?, count)?),
-            ("mq per-core/per-core", distribution(layer(MQ, threads, threads, true)?, count)?),
-            ("mq per-core/one", distribution(layer(MQ, threads, 1, true)?, count)?),
-            ("sq", distribution(layer(SQ, threads, 1, true)?, count)?),
+            (
+                "mq per-core/per-core",
+                distribution(block_layer(MQ, threads, threads, true)?, count)?,
+            ),
+            ("mq per-core/one", distribution(block_layer(MQ, threads, 1, true)?, count)?),
+            ("sq", distribution(block_layer(SQ, threads, 1, true)?, count)?),
         ];
         for (name, latencies) in measured {
             let case = format!("null, {name}, {threads} threads, QD 1");
@@ -35,7 +38,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
                 |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
             let p50 = latencies.value_at_quantile(0.5) as f64;
             let of_raw = *base.get_or_insert(p50);
-            sink.push(row("latency_p50", p50, "ns").against("raw", of_raw))?;
+            sink.push(row("latency_p50", p50, "ns").with_reference("raw", of_raw))?;
             sink.push(row("latency_p99", latencies.value_at_quantile(0.99) as f64, "ns"))?;
             sink.push(row("latency_max", latencies.max() as f64, "ns"))?;
             let late = latencies.count_between(1_000_001, u64::MAX) as f64;
@@ -46,11 +49,11 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 }
 
 /// The latencies of `count` requests on each device, all devices at a time.
-fn distribution<D: Device + Send>(
+fn distribution<D: BlockDevice + Send>(
     mut devices: Vec<D>,
     count: u64,
 ) -> Result<Histogram<u64>, BenchError> {
-    let (cores, barrier) = (Cores::allowed(), Barrier::new(devices.len()));
+    let (cores, barrier) = (AllowedCpus::allowed(), Barrier::new(devices.len()));
     let share = (count / devices.len() as u64).max(1);
     let mut all = histogram()?;
     thread::scope(|scope| {
@@ -90,7 +93,7 @@ fn histogram() -> Result<Histogram<u64>, BenchError> {
     Histogram::new_with_max(60_000_000_000, 3).map_err(|_| BenchError::Thread("a histogram"))
 }
 
-fn one<D: Device>(device: &mut D, now: Nanos, tag: u64) -> Result<(), BenchError> {
+fn one<D: BlockDevice>(device: &mut D, now: Nanos, tag: u64) -> Result<(), BenchError> {
     let request = Request::read(tag & 0xffff, 1, Payload::BitBucket, tag);
     let mut submitted = device.submit(now, request).is_ok();
     loop {

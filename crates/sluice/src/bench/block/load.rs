@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use block::{Completion, Device, Payload, Request};
+use block::{BlockDevice, Completion, Payload, Request};
 use clock::Nanos;
 use rng::Rng;
 
@@ -36,7 +36,7 @@ impl Load {
     ///
     /// # Errors
     /// [`BenchError::Status`] when a read fails.
-    pub fn run<D: Device>(&mut self, device: &mut D, count: u64) -> Result<f64, BenchError> {
+    pub fn run<D: BlockDevice>(&mut self, device: &mut D, count: u64) -> Result<f64, BenchError> {
         let (begin, end) = (Instant::now(), self.submitted + count);
         while self.completed < end {
             self.now = Nanos(begin.elapsed().as_nanos() as u64 | 1);
@@ -46,7 +46,7 @@ impl Load {
     }
 
     #[inline(always)]
-    fn round<D: Device>(&mut self, device: &mut D, end: u64) -> Result<(), BenchError> {
+    fn round<D: BlockDevice>(&mut self, device: &mut D, end: u64) -> Result<(), BenchError> {
         let room = self.depth - (self.submitted - self.completed);
         for _ in 0..room.min(self.batch).min(end - self.submitted) {
             // A multiplication instead of a division, as any fast generator of offsets does.

@@ -17,9 +17,9 @@ pub mod cost;
 pub mod latency;
 pub mod load;
 pub mod scale;
-pub mod ways;
+pub mod variants;
 
-use super::{BenchError, Effort, Sink};
+use super::{BenchError, RunLength, Sink};
 
 pub(super) const BENCH: &str = "block";
 
@@ -27,7 +27,7 @@ pub(super) const BENCH: &str = "block";
 ///
 /// # Errors
 /// When the system refuses memory or threads, or the output fails.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     cost::run(effort, sink)?;
     scale::run(effort, sink)?;
     latency::run(effort, sink)

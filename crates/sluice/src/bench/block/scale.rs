@@ -4,23 +4,23 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use block::Device;
+use block::BlockDevice;
 
-use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_turns};
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::BENCH;
 use super::load::Load;
-use super::ways::{MQ, MQ_ONE, SQ, layer, raw};
+use super::variants::{MQ, MQ_ONE, SQ, block_layer, raw};
 
 /// Outstanding per core, as in the paper.
 const DEPTH: u64 = 32;
 
 /// Requests per second of all devices together, each on a core of its own.
-fn together<D: Device + Send>(
+fn run_together<D: BlockDevice + Send>(
     devices: &mut [D],
     depth: u64,
     count: u64,
 ) -> Result<f64, BenchError> {
-    let (cores, barrier) = (Cores::allowed(), Barrier::new(devices.len()));
+    let (cores, barrier) = (AllowedCpus::allowed(), Barrier::new(devices.len()));
     let total = count * devices.len() as u64;
     let epoch = Instant::now();
     let spans = thread::scope(|scope| {
@@ -57,16 +57,16 @@ type Run = Box<dyn FnMut() -> Result<f64, BenchError>>;
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let (rounds, count) = (effort.choose(21, 2), effort.choose(400_000, 2_000));
     let slow = count / 4;
-    let cores = Cores::allowed().count().clamp(2, 8) as u16;
+    let cores = AllowedCpus::allowed().count().clamp(2, 8) as u16;
     let mut candidates: Vec<(String, Run)> = Vec::new();
     for n in [1, cores] {
         let threads = if n == 1 { "1 thread".into() } else { format!("{n} threads") };
         let name = |what: &str| format!("null, {what}, {threads}, QD 32 each");
         let mut devices = raw(n)?;
-        candidates.push((name("raw"), Box::new(move || together(&mut devices, DEPTH, count))));
+        candidates.push((name("raw"), Box::new(move || run_together(&mut devices, DEPTH, count))));
         let ways = [
             ("mq per-core/per-core", MQ, n, count),
             ("mq per-core/one", MQ, 1, slow),
@@ -74,19 +74,20 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             ("sq", SQ, 1, slow),
         ];
         for (what, layout, queues, count) in ways {
-            let mut devices = layer(layout, n, queues, true)?;
-            candidates.push((name(what), Box::new(move || together(&mut devices, DEPTH, count))));
+            let mut devices = block_layer(layout, n, queues, true)?;
+            candidates
+                .push((name(what), Box::new(move || run_together(&mut devices, DEPTH, count))));
         }
     }
-    let rates = in_turns(rounds, candidates.len(), |which| candidates[which].1())?;
+    let rates = interleave(rounds, candidates.len(), |which| candidates[which].1())?;
     let medians: Vec<f64> =
         rates.into_iter().filter_map(|r| Some(Samples::new(r)?.median())).collect();
     let alone = medians.len() / 2;
     for (i, ((name, _), rate)) in std::iter::zip(candidates, &medians).enumerate() {
         let row = Measurement::new(BENCH, name, "iops", *rate, "1/s");
         sink.push(match i.checked_sub(alone) {
-            None => row.against("raw", medians[0]),
-            Some(same) => row.against("1 thread", medians[same]),
+            None => row.with_reference("raw", medians[0]),
+            Some(same) => row.with_reference("1 thread", medians[same]),
         })?;
     }
     Ok(())

@@ -14,44 +14,47 @@ use std::path::Path;
 use std::process::Command;
 
 use clock::Nanos;
-use direct::{Device, Handle, QueueConfig, Wait};
+use direct::{Handle, IoDevice, QueueConfig, WaitMode};
 use driver::{Polling, TaskWork, Uring, UringConfig};
 use serde_json::Value;
 
-use super::super::uring::{cpu_time, place::ScratchFile};
-use super::super::{BenchError, Effort, Measurement, Samples, Sink, in_turns};
+use super::super::uring::{cpu_time, test_files::ScratchFile};
+use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::load::Load;
 use super::{BENCH, setup};
 use crate::open::{FileOptions, OpenOptions};
 
 /// How ours waits, when the kernel does its part, and how many commands it is given at once.
-type Way = (Wait, TaskWork, u16);
+type UringVariant = (WaitMode, TaskWork, u16);
 
 /// What is there without a choice comes first.
-const WAYS: [(&str, Way); 5] = [
-    ("sleeping", (Wait::Event, TaskWork::Cooperative, UringConfig::UNPLUGGED)),
-    ("looking all the time", (Wait::Poll, TaskWork::Cooperative, UringConfig::UNPLUGGED)),
-    ("sleeping, given at once", (Wait::Event, TaskWork::Cooperative, u16::MAX)),
+const VARIANTS: [(&str, UringVariant); 5] = [
+    ("sleeping", (WaitMode::Interrupt, TaskWork::Cooperative, UringConfig::PLUG_THRESHOLD)),
+    ("looking all the time", (WaitMode::Poll, TaskWork::Cooperative, UringConfig::PLUG_THRESHOLD)),
+    ("sleeping, given at once", (WaitMode::Interrupt, TaskWork::Cooperative, u16::MAX)),
     (
         "sleeping, task work by interrupt",
-        (Wait::Event, TaskWork::Interrupt, UringConfig::UNPLUGGED),
+        (WaitMode::Interrupt, TaskWork::Interrupt, UringConfig::PLUG_THRESHOLD),
     ),
-    ("sleeping, deferred task work", (Wait::Event, TaskWork::Deferred, UringConfig::UNPLUGGED)),
+    (
+        "sleeping, deferred task work",
+        (WaitMode::Interrupt, TaskWork::Deferred, UringConfig::PLUG_THRESHOLD),
+    ),
 ];
 /// Those of them with bounds.
-const BOUND: usize = 2;
+const BOUND_VARIANTS: usize = 2;
 /// Bytes of a read.
 const BLOCK: u32 = 4096;
 /// Reads outstanding.
 const DEPTHS: [u16; 4] = [1, 4, 16, 64];
 /// Ours does at least this share of fio's IOPS,
-const IOPS_LEAST: f64 = 0.95;
+const IOPS_MIN: f64 = 0.95;
 /// takes no more than this many times its mean latency,
-const MEAN_MOST: f64 = 1.05;
+const MEAN_MAX: f64 = 1.05;
 /// of its 99th percentile,
-const P99_MOST: f64 = 1.25;
+const P99_MAX: f64 = 1.25;
 /// and, asleep as fio is, of its CPU time per read.
-const CPU_MOST: f64 = 1.1;
+const CPU_MAX: f64 = 1.1;
 
 /// What reads were like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,25 +70,25 @@ struct Reads {
 ///
 /// # Errors
 /// When the system refuses the file or a ring, when fio fails, or the output does.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let file = ScratchFile::new(effort.choose(1 << 30, 16 << 20))?;
     measure(effort, "fio", file.path(), sink)
 }
 
 fn measure(
-    effort: Effort,
+    effort: RunLength,
     fio: &'static str,
     path: &Path,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let probing = UringConfig { read_only: true, ..UringConfig::default() };
     let polled = Uring::open(path, UringConfig { polling: Polling::WhereSupported, ..probing })?;
-    let polled = polled.polled();
+    let polled = polled.is_polled();
     let row = |metric, value: bool| {
         Measurement::new(BENCH, "file", metric, f64::from(u8::from(value)), "")
     };
     sink.push(row("polled_in_the_kernel", polled))?;
-    let there = is_there(fio)?;
+    let there = is_installed(fio)?;
     if !there {
         eprintln!("{fio} is not installed (apt-get install fio): nothing to stand beside");
     }
@@ -97,8 +100,8 @@ fn measure(
             eprintln!("{fio} {}", arguments.join(" "));
         }
         // The same ways in every round; without fio, its turn is not there.
-        let ways = WAYS.len() + usize::from(there);
-        let said = in_turns(effort.choose(11, 1), ways, |which| match WAYS.get(which) {
+        let ways = VARIANTS.len() + usize::from(there);
+        let said = interleave(effort.choose(11, 1), ways, |which| match VARIANTS.get(which) {
             Some(&(_, way)) => ours(path, *depth, time, (polled, way)),
             None => theirs(fio, &arguments),
         })?;
@@ -113,24 +116,24 @@ fn rows(depth: u16, said: &[Vec<Reads>], sink: &mut Sink<'_>) -> Result<(), Benc
         let none = || BenchError::NoValue { case: format!("QD {depth}"), metric: "file" };
         Ok(Some(Samples::new(said.iter().map(value).collect()).ok_or_else(none)?.median()))
     };
-    for (which, (name, (wait, ..))) in WAYS.into_iter().enumerate() {
+    for (which, (name, (wait, ..))) in VARIANTS.into_iter().enumerate() {
         let case = format!("file, 4 KB random reads, QD {depth}, {name}");
-        let (asleep, bound) = (wait == Wait::Event, which < BOUND);
+        let (asleep, bound) = (wait == WaitMode::Interrupt, which < BOUND_VARIANTS);
         let mut push = |metric, unit, value: &dyn Fn(&Reads) -> f64, least, most: Option<f64>| {
             let Some(ours) = median(which, value)? else { return Ok(()) };
             let row = Measurement::new(BENCH, case.clone(), metric, ours, unit);
-            let Some(fio) = median(WAYS.len(), value)? else { return sink.push(row) };
-            let row = row.against("fio io_uring", fio);
+            let Some(fio) = median(VARIANTS.len(), value)? else { return sink.push(row) };
+            let row = row.with_reference("fio io_uring", fio);
             sink.push(match (least, most) {
                 (Some(least), _) if bound => row.at_least(fio * least),
                 (None, Some(most)) if bound => row.at_most(fio * most),
                 _ => row,
             })
         };
-        push("iops", "1/s", &|r| r.iops, Some(IOPS_LEAST), None)?;
-        push("latency_mean", "us", &|r| r.mean_us, None, Some(MEAN_MOST))?;
-        push("latency_p99", "us", &|r| r.p99_us, None, Some(P99_MOST))?;
-        push("cpu_per_io", "ns", &|r| r.cpu_ns, None, asleep.then_some(CPU_MOST))?;
+        push("iops", "1/s", &|r| r.iops, Some(IOPS_MIN), None)?;
+        push("latency_mean", "us", &|r| r.mean_us, None, Some(MEAN_MAX))?;
+        push("latency_p99", "us", &|r| r.p99_us, None, Some(P99_MAX))?;
+        push("cpu_per_io", "ns", &|r| r.cpu_ns, None, asleep.then_some(CPU_MAX))?;
     }
     Ok(())
 }
@@ -140,18 +143,18 @@ fn ours(
     path: &Path,
     depth: u16,
     time: Nanos,
-    (polled, (wait, task_work, submit_batch)): (bool, Way),
+    (polled, (wait, task_work, submit_batch)): (bool, UringVariant),
 ) -> Result<Reads, BenchError> {
     let polling = if polled { Polling::Required } else { Polling::Off };
     let file = FileOptions { polling, task_work, submit_batch, ..FileOptions::default() };
     let options =
         OpenOptions { depth: Some(depth), read_only: true, file, ..OpenOptions::default() };
     let target = crate::open::Target::File(path.to_owned());
-    let device: Device = crate::open::open_target(&target, &options).map_err(setup)?;
+    let device: IoDevice = crate::open::open_target(&target, &options).map_err(setup)?;
     let queue = device.create_queue(QueueConfig::default()).map_err(setup)?;
     let mut handle = Handle::new(&device, queue).map_err(setup)?;
     // Nobody is woken whose completions the kernel only finds when it is asked to look.
-    handle.set_wait(if polled { Wait::Poll } else { wait }).map_err(setup)?;
+    handle.set_wait(if polled { WaitMode::Poll } else { wait }).map_err(setup)?;
     let mut load = Load::new(&device, (BLOCK, u64::MAX), depth.into(), true, 1)?;
     // Every slot once, which pins its memory.
     load.run(&mut handle, depth.into())?;
@@ -167,7 +170,7 @@ fn ours(
 }
 
 /// Whether a program can be run.
-fn is_there(program: &str) -> Result<bool, BenchError> {
+fn is_installed(program: &str) -> Result<bool, BenchError> {
     match Command::new(program).arg("--version").output() {
         Ok(out) => Ok(out.status.success()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -252,7 +255,7 @@ mod tests {
         let file = ScratchFile::new(3 << 20).unwrap();
         let mut out = Vec::new();
         let mut sink = Sink::new(&mut out, crate::bench::Format::Json);
-        measure(Effort::Quick, "fio-that-is-not-there", file.path(), &mut sink).unwrap();
+        measure(RunLength::Quick, "fio-that-is-not-there", file.path(), &mut sink).unwrap();
         sink.finish().unwrap();
         let lines: Vec<Value> = std::str::from_utf8(&out)
             .unwrap()
@@ -262,7 +265,7 @@ mod tests {
         let there = lines.iter().find(|line| line["metric"] == "fio_is_there").unwrap();
         assert_eq!(there["value"], 0.0);
         let iops = lines.iter().filter(|line| line["metric"] == "iops").count();
-        assert_eq!(iops, 2 * WAYS.len());
+        assert_eq!(iops, 2 * VARIANTS.len());
         assert!(lines.iter().all(|line| line.get("reference").is_none()));
     }
 }

@@ -1,6 +1,6 @@
 //! [`Load`]: a closed loop over a handle: so many requests of one size outstanding, at random places.
 
-use block::{Completion, Device, Payload, Request};
+use block::{BlockDevice, Completion, Payload, Request};
 use clock::{Nanos, RealClock};
 use direct::{Buffer, Handle};
 use rng::Rng;
@@ -25,7 +25,7 @@ pub(super) struct Load {
 
 /// What a stretch of a closed loop was like.
 #[derive(Clone, Debug)]
-pub(super) struct Stretch {
+pub(super) struct LoadInterval {
     /// Requests.
     pub(super) requests: u64,
     /// From the first submission to the last completion.
@@ -36,7 +36,7 @@ pub(super) struct Stretch {
     pub(super) latency: Histogram,
 }
 
-impl Stretch {
+impl LoadInterval {
     /// Requests per second.
     pub(super) fn iops(&self) -> f64 {
         self.requests as f64 / self.time.as_secs_f64()
@@ -47,7 +47,7 @@ impl Load {
     /// `depth` reads of `block_bytes` outstanding within the first `area` bytes of `device`; data goes to
     /// memory of its own, or nowhere.
     pub(super) fn new(
-        device: &direct::Device,
+        device: &direct::IoDevice,
         (block_bytes, area): (u32, u64),
         depth: usize,
         keep_data: bool,
@@ -71,14 +71,17 @@ impl Load {
         let wide = u128::from(self.rng.next_u64()) * u128::from(self.blocks);
         let lba = (wide >> 64) as u64 * u64::from(self.sectors);
         let data = match &self.data {
-            Some(data) => Payload::At(data.at().offset(slot * self.block_bytes)),
+            Some(data) => Payload::Contiguous(data.iova().offset(slot * self.block_bytes)),
             None => Payload::BitBucket,
         };
         Request::read(lba, self.sectors, data, slot)
     }
 
     /// Reads every block once, in order.
-    pub(super) fn warm<D: Device>(&mut self, handle: &mut Handle<D>) -> Result<(), BenchError> {
+    pub(super) fn warm<D: BlockDevice>(
+        &mut self,
+        handle: &mut Handle<D>,
+    ) -> Result<(), BenchError> {
         for block in 0..self.blocks {
             let lba = block * u64::from(self.sectors);
             let read = Request { lba, ..self.read(0) };
@@ -89,7 +92,7 @@ impl Load {
 
     /// Carries out `count` requests, each time as many as there is room for, and looks for completions all
     /// the time. Nothing stays outstanding. Returns nanoseconds per request.
-    pub(super) fn run<D: Device>(
+    pub(super) fn run<D: BlockDevice>(
         &mut self,
         handle: &mut Handle<D>,
         count: u64,
@@ -120,13 +123,13 @@ impl Load {
     }
 
     /// Runs for `time`, and waits for completions as the handle was told to.
-    pub(super) fn run_for<D: Device>(
+    pub(super) fn run_for<D: BlockDevice>(
         &mut self,
         handle: &mut Handle<D>,
         time: Nanos,
-    ) -> Result<Stretch, BenchError> {
+    ) -> Result<LoadInterval, BenchError> {
         let clock = RealClock::start();
-        let cpu = clock::thread_cpu();
+        let cpu = clock::thread_cpu_time();
         let mut latency = Histogram::new();
         let mut sent = vec![Nanos::ZERO; self.depth];
         let mut requests = 0;
@@ -156,8 +159,8 @@ impl Load {
             }
         }
         let time = clock.now();
-        let cpu = clock::thread_cpu().since(cpu);
-        Ok(Stretch { requests, time, cpu, latency })
+        let cpu = clock::thread_cpu_time().since(cpu);
+        Ok(LoadInterval { requests, time, cpu, latency })
     }
 }
 

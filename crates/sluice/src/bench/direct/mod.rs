@@ -11,21 +11,21 @@
 //! | `load` | a closed loop over a handle | |
 //! | `bed` | closed loops over several devices of one drive, in virtual time | |
 
-mod bed;
 pub mod file;
+mod harness;
 mod load;
 pub mod null;
 pub mod polling;
 pub mod processes;
 pub mod service;
 
-use super::{BenchError, Effort, Group, Sink};
+use super::{BenchError, BenchFn, RunLength, Sink};
 use crate::cli::args::DirectPart;
 
 pub(super) const BENCH: &str = "direct";
 
 /// The parts, in the order in which they are measured.
-const PARTS: &[(DirectPart, Group)] = &[
+const PARTS: &[(DirectPart, BenchFn)] = &[
     (DirectPart::Null, null::run),
     (DirectPart::File, file::run),
     (DirectPart::Polling, polling::run),
@@ -37,7 +37,7 @@ const PARTS: &[(DirectPart, Group)] = &[
 ///
 /// # Errors
 /// When the system refuses memory or threads, a request fails, or the output fails.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     run_parts(&[], effort, sink)
 }
 
@@ -47,7 +47,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 /// As for [`run`].
 pub fn run_parts(
     parts: &[DirectPart],
-    effort: Effort,
+    effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     super::run_parts(PARTS, parts, effort, sink)

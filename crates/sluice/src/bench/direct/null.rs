@@ -9,64 +9,64 @@ use std::time::Instant;
 
 use block::sched::SchedulerConfig;
 use direct::{
-    Cache, CacheConfig, Device, Handle, Lanes, Queue, QueueConfig, Scheduled, ScheduledConfig,
-    Selector, SharedQueue,
+    Cache, CacheConfig, Handle, IoDevice, MultiQueue, Queue, QueueConfig, QueueSelector, Scheduled,
+    ScheduledConfig, SharedQueue,
 };
 use rng::Rng;
 
-use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_turns};
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::load::Load;
 use super::{BENCH, setup};
 
 /// Bytes of a command.
 const BLOCK: u32 = 4096;
 /// A command through queue and handle, 32 outstanding, takes no more nanoseconds than this.
-const QUEUE_MOST: f64 = 60.0;
+const QUEUE_NS_MAX: f64 = 60.0;
 /// A cache hit of 4 KB, in memory that the core's second-level cache holds.
-const HIT_MOST: f64 = 150.0;
+const HIT_NS_MAX: f64 = 150.0;
 /// Bytes that cache hits are in: what the second-level cache of a core (1 MiB on Zen 4) holds beside their
 /// copies, and what no cache holds.
 const HIT_AREAS: [(&str, u64); 2] = [("512 KiB", 512 << 10), ("64 MiB", 64 << 20)];
 
 /// One way to be measured: carries out so many commands, and returns nanoseconds for each.
-type Way = Box<dyn FnMut(u64) -> Result<f64, BenchError>>;
+type MeasuredPath = Box<dyn FnMut(u64) -> Result<f64, BenchError>>;
 
 /// A way, and what its row says.
 struct Row {
     case: String,
-    way: Way,
+    path: MeasuredPath,
     /// Which row it is compared with, by its number.
     against: Option<usize>,
-    most: Option<f64>,
+    max: Option<f64>,
 }
 
 /// Measures all ways.
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let rows = Cores::allowed().on_first(|| measure(effort))?;
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let rows = AllowedCpus::allowed().on_first(|| measure(effort))?;
     rows.into_iter().try_for_each(|row| sink.push(row))
 }
 
-fn queue(device: &Device) -> Result<Queue, BenchError> {
+fn queue(device: &IoDevice) -> Result<Queue, BenchError> {
     device.create_queue(QueueConfig::default()).map_err(setup)
 }
 
 /// The way through a handle over a policy.
-fn through<D: block::Device + 'static>(
-    device: &Device,
+fn measure_policy<D: block::BlockDevice + 'static>(
+    device: &IoDevice,
     policy: D,
     depth: usize,
     area: u64,
-) -> Result<Way, BenchError> {
+) -> Result<MeasuredPath, BenchError> {
     let mut handle = Handle::new(device, policy).map_err(setup)?;
     let mut load = Load::new(device, (BLOCK, area), depth, true, 1)?;
     Ok(Box::new(move |count| load.run(&mut handle, count)))
 }
 
 /// The copy that a cache hit is at least.
-fn copies(bytes: u64) -> Way {
+fn copies(bytes: u64) -> MeasuredPath {
     let blocks = bytes / u64::from(BLOCK);
     let from = vec![1u8; bytes as usize];
     let mut to = vec![0u8; 32 * BLOCK as usize];
@@ -84,33 +84,34 @@ fn copies(bytes: u64) -> Way {
     })
 }
 
-fn rows(device: &Device) -> Result<Vec<Row>, BenchError> {
+fn rows(device: &IoDevice) -> Result<Vec<Row>, BenchError> {
     let area = 1 << 30;
     let mut rows: Vec<Row> = Vec::new();
-    let mut add = |case: &str, way: Way, against, most| {
-        rows.push(Row { case: case.into(), way, against, most });
+    let mut add = |case: &str, way: MeasuredPath, against, most| {
+        rows.push(Row { case: case.into(), path: way, against, max: most });
         rows.len() - 1
     };
-    let plain = through(device, queue(device)?, 32, area)?;
-    let base = add("queue and handle, QD 32", plain, None, Some(QUEUE_MOST));
-    let single = through(device, queue(device)?, 1, area)?;
+    let plain = measure_policy(device, queue(device)?, 32, area)?;
+    let base = add("queue and handle, QD 32", plain, None, Some(QUEUE_NS_MAX));
+    let single = measure_policy(device, queue(device)?, 1, area)?;
     add("queue and handle, QD 1", single, Some(base), None);
     for name in ["none", "deadline", "priority"] {
         let scheduler: SchedulerConfig = name.parse().map_err(setup)?;
         let config = ScheduledConfig { scheduling: scheduler.into(), ..Default::default() };
         let scheduled = Scheduled::new(queue(device)?, &config).map_err(setup)?;
-        let way = through(device, scheduled, 32, area)?;
+        let way = measure_policy(device, scheduled, 32, area)?;
         add(&format!("scheduler {name}, QD 32"), way, Some(base), None);
     }
     for (name, selector) in
-        [("by direction", Selector::ByDirection), ("in turns", Selector::RoundRobin)]
+        [("by direction", QueueSelector::ByDirection), ("in turns", QueueSelector::RoundRobin)]
     {
-        let lanes = Lanes::new(vec![queue(device)?, queue(device)?], selector).map_err(setup)?;
-        let way = through(device, lanes, 32, area)?;
+        let lanes =
+            MultiQueue::new(vec![queue(device)?, queue(device)?], selector).map_err(setup)?;
+        let way = measure_policy(device, lanes, 32, area)?;
         add(&format!("2 lanes {name}, QD 32"), way, Some(base), None);
     }
-    let seat = SharedQueue::new(queue(device)?).seat();
-    let way = through(device, seat, 32, area)?;
+    let seat = SharedQueue::new(queue(device)?).attach();
+    let way = measure_policy(device, seat, 32, area)?;
     add("a seat at a shared queue, QD 32", way, Some(base), None);
     for (name, area) in HIT_AREAS {
         let copy = add(&format!("copies of 4 KB from {name}"), copies(area), None, None);
@@ -119,7 +120,7 @@ fn rows(device: &Device) -> Result<Vec<Row>, BenchError> {
         let mut handle = Handle::new(device, cache).map_err(setup)?;
         let mut load = Load::new(device, (BLOCK, area), 32, true, 1)?;
         load.warm(&mut handle)?;
-        let way: Way = Box::new(move |count| {
+        let way: MeasuredPath = Box::new(move |count| {
             let before = handle.device().stats();
             let ns = load.run(&mut handle, count)?;
             let after = handle.device().stats();
@@ -131,18 +132,18 @@ fn rows(device: &Device) -> Result<Vec<Row>, BenchError> {
                 }
             }
         });
-        let most = (area == HIT_AREAS[0].1).then_some(HIT_MOST);
+        let most = (area == HIT_AREAS[0].1).then_some(HIT_NS_MAX);
         add(&format!("cache hits in {name}, QD 32"), way, Some(copy), most);
     }
     Ok(rows)
 }
 
-fn measure(effort: Effort) -> Result<Vec<Measurement>, BenchError> {
+fn measure(effort: RunLength) -> Result<Vec<Measurement>, BenchError> {
     // A sample is short against a scheduler's time slice, so that most are not interrupted.
     let (rounds, count) = (effort.choose(201, 3), effort.choose(10_000, 1_000));
     let device = crate::open("null", &Default::default()).map_err(setup)?;
     let mut rows = rows(&device)?;
-    let taken = in_turns(rounds, rows.len(), |which| (rows[which].way)(count))?;
+    let taken = interleave(rounds, rows.len(), |which| (rows[which].path)(count))?;
     let lowest = taken.into_iter().zip(&rows).map(|(values, row)| {
         let none = || BenchError::NoValue { case: row.case.clone(), metric: "ns_per_command" };
         Ok(Samples::new(values).ok_or_else(none)?.quantile(0.25))
@@ -152,9 +153,9 @@ fn measure(effort: Effort) -> Result<Vec<Measurement>, BenchError> {
         let case = format!("null, {}", row.case);
         let mut measured = Measurement::new(BENCH, case, "ns_per_command", *ns, "ns");
         if let Some(other) = row.against {
-            measured = measured.against(rows[other].case.clone(), lowest[other]);
+            measured = measured.with_reference(rows[other].case.clone(), lowest[other]);
         }
-        match row.most {
+        match row.max {
             Some(most) => measured.at_most(most),
             None => measured,
         }
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_way_is_measured_beside_another() {
-        let rows = measure(Effort::Quick).unwrap();
+        let rows = measure(RunLength::Quick).unwrap();
         assert_eq!(rows.len(), 12);
         assert!(rows.iter().all(|row| row.value > 0.0));
         let alone = rows.iter().filter(|row| row.reference.is_none()).count();

@@ -35,12 +35,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use clock::{Nanos, RealClock};
-use direct::{Device, Handle, Period, Poller, PollerConfig, QueueConfig, SharedQueue, Wait};
+use direct::{
+    CompletionPoller, Handle, IoDevice, PollPeriod, PollerConfig, QueueConfig, SharedQueue,
+    WaitMode,
+};
 
-use super::super::{BenchError, Cores, Effort, Measurement, Quantiles, Samples, Sink, in_turns};
-use super::load::{Load, Stretch};
+use super::super::{
+    AllowedCpus, BenchError, Measurement, Quantiles, RunLength, Samples, Sink, interleave,
+};
+use super::load::{Load, LoadInterval};
 use super::{BENCH, setup};
-use crate::open::{DriveView, OpenOptions, open_scenario};
+use crate::open::{DriveStatsReader, OpenOptions, open_scenario};
 use crate::scenario::Scenario;
 
 /// The paper's drive as far as a host can tell by large reads.
@@ -54,16 +59,16 @@ const DEPTHS: [usize; 2] = [32, 128];
 const PERIODS_US: [u64; 5] = [10, 50, 100, 200, 400];
 /// The dynamic period leaves this much of the IOPS where the timers allow it (as much more, and the
 /// reference was disturbed),
-const LEFT: f64 = 0.95;
+const IOPS_FRACTION_MIN: f64 = 0.95;
 /// and uses less than this of a core, in percent.
-const CPU_MOST: f64 = 25.0;
+const CPU_PERCENT_MAX: f64 = 25.0;
 
 /// Of which so much may be the sleeps themselves; the rest is for looking.
-const SLEEPS_MOST: f64 = 0.7;
+const SLEEP_FRACTION_MAX: f64 = 0.7;
 
 /// Looking all the time reaches this much of the closed form, or others had the cores, and the run says
 /// nothing.
-const UNDISTURBED: f64 = 0.9;
+const UNDISTURBED_MIN: f64 = 0.9;
 
 /// Reads per second of the drive: bound by its bandwidth, or by all that is outstanding in the time of one.
 fn closed_form(depth: usize, size: u32) -> f64 {
@@ -73,45 +78,45 @@ fn closed_form(depth: usize, size: u32) -> f64 {
 
 /// Whether everything can be kept by who sleeps `late` longer than asked for: a read takes 80 us and its
 /// transfer alone.
-fn allows(depth: usize, size: u32, late: Nanos) -> bool {
+fn is_timer_fast_enough(depth: usize, size: u32, late: Nanos) -> bool {
     let window = depth as f64 / closed_form(depth, size);
     let latency = 80e-6 + f64::from(size) / 2.2e9;
     latency + late.as_secs_f64() <= window * 2.0 / 3.0
 }
 
 /// Whether the sleeps that this takes, which cost `each` of processor time, are cheap enough.
-fn affords(depth: usize, size: u32, each: Nanos) -> bool {
+fn is_cpu_sufficient(depth: usize, size: u32, each: Nanos) -> bool {
     let window = depth as f64 / closed_form(depth, size);
     // As the polling thread has it: all but a latency and a sixteenth, a third to three fifths.
     let latency = 80e-6 + f64::from(size) / 2.2e9;
     let period = (window * 15.0 / 16.0 - latency).clamp(window / 3.0, window * 0.6);
-    each.as_secs_f64() <= period * SLEEPS_MOST * CPU_MOST / 100.0
+    each.as_secs_f64() <= period * SLEEP_FRACTION_MAX * CPU_PERCENT_MAX / 100.0
 }
 
 /// Who looks for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looks {
+enum PollingThread {
     Application,
-    Thread(Period),
+    Thread(PollPeriod),
 }
 
 /// What a stretch was like, and the CPU time of the thread that looked.
-struct Looked {
-    stretch: Stretch,
+struct PolledInterval {
+    interval: LoadInterval,
     thread_cpu: Nanos,
-    naps: u64,
+    sleeps: u64,
 }
 
 /// Measures all sizes.
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let cores = Cores::allowed();
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let cores = AllowedCpus::allowed();
     let count = effort.choose(400, 20);
     let others = cores.on_first(|| sleeps(count))?;
     let exact = cores.on_first(|| {
-        clock::sleep_exactly();
+        clock::disable_timer_slack();
         sleeps(count)
     })?;
     for (case, Sleeps { late, cpu }) in [
@@ -132,7 +137,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             rows.into_iter().try_for_each(|row| sink.push(row))?;
         }
     }
-    drive_late(&view, cores.has_two(), sink)
+    push_drive_lateness(&view, cores.has_two(), sink)
 }
 
 /// What sleeps are like: how much longer than asked for they take, and the processor time of one.
@@ -143,19 +148,23 @@ struct Sleeps {
 
 fn sleeps(count: usize) -> Result<Sleeps, BenchError> {
     let (clock, asked) = (RealClock::start(), Nanos::from_micros(50));
-    let before = clock::thread_cpu();
+    let before = clock::thread_cpu_time();
     let late = (0..count).map(|_| {
         let begin = clock.now();
         std::thread::sleep(Duration::from_nanos(asked.0));
         clock.now().since(begin + asked)
     });
-    let late = Quantiles::of(late.collect()).ok_or(BenchError::Thread("a sleeper"))?;
-    let cpu = Nanos(clock::thread_cpu().since(before).0 / count.max(1) as u64);
+    let late = Quantiles::from_durations(late.collect()).ok_or(BenchError::Thread("a sleeper"))?;
+    let cpu = Nanos(clock::thread_cpu_time().since(before).0 / count.max(1) as u64);
     Ok(Sleeps { late, cpu })
 }
 
 /// How late the drive was over all (rule R6).
-fn drive_late(view: &DriveView, apart: bool, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+fn push_drive_lateness(
+    view: &DriveStatsReader,
+    apart: bool,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
     let Some(stats) = view.stats() else { return Err(BenchError::Thread("the drive")) };
     let case = match apart {
         true => "the drive, on a core of its own",
@@ -170,40 +179,49 @@ fn drive_late(view: &DriveView, apart: bool, sink: &mut Sink<'_>) -> Result<(), 
 }
 
 fn measure(
-    effort: Effort,
-    device: &Device,
+    effort: RunLength,
+    device: &IoDevice,
     (depth, size): (usize, u32),
     sleeps: &Sleeps,
 ) -> Result<Vec<Measurement>, BenchError> {
     let late = sleeps.late.p50;
     let time = effort.choose(Nanos::from_millis(300), Nanos::from_millis(10));
-    let dynamic = Period::Dynamic { late, most: Nanos::from_millis(1) };
+    let dynamic = PollPeriod::Dynamic { wakeup_latency: late, sleep_max: Nanos::from_millis(1) };
     let mut ways = vec![
-        (Looks::Application, "the application looks".to_owned(), Nanos::ZERO),
-        (Looks::Thread(Period::Busy), "a thread looks all the time, same core".into(), Nanos::ZERO),
+        (PollingThread::Application, "the application looks".to_owned(), Nanos::ZERO),
+        (
+            PollingThread::Thread(PollPeriod::Busy),
+            "a thread looks all the time, same core".into(),
+            Nanos::ZERO,
+        ),
     ];
     for us in effort.choose(&PERIODS_US[..], &PERIODS_US[..2]) {
         let period = Nanos::from_micros(*us);
-        ways.push((Looks::Thread(Period::Fixed(period)), format!("every {us} us"), period + late));
+        ways.push((
+            PollingThread::Thread(PollPeriod::Fixed(period)),
+            format!("every {us} us"),
+            period + late,
+        ));
     }
     // It sleeps as long as it likes.
-    ways.push((Looks::Thread(dynamic), "dynamic".into(), Nanos::ZERO));
-    let said = in_turns(effort.choose(3, 1), ways.len(), |which| {
-        look(device, depth, size, ways[which].0, time)
+    ways.push((PollingThread::Thread(dynamic), "dynamic".into(), Nanos::ZERO));
+    let said = interleave(effort.choose(3, 1), ways.len(), |which| {
+        measure_polling(device, depth, size, ways[which].0, time)
     })?;
     let mut rows = Vec::new();
     let (mut all_iops, mut all_cpu) = (None, None);
     for ((looks, name, sleep), said) in ways.into_iter().zip(said) {
         let case = format!("{} KB reads, QD {depth}, {name}", size / 1024);
-        let median = |metric, value: &dyn Fn(&Looked) -> f64| {
+        let median = |metric, value: &dyn Fn(&PolledInterval) -> f64| {
             let none = BenchError::NoValue { case: case.clone(), metric };
             Samples::new(said.iter().map(value).collect()).map(|s| s.median()).ok_or(none)
         };
-        let iops = median("iops", &|l| l.stretch.iops())?;
-        let share = |cpu: Nanos, l: &Looked| 100.0 * cpu.0 as f64 / l.stretch.time.0 as f64;
+        let iops = median("iops", &|l| l.interval.iops())?;
+        let share =
+            |cpu: Nanos, l: &PolledInterval| 100.0 * cpu.0 as f64 / l.interval.time.0 as f64;
         let thread = median("thread_cpu", &|l| share(l.thread_cpu, l))?;
-        let host = median("host_cpu", &|l| share(l.thread_cpu + l.stretch.cpu, l))?;
-        let naps = median("naps", &|l| l.naps as f64 / l.stretch.time.as_secs_f64())?;
+        let host = median("host_cpu", &|l| share(l.thread_cpu + l.interval.cpu, l))?;
+        let naps = median("naps", &|l| l.sleeps as f64 / l.interval.time.as_secs_f64())?;
         let of_all = *all_iops.get_or_insert(iops);
         let of_cpu = *all_cpu.get_or_insert(host);
         // All that is outstanding ends in this time, at the rate of the reference.
@@ -211,50 +229,52 @@ fn measure(
         let most = (window / sleep.0.max(1) as f64).min(1.0);
         let row = |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
         let left = 100.0 * iops / of_all;
-        let dynamic = matches!(looks, Looks::Thread(Period::Dynamic { .. }));
-        let judged = dynamic && allows(depth, size, late);
-        let cheap = judged && affords(depth, size, sleeps.cpu);
+        let dynamic = matches!(looks, PollingThread::Thread(PollPeriod::Dynamic { .. }));
+        let judged = dynamic && is_timer_fast_enough(depth, size, late);
+        let cheap = judged && is_cpu_sufficient(depth, size, sleeps.cpu);
         let all = row("iops", iops, "1/s");
-        rows.push(if looks == Looks::Application {
+        rows.push(if looks == PollingThread::Application {
             let closed = closed_form(depth, size);
-            all.against("closed form of the drive", closed).at_least(UNDISTURBED * closed)
+            all.with_reference("closed form of the drive", closed)
+                .at_least(UNDISTURBED_MIN * closed)
         } else {
-            all.against("looking all the time", of_all)
+            all.with_reference("looking all the time", of_all)
         });
-        let left = row("iops_left", left, "%").against("what the timer allows", 100.0 * most);
-        rows.push(if judged { left.within(1.0 - LEFT, 100.0) } else { left });
-        if looks != Looks::Application {
-            let cpu = row("thread_cpu", thread, "%").against("a core", 100.0);
-            rows.push(if cheap { cpu.at_most(CPU_MOST) } else { cpu });
+        let left =
+            row("iops_left", left, "%").with_reference("what the timer allows", 100.0 * most);
+        rows.push(if judged { left.within(1.0 - IOPS_FRACTION_MIN, 100.0) } else { left });
+        if looks != PollingThread::Application {
+            let cpu = row("thread_cpu", thread, "%").with_reference("a core", 100.0);
+            rows.push(if cheap { cpu.at_most(CPU_PERCENT_MAX) } else { cpu });
             rows.push(row("naps", naps, "1/s"));
             rows.push(row("sleeping_alone", naps * sleeps.cpu.as_secs_f64() * 100.0, "%"));
         }
-        rows.push(row("host_cpu", host, "%").against("looking all the time", of_cpu));
+        rows.push(row("host_cpu", host, "%").with_reference("looking all the time", of_cpu));
     }
     Ok(rows)
 }
 
 /// Keeps `depth` reads outstanding for `time`, somebody looking for completions.
-fn look(
-    device: &Device,
+fn measure_polling(
+    device: &IoDevice,
     depth: usize,
     size: u32,
-    looks: Looks,
+    looks: PollingThread,
     time: Nanos,
-) -> Result<Looked, BenchError> {
+) -> Result<PolledInterval, BenchError> {
     let queue =
         device.create_queue(QueueConfig { depth: 256, interrupts: false }).map_err(setup)?;
     let mut load = Load::new(device, (size, u64::MAX), depth, false, 1)?;
-    let Looks::Thread(period) = looks else {
+    let PollingThread::Thread(period) = looks else {
         let mut handle = Handle::new(device, queue).map_err(setup)?;
         let stretch = load.run_for(&mut handle, time)?;
-        return Ok(Looked { stretch, thread_cpu: Nanos::ZERO, naps: 0 });
+        return Ok(PolledInterval { interval: stretch, thread_cpu: Nanos::ZERO, sleeps: 0 });
     };
     let shared = SharedQueue::new(queue);
-    let poller = Poller::start(device.clock(), PollerConfig { period }).map_err(setup)?;
+    let poller = CompletionPoller::start(device.clock(), PollerConfig { period }).map_err(setup)?;
     poller.watch(&shared);
-    let mut handle = Handle::new(device, shared.seat()).map_err(setup)?;
-    handle.set_wait(Wait::Event).map_err(setup)?;
+    let mut handle = Handle::new(device, shared.attach()).map_err(setup)?;
+    handle.set_wait(WaitMode::Interrupt).map_err(setup)?;
     let stretch = load.run_for(&mut handle, time)?;
     // It notes its time when it goes to sleep, at the latest.
     while shared.outstanding() > 0 {
@@ -262,8 +282,8 @@ fn look(
     }
     std::thread::sleep(Duration::from_millis(2));
     let stats = poller.stats();
-    poller.forget(&shared);
-    Ok(Looked { stretch, thread_cpu: stats.cpu, naps: stats.naps })
+    poller.unwatch(&shared);
+    Ok(PolledInterval { interval: stretch, thread_cpu: stats.cpu_time, sleeps: stats.sleeps })
 }
 
 #[cfg(test)]
@@ -274,7 +294,7 @@ mod tests {
     fn every_period_is_measured_beside_looking_all_the_time() {
         let mut out = Vec::new();
         let mut sink = Sink::new(&mut out, crate::bench::Format::Json);
-        run(Effort::Quick, &mut sink).unwrap();
+        run(RunLength::Quick, &mut sink).unwrap();
         sink.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
@@ -289,7 +309,8 @@ mod tests {
         let late = Nanos::from_micros(10);
         let judged = |late| {
             let all = DEPTHS.iter().flat_map(|depth| SIZES.map(|size| (*depth, size)));
-            all.filter(|(depth, size)| allows(*depth, *size, late)).collect::<Vec<_>>()
+            all.filter(|(depth, size)| is_timer_fast_enough(*depth, *size, late))
+                .collect::<Vec<_>>()
         };
         let deep = [(128, 4096), (128, 8192), (128, 16_384)];
         assert_eq!(judged(late), [&[(32, 16_384)], &deep[..]].concat());
@@ -302,7 +323,7 @@ mod tests {
         let cheap = |us| {
             let each = Nanos::from_micros(us);
             let all = DEPTHS.iter().flat_map(|depth| SIZES.map(|size| (*depth, size)));
-            all.filter(|(depth, size)| affords(*depth, *size, each)).collect::<Vec<_>>()
+            all.filter(|(depth, size)| is_cpu_sufficient(*depth, *size, each)).collect::<Vec<_>>()
         };
         assert_eq!(cheap(20), [&[(32, 16_384)], &deep[..]].concat());
         assert_eq!(cheap(30), [(128, 8192), (128, 16_384)]);

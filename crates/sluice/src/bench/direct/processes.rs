@@ -19,9 +19,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use clock::{Nanos, RealClock};
-use direct::{Device, Handle, Queue, QueueConfig};
+use direct::{Handle, IoDevice, Queue, QueueConfig};
 
-use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_turns};
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::load::Load;
 use super::{BENCH, setup};
 use crate::calibrate::copies;
@@ -31,7 +31,7 @@ use crate::scenario::Scenario;
 const NULL: &str = "[drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n\
                         [[share]]\npartition = \"all\"\nfirst = 0\nsectors = 1048576\n";
 /// Of `bytes` of memory, each access of which takes no time.
-fn keeps_data(bytes: u64) -> String {
+fn memory_drive_scenario(bytes: u64) -> String {
     format!(
         "[drive]\npreset = \"pcm\"\ndata = \"memory\"\ncapacity = {bytes}\n\
          timing = {{ read = 0, program = 0, channel = 0 }}\n\
@@ -41,11 +41,11 @@ fn keeps_data(bytes: u64) -> String {
 }
 
 /// A round trip to the other process takes no more microseconds than this, half of the time.
-const ROUND_TRIP_MOST: f64 = 0.6;
+const ROUND_TRIP_US_MAX: f64 = 0.6;
 /// Commands per second with many outstanding.
-const IOPS_LEAST: f64 = 8e6;
+const IOPS_MIN: f64 = 8e6;
 /// Of what copies and commands take together, one after the other.
-const COPIES_LEAST: f64 = 0.9;
+const COPY_FRACTION_MIN: f64 = 0.9;
 /// Bytes of a write that fills the drive.
 const FILL_BYTES: usize = 256 << 10;
 
@@ -100,8 +100,8 @@ impl Drop for Server {
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let cores = Cores::allowed();
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let cores = AllowedCpus::allowed();
     if cores.count() < 2 {
         return Ok(());
     }
@@ -110,7 +110,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let (server, with_data) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             cores.pin(1);
-            let with_data = Server::start("data", &keeps_data(bytes))?;
+            let with_data = Server::start("data", &memory_drive_scenario(bytes))?;
             Ok::<_, BenchError>((Server::start("null", NULL)?, with_data))
         })?;
         thread.join().map_err(|_| BenchError::Thread("the server"))?
@@ -128,7 +128,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 
 /// Reads with data, beside the time of a copy of 4 KB and the rate of commands without.
 fn measure_data(
-    effort: Effort,
+    effort: RunLength,
     server: &Server,
     (copy, commands): (Nanos, f64),
 ) -> Result<Measurement, BenchError> {
@@ -153,48 +153,48 @@ fn measure_data(
     let rate = Samples::new(rates?).ok_or_else(none)?.quantile(0.75);
     let (copy, command) = (copy.0 as f64, 1e9 / commands);
     let row = Measurement::new(BENCH, case, "iops", rate, "1/s");
-    let row = row.against("copies of 4 KB per second", 1e9 / copy.max(1.0));
-    Ok(row.at_least(COPIES_LEAST * 1e9 / (copy + command)))
+    let row = row.with_reference("copies of 4 KB per second", 1e9 / copy.max(1.0));
+    Ok(row.at_least(COPY_FRACTION_MIN * 1e9 / (copy + command)))
 }
 
-struct Way {
+struct RemotePath {
     handle: Handle<Queue>,
     single: Load,
     many: Load,
 }
 
-impl Way {
-    fn new(device: &Device) -> Result<Way, BenchError> {
+impl RemotePath {
+    fn new(device: &IoDevice) -> Result<RemotePath, BenchError> {
         let config = QueueConfig { depth: 256, interrupts: false };
         let queue = device.create_queue(config).map_err(setup)?;
         let handle = Handle::new(device, queue).map_err(setup)?;
         let load = |depth| Load::new(device, (4096, 1 << 30), depth, false, 1);
-        Ok(Way { handle, single: load(1)?, many: load(128)? })
+        Ok(RemotePath { handle, single: load(1)?, many: load(128)? })
     }
 }
 
 fn measure(
-    effort: Effort,
+    effort: RunLength,
     server: &Server,
-    device: &Device,
+    device: &IoDevice,
 ) -> Result<(Vec<Measurement>, f64), BenchError> {
     let clock = RealClock::start();
     let served = crate::open(&server.name(), &OpenOptions::default()).map_err(setup)?;
     let connected = clock.now();
-    let mut away = Way::new(&served)?;
+    let mut away = RemotePath::new(&served)?;
     let (rounds, count) = (effort.choose(31, 3), effort.choose(20_000, 500));
     // Shorter, and on a busy machine a stretch may have no round trip at all.
     let time = Nanos::from_millis(20);
     // A drive here and the server share a CPU: while one is measured the other sleeps, as nobody asks
     // anything of it; each is given time to wake.
-    let mut here = Way::new(device)?;
-    let mut round_trips = in_turns(rounds, 2, |which| {
+    let mut here = RemotePath::new(device)?;
+    let mut round_trips = interleave(rounds, 2, |which| {
         let way = if which == 0 { &mut away } else { &mut here };
         way.single.run(&mut way.handle, count / 10)?;
         let stretch = way.single.run_for(&mut way.handle, time)?;
         Ok(stretch.latency.percentile(50.0).0 as f64 / 1e3)
     })?;
-    let mut rates = in_turns(rounds, 2, |which| {
+    let mut rates = interleave(rounds, 2, |which| {
         let way = if which == 0 { &mut away } else { &mut here };
         way.many.run(&mut way.handle, count)?;
         Ok(1e9 / way.many.run(&mut way.handle, 10 * count)?)
@@ -216,10 +216,12 @@ fn measure(
     let rows = vec![
         row(case(here, 1), "round_trip_p50", trip_here, "us"),
         row(case(away, 1), "round_trip_p50", trip, "us")
-            .against(here, trip_here)
-            .at_most(ROUND_TRIP_MOST),
+            .with_reference(here, trip_here)
+            .at_most(ROUND_TRIP_US_MAX),
         row(case(here, 128), "iops", rate_here, "1/s"),
-        row(case(away, 128), "iops", rate, "1/s").against(here, rate_here).at_least(IOPS_LEAST),
+        row(case(away, 128), "iops", rate, "1/s")
+            .with_reference(here, rate_here)
+            .at_least(IOPS_MIN),
         row("a served drive".into(), "connect", connected.0 as f64 / 1e3, "us"),
     ];
     Ok((rows, rate))

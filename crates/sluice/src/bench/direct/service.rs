@@ -12,13 +12,14 @@
 //! percentile is that wait, whatever the bucket does. The first rate keeps 0.4 % busy and has the bound.
 
 use block::sched::{
-    DirectionLimits, GroupLimits, LimitsConfig, PriorityConfig, Rate, SchedulerConfig, Scheduling,
+    DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
+    ThrottleConfig,
 };
 use clock::Nanos;
 use direct::{Group, Scheduled, ScheduledConfig, SharedQueue};
 
-use super::super::{BenchError, Effort, Measurement, Sink};
-use super::bed::{Application, Bed, Job};
+use super::super::{BenchError, Measurement, RunLength, Sink};
+use super::harness::{Application, DirectHarness, Job};
 use super::{BENCH, setup};
 
 /// The drive of the paper in fewer and smaller chunks, a few dies of it: nearly full, overwritten once.
@@ -35,41 +36,41 @@ const FILLED: &str = "[drive]\npreset = \"consumer-nvme\"\ndata = \"none\"\n\
 /// Requests that each writer has outstanding.
 const WRITERS_DEPTH: u64 = 4;
 /// The first writer does at least so many times as much as each other one.
-const BOOSTED: f64 = 2.0;
+const BOOST_MIN: f64 = 2.0;
 /// Of all writes together so much is left.
-const KEPT: f64 = 0.9;
+const TOTAL_FRACTION_MIN: f64 = 0.9;
 
 /// Requests that the neighbour has outstanding.
-const NEIGHBOUR_DEPTH: u64 = 1024;
+const NEIGHBOR_DEPTH: u64 = 1024;
 /// Reads a second that the bucket lets it do; the first has the bound.
 const RATES: [u64; 3] = [2_000, 20_000, 100_000];
 /// The 99th percentile moves by no more than this share.
-const MOVED: f64 = 0.20;
+const P99_SHIFT_MAX: f64 = 0.20;
 
 /// Measures both.
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     priorities(effort, sink)?;
     rates(effort, sink)
 }
 
 /// How the writers reach the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum WriterQueues {
     Own,
     OthersShare,
     Classes,
 }
 
-fn priorities(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+fn priorities(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let time = effort.choose(Nanos::from_secs(4), Nanos::from_millis(200));
     let mut all = None;
     for (way, name) in [
-        (Way::Own, "a queue each"),
-        (Way::OthersShare, "the first has a queue, the others share one"),
-        (Way::Classes, "one queue, the first in a better class"),
+        (WriterQueues::Own, "a queue each"),
+        (WriterQueues::OthersShare, "the first has a queue, the others share one"),
+        (WriterQueues::Classes, "one queue, the first in a better class"),
     ] {
         let counts = writers(way, time)?;
         let [first, others @ ..] = counts;
@@ -78,22 +79,25 @@ fn priorities(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let case = format!("4 writers of 4 KB, QD {WRITERS_DEPTH}, {name}");
         let row =
             |metric, count| Measurement::new(BENCH, case.clone(), metric, per_sec(count), "1/s");
-        let first_row = row("first_iops", first as f64).against("each other", per_sec(others));
+        let first_row =
+            row("first_iops", first as f64).with_reference("each other", per_sec(others));
         sink.push(match way {
-            Way::Own => first_row.within(0.1, per_sec(others)),
-            Way::OthersShare | Way::Classes => first_row.at_least(BOOSTED * per_sec(others)),
+            WriterQueues::Own => first_row.within(0.1, per_sec(others)),
+            WriterQueues::OthersShare | WriterQueues::Classes => {
+                first_row.at_least(BOOST_MIN * per_sec(others))
+            }
         })?;
         let sum = counts.iter().sum::<u64>() as f64;
         let of_own = *all.get_or_insert(sum);
-        let sum_row = row("all_iops", sum).against("a queue each", per_sec(of_own));
-        sink.push(sum_row.at_least(KEPT * per_sec(of_own)))?;
+        let sum_row = row("all_iops", sum).with_reference("a queue each", per_sec(of_own));
+        sink.push(sum_row.at_least(TOTAL_FRACTION_MIN * per_sec(of_own)))?;
     }
     Ok(())
 }
 
 /// Writes of each of four writers in `time`.
-fn writers(way: Way, time: Nanos) -> Result<[u64; 4], BenchError> {
-    let mut bed = Bed::new(WRITTEN)?;
+fn writers(way: WriterQueues, time: Nanos) -> Result<[u64; 4], BenchError> {
+    let mut bed = DirectHarness::new(WRITTEN)?;
     let job = Job { writes: true, depth: WRITERS_DEPTH };
     let depth = WRITERS_DEPTH as u16;
     let scheduled = |queue, scheduler: SchedulerConfig, device_depth| {
@@ -103,23 +107,23 @@ fn writers(way: Way, time: Nanos) -> Result<[u64; 4], BenchError> {
     };
     let mut writers = Vec::new();
     match way {
-        Way::Own => {
+        WriterQueues::Own => {
             for seed in 1..=4 {
                 writers.push(Application::new(bed.queue(depth)?, job, seed));
             }
         }
-        Way::OthersShare => {
+        WriterQueues::OthersShare => {
             writers.push(Application::new(bed.queue(depth)?, job, 1));
             let shared = scheduled(bed.queue(depth)?, SchedulerConfig::None, depth)?;
-            writers.extend((2..=4).map(|seed| Application::new(shared.seat(), job, seed)));
+            writers.extend((2..=4).map(|seed| Application::new(shared.attach(), job, seed)));
         }
-        Way::Classes => {
+        WriterQueues::Classes => {
             let classes = vec![(Group(1), 0)];
             let scheduler =
                 SchedulerConfig::Priority(PriorityConfig { classes, ..Default::default() });
             let shared = scheduled(bed.queue(depth)?, scheduler, depth)?;
             for seed in 1..=4 {
-                let seat = shared.seat_in(Group(u16::from(seed == 1)));
+                let seat = shared.attach_group(Group(u16::from(seed == 1)));
                 writers.push(Application::new(seat, job, seed));
             }
         }
@@ -132,7 +136,7 @@ fn writers(way: Way, time: Nanos) -> Result<[u64; 4], BenchError> {
     Ok(counts)
 }
 
-fn rates(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+fn rates(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let time = effort.choose(Nanos::from_secs(2), Nanos::from_millis(100));
     let alone = readers(None, None, time)?;
     let p99 = |histogram: &workload::Histogram| histogram.percentile(99.0).as_micros_f64();
@@ -140,18 +144,19 @@ fn rates(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let base = p99(&alone.0);
     sink.push(Measurement::new(BENCH, case("alone"), "latency_p99", base, "us"))?;
     let row = |what: &str, value| {
-        Measurement::new(BENCH, case(what), "latency_p99", value, "us").against("alone", base)
+        Measurement::new(BENCH, case(what), "latency_p99", value, "us")
+            .with_reference("alone", base)
     };
-    let beside = readers(Some(NEIGHBOUR_DEPTH), None, time)?;
+    let beside = readers(Some(NEIGHBOR_DEPTH), None, time)?;
     sink.push(row("beside one at QD 1024", p99(&beside.0)))?;
     for (index, rate) in RATES.into_iter().enumerate() {
-        let (reader, neighbour) = readers(Some(NEIGHBOUR_DEPTH), Some(rate), time)?;
+        let (reader, neighbour) = readers(Some(NEIGHBOR_DEPTH), Some(rate), time)?;
         let what = format!("beside one at QD 1024 with {rate} tokens a second");
         let moved = row(&what, p99(&reader));
-        sink.push(if index == 0 { moved.within(MOVED, base) } else { moved })?;
+        sink.push(if index == 0 { moved.within(P99_SHIFT_MAX, base) } else { moved })?;
         let got = neighbour.count() as f64 / time.as_secs_f64();
         let got = Measurement::new(BENCH, case(&what), "neighbour_iops", got, "1/s");
-        sink.push(got.against("tokens a second", rate as f64).within(0.02, rate as f64))?;
+        sink.push(got.with_reference("tokens a second", rate as f64).within(0.02, rate as f64))?;
     }
     Ok(())
 }
@@ -162,21 +167,21 @@ fn readers(
     rate: Option<u64>,
     time: Nanos,
 ) -> Result<(workload::Histogram, workload::Histogram), BenchError> {
-    let mut bed = Bed::new(FILLED)?;
-    let depth = NEIGHBOUR_DEPTH as u16 + 1;
+    let mut bed = DirectHarness::new(FILLED)?;
+    let depth = NEIGHBOR_DEPTH as u16 + 1;
     let limits = rate.map(|per_sec| {
-        let operations = Some(Rate { per_sec, burst: 1 });
-        let read = DirectionLimits { operations, bytes: None };
-        let groups = vec![(Group(1), GroupLimits { read, ..GroupLimits::default() })];
-        LimitsConfig { sector_bytes: 4096, groups }
+        let operations = Some(RateLimit { per_sec, burst: 1 });
+        let read = DirectionThrottle { operations, bytes: None };
+        let groups = vec![(Group(1), GroupThrottle { read, ..GroupThrottle::default() })];
+        ThrottleConfig { sector_bytes: 4096, groups }
     });
     let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
     let config = ScheduledConfig { scheduling, device_depth: depth, depth: 4096 };
     let shared = SharedQueue::new(Scheduled::new(bed.queue(depth)?, &config).map_err(setup)?);
     let job = Job { writes: false, depth: 1 };
-    let mut all = vec![Application::new(shared.seat(), job, 1)];
+    let mut all = vec![Application::new(shared.attach(), job, 1)];
     if let Some(depth) = neighbour {
-        all.push(Application::new(shared.seat_in(Group(1)), Job { depth, ..job }, 2));
+        all.push(Application::new(shared.attach_group(Group(1)), Job { depth, ..job }, 2));
     }
     bed.measure(&mut all, (Nanos::from_millis(20), time))?;
     let mut latencies = all.into_iter().map(|application| application.latency);
@@ -190,7 +195,7 @@ mod tests {
     #[test]
     fn the_same_writers_do_the_same() {
         let time = Nanos::from_millis(20);
-        for way in [Way::Own, Way::OthersShare, Way::Classes] {
+        for way in [WriterQueues::Own, WriterQueues::OthersShare, WriterQueues::Classes] {
             let counts = writers(way, time).unwrap();
             assert_eq!(counts, writers(way, time).unwrap(), "{way:?}");
             assert!(counts.iter().all(|count| *count > 0), "{way:?}: {counts:?}");

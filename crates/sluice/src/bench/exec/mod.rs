@@ -20,14 +20,14 @@
 //! Everything happens in a mount namespace of its own, and every program gets a signal when this one ends:
 //! however it ends, mounts and loop devices go with it.
 
-mod bed;
-mod companion;
+mod child_process;
+mod harness;
 mod mount;
 pub mod redis;
+mod resource_usage;
 pub mod rocksdb;
 mod rows;
 mod server;
-mod spent;
 pub mod sqlite;
 mod ycsb;
 
@@ -36,7 +36,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use super::{BenchError, Effort, Group, Sink};
+use super::{BenchError, BenchFn, RunLength, Sink};
 use crate::cli::args::ExecPart;
 
 const BENCH: &str = "exec";
@@ -45,7 +45,7 @@ const BENCH: &str = "exec";
 const ENV_OWN_MOUNTS: &str = "SLUICE_BENCH_OWN_MOUNTS";
 
 /// The parts, in the order in which they are measured.
-const PARTS: &[(ExecPart, Group)] = &[
+const PARTS: &[(ExecPart, BenchFn)] = &[
     (ExecPart::Redis, redis::run),
     (ExecPart::Sqlite, sqlite::run),
     (ExecPart::Rocksdb, rocksdb::run),
@@ -56,7 +56,7 @@ const PARTS: &[(ExecPart, Group)] = &[
 ///
 /// # Errors
 /// Programs that are not installed, a user who may not mount, whatever fails in a measurement, the output.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     run_parts(&[], effort, sink)
 }
 
@@ -66,14 +66,14 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 /// As for [`run`].
 pub fn run_parts(
     parts: &[ExecPart],
-    effort: Effort,
+    effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     own_mounts()?;
-    companion::find("nbdfuse", "ext4 on the drive is measured beside", "libnbd-bin")?;
-    companion::find("mkfs.ext4", "ext4 on the drive is measured beside", "e2fsprogs")?;
-    companion::find("losetup", "ext4 on the drive is measured beside", "mount")?;
-    companion::find("setpriv", "what runs beside ends with it", "util-linux")?;
+    child_process::find("nbdfuse", "ext4 on the drive is measured beside", "libnbd-bin")?;
+    child_process::find("mkfs.ext4", "ext4 on the drive is measured beside", "e2fsprogs")?;
+    child_process::find("losetup", "ext4 on the drive is measured beside", "mount")?;
+    child_process::find("setpriv", "what runs beside ends with it", "util-linux")?;
     for (part, program, package) in [
         (ExecPart::Redis, "redis-server", "redis-server"),
         (ExecPart::Sqlite, "sqlite3", "sqlite3"),
@@ -81,10 +81,10 @@ pub fn run_parts(
     ] {
         // Before anything is measured: the last part's program should not be missed after minutes.
         if parts.is_empty() || parts.contains(&part) {
-            companion::find(program, "it is measured", package)?;
+            child_process::find(program, "it is measured", package)?;
         }
     }
-    bed::sweep();
+    harness::remove_stale_scratch();
     super::run_parts(PARTS, parts, effort, sink)
 }
 
@@ -98,7 +98,7 @@ fn own_mounts() -> Result<(), BenchError> {
             "ext4 on a loop device is measured beside, which only the superuser may mount",
         ));
     }
-    companion::find("unshare", "mounts are to end with the measurement", "util-linux")?;
+    child_process::find("unshare", "mounts are to end with the measurement", "util-linux")?;
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut own = Command::new("unshare");
     own.args(["--mount", "--propagation", "private", "--"]).arg(std::env::current_exe()?);

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::companion::{Companion, done, tied};
+use super::child_process::{ChildProcess, command_dying_with_parent, run_to_end};
 use crate::bench::BenchError;
 
 /// Times that an unmount is tried before it is left to the kernel.
-const TRIES: u32 = 100;
+const UNMOUNT_ATTEMPTS: u32 = 100;
 /// Between two of them.
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn unmount(at: &Path) {
-    for _ in 0..TRIES {
+    for _ in 0..UNMOUNT_ATTEMPTS {
         let out = Command::new("umount").arg(at).output();
         if out.is_ok_and(|out| out.status.success()) {
             return;
@@ -28,7 +28,7 @@ fn unmount(at: &Path) {
 #[derive(Debug)]
 pub(super) struct Fuse {
     at: PathBuf,
-    companion: Companion,
+    child: ChildProcess,
 }
 
 impl Fuse {
@@ -38,11 +38,11 @@ impl Fuse {
     /// When there is no FUSE here or the server refuses; with what was said.
     pub(super) fn new(socket: &Path, at: PathBuf) -> Result<Fuse, BenchError> {
         std::fs::create_dir(&at)?;
-        let mut command = tied("nbdfuse");
-        let mut companion = Companion::start(command.arg(&at).arg("--unix").arg(socket))?;
+        let mut command = command_dying_with_parent("nbdfuse");
+        let mut companion = ChildProcess::start(command.arg(&at).arg("--unix").arg(socket))?;
         let file = at.join("nbd");
         companion.wait_until(|| file.exists())?;
-        Ok(Fuse { at, companion })
+        Ok(Fuse { at, child: companion })
     }
 
     /// The file.
@@ -52,7 +52,7 @@ impl Fuse {
 
     /// The process that serves it.
     pub(super) fn process(&self) -> u32 {
-        self.companion.process()
+        self.child.process()
     }
 }
 
@@ -77,14 +77,14 @@ impl Mount {
     pub(super) fn new(file: &Path, at: PathBuf) -> Result<Mount, BenchError> {
         std::fs::create_dir(&at)?;
         let attach = ["--find", "--show", "--direct-io=on", "--sector-size", "4096"];
-        let out = done(Command::new("losetup").args(attach).arg(file))?;
+        let out = run_to_end(Command::new("losetup").args(attach).arg(file))?;
         let device = String::from_utf8_lossy(&out.stdout).trim().to_owned();
         // All of it now: nothing is to be initialized during the measurement.
         let now = ["-q", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-        let mounted = done(Command::new("mkfs.ext4").args(now).arg(&device))
-            .and_then(|_| done(Command::new("mount").args(["-t", "ext4", &device]).arg(&at)));
+        let mounted = run_to_end(Command::new("mkfs.ext4").args(now).arg(&device))
+            .and_then(|_| run_to_end(Command::new("mount").args(["-t", "ext4", &device]).arg(&at)));
         // Of a device in use this only says that it is to go with the last use.
-        let detached = done(Command::new("losetup").args(["--detach", &device]));
+        let detached = run_to_end(Command::new("losetup").args(["--detach", &device]));
         let mount = mounted.map(|_| Mount { at })?;
         detached.map(|_| mount)
     }

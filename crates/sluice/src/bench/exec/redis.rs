@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use clock::Nanos;
 
-use super::bed::{Bed, Below, Place, Way};
-use super::companion::Companion;
-use super::rows::{Both, Rows, both, free};
+use super::child_process::ChildProcess;
+use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};
+use super::rows::{PairedSamples, Rows, pair, without_bound};
 use super::ycsb::{Clients, Measured};
-use super::{setup, spent};
-use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+use super::{resource_usage, setup};
+use crate::bench::{BenchError, Measurement, RunLength, Sink, interleave};
 
 /// As in the paper.
 const CLIENTS: usize = 10;
@@ -24,7 +24,7 @@ const RECORDS: u64 = 1000;
 /// What one run of a server was like.
 struct Sample {
     measured: Measured,
-    spent: spent::Spent,
+    usage: resource_usage::ResourceUsage,
 }
 
 impl Sample {
@@ -32,7 +32,7 @@ impl Sample {
         self.measured.operations as f64 * 1e9 / self.measured.time.0 as f64
     }
 
-    fn each(&self, what: f64) -> f64 {
+    fn per_operation(&self, what: f64) -> f64 {
         what / self.measured.operations as f64
     }
 }
@@ -41,25 +41,25 @@ impl Sample {
 ///
 /// # Errors
 /// Whatever fails in setting a drive up or in the server.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    for below in Below::ALL {
-        let bed = Bed::new(below)?;
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for below in BackingDevice::ALL {
+        let bed = ExecHarness::new(below)?;
         for policy in ["always", "everysec"] {
             let mut number = 0;
-            let samples = in_turns(effort.choose(5, 1), Way::ALL.len(), |which| {
+            let samples = interleave(effort.choose(5, 1), IoPath::ALL.len(), |which| {
                 number += 1;
-                sample(effort, &bed, bed.place(Way::ALL[which]), policy, number)
+                sample(effort, &bed, bed.dir(IoPath::ALL[which]), policy, number)
             })?;
-            report(sink, bed.below, policy, &both(samples)?)?;
+            report(sink, bed.backing, policy, &pair(samples)?)?;
         }
     }
     Ok(())
 }
 
 fn sample(
-    effort: Effort,
-    bed: &Bed,
-    place: &Place,
+    effort: RunLength,
+    bed: &ExecHarness,
+    place: &ProgramDir,
     policy: &str,
     number: u32,
 ) -> Result<Sample, BenchError> {
@@ -69,7 +69,7 @@ fn sample(
     command.args(["--appendonly", "yes", "--appendfsync", policy, "--save", ""]);
     command.args(["--appenddirname", &format!("appends-{policy}-{number}")]);
     command.args(["--daemonize", "no", "--auto-aof-rewrite-percentage", "0"]);
-    let mut server = Companion::start(&mut command)?;
+    let mut server = ChildProcess::start(&mut command)?;
     // A socket is there before anybody listens at it.
     server.wait_until(|| UnixStream::connect(&socket).is_ok())?;
     let mut clients = Clients::connect(&socket, CLIENTS, RECORDS)?;
@@ -80,16 +80,16 @@ fn sample(
     if itself != server.process() {
         processes.push(itself);
     }
-    let before = spent::by(&processes);
+    let before = resource_usage::usage_of(&processes);
     let measured = clients.run(effort.choose(Nanos::from_millis(3000), Nanos::from_millis(200)))?;
-    let spent = spent::by(&processes) - before;
+    let spent = resource_usage::usage_of(&processes) - before;
     // It ends without an answer.
     let _ = clients.ask(&[b"SHUTDOWN", b"NOSAVE"]);
-    let status = server.ended()?;
+    let status = server.wait()?;
     if !status.success() {
         return Err(setup(format!("redis-server: {status}")));
     }
-    Ok(Sample { measured, spent })
+    Ok(Sample { measured, usage: spent })
 }
 
 /// The server's own process, out of what it says of itself.
@@ -102,12 +102,12 @@ fn process(info: &[u8]) -> Result<u32, BenchError> {
 
 fn report(
     sink: &mut Sink<'_>,
-    below: Below,
+    below: BackingDevice,
     policy: &str,
-    samples: &Both<Sample>,
+    samples: &PairedSamples<Sample>,
 ) -> Result<(), BenchError> {
     let case = format!("redis, YCSB A, {CLIENTS} clients, appendfsync {policy}");
-    let mut rows = Rows { sink, case, below };
+    let mut rows = Rows { sink, case, backing: below };
     let paper = policy == "always";
     let more =
         |row: Measurement, kernel: f64| if paper { row.at_least(kernel * 1.15) } else { row };
@@ -119,10 +119,30 @@ fn report(
     rows.spread("throughput_spread", samples, Sample::rate)?;
     rows.push(("read_mean", "us"), samples, |s| s.measured.read.mean() * us, less(0.87))?;
     rows.push(("update_mean", "us"), samples, |s| s.measured.update.mean() * us, less(0.80))?;
-    rows.push(("read_p99", "us"), samples, |s| nanos(s.measured.read.percentile(99.0)), free)?;
-    rows.push(("update_p99", "us"), samples, |s| nanos(s.measured.update.percentile(99.0)), free)?;
-    rows.push(("cpu_per_op", "us"), samples, |s| s.each(nanos(s.spent.cpu)), free)?;
-    rows.push(("sleeps_per_op", "1"), samples, |s| s.each(s.spent.sleeps as f64), free)
+    rows.push(
+        ("read_p99", "us"),
+        samples,
+        |s| nanos(s.measured.read.percentile(99.0)),
+        without_bound,
+    )?;
+    rows.push(
+        ("update_p99", "us"),
+        samples,
+        |s| nanos(s.measured.update.percentile(99.0)),
+        without_bound,
+    )?;
+    rows.push(
+        ("cpu_per_op", "us"),
+        samples,
+        |s| s.per_operation(nanos(s.usage.cpu)),
+        without_bound,
+    )?;
+    rows.push(
+        ("sleeps_per_op", "1"),
+        samples,
+        |s| s.per_operation(s.usage.sleeps as f64),
+        without_bound,
+    )
 }
 
 #[cfg(test)]

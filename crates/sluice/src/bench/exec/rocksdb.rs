@@ -6,11 +6,11 @@
 
 use clock::Nanos;
 
-use super::bed::{Bed, Below, Place, Way};
-use super::companion::done;
-use super::rows::{Rows, both, free};
-use super::{setup, spent};
-use crate::bench::{BenchError, Effort, Sink, in_turns};
+use super::child_process::run_to_end;
+use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};
+use super::rows::{Rows, pair, without_bound};
+use super::{resource_usage, setup};
+use crate::bench::{BenchError, RunLength, Sink, interleave};
 
 const OPTIONS: [&str; 6] = [
     "--value_size=400",
@@ -36,7 +36,7 @@ struct Sample {
 }
 
 /// In their order: the last reads what the one before it has filled.
-fn loads(effort: Effort) -> [Load; 3] {
+fn loads(effort: RunLength) -> [Load; 3] {
     let filled = effort.choose(50_000, 1000);
     let syncs = effort.choose(300, 10);
     let reads = effort.choose(5_000, 100);
@@ -72,37 +72,39 @@ fn loads(effort: Effort) -> [Load; 3] {
 ///
 /// # Errors
 /// Whatever fails in setting a drive up or in the program.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let loads = loads(effort);
-    for below in Below::ALL {
-        let bed = Bed::new(below)?;
-        let samples = in_turns(effort.choose(3, 1), Way::ALL.len(), |which| {
-            let place = bed.place(Way::ALL[which]);
+    for below in BackingDevice::ALL {
+        let bed = ExecHarness::new(below)?;
+        let samples = interleave(effort.choose(3, 1), IoPath::ALL.len(), |which| {
+            let place = bed.dir(IoPath::ALL[which]);
             loads.iter().map(|load| sample(place, load)).collect::<Result<Vec<_>, _>>()
         })?;
-        let samples = both(samples)?;
+        let samples = pair(samples)?;
         for (which, load) in loads.iter().enumerate() {
-            let mut rows = Rows { sink, case: load.case.to_owned(), below: bed.below };
+            let mut rows = Rows { sink, case: load.case.to_owned(), backing: bed.backing };
             let rate = |s: &Vec<Sample>| s[which].rate;
-            rows.push(("throughput", "1/s"), &samples, rate, free)?;
+            rows.push(("throughput", "1/s"), &samples, rate, without_bound)?;
             rows.spread("throughput_spread", &samples, rate)?;
-            rows.push(("op_mean", "us"), &samples, |s| s[which].op, free)?;
-            rows.push(("cpu", "ms"), &samples, |s| s[which].cpu.0 as f64 / 1e6, free)?;
+            rows.push(("op_mean", "us"), &samples, |s| s[which].op, without_bound)?;
+            rows.push(("cpu", "ms"), &samples, |s| s[which].cpu.0 as f64 / 1e6, without_bound)?;
         }
     }
     Ok(())
 }
 
-fn sample(place: &Place, load: &Load) -> Result<Sample, BenchError> {
-    let (cpu, ended) = (spent::by(&place.processes).cpu, spent::by_children());
+fn sample(place: &ProgramDir, load: &Load) -> Result<Sample, BenchError> {
+    let (cpu, ended) =
+        (resource_usage::usage_of(&place.processes).cpu, resource_usage::children_cpu_time());
     let mut command = place.command("db_bench")?;
     command.arg(format!("--db={}", place.directory.join("db").display()));
     command.arg(format!("--benchmarks={}", load.benchmark));
-    let out = done(command.args(OPTIONS).args(&load.arguments))?;
+    let out = run_to_end(command.args(OPTIONS).args(&load.arguments))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let said = result(&text, load.benchmark);
     let (op, rate) = said.ok_or_else(|| setup(format!("db_bench: no result: {text}")))?;
-    let cpu = spent::by(&place.processes).cpu.since(cpu) + spent::by_children().since(ended);
+    let cpu = resource_usage::usage_of(&place.processes).cpu.since(cpu)
+        + resource_usage::children_cpu_time().since(ended);
     Ok(Sample { op, rate, cpu })
 }
 

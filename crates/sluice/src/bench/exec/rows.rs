@@ -1,7 +1,7 @@
 //! [`Rows`]: samples of both ways, as results of `sluice exec` beside the kernel.
 
 use super::BENCH;
-use super::bed::Below;
+use super::harness::BackingDevice;
 use crate::bench::{BenchError, Measurement, Samples, Sink};
 
 /// Results of one case.
@@ -9,17 +9,17 @@ pub(super) struct Rows<'a, 'w> {
     pub(super) sink: &'a mut Sink<'w>,
     /// What the program does.
     pub(super) case: String,
-    pub(super) below: Below,
+    pub(super) backing: BackingDevice,
 }
 
 /// Of both ways, in the order of `Way::ALL`.
-pub(super) type Both<T> = [Vec<T>; 2];
+pub(super) type PairedSamples<T> = [Vec<T>; 2];
 
 /// What `turns` returned for two ways.
 ///
 /// # Errors
 /// When it returned something else.
-pub(super) fn both<T>(samples: Vec<Vec<T>>) -> Result<Both<T>, BenchError> {
+pub(super) fn pair<T>(samples: Vec<Vec<T>>) -> Result<PairedSamples<T>, BenchError> {
     samples.try_into().map_err(|_| BenchError::Thread("both ways"))
 }
 
@@ -35,16 +35,16 @@ impl Rows<'_, '_> {
     pub(super) fn push<T>(
         &mut self,
         (metric, unit): (&'static str, &'static str),
-        samples: &Both<T>,
+        samples: &PairedSamples<T>,
         number: impl Fn(&T) -> f64,
         bound: impl FnOnce(Measurement, f64) -> Measurement,
     ) -> Result<(), BenchError> {
         let [exec, kernel] = samples;
         let exec = self.samples(metric, exec.iter().map(&number).collect())?;
         let kernel = self.samples(metric, kernel.iter().map(&number).collect())?;
-        let case = format!("{}, {}, sluice exec", self.case, self.below.word());
+        let case = format!("{}, {}, sluice exec", self.case, self.backing.name());
         let row = Measurement::new(BENCH, case, metric, exec.median(), unit);
-        let row = row.against(self.below.kernel(), kernel.median());
+        let row = row.with_reference(self.backing.kernel_path(), kernel.median());
         self.sink.push(bound(row, kernel.median()))
     }
 
@@ -55,7 +55,7 @@ impl Rows<'_, '_> {
     pub(super) fn spread<T>(
         &mut self,
         metric: &'static str,
-        samples: &Both<T>,
+        samples: &PairedSamples<T>,
         number: impl Fn(&T) -> f64,
     ) -> Result<(), BenchError> {
         let spread = |samples: &Vec<T>| {
@@ -63,14 +63,14 @@ impl Rows<'_, '_> {
             Ok::<f64, BenchError>(samples.spread() * 100.0)
         };
         let [exec, kernel] = [spread(&samples[0])?, spread(&samples[1])?];
-        let case = format!("{}, {}, sluice exec", self.case, self.below.word());
+        let case = format!("{}, {}, sluice exec", self.case, self.backing.name());
         let row = Measurement::new(BENCH, case, metric, exec, "%");
-        self.sink.push(row.against(self.below.kernel(), kernel))
+        self.sink.push(row.with_reference(self.backing.kernel_path(), kernel))
     }
 }
 
 /// No bound.
-pub(super) fn free(row: Measurement, _: f64) -> Measurement {
+pub(super) fn without_bound(row: Measurement, _: f64) -> Measurement {
     row
 }
 
@@ -85,13 +85,13 @@ mod tests {
     fn medians_stand_beside_the_kernel() {
         let mut out = Vec::new();
         let mut sink = Sink::new(&mut out, Format::Json);
-        let (below, case) = (Below::Nand, "a program".to_owned());
-        let mut rows = Rows { sink: &mut sink, case, below };
+        let (below, case) = (BackingDevice::Nand, "a program".to_owned());
+        let mut rows = Rows { sink: &mut sink, case, backing: below };
         let samples = [vec![3.0, 1.0, 2.0], vec![1.0, 1.0, 5.0]];
         rows.push(("rate", "1/s"), &samples, |v| *v, |row, kernel| row.at_least(kernel * 3.0))
             .unwrap();
         rows.spread("rate_spread", &samples, |v| *v).unwrap();
-        assert!(rows.push(("rate", "1/s"), &[vec![], vec![1.0]], |v| *v, free).is_err());
+        assert!(rows.push(("rate", "1/s"), &[vec![], vec![1.0]], |v| *v, without_bound).is_err());
         sink.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();

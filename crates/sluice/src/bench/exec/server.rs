@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use super::companion::{Companion, tied};
+use super::child_process::{ChildProcess, command_dying_with_parent};
 use super::setup;
 use crate::bench::BenchError;
 
@@ -13,7 +13,7 @@ const SECTORS: u64 = 1 << 18;
 /// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
-    companion: Companion,
+    child: ChildProcess,
     nbd: PathBuf,
     socket: PathBuf,
 }
@@ -30,14 +30,14 @@ impl Server {
              [[share]]\npartition = \"exec\"\nfirst = {SECTORS}\nsectors = {SECTORS}\n"
         );
         std::fs::write(&scenario, shares)?;
-        let mut command = tied(std::env::current_exe()?);
+        let mut command = command_dying_with_parent(std::env::current_exe()?);
         command.arg("serve").arg(&scenario).arg("--socket").arg(&socket);
         command.arg("--nbd").arg(format!("unix:{}", nbd.display()));
-        let mut companion = Companion::start(&mut command)?;
+        let mut companion = ChildProcess::start(&mut command)?;
         // A socket is there before anybody listens at it. The first to come to the other is a program that is
         // started later.
         companion.wait_until(|| socket.exists() && UnixStream::connect(&nbd).is_ok())?;
-        Ok(Server { companion, nbd, socket })
+        Ok(Server { child: companion, nbd, socket })
     }
 
     /// The socket that speaks NBD.
@@ -56,6 +56,6 @@ impl Server {
 
     /// Its process.
     pub(super) fn process(&self) -> u32 {
-        self.companion.process()
+        self.child.process()
     }
 }

@@ -7,11 +7,11 @@ use std::process::Stdio;
 
 use clock::Nanos;
 
-use super::bed::{Bed, Below, Place, Way};
-use super::companion::failed;
-use super::rows::{Both, Rows, both, free};
-use super::{setup, spent};
-use crate::bench::{BenchError, Effort, Sink, in_turns};
+use super::child_process::failed;
+use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};
+use super::rows::{PairedSamples, Rows, pair, without_bound};
+use super::{resource_usage, setup};
+use crate::bench::{BenchError, RunLength, Sink, interleave};
 
 /// Journals, and what chooses them.
 const JOURNALS: [(&str, &str); 2] = [
@@ -33,24 +33,30 @@ struct Sample {
 ///
 /// # Errors
 /// Whatever fails in setting a drive up or in the program.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    for below in Below::ALL {
-        let bed = Bed::new(below)?;
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for below in BackingDevice::ALL {
+        let bed = ExecHarness::new(below)?;
         for (journal, pragma) in JOURNALS {
             let mut number = 0;
-            let samples = in_turns(effort.choose(3, 1), Way::ALL.len(), |which| {
+            let samples = interleave(effort.choose(3, 1), IoPath::ALL.len(), |which| {
                 number += 1;
                 let name = format!("{journal}-{number}.db");
-                sample(bed.place(Way::ALL[which]), &name, pragma, effort.choose(300, 100))
+                sample(bed.dir(IoPath::ALL[which]), &name, pragma, effort.choose(300, 100))
             })?;
-            report(sink, bed.below, journal, &both(samples)?)?;
+            report(sink, bed.backing, journal, &pair(samples)?)?;
         }
     }
     Ok(())
 }
 
-fn sample(place: &Place, name: &str, pragma: &str, inserts: u32) -> Result<Sample, BenchError> {
-    let (cpu, ended) = (spent::by(&place.processes).cpu, spent::by_children());
+fn sample(
+    place: &ProgramDir,
+    name: &str,
+    pragma: &str,
+    inserts: u32,
+) -> Result<Sample, BenchError> {
+    let (cpu, ended) =
+        (resource_usage::usage_of(&place.processes).cpu, resource_usage::children_cpu_time());
     let mut script = format!(
         "{pragma}\nPRAGMA synchronous = FULL;\nCREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);\n{NOW}"
     );
@@ -70,7 +76,8 @@ fn sample(place: &Place, name: &str, pragma: &str, inserts: u32) -> Result<Sampl
         return Err(failed(&command, out.status, &out.stderr));
     }
     let seconds = seconds(&String::from_utf8_lossy(&out.stdout), inserts)?;
-    let cpu = spent::by(&place.processes).cpu.since(cpu) + spent::by_children().since(ended);
+    let cpu = resource_usage::usage_of(&place.processes).cpu.since(cpu)
+        + resource_usage::children_cpu_time().since(ended);
     Ok(Sample { inserts, seconds, cpu })
 }
 
@@ -88,17 +95,22 @@ fn seconds(said: &str, inserts: u32) -> Result<f64, BenchError> {
 
 fn report(
     sink: &mut Sink<'_>,
-    below: Below,
+    below: BackingDevice,
     journal: &str,
-    samples: &Both<Sample>,
+    samples: &PairedSamples<Sample>,
 ) -> Result<(), BenchError> {
     let case = format!("sqlite, a transaction per insert, journal {journal}");
-    let mut rows = Rows { sink, case, below };
+    let mut rows = Rows { sink, case, backing: below };
     let rate = |s: &Sample| f64::from(s.inserts) / s.seconds;
-    rows.push(("throughput", "1/s"), samples, rate, free)?;
+    rows.push(("throughput", "1/s"), samples, rate, without_bound)?;
     rows.spread("throughput_spread", samples, rate)?;
-    rows.push(("insert_mean", "us"), samples, |s| 1e6 / rate(s), free)?;
-    rows.push(("cpu_per_op", "us"), samples, |s| s.cpu.0 as f64 / 1e3 / f64::from(s.inserts), free)
+    rows.push(("insert_mean", "us"), samples, |s| 1e6 / rate(s), without_bound)?;
+    rows.push(
+        ("cpu_per_op", "us"),
+        samples,
+        |s| s.cpu.0 as f64 / 1e3 / f64::from(s.inserts),
+        without_bound,
+    )
 }
 
 #[cfg(test)]

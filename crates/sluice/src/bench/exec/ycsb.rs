@@ -25,7 +25,7 @@ const BATCH: u64 = 100;
 /// What a read is answered: field names and values.
 const RECORD: &[u8] = b"*20\r\n";
 /// How long an answer may take.
-const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const REPLY_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -73,24 +73,24 @@ fn reply(bytes: &[u8]) -> Result<Option<usize>, String> {
 
 struct Client {
     stream: UnixStream,
-    got: Vec<u8>,
-    under_way: Option<(OperationKind, Nanos)>,
+    received: Vec<u8>,
+    in_flight: Option<(OperationKind, Nanos)>,
 }
 
 impl Client {
     /// Takes what has come; whether that is a whole reply. A read that is no whole record is an error.
-    fn take(&mut self, buffer: &mut [u8]) -> Result<bool, BenchError> {
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<bool, BenchError> {
         let got = self.stream.read(buffer)?;
         if got == 0 {
             return Err(setup("the server has closed a connection"));
         }
-        self.got.extend(&buffer[..got]);
-        let Some(len) = reply(&self.got).map_err(setup)? else { return Ok(false) };
-        let read = matches!(self.under_way, Some((OperationKind::Read, _)));
-        if len != self.got.len() || (read && !self.got.starts_with(RECORD)) {
+        self.received.extend(&buffer[..got]);
+        let Some(len) = reply(&self.received).map_err(setup)? else { return Ok(false) };
+        let read = matches!(self.in_flight, Some((OperationKind::Read, _)));
+        if len != self.received.len() || (read && !self.received.starts_with(RECORD)) {
             return Err(setup("the server answers something else than what it was asked"));
         }
-        self.got.clear();
+        self.received.clear();
         Ok(true)
     }
 }
@@ -118,7 +118,7 @@ impl Clients {
             let connected = UnixStream::connect(socket);
             let stream = connected
                 .map_err(|e| setup(format!("redis-server at {}: {e}", socket.display())))?;
-            Ok(Client { stream, got: Vec::new(), under_way: None })
+            Ok(Client { stream, received: Vec::new(), in_flight: None })
         };
         let clients: Result<Vec<Client>, BenchError> = (0..count).map(client).collect();
         let (rng, field) = (Rng::new(1), vec![0; FIELD_BYTES]);
@@ -197,7 +197,7 @@ impl Clients {
             command(&mut self.out, &[b"HSET", key.as_bytes(), name.as_bytes(), &self.field]);
         }
         let client = &mut self.clients[which];
-        client.under_way = Some((operation.kind, clock.now()));
+        client.in_flight = Some((operation.kind, clock.now()));
         Ok(client.stream.write_all(&self.out)?)
     }
 
@@ -218,16 +218,16 @@ impl Clients {
         while under_way > 0 {
             let mut ready = self.clients.iter().map(|c| PollFd::new(&c.stream, PollFlags::IN));
             let mut ready: Vec<PollFd<'_>> = ready.by_ref().collect();
-            if poll(&mut ready, Some(&PATIENCE)).map_err(std::io::Error::from)? == 0 {
+            if poll(&mut ready, Some(&REPLY_TIMEOUT)).map_err(std::io::Error::from)? == 0 {
                 return Err(setup("the server does not answer"));
             }
             let ready: Vec<bool> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
             for (which, _) in ready.into_iter().enumerate().filter(|(_, ready)| *ready) {
-                if !self.clients[which].take(&mut buffer)? {
+                if !self.clients[which].receive(&mut buffer)? {
                     continue;
                 }
                 let now = clock.now();
-                if let Some((kind, since)) = self.clients[which].under_way.take() {
+                if let Some((kind, since)) = self.clients[which].in_flight.take() {
                     let read = kind == OperationKind::Read;
                     let into = if read { &mut measured.read } else { &mut measured.update };
                     into.record(now.since(since));

@@ -1,15 +1,19 @@
 //! HIOPS figure 8: how long the interrupt's handler runs.
 
-use super::rig::{Rig, Setting};
+use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::{Sample, median};
 use super::{BENCH, STEPS, THREADS, kilobytes};
-use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+use crate::bench::{BenchError, Measurement, RunLength, Sink, interleave};
 
-pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub(super) fn run(
+    effort: RunLength,
+    rig: &mut HiopsHarness,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
     let threads = THREADS.min(rig.threads());
     for bytes in [512, 4096] {
-        let samples = in_turns(effort.choose(6, 1), STEPS.len(), |which| {
-            rig.measure(&Setting { strategy: STEPS[which].1, threads, bytes })
+        let samples = interleave(effort.choose(6, 1), STEPS.len(), |which| {
+            rig.measure(&BenchSetting { strategy: STEPS[which].1, threads, bytes })
         })?;
         let of = |samples: &[Sample], value: &dyn Fn(&Sample) -> f64| median(samples, value);
         for (which, (name, _)) in STEPS.iter().enumerate() {
@@ -25,7 +29,11 @@ pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<
                 let measured =
                     Measurement::new(BENCH, &case, metric, of(&samples[which], value)?, "ns");
                 let baseline = of(&samples[0], value)?;
-                sink.push(if which == 0 { measured } else { measured.against("SCSI", baseline) })?;
+                sink.push(if which == 0 {
+                    measured
+                } else {
+                    measured.with_reference("SCSI", baseline)
+                })?;
             }
             for (metric, value) in [
                 ("iops", &(|s: &Sample| s.iops) as &dyn Fn(&Sample) -> f64),

@@ -3,26 +3,30 @@
 use block::completion::Strategy;
 use clock::Nanos;
 
-use super::rig::{Rig, Setting};
+use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::median;
 use super::{BENCH, THREADS};
-use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+use crate::bench::{BenchError, Measurement, RunLength, Sink, interleave};
 
-pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub(super) fn run(
+    effort: RunLength,
+    rig: &mut HiopsHarness,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
     let threads = THREADS.min(rig.threads());
     let intervals: &[u64] = effort.choose(&[1, 2, 4, 8, 16, 32, 64, 128], &[16]);
     for micros in intervals.iter().copied() {
         let interval = Nanos::from_micros(micros);
         let strategies = [Strategy::async_poll(interval), Strategy::hiops_poll(interval)];
-        let samples = in_turns(effort.choose(4, 1), strategies.len(), |which| {
-            rig.measure(&Setting { strategy: strategies[which], threads, bytes: 512 })
+        let samples = interleave(effort.choose(4, 1), strategies.len(), |which| {
+            rig.measure(&BenchSetting { strategy: strategies[which], threads, bytes: 512 })
         })?;
         let alone = median(&samples[0], |s| s.iops)?;
         for (samples, name) in samples.iter().zip(["async poll", "with coop poll"]) {
             let case = format!("0.5 KB reads, {threads} threads, {name} every {micros} us");
             let iops = Measurement::new(BENCH, &case, "iops", median(samples, |s| s.iops)?, "1/s");
             let is_alone = name == "async poll";
-            sink.push(if is_alone { iops } else { iops.against("async poll", alone) })?;
+            sink.push(if is_alone { iops } else { iops.with_reference("async poll", alone) })?;
             for (metric, value) in [
                 ("context_switches_per_io", median(samples, |s| s.switches_per_io)?),
                 ("host_cpu", median(samples, |s| s.host_cpu)?),

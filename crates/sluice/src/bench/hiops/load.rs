@@ -3,29 +3,37 @@
 
 use block::completion::{Hybrid, Strategy};
 
-use super::rig::{Rig, Setting};
+use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::median;
 use super::{BENCH, INTERVAL};
-use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+use crate::bench::{BenchError, Measurement, RunLength, Sink, interleave};
 
-pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub(super) fn run(
+    effort: RunLength,
+    rig: &mut HiopsHarness,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
     let loads: &[u32] = effort.choose(&[1, 2, 4, 8, 16, 32, 64, 128, 256], &[1, 16]);
     let strategies = [
         ("IRQ I/O", Strategy::HIOPS_IRQ),
         ("poll I/O", Strategy::hiops_poll(INTERVAL)),
-        ("hybrid", Strategy::hiops_hybrid(Hybrid::every(INTERVAL))),
+        ("hybrid", Strategy::hiops_hybrid(Hybrid::with_interval(INTERVAL))),
     ];
     for threads in loads.iter().copied() {
         let threads = threads.min(rig.threads());
-        let samples = in_turns(effort.choose(5, 1), strategies.len(), |which| {
-            rig.measure(&Setting { strategy: strategies[which].1, threads, bytes: 512 })
+        let samples = interleave(effort.choose(5, 1), strategies.len(), |which| {
+            rig.measure(&BenchSetting { strategy: strategies[which].1, threads, bytes: 512 })
         })?;
         let better = median(&samples[0], |s| s.iops)?.max(median(&samples[1], |s| s.iops)?);
         for ((name, _), samples) in strategies.iter().zip(&samples) {
             let case = format!("0.5 KB reads, {threads} threads, {name}");
             let iops = Measurement::new(BENCH, &case, "iops", median(samples, |s| s.iops)?, "1/s");
             let hybrid = *name == "hybrid";
-            sink.push(if hybrid { iops.against("the better of both", better) } else { iops })?;
+            sink.push(if hybrid {
+                iops.with_reference("the better of both", better)
+            } else {
+                iops
+            })?;
             for (metric, value, unit) in [
                 ("latency_mean", median(samples, |s| s.latency.0 as f64)?, "ns"),
                 ("context_switches_per_io", median(samples, |s| s.switches_per_io)?, ""),

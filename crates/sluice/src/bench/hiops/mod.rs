@@ -16,21 +16,21 @@
 //! measurements, and strategies take turns on it.
 
 mod handler;
+mod harness;
 mod interval;
 mod load;
-mod rig;
 mod sample;
 mod tasks;
 mod throughput;
 
-pub use rig::{Rig, Setting};
+pub use harness::{BenchSetting, HiopsHarness};
 pub use sample::Sample;
 pub use tasks::Tasks;
 
 use block::completion::Strategy;
 use clock::Nanos;
 
-use super::{BenchError, Effort, Measurement, Sink};
+use super::{BenchError, Measurement, RunLength, Sink};
 
 const BENCH: &str = "hiops";
 
@@ -44,8 +44,8 @@ const THREADS: u32 = 128;
 ///
 /// # Errors
 /// When the system refuses memory or threads, a request fails, or the output does.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut rig = Rig::start(effort.choose(256, 16), effort)?;
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut rig = HiopsHarness::start(effort.choose(256, 16), effort)?;
     throughput::run(effort, &mut rig, sink)?;
     handler::run(effort, &mut rig, sink)?;
     interval::run(effort, &mut rig, sink)?;

@@ -42,7 +42,7 @@ pub struct Sample {
 impl Sample {
     /// What came between two looks `time` apart, where runs were counted from the first on. `tasks` is
     /// what the threads came to in a time of its own, as reading it takes a while.
-    pub fn between(
+    pub fn from_difference(
         before: &CompletionStats,
         after: &CompletionStats,
         tasks: Tasks,

@@ -2,12 +2,16 @@
 
 use block::completion::Strategy;
 
-use super::rig::{Rig, Setting};
+use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::{Sample, median};
 use super::{BENCH, INTERVAL, THREADS, kilobytes};
-use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+use crate::bench::{BenchError, Measurement, RunLength, Sink, interleave};
 
-pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub(super) fn run(
+    effort: RunLength,
+    rig: &mut HiopsHarness,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
     let sizes: &[u32] =
         effort.choose(&[512, 1024, 2048, 4096, 8192, 16384, 32768, 65536], &[512, 65536]);
     let strategies = [
@@ -18,23 +22,23 @@ pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<
     ];
     let threads = THREADS.min(rig.threads());
     for bytes in sizes.iter().copied() {
-        let samples = in_turns(effort.choose(4, 1), strategies.len(), |which| {
-            rig.measure(&Setting { strategy: strategies[which].1, threads, bytes })
+        let samples = interleave(effort.choose(4, 1), strategies.len(), |which| {
+            rig.measure(&BenchSetting { strategy: strategies[which].1, threads, bytes })
         })?;
         let baseline = median(&samples[0], |s| s.iops)?;
         for ((name, strategy), samples) in strategies.iter().zip(&samples) {
             let case = format!("{} reads, {threads} threads, {name}", kilobytes(bytes));
             let iops = Measurement::new(BENCH, &case, "iops", median(samples, |s| s.iops)?, "1/s");
             let is_baseline = *strategy == Strategy::SCSI;
-            sink.push(if is_baseline { iops } else { iops.against("SCSI", baseline) })?;
-            what_binds(&case, samples, sink)?;
+            sink.push(if is_baseline { iops } else { iops.with_reference("SCSI", baseline) })?;
+            push_bottleneck(&case, samples, sink)?;
         }
     }
     Ok(())
 }
 
 /// Beside I/Os per second: what they cost, and what may have bound them.
-pub(super) fn what_binds(
+pub(super) fn push_bottleneck(
     case: &str,
     samples: &[Sample],
     sink: &mut Sink<'_>,
@@ -48,7 +52,8 @@ pub(super) fn what_binds(
     let uplink = median(samples, |s| s.bytes_per_second)?;
     let limit = drive::AhciConfig::hiops().uplink_bytes_per_sec as f64;
     sink.push(
-        Measurement::new(BENCH, case, "bytes_per_second", uplink, "B/s").against("uplink", limit),
+        Measurement::new(BENCH, case, "bytes_per_second", uplink, "B/s")
+            .with_reference("uplink", limit),
     )?;
     push(sink, "stolen", median(samples, |s| s.stolen)?, "")?;
     push(sink, "latency_mean", median(samples, |s| s.latency.0 as f64)?, "ns")

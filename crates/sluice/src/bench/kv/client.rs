@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clock::{Component, Nanos, RealClock};
-use lightnvm::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, Room};
-use ring::{Iova, PAGE, Region};
+use lightnvm::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, ValueBuffer};
+use ring::{Iova, PAGE_BYTES, SharedRegion};
 use workload::Histogram;
 use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};
 
-use super::rig::{Work, setup};
+use super::harness::{VirtualHost, setup};
 use crate::bench::BenchError;
 
 /// What the client is to do.
@@ -29,14 +29,14 @@ pub enum Task {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct OperationSlot {
     /// None for a sync.
     operation: Option<Operation>,
-    since: Nanos,
+    started: Nanos,
     /// Requests that have not ended.
-    left: u32,
+    requests_remaining: u32,
     /// An update that follows.
-    follows: bool,
+    has_update_pending: bool,
 }
 
 /// Who works on the target.
@@ -44,24 +44,24 @@ struct Slot {
 pub struct Client {
     kv: Kv,
     task: Task,
-    begun: u64,
-    ended: u64,
-    slots: Vec<Option<Slot>>,
+    issued: u64,
+    completed: u64,
+    slots: Vec<Option<OperationSlot>>,
     /// Requests that the target had no room for.
-    waiting: Vec<KvRequest>,
+    deferred: Vec<KvRequest>,
     value_bytes: u64,
     buffer_bytes: u64,
-    memory: (Arc<Region>, Iova),
+    memory: (Arc<SharedRegion>, Iova),
     histograms: BTreeMap<OperationKind, Histogram>,
     started: Option<Nanos>,
-    last: Nanos,
+    last_completion: Nanos,
     /// Requests that failed, and the first error.
     failed: u64,
     error: Option<KvError>,
     /// In real time: what durations are read from, because one poll does many things.
     clock: Option<RealClock>,
     /// Whether something is to be begun without waiting for the target.
-    eager: bool,
+    can_begin: bool,
 }
 
 /// What a client has measured.
@@ -85,10 +85,10 @@ impl Client {
     /// # Errors
     /// When there is no memory.
     pub fn new(kv: Kv, depth: u32, value_bytes: u64) -> Result<Client, BenchError> {
-        let buffer_bytes = value_bytes.max(1).next_multiple_of(PAGE as u64);
+        let buffer_bytes = value_bytes.max(1).next_multiple_of(PAGE_BYTES as u64);
         let bytes = buffer_bytes * u64::from(depth);
         let bytes = usize::try_from(bytes).map_err(|e| setup(format!("buffers: {e}")))?;
-        let memory = Region::anonymous(bytes)?;
+        let memory = SharedRegion::anonymous(bytes)?;
         // Not all zeros, and not the same in every buffer.
         for (i, at) in (0..).zip((0..bytes).step_by(8)) {
             memory.write(at, &u64::to_le_bytes(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i)));
@@ -96,30 +96,30 @@ impl Client {
         let at = kv.memory().register(&memory)?;
         Ok(Client {
             task: Task::Load(0),
-            begun: 0,
-            ended: 0,
+            issued: 0,
+            completed: 0,
             slots: vec![None; depth as usize],
-            waiting: Vec::new(),
+            deferred: Vec::new(),
             value_bytes,
             buffer_bytes,
             memory: (memory, at),
             histograms: BTreeMap::new(),
             started: None,
-            last: Nanos::ZERO,
+            last_completion: Nanos::ZERO,
             failed: 0,
             error: None,
             clock: None,
-            eager: false,
+            can_begin: false,
             kv,
         })
     }
 
     /// Begins a task; the one before must be done.
     pub fn begin(&mut self, task: Task) {
-        (self.task, self.begun, self.ended) = (task, 0, 0);
+        (self.task, self.issued, self.completed) = (task, 0, 0);
         (self.started, self.failed, self.error) = (None, 0, None);
         self.histograms.clear();
-        self.eager = true;
+        self.can_begin = true;
     }
 
     /// Time is real from now on.
@@ -127,7 +127,7 @@ impl Client {
         self.clock = Some(clock);
     }
 
-    fn present(&self, now: Nanos) -> Nanos {
+    fn current_time(&self, now: Nanos) -> Nanos {
         self.clock.map_or(now, |clock| clock.now())
     }
 
@@ -137,10 +137,10 @@ impl Client {
     }
 
     /// What was measured of the task.
-    pub fn measured(&mut self) -> Measured {
+    pub fn take_measured(&mut self) -> Measured {
         Measured {
-            operations: self.ended,
-            time: self.last.since(self.started.unwrap_or(self.last)),
+            operations: self.completed,
+            time: self.last_completion.since(self.started.unwrap_or(self.last_completion)),
             histograms: std::mem::take(&mut self.histograms),
             failed: self.failed,
             error: self.error,
@@ -155,9 +155,9 @@ impl Client {
         }
     }
 
-    fn room(&self, slot: usize) -> Room {
+    fn value_buffer(&self, slot: usize) -> ValueBuffer {
         let at = self.memory.1.offset(slot as u64 * self.buffer_bytes);
-        Room { at, bytes: self.value_bytes }
+        ValueBuffer { at, bytes: self.value_bytes }
     }
 
     fn key(record: u64) -> Option<Key> {
@@ -166,23 +166,28 @@ impl Client {
 
     /// Begins operations until as many are under way as may be.
     fn fill(&mut self, now: Nanos) {
-        self.eager = false;
-        while self.waiting.is_empty() && self.begun < self.total() {
+        self.can_begin = false;
+        while self.deferred.is_empty() && self.issued < self.total() {
             let Some(slot) = self.slots.iter().position(Option::is_none) else { return };
             let operation = match &mut self.task {
                 Task::Load(_) => {
-                    Some(Operation { kind: OperationKind::Insert, record: self.begun, count: 1 })
+                    Some(Operation { kind: OperationKind::Insert, record: self.issued, count: 1 })
                 }
                 Task::Run(ycsb, _) => Some(ycsb.next_operation()),
                 Task::Sync => None,
             };
-            self.begun += 1;
-            let present = self.present(now);
+            self.issued += 1;
+            let present = self.current_time(now);
             self.started.get_or_insert(present);
             match operation {
                 Some(operation) => self.start(present, slot, operation),
                 None => {
-                    let state = Slot { operation, since: present, left: 1, follows: false };
+                    let state = OperationSlot {
+                        operation,
+                        started: present,
+                        requests_remaining: 1,
+                        has_update_pending: false,
+                    };
                     self.slots[slot] = Some(state);
                     self.submit(present, KvRequest::sync(slot as u64));
                 }
@@ -191,24 +196,29 @@ impl Client {
     }
 
     fn start(&mut self, now: Nanos, slot: usize, operation: Operation) {
-        let (room, tag) = (self.room(slot), slot as u64);
+        let (room, tag) = (self.value_buffer(slot), slot as u64);
         let Some(key) = Client::key(operation.record) else { return };
         let follows = operation.kind == OperationKind::ReadModifyWrite;
-        let mut state = Slot { operation: Some(operation), since: now, left: 1, follows };
+        let mut state = OperationSlot {
+            operation: Some(operation),
+            started: now,
+            requests_remaining: 1,
+            has_update_pending: follows,
+        };
         let request = match operation.kind {
             OperationKind::Read | OperationKind::ReadModifyWrite => KvRequest::get(key, room, tag),
             OperationKind::Update => KvRequest::update(key, room, tag),
             OperationKind::Insert => KvRequest::put(key, room, tag),
             OperationKind::Scan => {
-                let mut cursor = Cursor::at(key);
-                state.left = 0;
+                let mut cursor = Cursor::starting_at(key);
+                state.requests_remaining = 0;
                 let mut keys = Vec::with_capacity(operation.count as usize);
                 while keys.len() < operation.count as usize
                     && let Some((key, _)) = self.kv.next(&mut cursor)
                 {
                     keys.push(key);
                 }
-                state.left = keys.len() as u32;
+                state.requests_remaining = keys.len() as u32;
                 self.slots[slot] = Some(state);
                 for key in keys {
                     self.submit(now, KvRequest::get(key, room, tag));
@@ -221,38 +231,38 @@ impl Client {
     }
 
     fn submit(&mut self, now: Nanos, request: KvRequest) {
-        if !self.waiting.is_empty() {
-            return self.waiting.push(request);
+        if !self.deferred.is_empty() {
+            return self.deferred.push(request);
         }
         if let Err(busy) = self.kv.submit(now, request) {
-            self.waiting.push(busy.0);
+            self.deferred.push(busy.0);
         }
     }
 
-    fn completed(&mut self, now: Nanos, tag: u64, result: Result<KvAnswer, KvError>) {
+    fn on_completion(&mut self, now: Nanos, tag: u64, result: Result<KvAnswer, KvError>) {
         if let Err(error) = result {
             self.failed += 1;
             self.error = self.error.or(Some(error));
         }
-        let (slot, room) = (tag as usize, self.room(tag as usize));
+        let (slot, room) = (tag as usize, self.value_buffer(tag as usize));
         let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
-        state.left = state.left.saturating_sub(1);
-        if state.left > 0 {
+        state.requests_remaining = state.requests_remaining.saturating_sub(1);
+        if state.requests_remaining > 0 {
             return;
         }
-        let Slot { operation, since, follows, .. } = *state;
+        let OperationSlot { operation, started: since, has_update_pending: follows, .. } = *state;
         if follows && let Some(key) = operation.and_then(|o| Client::key(o.record)) {
-            (state.left, state.follows) = (1, false);
+            (state.requests_remaining, state.has_update_pending) = (1, false);
             return self.submit(now, KvRequest::update(key, room, tag));
         }
         self.slots[slot] = None;
-        self.ended += 1;
-        let now = self.present(now);
-        self.last = now;
-        self.eager = true;
+        self.completed += 1;
+        let now = self.current_time(now);
+        self.last_completion = now;
+        self.can_begin = true;
         let Some(operation) = operation else { return };
         if let (Task::Run(ycsb, _), OperationKind::Insert) = (&mut self.task, operation.kind) {
-            ycsb.inserted(operation.record);
+            ycsb.on_inserted(operation.record);
         }
         self.histograms.entry(operation.kind).or_default().record(now.since(since));
     }
@@ -265,15 +275,18 @@ impl Component for Client {
             self.fill(now);
             moved |= self.kv.poll(now);
             while let Some(done) = self.kv.reap() {
-                self.completed(now, done.tag, done.result);
+                self.on_completion(now, done.tag, done.result);
                 moved = true;
             }
-            let waiting = std::mem::take(&mut self.waiting);
+            let waiting = std::mem::take(&mut self.deferred);
             let waited = !waiting.is_empty();
             for request in waiting {
                 self.submit(now, request);
             }
-            if !self.eager || (waited && !self.waiting.is_empty()) || self.begun == self.total() {
+            if !self.can_begin
+                || (waited && !self.deferred.is_empty())
+                || self.issued == self.total()
+            {
                 return moved;
             }
         }
@@ -284,8 +297,8 @@ impl Component for Client {
     }
 }
 
-impl Work for Client {
-    fn done(&self) -> bool {
-        self.ended == self.total()
+impl VirtualHost for Client {
+    fn is_done(&self) -> bool {
+        self.completed == self.total()
     }
 }

@@ -8,12 +8,12 @@
 //! | [`puts`] | values of a chunk through kv and through pblk: throughput and the host's CPU |
 
 pub mod client;
+pub mod harness;
 pub mod puts;
-pub mod rig;
 pub mod ycsb;
 
 pub use client::Client;
-pub use rig::Rig;
+pub use harness::KvHarness;
 
 /// The name of the bench in results.
 pub(crate) const BENCH: &str = "kv";

@@ -12,19 +12,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos, VirtualRunner};
-use drive::Drive;
+use drive::Controller;
 use ftl::FtlConfig;
-use lightnvm::{Key, Kv, KvConfig, KvRequest, Room};
-use ring::{Iova, Region};
+use lightnvm::{Key, Kv, KvConfig, KvRequest, ValueBuffer};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::BENCH;
-use super::rig::{Rig, Work, setup, turns};
-use crate::bench::{BenchError, Effort, Measurement, Samples, Sink, in_turns};
-use crate::scenario::{DrivePlan, Scenario, Target};
+use super::harness::{KvHarness, VirtualHost, run_to_end, setup};
+use crate::bench::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
+use crate::scenario::{DriveSpec, Scenario, Target};
 use crate::stack::{Stack, StackDevice};
 
 /// The drive, unless a scenario gives one: the LightNVM paper's, with chunks of 1 MB as the thesis has
@@ -40,8 +40,14 @@ const THESIS_THROUGHPUT: f64 = 44.7 / 28.1;
 const THESIS_CPU: f64 = 50.01 / 67.20;
 
 /// What takes values.
-trait Store: std::fmt::Debug {
-    fn put(&mut self, now: Nanos, value: u64, from: Room, tag: u64) -> Result<(), BenchError>;
+trait ValueStore: std::fmt::Debug {
+    fn put(
+        &mut self,
+        now: Nanos,
+        value: u64,
+        from: ValueBuffer,
+        tag: u64,
+    ) -> Result<(), BenchError>;
     fn sync(&mut self, now: Nanos, tag: u64) -> Result<(), BenchError>;
     fn poll(&mut self, now: Nanos) -> bool;
     /// A request's tag, and whether it succeeded.
@@ -49,8 +55,14 @@ trait Store: std::fmt::Debug {
     fn deadline(&self) -> Nanos;
 }
 
-impl Store for Kv {
-    fn put(&mut self, now: Nanos, value: u64, from: Room, tag: u64) -> Result<(), BenchError> {
+impl ValueStore for Kv {
+    fn put(
+        &mut self,
+        now: Nanos,
+        value: u64,
+        from: ValueBuffer,
+        tag: u64,
+    ) -> Result<(), BenchError> {
         let key = Key::new(&value.to_be_bytes()).map_err(setup)?;
         self.submit(now, KvRequest::put(key, from, tag)).map_err(|_| setup("kv is busy"))
     }
@@ -70,15 +82,21 @@ impl Store for Kv {
 
 /// Values side by side on a block device.
 #[derive(Debug)]
-struct Blocks {
+struct BlockValueStore {
     device: StackDevice,
     sectors: u32,
 }
 
-impl Store for Blocks {
-    fn put(&mut self, now: Nanos, value: u64, from: Room, tag: u64) -> Result<(), BenchError> {
+impl ValueStore for BlockValueStore {
+    fn put(
+        &mut self,
+        now: Nanos,
+        value: u64,
+        from: ValueBuffer,
+        tag: u64,
+    ) -> Result<(), BenchError> {
         let lba = value * u64::from(self.sectors);
-        let request = Request::write(lba, self.sectors, Payload::At(from.at), tag);
+        let request = Request::write(lba, self.sectors, Payload::Contiguous(from.at), tag);
         self.device.submit(now, request).map_err(|_| setup("pblk is busy"))
     }
     fn sync(&mut self, now: Nanos, tag: u64) -> Result<(), BenchError> {
@@ -97,7 +115,7 @@ impl Store for Blocks {
 
 /// Which value is put next.
 #[derive(Debug)]
-enum Order {
+enum PutOrder {
     /// One after the other.
     Sequence,
     /// Any of so many.
@@ -107,14 +125,14 @@ enum Order {
 /// Puts values, so many at a time, and syncs at the end.
 #[derive(Debug)]
 struct Putter {
-    store: Box<dyn Store>,
-    memory: Arc<Region>,
+    store: Box<dyn ValueStore>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     bytes: u64,
-    order: Order,
+    order: PutOrder,
     free: Vec<u64>,
-    begun: u64,
-    ended: u64,
+    issued: u64,
+    completed: u64,
     total: u64,
     synced: bool,
     failed: u64,
@@ -133,20 +151,20 @@ const SYNC: u64 = DEPTH as u64;
 
 impl Putter {
     fn new(
-        store: Box<dyn Store>,
+        store: Box<dyn ValueStore>,
         space: &ring::AddressSpace,
         bytes: u64,
     ) -> Result<Putter, BenchError> {
-        let memory = Region::anonymous(DEPTH * bytes as usize)?;
+        let memory = SharedRegion::anonymous(DEPTH * bytes as usize)?;
         for at in (0..memory.len()).step_by(8) {
             memory.write(at, &(at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
         }
         let at = space.register(&memory)?;
         Ok(Putter {
-            order: Order::Sequence,
+            order: PutOrder::Sequence,
             free: Vec::new(),
-            begun: 0,
-            ended: 0,
+            issued: 0,
+            completed: 0,
             total: 0,
             synced: true,
             failed: 0,
@@ -158,39 +176,39 @@ impl Putter {
         })
     }
 
-    fn begin(&mut self, order: Order, total: u64, timed: bool) {
-        (self.order, self.total, self.begun, self.ended) = (order, total, 0, 0);
+    fn begin(&mut self, order: PutOrder, total: u64, timed: bool) {
+        (self.order, self.total, self.issued, self.completed) = (order, total, 0, 0);
         (self.synced, self.failed) = (false, 0);
         self.free = (0..DEPTH as u64).collect();
         self.clock = timed.then_some(Duration::ZERO);
         debug_assert!(self.memory.len() as u64 >= SYNC * self.bytes);
     }
 
-    fn turn(&mut self, now: Nanos) -> bool {
+    fn step(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         loop {
-            while self.begun < self.total
+            while self.issued < self.total
                 && let Some(tag) = self.free.pop()
             {
                 let value = match &mut self.order {
-                    Order::Sequence => self.begun,
-                    Order::Random(values, rng) => rng.below(*values),
+                    PutOrder::Sequence => self.issued,
+                    PutOrder::Random(values, rng) => rng.below(*values),
                 };
-                self.begun += 1;
-                let from = Room { at: self.at.offset(tag * self.bytes), bytes: self.bytes };
+                self.issued += 1;
+                let from = ValueBuffer { at: self.at.offset(tag * self.bytes), bytes: self.bytes };
                 self.failed += u64::from(self.store.put(now, value, from, tag).is_err());
             }
-            if self.ended == self.total && !self.synced {
+            if self.completed == self.total && !self.synced {
                 self.synced = true;
                 self.failed += u64::from(self.store.sync(now, SYNC).is_err());
                 self.total += 1;
-                self.begun += 1;
+                self.issued += 1;
             }
             moved |= self.store.poll(now);
             let mut again = false;
             while let Some((tag, success)) = self.store.reap() {
                 self.failed += u64::from(!success);
-                self.ended += 1;
+                self.completed += 1;
                 if tag < SYNC {
                     self.free.push(tag);
                 }
@@ -207,10 +225,10 @@ impl Putter {
 impl Component for Putter {
     fn poll(&mut self, now: Nanos) -> bool {
         if self.clock.is_none() {
-            return self.turn(now);
+            return self.step(now);
         }
         let begin = cpu_time();
-        let moved = self.turn(now);
+        let moved = self.step(now);
         if let Some(clock) = &mut self.clock {
             *clock += cpu_time().saturating_sub(begin);
         }
@@ -221,46 +239,50 @@ impl Component for Putter {
     }
 }
 
-impl Work for Putter {
-    fn done(&self) -> bool {
-        self.synced && self.ended == self.total
+impl VirtualHost for Putter {
+    fn is_done(&self) -> bool {
+        self.synced && self.completed == self.total
     }
 }
 
 /// One of the ways to put values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum StoreKind {
     Pblk,
     Kv { checksum: bool },
 }
 
-impl Way {
+impl StoreKind {
     fn name(self) -> &'static str {
         match self {
-            Way::Pblk => "pblk",
-            Way::Kv { checksum: true } => "kv",
-            Way::Kv { checksum: false } => "kv without checksums of whole chunks",
+            StoreKind::Pblk => "pblk",
+            StoreKind::Kv { checksum: true } => "kv",
+            StoreKind::Kv { checksum: false } => "kv without checksums of whole chunks",
         }
     }
 }
 
 /// What is held as long as a way is used.
-struct Bed {
+struct PutHarness {
     putter: Putter,
-    drive: Drive,
+    drive: Controller,
     /// Values that can be there at a time, of so many bytes.
     capacity: u64,
-    _controller: Option<driver::Controller>,
+    _controller: Option<driver::ControllerHandle>,
 }
 
-fn bed(plan: &DrivePlan, way: Way, config: KvConfig) -> Result<Bed, BenchError> {
-    if let Way::Kv { checksum } = way {
-        let config = KvConfig { checksum_whole: checksum, ..config };
-        let Rig { drive, kv, controller, .. } = Rig::build(plan, config)?;
+fn build_harness(
+    plan: &DriveSpec,
+    way: StoreKind,
+    config: KvConfig,
+) -> Result<PutHarness, BenchError> {
+    if let StoreKind::Kv { checksum } = way {
+        let config = KvConfig { checksum_large_values: checksum, ..config };
+        let KvHarness { drive, kv, controller, .. } = KvHarness::build(plan, config)?;
         let (bytes, capacity) = (kv.layout().chunk_bytes.into(), kv.layout().capacity.into());
         let space = kv.memory().clone();
         let putter = Putter::new(Box::new(kv), &space, bytes)?;
-        return Ok(Bed { putter, drive, capacity, _controller: Some(controller) });
+        return Ok(PutHarness { putter, drive, capacity, _controller: Some(controller) });
     }
     let mut plan = plan.clone();
     plan.target = Target::Pblk(FtlConfig::default());
@@ -269,13 +291,13 @@ fn bed(plan: &DrivePlan, way: Way, config: KvConfig) -> Result<Bed, BenchError> 
     let sectors = drive_chunk_sectors(&plan)?;
     let bytes = u64::from(sectors) * u64::from(device.limits().sector_bytes);
     let capacity = device.limits().sectors / u64::from(sectors);
-    let blocks = Blocks { device, sectors };
+    let blocks = BlockValueStore { device, sectors };
     let putter = Putter::new(Box::new(blocks), port.memory(), bytes)?;
-    Ok(Bed { putter, drive, capacity, _controller: None })
+    Ok(PutHarness { putter, drive, capacity, _controller: None })
 }
 
 /// Sectors of a chunk, as the host sees it.
-fn drive_chunk_sectors(plan: &DrivePlan) -> Result<u32, BenchError> {
+fn drive_chunk_sectors(plan: &DriveSpec) -> Result<u32, BenchError> {
     match &plan.config.media {
         media::MediaConfig::Nand(nand) => Ok(nand.host_geometry().sectors),
         _ => Err(setup("the drive has no chunks")),
@@ -283,19 +305,24 @@ fn drive_chunk_sectors(plan: &DrivePlan) -> Result<u32, BenchError> {
 }
 
 /// Times of one way: while the drive fills up, and when values are overwritten.
-struct Times {
+struct PutTimes {
     fill: f64,
     overwrite: f64,
 }
 
 /// Seconds per value. In virtual time those of the drive, else those of the host's calls.
-fn times(bed: &mut Bed, live: u64, rounds: u64, real: bool) -> Result<Times, BenchError> {
+fn measure_times(
+    bed: &mut PutHarness,
+    live: u64,
+    rounds: u64,
+    real: bool,
+) -> Result<PutTimes, BenchError> {
     let mut runner = VirtualRunner::new();
-    bed.drive.set_instant(real);
-    let mut phase = |order: Order, total: u64, timed: bool| -> Result<f64, BenchError> {
+    bed.drive.set_zero_latency(real);
+    let mut phase = |order: PutOrder, total: u64, timed: bool| -> Result<f64, BenchError> {
         bed.putter.begin(order, total, timed);
         let begin = runner.now();
-        if !turns(&mut runner, &mut bed.putter, &mut bed.drive) {
+        if !run_to_end(&mut runner, &mut bed.putter, &mut bed.drive) {
             return Err(BenchError::Thread("putting values"));
         }
         if bed.putter.failed > 0 {
@@ -308,11 +335,11 @@ fn times(bed: &mut Bed, live: u64, rounds: u64, real: bool) -> Result<Times, Ben
         };
         Ok(seconds / total as f64)
     };
-    let fill = phase(Order::Sequence, live, real)?;
+    let fill = phase(PutOrder::Sequence, live, real)?;
     // Until it is the same from round to round.
-    phase(Order::Random(live, Rng::new(1)), 2 * live, false)?;
-    let overwrite = phase(Order::Random(live, Rng::new(2)), rounds * live, real)?;
-    Ok(Times { fill, overwrite })
+    phase(PutOrder::Random(live, Rng::new(1)), 2 * live, false)?;
+    let overwrite = phase(PutOrder::Random(live, Rng::new(2)), rounds * live, real)?;
+    Ok(PutTimes { fill, overwrite })
 }
 
 /// Compares the ways on the drive of `plan`, or on the thesis's.
@@ -320,17 +347,21 @@ fn times(bed: &mut Bed, live: u64, rounds: u64, real: bool) -> Result<Times, Ben
 /// # Errors
 /// When a rig does not come up, or a request fails.
 pub fn run(
-    plan: Option<&DrivePlan>,
+    plan: Option<&DriveSpec>,
     config: KvConfig,
-    effort: Effort,
+    effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let own = Scenario::parse(std::path::Path::new("bench"), DRIVE).map_err(setup)?;
     let plan = plan.unwrap_or(&own.drives[0]);
-    let ways = [Way::Pblk, Way::Kv { checksum: true }, Way::Kv { checksum: false }];
+    let ways =
+        [StoreKind::Pblk, StoreKind::Kv { checksum: true }, StoreKind::Kv { checksum: false }];
     let bytes = f64::from(drive_chunk_sectors(plan)?) * sector_bytes(plan);
     // As much as the smaller of them holds, and a tenth less.
-    let capacities = [bed(plan, Way::Pblk, config)?.capacity, bed(plan, ways[1], config)?.capacity];
+    let capacities = [
+        build_harness(plan, StoreKind::Pblk, config)?.capacity,
+        build_harness(plan, ways[1], config)?.capacity,
+    ];
     let live = (capacities[0].min(capacities[1]) * 9 / 10).max(1);
     let live = effort.choose(live, live.min(64));
     let size = format!("{:.2} MB", bytes / f64::from(1 << 20));
@@ -342,10 +373,17 @@ pub fn run(
         let measured = match real {
             false => ways
                 .iter()
-                .map(|way| Ok(vec![times(&mut bed(plan, *way, config)?, live, laps, false)?]))
+                .map(|way| {
+                    Ok(vec![measure_times(
+                        &mut build_harness(plan, *way, config)?,
+                        live,
+                        laps,
+                        false,
+                    )?])
+                })
                 .collect::<Result<Vec<_>, BenchError>>()?,
-            true => in_turns(repeats, ways.len(), |way| {
-                times(&mut bed(plan, ways[way], config)?, live, laps, true)
+            true => interleave(repeats, ways.len(), |way| {
+                measure_times(&mut build_harness(plan, ways[way], config)?, live, laps, true)
             })?,
         };
         for (i, phase) in ["filling", "overwriting at random"].into_iter().enumerate() {
@@ -387,7 +425,7 @@ impl Row {
         let mut push = |metric, unit, value: f64, other: Option<f64>| {
             let row = Measurement::new(BENCH, case.clone(), metric, value, unit);
             sink.push(match other {
-                Some(other) => row.against("pblk", other),
+                Some(other) => row.with_reference("pblk", other),
                 None => row,
             })
         };
@@ -402,13 +440,13 @@ impl Row {
             ("cpu_over_pblk", seconds / other, THESIS_CPU),
         ] {
             let row = Measurement::new(BENCH, case.clone(), metric, ours, "");
-            sink.push(row.against("thesis, table 4", thesis))?;
+            sink.push(row.with_reference("thesis, table 4", thesis))?;
         }
         Ok(())
     }
 }
 
-fn sector_bytes(plan: &DrivePlan) -> f64 {
+fn sector_bytes(plan: &DriveSpec) -> f64 {
     match &plan.config.media {
         media::MediaConfig::Nand(nand) => nand.host_geometry().sector_bytes.into(),
         _ => 0.0,

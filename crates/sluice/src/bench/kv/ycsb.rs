@@ -5,15 +5,15 @@
 //! virtual time: what is measured is the drive and how the target uses it. Every workload begins with
 //! a target of its own, freshly loaded.
 
-use clock::{Component, Idle, RealClock, RealRunner, VirtualRunner};
-use drive::Drive;
+use clock::{Component, IdlePolicy, RealClock, RealRunner, VirtualRunner};
+use drive::Controller;
 use media::MediaConfig;
 use rng::Rng;
 use workload::ycsb::{Ycsb, YcsbWorkload};
 
 use super::BENCH;
 use super::client::{Client, Measured, Task};
-use super::rig::{Rig, Work, setup, turns};
+use super::harness::{KvHarness, VirtualHost, run_to_end, setup};
 use crate::bench::{BenchError, Measurement, Sink};
 
 /// What is run.
@@ -38,29 +38,29 @@ pub struct YcsbRun {
 /// # Errors
 /// When a request fails.
 pub fn run(
-    rig: Rig,
+    rig: KvHarness,
     workload: YcsbWorkload,
     run: &YcsbRun,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    let Rig { mut drive, kv, port, controller } = rig;
-    fits(&drive, run)?;
+    let KvHarness { mut drive, kv, port, controller } = rig;
+    check_fit(&drive, run)?;
     let mut client = Client::new(kv, run.depth, run.value_bytes)?;
     let mut runner = VirtualRunner::new();
-    drive.set_instant(true);
+    drive.set_zero_latency(true);
     client.begin(Task::Load(run.records));
-    if !turns(&mut runner, &mut client, &mut drive) {
+    if !run_to_end(&mut runner, &mut client, &mut drive) {
         return Err(BenchError::Thread("the load phase"));
     }
-    whole(workload, "load", &client.measured())?;
+    check_complete(workload, "load", &client.take_measured())?;
     // What is still in memory is written before the time starts, as what is then is when it has ended:
     // write amplification is that of what was put meanwhile.
     client.begin(Task::Sync);
-    if !turns(&mut runner, &mut client, &mut drive) {
+    if !run_to_end(&mut runner, &mut client, &mut drive) {
         return Err(BenchError::Thread("the sync behind the load phase"));
     }
-    whole(workload, "sync", &client.measured())?;
-    drive.set_instant(false);
+    check_complete(workload, "sync", &client.take_measured())?;
+    drive.set_zero_latency(false);
     drive.reset_stats();
     let rng = Rng::new(run.seed).fork(workload as u64);
     let ycsb = Ycsb::new(workload.mix(), run.records, rng);
@@ -70,37 +70,37 @@ pub fn run(
     let measured = if run.real {
         let clock = RealClock::start();
         client.run_in_real_time(clock);
-        let real = RealRunner::new(clock, Idle::default())?;
+        let real = RealRunner::new(clock, IdlePolicy::default())?;
         port.set_drive_waker(real.waker())?;
-        let stopper = real.stopper();
+        let stopper = real.stop_handle();
         let thread = std::thread::spawn(move || real.run(&mut drive));
         let finish = |client: &mut Client| {
-            while !client.done() {
+            while !client.is_done() {
                 if !client.poll(clock.now()) {
                     std::hint::spin_loop();
                 }
             }
-            client.measured()
+            client.take_measured()
         };
         let measured = finish(&mut client);
         client.begin(Task::Sync);
-        whole(workload, "sync", &finish(&mut client))?;
+        check_complete(workload, "sync", &finish(&mut client))?;
         stopper.stop();
         thread.join().map_err(|_| BenchError::Thread("the drive"))??;
         measured
     } else {
-        if !turns(&mut runner, &mut client, &mut drive) {
+        if !run_to_end(&mut runner, &mut client, &mut drive) {
             return Err(BenchError::Thread("the workload"));
         }
-        let measured = client.measured();
+        let measured = client.take_measured();
         client.begin(Task::Sync);
-        if !turns(&mut runner, &mut client, &mut drive) {
+        if !run_to_end(&mut runner, &mut client, &mut drive) {
             return Err(BenchError::Thread("the sync behind the workload"));
         }
-        whole(workload, "sync", &client.measured())?;
+        check_complete(workload, "sync", &client.take_measured())?;
         measured
     };
-    whole(workload, "run", &measured)?;
+    check_complete(workload, "run", &measured)?;
     drop(controller);
     let time = if run.real { "real" } else { "virtual" };
     let case = format!("ycsb {workload}, {} records, QD {}, {time} time", run.records, run.depth);
@@ -112,7 +112,7 @@ pub fn run(
     let rate = measured.operations as f64 / seconds;
     sink.push(Measurement::new(BENCH, case.clone(), "operations_per_second", rate, "1/s"))?;
     for (kind, histogram) in &measured.histograms {
-        let case = format!("{case}, {}", kind.word());
+        let case = format!("{case}, {}", kind.name());
         let mut row = |metric, nanos: f64| {
             sink.push(Measurement::new(BENCH, case.clone(), metric, nanos / 1e3, "us"))
         };
@@ -128,7 +128,8 @@ pub fn run(
     if after.bytes_put > before.bytes_put {
         let since = lightnvm::KvStats {
             units_written: after.units_written - before.units_written,
-            wholes_written: after.wholes_written - before.wholes_written,
+            large_value_chunks_written: after.large_value_chunks_written
+                - before.large_value_chunks_written,
             bytes_put: after.bytes_put - before.bytes_put,
             ..after
         };
@@ -140,7 +141,7 @@ pub fn run(
 }
 
 /// Sees that the records can be on the drive at all, before they are put there one by one.
-fn fits(drive: &Drive, run: &YcsbRun) -> Result<(), BenchError> {
+fn check_fit(drive: &Controller, run: &YcsbRun) -> Result<(), BenchError> {
     let sector_bytes = match &drive.config().media {
         MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
         MediaConfig::Pcm(pcm) => pcm.sector_bytes,
@@ -160,7 +161,11 @@ fn fits(drive: &Drive, run: &YcsbRun) -> Result<(), BenchError> {
 }
 
 /// Every request must have succeeded: times of failures are no results.
-fn whole(workload: YcsbWorkload, phase: &str, measured: &Measured) -> Result<(), BenchError> {
+fn check_complete(
+    workload: YcsbWorkload,
+    phase: &str,
+    measured: &Measured,
+) -> Result<(), BenchError> {
     match measured.error {
         None => Ok(()),
         Some(error) => {

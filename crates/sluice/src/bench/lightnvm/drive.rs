@@ -12,9 +12,9 @@ use clock::Nanos;
 use nvme::Address;
 use workload::{Direction, DirectionResult};
 
-use super::super::{BenchError, Effort, Measurement, Sink};
-use super::bed::Bed;
-use super::direct::{Direct, Stream};
+use super::super::{BenchError, Measurement, RunLength, Sink};
+use super::harness::LightnvmHarness;
+use super::vector_io::{Stream, VectorIoHost};
 use super::{BENCH, PRESET};
 
 /// How far from table 1 a parallel unit may be.
@@ -38,7 +38,7 @@ pub(super) fn pblk(drive: &str, target: &str) -> String {
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     one_unit(effort, sink)?;
     all_units(effort, sink)?;
     pblk_reads(effort, sink)?;
@@ -46,11 +46,12 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 }
 
 fn megabytes(case: String, bytes_per_sec: f64, paper: f64) -> Measurement {
-    Measurement::new(BENCH, case, "bandwidth", bytes_per_sec / 1e6, "MB/s").against("paper", paper)
+    Measurement::new(BENCH, case, "bandwidth", bytes_per_sec / 1e6, "MB/s")
+        .with_reference("paper", paper)
 }
 
-fn one_unit(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut direct = Direct::new(&format!("[drive]\n{PRESET}"))?;
+fn one_unit(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut direct = VectorIoHost::new(&format!("[drive]\n{PRESET}"))?;
     let pu = [direct.striped(0)];
     let filled = 4;
     direct.fill(&pu, filled)?;
@@ -60,7 +61,7 @@ fn one_unit(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (writes, random, kib, depth, paper) in TABLE {
         let chunks = if writes { (fresh, 8) } else { (0, filled) };
         fresh += if writes { 8 } else { 0 };
-        let sectors = kib * 1024 / direct.shape().geometry.sector_bytes;
+        let sectors = kib * 1024 / direct.info().geometry.sector_bytes;
         let reached =
             direct.measure(&pu, Stream { writes, random, sectors, depth, chunks }, spans)?;
         let what = match (writes, random) {
@@ -75,10 +76,10 @@ fn one_unit(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn all_units(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut direct = Direct::new(&format!("[drive]\n{PRESET}"))?;
+fn all_units(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut direct = VectorIoHost::new(&format!("[drive]\n{PRESET}"))?;
     let pus: Vec<Address> =
-        (0..direct.shape().geometry.total_pus()).map(|pu| direct.striped(pu)).collect();
+        (0..direct.info().geometry.total_pus()).map(|pu| direct.striped(pu)).collect();
     direct.fill(&pus, 1)?;
     let spans =
         (Nanos::from_millis(20), effort.choose(Nanos::from_millis(500), Nanos::from_millis(20)));
@@ -94,12 +95,12 @@ fn all_units(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 }
 
 /// Section 5.1: sequential reads through pblk.
-fn pblk_reads(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut bed = Bed::new(&pblk("", ""))?;
+fn pblk_reads(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut bed = LightnvmHarness::new(&pblk("", ""))?;
     let size = effort.choose("16g", "1g");
     bed.run(&[("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
     let settled = bed.now() + Nanos::from_millis(500);
-    bed.rest(settled)?;
+    bed.run_until(settled)?;
     let time = effort.choose("runtime=1s", "runtime=40ms");
     for (bs, what, depth, tolerance, [bandwidth, mean, p99]) in [
         ("256k", "256 KB", 16, 0.15, [4000.0, 970.0, 1200.0]),
@@ -113,7 +114,7 @@ fn pblk_reads(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         sink.push(row.within(tolerance, bandwidth))?;
         let micros = |metric, ns: f64, paper| {
             let row = Measurement::new(BENCH, case.clone(), metric, ns / 1e3, "us");
-            row.against("paper", paper)
+            row.with_reference("paper", paper)
         };
         sink.push(micros("latency_mean", read.lat.mean(), mean).within(TOLERANCE, mean))?;
         sink.push(micros("latency_p99", read.lat.percentile(99.0).0 as f64, p99))?;
@@ -123,22 +124,23 @@ fn pblk_reads(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 
 /// Table 1: pblk's writes on a fresh drive, and in steady state. The table does not say how the
 /// latter was written; sequentially is what the other figures of the section are.
-fn pblk_writes(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut bed = Bed::new(&pblk("", ""))?;
+fn pblk_writes(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut bed = LightnvmHarness::new(&pblk("", ""))?;
     let time = effort.choose("ramp_time=100ms runtime=1s", "ramp_time=20ms runtime=30ms");
-    let write = |bed: &mut Bed, rw: &str, bs: &str| -> Result<DirectionResult, BenchError> {
-        let options = format!("rw={rw} bs={bs} iodepth=16 time_based=1 norandommap=1 {time}");
-        let result = bed.run(&[("write", &options)])?;
-        Ok(result.jobs[0].direction(Direction::Write).clone())
-    };
+    let write =
+        |bed: &mut LightnvmHarness, rw: &str, bs: &str| -> Result<DirectionResult, BenchError> {
+            let options = format!("rw={rw} bs={bs} iodepth=16 time_based=1 norandommap=1 {time}");
+            let result = bed.run(&[("write", &options)])?;
+            Ok(result.jobs[0].direction(Direction::Write).clone())
+        };
     let fresh = write(&mut bed, "write", "256k")?;
     let case = "pblk, 256 KB sequential writes, QD 16, fresh";
     sink.push(megabytes(case.into(), fresh.bandwidth(), 4000.0))?;
-    if effort == Effort::Quick {
+    if effort == RunLength::Quick {
         // Steady state takes a drive that has been written once over.
-        bed = Bed::new(&pblk("geometry.chunks = 12\ngeometry.pages = 16", ""))?;
+        bed = LightnvmHarness::new(&pblk("geometry.chunks = 12\ngeometry.pages = 16", ""))?;
     }
-    bed.instantly(&[
+    bed.run_in_zero_time(&[
         ("fill", "rw=write bs=256k iodepth=8"),
         ("again", "rw=write bs=256k iodepth=8 stonewall=1"),
     ])?;
@@ -149,8 +151,8 @@ fn pblk_writes(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let case = format!("pblk, 256 KB {what} writes, QD 16, steady state");
         let row = Measurement::new(BENCH, &case, "bandwidth", steady.bandwidth() / 1e6, "MB/s");
         sink.push(match paper {
-            Some(paper) => row.against("paper", paper),
-            None => row.against("fresh", fresh.bandwidth() / 1e6),
+            Some(paper) => row.with_reference("paper", paper),
+            None => row.with_reference("fresh", fresh.bandwidth() / 1e6),
         })?;
         if let (Some(before), Some(after)) = (before, bed.stack.ftl_stats())
             && let Some(wa) = after.since(&before).write_amplification()

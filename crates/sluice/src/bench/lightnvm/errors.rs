@@ -16,17 +16,17 @@
 
 use std::sync::Arc;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
-use ftl::Location;
-use media::{Fault, MediaError, Psn};
+use ftl::L2pEntry;
+use media::{InjectedFault, MediaError, PhysSector};
 use nvme::Status;
-use ring::{Iova, Region};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 
-use super::super::{BenchError, Effort, Measurement, Sink};
-use super::bed::Bed;
+use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::drive::pblk;
+use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
 
 const SECTOR: usize = 4096;
@@ -35,40 +35,40 @@ const WRITE: u32 = 8;
 /// One in so many operations fails; none of them.
 const ONE_IN: [Option<u32>; 4] = [None, Some(10_000), Some(1_000), Some(100)];
 /// Polls of a request that does not end.
-const PATIENCE: u64 = 10_000_000;
+const POLL_LIMIT: u64 = 10_000_000;
 
 /// What fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fails {
+enum FaultKind {
     Reads,
     Programs,
     Erases,
     All,
 }
 
-impl Fails {
-    fn what(self) -> &'static str {
+impl FaultKind {
+    fn name(self) -> &'static str {
         match self {
-            Fails::Reads => "reads fail",
-            Fails::Programs => "programs fail",
-            Fails::Erases => "erases fail",
-            Fails::All => "all of them fail",
+            FaultKind::Reads => "reads fail",
+            FaultKind::Programs => "programs fail",
+            FaultKind::Erases => "erases fail",
+            FaultKind::All => "all of them fail",
         }
     }
 
     /// The lines of the scenario.
-    fn lines(self, rate: f64) -> String {
+    fn scenario_lines(self, rate: f64) -> String {
         let mut lines = String::new();
-        if matches!(self, Fails::Reads | Fails::All) && rate > 0.0 {
+        if matches!(self, FaultKind::Reads | FaultKind::All) && rate > 0.0 {
             // A code that corrects nothing: n bits have an error with probability 1 - exp(-n·rber).
             let rber = -(1.0 - rate).ln() / (SECTOR * 8) as f64;
             lines += &format!("errors.rber = {rber:e}\nerrors.rber_growth = 1.0\n");
             lines += "errors.ecc_bits = 0\n";
         }
-        if matches!(self, Fails::Programs | Fails::All) {
+        if matches!(self, FaultKind::Programs | FaultKind::All) {
             lines += &format!("errors.program_fail = {rate:?}\n");
         }
-        if matches!(self, Fails::Erases | Fails::All) {
+        if matches!(self, FaultKind::Erases | FaultKind::All) {
             lines += &format!("errors.erase_fail = {rate:?}\n");
         }
         lines
@@ -77,7 +77,7 @@ impl Fails {
 
 /// What was found when everything was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct ReadBackCounts {
     /// Unreadable, as the media is.
     unreadable: u64,
     lost: u64,
@@ -86,41 +86,41 @@ struct Found {
 }
 
 /// pblk on a small drive with data, and what every sector should hold.
-struct Rig {
-    bed: Bed,
+struct ErrorsHarness {
+    harness: LightnvmHarness,
     now: Nanos,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     rng: Rng,
     /// The value of each sector, 0 where none was written.
     model: Vec<u64>,
     value: u64,
-    place: Vec<Location>,
+    locations: Vec<L2pEntry>,
     /// The media cannot return the sector, and nothing else has it.
-    gone: Vec<bool>,
+    uncorrectable: Vec<bool>,
 }
 
-impl Rig {
-    fn new(drive: &str, spare: f64) -> Result<Rig, BenchError> {
+impl ErrorsHarness {
+    fn new(drive: &str, spare: f64) -> Result<ErrorsHarness, BenchError> {
         let drive = format!(
             "data = \"memory\"\n\
              geometry = {{ channels = 2, pus = 4, planes = 1, pages = 16, chunks = 40 }}\n{drive}"
         );
         let text = pblk(&drive, &format!("over_provisioning = {spare:?}"));
-        let bed = Bed::new(&text.replacen("data = \"none\"\n", "", 1))?;
+        let bed = LightnvmHarness::new(&text.replacen("data = \"none\"\n", "", 1))?;
         let sectors = bed.stack.device.limits().sectors as usize;
-        let memory = Region::anonymous(WRITE as usize * SECTOR)?;
+        let memory = SharedRegion::anonymous(WRITE as usize * SECTOR)?;
         let at = bed.stack.device.memory().register(&memory)?;
-        Ok(Rig {
+        Ok(ErrorsHarness {
             now: bed.now(),
-            bed,
+            harness: bed,
             memory,
             at,
             rng: Rng::new(1),
             model: vec![0; sectors],
             value: 0,
-            place: vec![Location::Unmapped; sectors],
-            gone: vec![false; sectors],
+            locations: vec![L2pEntry::Unmapped; sectors],
+            uncorrectable: vec![false; sectors],
         })
     }
 
@@ -130,12 +130,12 @@ impl Rig {
 
     fn request(&mut self, request: Request) -> Result<Status, BenchError> {
         let mut programs = self.programs();
-        let stack = &mut self.bed.stack;
+        let stack = &mut self.harness.stack;
         let full = BenchError::Thread("a full device");
         stack.device.submit(self.now, request).map_err(|_| full)?;
-        for _ in 0..PATIENCE {
-            self.keep_up(&mut programs)?;
-            let stack = &mut self.bed.stack;
+        for _ in 0..POLL_LIMIT {
+            self.track_relocations(&mut programs)?;
+            let stack = &mut self.harness.stack;
             let moved = stack.device.poll(self.now) | stack.drive.poll(self.now);
             if let Some(done) = stack.device.reap() {
                 return Ok(done.status);
@@ -150,19 +150,19 @@ impl Rig {
 
     /// Looks at what can have moved since the last look: what was in the buffer may be on the medium and
     /// in the buffer again without a program in between; the rest takes one to get to a place and away.
-    fn keep_up(&mut self, programs: &mut u64) -> Result<(), BenchError> {
+    fn track_relocations(&mut self, programs: &mut u64) -> Result<(), BenchError> {
         let any = self.programs() != *programs;
         *programs = self.programs();
         for lba in 0..self.model.len() {
-            if any || matches!(self.place[lba], Location::Buffer(_)) {
-                self.look(lba)?;
+            if any || matches!(self.locations[lba], L2pEntry::Buffer(_)) {
+                self.track_sector(lba)?;
             }
         }
         Ok(())
     }
 
     fn programs(&self) -> u64 {
-        self.bed.stack.ftl().map_or(0, |ftl| ftl.stats().programs)
+        self.harness.stack.ftl().map_or(0, |ftl| ftl.stats().programs)
     }
 
     fn write(&mut self, lba: u64) -> Result<Status, BenchError> {
@@ -174,9 +174,9 @@ impl Rig {
         let before = self.value;
         self.value += u64::from(WRITE);
         let area = lba as usize..(lba + u64::from(WRITE)) as usize;
-        let gone = self.gone[area.clone()].to_vec();
-        self.gone[area.clone()].fill(false);
-        let status = self.request(Request::write(lba, WRITE, Payload::At(self.at), 0))?;
+        let gone = self.uncorrectable[area.clone()].to_vec();
+        self.uncorrectable[area.clone()].fill(false);
+        let status = self.request(Request::write(lba, WRITE, Payload::Contiguous(self.at), 0))?;
         if status.is_success() {
             for (i, sector) in area.clone().enumerate() {
                 self.model[sector] = before + 1 + i as u64;
@@ -184,18 +184,19 @@ impl Rig {
             // One that waits long for space may have been written and lost before its last sector was
             // taken.
             for sector in area.clone() {
-                self.gone[sector] = self.gone[sector] && self.read(sector as u64)?.is_err();
+                self.uncorrectable[sector] =
+                    self.uncorrectable[sector] && self.read(sector as u64)?.is_err();
             }
-            self.place[area].fill(Location::Unmapped);
+            self.locations[area].fill(L2pEntry::Unmapped);
         } else {
-            for (now, before) in self.gone[area.clone()].iter_mut().zip(gone) {
+            for (now, before) in self.uncorrectable[area.clone()].iter_mut().zip(gone) {
                 *now |= before;
             }
             // It may have been taken in part.
             for sector in area {
                 match self.read(sector as u64)? {
                     Ok(value) if value > before => {
-                        (self.model[sector], self.gone[sector]) = (value, false);
+                        (self.model[sector], self.uncorrectable[sector]) = (value, false);
                     }
                     Ok(_) | Err(_) => {}
                 }
@@ -206,7 +207,7 @@ impl Rig {
 
     /// What a sector holds: 0 where its ends differ, which no written sector does.
     fn read(&mut self, lba: u64) -> Result<Result<u64, Status>, BenchError> {
-        let status = self.request(Request::read(lba, 1, Payload::At(self.at), 0))?;
+        let status = self.request(Request::read(lba, 1, Payload::Contiguous(self.at), 0))?;
         if !status.is_success() {
             return Ok(Err(status));
         }
@@ -220,19 +221,19 @@ impl Rig {
     }
 
     /// Looks whether a sector is in a new place, and whether the media can return what is there.
-    fn look(&mut self, lba: usize) -> Result<(), BenchError> {
-        let stack = &mut self.bed.stack;
+    fn track_sector(&mut self, lba: usize) -> Result<(), BenchError> {
+        let stack = &mut self.harness.stack;
         let at = stack.ftl().and_then(|ftl| ftl.location(lba as u64));
-        let at = at.unwrap_or(Location::Unmapped);
-        if self.place[lba] == at {
+        let at = at.unwrap_or(L2pEntry::Unmapped);
+        if self.locations[lba] == at {
             return Ok(());
         }
-        self.place[lba] = at;
-        if let (Location::Flash(psn), Some(nand)) = (at, stack.drive.nand_mut()) {
-            match nand.check_read(Psn(psn)) {
+        self.locations[lba] = at;
+        if let (L2pEntry::Flash(psn), Some(nand)) = (at, stack.drive.nand_mut()) {
+            match nand.check_read(PhysSector(psn)) {
                 Ok(_) => {}
                 Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
-                    self.gone[lba] = true;
+                    self.uncorrectable[lba] = true;
                 }
                 Err(e) => return Err(setup(format_args!("sector {lba} is where nothing is: {e}"))),
             }
@@ -247,7 +248,7 @@ impl Rig {
             let at = if random { self.rng.below(writes) } else { i };
             let status = self.write(at * u64::from(WRITE))?;
             for lba in 0..self.model.len() {
-                self.look(lba)?;
+                self.track_sector(lba)?;
             }
             if !status.is_success() {
                 return Ok(status);
@@ -258,20 +259,20 @@ impl Rig {
 
     /// A die fails now.
     fn fail_die(&mut self, pu: u32) -> Result<(), BenchError> {
-        let nand = self.bed.stack.drive.nand_mut().ok_or_else(|| setup("no flash"))?;
-        nand.inject(Fault::DieFailure { pu }).map_err(setup)?;
-        self.place.fill(Location::Unmapped);
-        (0..self.model.len()).try_for_each(|lba| self.look(lba))
+        let nand = self.harness.stack.drive.nand_mut().ok_or_else(|| setup("no flash"))?;
+        nand.inject(InjectedFault::DieFailure { pu }).map_err(setup)?;
+        self.locations.fill(L2pEntry::Unmapped);
+        (0..self.model.len()).try_for_each(|lba| self.track_sector(lba))
     }
 
-    fn check(&mut self) -> Result<Found, BenchError> {
-        let mut found = Found::default();
+    fn check(&mut self) -> Result<ReadBackCounts, BenchError> {
+        let mut found = ReadBackCounts::default();
         for lba in 0..self.model.len() {
             // Garbage collection goes on while others are read.
-            self.look(lba)?;
+            self.track_sector(lba)?;
             let got = self.read(lba as u64)?;
-            self.look(lba)?;
-            match (got, self.gone[lba]) {
+            self.track_sector(lba)?;
+            match (got, self.uncorrectable[lba]) {
                 (Ok(value), false) => found.lost += u64::from(value != self.model[lba]),
                 (Ok(_), true) => found.hidden += 1,
                 (Err(status), _) if !status.is_media_error() => found.other += 1,
@@ -287,30 +288,36 @@ impl Rig {
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let overwrites = effort.choose(3, 1);
-    for fails in [Fails::Reads, Fails::Programs, Fails::Erases, Fails::All] {
+    for fails in [FaultKind::Reads, FaultKind::Programs, FaultKind::Erases, FaultKind::All] {
         for one_in in ONE_IN.into_iter().skip(effort.choose(0, 3)) {
             let Some(one_in) = one_in else {
-                if fails == Fails::All {
-                    one("nothing fails", Rig::new("", 0.25)?, overwrites, false, sink)?;
+                if fails == FaultKind::All {
+                    run_case(
+                        "nothing fails",
+                        ErrorsHarness::new("", 0.25)?,
+                        overwrites,
+                        false,
+                        sink,
+                    )?;
                 }
                 continue;
             };
-            let case = format!("{}, 1 in {}", fails.what(), crate::text::count(one_in.into()));
-            let rig = Rig::new(&fails.lines(1.0 / f64::from(one_in)), 0.25)?;
-            one(&case, rig, overwrites, fails != Fails::Reads, sink)?;
+            let case = format!("{}, 1 in {}", fails.name(), crate::format::count(one_in.into()));
+            let rig = ErrorsHarness::new(&fails.scenario_lines(1.0 / f64::from(one_in)), 0.25)?;
+            run_case(&case, rig, overwrites, fails != FaultKind::Reads, sink)?;
         }
     }
     // Spare enough to do without a die.
-    let mut rig = Rig::new("", 0.6)?;
+    let mut rig = ErrorsHarness::new("", 0.6)?;
     for random in [false, true] {
         succeeded(rig.churn(random)?)?;
     }
     rig.fail_die(3)?;
-    one("one die of eight fails", rig, overwrites, false, sink)?;
+    run_case("one die of eight fails", rig, overwrites, false, sink)?;
     // Programs that fail until no spare chunk is left.
-    let rig = Rig::new(&Fails::Programs.lines(0.02), 0.25)?;
+    let rig = ErrorsHarness::new(&FaultKind::Programs.scenario_lines(0.02), 0.25)?;
     let (mut rig, mut ended) = (rig, Status::SUCCESS);
     for round in 0..100 {
         ended = rig.churn(round > 0)?;
@@ -329,9 +336,9 @@ fn succeeded(status: Status) -> Result<(), BenchError> {
 }
 
 /// Overwrites and reads everything; with `may_fill_up` writes may be refused before.
-fn one(
+fn run_case(
     case: &str,
-    mut rig: Rig,
+    mut rig: ErrorsHarness,
     overwrites: u32,
     may_fill_up: bool,
     sink: &mut Sink<'_>,
@@ -348,17 +355,17 @@ fn one(
     }
     let row = |metric, value| Measurement::new(BENCH, &case, metric, value, "");
     sink.push(row("read_only", f64::from(u8::from(full))))?;
-    let stats = rig.bed.stack.ftl_stats().unwrap_or_default();
+    let stats = rig.harness.stack.ftl_stats().unwrap_or_default();
     sink.push(row("programs_failed", stats.program_failures as f64))?;
     sink.push(row("erases_failed", stats.erase_failures as f64))?;
     rows(&case, &mut rig, sink)
 }
 
-fn rows(case: &str, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+fn rows(case: &str, rig: &mut ErrorsHarness, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let found = rig.check()?;
     let row = |metric, value: u64| Measurement::new(BENCH, case, metric, value as f64, "sectors");
     let all = rig.sectors() as f64;
-    sink.push(row("unreadable", found.unreadable).against("all", all))?;
+    sink.push(row("unreadable", found.unreadable).with_reference("all", all))?;
     sink.push(row("lost", found.lost).at_most(0.0))?;
     sink.push(row("hidden", found.hidden).at_most(0.0))?;
     sink.push(row("other_errors", found.other).at_most(0.0))
@@ -370,23 +377,23 @@ mod tests {
 
     #[test]
     fn what_the_media_cannot_return_is_told_from_what_is_lost() {
-        let mut rig = Rig::new("", 0.25).unwrap();
+        let mut rig = ErrorsHarness::new("", 0.25).unwrap();
         assert!(rig.churn(false).unwrap().is_success());
         let all = rig.sectors();
-        assert_eq!(rig.check().unwrap(), Found::default());
+        assert_eq!(rig.check().unwrap(), ReadBackCounts::default());
         // As if the device had lost one sector, and kept another that the media had not.
         let on_flash: Vec<usize> =
-            (0..all as usize).filter(|l| matches!(rig.place[*l], Location::Flash(_))).collect();
+            (0..all as usize).filter(|l| matches!(rig.locations[*l], L2pEntry::Flash(_))).collect();
         for lba in [on_flash[5], on_flash[8]] {
-            let Location::Flash(psn) = rig.place[lba] else { unreachable!() };
-            let nand = rig.bed.stack.drive.nand_mut().unwrap();
-            nand.inject(Fault::Uncorrectable { psn: Psn(psn) }).unwrap();
+            let L2pEntry::Flash(psn) = rig.locations[lba] else { unreachable!() };
+            let nand = rig.harness.stack.drive.nand_mut().unwrap();
+            nand.inject(InjectedFault::Uncorrectable { psn: PhysSector(psn) }).unwrap();
         }
         // The oracle looks at the first again; nobody tells it of the second.
-        rig.place[on_flash[5]] = Location::Unmapped;
+        rig.locations[on_flash[5]] = L2pEntry::Unmapped;
         rig.model[on_flash[6]] += 1;
-        rig.gone[on_flash[7]] = true;
-        let found = Found { unreadable: 1, lost: 2, hidden: 1, other: 0 };
+        rig.uncorrectable[on_flash[7]] = true;
+        let found = ReadBackCounts { unreadable: 1, lost: 2, hidden: 1, other: 0 };
         assert_eq!(rig.check().unwrap(), found);
     }
 }

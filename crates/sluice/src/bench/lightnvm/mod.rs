@@ -19,28 +19,28 @@
 //! | [`recovery`] | what recovery after a power cut reads, against the drive's size (4.2.2) | virtual |
 //! | [`errors`] | what is lost to programs, erases, reads and dies that fail (section 4.2.3) | virtual |
 //! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
-//! | [`on_device`] | the same on a device of this machine (`--device`) | real |
+//! | [`device_overhead`] | the same on a device of this machine (`--device`) | real |
 //! | [`through`] | vector commands carried out on a block device | |
 //! | [`shards`] | one and two threads on one sharded device (section 4.2.1) | real |
 //! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
 
-pub mod active;
-pub mod bed;
-pub mod direct;
+pub mod active_pus;
+pub mod block_backed;
+pub mod device_overhead;
 pub mod drive;
 pub mod errors;
+pub mod harness;
 pub mod limiter;
-pub mod mixed;
-pub mod on_device;
+pub mod mixed_io;
 pub mod overhead;
-pub mod predictable;
+pub mod predictable_latency;
 pub mod recovery;
 pub mod shards;
-pub mod steady;
-pub mod through;
+pub mod steady_state;
+pub mod vector_io;
 pub mod work;
 
-use super::{BenchError, Effort, Group, Sink};
+use super::{BenchError, BenchFn, RunLength, Sink};
 use crate::cli::args::LightnvmPart;
 
 pub(super) const BENCH: &str = "lightnvm";
@@ -50,12 +50,12 @@ pub(super) const BENCH: &str = "lightnvm";
 pub(crate) const PRESET: &str = "preset = \"ocssd-mlc-128pu-small\"\ndata = \"none\"\n";
 
 /// The parts, in the order in which they are measured.
-const PARTS: &[(LightnvmPart, Group)] = &[
+const PARTS: &[(LightnvmPart, BenchFn)] = &[
     (LightnvmPart::Drive, drive::run),
-    (LightnvmPart::Mixed, mixed::run),
-    (LightnvmPart::Predictable, predictable::run),
-    (LightnvmPart::Active, active::run),
-    (LightnvmPart::Steady, steady::run),
+    (LightnvmPart::Mixed, mixed_io::run),
+    (LightnvmPart::Predictable, predictable_latency::run),
+    (LightnvmPart::Active, active_pus::run),
+    (LightnvmPart::Steady, steady_state::run),
     (LightnvmPart::Limiter, limiter::run),
     (LightnvmPart::Recovery, recovery::run),
     (LightnvmPart::Errors, errors::run),
@@ -68,7 +68,7 @@ const PARTS: &[(LightnvmPart, Group)] = &[
 ///
 /// # Errors
 /// When the system refuses memory or threads, a request fails, or the output fails.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     run_parts(&[], effort, sink)
 }
 
@@ -78,7 +78,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 /// As for [`run`].
 pub fn run_parts(
     parts: &[LightnvmPart],
-    effort: Effort,
+    effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     super::run_parts(PARTS, parts, effort, sink)

@@ -19,16 +19,16 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use block::{Device, Payload, Raw, Request};
+use block::{BlockDevice, Payload, Raw, Request};
 use clock::Nanos;
-use driver::{DriveInfo, OpenChannel};
+use driver::{ControllerInfo, OpenChannelInfo};
 use ftl::FtlConfig;
 use lightnvm::Pblk;
 use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, MediaTiming, PpaFormat};
 use rng::Rng;
 
-use super::super::echo::{Echo, Wire};
-use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_turns};
+use super::super::echo::{EchoController, QueuePairMemory};
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::{BENCH, setup};
 
 /// Requests of a batch.
@@ -62,15 +62,15 @@ fn geometry() -> Geometry {
     }
 }
 
-pub(super) fn info() -> Result<DriveInfo, BenchError> {
+pub(super) fn info() -> Result<ControllerInfo, BenchError> {
     info_of(geometry())
 }
 
 /// A drive of that geometry.
-pub(super) fn info_of(geometry: Geometry) -> Result<DriveInfo, BenchError> {
-    let format = PpaFormat::of(&geometry).map_err(setup)?;
+pub(super) fn info_of(geometry: Geometry) -> Result<ControllerInfo, BenchError> {
+    let format = PpaFormat::from_geometry(&geometry).map_err(setup)?;
     let timing = MediaTiming::default();
-    Ok(DriveInfo {
+    Ok(ControllerInfo {
         serial: "echo".into(),
         model: "echo".into(),
         firmware: String::new(),
@@ -86,19 +86,19 @@ pub(super) fn info_of(geometry: Geometry) -> Result<DriveInfo, BenchError> {
         max_outstanding: 0,
         data: driver::DataPointers::Sgl,
         features: driver::Features::default(),
-        open_channel: Some(OpenChannel {
+        open_channel: Some(OpenChannelInfo {
             geometry,
             format,
             timing,
-            copies: false,
+            can_copy: false,
             max_open_chunks: 0,
-            extensions: nvme::Extensions::default(),
+            extensions: nvme::VendorExtensions::default(),
         }),
     })
 }
 
 /// The descriptors of a drive that has never been written.
-pub(super) fn chunks(info: &DriveInfo) -> Vec<ChunkDescriptor> {
+pub(super) fn chunks(info: &ControllerInfo) -> Vec<ChunkDescriptor> {
     let Some(oc) = &info.open_channel else { return Vec::new() };
     let (g, format) = (oc.geometry, oc.format);
     let pus = (0..g.groups).flat_map(|group| (0..g.pus).map(move |pu| (group, pu)));
@@ -119,33 +119,33 @@ pub(super) fn chunks(info: &DriveInfo) -> Vec<ChunkDescriptor> {
 ///
 /// # Errors
 /// When there is no memory.
-pub fn pblk() -> Result<(Pblk, Echo), BenchError> {
-    let (wire, info) = (Wire::new(DEPTH)?, info()?);
+pub fn pblk() -> Result<(Pblk, EchoController), BenchError> {
+    let (wire, info) = (QueuePairMemory::new(DEPTH)?, info()?);
     let (queue, port) = (wire.queue_pair()?, wire.port().clone());
     let config = FtlConfig::default();
     let pblk = Pblk::open(&info, &chunks(&info), queue, port, config, &mut || {}, false);
-    Ok((pblk.map_err(setup)?, wire.echo()?))
+    Ok((pblk.map_err(setup)?, wire.echo_controller()?))
 }
 
 /// The raw path to such a drive.
-fn raw() -> Result<(Raw, Echo), BenchError> {
-    let wire = Wire::new(DEPTH)?;
-    Ok((wire.raw()?, wire.echo()?))
+fn raw() -> Result<(Raw, EchoController), BenchError> {
+    let wire = QueuePairMemory::new(DEPTH)?;
+    Ok((wire.raw()?, wire.echo_controller()?))
 }
 
 /// Requests on a device over an echo, and the host's time for them.
 #[derive(Debug)]
 pub struct Batches<D> {
     device: D,
-    echo: Echo,
+    echo: EchoController,
     rng: Rng,
     area: u64,
     now: Nanos,
 }
 
-impl<D: Device> Batches<D> {
+impl<D: BlockDevice> Batches<D> {
     /// Requests to the first `area` sectors.
-    pub fn new((device, echo): (D, Echo), area: u64, seed: u64) -> Batches<D> {
+    pub fn new((device, echo): (D, EchoController), area: u64, seed: u64) -> Batches<D> {
         Batches { device, echo, rng: Rng::new(seed), area, now: Nanos(1) }
     }
 
@@ -222,7 +222,7 @@ impl<D: Device> Batches<D> {
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (area, name) in AREAS {
         // The large area takes a while to fill, and says the same with one thread and with two.
         let large = area > AREAS[0].0;
@@ -243,13 +243,13 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 /// The lowest quartile over rounds of each thread's nanoseconds, with and without pblk in turns;
 /// the mean of the threads.
 fn measure(
-    effort: Effort,
+    effort: RunLength,
     op: Op,
     threads: usize,
     area: u64,
     name: &str,
 ) -> Result<Vec<Measurement>, BenchError> {
-    let (cores, barrier) = (Cores::allowed(), Barrier::new(threads));
+    let (cores, barrier) = (AllowedCpus::allowed(), Barrier::new(threads));
     let per_thread: Vec<[f64; 2]> = thread::scope(|scope| {
         let all: Vec<_> = (0..threads)
             .map(|i| {
@@ -282,7 +282,7 @@ fn measure(
     Ok(vec![
         row("raw_per_request", without),
         row("pblk_per_request", with),
-        row("pblk_adds", with - without).against("paper", paper).at_most(bound),
+        row("pblk_adds", with - without).with_reference("paper", paper).at_most(bound),
     ])
 }
 
@@ -295,14 +295,14 @@ fn prepare(area: u64, seed: u64) -> Result<Pair, BenchError> {
 }
 
 fn compare(
-    effort: Effort,
+    effort: RunLength,
     op: Op,
     with: &mut Batches<Pblk>,
     without: &mut Batches<Raw>,
 ) -> Result<[f64; 2], BenchError> {
     // A sample is short against a scheduler's time slice, so that most are not interrupted.
     let (rounds, count) = (effort.choose(301, 3), effort.choose(10_000, 640));
-    let samples = in_turns(rounds, 2, |which| match (which, op) {
+    let samples = interleave(rounds, 2, |which| match (which, op) {
         (0, Op::Read) => with.reads(count),
         (0, Op::Write) => with.writes(count),
         (_, Op::Read) => without.reads(count),
@@ -325,12 +325,12 @@ mod tests {
         let area = 1 << 12;
         let mut with = Batches::new(pblk().unwrap(), area, 1);
         with.fill().unwrap();
-        assert_eq!(with.device.stats().user_writes, area);
+        assert_eq!(with.device.stats().host_writes, area);
         assert!(with.reads(3200).unwrap() > 0.0);
         let stats = *with.device.stats();
-        assert_eq!((stats.user_reads, stats.unmapped_reads), (3200, 0));
+        assert_eq!((stats.host_reads, stats.unmapped_reads), (3200, 0));
         with.writes(32_000).unwrap();
         let stats = *with.device.stats();
-        assert_eq!((stats.user_writes, stats.gc_moves, stats.erases), (area + 32_000, 0, 0));
+        assert_eq!((stats.host_writes, stats.gc_relocations, stats.erases), (area + 32_000, 0, 0));
     }
 }

@@ -16,11 +16,11 @@
 use std::cell::Cell;
 
 use clock::{Component, Nanos};
-use driver::Controller;
+use driver::ControllerHandle;
 use lightnvm::Pblk;
 
-use super::super::{BenchError, Effort, Measurement, Sink};
-use super::bed::Bed;
+use super::super::{BenchError, Measurement, RunLength, Sink};
+use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
 use crate::scenario::Target;
 use crate::stack::Stack;
@@ -32,7 +32,7 @@ const SIZES: [u32; 3] = [32, 128, 512];
 const CHECKPOINT: u64 = 16 << 20;
 
 /// Polls of a drive that does not answer.
-const PATIENCE: u64 = 10_000_000;
+const POLL_LIMIT: u64 = 10_000_000;
 
 fn scenario(chunks: u32) -> String {
     format!(
@@ -46,18 +46,18 @@ fn scenario(chunks: u32) -> String {
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     bytes: u64,
-    looked_for: u64,
+    sectors_searched: u64,
     with_data: u64,
     /// At most so many sectors may be looked for.
     bound: f64,
-    took: Nanos,
+    duration: Nanos,
 }
 
 /// Measures recoveries.
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let sizes = &SIZES[..effort.choose(SIZES.len(), 1)];
     let mut smallest = None;
     for &chunks in sizes {
@@ -66,27 +66,29 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let row = |what: &str, metric, value, unit| {
             Measurement::new(BENCH, case(what), metric, value, unit)
         };
-        let first = *smallest.get_or_insert(r.looked_for);
-        sink.push(row("looked for", "sectors", r.looked_for as f64, "sectors").at_most(r.bound))?;
-        let against = row("looked for", "against_smallest", r.looked_for as f64, "sectors");
-        sink.push(against.against("the smallest drive", first as f64))?;
+        let first = *smallest.get_or_insert(r.sectors_searched);
+        sink.push(
+            row("looked for", "sectors", r.sectors_searched as f64, "sectors").at_most(r.bound),
+        )?;
+        let against = row("looked for", "against_smallest", r.sectors_searched as f64, "sectors");
+        sink.push(against.with_reference("the smallest drive", first as f64))?;
         sink.push(row("journal and map", "sectors", r.with_data as f64, "sectors"))?;
-        sink.push(row("from the first command", "time", r.took.0 as f64 / 1e6, "ms"))?;
+        sink.push(row("from the first command", "time", r.duration.0 as f64 / 1e6, "ms"))?;
     }
     Ok(())
 }
 
 fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
-    let mut bed = Bed::new(&scenario(chunks))?;
-    bed.instantly(&[("fill", "rw=write bs=64k iodepth=8")])?;
+    let mut bed = LightnvmHarness::new(&scenario(chunks))?;
+    bed.run_in_zero_time(&[("fill", "rw=write bs=64k iodepth=8")])?;
     let writes =
         format!("rw=randwrite bs=4k iodepth=32 norandommap=1 io_size={}", 7 * CHECKPOINT / 2);
     bed.run(&[("overwrite", &writes)])?;
-    let Bed { stack, plan, .. } = bed;
+    let LightnvmHarness { stack, spec: plan, .. } = bed;
     let ftl = stack.ftl().ok_or_else(|| setup("no translation layer"))?;
-    let (layout, unit) = (*ftl.layout(), ftl.shape().unit);
-    let under_way = (layout.user_units + layout.gc_units) * unit;
-    let beside = under_way + 2 * layout.meta + 4 * layout.line_sectors;
+    let (layout, unit) = (*ftl.capacity_plan(), ftl.geometry().ws_opt);
+    let under_way = (layout.host_buffer_units + layout.gc_buffer_units) * unit;
+    let beside = under_way + 2 * layout.map_pages + 4 * layout.line_sectors;
     let bound = 1.5 * layout.checkpoint_sectors as f64 + f64::from(beside);
     let Target::Pblk(config) = plan.target else { return Err(setup("no pblk")) };
     let Stack { drive, device, .. } = stack;
@@ -100,7 +102,8 @@ fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
             now.set(drive.deadline().max(now.get()));
         }
     };
-    let mut controller = Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(setup)?;
+    let mut controller =
+        ControllerHandle::connect(port.clone(), &mut pump, POLL_LIMIT).map_err(setup)?;
     let queue = controller.create_queue_pair(1024, None, &mut pump).map_err(setup)?;
     let info = controller.info().clone();
     let total = info.open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
@@ -108,15 +111,15 @@ fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
     let begin = now.get();
     let pblk = Pblk::open(&info, &descriptors, queue, port, config, &mut pump, true);
     let pblk = pblk.map_err(setup)?;
-    let read = *pblk.recovered().ok_or_else(|| setup("nothing was recovered"))?;
-    if !read.from_checkpoint || read.contradictions > 0 {
+    let read = *pblk.recovery_stats().ok_or_else(|| setup("nothing was recovered"))?;
+    if !read.from_checkpoint || read.map_mismatches > 0 {
         return Err(setup(format_args!("the recovery found no checkpoint: {read:?}")));
     }
     Ok(Recovery {
         bytes: u64::from(layout.logical) * u64::from(info.sector_bytes),
-        looked_for: read.oob_sectors,
+        sectors_searched: read.oob_sectors,
         with_data: read.data_sectors,
         bound,
-        took: now.get().since(begin),
+        duration: now.get().since(begin),
     })
 }

@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use block::{Device, Payload, Request};
+use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
 use lightnvm::{ShardHandle, Sharded, ShardedConfig};
 use rng::Rng;
 
-use super::super::echo::{Echo, Wire};
-use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink};
+use super::super::echo::{EchoController, QueuePairMemory};
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink};
 use super::overhead::{chunks, info};
 use super::{BENCH, setup};
 
@@ -44,9 +44,9 @@ struct Load {
 
 /// One core's end, the drive behind its queue pair, and its requests.
 #[derive(Debug)]
-pub struct End {
+pub struct CoreEndpoint {
     handle: ShardHandle,
-    echo: Echo,
+    echo: EchoController,
     rng: Rng,
     now: Nanos,
     submitted: u64,
@@ -57,18 +57,19 @@ pub struct End {
 ///
 /// # Errors
 /// When there is no memory, or a write fails.
-pub fn ends(area: u64) -> Result<Vec<End>, BenchError> {
-    let first = Wire::new(DEPTH)?;
-    let wires = [first.another()?, first];
+pub fn core_endpoints(area: u64) -> Result<Vec<CoreEndpoint>, BenchError> {
+    let first = QueuePairMemory::new(DEPTH)?;
+    let wires = [first.new_on_same_port()?, first];
     let info = info()?;
-    let queues: Vec<_> = wires.iter().rev().map(Wire::queue_pair).collect::<Result<_, _>>()?;
+    let queues: Vec<_> =
+        wires.iter().rev().map(QueuePairMemory::queue_pair).collect::<Result<_, _>>()?;
     let (port, config) = (wires[0].port().clone(), ShardedConfig::new(SHARDS as u32));
     let sharded = Sharded::open(&info, &chunks(&info), queues, port, config, &mut || {}, false);
-    let handles = sharded.map_err(setup)?.into_handles();
+    let handles = sharded.map_err(setup)?.into_shards();
     let mut ends = Vec::new();
     for ((handle, wire), seed) in handles.into_iter().zip(wires.iter().rev()).zip(1..) {
-        let (echo, rng, now) = (wire.echo()?, Rng::new(seed), Nanos(1));
-        ends.push(End { handle, echo, rng, now, submitted: 0, reaped: 0 });
+        let (echo, rng, now) = (wire.echo_controller()?, Rng::new(seed), Nanos(1));
+        ends.push(CoreEndpoint { handle, echo, rng, now, submitted: 0, reaped: 0 });
     }
     for lba in (0..area).step_by(64) {
         let (tag, end) = (ends[0].submitted, &mut ends[0]);
@@ -76,16 +77,16 @@ pub fn ends(area: u64) -> Result<Vec<End>, BenchError> {
         let request = Request::write(lba, 64, Payload::BitBucket, tag);
         end.handle.submit(end.now, request).map_err(setup)?;
         while ends[0].reaped < ends[0].submitted {
-            ends.iter_mut().try_for_each(End::turn)?;
+            ends.iter_mut().try_for_each(CoreEndpoint::step)?;
         }
     }
     Ok(ends)
 }
 
-impl End {
+impl CoreEndpoint {
     /// One turn of the core and of its drive.
     #[inline]
-    fn turn(&mut self) -> Result<(), BenchError> {
+    fn step(&mut self) -> Result<(), BenchError> {
         self.now = Nanos(self.now.0 + 1);
         self.handle.poll(self.now);
         self.echo.poll();
@@ -130,15 +131,20 @@ impl End {
 }
 
 /// Requests per nanosecond of one thread that has all ends.
-fn alone(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64, BenchError> {
-    let cores = Cores::allowed();
+fn measure_alone(
+    ends: &mut [CoreEndpoint],
+    load: Load,
+    area: u64,
+    batches: u64,
+) -> Result<f64, BenchError> {
+    let cores = AllowedCpus::allowed();
     cores.on_first(|| {
         let begin = Instant::now();
         let until: Vec<u64> = ends.iter().map(|end| end.after(batches * BATCH)).collect();
         while ends.iter().zip(&until).any(|(end, until)| end.reaped < *until) {
             for (end, until) in ends.iter_mut().zip(&until) {
                 end.submit(load, area, *until)?;
-                end.turn()?;
+                end.step()?;
             }
         }
         Ok((batches * BATCH * SHARDS as u64) as f64 / begin.elapsed().as_nanos() as f64)
@@ -146,8 +152,13 @@ fn alone(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64, B
 }
 
 /// Requests per nanosecond of a thread for each end.
-fn together(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64, BenchError> {
-    let (cores, barrier) = (Cores::allowed(), Barrier::new(ends.len()));
+fn measure_together(
+    ends: &mut [CoreEndpoint],
+    load: Load,
+    area: u64,
+    batches: u64,
+) -> Result<f64, BenchError> {
+    let (cores, barrier) = (AllowedCpus::allowed(), Barrier::new(ends.len()));
     let left = AtomicUsize::new(ends.len());
     let rates: Result<Vec<f64>, BenchError> = thread::scope(|scope| {
         let (cores, barrier, left) = (&cores, &barrier, &left);
@@ -163,7 +174,7 @@ fn together(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64
                         let until = end.after(batches * BATCH);
                         while end.reaped < until {
                             end.submit(load, area, until)?;
-                            end.turn()?;
+                            end.step()?;
                         }
                         Ok((batches * BATCH) as f64 / begin.elapsed().as_nanos() as f64)
                     };
@@ -171,7 +182,7 @@ fn together(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64
                     // The other core may still need this one's shard.
                     left.fetch_sub(1, Ordering::Relaxed);
                     while left.load(Ordering::Relaxed) > 0 {
-                        end.turn()?;
+                        end.step()?;
                     }
                     rate
                 })
@@ -187,20 +198,20 @@ fn together(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    if !Cores::allowed().has_two() {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    if !AllowedCpus::allowed().has_two() {
         return Ok(());
     }
     let area = effort.choose(AREA, AREA >> 6);
     let (rounds, batches) = (effort.choose(151, 3), effort.choose(150, 10));
-    let mut ends = ends(area)?;
+    let mut ends = core_endpoints(area)?;
     for (writes, what) in [(true, "writes"), (false, "reads")] {
         for (local, to) in [(true, "to the core's own stripes"), (false, "uniform, half cross")] {
             let load = Load { writes, local };
             let (mut one, mut two) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                one.push(1.0 / alone(&mut ends, load, area, batches)?);
-                two.push(1.0 / together(&mut ends, load, area, batches)?);
+                one.push(1.0 / measure_alone(&mut ends, load, area, batches)?);
+                two.push(1.0 / measure_together(&mut ends, load, area, batches)?);
             }
             let case = format!("sharded pblk over an echo, 4 KB {what} {to}");
             let lowest = |ns: Vec<f64>, metric| {
@@ -225,15 +236,15 @@ mod tests {
 
     #[test]
     fn local_requests_stay_and_half_of_the_uniform_ones_cross() {
-        let mut ends = ends(1 << 12).unwrap();
-        let sent = |ends: &[End]| ends.iter().map(|e| e.handle.stats().sent).sum::<u64>();
+        let mut ends = core_endpoints(1 << 12).unwrap();
+        let sent = |ends: &[CoreEndpoint]| ends.iter().map(|e| e.handle.stats().sent).sum::<u64>();
         let before = sent(&ends);
         let local = Load { writes: true, local: true };
-        assert!(alone(&mut ends, local, 1 << 12, 20).unwrap() > 0.0);
-        assert!(together(&mut ends, local, 1 << 12, 20).unwrap() > 0.0);
+        assert!(measure_alone(&mut ends, local, 1 << 12, 20).unwrap() > 0.0);
+        assert!(measure_together(&mut ends, local, 1 << 12, 20).unwrap() > 0.0);
         assert_eq!(sent(&ends), before);
         let uniform = Load { writes: true, local: false };
-        together(&mut ends, uniform, 1 << 12, 100).unwrap();
+        measure_together(&mut ends, uniform, 1 << 12, 100).unwrap();
         let crossed = (sent(&ends) - before) as f64 / (100 * BATCH * 2) as f64;
         assert!((0.45..0.55).contains(&crossed), "{crossed}");
         assert!(

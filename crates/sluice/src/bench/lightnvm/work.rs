@@ -14,14 +14,14 @@
 use std::sync::Arc;
 use std::thread;
 
-use block::{Device, Payload, Request};
-use clock::{Component, Idle, Nanos, RealClock, RealRunner};
-use ring::{Iova, Region};
+use block::{BlockDevice, Payload, Request};
+use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner};
+use ring::{Iova, SharedRegion};
 use rng::Rng;
 use workload::Histogram;
 
-use super::super::{BenchError, Cores, Effort, Measurement, Sink};
-use super::bed::Bed;
+use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Sink};
+use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
 use crate::stack::{Stack, StackDevice};
 
@@ -41,7 +41,7 @@ const SMALL: (u32, u32, u32) = (2, 2, 40);
 ///
 /// # Errors
 /// As for [`run`](super::run).
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let time = effort.choose(Nanos::from_secs(3), Nanos::from_millis(20));
     for (data, words) in DATA {
         for two in [true, false] {
@@ -69,23 +69,23 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 /// # Errors
 /// When the system refuses memory.
 pub fn steady(data: &str, (channels, pus, chunks): (u32, u32, u32)) -> Result<Stack, BenchError> {
-    let mut bed = Bed::new(&format!(
+    let mut bed = LightnvmHarness::new(&format!(
         "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"{data}\"\n\
          geometry = {{ channels = {channels}, pus = {pus}, pages = 32, chunks = {chunks} }}\n\
          [target]\nkind = \"pblk\"\nover_provisioning = 0.2\n"
     ))?;
-    bed.instantly(&[
+    bed.run_in_zero_time(&[
         ("fill", "rw=write bs=256k iodepth=8"),
         ("overwrite", "rw=randwrite bs=4k iodepth=64 norandommap=1 stonewall=1 io_size=200%"),
     ])?;
     let mut stack = bed.stack;
-    stack.drive.set_instant(true);
+    stack.drive.set_zero_latency(true);
     Ok(stack)
 }
 
 /// What a run found.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct OverwriteResult {
     /// Writes per second.
     pub iops: f64,
     /// How long each took, from its submission to its reaping.
@@ -101,18 +101,18 @@ pub struct Done {
 ///
 /// # Errors
 /// When the system refuses memory or a thread, or a write fails.
-pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<Done, BenchError> {
+pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteResult, BenchError> {
     let Stack { mut drive, device, port, .. } = stack;
     let writer = Writer::new(device)?;
     let clock = RealClock::start();
     if !own_core {
-        let turns = move || take_turns(writer, clock, time, Some(&mut drive));
-        return Cores::allowed().on_first(turns);
+        let turns = move || step_in_turn(writer, clock, time, Some(&mut drive));
+        return AllowedCpus::allowed().on_first(turns);
     }
-    let runner = RealRunner::new(clock, Idle::default())?;
+    let runner = RealRunner::new(clock, IdlePolicy::default())?;
     port.set_drive_waker(runner.waker())?;
-    let stopper = runner.stopper();
-    let cores = Cores::allowed();
+    let stopper = runner.stop_handle();
+    let cores = AllowedCpus::allowed();
     thread::scope(|scope| {
         let there = &cores;
         let named = thread::Builder::new().name("drive".into());
@@ -120,7 +120,7 @@ pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<Done, Benc
             there.pin(1);
             runner.run(&mut drive)
         })?;
-        let done = cores.on_first(move || take_turns(writer, clock, time, None));
+        let done = cores.on_first(move || step_in_turn(writer, clock, time, None));
         stopper.stop();
         thread.join().map_err(|_| BenchError::Thread("the drive"))??;
         done
@@ -128,15 +128,15 @@ pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<Done, Benc
 }
 
 /// Writes until `time`, the drive after each of the writer's turns if it is here.
-fn take_turns(
+fn step_in_turn(
     mut writer: Writer,
     clock: RealClock,
     time: Nanos,
-    mut drive: Option<&mut ::drive::Drive>,
-) -> Result<Done, BenchError> {
+    mut drive: Option<&mut ::drive::Controller>,
+) -> Result<OverwriteResult, BenchError> {
     let (mut now, mut busy) = (clock.now(), Nanos::ZERO);
     while now < time {
-        let moved = writer.turn(now)?;
+        let moved = writer.step(now)?;
         let after = clock.now();
         if moved {
             busy += after.since(now);
@@ -153,7 +153,7 @@ fn take_turns(
             }
         };
     }
-    writer.done(now, busy)
+    writer.into_result(now, busy)
 }
 
 /// Who keeps writes outstanding.
@@ -162,7 +162,7 @@ struct Writer {
     rng: Rng,
     sectors: u64,
     /// Payloads, a sector per place.
-    _memory: Arc<Region>,
+    _memory: Arc<SharedRegion>,
     at: Iova,
     free: Vec<u32>,
     /// When the write of a place was submitted.
@@ -173,7 +173,7 @@ struct Writer {
 
 impl Writer {
     fn new(device: StackDevice) -> Result<Writer, BenchError> {
-        let memory = Region::anonymous(DEPTH * SECTOR as usize)?;
+        let memory = SharedRegion::anonymous(DEPTH * SECTOR as usize)?;
         memory.fill(0, DEPTH * SECTOR as usize, 0xa5);
         let at = device.memory().register(&memory)?;
         let sectors = device.limits().sectors;
@@ -192,7 +192,7 @@ impl Writer {
     }
 
     /// Reaps what has completed, and submits as many again.
-    fn turn(&mut self, now: Nanos) -> Result<bool, BenchError> {
+    fn step(&mut self, now: Nanos) -> Result<bool, BenchError> {
         let mut moved = self.device.poll(now);
         while let Some(done) = self.device.reap() {
             if !done.status.is_success() {
@@ -204,7 +204,7 @@ impl Writer {
         }
         while let Some(place) = self.free.pop() {
             let lba = self.rng.below(self.sectors);
-            let data = Payload::At(self.at.offset(u64::from(place) * SECTOR));
+            let data = Payload::Contiguous(self.at.offset(u64::from(place) * SECTOR));
             if self.device.submit(now, Request::write(lba, 1, data, place.into())).is_err() {
                 self.free.push(place);
                 break;
@@ -216,7 +216,7 @@ impl Writer {
         Ok(moved)
     }
 
-    fn done(self, elapsed: Nanos, busy: Nanos) -> Result<Done, BenchError> {
+    fn into_result(self, elapsed: Nanos, busy: Nanos) -> Result<OverwriteResult, BenchError> {
         let amplification = stats(&self.device)?.since(&self.before).write_amplification();
         let mut latency = self.latency;
         // What has not completed by the end has taken as long as this at least.
@@ -225,7 +225,7 @@ impl Writer {
             latency.record(elapsed.since(*at));
         }
         let writes = (latency.count() - (DEPTH - free.len()) as u64) as f64;
-        Ok(Done {
+        Ok(OverwriteResult {
             iops: writes / elapsed.as_secs_f64(),
             host_ns: busy.0 as f64 / writes.max(1.0),
             latency,
@@ -240,6 +240,6 @@ fn stats(device: &StackDevice) -> Result<ftl::FtlStats, BenchError> {
         StackDevice::Raw(_)
         | StackDevice::Shards(_)
         | StackDevice::Rrpc(_)
-        | StackDevice::Layered(_) => Err(setup("the device is not pblk")),
+        | StackDevice::BlockLayer(_) => Err(setup("the device is not pblk")),
     }
 }

@@ -10,7 +10,7 @@ pub mod hand_off;
 pub mod one_thread;
 pub mod two_threads;
 
-use super::{BenchError, Cores, Effort, Measurement, Samples, Sink};
+use super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink};
 
 const BENCH: &str = "ring";
 
@@ -18,11 +18,11 @@ const BENCH: &str = "ring";
 ///
 /// # Errors
 /// When the system refuses memory or threads, or the output fails.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for batch in [1, 8, 32] {
         one_thread::measure(effort, batch, sink)?;
     }
-    let cores = Cores::allowed();
+    let cores = AllowedCpus::allowed();
     if !cores.has_two() {
         eprintln!("one CPU only: host and drive cannot spin side by side, which is not measured");
         return Ok(());
@@ -42,7 +42,7 @@ fn push(
     (what, reference): (&str, &Samples),
 ) -> Result<(), BenchError> {
     let median = Measurement::new(BENCH, case, "ns_per_command", samples.median(), "ns");
-    sink.push(median.against(what, reference.median()))?;
+    sink.push(median.with_reference(what, reference.median()))?;
     let spread = samples.spread() * 100.0;
     sink.push(Measurement::new(BENCH, case, "ns_per_command_spread", spread, "%"))
 }

@@ -6,8 +6,8 @@ use std::hint::black_box;
 use clock::RealClock;
 
 use super::hand_off::LockedQueues;
-use crate::bench::echo::{Echo, Wire, read};
-use crate::bench::{BenchError, Effort, Sink, interleaved};
+use crate::bench::echo::{EchoController, QueuePairMemory, read};
+use crate::bench::{BenchError, RunLength, Sink, interleaved};
 
 /// Entries of the rings: more than a batch, little enough for the first-level cache's neighbour.
 const DEPTH: u16 = 256;
@@ -17,7 +17,7 @@ const DEPTH: u16 = 256;
 ///
 /// # Errors
 /// When the system refuses memory, or the output fails.
-pub fn measure(effort: Effort, batch: u16, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn measure(effort: RunLength, batch: u16, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let batches = effort.choose(160_000, 640) / u32::from(batch);
     let clock = RealClock::start();
     let per_command = |work: &mut dyn FnMut()| {
@@ -28,9 +28,9 @@ pub fn measure(effort: Effort, batch: u16, sink: &mut Sink<'_>) -> Result<(), Be
         Ok(clock.now().since(start).0 as f64 / f64::from(batches * u32::from(batch)))
     };
 
-    let bare_wire = Wire::new(DEPTH)?;
+    let bare_wire = QueuePairMemory::new(DEPTH)?;
     let (mut sq, mut cq) = bare_wire.rings()?;
-    let mut bare_echo = bare_wire.echo()?;
+    let mut bare_echo = bare_wire.echo_controller()?;
     let mut bare = || {
         for lba in 0..u64::from(batch) {
             // The ring is larger than a batch, and empty between batches.
@@ -41,14 +41,14 @@ pub fn measure(effort: Effort, batch: u16, sink: &mut Sink<'_>) -> Result<(), Be
         sq.ring();
         bare_echo.poll();
         while let Some(cqe) = cq.pop() {
-            sq.fetched(cqe.sq_head);
+            sq.update_head(cqe.sq_head);
             black_box(cqe);
         }
     };
 
-    let pair_wire = Wire::new(DEPTH)?;
+    let pair_wire = QueuePairMemory::new(DEPTH)?;
     let mut pair = pair_wire.queue_pair()?;
-    let mut pair_echo: Echo = pair_wire.echo()?;
+    let mut pair_echo: EchoController = pair_wire.echo_controller()?;
     let mut paired = || {
         for user in 0..u64::from(batch) {
             let submitted = pair.submit(read(black_box(user)), user);

@@ -8,8 +8,8 @@ use clock::{Nanos, RealClock};
 
 use super::BENCH;
 use super::hand_off::{LockedQueues, channels};
-use crate::bench::echo::{Wire, read};
-use crate::bench::{BenchError, Cores, Effort, Measurement, Quantiles, Sink, interleaved};
+use crate::bench::echo::{QueuePairMemory, read};
+use crate::bench::{AllowedCpus, BenchError, Measurement, Quantiles, RunLength, Sink, interleaved};
 
 const DEPTH: u16 = 256;
 
@@ -18,7 +18,11 @@ const DEPTH: u16 = 256;
 ///
 /// # Errors
 /// When the system refuses memory or threads, or the output fails.
-pub fn round_trip(effort: Effort, cores: &Cores, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn round_trip(
+    effort: RunLength,
+    cores: &AllowedCpus,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
     let trips = effort.choose(200_000, 500);
     let spinning = spinning_round_trips(cores, trips)?;
     // Each of these takes tens of microseconds.
@@ -30,15 +34,15 @@ pub fn round_trip(effort: Effort, cores: &Cores, sink: &mut Sink<'_>) -> Result<
         ("round_trip_p99", spinning.p99, sleeping.p99),
     ] {
         let measurement = Measurement::new(BENCH, case, metric, pair.0 as f64, "ns");
-        sink.push(measurement.against(reference, locked.0 as f64))?;
+        sink.push(measurement.with_reference(reference, locked.0 as f64))?;
     }
     Ok(())
 }
 
-fn spinning_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchError> {
-    let wire = Wire::new(DEPTH)?;
+fn spinning_round_trips(cores: &AllowedCpus, trips: u64) -> Result<Quantiles, BenchError> {
+    let wire = QueuePairMemory::new(DEPTH)?;
     let mut pair = wire.queue_pair()?;
-    let durations = wire.echo()?.beside(cores, move || {
+    let durations = wire.echo_controller()?.run_beside(cores, move || {
         Ok(timed(trips, |number| {
             // Nothing is outstanding, so there is room.
             let submitted = pair.submit(read(number), number);
@@ -49,10 +53,10 @@ fn spinning_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchErr
             }
         }))
     })?;
-    Quantiles::of(durations).ok_or(BenchError::Thread("the queue pair"))
+    Quantiles::from_durations(durations).ok_or(BenchError::Thread("the queue pair"))
 }
 
-fn sleeping_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchError> {
+fn sleeping_round_trips(cores: &AllowedCpus, trips: u64) -> Result<Quantiles, BenchError> {
     let queues = LockedQueues::default();
     // As many as `timed` sends, warm-up included.
     let all = trips + warm_up(trips);
@@ -67,7 +71,7 @@ fn sleeping_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchErr
             }))
         })
     })?;
-    Quantiles::of(durations).ok_or(BenchError::Thread("the locked queues"))
+    Quantiles::from_durations(durations).ok_or(BenchError::Thread("the locked queues"))
 }
 
 fn warm_up(trips: u64) -> u64 {
@@ -97,8 +101,8 @@ fn timed(trips: u64, mut trip: impl FnMut(u64)) -> Vec<Nanos> {
 /// # Errors
 /// When the system refuses memory or threads, or the output fails.
 pub fn throughput(
-    effort: Effort,
-    cores: &Cores,
+    effort: RunLength,
+    cores: &AllowedCpus,
     depth: u16,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
@@ -116,17 +120,17 @@ pub fn throughput(
     let rate = |ns: f64| if ns > 0.0 { 1e9 / ns } else { 0.0 };
     let value = rate(paired.median());
     let measurement = Measurement::new(BENCH, case, "commands_per_second", value, "1/s");
-    sink.push(measurement.against(reference, rate(sent.median())))
+    sink.push(measurement.with_reference(reference, rate(sent.median())))
 }
 
 /// Nanoseconds per command through a queue pair with `depth` outstanding, for `commands` of them.
 ///
 /// # Errors
 /// When the system refuses memory or threads.
-pub fn pipelined(cores: &Cores, commands: u64, depth: u16) -> Result<f64, BenchError> {
-    let wire = Wire::new(DEPTH)?;
+pub fn pipelined(cores: &AllowedCpus, commands: u64, depth: u16) -> Result<f64, BenchError> {
+    let wire = QueuePairMemory::new(DEPTH)?;
     let mut pair = wire.queue_pair()?;
-    wire.echo()?.beside(cores, move || {
+    wire.echo_controller()?.run_beside(cores, move || {
         let mut through = |count: u64| {
             let (mut sent, mut done) = (0, 0);
             while done < count {
@@ -154,7 +158,7 @@ pub fn pipelined(cores: &Cores, commands: u64, depth: u16) -> Result<f64, BenchE
     })
 }
 
-fn through_channels(cores: &Cores, commands: u64, depth: u16) -> Result<f64, BenchError> {
+fn through_channels(cores: &AllowedCpus, commands: u64, depth: u16) -> Result<f64, BenchError> {
     let (host, drive) = channels();
     thread::scope(|scope| {
         thread::Builder::new().spawn_scoped(scope, move || {

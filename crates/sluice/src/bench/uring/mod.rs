@@ -11,21 +11,21 @@
 //! has all there is, so its CPU per I/O is its time per I/O.
 
 mod fio;
-pub(super) mod place;
+pub(super) mod test_files;
 
 use std::cell::RefCell;
 use std::path::Path;
 
-use ::ring::{Iova, Region};
-use block::{BlockLayer, Config, Device, Payload, Raw, Request};
+use ::ring::{Iova, SharedRegion};
+use block::{BlockDevice, BlockLayer, BlockLayerConfig, Payload, Raw, Request};
 use clock::{Nanos, Parker, RealClock};
 use driver::{LowLevelDriver, Uring, UringConfig};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::fio::Fio;
-use self::place::{LoopDevice, ScratchFile};
-use super::{BenchError, Effort, Measurement, Samples, Sink, interleaved};
+use self::test_files::{LoopDevice, ScratchFile};
+use super::{BenchError, Measurement, RunLength, Samples, Sink, interleaved};
 
 const BENCH: &str = "uring";
 
@@ -50,30 +50,30 @@ pub(super) enum Wait {
 
 /// The way to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum DriverPath {
     Raw,
     Mq,
 }
 
 /// Ours, in the order in which they are measured.
-const OURS: [(Way, Wait, &str); 4] = [
-    (Way::Raw, Wait::Sleep, "raw over uring, sleeping"),
-    (Way::Raw, Wait::Spin, "raw over uring, spinning"),
-    (Way::Mq, Wait::Sleep, "mq over uring, sleeping"),
-    (Way::Mq, Wait::Spin, "mq over uring, spinning"),
+const OURS: [(DriverPath, Wait, &str); 4] = [
+    (DriverPath::Raw, Wait::Sleep, "raw over uring, sleeping"),
+    (DriverPath::Raw, Wait::Spin, "raw over uring, spinning"),
+    (DriverPath::Mq, Wait::Sleep, "mq over uring, sleeping"),
+    (DriverPath::Mq, Wait::Spin, "mq over uring, spinning"),
 ];
 
 /// Measures the group.
 ///
 /// # Errors
 /// When there is no fio, when the system refuses the file or a ring, or when the output fails.
-pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let fio = Fio::find()?;
     let file = ScratchFile::new(effort.choose(1 << 30, 16 << 20))?;
     for depth in [1, 32] {
         measure(effort, &fio, ("file", file.path()), depth, effort.choose(5, 1), sink)?;
     }
-    match LoopDevice::over(file.path()) {
+    match LoopDevice::new(file.path()) {
         Ok(device) => {
             for depth in [1, 32] {
                 let rounds = effort.choose(3, 1);
@@ -87,7 +87,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 
 /// Measures all ways of reading what is at `path` in turns.
 fn measure(
-    effort: Effort,
+    effort: RunLength,
     fio: &Fio,
     (what, path): (&str, &Path),
     depth: u16,
@@ -106,12 +106,12 @@ fn measure(
         let (way, wait, _) = OURS[which];
         let mut device = Uring::open(path, config)?;
         let cost = match way {
-            Way::Raw => {
+            DriverPath::Raw => {
                 let limits = device.limits();
                 let queue = device.take_queue(0).ok_or(BenchError::Thread("a queue"))?;
                 closed_loop(&mut Raw::new(queue, limits), depth, runtime, wait)
             }
-            Way::Mq => closed_loop(&mut mq(&mut device)?, depth, runtime, wait),
+            DriverPath::Mq => closed_loop(&mut mq(&mut device)?, depth, runtime, wait),
         };
         Ok::<f64, BenchError>(note(which, cost?))
     };
@@ -143,9 +143,9 @@ fn measure(
         for (other, name, fio_iops) in [(4, "fio libaio", &libaio), (5, "fio io_uring", &io_uring)]
         {
             let rate = Measurement::new(BENCH, &case, "iops", iops.median(), "1/s");
-            sink.push(rate.against(name, fio_iops.median()))?;
+            sink.push(rate.with_reference(name, fio_iops.median()))?;
             let cpu = Measurement::new(BENCH, &case, "cpu_per_io", costs[which], "ns");
-            sink.push(cpu.against(name, costs[other]))?;
+            sink.push(cpu.with_reference(name, costs[other]))?;
         }
         let spread = iops.spread() * 100.0;
         sink.push(Measurement::new(BENCH, &case, "iops_spread", spread, "%"))?;
@@ -155,12 +155,12 @@ fn measure(
 
 /// `mq` with one core over the device: merging, and no scheduler.
 fn mq(device: &mut Uring) -> Result<block::Queue<driver::UringQueue>, BenchError> {
-    let (_, queues) = BlockLayer::open(device, &Config::default())?;
+    let (_, queues) = BlockLayer::open(device, &BlockLayerConfig::default())?;
     queues.into_iter().next().ok_or(BenchError::Thread("a queue"))
 }
 
 /// Reads at random with `depth` requests under way for `runtime`, whatever the block layer is.
-pub(super) fn closed_loop<D: Device>(
+pub(super) fn closed_loop<D: BlockDevice>(
     device: &mut D,
     depth: u16,
     runtime: Nanos,
@@ -169,7 +169,7 @@ pub(super) fn closed_loop<D: Device>(
     let limits = *device.limits();
     let sectors = (BLOCK / limits.sector_bytes).max(1);
     let blocks = limits.sectors / u64::from(sectors);
-    let memory = Region::anonymous(usize::from(depth) * BLOCK as usize)?;
+    let memory = SharedRegion::anonymous(usize::from(depth) * BLOCK as usize)?;
     let at = device.memory().register(&memory)?;
     let parker = Parker::new()?;
     if wait == Wait::Sleep {
@@ -177,7 +177,7 @@ pub(super) fn closed_loop<D: Device>(
     }
     let mut rng = Rng::new(1);
     let mut next = |slot: u64| {
-        let data = Payload::At(Iova(at.0 + slot * u64::from(BLOCK)));
+        let data = Payload::Contiguous(Iova(at.0 + slot * u64::from(BLOCK)));
         Request::read(rng.below(blocks) * u64::from(sectors), sectors, data, slot)
     };
     let clock = RealClock::start();
@@ -259,13 +259,13 @@ mod tests {
             let mut raw = Raw::new(device.take_queue(0).unwrap(), limits);
             let cost = closed_loop(&mut raw, depth, Nanos::from_millis(50), wait).unwrap();
             assert!(cost.iops > 10.0, "{cost:?}");
-            assert!(raw.queue().stats().answers > 0);
+            assert!(raw.queue().stats().completions > 0);
 
             let mut device = Uring::open(file.path(), config).unwrap();
             let mut queue = mq(&mut device).unwrap();
             let cost = closed_loop(&mut queue, depth, Nanos::from_millis(50), wait).unwrap();
             assert!(cost.iops > 10.0, "{cost:?}");
-            assert!(queue.dispatch_stats().ended.get() > 0);
+            assert!(queue.dispatch_stats().completed.get() > 0);
         }
     }
 }

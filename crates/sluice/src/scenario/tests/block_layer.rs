@@ -14,10 +14,10 @@ fn a_block_layer_spelled_out() {
          queue_depth = 64\ntimeout = \"2s\"\nabort_timeout = \"500ms\"\nretries = 0\n\
          [path.scheduler]\nkind = \"deadline\"\nread_expire = \"3ms\"\nfifo_batch = 4\n",
     );
-    let layer = parse(&text).unwrap().path.layer.unwrap();
+    let layer = parse(&text).unwrap().path.block_layer.unwrap();
     assert_eq!((layer.name(), layer.cores(), layer.hardware_queues(128)), ("mq", 8, 4));
-    assert_eq!(layer.layout, Layout::Multi { staging: PerWhat::Socket });
-    assert_eq!(layer.topology, Topology { sockets: 2, cores: 4 });
+    assert_eq!(layer.layout, QueueModel::MultiQueue { staging: StagingScope::Socket });
+    assert_eq!(layer.topology, QueueTopology { sockets: 2, cores: 4 });
     assert_eq!((layer.merge, layer.queue_depth), (false, 64));
     let (command, abort) = (Nanos::from_secs(2), Nanos::from_millis(500));
     assert_eq!(layer.timeouts, Timeouts { command, abort, retries: 0 });
@@ -31,24 +31,24 @@ fn a_block_layer_spelled_out() {
          [[path.limit]]\ngroup = 0\nwrite_bw = \"1MB/s\"\n[[job]]\nrw = \"read\"\ngroup = 3\n",
     );
     let s = parse(&text).unwrap();
-    let layer = s.path.layer.unwrap();
+    let layer = s.path.block_layer.unwrap();
     assert_eq!((layer.name(), layer.hardware_queues(128)), ("sq", 1));
     let SchedulerConfig::Fair(fair) = &layer.scheduler else { panic!() };
     assert_eq!(fair.weights, [(0, 300), (1, 100)]);
     assert_eq!(fair.request_cost_sectors, 9);
     let reads = layer.limits[0].1.read;
-    assert_eq!(reads.operations, Some(Rate { per_sec: 1000, burst: 10 }));
+    assert_eq!(reads.operations, Some(RateLimit { per_sec: 1000, burst: 10 }));
     assert_eq!((layer.limits[0].0, reads.bytes), (Group(3), None));
     let writes = layer.limits[1].1.write;
-    assert_eq!(writes.bytes, Some(Rate { per_sec: 1_000_000, burst: 100_000 }));
+    assert_eq!(writes.bytes, Some(RateLimit { per_sec: 1_000_000, burst: 100_000 }));
     assert_eq!(s.jobs[0].group, Group(3));
     assert!(s.jobs[0].pairs.iter().all(|(key, _, _)| key != "group"));
 
     let layer = parse(&path("mq", "cores = 4\nscheduler = \"kyber\"\nstaging = \"device\"\n"));
-    let layer = layer.unwrap().path.layer.unwrap();
+    let layer = layer.unwrap().path.block_layer.unwrap();
     assert_eq!(layer.scheduler, SchedulerConfig::Kyber(KyberConfig::default()));
     assert_eq!((layer.hardware_queues(128), layer.hardware_queues(3)), (4, 3));
-    assert_eq!(parse(&path("raw", "")).unwrap().path.layer, None);
+    assert_eq!(parse(&path("raw", "")).unwrap().path.block_layer, None);
 }
 
 #[test]

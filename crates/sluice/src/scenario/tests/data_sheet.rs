@@ -56,7 +56,8 @@ fn lists_of_keys_have_no_duplicates() {
         [pblk.to_owned(), format!("{SMALL}sudden = 1\n"), format!("{SMALL}ftl.sudden = 1\n")]
     {
         let error = parse(&text).unwrap_err();
-        let Some(Problem::UnknownKey { allowed, .. }) = error.invalid().map(|i| &i.problem) else {
+        let Some(ProblemKind::UnknownKey { allowed, .. }) = error.invalid().map(|i| &i.problem)
+        else {
             panic!("{error}")
         };
         let mut once = allowed.clone();

@@ -2,18 +2,18 @@
 
 mod block_layer;
 mod data_sheet;
-mod layers;
+mod ftl_choices;
 mod precondition;
 mod ranges;
 
 use std::path::Path;
 
-use block::sched::{KyberConfig, Rate, SchedulerConfig};
-use block::{Group, Layout, PerWhat, Timeouts, Topology};
+use block::sched::{KyberConfig, RateLimit, SchedulerConfig};
+use block::{Group, QueueModel, QueueTopology, StagingScope, Timeouts};
 use clock::Nanos;
-use drive::{Arbitration, CmbConfig, PersonalityKind, PuPolicy, WriteBuffer};
-use ftl::{GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
-use media::{Cell, DataStore, MediaConfig};
+use drive::{Arbitration, CmbConfig, PersonalityKind, PuScheduling, WriteBuffer};
+use ftl::{GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind};
+use media::{CellType, DataStore, MediaConfig};
 
 use super::*;
 
@@ -92,7 +92,7 @@ time_based = true
     assert_eq!(drive.config.name, "drive0");
     assert!(drive.is_block_device());
     let Target::Pblk(pblk) = &drive.target else { panic!("{:?}", drive.target) };
-    assert_eq!((pblk.active_pus, pblk.buffer_sectors), (4, 16_384));
+    assert_eq!((pblk.active_pus, pblk.write_buffer_sectors), (4, 16_384));
     let capacity = drive.capacity.unwrap();
     // A line's worth of chunks is the journal's.
     assert_eq!((capacity.journal_chunks, capacity.lines), (7, 1067 * 32 - 2));
@@ -103,7 +103,7 @@ time_based = true
     assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * (4 * 4096 - 3 * 16));
     assert!((capacity.over_provisioning() - 0.11).abs() < 1e-4);
     assert_eq!(nand(&s).host_geometry().mw_cunits, 7 * 16);
-    assert_eq!(s.host, HostConfig { submit: Some(Nanos(850)), complete: None });
+    assert_eq!(s.host, HostConfig { submit_cost: Some(Nanos(850)), complete_cost: None });
     let twice = Overwrite { amount: Amount::Times(2.0), words: Vec::new() };
     let expected = Precondition { fill: Fill::Sequential, overwrite: vec![twice], until: None };
     assert_eq!(s.precondition, expected);
@@ -161,7 +161,7 @@ hot_cold = false
     let c = &s.drives[0].config;
     assert_eq!(c.name, "fast");
     let m = nand(&s);
-    assert_eq!((m.cell, m.geometry.page_bytes, m.geometry.oob_bytes), (Cell::Tlc, 16_384, 32));
+    assert_eq!((m.cell, m.geometry.page_bytes, m.geometry.oob_bytes), (CellType::Tlc, 16_384, 32));
     assert_eq!(m.timing.read[1], Nanos(77_500));
     assert_eq!(m.timing.read[3], Nanos(106_000), "beyond the cell's bits, like the last");
     assert_eq!(m.timing.channel_bytes_per_sec, 1_200_000_000);
@@ -170,14 +170,14 @@ hot_cold = false
     assert_eq!((c.page_register, c.cache_program), (false, false));
     assert_eq!(
         c.transfers,
-        drive::Transfers { cache_read: true, read_register: true, by_page: true }
+        drive::TransferConfig { cache_read: true, dedicated_read_register: true, by_page: true }
     );
-    assert_eq!(c.controller.writes_bytes_per_sec(), 3_000_000_000);
-    let PuPolicy::ReadsFirst { suspend: Some(suspend) } = c.pu_policy else { panic!() };
+    assert_eq!(c.controller.write_bytes_per_sec(), 3_000_000_000);
+    let PuScheduling::ReadPriority { suspend: Some(suspend) } = c.pu_scheduling else { panic!() };
     assert_eq!((suspend.suspend, suspend.max_per_operation), (Nanos(20_000), 3));
     assert_eq!(c.write_buffer, WriteBuffer::PowerLossProtected { bytes: 4 << 20 });
-    assert_eq!(c.controller.fetch, Nanos(500));
-    assert_eq!((c.controller.io_queues, c.controller.doorbell_buffer), (8, true));
+    assert_eq!(c.controller.fetch_latency, Nanos(500));
+    assert_eq!((c.controller.max_io_queues, c.controller.doorbell_buffer), (8, true));
     assert!(matches!(c.controller.arbitration, Arbitration::Weighted { high: 3, low: 1, .. }));
     assert_eq!((c.ftl.victim_policy, c.ftl.hot_cold), (VictimPolicyKind::Fifo, false));
 }
@@ -194,9 +194,9 @@ fn an_interface_spelled_out() {
     let c = &s.drives[0].config;
     let hint = c.open_channel.suspend_on_hint.unwrap();
     assert_eq!((hint.suspend, hint.resume), (Nanos(25_000), Nanos(3_000)));
-    assert!(c.open_channel.dual_map);
+    assert!(c.open_channel.device_l2p);
     assert_eq!(c.controller.cmb, Some(CmbConfig { bytes: 64 << 20, protected: true }));
-    assert_eq!((nand(&s).errors.read_retries, nand(&s).errors.retry_leaves), (5, 0.6));
+    assert_eq!((nand(&s).errors.read_retries, nand(&s).errors.retry_error_fraction), (5, 0.6));
     c.check().unwrap();
     // Nothing of it unless it is asked for.
     let c = &parse(drive).unwrap().drives[0].config;

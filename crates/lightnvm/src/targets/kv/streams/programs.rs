@@ -2,110 +2,115 @@
 
 use nvme::Status;
 
-use super::{After, Step, Streams};
-use crate::targets::kv::flight::Flight;
-use crate::targets::kv::order::Order;
-use crate::targets::kv::slots::PADDING;
+use super::{AppendStreams, AppendUnitState, ProgramOutcome};
+use crate::targets::kv::command_tag::KvCommandTag;
+use crate::targets::kv::durability_order::DurablePrefix;
 use crate::targets::kv::stats::KvStats;
-use crate::vector::{Addresses, Sectors, VectorQueue};
+use crate::targets::kv::unit_memory::PADDING_SLOT;
+use crate::vector::{Addresses, DataSegments, VectorQueue};
 
-impl Streams {
+impl AppendStreams {
     /// Sends the units that are ready, as far as the queue has room.
     pub(crate) fn send(&mut self, queue: &mut VectorQueue, addresses: &Addresses) {
-        if self.ready == 0 {
+        if self.ready_units == 0 {
             return;
         }
         let shape = *addresses.shape();
-        for s in self.all.iter_mut().flatten().filter(|s| !s.failed) {
-            while let Some(unit) = s.units.get_mut((s.sent - s.base) as usize)
-                && unit.step == Step::Ready
+        for s in self.streams.iter_mut().flatten().filter(|s| !s.failed) {
+            while let Some(unit) = s.units.get_mut((s.units_sent - s.first_unit) as usize)
+                && unit.state == AppendUnitState::Ready
             {
-                let first = shape.first_psn(s.chunk) + s.sent * shape.unit;
-                let ppas = (0..shape.unit as usize).map(|i| addresses.sector(first + i as u32));
-                let slot = unit.slot.unwrap_or(PADDING);
-                let data = Sectors::Run(self.slots.data_at(slot));
-                let user = Flight::Program { chunk: s.chunk, unit: s.sent }.to_bits();
-                if queue.write(ppas, data, Some(self.slots.oob_at(slot)), user).is_err() {
+                let first = shape.first_sector_of(s.chunk) + s.units_sent * shape.ws_opt;
+                let ppas = (0..shape.ws_opt as usize).map(|i| addresses.sector(first + i as u32));
+                let slot = unit.slot.unwrap_or(PADDING_SLOT);
+                let data = DataSegments::Contiguous(self.memory.data_at(slot));
+                let user = KvCommandTag::Program { chunk: s.chunk, unit: s.units_sent }.to_bits();
+                if queue.write(ppas, data, Some(self.memory.oob_at(slot)), user).is_err() {
                     return;
                 }
-                unit.step = Step::Sent;
-                s.sent += 1;
+                unit.state = AppendUnitState::Sent;
+                s.units_sent += 1;
                 s.outstanding += 1;
-                self.ready -= 1;
+                self.ready_units -= 1;
             }
         }
     }
 
     /// A program has ended.
-    pub(crate) fn ended(
+    pub(crate) fn on_program_complete(
         &mut self,
         (chunk, unit): (u32, u32),
         status: Status,
-        order: &mut Order,
+        order: &mut DurablePrefix,
         stats: &mut KvStats,
-    ) -> After {
-        let Some(stream) = self.find(chunk) else { return After::Nothing };
-        let Some(s) = &mut self.all[stream] else { return After::Nothing };
+    ) -> ProgramOutcome {
+        let Some(stream) = self.find(chunk) else { return ProgramOutcome::Continue };
+        let Some(s) = &mut self.streams[stream] else { return ProgramOutcome::Continue };
         s.outstanding -= 1;
         if status.is_success() {
             stats.units_written += 1;
-            if let Some(unit) = unit.checked_sub(s.base).and_then(|i| s.units.get_mut(i as usize)) {
-                unit.step = Step::Done;
-                if let Some(number) = unit.order.take() {
-                    order.end(number);
+            if let Some(unit) =
+                unit.checked_sub(s.first_unit).and_then(|i| s.units.get_mut(i as usize))
+            {
+                unit.state = AppendUnitState::Programmed;
+                if let Some(number) = unit.seq.take() {
+                    order.mark_durable(number);
                 }
             }
-            while s.done >= s.base
-                && s.units.get((s.done - s.base) as usize).is_some_and(|u| u.step == Step::Done)
+            while s.units_programmed >= s.first_unit
+                && s.units
+                    .get((s.units_programmed - s.first_unit) as usize)
+                    .is_some_and(|u| u.state == AppendUnitState::Programmed)
             {
-                s.done += 1;
+                s.units_programmed += 1;
             }
         } else if !s.failed {
             s.failed = true;
             stats.program_failures += 1;
-            self.ready -= s.units.iter().filter(|u| u.step == Step::Ready).count() as u32;
-            for member in self.groups.iter_mut().flatten().filter(|m| **m == Some(stream)) {
+            self.ready_units -=
+                s.units.iter().filter(|u| u.state == AppendUnitState::Ready).count() as u32;
+            for member in self.classes.iter_mut().flatten().filter(|m| **m == Some(stream)) {
                 *member = None;
             }
         }
-        let Some(s) = &mut self.all[stream] else { return After::Nothing };
+        let Some(s) = &mut self.streams[stream] else { return ProgramOutcome::Continue };
         if s.failed {
             if s.outstanding > 0 {
-                return After::Nothing;
+                return ProgramOutcome::Continue;
             }
-            self.failed.extend(self.all[stream].take());
-            return After::Failed;
+            self.failed.extend(self.streams[stream].take());
+            return ProgramOutcome::ChunkFailed;
         }
-        let readable = match s.done == self.layout.units {
-            true => s.done,
-            false => s.done.saturating_sub(self.layout.pair_units),
+        let readable = match s.units_programmed == self.layout.units {
+            true => s.units_programmed,
+            false => s.units_programmed.saturating_sub(self.layout.pair_units),
         };
-        while s.base < readable {
+        while s.first_unit < readable {
             let Some(unit) = s.units.pop_front() else { break };
             if let Some(slot) = unit.slot {
-                self.slots.give_back(slot);
+                self.memory.release(slot);
             }
-            s.base += 1;
+            s.first_unit += 1;
         }
-        if s.done < self.layout.units {
-            return After::Nothing;
+        if s.units_programmed < self.layout.units {
+            return ProgramOutcome::Continue;
         }
-        self.all[stream] = None;
-        for member in self.groups.iter_mut().flatten().filter(|m| **m == Some(stream)) {
+        self.streams[stream] = None;
+        for member in self.classes.iter_mut().flatten().filter(|m| **m == Some(stream)) {
             *member = None;
         }
-        After::Full
+        ProgramOutcome::ChunkFull
     }
 
     /// Forgets a chunk that failed: what was live in it is somewhere else.
-    pub(crate) fn forget(&mut self, chunk: u32, order: &mut Order) {
+    pub(crate) fn drop_failed(&mut self, chunk: u32, order: &mut DurablePrefix) {
         let Some(failed) = self.failed.iter().position(|s| s.chunk == chunk) else { return };
         for unit in self.failed.swap_remove(failed).units {
             if let Some(slot) = unit.slot {
-                self.slots.give_back(slot);
+                self.memory.release(slot);
             }
-            if let Some(number) = unit.order {
-                order.end(number);
+            if let Some(number) = unit.seq {
+                order.mark_durable(number);
             }
         }
     }

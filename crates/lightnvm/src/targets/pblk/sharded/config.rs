@@ -1,17 +1,17 @@
 //! [`ShardedConfig`]: how many shards, how wide a stripe; [`Share`]: which chunks are whose.
 
-use ftl::{FtlConfig, Shape};
+use ftl::{FlashGeometry, FtlConfig};
 
 use super::ShardedError;
-use super::label::{PLACES, places};
 use super::stripes::Stripes;
+use super::superblock::{LOCATIONS, superblock_chunks};
 
 /// Shards at most: a request's parts are bits of a word.
-pub(crate) const MAX_SHARDS: u32 = 32;
+pub(crate) const SHARDS_MAX: u32 = 32;
 /// Sectors of a stripe at most.
-const MAX_STRIPE: u32 = 1 << 16;
+const STRIPE_SECTORS_MAX: u32 = 1 << 16;
 /// Bytes of a stripe, if nothing else is said: wide enough that most requests stay on one shard.
-const STRIPE_BYTES: u32 = 256 << 10;
+const STRIPE_BYTES_DEFAULT: u32 = 256 << 10;
 
 /// How a device is made of several independent translation layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,13 +21,13 @@ pub struct ShardedConfig {
     /// Sectors of a stripe, a power of two up to 65536; 0 for 256 KB.
     pub stripe_sectors: u32,
     /// The choices of each shard. `active_pus` counts the shard's own parallel units, 0 is all of
-    /// them; `buffer_sectors` and `map_cache_sectors` are those of one shard. `name` is ignored in favour of the shard's.
+    /// them; `write_buffer_sectors` and `map_cache_sectors` are those of one shard. `name` is ignored in favour of the shard's.
     pub ftl: FtlConfig,
 }
 
 impl ShardedConfig {
     /// Shards at most.
-    pub const SHARDS_MAX: u32 = MAX_SHARDS;
+    pub const SHARDS_MAX: u32 = SHARDS_MAX;
 
     /// `shards` shards with default choices.
     pub fn new(shards: u32) -> ShardedConfig {
@@ -36,14 +36,14 @@ impl ShardedConfig {
 
     /// The striping that this is on sectors of `sector_bytes`.
     pub(crate) fn stripes(&self, sector_bytes: u32) -> Result<Stripes, ShardedError> {
-        if !(1..=MAX_SHARDS).contains(&self.shards) {
-            return Err(ShardedError::Shards { shards: self.shards, max: MAX_SHARDS });
+        if !(1..=SHARDS_MAX).contains(&self.shards) {
+            return Err(ShardedError::Shards { shards: self.shards, max: SHARDS_MAX });
         }
-        let auto = (STRIPE_BYTES / sector_bytes.max(1)).max(1);
+        let auto = (STRIPE_BYTES_DEFAULT / sector_bytes.max(1)).max(1);
         let auto = if auto.is_power_of_two() { auto } else { auto.next_power_of_two() / 2 };
         let sectors = if self.stripe_sectors == 0 { auto } else { self.stripe_sectors };
-        if !sectors.is_power_of_two() || sectors > MAX_STRIPE {
-            return Err(ShardedError::Stripe { sectors, max: MAX_STRIPE });
+        if !sectors.is_power_of_two() || sectors > STRIPE_SECTORS_MAX {
+            return Err(ShardedError::Stripe { sectors, max: STRIPE_SECTORS_MAX });
         }
         Ok(Stripes::new(self.shards, sectors.trailing_zeros() as u8))
     }
@@ -54,49 +54,49 @@ impl ShardedConfig {
 /// unit. The chunks that may hold the label are nobody's. It follows from the geometry and the number
 /// of shards alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    shape: Shape,
+pub(crate) struct ShardMap {
+    shape: FlashGeometry,
     shards: u32,
-    label: [u32; PLACES],
+    superblock: [u32; LOCATIONS],
 }
 
-impl Share {
-    pub(crate) fn new(shape: Shape, shards: u32) -> Result<Share, ShardedError> {
-        let label = places(&shape).ok_or(ShardedError::TooFewChunks {
+impl ShardMap {
+    pub(crate) fn new(shape: FlashGeometry, shards: u32) -> Result<ShardMap, ShardedError> {
+        let label = superblock_chunks(&shape).ok_or(ShardedError::TooFewChunks {
             shards,
             chunks: shape.total_chunks(),
-            needed: PLACES as u32 + shards,
+            needed: LOCATIONS as u32 + shards,
         })?;
-        let share = Share { shape, shards, label };
-        if !share.by_pu() && shape.chunks < shards || shape.total_chunks() < shards {
-            let (chunks, needed) = (shape.total_chunks(), shards * shape.pus + PLACES as u32);
+        let share = ShardMap { shape, shards, superblock: label };
+        if !share.is_by_pu() && shape.chunks_per_pu < shards || shape.total_chunks() < shards {
+            let (chunks, needed) = (shape.total_chunks(), shards * shape.pus + LOCATIONS as u32);
             return Err(ShardedError::TooFewChunks { shards, chunks, needed });
         }
         Ok(share)
     }
 
-    fn by_pu(&self) -> bool {
+    fn is_by_pu(&self) -> bool {
         self.shape.pus.is_multiple_of(self.shards)
     }
 
     /// Parallel units that each shard has chunks on.
     pub(crate) fn pus(&self) -> u32 {
-        if self.by_pu() { self.shape.pus / self.shards } else { self.shape.pus }
+        if self.is_by_pu() { self.shape.pus / self.shards } else { self.shape.pus }
     }
 
     /// Whether a chunk is kept for the label.
-    pub(crate) fn is_label(&self, chunk: u32) -> bool {
-        self.label.contains(&chunk)
+    pub(crate) fn is_superblock(&self, chunk: u32) -> bool {
+        self.superblock.contains(&chunk)
     }
 
     /// Where the label may be.
-    pub(crate) fn label(&self) -> &[u32; PLACES] {
-        &self.label
+    pub(crate) fn superblock_chunks(&self) -> &[u32; LOCATIONS] {
+        &self.superblock
     }
 
     /// Whether the label may be on a parallel unit.
-    pub(crate) fn has_label_on(&self, pu: u32) -> bool {
-        self.label.iter().any(|chunk| self.shape.pu_of(*chunk) == pu)
+    pub(crate) fn has_superblock_on(&self, pu: u32) -> bool {
+        self.superblock.iter().any(|chunk| self.shape.pu_of(*chunk) == pu)
     }
 
     /// The parallel unit that a chunk is on.
@@ -106,24 +106,25 @@ impl Share {
 
     /// Whether a shard has chunks on a parallel unit.
     pub(crate) fn has_chunks_on(&self, shard: u32, pu: u32) -> bool {
-        let first = pu * self.shape.chunks;
-        (first..first + self.shape.chunks).any(|chunk| self.shard_of(chunk) == Some(shard))
+        let first = pu * self.shape.chunks_per_pu;
+        (first..first + self.shape.chunks_per_pu).any(|chunk| self.shard_of(chunk) == Some(shard))
     }
 
     /// The shard that a chunk belongs to, whichever bytes it holds.
     pub(crate) fn shard_of(&self, chunk: u32) -> Option<u32> {
-        if self.is_label(chunk) {
+        if self.is_superblock(chunk) {
             return None;
         }
-        let (pu, number) = (self.shape.pu_of(chunk), chunk % self.shape.chunks);
+        let (pu, number) = (self.shape.pu_of(chunk), chunk % self.shape.chunks_per_pu);
         // Neighbours in striping order are on different channels, so that every shard has its
         // parallel units on as many channels as it can.
-        Some(if self.by_pu() {
+        Some(if self.is_by_pu() {
             let per_channel = self.shape.pus / self.shape.channels;
             let striped = pu % per_channel * self.shape.channels + pu / per_channel;
             striped / self.pus()
         } else {
-            (u64::from(number) * u64::from(self.shards) / u64::from(self.shape.chunks)) as u32
+            (u64::from(number) * u64::from(self.shards) / u64::from(self.shape.chunks_per_pu))
+                as u32
         })
     }
 }
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
     use nvme::Geometry;
 
-    fn shape(groups: u32, pus: u32, chunks: u32) -> Shape {
-        Shape::of(&Geometry {
+    fn shape(groups: u32, pus: u32, chunks: u32) -> FlashGeometry {
+        FlashGeometry::from_geometry(&Geometry {
             groups,
             pus,
             chunks,
@@ -152,7 +153,7 @@ mod tests {
         for (groups, pus) in [(1, 1), (2, 2), (3, 1), (4, 2), (16, 8)] {
             for shards in [1, 2, 3, 4, 8] {
                 let shape = shape(groups, pus, 40);
-                let share = Share::new(shape, shards).unwrap();
+                let share = ShardMap::new(shape, shards).unwrap();
                 let mut counts = vec![0u32; shards as usize];
                 let mut units = vec![std::collections::BTreeSet::new(); shards as usize];
                 for chunk in 0..shape.total_chunks() {
@@ -161,9 +162,9 @@ mod tests {
                         units[shard as usize].insert(shape.pu_of(chunk));
                     }
                 }
-                assert_eq!(counts.iter().sum::<u32>(), shape.total_chunks() - PLACES as u32);
+                assert_eq!(counts.iter().sum::<u32>(), shape.total_chunks() - LOCATIONS as u32);
                 let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
-                assert!(spread <= shape.pus + PLACES as u32, "{counts:?}");
+                assert!(spread <= shape.pus + LOCATIONS as u32, "{counts:?}");
                 assert!(units.iter().all(|u| u.len() as u32 == share.pus()), "{units:?}");
             }
         }
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn parallel_units_of_a_shard_are_on_several_channels() {
         let shape = shape(4, 2, 40);
-        let share = Share::new(shape, 2).unwrap();
+        let share = ShardMap::new(shape, 2).unwrap();
         let of = |pu: u32| share.shard_of(pu * 40 + 20).unwrap();
         assert_eq!((0..8).map(of).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1, 0, 1]);
     }
@@ -188,7 +189,7 @@ mod tests {
             assert!(matches!(config.stripes(4096), Err(ShardedError::Stripe { .. })));
         }
         assert_eq!(ShardedConfig::new(2).stripes(4096).unwrap().sectors(), 64);
-        assert!(matches!(Share::new(shape(1, 1, 3), 1), Err(ShardedError::TooFewChunks { .. })));
-        assert!(matches!(Share::new(shape(1, 3, 6), 7), Err(ShardedError::TooFewChunks { .. })));
+        assert!(matches!(ShardMap::new(shape(1, 1, 3), 1), Err(ShardedError::TooFewChunks { .. })));
+        assert!(matches!(ShardMap::new(shape(1, 3, 6), 7), Err(ShardedError::TooFewChunks { .. })));
     }
 }

@@ -49,7 +49,7 @@ pub enum ShardedError {
     },
     /// The drive is not sharded as it should be.
     #[error(transparent)]
-    Label(#[from] LabelError),
+    Superblock(#[from] SuperblockError),
     /// The drive, or the label on it.
     #[error(transparent)]
     Drive(#[from] PblkError),
@@ -66,24 +66,24 @@ pub enum ShardedError {
 
 /// What a drive's label says, or does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LabelError {
+pub enum SuperblockError {
     /// Data, and no label.
     #[error(
         "{chunks} chunks are written, but no label says how the drive is sharded: it was not \
-         written as a sharded device, or all {places} places of its label are lost"
+         written as a sharded device, or all {locations} places of its label are lost"
     )]
     Missing {
         /// Chunks that are written.
         chunks: u32,
         /// Where a label may be.
-        places: usize,
+        locations: usize,
     },
     /// Another layout.
     #[error(
         "the drive has {shards} shards and stripes of {stripe_sectors} sectors, not {wanted_shards} \
          and {wanted_stripe_sectors}: open it as it was made, or reset its chunks"
     )]
-    Other {
+    LayoutMismatch {
         /// Shards of the drive.
         shards: u32,
         /// Sectors of its stripes.
@@ -102,9 +102,9 @@ pub enum LabelError {
         known: u16,
     },
     /// A label of neither.
-    #[error("none of {places} chunks takes the label that says how the drive is sharded")]
+    #[error("none of {locations} chunks takes the label that says how the drive is sharded")]
     Unwritable {
         /// Where a label may be.
-        places: usize,
+        locations: usize,
     },
 }

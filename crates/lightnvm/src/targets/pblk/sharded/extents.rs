@@ -6,43 +6,43 @@
 
 use block::{Extent, Request};
 
-use super::config::MAX_SHARDS;
+use super::config::SHARDS_MAX;
 use super::stripes::Stripes;
 
 /// A question for extents.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Query {
+pub(crate) struct ExtentQuery {
     /// The request's place.
-    pub(crate) place: u32,
+    pub(crate) slot: u32,
     pub(crate) request: Request,
     /// Whether the shards have been asked.
-    pub(crate) asked: bool,
+    pub(crate) is_sent: bool,
     /// How many extents each shard has listed.
-    pub(crate) counts: [u16; MAX_SHARDS as usize],
+    pub(crate) counts: [u16; SHARDS_MAX as usize],
 }
 
-fn end(extent: &Extent) -> u64 {
+fn extent_end(extent: &Extent) -> u64 {
     extent.lba + u64::from(extent.sectors)
 }
 
 /// Merges the lists of shards, of which `get(shard, i)` is the `i`-th extent, into those of the
 /// device, for `put(i, extent)`; at most `capacity` of them, and none behind the end of a list that
 /// was too long. Returns how many. Takes at most `capacity * shards` steps of `shards` looks.
-pub(crate) fn merge(
+pub(crate) fn merge_extents(
     stripes: &Stripes,
-    query: &Query,
+    query: &ExtentQuery,
     capacity: usize,
     get: impl Fn(u32, u16) -> Extent,
     mut put: impl FnMut(usize, Extent),
 ) -> usize {
     let (first, last) = (query.request.lba, query.request.lba + u64::from(query.request.sectors));
-    let mut next = [0u16; MAX_SHARDS as usize];
+    let mut next = [0u16; SHARDS_MAX as usize];
     // The extent of a shard that its sector `own` is in, for rising `own`.
     let mut find = |shard: u32, own: u64| {
         let (next, count) = (&mut next[shard as usize], query.counts[shard as usize]);
         while *next < count {
             let extent = get(shard, *next);
-            if end(&extent) > own {
+            if extent_end(&extent) > own {
                 return Some(extent);
             }
             *next += 1;
@@ -57,15 +57,15 @@ pub(crate) fn merge(
         // Where every shard is in the same state, up to the first that changes; else this stripe.
         let mut until = last;
         for other in 0..stripes.shards() {
-            let Some(part) = stripes.part(other, at, (last - at) as u32) else { continue };
+            let Some(part) = stripes.fragment(other, at, (last - at) as u32) else { continue };
             match find(other, part.lba) {
                 None => until = until.min(stripes.device_lba(other, part.lba)),
                 Some(e) if e.state != here.state => {
-                    let run = u64::from(in_stripe).min(end(&here) - own);
+                    let run = u64::from(in_stripe).min(extent_end(&here) - own);
                     until = until.min(at + run);
                 }
-                Some(e) if end(&e) < part.lba + u64::from(part.sectors) => {
-                    until = until.min(stripes.device_lba(other, end(&e)));
+                Some(e) if extent_end(&e) < part.lba + u64::from(part.sectors) => {
+                    until = until.min(stripes.device_lba(other, extent_end(&e)));
                 }
                 Some(_) => {}
             }
@@ -130,10 +130,12 @@ mod tests {
             let lba = rng.below(size as u64);
             let sectors = 1 + rng.below(size as u64 - lba) as u32;
             let capacity = 1 + rng.below(12) as usize;
-            let mut counts = [0; MAX_SHARDS as usize];
+            let mut counts = [0; SHARDS_MAX as usize];
             let lists: Vec<Vec<Extent>> = (0..stripes.shards())
                 .map(|shard| {
-                    let Some(part) = stripes.part(shard, lba, sectors) else { return Vec::new() };
+                    let Some(part) = stripes.fragment(shard, lba, sectors) else {
+                        return Vec::new();
+                    };
                     let of = |i: u64| device[stripes.device_lba(shard, part.lba + i) as usize];
                     let mapped: Vec<bool> = (0..part.sectors.into()).map(of).collect();
                     list(&mapped, part.lba, capacity)
@@ -144,9 +146,9 @@ mod tests {
             }
             let request = Request::extents(lba, sectors, Iova(0), 0);
             let mut merged = Vec::new();
-            let count = merge(
+            let count = merge_extents(
                 &stripes,
-                &Query { place: 0, request, asked: true, counts },
+                &ExtentQuery { slot: 0, request, is_sent: true, counts },
                 capacity,
                 |shard, i| lists[shard as usize][usize::from(i)],
                 |i, extent| {

@@ -34,18 +34,18 @@
 //! every shard. A request over several stripes may be cut anywhere by a loss of power.
 
 mod config;
+mod core_channel;
 mod error;
 mod events;
 mod extents;
+mod fragmented;
 mod handle;
-pub(super) mod label;
-mod links;
 mod open;
-mod parents;
 mod stripes;
+pub(super) mod superblock;
 
 pub use config::ShardedConfig;
-pub use error::{LabelError, ShardedError};
+pub use error::{ShardedError, SuperblockError};
 pub use handle::{ShardHandle, ShardStats};
-pub use label::LabelHealth;
 pub use open::Sharded;
+pub use superblock::SuperblockHealth;

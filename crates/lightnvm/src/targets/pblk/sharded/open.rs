@@ -3,35 +3,35 @@
 use std::sync::Arc;
 
 use block::Limits;
-use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::{CapacityError, Found, FtlConfig, FtlStats, Layout, Shape};
+use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
+use ftl::{CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats};
 use nvme::{ChunkDescriptor, Geometry};
 use ring::Port;
 
-use super::super::open::{Chunks, check_shape, find};
-use super::super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
-use super::config::{ShardedConfig, Share};
-use super::events::LABEL_SHARD;
+use super::super::open::{ReportedChunks, check_geometry, parse_chunk_descriptor};
+use super::super::{Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
+use super::config::{ShardMap, ShardedConfig};
+use super::core_channel::mesh;
+use super::events::SUPERBLOCK_SHARD;
 use super::handle::ShardHandle;
-use super::label::{Desk, Keeper, Label};
-use super::links::mesh;
 use super::stripes::Stripes;
-use super::{ShardedError, label};
+use super::superblock::{ShardSuperblock, SuperblockMaintainer, SuperblockOpener};
+use super::{ShardedError, superblock};
 use crate::vector::{Addresses, VectorQueue};
 
 /// Marks the names of shards among those of layers.
-const NAME: u32 = 0x73 << 24;
+const SHARD_NAME_PREFIX: u32 = 0x73 << 24;
 
 /// A sharded block device that is not yet, or no more, in the hands of its cores.
 #[derive(Debug)]
 pub struct Sharded {
-    handles: Vec<ShardHandle>,
+    shards: Vec<ShardHandle>,
 }
 
 /// A shard's name in its journal.
-fn name(shard: u32, stripes: &Stripes) -> u32 {
+fn shard_name(shard: u32, stripes: &Stripes) -> u32 {
     let shift = stripes.sectors().trailing_zeros();
-    NAME | shard << 16 | (stripes.shards() - 1) << 8 | shift
+    SHARD_NAME_PREFIX | shard << 16 | (stripes.shards() - 1) << 8 | shift
 }
 
 impl Sharded {
@@ -46,7 +46,7 @@ impl Sharded {
     /// # Errors
     /// [`ShardedError`]. Opening can be interrupted at any time and repeated.
     pub fn open(
-        info: &DriveInfo,
+        info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
         queues: Vec<QueuePair>,
         port: Arc<Port>,
@@ -54,24 +54,25 @@ impl Sharded {
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Sharded, ShardedError> {
-        let OpenChannel { geometry, format, .. } = info
+        let OpenChannelInfo { geometry, format, .. } = info
             .open_channel
             .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
-        check_shape(info, &geometry, keeps_data)?;
+        check_geometry(info, &geometry, keeps_data)?;
         let stripes = config.stripes(geometry.sector_bytes)?;
         if queues.len() != config.shards as usize {
             return Err(ShardedError::Queues { queues: queues.len(), shards: config.shards });
         }
-        let shape = Shape::of(&geometry);
-        let share = Share::new(shape, config.shards)?;
+        let shape = FlashGeometry::from_geometry(&geometry);
+        let share = ShardMap::new(shape, config.shards)?;
         let addresses = Addresses::new(shape, geometry, format);
         let mut queues = queues.into_iter();
         let mut first = queues.next();
         let mut keeper = None;
         if keeps_data && let Some(queue) = first.take() {
             let mut queue = VectorQueue::new(queue, port.clone(), info).map_err(PblkError::from)?;
-            keeper =
-                Some(labelled(&mut queue, &addresses, chunks, &share, &config, &stripes, pump)?);
+            keeper = Some(open_superblock(
+                &mut queue, &addresses, chunks, &share, &config, &stripes, pump,
+            )?);
             first = Some(queue.into_queue());
         }
         let mut shards: Vec<Pblk> = Vec::with_capacity(config.shards as usize);
@@ -82,14 +83,14 @@ impl Sharded {
             let pblk = Pblk::open_on(info, chunks, &owned, way, config, pump, keeps_data);
             shards.push(pblk.map_err(|source| ShardedError::Shard { shard, source })?);
         }
-        if let (Some(first), Some(keeper)) = (shards.get_mut(LABEL_SHARD as usize), keeper) {
-            first.keep_label(keeper);
+        if let (Some(first), Some(keeper)) = (shards.get_mut(SUPERBLOCK_SHARD as usize), keeper) {
+            first.set_superblock_maintainer(keeper);
         }
         let smallest = shards.iter().map(|s| s.ftl().sectors()).min().unwrap_or(0);
         let limits = Limits {
             sector_bytes: geometry.sector_bytes,
-            sectors: whole_stripes(smallest, &stripes)?,
-            max_sectors: MAX_SECTORS,
+            sectors: device_sectors(smallest, &stripes)?,
+            max_sectors: REQUEST_SECTORS_MAX,
             optimal_sectors: geometry.ws_opt.min(stripes.sectors()),
             // A shard has room for the parts of every core's requests.
             queue_depth: QUEUE_DEPTH / config.shards,
@@ -100,22 +101,22 @@ impl Sharded {
             let handle = ShardHandle::new(shard, pblk, (stripes, share), limits, ends);
             handle.map_err(|e| ShardedError::Shard { shard, source: e.into() })
         });
-        Ok(Sharded { handles: handles.collect::<Result<_, _>>()? })
+        Ok(Sharded { shards: handles.collect::<Result<_, _>>()? })
     }
 
     /// The cores' ends, for who polls them all in one place.
-    pub fn handles(&mut self) -> &mut [ShardHandle] {
-        &mut self.handles
+    pub fn shards_mut(&mut self) -> &mut [ShardHandle] {
+        &mut self.shards
     }
 
     /// The cores' ends, one for each; all of them must be polled for the device to go on.
-    pub fn into_handles(self) -> Vec<ShardHandle> {
-        self.handles
+    pub fn into_shards(self) -> Vec<ShardHandle> {
+        self.shards
     }
 
     /// The counters of all shards together.
     pub fn stats(&self) -> FtlStats {
-        let all = self.handles.iter().map(|h| *h.pblk().stats());
+        let all = self.shards.iter().map(|h| *h.pblk().stats());
         all.fold(FtlStats::default(), |sum, stats| sum.plus(&stats))
     }
 }
@@ -124,7 +125,7 @@ impl Sharded {
 fn shard_config(
     shard: u32,
     ftl: &FtlConfig,
-    share: &Share,
+    share: &ShardMap,
     stripes: &Stripes,
 ) -> Result<FtlConfig, ShardedError> {
     let (active, pus) = (ftl.active_pus, share.pus());
@@ -133,7 +134,7 @@ fn shard_config(
         return Err(ShardedError::Shard { shard, source });
     }
     let active_pus = if active == 0 { pus } else { active };
-    Ok(FtlConfig { active_pus, name: name(shard, stripes), ..*ftl })
+    Ok(FtlConfig { active_pus, instance_id: shard_name(shard, stripes), ..*ftl })
 }
 
 impl ShardedConfig {
@@ -146,29 +147,29 @@ impl ShardedConfig {
         &self,
         geometry: &Geometry,
         bad: f64,
-    ) -> Result<(Vec<Layout>, u64), ShardedError> {
+    ) -> Result<(Vec<CapacityPlan>, u64), ShardedError> {
         let stripes = self.stripes(geometry.sector_bytes)?;
-        let shape = Shape::of(geometry);
-        let share = Share::new(shape, self.shards)?;
+        let shape = FlashGeometry::from_geometry(geometry);
+        let share = ShardMap::new(shape, self.shards)?;
         let mut layouts = Vec::with_capacity(self.shards as usize);
         for shard in 0..self.shards {
             let own = (0..shape.total_chunks()).filter(|c| share.shard_of(*c) == Some(shard));
             let own = own.count() as u32;
             let counted = (f64::from(own) * (1.0 - bad)) as u32;
             let config = shard_config(shard, &self.ftl, &share, &stripes)?;
-            let layout = Layout::of(&shape, &config, own, counted).map_err(|e| {
+            let layout = CapacityPlan::new(&shape, &config, own, counted).map_err(|e| {
                 let source = PblkError::Ftl(e.into());
                 ShardedError::Shard { shard, source }
             })?;
             layouts.push(layout);
         }
         let smallest = layouts.iter().map(|l| u64::from(l.logical)).min().unwrap_or(0);
-        Ok((layouts, whole_stripes(smallest, &stripes)?))
+        Ok((layouts, device_sectors(smallest, &stripes)?))
     }
 }
 
 /// Sectors of a device whose smallest shard has so many.
-fn whole_stripes(shard_sectors: u64, stripes: &Stripes) -> Result<u64, ShardedError> {
+fn device_sectors(shard_sectors: u64, stripes: &Stripes) -> Result<u64, ShardedError> {
     let stripe_sectors = stripes.sectors();
     let stripe = u64::from(stripe_sectors);
     if shard_sectors < stripe {
@@ -178,37 +179,41 @@ fn whole_stripes(shard_sectors: u64, stripes: &Stripes) -> Result<u64, ShardedEr
 }
 
 /// Sees to it that the drive is labelled as it is opened. Returns who looks after the label from then on.
-fn labelled(
+fn open_superblock(
     queue: &mut VectorQueue,
     addresses: &Addresses,
     chunks: &[ChunkDescriptor],
-    share: &Share,
+    share: &ShardMap,
     config: &ShardedConfig,
     stripes: &Stripes,
     pump: &mut dyn FnMut(),
-) -> Result<Keeper, ShardedError> {
-    let others = Chunks::of(chunks, addresses, &|chunk| !share.is_label(chunk))?;
+) -> Result<SuperblockMaintainer, ShardedError> {
+    let others =
+        ReportedChunks::from_descriptors(chunks, addresses, &|chunk| !share.is_superblock(chunk))?;
     let shape = addresses.shape();
     // What a shard cannot be made of must not be labelled; what was made of it once can be.
     for shard in 0..if others.written == 0 { stripes.shards() } else { 0 } {
         let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
-        let found = Chunks::of(chunks, addresses, &owned)?;
-        let own = found.all.iter().filter(|f| **f != Found::Foreign).count() as u32;
+        let found = ReportedChunks::from_descriptors(chunks, addresses, &owned)?;
+        let own = found.all.iter().filter(|f| **f != ChunkReport::NotOwned).count() as u32;
         let config = shard_config(shard, &config.ftl, share, stripes)?;
-        let layout = Layout::of(shape, &config, own, found.counted).map_err(|e| {
+        let layout = CapacityPlan::new(shape, &config, own, found.usable).map_err(|e| {
             let source = PblkError::Ftl(e.into());
             ShardedError::Shard { shard, source }
         })?;
-        whole_stripes(layout.logical.into(), stripes)?;
+        device_sectors(layout.logical.into(), stripes)?;
     }
-    let mut found = [(0, Found::Bad); label::PLACES];
-    for (found, &chunk) in found.iter_mut().zip(share.label()) {
+    let mut found = [(0, ChunkReport::Bad); superblock::LOCATIONS];
+    for (found, &chunk) in found.iter_mut().zip(share.superblock_chunks()) {
         // A descriptor that contradicts itself is that of a chunk without a label.
-        let state = chunks.get(chunk as usize).and_then(|d| find(d, shape.sectors).ok());
-        *found = (chunk, state.unwrap_or(Found::Bad));
+        let state = chunks
+            .get(chunk as usize)
+            .and_then(|d| parse_chunk_descriptor(d, shape.sectors_per_chunk).ok());
+        *found = (chunk, state.unwrap_or(ChunkReport::Bad));
     }
-    let wanted = Label { shards: stripes.shards() as u16, stripe_sectors: stripes.sectors() };
-    Desk::new(wanted, queue, addresses, pump)?.settle(&found, others.written)
+    let wanted =
+        ShardSuperblock { shards: stripes.shards() as u16, stripe_sectors: stripes.sectors() };
+    SuperblockOpener::new(wanted, queue, addresses, pump)?.open(&found, others.written)
 }
 
 #[cfg(test)]
@@ -222,7 +227,7 @@ mod tests {
         for shards in 1..=32 {
             for shift in 0..=16 {
                 let stripes = Stripes::new(shards, shift);
-                names.extend((0..shards).map(|shard| name(shard, &stripes)));
+                names.extend((0..shards).map(|shard| shard_name(shard, &stripes)));
                 count += shards as usize;
             }
         }

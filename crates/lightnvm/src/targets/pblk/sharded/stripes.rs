@@ -3,7 +3,7 @@
 //! Stripe number `i` of the device is stripe number `i / shards` of shard `i % shards`. Guarantee:
 //! the parts of a range cover it, once, and each is one range of its shard.
 
-use super::super::spread::Spread;
+use super::super::stripe_layout::StripeMap;
 
 /// The striping of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Stripes {
 
 /// What a shard has of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ShardFragment {
     /// Its first sector, counted in the shard.
     pub(crate) lba: u64,
     /// Its sectors.
@@ -23,7 +23,7 @@ pub(crate) struct Part {
     /// Sectors of the range before the part's first one.
     pub(crate) offset: u32,
     /// Where its other sectors are in the memory of the range.
-    pub(crate) spread: Spread,
+    pub(crate) stripe_map: StripeMap,
 }
 
 impl Stripes {
@@ -60,7 +60,7 @@ impl Stripes {
 
     /// How many of the device's first `lba` sectors are `shard`'s.
     #[inline]
-    fn before(&self, shard: u32, lba: u64) -> u64 {
+    fn sectors_before(&self, shard: u32, lba: u64) -> u64 {
         let (at, own, left) = self.locate(lba);
         let in_stripe = u64::from(self.sectors() - left);
         let whole = own - in_stripe;
@@ -72,19 +72,19 @@ impl Stripes {
     }
 
     /// What `shard` has of a range, if anything.
-    pub(crate) fn part(&self, shard: u32, lba: u64, sectors: u32) -> Option<Part> {
-        let first = self.before(shard, lba);
-        let end = self.before(shard, lba + u64::from(sectors));
+    pub(crate) fn fragment(&self, shard: u32, lba: u64, sectors: u32) -> Option<ShardFragment> {
+        let first = self.sectors_before(shard, lba);
+        let end = self.sectors_before(shard, lba + u64::from(sectors));
         if first == end {
             return None;
         }
         let skip = (self.shards - 1) << self.shift;
         let head = first as u32 & (self.sectors() - 1);
-        Some(Part {
+        Some(ShardFragment {
             lba: first,
             sectors: (end - first) as u32,
             offset: (self.device_lba(shard, first) - lba) as u32,
-            spread: Spread::new(head, skip, self.shift),
+            stripe_map: StripeMap::new(head, skip, self.shift),
         })
     }
 }
@@ -95,16 +95,16 @@ mod tests {
     use rng::Rng;
 
     #[test]
-    fn the_parts_of_a_range_cover_it_once_each_sector_where_its_data_is() {
+    fn the_fragments_of_a_range_cover_it_once_each_sector_where_its_data_is() {
         let mut rng = Rng::new(1);
         for _ in 0..3_000 {
             let stripes = Stripes::new(1 + rng.below(9) as u32, rng.below(6) as u8);
             let (lba, sectors) = (rng.below(5_000), 1 + rng.below(900) as u32);
             let mut seen = vec![0; sectors as usize];
             for shard in 0..stripes.shards() {
-                let Some(part) = stripes.part(shard, lba, sectors) else { continue };
+                let Some(part) = stripes.fragment(shard, lba, sectors) else { continue };
                 for i in 0..part.sectors {
-                    let place = part.offset + part.spread.place(i);
+                    let place = part.offset + part.stripe_map.memory_sector(i);
                     seen[place as usize] += 1;
                     let (at, own, left) = stripes.locate(lba + u64::from(place));
                     assert_eq!((at, own), (shard, part.lba + u64::from(i)));
@@ -117,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_range_of_the_largest_device_is_a_part_of_each() {
+    fn the_longest_range_of_the_largest_device_is_a_fragment_of_each() {
         let stripes = Stripes::new(32, 16);
         let all: u64 = (0..32)
-            .filter_map(|shard| stripes.part(shard, 0, u32::MAX))
+            .filter_map(|shard| stripes.fragment(shard, 0, u32::MAX))
             .map(|part| u64::from(part.sectors))
             .sum();
         assert_eq!(all, u64::from(u32::MAX));

@@ -1,0 +1,356 @@
+//! [`CompletionShared`]: what threads and contexts share.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::Thread;
+
+use clock::{Nanos, RealClock, Waker};
+use driver::{HardwareQueue, Op};
+
+use super::hybrid::{Governor, Mode};
+use super::interrupt_line::InterruptSource;
+use super::strategy::{Interrupt, Issue, Notify, Strategy};
+use super::striped::StripeLayout;
+use super::transfer::Transfer;
+use super::waiter::WaitError;
+use super::waiter_slot::{CompletionNotice, WaiterSlot};
+use crate::DispatchStats;
+
+/// What a strategy, in its present mode, means to who passes by: one load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StrategyFlags(u8);
+
+impl StrategyFlags {
+    const LAZY: u8 = 1;
+    const COOP: u8 = 1 << 1;
+    const NON_BLOCKING: u8 = 1 << 2;
+    const SOFT_IRQ: u8 = 1 << 3;
+    const THREADED: u8 = 1 << 4;
+    const POLLING: u8 = 1 << 5;
+    const HYBRID: u8 = 1 << 6;
+
+    /// The behaviour of a strategy; a hybrid one begins with interrupts.
+    fn from_strategy(strategy: &Strategy) -> StrategyFlags {
+        let notify = match strategy.notify {
+            Notify::Interrupt(Interrupt::SoftIrq) => StrategyFlags::SOFT_IRQ,
+            Notify::Interrupt(Interrupt::ThreadedIrq) => StrategyFlags::THREADED,
+            Notify::Interrupt(Interrupt::Direct) => 0,
+            Notify::Poll { .. } => StrategyFlags::POLLING,
+            Notify::Hybrid(_) => StrategyFlags::HYBRID,
+        };
+        let flag = |on: bool, bit: u8| if on { bit } else { 0 };
+        StrategyFlags(
+            notify
+                | flag(strategy.lazy, StrategyFlags::LAZY)
+                | flag(strategy.coop, StrategyFlags::COOP)
+                | flag(strategy.issue == Issue::NonBlocking, StrategyFlags::NON_BLOCKING),
+        )
+    }
+
+    /// Waiters post-process their own requests.
+    #[inline]
+    pub(super) fn is_lazy(self) -> bool {
+        self.0 & StrategyFlags::LAZY != 0
+    }
+
+    /// Waiters look after others.
+    #[inline]
+    pub(super) fn is_coop(self) -> bool {
+        self.0 & StrategyFlags::COOP != 0
+    }
+
+    /// Whoever frees a tag issues.
+    #[inline]
+    pub(super) fn is_non_blocking(self) -> bool {
+        self.0 & StrategyFlags::NON_BLOCKING != 0
+    }
+
+    /// The soft interrupt post-processes.
+    #[inline]
+    fn is_soft_irq(self) -> bool {
+        self.0 & StrategyFlags::SOFT_IRQ != 0
+    }
+
+    /// The handler only wakes its thread.
+    #[inline]
+    pub(super) fn is_threaded(self) -> bool {
+        self.0 & StrategyFlags::THREADED != 0
+    }
+
+    /// The poll thread looks.
+    #[inline]
+    pub(super) fn is_polling(self) -> bool {
+        self.0 & StrategyFlags::POLLING != 0
+    }
+
+    /// The mode changes by itself.
+    #[inline]
+    pub(super) fn is_hybrid(self) -> bool {
+        self.0 & StrategyFlags::HYBRID != 0
+    }
+}
+
+/// Whom contexts tell to go on.
+#[derive(Debug)]
+pub(super) struct Wakers {
+    pub(super) hard: Waker,
+    pub(super) soft: Waker,
+    pub(super) irq_thread: Waker,
+    pub(super) queue_run: Waker,
+    pub(super) poll: Thread,
+    pub(super) watch: Thread,
+}
+
+/// What somebody did for others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DeliveryCounts {
+    pub(super) finished: u64,
+    pub(super) woken: u64,
+}
+
+/// What does not change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SetShape {
+    pub(super) striped: StripeLayout,
+    pub(super) sector_bytes: u32,
+    /// Bytes of a request at most.
+    pub(super) request_bytes: u32,
+    /// How often the watch looks by itself.
+    pub(super) watch_period: Nanos,
+}
+
+/// What threads and contexts share.
+pub(super) struct CompletionShared<Q: HardwareQueue> {
+    pub(super) clock: RealClock,
+    pub(super) shape: SetShape,
+    pub(super) source: InterruptSource,
+    /// By thread.
+    pub(super) waiter_slots: Box<[WaiterSlot<Q>]>,
+    /// By member: what the hardware has done.
+    pub(super) dispatch: Box<[Arc<DispatchStats>]>,
+    /// There are no contexts any more.
+    pub(super) closed: AtomicBool,
+    pub(super) wakers: OnceLock<Wakers>,
+    /// When it must look at the latest, in nanoseconds.
+    watch_deadline: AtomicU64,
+    /// What the soft interrupt is to see to.
+    pub(super) soft_irq_notices: Mutex<Vec<CompletionNotice>>,
+    flags: AtomicU8,
+    /// Of the poll thread, in nanoseconds; 0 if it does not poll.
+    poll_interval: AtomicU64,
+    governor: Mutex<Option<Governor>>,
+}
+
+impl<Q: HardwareQueue> CompletionShared<Q> {
+    /// Nobody polls, and there are no contexts, until a strategy is adopted.
+    pub(super) fn new(
+        shape: SetShape,
+        source: InterruptSource,
+        waiter_slots: Box<[WaiterSlot<Q>]>,
+        dispatch: Box<[Arc<DispatchStats>]>,
+    ) -> CompletionShared<Q> {
+        CompletionShared {
+            clock: RealClock::start(),
+            shape,
+            source,
+            waiter_slots,
+            dispatch,
+            closed: AtomicBool::new(false),
+            wakers: OnceLock::new(),
+            soft_irq_notices: Mutex::default(),
+            watch_deadline: AtomicU64::new(u64::MAX),
+            flags: AtomicU8::new(0),
+            poll_interval: AtomicU64::new(0),
+            governor: Mutex::new(None),
+        }
+    }
+
+    /// Every member, one bit each.
+    pub(super) fn all_members(&self) -> u64 {
+        u64::MAX >> (64 - u32::from(self.shape.striped.members()).clamp(1, 64))
+    }
+
+    #[inline]
+    pub(super) fn flags(&self) -> StrategyFlags {
+        StrategyFlags(self.flags.load(Ordering::Acquire))
+    }
+
+    /// Whether a request can be started at all.
+    #[inline]
+    pub(super) fn check(&self, transfer: &Transfer, buffer: usize) -> Result<(), WaitError> {
+        let bytes = match transfer.op {
+            Op::Read | Op::Write => {
+                u64::from(transfer.sectors) * u64::from(self.shape.sector_bytes)
+            }
+            Op::Extents => return Err(WaitError::Query),
+            Op::Flush | Op::Discard | Op::WriteZeroes => return Ok(()),
+        };
+        if bytes > self.shape.request_bytes.into() {
+            return Err(WaitError::TooLong { bytes, max: self.shape.request_bytes });
+        }
+        if (transfer.at as u64).checked_add(bytes).is_none_or(|end| end > buffer as u64) {
+            return Err(WaitError::Buffer { at: transfer.at, bytes, len: buffer });
+        }
+        Ok(())
+    }
+
+    /// Sees to those who got something, as the strategy has it: they are woken to finish by
+    /// themselves, or left to the soft interrupt, or finished here and woken. The caller sits at no
+    /// desk and holds no lock of the block layer.
+    pub(super) fn deliver(&self, now: Nanos, news: &mut Vec<CompletionNotice>) -> DeliveryCounts {
+        let mut delivered = DeliveryCounts::default();
+        if news.is_empty() {
+            return delivered;
+        }
+        let behaviour = self.flags();
+        if behaviour.is_lazy() {
+            delivered.woken = news.len() as u64;
+            for item in news.drain(..) {
+                self.waiter_slot(item).wake();
+            }
+        } else if behaviour.is_soft_irq() {
+            self.lock_soft_irq_notices().append(news);
+            if let Some(wakers) = self.wakers.get() {
+                wakers.soft.wake();
+            }
+        } else {
+            delivered = self.post_process_all(now, news);
+        }
+        delivered
+    }
+
+    /// Finishes what the threads got, and wakes them.
+    pub(super) fn post_process_all(
+        &self,
+        now: Nanos,
+        news: &mut Vec<CompletionNotice>,
+    ) -> DeliveryCounts {
+        let mut delivered = DeliveryCounts::default();
+        let mut next = 0;
+        // Finishing one can be news for another.
+        while let Some(item) = news.get(next).copied() {
+            next += 1;
+            let desk = self.waiter_slot(item);
+            if desk.post_process(now, item.member, news) {
+                delivered.finished += 1;
+                delivered.woken += 1;
+                desk.wake();
+            }
+        }
+        news.clear();
+        delivered
+    }
+
+    #[inline]
+    fn waiter_slot(&self, news: CompletionNotice) -> &WaiterSlot<Q> {
+        // Only threads submit, so only they get something.
+        &self.waiter_slots[usize::from(news.submitter.0)]
+    }
+
+    pub(super) fn lock_soft_irq_notices(&self) -> MutexGuard<'_, Vec<CompletionNotice>> {
+        self.soft_irq_notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Completions so far, of all members.
+    fn completed_count(&self) -> u64 {
+        self.dispatch.iter().map(|stats| stats.completed.get()).sum()
+    }
+
+    /// A member must be looked at by `due`, whatever else happens: a reset goes on, or a device that
+    /// was busy is asked again.
+    #[inline]
+    pub(super) fn schedule_watch(&self, now: Nanos, due: Nanos) {
+        if due.since(now) < self.shape.watch_period {
+            self.wake_watch_by(due);
+        }
+    }
+
+    #[cold]
+    fn wake_watch_by(&self, due: Nanos) {
+        if due.0 < self.watch_deadline.fetch_min(due.0, Ordering::AcqRel)
+            && let Some(wakers) = self.wakers.get()
+        {
+            wakers.watch.unpark();
+        }
+    }
+
+    /// After how long the watch looks again.
+    pub(super) fn watch_interval(&self) -> Nanos {
+        let due = Nanos(self.watch_deadline.load(Ordering::Acquire));
+        due.since(self.clock.now()).min(self.shape.watch_period)
+    }
+
+    /// Whether the watch was reminded of something that is due.
+    pub(super) fn consume_watch_deadline(&self, now: Nanos) -> bool {
+        let due = self.watch_deadline.load(Ordering::Acquire) <= now.0;
+        if due {
+            self.watch_deadline.store(u64::MAX, Ordering::Release);
+        }
+        due
+    }
+
+    /// Changes the mode of a hybrid strategy if the load asks for it; for contexts, after each run.
+    pub(super) fn govern(&self, now: Nanos) {
+        if !self.flags().is_hybrid() {
+            return;
+        }
+        // Whoever has it looks at the same load.
+        let mut governor = match self.governor.try_lock() {
+            Ok(governor) => governor,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let depth = || self.waiter_slots.iter().map(|desk| desk.stats().in_flight()).sum();
+        let mode = governor
+            .as_mut()
+            .and_then(|governor| governor.update(now, self.completed_count(), depth));
+        if let Some(mode) = mode {
+            self.set_polling(mode == Mode::Poll);
+        }
+    }
+
+    pub(super) fn governor(&self) -> MutexGuard<'_, Option<Governor>> {
+        self.governor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows another strategy from now on.
+    pub(super) fn apply_strategy(&self, strategy: &Strategy) {
+        let mut governor = self.governor();
+        *governor = match strategy.notify {
+            Notify::Hybrid(hybrid) => {
+                Some(Governor::new(hybrid, self.clock.now(), self.completed_count()))
+            }
+            _ => None,
+        };
+        let interval = strategy.interval().unwrap_or(Nanos::ZERO);
+        self.poll_interval.store(interval.0, Ordering::Release);
+        let behaviour = StrategyFlags::from_strategy(strategy);
+        self.flags.store(behaviour.0, Ordering::Release);
+        self.set_polling(behaviour.is_polling());
+    }
+
+    /// Begins or ends polling. The caller has the governor.
+    fn set_polling(&self, on: bool) {
+        let Some(wakers) = self.wakers.get() else { return };
+        if on {
+            self.flags.fetch_or(StrategyFlags::POLLING, Ordering::AcqRel);
+            if let InterruptSource::SharedLine(line) = &self.source {
+                line.mask();
+            }
+            wakers.poll.unpark();
+        } else {
+            self.flags.fetch_and(!StrategyFlags::POLLING, Ordering::AcqRel);
+            match &self.source {
+                InterruptSource::SharedLine(line) => line.unmask(),
+                // What was raised meanwhile was not heeded.
+                InterruptSource::PerQueue => wakers.hard.wake(),
+            }
+        }
+    }
+
+    /// After how long the poll thread looks again; `None` while there is none to look.
+    pub(super) fn poll_interval(&self) -> Option<Nanos> {
+        let interval = self.poll_interval.load(Ordering::Acquire);
+        (self.flags().is_polling() && interval > 0).then_some(Nanos(interval))
+    }
+}

@@ -1,0 +1,157 @@
+//! The steps of a turn at the staging and the dispatch queue: plugged requests down, staged requests
+//! down, completions up.
+
+use clock::Nanos;
+use driver::HardwareQueue;
+
+use crate::dispatch::CompletedRequest;
+use crate::hctx::DispatchQueue;
+use crate::io_hooks::NO_QUEUE;
+use crate::staging::Staging;
+use crate::submit_ctx::SubmitContext;
+use crate::sync::Platform;
+use crate::trace::Action;
+use crate::{Op, StagedRequest};
+
+/// Lets the plugged requests go.
+#[inline]
+pub(crate) fn flush_plug<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+) -> bool {
+    let mut moved = local.is_splitting() && local.split(now);
+    while !local.plug.is_empty() {
+        moved = true;
+        record_unplug(local, now);
+        let mut plug = std::mem::take(&mut local.plug);
+        for staged in &plug {
+            stage::<Q, P>(local, staging, shared, now, staged);
+        }
+        plug.clear();
+        local.plug = plug;
+        if local.is_splitting() {
+            local.split(now);
+        }
+    }
+    moved
+}
+
+#[inline]
+fn record_unplug(local: &mut SubmitContext, now: Nanos) {
+    if local.hooks.tracer.is_some()
+        && let Some(first) = local.plug.first()
+    {
+        let mut batch = *first;
+        batch.request.sectors = local.plug.len() as u32;
+        local.hooks.record(Action::Unplug, now, &batch, NO_QUEUE);
+    }
+}
+
+/// Brings one request to the hardware, or into the staging queue.
+#[inline(always)]
+pub(crate) fn stage<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+    staged: &StagedRequest,
+) {
+    let past = staging.can_bypass_scheduler() || staged.request.op == Op::Flush;
+    if past && shared.dispatch.start::<P>(now, staged, &mut local.hooks) {
+        P::wrote(staging.stats_ref());
+        staging.bypassed();
+        return;
+    }
+    if past {
+        shared.mark_starved::<P>(local.submitter);
+    }
+    P::wrote(staging);
+    P::wrote(staging.stats_ref());
+    insert(local, staging, now, staged);
+}
+
+#[inline(never)]
+fn insert(local: &mut SubmitContext, staging: &mut Staging, now: Nanos, staged: &StagedRequest) {
+    local.hooks.record(Action::Inserted, now, staged, NO_QUEUE);
+    if let Some((side, head)) = staging.insert(now, *staged, local.merger.as_ref()) {
+        local.on_merged(now, staged, side, head);
+    }
+}
+
+/// Starts staged requests while the hardware has room.
+#[inline]
+pub(crate) fn run_staging<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+) -> bool {
+    if !shared.dispatch.start_requeued::<P>(now, &mut local.hooks) {
+        return false;
+    }
+    let mut moved = false;
+    while !staging.is_empty() && shared.dispatch.can_start() {
+        P::wrote(staging);
+        let Some(staged) = staging.dispatch(now) else { break };
+        let submitter = staged.submitter;
+        if !shared.dispatch.start::<P>(now, &staged, &mut local.hooks) {
+            staging.requeue(now, staged);
+            shared.mark_starved::<P>(submitter);
+            break;
+        }
+        if submitter != local.submitter {
+            local.stats.issued_for_others.add(1);
+        }
+        moved = true;
+    }
+    if !staging.is_empty() {
+        shared.mark_starved::<P>(local.submitter);
+    }
+    moved
+}
+
+/// Completions found at once, at most: others wait for the lock.
+const REAP_BUDGET: usize = 256;
+
+/// Takes what has ended off the hardware.
+#[inline]
+pub(crate) fn reap_hw<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+) -> bool {
+    let mut moved = false;
+    for _ in 0..REAP_BUDGET {
+        // Who finds the end of a request tells the staging queue: a scheduler that wants to hear has
+        // one staging queue for all submitters.
+        let tell = |staged: &StagedRequest, device| staging.completed(now, staged, device);
+        let ended = shared.dispatch.fetch::<P>(now, &mut local.hooks, tell);
+        let Some(ended) = ended else { break };
+        moved = true;
+        complete_or_steer::<Q, P>(local, staging, shared, now, &ended);
+    }
+    moved
+}
+
+/// Completes a request here, or sends it to the core that submitted it.
+#[inline]
+pub(crate) fn complete_or_steer<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+    ended: &CompletedRequest,
+) {
+    if ended.submitter != local.submitter {
+        shared.steer::<P>(ended);
+        local.stats.reaped_for_others.add(1);
+        return;
+    }
+    shared.wake_starved::<P>();
+    if let Some(flush) = local.complete(now, ended) {
+        stage::<Q, P>(local, staging, shared, now, &flush);
+    }
+}

@@ -1,0 +1,288 @@
+//! [`Throttled`]: rates per group, before any scheduler.
+//!
+//! Operations and bytes per second, of reads and of writes, as Linux's `io.max` limits a control
+//! group (Documentation/admin-guide/cgroup-v2.rst), by token buckets. A group's requests wait here, in
+//! order of arrival and separately for reads and writes, until there are tokens for the first of them;
+//! then they are the inner scheduler's, paid for, whatever becomes of them there. Groups without
+//! limits, and directions without, go straight to it.
+//!
+//! Requests merge with what waits here, and are paid for together; they do not merge with what has
+//! been paid for, which would let a group pass its limit.
+
+use clock::Nanos;
+
+use super::Scheduler;
+use super::error::SchedError;
+use super::fifo::Fifo;
+use super::token_bucket::{RateLimit, TokenBucket};
+use crate::{Group, Op, StagedRequest};
+
+/// The largest rate and burst: a thousand times what the fastest device does.
+const RATE_MAX: u64 = 1 << 50;
+/// The largest sector.
+const SECTOR_BYTES_MAX: u64 = 1 << 20;
+
+/// What a group may do in one direction; without a rate, anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectionThrottle {
+    /// Operations, as the device sees them: several merged are one.
+    pub operations: Option<RateLimit>,
+    /// Bytes moved.
+    pub bytes: Option<RateLimit>,
+}
+
+/// What a group may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupThrottle {
+    /// Reads, and queries for extents, which move no bytes.
+    pub read: DirectionThrottle,
+    /// Writes, and zeroes and discards, which move no bytes.
+    pub write: DirectionThrottle,
+}
+
+/// Limits of groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThrottleConfig {
+    /// Bytes per sector of the device.
+    pub sector_bytes: u32,
+    /// By group; everybody else has none.
+    pub groups: Vec<(Group, GroupThrottle)>,
+}
+
+impl ThrottleConfig {
+    /// Whether this makes sense.
+    ///
+    /// # Errors
+    /// [`SchedError::ZeroRate`], [`SchedError::RateTooLarge`], [`SchedError::TwoLimits`], and for the
+    /// sector's size [`SchedError::Zero`] and [`SchedError::TooLarge`].
+    pub fn validate(&self) -> Result<(), SchedError> {
+        super::error::within("sector_bytes", self.sector_bytes.into(), SECTOR_BYTES_MAX)?;
+        for (index, (group, limits)) in self.groups.iter().enumerate() {
+            if self.groups[..index].iter().any(|(other, _)| other == group) {
+                return Err(SchedError::TwoLimits { group: group.0 });
+            }
+            let rates = [
+                (limits.read.operations, "read operations"),
+                (limits.read.bytes, "read bytes"),
+                (limits.write.operations, "write operations"),
+                (limits.write.bytes, "write bytes"),
+            ];
+            for (rate, what) in rates {
+                for value in rate.iter().flat_map(|rate| [rate.per_sec, rate.burst]) {
+                    if value == 0 {
+                        return Err(SchedError::ZeroRate { group: group.0, what });
+                    }
+                    if value > RATE_MAX {
+                        let (group, max) = (group.0, RATE_MAX);
+                        return Err(SchedError::RateTooLarge { group, what, value, max });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One direction of one group, if it has a limit.
+#[derive(Debug)]
+struct Gate {
+    operations: Option<TokenBucket>,
+    bytes: Option<TokenBucket>,
+    waiting: Fifo,
+    /// When the first waiting request may go, unless a merge makes it larger.
+    ready_at: Nanos,
+}
+
+impl Gate {
+    fn new(limits: DirectionThrottle) -> Option<Gate> {
+        let limited = limits.operations.is_some() || limits.bytes.is_some();
+        limited.then(|| Gate {
+            operations: limits.operations.map(TokenBucket::new),
+            bytes: limits.bytes.map(TokenBucket::new),
+            waiting: Fifo::new(),
+            ready_at: Nanos::MAX,
+        })
+    }
+
+    /// Pays for a request that moves `bytes`, if there are tokens in both buckets.
+    fn try_take(&mut self, now: Nanos, bytes: u64) -> bool {
+        let mut prices = [(&mut self.operations, 1), (&mut self.bytes, bytes)];
+        let enough = prices.iter_mut().all(|(bucket, price)| {
+            bucket.as_mut().is_none_or(|bucket| {
+                bucket.fill(now);
+                bucket.can_take(*price)
+            })
+        });
+        for (bucket, price) in prices.into_iter().filter(|_| enough) {
+            if let Some(bucket) = bucket {
+                bucket.take(price);
+            }
+        }
+        enough
+    }
+
+    /// When there will be tokens for it.
+    fn tokens_ready_at(&self, bytes: u64) -> Nanos {
+        let operations = self.operations.map_or(Nanos::ZERO, |bucket| bucket.ready_at(1));
+        let bytes = self.bytes.map_or(Nanos::ZERO, |bucket| bucket.ready_at(bytes));
+        operations.max(bytes)
+    }
+}
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+
+fn direction(op: Op) -> usize {
+    match op {
+        Op::Read | Op::Extents => READ,
+        Op::Write | Op::WriteZeroes | Op::Discard | Op::Flush => WRITE,
+    }
+}
+
+/// A scheduler whose groups have limits.
+#[derive(Debug)]
+pub struct Throttled<S> {
+    inner: S,
+    sector_bytes: u32,
+    /// Of a group and a direction, at `2 * group + direction`.
+    gates: Vec<Option<Gate>>,
+    /// Gates before which requests wait.
+    blocked_gates: Vec<u32>,
+    queued: usize,
+    /// No gate opens before.
+    ready_at: Nanos,
+}
+
+impl<S: Scheduler> Throttled<S> {
+    /// Limits what reaches `inner`, which must be empty.
+    ///
+    /// # Errors
+    /// [`ThrottleConfig::validate`].
+    pub fn new(config: &ThrottleConfig, inner: S) -> Result<Throttled<S>, SchedError> {
+        config.validate()?;
+        let mut gates = Vec::new();
+        for (group, limits) in &config.groups {
+            let at = 2 * usize::from(group.0);
+            if gates.len() < at + 2 {
+                gates.resize_with(at + 2, || None);
+            }
+            gates[at + READ] = Gate::new(limits.read);
+            gates[at + WRITE] = Gate::new(limits.write);
+        }
+        let closed = Vec::with_capacity(gates.iter().flatten().count());
+        let sector_bytes = config.sector_bytes;
+        Ok(Throttled {
+            inner,
+            sector_bytes,
+            gates,
+            blocked_gates: closed,
+            queued: 0,
+            ready_at: Nanos::MAX,
+        })
+    }
+
+    /// Requests that wait for tokens.
+    pub fn throttled(&self) -> usize {
+        self.queued
+    }
+
+    /// How many bytes a request moves.
+    fn bytes(staged: &StagedRequest, sector_bytes: u32) -> u64 {
+        match staged.request.op {
+            Op::Read | Op::Write => u64::from(staged.request.sectors) * u64::from(sector_bytes),
+            Op::Flush | Op::Discard | Op::WriteZeroes | Op::Extents => 0,
+        }
+    }
+
+    fn gate_index(staged: &StagedRequest) -> usize {
+        2 * usize::from(staged.group.0) + direction(staged.request.op)
+    }
+
+    /// Lets through what there are tokens for.
+    fn release_ready(&mut self, now: Nanos) {
+        let Throttled { inner, gates, queued: held, sector_bytes, .. } = self;
+        let mut earliest = Nanos::MAX;
+        self.blocked_gates.retain(|at| {
+            let Some(gate) = &mut gates[*at as usize] else { return false };
+            while gate.ready_at <= now {
+                let Some(first) = gate.waiting.front() else { break };
+                let bytes = Self::bytes(first, *sector_bytes);
+                if !gate.try_take(now, bytes) {
+                    gate.ready_at = gate.tokens_ready_at(bytes);
+                    break;
+                }
+                if let Some(staged) = gate.waiting.pop_front() {
+                    inner.insert(now, staged);
+                    *held -= 1;
+                }
+            }
+            let stays = !gate.waiting.is_empty();
+            gate.ready_at = if stays { gate.ready_at } else { Nanos::MAX };
+            earliest = earliest.min(gate.ready_at);
+            stays
+        });
+        self.ready_at = earliest;
+    }
+}
+
+impl<S: Scheduler> Scheduler for Throttled<S> {
+    fn insert(&mut self, now: Nanos, staged: StagedRequest) {
+        let at = Self::gate_index(&staged);
+        let Some(Some(gate)) = self.gates.get_mut(at) else {
+            return self.inner.insert(now, staged);
+        };
+        let bytes = Self::bytes(&staged, self.sector_bytes);
+        if gate.waiting.is_empty() {
+            if gate.try_take(now, bytes) {
+                return self.inner.insert(now, staged);
+            }
+            gate.ready_at = gate.tokens_ready_at(bytes);
+            self.ready_at = self.ready_at.min(gate.ready_at);
+            self.blocked_gates.push(at as u32);
+        }
+        gate.waiting.push_back(staged);
+        self.queued += 1;
+    }
+
+    #[inline]
+    fn requeue(&mut self, now: Nanos, staged: StagedRequest) {
+        self.inner.requeue(now, staged);
+    }
+
+    #[inline]
+    fn dispatch(&mut self, now: Nanos) -> Option<StagedRequest> {
+        if now >= self.ready_at {
+            self.release_ready(now);
+        }
+        self.inner.dispatch(now)
+    }
+
+    #[inline]
+    fn completed(&mut self, now: Nanos, staged: &StagedRequest, device: Nanos) {
+        self.inner.completed(now, staged, device);
+    }
+
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        self.ready_at.min(self.inner.deadline())
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queued + self.inner.len()
+    }
+
+    fn find_merge(
+        &mut self,
+        newcomer: &StagedRequest,
+        visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
+    ) -> bool {
+        match self.gates.get_mut(Self::gate_index(newcomer)) {
+            Some(Some(gate)) => gate.waiting.find_merge(newcomer, visit),
+            // Nobody may hang a request of their own on one that another group has paid for.
+            _ => self
+                .inner
+                .find_merge(newcomer, &mut |held| held.group == newcomer.group && visit(held)),
+        }
+    }
+}

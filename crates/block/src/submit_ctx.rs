@@ -1,0 +1,372 @@
+//! [`Local`]: what one core's end of the layer has to itself.
+//!
+//! The plug, the table of requests, completions that wait to be reaped, counters and notes: no other
+//! core touches these lines.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use clock::Nanos;
+use nvme::{MAX_BLOCKS, Status};
+use tracepoint::Event;
+
+use crate::account::SubmitterStats;
+use crate::device::validate_request;
+use crate::dispatch::CompletedRequest;
+use crate::io_hooks::{IoHooks, NO_QUEUE};
+use crate::merge::{MergeSide, Merger};
+use crate::request_table::{CompletionRoute, RequestTable};
+use crate::trace::Action;
+use crate::{
+    Completion, Features, Group, Limits, Op, Payload, QueueFull, Request, StagedRequest, Submitter,
+};
+
+/// Requests held back for others to merge with, at most (Linux's plug holds 32 per device).
+pub(crate) const PLUG_MAX: usize = 32;
+
+/// Entries of the table for pieces of requests that are too long.
+pub(crate) const SPLIT_MAX: u32 = 32;
+
+/// A request that is being cut: the rest of it, and its entry.
+#[derive(Clone, Copy, Debug)]
+struct SplitInProgress {
+    parent: u32,
+    remaining: Request,
+    group: Group,
+    since: Nanos,
+}
+
+#[derive(Debug)]
+pub(crate) struct SubmitContext {
+    pub(crate) submitter: Submitter,
+    pub(crate) group: Group,
+    pub(crate) limits: Limits,
+    features: Features,
+    pub(crate) merger: Option<Merger>,
+    requests: RequestTable,
+    pub(crate) plug: Vec<StagedRequest>,
+    splitting: VecDeque<SplitInProgress>,
+    pub(crate) ready: VecDeque<Completion>,
+    pub(crate) stats: Arc<SubmitterStats>,
+    pub(crate) hooks: IoHooks,
+    /// Nobody else uses the staging or dispatch queue, and no scheduler wants to hear of completions.
+    pub(crate) owns_all: bool,
+    /// The time of the last call that had one.
+    pub(crate) now: Nanos,
+    /// A request was answered here since the last poll.
+    pub(crate) completed_early: bool,
+    /// Submitters for whom this core found completions, and whom it must tell.
+    pub(crate) notices: Vec<Submitter>,
+}
+
+impl SubmitContext {
+    pub(crate) fn new(
+        submitter: Submitter,
+        limits: Limits,
+        features: Features,
+        merger: Option<Merger>,
+    ) -> SubmitContext {
+        let depth = limits.queue_depth;
+        let requests = RequestTable::new(depth, SPLIT_MAX);
+        SubmitContext {
+            submitter,
+            group: Group(0),
+            limits,
+            features,
+            merger,
+            requests,
+            plug: Vec::with_capacity(PLUG_MAX),
+            splitting: VecDeque::new(),
+            ready: VecDeque::with_capacity(depth as usize),
+            stats: Arc::default(),
+            hooks: IoHooks { tracer: None, core: submitter.0 },
+            owns_all: false,
+            now: Nanos::ZERO,
+            completed_early: false,
+            notices: Vec::new(),
+        }
+    }
+
+    /// Requests of the caller that have not been reaped.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.requests.active()
+    }
+
+    /// Whether a request needs nothing but a place and a command of its own.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self, request: &Request) -> bool {
+        let Request { op, lba, sectors, fua, .. } = *request;
+        let end = lba.wrapping_add(sectors.into());
+        matches!(op, Op::Read | Op::Write)
+            & !fua
+            & (sectors.wrapping_sub(1) < self.limits.max_sectors)
+            & (lba < end)
+            & (end <= self.limits.sectors)
+    }
+
+    /// Gives a [plain](Local::is_plain) request a place, and returns its name.
+    ///
+    /// # Errors
+    /// [`Busy`]; nothing has changed.
+    #[inline(always)]
+    pub(crate) fn admit(&mut self, now: Nanos, request: &Request) -> Result<u32, QueueFull> {
+        let Some(id) = self.requests.add(request, now) else {
+            return Err(self.sleep(now, request));
+        };
+        self.stats.submit(now);
+        self.trace_queued(now, id, request.tag);
+        if self.hooks.is_enabled() {
+            let staged = self.as_staged(id, request, now);
+            self.hooks.record(Action::Queued, now, &staged, NO_QUEUE);
+        }
+        Ok(id)
+    }
+
+    /// Reports a request that got a place.
+    #[inline(always)]
+    fn trace_queued(&self, now: Nanos, id: u32, tag: u64) {
+        let submitter = self.submitter.0;
+        tracepoint::trace_at(now, || Event::LayerQueued { submitter, id, tag });
+    }
+
+    #[cold]
+    fn sleep(&mut self, now: Nanos, request: &Request) -> QueueFull {
+        self.stats.sleeps.add(1);
+        let staged = self.as_staged(0, request, now);
+        self.hooks.record(Action::Sleep, now, &staged, NO_QUEUE);
+        QueueFull
+    }
+
+    /// Gives any request a place; `None` if it was answered, or will be cut.
+    ///
+    /// # Errors
+    /// [`Busy`]; nothing has changed.
+    #[cold]
+    pub(crate) fn admit_slow(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+    ) -> Result<Option<StagedRequest>, QueueFull> {
+        if let Some(status) = validate_request(&self.limits, u32::MAX, request) {
+            return self.complete_early(request.tag, status);
+        }
+        if request.op == Op::Flush && !self.limits.volatile_cache {
+            return self.complete_early(request.tag, Status::SUCCESS);
+        }
+        let long = request.sectors > self.max_split_sectors(request.op);
+        if long && matches!(request.data, Payload::Scattered { .. }) {
+            return self.complete_early(request.tag, Status::INVALID_FIELD);
+        }
+        let Some(id) = self.requests.add(request, now) else {
+            return Err(self.sleep(now, request));
+        };
+        self.stats.submit(now);
+        self.trace_queued(now, id, request.tag);
+        let mut staged = self.as_staged(id, request, now);
+        self.hooks.record(Action::Queued, now, &staged, NO_QUEUE);
+        if request.fua && !(self.limits.volatile_cache && self.features.fua) {
+            // Without a cache every write is durable; without force unit access a flush follows.
+            staged.request.fua = self.limits.volatile_cache;
+            if self.limits.volatile_cache {
+                self.requests.flush_after(id);
+            }
+        }
+        if long {
+            self.stats.splits.add(1);
+            self.requests.begin_split(id);
+            self.splitting.push_back(SplitInProgress {
+                parent: id,
+                remaining: staged.request,
+                group: self.group,
+                since: now,
+            });
+            return Ok(None);
+        }
+        Ok(Some(staged))
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_staged(&self, id: u32, request: &Request, since: Nanos) -> StagedRequest {
+        StagedRequest {
+            request: Request { tag: id.into(), ..*request },
+            since,
+            submitter: self.submitter,
+            group: self.group,
+            merged: 1,
+            requeues: 0,
+        }
+    }
+
+    /// Sectors of one command at most.
+    #[inline]
+    fn max_split_sectors(&self, op: Op) -> u32 {
+        match op {
+            Op::Read | Op::Write => self.limits.max_sectors,
+            // The command's count has 16 bits.
+            Op::WriteZeroes => MAX_BLOCKS,
+            Op::Discard | Op::Flush | Op::Extents => u32::MAX,
+        }
+    }
+
+    #[cold]
+    fn complete_early(
+        &mut self,
+        tag: u64,
+        status: Status,
+    ) -> Result<Option<StagedRequest>, QueueFull> {
+        // Memory stays bounded when nobody reaps.
+        if self.ready.len() >= self.limits.queue_depth as usize {
+            return Err(QueueFull);
+        }
+        self.stats.completed_early.add(1);
+        self.ready.push_back(Completion { tag, status, result: 0 });
+        self.completed_early = true;
+        Ok(None)
+    }
+
+    /// Puts a request into the plug, or merges it with the last one that is there (as Linux does: a
+    /// stream's next request is compared with its last).
+    #[inline(always)]
+    pub(crate) fn plug(&mut self, now: Nanos, id: u32, request: &Request) {
+        let adjacent = self.plug.last().is_some_and(|last| {
+            let end = request.lba.wrapping_add(request.sectors.into());
+            self.merger.is_some() & ((last.end() == request.lba) | (last.request.lba == end))
+        });
+        if adjacent | self.hooks.is_enabled() {
+            let staged = self.as_staged(id, request, now);
+            self.plug_slow(now, &staged);
+            return;
+        }
+        // Written where it stays: a copy right after the caller has written it would wait for that.
+        self.plug.push(self.as_staged(id, request, now));
+    }
+
+    #[inline(never)]
+    pub(crate) fn plug_slow(&mut self, now: Nanos, staged: &StagedRequest) {
+        if let (Some(merger), Some(last)) = (&self.merger, self.plug.last_mut())
+            && let Some(side) = merger.merge(last, staged)
+        {
+            let head = last.request.tag as u32;
+            self.on_merged(now, staged, side, head);
+            return;
+        }
+        self.hooks.record(Action::GotRequest, now, staged, NO_QUEUE);
+        if self.plug.is_empty() {
+            self.hooks.record(Action::Plug, now, staged, NO_QUEUE);
+        }
+        self.plug.push(*staged);
+    }
+
+    /// A request was merged into the one whose name is `head`.
+    pub(crate) fn on_merged(
+        &mut self,
+        now: Nanos,
+        staged: &StagedRequest,
+        side: MergeSide,
+        head: u32,
+    ) {
+        let (submitter, id) = (self.submitter.0, staged.request.tag as u32);
+        self.requests.chain(head, id);
+        tracepoint::trace_at(now, || Event::LayerMerged { submitter, head, id });
+        self.stats.merge(staged.request.op);
+        let action = match side {
+            MergeSide::Back => Action::BackMerge,
+            MergeSide::Front => Action::FrontMerge,
+        };
+        self.hooks.record(action, now, staged, NO_QUEUE);
+    }
+
+    /// Whether there is a request to cut.
+    #[inline]
+    pub(crate) fn is_splitting(&self) -> bool {
+        !self.splitting.is_empty()
+    }
+
+    /// Cuts long requests into pieces and plugs these, as far as there is room. Returns whether it
+    /// cut any.
+    pub(crate) fn split(&mut self, now: Nanos) -> bool {
+        let mut cut = false;
+        while self.plug.len() < PLUG_MAX
+            && let Some(SplitInProgress { parent, remaining: rest, group, since }) =
+                self.splitting.front().copied()
+        {
+            let sectors = rest.sectors.min(self.max_split_sectors(rest.op));
+            let Some(id) = self.requests.add_split(parent, sectors) else { break };
+            let submitter = self.submitter.0;
+            tracepoint::trace_at(now, || Event::LayerSplit { submitter, parent, id });
+            let piece = self.as_staged(id, &Request { sectors, ..rest }, since);
+            let piece = StagedRequest { group, ..piece };
+            if sectors < rest.sectors {
+                self.hooks.record(Action::Split, now, &piece, NO_QUEUE);
+            }
+            self.hooks.record(Action::GotRequest, now, &piece, NO_QUEUE);
+            self.plug.push(piece);
+            cut = true;
+            let left = rest.sectors - sectors;
+            if left > 0 {
+                let bytes = u64::from(sectors) * u64::from(self.limits.sector_bytes);
+                let data = match rest.data {
+                    Payload::Contiguous(at) => Payload::Contiguous(at.offset(bytes)),
+                    other => other,
+                };
+                let lba = rest.lba + u64::from(sectors);
+                let rest = Request { lba, sectors: left, data, ..rest };
+                if let Some(front) = self.splitting.front_mut() {
+                    front.remaining = rest;
+                }
+                continue;
+            }
+            self.splitting.pop_front();
+            // The cutting itself has ended; the piece just made has not.
+            self.requests.complete_split(parent, Status::SUCCESS, now, &self.stats, &mut |_| {});
+        }
+        cut
+    }
+
+    /// A request of this submitter has ended. Returns the flush that must follow it, if one must.
+    #[inline]
+    pub(crate) fn complete(
+        &mut self,
+        now: Nanos,
+        ended: &CompletedRequest,
+    ) -> Option<StagedRequest> {
+        let CompletedRequest { id, status, result, .. } = *ended;
+        if let Some(completion) =
+            self.requests.complete_single(id, status, result, now, &self.stats)
+        {
+            self.ready.push_back(completion);
+            return None;
+        }
+        self.complete_slow(now, ended)
+    }
+
+    /// The completion of a request that has ended and that nothing is special about.
+    #[inline(always)]
+    pub(crate) fn complete_single(
+        &mut self,
+        now: Nanos,
+        ended: &CompletedRequest,
+    ) -> Option<Completion> {
+        self.requests.complete_single(ended.id, ended.status, ended.result, now, &self.stats)
+    }
+
+    #[cold]
+    pub(crate) fn complete_slow(
+        &mut self,
+        now: Nanos,
+        ended: &CompletedRequest,
+    ) -> Option<StagedRequest> {
+        let (ready, stats) = (&mut self.ready, &self.stats);
+        let CompletedRequest { id, status, result, .. } = *ended;
+        let outcome =
+            self.requests.complete(id, status, result, now, stats, &mut |c| ready.push_back(c));
+        match outcome {
+            CompletionRoute::Completed => None,
+            CompletionRoute::FlushFirst(id) => Some(self.as_staged(id, &Request::flush(0), now)),
+            CompletionRoute::Spurious => {
+                self.stats.spurious.add(1);
+                None
+            }
+        }
+    }
+}

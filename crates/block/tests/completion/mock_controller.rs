@@ -1,0 +1,380 @@
+//! A controller in a test: members with a few tags and sectors in memory, one interrupt line, and a
+//! thread that carries commands out, in order, when it is allowed to.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use clock::{Nanos, Waker};
+use driver::{BindError, Event, HardwareQueue, LowLevelDriver, QueueState, Tag, TagError, TagSet};
+use nvme::Status;
+use ring::AddressSpace;
+use sluice_block::completion::{InterruptLine, InterruptSource, StripeMember};
+use sluice_block::{Features, Limits, Op, Payload, Request};
+
+pub(crate) const SECTOR: usize = 512;
+pub(crate) const SECTORS: u64 = 1024;
+
+#[derive(Debug, Default)]
+struct MockMember {
+    issued: VecDeque<(Tag, Request)>,
+    completed: VecDeque<Event>,
+    data: Vec<u8>,
+    removed: bool,
+    /// Commands carried out.
+    done: u64,
+    flushes: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cards: Vec<MockMember>,
+    /// Commands that may still be carried out; the rest waits.
+    commands_allowed: u64,
+    /// Aborts end the command.
+    accepts_aborts: bool,
+    stop: bool,
+}
+
+/// The controller.
+#[derive(Debug)]
+pub(crate) struct MockController {
+    inner: Mutex<Inner>,
+    work: Condvar,
+    memory: AddressSpace,
+    pending: AtomicU64,
+    masked: AtomicBool,
+    /// The line is cut: nothing is raised, whatever the mask says.
+    cut: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// The running controller.
+pub(crate) struct Running {
+    pub(crate) board: Arc<MockController>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MockController {
+    /// `members` members of `tags` tags each, that carry everything out at once.
+    pub(crate) fn start(members: u16, tags: u16) -> (Running, Vec<StripeMember<MockQueue>>) {
+        let card =
+            || MockMember { data: vec![0; SECTORS as usize * SECTOR], ..MockMember::default() };
+        let board = Arc::new(MockController {
+            inner: Mutex::new(Inner {
+                cards: (0..members).map(|_| card()).collect(),
+                commands_allowed: u64::MAX,
+                accepts_aborts: true,
+                stop: false,
+            }),
+            work: Condvar::new(),
+            memory: AddressSpace::default(),
+            pending: AtomicU64::new(0),
+            masked: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        });
+        let theirs = board.clone();
+        let thread = std::thread::spawn(move || theirs.serve());
+        let mut driver = MockDriver { board: board.clone(), tags, next: 0, members };
+        let members = StripeMember::take_all(&mut driver);
+        (Running { board, thread: Some(thread) }, members)
+    }
+
+    pub(crate) fn source(self: &Arc<MockController>) -> InterruptSource {
+        InterruptSource::SharedLine(self.clone())
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    /// From now on only `count` more commands are carried out.
+    pub(crate) fn allow(&self, count: u64) {
+        self.inner().commands_allowed = count;
+        self.work.notify_all();
+    }
+
+    pub(crate) fn refuse_aborts(&self) {
+        self.inner().accepts_aborts = false;
+    }
+
+    /// Nothing is raised from now on, or again.
+    pub(crate) fn cut_line(&self, cut: bool) {
+        self.cut.store(cut, Ordering::SeqCst);
+        if !cut && self.pending.load(Ordering::SeqCst) != 0 {
+            self.raise();
+        }
+    }
+
+    pub(crate) fn is_masked(&self) -> bool {
+        self.masked.load(Ordering::SeqCst)
+    }
+
+    /// Unplugs a member: what it has is lost.
+    pub(crate) fn remove(&self, member: usize) {
+        let mut inner = self.inner();
+        inner.cards[member].removed = true;
+        inner.cards[member].issued.clear();
+        drop(inner);
+        self.post(member);
+    }
+
+    /// Commands that a member has and has not carried out.
+    pub(crate) fn outstanding(&self, member: usize) -> usize {
+        self.inner().cards[member].issued.len()
+    }
+
+    /// Commands that a member has carried out.
+    pub(crate) fn done(&self, member: usize) -> u64 {
+        self.inner().cards[member].done
+    }
+
+    pub(crate) fn flushes(&self, member: usize) -> u64 {
+        self.inner().cards[member].flushes
+    }
+
+    fn post(&self, member: usize) {
+        let before = self.pending.fetch_or(1 << member, Ordering::SeqCst);
+        if before & 1 << member == 0 && !self.masked.load(Ordering::SeqCst) {
+            self.raise();
+        }
+    }
+
+    fn raise(&self) {
+        if self.cut.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Some(waker) = &*self.waker.lock().unwrap() {
+            waker.wake();
+        }
+    }
+
+    fn serve(&self) {
+        let mut turn = 0;
+        loop {
+            let mut inner = self.inner();
+            let count = inner.cards.len();
+            let ready = |inner: &Inner, from: usize| {
+                let mut members = (0..count).map(|i| (from + i) % count);
+                members.find(|m| inner.commands_allowed > 0 && !inner.cards[*m].issued.is_empty())
+            };
+            let member = loop {
+                if inner.stop {
+                    return;
+                }
+                if let Some(member) = ready(&inner, turn) {
+                    break member;
+                }
+                inner = self.work.wait(inner).unwrap();
+            };
+            turn = member + 1;
+            if inner.commands_allowed != u64::MAX {
+                inner.commands_allowed -= 1;
+            }
+            let card = &mut inner.cards[member];
+            let (tag, request) = card.issued.pop_front().unwrap();
+            let status = card.carry_out(&self.memory, &request);
+            card.done += 1;
+            card.completed.push_back(Event { tag, status, result: 0 });
+            drop(inner);
+            self.post(member);
+        }
+    }
+}
+
+impl MockMember {
+    fn carry_out(&mut self, memory: &AddressSpace, request: &Request) -> Status {
+        let from = request.lba as usize * SECTOR;
+        let range = from..from + request.sectors as usize * SECTOR;
+        let Some(bytes) = self.data.get_mut(range) else { return Status::LBA_OUT_OF_RANGE };
+        let found = match (request.op, request.data) {
+            (Op::Read, Payload::Contiguous(at)) => memory.write(at, bytes),
+            (Op::Write, Payload::Contiguous(at)) => memory.read(at, bytes),
+            (Op::Discard, _) => {
+                bytes.fill(0);
+                Ok(())
+            }
+            (Op::Flush, _) => {
+                self.flushes += 1;
+                Ok(())
+            }
+            other => panic!("the layer above asked for {other:?}"),
+        };
+        found.map_or(Status::DATA_TRANSFER_ERROR, |()| Status::SUCCESS)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.board.inner().stop = true;
+        self.board.work.notify_all();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl InterruptLine for MockController {
+    fn connect(&self, waker: Waker) {
+        *self.waker.lock().unwrap() = Some(waker);
+    }
+
+    fn acknowledge(&self) -> u64 {
+        self.pending.swap(0, Ordering::SeqCst)
+    }
+
+    fn pending(&self) -> u64 {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    fn mask(&self) {
+        self.masked.store(true, Ordering::SeqCst);
+    }
+
+    fn unmask(&self) {
+        self.masked.store(false, Ordering::SeqCst);
+        if self.pending() != 0 {
+            self.raise();
+        }
+    }
+}
+
+struct MockDriver {
+    board: Arc<MockController>,
+    tags: u16,
+    next: u16,
+    members: u16,
+}
+
+impl LowLevelDriver for MockDriver {
+    type Queue = MockQueue;
+
+    fn limits(&self) -> Limits {
+        Limits {
+            sector_bytes: SECTOR as u32,
+            sectors: SECTORS,
+            max_sectors: 256,
+            optimal_sectors: 1,
+            queue_depth: self.tags.into(),
+            volatile_cache: true,
+        }
+    }
+
+    fn features(&self) -> Features {
+        Features { segments: 0, fua: true, discard: true, write_zeroes: false, extents: false }
+    }
+
+    fn queues(&self) -> u16 {
+        self.members
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.board.memory
+    }
+
+    fn take_queue(&mut self, index: u16) -> Option<MockQueue> {
+        if index != self.next || index >= self.members {
+            return None;
+        }
+        self.next += 1;
+        Some(MockQueue {
+            board: self.board.clone(),
+            member: index.into(),
+            tags: TagSet::new(self.tags),
+            bound: Vec::new(),
+            resetting: false,
+        })
+    }
+}
+
+/// A member's hardware queue.
+pub(crate) struct MockQueue {
+    board: Arc<MockController>,
+    member: usize,
+    tags: TagSet,
+    bound: Vec<(Tag, Request)>,
+    resetting: bool,
+}
+
+impl HardwareQueue for MockQueue {
+    fn tags(&self) -> &TagSet {
+        &self.tags
+    }
+
+    fn tags_mut(&mut self) -> &mut TagSet {
+        &mut self.tags
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.board.memory
+    }
+
+    fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
+        self.tags.bind(tag, command.tag, now)?;
+        self.bound.push((tag, *command));
+        Ok(())
+    }
+
+    fn issue_tags(&mut self) -> bool {
+        if self.bound.is_empty() {
+            return false;
+        }
+        let mut inner = self.board.inner();
+        let card = &mut inner.cards[self.member];
+        if card.removed {
+            self.bound.clear();
+        }
+        card.issued.extend(self.bound.drain(..));
+        drop(inner);
+        self.board.work.notify_all();
+        true
+    }
+
+    fn check_event(&mut self) -> bool {
+        !self.board.inner().cards[self.member].completed.is_empty()
+    }
+
+    fn fetch_event(&mut self) -> Option<Event> {
+        self.board.inner().cards[self.member].completed.pop_front()
+    }
+
+    fn abort_tag(&mut self, tag: Tag, _now: Nanos) -> Result<(), TagError> {
+        let mut inner = self.board.inner();
+        if inner.accepts_aborts {
+            let card = &mut inner.cards[self.member];
+            card.issued.retain(|(issued, _)| *issued != tag);
+            card.completed.push_back(Event { tag, status: Status::ABORTED, result: 0 });
+        }
+        drop(inner);
+        self.board.post(self.member);
+        Ok(())
+    }
+
+    fn reset(&mut self, _now: Nanos) {
+        let mut inner = self.board.inner();
+        let card = &mut inner.cards[self.member];
+        card.issued.clear();
+        card.completed.clear();
+        self.resetting = true;
+    }
+
+    fn state(&self) -> QueueState {
+        if self.board.inner().cards[self.member].removed {
+            QueueState::Removed
+        } else if self.resetting {
+            QueueState::Resetting
+        } else {
+            QueueState::Ready
+        }
+    }
+
+    fn poll(&mut self, _now: Nanos) -> bool {
+        std::mem::take(&mut self.resetting)
+    }
+
+    fn deadline(&self) -> Nanos {
+        if self.resetting { Nanos::ZERO } else { Nanos::MAX }
+    }
+
+    fn set_waker(&mut self, _waker: Waker) {}
+}

@@ -1,0 +1,107 @@
+//! [`Owner`]: what everything made of one device has in common.
+//!
+//! Guarantee: whoever gives up the last of what keeps a device open is told if it was not closed in order.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, PoisonError};
+
+use sluice::open::CloseError;
+
+use crate::error::CallError;
+
+/// Tells the buffers of one device from those of another, and hears whether its drive was closed in order.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceRef {
+    closed: Option<Mutex<Receiver<CloseError>>>,
+}
+
+impl DeviceRef {
+    pub(crate) fn with_close_receiver(closed: Receiver<CloseError>) -> DeviceRef {
+        DeviceRef { closed: Some(Mutex::new(closed)) }
+    }
+
+    /// Gives up an object that keeps the device open, which buffers do not. The last one closes it, which
+    /// is waited for.
+    ///
+    /// # Errors
+    /// [`CallError::Close`].
+    pub(crate) fn release<T>(&self, object: T) -> Result<(), CallError> {
+        drop(object);
+        let Some(closed) = &self.closed else { return Ok(()) };
+        match closed.lock().unwrap_or_else(PoisonError::into_inner).try_recv() {
+            Ok(error) => Err(error.into()),
+            // Others have the device still, or it was closed in order.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, c_int};
+    use std::ptr::{null, null_mut};
+    use std::sync::mpsc::{Sender, channel};
+
+    use block::{Features, Raw};
+    use direct::IoDevice;
+    use driver::LowLevelDriver;
+
+    use super::*;
+    use crate::{
+        sluice_buffer_create, sluice_buffer_destroy, sluice_close, sluice_device,
+        sluice_handle_create, sluice_handle_destroy, sluice_last_error, sluice_queue_create,
+        sluice_queue_destroy,
+    };
+
+    /// The thread of a drive that does not end as it should.
+    struct Fails(Sender<CloseError>);
+
+    impl Drop for Fails {
+        fn drop(&mut self) {
+            let _ = self.0.send(CloseError::Panicked { drive: "d0".into() });
+        }
+    }
+
+    fn failing() -> *mut sluice_device {
+        let (closed, hears) = channel();
+        let null = driver::Null::default();
+        let queue = Raw::new(null.create_queue(), null.limits());
+        let queues: Vec<Box<dyn block::BlockDevice + Send>> = vec![Box::new(queue)];
+        let device = IoDevice::target("d0".into(), queues, Features::default(), Fails(closed));
+        Box::into_raw(sluice_device::boxed(device.unwrap(), DeviceRef::with_close_receiver(hears)))
+    }
+
+    fn said(answer: c_int) {
+        // SAFETY: the text is valid until this thread's next failure.
+        let says = unsafe { CStr::from_ptr(sluice_last_error()) }.to_str().unwrap();
+        assert_eq!(answer, -libc::EIO, "{says}");
+        assert_eq!(says, "drive d0: its thread has failed; its image is as after a power cut");
+    }
+
+    /// Whatever is given back last is told how the device was closed, and nothing before it.
+    #[test]
+    fn a_drive_that_is_not_closed_in_order_is_said_to_whoever_closes_it() {
+        // SAFETY: pointers are to live objects, each of which is given back once.
+        unsafe {
+            said(sluice_close(failing()));
+            for device_first in [false, true] {
+                let device = failing();
+                let (mut queue, mut handle, mut buffer) = (null_mut(), null_mut(), null_mut());
+                assert_eq!(sluice_queue_create(device, null(), &mut queue), 0);
+                assert_eq!(sluice_handle_create(queue, null(), &mut handle), 0);
+                assert_eq!(sluice_buffer_create(device, 1, &mut buffer), 0);
+                if device_first {
+                    assert_eq!(sluice_close(device), 0, "the queue has it still");
+                }
+                assert_eq!(sluice_handle_destroy(handle), 0);
+                if device_first {
+                    said(sluice_queue_destroy(queue));
+                } else {
+                    assert_eq!(sluice_queue_destroy(queue), 0, "it is open still");
+                    said(sluice_close(device));
+                }
+                sluice_buffer_destroy(buffer);
+            }
+        }
+    }
+}

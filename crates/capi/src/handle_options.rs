@@ -1,0 +1,247 @@
+//! What a handle is told: how it waits, which of its queues a request goes to, and its block cache.
+
+use std::ffi::c_void;
+
+use block::Request;
+use clock::Nanos;
+use direct::{CacheConfig, EvictionPolicy, Hybrid, QueueSelector, WaitMode, WritePolicy};
+
+use crate::error::CallError;
+use crate::options::ExtensibleStruct;
+use crate::request::op_code;
+
+/// Look for completions all the time: the least latency, and a core.
+pub const SLUICE_WAIT_POLL: u32 = 0;
+/// Sleep until the device says so, or the poller that watches the queue.
+pub const SLUICE_WAIT_EVENT: u32 = 1;
+/// Sleep for part of the time that requests of the kind and size took lately, then look.
+pub const SLUICE_WAIT_HYBRID: u32 = 2;
+
+/// Queues take turns.
+pub const SLUICE_SELECT_ROUND_ROBIN: u32 = 0;
+/// Reads on the first queue, everything else on the second.
+pub const SLUICE_SELECT_BY_DIRECTION: u32 = 1;
+/// Requests of up to `select_sectors` on the first queue, longer ones on the second.
+pub const SLUICE_SELECT_BY_SIZE: u32 = 2;
+/// `select` says.
+pub const SLUICE_SELECT_CALLBACK: u32 = 3;
+
+/// Writes are at the device when they complete; without it they are in the cache, and durable after a
+/// flush.
+pub const SLUICE_CACHE_WRITE_THROUGH: u32 = 1;
+/// Nearly the least recently used goes first (CLOCK), at less cost per use; without it, exactly that one.
+pub const SLUICE_CACHE_CLOCK: u32 = 2;
+/// Nothing is read ahead.
+pub const SLUICE_CACHE_NO_READ_AHEAD: u32 = 4;
+
+/// Says which of a handle's `queues` a request goes to; an answer of `queues` or more counts from the
+/// beginning again. Called on the thread that submits, before the request goes anywhere; it must not use
+/// the handle, throw, or jump out.
+pub type sluice_select = Option<
+    unsafe extern "C" fn(arg: *mut c_void, op: u32, lba: u64, sectors: u32, queues: usize) -> usize,
+>;
+
+/// How a handle is made. Set `size` to `sizeof(struct sluice_handle_options)` and everything else to 0
+/// that should be as usual: polling, no cache.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_handle_options {
+    /// `sizeof(struct sluice_handle_options)`.
+    pub size: usize,
+    /// How it waits: `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
+    pub wait: u32,
+    /// Percent of the expected time that is slept through, 1 to 99; 0 for 50. With `SLUICE_WAIT_HYBRID`
+    /// only.
+    pub hybrid_percent: u32,
+    /// How late this machine wakes sleepers; 0 for 60,000. With `SLUICE_WAIT_HYBRID` only.
+    pub hybrid_late_ns: u64,
+    /// Whose requests these are, for a queue with a scheduler.
+    pub group: u32,
+    /// With several queues: `SLUICE_SELECT_ROUND_ROBIN`, `SLUICE_SELECT_BY_DIRECTION`,
+    /// `SLUICE_SELECT_BY_SIZE` or `SLUICE_SELECT_CALLBACK`.
+    pub selector: u32,
+    /// With `SLUICE_SELECT_BY_SIZE`: sectors of a request that is not long.
+    pub select_sectors: u32,
+    /// With a cache: `SLUICE_CACHE_WRITE_THROUGH`, `SLUICE_CACHE_CLOCK`, `SLUICE_CACHE_NO_READ_AHEAD`, or
+    /// together.
+    pub cache_flags: u32,
+    /// With `SLUICE_SELECT_CALLBACK`: which queue a request goes to.
+    pub select: sluice_select,
+    /// Given to `select`.
+    pub select_arg: *mut c_void,
+    /// Bytes of the block cache, at least 64 units of 4096 bytes or of a sector; 0 for no cache.
+    pub cache_bytes: u64,
+    /// Units that are read ahead of who reads one after the other; 0 for 32.
+    pub cache_read_ahead: u32,
+    /// Requests outstanding at most with a cache; 0 for 1024.
+    pub cache_depth: u32,
+    /// Percent of the cache that may be dirty, 1 to 90; 0 for 40. Not with `SLUICE_CACHE_WRITE_THROUGH`.
+    pub cache_dirty_percent: u32,
+    /// Percent from which on it is written in the background; 0 for 10, or the former if that is less.
+    /// Not with `SLUICE_CACHE_WRITE_THROUGH`.
+    pub cache_background_percent: u32,
+}
+
+// SAFETY: begins with its size; numbers and pointers in places of their own size, no padding; pointers,
+// the function's too, may be NULL.
+unsafe impl ExtensibleStruct for sluice_handle_options {
+    const NAME: &'static str = "struct sluice_handle_options";
+}
+
+pub(crate) fn value_error(
+    what: &'static str,
+    value: impl Into<u64>,
+    allowed: &'static str,
+) -> CallError {
+    CallError::Value { what, value: value.into(), allowed }
+}
+
+/// How a handle waits.
+pub(crate) fn parse_wait(wait: u32, percent: u32, late_ns: u64) -> Result<WaitMode, CallError> {
+    let hybrid = Hybrid::default();
+    let waits = match wait {
+        SLUICE_WAIT_POLL => WaitMode::Poll,
+        SLUICE_WAIT_EVENT => WaitMode::Interrupt,
+        SLUICE_WAIT_HYBRID => {
+            let sleep_percent = match percent {
+                0 => hybrid.sleep_percent,
+                1..=99 => percent as u8,
+                _ => return Err(value_error("hybrid_percent", percent, "1 to 99, or 0 for 50")),
+            };
+            let late = if late_ns == 0 { hybrid.wakeup_latency } else { Nanos(late_ns) };
+            return Ok(WaitMode::Hybrid(Hybrid { sleep_percent, wakeup_latency: late }));
+        }
+        _ => return Err(value_error("wait", wait, "SLUICE_WAIT_POLL, _EVENT or _HYBRID")),
+    };
+    if percent != 0 || late_ns != 0 {
+        let said = if percent != 0 { percent.into() } else { late_ns };
+        return Err(value_error(
+            "hybrid_percent and hybrid_late_ns",
+            said,
+            "0 without SLUICE_WAIT_HYBRID",
+        ));
+    }
+    Ok(waits)
+}
+
+/// A caller's function and what it is given.
+struct Callback {
+    select: unsafe extern "C" fn(*mut c_void, u32, u64, u32, usize) -> usize,
+    arg: *mut c_void,
+}
+
+// SAFETY: it is called by the one thread that is inside of the handle, as the header says; where that
+// thread may be is the caller's business.
+unsafe impl Send for Callback {}
+
+impl Callback {
+    fn call(&self, request: &Request, queues: usize) -> usize {
+        let Request { op, lba, sectors, .. } = *request;
+        // SAFETY: the header demands a function that can be called so, and that returns.
+        unsafe { (self.select)(self.arg, op_code(op), lba, sectors, queues) }
+    }
+}
+
+pub(crate) fn parse_selector(options: &sluice_handle_options) -> Result<QueueSelector, CallError> {
+    let &sluice_handle_options { selector, select, select_arg, select_sectors, .. } = options;
+    if selector != SLUICE_SELECT_CALLBACK && (select.is_some() || !select_arg.is_null()) {
+        return Err(value_error("selector", selector, "SLUICE_SELECT_CALLBACK with `select`"));
+    }
+    if selector != SLUICE_SELECT_BY_SIZE && select_sectors != 0 {
+        return Err(value_error(
+            "select_sectors",
+            select_sectors,
+            "0 without SLUICE_SELECT_BY_SIZE",
+        ));
+    }
+    match selector {
+        SLUICE_SELECT_ROUND_ROBIN => Ok(QueueSelector::RoundRobin),
+        SLUICE_SELECT_BY_DIRECTION => Ok(QueueSelector::ByDirection),
+        SLUICE_SELECT_BY_SIZE if select_sectors > 0 => Ok(QueueSelector::BySize(select_sectors)),
+        SLUICE_SELECT_BY_SIZE => Err(value_error("select_sectors", 0u32, "1 or more")),
+        SLUICE_SELECT_CALLBACK => {
+            let select = select.ok_or(CallError::Null("select"))?;
+            let callback = Callback { select, arg: select_arg };
+            Ok(QueueSelector::Function(Box::new(move |request, lanes| {
+                callback.call(request, lanes)
+            })))
+        }
+        _ => Err(value_error(
+            "selector",
+            selector,
+            "SLUICE_SELECT_ROUND_ROBIN, _BY_DIRECTION, _BY_SIZE or _CALLBACK",
+        )),
+    }
+}
+
+pub(crate) fn parse_cache(
+    options: &sluice_handle_options,
+) -> Result<Option<CacheConfig>, CallError> {
+    let &sluice_handle_options {
+        cache_flags,
+        cache_bytes,
+        cache_read_ahead,
+        cache_depth,
+        cache_dirty_percent: dirty,
+        cache_background_percent: background,
+        ..
+    } = options;
+    let all = SLUICE_CACHE_WRITE_THROUGH | SLUICE_CACHE_CLOCK | SLUICE_CACHE_NO_READ_AHEAD;
+    if cache_flags & !all != 0 {
+        let allowed = "SLUICE_CACHE_WRITE_THROUGH, _CLOCK and _NO_READ_AHEAD together";
+        return Err(value_error("cache_flags", cache_flags, allowed));
+    }
+    if cache_bytes == 0 {
+        let said = [cache_flags, cache_read_ahead, cache_depth, dirty, background];
+        return match said.into_iter().find(|n| *n > 0) {
+            None => Ok(None),
+            Some(n) => Err(value_error("cache_*", n, "0 without `cache_bytes`")),
+        };
+    }
+    let default = CacheConfig::default();
+    let through = cache_flags & SLUICE_CACHE_WRITE_THROUGH != 0;
+    let percent = |what, n: u32| u8::try_from(n).map_err(|_| value_error(what, n, "1 to 90"));
+    let write = match (through, default.write_policy) {
+        (true, _) | (_, WritePolicy::WriteThrough) => {
+            if dirty > 0 || background > 0 {
+                let said = dirty.max(background);
+                return Err(value_error(
+                    "cache_dirty_percent",
+                    said,
+                    "0 with SLUICE_CACHE_WRITE_THROUGH",
+                ));
+            }
+            WritePolicy::WriteThrough
+        }
+        (false, WritePolicy::WriteBack { dirty_percent, background_percent }) => {
+            let most =
+                if dirty == 0 { dirty_percent } else { percent("cache_dirty_percent", dirty)? };
+            let from = match background {
+                0 => background_percent.min(most),
+                n => percent("cache_background_percent", n)?,
+            };
+            WritePolicy::WriteBack { dirty_percent: most, background_percent: from }
+        }
+    };
+    let no_ahead = cache_flags & SLUICE_CACHE_NO_READ_AHEAD != 0;
+    let read_ahead = match (no_ahead, cache_read_ahead) {
+        (true, 0) => 0,
+        (true, n) => {
+            return Err(value_error("cache_read_ahead", n, "0 with SLUICE_CACHE_NO_READ_AHEAD"));
+        }
+        // No more than the cache takes, which is checked where somebody has said a number.
+        (false, 0) => {
+            let frames = cache_bytes / u64::from(CacheConfig::BLOCK_BYTES);
+            default.read_ahead.min((frames / 4).min(u32::MAX.into()) as u32)
+        }
+        (false, n) => n,
+    };
+    let clock = cache_flags & SLUICE_CACHE_CLOCK != 0;
+    Ok(Some(CacheConfig {
+        bytes: cache_bytes,
+        eviction: if clock { EvictionPolicy::Clock } else { EvictionPolicy::Lru },
+        write_policy: write,
+        read_ahead,
+        depth: if cache_depth == 0 { default.depth } else { cache_depth },
+    }))
+}

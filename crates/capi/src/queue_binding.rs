@@ -1,0 +1,235 @@
+//! [`QueueBinding`]: a handle's place at a queue, and [`Home`], where the queue is when no handle has it.
+//!
+//! A queue that is not shared is moved into the one handle that is bound to it and comes home with it
+//! (rule R4: no lock on its path); one that is shared gives out seats.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request, WaitResult};
+use clock::{Component, Nanos, Waker};
+use direct::{GroupedSubmit, QueueHandle, QueueStats, SharedQueue};
+use ring::AddressSpace;
+
+use crate::device_ref::DeviceRef;
+use crate::error::CallError;
+use crate::queue_kind::QueueKind;
+
+/// Where a queue is.
+#[derive(Debug)]
+pub(crate) enum QueueState {
+    /// No handle has it.
+    Idle(Box<QueueKind>),
+    /// One has.
+    Bound,
+    /// All that want it have a seat.
+    Shared(SharedQueue<QueueKind>),
+}
+
+/// A queue as its owner sees it.
+#[derive(Debug)]
+pub(crate) struct QueueOwner {
+    pub(crate) device: direct::IoDevice,
+    pub(crate) device_ref: Arc<DeviceRef>,
+    /// Whether it has a scheduler, which tells groups apart.
+    pub(crate) has_groups: bool,
+    /// Whether the device wakes who waits.
+    pub(crate) has_interrupts: bool,
+    state: Mutex<OwnerState>,
+}
+
+#[derive(Debug)]
+pub(crate) struct OwnerState {
+    pub(crate) queue: QueueState,
+    /// Handles bound to it.
+    pub(crate) handles: u32,
+    /// The poller that watches it, by its address.
+    pub(crate) watched: Option<usize>,
+}
+
+impl QueueOwner {
+    pub(crate) fn new(
+        device: direct::IoDevice,
+        device_ref: Arc<DeviceRef>,
+        floor: QueueKind,
+        shared: bool,
+    ) -> QueueOwner {
+        let (has_groups, has_interrupts) =
+            (matches!(floor, QueueKind::Scheduled(_)), floor.has_interrupts());
+        let place = match shared {
+            true => QueueState::Shared(SharedQueue::new(floor)),
+            false => QueueState::Idle(Box::new(floor)),
+        };
+        let state = Mutex::new(OwnerState { queue: place, handles: 0, watched: None });
+        QueueOwner { device, device_ref, has_groups, has_interrupts, state }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, OwnerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody would wake a handle that sleeps for its completions.
+    pub(crate) fn can_wake(&self) -> bool {
+        self.has_interrupts || self.state().watched.is_some()
+    }
+}
+
+#[derive(Debug)]
+enum BoundQueue {
+    Exclusive(Box<QueueKind>),
+    Shared(QueueHandle<QueueKind>),
+    /// The queue has gone home.
+    Released,
+}
+
+/// A handle's place at a queue.
+#[derive(Debug)]
+pub(crate) struct QueueBinding {
+    queue: BoundQueue,
+    owner: Arc<QueueOwner>,
+    group: Group,
+    /// Requests that the queue has of this handle; written by the handle's thread only.
+    outstanding: Arc<AtomicU32>,
+}
+
+impl QueueBinding {
+    /// Takes the queue, or a seat at it.
+    pub(crate) fn bind(home: &Arc<QueueOwner>, group: Group) -> Result<QueueBinding, CallError> {
+        if group != Group(0) && !home.has_groups {
+            let allowed =
+                "0, or a queue that was created with a scheduler, which tells groups apart";
+            let value = group.0.into();
+            return Err(CallError::Value { what: "group", value, allowed });
+        }
+        let mut state = home.state();
+        let way = match std::mem::replace(&mut state.queue, QueueState::Bound) {
+            QueueState::Idle(floor) => BoundQueue::Exclusive(floor),
+            QueueState::Shared(queue) => {
+                let seat = queue.attach_group(group);
+                state.queue = QueueState::Shared(queue);
+                BoundQueue::Shared(seat)
+            }
+            QueueState::Bound => {
+                return Err(CallError::InUse(
+                    "the queue is bound to a handle: create it with SLUICE_QUEUE_SHARED for several",
+                ));
+            }
+        };
+        state.handles += 1;
+        Ok(QueueBinding { queue: way, owner: home.clone(), group, outstanding: Arc::default() })
+    }
+
+    /// Requests that the queue has of this handle.
+    /// What its queue did beside sending commands; a shared one for all who have a seat.
+    pub(crate) fn stats(&self) -> QueueStats {
+        match &self.queue {
+            BoundQueue::Exclusive(floor) => floor.stats(),
+            BoundQueue::Shared(seat) => seat.with_device(QueueKind::stats),
+            BoundQueue::Released => QueueStats::default(),
+        }
+    }
+
+    pub(crate) fn outstanding(&self) -> &Arc<AtomicU32> {
+        &self.outstanding
+    }
+
+    #[inline]
+    fn change_outstanding(&self, change: i32) {
+        let now = self.outstanding.load(Ordering::Relaxed);
+        self.outstanding.store(now.wrapping_add_signed(change), Ordering::Relaxed);
+    }
+}
+
+impl Drop for QueueBinding {
+    fn drop(&mut self) {
+        let mut state = self.owner.state();
+        state.handles -= 1;
+        match std::mem::replace(&mut self.queue, BoundQueue::Released) {
+            BoundQueue::Exclusive(floor) => state.queue = QueueState::Idle(floor),
+            // The seat locks its queue, which nobody does who then wants this lock.
+            BoundQueue::Shared(seat) => drop(seat),
+            BoundQueue::Released => {}
+        }
+    }
+}
+
+impl Component for QueueBinding {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        match &mut self.queue {
+            BoundQueue::Exclusive(floor) => floor.poll(now),
+            BoundQueue::Shared(seat) => seat.poll(now),
+            BoundQueue::Released => false,
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        match &self.queue {
+            BoundQueue::Exclusive(floor) => floor.deadline(),
+            BoundQueue::Shared(seat) => seat.deadline(),
+            BoundQueue::Released => Nanos::MAX,
+        }
+    }
+}
+
+impl BlockDevice for QueueBinding {
+    #[inline]
+    fn limits(&self) -> &Limits {
+        match &self.queue {
+            BoundQueue::Exclusive(floor) => floor.limits(),
+            BoundQueue::Shared(seat) => seat.limits(),
+            BoundQueue::Released => self.owner.device.limits(),
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        match &mut self.queue {
+            BoundQueue::Exclusive(floor) => floor.submit_for(now, self.group, request)?,
+            BoundQueue::Shared(seat) => seat.submit(now, request)?,
+            BoundQueue::Released => return Err(QueueFull),
+        }
+        self.change_outstanding(1);
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        let completion = match &mut self.queue {
+            BoundQueue::Exclusive(floor) => floor.reap(),
+            BoundQueue::Shared(seat) => seat.reap(),
+            BoundQueue::Released => None,
+        }?;
+        self.change_outstanding(-1);
+        Some(completion)
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.owner.device.memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        match &mut self.queue {
+            BoundQueue::Exclusive(floor) => floor.set_waker(waker),
+            BoundQueue::Shared(seat) => seat.set_waker(waker),
+            BoundQueue::Released => {}
+        }
+    }
+
+    fn can_wait(&self) -> bool {
+        match &self.queue {
+            BoundQueue::Exclusive(floor) => floor.can_wait(),
+            BoundQueue::Shared(seat) => seat.can_wait(),
+            BoundQueue::Released => false,
+        }
+    }
+
+    #[inline]
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
+        match &mut self.queue {
+            BoundQueue::Exclusive(floor) => floor.wait_for_event(now, until),
+            BoundQueue::Shared(seat) => seat.wait_for_event(now, until),
+            BoundQueue::Released => WaitResult::Unsupported,
+        }
+    }
+}

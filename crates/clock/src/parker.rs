@@ -1,0 +1,323 @@
+//! [`Parker`] and [`Waker`]: how a runner with nothing to do sleeps, and how a doorbell wakes it.
+//!
+//! A doorbell on a spinning runner costs one load; on a parked one, one system call. The protocol
+//! is the flag dance of a futex: the sleeper raises `parked`, looks for work once more, and only
+//! then blocks; the waker publishes its work first and looks at `parked` second. Both sides put a
+//! sequentially consistent fence between their two steps, so at least one of them sees the other. Of many
+//! wakers in this process one makes the system call: the first takes the flag down.
+//!
+//! Who wakes from another process has a [link](crate::Link): a flag of its own in memory that both
+//! processes see, and a descriptor. The dance is the same.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::net::SendFlags;
+
+use crate::remote_waker::RemoteWakers;
+use crate::{Nanos, ParkedFlag, ParkedFlagReader, RemoteWaker};
+
+#[derive(Debug)]
+pub(crate) struct ParkerState {
+    parked: AtomicBool,
+    event: OwnedFd,
+    /// Wakers in other processes; made when the first comes.
+    remotes: OnceLock<RemoteWakers>,
+}
+
+impl ParkerState {
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn remotes(&self) -> Option<&RemoteWakers> {
+        self.remotes.get()
+    }
+
+    #[cold]
+    fn signal(&self) {
+        // A full counter already wakes; there is no other failure for a valid eventfd.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+}
+
+/// The sleeper's end: one per runner.
+#[derive(Debug)]
+pub struct Parker {
+    shared: Arc<ParkerState>,
+}
+
+/// The waking end: any number of clones.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    target: WakerTarget,
+}
+
+#[derive(Clone, Debug)]
+enum WakerTarget {
+    Local(Arc<ParkerState>),
+    Remote(Arc<RemoteTarget>),
+}
+
+/// A sleeper in another process.
+#[derive(Debug)]
+struct RemoteTarget {
+    parked: Box<dyn ParkedFlagReader>,
+    socket: Arc<OwnedFd>,
+}
+
+impl Parker {
+    /// A new parker, not parked.
+    ///
+    /// # Errors
+    /// What `eventfd(2)` returns, usually the limit on open files.
+    pub fn new() -> io::Result<Parker> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (parked, links) = (AtomicBool::new(false), OnceLock::new());
+        Ok(Parker { shared: Arc::new(ParkerState { parked, event, remotes: links }) })
+    }
+
+    /// A waker for this parker.
+    pub fn waker(&self) -> Waker {
+        Waker { target: WakerTarget::Local(self.shared.clone()) }
+    }
+
+    /// Announces that the runner is about to sleep. The caller must look for work once more after
+    /// this and, if there is some, call [`unpark`](Parker::unpark) instead of sleeping.
+    pub fn prepare(&self) {
+        self.shared.parked.store(true, Ordering::Relaxed);
+        if let Some(links) = self.shared.remotes.get() {
+            links.set_parked(true);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Withdraws [`prepare`](Parker::prepare) and swallows a wake-up that came meanwhile.
+    pub fn unpark(&self) {
+        self.shared.parked.store(false, Ordering::Relaxed);
+        if let Some(links) = self.shared.remotes.get() {
+            links.set_parked(false);
+            links.drain();
+        }
+        let mut buf = [0u8; 8];
+        // Nothing to read is the usual case; the descriptor is non-blocking.
+        let _ = rustix::io::read(&self.shared.event, &mut buf);
+    }
+
+    /// Sleeps until woken, until one of `others` is readable, or for `timeout` at most
+    /// ([`Nanos::MAX`]: without limit); then unparks.
+    ///
+    /// # Errors
+    /// What `ppoll(2)` returns; an interruption by a signal counts as a wake-up.
+    pub fn park(&self, others: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<()> {
+        let mut fds = Vec::with_capacity(others.len() + 2);
+        fds.push(PollFd::new(&self.shared.event, PollFlags::IN));
+        if let Some(links) = self.shared.remotes.get() {
+            fds.push(PollFd::from_borrowed_fd(links.as_fd(), PollFlags::IN));
+        }
+        fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        let limit = (timeout != Nanos::MAX).then_some(Timespec {
+            tv_sec: (timeout.0 / 1_000_000_000) as i64,
+            tv_nsec: (timeout.0 % 1_000_000_000) as i64,
+        });
+        let result = rustix::event::poll(&mut fds, limit.as_ref());
+        self.unpark();
+        match result {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl AsFd for Parker {
+    /// The eventfd, for a caller that sleeps in its own `epoll`. Wakers in other processes do not
+    /// write to it.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
+impl Waker {
+    /// The waker of a sleeper in another process, which raises the flag that `parked` shows while it
+    /// sleeps and is woken by a byte on `link`, a socket whose other end it has
+    /// ([`link`](Waker::add_remote)).
+    pub fn remote(parked: Box<dyn ParkedFlagReader>, link: Arc<OwnedFd>) -> Waker {
+        Waker { target: WakerTarget::Remote(Arc::new(RemoteTarget { parked, socket: link })) }
+    }
+
+    /// Wakes the runner if it is parked. Call it after the work has been published.
+    #[inline]
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        match &self.target {
+            WakerTarget::Local(shared) => {
+                // One signal ends the sleep: who takes the flag down sends it, and others need not. Whoever
+                // sleeps again raises the flag and looks once more first, and sees what they have published.
+                if shared.is_parked() && shared.parked.swap(false, Ordering::Relaxed) {
+                    shared.signal();
+                }
+            }
+            WakerTarget::Remote(far) => {
+                if far.parked.is_set() {
+                    far.signal();
+                }
+            }
+        }
+    }
+
+    /// Lets another process wake the runner, too, until the link is dropped: a byte that comes
+    /// through `link`, one end of a pair of sockets, ends its sleep, and `parked` is raised while
+    /// it sleeps. The runner may be asleep already.
+    ///
+    /// # Errors
+    /// What `epoll_create1(2)` and `epoll_ctl(2)` return; `Unsupported` for the waker of a sleeper
+    /// in another process.
+    pub fn add_remote(
+        &self,
+        link: Arc<OwnedFd>,
+        parked: Box<dyn ParkedFlag>,
+    ) -> io::Result<RemoteWaker> {
+        let WakerTarget::Local(shared) = &self.target else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let links = match shared.remotes.get() {
+            Some(links) => links,
+            None => {
+                let new = RemoteWakers::new()?;
+                shared.remotes.get_or_init(|| new)
+            }
+        };
+        let id = links.add(link, parked, || shared.is_parked())?;
+        // A runner that sleeps already does not wait for its first link: it has to look again.
+        shared.signal();
+        Ok(RemoteWaker::new(shared.clone(), id))
+    }
+}
+
+impl RemoteTarget {
+    #[cold]
+    fn signal(&self) {
+        // Per call, because the other end of a descriptor's flags may be somebody else's. A full
+        // socket already wakes, and a closed one has nobody to wake.
+        let _ = rustix::net::send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+impl AsFd for Waker {
+    /// The parker's eventfd, for a kernel that writes to it by itself (io_uring, an interrupt of a
+    /// real device). It does so whether the runner is parked or not, so such a runner's sleep can
+    /// end once without cause. For a sleeper in another process, the socket.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.target {
+            WakerTarget::Local(shared) => shared.event.as_fd(),
+            WakerTarget::Remote(far) => far.socket.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn a_wake_between_prepare_and_park_is_not_lost() {
+        let parker = Parker::new().unwrap();
+        parker.prepare();
+        parker.waker().wake();
+        parker.park(&[], Nanos::MAX).unwrap();
+    }
+
+    #[test]
+    fn a_wake_on_a_spinning_runner_leaves_nothing_behind() {
+        let parker = Parker::new().unwrap();
+        parker.waker().wake();
+        parker.prepare();
+        let before = std::time::Instant::now();
+        parker.park(&[], Nanos::from_millis(5)).unwrap();
+        assert!(before.elapsed().as_millis() >= 4, "slept for the whole timeout");
+    }
+
+    #[test]
+    fn many_wakes_of_one_sleep_are_one_signal() {
+        let parker = Parker::new().unwrap();
+        for round in 0..3 {
+            parker.prepare();
+            (0..5).for_each(|_| parker.waker().wake());
+            let mut count = [0u8; 8];
+            rustix::io::read(&parker.shared.event, &mut count).unwrap();
+            assert_eq!(u64::from_ne_bytes(count), 1, "round {round}");
+            parker.unpark();
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_when_many_wake_one() {
+        const EACH: u64 = 5_000;
+        let parker = Parker::new().unwrap();
+        let published: Arc<[AtomicU64; 4]> = Arc::default();
+        let wakers: Vec<_> = (0..4)
+            .map(|which| {
+                let (waker, published) = (parker.waker(), published.clone());
+                std::thread::spawn(move || {
+                    for n in 1..=EACH {
+                        published[which].store(n, Ordering::Release);
+                        waker.wake();
+                        if n % 64 == which as u64 {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let seen = || published.iter().map(|n| n.load(Ordering::Acquire)).sum::<u64>();
+        let mut last = 0;
+        while last < 4 * EACH {
+            parker.prepare();
+            let now = seen();
+            match now > last {
+                true => parker.unpark(),
+                // Without a limit: a wake that is lost is a test that does not end.
+                false => parker.park(&[], Nanos::MAX).unwrap(),
+            }
+            last = seen();
+        }
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+    }
+
+    #[test]
+    fn no_hand_over_is_lost_between_two_threads() {
+        const ROUNDS: u64 = 20_000;
+        let (ping, pong) = (Parker::new().unwrap(), Parker::new().unwrap());
+        let (wake_ping, wake_pong) = (ping.waker(), pong.waker());
+        let turn = Arc::new(AtomicU64::new(0));
+        let await_turn = |parker: &Parker, turn: &AtomicU64, n: u64| {
+            while turn.load(Ordering::Acquire) < n {
+                parker.prepare();
+                if turn.load(Ordering::Acquire) >= n {
+                    parker.unpark();
+                    break;
+                }
+                parker.park(&[], Nanos::MAX).unwrap();
+            }
+        };
+        let theirs = turn.clone();
+        let other = std::thread::spawn(move || {
+            for round in 0..ROUNDS {
+                await_turn(&pong, &theirs, 2 * round + 1);
+                theirs.store(2 * round + 2, Ordering::Release);
+                wake_ping.wake();
+            }
+        });
+        for round in 0..ROUNDS {
+            turn.store(2 * round + 1, Ordering::Release);
+            wake_pong.wake();
+            await_turn(&ping, &turn, 2 * round + 2);
+        }
+        other.join().unwrap();
+        assert_eq!(turn.load(Ordering::Acquire), 2 * ROUNDS);
+    }
+}

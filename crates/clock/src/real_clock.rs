@@ -1,0 +1,81 @@
+//! [`RealClock`]: monotonic wall time.
+
+use std::time::{Duration, Instant};
+
+use crate::Nanos;
+
+/// Monotonic time since the clock was made, or from an instant on that it was made with. Copies agree with each other.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock {
+    start: Instant,
+}
+
+impl RealClock {
+    /// A clock that starts now.
+    pub fn start() -> RealClock {
+        RealClock { start: Instant::now() }
+    }
+
+    /// A clock that says `at` now, for what has lived in virtual time before.
+    pub fn starting_at(at: Nanos) -> RealClock {
+        let now = Instant::now();
+        // Where the machine has no name for an instant that long ago, the clock starts at 0.
+        RealClock { start: now.checked_sub(Duration::from_nanos(at.0)).unwrap_or(now) }
+    }
+
+    /// Time since the start. About 20 ns on x86-64 (vDSO).
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Time that the calling thread has had a CPU: what others do on the machine does not count.
+pub fn thread_cpu_time() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Lets timed sleeps of the calling thread end when they are due, as far as the kernel can: Linux ends
+/// those of other threads up to 50 us later, to wake several sleepers at once (prctl(2),
+/// `PR_SET_TIMERSLACK`). Threads that it starts are like it. Refused, sleeps stay as late as they were.
+pub fn disable_timer_slack() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exact_sleeps_are_asked_for_by_the_thread_that_sleeps() {
+        let slack = || rustix::thread::current_timer_slack().unwrap();
+        let others = slack();
+        let exact = std::thread::spawn(move || {
+            disable_timer_slack();
+            slack()
+        });
+        assert_eq!(exact.join().unwrap(), 1);
+        assert_eq!(slack(), others, "others' sleeps are their own");
+    }
+
+    #[test]
+    fn goes_on_from_an_instant() {
+        let at = Nanos::from_secs(3600);
+        let clock = RealClock::starting_at(at);
+        let now = clock.now();
+        assert!(now >= at && now.since(at) < Nanos::from_secs(60), "{now:?}");
+        assert!(clock.now() >= now);
+    }
+
+    #[test]
+    fn never_runs_backwards() {
+        let clock = RealClock::start();
+        let mut last = clock.now();
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! [`Link`]: a waker in another process, as the sleeper sees it.
+//!
+//! A link is one end of a pair of sockets, and a flag in memory that both processes see. Each
+//! process has an open file description of its own: whatever the other one does to its end, writing
+//! to ours does not block, and nobody else's wake-ups go through it. (An eventfd has one description
+//! for both: who shares it can make its writer block, and can swallow what wakes the sleeper.)
+//!
+//! Guarantees: a byte that was sent after the sleeper raised the flags ends its sleep; a peer that
+//! closes its end, or fills it, ends one sleep and not all of them (edge-triggered); a link that is
+//! dropped leaves nothing behind. Costs one store per link when the runner goes to sleep.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::net::RecvFlags;
+
+use crate::parker::ParkerState;
+
+/// A word that another process looks at to see whether somebody sleeps: the sleeper's side.
+pub trait ParkedFlag: fmt::Debug + Send + Sync {
+    /// Shows whether the sleeper sleeps, or is about to. A fence follows.
+    fn set(&self, up: bool);
+}
+
+/// The same word: the waker's side, which may be unable to write to it.
+pub trait ParkedFlagReader: fmt::Debug + Send + Sync {
+    /// Whether the sleeper shows that it sleeps. A fence comes before.
+    fn is_set(&self) -> bool;
+}
+
+/// A waker in another process is connected as long as this lives; see
+/// [`Waker::add_remote`](crate::Waker::add_remote).
+#[derive(Debug)]
+pub struct RemoteWaker {
+    shared: Arc<ParkerState>,
+    id: u64,
+}
+
+impl RemoteWaker {
+    pub(crate) fn new(shared: Arc<ParkerState>, id: u64) -> RemoteWaker {
+        RemoteWaker { shared, id }
+    }
+}
+
+impl Drop for RemoteWaker {
+    fn drop(&mut self) {
+        if let Some(links) = self.shared.remotes() {
+            links.remove(self.id);
+        }
+    }
+}
+
+/// All links of one sleeper.
+#[derive(Debug)]
+pub(crate) struct RemoteWakers {
+    epoll: OwnedFd,
+    members: Mutex<RemoteEntries>,
+}
+
+#[derive(Debug, Default)]
+struct RemoteEntries {
+    list: Vec<RemoteEntry>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct RemoteEntry {
+    id: u64,
+    socket: Arc<OwnedFd>,
+    parked: Box<dyn ParkedFlag>,
+}
+
+/// Wake-ups that are swallowed at a time; the rest ends the next sleep.
+const DRAIN_EVENTS_MAX: usize = 32;
+
+impl RemoteWakers {
+    pub(crate) fn new() -> io::Result<RemoteWakers> {
+        Ok(RemoteWakers { epoll: epoll::create(CreateFlags::CLOEXEC)?, members: Mutex::default() })
+    }
+
+    fn members(&self) -> MutexGuard<'_, RemoteEntries> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(
+        &self,
+        socket: Arc<OwnedFd>,
+        parked: Box<dyn ParkedFlag>,
+        is_parked: impl FnOnce() -> bool,
+    ) -> io::Result<u64> {
+        let mut members = self.members();
+        let id = members.next;
+        members.next += 1;
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&self.epoll, &socket, EventData::new_u64(id), flags)?;
+        // Under the lock: a sleeper that goes to sleep now raises it again.
+        parked.set(is_parked());
+        members.list.push(RemoteEntry { id, socket, parked });
+        Ok(id)
+    }
+
+    fn remove(&self, id: u64) {
+        let mut members = self.members();
+        if let Some(at) = members.list.iter().position(|m| m.id == id) {
+            let member = members.list.swap_remove(at);
+            // It is in there, or its descriptor is closed: then the kernel has removed it.
+            let _ = epoll::delete(&self.epoll, &member.socket);
+            member.parked.set(false);
+        }
+    }
+
+    /// Shows all peers whether the sleeper sleeps.
+    pub(crate) fn set_parked(&self, up: bool) {
+        for member in &self.members().list {
+            member.parked.set(up);
+        }
+    }
+
+    /// Takes out what peers have sent.
+    pub(crate) fn drain(&self) {
+        let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; DRAIN_EVENTS_MAX];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return };
+        if events.is_empty() {
+            return;
+        }
+        let members = self.members();
+        for event in events {
+            let id = event.data.u64();
+            if let Some(member) = members.list.iter().find(|m| m.id == id) {
+                // What is left of a flood means nothing, and does not end another sleep.
+                let mut bytes = [0u8; 256];
+                let _ = rustix::net::recv(&member.socket, &mut bytes[..], RecvFlags::DONTWAIT);
+            }
+        }
+    }
+}
+
+impl AsFd for RemoteWakers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    use super::*;
+    use crate::{Nanos, Parker, Waker};
+
+    #[derive(Clone, Debug, Default)]
+    struct TestFlag(Arc<AtomicBool>);
+
+    impl ParkedFlag for TestFlag {
+        fn set(&self, up: bool) {
+            self.0.store(up, Ordering::Relaxed);
+        }
+    }
+
+    impl ParkedFlagReader for TestFlag {
+        fn is_set(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn pair() -> (Arc<OwnedFd>, Arc<OwnedFd>) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        (Arc::new(a), Arc::new(b))
+    }
+
+    /// Whether the parker sleeps for its whole timeout.
+    fn sleeps_full_timeout(parker: &Parker) -> bool {
+        let before = std::time::Instant::now();
+        parker.prepare();
+        parker.park(&[], Nanos::from_millis(20)).unwrap();
+        before.elapsed().as_millis() >= 19
+    }
+
+    #[test]
+    fn a_remote_waker_wakes_only_a_parked_runner() {
+        let parker = Parker::new().unwrap();
+        let (ours, theirs) = pair();
+        let word = TestFlag::default();
+        let link = parker.waker().add_remote(ours, Box::new(word.clone())).unwrap();
+        let waker = Waker::remote(Box::new(word.clone()), theirs.clone());
+        assert!(!sleeps_full_timeout(&parker), "looks again after the first link");
+        assert!(!word.is_set());
+        waker.wake();
+        assert!(sleeps_full_timeout(&parker), "nothing was sent to who was awake");
+        parker.prepare();
+        assert!(word.is_set());
+        waker.wake();
+        parker.park(&[], Nanos::MAX).unwrap();
+        assert!(!word.is_set());
+        assert!(sleeps_full_timeout(&parker), "the wake-up was swallowed");
+        drop(link);
+        rustix::net::send(&theirs, &[1], rustix::net::SendFlags::NOSIGNAL).unwrap_err();
+        assert!(sleeps_full_timeout(&parker));
+    }
+
+    #[test]
+    fn a_remote_waker_added_while_parked_is_heard() {
+        let parker = Parker::new().unwrap();
+        let waker = parker.waker();
+        let (ours, theirs) = pair();
+        let word = TestFlag::default();
+        parker.prepare();
+        let link = waker.add_remote(ours, Box::new(word.clone())).unwrap();
+        assert!(word.is_set(), "the sleeper sleeps already");
+        Waker::remote(Box::new(word.clone()), theirs).wake();
+        parker.park(&[], Nanos::MAX).unwrap();
+        drop(link);
+        assert!(!word.is_set());
+    }
+
+    #[test]
+    fn a_flood_and_a_closed_end_cost_one_sleep_each() {
+        let parker = Parker::new().unwrap();
+        let (ours, theirs) = pair();
+        let _link = parker.waker().add_remote(ours.clone(), Box::new(TestFlag::default())).unwrap();
+        parker.unpark();
+        while rustix::net::send(&theirs, &[7; 64], rustix::net::SendFlags::DONTWAIT).is_ok() {}
+        assert!(!sleeps_full_timeout(&parker));
+        assert!(sleeps_full_timeout(&parker), "what is left does not wake again");
+        // Our own sends to a peer that never reads do not block either.
+        let up = TestFlag(Arc::new(AtomicBool::new(true)));
+        let waker = Waker::remote(Box::new(up), ours);
+        (0..10_000).for_each(|_| waker.wake());
+        drop(theirs);
+        assert!(!sleeps_full_timeout(&parker));
+        assert!(sleeps_full_timeout(&parker));
+        waker.wake();
+    }
+
+    #[test]
+    fn dropped_remote_wakers_are_removed() {
+        let parker = Parker::new().unwrap();
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let (ours, _theirs) = pair();
+        drop(parker.waker().add_remote(ours.clone(), Box::new(TestFlag::default())).unwrap());
+        let before = descriptors();
+        for _ in 0..1_000 {
+            let link =
+                parker.waker().add_remote(ours.clone(), Box::new(TestFlag::default())).unwrap();
+            let twice = parker.waker().add_remote(ours.clone(), Box::new(TestFlag::default()));
+            assert!(twice.is_err(), "one link per socket");
+            drop(link);
+        }
+        // Other tests of this process open some of their own.
+        assert!(descriptors() < before + 100);
+        let far = Waker::remote(Box::new(TestFlag::default()), ours.clone());
+        let refused = far.add_remote(ours, Box::new(TestFlag::default())).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+    }
+}

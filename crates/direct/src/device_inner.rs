@@ -1,0 +1,345 @@
+//! [`Opened`]: what a [`Device`](crate::Device), its queues and their handles keep open together, and the
+//! [`Way`] to what is on the other side.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{BlockDevice, Features, Limits, Raw};
+use clock::{Nanos, RealClock};
+use driver::pci::PciDriver;
+use driver::{
+    ControllerGeneration, ControllerHandle, ControllerInfo, DriverError, Null, NvmeQueue,
+    Passthrough, QueuePair, Uring, UringQueue,
+};
+use ring::AddressSpace;
+
+use crate::buffer::{Buffer, Pool};
+use crate::queue::{HardwareQueueKind, LeasedQueue};
+use crate::remote::{RemoteDevice, RemoteQueue};
+use crate::supervised::SupervisedQueue;
+use crate::{DeviceKind, DirectError, QueueConfig, RemovalReason};
+
+/// How long what is outstanding at a target's queue may take when the queue is given back.
+const TARGET_DRAIN_TIMEOUT: Nanos = Nanos::from_millis(5000);
+
+/// How often a real controller that nobody waits for is looked at.
+const PRESENCE_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
+
+/// What a device's queues are made of.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Null(Null),
+    File(Box<Uring>),
+    Passthrough(Box<Passthrough>),
+    Drive(NvmeBackend),
+    Target(TargetBackend),
+}
+
+#[derive(Debug)]
+pub(crate) struct NvmeBackend {
+    pub(crate) controller: Arc<Mutex<ControllerHandle>>,
+    pub(crate) info: ControllerInfo,
+    /// Held while a queue is made: its number is its interrupt vector's.
+    queue_creation: Mutex<()>,
+    /// What runs while the drive has not answered an admin command.
+    pump: fn(),
+    interrupts: bool,
+    lives: ControllerGeneration,
+    /// Of a real controller: when somebody looks next whether it is there, in nanoseconds of the device's
+    /// clock.
+    next_presence_check: AtomicU64,
+}
+
+/// Block devices that are handed out as queues, and come back.
+pub(crate) struct TargetBackend {
+    idle_queues: Mutex<Vec<Box<dyn BlockDevice + Send>>>,
+    /// How many of them nobody has.
+    idle_count: AtomicUsize,
+    pub(crate) queues: usize,
+}
+
+impl std::fmt::Debug for TargetBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TargetWay").field("queues", &self.queues).finish_non_exhaustive()
+    }
+}
+
+/// Keeps what is on the other side alive, such as the thread of a drive; dropped last.
+pub(crate) struct KeepAlive(
+    #[allow(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>,
+);
+
+impl KeepAlive {
+    pub(crate) fn new(kept: impl Any + Send + Sync) -> KeepAlive {
+        KeepAlive(Box::new(kept))
+    }
+}
+
+impl std::fmt::Debug for KeepAlive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keeper")
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct DeviceInner {
+    pub(crate) name: String,
+    pub(crate) kind: DeviceKind,
+    pub(crate) limits: Limits,
+    pub(crate) features: Features,
+    pub(crate) memory: AddressSpace,
+    pub(crate) clock: RealClock,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) backend: Backend,
+    /// Where it came from, if its drive is in another process.
+    pub(crate) remote: Option<RemoteDevice>,
+    /// How long a command of a real controller may take before it is aborted.
+    pub(crate) timeout: Nanos,
+    /// Of a real controller.
+    pub(crate) bound_driver: Option<PciDriver>,
+    pub(crate) _keep_alive: Option<KeepAlive>,
+}
+
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What runs while a drive has not answered an admin command: it has a thread of its own.
+pub(crate) fn yield_to_drive() {
+    std::thread::yield_now();
+}
+
+impl TargetBackend {
+    pub(crate) fn new(queues: Vec<Box<dyn BlockDevice + Send>>) -> TargetBackend {
+        let idle_count = AtomicUsize::new(queues.len());
+        TargetBackend { queues: queues.len(), idle_count, idle_queues: Mutex::new(queues) }
+    }
+
+    pub(crate) fn lease(&self) -> Option<Box<dyn BlockDevice + Send>> {
+        let mut left = lock(&self.idle_queues);
+        let target = left.pop();
+        self.idle_count.store(left.len(), Ordering::Relaxed);
+        target
+    }
+}
+
+impl NvmeBackend {
+    /// The way to the drive of `controller`; `pump` runs while that has not answered an admin command.
+    pub(crate) fn new(controller: ControllerHandle, pump: fn()) -> NvmeBackend {
+        let (info, lives) = (controller.info().clone(), controller.generation());
+        let interrupts = controller.port().has_interrupts();
+        let controller = Arc::new(Mutex::new(controller));
+        let (queue_creation, next_presence_check) = (Mutex::default(), AtomicU64::new(0));
+        NvmeBackend {
+            controller,
+            info,
+            queue_creation,
+            pump,
+            interrupts,
+            lives,
+            next_presence_check,
+        }
+    }
+
+    pub(crate) fn has_interrupts(&self) -> bool {
+        self.interrupts
+    }
+
+    pub(crate) fn create_queue_pair(
+        &self,
+        config: QueueConfig,
+        pump: &mut dyn FnMut(),
+    ) -> Result<QueuePair, DriverError> {
+        let _making = lock(&self.queue_creation);
+        lock(&self.controller).reclaim(pump)?;
+        let vector = self.interrupt_vector(config);
+        lock(&self.controller).create_queue_pair(config.depth, vector, pump)
+    }
+
+    /// Whether a real controller is gone: as its queues have found, and who asks here, a few times a second.
+    fn is_removed(&self, now: Nanos) -> bool {
+        if !self.lives.is_removed() && now.0 >= self.next_presence_check.load(Ordering::Relaxed) {
+            self.next_presence_check.store((now + PRESENCE_CHECK_INTERVAL).0, Ordering::Relaxed);
+            // Who has it waits for an answer, and looks meanwhile.
+            if let Ok(mut controller) = self.controller.try_lock() {
+                controller.is_removed();
+            }
+        }
+        self.lives.is_removed()
+    }
+
+    /// Each queue has an interrupt vector of its own: that of its number.
+    fn interrupt_vector(&self, config: QueueConfig) -> Option<u16> {
+        let interrupts = config.interrupts && self.has_interrupts();
+        interrupts.then(|| lock(&self.controller).next_qid()).flatten()
+    }
+
+    pub(crate) fn create_queue(
+        &self,
+        config: QueueConfig,
+        pump: &mut dyn FnMut(),
+    ) -> Result<NvmeQueue, DirectError> {
+        let _making = lock(&self.queue_creation);
+        lock(&self.controller).reclaim(pump)?;
+        let vector = self.interrupt_vector(config);
+        Ok(NvmeQueue::open(&self.controller, config.depth, vector, pump)?)
+    }
+}
+
+impl DeviceInner {
+    /// A file's queue for several threads, where those that are made otherwise are for one.
+    pub(crate) fn shared_file_queue(&self) -> Option<UringQueue> {
+        match &self.backend {
+            Backend::File(uring) if uring.is_single_issuer() => uring.create_shared_queue().ok(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer, DirectError> {
+        let taken = self.pool.allocate(bytes);
+        match &self.remote {
+            None => taken,
+            Some(served) => taken.map_err(|error| served.explain(error)),
+        }
+    }
+
+    pub(crate) fn remote(&self) -> Option<&RemoteDevice> {
+        self.remote.as_ref()
+    }
+
+    /// Why it is not there any more, if it is not.
+    pub(crate) fn removal_reason(&self) -> Option<RemovalReason> {
+        match (&self.remote, &self.backend) {
+            (Some(served), _) => served.session.liveness().removal_reason(),
+            (None, Backend::Drive(way)) if self.kind == DeviceKind::Controller => {
+                way.is_removed(self.clock.now()).then_some(RemovalReason::Removed)
+            }
+            _ => None,
+        }
+    }
+
+    /// What has to wait for the drive's answers.
+    pub(crate) fn wait_for_admin<T>(
+        &self,
+        what: impl FnOnce(&mut dyn FnMut()) -> Result<T, DirectError>,
+    ) -> Result<T, DirectError> {
+        match &self.remote {
+            None => what(&mut self.pump()),
+            Some(served) => what(&mut served.admin_pump()).map_err(|error| served.explain(error)),
+        }
+    }
+
+    /// What runs while the drive has not answered an admin command.
+    pub(crate) fn pump(&self) -> fn() {
+        match &self.backend {
+            Backend::Drive(way) => way.pump,
+            _ => yield_to_drive,
+        }
+    }
+
+    pub(crate) fn create_drive_queue(
+        &self,
+        way: &NvmeBackend,
+        config: QueueConfig,
+    ) -> Result<HardwareQueueKind, DirectError> {
+        let queue = self.wait_for_admin(|pump| way.create_queue(config, pump))?;
+        Ok(match &self.remote {
+            Some(served) => {
+                let life = served.session.liveness().clone();
+                HardwareQueueKind::Remote(Box::new(RemoteQueue::new(queue, life)))
+            }
+            None if self.kind == DeviceKind::Controller => {
+                let limits = queue.limits();
+                HardwareQueueKind::Controller(Box::new(SupervisedQueue::new(
+                    queue,
+                    limits,
+                    self.timeout,
+                )))
+            }
+            None => {
+                let limits = queue.limits();
+                HardwareQueueKind::Drive(Raw::new(queue, limits))
+            }
+        })
+    }
+
+    /// Gives a queue back to a drive in another process.
+    pub(crate) fn close_remote(&self, queue: &mut RemoteQueue) {
+        if let Some(served) = &self.remote {
+            queue.close(&mut served.admin_pump());
+        }
+    }
+
+    pub(crate) fn features(&self) -> Features {
+        self.features
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    /// Gives a queue pair for vector commands back to its drive. One that does not answer keeps its
+    /// number and its rings.
+    pub(crate) fn delete_queue_pair(&self, pair: QueuePair) {
+        if let Backend::Drive(way) = &self.backend {
+            let _ = self.wait_for_admin(|pump| {
+                Ok(lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, pump)?)
+            });
+        }
+    }
+
+    /// Takes a target's queue back, when what is outstanding there has ended; one where it does not end is
+    /// not handed out again.
+    pub(crate) fn return_target_queue(&self, mut borrowed: LeasedQueue) {
+        let Backend::Target(way) = &self.backend else { return };
+        let until = self.clock.now() + TARGET_DRAIN_TIMEOUT;
+        while borrowed.outstanding > 0 {
+            let now = self.clock.now();
+            if now > until {
+                return;
+            }
+            borrowed.poll(now);
+            if self.has_idle_targets() {
+                self.poll_idle_targets(now);
+            }
+            while borrowed.reap().is_some() {}
+        }
+        let mut left = lock(&way.idle_queues);
+        left.push(borrowed.target);
+        way.idle_count.store(left.len(), Ordering::Relaxed);
+    }
+
+    /// Whether a target has queues that nobody has; with all of them handed out, one load.
+    #[inline]
+    pub(crate) fn has_idle_targets(&self) -> bool {
+        match &self.backend {
+            Backend::Target(way) => way.idle_count.load(Ordering::Relaxed) > 0,
+            _ => false,
+        }
+    }
+
+    /// Polls the queues of a target that nobody has, unless somebody does so now.
+    #[cold]
+    pub(crate) fn poll_idle_targets(&self, now: Nanos) -> bool {
+        let Backend::Target(way) = &self.backend else { return false };
+        let Ok(mut left) = way.idle_queues.try_lock() else { return false };
+        let mut moved = false;
+        for target in left.iter_mut() {
+            moved |= target.poll(now);
+        }
+        moved
+    }
+}

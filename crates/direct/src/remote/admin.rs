@@ -1,0 +1,131 @@
+//! [`Admin`]: who may use what, asked and said by the server's own user and by root.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use clock::Nanos;
+
+use super::acl::{AclRule, Principal};
+use super::interval::IntervalStats;
+use super::message::{KickTarget, ListEntry, Message};
+use super::name::ResourceName;
+use super::open::RemoteDeviceConfig;
+use super::protocol_error::{Code, ProtocolError, RemoteDeviceError};
+use super::rpc_client::RpcClient;
+
+/// A connection to a server, to administrate it.
+#[derive(Debug)]
+pub struct Admin {
+    client: RpcClient,
+}
+
+impl Admin {
+    /// Connects to the server at `path`; each answer may take [`RemoteDeviceConfig::REPLY_TIMEOUT_DEFAULT`].
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError::Connect`], [`RemoteDeviceError::Timeout`]; [`RemoteDeviceError::Refused`] with [`Code::NotAdmin`] for users who may
+    /// not.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Admin, RemoteDeviceError> {
+        Admin::connect_timeout(path, RemoteDeviceConfig::REPLY_TIMEOUT_DEFAULT)
+    }
+
+    /// The same, where each answer may take as long as `timeout`.
+    ///
+    /// # Errors
+    /// As [`connect`](Admin::connect).
+    pub fn connect_timeout(
+        path: impl AsRef<Path>,
+        timeout: Nanos,
+    ) -> Result<Admin, RemoteDeviceError> {
+        let asker = RpcClient::connect(path.as_ref(), timeout)?;
+        if !asker.admin {
+            let text = "only the user who runs the server, and root, may administrate it";
+            return Err(ProtocolError::new(Code::NotAdmin, text).into());
+        }
+        Ok(Admin { client: asker })
+    }
+
+    fn call_for_count(&mut self, message: Message) -> Result<u64, RemoteDeviceError> {
+        match self.client.call(message, &[], 0)? {
+            (Message::Done { count }, _) => Ok(count),
+            (answer, _) => Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() }),
+        }
+    }
+
+    /// Lets a subject use a partition from now on, in place of what it could do there before. Returns
+    /// whether there was something before. Connections that exist stay as they are.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`].
+    pub fn allow(&mut self, rule: AclRule) -> Result<bool, RemoteDeviceError> {
+        Ok(self.call_for_count(Message::Allow(rule))? > 0)
+    }
+
+    /// Takes a subject's permission back, for one partition or, without one, all of a drive's; and
+    /// ends the connections that live by it. Returns how many rules that were.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] if there was none.
+    pub fn deny(
+        &mut self,
+        subject: Principal,
+        device: ResourceName,
+        partition: Option<ResourceName>,
+    ) -> Result<u64, RemoteDeviceError> {
+        let partition = partition.unwrap_or_default();
+        self.call_for_count(Message::Deny { subject, device, partition })
+    }
+
+    /// Ends connections, and returns how many. Whoever may connect may do so again.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] if there was none.
+    pub fn kick(&mut self, whom: KickTarget) -> Result<u64, RemoteDeviceError> {
+        self.call_for_count(Message::Kick(whom))
+    }
+
+    /// All partitions, rules and clients, in this order.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`].
+    pub fn list(&mut self) -> Result<Vec<ListEntry>, RemoteDeviceError> {
+        let mut entries = Vec::new();
+        loop {
+            let index = entries.len() as u32;
+            match self.client.call(Message::List { index }, &[], 0)? {
+                (Message::Entry(entry), _) => entries.push(entry),
+                (Message::Done { .. }, _) => return Ok(entries),
+                (answer, _) => {
+                    return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
+                }
+            }
+        }
+    }
+
+    /// The statistics of each drive over the time since this connection's last call; the first call
+    /// covers the time since the server began to serve the drive.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`].
+    pub fn stats(&mut self) -> Result<Vec<(ResourceName, IntervalStats)>, RemoteDeviceError> {
+        let mut drives = Vec::new();
+        loop {
+            let index = drives.len() as u32;
+            match self.client.call(Message::Stats { index }, &[], 0)? {
+                (Message::Interval { device, stats }, _) => drives.push((device, *stats)),
+                (Message::Done { .. }, _) => return Ok(drives),
+                (answer, _) => {
+                    return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Admin {
+    /// Readable while no question is asked when the server has ended the connection: the next question
+    /// returns why.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.as_fd()
+    }
+}

@@ -1,0 +1,137 @@
+//! [`RemoteQueue`]: a hardware queue of a drive in another process, whose requests end when that
+//! process does.
+//!
+//! Guarantee: every request that was taken ends exactly once: with the drive's answer, or, when the
+//! server is gone, with [`Status::HOST_PATH_ERROR`]. A write that ended so may have been carried out
+//! or not.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
+use clock::{Component, Nanos, Waker};
+use driver::NvmeQueue;
+use nvme::Status;
+
+use super::liveness::ServerLiveness;
+
+/// A hardware queue of a served drive.
+pub(crate) struct RemoteQueue {
+    /// None when the server is gone.
+    raw: Option<Raw<NvmeQueue>>,
+    limits: Limits,
+    liveness: Arc<ServerLiveness>,
+    waiter_id: u64,
+    /// What ends without the drive.
+    failed_completions: VecDeque<Completion>,
+}
+
+impl RemoteQueue {
+    pub(crate) fn new(queue: NvmeQueue, liveness: Arc<ServerLiveness>) -> RemoteQueue {
+        let limits = queue.limits();
+        let (raw, waiter_id) = (Raw::new(queue, limits), liveness.new_waiter_id());
+        let failed_completions = VecDeque::with_capacity(2 * limits.queue_depth as usize);
+        RemoteQueue {
+            limits: *raw.limits(),
+            raw: Some(raw),
+            liveness,
+            waiter_id,
+            failed_completions,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The queue, as long as the server is there.
+    #[inline]
+    fn raw(&mut self) -> Option<&mut Raw<NvmeQueue>> {
+        if self.liveness.is_disconnected() {
+            self.fail_outstanding();
+        }
+        self.raw.as_mut()
+    }
+
+    /// The server is gone: what is outstanding ends.
+    #[cold]
+    fn fail_outstanding(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        let (queue, ended) = raw.into_queue();
+        self.failed_completions.extend(ended);
+        let mut pair = queue.into_pair();
+        // What was answered before the end is answered.
+        while let Some(done) = pair.reap() {
+            let result = done.result.min(Request::extent_capacity() as u64);
+            self.failed_completions.push_back(Completion {
+                tag: done.user,
+                status: done.status,
+                result,
+            });
+        }
+        while let Some(done) = pair.orphan_next(Status::HOST_PATH_ERROR) {
+            self.failed_completions.push_back(Completion {
+                tag: done.user,
+                status: done.status,
+                result: 0,
+            });
+        }
+    }
+
+    #[inline]
+    /// The queue itself, as long as there is a server.
+    pub(crate) fn queue(&self) -> Option<&NvmeQueue> {
+        self.raw.as_ref().map(Raw::queue)
+    }
+
+    pub(crate) fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        if let Some(raw) = self.raw() {
+            return raw.submit(now, request);
+        }
+        if self.failed_completions.len() >= 2 * self.limits.queue_depth as usize {
+            return Err(QueueFull);
+        }
+        let status = Status::HOST_PATH_ERROR;
+        self.failed_completions.push_back(Completion { tag: request.tag, status, result: 0 });
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn reap(&mut self) -> Option<Completion> {
+        match self.raw() {
+            Some(raw) => raw.reap(),
+            None => self.failed_completions.pop_front(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll(&mut self, now: Nanos) -> bool {
+        match self.raw() {
+            Some(raw) => raw.poll(now),
+            None => !self.failed_completions.is_empty(),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.raw.as_ref().map_or(Nanos::MAX, Component::deadline)
+    }
+
+    pub(crate) fn set_waker(&mut self, waker: Waker) {
+        self.liveness.set_waker(self.waiter_id, Some(waker.clone()));
+        if let Some(raw) = self.raw() {
+            raw.set_waker(waker);
+        }
+    }
+
+    /// Deletes the queue, if the server is there.
+    pub(crate) fn close(&mut self, pump: &mut dyn FnMut()) {
+        self.liveness.set_waker(self.waiter_id, None);
+        if self.liveness.is_disconnected() {
+            return;
+        }
+        if let Some(raw) = self.raw.take() {
+            // A drive that does not answer keeps the queue's number and its memory.
+            let _ = raw.into_queue().0.close(&mut |_| {}, pump);
+        }
+    }
+}

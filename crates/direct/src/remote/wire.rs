@@ -1,0 +1,406 @@
+//! [`Packet`]: a [`Message`], byte by byte as `docs/format/socket.md` has it.
+//!
+//! A message is one packet: a header of [`HEADER_BYTES`] bytes, and a body whose length its kind
+//! fixes. Every byte is checked; what has no meaning is refused, never guessed at.
+
+use super::acl::{AclRule, Grant, PartitionSpan, Principal};
+use super::codec::{Reader, Writer};
+use super::interval::IntervalStats;
+use super::message::{ClientEntry, KickTarget, ListEntry, Message, SessionGrant};
+use super::protocol_error::{Code, ProtocolError};
+
+/// The protocol's version.
+pub const VERSION: u16 = 1;
+/// First bytes of every message.
+pub const MAGIC: [u8; 4] = *b"SLSK";
+/// Bytes before the body.
+pub const HEADER_BYTES: usize = 16;
+/// Bytes of the longest message.
+pub const MESSAGE_BYTES_MAX: usize = 320;
+
+/// A message, and the number by which an answer names its question (0 of what nobody asked).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Packet {
+    /// The question's number.
+    pub serial: u32,
+    /// What is said.
+    pub message: Message,
+}
+
+/// A packet that means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Too short for a header, or not one of ours.
+    #[error("{bytes} bytes that are no message of this protocol")]
+    Header {
+        /// Of the packet.
+        bytes: usize,
+    },
+    /// Another version.
+    #[error("a message of version {found}; this side speaks version {VERSION}")]
+    Version {
+        /// What came.
+        found: u16,
+    },
+    /// No such kind of message.
+    #[error("messages of kind {kind} are not known")]
+    Kind {
+        /// What came.
+        kind: u16,
+    },
+    /// The packet is not as long as its kind is.
+    #[error("a message of kind {kind} with {bytes} bytes")]
+    Length {
+        /// Of which kind.
+        kind: u16,
+        /// Bytes of the packet.
+        bytes: usize,
+    },
+    /// A field is not what it can be.
+    #[error("a message of kind {kind} whose fields cannot be")]
+    Field {
+        /// Of which kind.
+        kind: u16,
+    },
+    /// More or fewer descriptors than belong to the message, or they have been cut off.
+    #[error("a message with {found} descriptors")]
+    Descriptors {
+        /// How many came.
+        found: usize,
+    },
+}
+
+const fn body_bytes(kind: u16) -> Option<usize> {
+    Some(match kind {
+        1 => 8,
+        2 => 16,
+        3 => 72,
+        4 => 8 + 64 + 24 + 24 + 12 + 8,
+        5 => 16,
+        6 => 8,
+        7 | 8 => 248,
+        16 => 96,
+        17 => 72,
+        18 => 16,
+        19 => 8,
+        20 => 96,
+        21 => 96,
+        22 => 24 + 64 + 32 + 8 + 16,
+        23 => 8,
+        24 => IntervalStats::WIRE_BYTES + 32,
+        _ => return None,
+    })
+}
+
+impl Message {
+    fn kind(&self) -> u16 {
+        match self {
+            Message::Hello => 1,
+            Message::Welcome { .. } => 2,
+            Message::Open { .. } => 3,
+            Message::Granted(_) => 4,
+            Message::Register { .. } => 5,
+            Message::Done { .. } => 6,
+            Message::Refused(_) => 7,
+            Message::Disconnect(_) => 8,
+            Message::Allow(_) => 16,
+            Message::Deny { .. } => 17,
+            Message::Kick(_) => 18,
+            Message::List { .. } => 19,
+            Message::Entry(ListEntry::Partition { .. }) => 20,
+            Message::Entry(ListEntry::Rule(_)) => 21,
+            Message::Entry(ListEntry::Client(_)) => 22,
+            Message::Stats { .. } => 23,
+            Message::Interval { .. } => 24,
+        }
+    }
+
+    /// What it is called in messages to people.
+    pub fn title(&self) -> &'static str {
+        match self {
+            Message::Hello => "Hello",
+            Message::Welcome { .. } => "Welcome",
+            Message::Open { .. } => "Open",
+            Message::Granted(_) => "Granted",
+            Message::Register { .. } => "Register",
+            Message::Done { .. } => "Done",
+            Message::Refused(_) => "Refused",
+            Message::Disconnect(_) => "Ending",
+            Message::Allow(_) => "Allow",
+            Message::Deny { .. } => "Deny",
+            Message::Kick(_) => "Kick",
+            Message::List { .. } => "List",
+            Message::Entry(_) => "Entry",
+            Message::Stats { .. } => "Stats",
+            Message::Interval { .. } => "Interval",
+        }
+    }
+
+    fn encode_body(&self, w: &mut Writer<'_>) {
+        match self {
+            Message::Hello => drop(w.zeros(8)),
+            Message::Welcome { admin, uid, pid } => {
+                w.flag(*admin).zeros(3).u32(*uid).u32(*pid).zeros(4);
+            }
+            Message::Open { device, partition, queues } => {
+                w.name(*device).name(*partition).u16(*queues).zeros(6);
+            }
+            Message::Granted(granted) => granted.encode(w),
+            Message::Register { slot, bytes } => drop(w.u32(*slot).zeros(4).u64(*bytes)),
+            Message::Done { count } => drop(w.u64(*count)),
+            Message::Refused(refusal) | Message::Disconnect(refusal) => {
+                w.u16(refusal.code as u16).zeros(6).text(&refusal.text);
+            }
+            Message::Allow(rule) | Message::Entry(ListEntry::Rule(rule)) => {
+                encode_principal(w, rule.principal);
+                w.name(rule.device).name(rule.partition);
+                encode_grant(w, rule.grant);
+            }
+            Message::Deny { subject, device, partition } => {
+                encode_principal(w, *subject);
+                w.name(*device).name(*partition);
+            }
+            Message::Kick(whom) => match whom {
+                KickTarget::Client(client) => drop(w.u64(0).u64(*client)),
+                KickTarget::Subject(subject) => {
+                    encode_principal(w, *subject);
+                    w.u64(0);
+                }
+            },
+            Message::List { index } | Message::Stats { index } => drop(w.u32(*index).zeros(4)),
+            Message::Entry(ListEntry::Partition { device, name, span, in_use: taken, clients }) => {
+                w.name(*device).name(*name);
+                encode_span(w, *span);
+                w.u32(*clients).flag(*taken).zeros(3);
+            }
+            Message::Entry(ListEntry::Client(client)) => client.encode(w),
+            Message::Interval { device, stats } => stats.encode(w.name(*device)),
+        }
+    }
+
+    fn decode_body(kind: u16, mut r: Reader<'_>) -> Option<Message> {
+        let message = match kind {
+            1 => r.zeros::<8>().map(|()| Message::Hello)?,
+            2 => {
+                let admin = r.flag()?;
+                r.zeros::<3>()?;
+                let (uid, pid) = (r.u32()?, r.u32()?);
+                r.zeros::<4>()?;
+                Message::Welcome { admin, uid, pid }
+            }
+            3 => {
+                let (device, partition, queues) = (r.name()?, r.name()?, r.u16()?);
+                r.zeros::<6>()?;
+                Message::Open { device, partition, queues }
+            }
+            4 => Message::Granted(SessionGrant::decode(&mut r)?),
+            5 => {
+                let slot = r.u32()?;
+                r.zeros::<4>()?;
+                Message::Register { slot, bytes: r.u64()? }
+            }
+            6 => Message::Done { count: r.u64()? },
+            7 | 8 => {
+                let code = Code::from_wire(r.u16()?)?;
+                r.zeros::<6>()?;
+                let refusal = ProtocolError { code, text: r.text()? };
+                if kind == 7 { Message::Refused(refusal) } else { Message::Disconnect(refusal) }
+            }
+            16 | 21 => {
+                let subject = decode_principal(&mut r)?;
+                let (device, partition) = (r.name()?, r.name()?);
+                let rule =
+                    AclRule { principal: subject, device, partition, grant: decode_grant(&mut r)? };
+                if kind == 16 {
+                    Message::Allow(rule)
+                } else {
+                    Message::Entry(ListEntry::Rule(rule))
+                }
+            }
+            17 => {
+                let subject = decode_principal(&mut r)?;
+                Message::Deny { subject, device: r.name()?, partition: r.name()? }
+            }
+            18 => {
+                let (whom, client) = (r.take::<8>()?, r.u64()?);
+                let whom = match (whom, client) {
+                    ([0, ..], _) if whom == [0; 8] => KickTarget::Client(client),
+                    (_, 0) => KickTarget::Subject(decode_principal(&mut Reader::new(&whom))?),
+                    _ => return None,
+                };
+                Message::Kick(whom)
+            }
+            19 | 23 => {
+                let index = r.u32()?;
+                r.zeros::<4>()?;
+                if kind == 19 { Message::List { index } } else { Message::Stats { index } }
+            }
+            20 => {
+                let (device, name, span) = (r.name()?, r.name()?, decode_span(&mut r)?);
+                let (clients, taken) = (r.u32()?, r.flag()?);
+                r.zeros::<3>()?;
+                Message::Entry(ListEntry::Partition { device, name, span, in_use: taken, clients })
+            }
+            22 => Message::Entry(ListEntry::Client(ClientEntry::decode(&mut r)?)),
+            24 => Message::Interval {
+                device: r.name()?,
+                stats: Box::new(IntervalStats::decode(&mut r)?),
+            },
+            _ => return None,
+        };
+        r.finish(message)
+    }
+}
+
+impl SessionGrant {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.client).name(self.device).name(self.partition);
+        encode_span(w, self.span);
+        encode_grant(w, self.grant);
+        w.u32(self.regions).u64(self.bytes).put(&self.port);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<SessionGrant> {
+        Some(SessionGrant {
+            client: r.u64()?,
+            device: r.name()?,
+            partition: r.name()?,
+            span: decode_span(r)?,
+            grant: decode_grant(r)?,
+            regions: r.u32()?,
+            bytes: r.u64()?,
+            port: r.take()?,
+        })
+    }
+}
+
+impl ClientEntry {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.client).u32(self.uid).u32(self.gid).u32(self.pid);
+        w.u16(self.queues_granted).u16(self.queues).name(self.device).name(self.partition);
+        w.u64(self.commands).u64(self.bytes).u64(self.refused).u64(self.throttled);
+        w.u32(self.outstanding).u32(self.stalled).u64(self.registered).u64(self.seconds);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<ClientEntry> {
+        let (client, uid, gid, pid) = (r.u64()?, r.u32()?, r.u32()?, r.u32()?);
+        let (queues_granted, queues) = (r.u16()?, r.u16()?);
+        Some(ClientEntry {
+            client,
+            uid,
+            gid,
+            pid,
+            queues_granted,
+            queues,
+            device: r.name()?,
+            partition: r.name()?,
+            commands: r.u64()?,
+            bytes: r.u64()?,
+            refused: r.u64()?,
+            throttled: r.u64()?,
+            outstanding: r.u32()?,
+            stalled: r.u32()?,
+            registered: r.u64()?,
+            seconds: r.u64()?,
+        })
+    }
+}
+
+/// 8 bytes; the first is not 0.
+fn encode_principal(w: &mut Writer<'_>, subject: Principal) {
+    let (kind, number) = match subject {
+        Principal::Uid(number) => (1, number),
+        Principal::Gid(number) => (2, number),
+        Principal::Anyone => (3, 0),
+    };
+    w.u8(kind).zeros(3).u32(number);
+}
+
+fn decode_principal(r: &mut Reader<'_>) -> Option<Principal> {
+    let kind = r.u8()?;
+    r.zeros::<3>()?;
+    match (kind, r.u32()?) {
+        (1, number) => Some(Principal::Uid(number)),
+        (2, number) => Some(Principal::Gid(number)),
+        (3, 0) => Some(Principal::Anyone),
+        _ => None,
+    }
+}
+
+/// 24 bytes; a rate of 0 is none.
+fn encode_grant(w: &mut Writer<'_>, grant: Grant) {
+    w.flag(grant.write).zeros(3).u16(grant.queues).u16(grant.depth);
+    w.u64(grant.iops.unwrap_or(0)).u64(grant.bytes_per_sec.unwrap_or(0));
+}
+
+fn decode_grant(r: &mut Reader<'_>) -> Option<Grant> {
+    let write = r.flag()?;
+    r.zeros::<3>()?;
+    let (queues, depth) = (r.u16()?, r.u16()?);
+    let mut rate = || r.u64().map(|rate| (rate > 0).then_some(rate));
+    Some(Grant { write, queues, depth, iops: rate()?, bytes_per_sec: rate()? })
+}
+
+/// 24 bytes.
+fn encode_span(w: &mut Writer<'_>, span: PartitionSpan) {
+    match span {
+        PartitionSpan::Sectors { first, count } => drop(w.u32(0).zeros(4).u64(first).u64(count)),
+        PartitionSpan::ParallelUnits { first, count } => {
+            w.u32(1).zeros(4).u64(first.into()).u64(count.into());
+        }
+    }
+}
+
+fn decode_span(r: &mut Reader<'_>) -> Option<PartitionSpan> {
+    let kind = r.u32()?;
+    r.zeros::<4>()?;
+    let (first, count) = (r.u64()?, r.u64()?);
+    match kind {
+        0 => Some(PartitionSpan::Sectors { first, count }),
+        1 => {
+            let (first, count) = (first.try_into().ok()?, count.try_into().ok()?);
+            Some(PartitionSpan::ParallelUnits { first, count })
+        }
+        _ => None,
+    }
+}
+
+impl Packet {
+    /// The bytes, which are put at the beginning of `into`.
+    pub fn encode<'b>(&self, into: &'b mut [u8; MESSAGE_BYTES_MAX]) -> &'b [u8] {
+        let mut body = Writer::new(&mut into[HEADER_BYTES..]);
+        self.message.encode_body(&mut body);
+        let length = HEADER_BYTES + body.len();
+        let mut header = Writer::new(&mut into[..HEADER_BYTES]);
+        header.put(&MAGIC).u16(VERSION).u16(self.message.kind());
+        header.u32(length as u32).u32(self.serial);
+        &into[..length]
+    }
+
+    /// What a packet says.
+    ///
+    /// # Errors
+    /// [`WireError`].
+    pub fn decode(packet: &[u8]) -> Result<Packet, WireError> {
+        let bytes = packet.len();
+        let mut r = Reader::new(packet);
+        let mut header = || Some((r.take::<4>()?, r.u16()?, r.u16()?, r.u32()?, r.u32()?));
+        let wrong = WireError::Header { bytes };
+        let (magic, version, kind, length, serial) = header().ok_or(wrong)?;
+        if magic != MAGIC {
+            return Err(wrong);
+        }
+        if version != VERSION {
+            return Err(WireError::Version { found: version });
+        }
+        let body = body_bytes(kind).ok_or(WireError::Kind { kind })?;
+        if length as usize != bytes || bytes != HEADER_BYTES + body {
+            return Err(WireError::Length { kind, bytes });
+        }
+        let message = Message::decode_body(kind, r).ok_or(WireError::Field { kind })?;
+        Ok(Packet { serial, message })
+    }
+}
+
+#[cfg(test)]
+mod tests;

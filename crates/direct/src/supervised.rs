@@ -1,0 +1,365 @@
+//! [`Watched`]: a hardware queue of a real controller, which may be slow, fail, or be pulled out.
+//!
+//! A command that is not answered in time is aborted; if that does not end it, the queue is reset,
+//! and with it, if it must be, the controller (NVMe sections 5.1, 7.3.2 and 7.3.3). Guarantee: every
+//! request that was taken ends exactly once: with the controller's answer; with [`Status::ABORTED`],
+//! when its queue was reset; or with [`Status::HOST_PATH_ERROR`], when the controller is gone. A write
+//! that ended in the last two ways may have been carried out or not.
+//!
+//! Costs one comparison per poll; commands are looked through once per [`LOOK`].
+
+use std::collections::VecDeque;
+
+use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
+use clock::{Component, Nanos, Waker};
+use driver::{HardwareQueue, QueueState, Tag};
+use nvme::Status;
+use ring::AddressSpace;
+
+/// How long an abort may take before the queue is reset; where commands have less, as long as these.
+const ABORT_TIMEOUT: Nanos = Nanos::from_millis(5_000);
+/// How often commands are looked through.
+const TIMEOUT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
+
+/// A queue that is watched over.
+pub(crate) struct SupervisedQueue<Q> {
+    raw: Raw<Q>,
+    /// As of the last poll.
+    state: QueueState,
+    next_check: Nanos,
+    /// How long a command may take before it is aborted.
+    timeout: Nanos,
+    /// What ended without the controller, or was found before a reset.
+    completed: VecDeque<Completion>,
+}
+
+impl<Q: HardwareQueue> SupervisedQueue<Q> {
+    pub(crate) fn new(queue: Q, limits: Limits, timeout: Nanos) -> SupervisedQueue<Q> {
+        let state = queue.state();
+        let raw = Raw::new(queue, limits);
+        let completed = VecDeque::with_capacity(2 * raw.limits().queue_depth as usize);
+        SupervisedQueue { raw, state, next_check: Nanos::ZERO, timeout, completed }
+    }
+
+    /// The queue; what is outstanding is lost.
+    pub(crate) fn into_queue(self) -> Q {
+        self.raw.into_queue().0
+    }
+
+    pub(crate) fn queue(&self) -> &Q {
+        self.raw.queue()
+    }
+
+    /// Takes in what the controller has answered.
+    fn reap_raw(&mut self) {
+        while let Some(completion) = self.raw.reap() {
+            self.completed.push_back(completion);
+        }
+    }
+
+    /// Ends everything that the controller will not.
+    #[cold]
+    fn fail_outstanding(&mut self, status: Status) {
+        self.reap_raw();
+        let queue = self.raw.queue_mut();
+        let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
+        for tag in bound {
+            let Ok(command) = queue.detach_tag_cmd(tag) else { continue };
+            // Detached, so it can be given back.
+            let _ = queue.release_tags(&[tag]);
+            self.completed.push_back(Completion { tag: command.user, status, result: 0 });
+        }
+    }
+
+    /// What to do about a queue that has changed its state since the last poll.
+    #[cold]
+    fn on_state_change(&mut self, state: QueueState) {
+        match state {
+            QueueState::Removed => self.fail_outstanding(Status::HOST_PATH_ERROR),
+            // What was answered before the reset is an answer.
+            QueueState::Resetting => self.reap_raw(),
+            QueueState::Ready => self.fail_outstanding(Status::ABORTED),
+        }
+        self.state = state;
+    }
+
+    /// Aborts what is late, and resets the queue when that does not help.
+    #[cold]
+    fn check_timeouts(&mut self, now: Nanos) {
+        self.next_check = now + TIMEOUT_CHECK_INTERVAL.min(self.timeout);
+        let queue = self.raw.queue_mut();
+        let Some((tag, since)) = queue.tags().bound_tags().min_by_key(|(_, since)| *since) else {
+            return;
+        };
+        let late = now.since(since);
+        if late >= self.timeout + ABORT_TIMEOUT.min(self.timeout) {
+            self.reap_raw();
+            self.raw.queue_mut().reset(now);
+        } else if late >= self.timeout {
+            // One at a time, again with every look: the controller may take no more.
+            let _ = queue.abort_tag(tag, now);
+        }
+    }
+}
+
+impl<Q: HardwareQueue> BlockDevice for SupervisedQueue<Q> {
+    #[inline]
+    fn limits(&self) -> &Limits {
+        self.raw.limits()
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        if self.state == QueueState::Removed {
+            // As many as the queue has tags: memory stays bounded when nobody reaps.
+            if self.completed.len() >= 2 * self.raw.limits().queue_depth as usize {
+                return Err(QueueFull);
+            }
+            let (tag, status) = (request.tag, Status::HOST_PATH_ERROR);
+            self.completed.push_back(Completion { tag, status, result: 0 });
+            return Ok(());
+        }
+        self.raw.submit(now, request)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.completed.pop_front() {
+            return Some(completion);
+        }
+        self.raw.reap()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.raw.memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.raw.set_waker(waker);
+    }
+}
+
+impl<Q: HardwareQueue> Component for SupervisedQueue<Q> {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = self.raw.poll(now);
+        let state = self.raw.queue().state();
+        if state != self.state {
+            self.on_state_change(state);
+            moved = true;
+        }
+        if now >= self.next_check && state == QueueState::Ready {
+            self.check_timeouts(now);
+        }
+        moved | !self.completed.is_empty()
+    }
+
+    /// When it looks again, as long as something is outstanding.
+    fn deadline(&self) -> Nanos {
+        match self.raw.queue().tags().bound() {
+            0 => self.raw.deadline(),
+            _ => self.raw.deadline().min(self.next_check),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use driver::{BindError, Detached, Event, TagError, TagSet};
+    use rng::Rng;
+
+    use super::*;
+
+    const TIMEOUT: Nanos = Nanos::from_millis(30_000);
+
+    /// A device that answers some commands, and does as it is told.
+    struct ScriptedController {
+        tags: TagSet,
+        memory: AddressSpace,
+        issued: Vec<Tag>,
+        answers: VecDeque<Event>,
+        state: QueueState,
+        aborted: Vec<Tag>,
+        resets: u32,
+    }
+
+    impl ScriptedController {
+        fn new(tags: u16) -> ScriptedController {
+            ScriptedController {
+                tags: TagSet::new(tags),
+                memory: AddressSpace::default(),
+                issued: Vec::new(),
+                answers: VecDeque::new(),
+                state: QueueState::Ready,
+                aborted: Vec::new(),
+                resets: 0,
+            }
+        }
+
+        fn answer(&mut self, at: usize, status: Status) {
+            let tag = self.issued.swap_remove(at);
+            self.answers.push_back(Event { tag, status, result: 0 });
+        }
+
+        fn drop_commands(&mut self, state: QueueState) {
+            self.state = state;
+            self.issued.clear();
+            self.answers.clear();
+        }
+    }
+
+    impl HardwareQueue for ScriptedController {
+        fn tags(&self) -> &TagSet {
+            &self.tags
+        }
+
+        fn tags_mut(&mut self) -> &mut TagSet {
+            &mut self.tags
+        }
+
+        fn memory(&self) -> &AddressSpace {
+            &self.memory
+        }
+
+        fn bind_tag_cmd(&mut self, tag: Tag, r: &Request, now: Nanos) -> Result<(), BindError> {
+            if self.state != QueueState::Ready {
+                return Err(BindError::Busy);
+            }
+            self.tags.bind(tag, r.tag, now)?;
+            self.issued.push(tag);
+            Ok(())
+        }
+
+        fn issue_tags(&mut self) -> bool {
+            false
+        }
+
+        fn check_event(&mut self) -> bool {
+            !self.answers.is_empty()
+        }
+
+        fn fetch_event(&mut self) -> Option<Event> {
+            self.answers.pop_front().filter(|_| self.state == QueueState::Ready)
+        }
+
+        fn detach_tag_cmd(&mut self, tag: Tag) -> Result<Detached, TagError> {
+            self.tags.detach(tag)
+        }
+
+        fn abort_tag(&mut self, tag: Tag, _: Nanos) -> Result<(), TagError> {
+            self.aborted.push(tag);
+            Ok(())
+        }
+
+        fn reset(&mut self, _: Nanos) {
+            self.resets += 1;
+            self.drop_commands(QueueState::Resetting);
+        }
+
+        fn state(&self) -> QueueState {
+            self.state
+        }
+
+        fn set_waker(&mut self, _: Waker) {}
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            sector_bytes: 512,
+            sectors: 1000,
+            max_sectors: 8,
+            optimal_sectors: 1,
+            queue_depth: 8,
+            volatile_cache: false,
+        }
+    }
+
+    fn completions(watched: &mut SupervisedQueue<ScriptedController>) -> Vec<(u64, Status)> {
+        std::iter::from_fn(|| watched.reap()).map(|c| (c.tag, c.status)).collect()
+    }
+
+    #[test]
+    fn a_late_command_is_aborted_then_the_queue_is_reset() {
+        let mut watched = SupervisedQueue::new(ScriptedController::new(8), limits(), TIMEOUT);
+        watched.submit(Nanos(1), Request::flush(7)).unwrap();
+        watched.poll(Nanos::from_millis(29_000));
+        assert!(watched.raw.queue().aborted.is_empty());
+        watched.submit(Nanos::from_millis(29_000), Request::flush(8)).unwrap();
+        watched.poll(Nanos::from_millis(30_100));
+        assert_eq!(watched.raw.queue().aborted.len(), 1);
+        assert_eq!(watched.deadline(), Nanos::from_millis(30_600));
+        watched.poll(Nanos::from_millis(35_100));
+        assert_eq!(watched.raw.queue().resets, 1);
+        watched.poll(Nanos::from_millis(35_101));
+        assert_eq!(watched.submit(Nanos::from_millis(35_101), Request::flush(9)), Err(QueueFull));
+        watched.raw.queue_mut().state = QueueState::Ready;
+        watched.poll(Nanos::from_millis(35_200));
+        assert_eq!(completions(&mut watched), [(7, Status::ABORTED), (8, Status::ABORTED)]);
+        watched.submit(Nanos::from_millis(35_300), Request::flush(9)).unwrap();
+        watched.raw.queue_mut().answer(0, Status::SUCCESS);
+        watched.poll(Nanos::from_millis(35_301));
+        assert_eq!(completions(&mut watched), [(9, Status::SUCCESS)]);
+    }
+
+    #[test]
+    fn nothing_waits_for_a_controller_that_is_removed() {
+        let mut watched = SupervisedQueue::new(ScriptedController::new(8), limits(), TIMEOUT);
+        for tag in 0..3 {
+            watched.submit(Nanos(1), Request::flush(tag)).unwrap();
+        }
+        watched.raw.queue_mut().drop_commands(QueueState::Removed);
+        watched.poll(Nanos(2));
+        let gone = Status::HOST_PATH_ERROR;
+        assert_eq!(completions(&mut watched), [(0, gone), (1, gone), (2, gone)]);
+        for tag in 0..16 {
+            watched.submit(Nanos(3), Request::flush(tag)).unwrap();
+        }
+        assert_eq!(watched.submit(Nanos(3), Request::flush(16)), Err(QueueFull), "bounded");
+        assert_eq!(completions(&mut watched).len(), 16);
+    }
+
+    #[test]
+    fn every_request_ends_once_whatever_happens() {
+        let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
+        for seed in seed.map_or(0..200, |s: u64| s..s + 1) {
+            let mut rng = Rng::new(seed);
+            let mut watched = SupervisedQueue::new(ScriptedController::new(6), limits(), TIMEOUT);
+            let (mut now, mut next) = (Nanos(1), 0u64);
+            let mut open = BTreeMap::new();
+            for _ in 0..400 {
+                now += Nanos::from_millis(rng.below(4_000));
+                match rng.below(12) {
+                    0..=4 if watched.submit(now, Request::flush(next)).is_ok() => {
+                        open.insert(next, ());
+                        next += 1;
+                    }
+                    5..=8 if !watched.raw.queue().issued.is_empty() => {
+                        let queue = watched.raw.queue_mut();
+                        let at = rng.below(queue.issued.len() as u64) as usize;
+                        queue.answer(at, Status::SUCCESS);
+                    }
+                    // Reset on another queue's behalf.
+                    9 if rng.below(8) == 0 => {
+                        watched.raw.queue_mut().drop_commands(QueueState::Resetting);
+                    }
+                    10 if watched.raw.queue().state == QueueState::Resetting => {
+                        watched.raw.queue_mut().state = QueueState::Ready;
+                    }
+                    _ => {}
+                }
+                watched.poll(now);
+                for (tag, _) in completions(&mut watched) {
+                    assert!(open.remove(&tag).is_some(), "SLUICE_SEED={seed}: {tag} twice");
+                }
+            }
+            watched.raw.queue_mut().drop_commands(QueueState::Removed);
+            watched.poll(now);
+            for (tag, _) in completions(&mut watched) {
+                assert!(open.remove(&tag).is_some(), "SLUICE_SEED={seed}: {tag} twice");
+            }
+            assert!(open.is_empty(), "SLUICE_SEED={seed}: {open:?} did not end");
+        }
+    }
+}

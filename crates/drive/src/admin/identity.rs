@@ -1,0 +1,169 @@
+//! [`ControllerIdentity`] and [`HealthCounters`]: what the drive tells its admin side, and how Identify
+//! puts the former (NVMe section 5.15.2).
+
+use clock::Nanos;
+use nvme::{
+    Geometry, IdentifyController, IdentifyNamespace, LbaFormat, MediaTiming, PpaFormat,
+    VendorExtensions, feature,
+};
+
+use super::{
+    ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, FIRMWARE, NSID, TEMPERATURE_CRITICAL,
+    TEMPERATURE_WARNING, VERSION,
+};
+use crate::PersonalityKind;
+
+/// What a drive is, as far as its host may know.
+#[derive(Clone, Debug)]
+pub(crate) struct ControllerIdentity {
+    /// Serial number, and the end of the qualified name; cut to 20 characters in the former.
+    pub(crate) name: String,
+    /// What it exposes.
+    pub(crate) personality: PersonalityKind,
+    /// Sectors that the host may use.
+    pub(crate) sectors: u64,
+    /// Bytes per sector, a power of two from 512 on.
+    pub(crate) sector_bytes: u32,
+    /// Out-of-band bytes per sector that the host may use.
+    pub(crate) oob_bytes: u16,
+    /// Sectors of the best write, at least 1.
+    pub(crate) optimal_sectors: u32,
+    /// Bytes of one transfer at most, rounded down to a power of two of pages; 0 for no limit.
+    pub(crate) max_transfer_bytes: u64,
+    /// Whether completed writes need a Flush to be durable.
+    pub(crate) volatile_cache: bool,
+    /// Shape, for an open-channel drive.
+    pub(crate) geometry: Option<Geometry>,
+    /// How long the media of an open-channel drive takes.
+    pub(crate) timing: MediaTiming,
+    /// Chunks that may be open at a time, over all and per parallel unit; 0 for no limit.
+    pub(crate) max_open_chunks: (u32, u32),
+    /// I/O queue pairs, at least 1.
+    pub(crate) io_queues: u16,
+    /// Entries per queue at most.
+    pub(crate) queue_depth: u16,
+    /// What an open-channel drive can do beyond the specification.
+    pub(crate) extensions: VendorExtensions,
+    /// Whether what is in the controller memory buffer survives the loss of power.
+    pub(crate) protected_cmb: bool,
+    /// Whether this host may not write.
+    pub(crate) write_protected: bool,
+    /// Whether doorbells in memory are offered.
+    pub(crate) doorbell_buffer: bool,
+    /// How queues are served at first.
+    pub(crate) arbitration: feature::Arbitration,
+}
+
+/// What a drive has done and suffered, for the health log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HealthCounters {
+    /// Bytes read by the host.
+    pub(crate) bytes_read: u64,
+    /// Bytes written by the host.
+    pub(crate) bytes_written: u64,
+    /// Read commands.
+    pub(crate) reads: u64,
+    /// Write commands.
+    pub(crate) writes: u64,
+    /// Time with commands outstanding.
+    pub(crate) busy: Nanos,
+    /// Time powered on.
+    pub(crate) powered: Nanos,
+    /// Times powered on.
+    pub(crate) power_cycles: u64,
+    /// Power cuts.
+    pub(crate) power_cuts: u64,
+    /// Sectors lost to the media.
+    pub(crate) media_errors: u64,
+    /// Spare capacity left, percent.
+    pub(crate) spare_percent: u8,
+    /// Rated wear used, percent; may exceed 100.
+    pub(crate) used_percent: u8,
+    /// Whether the drive takes no more writes.
+    pub(crate) read_only: bool,
+}
+
+impl ControllerIdentity {
+    /// What Identify says of the controller.
+    pub(super) fn identify_controller(&self, burst_log2: u8) -> IdentifyController {
+        let mut c = IdentifyController::zeroed();
+        c.set_serial(&self.name);
+        c.set_model(match self.personality {
+            PersonalityKind::Null => "Sluice null drive",
+            PersonalityKind::Block => "Sluice block drive",
+            PersonalityKind::OpenChannel => "Sluice open-channel drive",
+        });
+        c.fr = FIRMWARE;
+        c.rab = burst_log2;
+        c.mdts =
+            (self.max_transfer_bytes / ring::PAGE_BYTES as u64).checked_ilog2().unwrap_or(0) as u8;
+        c.ver = VERSION.into();
+        c.cntrltype = 1;
+        c.aerl = EVENT_REQUESTS_MAX as u8 - 1;
+        // One firmware slot, which is read-only.
+        c.frmw = 0x03;
+        c.lpa = IdentifyController::LPA_EXTENDED;
+        c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
+        (c.wctemp, c.cctemp) = (TEMPERATURE_WARNING.into(), TEMPERATURE_CRITICAL.into());
+        c.tnvmcap = (u128::from(self.sectors) * u128::from(self.sector_bytes)).into();
+        (c.sqes, c.cqes) = (0x66, 0x44);
+        c.maxcmd = self.queue_depth.into();
+        c.nn = NSID.into();
+        if self.doorbell_buffer {
+            c.oacs = IdentifyController::OACS_DOORBELL_BUFFER_CONFIG.into();
+        }
+        let oncs = IdentifyController::ONCS_DATASET_MANAGEMENT;
+        c.oncs = match self.personality {
+            PersonalityKind::OpenChannel => oncs,
+            _ => oncs | IdentifyController::ONCS_WRITE_ZEROES,
+        }
+        .into();
+        c.vwc = self.volatile_cache.into();
+        c.sgls = (IdentifyController::SGLS_SUPPORTED | IdentifyController::SGLS_BIT_BUCKET).into();
+        if self.protected_cmb {
+            VendorExtensions::with_flags(VendorExtensions::PROTECTED_CMB).write_to(&mut c.vendor);
+        }
+        let nqn = format!("nqn.2026-01.io.sluice:{}", self.name);
+        // The last byte stays zero.
+        for (to, from) in c.subnqn[..223].iter_mut().zip(nqn.bytes()) {
+            *to = from;
+        }
+        c
+    }
+
+    /// What Identify says of the namespace, of which `mapped` sectors are in use.
+    pub(super) fn identify_namespace(&self, mapped: u64) -> IdentifyNamespace {
+        let mut n = IdentifyNamespace::zeroed();
+        // The addresses of an open-channel drive have holes: its size is that of the address space.
+        let format = self.geometry.as_ref().and_then(|g| PpaFormat::from_geometry(g).ok());
+        n.nsze = match format {
+            None => self.sectors,
+            Some(f) => {
+                let bits = f.group_bits + f.pu_bits + f.chunk_bits + f.sector_bits;
+                1u64.checked_shl(bits.into()).unwrap_or(u64::MAX)
+            }
+        }
+        .into();
+        n.ncap = self.sectors.into();
+        n.nuse = mapped.min(self.sectors).into();
+        n.nsattr = self.write_protected.into();
+        n.nvmcap = (u128::from(self.sectors) * u128::from(self.sector_bytes)).into();
+        n.lbaf[0] =
+            LbaFormat { ms: self.oob_bytes.into(), lbads: self.sector_bytes.ilog2() as u8, rp: 0 };
+        if self.oob_bytes > 0 {
+            // Out-of-band bytes travel through the metadata pointer.
+            n.mc = 1 << 1;
+        }
+        // Preferred granularity and size of writes.
+        n.nsfeat = 1 << 4;
+        let optimal = u16::try_from(self.optimal_sectors.saturating_sub(1)).unwrap_or(u16::MAX);
+        (n.npwg, n.nows) = (optimal.into(), optimal.into());
+        if self.personality == PersonalityKind::OpenChannel {
+            n.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;
+        } else {
+            // Trimmed sectors read as zeros, and Write Zeroes may trim.
+            n.dlfeat = 1 | 1 << 3;
+        }
+        n
+    }
+}

@@ -1,0 +1,300 @@
+//! Admin commands that need more than [`AdminState`](crate::admin::AdminState) knows: moving the
+//! answer to the host, and queues.
+
+use clock::Nanos;
+use nvme::{
+    AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, FeatureSelect,
+    LbaStatusDescriptor, Sqe, Status, feature, log_page,
+};
+use ring::{CqProducer, Iova, ShadowDoorbells, SqConsumer};
+
+use crate::access::AccessCheck;
+use crate::controller::{Controller, Personality};
+use crate::data_buffer::DataBuffer;
+use crate::queues::QueueTeardown;
+
+impl Controller {
+    /// Carries out an admin command. `Ok(None)` for one that completes later.
+    pub(crate) fn execute_admin(
+        &mut self,
+        _now: Nanos,
+        queue: usize,
+        cid: u16,
+        command: AdminCommand,
+        sqe: &Sqe,
+    ) -> Result<Option<u64>, Status> {
+        let port = self.queues.submissions[queue].as_ref().map_or(0, |q| q.port);
+        match command {
+            AdminCommand::Identify { cns, nsid } => {
+                let mapped = match &self.personality {
+                    Personality::Block(d) => d.ftl.mapped(),
+                    _ => self.sectors(),
+                };
+                let answer = self.admin_for_queue(queue).identify(cns, nsid, mapped)?;
+                self.return_data(port, sqe, answer.as_slice(), answer.len() as u64)
+            }
+            AdminCommand::Geometry { nsid } => {
+                let answer = self.admin_for_queue(queue).geometry(nsid)?;
+                self.return_data(port, sqe, answer.as_slice(), answer.len() as u64)
+            }
+            AdminCommand::GetLogPage {
+                lid: log_page::CHUNK_NOTIFICATION,
+                nsid,
+                bytes,
+                offset,
+                retain,
+            } if matches!(self.personality, Personality::OpenChannel(_)) => {
+                if self.queues.ports[port].access.is_some() {
+                    return Err(Status::INVALID_LOG_PAGE);
+                }
+                if !matches!(nsid, 1 | u32::MAX) {
+                    return Err(Status::INVALID_NAMESPACE);
+                }
+                // The host's memory first: what it cannot be told, it has not been told.
+                DataBuffer::from_sqe(sqe, bytes, self.queues.ports[port].port.memory())?;
+                let page = self.async_events.read_log_page(port, offset, bytes, retain)?;
+                let answer = self.return_data(port, sqe, &page, bytes);
+                self.complete_event_requests();
+                answer
+            }
+            AdminCommand::GetLogPage { lid, nsid, bytes, offset, .. } => {
+                let health = self.health();
+                let personality = &self.personality;
+                let rights = self.queues.ports[port].access.as_deref();
+                let mut chunk = |n| match (personality, rights) {
+                    (Personality::OpenChannel(d), Some(rights))
+                        if !rights.pus.contains(&d.pu_of_chunk(n)) =>
+                    {
+                        rights.mask_foreign_chunk(d.descriptor(n))
+                    }
+                    (Personality::OpenChannel(d), _) => d.descriptor(n),
+                    _ => ChunkDescriptor::default(),
+                };
+                let mut map = |n: u64| match personality {
+                    Personality::OpenChannel(d) => d.l2p_entry(n as u32),
+                    _ => log_page::UNMAPPED,
+                };
+                let totals = || match personality {
+                    Personality::OpenChannel(d) => d.l2p_totals(),
+                    _ => DeviceL2pLog::default(),
+                };
+                let page = rights.map_or(&self.admin, |r| &r.admin).log_page(
+                    (lid, nsid),
+                    offset,
+                    bytes,
+                    &health,
+                    &mut chunk,
+                    (&mut map, &totals),
+                )?;
+                self.return_data(port, sqe, &page, bytes)
+            }
+            AdminCommand::GetFeatures { fid, select, member } => {
+                // Its queues are a host's own, everything else is the drive's.
+                let own = matches!(fid, feature::NUMBER_OF_QUEUES | feature::INTERRUPT_VECTOR);
+                let admin = if own { self.admin_for_queue(queue) } else { &mut self.admin };
+                admin.get_feature(fid, select, member).map(|v| Some(v.into()))
+            }
+            AdminCommand::SetFeatures { fid, save, value } => {
+                let exist = self.queues.has_io_queues(port);
+                if self.queues.ports[port].access.is_some() && fid != feature::NUMBER_OF_QUEUES {
+                    // What there is to set is everybody's.
+                    self.admin.get_feature(fid, FeatureSelect::Capabilities, value)?;
+                    return Err(Status::FEATURE_NOT_CHANGEABLE);
+                }
+                let result = self.admin_for_queue(queue).set_feature(fid, save, value, exist)?;
+                if fid == feature::ARBITRATION {
+                    self.update_arbitration();
+                }
+                Ok(Some(result.into()))
+            }
+            AdminCommand::CreateCq { qid, entries, at, vector } => {
+                self.admin_for_queue(queue).check_create_cq(qid, entries, vector)?;
+                if vector.is_some_and(|v| v >= self.queues.ports[port].port.vectors()) {
+                    return Err(Status::INVALID_VECTOR);
+                }
+                if self.queues.find_completion(port, qid).is_some() {
+                    return Err(Status::INVALID_QID);
+                }
+                let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
+                let host = &self.queues.ports[port].port;
+                let mut ring = CqProducer::open(host, qid, Iova(at), depth, vector)
+                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                if let Some(shadows) = &self.queues.ports[port].shadow_doorbells {
+                    ring.enable_shadow(shadows);
+                }
+                self.queues.add_completion(ring, port, qid);
+                Ok(Some(0))
+            }
+            AdminCommand::CreateSq { qid, entries, at, cqid, priority } => {
+                self.admin_for_queue(queue).check_create_sq(qid, entries, cqid)?;
+                if self.queues.find_submission(port, qid).is_some() {
+                    return Err(Status::INVALID_QID);
+                }
+                let completion =
+                    self.queues.find_completion(port, cqid).ok_or(Status::INVALID_CQ)?;
+                let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
+                let host = &self.queues.ports[port].port;
+                let mut ring = SqConsumer::open(host, qid, Iova(at), depth)
+                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                if let Some(shadows) = &self.queues.ports[port].shadow_doorbells {
+                    ring.enable_shadow(shadows);
+                }
+                self.queues.add_submission(ring, port, completion, priority);
+                Ok(Some(0))
+            }
+            AdminCommand::DoorbellBufferConfig { values, events } => {
+                if !self.admin_for_queue(queue).identity().doorbell_buffer {
+                    return Err(Status::INVALID_OPCODE);
+                }
+                let host = &self.queues.ports[port].port;
+                let pages = (Iova(values), Iova(events));
+                let shadows = ShadowDoorbells::open(host.memory(), pages, host.shadow_stride())
+                    .map_err(|_| Status::INVALID_FIELD)?;
+                self.queues.set_shadow_doorbells(port, shadows);
+                Ok(Some(0))
+            }
+            AdminCommand::DeleteSq { qid } => self.delete_submission(port, qid, (queue, cid)),
+            AdminCommand::DeleteCq { qid } => {
+                let at = self.queues.find_completion(port, qid).filter(|_| qid > 0);
+                let at = at.ok_or(Status::INVALID_QID)?;
+                if self.queues.submissions.iter().flatten().any(|q| q.completion == at) {
+                    return Err(Status::INVALID_QUEUE_DELETION);
+                }
+                self.queues.remove_completion(at);
+                Ok(Some(0))
+            }
+            // Commands are fetched and started at once: there is nothing left to abort but requests
+            // for events. Bit 0 of the result says that nothing was (NVMe section 5.1).
+            AdminCommand::Abort { sqid, cid } => {
+                let request =
+                    if sqid == 0 { self.async_events.abort_request(port, cid) } else { None };
+                let Some((queue, cid)) = request else { return Ok(Some(1)) };
+                self.queues.post(queue, cid, Status::ABORTED, 0);
+                Ok(Some(0))
+            }
+            AdminCommand::AsyncEventRequest => {
+                self.async_events.request(port, queue, cid)?;
+                self.complete_event_requests();
+                Ok(None)
+            }
+            AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
+                self.lba_status(port, sqe, slba, nlb, bytes)
+            }
+        }
+    }
+
+    /// Logs what the drive has learnt of its media, and tells hosts that wait for it.
+    pub(crate) fn log_media_events(&mut self) {
+        let Personality::OpenChannel(drive) = &mut self.personality else { return };
+        for notice in drive.array.media_events.drain_pending() {
+            let address = drive.ppa(notice.psn).0;
+            self.async_events.log_notification(ChunkNotification::new(
+                0,
+                address,
+                1,
+                notice.scope,
+                notice.kind,
+            ));
+        }
+        self.complete_event_requests();
+    }
+
+    /// Completes the requests for events that are due.
+    fn complete_event_requests(&mut self) {
+        while let Some((queue, cid, result)) = self.async_events.pop_due() {
+            self.queues.post(queue, cid, Status::SUCCESS, result);
+        }
+    }
+
+    /// Copies an answer of up to `bytes` bytes to where the command points.
+    fn return_data(
+        &self,
+        port: usize,
+        sqe: &Sqe,
+        answer: &[u8],
+        bytes: u64,
+    ) -> Result<Option<u64>, Status> {
+        let memory = self.queues.ports[port].port.memory();
+        let payload = DataBuffer::from_sqe(sqe, bytes, memory)?;
+        let fits = answer.len().min(bytes as usize);
+        payload.write(memory, 0, &answer[..fits]);
+        Ok(Some(0))
+    }
+
+    /// Get LBA Status (NVMe section 5.27): a header of eight bytes and descriptors.
+    fn lba_status(
+        &self,
+        port: usize,
+        sqe: &Sqe,
+        slba: u64,
+        nlb: u16,
+        bytes: u64,
+    ) -> Result<Option<u64>, Status> {
+        let Personality::Block(drive) = &self.personality else {
+            return Err(Status::INVALID_OPCODE);
+        };
+        let rights = self.queues.ports[port].access.as_deref();
+        let sectors = rights.and_then(AccessCheck::sector_count).unwrap_or(drive.ftl.sectors());
+        let first = rights.map_or(0, AccessCheck::first_sector);
+        if slba >= sectors || bytes < 8 {
+            return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        let asked = if nlb == 0 { sectors - slba } else { u64::from(nlb) };
+        let end = (slba + asked).min(sectors);
+        let most = ((bytes - 8) / LbaStatusDescriptor::BYTES as u64) as usize;
+        let (mut at, mut list) = (slba, Vec::new());
+        while at < end && list.len() < most {
+            let left = u32::try_from(end - at).unwrap_or(u32::MAX);
+            let (mapped, n) = drive.ftl.extent(first + at, left);
+            list.push(LbaStatusDescriptor::new(at, n, mapped));
+            at += u64::from(n);
+        }
+        let mut answer = vec![0; 8];
+        answer[..4].copy_from_slice(&(list.len() as u32).to_le_bytes());
+        // Completion condition: 1 when the list is cut off, 2 when the range is exhausted.
+        answer[4] = if at < end { 1 } else { 2 };
+        for descriptor in list {
+            answer.extend(descriptor.to_bytes());
+        }
+        self.return_data(port, sqe, &answer, bytes)
+    }
+
+    /// Deletes a submission queue: nothing more is fetched from it, commands under way end, and
+    /// then the deletion does (NVMe section 5.6).
+    fn delete_submission(
+        &mut self,
+        port: usize,
+        qid: u16,
+        by: (usize, u16),
+    ) -> Result<Option<u64>, Status> {
+        // Admin queues are not deleted by commands, and no queue twice (NVMe section 5.6).
+        let at = self.queues.find_submission(port, qid).filter(|_| qid > 0);
+        let at = at.ok_or(Status::INVALID_QID)?;
+        let Some(queue) = self.queues.submissions[at].as_mut().filter(|q| q.teardown.is_none())
+        else {
+            return Err(Status::INVALID_QID);
+        };
+        if queue.outstanding > 0 {
+            queue.teardown = Some(QueueTeardown::Deleted(by.0, by.1));
+            return Ok(None);
+        }
+        self.queues.remove_submission(at);
+        Ok(Some(0))
+    }
+
+    fn update_arbitration(&mut self) {
+        let value = self.admin.arbitration();
+        // 7 stands for no limit.
+        let burst = if value.burst_log2 >= 7 { u16::MAX } else { 1 << value.burst_log2 };
+        let arbitration = match self.config.controller.arbitration {
+            crate::Arbitration::RoundRobin { .. } => crate::Arbitration::RoundRobin { burst },
+            crate::Arbitration::Weighted { .. } => crate::Arbitration::Weighted {
+                burst,
+                high: value.high,
+                medium: value.medium,
+                low: value.low,
+            },
+        };
+        self.queues.set_arbitration(arbitration);
+    }
+}

@@ -1,0 +1,201 @@
+//! [`AsyncEventQueue`]: chunk notifications, and the hosts that wait for them (OC section 3, log page D0h; NVMe
+//! section 5.2, Asynchronous Event Request).
+//!
+//! Owns the log, newest first, and the requests that hosts have outstanding. Guarantees: a request
+//! completes when there is a notification that its host has not been told of and has not read; after
+//! that, no other does until the host has read the log without retaining the event. Counts have no
+//! gaps, so that a host that reads the log sees what it has missed.
+
+use std::collections::VecDeque;
+
+use nvme::{AsyncEvent, ChunkNotification, Status};
+
+use crate::admin::{self, EVENT_REQUESTS_MAX, NOTIFICATION_LOG_ENTRIES};
+use crate::stats::NotificationStats;
+
+/// A host: what it has asked, and what it knows.
+#[derive(Debug, Default)]
+struct Listener {
+    /// Requests: admin queue and command identifier.
+    requests: VecDeque<(usize, u16)>,
+    /// The last notification that it was told of, or read.
+    last_reported: u64,
+    /// It has been told and has not read the log.
+    masked: bool,
+    /// It is told nothing: what happens is about chunks that are others', too.
+    disabled: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct AsyncEventQueue {
+    log: VecDeque<ChunkNotification>,
+    /// Notifications ever.
+    count: u64,
+    /// The last that any host has read.
+    last_read: u64,
+    /// By port.
+    listeners: Vec<Listener>,
+    pub(crate) stats: NotificationStats,
+}
+
+impl AsyncEventQueue {
+    fn listener(&mut self, port: usize) -> &mut Listener {
+        if self.listeners.len() <= port {
+            self.listeners.resize_with(port + 1, Listener::default);
+        }
+        &mut self.listeners[port]
+    }
+
+    /// A host has come, which is told of what happens or is not.
+    pub(crate) fn attach(&mut self, port: usize, told: bool) {
+        *self.listener(port) = Listener { disabled: !told, ..Listener::default() };
+    }
+
+    /// A host has gone. What is left are the queues of its requests.
+    pub(crate) fn detach(&mut self, port: usize) -> impl Iterator<Item = usize> {
+        let requests = std::mem::take(self.listener(port)).requests;
+        requests.into_iter().map(|(queue, _)| queue)
+    }
+
+    /// A host asks to be told.
+    ///
+    /// # Errors
+    /// [`Status::TOO_MANY_EVENT_REQUESTS`].
+    pub(crate) fn request(&mut self, port: usize, queue: usize, cid: u16) -> Result<(), Status> {
+        let listener = self.listener(port);
+        if listener.requests.len() >= EVENT_REQUESTS_MAX {
+            return Err(Status::TOO_MANY_EVENT_REQUESTS);
+        }
+        listener.requests.push_back((queue, cid));
+        Ok(())
+    }
+
+    /// Takes a request back, if it is outstanding.
+    pub(crate) fn abort_request(&mut self, port: usize, cid: u16) -> Option<(usize, u16)> {
+        let requests = &mut self.listener(port).requests;
+        let at = requests.iter().position(|(_, c)| *c == cid)?;
+        requests.remove(at)
+    }
+
+    /// Logs a notification, whose count is set here.
+    pub(crate) fn log_notification(&mut self, notification: ChunkNotification) {
+        self.count += 1;
+        if self.log.len() == NOTIFICATION_LOG_ENTRIES
+            && let Some(oldest) = self.log.pop_back()
+        {
+            self.stats.overwritten += u64::from(oldest.count.get() > self.last_read);
+        }
+        self.log.push_front(ChunkNotification { count: self.count.into(), ..notification });
+        self.stats.logged += 1;
+    }
+
+    /// The next request to complete, and with what.
+    pub(crate) fn pop_due(&mut self) -> Option<(usize, u16, u64)> {
+        let count = self.count;
+        let ready = |l: &&mut Listener| {
+            !l.masked && !l.disabled && l.last_reported < count && !l.requests.is_empty()
+        };
+        let listener = self.listeners.iter_mut().find(ready)?;
+        let (queue, cid) = listener.requests.pop_front()?;
+        (listener.last_reported, listener.masked) = (count, true);
+        self.stats.events_sent += 1;
+        Some((queue, cid, AsyncEvent::CHUNK_NOTIFICATION.to_dword().into()))
+    }
+
+    /// A piece of the log, read by a host; it is listening again unless it retains the event.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] for an offset past the end.
+    pub(crate) fn read_log_page(
+        &mut self,
+        port: usize,
+        offset: u64,
+        bytes: u64,
+        retain: bool,
+    ) -> Result<Vec<u8>, Status> {
+        let log = &self.log;
+        let mut entry = |n: u64| log.get(n as usize).copied().unwrap_or_default().to_bytes();
+        let page =
+            admin::log_page_entries(NOTIFICATION_LOG_ENTRIES as u64, offset, bytes, &mut entry)?;
+        if !retain {
+            let count = self.count;
+            self.last_read = count;
+            let listener = self.listener(port);
+            (listener.last_reported, listener.masked) = (count, false);
+        }
+        Ok(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::{ChunkNotificationKind, ChunkNotificationScope};
+
+    use super::*;
+
+    fn log_one(events: &mut AsyncEventQueue) {
+        let (scope, what) = (ChunkNotificationScope::Chunk, ChunkNotificationKind::ErrorRateHigh);
+        events.log_notification(ChunkNotification::new(0, 7, 1, scope, what));
+    }
+
+    fn counts(page: &[u8]) -> Vec<u64> {
+        let (entries, _) = page.as_chunks::<{ ChunkNotification::BYTES }>();
+        entries.iter().map(|e| ChunkNotification::from_bytes(*e).count.get()).collect()
+    }
+
+    #[test]
+    fn a_host_is_told_once_until_it_has_read() {
+        let mut e = AsyncEventQueue::default();
+        e.request(0, 5, 1).unwrap();
+        e.request(0, 5, 2).unwrap();
+        assert_eq!(e.pop_due(), None);
+        log_one(&mut e);
+        assert_eq!(e.pop_due(), Some((5, 1, 0xd0_0007)));
+        log_one(&mut e);
+        assert_eq!(e.pop_due(), None, "masked");
+        assert!(e.read_log_page(0, 0, 64, true).is_ok());
+        assert_eq!(e.pop_due(), None, "retained");
+        let page = e.read_log_page(0, 0, 4096, false).unwrap();
+        assert_eq!(counts(&page)[..3], [2, 1, 0]);
+        assert_eq!(e.pop_due(), None, "it has read both");
+        log_one(&mut e);
+        assert_eq!(e.pop_due(), Some((5, 2, 0xd0_0007)));
+        // Another host hears of it, too, as soon as it asks.
+        e.request(1, 6, 9).unwrap();
+        assert_eq!(e.pop_due(), Some((6, 9, 0xd0_0007)));
+    }
+
+    #[test]
+    fn requests_are_limited_per_host_and_can_be_withdrawn() {
+        let mut e = AsyncEventQueue::default();
+        for cid in 0..EVENT_REQUESTS_MAX as u16 {
+            e.request(0, 5, cid).unwrap();
+        }
+        assert_eq!(e.request(0, 5, 99), Err(Status::TOO_MANY_EVENT_REQUESTS));
+        e.request(1, 6, 99).unwrap();
+        assert_eq!(e.abort_request(0, 2), Some((5, 2)));
+        assert_eq!(e.abort_request(0, 2), None);
+        assert_eq!(e.abort_request(0, 99), None, "another host's");
+        e.request(0, 5, 99).unwrap();
+    }
+
+    #[test]
+    fn the_log_is_a_ring_and_counts_what_nobody_read() {
+        let mut e = AsyncEventQueue::default();
+        for _ in 0..NOTIFICATION_LOG_ENTRIES {
+            log_one(&mut e);
+        }
+        assert!(e.read_log_page(0, 0, 4, false).is_ok());
+        log_one(&mut e);
+        assert_eq!(e.stats.overwritten, 0, "the oldest was read");
+        for _ in 0..NOTIFICATION_LOG_ENTRIES {
+            log_one(&mut e);
+        }
+        assert_eq!((e.stats.logged, e.stats.overwritten), (129, 1));
+        let page = e.read_log_page(0, 0, 1 << 20, true).unwrap();
+        assert_eq!(counts(&page), (66..=129).rev().collect::<Vec<_>>());
+        assert_eq!(e.read_log_page(0, 4032, 4096, true).unwrap().len(), 64);
+        assert_eq!(e.read_log_page(0, 4096, 4, true).unwrap().len(), 0);
+        assert_eq!(e.read_log_page(0, 4100, 4, true), Err(Status::INVALID_FIELD));
+    }
+}

@@ -1,0 +1,497 @@
+//! The passage of a command through a [`Drive`]: fetched, understood, through the controller's
+//! stations (fetch, data transfer, completion) and its personality, and posted when it is due.
+//!
+//! Everything happens in the order of time: a poll at `now` first lets all that was due before
+//! happen at the time it was due, so that a late poll delays completions but changes no timing
+//! inside of the drive (rule R6).
+
+use clock::{Component, Nanos};
+use media::MediaConfig;
+use nvme::{
+    AdminCommand, DsmRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
+};
+use ring::Iova;
+use tracepoint::Event;
+
+use crate::admin::AdminState;
+use crate::controller::{Controller, Personality};
+use crate::data_buffer::DataBuffer;
+use crate::hosts::HostPort;
+
+impl Controller {
+    fn effective_time(&self, time: Nanos) -> Nanos {
+        if self.zero_latency { Nanos::ZERO } else { time }
+    }
+
+    /// Takes an entry off a queue: to its first station, or straight on if that takes no time.
+    #[inline]
+    fn accept(&mut self, now: Nanos, queue: usize) {
+        let Some(q) = self.queues.submissions[queue].as_mut() else { return };
+        let Some(sqe) = &q.fetch() else { return };
+        let (owner, qid) = (q.port, q.ring.qid());
+        if q.admin {
+            return self.handle_admin(now, queue, sqe);
+        }
+        let port = &mut self.queues.ports[owner];
+        let restricted = port.access.is_some();
+        let id = self.commands.add(&port.port, queue as u32, qid, sqe.cid.get());
+        let cid = sqe.cid.get();
+        tracepoint::trace_at(now, || Event::CommandFetched { id, qid, cid });
+        if self.command_times.is_some() {
+            self.commands.get_mut(id).fetched = now;
+        }
+        let understood = self.parse_and_validate(id, owner, sqe);
+        if restricted {
+            self.consume_tokens(now, owner, self.commands.get(id).bytes);
+        }
+        if let Err(status) = understood {
+            self.commands.complete(id, status);
+            return;
+        }
+        let fetch = self.effective_time(self.config.controller.fetch_latency);
+        if fetch > Nanos::ZERO {
+            self.fetch_stage.enqueue(now, fetch, id);
+        } else {
+            self.on_fetched(now, id);
+        }
+    }
+
+    /// From raw entry to typed command, with everything checked that does not depend on the media.
+    #[inline]
+    fn parse_and_validate(&mut self, id: u32, owner: usize, sqe: &Sqe) -> Result<(), Status> {
+        if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
+            return Err(Status::INVALID_NAMESPACE);
+        }
+        let mut io = IoCommand::parse(sqe).inspect_err(|_| {
+            let vector = (opcode::io::VECTOR_RESET..=opcode::io::VECTOR_COPY).contains(&sqe.opcode);
+            if vector && sqe.hints().is_err() {
+                self.commands.get_mut(id).location = VectorHints::ERROR_LOCATION;
+            }
+        })?;
+        let port = &mut self.queues.ports[owner];
+        if let Some(rights) = &port.access {
+            rights.authorize(&mut io).inspect_err(|_| port.stats.refused += 1)?;
+            self.commands.get_mut(id).first_sector = rights.first_sector();
+        }
+        let sector = u64::from(self.sector_bytes());
+        let bytes = match io {
+            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * sector,
+            IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
+                u64::from(addresses.count()) * sector
+            }
+            IoCommand::DatasetManagement { ranges, .. } | IoCommand::DeviceTrim { ranges, .. } => {
+                u64::from(ranges) * nvme::DsmRange::BYTES as u64
+            }
+            // There are never more extents than sectors.
+            IoCommand::LbaStatus { nlb, max_descriptors, .. } => {
+                u64::from(max_descriptors.min(nlb)) * nvme::LbaStatusDescriptor::BYTES as u64
+            }
+            IoCommand::Flush
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::VectorReset { .. }
+            | IoCommand::VectorCopy { .. } => 0,
+        };
+        let metadata = match &self.personality {
+            Personality::OpenChannel(d) if sqe.mptr.get() != 0 => d.metadata_bytes(&io),
+            _ => 0,
+        };
+        let command = self.commands.get_mut(id);
+        let memory = command.port.memory();
+        if metadata > 0 {
+            memory.find(Iova(sqe.mptr.get()), metadata).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            command.metadata = sqe.mptr.get();
+        }
+        if bytes > 0 {
+            command.data_buffer = DataBuffer::from_sqe(sqe, bytes, memory)?;
+        }
+        (command.io, command.bytes, command.dma_bytes) = (io, bytes, bytes);
+        if matches!(io, IoCommand::DatasetManagement { .. } | IoCommand::DeviceTrim { .. }) {
+            self.copy_ranges(id, owner)?;
+        }
+        if let Some(cmb) = &self.cmb
+            && let Some(range) = cmb.range(owner)
+        {
+            let command = self.commands.get(id);
+            let inside = command.data_buffer.bytes_within(bytes, range);
+            self.commands.get_mut(id).dma_bytes = bytes - inside;
+            self.stats.cmb_bytes += inside;
+        }
+        let hints = io.hints();
+        if hints != VectorHints::NONE {
+            self.count_hints(&io, hints);
+        }
+        Ok(())
+    }
+
+    /// A restricted host's command is counted, and paid for with tokens.
+    #[inline]
+    fn consume_tokens(&mut self, now: Nanos, owner: usize, bytes: u64) {
+        let port = &mut self.queues.ports[owner];
+        port.stats.commands += 1;
+        port.stats.bytes += bytes;
+        if let Some(rights) = &mut port.access {
+            rights.consume_tokens(now, bytes);
+        }
+    }
+
+    /// Copies the ranges that a command's data is, once: those that are checked are those that are
+    /// used.
+    #[inline(never)]
+    fn copy_ranges(&mut self, id: u32, owner: usize) -> Result<(), Status> {
+        let command = self.commands.get_mut(id);
+        command.ranges.clear();
+        let count = match command.io {
+            IoCommand::DatasetManagement { ranges, deallocate: true } => ranges,
+            IoCommand::DeviceTrim { ranges, .. } => ranges,
+            // The other attributes are hints (NVMe section 6.7).
+            _ => return Ok(()),
+        };
+        for i in 0..u64::from(count) {
+            let mut raw = [0; DsmRange::BYTES];
+            let offset = i * DsmRange::BYTES as u64;
+            command.data_buffer.read(command.port.memory(), offset, &mut raw);
+            command.ranges.push(DsmRange::from_bytes(raw));
+        }
+        let port = &mut self.queues.ports[owner];
+        match &port.access {
+            Some(rights) => {
+                let admitted = rights.authorize_ranges(&mut command.ranges);
+                admitted.inspect_err(|_| port.stats.refused += 1)
+            }
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn count_hints(&mut self, io: &IoCommand, hints: VectorHints) {
+        let counts = &mut self.stats.hints;
+        counts.plane_modes += u64::from(hints.planes != PlaneMode::Auto);
+        counts.limited_retry += u64::from(hints.limited_retry);
+        if hints.suspend {
+            let reads = matches!(io, IoCommand::VectorRead { .. } | IoCommand::VectorCopy { .. });
+            let array = match &self.personality {
+                Personality::OpenChannel(d) => Some(&d.array),
+                _ => None,
+            };
+            match reads && array.is_some_and(|a| a.can_suspend_on_hint()) {
+                true => counts.suspend += 1,
+                false => counts.suspend_ignored += 1,
+            }
+        }
+    }
+
+    #[inline]
+    fn sector_bytes(&self) -> u32 {
+        match &self.config.media {
+            MediaConfig::Nand(n) => n.geometry.sector_bytes,
+            MediaConfig::Pcm(p) => p.sector_bytes,
+            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
+        }
+    }
+
+    /// A command has been fetched: data of writes comes in next.
+    #[inline]
+    fn on_fetched(&mut self, now: Nanos, id: u32) {
+        let command = self.commands.get(id);
+        let incoming =
+            matches!(command.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
+        let rate = self.config.controller.write_bytes_per_sec();
+        if incoming && rate > 0 && !self.zero_latency && command.dma_bytes > 0 {
+            let time = Nanos::transfer(command.dma_bytes, rate);
+            match self.config.controller.dma_to_device_bytes_per_sec {
+                0 => self.dma_stage.enqueue(now, time, id),
+                _ => self.dma_to_device.enqueue(now, time, id),
+            }
+        } else {
+            self.start(now, id);
+        }
+    }
+
+    #[inline]
+    fn start(&mut self, now: Nanos, id: u32) {
+        tracepoint::trace_at(now, || Event::CommandStarted { id });
+        let commands = &mut self.commands;
+        match &mut self.personality {
+            Personality::Null(d) => d.start(now, id, commands),
+            Personality::Block(d) => d.start(now, id, commands, self.admin.cache_enabled()),
+            Personality::Pcm(d) => d.start(now, id, commands),
+            Personality::OpenChannel(d) => {
+                let queue = self.queues.submissions[commands.get(id).queue as usize].as_ref();
+                let rights = queue.and_then(|q| self.queues.ports[q.port].access.as_deref());
+                d.start(now, id, commands, rights.map(|r| &r.pus));
+            }
+        }
+    }
+
+    /// Commands that the personality has ended go out: data of reads first.
+    #[inline]
+    fn send_completed(&mut self, now: Nanos) {
+        while let Some(id) = self.commands.completed.pop_front() {
+            tracepoint::trace_at(now, || Event::CommandCompleted { id });
+            let command = self.commands.get(id);
+            let outgoing =
+                matches!(command.io, IoCommand::Read { .. } | IoCommand::VectorRead { .. });
+            let rate = self.config.controller.dma_bytes_per_sec;
+            let moves = rate > 0 && !self.zero_latency && command.dma_bytes > 0;
+            if outgoing && moves && command.status.is_success() {
+                let time = Nanos::transfer(command.dma_bytes, rate);
+                self.dma_stage.enqueue(now, time, id);
+            } else {
+                self.on_transferred(now, id);
+            }
+        }
+    }
+
+    #[inline]
+    fn on_transferred(&mut self, now: Nanos, id: u32) {
+        let complete = self.effective_time(self.config.controller.completion_latency);
+        self.commands.get_mut(id).due = now + complete;
+        if complete > Nanos::ZERO {
+            self.post_stage.enqueue_delay(now, complete, id);
+        } else {
+            self.complete(id);
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, id: u32) {
+        let command = self.commands.get(id);
+        self.lateness.record(self.now.since(command.due));
+        tracepoint::trace_at(command.due, || Event::CommandPosted { id });
+        if let Some(times) = &mut self.command_times {
+            // Fetched before it was timed: its time is not known.
+            let time = self.now.since(command.fetched);
+            times.total += time;
+            match command.io {
+                IoCommand::Read { .. } | IoCommand::VectorRead { .. } => times.reads.record(time),
+                IoCommand::Write { .. }
+                | IoCommand::VectorWrite { .. }
+                | IoCommand::VectorCopy { .. } => times.writes.record(time),
+                _ => {}
+            }
+        }
+        match command.io {
+            IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
+                self.stats.reads += 1;
+                self.stats.bytes_read += command.bytes;
+            }
+            IoCommand::Write { .. }
+            | IoCommand::VectorWrite { .. }
+            | IoCommand::VectorCopy { .. } => {
+                self.stats.writes += 1;
+                self.stats.bytes_written += command.bytes;
+            }
+            _ => self.stats.others += 1,
+        }
+        if !command.status.is_success() {
+            self.stats.errors += 1;
+            self.log_failure(id);
+        }
+        let command = self.commands.get(id);
+        let (queue, cid) = (command.queue as usize, command.cid);
+        let (status, result) = (command.status, command.result);
+        self.commands.release(id);
+        self.queues.post(queue, cid, status, result);
+    }
+
+    /// Keeps a command's failure for its host's error log.
+    #[cold]
+    fn log_failure(&mut self, id: u32) {
+        let command = self.commands.get(id);
+        let (sq, cid, at) = (command.sq_id, command.cid, command.location);
+        let (queue, status) = (command.queue as usize, command.status);
+        self.admin_for_queue(queue).log_error(sq, cid, status, at);
+    }
+
+    /// Who answers the admin commands of a queue's host.
+    pub(crate) fn admin_for_queue(&mut self, queue: usize) -> &mut AdminState {
+        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
+        match port.and_then(|p| self.queues.ports[p].access.as_mut()) {
+            Some(rights) => &mut rights.admin,
+            None => &mut self.admin,
+        }
+    }
+
+    #[inline]
+    fn media_deadline(&self) -> Nanos {
+        match &self.personality {
+            Personality::Null(d) => d.deadline(),
+            Personality::Block(d) => d.deadline(),
+            Personality::Pcm(d) => d.deadline(),
+            Personality::OpenChannel(d) => d.array.deadline(),
+        }
+    }
+
+    /// Lets the media move on to the next thing that is due.
+    #[inline]
+    fn media_step(&mut self, now: Nanos) -> Nanos {
+        let commands = &mut self.commands;
+        match &mut self.personality {
+            Personality::Null(d) => {
+                let at = d.deadline();
+                d.step(now, commands);
+                at
+            }
+            Personality::Pcm(d) => {
+                let at = d.deadline();
+                d.step(now, commands);
+                at
+            }
+            Personality::Block(d) if d.is_scrub_due(now) => {
+                let at = self.at.max(d.deadline());
+                d.run_scrub(at);
+                at
+            }
+            Personality::Block(d) => {
+                let limit = now.min(d.media_event_handler.deadline().max(self.at));
+                match d.array.next_completion(limit) {
+                    Some((at, done)) => {
+                        d.on_op_complete(at, done, commands);
+                        at
+                    }
+                    None => limit,
+                }
+            }
+            Personality::OpenChannel(d) => {
+                let at = match d.array.next_completion(now) {
+                    Some((at, done)) => {
+                        d.on_op_complete(at, done, commands);
+                        at
+                    }
+                    None => now,
+                };
+                if d.array.media_events.has_pending() {
+                    self.log_media_events();
+                }
+                at
+            }
+        }
+    }
+
+    /// Lets the next thing that is due by `now` happen, at the time it was due.
+    #[inline]
+    fn step(&mut self, now: Nanos) -> bool {
+        let media = self.media_deadline();
+        let (fetch, post) = (self.fetch_stage.next_at(), self.post_stage.next_at());
+        let (dma, dma_in) = (self.dma_stage.next_at(), self.dma_to_device.next_at());
+        let stations = fetch.min(dma).min(dma_in).min(post);
+        let next = media.min(stations);
+        if next > now {
+            return false;
+        }
+        // Before time moves on, the translation layer does what became possible at this instant.
+        if next > self.at && self.run_ftl(self.at) {
+            self.send_completed(self.at);
+            return true;
+        }
+        self.at = self.at.max(next);
+        let at = if next == media {
+            // The media may have several instants to go through before something ends; it must
+            // not run past what else is due. What could not even begin ends at once.
+            let limit = if media < self.at { self.at } else { stations.min(now) };
+            self.media_step(limit)
+        } else if let Some((at, id)) = self.fetch_stage.dequeue(next) {
+            self.on_fetched(at, id);
+            at
+        } else if let Some((at, id)) = self.dma_stage.dequeue(next) {
+            match self.commands.get(id).io {
+                IoCommand::Write { .. } | IoCommand::VectorWrite { .. } => self.start(at, id),
+                _ => self.on_transferred(at, id),
+            }
+            at
+        } else if let Some((at, id)) = self.dma_to_device.dequeue(next) {
+            self.start(at, id);
+            at
+        } else if let Some((at, id)) = self.post_stage.dequeue(next) {
+            self.complete(id);
+            at
+        } else {
+            return false;
+        };
+        self.send_completed(at);
+        true
+    }
+
+    fn run_ftl(&mut self, now: Nanos) -> bool {
+        match &mut self.personality {
+            Personality::Block(d) => d.run_ftl(now, &mut self.commands),
+            _ => false,
+        }
+    }
+
+    fn handle_admin(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
+        let cid = sqe.cid.get();
+        let command = AdminCommand::parse(sqe);
+        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
+        let state = port.map(|p| &mut self.queues.ports[p]);
+        if let Some(HostPort { access: Some(rights), stats, .. }) = state {
+            stats.commands += 1;
+            let bytes = match command {
+                Ok(AdminCommand::GetLogPage { bytes, .. }) => bytes,
+                Ok(AdminCommand::GetLbaStatus { bytes, .. }) => bytes,
+                _ => 0,
+            };
+            rights.consume_admin_tokens(now, bytes);
+        }
+        match command.and_then(|c| self.execute_admin(now, queue, cid, c, sqe)) {
+            Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
+            Ok(None) => {}
+            Err(status) => {
+                self.admin_for_queue(queue).log_error(0, cid, status, ErrorEntry::NONE);
+                self.queues.post(queue, cid, status, 0);
+            }
+        }
+    }
+}
+
+impl Component for Controller {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.now = self.now.max(now);
+        self.powered_at.get_or_insert(now);
+        let mut moved = false;
+        self.queues.begin_poll();
+        loop {
+            while self.step(now) {
+                moved = true;
+            }
+            if now > self.at {
+                if self.run_ftl(self.at) {
+                    self.send_completed(self.at);
+                    moved = true;
+                    continue;
+                }
+                self.at = now;
+            }
+            let mut fetched = false;
+            while let Some(queue) = self.queues.next_queue(now) {
+                self.accept(now, queue);
+                self.send_completed(now);
+                fetched = true;
+            }
+            let settled = self.run_ftl(now);
+            self.send_completed(now);
+            moved |= fetched | settled;
+            if !settled && self.next_internal_at() > now {
+                break;
+            }
+        }
+        moved |= self.queues.flush_completions();
+        moved
+    }
+
+    fn deadline(&self) -> Nanos {
+        // Completions that wait for room are no reason: a host that gives some back wakes the drive.
+        self.next_internal_at().min(self.queues.throttled_until)
+    }
+}
+
+impl Controller {
+    #[inline]
+    fn next_internal_at(&self) -> Nanos {
+        self.media_deadline()
+            .min(self.fetch_stage.next_at())
+            .min(self.dma_stage.next_at())
+            .min(self.dma_to_device.next_at())
+            .min(self.post_stage.next_at())
+    }
+}

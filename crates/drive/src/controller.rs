@@ -1,0 +1,400 @@
+//! [`Drive`]: the controller. Owns what commands pass through on their way ([`crate::passage`]):
+//! queues, stations, personality; powered on here, looked at, shut down, and cut off.
+
+use std::io;
+
+use clock::{Component, Nanos};
+use media::{DataStore, MediaConfig, Nand, Pcm};
+use ring::Port;
+
+use crate::admin::{AdminState, HealthCounters};
+use crate::async_events::AsyncEventQueue;
+use crate::block::BlockDrive;
+use crate::cmb::Cmb;
+use crate::commands::Commands;
+use crate::device_l2p::DeviceL2p;
+use crate::error::DriveError;
+use crate::nand_array::NandArray;
+use crate::null::NullDrive;
+use crate::open_channel::OpenChannelDrive;
+use crate::pcm::PcmDrive;
+use crate::queues::Queues;
+use crate::stage::ServiceStage;
+use crate::stats::{CommandTimes, LatenessRecord};
+use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
+
+/// What the drive exposes, and over what.
+#[derive(Clone, Debug)]
+pub(crate) enum Personality {
+    Null(NullDrive),
+    Block(Box<BlockDrive>),
+    Pcm(Box<PcmDrive>),
+    OpenChannel(Box<OpenChannelDrive>),
+}
+
+/// An emulated drive. Poll it (rule R2); talk to it through [`Drive::attach`].
+#[derive(Debug)]
+pub struct Controller {
+    pub(crate) config: DriveConfig,
+    pub(crate) personality: Personality,
+    pub(crate) commands: Commands,
+    pub(crate) queues: Queues,
+    pub(crate) admin: AdminState,
+    pub(crate) async_events: AsyncEventQueue,
+    pub(crate) cmb: Option<Cmb>,
+    pub(crate) fetch_stage: ServiceStage,
+    pub(crate) dma_stage: ServiceStage,
+    /// Data that comes in, where that is a path of its own.
+    pub(crate) dma_to_device: ServiceStage,
+    pub(crate) post_stage: ServiceStage,
+    pub(crate) zero_latency: bool,
+    pub(crate) lateness: LatenessRecord,
+    /// If somebody wants to know.
+    pub(crate) command_times: Option<Box<CommandTimes>>,
+    pub(crate) stats: DriveStats,
+    pub(crate) powered_at: Option<Nanos>,
+    /// The last poll.
+    pub(crate) now: Nanos,
+    /// The instant that the drive has got to: that of the last poll or before, while a late poll
+    /// catches up.
+    pub(crate) at: Nanos,
+}
+
+impl Controller {
+    /// Powers a drive on. Its image, if it has one, is created if it is missing; what was written
+    /// before is recovered.
+    ///
+    /// # Errors
+    /// [`DriveError`]: what cannot be, and images that cannot be opened.
+    pub fn new(config: DriveConfig) -> Result<Controller, DriveError> {
+        config.check()?;
+        let personality = match (&config.media, config.personality) {
+            (MediaConfig::Nand(nand), kind) => {
+                let array = NandArray::new(Nand::open_or_create(nand.clone())?, &config);
+                Controller::nand_personality(array, kind, &config, None)?
+            }
+            (MediaConfig::Pcm(pcm), _) => {
+                Personality::Pcm(Box::new(PcmDrive::new(Pcm::open_or_create(pcm.clone())?)))
+            }
+            (MediaConfig::Null { bytes, sector_bytes }, _) => {
+                Personality::Null(NullDrive::new(config.null, *bytes, *sector_bytes))
+            }
+        };
+        let cmb = Cmb::power_on(&config, None)?;
+        Controller::with_personality(config, personality, cmb)
+    }
+
+    /// `map` is the dual map that has survived in the drive's memory, if it has.
+    pub(crate) fn nand_personality(
+        array: NandArray,
+        kind: PersonalityKind,
+        config: &DriveConfig,
+        map: Option<DeviceL2p>,
+    ) -> Result<Personality, DriveError> {
+        Ok(match kind {
+            PersonalityKind::OpenChannel => {
+                let map = match map {
+                    Some(mut map) => {
+                        map.reconcile(&array.nand);
+                        Some(map)
+                    }
+                    None if config.open_channel.device_l2p => Some(DeviceL2p::open(&array.nand)?),
+                    None => None,
+                };
+                Personality::OpenChannel(Box::new(OpenChannelDrive::new(array, map)?))
+            }
+            _ => {
+                let drive = BlockDrive::new(array, config)?;
+                Personality::Block(Box::new(drive))
+            }
+        })
+    }
+
+    pub(crate) fn with_personality(
+        config: DriveConfig,
+        personality: Personality,
+        cmb: Option<Cmb>,
+    ) -> Result<Controller, DriveError> {
+        let facts = crate::identity::controller_identity(&config, &personality, cmb.as_ref());
+        let nobody = Port::new().map_err(DriveError::Memory)?;
+        Ok(Controller {
+            queues: Queues::new(config.controller.arbitration, nobody),
+            admin: AdminState::new(facts)?,
+            commands: Commands::default(),
+            async_events: AsyncEventQueue::default(),
+            cmb,
+            fetch_stage: ServiceStage::new(tracepoint::StageKind::Fetch),
+            dma_stage: ServiceStage::new(tracepoint::StageKind::Dma),
+            dma_to_device: ServiceStage::new(tracepoint::StageKind::Dma),
+            post_stage: ServiceStage::new(tracepoint::StageKind::Completion),
+            zero_latency: false,
+            lateness: LatenessRecord::new(),
+            command_times: None,
+            stats: DriveStats::default(),
+            powered_at: None,
+            now: Nanos::ZERO,
+            at: Nanos::ZERO,
+            personality,
+            config,
+        })
+    }
+
+    /// What describes the drive.
+    pub fn config(&self) -> &DriveConfig {
+        &self.config
+    }
+
+    /// Sectors that a host sees, all of the medium for an open-channel drive.
+    pub fn sectors(&self) -> u64 {
+        match &self.personality {
+            Personality::Null(d) => d.sectors,
+            Personality::Block(d) => d.ftl.sectors(),
+            Personality::Pcm(d) => d.sectors,
+            Personality::OpenChannel(d) => d.geometry.total_sectors(),
+        }
+    }
+
+    /// The translation layer, if the drive manages its own flash.
+    pub fn ftl(&self) -> Option<&ftl::Ftl> {
+        match &self.personality {
+            Personality::Block(d) => Some(&d.ftl),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn array(&self) -> Option<&NandArray> {
+        match &self.personality {
+            Personality::Block(d) => Some(&d.array),
+            Personality::OpenChannel(d) => Some(&d.array),
+            Personality::Null(_) | Personality::Pcm(_) => None,
+        }
+    }
+
+    pub(crate) fn array_mut(&mut self) -> Option<&mut NandArray> {
+        match &mut self.personality {
+            Personality::Block(d) => Some(&mut d.array),
+            Personality::OpenChannel(d) => Some(&mut d.array),
+            Personality::Null(_) | Personality::Pcm(_) => None,
+        }
+    }
+
+    /// The NAND medium, to look at or to make fail on cue.
+    pub fn nand_mut(&mut self) -> Option<&mut Nand> {
+        self.array_mut().map(|a| &mut a.nand)
+    }
+
+    /// Lets everything take no time at all, to bring a drive into a state quickly; or its own time
+    /// again. Operations under way end when they would have.
+    pub fn set_zero_latency(&mut self, instant: bool) {
+        self.zero_latency = instant;
+        match &mut self.personality {
+            Personality::Block(d) => d.array.zero_latency = instant,
+            Personality::OpenChannel(d) => d.array.zero_latency = instant,
+            Personality::Pcm(d) => d.zero_latency = instant,
+            Personality::Null(_) => {}
+        }
+    }
+
+    /// Operations waiting or running on a parallel unit.
+    pub fn pu_queue_depth(&self, pu: u32) -> usize {
+        self.array().map_or(0, |a| a.depth(pu))
+    }
+
+    /// Completions posted so far: hosts cannot have heard of anything while it stays the same.
+    #[inline]
+    pub fn posted(&self) -> u64 {
+        self.queues.posts
+    }
+
+    /// Whether no command and no operation of the flash is under way.
+    pub fn is_idle(&self) -> bool {
+        self.commands.outstanding() == 0 && self.array().is_none_or(NandArray::is_idle)
+    }
+
+    /// Takes over the state of `other`, a drive of the same configuration at rest: media, translation layer,
+    /// buffers and clocks, each as a copy of its own. What its host has made of this drive stays: queues,
+    /// registered memory, features. Returns whether it could: not from a drive with a controller memory
+    /// buffer or something under way, nor from one that has notified its host of anything, which the host
+    /// knows and its copy does not.
+    ///
+    /// Media in image files are copied into memory, of the size that they have.
+    ///
+    /// # Panics
+    /// When there is no address space for the copy.
+    pub fn copy_state_from(&mut self, other: &Controller) -> bool {
+        let is_resting = |drive: &Controller| {
+            drive.is_idle()
+                && drive.deadline() == Nanos::MAX
+                && drive.async_events.stats == Default::default()
+        };
+        let has_cmb = self.cmb.is_some() || other.cmb.is_some();
+        if has_cmb || self.config != other.config || !is_resting(self) || !is_resting(other) {
+            return false;
+        }
+        self.personality = other.personality.clone();
+        self.fetch_stage = other.fetch_stage.clone();
+        self.dma_stage = other.dma_stage.clone();
+        self.dma_to_device = other.dma_to_device.clone();
+        self.post_stage = other.post_stage.clone();
+        self.lateness = other.lateness.clone();
+        self.stats = other.stats.clone();
+        self.zero_latency = other.zero_latency;
+        (self.powered_at, self.now, self.at) = (other.powered_at, other.now, other.at);
+        true
+    }
+
+    /// I/O commands fetched and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.commands.outstanding()
+    }
+
+    /// How late completions were, as a distribution, of which intervals can be had.
+    pub fn lateness(&self) -> &LatenessRecord {
+        &self.lateness
+    }
+
+    /// Records how long commands take from here on.
+    pub fn record_command_times(&mut self) {
+        self.command_times.get_or_insert_with(|| Box::new(CommandTimes::new()));
+    }
+
+    /// How long commands took, of a drive that [records](Controller::record_command_times) it.
+    pub fn command_times(&self) -> Option<&CommandTimes> {
+        self.command_times.as_deref()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> DriveStats {
+        let mut stats = self.stats.clone();
+        stats.late = self.lateness.read();
+        stats.invalid_doorbells = self.queues.invalid_doorbells;
+        if let Some(array) = self.array() {
+            stats.media = Some(array.nand.stats());
+            let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
+            stats.pus = array.pus.iter().map(|p| busy(&p.busy)).collect();
+            stats.channels = array.channels.iter().map(|c| c.busy).collect();
+            stats.register_hits = array.pus.iter().map(|p| p.register_hits).sum();
+            (stats.suspensions, stats.read_retries) = (array.suspensions, array.read_retries_made);
+            stats.hints.retries_forgone = array.retries_forgone;
+        }
+        stats.notifications = self.async_events.stats;
+        match &self.personality {
+            Personality::OpenChannel(d) => {
+                stats.device_l2p = d.device_l2p.as_ref().map(|m| m.stats)
+            }
+            Personality::Block(d) => {
+                stats.scrub = d.media_event_handler.stats;
+                stats.ftl = Some(*d.ftl.stats());
+                stats.free_lines = Some(d.ftl.free_lines());
+            }
+            Personality::Pcm(d) => {
+                let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
+                stats.pus = d.busy.iter().map(busy).collect();
+            }
+            _ => {}
+        }
+        stats
+    }
+
+    /// Starts counting commands, busy times and lateness anew; counters of the translation layer
+    /// and the medium go on.
+    pub fn reset_stats(&mut self) {
+        self.stats = DriveStats::default();
+        self.lateness.reset();
+        if let Some(array) = self.array_mut() {
+            for pu in &mut array.pus {
+                pu.busy = [Nanos::ZERO; 3];
+                pu.register_hits = 0;
+            }
+            for channel in &mut array.channels {
+                channel.busy = Nanos::ZERO;
+            }
+            (array.suspensions, array.read_retries_made, array.retries_forgone) = (0, 0, 0);
+        }
+        if let Personality::Pcm(d) = &mut self.personality {
+            d.busy.fill([Nanos::ZERO; 3]);
+        }
+    }
+
+    /// Writes everything buffered to the media and the image to its file: an orderly power-off.
+    ///
+    /// # Errors
+    /// What `fsync(2)` on the image returns.
+    pub fn shut_down(mut self) -> io::Result<()> {
+        let now = self.now;
+        self.cmb.as_ref().map_or(Ok(()), Cmb::sync)?;
+        match &mut self.personality {
+            Personality::Block(d) => {
+                d.shut_down(now, &mut self.commands);
+                d.array.nand.sync()
+            }
+            Personality::OpenChannel(d) => {
+                d.array.nand.sync()?;
+                d.device_l2p.as_ref().map_or(Ok(()), DeviceL2p::sync)
+            }
+            Personality::Pcm(d) => d.pcm.sync(),
+            Personality::Null(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn health(&self) -> HealthCounters {
+        let media = self.array().map(|a| (a.nand.stats(), a.nand.config()));
+        let powered = self.now.since(self.powered_at.unwrap_or(self.now));
+        let mut health = HealthCounters {
+            bytes_read: self.stats.bytes_read,
+            bytes_written: self.stats.bytes_written,
+            reads: self.stats.reads,
+            writes: self.stats.writes,
+            powered,
+            power_cycles: 1,
+            spare_percent: 100,
+            ..HealthCounters::default()
+        };
+        if let Some((stats, config)) = media {
+            let rated = match config.errors.endurance {
+                0 => config.cell.rated_cycles(),
+                n => n,
+            };
+            let used = stats.wear.mean * 100.0 / f64::from(rated);
+            health.used_percent = used.min(255.0) as u8;
+            health.media_errors = stats.uncorrectable_reads;
+            health.power_cuts = stats.power_cuts;
+            health.power_cycles += stats.power_cuts;
+            let chunks = config.host_geometry().total_chunks().max(1);
+            health.spare_percent = (100 - u64::from(stats.offline_chunks) * 100 / chunks) as u8;
+        }
+        health
+    }
+
+    /// Power fails: everything volatile is lost, unless the write buffer has capacitors. What is
+    /// left is the drive without power, to be powered on again; its hosts' ports are dead.
+    pub fn power_cut(mut self) -> crate::PoweredOffController {
+        if let Personality::Block(d) = &mut self.personality
+            && matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. })
+        {
+            d.drain(self.now, &mut self.commands);
+        }
+        self.commands.clear();
+        self.fetch_stage.clear();
+        self.dma_stage.clear();
+        self.dma_to_device.clear();
+        self.post_stage.clear();
+        match &mut self.personality {
+            Personality::Block(d) => d.array.power_cut(),
+            Personality::OpenChannel(d) => d.power_cut(),
+            Personality::Pcm(d) => d.power_cut(),
+            Personality::Null(_) => {}
+        }
+        let cmb = self.cmb.and_then(Cmb::power_cut);
+        crate::PoweredOffController::new(self.config, self.personality, cmb)
+    }
+
+    /// Whether contents are kept.
+    pub fn stores_data(&self) -> bool {
+        match &self.config.media {
+            MediaConfig::Nand(n) => n.data != DataStore::None,
+            MediaConfig::Pcm(p) => p.data != DataStore::None,
+            MediaConfig::Null { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a drive tells its host about itself, from its configuration.
+
+use clock::Nanos;
+use media::MediaConfig;
+use nvme::{MediaTiming, VendorExtensions, feature};
+
+use crate::admin::ControllerIdentity;
+use crate::cmb::Cmb;
+use crate::controller::Personality;
+use crate::{Arbitration, DriveConfig};
+
+/// Chunks may be open without limit.
+const NO_LIMIT: (u32, u32) = (0, 0);
+
+pub(crate) fn controller_identity(
+    config: &DriveConfig,
+    personality: &Personality,
+    cmb: Option<&Cmb>,
+) -> ControllerIdentity {
+    let nanos = |n: Nanos| u32::try_from(n.0).unwrap_or(u32::MAX);
+    let (mut oob, mut optimal, mut geometry) = (0, 1, None);
+    let mut timing = MediaTiming::default();
+    let (sectors, sector_bytes) = match personality {
+        Personality::Null(d) => (d.sectors, d.sector_bytes),
+        Personality::Pcm(d) => (d.sectors, d.pcm.config().sector_bytes),
+        Personality::Block(d) => {
+            optimal = d.array.nand.config().write_unit();
+            (d.ftl.sectors(), d.array.nand.layout().sector_bytes())
+        }
+        Personality::OpenChannel(d) => {
+            optimal = d.geometry.ws_opt;
+            oob = d.geometry.oob_bytes as u16;
+            geometry = Some(d.geometry);
+            (d.geometry.total_sectors(), d.geometry.sector_bytes)
+        }
+    };
+    if let MediaConfig::Nand(nand) = &config.media {
+        let types = nand.cell.bits() as usize;
+        let programs = if nand.one_shot { 1 } else { types };
+        let (reads, programs) = (&nand.timing.read[..types], &nand.timing.program[..programs]);
+        let mean = |times: &[Nanos]| {
+            nanos(Nanos(times.iter().map(|t| t.0).sum::<u64>() / times.len() as u64))
+        };
+        let max = |times: &[Nanos]| nanos(times.iter().copied().max().unwrap_or_default());
+        timing = MediaTiming {
+            read_typical: mean(reads),
+            read_max: max(reads),
+            write_typical: mean(programs),
+            write_max: max(programs),
+            reset_typical: nanos(nand.timing.erase),
+            reset_max: nanos(nand.timing.erase),
+        };
+    }
+    let log2 = |burst: u16| if burst == u16::MAX { 7 } else { burst.max(1).ilog2().min(6) as u8 };
+    let arbitration = match config.controller.arbitration {
+        Arbitration::RoundRobin { burst } => {
+            feature::Arbitration { burst_log2: log2(burst), low: 1, medium: 1, high: 1 }
+        }
+        Arbitration::Weighted { burst, high, medium, low } => {
+            feature::Arbitration { burst_log2: log2(burst), low, medium, high }
+        }
+    };
+    ControllerIdentity {
+        name: config.name.clone(),
+        personality: config.personality,
+        sectors,
+        sector_bytes,
+        oob_bytes: oob,
+        optimal_sectors: optimal,
+        max_transfer_bytes: 0,
+        volatile_cache: match personality {
+            Personality::Block(d) => d.has_volatile_cache(),
+            _ => false,
+        },
+        geometry,
+        timing,
+        max_open_chunks: NO_LIMIT,
+        io_queues: config.controller.max_io_queues,
+        queue_depth: config.controller.queue_depth,
+        extensions: vendor_extensions(personality),
+        protected_cmb: cmb.is_some_and(Cmb::is_protected),
+        write_protected: false,
+        doorbell_buffer: config.controller.doorbell_buffer,
+        arbitration,
+    }
+}
+
+/// What an open-channel drive can do beyond the specification.
+fn vendor_extensions(personality: &Personality) -> VendorExtensions {
+    let Personality::OpenChannel(drive) = personality else { return VendorExtensions::default() };
+    let nand = drive.array.nand.config();
+    let mut flags = VendorExtensions::PLANE_MODES | VendorExtensions::NOTIFICATIONS;
+    if drive.array.can_suspend_on_hint() {
+        flags |= VendorExtensions::SUSPEND;
+    }
+    if nand.errors.read_retries > 0 {
+        flags |= VendorExtensions::LIMITED_RETRY;
+    }
+    if drive.device_l2p.is_some() {
+        flags |= VendorExtensions::DEVICE_L2P;
+    }
+    VendorExtensions {
+        planes: u16::try_from(nand.geometry.planes).unwrap_or(u16::MAX).into(),
+        read_retries: nand.errors.read_retries.into(),
+        l2p_entries: drive.device_l2p.as_ref().map_or(0, |m| m.entries().into()).into(),
+        ..VendorExtensions::with_flags(flags)
+    }
+}

@@ -1,0 +1,167 @@
+//! The array of a parallel unit: one operation at a time, the next one chosen by the unit's policy.
+//!
+//! A read leaves its page in the page register until the array does something else. With cache read
+//! (ONFI 4.0 section 5.20, READ CACHE) it moves on to the cache register, and the array may read
+//! again while the channel empties that. Nothing but a read begins meanwhile, or a program where reads
+//! have a register of their own: what leaves is still on the media when its owner hears of it, and the
+//! cache register is free for a program's data.
+
+use clock::Nanos;
+use media::ChunkIndex;
+use tracepoint::{Event as Tracepoint, PuOpStep};
+
+use super::{ArrayEvent, NandArray};
+use crate::operation::{NandOpKind, PuOp};
+use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
+
+impl NandArray {
+    /// Gives an idle parallel unit its next work.
+    pub(super) fn dispatch(&mut self, now: Nanos, pu: u32) {
+        loop {
+            let unit = &mut self.pus[pu as usize];
+            if unit.active.is_some() {
+                return;
+            }
+            if let Some(part) = unit.reads.pop_front() {
+                self.start_read(now, pu, part);
+            } else if unit.outgoing != NO_PU_OP
+                && !unit
+                    .can_start_during_transfer(&self.pu_ops, self.transfers.dedicated_read_register)
+            {
+                return;
+            } else if let Some((part, remaining)) = unit.suspended.take() {
+                self.run_array(now, pu, part, remaining);
+            } else if unit.staged != NO_PU_OP {
+                if !unit.staged_ready {
+                    return;
+                }
+                let part = std::mem::replace(&mut unit.staged, NO_PU_OP);
+                self.start_program(now, pu, part);
+            } else if let Some(part) = unit.queue.pop_front() {
+                match self.pu_ops[part as usize].kind {
+                    NandOpKind::Read => self.start_read(now, pu, part),
+                    NandOpKind::Program => self.stage(now, pu, part),
+                    NandOpKind::Erase => self.start_erase(now, pu, part),
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn start_read(&mut self, now: Nanos, pu: u32, id: u32) {
+        let part = self.pu_ops[id as usize];
+        let needed = if self.read_retries == 0 { 0 } else { self.retries_needed(&part) };
+        let unit = &mut self.pus[pu as usize];
+        let held = unit
+            .find_in_register(part.chunk, part.page, part.planes)
+            .filter(|_| self.page_register);
+        if let Some(retries) = held.filter(|r| *r >= needed || part.hints.limited_retry) {
+            unit.register_hits += 1;
+            self.pu_ops[id as usize].retries = retries;
+            return self.on_read_done(now, pu, id);
+        }
+        let retries = if part.hints.limited_retry { 0 } else { needed };
+        self.read_retries_made += u64::from(retries);
+        self.pu_ops[id as usize].retries = retries;
+        self.pus[pu as usize].load_register(part.chunk, part.page, part.planes, retries);
+        let time = self.array_time(&part) * (u64::from(part.array_ops_left) + u64::from(retries));
+        self.run_array(now, pu, id, time);
+    }
+
+    fn start_program(&mut self, now: Nanos, pu: u32, id: u32) {
+        let part = self.pu_ops[id as usize];
+        self.pus[pu as usize].invalidate_register();
+        self.nand.set_time(now);
+        if let Err(e) = self.nand.begin_program(ChunkIndex(part.chunk), part.page) {
+            self.media_events.on_op_failed(&self.nand, ChunkIndex(part.chunk), &e);
+            return self.complete_pu_op(id, u64::MAX >> (64 - u32::from(part.count)), e.status());
+        }
+        let time = self.array_time(&part);
+        self.run_array(now, pu, id, time);
+        self.stage_ahead(now, pu);
+    }
+
+    fn start_erase(&mut self, now: Nanos, pu: u32, id: u32) {
+        let part = self.pu_ops[id as usize];
+        self.pus[pu as usize].invalidate_register();
+        if let Err(e) = self.nand.begin_erase(ChunkIndex(part.chunk)) {
+            self.media_events.on_op_failed(&self.nand, ChunkIndex(part.chunk), &e);
+            return self.complete_pu_op(id, 1, e.status());
+        }
+        let time = self.array_time(&part);
+        self.run_array(now, pu, id, time);
+    }
+
+    /// Time of one array operation of a part.
+    #[inline]
+    pub(super) fn array_time(&self, part: &PuOp) -> Nanos {
+        let config = self.nand.config();
+        match part.kind {
+            NandOpKind::Read => config.timing.read[config.page_type(part.page)],
+            NandOpKind::Program if config.one_shot => config.timing.program[0],
+            NandOpKind::Program => config.timing.program[config.page_type(part.page)],
+            NandOpKind::Erase => config.timing.erase,
+        }
+    }
+
+    fn run_array(&mut self, now: Nanos, pu: u32, id: u32, time: Nanos) {
+        let time = if self.zero_latency { Nanos::ZERO } else { time };
+        let unit = &mut self.pus[pu as usize];
+        unit.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::Array });
+        (unit.array_start, unit.array_end) = (now, now + time);
+        let (ends, epoch) = (unit.array_end, unit.epoch);
+        self.timers.push(ends, ArrayEvent::ArrayDone { pu, epoch });
+        self.trace_step(now, id, PuOpStep::ArrayBegins);
+    }
+
+    /// Accounts for a stretch of time that has ended, or is certain to end then.
+    #[inline]
+    pub(super) fn record_array_busy(
+        &mut self,
+        pu: u32,
+        (part, what): (u32, NandOpKind),
+        start: Nanos,
+        end: Nanos,
+    ) {
+        let time = end.since(start);
+        self.pus[pu as usize].add_busy(what, time);
+        tracepoint::trace(|| Tracepoint::ArrayBusy {
+            pu_op: part,
+            pu,
+            op: what.into(),
+            start,
+            end,
+        });
+    }
+
+    pub(super) fn on_array_done(&mut self, now: Nanos, pu: u32) {
+        let Some(active) = self.pus[pu as usize].active else { return };
+        let part = self.pu_ops[active.pu_op as usize];
+        let began = self.pus[pu as usize].array_start;
+        self.record_array_busy(pu, (active.pu_op, part.kind), began, now);
+        let chunk = ChunkIndex(part.chunk);
+        let result = match part.kind {
+            NandOpKind::Read => return self.on_read_done(now, pu, active.pu_op),
+            // The next planes; reads that wait go in between.
+            _ if part.array_ops_left > 1 => return self.next_array_op(pu, active.pu_op),
+            NandOpKind::Program => self.nand.complete_program(chunk, part.page),
+            NandOpKind::Erase => self.nand.complete_erase(chunk),
+        };
+        self.pus[pu as usize].active = None;
+        self.trace_step(now, active.pu_op, PuOpStep::ArrayEnds);
+        match result {
+            Ok(()) => {
+                if part.kind == NandOpKind::Erase {
+                    self.media_events.on_erased(chunk);
+                }
+                self.complete_pu_op(active.pu_op, 0, nvme::Status::SUCCESS);
+            }
+            Err(e) => {
+                self.media_events.on_op_failed(&self.nand, chunk, &e);
+                let all = u64::MAX >> (64 - u32::from(part.count));
+                self.complete_pu_op(active.pu_op, all, e.status());
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! [`Channel`], and what it carries: data of programs into cache registers, what has been read out
+//! of registers.
+//!
+//! A channel carries one transfer at a time, in the order in which transfers become ready. The data
+//! of a program goes into the unit's cache register first, which may overlap with the program before
+//! it. What has been read leaves in one piece, or page by page ([`TransferConfig::by_page`]), from the page
+//! register, which keeps the array, or from the cache register ([`TransferConfig::cache_read`]), which does not.
+//! A cache register holds a program's data or what has been read, never both: a read that finds it
+//! taken by a program leaves from the page register, unless reads have a register of their own
+//! ([`TransferConfig::dedicated_read_register`]).
+//!
+//! [`TransferConfig::by_page`]: crate::Transfers::by_page
+//! [`TransferConfig::dedicated_read_register`]: crate::Transfers::read_register
+//! [`TransferConfig::cache_read`]: crate::Transfers::cache_read
+
+use clock::Nanos;
+use media::PhysSector;
+use tracepoint::{Event as Tracepoint, PuOpStep};
+
+use super::{ArrayEvent, NandArray};
+use crate::PuScheduling;
+use crate::operation::NandOpKind;
+use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
+
+/// A channel: free from this instant on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Channel {
+    free_at: Nanos,
+    /// Time spent transferring.
+    pub(crate) busy: Nanos,
+    /// Bytes of the last transfer and the time it took: most are alike, and divisions are slow.
+    last: (u64, Nanos),
+}
+
+impl Channel {
+    /// Forgets what it carries.
+    pub(super) fn power_cut(&mut self) {
+        self.free_at = Nanos::ZERO;
+    }
+}
+
+impl NandArray {
+    /// Starts the transfer of the next program's data while the array is programming.
+    pub(super) fn stage_ahead(&mut self, now: Nanos, pu: u32) {
+        if !self.cache_program {
+            return;
+        }
+        let unit = &self.pus[pu as usize];
+        let programming = |part: u32| self.pu_ops[part as usize].kind == NandOpKind::Program;
+        let busy = unit.active.is_some_and(|a| programming(a.pu_op))
+            || unit.suspended.is_some_and(|(part, _)| programming(part));
+        let Some(&next) = unit.queue.front() else { return };
+        let free = unit.staged == NO_PU_OP
+            && (unit.outgoing == NO_PU_OP || self.transfers.dedicated_read_register);
+        if busy && free && programming(next) {
+            self.pus[pu as usize].queue.pop_front();
+            self.stage(now, pu, next);
+        }
+    }
+
+    /// Transfers a program's data into the cache register.
+    pub(super) fn stage(&mut self, now: Nanos, pu: u32, part: u32) {
+        let unit = &mut self.pus[pu as usize];
+        unit.staged = part;
+        unit.staged_ready = false;
+        unit.staging = self.write_unit;
+        self.trace_step(now, part, PuOpStep::Staging);
+        self.stage_page(now, pu);
+    }
+
+    /// Transfers the next piece of a program's data: a page, so that others on the channel wait for
+    /// a page and not for a multi-plane program; where reads go first, a sector, unless all go by page.
+    pub(super) fn stage_page(&mut self, now: Nanos, pu: u32) {
+        let piece = match self.scheduling {
+            PuScheduling::ReadPriority { .. } if !self.transfers.by_page => 1,
+            _ => self.sectors_per_page,
+        };
+        while self.pus[pu as usize].staging > 0 {
+            let sectors = self.pus[pu as usize].staging.min(piece);
+            self.pus[pu as usize].staging -= sectors;
+            let bytes = u64::from(sectors) * u64::from(self.sector_bytes);
+            let end = self.transfer(now, pu, self.pus[pu as usize].staged, bytes);
+            if end > now {
+                self.timers.push(end, ArrayEvent::Staged { pu });
+                return;
+            }
+        }
+        self.pus[pu as usize].staged_ready = true;
+        self.trace_step(now, self.pus[pu as usize].staged, PuOpStep::Staged);
+    }
+
+    /// Reserves the channel for a transfer and says when it ends. Transfers become ready in the
+    /// order of time, so that reserving on the spot serves them first come, first served.
+    #[inline]
+    fn transfer(&mut self, now: Nanos, pu: u32, part: u32, bytes: u64) -> Nanos {
+        let rate = self.nand.config().timing.channel_bytes_per_sec;
+        if self.zero_latency || rate == 0 {
+            return now;
+        }
+        let number = pu / self.pus_per_channel;
+        let channel = &mut self.channels[number as usize];
+        if channel.last.0 != bytes {
+            channel.last = (bytes, Nanos::transfer(bytes, rate));
+        }
+        let time = channel.last.1;
+        let start = channel.free_at.max(now);
+        channel.free_at = start + time;
+        channel.busy += time;
+        let end = channel.free_at;
+        tracepoint::trace(|| Tracepoint::ChannelBusy { pu_op: part, channel: number, start, end });
+        end
+    }
+
+    /// The array has read a part, or its page was in the register: checks it, and sends it over the
+    /// channel as soon as a register of its own is free.
+    pub(super) fn on_read_done(&mut self, now: Nanos, pu: u32, id: u32) {
+        self.nand.set_time(now);
+        self.trace_step(now, id, PuOpStep::ArrayEnds);
+        self.check_read(id);
+        let unit = &mut self.pus[pu as usize];
+        let taken = unit.staged != NO_PU_OP && !self.transfers.dedicated_read_register;
+        if !self.transfers.cache_read || taken {
+            unit.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::DataOut });
+            self.send_out(now, pu, id);
+        } else if unit.outgoing != NO_PU_OP {
+            unit.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::InPageRegister });
+            (unit.array_start, unit.array_end) = (now, now);
+        } else {
+            (unit.active, unit.outgoing) = (None, id);
+            self.send_out(now, pu, id);
+        }
+    }
+
+    /// Notes which sectors of a read cannot be had.
+    fn check_read(&mut self, id: u32) {
+        let part = self.pu_ops[id as usize];
+        let op = &mut self.ops[part.op as usize];
+        for i in part.first..part.first + part.count {
+            let psn = PhysSector(op.addresses.get()[usize::from(i)].0);
+            match self.nand.check_read_within(psn, part.retries.into()) {
+                Ok(info) => {
+                    if info.high_ecc {
+                        self.media_events.on_high_ecc(&self.nand, psn, info.retries > 0);
+                    }
+                }
+                Err(e) => {
+                    op.failed |= 1 << i;
+                    if op.status.is_success() {
+                        op.status = e.status();
+                    }
+                    let exhausted = u32::from(part.retries) >= self.read_retries;
+                    self.media_events.on_read_failed(&self.nand, psn, &e, exhausted);
+                }
+            }
+        }
+    }
+
+    /// Begins to send a part over the channel.
+    fn send_out(&mut self, now: Nanos, pu: u32, id: u32) {
+        self.pus[pu as usize].sending = self.pu_ops[id as usize].count;
+        self.send_segment(now, pu);
+    }
+
+    /// Sends the next piece of what leaves a parallel unit's registers; nothing is left when the last
+    /// one has arrived.
+    pub(super) fn send_segment(&mut self, now: Nanos, pu: u32) {
+        let unit = &self.pus[pu as usize];
+        let (id, held) = match unit.active {
+            _ if unit.outgoing != NO_PU_OP => (unit.outgoing, false),
+            Some(ActiveOp { pu_op: part, phase: ArrayPhase::DataOut }) => (part, true),
+            _ => return,
+        };
+        while self.pus[pu as usize].sending > 0 {
+            let sectors = self.next_segment(pu, id);
+            self.pus[pu as usize].sending -= sectors;
+            let bytes = u64::from(sectors) * u64::from(self.sector_bytes);
+            let end = self.transfer(now, pu, id, bytes);
+            if end > now {
+                if held {
+                    self.pus[pu as usize].add_busy(NandOpKind::Read, end.since(now));
+                }
+                self.timers.push(end, ArrayEvent::SegmentOut { pu });
+                return;
+            }
+        }
+        self.on_sent(now, pu);
+    }
+
+    /// Sectors that leave without others in between: all of a part, or those of its next page.
+    #[inline]
+    fn next_segment(&self, pu: u32, id: u32) -> u8 {
+        let left = self.pus[pu as usize].sending;
+        if !self.transfers.by_page {
+            return left;
+        }
+        let part = &self.pu_ops[id as usize];
+        let end = usize::from(part.first) + usize::from(part.count);
+        let rest = &self.ops[part.op as usize].addresses.get()[end - usize::from(left)..end];
+        // Chunks begin at a multiple of the sectors of a page.
+        let page = |address: &(u32, u32)| address.0 / self.sectors_per_page;
+        rest.iter().take_while(|a| page(a) == page(&rest[0])).count() as u8
+    }
+
+    /// All of a part has left: its register is free, for what the array holds first.
+    fn on_sent(&mut self, now: Nanos, pu: u32) {
+        let unit = &mut self.pus[pu as usize];
+        if unit.outgoing == NO_PU_OP {
+            if let Some(active) = unit.active.take() {
+                self.complete_pu_op(active.pu_op, 0, nvme::Status::SUCCESS);
+            }
+            return;
+        }
+        let gone = std::mem::replace(&mut unit.outgoing, NO_PU_OP);
+        let next = unit.active.filter(|a| a.phase == ArrayPhase::InPageRegister);
+        let began = unit.array_start;
+        self.complete_pu_op(gone, 0, nvme::Status::SUCCESS);
+        if let Some(ActiveOp { pu_op: part, .. }) = next {
+            let unit = &mut self.pus[pu as usize];
+            unit.add_busy(NandOpKind::Read, now.since(began));
+            (unit.active, unit.outgoing) = (None, part);
+            self.send_out(now, pu, part);
+        } else {
+            self.stage_ahead(now, pu);
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! [`MappingSync`]: going through the bytes of a file that is mapped, a piece at a time: bringing them into its image,
+//! and what mappings have changed of them back to the store.
+//!
+//! What was changed is found by comparison with the store, block by block, in what was ever mapped: a pass reads
+//! all of that, twice, and writes what differs. It does so when the file is synced, and when it is mapped no more.
+//!
+//! One pass at a time; while it is at a file nothing else changes that file's bytes by calls.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use block::BlockDevice;
+use ring::{Iova, SharedRegion};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use slots::Call;
+use store::{BLOCK, Buffer, Error, Ino, Op, OpResult, Request};
+
+use crate::Service;
+use crate::calls::negative_errno;
+use crate::completion::OnComplete;
+use crate::open_files::{OpenFile, flags as f};
+use crate::service::{CallId, StartResult};
+use crate::shared_mappings::{MappedFile, Range, intersection};
+
+/// Bytes that are looked at at once.
+const SYNC_CHUNK_BYTES: usize = slots::DATA_BYTES;
+/// The number of a pass's request at the store.
+pub(crate) const SYNC_REQUEST_ID: u64 = u64::MAX - 1;
+/// All bytes of a file.
+const ALL: Range = (0, u64::MAX);
+
+/// What a pass is for.
+#[derive(Clone, Copy, Debug)]
+enum SyncPurpose {
+    /// Brings a range into the image; then a socket with the number stands for a mapping.
+    Map { from: CallId, range: Range, writes: bool, number: u64, flags: u64 },
+    /// Brings changes of a range back, and makes the file durable.
+    Sync { from: CallId, range: Range, data_only: bool },
+    /// Brings all changes back.
+    WriteBack,
+    /// The same, and there is no image any more, unless it is mapped again.
+    Release,
+    /// Makes everything durable; of no file.
+    SyncAll { from: CallId },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SyncJob {
+    ino: Ino,
+    purpose: SyncPurpose,
+}
+
+/// What the pass at the head does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SyncStep {
+    /// It waits until nobody changes the file.
+    Begin,
+    /// It asks for the piece that begins there.
+    Read(u64),
+    /// The store has been asked.
+    AwaitRead(u64),
+    /// It looks for changes from a byte of the piece on, which has so many.
+    Compare(u64, usize, usize),
+    /// The store has been told so many bytes, up to that one.
+    AwaitWrite(u64, usize, usize, u32),
+    /// It has gone through everything, or as far as it went.
+    Done(Result<(), i64>),
+}
+
+/// All that are to be made, in order.
+#[derive(Debug)]
+pub(crate) struct MappingSync {
+    jobs: VecDeque<SyncJob>,
+    step: SyncStep,
+    /// What the one at the head goes through.
+    ranges: [Option<Range>; 2],
+    /// Memory that the store reads into, and writes from.
+    memory: Option<(Arc<SharedRegion>, Iova)>,
+    volume_bytes: Vec<u8>,
+    mapped_bytes: Vec<u8>,
+}
+
+impl Default for MappingSync {
+    fn default() -> MappingSync {
+        let (jobs, ranges) = (VecDeque::new(), [None; 2]);
+        let (store, image) = (Vec::new(), Vec::new());
+        MappingSync {
+            jobs,
+            step: SyncStep::Begin,
+            ranges,
+            memory: None,
+            volume_bytes: store,
+            mapped_bytes: image,
+        }
+    }
+}
+
+impl MappingSync {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Whether a pass is at a file, or about to be: whoever wants to change it waits.
+    pub(crate) fn is_syncing(&self, ino: Ino) -> bool {
+        self.jobs.front().is_some_and(|job| job.ino == ino)
+    }
+
+    /// What the pass goes through next.
+    fn next_range(&mut self) -> SyncStep {
+        self.ranges[0].map_or(SyncStep::Done(Ok(())), |(begin, _)| SyncStep::Read(begin))
+    }
+
+    fn next_chunk(&mut self, at: u64) -> SyncStep {
+        match self.ranges[0] {
+            Some((_, end)) if at < end => SyncStep::Read(at),
+            _ => {
+                self.ranges.rotate_left(1);
+                self.ranges[1] = None;
+                self.next_range()
+            }
+        }
+    }
+
+    /// The next bytes of a piece that mappings have changed, whole blocks if the file has them.
+    fn next_change(&self, from: usize) -> Option<(usize, usize)> {
+        let len = self.mapped_bytes.len();
+        let (store, image) = (&self.volume_bytes[..len], &self.mapped_bytes[..]);
+        let differs = |at: &usize| {
+            let end = (at + BLOCK).min(len);
+            store[*at..end] != image[*at..end]
+        };
+        let begin = (from..len).step_by(BLOCK).find(differs)?;
+        let end = (begin..len).step_by(BLOCK).find(|at| !differs(at)).unwrap_or(len);
+        Some((begin, end))
+    }
+}
+
+fn op_errno(error: Error) -> i64 {
+    -i64::from(error.errno())
+}
+
+/// What a failing system call of the service's is to a program.
+fn io_errno(error: &std::io::Error) -> i64 {
+    match error.raw_os_error() {
+        // A memory file without room.
+        None | Some(28) => negative_errno(Errno::NOMEM),
+        Some(errno) => -i64::from(errno),
+    }
+}
+
+impl<D: BlockDevice> Service<D> {
+    /// Begins what [`slots::Op::Mmap`] asks for.
+    pub(crate) fn map(&mut self, from: CallId, call: &Call) -> Result<StartResult, i64> {
+        let Call { handle, args: [offset, len, writes, number], .. } = *call;
+        let begun = self.map_inner(from, handle, (offset, len, writes != 0, number));
+        if begun.is_err() {
+            self.connections.drop_socket(number);
+        }
+        begun
+    }
+
+    fn map_inner(
+        &mut self,
+        from: CallId,
+        handle: u64,
+        (offset, len, writes, number): (u64, u64, bool, u64),
+    ) -> Result<StartResult, i64> {
+        let file = self.files.get(&handle).ok_or(negative_errno(Errno::BADF))?;
+        if file.directory {
+            return Err(negative_errno(Errno::NODEV));
+        }
+        if !file.readable() || writes && !file.writable() {
+            return Err(negative_errno(Errno::ACCESS));
+        }
+        let block = BLOCK as u64;
+        let end = offset.checked_add(len).and_then(|end| end.checked_next_multiple_of(block));
+        let end = end.filter(|end| i64::try_from(*end).is_ok() && len > 0);
+        let range = (offset / block * block, end.ok_or(negative_errno(Errno::INVAL))?);
+        let what = SyncPurpose::Map { from, range, writes, number, flags: file.flags & !f::SYNC };
+        let job = SyncJob { ino: file.ino, purpose: what };
+        if !self.disable_posting() {
+            return Ok(StartResult::Retry);
+        }
+        // Whoever closes it meanwhile: the mapping's.
+        self.volume.open(job.ino).map_err(op_errno)?;
+        self.mapping_sync.jobs.push_back(job);
+        Ok(StartResult::Pending)
+    }
+
+    /// Whether mappings may have changed a file.
+    pub(crate) fn is_written_by_mappings(&self, ino: Ino) -> bool {
+        // Also if the first that may is about to be there: it comes before.
+        self.shared_mappings.get(ino).is_some_and(|image| image.has_writers)
+            || self.mapping_sync.jobs.iter().any(|job| job.ino == ino)
+    }
+
+    /// Makes a file durable with what mappings have changed of `len` bytes, 0 for all.
+    pub(crate) fn sync_mapped(
+        &mut self,
+        from: CallId,
+        ino: Ino,
+        data_only: bool,
+        (offset, len): (u64, u64),
+    ) -> StartResult {
+        let range = if len == 0 { ALL } else { (offset, offset.saturating_add(len)) };
+        let what = SyncPurpose::Sync { from, range, data_only };
+        self.mapping_sync.jobs.push_back(SyncJob { ino, purpose: what });
+        StartResult::Pending
+    }
+
+    /// Makes everything durable, with what mappings have changed.
+    pub(crate) fn sync_all_mapped(&mut self, from: CallId) -> StartResult {
+        let back = self
+            .shared_mappings
+            .inodes()
+            .map(|ino| SyncJob { ino, purpose: SyncPurpose::WriteBack });
+        self.mapping_sync.jobs.extend(back);
+        self.mapping_sync
+            .jobs
+            .push_back(SyncJob { ino: Ino(u64::MAX), purpose: SyncPurpose::SyncAll { from } });
+        StartResult::Pending
+    }
+
+    /// Whether anybody maps a file, or any file.
+    pub(crate) fn is_mapped(&self, ino: Option<Ino>) -> bool {
+        self.files.values().any(|file| file.is_mapping && ino.is_none_or(|ino| ino == file.ino))
+    }
+
+    /// A mapping of a file is gone.
+    pub(crate) fn on_unmapped(&mut self, ino: Ino) {
+        if !self.is_mapped(Some(ino)) {
+            self.mapping_sync.jobs.push_back(SyncJob { ino, purpose: SyncPurpose::Release });
+        }
+    }
+
+    /// Takes passes one step on; returns whether anything moved.
+    pub(crate) fn step_mapping_sync(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(job) = self.mapping_sync.jobs.front().copied() {
+            if !self.step_job(job) {
+                break;
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    fn step_job(&mut self, job: SyncJob) -> bool {
+        let step = match self.mapping_sync.step {
+            SyncStep::Begin if self.pending_calls.is_changing(job.ino) => return false,
+            SyncStep::Begin => match self.begin_job(job) {
+                Ok(()) => self.mapping_sync.next_range(),
+                Err(answer) => SyncStep::Done(Err(answer)),
+            },
+            SyncStep::Read(at) => {
+                let range = self.mapping_sync.ranges[0].unwrap_or((at, at));
+                // What nobody has touched is as it was: nothing of a hole is read back.
+                let at = match job.purpose {
+                    SyncPurpose::Map { .. } => at,
+                    _ => self
+                        .shared_mappings
+                        .get(job.ino)
+                        .map_or(range.1, |image| image.next_data(at)),
+                };
+                if at >= range.1 {
+                    self.mapping_sync.step = self.mapping_sync.next_chunk(range.1);
+                    return true;
+                }
+                let len = (range.1 - at).min(SYNC_CHUNK_BYTES as u64) as usize;
+                let Some((_, memory)) = self.mapping_sync.memory else { return false };
+                let data = Buffer { iova: memory, len: len as u32 };
+                if !self.submit_sync_op(Op::Read { ino: job.ino, offset: at, data }) {
+                    return false;
+                }
+                SyncStep::AwaitRead(at)
+            }
+            SyncStep::AwaitRead(_) | SyncStep::AwaitWrite(..) => return false,
+            SyncStep::Compare(at, from, len) => match self.mapping_sync.next_change(from) {
+                None => self.mapping_sync.next_chunk(at + len as u64),
+                Some((begin, end)) => {
+                    let Some((_, memory)) = self.mapping_sync.memory else { return false };
+                    let bytes = (end - begin) as u32;
+                    let data = Buffer { iova: memory.offset(begin as u64), len: bytes };
+                    let offset = at + begin as u64;
+                    if !self.submit_sync_op(Op::Write { ino: job.ino, offset, data }) {
+                        return false;
+                    }
+                    SyncStep::AwaitWrite(at, end, len, bytes)
+                }
+            },
+            SyncStep::Done(result) => {
+                if !self.finish_job(job, result) {
+                    return false;
+                }
+                self.mapping_sync.jobs.pop_front();
+                SyncStep::Begin
+            }
+        };
+        self.mapping_sync.step = step;
+        true
+    }
+
+    fn submit_sync_op(&mut self, op: Op) -> bool {
+        self.volume.submit(self.now, Request { id: SYNC_REQUEST_ID, op, time: self.time }).is_ok()
+    }
+
+    /// Finds out what the pass has to go through.
+    fn begin_job(&mut self, job: SyncJob) -> Result<(), i64> {
+        self.mapping_sync.ranges = [None; 2];
+        let ino = job.ino;
+        let written = |image: &&MappedFile| image.has_writers;
+        match job.purpose {
+            SyncPurpose::SyncAll { .. } => return Ok(()),
+            SyncPurpose::Map { range, .. } => self.begin_map(ino, range)?,
+            SyncPurpose::Sync { range, .. } => {
+                let image = self.shared_mappings.get(ino).filter(written);
+                self.mapping_sync.ranges[0] =
+                    image.and_then(|image| intersection(image.range, range));
+            }
+            SyncPurpose::Release if self.is_mapped(Some(ino)) => {}
+            SyncPurpose::WriteBack | SyncPurpose::Release => {
+                // Of a file without a name that nobody has open nothing is wanted.
+                let named = self.volume.stat(ino).is_ok_and(|stat| stat.links > 0);
+                let wanted = named || self.files.values().any(|file| file.ino == ino);
+                let image = self.shared_mappings.get(ino).filter(written);
+                self.mapping_sync.ranges[0] = image.filter(|_| wanted).map(|image| image.range);
+            }
+        }
+        if self.mapping_sync.ranges[0].is_none() {
+            return Ok(());
+        }
+        let size = self.volume.stat(ino).map_err(op_errno)?.size;
+        let [first, second] = self.mapping_sync.ranges;
+        let within = |range: Option<Range>| range.and_then(|range| intersection(range, (0, size)));
+        self.mapping_sync.ranges = match (within(first), within(second)) {
+            (None, second) => [second, None],
+            ranges => ranges.into(),
+        };
+        if self.mapping_sync.memory.is_none() {
+            let memory = SharedRegion::memfd(SYNC_CHUNK_BYTES).map_err(|error| io_errno(&error))?;
+            let at =
+                self.volume.memory().register(&memory).map_err(|_| negative_errno(Errno::NOMEM))?;
+            self.mapping_sync.memory = Some((memory, at));
+        }
+        Ok(())
+    }
+
+    /// What an image has to be given for a range to be mapped; makes it, if there is none.
+    fn begin_map(&mut self, ino: Ino, range: Range) -> Result<(), i64> {
+        let stat = self.volume.stat(ino).map_err(op_errno)?;
+        let had = self.shared_mappings.get(ino).map(|image| image.range).filter(|had| had.1 > 0);
+        let had = had.unwrap_or((range.0, range.0));
+        let more = |range: Range| (range.0 < range.1).then_some(range);
+        let ranges = [more((range.0.min(had.0), had.0)), more((had.1, range.1.max(had.1)))];
+        // Holes count: the store does not say where they are.
+        let within =
+            ranges.iter().flatten().filter_map(|range| intersection(*range, (0, stat.size)));
+        let bytes: u64 = within.map(|(begin, end)| end - begin).sum();
+        if bytes > 0 && available_memory().is_some_and(|available| bytes > available) {
+            return Err(negative_errno(Errno::NOMEM));
+        }
+        if self.shared_mappings.get(ino).is_none() {
+            let image = MappedFile::new(stat.size).map_err(|error| io_errno(&error))?;
+            self.volume.open(ino).map_err(op_errno)?;
+            self.shared_mappings.insert(ino, image);
+        }
+        self.mapping_sync.ranges = match ranges {
+            [None, second] => [second, None],
+            ranges => ranges,
+        };
+        Ok(())
+    }
+
+    /// A request of the pass has ended.
+    pub(crate) fn on_sync_op_complete(&mut self, result: Result<OpResult, Error>) {
+        let Some(job) = self.mapping_sync.jobs.front().copied() else { return };
+        let got = match result {
+            Ok(OpResult::Bytes { len, .. }) => Ok(len),
+            Ok(_) => Ok(0),
+            Err(error) => Err(op_errno(error)),
+        };
+        self.mapping_sync.step = match (self.mapping_sync.step, got) {
+            (_, Err(answer)) => SyncStep::Done(Err(answer)),
+            (SyncStep::AwaitRead(at), Ok(len)) => match self.on_chunk_read(job, at, len as usize) {
+                Ok(step) => step,
+                Err(error) => SyncStep::Done(Err(io_errno(&error))),
+            },
+            // Fewer than there were: space has run out.
+            (SyncStep::AwaitWrite(_, _, _, wanted), Ok(len)) if len < wanted => {
+                SyncStep::Done(Err(negative_errno(Errno::NOSPC)))
+            }
+            (SyncStep::AwaitWrite(at, from, len, _), Ok(bytes)) => {
+                self.count_written_back(bytes);
+                SyncStep::Compare(at, from, len)
+            }
+            (step, Ok(_)) => step,
+        };
+    }
+
+    /// A piece of the store's is there.
+    fn on_chunk_read(&mut self, job: SyncJob, at: u64, len: usize) -> std::io::Result<SyncStep> {
+        let passes = &mut self.mapping_sync;
+        let (Some((memory, _)), Some(image)) = (&passes.memory, self.shared_mappings.get(job.ino))
+        else {
+            return Ok(SyncStep::Done(Ok(())));
+        };
+        passes.volume_bytes.resize(len, 0);
+        memory.read(0, &mut passes.volume_bytes);
+        if let SyncPurpose::Map { .. } = job.purpose {
+            // Zeros are there already.
+            for (i, block) in passes.volume_bytes.chunks(BLOCK).enumerate() {
+                if block.iter().any(|byte| *byte != 0) {
+                    image.write(at + (i * BLOCK) as u64, block)?;
+                }
+            }
+            // A file is no shorter meanwhile: nobody changes it.
+            return Ok(if len == 0 {
+                SyncStep::Done(Ok(()))
+            } else {
+                passes.next_chunk(at + len as u64)
+            });
+        }
+        passes.mapped_bytes.resize(len, 0);
+        let got = image.read(at, &mut passes.mapped_bytes)?;
+        // Of an image that a process has made shorter only what it has.
+        memory.write(0, &passes.mapped_bytes[..got]);
+        passes.mapped_bytes.truncate(got);
+        Ok(if len == 0 { SyncStep::Done(Ok(())) } else { SyncStep::Compare(at, 0, len) })
+    }
+
+    /// Does what the pass was for; `false` if the store is busy.
+    fn finish_job(&mut self, job: SyncJob, result: Result<(), i64>) -> bool {
+        let ino = job.ino;
+        match (job.purpose, result) {
+            (SyncPurpose::Map { from, .. }, result) => {
+                let mapped = result.and_then(|()| self.complete_map(job));
+                if let (SyncPurpose::Map { number, .. }, Err(_)) = (job.purpose, mapped) {
+                    self.connections.drop_socket(number);
+                    let _ = self.volume.close(ino);
+                    if let Some(image) = self.shared_mappings.get(ino) {
+                        // What it was given so far may be something else the next time.
+                        let _ = image.punch_outside();
+                    }
+                    self.on_unmapped(ino);
+                }
+                self.complete_call(from, mapped.unwrap_or_else(|answer| answer));
+            }
+            (SyncPurpose::Sync { from, .. }, Err(answer)) => self.complete_call(from, answer),
+            (SyncPurpose::Sync { from, data_only, .. }, Ok(())) => {
+                let sync = Op::Sync { ino, data_only };
+                return self.submit_op(from, sync, OnComplete::Answer) != StartResult::Retry;
+            }
+            (SyncPurpose::SyncAll { from }, _) => {
+                return self.submit_op(from, Op::SyncAll, OnComplete::Answer) != StartResult::Retry;
+            }
+            (SyncPurpose::WriteBack, _) => {}
+            (SyncPurpose::Release, result) => {
+                if result.is_err() {
+                    self.count_writeback_failure();
+                }
+                if !self.is_mapped(Some(ino)) && self.shared_mappings.remove(ino) {
+                    // It was open, by the image; a store that has failed has nothing to close.
+                    let _ = self.volume.close(ino);
+                }
+            }
+        }
+        true
+    }
+
+    /// A socket stands for a mapping from now on, and has a descriptor of the image; the answer.
+    fn complete_map(&mut self, job: SyncJob) -> Result<i64, i64> {
+        let SyncPurpose::Map { range, writes, number, flags, .. } = job.purpose else {
+            return Err(negative_errno(Errno::INVAL));
+        };
+        let ino = job.ino;
+        let image = self.shared_mappings.get_mut(ino).ok_or(negative_errno(Errno::IO))?;
+        image.range = match image.range {
+            (_, 0) => range,
+            had => (had.0.min(range.0), had.1.max(range.1)),
+        };
+        let memory = image.descriptor(writes).map_err(|error| io_errno(&error))?;
+        let end = self.connections.take_socket(number).map_err(negative_errno)?;
+        send_descriptor(&end, &memory).map_err(negative_errno)?;
+        image.has_writers |= writes;
+        if let Some(before) = self.files.remove(&number) {
+            self.close_file(number, &before);
+        }
+        let mapping = OpenFile { is_mapping: true, ..OpenFile::new(ino, flags, end) };
+        self.files.insert(number, mapping);
+        self.count_mapped();
+        self.close_if_unused(number);
+        Ok(ino.0 as i64)
+    }
+}
+
+/// Hands a process the descriptor of an image.
+fn send_descriptor(end: &UnixStream, memory: &std::os::fd::OwnedFd) -> Result<(), Errno> {
+    let descriptors = [memory.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(end, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    end.shutdown(std::net::Shutdown::Read).map_err(|_| Errno::INVAL)
+}
+
+/// Bytes of memory that the machine can give, by its own account.
+fn available_memory() -> Option<u64> {
+    let all = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}

@@ -1,0 +1,98 @@
+//! [`UnderWay`]: which calls wait for the store. In steady state nothing is allocated for one.
+
+use store::Ino;
+
+use crate::completion::OnComplete;
+use crate::service::CallId;
+use crate::shared_mappings::MappingUpdate;
+
+/// Whose a request is, and what it does to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PendingCall {
+    pub(crate) from: CallId,
+    pub(crate) on_complete: OnComplete,
+    pub(crate) mapping_update: MappingUpdate,
+}
+
+/// Calls that the store has requests for, by the requests' numbers: a place that is free is the next number.
+#[derive(Debug, Default)]
+pub(crate) struct PendingCalls {
+    slots: Vec<Option<PendingCall>>,
+    free: Vec<u32>,
+    /// Of these, writes that nobody waits for.
+    posted_writes: usize,
+}
+
+impl PendingCalls {
+    /// The number of the next request.
+    pub(crate) fn next(&self) -> u64 {
+        self.free.last().map_or(self.slots.len() as u64, |place| u64::from(*place))
+    }
+
+    /// Notes whose the request with the [`next`](UnderWay::next) number is.
+    pub(crate) fn insert(&mut self, id: u64, asked: PendingCall) {
+        self.posted_writes += usize::from(asked.on_complete.is_posted_write());
+        match self.free.pop() {
+            Some(_) => self.slots[id as usize] = Some(asked),
+            None => self.slots.push(Some(asked)),
+        }
+    }
+
+    /// Whose a request was that has ended.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<PendingCall> {
+        let asked = self.slots.get_mut(usize::try_from(id).ok()?)?.take()?;
+        self.free.push(id as u32);
+        self.posted_writes -= usize::from(asked.on_complete.is_posted_write());
+        Some(asked)
+    }
+
+    /// Whether a request is under way that changes a file's bytes.
+    pub(crate) fn is_changing(&self, ino: Ino) -> bool {
+        self.slots.iter().flatten().any(|asked| asked.mapping_update.changed_inode() == Some(ino))
+    }
+
+    /// Whether there is a write that nobody waits for: to a file, or to any.
+    pub(crate) fn has_posted_write(&self, ino: Option<Ino>) -> bool {
+        let of = |asked: &PendingCall| {
+            asked.on_complete.is_posted_write()
+                && ino.is_none_or(|ino| asked.mapping_update.changed_inode() == Some(ino))
+        };
+        self.posted_writes > 0 && self.slots.iter().flatten().any(of)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_taken_once_and_its_number_is_used_again() {
+        let mut calls = PendingCalls::default();
+        assert!(calls.is_empty());
+        let whose = |slot| PendingCall {
+            from: CallId { session: 0, slot },
+            on_complete: OnComplete::Answer,
+            mapping_update: MappingUpdate::Write(Ino(slot as u64)),
+        };
+        for slot in 0..3 {
+            assert_eq!(calls.next(), slot as u64);
+            calls.insert(calls.next(), whose(slot));
+        }
+        assert!(calls.is_changing(Ino(1)) && !calls.is_changing(Ino(3)));
+        assert_eq!(calls.remove(1), Some(whose(1)));
+        assert!(!calls.is_changing(Ino(1)));
+        assert_eq!((calls.remove(1), calls.remove(3), calls.remove(u64::MAX)), (None, None, None));
+        assert_eq!(calls.next(), 1);
+        calls.insert(1, whose(7));
+        assert_eq!(calls.next(), 3);
+        for (id, slot) in [(0, 0), (2, 2), (1, 7)] {
+            assert!(!calls.is_empty());
+            assert_eq!(calls.remove(id), Some(whose(slot)));
+        }
+        assert!(calls.is_empty());
+    }
+}

@@ -1,0 +1,257 @@
+//! Writes that nobody waits for ([`slots::left`]): in which order they are done, what is reserved for them, and who
+//! hears of their errors.
+//!
+//! What a thread left before it called, or before it told another thread, is to be done before what that one calls or
+//! leaves. So calls are taken first and what is left second: of what was left before any of these calls nothing is missed.
+//! And what is left is looked for twice: what the second look finds with a smaller number than something of the
+//! first came before it, as far as anybody can tell.
+
+use std::collections::VecDeque;
+
+use block::BlockDevice;
+use rustix::io::Errno;
+use slots::{Call, Op as CallOp, posted, slot_protocol};
+use store::{BLOCK, Op, OpResult, Time};
+
+use crate::Service;
+use crate::calls::{negative_errno, offset};
+use crate::completion::OnComplete;
+use crate::open_files::flags as f;
+use crate::service::{CallId, StartResult};
+
+/// Of what a session may leave, how much must be free for it to be granted: as many times, and after that.
+const GRANT_HEADROOM: u64 = 8;
+
+/// One that the store has a request for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PostedWrite {
+    handle: u64,
+    len: u32,
+    /// Blocks that were reserved for it.
+    reserved_blocks: u64,
+    /// The open file's offset is where it ends.
+    moves_offset: bool,
+}
+
+/// Those that the store has no request for yet.
+#[derive(Debug, Default)]
+pub(crate) struct PostedWriteQueue {
+    /// Found, with their tickets; something that came before may not have been.
+    found: Vec<(u64, CallId, Option<Call>)>,
+    /// In order.
+    ready: VecDeque<(CallId, Option<Call>)>,
+    /// Programs have been told to leave nothing.
+    posting_disabled: bool,
+}
+
+impl<D: BlockDevice> Service<D> {
+    /// Takes what was left, and begins it as far as it goes; whether there was anything.
+    pub(crate) fn drain_posted(&mut self) -> bool {
+        let mut found = std::mem::take(&mut self.posted_writes.found);
+        self.scan_posted(&mut found);
+        if let Some(last) = found.iter().map(|(ticket, ..)| *ticket).max() {
+            self.scan_posted(&mut found);
+            found.sort_unstable_by_key(|(ticket, ..)| *ticket);
+            let ready = found.partition_point(|(ticket, ..)| *ticket <= last);
+            self.posted_writes
+                .ready
+                .extend(found.drain(..ready).map(|(_, from, call)| (from, call)));
+            self.posted_writes.found = found;
+            self.start_posted();
+            return true;
+        }
+        self.posted_writes.found = found;
+        false
+    }
+
+    fn scan_posted(&mut self, found: &mut Vec<(u64, CallId, Option<Call>)>) {
+        for (session, of) in self.sessions.iter_mut().enumerate() {
+            let mut bits = of.take_posted_writes();
+            while bits != 0 {
+                let slot = bits.trailing_zeros() as usize;
+                let writes = |call: &Call| matches!(call.op, CallOp::Write | CallOp::WriteAt);
+                let call = of.call(slot).filter(writes);
+                let ticket = call.map_or(0, |call| call.args[2]);
+                found.push((ticket, CallId { session, slot }, call));
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Begins what is ready, until one has to wait; whether anything was.
+    pub(crate) fn start_posted(&mut self) -> bool {
+        let mut moved = false;
+        while let Some((from, call)) = self.posted_writes.ready.front().copied() {
+            match call.map(|call| (call.handle, self.start_posted_write(from, &call))) {
+                Some((_, Ok(StartResult::Retry))) => break,
+                Some((_, Ok(_))) => {}
+                Some((handle, Err(error))) => {
+                    if let Some(file) = self.files.get_mut(&handle) {
+                        file.posted_write_error.get_or_insert(error);
+                    }
+                    self.free_slot(from);
+                }
+                None => {
+                    self.count_refused();
+                    self.free_slot(from);
+                }
+            }
+            self.posted_writes.ready.pop_front();
+            moved = true;
+        }
+        moved
+    }
+
+    fn start_posted_write(&mut self, from: CallId, call: &Call) -> Result<StartResult, i64> {
+        let Call { op, handle, args: [at, time, ..], len } = *call;
+        let file = self.file(handle)?;
+        if !file.writable() {
+            return Err(negative_errno(Errno::BADF));
+        }
+        let moves = op == CallOp::Write;
+        if moves && file.busy {
+            return Ok(StartResult::Retry);
+        }
+        let (ino, appends) = (file.ino, file.flags & f::APPEND != 0);
+        let at = if moves { file.offset } else { offset(at)? };
+        let session = &self.sessions[from.session];
+        let data = session.buffer(from.slot, len);
+        // Who leaves what it has no room for may find that there is none.
+        let room = Some(posted::blocks_touched_max(len))
+            .filter(|room| *room <= session.reserved_blocks)
+            .unwrap_or(0);
+        let time = Time((time as i64).min(self.time.0));
+        let asked =
+            if appends { Op::Append { ino, data } } else { Op::Write { ino, offset: at, data } };
+        let left = PostedWrite {
+            handle,
+            len: data.len,
+            reserved_blocks: room,
+            moves_offset: moves && appends,
+        };
+        let begun = self.submit_op_with(from, asked, OnComplete::PostedWrite(left), (time, room));
+        if begun == StartResult::Pending {
+            self.sessions[from.session].reserved_blocks -= room;
+            if let Some(file) = self.files.get_mut(&handle) {
+                file.posted_writes += 1;
+                // All of it will be written, so the next one need not wait.
+                file.offset += if moves && !appends { len as u64 } else { 0 };
+            }
+        }
+        Ok(begun)
+    }
+
+    pub(crate) fn on_posted_write_complete(
+        &mut self,
+        from: CallId,
+        left: PostedWrite,
+        result: Result<OpResult, i64>,
+    ) {
+        let PostedWrite { handle, len, reserved_blocks: room, moves_offset: moves } = left;
+        let mut hung_up = false;
+        if let Some(file) = self.files.get_mut(&handle) {
+            file.posted_writes -= 1;
+            match result {
+                Ok(OpResult::Bytes { offset, len: written }) if written == len => {
+                    file.offset = if moves { offset + u64::from(len) } else { file.offset };
+                }
+                Ok(_) => drop(file.posted_write_error.get_or_insert(negative_errno(Errno::NOSPC))),
+                Err(error) => drop(file.posted_write_error.get_or_insert(error)),
+            }
+            hung_up = file.hung_up;
+        }
+        self.free_slot(from);
+        if room > 0 && !self.sessions[from.session].is_reusable() && self.volume.reserve(room) {
+            self.sessions[from.session].grant(room);
+        }
+        if hung_up {
+            self.close_if_unused(handle);
+        }
+    }
+
+    /// What is added to the answer of a write that has ended there.
+    pub(crate) fn grant_posting(&mut self, from: CallId, handle: u64, offset: u64) -> i64 {
+        let synced = self.files.get(&handle).is_none_or(|file| file.flags & f::SYNC != 0);
+        if synced || offset >= posted::POSTED_END_MAX {
+            return 0;
+        }
+        let session = &mut self.sessions[from.session];
+        if session.reserved_blocks == 0
+            && self.volume.has_free_blocks(GRANT_HEADROOM * posted::RESERVATION_MAX)
+            && self.volume.reserve(posted::RESERVATION_MAX)
+        {
+            session.grant(posted::RESERVATION_MAX);
+        }
+        posted::MAY_POST
+    }
+
+    /// Whether a call would come before something that was left before it.
+    pub(crate) fn must_wait_for_posted(&self, call: &Call) -> bool {
+        if !self.posted_writes.ready.is_empty() {
+            return true;
+        }
+        match call.op {
+            CallOp::Flags | CallOp::SetFlags | CallOp::Release | CallOp::Lock | CallOp::Flock => {
+                false
+            }
+            CallOp::Read
+            | CallOp::ReadAt
+            | CallOp::Write
+            | CallOp::WriteAt
+            | CallOp::Seek
+            | CallOp::Sync
+            | CallOp::Truncate
+            | CallOp::Allocate
+            | CallOp::Mmap => {
+                let file = self.files.get(&call.handle);
+                file.is_some_and(|file| self.pending_calls.has_posted_write(Some(file.ino)))
+            }
+            _ => self.pending_calls.has_posted_write(None),
+        }
+    }
+
+    /// Takes what is reserved back when these calls may need it.
+    pub(crate) fn revoke_reservations(&mut self, posted: &[(CallId, Option<Call>)]) {
+        let needs = |call: &Call| match call.op {
+            CallOp::Allocate => call.args[2] / BLOCK as u64 + 1,
+            _ => posted::blocks_touched_max(call.len),
+        };
+        let needed = posted.iter().filter_map(|(_, call)| call.as_ref()).map(needs);
+        let needed = needed.fold(posted::RESERVATION_MAX, u64::saturating_add);
+        if !self.volume.has_free_blocks(needed) {
+            for session in &mut self.sessions {
+                self.volume.unreserve(session.revoke());
+            }
+        }
+    }
+
+    /// A session's process is gone: what is reserved for it is not, when nothing of it is under way.
+    pub(crate) fn release_reservation(&mut self, session: usize) {
+        if self.sessions[session].is_reusable() {
+            self.volume.unreserve(self.sessions[session].revoke());
+        }
+    }
+
+    /// Has programs leave nothing, because somebody is about to see bytes without asking; whether what was left
+    /// has begun.
+    pub(crate) fn disable_posting(&mut self) -> bool {
+        if !self.posted_writes.posting_disabled {
+            self.posted_writes.posting_disabled = true;
+            slot_protocol::set_mmap_active(self.doorbell.atomic_u32(slots::MMAP_ACTIVE));
+            self.drain_posted();
+        }
+        self.posted_writes.ready.is_empty()
+    }
+
+    /// Lets them again when nobody does.
+    pub(crate) fn reenable_posting(&mut self) {
+        if self.posted_writes.posting_disabled
+            && self.shared_mappings.is_empty()
+            && self.mapping_sync.is_empty()
+        {
+            self.posted_writes.posting_disabled = false;
+            let word = self.doorbell.atomic_u32(slots::MMAP_ACTIVE);
+            word.store(0, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}

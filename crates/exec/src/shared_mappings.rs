@@ -1,0 +1,336 @@
+//! [`Image`]: a file of the volume as a memory file, for as long as somebody maps and shares bytes of it.
+//!
+//! The store stays what the file is: calls go to it as ever. What ends there is then done to the image, and what
+//! was read is taken from it: a mapping sees what is written by calls, and a call sees what was written by
+//! mappings. What only mappings have changed is found by comparison ([`passes`](crate::passes)).
+//!
+//! Guarantees: the service touches an image by system calls only, so that a process that shrinks it hurts nobody
+//! but those who map it. Outside of [`Image::range`] an image is a hole, and the file's bytes are the store's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+
+use ring::SharedRegion;
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SeekFrom, fallocate, memfd_create, open, seek,
+};
+use rustix::io::Errno;
+use store::{BLOCK, Ino, Op, OpResult};
+
+/// What a request does to a file's bytes when it has ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MappingUpdate {
+    None,
+    Read(Ino),
+    /// A slot's bytes are where the outcome says.
+    Write(Ino),
+    Resize(Ino, u64),
+    /// It is at least so long.
+    Grow(Ino, u64),
+    /// From here on, so many bytes are zeros.
+    Punch(Ino, u64, u64),
+}
+
+impl MappingUpdate {
+    pub(crate) fn from_op(op: &Op) -> MappingUpdate {
+        match *op {
+            Op::Read { ino, .. } => MappingUpdate::Read(ino),
+            Op::Write { ino, .. } | Op::Append { ino, .. } => MappingUpdate::Write(ino),
+            Op::Truncate { ino, size } => MappingUpdate::Resize(ino, size),
+            Op::Allocate { ino, offset, len, keep_size: false } => {
+                MappingUpdate::Grow(ino, offset.saturating_add(len))
+            }
+            Op::Punch { ino, offset, len } => MappingUpdate::Punch(ino, offset, len),
+            _ => MappingUpdate::None,
+        }
+    }
+
+    /// The file whose bytes it changes.
+    pub(crate) fn changed_inode(self) -> Option<Ino> {
+        match self {
+            MappingUpdate::None | MappingUpdate::Read(_) => None,
+            MappingUpdate::Write(ino)
+            | MappingUpdate::Resize(ino, _)
+            | MappingUpdate::Grow(ino, _)
+            | MappingUpdate::Punch(ino, ..) => Some(ino),
+        }
+    }
+}
+
+/// Bytes of a file from the first on, up to the second.
+pub(crate) type Range = (u64, u64);
+
+/// What two ranges have in common, if anything.
+pub(crate) fn intersection(a: Range, b: Range) -> Option<Range> {
+    let (begin, end) = (a.0.max(b.0), a.1.min(b.1));
+    (begin < end).then_some((begin, end))
+}
+
+/// A file whose bytes are mapped and shared.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    memory: File,
+    /// As long as the file.
+    len: u64,
+    /// The bytes that it has, whole blocks, also behind the file's end: everything that was ever mapped, and what
+    /// is between.
+    pub(crate) range: Range,
+    /// Whether anybody got it to write to.
+    pub(crate) has_writers: bool,
+}
+
+impl MappedFile {
+    /// Of a file with so many bytes; it has none of them.
+    pub(crate) fn new(len: u64) -> io::Result<MappedFile> {
+        let memory = File::from(memfd_create("sluice-mapped", MemfdFlags::CLOEXEC)?);
+        memory.set_len(len)?;
+        Ok(MappedFile { memory, len, range: (0, 0), has_writers: false })
+    }
+
+    /// A descriptor of it to map it by, with flags of its own; it can be written by only if that is said.
+    pub(crate) fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.memory.as_raw_fd());
+        let access = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+        Ok(open(path, access | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Bytes of it, fewer at its end.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.memory.read_at(&mut into[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// The first byte from `at` on that anybody has touched, or before it in its block; `u64::MAX` if there is none.
+    pub(crate) fn next_data(&self, at: u64) -> u64 {
+        match seek(&self.memory, SeekFrom::Data(at)) {
+            Ok(data) => data.max(at),
+            Err(Errno::NXIO) => u64::MAX,
+            // One that cannot say is looked at as a whole.
+            Err(_) => at,
+        }
+    }
+
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write_all_at(bytes, at)
+    }
+
+    fn resize(&mut self, len: u64) -> io::Result<()> {
+        // What mappings have written behind the end, in the last page, is not the file's when it grows.
+        let page_end = self.len.next_multiple_of(BLOCK as u64);
+        let tail = intersection((self.len, page_end), (0, len));
+        self.memory.set_len(len)?;
+        self.len = len;
+        if let Some((begin, end)) = tail {
+            self.write(begin, &[0; BLOCK][..(end - begin) as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Makes it a hole again where it has no bytes of the file.
+    pub(crate) fn punch_outside(&self) -> io::Result<()> {
+        let parts = [(0, self.range.0), (self.range.1, self.len)];
+        parts.into_iter().filter(|(begin, end)| begin < end).try_for_each(|part| self.punch(part))
+    }
+
+    fn punch(&self, (begin, end): Range) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.memory, flags, begin, end - begin)?)
+    }
+}
+
+/// All of them, and memory for what is copied.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMappings {
+    by_ino: BTreeMap<Ino, MappedFile>,
+    bytes: Vec<u8>,
+}
+
+impl SharedMappings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_ino.is_empty()
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Option<&MappedFile> {
+        self.by_ino.get(&ino)
+    }
+
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<&mut MappedFile> {
+        self.by_ino.get_mut(&ino)
+    }
+
+    pub(crate) fn insert(&mut self, ino: Ino, image: MappedFile) {
+        self.by_ino.insert(ino, image);
+    }
+
+    /// Whether there was one.
+    pub(crate) fn remove(&mut self, ino: Ino) -> bool {
+        self.by_ino.remove(&ino).is_some()
+    }
+
+    pub(crate) fn inodes(&self) -> impl Iterator<Item = Ino> {
+        self.by_ino.keys().copied()
+    }
+
+    /// Does to an image what a request has done to the store, with the slot's data at `at` of `region`.
+    ///
+    /// # Errors
+    /// No memory for what was written; the store has it.
+    pub(crate) fn apply(
+        &mut self,
+        effect: MappingUpdate,
+        outcome: OpResult,
+        region: &SharedRegion,
+        at: usize,
+    ) -> io::Result<()> {
+        if self.by_ino.is_empty() {
+            return Ok(());
+        }
+        let ((MappingUpdate::Read(ino), _) | (_, Some(ino))) = (effect, effect.changed_inode())
+        else {
+            return Ok(());
+        };
+        let Some(image) = self.by_ino.get_mut(&ino) else { return Ok(()) };
+        let copied = |offset: u64, len: u32, range: Range| {
+            let (begin, end) = intersection((offset, offset + u64::from(len)), range)?;
+            Some((begin, at + (begin - offset) as usize, (end - begin) as usize))
+        };
+        match (effect, outcome) {
+            (MappingUpdate::Read(_), OpResult::Bytes { offset, len }) => {
+                if let Some((begin, at, len)) = copied(offset, len, image.range) {
+                    self.bytes.resize(len, 0);
+                    let got = image.read(begin, &mut self.bytes)?;
+                    region.write(at, &self.bytes[..got]);
+                }
+            }
+            (MappingUpdate::Write(_), OpResult::Bytes { offset, len }) => {
+                let end = offset + u64::from(len);
+                if end > image.len && len > 0 {
+                    image.resize(end)?;
+                }
+                if let Some((begin, at, len)) = copied(offset, len, image.range) {
+                    self.bytes.resize(len, 0);
+                    region.read(at, &mut self.bytes);
+                    image.write(begin, &self.bytes)?;
+                }
+            }
+            (MappingUpdate::Resize(_, size), _) => image.resize(size)?,
+            (MappingUpdate::Grow(_, size), _) if size > image.len => image.resize(size)?,
+            (MappingUpdate::Punch(_, offset, len), _) => {
+                let range = intersection((offset, offset.saturating_add(len)), image.range);
+                if let Some(range) = range.and_then(|range| intersection(range, (0, image.len))) {
+                    image.punch(range)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Ino = Ino(7);
+
+    fn shared_mappings(len: u64, range: Range) -> SharedMappings {
+        let mut images = SharedMappings::default();
+        let mut image = MappedFile::new(len).unwrap();
+        image.range = range;
+        images.insert(FILE, image);
+        images
+    }
+
+    fn bytes(images: &SharedMappings, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0xee; len];
+        let got = images.get(FILE).unwrap().read(at, &mut bytes).unwrap();
+        bytes.truncate(got);
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_by_calls_is_there_where_it_is_mapped_and_nowhere_else() {
+        let slot = SharedRegion::anonymous(8192).unwrap();
+        slot.write(100, b"abcdefgh");
+        let mut images = shared_mappings(4096, (4096, 8192));
+        let wrote = OpResult::Bytes { offset: 4092, len: 8 };
+        images.apply(MappingUpdate::Write(FILE), wrote, &slot, 100).unwrap();
+        assert_eq!(bytes(&images, 4088, 100), b"\0\0\0\0\0\0\0\0efgh", "and it has grown");
+        images.apply(MappingUpdate::Write(Ino(8)), wrote, &slot, 100).unwrap();
+        // What is read is the image's there, whatever the store had.
+        images.get(FILE).unwrap().write(4096, b"M").unwrap();
+        let read = OpResult::Bytes { offset: 4090, len: 10 };
+        slot.write(200, b"..........");
+        images.apply(MappingUpdate::Read(FILE), read, &slot, 200).unwrap();
+        let mut back = [0; 10];
+        slot.read(200, &mut back);
+        assert_eq!(&back, b"......Mfgh");
+    }
+
+    #[test]
+    fn it_is_as_long_as_the_file_and_what_is_new_is_zeros() {
+        let slot = SharedRegion::anonymous(4096).unwrap();
+        let mut images = shared_mappings(5000, (0, 12288));
+        images.get(FILE).unwrap().write(0, &[9; 5000]).unwrap();
+        let mut done = |effect| images.apply(effect, OpResult::Done, &slot, 0).unwrap();
+        done(MappingUpdate::Resize(FILE, 4999));
+        done(MappingUpdate::Grow(FILE, 4000));
+        done(MappingUpdate::Grow(FILE, 5001));
+        done(MappingUpdate::Punch(FILE, 10, 4990));
+        assert_eq!(bytes(&images, 0, 6000), [&[9; 10][..], &[0; 4991]].concat());
+        let mut done = |effect| images.apply(effect, OpResult::Done, &slot, 0).unwrap();
+        done(MappingUpdate::Punch(FILE, 0, u64::MAX));
+        done(MappingUpdate::Punch(FILE, 1 << 40, 1));
+        done(MappingUpdate::Resize(FILE, 1));
+        assert_eq!(bytes(&images, 0, 6000), [0]);
+    }
+
+    #[test]
+    fn what_was_touched_is_found() {
+        let image = MappedFile::new(1 << 30).unwrap();
+        assert_eq!(image.next_data(0), u64::MAX);
+        image.write((1 << 29) + 5000, b"x").unwrap();
+        assert_eq!(image.next_data(1), (1 << 29) + 4096);
+        assert_eq!(image.next_data((1 << 29) + 4999), (1 << 29) + 4999);
+        assert_eq!(image.next_data((1 << 29) + 8192), u64::MAX);
+    }
+
+    #[test]
+    fn a_descriptor_to_read_by_is_none_to_write_by() {
+        let image = MappedFile::new(10).unwrap();
+        let reads = File::from(image.descriptor(false).unwrap());
+        assert!(reads.write_at(b"x", 0).is_err() && reads.set_len(0).is_err());
+        File::from(image.descriptor(true).unwrap()).write_at(b"x", 9).unwrap();
+        let mut back = [0; 20];
+        assert_eq!(reads.read_at(&mut back, 0).unwrap(), 10);
+        assert_eq!(back[..11], *b"\0\0\0\0\0\0\0\0\0x\0");
+    }
+
+    #[test]
+    fn effects_are_those_of_the_requests() {
+        let (ino, offset, len) = (FILE, 5, 6);
+        let data = store::Buffer { iova: ring::Iova(0), len: 1 };
+        let of = |op| MappingUpdate::from_op(&op);
+        assert_eq!(of(Op::Append { ino, data }).changed_inode(), Some(FILE));
+        assert_eq!(of(Op::Read { ino, offset, data }).changed_inode(), None);
+        assert_eq!(of(Op::Allocate { ino, offset, len, keep_size: true }), MappingUpdate::None);
+        assert_eq!(
+            of(Op::Allocate { ino, offset, len, keep_size: false }),
+            MappingUpdate::Grow(FILE, 11)
+        );
+        assert_eq!(of(Op::Punch { ino, offset, len }).changed_inode(), Some(FILE));
+        assert_eq!(intersection((0, 5), (5, 9)), None);
+        assert_eq!(intersection((0, 6), (5, 9)), Some((5, 6)));
+    }
+}

@@ -1,0 +1,105 @@
+//! How many parallel units are written at a time, chosen at run time (LightNVM paper sections 4.2.1 and
+//! 5.2: fewer active units mean that fewer reads find theirs writing, and less write bandwidth).
+//!
+//! Guarantees: takes effect with the next write unit, in lines that are open already too; nothing that
+//! capacity, reserves or recovery go by changes, because lines stay as wide as they were configured:
+//! only so many of an open line's chunks are written at a time, each to its end, then the next ones.
+//! At the configured number, lines overlap at their ends as if it had never been changed.
+//!
+//! Chunks that were left half written when the number fell are gone on with in their line's order. Those
+//! whose last units cannot be read before more are programmed behind them hold slots of the write buffer;
+//! when they hold half of it they come first, and until their line is full up to as many of them are
+//! written beside the number.
+
+use crate::Ftl;
+use crate::ftl::STREAM_COUNT;
+
+/// No limit but the line's: the number is the configured one.
+pub(crate) const WIDTH_UNLIMITED: u32 = u32::MAX;
+
+/// More parallel units than the layer was configured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{requested} active parallel units, but the layer was opened with {max}: allowed are 1 to {max}, or \
+     0 for all of these"
+)]
+pub struct ActivePusError {
+    /// Asked for.
+    pub requested: u32,
+    /// What reserves and capacity were computed for.
+    pub max: u32,
+}
+
+impl Ftl {
+    /// From now on, users' data is written to `count` parallel units at a time, and so is moved data if
+    /// it has lines of its own; 0 for as many as the layer was opened with. Not kept across restarts.
+    /// [`kick`](Ftl::kick) afterwards.
+    ///
+    /// # Errors
+    /// [`ActivePusError`] for more than that; nothing changes.
+    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
+        let most = self.plan.active_pus;
+        if count > most {
+            return Err(ActivePusError { requested: count, max: most });
+        }
+        self.active_pus = if count == 0 { most } else { count };
+        self.stream_blocked = [false; STREAM_COUNT];
+        Ok(())
+    }
+
+    /// Parallel units that are written at a time.
+    pub fn active_pus(&self) -> u32 {
+        self.active_pus
+    }
+
+    /// Lines opened ahead: behind another of their stream that still takes write units.
+    pub fn lines_ahead(&self) -> u32 {
+        self.open_lines.iter().map(|open| open.len().saturating_sub(1) as u32).sum()
+    }
+
+    /// Chunks of a stream's open lines that may be written now, all lines together.
+    #[inline]
+    pub(crate) fn stripe_width(&self) -> u32 {
+        if self.active_pus == self.plan.active_pus { WIDTH_UNLIMITED } else { self.active_pus }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+
+    use super::*;
+    use crate::{ChunkReport, FlashGeometry, FtlConfig};
+
+    #[test]
+    fn the_configured_count_is_the_maximum() {
+        let shape = FlashGeometry::from_geometry(&Geometry {
+            groups: 4,
+            pus: 2,
+            chunks: 64,
+            sectors: 64,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 8,
+        });
+        for (configured, most) in [(0, 8), (3, 3)] {
+            let config = FtlConfig { active_pus: configured, ..FtlConfig::default() };
+            let mut ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
+            assert_eq!((ftl.active_pus(), ftl.stripe_width()), (most, WIDTH_UNLIMITED));
+            let before = *ftl.capacity_plan();
+            let e = ftl.set_active_pus(most + 1).unwrap_err();
+            assert_eq!(
+                (e, ftl.active_pus()),
+                (ActivePusError { requested: most + 1, max: most }, most)
+            );
+            assert!(e.to_string().contains(&format!("1 to {most}")), "{e}");
+            ftl.set_active_pus(2).unwrap();
+            assert_eq!((ftl.active_pus(), ftl.stripe_width()), (2, 2));
+            ftl.set_active_pus(0).unwrap();
+            assert_eq!((ftl.active_pus(), ftl.stripe_width()), (most, WIDTH_UNLIMITED));
+            assert_eq!(*ftl.capacity_plan(), before);
+        }
+    }
+}

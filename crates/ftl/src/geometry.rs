@@ -1,0 +1,560 @@
+//! [`Shape`]: what the layer knows of the flash; [`Layout`]: what follows for capacity and buffers.
+
+use nvme::Geometry;
+
+use crate::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
+use crate::snapshot::Snapshot;
+use crate::translation_page::TranslationPage;
+use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind, line_meta};
+
+/// Names the layer in its journal, together with [`FtlConfig::instance_id`].
+const OWNER: u32 = 0x006c_7466;
+/// The same, of a drive that keeps the map.
+const OWNER_DEVICE_L2P: u32 = 0x6d6c_7466;
+
+/// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
+/// Kaser, Kurz, "Faster remainder by direct computation", 2019).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FastDivisor {
+    magic: u64,
+    by: u32,
+}
+
+impl FastDivisor {
+    pub(crate) fn new(by: u32) -> FastDivisor {
+        // 2^64 / by, rounded up; for 1 it wraps to 0 and is special.
+        FastDivisor { magic: (u64::MAX / u64::from(by.max(1))).wrapping_add(1), by: by.max(1) }
+    }
+
+    #[inline]
+    pub(crate) fn divide(self, n: u32) -> u32 {
+        if self.by == 1 {
+            return n;
+        }
+        ((u128::from(self.magic) * u128::from(n)) >> 64) as u32
+    }
+}
+
+/// The flash as the layer sees it: parallel units of chunks of sectors, written in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashGeometry {
+    /// Channels; parallel units are numbered channel by channel.
+    pub channels: u32,
+    /// Parallel units, all channels together.
+    pub pus: u32,
+    /// Chunks per parallel unit.
+    pub chunks_per_pu: u32,
+    /// Sectors per chunk.
+    pub sectors_per_chunk: u32,
+    /// Sectors per write unit.
+    pub ws_opt: u32,
+    /// Sectors that must follow in a chunk before a sector can be read (`mw_cunits`).
+    pub mw_cunits: u32,
+    /// Bytes per sector.
+    pub sector_bytes: u32,
+    by_sectors: FastDivisor,
+    by_chunks: FastDivisor,
+    by_page: FastDivisor,
+}
+
+impl FlashGeometry {
+    /// The shape that a Geometry command reported.
+    pub fn from_geometry(g: &Geometry) -> FlashGeometry {
+        FlashGeometry {
+            channels: g.groups,
+            pus: g.total_pus(),
+            chunks_per_pu: g.chunks,
+            sectors_per_chunk: g.sectors,
+            ws_opt: g.ws_opt,
+            mw_cunits: g.mw_cunits,
+            sector_bytes: g.sector_bytes,
+            by_sectors: FastDivisor::new(g.sectors),
+            by_chunks: FastDivisor::new(g.chunks),
+            by_page: FastDivisor::new(TranslationPage::entries_per_page_of(g.sector_bytes)),
+        }
+    }
+
+    /// All chunks.
+    pub fn total_chunks(&self) -> u32 {
+        self.pus * self.chunks_per_pu
+    }
+
+    /// All sectors.
+    pub fn total_sectors(&self) -> u64 {
+        u64::from(self.total_chunks()) * u64::from(self.sectors_per_chunk)
+    }
+
+    /// The chunk of a physical sector.
+    #[inline]
+    pub fn chunk_of(&self, psn: u32) -> u32 {
+        self.by_sectors.divide(psn)
+    }
+
+    /// The parallel unit of a chunk.
+    #[inline]
+    pub fn pu_of(&self, chunk: u32) -> u32 {
+        self.by_chunks.divide(chunk)
+    }
+
+    /// The page of the map that a logical sector is in.
+    #[inline]
+    pub(crate) fn map_page_of(&self, lba: u32) -> u32 {
+        self.by_page.divide(lba)
+    }
+
+    /// The first physical sector of a chunk.
+    #[inline]
+    pub fn first_sector_of(&self, chunk: u32) -> u32 {
+        chunk * self.sectors_per_chunk
+    }
+
+    /// Write units that must follow in a chunk before a unit can be read.
+    pub(crate) fn pair_units(&self) -> u32 {
+        self.mw_cunits.div_ceil(self.ws_opt)
+    }
+
+    /// The `i`-th parallel unit in striping order: neighbours are on different channels.
+    pub fn striped_pu(&self, i: u32) -> u32 {
+        let per_channel = self.pus / self.channels;
+        i % self.channels * per_channel + i / self.channels
+    }
+}
+
+/// Why the flash cannot host a translation layer with this configuration.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CapacityError {
+    /// The write unit is too wide for a vector command.
+    #[error("a write unit of {unit} sectors does not fit a vector command of 64 addresses")]
+    UnitTooWide {
+        /// Sectors.
+        unit: u32,
+    },
+    /// More active parallel units than there are.
+    #[error("active_pus is {active}, but the drive has {pus} parallel units")]
+    TooManyActive {
+        /// Asked for.
+        active: u32,
+        /// There are.
+        pus: u32,
+    },
+    /// The over-provisioning is not a ratio.
+    #[error("over_provisioning is {value}, but it must be from 0 to 100 (physical / logical - 1)")]
+    OverProvisioning {
+        /// Asked for.
+        value: f64,
+    },
+    /// A gain of the rate limiter's controller is none.
+    #[error(
+        "the gains of the rate limiter are {gains:?} (kp, ki, kd), but each must be from 0 to {}",
+        crate::RateLimiterKind::GAIN_MAX
+    )]
+    PidGains {
+        /// Asked for.
+        gains: [f64; 3],
+    },
+    /// The journal does not fit.
+    #[error("the layer's journal: {0}")]
+    Journal(JournalError),
+    /// Lines must have metadata, and it does not fit.
+    #[error(
+        "line_metadata is on, but {}: only longer lines (more active_pus, larger chunks) or larger \
+         write units have room for it",
+        if first_bytes > unit_bytes {
+            format!("the first metadata, {first_bytes} bytes, does not fit a write unit of {unit_bytes}")
+        } else {
+            format!("it takes {units} of a line's {of} write units, more than one part in 16")
+        }
+    )]
+    LineMetadata {
+        /// Bytes of the first metadata.
+        first_bytes: u64,
+        /// Bytes of a write unit.
+        unit_bytes: u64,
+        /// Write units that both take.
+        units: u64,
+        /// Write units of a line.
+        of: u64,
+    },
+    /// Lines must have metadata, and nobody would read it.
+    #[error("line_metadata is on, but this drive keeps the map, and its lines have no metadata")]
+    LineMetadataOnDeviceL2p,
+    /// The reverse map is to be in the metadata of lines, and they have none.
+    #[error(
+        "reverse_map is \"media\", but lines have no metadata: {}",
+        if *off { "line_metadata is off, or the drive keeps the map" } else {
+            "it does not fit lines of this size"
+        }
+    )]
+    P2lWithoutLineMetadata {
+        /// Whether they are not to have any.
+        off: bool,
+    },
+    /// The write buffer may need more pages of the map at once than fit the memory for it.
+    #[error(
+        "map_cache_sectors is {sectors}, but the write buffer and garbage collection of this geometry \
+         may need {sectors_min} pages of the map at the same time: make it {sectors_min} or more, or 0 for all of \
+         the map in memory (fewer active_pus and gc_window_units need less)"
+    )]
+    MapCacheTooSmall {
+        /// Asked for.
+        sectors: u32,
+        /// The least that works.
+        sectors_min: u32,
+    },
+    /// No space for the map's pages, which are written far more often than with all of the map in
+    /// memory.
+    #[error(
+        "a map larger than its memory (map_cache_sectors) needs {needed} spare sectors for its pages \
+         to be written, but over_provisioning leaves {spare}"
+    )]
+    MapCacheWithoutSpace {
+        /// Spare sectors that it needs.
+        needed: u64,
+        /// There are.
+        spare: u64,
+    },
+    /// The drive keeps the map.
+    #[error("map_cache_sectors is for a map of the layer's own, but this drive keeps the map")]
+    MapCacheOnDeviceL2p,
+    /// Pages cannot be read back from a flash that keeps nothing.
+    #[error("map_cache_sectors needs a drive that keeps what is written")]
+    MapCacheWithoutData,
+    /// Nothing is left for data.
+    #[error(
+        "of {chunks} good chunks {journal} are for the journal, the others make {lines} lines of \
+         {active} chunks; {reserved_lines} lines are held in reserve (open lines and room for garbage \
+         collection), so that nothing is left at over_provisioning {over_provisioning} (physical / \
+         logical - 1)"
+    )]
+    TooSmall {
+        /// Good chunks.
+        chunks: u32,
+        /// Chunks reserved for the journal.
+        journal: u32,
+        /// Lines that they make.
+        lines: u32,
+        /// Chunks per line.
+        active: u32,
+        /// Lines held in reserve.
+        reserved_lines: u32,
+        /// Asked for.
+        over_provisioning: f64,
+    },
+}
+
+/// What a configuration makes of a shape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CapacityPlan {
+    /// Chunks that count towards capacity, those of the journal included.
+    pub usable_chunks: u32,
+    /// Chunks reserved for the journal.
+    pub journal_chunks: u32,
+    /// Whose journal it is.
+    pub journal_owner: u32,
+    /// Bytes of a snapshot in the journal at most.
+    pub snapshot_bytes: u64,
+    /// Bytes of records between two snapshots.
+    pub record_bytes: u64,
+    /// Sectors that are written between the beginnings of two checkpoints.
+    pub checkpoint_sectors: u64,
+    /// Parallel units written at the same time: chunks per line.
+    pub active_pus: u32,
+    /// Lines that the good chunks make.
+    pub lines: u32,
+    /// Lines held in reserve: open ones, and those that only garbage collection may take.
+    pub reserved_lines: u32,
+    /// Sectors of a full line that hold data.
+    pub line_sectors: u32,
+    /// Write units of a full line that hold its first and last metadata, beside those; 0 if lines
+    /// have none.
+    pub line_metadata_units: u32,
+    /// Sectors held for padding and metadata.
+    pub padding_reserve: u32,
+    /// Sectors beyond what can be mapped and what is held: the over-provisioning.
+    pub op_sectors: u32,
+    /// Sectors that users see.
+    pub logical: u32,
+    /// Further sectors, behind the users', that hold the map: its pages.
+    pub map_pages: u32,
+    /// Write units of the user's ring.
+    pub host_buffer_units: u32,
+    /// Write units of garbage collection's ring.
+    pub gc_buffer_units: u32,
+    /// Pages of the map that are in memory at most, but for one that is looked at and forgotten; 0
+    /// if all of the map is.
+    pub map_frames: u32,
+    /// Of the spare sectors, those kept for writing the map's pages.
+    pub map_write_reserve: u32,
+}
+
+impl CapacityPlan {
+    /// What the layer wants of its journal.
+    pub(crate) fn journal_config(&self, drive_map: bool) -> JournalConfig {
+        let CapacityPlan { snapshot_bytes, record_bytes, .. } = *self;
+        let owner = if drive_map {
+            self.journal_owner ^ OWNER ^ OWNER_DEVICE_L2P
+        } else {
+            self.journal_owner
+        };
+        JournalConfig { owner, snapshot_bytes, record_bytes }
+    }
+
+    /// Free sectors at which the [rate limiter](crate::RateLimiter) stops users, and from which on it
+    /// lets them write freely and garbage collection rests. In steady state free space is in between.
+    pub fn limiter_watermarks(&self, config: &FtlConfig) -> (u64, u64) {
+        let line = u64::from(self.line_sectors);
+        // Open room is counted as free; of garbage collection's stream up to a line is not users'.
+        let low = u64::from(config.gc_low_watermark_lines.max(1) + u32::from(config.hot_cold))
+            * line
+            + u64::from(self.padding_reserve)
+            + u64::from(self.map_write_reserve);
+        // Garbage collection must be able to reach where it stops, with every sector mapped.
+        let zone = u64::from(config.gc_high_watermark_lines.max(1)) * line;
+        (low, low + zone.min(u64::from(self.op_sectors - self.map_write_reserve) / 2))
+    }
+
+    /// Sectors that garbage collection leaves for the map pages of trims: those of all pages, but no more
+    /// than a quarter of what is held for padding.
+    pub(crate) fn page_reserve(&self, drive_map: bool) -> u32 {
+        if drive_map { 0 } else { self.map_pages.min(self.padding_reserve / 4) }
+    }
+
+    /// The layout for `counted` usable chunks of the `owned` ones that are the layer's.
+    ///
+    /// The journal's chunks are set aside; the others make L lines. Of these H are held, and with N
+    /// sectors per line `logical = (L - H) * N / (1 + over_provisioning)`, less the pages of the map.
+    ///
+    /// # Errors
+    /// [`CapacityError`].
+    pub fn new(
+        shape: &FlashGeometry,
+        config: &FtlConfig,
+        owned: u32,
+        counted: u32,
+    ) -> Result<CapacityPlan, CapacityError> {
+        if shape.ws_opt > 64 {
+            return Err(CapacityError::UnitTooWide { unit: shape.ws_opt });
+        }
+        if config.active_pus > shape.pus {
+            return Err(CapacityError::TooManyActive { active: config.active_pus, pus: shape.pus });
+        }
+        if !(0.0..=100.0).contains(&config.over_provisioning) {
+            return Err(CapacityError::OverProvisioning { value: config.over_provisioning });
+        }
+        if let RateLimiterKind::Pid { kp, ki, kd } = config.rate_limiter {
+            let gains = [kp, ki, kd];
+            if !gains.iter().all(|g| (0.0..=RateLimiterKind::GAIN_MAX).contains(g)) {
+                return Err(CapacityError::PidGains { gains });
+            }
+        }
+        let active = if config.active_pus == 0 { shape.pus } else { config.active_pus };
+        // What the journal must hold follows from what is owned alone, so that its place does not
+        // depend on which chunks are bad.
+        let page = u64::from(TranslationPage::entries_per_page(shape));
+        let all = u64::from(owned) * u64::from(shape.sectors_per_chunk);
+        let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page) as u32, owned);
+        let opened = (owned / active / 4).clamp(8, 256);
+        let record_bytes = u64::from(opened) * (frame_payload_bytes(shape) + 4 * u64::from(active));
+        let owner = OWNER ^ config.instance_id;
+        let wanted = JournalConfig { owner, snapshot_bytes, record_bytes };
+        let journal = chunks_needed(shape, &wanted).map_err(CapacityError::Journal)?;
+        let lines = counted.saturating_sub(journal) / active;
+        // Per stream the line that fills up; and room for padding, metadata, and four power cuts
+        // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
+        let streams = 1 + u32::from(config.hot_cold);
+        let line_meta = line_meta::metadata_units(config.line_metadata, shape, active)?;
+        if line_meta == 0 && config.p2l_location == P2lLocation::Media {
+            let off = config.line_metadata == LineMetadata::Off;
+            return Err(CapacityError::P2lWithoutLineMetadata { off });
+        }
+        let line_sectors = active * shape.sectors_per_chunk - line_meta * shape.ws_opt;
+        let slack = 4 * streams * active * (shape.pair_units() + 2) * shape.ws_opt;
+        let slack_lines = slack.div_ceil(active * shape.sectors_per_chunk);
+        let held = config.gc_low_watermark_lines.max(1) + streams + slack_lines;
+        let physical = u64::from(lines.saturating_sub(held)) * u64::from(line_sectors);
+        let total = (physical as f64 / (1.0 + config.over_provisioning)) as u64;
+        let meta = total.div_ceil(page + 1);
+        let logical = total - meta.min(total);
+        if logical == 0 {
+            return Err(CapacityError::TooSmall {
+                chunks: counted,
+                journal,
+                lines,
+                active,
+                reserved_lines: held,
+                over_provisioning: config.over_provisioning,
+            });
+        }
+        // Per active parallel unit: the units that wait for their pair, two programs under way, and
+        // one that fills up.
+        let least = active * (shape.pair_units() + 3);
+        let wanted = config.write_buffer_sectors.div_ceil(shape.ws_opt);
+        let window = if config.gc_queue_depth_units == 0 {
+            2 * shape.pus
+        } else {
+            config.gc_queue_depth_units
+        };
+        // Pages are at most one part in 64 of what is written.
+        let auto = (64 * meta).max(4 * u64::from(line_sectors));
+        let (user_units, gc_units) = (least.max(wanted), least + window);
+        let spare = physical - total;
+        let (map_frames, map_spare) = match config.map_cache_sectors {
+            0 => (0, 0),
+            sectors => {
+                let slots = u64::from(user_units + gc_units) * u64::from(shape.ws_opt);
+                CapacityPlan::map_cache(sectors, meta, spare, slots, line_sectors.into())?
+            }
+        };
+        let asked = u64::from(config.checkpoint_sectors);
+        let checkpoint_sectors = if asked == 0 { auto } else { asked };
+        Ok(CapacityPlan {
+            usable_chunks: counted,
+            journal_chunks: journal,
+            journal_owner: owner,
+            snapshot_bytes,
+            record_bytes,
+            checkpoint_sectors,
+            active_pus: active,
+            lines,
+            reserved_lines: held,
+            line_sectors,
+            line_metadata_units: line_meta,
+            padding_reserve: slack,
+            op_sectors: spare as u32,
+            logical: logical as u32,
+            map_pages: meta as u32,
+            host_buffer_units: user_units,
+            gc_buffer_units: gc_units,
+            map_frames,
+            map_write_reserve: map_spare,
+        })
+    }
+
+    /// Frames of a map of `meta` pages, and sectors for writing those.
+    ///
+    /// Every slot of the write buffer may need a page of its own to stay; so do the next sectors that
+    /// garbage collection looks at, but in room that its ring still has. Beyond that, one page for a
+    /// trim, one on its way, and one for look-ups: then whoever waits for a page gets it when others
+    /// have been served. Whatever is in the frames may have to be written, and what garbage collection
+    /// moves may change every page once before what it frees is free: two writings of the map, and the
+    /// line that its pages are written to.
+    fn map_cache(
+        sectors: u32,
+        meta: u64,
+        spare: u64,
+        slots: u64,
+        line_sectors: u64,
+    ) -> Result<(u32, u32), CapacityError> {
+        let least = (slots + 3).min(meta + 1) as u32;
+        if sectors < least {
+            return Err(CapacityError::MapCacheTooSmall { sectors, sectors_min: least });
+        }
+        let frames = (u64::from(sectors) - 1).min(meta);
+        if frames == meta {
+            return Ok((frames as u32, 0));
+        }
+        let spared = 2 * meta + line_sectors;
+        let needed = 2 * spared;
+        if spare < needed {
+            return Err(CapacityError::MapCacheWithoutSpace { needed, spare });
+        }
+        Ok((frames as u32, spared as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn geometry() -> Geometry {
+        Geometry {
+            groups: 4,
+            pus: 2,
+            chunks: 32,
+            sectors: 64,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 8,
+        }
+    }
+
+    #[test]
+    fn division_by_multiplication_is_exact() {
+        for by in [1, 2, 3, 5, 7, 48, 1067, 4096, 65_537, u32::MAX] {
+            let d = FastDivisor::new(by);
+            for n in [0, 1, by - 1, by, by.saturating_add(1), 1 << 31, u32::MAX - 1, u32::MAX] {
+                assert_eq!(d.divide(n), n / by, "{n} / {by}");
+            }
+            let mut n = 12_345u32;
+            for _ in 0..10_000 {
+                n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                assert_eq!(d.divide(n), n / by);
+            }
+        }
+    }
+
+    #[test]
+    fn striping_alternates_channels_and_reaches_every_unit_once() {
+        let shape = FlashGeometry::from_geometry(&geometry());
+        let order: Vec<u32> = (0..8).map(|i| shape.striped_pu(i)).collect();
+        assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7]);
+    }
+
+    #[test]
+    fn capacity_follows_the_convention() {
+        let shape = FlashGeometry::from_geometry(&geometry());
+        let plain = FtlConfig {
+            over_provisioning: 0.25,
+            hot_cold: false,
+            line_metadata: LineMetadata::Off,
+            ..FtlConfig::default()
+        };
+        let config = FtlConfig { line_metadata: LineMetadata::On, ..plain };
+        let all = shape.total_chunks();
+        let layout = CapacityPlan::new(&shape, &config, all, all).unwrap();
+        // 32 lines of 8 chunks of 64 sectors, less one for the journal; 2 in reserve, 1 open, 1 for
+        // padding. Two write units of each are metadata.
+        assert!((1..=8).contains(&layout.journal_chunks), "{}", layout.journal_chunks);
+        assert_eq!((layout.lines, layout.reserved_lines, layout.line_sectors), (31, 4, 504));
+        assert_eq!(layout.line_metadata_units, 2);
+        assert_eq!(layout.logical + layout.map_pages, (27.0 * 504.0 / 1.25) as u32);
+        assert_eq!(layout.map_pages, 12);
+        let layout = CapacityPlan::new(&shape, &plain, all, all).unwrap();
+        assert_eq!((layout.lines, layout.line_sectors, layout.line_metadata_units), (31, 512, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_hosted_says_why() {
+        let shape = FlashGeometry::from_geometry(&geometry());
+        let config = FtlConfig::default();
+        assert!(matches!(
+            CapacityPlan::new(&shape, &config, 256, 8 * 7),
+            Err(CapacityError::TooSmall { lines: 6, reserved_lines: 6, .. })
+        ));
+        let active = FtlConfig { active_pus: 9, ..config };
+        assert_eq!(
+            CapacityPlan::new(&shape, &active, 256, 256),
+            Err(CapacityError::TooManyActive { active: 9, pus: 8 })
+        );
+        for value in [-0.1, f64::NAN, f64::INFINITY] {
+            let config = FtlConfig { over_provisioning: value, ..config };
+            assert!(matches!(
+                CapacityPlan::new(&shape, &config, 256, 256),
+                Err(CapacityError::OverProvisioning { .. })
+            ));
+            let pid = RateLimiterKind::Pid { kp: 0.6, ki: 0.1, kd: value };
+            let config = FtlConfig { rate_limiter: pid, ..config };
+            assert!(matches!(
+                CapacityPlan::new(
+                    &shape,
+                    &FtlConfig { over_provisioning: 0.11, ..config },
+                    256,
+                    256
+                ),
+                Err(CapacityError::PidGains { .. })
+            ));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Room: what may still be appended, where a lane goes on, when a copy is given up, and when a
+//! snapshot is due.
+
+use super::capacity::RECORD_HEADER;
+use super::{Journal, JournalError};
+
+/// Times that a snapshot is begun anew in one copy before more is given up for it.
+const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
+
+/// The most that two lanes can both have: `a` and `b` frames, and so many more chunks of `units` frames,
+/// each of which goes to the lane that has less.
+fn common_frames(a: i64, b: i64, chunks: u32, units: u32) -> i64 {
+    let (low, high) = (a.min(b), a.max(b));
+    let (chunks, units) = (i64::from(chunks), i64::from(units));
+    // Chunks that bring the one up to the other.
+    let level = (high - low + units - 1) / units;
+    if chunks < level {
+        return low + chunks * units;
+    }
+    let (pairs, odd) = ((chunks - level) / 2, (chunks - level) % 2);
+    (low + (level + pairs) * units).min(high + (pairs + odd) * units)
+}
+
+/// What came of looking for a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextWrite {
+    /// The lane has one.
+    Ready,
+    /// Not yet, but something was given up; look again.
+    Retry,
+    /// Something must end first.
+    Wait,
+    /// Padding makes what is there readable first.
+    PadForPairing,
+}
+
+impl Journal {
+    /// Bytes of a snapshot at most.
+    pub fn snapshot_bytes_max(&self) -> u64 {
+        self.config.snapshot_bytes
+    }
+
+    /// Bytes of one record at most, were it the only one behind the largest snapshot.
+    pub fn record_bytes_max(&self) -> u64 {
+        let frames = self.capacity.generation_frames(self.pool.usable_count());
+        let base = self.capacity.snapshot_frames;
+        let cover =
+            self.capacity.base_pairing_units(self.pool.usable_count(), base, self.capacity.units);
+        let frames = frames.saturating_sub(u64::from(base) + u64::from(cover));
+        let bytes = frames.saturating_mul(self.capacity.payload_bytes as u64);
+        bytes.saturating_sub(RECORD_HEADER as u64).min(u32::MAX.into())
+    }
+
+    /// Whether a generation has begun that is not complete.
+    pub fn is_snapshot_in_progress(&self) -> bool {
+        self.pending_log.base().is_some()
+    }
+
+    /// Whether a snapshot should be taken soon: three quarters of the generation's room are used, it
+    /// cannot be continued, or it has fewer copies than there are chunks for. Not while one is
+    /// under way.
+    pub fn needs_snapshot(&self) -> bool {
+        if self.failed.is_some() || self.is_snapshot_in_progress() {
+            return false;
+        }
+        let width = self.capacity.copy_count(self.pool.usable_count()) as usize;
+        let whole = |i: &usize| self.mirrors[*i].live && self.complete_copies[*i];
+        (0..2).filter(whole).count() < width
+            || self.available_frames() * 4 <= self.initial_available_frames
+    }
+
+    /// Frames that the newest generation has room for beyond those it was given. Holds back what the
+    /// next snapshot needs; failures can still make it less.
+    pub(super) fn available_frames(&self) -> u64 {
+        let newest = self.pending_log.generation();
+        let base = self.pending_log.base();
+        let first = base.map_or(0, |base| base.first_seq);
+        let takes_part = |i: usize| self.mirrors[i].live && (base.is_none() || i < self.copy_count);
+        let (good, units) = (self.pool.usable_count(), self.capacity.units);
+        let whole =
+            base.map_or(0, |base| self.capacity.base_pairing_units(good, base.frames, units));
+        // Frames that fit what a lane has, less those that wait for it: less than none, perhaps.
+        let fits = |i: usize| {
+            let lane = &self.mirrors[i];
+            let is_open = lane.pool_index.is_some() && lane.generation == newest && !lane.failing;
+            let left = if is_open { units - lane.next_unit } else { 0 };
+            let waiting =
+                self.pending_log.end() - lane.next_seq.max(first) + self.pending_log.open_frames();
+            // Frames cover the snapshot, or else padding does.
+            let of_base =
+                base.map_or(0, |base| base.end() - lane.next_seq.clamp(base.first_seq, base.end()));
+            let cover = if base.is_some_and(|base| lane.next_seq < base.end()) {
+                whole
+            } else {
+                lane.pairing_remaining
+            };
+            i64::from(left) - (of_base + (waiting - of_base).max(cover.into())) as i64
+        };
+        let used = self.pool.in_use_count(newest, None) + self.capacity.reserve_chunks(good);
+        let more = good.saturating_sub(used);
+        let room = match (takes_part(0), takes_part(1)) {
+            (true, true) => common_frames(fits(0), fits(1), more, units),
+            (true, false) => fits(0) + i64::from(more) * i64::from(units),
+            (false, true) => fits(1) + i64::from(more) * i64::from(units),
+            (false, false) => 0,
+        };
+        room.max(0) as u64
+    }
+
+    /// Lets the lanes that have given up take part in the newest generation.
+    pub(super) fn join_newest_generation(&mut self) {
+        let Some(first) = self.pending_log.base().map(|base| base.first_seq) else { return };
+        if self.mirrors.iter().all(|lane| !lane.live) {
+            // What is in front can be written nowhere; the snapshot stands for it.
+            self.pending_log.discard_older();
+        }
+        for lane in &mut self.mirrors[..self.copy_count] {
+            if !lane.live {
+                lane.restart(first);
+            }
+        }
+    }
+
+    /// Finds a chunk for the next frame of lane `i`, which has nothing under way.
+    pub(super) fn choose_next_write(&mut self, i: usize, generation: u64, base: bool) -> NextWrite {
+        if i >= self.copy_count && generation != self.committed {
+            // The generation has one copy only.
+            self.mirrors[i].stop();
+            if !self.mirrors[1 - i].live {
+                self.join_newest_generation();
+            }
+            self.advance_durable();
+            return NextWrite::Retry;
+        }
+        if !base {
+            if generation != self.committed {
+                return NextWrite::Wait;
+            }
+            if self.pool.spare_count() <= self.capacity.reserve_chunks(self.pool.usable_count()) {
+                if !self.release_previous() {
+                    self.abort_copy(i);
+                }
+                return NextWrite::Retry;
+            }
+        }
+        let beside =
+            self.mirrors[1 - i].pool_index.filter(|_| self.mirrors[1 - i].generation == generation);
+        if let Some(slot) = self.pool.allocate(generation, i, beside) {
+            let lane = &mut self.mirrors[i];
+            (lane.pool_index, lane.next_unit, lane.generation) = (Some(slot), 0, generation);
+            return NextWrite::Ready;
+        }
+        if self.pool.has_erase_pending() {
+            return NextWrite::Wait;
+        }
+        // What can be read must not go before what comes after it can be.
+        if !self.can_pad_for_pairing() && self.is_paddable(i) {
+            return NextWrite::PadForPairing;
+        }
+        if self.release_previous() {
+            return NextWrite::Retry;
+        }
+        self.free_space_for_base(i, generation)
+    }
+
+    /// Gives lane `i` up until the next generation.
+    fn abort_copy(&mut self, i: usize) {
+        // Programs that are under way no longer count.
+        let done = self.mirrors[i].done_seq;
+        let generation = self.pending_log.segment_at(done).map(|s| s.generation);
+        self.mirrors[i].stop();
+        self.stats.copies_lost += 1;
+        let other = self.mirrors[1 - i];
+        if !other.live {
+            self.join_newest_generation();
+        } else if generation == Some(self.committed) && other.joined_seq <= done {
+            // What this copy lacks becomes durable in the other.
+            self.complete_copies[i] = false;
+        }
+        self.advance_durable();
+    }
+
+    /// Nothing is free for the snapshot of lane `i`: gives up, in this order, the copy that is less
+    /// far; what this copy has programmed, of which failures have taken a part; the second copy of
+    /// the old generation; and the journal.
+    fn free_space_for_base(&mut self, i: usize, generation: u64) -> NextWrite {
+        let other = 1 - i;
+        if self.mirrors[other].live {
+            let takes_part = other < self.copy_count;
+            let is_behind = self.mirrors[other].done_seq < self.mirrors[i].done_seq;
+            let behind = if is_behind || !takes_part { other } else { i };
+            self.abort_copy(behind);
+            let committed = self.committed;
+            self.pool.release(|of, lane| of == generation && of != committed && lane == behind);
+            return NextWrite::Retry;
+        }
+        let first = self.pending_log.base().map_or(self.mirrors[i].done_seq, |base| base.first_seq);
+        if self.attempts < SNAPSHOT_ATTEMPTS_MAX && self.pool.release(|of, _| of == generation) {
+            self.attempts += 1;
+            self.mirrors[i].restart(first);
+            return NextWrite::Retry;
+        }
+        // One whole copy of the old generation is kept.
+        let (committed, kept) = (self.committed, usize::from(!self.complete_copies[0]));
+        if self.complete_copies[kept]
+            && self.pool.release(|of, lane| of == committed && lane != kept)
+        {
+            self.complete_copies[1 - kept] = false;
+            self.attempts = 0;
+            return NextWrite::Retry;
+        }
+        let frames = self.pending_log.base().map_or(1, |base| base.frames);
+        let (reserved, good) = (self.pool.chunks.len() as u32, self.pool.usable_count());
+        self.failed = Some(JournalError::WornOut { reserved, good, frames });
+        NextWrite::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::common_frames;
+
+    #[test]
+    fn chunks_go_to_the_copy_that_has_less() {
+        for units in 1..5u32 {
+            for (a, b) in (-9..9).flat_map(|a| (-9..9).map(move |b| (a, b))) {
+                let mut lanes = [a, b];
+                for chunks in 0..12 {
+                    let least = lanes[0].min(lanes[1]);
+                    assert_eq!(
+                        common_frames(a, b, chunks, units),
+                        least,
+                        "{a} {b} {chunks} {units}"
+                    );
+                    let lower = usize::from(lanes[1] < lanes[0]);
+                    lanes[lower] += i64::from(units);
+                }
+            }
+        }
+    }
+}

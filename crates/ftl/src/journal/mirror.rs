@@ -1,0 +1,203 @@
+//! [`MirrorCopy`]: how far one copy of the journal is written.
+//!
+//! A lane programs its frames strictly in order: several at a time in one chunk, which the flash
+//! executes in order, and the first of the next chunk only when the last of this one has ended. So a
+//! frame of a copy is on the media only if all before it were programmed too; recovery relies on it.
+
+/// Programs under way per lane at most.
+pub(crate) const PROGRAMS_MAX: u32 = 4;
+
+/// The place of one copy in the backlog and on the flash.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MirrorCopy {
+    /// Whether the copy is being written. One that is not waits for the next generation.
+    pub(crate) live: bool,
+    /// The chunk being written, as a place in the pool.
+    pub(crate) pool_index: Option<usize>,
+    /// The write unit in it that is programmed next.
+    pub(crate) next_unit: u32,
+    /// The generation that it belongs to.
+    pub(crate) generation: u64,
+    /// The frame that this copy begins with: it has skipped those before.
+    pub(crate) joined_seq: u64,
+    /// The frame that is programmed next.
+    pub(crate) next_seq: u64,
+    /// All frames before this one are programmed.
+    pub(crate) done_seq: u64,
+    /// Which frames from `done` on are programmed too.
+    programmed_bits: u32,
+    pub(crate) in_flight: u32,
+    /// A program has failed: nothing is issued until all have ended.
+    pub(crate) failing: bool,
+    /// The frame behind the snapshot of its generation, and how many write units must still be programmed
+    /// behind that before all of it can be read: frames, or else padding.
+    base_end: u64,
+    pub(crate) pairing_remaining: u32,
+    /// Padding is being programmed.
+    pub(crate) padding: bool,
+    /// Programs that were issued under another number are of no interest any more.
+    pub(crate) epoch: u32,
+}
+
+impl MirrorCopy {
+    /// Goes on with frame number `seq`, in a chunk that is yet to be found; programs under way no
+    /// longer matter.
+    pub(crate) fn restart(&mut self, seq: u64) {
+        *self = MirrorCopy {
+            live: true,
+            generation: self.generation,
+            joined_seq: seq,
+            next_seq: seq,
+            done_seq: seq,
+            epoch: self.epoch.wrapping_add(1),
+            ..MirrorCopy::default()
+        };
+    }
+
+    /// Gives up until the next generation.
+    pub(crate) fn stop(&mut self) {
+        let seq = self.done_seq;
+        self.restart(seq);
+        self.live = false;
+    }
+
+    /// A program of frame number `seq` has begun.
+    pub(crate) fn on_program_issued(&mut self) {
+        self.next_seq += 1;
+        self.next_unit += 1;
+        self.in_flight += 1;
+    }
+
+    /// The last frame of a snapshot has begun, the one before `behind`.
+    pub(crate) fn base_written(&mut self, behind: u64, uncovered: u32) {
+        (self.base_end, self.pairing_remaining) = (behind, uncovered);
+    }
+
+    /// Whether all of a generation's snapshot can be read as it is.
+    pub(crate) fn is_readable_without_padding(&self, generation: u64) -> bool {
+        self.live
+            && self.generation == generation
+            && self.done_seq >= self.base_end
+            && self.pairing_remaining == 0
+    }
+
+    /// A program of padding has begun.
+    pub(crate) fn on_pad_issued(&mut self) {
+        (self.next_unit, self.padding) = (self.next_unit + 1, true);
+    }
+
+    /// A program of padding has ended. One that failed makes the chunk readable, and those behind it fail
+    /// as well.
+    pub(crate) fn on_pad_complete(&mut self, ok: bool) {
+        self.padding = false;
+        self.pairing_remaining = self.pairing_remaining.saturating_sub(1);
+        self.failing |= !ok;
+        self.complete_failure();
+    }
+
+    /// A program of frame number `seq` has ended. When one has failed, and no more is under way,
+    /// everything from that frame on goes to another chunk.
+    pub(crate) fn on_program_complete(&mut self, seq: u64, ok: bool) {
+        self.in_flight -= 1;
+        if ok {
+            self.programmed_bits |= 1 << (seq - self.done_seq);
+            self.pairing_remaining =
+                self.pairing_remaining.saturating_sub(u32::from(seq >= self.base_end));
+            while self.programmed_bits & 1 != 0 {
+                self.programmed_bits >>= 1;
+                self.done_seq += 1;
+            }
+        } else {
+            self.failing = true;
+        }
+        self.complete_failure();
+    }
+
+    fn complete_failure(&mut self) {
+        if self.failing && self.in_flight == 0 && !self.padding {
+            self.failing = false;
+            self.pairing_remaining = 0;
+            self.pool_index = None;
+            self.next_seq = self.done_seq;
+            self.programmed_bits = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mirror_copy() -> MirrorCopy {
+        MirrorCopy {
+            live: true,
+            pool_index: Some(3),
+            next_seq: 5,
+            done_seq: 5,
+            ..MirrorCopy::default()
+        }
+    }
+
+    #[test]
+    fn what_is_done_is_what_has_ended_without_a_gap() {
+        let mut lane = mirror_copy();
+        (0..4).for_each(|_| lane.on_program_issued());
+        for (seq, done) in [(7, 5), (5, 6), (6, 8), (8, 9)] {
+            lane.on_program_complete(seq, true);
+            assert_eq!(lane.done_seq, done);
+        }
+        assert_eq!(
+            (lane.next_seq, lane.next_unit, lane.in_flight, lane.pool_index),
+            (9, 4, 0, Some(3))
+        );
+    }
+
+    #[test]
+    fn a_snapshot_shows_when_frames_or_padding_cover_it_and_when_its_chunk_has_failed() {
+        let based = || {
+            let mut lane = mirror_copy();
+            lane.on_program_issued();
+            lane.base_written(6, 2);
+            lane.on_program_complete(5, true);
+            assert!(!lane.is_readable_without_padding(0));
+            lane.on_program_issued();
+            lane.on_program_complete(6, true);
+            assert!(!lane.is_readable_without_padding(0) && lane.pairing_remaining == 1);
+            lane.on_pad_issued();
+            lane
+        };
+        let mut lane = based();
+        lane.on_pad_complete(true);
+        assert!(
+            lane.is_readable_without_padding(0)
+                && !lane.is_readable_without_padding(1)
+                && lane.pool_index == Some(3)
+        );
+        assert_eq!((lane.next_seq, lane.done_seq, lane.next_unit), (7, 7, 3));
+        // A frame behind padding that failed goes elsewhere.
+        let mut lane = based();
+        lane.on_program_issued();
+        lane.on_pad_complete(false);
+        assert!(lane.failing && lane.pool_index == Some(3));
+        lane.on_program_complete(7, false);
+        assert!(!lane.failing && lane.is_readable_without_padding(0));
+        assert_eq!((lane.next_seq, lane.done_seq, lane.pool_index), (7, 7, None));
+    }
+
+    #[test]
+    fn after_a_failure_everything_from_there_on_goes_elsewhere() {
+        let mut lane = mirror_copy();
+        (0..4).for_each(|_| lane.on_program_issued());
+        lane.on_program_complete(5, true);
+        lane.on_program_complete(6, false);
+        assert!(lane.failing);
+        lane.on_program_complete(7, true);
+        lane.on_program_complete(8, false);
+        assert!(!lane.failing);
+        assert_eq!((lane.done_seq, lane.next_seq, lane.pool_index), (6, 6, None));
+        // And frame 7, which is programmed again, counts again.
+        lane.on_program_issued();
+        lane.on_program_complete(6, true);
+        assert_eq!(lane.done_seq, 7);
+    }
+}

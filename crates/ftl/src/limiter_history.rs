@@ -1,0 +1,149 @@
+//! [`Curve`]: what the rate limiter did, as a bounded history (LightNVM paper section 4.2.4).
+//!
+//! Sampled by what is written, not by time: a device that rests adds nothing. When the history is full
+//! every other sample goes into its neighbour, and half as many are taken from then on: it always
+//! reaches back to its beginning, in no more memory than it began with.
+
+use clock::Nanos;
+
+/// Samples at most.
+const SAMPLES_MAX: usize = 512;
+/// Samples, at first, over what lies between the limiter's levels.
+const SAMPLES_PER_RANGE: u64 = 64;
+
+/// Where the rate limiter stood. Sectors unless the name says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimiterSample {
+    /// When.
+    pub at: Nanos,
+    /// Written by users and garbage collection since the curve began.
+    pub written: u64,
+    /// Free.
+    pub free: u64,
+    /// Free at least since the sample before.
+    pub free_min: u64,
+    /// Free at most since the sample before.
+    pub free_max: u64,
+    /// Free sectors that the controller aims at; without one those from which on users are free.
+    pub set_point: u64,
+    /// What the error contributes to the users' share; 0 without a controller, as the next two.
+    pub proportional: f64,
+    /// What the error so far contributes.
+    pub integral: f64,
+    /// What the change of the error contributes.
+    pub derivative: f64,
+    /// The users' share of what is written, from 0 to 1.
+    pub host_share: f64,
+    /// Sectors that users have earned and not written yet.
+    pub credits: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LimiterHistory {
+    samples: Vec<LimiterSample>,
+    /// Sectors written, and at which number of them the next sample is taken.
+    written: u64,
+    next: u64,
+    stride: u64,
+    free_min: u64,
+    free_max: u64,
+}
+
+impl LimiterHistory {
+    /// A curve of a limiter whose levels are `zone` sectors apart.
+    pub(crate) fn new(zone: u64) -> LimiterHistory {
+        LimiterHistory {
+            samples: Vec::with_capacity(SAMPLES_MAX),
+            written: 0,
+            next: 0,
+            stride: (zone / SAMPLES_PER_RANGE).max(1),
+            free_min: u64::MAX,
+            free_max: 0,
+        }
+    }
+
+    /// Sectors were written.
+    #[inline]
+    pub(crate) fn record_written(&mut self, sectors: u32) {
+        self.written += u64::from(sectors);
+    }
+
+    /// So many sectors are free: whether that is to be noted.
+    #[inline]
+    pub(crate) fn is_due(&mut self, free: u64) -> bool {
+        self.free_min = self.free_min.min(free);
+        self.free_max = self.free_max.max(free);
+        self.written >= self.next
+    }
+
+    /// Notes a sample, whose `written` and extremes are known here.
+    pub(crate) fn push(&mut self, sample: LimiterSample) {
+        if self.samples.len() == SAMPLES_MAX {
+            self.thin();
+        }
+        let (written, free_least, free_most) = (self.written, self.free_min, self.free_max);
+        self.samples.push(LimiterSample {
+            written,
+            free_min: free_least,
+            free_max: free_most,
+            ..sample
+        });
+        (self.free_min, self.free_max) = (u64::MAX, 0);
+        self.next = self.written + self.stride;
+    }
+
+    /// Every other sample remains, with the extremes of the one before it.
+    fn thin(&mut self) {
+        for i in 0..SAMPLES_MAX / 2 {
+            let (a, b) = (self.samples[2 * i], self.samples[2 * i + 1]);
+            let free_least = a.free_min.min(b.free_min);
+            let free_most = a.free_max.max(b.free_max);
+            self.samples[i] = LimiterSample { free_min: free_least, free_max: free_most, ..b };
+        }
+        self.samples.truncate(SAMPLES_MAX / 2);
+        self.stride *= 2;
+    }
+
+    pub(crate) fn samples(&self) -> &[LimiterSample] {
+        &self.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_reaches_back_to_its_beginning_and_loses_no_extreme() {
+        let blank = LimiterSample {
+            at: Nanos(0),
+            written: 0,
+            free: 0,
+            free_min: 0,
+            free_max: 0,
+            set_point: 0,
+            proportional: 0.0,
+            integral: 0.0,
+            derivative: 0.0,
+            host_share: 0.0,
+            credits: 0.0,
+        };
+        let mut curve = LimiterHistory::new(640);
+        for i in 0..1_000_000u64 {
+            curve.record_written(1);
+            let free = if i == 3_333 { 7 } else { 100 };
+            if curve.is_due(free) {
+                curve.push(LimiterSample { at: Nanos(i), free, ..blank });
+            }
+        }
+        let samples = curve.samples();
+        assert!((SAMPLES_MAX / 2..=SAMPLES_MAX).contains(&samples.len()), "{}", samples.len());
+        assert_eq!(curve.samples.capacity(), SAMPLES_MAX);
+        let first = samples[0];
+        assert!(first.written <= 2 * curve.stride, "{first:?}");
+        let low: Vec<_> = samples.iter().filter(|s| s.free_min == 7).collect();
+        assert_eq!(low.len(), 1, "{low:?}");
+        assert!(low[0].written >= 3_333 && low[0].written - 3_333 <= 2 * curve.stride);
+        assert!(samples.iter().all(|s| s.free_max == 100));
+    }
+}

@@ -1,0 +1,172 @@
+//! [`P2l`]: which logical sector was written at a physical one, and what was lost before it came
+//! there. In memory four bytes per physical sector, or only what was lost: then the rest is in the
+//! last metadata of lines (`line_meta`).
+
+use std::collections::BTreeSet;
+use std::io;
+
+use ring::HugeArray;
+
+use crate::P2lLocation;
+
+/// The reverse map. It says what was written, not what is valid: a physical sector is valid when its
+/// logical sector points back at it; nothing else says so. Of a map in frames it says what is valid, or on
+/// its way from the write buffer, as far as pages have been counted: a page that is lost is made of that
+/// (see `salvage`).
+///
+/// ```text
+/// word: 0 nothing | logical sector + 1 | bit 31: poison
+/// ```
+#[derive(Clone, Debug)]
+pub(crate) struct P2l {
+    /// None if the media has it.
+    table: Option<HugeArray>,
+    /// Without words: what was lost. As good as always empty.
+    poisoned: BTreeSet<u32>,
+    /// Whether anything was ever lost: as long as not, reads need not look here.
+    any_poison: bool,
+    /// Whether what is not valid is taken out.
+    only_valid: bool,
+}
+
+const POISON: u32 = 1 << 31;
+
+/// What was written as a word of the reverse map.
+#[inline]
+fn encode_p2l_entry(lba: Option<u32>, poison: bool) -> u32 {
+    lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 }
+}
+
+impl P2l {
+    /// An empty one, of a map in `frames` or one that is all in memory; memory is touched only for what
+    /// is written.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns.
+    pub(crate) fn new(physical: u64, kind: P2lLocation, frames: bool) -> io::Result<P2l> {
+        let words = match kind {
+            P2lLocation::Memory => Some(HugeArray::zeroed(physical as usize)?),
+            P2lLocation::Media => None,
+        };
+        let only_valid = frames && words.is_some();
+        Ok(P2l { table: words, poisoned: BTreeSet::new(), any_poison: false, only_valid })
+    }
+
+    /// Whether it knows what was written where; else the media does.
+    #[inline]
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// The logical sector that was written at a physical one, if it is in memory.
+    #[inline]
+    pub(crate) fn get(&self, psn: u32) -> Option<u32> {
+        (self.table.as_ref()?[psn as usize] & !POISON).checked_sub(1)
+    }
+
+    /// Notes which logical sector is written at a physical one.
+    #[inline]
+    pub(crate) fn set(&mut self, psn: u32, lba: Option<u32>, poison: bool) {
+        self.any_poison |= poison;
+        match &mut self.table {
+            Some(words) => words[psn as usize] = encode_p2l_entry(lba, poison),
+            None if poison => {
+                self.poisoned.insert(psn);
+            }
+            None if self.any_poison => {
+                self.poisoned.remove(&psn);
+            }
+            None => {}
+        }
+    }
+
+    /// Notes which logical sectors are written at physical ones from `first` on.
+    #[inline]
+    pub(crate) fn set_run(
+        &mut self,
+        first: u32,
+        written: impl ExactSizeIterator<Item = (Option<u32>, bool)>,
+    ) {
+        let Some(words) = &mut self.table else {
+            for (psn, (lba, poison)) in (first..).zip(written) {
+                self.set(psn, lba, poison);
+            }
+            return;
+        };
+        let words = &mut words[first as usize..][..written.len()];
+        let mut any_poison = self.any_poison;
+        for (at, (lba, poison)) in words.iter_mut().zip(written) {
+            any_poison |= poison;
+            *at = encode_p2l_entry(lba, poison);
+        }
+        self.any_poison = any_poison;
+    }
+
+    /// A physical sector is not valid any more; whether what it held was lost stays.
+    #[inline]
+    pub(crate) fn invalidate(&mut self, psn: u32) {
+        if self.only_valid {
+            self.clear_lba(psn);
+        }
+    }
+
+    fn clear_lba(&mut self, psn: u32) {
+        if let Some(words) = &mut self.table {
+            words[psn as usize] &= POISON;
+        }
+    }
+
+    /// Whether the data at a physical sector was lost before it came there.
+    #[inline]
+    pub(crate) fn is_poisoned(&self, psn: u32) -> bool {
+        self.any_poison
+            && match &self.table {
+                Some(words) => words[psn as usize] & POISON != 0,
+                None => self.poisoned.contains(&psn),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_table_only_what_was_lost_is_known() {
+        for kind in [P2lLocation::Memory, P2lLocation::Media] {
+            let mut reverse = P2l::new(1000, kind, false).unwrap();
+            let in_memory = kind == P2lLocation::Memory;
+            assert_eq!(reverse.is_in_memory(), in_memory);
+            reverse.set(7, Some(3), false);
+            reverse.set(8, Some(4), true);
+            assert_eq!(reverse.get(7), in_memory.then_some(3));
+            assert_eq!((reverse.is_poisoned(7), reverse.is_poisoned(8)), (false, true));
+            reverse.set(8, Some(5), false);
+            assert_eq!((reverse.get(8), reverse.is_poisoned(8)), (in_memory.then_some(5), false));
+        }
+    }
+
+    #[test]
+    fn a_run_is_as_good_as_one_sector_after_the_other() {
+        let unit = [(Some(3), false), (None, false), (Some(9), true), (Some(3), false)];
+        for kind in [P2lLocation::Memory, P2lLocation::Media] {
+            let mut one = P2l::new(100, kind, false).unwrap();
+            let mut run = P2l::new(100, kind, false).unwrap();
+            for (first, lost) in [(8, true), (8, false), (10, true)] {
+                let unit = unit.map(|(lba, poison)| (lba, poison && lost));
+                for (psn, (lba, poison)) in (first..).zip(unit) {
+                    one.set(psn, lba, poison);
+                }
+                run.set_run(first, unit.into_iter());
+                for psn in 0..100 {
+                    assert_eq!(
+                        (one.get(psn), one.is_poisoned(psn)),
+                        (run.get(psn), run.is_poisoned(psn)),
+                        "{kind:?}: {psn}"
+                    );
+                }
+                assert_eq!(run.is_poisoned(first + 2), lost);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! [`RecoveryError`]: why what is on the media cannot be used.
+
+use crate::NewFtlError;
+use crate::journal::JournalError;
+use crate::snapshot::ConfigMismatch;
+
+/// Why what is on the media cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The layer does not fit the flash.
+    #[error(transparent)]
+    New(#[from] NewFtlError),
+    /// The journal is somebody else's, or of another version.
+    #[error("the layer's journal: {0}")]
+    Journal(JournalError),
+    /// The drive, or the configuration, is not what it was.
+    #[error("{0}: open it with the geometry and configuration that it was written with")]
+    ConfigMismatch(ConfigMismatch),
+    /// The drive's own map cannot be: what it names was never written, or twice.
+    #[error("the drive's map has logical sector {lba} at flat sector {psn}: {what}")]
+    InvalidDeviceL2p {
+        /// The logical sector.
+        lba: u32,
+        /// Where it is said to be, flat.
+        psn: u32,
+        /// What cannot be.
+        what: &'static str,
+    },
+    /// The drive's own map knows of nothing, but there is data.
+    #[error(
+        "the drive's map is empty, but flat sector {psn} holds logical sector {lba}: the map was lost, \
+         or this was written without one; restore it, or reset the chunks if what is there is not needed"
+    )]
+    DeviceL2pLost {
+        /// A logical sector.
+        lba: u32,
+        /// Where it is, flat.
+        psn: u32,
+    },
+    /// Jobs have not been reported.
+    #[error("the recovery was ended before all of it was done")]
+    Unfinished,
+    /// Nothing that is written was written by a translation layer.
+    #[error(
+        "none of {sectors} readable sectors, the first of them flat sector {first}, was written by a \
+         translation layer: reset the chunks if what is there is not needed"
+    )]
+    Foreign {
+        /// Sectors.
+        sectors: u64,
+        /// The first, flat.
+        first: u32,
+    },
+    /// A sector of a layer of another size.
+    #[error(
+        "flat sector {psn} holds logical sector {lba}, but this configuration makes only {sectors}: \
+         open the drive with the over_provisioning, active_pus and streams that it was written with"
+    )]
+    OtherLayout {
+        /// The sector, flat.
+        psn: u32,
+        /// What is in it.
+        lba: u32,
+        /// Logical sectors there are, map pages included.
+        sectors: u32,
+    },
+}

@@ -1,0 +1,67 @@
+//! [`Issued`]: the numbers of write units, and which of them are still under way.
+
+use std::collections::VecDeque;
+
+/// Numbers write units in the order in which they are given a place, and knows up to where all of
+/// them are on the media.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteSequencer {
+    /// Whether each unit from `low` on is on the media, or never will be; the first is neither.
+    retired: VecDeque<bool>,
+    low_watermark: u64,
+}
+
+impl WriteSequencer {
+    /// Numbers from `next` on.
+    pub(crate) fn starting_at(next: u64) -> WriteSequencer {
+        WriteSequencer { retired: VecDeque::with_capacity(64), low_watermark: next }
+    }
+
+    /// The next unit's number.
+    #[inline]
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.low_watermark + self.retired.len() as u64
+    }
+
+    /// Every unit with a smaller number is on the media.
+    #[inline]
+    pub(crate) fn low_watermark(&self) -> u64 {
+        self.low_watermark
+    }
+
+    /// A unit is given a place: its number.
+    #[inline]
+    pub(crate) fn assign(&mut self) -> u64 {
+        let number = self.next_seq();
+        self.retired.push_back(false);
+        number
+    }
+
+    /// A unit is on the media, or will get another number before it is.
+    #[inline]
+    pub(crate) fn retire(&mut self, number: u64) {
+        self.retired[(number - self.low_watermark) as usize] = true;
+        while self.retired.front() == Some(&true) {
+            self.retired.pop_front();
+            self.low_watermark += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn low_stops_at_the_first_that_is_under_way() {
+        let mut issued = WriteSequencer::starting_at(5);
+        assert_eq!((issued.low_watermark(), issued.next_seq()), (5, 5));
+        assert_eq!([issued.assign(), issued.assign(), issued.assign()], [5, 6, 7]);
+        issued.retire(6);
+        assert_eq!((issued.low_watermark(), issued.next_seq()), (5, 8));
+        issued.retire(5);
+        assert_eq!(issued.low_watermark(), 7);
+        issued.retire(7);
+        assert_eq!((issued.low_watermark(), issued.next_seq()), (8, 8));
+    }
+}

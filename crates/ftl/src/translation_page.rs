@@ -1,0 +1,104 @@
+//! [`MapPage`]: a piece of the map as it is on the media (LightNVM paper section 4.2.2).
+//!
+//! ```text
+//! bytes 0..4      0x4d617031 ("1paM"), little endian
+//! bytes 4..8      the page's number: it maps the logical sectors from number * count on
+//! bytes 8..16     low: what every write unit with a smaller number wrote is in this page
+//! bytes 16..20    CRC-32C of everything else in the page
+//! bytes 20..32    0
+//! then            one bit per logical sector, lowest first: its data was lost; without a physical
+//!                 sector also where it was
+//! then            one 32-bit word per logical sector: physical sector + 1, or 0 if it is not mapped
+//! ```
+//! A page says where a sector was on the media when the page was made, whatever was in the write
+//! buffer. A copy in a unit numbered `low` or more may be newer than the page; one with a smaller
+//! number is not.
+
+use crate::FlashGeometry;
+
+const MAGIC: u32 = 0x4d61_7031;
+const HEADER_BYTES: usize = 32;
+
+/// What a page says of a logical sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageEntry {
+    /// Where it is, if anywhere.
+    pub(crate) psn: Option<u32>,
+    /// Its data was lost.
+    pub(crate) poison: bool,
+}
+
+/// A piece of the map as it is on the media.
+#[derive(Debug)]
+pub(crate) struct TranslationPage<'a> {
+    pub(crate) base_seq: u64,
+    lost_bits: &'a [u8],
+    entries: &'a [u8],
+}
+
+impl<'a> TranslationPage<'a> {
+    /// Logical sectors per page.
+    pub(crate) fn entries_per_page(shape: &FlashGeometry) -> u32 {
+        TranslationPage::entries_per_page_of(shape.sector_bytes)
+    }
+
+    /// Logical sectors per page in sectors of this size.
+    pub(crate) fn entries_per_page_of(sector_bytes: u32) -> u32 {
+        let bytes = (sector_bytes as usize).saturating_sub(HEADER_BYTES);
+        // A whole number of bytes of bits, so that words begin at a byte.
+        (bytes * 8 / 33 / 8 * 8) as u32
+    }
+
+    /// Makes the bytes of page `number`, one sector.
+    pub(crate) fn encode(
+        shape: &FlashGeometry,
+        number: u32,
+        low: u64,
+        mapped: impl ExactSizeIterator<Item = PageEntry>,
+        bytes: &mut Vec<u8>,
+    ) {
+        let count = TranslationPage::entries_per_page(shape) as usize;
+        debug_assert!(mapped.len() <= count);
+        bytes.clear();
+        bytes.resize(shape.sector_bytes as usize, 0);
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&low.to_le_bytes());
+        for (i, PageEntry { psn, poison }) in mapped.enumerate() {
+            bytes[HEADER_BYTES + i / 8] |= u8::from(poison) << (i % 8);
+            let at = HEADER_BYTES + count / 8 + 4 * i;
+            bytes[at..at + 4].copy_from_slice(&psn.map_or(0, |p| p + 1).to_le_bytes());
+        }
+        let crc = crc32c::crc32c(bytes);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads page `number`; `None` for bytes that are not it.
+    pub(crate) fn decode(
+        shape: &FlashGeometry,
+        number: u32,
+        bytes: &'a [u8],
+    ) -> Option<TranslationPage<'a>> {
+        let count = TranslationPage::entries_per_page(shape) as usize;
+        if bytes.len() < HEADER_BYTES + count / 8 + 4 * count {
+            return None;
+        }
+        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..16]), &[0; 4]);
+        let sum = crc32c::crc32c_append(sum, &bytes[20..]);
+        if word(0)? != MAGIC || word(4)? != number || word(16)? != sum {
+            return None;
+        }
+        let low = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
+        let (bits, words) = bytes[HEADER_BYTES..].split_at(count / 8);
+        Some(TranslationPage { base_seq: low, lost_bits: bits, entries: words })
+    }
+
+    /// What it says of its `i`-th logical sector.
+    pub(crate) fn get(&self, i: u32) -> PageEntry {
+        let i = i as usize;
+        let word: [u8; 4] = self.entries[4 * i..4 * i + 4].try_into().unwrap_or_default();
+        let poison = self.lost_bits[i / 8] >> (i % 8) & 1 != 0;
+        PageEntry { psn: u32::from_le_bytes(word).checked_sub(1), poison }
+    }
+}

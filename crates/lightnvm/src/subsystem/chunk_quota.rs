@@ -1,0 +1,168 @@
+//! [`Limits`] and [`ChunkQuota`]: how many chunks a target may hold, and how many it may take per second
+//! (thesis section 6.4.2, coarse-grained quality of service: decisions are made per flash block, not
+//! per I/O).
+//!
+//! The rate is a bucket of `burst` tokens that fills at the rate, kept as the one instant at which it
+//! would be full again (the generic cell rate algorithm of ATM): integers, exact, the same result
+//! however often one asks.
+
+use std::fmt;
+
+use clock::Nanos;
+
+/// Chunks per second, and how many may be taken at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkRate {
+    millichunks_per_sec: u32,
+    burst_chunks: u32,
+}
+
+impl ChunkRate {
+    /// A rate in thousandths of a chunk per second, and the burst in chunks; `None` if either is 0.
+    pub fn new(millichunks_per_sec: u32, burst_chunks: u32) -> Option<ChunkRate> {
+        let some = millichunks_per_sec > 0 && burst_chunks > 0;
+        some.then_some(ChunkRate { millichunks_per_sec, burst_chunks })
+    }
+
+    /// Thousandths of a chunk per second.
+    pub fn millichunks_per_sec(self) -> u32 {
+        self.millichunks_per_sec
+    }
+
+    /// Chunks that may be taken at once.
+    pub fn burst_chunks(self) -> u32 {
+        self.burst_chunks
+    }
+
+    /// The time between two chunks, rounded up so that the rate is never exceeded.
+    fn interval(self) -> Nanos {
+        Nanos(1_000_000_000_000u64.div_ceil(self.millichunks_per_sec.into()))
+    }
+}
+
+impl fmt::Display for ChunkRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = f64::from(self.millichunks_per_sec) / 1000.0;
+        write!(f, "{rate} chunks/s, {} at once", self.burst_chunks)
+    }
+}
+
+/// What a sharing target may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// Chunks that it may own at a time; `None` for as many as there are.
+    pub max_chunks: Option<u32>,
+    /// Chunks that it may take per second; `None` for any number.
+    pub rate: Option<ChunkRate>,
+}
+
+impl QuotaLimits {
+    /// Whether there is no limit at all.
+    pub fn is_unlimited(&self) -> bool {
+        *self == QuotaLimits::default()
+    }
+}
+
+/// What a target has taken of its rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChunkQuota {
+    rate: Option<ChunkRate>,
+    /// When the bucket is full again.
+    full_at: Nanos,
+}
+
+impl ChunkQuota {
+    /// A full bucket.
+    pub fn new(limits: &QuotaLimits) -> ChunkQuota {
+        ChunkQuota { rate: limits.rate, full_at: Nanos::ZERO }
+    }
+
+    /// When a chunk may be taken: `now`, or later.
+    pub fn allowed_at(&self, now: Nanos) -> Nanos {
+        let Some(rate) = self.rate else { return now };
+        let slack = rate.interval().0.saturating_mul(u64::from(rate.burst_chunks - 1));
+        now.max(Nanos(self.full_at.0.saturating_sub(slack)))
+    }
+
+    /// Takes a token at `now`; [`allowed_at`](ChunkQuota::allowed_at) must have said so.
+    pub fn consume(&mut self, now: Nanos) {
+        if let Some(rate) = self.rate {
+            self.full_at = self.full_at.max(now) + rate.interval();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rng::Rng;
+
+    use super::*;
+
+    /// How many chunks an eager taker gets until `end`.
+    fn consumed_until(rate: ChunkRate, end: Nanos, mut step: impl FnMut() -> u64) -> u64 {
+        let mut ration = ChunkQuota::new(&QuotaLimits { max_chunks: None, rate: Some(rate) });
+        let (mut now, mut count) = (Nanos::ZERO, 0);
+        while now <= end {
+            while ration.allowed_at(now) == now {
+                ration.consume(now);
+                count += 1;
+            }
+            assert!(ration.allowed_at(now) > now);
+            now += Nanos(step());
+        }
+        count
+    }
+
+    #[test]
+    fn an_eager_taker_gets_the_rate_and_the_burst_and_nothing_more() {
+        for (milli, burst, seconds) in [(1000, 1, 10), (2500, 4, 8), (100, 1, 100), (64_000, 16, 2)]
+        {
+            let rate = ChunkRate::new(milli, burst).unwrap();
+            let end = Nanos::from_secs(seconds);
+            let due = u64::from(milli) * seconds / 1000 + u64::from(burst);
+            let found = consumed_until(rate, end, || 1_000_000);
+            // The interval is rounded up, and the last look may come a step early.
+            assert!((due - 1..=due).contains(&found), "{rate}: {found} of {due}");
+            let mut rng = Rng::new(u64::from(milli));
+            let seldom = consumed_until(rate, end, || rng.below(900_000_000));
+            assert!(seldom <= due, "{rate}: {seldom} of {due}");
+        }
+    }
+
+    #[test]
+    fn a_denial_names_the_instant_at_which_asking_helps() {
+        let limits = QuotaLimits { max_chunks: None, rate: ChunkRate::new(3000, 2) };
+        let mut ration = ChunkQuota::new(&limits);
+        let mut now = Nanos(5);
+        for _ in 0..2 {
+            assert_eq!(ration.allowed_at(now), now);
+            ration.consume(now);
+        }
+        for _ in 0..100 {
+            let next = ration.allowed_at(now);
+            assert_eq!(next, now + Nanos(333_333_334));
+            assert!(ration.allowed_at(Nanos(next.0 - 1)) == next);
+            (now, _) = (next, ration.consume(next));
+        }
+        // After a long pause the burst is there again, and no more than it.
+        now += Nanos::from_secs(100);
+        for _ in 0..2 {
+            assert_eq!(ration.allowed_at(now), now);
+            ration.consume(now);
+        }
+        assert!(ration.allowed_at(now) > now);
+    }
+
+    #[test]
+    fn no_limit_is_no_limit_and_rates_of_nothing_are_none() {
+        let mut ration = ChunkQuota::new(&QuotaLimits::default());
+        ration.consume(Nanos(7));
+        assert_eq!(ration.allowed_at(Nanos(7)), Nanos(7));
+        assert!(ChunkRate::new(0, 1).is_none() && ChunkRate::new(1, 0).is_none());
+        assert_eq!(ChunkRate::new(2500, 4).unwrap().to_string(), "2.5 chunks/s, 4 at once");
+        assert!(QuotaLimits::default().is_unlimited());
+        let end = ChunkRate::new(1, u32::MAX)
+            .map(|rate| QuotaLimits { max_chunks: None, rate: Some(rate) });
+        assert_eq!(ChunkQuota::new(&end.unwrap()).allowed_at(Nanos::MAX), Nanos::MAX);
+    }
+}

@@ -1,0 +1,320 @@
+//! [`Pool::acquire`] and [`Pool::release`]: chunks of sharing targets (thesis section 6.4.2: the core
+//! rate-limits the blocks that are given to a target, and so its performance against others on the
+//! same parallel units, without looking at a single I/O).
+//!
+//! Chunks are granted in batches, since a grant must be durable before it is used: of a batch the
+//! first is what was asked for, the rest is the target's *stash* on that parallel unit. Where free
+//! chunks are scarce batches are small, and a stash that somebody else needs is taken back.
+
+use clock::Nanos;
+
+use super::chunk_allocator::{ACQUIRED, ERASED, GrantBatch};
+use super::{
+    ChunkAllocator, ChunkUse, DataTemperature, PuIndex, Sharing, TableError, TableRecord, TargetId,
+};
+
+/// Why a target gets no chunk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AcquireError {
+    /// The target does not exist, or is not open.
+    #[error("target {target} is not open")]
+    NotOpen {
+        /// The target.
+        target: TargetId,
+    },
+    /// The target owns all chunks of its units already.
+    #[error(
+        "target {name} has its parallel units {pus} for itself: all of their chunks are its own"
+    )]
+    Exclusive {
+        /// The target's name.
+        name: String,
+        /// Its units.
+        pus: String,
+    },
+    /// The parallel unit is not the target's.
+    #[error("target {name} has parallel units {pus}, and {pu} is none of them")]
+    NotTargetPu {
+        /// The target's name.
+        name: String,
+        /// Its units.
+        pus: String,
+        /// The unit asked for.
+        pu: u32,
+    },
+    /// It holds as many as it may.
+    #[error("target {target} holds the {max_chunks} chunks that it may")]
+    ChunkLimit {
+        /// The target.
+        target: TargetId,
+        /// Its limit.
+        max_chunks: u32,
+    },
+    /// It has taken as many as it may, for now.
+    #[error("target {target} may take the next chunk at {} ns", until.0)]
+    RateLimited {
+        /// The target.
+        target: TargetId,
+        /// When asking helps.
+        until: Nanos,
+    },
+    /// The grant is being made durable, or a chunk is being erased for it: ask again after a poll.
+    #[error("a chunk on parallel unit {pu} is being made ready for target {target}")]
+    Pending {
+        /// The target.
+        target: TargetId,
+        /// The unit.
+        pu: u32,
+    },
+    /// All chunks of the parallel unit are somebody's.
+    #[error("no chunk of parallel unit {pu} is left for target {target}")]
+    Full {
+        /// The target.
+        target: TargetId,
+        /// The unit.
+        pu: u32,
+    },
+    /// The partition table takes no more changes.
+    #[error("the partition table cannot be written: {0}")]
+    Table(String),
+}
+
+impl AcquireError {
+    /// Whether asking again after a poll, or later, can help without anybody giving something up.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, AcquireError::Pending { .. } | AcquireError::RateLimited { .. })
+    }
+}
+
+/// Why a chunk cannot be given back, or retired.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    /// The chunk is not the target's, or was not handed out to it.
+    #[error("chunk {chunk} is {state:?} with owner {owner:?}: target {target} does not hold it")]
+    NotAcquired {
+        /// The chunk.
+        chunk: u32,
+        /// Who gives it back.
+        target: TargetId,
+        /// What it is.
+        state: Option<ChunkUse>,
+        /// Whose it is.
+        owner: Option<TargetId>,
+    },
+    /// The target has its units for itself.
+    #[error("target {target} has its parallel units for itself, and keeps chunk {chunk}")]
+    Exclusive {
+        /// The chunk.
+        chunk: u32,
+        /// Who gives it back.
+        target: TargetId,
+    },
+    /// The partition table takes no more changes.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+impl ChunkAllocator {
+    /// Hands a chunk of parallel unit `pu` to a target: the least worn that is free, for hot data.
+    ///
+    /// # Errors
+    /// [`AcquireError`]; after `Pending` the same call succeeds once the records made so far are durable
+    /// and chunks to be erased were.
+    pub fn acquire(
+        &mut self,
+        now: Nanos,
+        target: TargetId,
+        pu: u32,
+        heat: DataTemperature,
+    ) -> Result<u32, AcquireError> {
+        let (Some(entry), Some(holder)) = (self.table.target(target), self.target_holdings(target))
+        else {
+            return Err(AcquireError::NotOpen { target });
+        };
+        if holder.open_count == 0 {
+            return Err(AcquireError::NotOpen { target });
+        }
+        let (name, pus) = (&entry.spec.name, &entry.spec.pus);
+        if !pus.contains(PuIndex(pu)) {
+            return Err(AcquireError::NotTargetPu { name: name.clone(), pus: pus.to_string(), pu });
+        }
+        if entry.spec.sharing == Sharing::Exclusive {
+            return Err(AcquireError::Exclusive { name: name.clone(), pus: pus.to_string() });
+        }
+        if let Some(max_chunks) = holder.limits.max_chunks.filter(|max| holder.acquired >= *max) {
+            self.stats.denied_chunk_limit += 1;
+            return Err(AcquireError::ChunkLimit { target, max_chunks });
+        }
+        let until = holder.quota.allowed_at(now);
+        if until > now {
+            self.stats.denied_rate += 1;
+            return Err(AcquireError::RateLimited { target, until });
+        }
+        if let Some(chunk) = self.pop_unacquired(target, pu, heat) {
+            self.chunk_flags[chunk as usize] = ACQUIRED;
+            self.stats.acquired += 1;
+            if let Some(holder) = self.target_holdings_mut(target) {
+                holder.acquired += 1;
+                holder.quota.consume(now);
+            }
+            return Ok(chunk);
+        }
+        let waits = self.target_holdings(target).is_some_and(|h| h.pending_pus.contains(&pu));
+        if !waits {
+            self.begin_grant(target, pu, heat)?;
+        }
+        Err(AcquireError::Pending { target, pu })
+    }
+
+    /// The chunk of a target's stash that comes first.
+    fn pop_unacquired(&mut self, target: TargetId, pu: u32, heat: DataTemperature) -> Option<u32> {
+        let index = self.holdings.binary_search_by_key(&target, |h| h.id).ok()?;
+        let stash = self.holdings[index].granted_unacquired.get(&pu)?;
+        let order = |chunk: &&u32| (self.wear_key(**chunk), **chunk);
+        let chosen = match heat {
+            DataTemperature::Hot => *stash.iter().min_by_key(order)?,
+            DataTemperature::Cold => *stash.iter().max_by_key(order)?,
+        };
+        let stash = self.holdings[index].granted_unacquired.get_mut(&pu)?;
+        stash.retain(|chunk| *chunk != chosen);
+        Some(chosen)
+    }
+
+    /// Begins to grant a batch.
+    fn begin_grant(
+        &mut self,
+        target: TargetId,
+        pu: u32,
+        heat: DataTemperature,
+    ) -> Result<(), AcquireError> {
+        let refused = |error: TableError| AcquireError::Table(error.to_string());
+        let free = self.pu_lists.get(pu as usize).map_or(0, |lists| lists.free.len() as u32);
+        if free == 0 && !self.reclaim_on_pu(target, pu).map_err(refused)? {
+            let Some(lists) = self.pu_lists.get_mut(pu as usize) else {
+                return Err(AcquireError::Full { target, pu });
+            };
+            if lists.dirty.is_empty() && lists.erasing.is_none() {
+                self.stats.denied_full += 1;
+                return Err(AcquireError::Full { target, pu });
+            }
+            lists.needs_erased = true;
+            return Ok(());
+        }
+        if self.remaining_chunks(target) == 0 && !self.reclaim_from(target, pu).map_err(refused)? {
+            // All that is not handed out is being granted on other units.
+            return Ok(());
+        }
+        let count =
+            self.config.batch_chunks.min((free / 8).max(1)).min(self.remaining_chunks(target));
+        let mut chunks: Vec<u32> = (0..count).filter_map(|_| self.pop_free(pu, heat)).collect();
+        chunks.sort_unstable();
+        self.apply_record(TableRecord::Granted { target, chunks: chunks.clone() })
+            .map_err(refused)?;
+        self.stats.batches += 1;
+        self.records_awaited = self.records_made;
+        for chunk in &chunks {
+            self.chunk_flags[*chunk as usize] = ERASED;
+        }
+        let after = self.records_made;
+        if let Some(holder) = self.target_holdings_mut(target) {
+            holder.owned += chunks.len() as u32;
+            holder.pending_pus.insert(pu);
+        }
+        self.batches.push_back(GrantBatch { durable_after: after, target, pu, chunks });
+        Ok(())
+    }
+
+    /// Chunks that a target may own beyond those it does.
+    fn remaining_chunks(&self, target: TargetId) -> u32 {
+        let Some(holder) = self.target_holdings(target) else { return 0 };
+        holder.limits.max_chunks.unwrap_or(u32::MAX).saturating_sub(holder.owned)
+    }
+
+    /// Takes a chunk on `pu` back from the largest stash of another target. Returns whether there
+    /// was one.
+    fn reclaim_on_pu(&mut self, asking: TargetId, pu: u32) -> Result<bool, TableError> {
+        let size = |h: &&super::chunk_allocator::TargetHoldings| {
+            h.granted_unacquired.get(&pu).map_or(0, Vec::len)
+        };
+        let others = self.holdings.iter().filter(|h| h.id != asking);
+        let largest = others.filter(|h| size(h) > 0).max_by_key(size).map(|h| h.id);
+        largest.map_or(Ok(false), |other| self.reclaim_unacquired(other, pu))
+    }
+
+    /// Takes a chunk back from a target's own stash on another unit. Returns whether there was one.
+    fn reclaim_from(&mut self, target: TargetId, pu: u32) -> Result<bool, TableError> {
+        let Some(holder) = self.target_holdings(target) else { return Ok(false) };
+        let other =
+            holder.granted_unacquired.iter().find(|(p, stash)| **p != pu && !stash.is_empty());
+        other.map(|(p, _)| *p).map_or(Ok(false), |other| self.reclaim_unacquired(target, other))
+    }
+
+    fn reclaim_unacquired(&mut self, target: TargetId, pu: u32) -> Result<bool, TableError> {
+        let Some(chunk) = self.pop_unacquired(target, pu, DataTemperature::Cold) else {
+            return Ok(false);
+        };
+        self.apply_record(TableRecord::Returned { target, chunks: vec![chunk], erased: true })?;
+        self.stats.reclaimed += 1;
+        if let Some(holder) = self.target_holdings_mut(target) {
+            holder.owned -= 1;
+        }
+        self.requeue(chunk, true);
+        Ok(true)
+    }
+
+    /// Whether a target holds a chunk.
+    fn check_acquired(&self, target: TargetId, chunk: u32) -> Result<(), ReleaseError> {
+        let entry = self.table.chunks().get(chunk as usize);
+        let held = entry.is_some_and(|e| e.state == ChunkUse::Owned && e.owner == Some(target))
+            && self.chunk_flags[chunk as usize] & ACQUIRED != 0;
+        if held {
+            return Ok(());
+        }
+        let (state, owner) = (entry.map(|e| e.state), entry.and_then(|e| e.owner));
+        Err(ReleaseError::NotAcquired { chunk, target, state, owner })
+    }
+
+    /// Takes a chunk back from a target that shares; `clean` if the target has erased it since it
+    /// last wrote it. After a power cut it may be the target's again.
+    ///
+    /// # Errors
+    /// [`ReleaseError`]; nothing has changed then.
+    pub fn release(
+        &mut self,
+        target: TargetId,
+        chunk: u32,
+        clean: bool,
+    ) -> Result<(), ReleaseError> {
+        self.check_acquired(target, chunk)?;
+        if self.table.target(target).is_some_and(|t| t.spec.sharing == Sharing::Exclusive) {
+            return Err(ReleaseError::Exclusive { chunk, target });
+        }
+        self.apply_record(TableRecord::Returned { target, chunks: vec![chunk], erased: clean })?;
+        if let Some(holder) = self.target_holdings_mut(target) {
+            holder.owned -= 1;
+            holder.acquired -= 1;
+        }
+        self.stats.released += 1;
+        if clean {
+            self.wear.record_erase(chunk);
+        }
+        self.requeue(chunk, clean);
+        Ok(())
+    }
+
+    /// A target has found a chunk of its own to be bad: nobody gets it any more.
+    ///
+    /// # Errors
+    /// [`ReleaseError`]; nothing has changed then.
+    pub fn retire(&mut self, target: TargetId, chunk: u32) -> Result<(), ReleaseError> {
+        self.check_acquired(target, chunk)?;
+        self.apply_record(TableRecord::Retired { chunks: vec![chunk] })?;
+        if let Some(holder) = self.target_holdings_mut(target) {
+            holder.owned -= 1;
+            holder.acquired -= 1;
+        }
+        self.chunk_flags[chunk as usize] = 0;
+        self.stats.retired += 1;
+        Ok(())
+    }
+}

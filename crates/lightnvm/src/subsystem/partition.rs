@@ -1,0 +1,165 @@
+//! [`MediaManager::create`] and [`MediaManager::remove`]: making and removing targets.
+//!
+//! Everything that can be refused is refused before anything is written.
+//!
+//! A target is made on clean chunks only: what is dirty on the units of an exclusive target is erased
+//! first, and a sharing target is never handed a dirty chunk. So a target that is removed and made
+//! again, be it under the same name and on the same units, never finds the old one's data. (A target
+//! that recovers its mapping from what is in its chunks would take it for its own.)
+
+use rng::Rng;
+
+use super::registration::random_uid;
+use super::{
+    MediaManager, MediaManagerError, NewTarget, PuIndex, Sharing, TARGETS_MAX, Target, TargetId,
+    is_name,
+};
+
+/// Over-provisioning of at most so many times the capacity.
+const OVER_PROVISIONING_MAX: f64 = 100.0;
+
+impl MediaManager {
+    /// Makes a target; a blank drive gets its partition table with the first. When this returns the
+    /// target is durable.
+    ///
+    /// # Errors
+    /// [`MediaManagerError`]. What is refused changes nothing on the media; after [`MediaManagerError::Journal`],
+    /// [`MediaManagerError::Command`] or [`MediaManagerError::Timeout`] the target may be there or not.
+    pub fn create(
+        &mut self,
+        new: NewTarget,
+        pump: &mut dyn FnMut(),
+    ) -> Result<TargetId, MediaManagerError> {
+        self.check(&new)?;
+        self.make_writable(pump)?;
+        let exclusive = new.sharing == Sharing::Exclusive;
+        if exclusive {
+            self.allocator.erase_all_dirty(&new.pus);
+            self.has_new_work = true;
+            self.poll_until(pump, |s| s.allocator.is_erased(&new.pus))?;
+        }
+        let id = self.table().next_id();
+        let rng = Rng::new(self.config.seed).fork(self.table().uid().0 as u64);
+        let uid = random_uid(&mut rng.fork(id.0.into()));
+        let created_at = self.table().sequence();
+        let target = Target { id, uid, spec: new, created_at };
+        self.allocator.create(target).map_err(|source| self.damaged_error(source))?;
+        self.flush_records(pump)?;
+        Ok(id)
+    }
+
+    /// Removes a target. Its chunks are nobody's when this returns, and erased before they are
+    /// anybody's again; with `factory` they are erased now, and nothing of the target is left in the
+    /// partition table's journal either.
+    ///
+    /// A power cut leaves the target whole or gone; with `factory`, what was not erased yet is
+    /// erased later.
+    ///
+    /// # Errors
+    /// [`MediaManagerError::UnknownTarget`] and [`MediaManagerError::InUse`] change nothing on the media; after
+    /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`] or [`MediaManagerError::Timeout`] the target may be
+    /// there or not.
+    pub fn remove(
+        &mut self,
+        name: &str,
+        factory: bool,
+        pump: &mut dyn FnMut(),
+    ) -> Result<(), MediaManagerError> {
+        let target = self.target(name)?;
+        let (id, pus) = (target.id, target.spec.pus.clone());
+        let opens = self.holdings(id).open_count;
+        if opens > 0 {
+            let (drive, name) = (self.serial.clone(), name.to_owned());
+            return Err(MediaManagerError::InUse { drive, name, opens });
+        }
+        self.make_writable(pump)?;
+        let held: Vec<u32> = self.table().owned_by(id).collect();
+        self.allocator.remove(id).map_err(|source| self.damaged_error(source))?;
+        self.has_new_work = true;
+        held.into_iter().for_each(|chunk| self.on_chunk_erased(chunk));
+        self.flush_records(pump)?;
+        if factory {
+            self.allocator.erase_all_dirty(&pus);
+            self.has_new_work = true;
+            self.poll_until(pump, |s| s.allocator.is_erased(&pus))?;
+            self.poll_until(pump, |s| s.journal().is_none_or(|j| !j.is_snapshot_in_progress()))?;
+            self.take_snapshot();
+            let made = self.allocator.records_made();
+            self.poll_until(pump, |s| s.durable_records() >= made && s.is_quiescent())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything made so far is durable.
+    fn flush_records(&mut self, pump: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
+        let made = self.allocator.records_made();
+        self.poll_until(pump, |s| s.durable_records() >= made)
+    }
+
+    /// Whether a target can be made.
+    ///
+    /// # Errors
+    /// What [`create`](MediaManager::create) would refuse.
+    pub fn check(&self, new: &NewTarget) -> Result<(), MediaManagerError> {
+        let NewTarget { name, kind, pus, sharing, options, limits } = new;
+        let (drive, name) = (self.serial.clone(), name.clone());
+        if !is_name(&name) {
+            return Err(MediaManagerError::InvalidName { name });
+        }
+        if let Some(other) = self.table().target_by_name(&name) {
+            let (kind, pus) = (other.spec.kind, other.spec.pus.to_string());
+            return Err(MediaManagerError::TargetExists { drive, name, kind, pus });
+        }
+        let total = self.table().pus();
+        if pus.is_empty() || pus.last() >= Some(PuIndex(total)) {
+            let pus = if pus.is_empty() { "none".into() } else { pus.to_string() };
+            return Err(MediaManagerError::NoSuchUnits { drive, name, pus, last: total - 1 });
+        }
+        if let Some((other, common)) = self.table().overlap(new) {
+            let exclusive = other.spec.sharing == Sharing::Exclusive;
+            let (other, common) = (other.spec.name.clone(), common.to_string());
+            return Err(MediaManagerError::PuOverlap {
+                drive,
+                new: name,
+                other,
+                common,
+                exclusive,
+            });
+        }
+        if let Some(option) = options.given_names().next().filter(|_| !kind.is_block()) {
+            return Err(MediaManagerError::NoSuchOption { name, kind: *kind, option });
+        }
+        let option = |what, value: String, allowed: String| {
+            Err(MediaManagerError::InvalidOption { name: name.clone(), what, value, allowed })
+        };
+        if let Some(op) = options.over_provisioning
+            && !(op.is_finite() && (0.0..=OVER_PROVISIONING_MAX).contains(&op))
+        {
+            let allowed = format!("it can be 0 to {OVER_PROVISIONING_MAX}");
+            return option("over-provisioning", op.to_string(), allowed);
+        }
+        if let Some(active) = options.active_pus.filter(|n| u64::from(*n) > pus.len()) {
+            let allowed = format!("it has {} of them ({pus})", pus.len());
+            return option("active parallel units", active.to_string(), allowed);
+        }
+        if *sharing == Sharing::Exclusive && !limits.is_unlimited() {
+            let allowed = "only targets that share parallel units are rationed";
+            return option("limit", "given".into(), allowed.into());
+        }
+        if limits.max_chunks == Some(0) {
+            return option("limit", "0 chunks".into(), "it needs one at least".into());
+        }
+        let targets = self.table().targets().len();
+        if targets >= TARGETS_MAX {
+            return Err(MediaManagerError::TooManyTargets { drive, name, targets });
+        }
+        let any = pus
+            .iter()
+            .map(|pu| self.allocator.free_counts(pu.0))
+            .any(|(free, dirty)| free + dirty > 0);
+        if *sharing == Sharing::Exclusive && !any {
+            return Err(MediaManagerError::NoFreeChunks { drive, name, pus: pus.to_string() });
+        }
+        self.failure().map_or(Ok(()), |_| Err(MediaManagerError::ReadOnly { drive }))
+    }
+}

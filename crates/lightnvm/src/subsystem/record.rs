@@ -1,0 +1,167 @@
+//! [`Record`]: one change of the partition table, as its journal keeps it. A table is a snapshot and
+//! the records after it; applying a record is all or nothing, so that a journal that ends after any
+//! record leaves a table that was true once.
+
+use super::bytes::{Reader, Writer};
+use super::{Target, TargetId};
+
+/// A change of the partition table. Chunks are flat numbers, ascending.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableRecord {
+    /// A target was made, and owns these chunks from the beginning.
+    Created {
+        /// The target.
+        target: Box<Target>,
+        /// Free chunks before.
+        chunks: Vec<u32>,
+    },
+    /// A target is no more. Its chunks are dirty.
+    Removed {
+        /// The target.
+        target: TargetId,
+    },
+    /// Free chunks are a target's.
+    Granted {
+        /// The target.
+        target: TargetId,
+        /// The chunks.
+        chunks: Vec<u32>,
+    },
+    /// A target's chunks are nobody's.
+    Returned {
+        /// The target.
+        target: TargetId,
+        /// The chunks.
+        chunks: Vec<u32>,
+        /// Whether they are erased: free then, dirty otherwise.
+        erased: bool,
+    },
+    /// Dirty chunks were erased, and are free.
+    Erased {
+        /// The chunks.
+        chunks: Vec<u32>,
+    },
+    /// Chunks went bad. Whose they were is kept: a target's capacity must not change with it.
+    Retired {
+        /// The chunks.
+        chunks: Vec<u32>,
+    },
+}
+
+mod kind {
+    pub(super) const CREATED: u8 = 1;
+    pub(super) const REMOVED: u8 = 2;
+    pub(super) const GRANTED: u8 = 3;
+    pub(super) const RETURNED_DIRTY: u8 = 4;
+    pub(super) const RETURNED_ERASED: u8 = 5;
+    pub(super) const ERASED: u8 = 6;
+    pub(super) const RETIRED: u8 = 7;
+}
+
+impl TableRecord {
+    /// Bytes of a record at most, of a drive with so many parallel units and chunks.
+    pub(super) fn bytes_max(pus: u32, chunks: u32) -> u64 {
+        // A run takes at least two chunks, and two numbers of five bytes.
+        1 + 5 + Target::bytes_max(pus) + 5 * u64::from(chunks) + 5
+    }
+
+    /// Its bytes in a journal.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        match self {
+            TableRecord::Created { target, chunks } => {
+                w.byte(kind::CREATED);
+                target.encode(&mut w);
+                w.chunks(chunks);
+            }
+            TableRecord::Removed { target } => {
+                w.byte(kind::REMOVED);
+                w.varint(target.0.into());
+            }
+            TableRecord::Granted { target, chunks } => {
+                w.byte(kind::GRANTED);
+                w.varint(target.0.into());
+                w.chunks(chunks);
+            }
+            TableRecord::Returned { target, chunks, erased: clean } => {
+                w.byte(if *clean { kind::RETURNED_ERASED } else { kind::RETURNED_DIRTY });
+                w.varint(target.0.into());
+                w.chunks(chunks);
+            }
+            TableRecord::Erased { chunks } => {
+                w.byte(kind::ERASED);
+                w.chunks(chunks);
+            }
+            TableRecord::Retired { chunks } => {
+                w.byte(kind::RETIRED);
+                w.chunks(chunks);
+            }
+        }
+        w.0
+    }
+
+    /// The record with these bytes, on a drive of `total` chunks; `None` if they are none.
+    pub fn decode(bytes: &[u8], total: u32) -> Option<TableRecord> {
+        let mut r = Reader(bytes);
+        let record = match r.byte()? {
+            kind::CREATED => {
+                let target = Box::new(Target::decode(&mut r)?);
+                TableRecord::Created { target, chunks: r.chunks(total)? }
+            }
+            kind::REMOVED => TableRecord::Removed { target: TargetId(r.u32()?) },
+            kind::GRANTED => {
+                TableRecord::Granted { target: TargetId(r.u32()?), chunks: r.chunks(total)? }
+            }
+            kind @ (kind::RETURNED_DIRTY | kind::RETURNED_ERASED) => TableRecord::Returned {
+                target: TargetId(r.u32()?),
+                chunks: r.chunks(total)?,
+                erased: kind == kind::RETURNED_ERASED,
+            },
+            kind::ERASED => TableRecord::Erased { chunks: r.chunks(total)? },
+            kind::RETIRED => TableRecord::Retired { chunks: r.chunks(total)? },
+            _ => return None,
+        };
+        r.is_at_end().then_some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::tests::full;
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_not_if_cut() {
+        let (target, chunks) = (TargetId(300), vec![0, 1, 2, 900]);
+        let records = [
+            TableRecord::Created { target: Box::new(full()), chunks: (0..1000).collect() },
+            TableRecord::Created {
+                target: Box::new(full()),
+                chunks: (0..500).map(|i| 2 * i).collect(),
+            },
+            TableRecord::Removed { target },
+            TableRecord::Granted { target, chunks: chunks.clone() },
+            TableRecord::Returned { target, chunks: chunks.clone(), erased: false },
+            TableRecord::Returned { target, chunks: Vec::new(), erased: true },
+            TableRecord::Erased { chunks: chunks.clone() },
+            TableRecord::Retired { chunks },
+        ];
+        for record in records {
+            let mut bytes = record.encode();
+            assert!(bytes.len() as u64 <= TableRecord::bytes_max(128, 1000), "{record:?}");
+            assert_eq!(TableRecord::decode(&bytes, 1000), Some(record.clone()));
+            for end in 0..bytes.len() {
+                assert_eq!(
+                    TableRecord::decode(&bytes[..end], 1000),
+                    None,
+                    "{record:?} cut at {end}"
+                );
+            }
+            bytes.push(0);
+            assert_eq!(TableRecord::decode(&bytes, 1000), None, "one byte too many");
+        }
+        assert_eq!(TableRecord::decode(&[99], 1000), None);
+        let far = TableRecord::Erased { chunks: vec![1000] }.encode();
+        assert_eq!(TableRecord::decode(&far, 1000), None, "no such chunk");
+    }
+}

@@ -1,0 +1,131 @@
+//! [`Table::snapshot`] and [`Table::load`]: the partition table as bytes. `docs/format/partition-table.md`
+//! is the byte map.
+//!
+//! What is loaded is checked like what is applied: no bytes, whatever their CRC, make a table that
+//! contradicts itself.
+
+use nvme::Geometry;
+
+use super::bytes::{Reader, Writer};
+use super::table::{table_geometry, total_chunks};
+use super::{ChunkEntry, ChunkUse, TABLE_VERSION, TARGETS_MAX, Table, TableError, Target, Uid};
+
+const MAGIC: [u8; 8] = *b"SLUICPTB";
+/// Magic, version, five numbers of the geometry, identifier.
+const HEADER_BYTES: usize = 8 + 2 + 5 * 4 + 16;
+const CRC_BYTES: usize = 4;
+
+impl Table {
+    /// Bytes of a snapshot at most, whatever is on the drive.
+    pub fn snapshot_bytes_max(geometry: &Geometry) -> u64 {
+        let chunks = geometry.total_chunks();
+        let targets = TARGETS_MAX as u64 * Target::bytes_max(geometry.total_pus());
+        // Sequence, next id, count; a run of chunks takes its length (a byte for up to 127 chunks)
+        // and a code below 2^14.
+        HEADER_BYTES as u64 + 10 + 5 + 1 + targets + 3 * chunks + 5 + CRC_BYTES as u64
+    }
+
+    /// Everything, for [`load`](Table::load).
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.bytes(&MAGIC);
+        w.bytes(&TABLE_VERSION.to_le_bytes());
+        for (_, n) in self.geometry.fields() {
+            w.bytes(&n.to_le_bytes());
+        }
+        w.bytes(&self.uid.0.to_le_bytes());
+        w.varint(self.sequence);
+        w.varint(self.next_id.into());
+        w.byte(self.targets.len() as u8);
+        self.targets.iter().for_each(|t| t.encode(&mut w));
+        let mut rest = &self.chunks[..];
+        while let Some(first) = rest.first() {
+            let len = rest.iter().position(|c| c != first).unwrap_or(rest.len());
+            rest = &rest[len..];
+            let slot = first
+                .owner
+                .and_then(|id| self.targets.binary_search_by_key(&id, |t| t.id).ok())
+                .map_or(0, |i| i as u64 + 1);
+            w.varint(len as u64);
+            w.varint(slot << 3 | first.state as u64);
+        }
+        let crc = crc32c::crc32c(&w.0);
+        w.bytes(&crc.to_le_bytes());
+        w.0
+    }
+
+    /// The table in a snapshot, of a drive with this geometry.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn load(bytes: &[u8], geometry: &Geometry) -> Result<Table, TableError> {
+        let total = total_chunks(geometry)?;
+        if bytes.get(..8) != Some(&MAGIC) {
+            return Err(TableError::NotATable);
+        }
+        let mut r = Reader(&bytes[8..]);
+        let cut = || TableError::Truncated { bytes: bytes.len() };
+        let found = u16::from_le_bytes(r.array().ok_or_else(cut)?);
+        if found != TABLE_VERSION {
+            return Err(TableError::Version { found, known: TABLE_VERSION });
+        }
+        let (body, crc) = bytes.split_last_chunk::<CRC_BYTES>().ok_or_else(cut)?;
+        let (found, computed) = (u32::from_le_bytes(*crc), crc32c::crc32c(body));
+        if found != computed {
+            return Err(TableError::Checksum { found, computed });
+        }
+        let mut r = Reader(body.get(10..).ok_or_else(cut)?);
+        let bounds = table_geometry(geometry);
+        for (what, wanted) in bounds.fields() {
+            let found = u32::from_le_bytes(r.array().ok_or_else(cut)?);
+            if found != wanted {
+                return Err(TableError::GeometryMismatch {
+                    what,
+                    found: found.into(),
+                    wanted: wanted.into(),
+                });
+            }
+        }
+        let uid = Uid(u128::from_le_bytes(r.array().ok_or_else(cut)?));
+        let (sequence, next) = (r.varint().ok_or_else(cut)?, r.u32().ok_or_else(cut)?);
+        let free = ChunkEntry { state: ChunkUse::Free, owner: None };
+        let chunks = vec![free; total as usize];
+        let mut table =
+            Table { geometry: bounds, uid, sequence, next_id: 1, targets: Vec::new(), chunks };
+        for _ in 0..r.byte().ok_or_else(cut)? {
+            let target = Target::decode(&mut r).ok_or_else(cut)?;
+            table.check_entry(&target)?;
+            table.next_id = target.id.0.saturating_add(1);
+            table.targets.push(target);
+        }
+        let wrong = |what: String| Err(TableError::Inconsistent { what });
+        if next < table.next_id {
+            return wrong(format!("the next target is to be {next}, which was given before"));
+        }
+        table.next_id = next;
+        let mut at = 0u64;
+        while at < u64::from(total) {
+            let (len, code) = (r.varint().ok_or_else(cut)?, r.varint().ok_or_else(cut)?);
+            let state = ChunkUse::ALL.get((code & 7) as usize).copied();
+            let owner = match code >> 3 {
+                0 => Some(None),
+                slot => table.targets.get(slot as usize - 1).map(|t| Some(t.id)),
+            };
+            let end = at.checked_add(len).filter(|end| len > 0 && *end <= u64::from(total));
+            let (Some(state), Some(owner), Some(end)) = (state, owner, end) else {
+                return wrong(format!("chunks from {at} on are a run of {len} with code {code}"));
+            };
+            let (may, must) = state.ownership();
+            if owner.is_some() && !may || owner.is_none() && must {
+                return wrong(format!("chunk {at} is {state:?} with owner {owner:?}"));
+            }
+            let run: Vec<u32> = (at as u32..end as u32).collect();
+            if let Some(spec) = owner.and_then(|id| table.target(id)).map(|t| &t.spec) {
+                table.check_chunks(&run, ChunkUse::Free, None, Some(spec))?;
+            }
+            table.set_chunks(&run, state, owner);
+            at = end;
+        }
+        if r.is_at_end() { Ok(table) } else { Err(cut()) }
+    }
+}

@@ -1,0 +1,330 @@
+//! [`Table`]: the partition table as pure data: the targets of a drive, and for every chunk whose it
+//! is (LightNVM paper section 4.1; thesis section 6.4.2: a block that a target has allocated is its
+//! own). `docs/format/partition-table.md` is the byte map.
+//!
+//! Guarantees, checked when a table is loaded and with every record: a chunk has one owner at most,
+//! and that owner exists and has the chunk's parallel unit; no two targets share a unit unless both
+//! share it; names and numbers are used once. A record that would break this changes nothing.
+
+use nvme::Geometry;
+
+use super::{NewTarget, PuIndex, Sharing, TableError, TableRecord, Target, TargetId, Uid, is_name};
+
+/// Targets of a drive at most.
+pub const TARGETS_MAX: usize = 64;
+/// Chunks of a drive at most: what a flat number has room for.
+pub const CHUNKS_MAX: u64 = 1 << 28;
+
+/// Parallel units of a drive at most.
+pub const PU_MAX: u32 = 1 << 16;
+/// The version written and read.
+pub const TABLE_VERSION: u16 = 1;
+
+/// What a chunk is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkUse {
+    /// Nobody's, and erased.
+    Free,
+    /// A target's.
+    Owned,
+    /// Nobody's, and to be erased before it is anybody's.
+    Dirty,
+    /// The partition table's.
+    Reserved,
+    /// Bad when the drive was registered.
+    FactoryBad,
+    /// Gone bad since.
+    GrownBad,
+}
+
+impl ChunkUse {
+    pub(super) const ALL: [ChunkUse; 6] = [
+        ChunkUse::Free,
+        ChunkUse::Owned,
+        ChunkUse::Dirty,
+        ChunkUse::Reserved,
+        ChunkUse::FactoryBad,
+        ChunkUse::GrownBad,
+    ];
+
+    /// Whether such a chunk may have an owner, and whether it must.
+    pub(super) fn ownership(self) -> (bool, bool) {
+        match self {
+            ChunkUse::Owned => (true, true),
+            ChunkUse::GrownBad => (true, false),
+            _ => (false, false),
+        }
+    }
+}
+
+/// What the table knows of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkEntry {
+    /// What it is used for.
+    pub state: ChunkUse,
+    /// Whose it is: of an owned chunk always, of a grown bad one if it was somebody's.
+    pub owner: Option<TargetId>,
+}
+
+/// The numbers of a drive that a table is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TableGeometry {
+    groups: u32,
+    pus: u32,
+    chunks: u32,
+    sectors: u32,
+    sector_bytes: u32,
+}
+
+impl TableGeometry {
+    pub(super) fn fields(&self) -> [(&'static str, u32); 5] {
+        [
+            ("groups", self.groups),
+            ("parallel units per group", self.pus),
+            ("chunks per parallel unit", self.chunks),
+            ("sectors per chunk", self.sectors),
+            ("bytes per sector", self.sector_bytes),
+        ]
+    }
+}
+
+/// The partition table of a drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    pub(super) geometry: TableGeometry,
+    pub(super) uid: Uid,
+    /// Records applied since the drive was registered.
+    pub(super) sequence: u64,
+    pub(super) next_id: u32,
+    /// By ascending id.
+    pub(super) targets: Vec<Target>,
+    pub(super) chunks: Vec<ChunkEntry>,
+}
+
+impl Table {
+    /// The table of a drive that has none yet. `state` says of every chunk what it is: free, dirty,
+    /// reserved or bad from the factory.
+    ///
+    /// # Errors
+    /// [`TableError::GeometryMismatch`] for a drive of more than [`CHUNKS_MAX`] chunks;
+    /// [`TableError::Inconsistent`] for other states.
+    pub fn new(
+        geometry: &Geometry,
+        uid: Uid,
+        mut state: impl FnMut(u32) -> ChunkUse,
+    ) -> Result<Table, TableError> {
+        let total = total_chunks(geometry)?;
+        let chunks: Vec<ChunkEntry> =
+            (0..total).map(|c| ChunkEntry { state: state(c), owner: None }).collect();
+        if let Some(chunk) = chunks.iter().position(|c| c.state.ownership().0) {
+            let what = format!("chunk {chunk} of a new table is already somebody's");
+            return Err(TableError::Inconsistent { what });
+        }
+        let bounds = table_geometry(geometry);
+        Ok(Table { geometry: bounds, uid, sequence: 0, next_id: 1, targets: Vec::new(), chunks })
+    }
+
+    /// Its identifier.
+    pub fn uid(&self) -> Uid {
+        self.uid
+    }
+
+    /// Records applied since the drive was registered.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The number that the next target will have.
+    pub fn next_id(&self) -> TargetId {
+        TargetId(self.next_id)
+    }
+
+    /// The targets, oldest first.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The target of this name.
+    pub fn target_by_name(&self, name: &str) -> Option<&Target> {
+        self.targets.iter().find(|t| t.spec.name == name)
+    }
+
+    /// The target of this number.
+    pub fn target(&self, id: TargetId) -> Option<&Target> {
+        self.targets.binary_search_by_key(&id, |t| t.id).ok().and_then(|i| self.targets.get(i))
+    }
+
+    /// All parallel units.
+    pub fn pus(&self) -> u32 {
+        self.geometry.groups * self.geometry.pus
+    }
+
+    /// Chunks per parallel unit.
+    pub fn chunks_per_pu(&self) -> u32 {
+        self.geometry.chunks
+    }
+
+    /// The parallel unit of a chunk.
+    pub fn pu_of(&self, chunk: u32) -> u32 {
+        chunk / self.geometry.chunks
+    }
+
+    /// What is known of each chunk, by its flat number.
+    pub fn chunks(&self) -> &[ChunkEntry] {
+        &self.chunks
+    }
+
+    /// Whether a chunk is a target's, be it bad by now.
+    pub fn is_owned_by(&self, target: TargetId, chunk: u32) -> bool {
+        self.chunks.get(chunk as usize).is_some_and(|c| c.owner == Some(target))
+    }
+
+    /// The chunks of a target that are in use by it, ascending.
+    pub fn owned_by(&self, target: TargetId) -> impl Iterator<Item = u32> + '_ {
+        let owned = move |c: &ChunkEntry| c.state == ChunkUse::Owned && c.owner == Some(target);
+        (0..).zip(&self.chunks).filter(move |(_, c)| owned(c)).map(|(chunk, _)| chunk)
+    }
+
+    /// Applies a change.
+    ///
+    /// # Errors
+    /// [`TableError::Inconsistent`], which says what contradicts what; nothing has changed then.
+    pub fn apply(&mut self, record: &TableRecord) -> Result<(), TableError> {
+        use ChunkUse::*;
+        let no_target = |id: TargetId| TableError::Inconsistent {
+            what: format!("a record is about target {id}, which does not exist"),
+        };
+        match record {
+            TableRecord::Created { target, chunks } => {
+                self.check_entry(target)?;
+                self.check_chunks(chunks, Free, None, Some(&target.spec))?;
+                self.set_chunks(chunks, Owned, Some(target.id));
+                self.next_id = target.id.0.saturating_add(1);
+                self.targets.push((**target).clone());
+            }
+            TableRecord::Removed { target } => {
+                let at = self.targets.binary_search_by_key(target, |t| t.id);
+                self.targets.remove(at.map_err(|_| no_target(*target))?);
+                for entry in self.chunks.iter_mut().filter(|c| c.owner == Some(*target)) {
+                    entry.owner = None;
+                    if entry.state == Owned {
+                        entry.state = Dirty;
+                    }
+                }
+            }
+            TableRecord::Granted { target, chunks } => {
+                let spec = &self.target(*target).ok_or_else(|| no_target(*target))?.spec;
+                self.check_chunks(chunks, Free, None, Some(spec))?;
+                self.set_chunks(chunks, Owned, Some(*target));
+            }
+            TableRecord::Returned { target, chunks, erased: clean } => {
+                self.target(*target).ok_or_else(|| no_target(*target))?;
+                self.check_chunks(chunks, Owned, Some(*target), None)?;
+                self.set_chunks(chunks, if *clean { Free } else { Dirty }, None);
+            }
+            TableRecord::Erased { chunks } => {
+                self.check_chunks(chunks, Dirty, None, None)?;
+                self.set_chunks(chunks, Free, None);
+            }
+            TableRecord::Retired { chunks } => {
+                for chunk in chunks {
+                    let state = self.chunks.get(*chunk as usize).map(|c| c.state);
+                    if !matches!(state, Some(Free | Owned | Dirty)) {
+                        let what = format!("a record retires chunk {chunk}, which is {state:?}");
+                        return Err(TableError::Inconsistent { what });
+                    }
+                }
+                for chunk in chunks {
+                    self.chunks[*chunk as usize].state = GrownBad;
+                }
+            }
+        }
+        self.sequence += 1;
+        Ok(())
+    }
+
+    pub(super) fn set_chunks(&mut self, chunks: &[u32], state: ChunkUse, owner: Option<TargetId>) {
+        for chunk in chunks {
+            self.chunks[*chunk as usize] = ChunkEntry { state, owner };
+        }
+    }
+
+    /// Whether all of `chunks` are in `state`, of `owner`, and on units of `on`.
+    pub(super) fn check_chunks(
+        &self,
+        chunks: &[u32],
+        state: ChunkUse,
+        owner: Option<TargetId>,
+        on: Option<&NewTarget>,
+    ) -> Result<(), TableError> {
+        for chunk in chunks {
+            let entry = self.chunks.get(*chunk as usize);
+            let wrong = |what: String| Err(TableError::Inconsistent { what });
+            if entry != Some(&ChunkEntry { state, owner }) {
+                return wrong(format!(
+                    "a record says that chunk {chunk} is {state:?} with owner {owner:?}, the table \
+                     has {entry:?}"
+                ));
+            }
+            let pu = self.pu_of(*chunk);
+            if let Some(on) = on.filter(|on| !on.pus.contains(PuIndex(pu))) {
+                return wrong(format!(
+                    "a record gives chunk {chunk} of parallel unit {pu} to target {}, which has {}",
+                    on.name, on.pus
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an entry can be added.
+    pub(super) fn check_entry(&self, new: &Target) -> Result<(), TableError> {
+        let wrong = |what: String| Err(TableError::Inconsistent { what });
+        let NewTarget { name, pus, .. } = &new.spec;
+        if new.id.0 < self.next_id {
+            return wrong(format!("the number of target {name}, {}, was given before", new.id));
+        }
+        if self.targets.len() >= TARGETS_MAX {
+            return wrong(format!("target {name} is one more than the {TARGETS_MAX} there may be"));
+        }
+        if !is_name(name) || self.target_by_name(name).is_some() {
+            return wrong(format!("target {name} has a name that is none, or is taken"));
+        }
+        if pus.is_empty() || pus.last() >= Some(PuIndex(self.pus())) {
+            return wrong(format!("target {name} has units {pus} of a drive with {}", self.pus()));
+        }
+        if let Some((other, common)) = self.overlap(&new.spec) {
+            let other = &other.spec.name;
+            return wrong(format!("targets {name} and {other} both have units {common}"));
+        }
+        Ok(())
+    }
+
+    /// The oldest target that a new one may not share units with, and those units.
+    pub fn overlap(&self, new: &NewTarget) -> Option<(&Target, super::PuSet)> {
+        let both_share =
+            |t: &Target| t.spec.sharing == Sharing::Shared && new.sharing == Sharing::Shared;
+        let met = self.targets.iter().filter(|t| !both_share(t));
+        met.map(|t| (t, t.spec.pus.intersection(&new.pus))).find(|(_, common)| !common.is_empty())
+    }
+}
+
+pub(super) fn table_geometry(g: &Geometry) -> TableGeometry {
+    TableGeometry {
+        groups: g.groups,
+        pus: g.pus,
+        chunks: g.chunks,
+        sectors: g.sectors,
+        sector_bytes: g.sector_bytes,
+    }
+}
+
+pub(super) fn total_chunks(geometry: &Geometry) -> Result<u32, TableError> {
+    let total = geometry.total_chunks();
+    let fits = total <= CHUNKS_MAX && geometry.total_pus() <= PU_MAX;
+    if fits {
+        Ok(total as u32)
+    } else {
+        Err(TableError::GeometryMismatch { what: "chunks", found: total, wanted: CHUNKS_MAX })
+    }
+}

@@ -1,0 +1,158 @@
+//! [`Reading`]: what the window of a drive's partition table holds.
+
+use clock::Nanos;
+use ftl::journal::{Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered};
+use nvme::{ChunkDescriptor, ChunkState};
+
+use super::manager_io::{CommandPurpose, ManagerIo};
+use super::step::command_name;
+use super::{MediaManagerError, Table, TableError, TableRecord, TableWindow};
+
+/// The journal's record that says that the table was closed in order, and the one that says that
+/// it was opened again. A record of no bytes says nothing. No [`Record`] begins so.
+pub(super) const CLOSED_MARK: [u8; 1] = [0];
+pub(super) const OPENED_MARK: [u8; 1] = [0x80];
+
+/// A look at a drive: its name, its window for messages, and the patience to have with it.
+pub(super) struct TableProbe<'a> {
+    pub(super) drive: &'a str,
+    pub(super) chunks: &'a str,
+    pub(super) poll_limit: u64,
+}
+
+/// What the window of a drive holds.
+pub(super) struct WindowState {
+    pub(super) table: Option<Table>,
+    /// Whether the last record is the mark.
+    pub(super) closed_cleanly: bool,
+    pub(super) journal: Journal,
+}
+
+impl TableProbe<'_> {
+    /// What the window holds.
+    pub(super) fn read(
+        &self,
+        flash: &mut ManagerIo,
+        reserve: &TableWindow,
+        report: &[ChunkDescriptor],
+        total: usize,
+        now: Nanos,
+        pump: &mut dyn FnMut(),
+    ) -> Result<WindowState, MediaManagerError> {
+        let drive = || self.drive.to_owned();
+        let recovered = match self.recover(flash, reserve, report, now, pump)? {
+            Ok(recovered) => recovered,
+            Err(
+                source @ (JournalError::NotAJournal { .. }
+                | JournalError::Foreign { .. }
+                | JournalError::Version { .. }
+                | JournalError::WritePointer { .. }),
+            ) => return Err(MediaManagerError::Foreign { drive: drive(), source }),
+            Err(source) => return Err(MediaManagerError::Journal { drive: drive(), source }),
+        };
+        let Recovered { snapshot, records, truncated, journal, .. } = recovered;
+        let chunks = self.chunks.to_owned();
+        if truncated && flash.read_only && flash.shape().mw_cunits > 0 {
+            // What is missing may be what cannot be read without padding.
+            return Ok(WindowState { table: None, closed_cleanly: false, journal });
+        }
+        if truncated {
+            let why = format!("frames after the first {} records cannot be read", records.len());
+            return Err(MediaManagerError::TableLost { drive: drive(), chunks, why });
+        }
+        let damaged = |source| MediaManagerError::TableDamaged {
+            drive: drive(),
+            chunks: chunks.clone(),
+            source,
+        };
+        let Some(snapshot) = snapshot else {
+            // Its first snapshot was not finished.
+            return Ok(WindowState { table: None, closed_cleanly: false, journal });
+        };
+        let mut table = Table::load(&snapshot, flash.geometry()).map_err(damaged)?;
+        let mut marked = false;
+        for (i, bytes) in records.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty()) {
+            marked = **bytes == CLOSED_MARK;
+            if !marked && **bytes != OPENED_MARK {
+                let none = TableError::Record { record: i, bytes: bytes.len() };
+                let record =
+                    TableRecord::decode(bytes, total as u32).ok_or(none).map_err(damaged)?;
+                table.apply(&record).map_err(damaged)?;
+            }
+        }
+        Ok(WindowState { table: Some(table), closed_cleanly: marked, journal })
+    }
+
+    fn recover(
+        &self,
+        flash: &mut ManagerIo,
+        reserve: &TableWindow,
+        report: &[ChunkDescriptor],
+        now: Nanos,
+        pump: &mut dyn FnMut(),
+    ) -> Result<Result<Recovered, JournalError>, MediaManagerError> {
+        let found: Vec<(u32, JournalChunkReport)> = reserve
+            .chunks
+            .iter()
+            .map(|chunk| {
+                (
+                    *chunk,
+                    journal_chunk_state(&report[*chunk as usize], flash.shape().sectors_per_chunk),
+                )
+            })
+            .collect();
+        let mut recovery = match JournalRecovery::new(flash.shape(), reserve.config, &found) {
+            Ok(recovery) => recovery,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (mut in_vain, mut reaped) = (0, false);
+        loop {
+            let moved = recovery.kick(now, flash);
+            let rang = flash.ring(reaped);
+            if let Some(result) = recovery.finish() {
+                return Ok(result);
+            }
+            reaped = false;
+            while let Some(ended) = flash.reap() {
+                reaped = true;
+                let (command, status) = (ended.command, ended.status);
+                if !status.is_success() && !status.is_media_error() {
+                    return Err(MediaManagerError::Command {
+                        drive: self.drive.to_owned(),
+                        command: command_name(command.purpose),
+                        address: flash.address(command.chunk, command.sector),
+                        status,
+                    });
+                }
+                match command.purpose {
+                    CommandPurpose::Program(op) => recovery.program_done(op, status),
+                    CommandPurpose::Read(op) => recovery.read_done(op, ended.failed, flash),
+                    CommandPurpose::Erase(_)
+                    | CommandPurpose::EraseDirty
+                    | CommandPurpose::Scrub => {}
+                }
+            }
+            in_vain = if moved || rang || reaped { 0 } else { in_vain + 1 };
+            if in_vain > self.poll_limit {
+                return Err(MediaManagerError::Timeout {
+                    drive: self.drive.to_owned(),
+                    outstanding: flash.outstanding(),
+                    polls: in_vain,
+                });
+            }
+            pump();
+        }
+    }
+}
+
+/// What a report says of a chunk of the journal.
+fn journal_chunk_state(d: &ChunkDescriptor, sectors: u32) -> JournalChunkReport {
+    let written = u32::try_from(d.wp.get()).unwrap_or(u32::MAX);
+    match d.chunk_state() {
+        Some(ChunkState::Free) => JournalChunkReport::Free,
+        Some(ChunkState::Open) => JournalChunkReport::Written(written),
+        Some(ChunkState::Closed) if written == sectors => JournalChunkReport::Closed(sectors),
+        Some(ChunkState::Closed) => JournalChunkReport::Failed(written),
+        Some(ChunkState::Offline) | None => JournalChunkReport::Bad,
+    }
+}

@@ -1,0 +1,328 @@
+//! [`Target`]: an entry of the partition table; [`NewTarget`]: what is asked for when one is made.
+//!
+//! A target is a share of a drive: parallel units, all of their chunks or some, and who makes what of
+//! them (LightNVM paper section 4.1, the partition manager).
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::bytes::{Reader, Writer};
+use super::{ChunkRate, PuSet, QuotaLimits};
+
+/// Bytes of a name at most.
+pub const NAME_BYTES_MAX: usize = 32;
+
+/// Number of a target on its drive: from 1 on, never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetId(pub u32);
+
+impl fmt::Display for TargetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// A random identifier, so that a target that was made again under an old name is not taken for the
+/// old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(pub u128);
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = format!("{:032x}", self.0);
+        let (a, b, c) = (&hex[..8], &hex[8..12], &hex[12..16]);
+        write!(f, "{a}-{b}-{c}-{}-{}", &hex[16..20], &hex[20..])
+    }
+}
+
+/// What a target makes of its chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TargetKind {
+    /// A block device, by the translation layer of section 4.2.
+    Pblk,
+    /// A block device that maps round-robin over its parallel units.
+    Rrpc,
+    /// A key-value store.
+    Kv,
+    /// The application addresses the flash itself.
+    Ppa,
+}
+
+impl TargetKind {
+    const ALL: [TargetKind; 4] =
+        [TargetKind::Pblk, TargetKind::Rrpc, TargetKind::Kv, TargetKind::Ppa];
+
+    /// Its name on the command line and in scenarios.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TargetKind::Pblk => "pblk",
+            TargetKind::Rrpc => "rrpc",
+            TargetKind::Kv => "kv",
+            TargetKind::Ppa => "ppa",
+        }
+    }
+
+    fn code(self) -> u8 {
+        self as u8 + 1
+    }
+
+    fn from_code(code: u8) -> Option<TargetKind> {
+        TargetKind::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// Whether it is a block device, which can be told its over-provisioning and the like.
+    pub fn is_block(self) -> bool {
+        matches!(self, TargetKind::Pblk | TargetKind::Rrpc)
+    }
+}
+
+impl fmt::Display for TargetKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A name that is no kind of target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no kind of target: there are pblk, rrpc, kv and ppa")]
+pub struct ParseTargetKindError(pub String);
+
+impl FromStr for TargetKind {
+    type Err = ParseTargetKindError;
+
+    fn from_str(text: &str) -> Result<TargetKind, ParseTargetKindError> {
+        let found = TargetKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+        found.ok_or_else(|| ParseTargetKindError(text.into()))
+    }
+}
+
+/// Whether a target has its parallel units for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// It owns every good chunk of them.
+    Exclusive,
+    /// It acquires chunks one by one, as others do on the same units.
+    Shared,
+}
+
+/// What a target was told when it was made; what is `None` is up to the target. These choices decide
+/// how it lays its data out, and so must not change later.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TargetOptions {
+    /// Spare space: physical over logical sectors, minus 1 (block devices).
+    pub over_provisioning: Option<f64>,
+    /// Parallel units written at the same time; 0 for all (block devices).
+    pub active_pus: Option<u32>,
+    /// Whether moved data goes to lines of its own (block devices).
+    pub hot_cold: Option<bool>,
+}
+
+impl TargetOptions {
+    /// The names of the options that are given.
+    pub fn given_names(&self) -> impl Iterator<Item = &'static str> {
+        let op = self.over_provisioning.map(|_| "over-provisioning");
+        let active = self.active_pus.map(|_| "active parallel units");
+        let hot_cold = self.hot_cold.map(|_| "separation of hot and cold data");
+        op.into_iter().chain(active).chain(hot_cold)
+    }
+}
+
+impl NewTarget {
+    /// Whether a target keeps every chunk that it was granted from one opening to the next, written or
+    /// not: who has its units for itself, and who takes all of its chunks when it is first opened
+    /// ([`MediaManager::allocate_all`](super::MediaManager::allocate_all)).
+    pub fn has_fixed_chunks(&self) -> bool {
+        self.sharing == Sharing::Exclusive || self.kind != TargetKind::Ppa
+    }
+}
+
+/// What is asked for when a target is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewTarget {
+    /// Its name on the drive: 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-`, `_` and `.`, the
+    /// first a letter or digit.
+    pub name: String,
+    /// What it makes of its chunks.
+    pub kind: TargetKind,
+    /// Its parallel units.
+    pub pus: PuSet,
+    /// Whether it has them for itself.
+    pub sharing: Sharing,
+    /// What it is told.
+    pub options: TargetOptions,
+    /// How many chunks it may hold, or take per second, if it shares.
+    pub limits: QuotaLimits,
+}
+
+/// An entry of the partition table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its number.
+    pub id: TargetId,
+    /// Its identifier.
+    pub uid: Uid,
+    /// What was asked for.
+    pub spec: NewTarget,
+    /// The table's sequence number when it was made: targets made later have higher ones.
+    pub created_at: u64,
+}
+
+/// Whether a text can be a target's name.
+pub fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && text.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+const SHARED: u8 = 1 << 0;
+
+/// Options and limits are encoded as pairs of a tag and a value, so that an absent one takes nothing.
+mod tag {
+    pub(super) const OVER_PROVISIONING: u8 = 1;
+    pub(super) const ACTIVE_PUS: u8 = 2;
+    pub(super) const HOT_COLD: u8 = 3;
+    pub(super) const MAX_CHUNKS: u8 = 16;
+    pub(super) const RATE: u8 = 17;
+}
+
+impl Target {
+    /// Bytes of an entry at most, on a drive of `pus` parallel units.
+    pub(super) fn bytes_max(pus: u32) -> u64 {
+        // Id, uid, name, kind, flags, count and five pairs; a run of units takes at least two units.
+        (5 + 16 + 1 + NAME_BYTES_MAX as u64 + 1 + 1 + 10 + 1 + 5 * 11)
+            + 3
+            + 6 * u64::from(pus.div_ceil(2))
+    }
+
+    pub(super) fn encode(&self, w: &mut Writer) {
+        let NewTarget { name, kind, pus, sharing, options, limits } = &self.spec;
+        w.varint(self.id.0.into());
+        w.bytes(&self.uid.0.to_le_bytes());
+        w.text(name);
+        w.byte(kind.code());
+        w.byte(if *sharing == Sharing::Shared { SHARED } else { 0 });
+        w.varint(self.created_at);
+        w.pus(pus);
+        let mut pairs: Vec<(u8, u64)> = Vec::new();
+        pairs.extend(options.over_provisioning.map(|op| (tag::OVER_PROVISIONING, op.to_bits())));
+        pairs.extend(options.active_pus.map(|n| (tag::ACTIVE_PUS, n.into())));
+        pairs.extend(options.hot_cold.map(|yes| (tag::HOT_COLD, yes.into())));
+        pairs.extend(limits.max_chunks.map(|n| (tag::MAX_CHUNKS, n.into())));
+        let rate = limits.rate.map(|r| {
+            (tag::RATE, u64::from(r.millichunks_per_sec()) << 32 | u64::from(r.burst_chunks()))
+        });
+        pairs.extend(rate);
+        w.byte(pairs.len() as u8);
+        for (tag, value) in pairs {
+            w.byte(tag);
+            w.varint(value);
+        }
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Option<Target> {
+        let id = TargetId(r.u32().filter(|id| *id > 0)?);
+        let uid = Uid(u128::from_le_bytes(r.array()?));
+        let name = r.text(NAME_BYTES_MAX).filter(|name| is_name(name))?.to_owned();
+        let kind = TargetKind::from_code(r.byte()?)?;
+        let sharing = match r.byte()? {
+            0 => Sharing::Exclusive,
+            SHARED => Sharing::Shared,
+            _ => return None,
+        };
+        let created_at = r.varint()?;
+        let pus = r.pus().filter(|pus| !pus.is_empty())?;
+        let (mut options, mut limits) = (TargetOptions::default(), QuotaLimits::default());
+        let mut before = 0;
+        for _ in 0..r.byte()? {
+            let (tag, value) = (r.byte()?, r.varint()?);
+            if tag <= before {
+                return None;
+            }
+            before = tag;
+            match tag {
+                tag::OVER_PROVISIONING => options.over_provisioning = Some(f64::from_bits(value)),
+                tag::ACTIVE_PUS => options.active_pus = Some(u32::try_from(value).ok()?),
+                tag::HOT_COLD if value < 2 => options.hot_cold = Some(value == 1),
+                tag::MAX_CHUNKS => limits.max_chunks = Some(u32::try_from(value).ok()?),
+                tag::RATE => {
+                    limits.rate = Some(ChunkRate::new((value >> 32) as u32, value as u32)?)
+                }
+                _ => return None,
+            }
+        }
+        let spec = NewTarget { name, kind, pus, sharing, options, limits };
+        Some(Target { id, uid, spec, created_at })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::PuIndex;
+    use super::*;
+
+    pub(in super::super) fn full() -> Target {
+        Target {
+            id: TargetId(u32::MAX),
+            uid: Uid(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
+            spec: NewTarget {
+                name: "a".repeat(NAME_BYTES_MAX),
+                kind: TargetKind::Ppa,
+                pus: (0..64).map(|i| PuIndex(2 * i)).collect(),
+                sharing: Sharing::Shared,
+                options: TargetOptions {
+                    over_provisioning: Some(0.11),
+                    active_pus: Some(u32::MAX),
+                    hot_cold: Some(true),
+                },
+                limits: QuotaLimits {
+                    max_chunks: Some(u32::MAX),
+                    rate: ChunkRate::new(u32::MAX, u32::MAX),
+                },
+            },
+            created_at: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written_and_never_larger_than_announced() {
+        let spare = Target {
+            id: TargetId(1),
+            spec: NewTarget {
+                sharing: Sharing::Exclusive,
+                kind: TargetKind::Pblk,
+                name: "x".into(),
+                pus: PuSet::range(PuIndex(0), PuIndex(4)),
+                options: TargetOptions::default(),
+                limits: QuotaLimits::default(),
+            },
+            ..full()
+        };
+        for target in [full(), spare] {
+            let mut w = Writer::default();
+            target.encode(&mut w);
+            assert!(w.0.len() as u64 <= Target::bytes_max(128), "{} bytes", w.0.len());
+            let mut r = Reader(&w.0);
+            assert_eq!(Target::decode(&mut r), Some(target));
+            assert!(r.is_at_end());
+            for end in 0..w.0.len() {
+                assert_eq!(Target::decode(&mut Reader(&w.0[..end])), None);
+            }
+        }
+    }
+
+    #[test]
+    fn names_kinds_and_identifiers() {
+        for good in ["a", "db-1", "x.y_z", "0"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "-a", ".", "a b", "ä", "a/b", &"a".repeat(33)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+        for kind in TargetKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+            assert_eq!(TargetKind::from_code(kind.code()), Some(kind));
+        }
+        assert!("ftl".parse::<TargetKind>().unwrap_err().to_string().contains("pblk, rrpc"));
+        assert_eq!(full().uid.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

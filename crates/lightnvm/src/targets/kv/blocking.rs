@@ -1,0 +1,187 @@
+//! [`BlockingKv`]: one request at a time, waiting for it, for tests and small programs.
+
+use clock::{Component, Nanos};
+use ring::PAGE_BYTES;
+
+use super::key::Key;
+use super::request::{KvAnswer, KvMutation, KvRequest, ValueBuffer};
+use super::scan::POLL_LIMIT;
+use super::{Cursor, Kv, KvError};
+use crate::vector::register;
+
+/// A change of a batch, with its value.
+#[derive(Clone, Copy, Debug)]
+pub enum BlockingMutation<'a> {
+    /// Puts a value.
+    Put(&'a [u8], &'a [u8]),
+    /// Puts a value in place of another.
+    Update(&'a [u8], &'a [u8]),
+    /// Deletes a key.
+    Delete(&'a [u8]),
+}
+
+/// A key-value target, and what lets its drive run: every call waits for its end. Requests that others
+/// have outstanding must not be.
+pub struct BlockingKv<'a> {
+    kv: &'a mut Kv,
+    /// Lets the drive run, for a while; the present is [`Nanos::ZERO`].
+    pump: &'a mut dyn FnMut(),
+}
+
+impl std::fmt::Debug for BlockingKv<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KvNow").field("kv", &self.kv).finish_non_exhaustive()
+    }
+}
+
+impl<'a> BlockingKv<'a> {
+    /// Waits by calling `pump`.
+    pub fn new(kv: &'a mut Kv, pump: &'a mut dyn FnMut()) -> BlockingKv<'a> {
+        BlockingKv { kv, pump }
+    }
+
+    /// The target.
+    pub fn kv(&self) -> &Kv {
+        self.kv
+    }
+
+    /// Puts a value.
+    ///
+    /// # Errors
+    /// [`KvError`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        let (key, room) = (Key::new(key)?, self.copy_to_memory(&[value])?[0]);
+        self.run_request(KvRequest::put(key, room, 0)).map(|_| ())
+    }
+
+    /// Puts a value in place of another.
+    ///
+    /// # Errors
+    /// [`KvError::NotFound`] if there is none; [`KvError`].
+    pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        let (key, room) = (Key::new(key)?, self.copy_to_memory(&[value])?[0]);
+        self.run_request(KvRequest::update(key, room, 0)).map(|_| ())
+    }
+
+    /// Deletes a key.
+    ///
+    /// # Errors
+    /// [`KvError::NotFound`] if it does not exist; [`KvError`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+        self.run_request(KvRequest::delete(Key::new(key)?, 0)).map(|_| ())
+    }
+
+    /// Whether a key exists.
+    ///
+    /// # Errors
+    /// [`KvError`].
+    pub fn exists(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        match self.run_request(KvRequest::exists(Key::new(key)?, 0))? {
+            KvAnswer::Exists(bytes) => Ok(bytes.is_some()),
+            KvAnswer::Done | KvAnswer::Value(_) => Ok(false),
+        }
+    }
+
+    /// A value; `None` if the key does not exist.
+    ///
+    /// # Errors
+    /// [`KvError`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        let key = Key::new(key)?;
+        let KvAnswer::Exists(Some(bytes)) = self.run_request(KvRequest::exists(key.clone(), 0))?
+        else {
+            return Ok(None);
+        };
+        let room = self.value_buffer(bytes)?;
+        self.run_request(KvRequest::get(key, room, 0))?;
+        let mut value = vec![0; bytes as usize];
+        if let Some((memory, _)) = &self.kv.blocking_memory {
+            memory.read(0, &mut value);
+        }
+        Ok(Some(value))
+    }
+
+    /// Makes all changes, or none.
+    ///
+    /// # Errors
+    /// [`KvError`]; nothing has changed then.
+    pub fn batch(&mut self, changes: &[BlockingMutation<'_>]) -> Result<(), KvError> {
+        let values = changes.iter().map(|c| match c {
+            BlockingMutation::Put(_, value) | BlockingMutation::Update(_, value) => *value,
+            BlockingMutation::Delete(_) => &[],
+        });
+        let rooms = self.copy_to_memory(&values.collect::<Vec<_>>())?;
+        let mut batch = Vec::with_capacity(changes.len());
+        for (change, value) in changes.iter().zip(rooms) {
+            batch.push(match change {
+                BlockingMutation::Put(key, _) => KvMutation::Put { key: Key::new(key)?, value },
+                BlockingMutation::Update(key, _) => {
+                    KvMutation::Update { key: Key::new(key)?, value }
+                }
+                BlockingMutation::Delete(key) => KvMutation::Delete { key: Key::new(key)? },
+            });
+        }
+        self.run_request(KvRequest::batch(batch, 0)).map(|_| ())
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// [`KvError`].
+    pub fn sync(&mut self) -> Result<(), KvError> {
+        self.run_request(KvRequest::sync(0)).map(|_| ())
+    }
+
+    /// All keys that begin with `prefix`, in order.
+    pub fn keys(&self, prefix: &[u8]) -> Vec<Key> {
+        let mut cursor = Cursor::prefix(prefix);
+        std::iter::from_fn(|| self.kv.next(&mut cursor)).map(|(key, _)| key).collect()
+    }
+
+    /// Room for a value. What was in the room before is not needed any more.
+    fn value_buffer(&mut self, bytes: u64) -> Result<ValueBuffer, KvError> {
+        let len = usize::try_from(bytes).map_err(|_| KvError::NoMemory)?;
+        let at = match &self.kv.blocking_memory {
+            Some((memory, at)) if memory.len() >= len => *at,
+            // A port never forgets a registration: the next one is twice as long.
+            _ => {
+                let len = len.max(1 << 20).next_power_of_two().next_multiple_of(PAGE_BYTES);
+                let memory = register(self.kv.memory(), len, "values that are waited for");
+                let (memory, at) = memory.map_err(|_| KvError::NoMemory)?;
+                self.kv.blocking_memory = Some((memory, at));
+                at
+            }
+        };
+        Ok(ValueBuffer { at, bytes })
+    }
+
+    /// Values in memory that the drive may touch, one after the other.
+    fn copy_to_memory(&mut self, values: &[&[u8]]) -> Result<Vec<ValueBuffer>, KvError> {
+        let mut room = self.value_buffer(values.iter().map(|v| v.len() as u64).sum())?;
+        let (mut rooms, mut offset) = (Vec::with_capacity(values.len()), 0);
+        for value in values {
+            if let Some((memory, _)) = &self.kv.blocking_memory {
+                memory.write(offset, value);
+            }
+            rooms.push(ValueBuffer { bytes: value.len() as u64, ..room });
+            offset += value.len();
+            room.at = room.at.offset(value.len() as u64);
+        }
+        Ok(rooms)
+    }
+
+    fn run_request(&mut self, request: KvRequest) -> Result<KvAnswer, KvError> {
+        let now = Nanos::ZERO;
+        self.kv.submit(now, request).map_err(|_| KvError::Timeout)?;
+        for _ in 0..POLL_LIMIT {
+            let moved = self.kv.poll(now);
+            if let Some(done) = self.kv.reap() {
+                return done.result;
+            }
+            if !moved {
+                (self.pump)();
+            }
+        }
+        Err(KvError::Timeout)
+    }
+}

@@ -1,0 +1,315 @@
+//! [`ReadOps`]: sectors on their way into memory, from flash or from the units that wait in memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ftl::FlashGeometry;
+use nvme::Status;
+use ring::{AddressSpace, Iova, SharedRegion};
+
+use super::chunks::{ChunkRole, KvChunks};
+use super::command_tag::KvCommandTag;
+use super::config::Layout;
+use super::streams::AppendStreams;
+use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
+
+/// Commands of one fetch on the drive at most: what is read is on one parallel unit.
+const COMMANDS_MAX: u32 = 8;
+
+/// Who wants the sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadOwner {
+    None,
+    /// A record of a value that is being read.
+    Record {
+        request: u32,
+        index: u32,
+    },
+    /// A whole chunk of one, which goes where the value goes.
+    LargeValueChunk {
+        request: u32,
+        index: u32,
+        to: Iova,
+    },
+    /// A chunk that is being cleaned.
+    Compactor {
+        compactor: u32,
+    },
+}
+
+/// How much memory a fetch has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadClass {
+    /// For small records.
+    Small = 0,
+    /// For any record.
+    Any = 1,
+    /// None: straight to the user.
+    Direct = 2,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReadOp {
+    pub(crate) owner: ReadOwner,
+    chunk: u32,
+    pub(crate) first: u32,
+    next: u32,
+    end: u32,
+    outstanding: u32,
+    queued: bool,
+    /// What the drive said of a sector that failed.
+    pub(crate) failed: Option<Status>,
+    /// A bit per sector that failed.
+    failed_sectors: Box<[u64]>,
+    /// Where its memory starts in the lanes.
+    pub(crate) offset: usize,
+    class: Option<ReadClass>,
+}
+
+impl ReadOp {
+    /// Whether any of the sectors from `from` up to `to` failed.
+    pub(crate) fn has_failed(&self, from: u32, to: u32) -> bool {
+        self.failed.is_some()
+            && (from..to).any(|sector| {
+                let i = (sector - self.first) as usize;
+                self.failed_sectors.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 != 0)
+            })
+    }
+}
+
+/// A fixed number of fetches with their memory.
+#[derive(Debug)]
+pub(crate) struct ReadOps {
+    ops: Vec<ReadOp>,
+    free: [Vec<u32>; 3],
+    buffers: Arc<SharedRegion>,
+    at: Iova,
+    sending: VecDeque<u32>,
+    /// Fetches that have all their sectors.
+    pub(crate) completed: VecDeque<u32>,
+    /// The fetch of the first cleaner.
+    first_compaction_read: u32,
+}
+
+impl ReadOps {
+    /// `counts` of small lanes, lanes for any record, and direct ones; then one per cleaner.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub(crate) fn new(
+        space: &AddressSpace,
+        layout: &Layout,
+        counts: [u32; 3],
+    ) -> Result<ReadOps, MemoryError> {
+        let [small, any, window] = layout.read_buffer_sectors();
+        let sizes =
+            [(small, counts[0]), (any, counts[1]), (0, counts[2]), (window, layout.compactors)];
+        let sectors: u64 =
+            sizes.iter().map(|(size, count)| u64::from(*size) * u64::from(*count)).sum();
+        let bytes = sectors as usize * layout.sector_bytes as usize;
+        let (lanes, at) = register(space, bytes, "memory for reads")?;
+        let mut fetches = ReadOps {
+            ops: Vec::new(),
+            free: [Vec::new(), Vec::new(), Vec::new()],
+            buffers: lanes,
+            at,
+            sending: VecDeque::new(),
+            completed: VecDeque::new(),
+            first_compaction_read: counts.iter().sum(),
+        };
+        let mut offset = 0;
+        for (class, (size, count)) in sizes.into_iter().enumerate() {
+            for _ in 0..count {
+                let lane =
+                    [ReadClass::Small, ReadClass::Any, ReadClass::Direct].get(class).copied();
+                if let Some(lane) = lane {
+                    fetches.free[lane as usize].push(fetches.ops.len() as u32);
+                }
+                fetches.ops.push(ReadOp {
+                    owner: ReadOwner::None,
+                    chunk: 0,
+                    first: 0,
+                    next: 0,
+                    end: 0,
+                    outstanding: 0,
+                    queued: false,
+                    failed: None,
+                    failed_sectors: vec![0; size.div_ceil(64) as usize].into(),
+                    offset,
+                    class: lane,
+                });
+                offset += size as usize * layout.sector_bytes as usize;
+            }
+        }
+        Ok(fetches)
+    }
+
+    /// Whether there is a fetch of this kind to be had.
+    pub(crate) fn has_free(&self, lane: ReadClass) -> bool {
+        !self.free[lane as usize].is_empty()
+    }
+
+    /// Begins to fetch `count` sectors of a chunk from `first` on. Returns whether there was a lane.
+    pub(crate) fn begin(
+        &mut self,
+        lane: ReadClass,
+        owner: ReadOwner,
+        chunk: u32,
+        (first, count): (u32, u32),
+    ) -> bool {
+        let Some(fetch) = self.free[lane as usize].pop() else { return false };
+        self.start(fetch, owner, chunk, (first, count));
+        true
+    }
+
+    /// The same for a cleaner, whose lane is its own.
+    pub(crate) fn begin_compaction_read(&mut self, cleaner: u32, chunk: u32, sectors: (u32, u32)) {
+        self.start(
+            self.first_compaction_read + cleaner,
+            ReadOwner::Compactor { compactor: cleaner },
+            chunk,
+            sectors,
+        );
+    }
+
+    fn start(&mut self, fetch: u32, owner: ReadOwner, chunk: u32, (first, count): (u32, u32)) {
+        let f = &mut self.ops[fetch as usize];
+        (f.owner, f.chunk, f.first, f.next, f.end) = (owner, chunk, first, first, first + count);
+        (f.outstanding, f.failed, f.queued) = (0, None, true);
+        f.failed_sectors.fill(0);
+        self.sending.push_back(fetch);
+    }
+
+    pub(crate) fn get(&self, fetch: u32) -> &ReadOp {
+        &self.ops[fetch as usize]
+    }
+
+    /// The fetch of a cleaner.
+    pub(crate) fn compaction_read(&self, cleaner: u32) -> &ReadOp {
+        &self.ops[(self.first_compaction_read + cleaner) as usize]
+    }
+
+    /// The memory of all lanes.
+    pub(crate) fn memory(&self) -> &Arc<SharedRegion> {
+        &self.buffers
+    }
+
+    /// The owner is done with a fetch.
+    pub(crate) fn release(&mut self, fetch: u32) {
+        let f = &mut self.ops[fetch as usize];
+        f.owner = ReadOwner::None;
+        if let Some(lane) = f.class {
+            self.free[lane as usize].push(fetch);
+        }
+    }
+
+    /// Sends what can be sent, and copies what is in memory.
+    pub(crate) fn send(
+        &mut self,
+        queue: &mut VectorQueue,
+        addresses: &Addresses,
+        chunks: &KvChunks,
+        streams: &AppendStreams,
+    ) {
+        let shape = *addresses.shape();
+        while let Some(&fetch) = self.sending.front() {
+            let f = &mut self.ops[fetch as usize];
+            let chunk = f.chunk;
+            let may_be_here =
+                matches!(chunks.get(chunk).role, ChunkRole::Open | ChunkRole::Failing);
+            while f.next < f.end && f.outstanding < COMMANDS_MAX {
+                let here = |sector: u32| match may_be_here {
+                    true => streams.buffered_unit(chunk, sector / shape.ws_opt),
+                    false => None,
+                };
+                let to = (f.next - f.first) as usize * shape.sector_bytes as usize;
+                let unit_end = (f.next / shape.ws_opt + 1) * shape.ws_opt;
+                if let Some((region, at)) = here(f.next) {
+                    let n = f.end.min(unit_end) - f.next;
+                    let at = at + (f.next % shape.ws_opt * shape.sector_bytes) as usize;
+                    let bytes = (n * shape.sector_bytes) as usize;
+                    SharedRegion::copy(region, at, &self.buffers, f.offset + to, bytes);
+                    f.next += n;
+                    continue;
+                }
+                let mut end = f.end.min(f.next + queue.max_sectors());
+                if may_be_here {
+                    let mut unit = unit_end;
+                    while unit < end && here(unit).is_none() {
+                        unit += shape.ws_opt;
+                    }
+                    end = end.min(unit);
+                }
+                if !f.submit_read(fetch, end, (self.at, to), queue, addresses) {
+                    return;
+                }
+            }
+            f.queued = false;
+            if f.next == f.end && f.outstanding == 0 {
+                self.completed.push_back(fetch);
+            }
+            self.sending.pop_front();
+        }
+    }
+
+    /// A command has ended.
+    pub(crate) fn on_command_complete(
+        &mut self,
+        fetch: u32,
+        sector: u32,
+        failed: u64,
+        status: Status,
+    ) {
+        let Some(f) = self.ops.get_mut(fetch as usize) else { return };
+        f.outstanding = f.outstanding.saturating_sub(1);
+        if failed != 0 {
+            f.failed = Some(status);
+            for i in (0..64).filter(|i| failed >> i & 1 != 0) {
+                let at = (sector - f.first + i) as usize;
+                if let Some(word) = f.failed_sectors.get_mut(at / 64) {
+                    *word |= 1 << (at % 64);
+                }
+            }
+        }
+        if f.next < f.end {
+            if !f.queued {
+                f.queued = true;
+                self.sending.push_back(fetch);
+            }
+        } else if f.outstanding == 0 {
+            self.completed.push_back(fetch);
+        }
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sending.is_empty() && self.completed.is_empty()
+    }
+}
+
+impl ReadOp {
+    /// Sends one command for the sectors up to `end`. Returns whether the queue had room.
+    fn submit_read(
+        &mut self,
+        fetch: u32,
+        end: u32,
+        (lanes, to): (Iova, usize),
+        queue: &mut VectorQueue,
+        addresses: &Addresses,
+    ) -> bool {
+        let shape: &FlashGeometry = addresses.shape();
+        let psn = shape.first_sector_of(self.chunk) + self.next;
+        let ppas = (0..(end - self.next) as usize).map(|i| addresses.sector(psn + i as u32));
+        let at = match self.owner {
+            ReadOwner::LargeValueChunk { to: user, .. } => user.offset(to as u64),
+            _ => lanes.offset((self.offset + to) as u64),
+        };
+        let user = KvCommandTag::Read { fetch, sector: self.next }.to_bits();
+        if queue.read(ppas, DataSegments::Contiguous(at), None, user).is_err() {
+            return false;
+        }
+        self.next = end;
+        self.outstanding += 1;
+        true
+    }
+}

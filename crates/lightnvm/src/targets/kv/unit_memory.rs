@@ -1,0 +1,182 @@
+//! [`Slots`]: registered memory for write units that fill, or that cannot be read from flash yet.
+//!
+//! Enough of it is registered when the target is opened. Chunks whose programs fail keep what is not on
+//! flash until it has been moved, and moving takes slots, too: when there are none for that, as many
+//! again are registered. That is the only allocation after the start, and it takes a failure.
+
+use std::sync::Arc;
+
+use ring::{AddressSpace, Iova, SharedRegion};
+
+use super::oob::SectorTag;
+use crate::vector::{MemoryError, register};
+
+/// The memory of some slots.
+#[derive(Debug)]
+struct MemoryBlock {
+    data: Arc<SharedRegion>,
+    data_at: Iova,
+    oob: Arc<SharedRegion>,
+    oob_at: Iova,
+}
+
+/// Write units, each with its out-of-band bytes; and one of padding, which is nobody's.
+#[derive(Debug)]
+pub(crate) struct UnitMemory {
+    space: AddressSpace,
+    blocks: Vec<MemoryBlock>,
+    free: Vec<u32>,
+    /// Slots of a block. The first block has one more, for padding.
+    count: u32,
+    unit_bytes: usize,
+    sectors: usize,
+    oob_bytes: usize,
+}
+
+/// The slot that is all padding.
+pub(crate) const PADDING_SLOT: u32 = u32::MAX;
+
+/// Blocks at most.
+const BLOCKS_MAX: usize = 32;
+
+impl UnitMemory {
+    /// Memory for `count` units of `sectors` sectors.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub(crate) fn new(
+        space: &AddressSpace,
+        count: u32,
+        sectors: u32,
+        (sector_bytes, oob_bytes): (u32, u32),
+    ) -> Result<UnitMemory, MemoryError> {
+        let mut slots = UnitMemory {
+            space: space.clone(),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            count,
+            unit_bytes: (sectors * sector_bytes) as usize,
+            sectors: sectors as usize,
+            oob_bytes: oob_bytes as usize,
+        };
+        slots.grow()?;
+        for sector in 0..sectors {
+            slots.set_tag(PADDING_SLOT, sector, SectorTag::Padding { stamp: 0 });
+        }
+        Ok(slots)
+    }
+
+    /// Registers as many slots as there were at the start.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    fn grow(&mut self) -> Result<(), MemoryError> {
+        let all = self.count as usize + usize::from(self.blocks.is_empty());
+        let (data, data_at) = register(&self.space, all * self.unit_bytes, "the write buffer")?;
+        let what = "the write buffer's out-of-band bytes";
+        let oob_bytes = all * self.sectors * self.oob_bytes;
+        let (oob, oob_at) = register(&self.space, oob_bytes, what)?;
+        let first = self.blocks.len() as u32 * self.count;
+        self.blocks.push(MemoryBlock { data, data_at, oob, oob_at });
+        self.free.extend((first..first + self.count).rev());
+        Ok(())
+    }
+
+    /// Makes more, for what must be moved out of chunks that failed. Returns whether there are more.
+    #[cold]
+    pub(crate) fn try_grow(&mut self) -> bool {
+        self.blocks.len() < BLOCKS_MAX && self.grow().is_ok()
+    }
+
+    /// The block of a slot, and which of its slots that is.
+    #[inline]
+    fn block(&self, slot: u32) -> (&MemoryBlock, usize) {
+        match slot {
+            PADDING_SLOT => (&self.blocks[0], self.count as usize),
+            slot => (&self.blocks[(slot / self.count) as usize], (slot % self.count) as usize),
+        }
+    }
+
+    /// Slots that are free.
+    #[inline]
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    #[inline]
+    pub(crate) fn allocate(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    #[inline]
+    pub(crate) fn release(&mut self, slot: u32) {
+        debug_assert!(!self.free.contains(&slot));
+        self.free.push(slot);
+    }
+
+    /// Where a slot's data is for the drive.
+    #[inline]
+    pub(crate) fn data_at(&self, slot: u32) -> Iova {
+        let (block, i) = self.block(slot);
+        block.data_at.offset((i * self.unit_bytes) as u64)
+    }
+
+    /// Where a slot's out-of-band bytes are for the drive.
+    #[inline]
+    pub(crate) fn oob_at(&self, slot: u32) -> Iova {
+        let (block, i) = self.block(slot);
+        block.oob_at.offset((i * self.sectors * self.oob_bytes) as u64)
+    }
+
+    /// The memory, and where in it byte `offset` of a slot is.
+    #[inline]
+    pub(crate) fn locate(&self, slot: u32, offset: u32) -> (&SharedRegion, usize) {
+        let (block, i) = self.block(slot);
+        (&block.data, i * self.unit_bytes + offset as usize)
+    }
+
+    /// Fills a slot with zeros: whatever is not written is padding.
+    #[inline]
+    pub(crate) fn clear(&self, slot: u32) {
+        let (region, at) = self.locate(slot, 0);
+        region.fill(at, self.unit_bytes, 0);
+    }
+
+    /// Writes the label of a slot's sector.
+    #[inline]
+    pub(crate) fn set_tag(&self, slot: u32, sector: u32, label: SectorTag) {
+        let (block, i) = self.block(slot);
+        block.oob.write((i * self.sectors + sector as usize) * self.oob_bytes, &label.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_apart_and_can_be_made_more() {
+        let space = AddressSpace::default();
+        let mut slots = UnitMemory::new(&space, 3, 2, (512, 16)).unwrap();
+        let mut all: Vec<u32> = std::iter::from_fn(|| slots.allocate()).collect();
+        assert_eq!(all.len(), 3);
+        assert!(slots.try_grow());
+        all.extend(std::iter::from_fn(|| slots.allocate()));
+        assert_eq!(all.len(), 6);
+        all.push(PADDING_SLOT);
+        for (i, slot) in (1..).zip(&all) {
+            let (region, at) = slots.locate(*slot, 0);
+            region.fill(at, 1024, i);
+        }
+        for (i, slot) in (1..).zip(&all) {
+            let mut bytes = [0; 1024];
+            space.read(slots.data_at(*slot), &mut bytes).unwrap();
+            assert!(bytes.iter().all(|b| *b == i), "slot {slot}");
+        }
+        let mut label = [0; 16];
+        space.read(slots.oob_at(PADDING_SLOT).offset(16), &mut label).unwrap();
+        assert_eq!(SectorTag::decode(&label), Some(SectorTag::Padding { stamp: 0 }));
+        slots.release(all[0]);
+        assert_eq!((slots.free_count(), slots.allocate()), (1, Some(all[0])));
+    }
+}

@@ -1,0 +1,339 @@
+//! Changes, one after the other: the line that requests wait in, and which may go past it.
+//!
+//! Whatever changes something takes effect in the order of submission. A read goes past the line
+//! unless a change of its key is in it. Whoever comes with a key whose value is still being written
+//! (whole chunks take long) is parked until it is, and then stands at the head of the line: those with
+//! other keys go on. Only a batch, which has many keys, holds the line up for one of them.
+
+use super::index::KeyVersion;
+use super::key::Key;
+use super::put::PutProgress;
+use super::record::record_bytes;
+use super::request::{KvAnswer, KvMutation, KvOp, KvRequestState};
+use super::streams::{AllocError, AppendClass};
+use super::{Kv, KvError};
+
+/// Why requests for a key wait.
+#[derive(Debug, Default)]
+pub(crate) struct BlockedKey {
+    /// Requests for it that are in the line, or parked.
+    queued: u32,
+    /// A value of it is being written.
+    busy: bool,
+    /// Requests that wait for that, in order.
+    parked: Vec<u32>,
+}
+
+/// What became of the request at the head of the line.
+enum OrderDecision {
+    /// It has left the line.
+    Dequeue,
+    /// It must wait.
+    Wait,
+    /// It must wait for this key, which others need not.
+    Park(Key),
+}
+
+impl From<AllocError> for OrderDecision {
+    fn from(_: AllocError) -> OrderDecision {
+        OrderDecision::Wait
+    }
+}
+
+impl Kv {
+    /// A request comes in: it is carried out at once if it can be.
+    pub(super) fn execute_or_enqueue(&mut self, place: u32) {
+        let Some(pending) = self.requests.get(place) else { return };
+        match &pending.op {
+            KvOp::Get { key, .. } | KvOp::Exists { key }
+                if self.blocked_keys.is_empty()
+                    || !self.blocked_keys.contains_key(key.as_bytes()) =>
+            {
+                self.begin_read(place);
+                return;
+            }
+            _ => {}
+        }
+        let turn =
+            if self.write_queue.is_empty() { self.try_execute(place) } else { OrderDecision::Wait };
+        if matches!(turn, OrderDecision::Dequeue) {
+            return;
+        }
+        self.count_blocked_keys(place, 1);
+        match turn {
+            OrderDecision::Park(key) => self.park(place, &key),
+            OrderDecision::Wait | OrderDecision::Dequeue => self.write_queue.push_back(place),
+        }
+    }
+
+    /// Lets a request wait for a key.
+    fn park(&mut self, place: u32, key: &Key) {
+        self.blocked_keys.entry(key.clone()).or_default().parked.push(place);
+        self.parked_count += 1;
+    }
+
+    /// Counts a waiting request's keys among those held, or not any more.
+    fn count_blocked_keys(&mut self, place: u32, by: i32) {
+        let Some(pending) = self.requests.get(place) else { return };
+        let held = &mut self.blocked_keys;
+        let mut hold = |key: &Key| {
+            let entry = held.entry(key.clone()).or_default();
+            entry.queued = entry.queued.saturating_add_signed(by);
+            if entry.queued == 0 && !entry.busy {
+                held.remove(key.as_bytes());
+            }
+        };
+        match &pending.op {
+            KvOp::Mutation { mutation: change, .. } => hold(change.key()),
+            KvOp::Batch { mutations: changes, .. } => changes.iter().for_each(|c| hold(c.key())),
+            KvOp::Get { key, .. } | KvOp::Exists { key } => hold(key),
+            KvOp::Sync => {}
+        }
+    }
+
+    fn is_key_busy(&self, key: &Key) -> bool {
+        !self.blocked_keys.is_empty()
+            && self.blocked_keys.get(key.as_bytes()).is_some_and(|h| h.busy)
+    }
+
+    /// A value of the key begins to be written, or is written.
+    pub(super) fn set_key_busy(&mut self, key: &Key, busy: bool) {
+        let held = self.blocked_keys.entry(key.clone()).or_default();
+        held.busy = busy;
+        if !busy {
+            let parked = std::mem::take(&mut held.parked);
+            self.parked_count -= parked.len() as u32;
+            // They were there before anyone in the line who is about this key.
+            parked.into_iter().rev().for_each(|place| self.write_queue.push_front(place));
+        }
+        if self.blocked_keys.get(key.as_bytes()).is_some_and(|h| h.queued == 0 && !h.busy) {
+            self.blocked_keys.remove(key.as_bytes());
+        }
+    }
+
+    /// Lets the line move up.
+    pub(super) fn step_write_queue(&mut self) {
+        while let Some(&place) = self.write_queue.front() {
+            // While it waits its keys are held for its own sake: those are let go before its turn,
+            // which may end the request.
+            self.count_blocked_keys(place, -1);
+            let turn = self.try_execute(place);
+            if !matches!(turn, OrderDecision::Dequeue) {
+                self.count_blocked_keys(place, 1);
+            }
+            match turn {
+                OrderDecision::Wait => return,
+                OrderDecision::Park(key) => self.park(place, &key),
+                OrderDecision::Dequeue => {}
+            }
+            self.write_queue.pop_front();
+            self.progressed = true;
+        }
+    }
+
+    /// Fails the changes at the head of the line: there is no room, and none is to be made. What is not
+    /// a change goes on without them.
+    pub(super) fn fail_write_queue(&mut self, error: KvError) {
+        while let Some(&place) = self.write_queue.front() {
+            let op = self.requests.get(place).map(|p| &p.op);
+            if !matches!(op, Some(KvOp::Mutation { .. } | KvOp::Batch { .. })) {
+                return;
+            }
+            self.write_queue.pop_front();
+            self.count_blocked_keys(place, -1);
+            self.complete(place, Err(error));
+        }
+    }
+
+    fn try_execute(&mut self, place: u32) -> OrderDecision {
+        let Some(pending) = self.requests.get(place) else { return OrderDecision::Dequeue };
+        let result = match &pending.op {
+            KvOp::Get { key, .. } | KvOp::Exists { key } => {
+                if self.is_key_busy(key) {
+                    return OrderDecision::Park(key.clone());
+                }
+                self.begin_read(place);
+                return OrderDecision::Dequeue;
+            }
+            KvOp::Sync => {
+                if self.unfinished_puts > 0 || self.parked_count > 0 {
+                    return OrderDecision::Wait;
+                }
+                self.stats.syncs += 1;
+                self.complete_mutation(place, self.durable_prefix.next_seq());
+                return OrderDecision::Dequeue;
+            }
+            KvOp::Mutation { mutation: change, .. } => {
+                if self.is_key_busy(change.key()) {
+                    return OrderDecision::Park(change.key().clone());
+                }
+                let change = change.clone();
+                self.apply_mutation(place, &change)
+            }
+            KvOp::Batch { mutations: changes, .. } => {
+                if changes.iter().any(|c| self.is_key_busy(c.key())) {
+                    return OrderDecision::Wait;
+                }
+                self.apply_batch(place)
+            }
+        };
+        match result {
+            Ok(PutProgress::Done(number)) => {
+                self.complete_mutation(place, number);
+                OrderDecision::Dequeue
+            }
+            Ok(PutProgress::InProgress) => OrderDecision::Dequeue,
+            Ok(PutProgress::Blocked(short)) => {
+                self.out_of_chunks |= short == AllocError::NoChunk;
+                OrderDecision::Wait
+            }
+            Err(error) => {
+                self.complete(place, Err(error));
+                OrderDecision::Dequeue
+            }
+        }
+    }
+
+    /// Makes a change, or begins to.
+    fn apply_mutation(&mut self, place: u32, change: &KvMutation) -> Result<PutProgress, KvError> {
+        let key = change.key();
+        let old = self.index.get_present(key.as_bytes()).map(|e| &e.current);
+        let old_bytes = old.map(|c| {
+            (0..c.records().len()).map(|i| u64::from(c.record_bytes(key.len(), i))).sum::<u64>()
+        });
+        match change {
+            KvMutation::Update { .. } | KvMutation::Delete { .. } if old.is_none() => {
+                return Err(KvError::NotFound);
+            }
+            KvMutation::Delete { key } => {
+                if self.is_read_only() {
+                    return Err(KvError::ReadOnly);
+                }
+                return Ok(self.delete(key));
+            }
+            KvMutation::Put { .. } | KvMutation::Update { .. } => {}
+        }
+        let Some(value) = change.value() else { return Ok(PutProgress::InProgress) };
+        let (parts, inline) = self.layout.split(value.bytes);
+        let bytes = self.layout.packed_bytes(key.len(), parts, inline);
+        self.admit(bytes, old_bytes.unwrap_or(0), parts)?;
+        if parts == 0 && self.layout.record_count(key.len(), 0, inline) == 1 {
+            return Ok(self.put_packed(key, value));
+        }
+        self.begin_large_put(place, key.clone(), (parts, inline, bytes));
+        Ok(PutProgress::InProgress)
+    }
+
+    /// Deletes a key that exists.
+    fn delete(&mut self, key: &Key) -> PutProgress {
+        let seq = self.seq + 1;
+        match self.put_tombstone(AppendClass::Host, key, seq) {
+            Err(short) => PutProgress::Blocked(short),
+            Ok(piece) => {
+                self.seq = seq;
+                self.stats.deletes += 1;
+                self.set_current(key, seq, KeyVersion::Tombstone(piece));
+                PutProgress::Done(self.durable_prefix.next_seq())
+            }
+        }
+    }
+
+    /// Whether so many chunks have gone bad that the capacity cannot be kept up.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.chunks.good_count < self.layout.capacity + self.layout.overhead_chunks
+    }
+
+    /// Whether there is room for `bytes` of records in place of `old`, and so many whole chunks.
+    ///
+    /// Two bounds. Values may fill the capacity. And everything live, tombstones included, must fit
+    /// the good chunks that are not held even as densely as cleaning packs it at least: then some
+    /// packed chunk always has fewer live bytes than that, and cleaning it makes room. What replaces
+    /// whole chunks needs chunks of its own beside them, which are not erased before it is durable.
+    pub(super) fn admit(&self, bytes: u64, old: u64, parts: u32) -> Result<(), KvError> {
+        if self.is_read_only() {
+            return Err(KvError::ReadOnly);
+        }
+        let fill = u64::from(self.layout.compacted_bytes_min);
+        let wholes = u64::from(self.large_value_chunks) + u64::from(parts);
+        let all = self.chunks.live_bytes + self.reserved_bytes + bytes;
+        let values = all.saturating_sub(self.tombstone_bytes).saturating_sub(old);
+        let spare = u64::from(self.chunks.good_count - self.layout.overhead_chunks);
+        // An update in place takes no more than there was, so that a full store can be updated.
+        let needed = wholes + values.div_ceil(fill);
+        let grows = parts > 0 || bytes > old;
+        if needed > u64::from(self.layout.capacity) && grows || wholes + all.div_ceil(fill) > spare
+        {
+            return Err(KvError::Full);
+        }
+        Ok(())
+    }
+
+    /// Makes all changes of a batch, whose records follow each other in one chunk, or none.
+    ///
+    /// A batch is whole after a power cut if its last byte was programmed: every record of it says
+    /// where in the chunk the batch starts and ends. A record of it that is moved later stands for
+    /// itself: by then the batch is known to be whole.
+    fn apply_batch(&mut self, place: u32) -> Result<PutProgress, KvError> {
+        // The changes go back where they were, whatever happens.
+        let Some(pending) = self.requests.get_mut(place) else {
+            return Ok(PutProgress::InProgress);
+        };
+        let KvOp::Batch { mutations: changes, .. } = &mut pending.op else {
+            return Ok(PutProgress::InProgress);
+        };
+        let taken = std::mem::take(changes);
+        let made = self.apply_batch_mutations(&taken);
+        if let Some(pending) = self.requests.get_mut(place)
+            && let KvOp::Batch { mutations: changes, .. } = &mut pending.op
+        {
+            *changes = taken;
+        }
+        made
+    }
+
+    fn apply_batch_mutations(&mut self, changes: &[KvMutation]) -> Result<PutProgress, KvError> {
+        if self.is_read_only() {
+            return Err(KvError::ReadOnly);
+        }
+        let exists = |i: usize, key: &Key| match changes[..i].iter().rfind(|c| c.key() == key) {
+            Some(KvMutation::Delete { .. }) => false,
+            Some(_) => true,
+            None => self.index.get_present(key.as_bytes()).is_some(),
+        };
+        let mut bytes = 0;
+        for (i, change) in changes.iter().enumerate() {
+            if !matches!(change, KvMutation::Put { .. }) && !exists(i, change.key()) {
+                return Err(KvError::NotFound);
+            }
+            let key = change.key().len();
+            bytes += match change.value() {
+                None => u64::from(record_bytes(key, 0, 0)),
+                Some(value) => self.batch_bytes(key, value.bytes),
+            };
+        }
+        let most = u64::from(self.layout.batch_bytes);
+        if bytes > most {
+            return Err(KvError::BatchTooLarge { bytes, bytes_max: most });
+        }
+        if changes.iter().any(|c| c.value().is_some()) {
+            self.admit(bytes, 0, 0)?;
+        }
+        if bytes > 0
+            && let Err(short) = self.put_batch(changes, bytes as u32)
+        {
+            return Ok(PutProgress::Blocked(short));
+        }
+        self.stats.batches += 1;
+        Ok(PutProgress::Done(self.durable_prefix.next_seq()))
+    }
+
+    /// Answers a question about a key.
+    pub(super) fn complete_exists(&mut self, place: u32) {
+        let Some(pending) = self.requests.get(place) else { return };
+        let KvOp::Exists { key } = &pending.op else { return };
+        let entry = self.index.get_present(key.as_bytes());
+        let bytes = entry.map(|e| e.current.value_bytes(self.layout.chunk_bytes));
+        debug_assert!(matches!(pending.state, KvRequestState::Queued));
+        self.complete(place, Ok(KvAnswer::Exists(bytes)));
+    }
+}

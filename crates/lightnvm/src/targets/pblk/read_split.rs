@@ -1,0 +1,72 @@
+//! [`SplitReads`]: reads that take several commands.
+//!
+//! A read of the translation layer is one command, unless its slots wrap around the end of their
+//! ring (one metadata pointer cannot do that) or it is longer than the drive transfers at once.
+
+use ftl::OpToken;
+
+#[derive(Clone, Copy, Debug)]
+struct SplitRead {
+    op: OpToken,
+    /// What the caller knows it by beside.
+    tracker_id: u32,
+    remaining_fragments: u32,
+    failed: u64,
+}
+
+/// The split reads that are outstanding.
+#[derive(Debug, Default)]
+pub(crate) struct SplitReads {
+    all: Vec<SplitRead>,
+    free: Vec<u32>,
+}
+
+impl SplitReads {
+    /// A read that takes `parts` commands.
+    pub(crate) fn begin(&mut self, op: OpToken, wait: u32, parts: u32) -> u32 {
+        let split = SplitRead { op, tracker_id: wait, remaining_fragments: parts, failed: 0 };
+        match self.free.pop() {
+            Some(id) => {
+                self.all[id as usize] = split;
+                id
+            }
+            None => {
+                self.all.push(split);
+                (self.all.len() - 1) as u32
+            }
+        }
+    }
+
+    /// A part has ended, with these failed addresses of the whole read. Returns the read with all
+    /// of them if it was the last part.
+    pub(crate) fn complete_fragment(
+        &mut self,
+        id: u32,
+        failed: u64,
+    ) -> Option<(OpToken, u32, u64)> {
+        let split = &mut self.all[id as usize];
+        split.failed |= failed;
+        split.remaining_fragments -= 1;
+        if split.remaining_fragments > 0 {
+            return None;
+        }
+        self.free.push(id);
+        Some((split.op, split.tracker_id, split.failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_completes_with_its_last_fragment() {
+        let mut splits = SplitReads::default();
+        let (a, b) = (splits.begin(OpToken(7), 70, 3), splits.begin(OpToken(8), 80, 1));
+        assert_eq!(splits.complete_fragment(a, 0b1), None);
+        assert_eq!(splits.complete_fragment(b, 0), Some((OpToken(8), 80, 0)));
+        assert_eq!(splits.begin(OpToken(9), 0, 1), b, "used again");
+        assert_eq!(splits.complete_fragment(a, 0), None);
+        assert_eq!(splits.complete_fragment(a, 0b100), Some((OpToken(7), 70, 0b101)));
+    }
+}

@@ -1,0 +1,337 @@
+//! [`Link`]: one core's end of the rings to another core.
+//!
+//! For every pair of cores there are three rings in each direction: parts of requests to the shard's
+//! owner, answers back, and media events to the owner of what they are of. Each ring has one producer
+//! and one consumer (`rtrb`, wait-free, no allocation). Those of parts and answers have as many places
+//! as the submitting core can have requests, each of which has one part on a shard, so that a place is
+//! always free; who hears events looks for a place before it takes one from the drive. What is sent is collected and published by the
+//! next poll all at once, so that the ring's lines pass between the cores once per batch and not once
+//! per entry; who it is for is woken once per poll, and only if it is parked.
+
+use std::sync::{Arc, OnceLock};
+
+use block::Request;
+use clock::Waker;
+use driver::MediaEvent;
+use nvme::Status;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::super::stripe_layout::StripeMap;
+
+/// Events on their way to a core at most; those beyond stay with the drive.
+const EVENTS_MAX: usize = 64;
+
+/// A part of a request on its way to the shard's owner. Its tag is its place at the sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardRequest {
+    pub(crate) request: Request,
+    pub(crate) stripe_map: StripeMap,
+}
+
+/// How a part ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardReply {
+    pub(crate) slot: u32,
+    pub(crate) status: Status,
+    pub(crate) result: u64,
+}
+
+impl ShardReply {
+    /// A place for one.
+    pub(crate) const EMPTY: ShardReply = ShardReply { slot: 0, status: Status::SUCCESS, result: 0 };
+}
+
+/// One core's end of the rings to and from a peer.
+#[derive(Debug)]
+pub(crate) struct CoreChannel {
+    /// Parts for the peer's shard, and their answers.
+    requests_out: Producer<ShardRequest>,
+    /// Parts that are not published yet.
+    unpublished_requests: Vec<ShardRequest>,
+    /// How many places the ring for parts has at least, those of parts not published included.
+    free_slots: usize,
+    replies_in: Consumer<ShardReply>,
+    /// Parts for this core's shard, and their answers.
+    requests_in: Consumer<ShardRequest>,
+    replies_out: Producer<ShardReply>,
+    /// Answers that are not published yet.
+    unpublished_replies: Vec<ShardReply>,
+    /// What was heard of the media that is the peer's business, and what the peer has heard.
+    events_out: Producer<MediaEvent>,
+    events_in: Consumer<MediaEvent>,
+    /// Whether something was sent since the peer was last woken.
+    needs_wake: bool,
+    /// Parts that the peer has and has not answered.
+    pub(crate) outstanding: u32,
+    /// Dropped last, so that a peer that it wakes finds the rings abandoned.
+    peer_waker: PeerWaker,
+}
+
+/// Who wakes the peer: also when this end goes, because then nothing it waits for will come.
+#[derive(Debug)]
+struct PeerWaker(Arc<OnceLock<Waker>>);
+
+impl Drop for PeerWaker {
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.get() {
+            waker.wake();
+        }
+    }
+}
+
+impl CoreChannel {
+    /// Sends a part with the next [`publish`](Link::publish). `false` if there is no place: nobody
+    /// will ever look.
+    #[inline]
+    pub(crate) fn send_request(&mut self, errand: ShardRequest) -> bool {
+        if self.unpublished_requests.len() >= self.free_slots {
+            // The peer's line, looked at only when those that were known are used up.
+            self.free_slots = self.requests_out.slots();
+            if self.unpublished_requests.len() >= self.free_slots {
+                return false;
+            }
+        }
+        self.unpublished_requests.push(errand);
+        self.outstanding += 1;
+        self.needs_wake = true;
+        true
+    }
+
+    /// Sends an answer with the next [`publish`](Link::publish).
+    #[inline]
+    pub(crate) fn send_reply(&mut self, answer: ShardReply) {
+        self.unpublished_replies.push(answer);
+        self.needs_wake = true;
+    }
+
+    /// Whether there is a place for an event, or nobody to read it any more.
+    pub(crate) fn can_send_event(&self) -> bool {
+        !self.events_out.is_full() || self.events_out.is_abandoned()
+    }
+
+    /// Sends an event. Who asked for [a place](CoreChannel::can_send_event) loses none, but those for a core
+    /// that has gone.
+    pub(crate) fn send_event(&mut self, event: MediaEvent) {
+        self.needs_wake |= self.events_out.push(event).is_ok();
+    }
+
+    /// The next event that the peer has heard.
+    #[inline]
+    pub(crate) fn pop_event(&mut self) -> Option<MediaEvent> {
+        if self.events_in.is_empty() { None } else { self.events_in.pop().ok() }
+    }
+
+    /// Shows the peer what was sent.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if !self.unpublished_requests.is_empty() {
+            let (sent, unsent) = self.requests_out.push_partial_slice(&self.unpublished_requests);
+            debug_assert!(unsent.is_empty(), "places were counted");
+            self.free_slots -= sent.len();
+            self.unpublished_requests.clear();
+        }
+        if !self.unpublished_replies.is_empty() {
+            // The sender has room for the answers of all its requests, or is gone.
+            let (_, unsent) = self.replies_out.push_partial_slice(&self.unpublished_replies);
+            debug_assert!(unsent.is_empty() || self.replies_out.is_abandoned());
+            self.unpublished_replies.clear();
+        }
+    }
+
+    /// Hands parts of the peer's requests to `carry_out`, which says whether it took one.
+    #[inline]
+    pub(crate) fn process_requests(
+        &mut self,
+        mut carry_out: impl FnMut(&ShardRequest) -> bool,
+    ) -> u64 {
+        // A peer that sends faster than this takes does not keep it here.
+        let Ok(chunk) = self.requests_in.read_chunk(self.requests_in.slots()) else { return 0 };
+        let (first, second) = chunk.as_slices();
+        let taken = first.iter().chain(second).take_while(|errand| carry_out(errand)).count();
+        chunk.commit(taken);
+        taken as u64
+    }
+
+    /// The next answers of the peer, as many as fit `into`.
+    #[inline]
+    pub(crate) fn pop_replies<'a>(&mut self, into: &'a mut [ShardReply]) -> &'a [ShardReply] {
+        let (answers, _) = self.replies_in.pop_partial_slice(into);
+        self.outstanding = self.outstanding.saturating_sub(answers.len() as u32);
+        answers
+    }
+
+    /// Whether the peer is gone, with parts of this core's requests.
+    #[inline]
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.outstanding > 0 && self.replies_in.is_abandoned() && self.replies_in.is_empty()
+    }
+
+    /// Whether something has come that was not taken.
+    pub(crate) fn has_received(&self) -> bool {
+        !self.requests_in.is_empty() || !self.replies_in.is_empty() || !self.events_in.is_empty()
+    }
+
+    /// Whether the peer has not been told of something.
+    pub(crate) fn has_unpublished(&self) -> bool {
+        self.needs_wake
+    }
+
+    /// Publishes what was sent, and wakes the peer, if it sleeps and there is something for it. Returns
+    /// whether there was.
+    #[inline]
+    pub(crate) fn publish_and_wake(&mut self) -> bool {
+        self.publish();
+        let sent = std::mem::take(&mut self.needs_wake);
+        if sent && let Some(waker) = self.peer_waker.0.get() {
+            waker.wake();
+        }
+        sent
+    }
+}
+
+/// The ends of every core: for each its links by peer, none to itself, and where it says who wakes it.
+pub(crate) type ChannelEnds = (Vec<Option<CoreChannel>>, Arc<OnceLock<Waker>>);
+
+/// Rings between `cores` cores, of which each has up to `requests` requests.
+pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<ChannelEnds> {
+    let cores = cores as usize;
+    let wakers: Vec<Arc<OnceLock<Waker>>> = (0..cores).map(|_| Arc::default()).collect();
+    let mut all: Vec<Vec<Option<CoreChannel>>> =
+        (0..cores).map(|_| (0..cores).map(|_| None).collect()).collect();
+    for (a, b) in (0..cores).flat_map(|a| (a + 1..cores).map(move |b| (a, b))) {
+        let (to_b, from_a) = RingBuffer::new(requests as usize);
+        let (to_a, from_b) = RingBuffer::new(requests as usize);
+        let (answer_a, answers_of_b) = RingBuffer::new(requests as usize);
+        let (answer_b, answers_of_a) = RingBuffer::new(requests as usize);
+        let (events_to_b, events_of_a) = RingBuffer::new(EVENTS_MAX);
+        let (events_to_a, events_of_b) = RingBuffer::new(EVENTS_MAX);
+        let link = |errands_out,
+                    answers_in,
+                    errands_in,
+                    answers_out,
+                    (events_out, events_in),
+                    peer: usize| CoreChannel {
+            requests_out: errands_out,
+            unpublished_requests: Vec::with_capacity(requests as usize),
+            free_slots: 0,
+            replies_in: answers_in,
+            requests_in: errands_in,
+            replies_out: answers_out,
+            unpublished_replies: Vec::with_capacity(requests as usize),
+            events_out,
+            events_in,
+            needs_wake: false,
+            outstanding: 0,
+            peer_waker: PeerWaker(wakers[peer].clone()),
+        };
+        let events = (events_to_b, events_of_b);
+        all[a][b] = Some(link(to_b, answers_of_b, from_b, answer_b, events, b));
+        let events = (events_to_a, events_of_a);
+        all[b][a] = Some(link(to_a, answers_of_a, from_a, answer_a, events, a));
+    }
+    all.into_iter().zip(wakers).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_of_cores_is_linked_both_ways() {
+        let mut ends = mesh(3, 4);
+        for a in 0..3usize {
+            for b in 0..3usize {
+                if a == b {
+                    assert!(ends[a].0[b].is_none());
+                    continue;
+                }
+                let tag = (a * 10 + b) as u64;
+                let request = Request::flush(tag);
+                let there = ends[a].0[b].as_mut().unwrap();
+                assert!(
+                    there.send_request(ShardRequest { request, stripe_map: StripeMap::CONTIGUOUS })
+                        && there.publish_and_wake()
+                );
+                let here = ends[b].0[a].as_mut().unwrap();
+                assert!(here.has_received());
+                let mut seen = None;
+                assert_eq!(here.process_requests(|_| false), 0, "not taken");
+                let taken = here.process_requests(|errand| {
+                    seen = Some(errand.request.tag);
+                    true
+                });
+                assert_eq!((taken, seen), (1, Some(tag)));
+                here.send_reply(ShardReply { slot: 5, status: Status::SUCCESS, result: tag });
+                assert!(
+                    here.has_unpublished() && here.publish_and_wake() && !here.has_unpublished()
+                );
+                let there = ends[a].0[b].as_mut().unwrap();
+                let mut answers = [ShardReply::EMPTY; 2];
+                let answered = there.pop_replies(&mut answers).iter().map(|a| a.result);
+                assert_eq!(answered.collect::<Vec<_>>(), [tag]);
+                assert_eq!((there.outstanding, there.is_disconnected()), (0, false));
+                assert!(there.pop_replies(&mut answers).is_empty());
+            }
+        }
+        let errand = ShardRequest { request: Request::flush(0), stripe_map: StripeMap::CONTIGUOUS };
+        assert!(ends[0].0[1].as_mut().unwrap().send_request(errand));
+        drop(ends.remove(1));
+        let there = ends[0].0[1].as_mut().unwrap();
+        assert!(there.is_disconnected());
+        // Nobody empties the ring any more: four places, however many are published.
+        let took: Vec<bool> = (0..5)
+            .map(|i| {
+                if i == 2 {
+                    there.publish();
+                }
+                there.send_request(errand)
+            })
+            .collect();
+        assert_eq!(took, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn batches_arrive_whole_and_in_order_round_the_ring_many_times() {
+        let mut rng = rng::Rng::new(1);
+        let (mut ends, [mut sent, mut seen, mut answered]) = (mesh(2, 8), [0; 3]);
+        while seen < 10_000 {
+            let there = ends[0].0[1].as_mut().unwrap();
+            let batch = rng.below(9).min(8 - (sent - answered));
+            for _ in 0..batch {
+                let request = Request::flush(sent);
+                assert!(
+                    there.send_request(ShardRequest { request, stripe_map: StripeMap::CONTIGUOUS })
+                );
+                sent += 1;
+            }
+            if rng.below(3) > 0 {
+                there.publish();
+            }
+            let here = ends[1].0[0].as_mut().unwrap();
+            let most = rng.below(9);
+            let mut taken = Vec::new();
+            let count = here.process_requests(|errand| {
+                let takes = (taken.len() as u64) < most;
+                if takes {
+                    taken.push(errand.request.tag);
+                }
+                takes
+            });
+            assert_eq!(taken, (seen..seen + count).collect::<Vec<_>>());
+            for tag in taken {
+                here.send_reply(ShardReply { slot: 0, status: Status::SUCCESS, result: tag });
+                seen += 1;
+            }
+            here.publish_and_wake();
+            let there = ends[0].0[1].as_mut().unwrap();
+            let mut answers = [ShardReply::EMPTY; 3];
+            while let taken @ [_, ..] = there.pop_replies(&mut answers) {
+                for answer in taken {
+                    assert_eq!(answer.result, answered);
+                    answered += 1;
+                }
+            }
+            assert_eq!(u64::from(there.outstanding), sent - answered);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! [`ParentRequests`]: requests whose parts are under way.
+//!
+//! Guarantee: a request ends once, when all its parts have, with the worst of their statuses.
+
+use nvme::Status;
+
+/// A request of this core.
+#[derive(Clone, Copy, Debug)]
+struct ParentRequest {
+    /// The caller's name for it.
+    tag: u64,
+    /// Shards that have not answered, as bits.
+    pending_shards: u32,
+    status: Status,
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompletedRequest {
+    pub(crate) tag: u64,
+    pub(crate) status: Status,
+}
+
+/// A fixed number of requests, each named by its place.
+#[derive(Debug)]
+pub(crate) struct ParentRequests {
+    requests: Box<[ParentRequest]>,
+    free: Vec<u32>,
+}
+
+/// The worse of two statuses: whichever is no success; of two errors that of the later status code
+/// type, and in it the larger code, so that a media error is not hidden by a lesser one, and the
+/// answer does not depend on which shard was first.
+#[inline]
+fn worse(a: Status, b: Status) -> Status {
+    if a.is_success() || !b.is_success() && b.to_bits() & 0x7ff > a.to_bits() & 0x7ff {
+        b
+    } else {
+        a
+    }
+}
+
+impl ParentRequests {
+    pub(crate) fn new(count: u32) -> ParentRequests {
+        let blank = ParentRequest { tag: 0, pending_shards: 0, status: Status::SUCCESS };
+        ParentRequests {
+            requests: vec![blank; count as usize].into(),
+            free: (0..count).rev().collect(),
+        }
+    }
+
+    /// Requests outstanding.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> usize {
+        self.requests.len() - self.free.len()
+    }
+
+    /// The place that the next request will have; `None` if all are in use.
+    #[inline]
+    pub(crate) fn next_slot(&self) -> Option<u32> {
+        self.free.last().copied()
+    }
+
+    /// Takes a request that waits for these shards.
+    #[inline]
+    pub(crate) fn insert(&mut self, tag: u64, waiting: u32) {
+        if let Some(place) = self.free.pop() {
+            self.requests[place as usize] =
+                ParentRequest { tag, pending_shards: waiting, status: Status::SUCCESS };
+        }
+    }
+
+    /// A shard has ended its part. Returns the request if that was the last one; nothing for a part
+    /// that is not waited for.
+    #[inline]
+    pub(crate) fn complete_fragment(
+        &mut self,
+        place: u32,
+        shard: u32,
+        status: Status,
+    ) -> Option<CompletedRequest> {
+        let parent = self.requests.get_mut(place as usize)?;
+        if parent.pending_shards & 1 << shard == 0 {
+            return None;
+        }
+        parent.pending_shards &= !(1 << shard);
+        parent.status = worse(parent.status, status);
+        if parent.pending_shards != 0 {
+            return None;
+        }
+        self.free.push(place);
+        Some(CompletedRequest { tag: parent.tag, status: parent.status })
+    }
+
+    /// A place that waits for a shard.
+    pub(crate) fn pending_on(&self, shard: u32) -> Option<u32> {
+        let place = self.requests.iter().position(|p| p.pending_shards & 1 << shard != 0)?;
+        Some(place as u32)
+    }
+
+    /// Ends any outstanding request, whatever it waits for.
+    pub(crate) fn remove_any(&mut self) -> Option<u64> {
+        let place = self.requests.iter().position(|p| p.pending_shards != 0)?;
+        self.requests[place].pending_shards = 0;
+        self.free.push(place as u32);
+        Some(self.requests[place].tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_completes_once_with_its_last_fragment_and_the_worst_status() {
+        let mut parents = ParentRequests::new(2);
+        let a = parents.next_slot().unwrap();
+        parents.insert(7, 0b101);
+        let b = parents.next_slot().unwrap();
+        parents.insert(8, 0b1);
+        assert_eq!((parents.next_slot(), parents.outstanding()), (None, 2));
+        assert_eq!(parents.complete_fragment(a, 2, Status::UNRECOVERED_READ), None);
+        assert_eq!(
+            parents.complete_fragment(a, 2, Status::SUCCESS),
+            None,
+            "not waited for any more"
+        );
+        assert_eq!(parents.complete_fragment(a, 31, Status::SUCCESS), None);
+        assert_eq!(parents.pending_on(0), Some(a.min(b)));
+        let whole = parents.complete_fragment(a, 0, Status::CAPACITY_EXCEEDED);
+        assert_eq!(whole, Some(CompletedRequest { tag: 7, status: Status::UNRECOVERED_READ }));
+        assert_eq!(parents.remove_any(), Some(8));
+        assert_eq!((parents.remove_any(), parents.outstanding()), (None, 0));
+        assert_eq!(parents.complete_fragment(u32::MAX, 0, Status::SUCCESS), None);
+    }
+
+    #[test]
+    fn the_worse_status_does_not_depend_on_the_order() {
+        let all = [Status::SUCCESS, Status::CAPACITY_EXCEEDED, Status::UNRECOVERED_READ];
+        for a in all {
+            for b in all {
+                assert_eq!(worse(a, b), worse(b, a));
+            }
+        }
+        assert_eq!(worse(all[0], all[1]), all[1]);
+        assert_eq!(worse(all[1], all[2]), all[2]);
+    }
+}

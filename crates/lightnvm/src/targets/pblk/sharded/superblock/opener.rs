@@ -1,0 +1,158 @@
+//! [`SuperblockOpener`]: the label when the device is opened: read, compared, and written where copies are missing.
+//!
+//! Guarantee: what says something else is refused before anything is written or erased.
+
+use ftl::ChunkReport;
+use nvme::Status;
+
+use super::super::super::PblkError;
+use super::super::{ShardedError, SuperblockError};
+use super::buffer::SuperblockBuffer;
+use super::maintainer::SuperblockMaintainer;
+use super::writer::{CommandOutcome, SlotContent, SuperblockCommand, SuperblockWriter};
+use super::{COPIES, LOCATIONS, ReadSuperblock, ShardSuperblock};
+use crate::vector::{Addresses, VectorQueue};
+
+/// Calls of the pump without an answer after which a drive counts as dead.
+const POLL_LIMIT: u64 = 30_000_000;
+
+/// Reads and writes labels, one command at a time.
+pub(crate) struct SuperblockOpener<'a> {
+    queue: &'a mut VectorQueue,
+    addresses: &'a Addresses,
+    pump: &'a mut dyn FnMut(),
+    buffer: SuperblockBuffer,
+}
+
+impl<'a> SuperblockOpener<'a> {
+    pub(crate) fn new(
+        wanted: ShardSuperblock,
+        queue: &'a mut VectorQueue,
+        addresses: &'a Addresses,
+        pump: &'a mut dyn FnMut(),
+    ) -> Result<SuperblockOpener<'a>, ShardedError> {
+        let space = queue.port().memory();
+        let sheet = SuperblockBuffer::new(wanted, addresses.shape(), addresses.oob_bytes(), space);
+        Ok(SuperblockOpener { buffer: sheet.map_err(PblkError::from)?, queue, addresses, pump })
+    }
+
+    /// Makes sure that the drive is sharded as wanted. `found` are the label's places; `written`
+    /// is how many chunks the shards have written. Returns who looks after the label from now on.
+    ///
+    /// # Errors
+    /// [`SuperblockError`]; [`PblkError::Command`] and [`PblkError::Timeout`].
+    pub(crate) fn open(
+        mut self,
+        found: &[(u32, ChunkReport); LOCATIONS],
+        written: u32,
+    ) -> Result<SuperblockMaintainer, ShardedError> {
+        let mut scribe =
+            SuperblockWriter::new(self.addresses.shape(), found.map(|(chunk, _)| chunk));
+        let mut labels: [Option<ReadSuperblock>; LOCATIONS] = [None; LOCATIONS];
+        let mut refused = None;
+        for (at, (chunk, state)) in found.iter().enumerate() {
+            scribe.slots[at].content = match state {
+                ChunkReport::Free => SlotContent::Erased,
+                ChunkReport::Bad | ChunkReport::NotOwned => SlotContent::Dead,
+                ChunkReport::ProgramFailed(_) => SlotContent::NeedsErase,
+                ChunkReport::Open(_) | ChunkReport::Closed(_) => SlotContent::Unreadable,
+            };
+            if self.is_readable(*state, scribe.units()) {
+                match self.read_copy(*chunk)? {
+                    Some(Ok(read)) => labels[at] = Some(read),
+                    Some(Err(e)) => refused = Some(e),
+                    None => {}
+                }
+            }
+        }
+        let wanted = self.buffer.superblock();
+        let newest = labels.iter().flatten().map(|(_, generation)| *generation).max();
+        for (place, read) in scribe.slots.iter_mut().zip(&labels) {
+            match *read {
+                Some((label, generation)) if label == wanted => {
+                    place.content = SlotContent::Valid(generation);
+                }
+                // An older one that says something else is nobody's any more.
+                Some((label, generation)) if Some(generation) == newest => {
+                    refused = label.check(wanted).err();
+                }
+                _ => {}
+            }
+        }
+        scribe.generation = newest.unwrap_or(1);
+        if written > 0 {
+            if let Some(error) = refused {
+                return Err(error.into());
+            }
+            if scribe.copies() == 0 {
+                let error = SuperblockError::Missing { chunks: written, locations: LOCATIONS };
+                return Err(error.into());
+            }
+        } else if refused.is_some() || scribe.copies() < COPIES {
+            // As good as new: whatever is in the label's places can go.
+            for at in 0..LOCATIONS {
+                let chunk = scribe.slots[at].chunk;
+                let held = &mut scribe.slots[at].content;
+                if !matches!(*held, SlotContent::Erased | SlotContent::Dead) {
+                    let erased = self.run_command(SuperblockCommand::Erase { chunk })?
+                        != CommandOutcome::MediaError;
+                    *held = if erased { SlotContent::Erased } else { SlotContent::Dead };
+                }
+            }
+            scribe.generation = newest.map_or(1, |n| n.saturating_add(1));
+        }
+        scribe.write_missing();
+        while let Some(command) = scribe.next_command() {
+            let outcome = self.run_command(command)?;
+            scribe.on_command_complete(outcome);
+        }
+        if scribe.copies() == 0 {
+            return Err(SuperblockError::Unwritable { locations: LOCATIONS }.into());
+        }
+        Ok(SuperblockMaintainer::new(scribe, self.buffer))
+    }
+
+    fn is_readable(&self, state: ChunkReport, units: u32) -> bool {
+        match state {
+            ChunkReport::Open(written) => written >= units * self.addresses.shape().ws_opt,
+            ChunkReport::Closed(written) | ChunkReport::ProgramFailed(written) => written > 0,
+            _ => false,
+        }
+    }
+
+    fn read_copy(
+        &mut self,
+        chunk: u32,
+    ) -> Result<Option<Result<ReadSuperblock, SuperblockError>>, ShardedError> {
+        let outcome = self.run_command(SuperblockCommand::Read { chunk })?;
+        Ok(if outcome == CommandOutcome::MediaError { None } else { self.buffer.decode() })
+    }
+
+    /// Carries out a command and waits for it. A failure of the media is no error.
+    fn run_command(&mut self, command: SuperblockCommand) -> Result<CommandOutcome, ShardedError> {
+        let (name, chunk) = match command {
+            SuperblockCommand::Read { chunk } => ("Vector Chunk Read", chunk),
+            SuperblockCommand::Erase { chunk } => ("Vector Chunk Reset", chunk),
+            SuperblockCommand::Program { chunk, .. } => ("Vector Chunk Write", chunk),
+        };
+        let address = self.addresses.components(self.addresses.shape().first_sector_of(chunk));
+        let failed = |status| PblkError::Command { command: name, address, status };
+        if !self.buffer.submit(self.queue, self.addresses, command, 0) {
+            return Err(failed(Status::NOT_READY).into());
+        }
+        self.queue.ring(true);
+        for _ in 0..POLL_LIMIT {
+            if let Some(done) = self.queue.reap() {
+                self.queue.ring(true);
+                return match done.status {
+                    s if s.is_success() => Ok(CommandOutcome::Success(self.buffer.generation())),
+                    s if s.is_media_error() => Ok(CommandOutcome::MediaError),
+                    s => Err(failed(s).into()),
+                };
+            }
+            (self.pump)();
+        }
+        let outstanding = self.queue.outstanding();
+        Err(PblkError::Timeout { outstanding, polls: POLL_LIMIT }.into())
+    }
+}

@@ -1,0 +1,354 @@
+//! What goes wrong by itself (LightNVM paper section 2.2), drawn from the medium's seed.
+//!
+//! Every draw is a function of the seed, of what is operated on, and of the chunk's wear, not of what
+//! was drawn before. So it does not matter in which order operations come, nothing needs to be
+//! kept across a restart, two policies on one drive meet the same weak cells, and reading
+//! a sector again gives the same bit errors, as it does on a chip whose charge has leaked.
+
+use rng::Rng;
+
+use crate::pattern::mix;
+use crate::{ChunkIndex, ErrorModel, NandConfig, PhysSector};
+
+/// What is drawn.
+#[derive(Clone, Copy)]
+enum Stream {
+    Factory = 1,
+    Program = 2,
+    Erase = 3,
+    Read = 4,
+}
+
+/// A source of draws of one kind.
+#[derive(Clone, Copy, Debug)]
+struct StreamRng(u64);
+
+impl StreamRng {
+    fn new(seed: u64, stream: Stream) -> StreamRng {
+        StreamRng(Rng::new(seed).fork(stream as u64).next_u64())
+    }
+
+    /// 64 uniform bits for a thing at a wear.
+    #[inline]
+    fn bits(self, thing: u32, wear: u32) -> u64 {
+        mix(self.0 ^ mix((u64::from(wear) << 32 | u64::from(thing)).wrapping_add(self.0)))
+    }
+}
+
+/// An event of some probability.
+#[derive(Clone, Copy, Debug)]
+struct Bernoulli {
+    rng: StreamRng,
+    /// Of 2⁵³ values.
+    threshold: u64,
+}
+
+impl Bernoulli {
+    fn new(rng: StreamRng, p: f64) -> Bernoulli {
+        Bernoulli { rng, threshold: (p * (1u64 << 53) as f64) as u64 }
+    }
+
+    #[inline]
+    fn sample(self, thing: u32, wear: u32) -> bool {
+        self.threshold != 0 && self.rng.bits(thing, wear) >> 11 < self.threshold
+    }
+}
+
+/// An error model with a number that cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{what} is {value}, but {allowed}")]
+pub struct ErrorModelError {
+    /// The number's name.
+    pub what: &'static str,
+    /// What it is.
+    pub value: f64,
+    /// What it may be.
+    pub allowed: &'static str,
+}
+
+impl ErrorModel {
+    /// Checks that probabilities are probabilities.
+    ///
+    /// # Errors
+    /// The first number that cannot be.
+    pub fn check(&self) -> Result<(), ErrorModelError> {
+        for (what, value) in [
+            ("factory_bad", self.factory_bad),
+            ("program_fail", self.program_fail),
+            ("erase_fail", self.erase_fail),
+            ("rber", self.rber),
+            ("retry_leaves", self.retry_error_fraction),
+        ] {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(ErrorModelError { what, value, allowed: "it is a share from 0 to 1" });
+            }
+        }
+        if !(1.0..=1e12).contains(&self.rber_growth) {
+            return Err(ErrorModelError {
+                what: "rber_growth",
+                value: self.rber_growth,
+                allowed: "it is a factor from 1 to 1e12",
+            });
+        }
+        if self.read_retries > READ_RETRIES_MAX {
+            return Err(ErrorModelError {
+                what: "read_retries",
+                value: self.read_retries.into(),
+                allowed: "a read is repeated at most 1000 times",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Repetitions of a read at most.
+const READ_RETRIES_MAX: u32 = 1000;
+
+/// Failures of whole operations.
+#[derive(Clone, Debug)]
+pub(crate) struct FailureModel {
+    factory: Bernoulli,
+    program: Bernoulli,
+    erase: Bernoulli,
+}
+
+impl FailureModel {
+    pub(crate) fn new(config: &NandConfig, seed: u64) -> FailureModel {
+        let e = &config.errors;
+        let chance = |stream, p| Bernoulli::new(StreamRng::new(seed, stream), p);
+        // A program succeeds when every page of it does.
+        let pages = config.geometry.planes * config.pages_per_program();
+        let program = 1.0 - pow_int(1.0 - e.program_fail, pages);
+        FailureModel {
+            factory: chance(Stream::Factory, e.factory_bad),
+            program: chance(Stream::Program, program),
+            erase: chance(Stream::Erase, e.erase_fail),
+        }
+    }
+
+    /// Whether a chunk is bad from the factory.
+    pub(crate) fn is_factory_bad(&self, chunk: ChunkIndex) -> bool {
+        self.factory.sample(chunk.0, 0)
+    }
+
+    /// Whether programs can fail at all.
+    pub(crate) fn can_programs_fail(&self) -> bool {
+        self.program.threshold != 0
+    }
+
+    /// Whether the program of a unit, given by its first sector, fails.
+    #[inline]
+    pub(crate) fn program_fails(&self, first: PhysSector, wear: u32) -> bool {
+        self.program.sample(first.0, wear)
+    }
+
+    /// Whether an erase fails.
+    pub(crate) fn erase_fails(&self, chunk: ChunkIndex, wear: u32) -> bool {
+        self.erase.sample(chunk.0, wear)
+    }
+}
+
+/// `base` to a whole power, by multiplication only, which gives the same bits on every machine.
+fn pow_int(base: f64, power: u32) -> f64 {
+    let (mut square, mut result) = (base, 1.0);
+    for bit in 0..u32::BITS - power.leading_zeros() {
+        if power >> bit & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+    }
+    result
+}
+
+/// `base` to the power `num / den`, by multiplications and square roots only.
+fn pow_ratio(base: f64, num: u32, den: u32) -> f64 {
+    let mut result = pow_int(base, num / den);
+    // The fraction's binary digits say which repeated square roots are in the product.
+    let (mut root, mut rest) = (base, u64::from(num % den));
+    for _ in 0..40 {
+        root = root.sqrt();
+        rest *= 2;
+        if rest >= u64::from(den) {
+            rest -= u64::from(den);
+            result *= root;
+        }
+    }
+    result
+}
+
+/// Wears whose rate is remembered; most chunks have nearly the same.
+const RATE_CACHE_ENTRIES: usize = 16;
+
+/// Means above which the number of errors is taken to be the mean: it deviates by 3 % there, and
+/// drawing it takes as long as it is large.
+const POISSON_MEAN_MAX: f64 = 1024.0;
+
+/// Raw bit errors of a sector: Poisson, at a rate that grows exponentially with wear up to
+/// `rber_growth` times the fresh rate at the rated cycles, and on from there.
+#[derive(Clone, Debug)]
+pub(crate) struct BitErrorModel {
+    rng: StreamRng,
+    fresh: f64,
+    growth: f64,
+    rated: u32,
+    bits: u32,
+    ecc_bits: u32,
+    /// Wear, and the mean number of errors there.
+    rate_cache: [(u32, f64); RATE_CACHE_ENTRIES],
+}
+
+impl BitErrorModel {
+    /// `None` for a medium without bit errors.
+    pub(crate) fn new(config: &NandConfig, seed: u64) -> Option<BitErrorModel> {
+        let e = &config.errors;
+        let rated = if e.endurance == 0 { config.cell.rated_cycles() } else { e.endurance };
+        (e.rber > 0.0).then(|| BitErrorModel {
+            rng: StreamRng::new(seed, Stream::Read),
+            fresh: e.rber,
+            growth: e.rber_growth,
+            rated,
+            bits: config.geometry.sector_bytes * 8,
+            ecc_bits: e.ecc_bits,
+            rate_cache: [(u32::MAX, 0.0); RATE_CACHE_ENTRIES],
+        })
+    }
+
+    /// Bits that can be corrected.
+    pub(crate) fn ecc_bits(&self) -> u32 {
+        self.ecc_bits
+    }
+
+    /// Mean number of bit errors of a sector at a wear.
+    fn mean(&self, wear: u32) -> f64 {
+        let rber = self.fresh * pow_ratio(self.growth, wear, self.rated);
+        rber.min(0.5) * f64::from(self.bits)
+    }
+
+    /// Bit errors of a sector, `factor` times as many as of one written just now.
+    pub(crate) fn sample_sector(&mut self, psn: PhysSector, wear: u32, factor: f64) -> u32 {
+        let slot = wear as usize % RATE_CACHE_ENTRIES;
+        if self.rate_cache[slot].0 != wear {
+            self.rate_cache[slot] = (wear, self.mean(wear));
+        }
+        let mean = (self.rate_cache[slot].1 * factor).min(0.5 * f64::from(self.bits));
+        if mean > POISSON_MEAN_MAX {
+            return mean as u32;
+        }
+        let errors = Rng::new(self.rng.bits(psn.0, wear)).poisson(mean);
+        errors.min(self.bits.into()) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn sample(rber: f64, wear: u32, n: u32) -> (f64, f64) {
+        let mut config = testing::config();
+        config.errors.rber = rber;
+        let mut e = BitErrorModel::new(&config, 9).unwrap();
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for psn in 0..n {
+            let bits = f64::from(e.sample_sector(PhysSector(psn), wear, 1.0));
+            sum += bits;
+            squares += bits * bits;
+        }
+        let mean = sum / f64::from(n);
+        (mean, squares / f64::from(n) - mean * mean)
+    }
+
+    #[test]
+    fn bit_errors_are_poisson_at_every_mean() {
+        // 4096 bits per sector of the test medium; mean equals variance.
+        for (rber, want) in [(1e-5, 0.04096), (1e-3, 4.096), (0.01, 40.96), (0.1, 409.6)] {
+            let n = if want > 100.0 { 5_000 } else { 100_000 };
+            let (mean, variance) = sample(rber, 0, n);
+            let error = 5.0 * (want / f64::from(n)).sqrt();
+            assert!((mean - want).abs() < error, "mean {mean}, not {want}");
+            assert!((variance / want - 1.0).abs() < 0.1, "variance {variance}, not {want}");
+        }
+    }
+
+    #[test]
+    fn bit_errors_grow_with_wear_by_the_factor_at_the_rated_cycles() {
+        let mut config = testing::config();
+        (config.errors.rber, config.errors.rber_growth) = (1e-6, 50.0);
+        config.errors.endurance = 2000;
+        let e = BitErrorModel::new(&config, 9).unwrap();
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+        assert!(near(e.mean(2000) / e.mean(0), 50.0));
+        assert!(near(e.mean(1000) / e.mean(0), 50f64.sqrt()));
+        assert!(near(e.mean(4000) / e.mean(0), 2500.0), "and on from there");
+        config.errors.endurance = 0;
+        let e = BitErrorModel::new(&config, 9).unwrap();
+        assert!(near(e.mean(config.cell.rated_cycles()) / e.mean(0), 50.0));
+    }
+
+    #[test]
+    fn powers_are_powers() {
+        for (base, num, den) in [(100.0, 0, 7), (100.0, 7, 7), (20.0, 13, 7), (1.0, 5, 3)] {
+            let want = f64::powf(base, f64::from(num) / f64::from(den));
+            assert!((pow_ratio(base, num, den) / want - 1.0).abs() < 1e-9);
+        }
+        assert_eq!(
+            (pow_int(0.5, 0), pow_int(0.5, 3), pow_int(2.0, 31)),
+            (1.0, 0.125, 2147483648.0)
+        );
+        assert_eq!(pow_int(2.0, u32::MAX), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_medium_worn_out_of_all_measure_has_a_bit_in_two_wrong() {
+        let mut config = testing::config();
+        config.errors.rber = 1e-9;
+        let mut e = BitErrorModel::new(&config, 9).unwrap();
+        assert_eq!(e.sample_sector(PhysSector(3), crate::chunk::WEAR_MAX, 1.0), 512 * 8 / 2);
+    }
+
+    #[test]
+    fn a_sector_has_the_same_errors_until_its_chunk_is_worn_further() {
+        let mut config = testing::config();
+        config.errors.rber = 1e-3;
+        let (mut a, mut b) =
+            (BitErrorModel::new(&config, 9).unwrap(), BitErrorModel::new(&config, 9).unwrap());
+        let first: Vec<u32> = (0..100).map(|p| a.sample_sector(PhysSector(p), 3, 1.0)).collect();
+        let again: Vec<u32> =
+            (0..100).rev().map(|p| b.sample_sector(PhysSector(p), 3, 1.0)).collect();
+        assert!(first.iter().eq(again.iter().rev()), "in any order");
+        let worn: Vec<u32> = (0..100).map(|p| a.sample_sector(PhysSector(p), 4, 1.0)).collect();
+        assert_ne!(first, worn);
+    }
+
+    #[test]
+    fn certain_and_impossible_are_exact() {
+        for (p, want) in [(0.0, 0), (1.0, 1000)] {
+            let c = Bernoulli::new(StreamRng::new(1, Stream::Erase), p);
+            assert_eq!((0..1000).filter(|i| c.sample(*i, 7)).count(), want);
+        }
+    }
+
+    #[test]
+    fn streams_and_seeds_are_independent() {
+        let of = |seed, stream| -> Vec<bool> {
+            let c = Bernoulli::new(StreamRng::new(seed, stream), 0.5);
+            (0..4000).map(|i| c.sample(i, 0)).collect()
+        };
+        let same = |a: &[bool], b: &[bool]| a.iter().zip(b).filter(|(a, b)| a == b).count();
+        let a = of(1, Stream::Program);
+        for b in [of(2, Stream::Program), of(1, Stream::Erase), of(1, Stream::Factory)] {
+            assert!((1850..2150).contains(&same(&a, &b)));
+        }
+    }
+
+    #[test]
+    fn shares_outside_of_zero_to_one_are_refused() {
+        ErrorModel::default().check().unwrap();
+        for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            let e = ErrorModel { erase_fail: bad, ..ErrorModel::default() };
+            assert_eq!(e.check().unwrap_err().what, "erase_fail");
+            let e = ErrorModel { rber_growth: -bad, ..ErrorModel::default() };
+            assert_eq!(e.check().unwrap_err().what, "rber_growth");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! [`ChunkNotification`]: what an open-channel drive tells of its media unasked, and
+//! [`AsyncEvent`]: how it says that there is something to be read.
+//!
+//! OC section 3, log page D0h, and NVMe section 5.2 (Asynchronous Event Request).
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::wire::wire;
+
+/// Which part of the media a notification is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChunkNotificationScope {
+    /// Sectors from the address on.
+    Sector,
+    /// The chunk that the address is in.
+    Chunk,
+    /// The parallel unit that the address is in, with all its chunks.
+    Pu,
+}
+
+impl ChunkNotificationScope {
+    /// The bit of the wire's mask byte.
+    pub const fn to_bits(self) -> u8 {
+        match self {
+            ChunkNotificationScope::Sector => 1 << 0,
+            ChunkNotificationScope::Chunk => 1 << 1,
+            ChunkNotificationScope::Pu => 1 << 2,
+        }
+    }
+
+    /// From the wire's mask byte; `None` unless exactly one known bit is set.
+    pub const fn from_bits(bits: u8) -> Option<ChunkNotificationScope> {
+        match bits {
+            0b001 => Some(ChunkNotificationScope::Sector),
+            0b010 => Some(ChunkNotificationScope::Chunk),
+            0b100 => Some(ChunkNotificationScope::Pu),
+            _ => None,
+        }
+    }
+}
+
+/// What has happened, from harmless to worst for the first four.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChunkNotificationKind {
+    /// Bit errors have become few, or more than usual but harmless.
+    ErrorRateLow,
+    /// Bit errors use up much of what can be corrected: the data should be moved in time.
+    ErrorRateMedium,
+    /// Bit errors need extra effort, or a program failed here: the data should be moved now.
+    ErrorRateHigh,
+    /// The sector's data is lost; or the chunk, or all of the parallel unit, is offline.
+    Unrecoverable,
+    /// The drive has moved the data to fresh cells itself.
+    Refreshed,
+    /// The wear-level index is out of the drive's bounds.
+    WearOutside,
+}
+
+impl ChunkNotificationKind {
+    /// The bit of the wire's state field.
+    pub const fn to_bits(self) -> u16 {
+        match self {
+            ChunkNotificationKind::ErrorRateLow => 1 << 0,
+            ChunkNotificationKind::ErrorRateMedium => 1 << 1,
+            ChunkNotificationKind::ErrorRateHigh => 1 << 2,
+            ChunkNotificationKind::Unrecoverable => 1 << 3,
+            ChunkNotificationKind::Refreshed => 1 << 4,
+            ChunkNotificationKind::WearOutside => 1 << 8,
+        }
+    }
+
+    /// From the wire's state field; `None` unless exactly one known bit is set.
+    pub const fn from_bits(bits: u16) -> Option<ChunkNotificationKind> {
+        match bits {
+            0x001 => Some(ChunkNotificationKind::ErrorRateLow),
+            0x002 => Some(ChunkNotificationKind::ErrorRateMedium),
+            0x004 => Some(ChunkNotificationKind::ErrorRateHigh),
+            0x008 => Some(ChunkNotificationKind::Unrecoverable),
+            0x010 => Some(ChunkNotificationKind::Refreshed),
+            0x100 => Some(ChunkNotificationKind::WearOutside),
+            _ => None,
+        }
+    }
+}
+
+/// A notification, 64 bytes (OC section 3, log page D0h).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct ChunkNotification {
+    /// Which notification it is, counted from 1 without gaps; 0 for an entry that is none (bytes
+    /// 7:0).
+    pub count: U64,
+    /// Physical address (bytes 15:8).
+    pub address: U64,
+    /// Namespace (bytes 19:16).
+    pub nsid: U32,
+    /// What happened, one bit of [`ChunkNotificationKind`] (bytes 21:20).
+    pub state: U16,
+    /// To what, one bit of [`ChunkNotificationScope`] (byte 22).
+    pub mask: u8,
+    /// Reserved (bytes 31:23).
+    pub reserved23: [u8; 9],
+    /// Sectors from the address on, zero-based, if the mask says sectors (bytes 33:32).
+    pub nlb: U16,
+    /// Reserved (bytes 63:34).
+    pub reserved34: [u8; 30],
+}
+
+wire!(ChunkNotification, 64);
+
+impl ChunkNotification {
+    /// The `count`-th notification, of one sector if `scope` is sectors.
+    pub fn new(
+        count: u64,
+        address: u64,
+        nsid: u32,
+        scope: ChunkNotificationScope,
+        what: ChunkNotificationKind,
+    ) -> ChunkNotification {
+        ChunkNotification {
+            count: count.into(),
+            address: address.into(),
+            nsid: nsid.into(),
+            state: what.to_bits().into(),
+            mask: scope.to_bits(),
+            ..ChunkNotification::default()
+        }
+    }
+}
+
+/// Dword 0 of the completion of an Asynchronous Event Request (NVMe section 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What kind of event, three bits.
+    pub kind: u8,
+    /// Which of its kind.
+    pub info: u8,
+    /// The log page that has more, and clears the event when it is read.
+    pub log_page: u8,
+}
+
+impl AsyncEvent {
+    /// Error status.
+    pub const ERROR: u8 = 0;
+    /// SMART and health status.
+    pub const HEALTH: u8 = 1;
+    /// Notice.
+    pub const NOTICE: u8 = 2;
+    /// Vendor specific: what chunk notifications are.
+    pub const VENDOR: u8 = 7;
+
+    /// There are chunk notifications to be read (OC section 3).
+    pub const CHUNK_NOTIFICATION: AsyncEvent = AsyncEvent {
+        kind: AsyncEvent::VENDOR,
+        info: 0,
+        log_page: crate::log_page::CHUNK_NOTIFICATION,
+    };
+
+    /// The dword.
+    pub const fn to_dword(self) -> u32 {
+        (self.kind & 7) as u32 | (self.info as u32) << 8 | (self.log_page as u32) << 16
+    }
+
+    /// From the dword.
+    pub const fn from_dword(dword: u32) -> AsyncEvent {
+        AsyncEvent {
+            kind: (dword & 7) as u8,
+            info: (dword >> 8) as u8,
+            log_page: (dword >> 16) as u8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_where_the_specification_puts_them() {
+        type N = ChunkNotification;
+        assert_eq!((offset_of!(N, address), offset_of!(N, nsid)), (8, 16));
+        assert_eq!((offset_of!(N, state), offset_of!(N, mask), offset_of!(N, nlb)), (20, 22, 32));
+        let n = ChunkNotification::new(
+            1,
+            0x0102,
+            7,
+            ChunkNotificationScope::Chunk,
+            ChunkNotificationKind::Unrecoverable,
+        );
+        let bytes = n.to_bytes();
+        assert_eq!((bytes[0], bytes[8], bytes[9], bytes[16]), (1, 2, 1, 7));
+        assert_eq!((bytes[20], bytes[21], bytes[22]), (8, 0, 2));
+        assert_eq!(ChunkNotification::from_bytes(bytes), n);
+    }
+
+    #[test]
+    fn exactly_one_bit_at_a_time() {
+        for bits in 0..=u8::MAX {
+            let one = bits.is_power_of_two() && bits < 8;
+            assert_eq!(
+                ChunkNotificationScope::from_bits(bits).map(ChunkNotificationScope::to_bits),
+                one.then_some(bits)
+            );
+        }
+        for bits in 0..=u16::MAX {
+            let one = bits.is_power_of_two() && (bits < 32 || bits == 256);
+            assert_eq!(
+                ChunkNotificationKind::from_bits(bits).map(ChunkNotificationKind::to_bits),
+                one.then_some(bits)
+            );
+        }
+    }
+
+    #[test]
+    fn an_event_is_a_dword() {
+        assert_eq!(AsyncEvent::CHUNK_NOTIFICATION.to_dword(), 0xd0_0007);
+        for dword in [0, 0xd0_0007, 0x02_0301] {
+            assert_eq!(AsyncEvent::from_dword(dword).to_dword(), dword);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Opening, closing and copying descriptors.
+
+use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
+use slots::Op;
+
+use crate::paths::{PathTarget, ResolvedPath, resolve};
+use crate::session::{Slot, call};
+use crate::{Errno, fail, fd_table, libc_fns, mappings, start, streams, unsupported};
+
+/// The bits that `umask(2)` leaves of a mode. There is no call that only asks.
+pub(crate) fn masked(mode: mode_t) -> u64 {
+    // SAFETY: sets the mask, and sets it back; another thread that makes a file in between gets a file for
+    // its owner only.
+    unsafe {
+        let mask = libc::umask(0o077);
+        libc::umask(mask);
+        (mode & !mask & 0o7777).into()
+    }
+}
+
+/// Opens a file of the volume; the descriptor is a socket that the service knows the file by.
+pub(crate) fn open_on_volume(
+    base: u64,
+    path: &[u8],
+    flags: c_int,
+    mode: mode_t,
+) -> Result<c_int, Errno> {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return Err(unsupported("open", path, "O_TMPFILE is not supported on a volume"));
+    }
+    let socket = start::connect(true)?;
+    let opened = || {
+        if !fd_table::is_in_range(socket) {
+            return Err(libc::EMFILE);
+        }
+        let number = start::socket_number(socket).ok_or(libc::EIO)?;
+        let slot = Slot::claim()?;
+        slot.put(0, path)?;
+        let creates = flags & libc::O_CREAT != 0;
+        let mode = if creates { masked(mode) } else { 0 };
+        // SAFETY: these cannot fail.
+        let owner = unsafe { u64::from(libc::geteuid()) | u64::from(libc::getegid()) << 32 };
+        let flags = (flags & !libc::O_CLOEXEC) as u64;
+        slot.call(Op::Open, base, [flags, mode, number, owner], path.len())?;
+        Ok(number)
+    };
+    // SAFETY: a descriptor of our own.
+    unsafe {
+        match opened() {
+            Ok(number) => {
+                if flags & libc::O_CLOEXEC == 0 {
+                    libc_fns::fcntl()(socket, libc::F_SETFD, 0);
+                }
+                fd_table::set(socket, number);
+                Ok(socket)
+            }
+            Err(errno) => {
+                libc_fns::close()(socket);
+                Err(errno)
+            }
+        }
+    }
+}
+
+unsafe fn open_any(dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    let mut buffer = ResolvedPath::new();
+    let exclusive = libc::O_CREAT | libc::O_EXCL;
+    let follow = flags & libc::O_NOFOLLOW == 0 && flags & exclusive != exclusive;
+    let opened = match resolve(dirfd, path, follow, &mut buffer) {
+        Ok(PathTarget::Host(dirfd, path)) => return libc_fns::openat()(dirfd, path, flags, mode),
+        Ok(PathTarget::Volume(base)) => open_on_volume(base, buffer.bytes(), flags, mode),
+        Err(errno) => Err(errno),
+    };
+    opened.unwrap_or_else(fail)
+}
+
+/// A descriptor that is about to be closed: the process gives up its locks of the file, as POSIX has it.
+pub(crate) fn before_close(fd: c_int) {
+    // SAFETY: the C library's variables.
+    unsafe { streams::flush(fd) };
+    if let Some(handle) = fd_table::clear(fd) {
+        // A service that is gone has nothing to be told.
+        let _ = call(Op::Release, handle, [0; 4]);
+    }
+}
+
+/// The copy of a descriptor stands for the same.
+fn after_dup(from: c_int, to: c_int) -> c_int {
+    if to >= 0 && to != from {
+        match fd_table::handle(from) {
+            Some(_) if !fd_table::is_in_range(to) => {
+                // SAFETY: the copy is new, and nobody knows of it.
+                unsafe { libc_fns::close()(to) };
+                return fail(libc::EMFILE);
+            }
+            handle => fd_table::set(to, handle.unwrap_or(0)),
+        }
+        // SAFETY: the C library's variables.
+        unsafe { streams::replace_standard(to) };
+    }
+    to
+}
+
+pub(crate) unsafe fn duplicate(fd: c_int, command: c_int, least: c_ulong) -> c_int {
+    after_dup(fd, libc_fns::fcntl()(fd, command, least))
+}
+
+interpose! {
+    fn [open open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(libc::AT_FDCWD, path, flags, mode)
+    }
+    fn [__open_2 __open64_2] (path: *const c_char, flags: c_int) -> c_int {
+        open_any(libc::AT_FDCWD, path, flags, 0)
+    }
+    fn [openat openat64] (dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(dirfd, path, flags, mode)
+    }
+    fn [__openat_2 __openat64_2] (dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+        open_any(dirfd, path, flags, 0)
+    }
+    fn [creat creat64] (path: *const c_char, mode: mode_t) -> c_int {
+        open_any(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode)
+    }
+    fn [close] (fd: c_int) -> c_int {
+        if mappings::is_mapping_ref(fd) {
+            return fail(libc::EBADF);
+        }
+        before_close(fd);
+        libc_fns::close()(fd)
+    }
+    fn [close_range] (first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        // Not with CLOSE_RANGE_CLOEXEC, or a flag that this does not know.
+        if flags & !2 == 0 && first <= last {
+            fd_table::descriptors_within(first, last).for_each(before_close);
+        }
+        let max = c_int::MAX as c_uint;
+        // Behind the greatest descriptor there are none, and those of holds are closed by `exec` anyway.
+        if first > last || first > max || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
+            return libc_fns::close_range()(first, last, flags);
+        }
+        let mut result = 0;
+        mappings::ranges_between_mapping_refs(first as c_int, last.min(max) as c_int, |first, last| {
+            if libc_fns::close_range()(first as c_uint, last as c_uint, flags) != 0 {
+                result = -1;
+            }
+        });
+        result
+    }
+    fn [closefrom] (first: c_int) -> () {
+        fd_table::descriptors_within(first.max(0) as c_uint, c_uint::MAX).for_each(before_close);
+        // Parts in front of a hold; behind the last one there is no end.
+        mappings::ranges_between_mapping_refs(first.max(0), c_int::MAX, |first, last| match last {
+            c_int::MAX => libc_fns::closefrom()(first),
+            last => {
+                libc_fns::close_range()(first as c_uint, last as c_uint, 0);
+            }
+        });
+    }
+    fn [dup] (fd: c_int) -> c_int {
+        after_dup(fd, libc_fns::dup()(fd))
+    }
+    fn [dup2] (fd: c_int, to: c_int) -> c_int {
+        if fd == to {
+            return libc_fns::dup2()(fd, to);
+        }
+        replacing(fd, to, || libc_fns::dup2()(fd, to))
+    }
+    fn [dup3] (fd: c_int, to: c_int, flags: c_int) -> c_int {
+        replacing(fd, to, || libc_fns::dup3()(fd, to, flags))
+    }
+}
+
+/// A copy that takes the place of another descriptor.
+unsafe fn replacing(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
+    if fd != to
+        && let Err(errno) = mappings::relocate_mapping_ref(to)
+    {
+        return fail(errno);
+    }
+    if fd_table::handle(to).is_some() && libc_fns::fcntl()(fd, libc::F_GETFD, 0) >= 0 {
+        before_close(to);
+    }
+    after_dup(fd, copy())
+}

@@ -1,0 +1,323 @@
+//! [`ShadowDoorbells`]: doorbells in memory (NVMe section 7.13 and 5.7, Doorbell Buffer Config), for a
+//! controller whose registers are dear: behind a hypervisor, each write to one stops the guest.
+//!
+//! The host writes a doorbell's value to one page; the controller says in the other, the *event
+//! index*, beyond which value it wants to be told of it by the register. Guarantee: a controller that
+//! looks once more after it has set an event index misses nothing: each side writes its word before
+//! it reads the other's, with a full barrier between.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::{AddressSpace, Iova, NotRegistered, PAGE_BYTES, SharedRegion};
+
+/// The two pages of a controller's doorbells in memory.
+#[derive(Debug)]
+pub struct ShadowDoorbells {
+    values: (Arc<SharedRegion>, usize),
+    events: (Arc<SharedRegion>, usize),
+    stride: usize,
+}
+
+impl ShadowDoorbells {
+    /// The pages at `values` and `events`, for doorbells that are `stride` bytes apart.
+    ///
+    /// # Errors
+    /// [`NotRegistered`] for what is not registered or no page's address.
+    pub fn open(
+        memory: &AddressSpace,
+        (values, events): (Iova, Iova),
+        stride: usize,
+    ) -> Result<ShadowDoorbells, NotRegistered> {
+        let page = |at: Iova| {
+            let found = memory.find(at, PAGE_BYTES as u64)?;
+            match at.0.is_multiple_of(PAGE_BYTES as u64) && found.offset.is_multiple_of(4) {
+                true => Ok((found.region.clone(), found.offset)),
+                false => Err(NotRegistered { iova: at, len: PAGE_BYTES as u64 }),
+            }
+        };
+        Ok(ShadowDoorbells { values: page(values)?, events: page(events)?, stride })
+    }
+
+    /// All doorbells and event indices are zero: of a controller that does not look.
+    pub fn clear(&self) {
+        for (region, at) in [&self.values, &self.events] {
+            region.fill(*at, PAGE_BYTES, 0);
+        }
+    }
+
+    /// The same for queue `qid` alone, which the controller does not know.
+    pub fn clear_queue(&self, qid: u16) {
+        for doorbell in [self.submission(qid), self.completion(qid)].into_iter().flatten() {
+            doorbell.value().store(0, Ordering::Relaxed);
+            doorbell.event().store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A submission queue's tail doorbell; `None` for the admin queue, whose doorbells are registers,
+    /// and for queues beyond the page.
+    pub(crate) fn submission(&self, qid: u16) -> Option<ShadowDoorbell> {
+        self.doorbell(qid, 2 * usize::from(qid))
+    }
+
+    /// A completion queue's head doorbell.
+    pub(crate) fn completion(&self, qid: u16) -> Option<ShadowDoorbell> {
+        self.doorbell(qid, 2 * usize::from(qid) + 1)
+    }
+
+    fn doorbell(&self, qid: u16, number: usize) -> Option<ShadowDoorbell> {
+        let offset = number * self.stride;
+        (qid > 0 && offset + 4 <= PAGE_BYTES).then(|| ShadowDoorbell {
+            values: (self.values.0.clone(), self.values.1 + offset),
+            events: (self.events.0.clone(), self.events.1 + offset),
+            last_written: 0,
+            stats: DoorbellStats::default(),
+            active: true,
+        })
+    }
+}
+
+/// How often doorbells were rung.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoorbellStats {
+    /// Registers written.
+    pub register_writes: u64,
+    /// Registers that needed not be written, because the controller was looking.
+    pub register_writes_saved: u64,
+    /// Registers written once more, because nothing was heard for long.
+    pub register_rewrites: u64,
+}
+
+impl DoorbellStats {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: DoorbellStats) -> DoorbellStats {
+        DoorbellStats {
+            register_writes: self.register_writes + other.register_writes,
+            register_writes_saved: self.register_writes_saved + other.register_writes_saved,
+            register_rewrites: self.register_rewrites + other.register_rewrites,
+        }
+    }
+}
+
+/// One doorbell in memory, and its event index.
+#[derive(Debug)]
+pub(crate) struct ShadowDoorbell {
+    values: (Arc<SharedRegion>, usize),
+    events: (Arc<SharedRegion>, usize),
+    /// What was written last.
+    last_written: u16,
+    pub(crate) stats: DoorbellStats,
+    /// The controller's: it looks without being told.
+    pub(crate) active: bool,
+}
+
+/// The register of a queue with a doorbell in memory when the controller has seen it written.
+pub(crate) const REGISTER_CONSUMED: u32 = u32::MAX;
+
+/// Whether a doorbell that goes round from `old` to `new` passes `event`: the controller wants to be
+/// told as soon as there is more than `event`.
+fn needs_event(event: u16, old: u16, new: u16) -> bool {
+    match old <= new {
+        true => old <= event && event < new,
+        false => old <= event || event < new,
+    }
+}
+
+impl ShadowDoorbell {
+    fn value(&self) -> &std::sync::atomic::AtomicU32 {
+        self.values.0.atomic_u32(self.values.1)
+    }
+
+    fn event(&self) -> &std::sync::atomic::AtomicU32 {
+        self.events.0.atomic_u32(self.events.1)
+    }
+
+    /// The host's: begins anew on a queue that the controller has forgotten.
+    pub(crate) fn reset(&mut self) {
+        self.last_written = 0;
+    }
+
+    /// The host's: what the register is to have that is written once more.
+    pub(crate) fn record_rewrite(&mut self) -> u16 {
+        self.stats.register_rewrites += 1;
+        self.last_written
+    }
+
+    /// The host's: the doorbell has this value from now on. Whether its register must be written, too.
+    pub(crate) fn update_and_check_event(&mut self, value: u16) -> bool {
+        self.value().store(value.into(), Ordering::Release);
+        // The controller writes its event index, and then reads the value: one of the two is seen.
+        fence(Ordering::SeqCst);
+        let event = self.event().load(Ordering::Acquire);
+        let old = std::mem::replace(&mut self.last_written, value);
+        // What is no index is no reason to be silent.
+        let asks = u16::try_from(event).map_or(true, |event| needs_event(event, old, value));
+        match asks {
+            true => self.stats.register_writes += 1,
+            false => self.stats.register_writes_saved += 1,
+        }
+        asks
+    }
+
+    /// The controller's: what the host has written.
+    pub(crate) fn load(&self) -> u32 {
+        self.value().load(Ordering::Acquire)
+    }
+
+    /// The controller's: it wants to be told of anything beyond `value`, and looks once more.
+    pub(crate) fn arm_event(&self, value: u16) -> u32 {
+        self.event().store(value.into(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.load()
+    }
+
+    /// The controller's: takes a queue over whose doorbell has had this value so far.
+    pub(crate) fn init(&self, value: u16) {
+        self.value().store(value.into(), Ordering::Release);
+        self.event().store(value.into(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use nvme::{Cqe, Sqe};
+    use rng::Rng;
+
+    use super::*;
+    use crate::{CqConsumer, CqProducer, Port, SqConsumer, SqProducer};
+
+    fn pages(port: &Port) -> ShadowDoorbells {
+        let (_, at) = port.memory().allocate_registered(2 * PAGE_BYTES).unwrap();
+        ShadowDoorbells::open(port.memory(), (at, at.offset(PAGE_BYTES as u64)), 4).unwrap()
+    }
+
+    #[test]
+    fn event_indices_are_passed_as_the_specification_says() {
+        // By counting: the doorbell takes every value on its way.
+        const DEPTH: u16 = 7;
+        for old in 0..DEPTH {
+            for moved in 1..DEPTH {
+                let new = (old + moved) % DEPTH;
+                for event in 0..DEPTH {
+                    let on_the_way = (0..moved).any(|step| (old + step) % DEPTH == event);
+                    assert_eq!(needs_event(event, old, new), on_the_way, "{old} to {new}, {event}");
+                }
+            }
+        }
+        assert!(!needs_event(3, 5, 5), "nothing has moved");
+    }
+
+    #[test]
+    fn pages_are_checked_and_the_admin_queue_has_none() {
+        let port = Port::new().unwrap();
+        let (_, at) = port.memory().allocate_registered(2 * PAGE_BYTES).unwrap();
+        let (second, memory) = (at.offset(PAGE_BYTES as u64), port.memory());
+        let open = |values, events| ShadowDoorbells::open(memory, (values, events), 4);
+        for (values, events) in [
+            (at.offset(8), second),
+            (at, second.offset(64)),
+            (at, Iova(0)),
+            (second.offset(4096), at),
+        ] {
+            assert!(open(values, events).is_err(), "{values} {events}");
+        }
+        let shadows = open(at, second).unwrap();
+        assert!(shadows.submission(0).is_none() && shadows.completion(0).is_none());
+        assert!(shadows.submission(511).is_some() && shadows.completion(511).is_some());
+        assert!(shadows.submission(512).is_none());
+        let doorbell = shadows.submission(3).unwrap();
+        doorbell.init(9);
+        let mut word = [0; 4];
+        memory.read(at.offset(24), &mut word).unwrap();
+        assert_eq!(u32::from_le_bytes(word), 9);
+        shadows.clear_queue(3);
+        assert_eq!(doorbell.load(), 0);
+    }
+
+    /// A register is written only when the controller has asked for it, and a value that is no index
+    /// asks for everything.
+    #[test]
+    fn registers_are_written_when_the_controller_asks() {
+        let port = Port::new().unwrap();
+        let mut doorbell = pages(&port).submission(1).unwrap();
+        assert!(doorbell.update_and_check_event(1), "it has asked for what is beyond 0");
+        assert!(!doorbell.update_and_check_event(2));
+        doorbell.arm_event(3);
+        assert!(!doorbell.update_and_check_event(3), "up to 3 it looks by itself");
+        assert!(doorbell.update_and_check_event(5));
+        doorbell.event().store(70_000, Ordering::Relaxed);
+        assert!(doorbell.update_and_check_event(6));
+        assert_eq!(
+            doorbell.stats,
+            DoorbellStats { register_writes: 3, register_writes_saved: 2, register_rewrites: 0 }
+        );
+    }
+
+    /// Host and drive on two threads: the drive looks only at what it was told of, and goes to sleep
+    /// at any moment. Nothing is lost.
+    #[test]
+    fn two_threads_lose_no_doorbell() {
+        const COUNT: u64 = 100_000;
+        const DEPTH: u16 = 13;
+        let port = Port::new().unwrap();
+        let (_, sq_at) = port.memory().allocate_registered(PAGE_BYTES).unwrap();
+        let (_, cq_at) = port.memory().allocate_registered(PAGE_BYTES).unwrap();
+        let shadows = pages(&port);
+        let mut sq = SqProducer::open(&port, 1, sq_at, DEPTH).unwrap();
+        let mut cq = CqConsumer::open(&port, 1, cq_at, DEPTH).unwrap();
+        let mut dsq = SqConsumer::open(&port, 1, sq_at, DEPTH).unwrap();
+        let mut dcq = CqProducer::open(&port, 1, cq_at, DEPTH, None).unwrap();
+        sq.enable_shadow(&shadows);
+        cq.enable_shadow(&shadows);
+        dsq.enable_shadow(&shadows);
+        dcq.enable_shadow(&shadows);
+        let drive = std::thread::spawn(move || {
+            let mut left = COUNT;
+            let mut rng = Rng::new(5);
+            while left > 0 {
+                if dsq.read_tail().unwrap() == 0 {
+                    std::hint::spin_loop();
+                }
+                while let Some(sqe) = dsq.fetch() {
+                    let cqe = Cqe { result: sqe.slba(), sq_head: dsq.head(), ..Cqe::default() };
+                    while dcq.post(cqe).is_err() {
+                        std::thread::yield_now();
+                    }
+                    left -= 1;
+                    if rng.below(50) == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        });
+        let (mut sent, mut done) = (0, 0);
+        let mut rng = Rng::new(6);
+        let begun = Instant::now();
+        while done < COUNT {
+            for _ in 0..rng.below(DEPTH.into()) {
+                let mut sqe = Sqe::new(2, 1);
+                sqe.set_slba(sent);
+                if sent < COUNT && sq.push(&sqe).is_ok() {
+                    sent += 1;
+                }
+            }
+            sq.ring();
+            while let Some(cqe) = cq.pop() {
+                assert_eq!(cqe.result, done);
+                sq.update_head(cqe.sq_head);
+                done += 1;
+            }
+            cq.release();
+            if sent - done == u64::from(DEPTH) - 1 || sent == COUNT {
+                std::thread::yield_now();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "stuck at {done} of {sent}");
+        }
+        drive.join().unwrap();
+        let counts = sq.doorbell_stats().unwrap();
+        assert!(counts.register_writes > 0 && counts.register_rewrites == 0, "{counts:?}");
+    }
+}

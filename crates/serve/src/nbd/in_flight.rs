@@ -1,0 +1,337 @@
+//! [`Flight`]: one client request on its way through the device, cut into as many device requests
+//! as the device's limits ask for. A flight outlives its client: it ends when its last part has
+//! completed, and not before.
+
+use block::{Completion, Extent, ExtentState, Limits, Payload, Request};
+use clock::Nanos;
+use nvme::Status;
+use ring::Iova;
+
+use super::command::{Command, CommandAction};
+use super::connection::ConnectionId;
+use super::pool::PayloadBuffer;
+use super::wire::state;
+
+/// Parts of one request that are with the device at a time, so that a trim of 4 GiB leaves room
+/// for others.
+const FRAGMENTS_IN_FLIGHT_MAX: u32 = 16;
+/// A block-status reply may stop early (NBD "NBD_CMD_BLOCK_STATUS"); it does after this many
+/// descriptors or device queries.
+const DESCRIPTORS_MAX: usize = 1024;
+const QUERIES_MAX: u32 = 256;
+
+/// One request under way.
+#[derive(Debug)]
+pub(super) struct InFlightRequest {
+    pub(super) client: ConnectionId,
+    /// When it had come in.
+    pub(super) received_at: Nanos,
+    pub(super) command: Command,
+    pub(super) structured: bool,
+    pub(super) buffer: Option<PayloadBuffer>,
+    /// The first error of any part.
+    pub(super) error: Option<Status>,
+    /// For a block status: bytes and state, adjacent, from the command's offset on.
+    pub(super) descriptors: Vec<(u32, u32)>,
+    /// Whether it stands in line for the device.
+    pub(super) queued: bool,
+    /// Where the buffer is, for the device.
+    iova: Iova,
+    /// Next sector to ask the device for, and the end.
+    next: u64,
+    end: u64,
+    /// Sectors of a block-status query that is out.
+    queried_sectors: u32,
+    fragments: u32,
+    fragments_in_flight: u32,
+    /// A flush must follow: the request is one, or is a trim or zeroes with FUA, of which devices
+    /// promise nothing.
+    flush_due: bool,
+}
+
+impl InFlightRequest {
+    pub(super) fn new(
+        client: ConnectionId,
+        command: Command,
+        structured: bool,
+        buffer: Option<(PayloadBuffer, Iova)>,
+        (limits, received_at): (&Limits, Nanos),
+    ) -> InFlightRequest {
+        let sector = u64::from(limits.sector_bytes);
+        let next = command.offset / sector;
+        let (buffer, iova) = match buffer {
+            Some((buffer, iova)) => (Some(buffer), iova),
+            None => (None, Iova(0)),
+        };
+        InFlightRequest {
+            client,
+            received_at,
+            command,
+            structured,
+            buffer,
+            error: None,
+            descriptors: Vec::new(),
+            queued: false,
+            iova,
+            next,
+            end: next + u64::from(command.length) / sector,
+            queried_sectors: 0,
+            fragments: 0,
+            fragments_in_flight: 0,
+            flush_due: command.action == CommandAction::Flush
+                || (command.fua && command.action != CommandAction::Write && limits.volatile_cache),
+        }
+    }
+
+    /// The next part for the device, with `slot` in its tag; `None` if there is none now.
+    pub(super) fn next_fragment(&self, slot: u32, limits: &Limits) -> Option<Request> {
+        if self.error.is_some() {
+            return None;
+        }
+        // A part's number keeps the tags of parts that are out together distinct.
+        let tag = u64::from(self.fragments) << 32 | u64::from(slot);
+        if self.next == self.end {
+            return (self.flush_due && self.fragments_in_flight == 0).then(|| Request::flush(tag));
+        }
+        let limit = match self.command.action {
+            CommandAction::BlockStatus { .. } => 1,
+            _ => FRAGMENTS_IN_FLIGHT_MAX,
+        };
+        if self.fragments_in_flight >= limit {
+            return None;
+        }
+        let sectors = (self.end - self.next).min(u64::from(limits.max_sectors.max(1))) as u32;
+        let done = self.next * u64::from(limits.sector_bytes) - self.command.offset;
+        let data = Payload::Contiguous(self.iova.offset(done));
+        let lba = self.next;
+        Some(match self.command.action {
+            CommandAction::Read => Request::read(lba, sectors, data, tag),
+            CommandAction::Write => {
+                Request { fua: self.command.fua, ..Request::write(lba, sectors, data, tag) }
+            }
+            CommandAction::Trim => Request::discard(lba, sectors, tag),
+            CommandAction::WriteZeroes { may_unmap } => Request {
+                fua: self.command.fua,
+                ..Request::write_zeroes(lba, sectors, may_unmap, tag)
+            },
+            CommandAction::BlockStatus { .. } => Request::extents(lba, sectors, self.iova, tag),
+            CommandAction::Flush => Request::flush(tag),
+        })
+    }
+
+    /// The device has taken what [`next_fragment`](InFlightRequest::next_fragment) gave.
+    pub(super) fn on_fragment_issued(&mut self, request: &Request) {
+        self.fragments = self.fragments.wrapping_add(1);
+        self.fragments_in_flight += 1;
+        if self.next == self.end {
+            self.flush_due = false;
+        } else {
+            self.queried_sectors = request.sectors;
+            self.next += u64::from(request.sectors);
+        }
+    }
+
+    /// A part has completed. `extents` reads what a query has put into the buffer.
+    pub(super) fn on_fragment_complete(
+        &mut self,
+        completion: &Completion,
+        limits: &Limits,
+        extents: impl FnOnce(&PayloadBuffer, u64) -> Vec<Extent>,
+    ) {
+        self.fragments_in_flight = self.fragments_in_flight.saturating_sub(1);
+        let failed = super::reply::error_code_for(completion.status, self.command.action).is_some();
+        if let CommandAction::BlockStatus { one } = self.command.action {
+            if failed && completion.status.is(Status::INVALID_OPCODE) {
+                // "a server MAY always safely report a status of 0 for any block".
+                self.push_descriptor(
+                    self.end - (self.next - u64::from(self.queried_sectors)),
+                    0,
+                    limits,
+                );
+                self.next = self.end;
+                return;
+            }
+            if !failed {
+                let found = match &self.buffer {
+                    Some(buffer) => extents(buffer, completion.result),
+                    None => Vec::new(),
+                };
+                return self.push_extents(&found, one, limits);
+            }
+        }
+        if failed && self.error.is_none() {
+            self.error = Some(completion.status);
+        }
+    }
+
+    /// Whether no part is out and none is to come.
+    pub(super) fn is_complete(&self) -> bool {
+        self.fragments_in_flight == 0
+            && (self.error.is_some() || (self.next == self.end && !self.flush_due))
+    }
+
+    /// Gives up what is not with the device yet: nobody waits for it any more.
+    pub(super) fn abandon(&mut self) {
+        self.next = self.end;
+        self.flush_due = false;
+    }
+
+    fn push_descriptor(&mut self, sectors: u64, state: u32, limits: &Limits) {
+        let bytes = (sectors * u64::from(limits.sector_bytes)) as u32;
+        match self.descriptors.last_mut() {
+            Some((length, last)) if *last == state => *length += bytes,
+            _ => self.descriptors.push((bytes, state)),
+        }
+    }
+
+    /// Appends the extents that a query of `asked` sectors before `next` has found.
+    fn push_extents(&mut self, found: &[Extent], one: bool, limits: &Limits) {
+        let mut cursor = self.next - u64::from(self.queried_sectors);
+        for extent in found {
+            let end = extent.lba.saturating_add(u64::from(extent.sectors)).min(self.next);
+            if extent.lba > cursor {
+                break;
+            }
+            if end <= cursor {
+                continue;
+            }
+            let state = match extent.state {
+                ExtentState::Mapped => 0,
+                ExtentState::Unmapped => state::HOLE | state::ZERO,
+            };
+            if one && self.descriptors.last().is_some_and(|(_, last)| *last != state) {
+                self.next = cursor;
+                self.end = cursor;
+                return;
+            }
+            self.push_descriptor(end - cursor, state, limits);
+            cursor = end;
+        }
+        if cursor == self.next - u64::from(self.queried_sectors) {
+            // An answer that says nothing: nothing is known, and the client makes progress.
+            self.push_descriptor(u64::from(self.queried_sectors), 0, limits);
+            cursor = self.next;
+        }
+        // An answer cut short by its capacity is continued after the last extent.
+        self.next = cursor;
+        let enough = self.descriptors.len() >= DESCRIPTORS_MAX || self.fragments >= QUERIES_MAX;
+        if enough || (one && self.descriptors.len() > 1) {
+            self.end = self.next;
+        }
+    }
+}
+
+/// All requests under way, by slot; a slot is part of a device request's tag.
+#[derive(Debug, Default)]
+pub(super) struct InFlightRequests {
+    slots: Vec<Option<InFlightRequest>>,
+    free: Vec<u32>,
+    open: usize,
+}
+
+impl InFlightRequests {
+    pub(super) fn insert(&mut self, flight: InFlightRequest) -> u32 {
+        self.open += 1;
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(flight);
+                slot
+            }
+            None => {
+                self.slots.push(Some(flight));
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut InFlightRequest> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Option<InFlightRequest> {
+        let flight = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        self.open -= 1;
+        Some(flight)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        sector_bytes: 4096,
+        sectors: 1 << 20,
+        max_sectors: 64,
+        optimal_sectors: 1,
+        queue_depth: 8,
+        volatile_cache: true,
+    };
+
+    fn in_flight_request(action: CommandAction, sectors: u32, fua: bool) -> InFlightRequest {
+        let command = Command { action, cookie: 1, offset: 4096, length: sectors * 4096, fua };
+        InFlightRequest::new(ConnectionId::default(), command, true, None, (&LIMITS, Nanos::ZERO))
+    }
+
+    fn run(flight: &mut InFlightRequest, status: Status) -> Vec<Request> {
+        let mut requests = Vec::new();
+        while let Some(request) = flight.next_fragment(3, &LIMITS) {
+            flight.on_fragment_issued(&request);
+            let completion = Completion { tag: request.tag, status, result: 0 };
+            flight.on_fragment_complete(&completion, &LIMITS, |_, _| Vec::new());
+            requests.push(request);
+        }
+        assert!(flight.is_complete());
+        requests
+    }
+
+    #[test]
+    fn a_long_request_is_cut_and_every_sector_asked_once() {
+        let requests =
+            run(&mut in_flight_request(CommandAction::Write, 200, true), Status::SUCCESS);
+        let shape: Vec<_> = requests.iter().map(|r| (r.lba, r.sectors, r.fua)).collect();
+        assert_eq!(shape, [(1, 64, true), (65, 64, true), (129, 64, true), (193, 8, true)]);
+        assert_eq!(requests[2].data, Payload::Contiguous(Iova(128 * 4096)));
+        assert!(requests.iter().all(|r| r.tag as u32 == 3));
+    }
+
+    #[test]
+    fn a_durable_trim_is_followed_by_a_flush_and_an_error_ends_it_all() {
+        let requests = run(&mut in_flight_request(CommandAction::Trim, 65, true), Status::SUCCESS);
+        let ops: Vec<_> = requests.iter().map(|r| r.op).collect();
+        assert_eq!(ops, [block::Op::Discard, block::Op::Discard, block::Op::Flush]);
+        let mut failing = in_flight_request(CommandAction::Trim, 65, true);
+        assert_eq!(run(&mut failing, Status::WRITE_FAULT).len(), 1);
+        assert_eq!(failing.error, Some(Status::WRITE_FAULT));
+        assert_eq!(
+            run(&mut in_flight_request(CommandAction::Flush, 0, false), Status::SUCCESS).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn extents_are_merged_clamped_and_continued() {
+        use ExtentState::{Mapped, Unmapped};
+        let extent = |lba, sectors, state| Extent { lba, sectors, state };
+        let mut f = in_flight_request(CommandAction::BlockStatus { one: false }, 100, false);
+        f.next = 65;
+        f.queried_sectors = 64;
+        let found = [extent(0, 11, Mapped), extent(11, 20, Unmapped)];
+        f.push_extents(&found, false, &LIMITS);
+        assert_eq!(f.next, 31, "goes on where the answer ended");
+        f.queried_sectors = 64;
+        f.next = 95;
+        f.push_extents(&[extent(31, 1000, Unmapped)], false, &LIMITS);
+        assert_eq!(f.descriptors, [(10 * 4096, 0), (84 * 4096, 3)]);
+        let mut f = in_flight_request(CommandAction::BlockStatus { one: true }, 100, false);
+        f.next = 65;
+        f.queried_sectors = 64;
+        f.push_extents(&found, true, &LIMITS);
+        assert_eq!((f.descriptors.as_slice(), f.is_complete()), (&[(10 * 4096, 0)][..], true));
+    }
+}

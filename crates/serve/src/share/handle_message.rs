@@ -1,0 +1,398 @@
+//! What the server does about one message of a client.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use direct::remote::{
+    AclRule, Code, Grant, KickTarget, ListEntry, Message, Packet, PartitionSpan, ProtocolError,
+    ResourceName, SessionGrant,
+};
+use drive::{AccessPolicy, AccessScope, PortStats};
+use ring::{Port, PortLimits, RegisterError, SharedMemoryError, SharedRegion};
+
+use super::client::OpenDevice;
+use super::partition_table::PartitionTable;
+use super::server::{AfterReply, ControlThread};
+
+/// I/O queues of one connection: each has an interrupt vector, and so has the admin queue.
+const CONNECTION_QUEUES_MAX: u16 = PortLimits::MAX_VECTORS - 1;
+
+/// Lines of a list.
+const LIST_ENTRIES_MAX: usize = 1 << 16;
+
+type HandleResult = Result<(Message, Vec<OwnedFd>), ProtocolError>;
+
+fn reply_done(count: u64) -> HandleResult {
+    Ok((Message::Done { count }, Vec::new()))
+}
+
+impl ControlThread {
+    pub(super) fn handle_message(
+        &mut self,
+        client: u64,
+        packet: Packet,
+        descriptors: Vec<OwnedFd>,
+    ) -> AfterReply {
+        let Packet { serial, message } = packet;
+        let expected = usize::from(matches!(message, Message::Register { .. }));
+        let answer = if descriptors.len() == expected {
+            self.dispatch(client, message, descriptors)
+        } else {
+            let (title, found) = (message.title(), descriptors.len());
+            let text = format!("{title} with {found} descriptors, where {expected} belong");
+            Err(ProtocolError::new(Code::Malformed, text))
+        };
+        let Some(connection) = self.connections.get(&client) else { return AfterReply::Keep };
+        let (message, descriptors, ends) = match answer {
+            Ok((message, descriptors)) => (message, descriptors, false),
+            Err(refusal) => {
+                let ends = matches!(refusal.code, Code::Malformed | Code::Order);
+                let message = match ends {
+                    true => Message::Disconnect(refusal),
+                    false => Message::Refused(refusal),
+                };
+                (message, Vec::new(), ends)
+            }
+        };
+        match connection.send(serial, message, &descriptors) && !ends {
+            true => AfterReply::Keep,
+            false => AfterReply::Close,
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        client: u64,
+        message: Message,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> HandleResult {
+        let order = |text: &str| Err(ProtocolError::new(Code::Order, text));
+        let Some(connection) = self.connections.get_mut(&client) else { return reply_done(0) };
+        let (peer, is_open) = (connection.peer, connection.device.is_some());
+        let admin = peer.uid == 0 || peer.uid == self.table.owner();
+        match message {
+            Message::Hello if connection.greeted => order("Hello, for the second time"),
+            Message::Hello => {
+                connection.greeted = true;
+                let (uid, pid) = (peer.uid, std::process::id());
+                Ok((Message::Welcome { admin, uid, pid }, Vec::new()))
+            }
+            _ if !connection.greeted => order("the first message is Hello"),
+            Message::Open { .. } if is_open => order("Open, for the second time"),
+            Message::Open { device, partition, queues } => {
+                self.open(client, device, partition, queues)
+            }
+            Message::Register { .. } if !is_open => order("Register, with nothing open"),
+            Message::Register { slot, bytes } => match descriptors.pop() {
+                Some(memory) => self.register(client, slot, bytes, memory),
+                None => order("Register without memory"),
+            },
+            Message::Allow(_)
+            | Message::Deny { .. }
+            | Message::Kick(_)
+            | Message::List { .. }
+            | Message::Stats { .. }
+                if !admin =>
+            {
+                let text = format!(
+                    "uid {} may not administrate; uid {} and root may",
+                    peer.uid,
+                    self.table.owner()
+                );
+                Err(ProtocolError::new(Code::NotAdmin, text))
+            }
+            Message::Allow(rule) => {
+                let mut table = self.table.clone();
+                let replaced = table.allow(rule)?;
+                self.set_table(table)?;
+                reply_done(replaced.into())
+            }
+            Message::Deny { subject, device, partition } => {
+                let mut table = self.table.clone();
+                let rules = table.deny(subject, device, partition)?;
+                self.set_table(table)?;
+                self.disconnect_revoked(&rules);
+                reply_done(rules.len() as u64)
+            }
+            Message::Kick(whom) => self.kick(whom),
+            Message::List { index: 0 } => {
+                let listing = self.list();
+                if let Some(connection) = self.connections.get_mut(&client) {
+                    connection.listing = listing;
+                }
+                self.list_entry(client, 0)
+            }
+            Message::List { index } => self.list_entry(client, index),
+            Message::Stats { index } => self.interval(client, index as usize),
+            answer => order(&format!("{} is for the server to say", answer.title())),
+        }
+    }
+
+    // ---- Clients.
+
+    /// How many queues of those that are wanted a user gets.
+    fn grant_queues(
+        &self,
+        uid: u32,
+        rule: &AclRule,
+        has: u16,
+        wanted: u16,
+    ) -> Result<u16, ProtocolError> {
+        let of_user = |(_, c): &(&u64, &super::client::ClientConnection)| c.peer.uid == uid;
+        let used = self.connections.iter().filter(of_user).filter_map(|(_, c)| c.device.as_ref());
+        let used = used
+            .filter(|o| (o.grant.device, o.grant.partition) == (rule.device, rule.partition))
+            .map(|o| u32::from(o.grant.grant.queues))
+            .sum::<u32>();
+        let left = u32::from(rule.grant.queues).saturating_sub(used) as u16;
+        let most = left.min(CONNECTION_QUEUES_MAX).min(has);
+        let granted = if wanted == 0 { most.min(Grant::QUEUES_DEFAULT) } else { wanted };
+        if granted == 0 || granted > most {
+            let all = rule.grant.queues;
+            let (device, partition) = (rule.device, rule.partition);
+            let wanted = wanted.max(1);
+            let text = format!(
+                "{wanted} queues on {device}/{partition}: uid {uid} may have {all} there and has \
+                 {used}; a connection may have {} of this drive; allowed now: {most}",
+                CONNECTION_QUEUES_MAX.min(has)
+            );
+            return Err(ProtocolError::new(Code::Queues, text));
+        }
+        Ok(granted)
+    }
+
+    fn open(
+        &mut self,
+        client: u64,
+        device: ResourceName,
+        partition: ResourceName,
+        queues: u16,
+    ) -> HandleResult {
+        let gone = || ProtocolError::new(Code::Drive, "the drive is being shut down");
+        let connection = self.connections.get(&client).ok_or_else(gone)?;
+        let peer = connection.peer;
+        let (partition, rule) = self.table.find(peer.user(), device, partition)?;
+        let place = self.drives.iter().position(|d| d.name == partition.device);
+        let (index, drive) = place.and_then(|i| Some((i, self.drives.get(i)?))).ok_or_else(gone)?;
+        let queues = self.grant_queues(peer.uid, &rule, drive.io_queues, queues)?;
+        // A part of the queues has that part of the rates.
+        let share = |rate: u64| {
+            let part = u128::from(rate) * u128::from(queues) / u128::from(rule.grant.queues.max(1));
+            (part as u64).max(1)
+        };
+        let grant = Grant {
+            queues,
+            iops: rule.grant.iops.map(share),
+            bytes_per_sec: rule.grant.bytes_per_sec.map(share),
+            ..rule.grant
+        };
+        let access = AccessPolicy {
+            scope: match partition.span {
+                PartitionSpan::Sectors { first, count } => AccessScope::Sectors { first, count },
+                PartitionSpan::ParallelUnits { first, count } => {
+                    AccessScope::ParallelUnits { first, count }
+                }
+            },
+            write: grant.write,
+            // Of a drive that manages its own media there are none.
+            vector_commands: true,
+            queues,
+            queue_depth: grant.depth,
+            iops: grant.iops,
+            bytes_per_sec: grant.bytes_per_sec,
+        };
+        let (regions, bytes) = (self.limits.regions, self.limits.bytes);
+        let resources = |what: &str, error: std::io::Error| {
+            ProtocolError::new(Code::Resources, format!("no {what} for another client: {error}"))
+        };
+        let limits = PortLimits { vectors: queues + 1, regions, bytes };
+        let port = Port::shared(limits).map_err(|e| resources("port", e))?;
+        port.set_drive_waker(drive.waker.clone()).map_err(|e| resources("wire", e))?;
+        let attaching = port.clone();
+        let attached = drive.owner_calls.call(&drive.waker, move |drive| {
+            drive.attach_as(&attaching, access).map_err(|error| error.to_string())
+        });
+        match attached {
+            Ok(Ok(())) => {}
+            Ok(Err(text)) => return Err(ProtocolError::new(Code::Drive, text)),
+            Err(error) => return Err(ProtocolError::new(Code::Drive, error.to_string())),
+        }
+        let (header, descriptors) = match port.take_descriptor() {
+            Ok(parts) => parts.into_message(),
+            Err(error) => {
+                self.detach(index, port);
+                return Err(resources("descriptor", error));
+            }
+        };
+        let granted = SessionGrant {
+            client,
+            device: partition.device,
+            partition: partition.name,
+            span: partition.span,
+            grant,
+            regions: regions as u32,
+            bytes,
+            port: header,
+        };
+        let (subject, since) = (rule.principal, Instant::now());
+        let open = OpenDevice {
+            port,
+            drive: index,
+            grant: granted,
+            principal: subject,
+            registered: 0,
+            opened_at: since,
+        };
+        if let Some(connection) = self.connections.get_mut(&client) {
+            connection.device = Some(open);
+        }
+        Ok((Message::Granted(granted), descriptors))
+    }
+
+    fn register(&mut self, client: u64, slot: u32, bytes: u64, memory: OwnedFd) -> HandleResult {
+        let nothing = || ProtocolError::new(Code::Order, "nothing is open");
+        let uid = self.connections.get(&client).ok_or_else(nothing)?.peer.uid;
+        let of_user = self.connections.values().filter(|c| c.peer.uid == uid);
+        let used: u64 = of_user.filter_map(|c| c.device.as_ref()).map(|o| o.registered).sum();
+        let limits = self.limits;
+        let open = self.connections.get_mut(&client).and_then(|c| c.device.as_mut());
+        let open = open.ok_or_else(nothing)?;
+        let space = open.port.memory();
+        let room = space.remaining_bytes().min(limits.bytes_per_user.saturating_sub(used));
+        let too_much = || {
+            let text = format!(
+                "{bytes} bytes of memory: a connection may register {} bytes in {} regions, and \
+                 uid {uid} {} bytes; {room} are left",
+                limits.bytes, limits.regions, limits.bytes_per_user
+            );
+            ProtocolError::new(Code::Memory, text)
+        };
+        let region = SharedRegion::import(memory, room).map_err(|error| match error {
+            SharedMemoryError::Length { bytes, .. } if bytes > 0 => too_much(),
+            SharedMemoryError::Io(error) => ProtocolError::new(Code::Resources, error.to_string()),
+            error => ProtocolError::new(Code::BadMemory, error.to_string()),
+        })?;
+        if region.len() as u64 != bytes {
+            let text = format!("a region of {bytes} bytes in memory of {}", region.len());
+            return Err(ProtocolError::new(Code::BadMemory, text));
+        }
+        space.register_at(slot as usize, &region).map_err(|error| match error {
+            RegisterError::Limit { .. } => too_much(),
+            error => ProtocolError::new(Code::BadMemory, error.to_string()),
+        })?;
+        open.registered += bytes;
+        reply_done(0)
+    }
+
+    // ---- Administrators.
+
+    /// From now on this is the table, if its rules are kept where they are to be.
+    fn set_table(&mut self, table: PartitionTable) -> Result<(), ProtocolError> {
+        if let Some(file) = &self.acl_file {
+            file.save(table.rules()).map_err(|error| {
+                ProtocolError::new(Code::Resources, format!("nothing has changed: {error}"))
+            })?;
+        }
+        self.table = table;
+        Ok(())
+    }
+
+    /// Ends the connections that live by rules that are gone.
+    fn disconnect_revoked(&mut self, rules: &[AclRule]) {
+        let lives_by = |open: &OpenDevice| {
+            let key = (open.principal, open.grant.device, open.grant.partition);
+            rules.iter().any(|r| (r.principal, r.device, r.partition) == key)
+        };
+        let these = self.clients(lives_by);
+        for client in these {
+            let text = "the permission to use this partition was taken back";
+            self.disconnect(client, Some(ProtocolError::new(Code::Denied, text)));
+        }
+    }
+
+    fn clients(&self, which: impl Fn(&OpenDevice) -> bool) -> Vec<u64> {
+        let open = |(number, c): (&u64, &super::client::ClientConnection)| {
+            c.device.as_ref().is_some_and(&which).then_some(*number)
+        };
+        self.connections.iter().filter_map(open).collect()
+    }
+
+    fn kick(&mut self, whom: KickTarget) -> HandleResult {
+        let these: Vec<_> = match whom {
+            KickTarget::Client(number) => self.clients(|open| open.grant.client == number),
+            KickTarget::Subject(subject) => {
+                let mut these = self.clients(|_| true);
+                these.retain(|client| {
+                    let peer = self.connections.get(client).map(|c| c.peer.user());
+                    peer.is_some_and(|(uid, gid)| subject.matches(uid, gid))
+                });
+                these
+            }
+        };
+        if these.is_empty() {
+            let open: Vec<_> = self.clients(|_| true).iter().map(u64::to_string).collect();
+            let open = if open.is_empty() { "none".into() } else { open.join(", ") };
+            let text = format!("no such client is there; there are: {open}");
+            return Err(ProtocolError::new(Code::Unknown, text));
+        }
+        for client in &these {
+            let text = "an administrator has ended this connection";
+            self.disconnect(*client, Some(ProtocolError::new(Code::Kicked, text)));
+        }
+        reply_done(these.len() as u64)
+    }
+
+    fn list_entry(&self, client: u64, index: u32) -> HandleResult {
+        let listing = self.connections.get(&client).map(|c| &c.listing);
+        match listing.and_then(|listing| listing.get(index as usize)) {
+            Some(entry) => Ok((Message::Entry(entry.clone()), Vec::new())),
+            None => reply_done(index.into()),
+        }
+    }
+
+    fn interval(&mut self, client: u64, index: usize) -> HandleResult {
+        let Some(drive) = self.drives.get(index) else { return reply_done(index as u64) };
+        let connection = self.connections.get_mut(&client);
+        let stats = match (&drive.stats, connection) {
+            (Some(source), Some(connection)) => connection.interval(index, source),
+            _ => None,
+        };
+        let device = drive.name;
+        let stats = stats.ok_or_else(|| {
+            ProtocolError::new(Code::Drive, format!("drive {device} does not tell what it does"))
+        })?;
+        Ok((Message::Interval { device, stats: Box::new(stats) }, Vec::new()))
+    }
+
+    fn list(&self) -> Vec<ListEntry> {
+        let clients = |partition: &super::partition_table::Partition| {
+            let key = (partition.device, partition.name);
+            self.clients(|o| (o.grant.device, o.grant.partition) == key).len() as u32
+        };
+        let partitions = self.table.partitions().iter().map(|p| ListEntry::Partition {
+            device: p.device,
+            name: p.name,
+            span: p.span,
+            in_use: p.in_use,
+            clients: clients(p),
+        });
+        let rules = self.table.rules().iter().copied().map(ListEntry::Rule);
+        let mut entries: Vec<_> = partitions.chain(rules).collect();
+        for (index, drive) in self.drives.iter().enumerate() {
+            let here = self.connections.values();
+            let here = here.filter(|c| c.device.as_ref().is_some_and(|o| o.drive == index));
+            let ports: Vec<Arc<Port>> =
+                here.clone().filter_map(|c| Some(c.device.as_ref()?.port.clone())).collect();
+            let asked = drive.owner_calls.call(&drive.waker, move |drive| -> Vec<PortStats> {
+                ports.iter().map(|port| drive.port_stats(port).unwrap_or_default()).collect()
+            });
+            // A drive that is being shut down has nothing to say any more.
+            let stats = asked.unwrap_or_default();
+            let lines = here.zip(stats).filter_map(|(connection, stats)| connection.entry(stats));
+            entries.extend(lines);
+        }
+        entries.truncate(LIST_ENTRIES_MAX);
+        entries
+    }
+}

@@ -1,0 +1,229 @@
+//! [`Bed`]: a drive, or a file of the host, and both ways to it: [`Place`]s for a program's files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::child_process::{command_dying_with_parent, run_to_end};
+use super::mount::{Fuse, Mount};
+use super::server::Server;
+use crate::bench::BenchError;
+
+/// Directories of runs, behind which is the process.
+const SCRATCH: &str = "sluice-bench-exec-";
+/// Bytes of a file of the host.
+const FILE_BYTES: u64 = 1 << 30;
+
+/// What is below the file systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BackingDevice {
+    /// An emulated drive that takes no time.
+    Timeless,
+    /// An emulated drive with the times of a real one: the NVMeDirect paper's.
+    Nand,
+    /// A file of the host.
+    File,
+}
+
+impl BackingDevice {
+    pub(super) const ALL: [BackingDevice; 3] =
+        [BackingDevice::Timeless, BackingDevice::Nand, BackingDevice::File];
+
+    /// As results call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            BackingDevice::Timeless => "drive without timing",
+            BackingDevice::Nand => "drive consumer-nvme",
+            BackingDevice::File => "host file",
+        }
+    }
+
+    /// As results call the kernel's way to it.
+    pub(super) fn kernel_path(self) -> &'static str {
+        match self {
+            BackingDevice::Timeless | BackingDevice::Nand => {
+                "ext4 on a loop device over FUSE over NBD"
+            }
+            BackingDevice::File => "ext4 on a loop device, no emulated drive",
+        }
+    }
+
+    /// The paper's drive, less of it: the same channels, dies and times, fewer blocks.
+    fn scenario(self) -> Option<String> {
+        let drive = "[drive]\npreset = \"consumer-nvme\"\n[drive.geometry]\nchunks = 24\n";
+        let none = "[drive.timing]\nread = 0\nprogram = 0\nerase = 0\nchannel = 0\n\
+                    [drive.controller]\nfetch = 0\ncomplete = 0\ndma = 0\n";
+        match self {
+            BackingDevice::Timeless => Some(format!("{drive}{none}")),
+            BackingDevice::Nand => Some(drive.to_owned()),
+            BackingDevice::File => None,
+        }
+    }
+}
+
+/// Who carries a program's reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IoPath {
+    Exec,
+    Kernel,
+}
+
+impl IoPath {
+    /// In the order of samples.
+    pub(super) const ALL: [IoPath; 2] = [IoPath::Exec, IoPath::Kernel];
+}
+
+/// Where a program's files are.
+#[derive(Debug)]
+pub(super) struct ProgramDir {
+    /// The directory, as the program sees it.
+    pub(super) directory: PathBuf,
+    /// Processes between program and drive that live as long as the bed.
+    pub(super) processes: Vec<u32>,
+    volume: Option<String>,
+}
+
+impl ProgramDir {
+    /// A command with its files here, without arguments. Its process may be that of `sluice exec`.
+    ///
+    /// # Errors
+    /// When the name of this program is not known.
+    pub(super) fn command(&self, program: &str) -> Result<Command, BenchError> {
+        let Some(volume) = &self.volume else { return Ok(command_dying_with_parent(program)) };
+        let mut command = command_dying_with_parent(std::env::current_exe()?);
+        command.args(["exec", "--volume", volume, "--at"]).arg(&self.directory);
+        command.args(["--", program]);
+        Ok(command)
+    }
+}
+
+/// A directory that is gone when it is dropped.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes directories of runs that were killed: their mounts have gone with their processes.
+pub(super) fn remove_stale_scratch() {
+    let Ok(entries) = std::env::temp_dir().read_dir() else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|n| n.strip_prefix(SCRATCH)?.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// It. What is above goes first.
+#[derive(Debug)]
+pub(super) struct ExecHarness {
+    pub(super) backing: BackingDevice,
+    dirs: [ProgramDir; 2],
+    _mount: Mount,
+    _fuse: Option<Fuse>,
+    _server: Option<Server>,
+    scratch: Scratch,
+}
+
+impl ExecHarness {
+    /// Sets it up, with an empty volume and an empty ext4.
+    ///
+    /// # Errors
+    /// Whatever fails; what has been set up is gone then.
+    pub(super) fn new(below: BackingDevice) -> Result<ExecHarness, BenchError> {
+        let scratch = std::env::temp_dir().join(format!("{SCRATCH}{}", std::process::id()));
+        std::fs::create_dir(&scratch)?;
+        let scratch = Scratch(scratch);
+        let dir = &scratch.0;
+        let [at, mounted] = [dir.join("volume"), dir.join("ext4")];
+        let (server, fuse, volume, file) = match below.scenario() {
+            Some(scenario) => {
+                let server = Server::start(dir, &scenario)?;
+                let fuse = Fuse::new(server.nbd(), dir.join("fuse"))?;
+                let (volume, file) = (server.direct()?, fuse.file());
+                (Some(server), Some(fuse), volume, file)
+            }
+            None => {
+                let files = [dir.join("volume.img"), dir.join("ext4.img")];
+                for file in &files {
+                    std::fs::File::create(file)?.set_len(FILE_BYTES)?;
+                }
+                let [volume, file] = files;
+                (None, None, volume.to_string_lossy().into_owned(), file)
+            }
+        };
+        let mut format = Command::new(std::env::current_exe()?);
+        run_to_end(format.args(["volume", "format", &volume]))?;
+        let mount = Mount::new(&file, mounted.clone())?;
+        let drive = server.iter().map(Server::process);
+        let places = [
+            ProgramDir { directory: at, processes: drive.clone().collect(), volume: Some(volume) },
+            ProgramDir {
+                directory: mounted,
+                processes: drive.chain(fuse.iter().map(Fuse::process)).collect(),
+                volume: None,
+            },
+        ];
+        Ok(ExecHarness {
+            backing: below,
+            dirs: places,
+            _mount: mount,
+            _fuse: fuse,
+            _server: server,
+            scratch,
+        })
+    }
+
+    /// One of the two ways.
+    pub(super) fn dir(&self, way: IoPath) -> &ProgramDir {
+        match way {
+            IoPath::Exec => &self.dirs[0],
+            IoPath::Kernel => &self.dirs[1],
+        }
+    }
+
+    /// A directory on the host, for what is not measured.
+    pub(super) fn scratch(&self) -> &Path {
+        &self.scratch.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use media::MediaConfig;
+
+    #[test]
+    fn the_drives_are_alike_but_for_time() {
+        let [timeless, nand] = [BackingDevice::Timeless, BackingDevice::Nand].map(|below| {
+            let text = below.scenario().unwrap();
+            let scenario = Scenario::parse(Path::new("bench"), &text).unwrap();
+            let MediaConfig::Nand(nand) = &scenario.drives[0].config.media else { panic!() };
+            (format!("{:?}", nand.geometry), format!("{:?}", nand.timing))
+        });
+        assert_eq!(timeless.0, nand.0);
+        assert_ne!(timeless.1, nand.1);
+        assert_eq!(BackingDevice::File.scenario(), None);
+    }
+
+    #[test]
+    fn what_killed_runs_left_is_swept_and_nothing_else() {
+        // No process has this number: it is over the kernel's limit.
+        let gone = std::env::temp_dir().join(format!("{SCRATCH}{}", u32::MAX));
+        let own = std::env::temp_dir().join(format!("{SCRATCH}{}", std::process::id()));
+        for dir in [&gone, &own] {
+            std::fs::create_dir_all(dir.join("below")).unwrap();
+        }
+        let own = Scratch(own);
+        remove_stale_scratch();
+        assert!(!gone.exists() && own.0.exists());
+        let path = own.0.clone();
+        drop(own);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,219 @@
+//! [`Rig`]: a drive and a key-value target on it, neither of which lets time pass while it comes up.
+
+use std::sync::Arc;
+
+use clock::{Component, Nanos, VirtualRunner};
+use drive::{Controller, PersonalityKind};
+use driver::ControllerHandle;
+use lightnvm::subsystem::TargetKind;
+use lightnvm::{Kv, KvConfig};
+use ring::Port;
+
+use crate::bench::BenchError;
+use crate::scenario::{DriveSpec, Target};
+use crate::stack::named_target::{self, NamedError};
+
+/// Polls of the drive that an admin command may take.
+const ADMIN_POLL_LIMIT: u64 = 10_000_000;
+
+/// Entries of the queue pair, unless the drive has fewer.
+const DEPTH: u16 = 4096;
+
+/// A drive and a key-value target. They meet at the queue pair and nowhere else (rule R1).
+#[derive(Debug)]
+pub struct KvHarness {
+    /// The drive.
+    pub drive: Controller,
+    /// The target.
+    pub kv: Kv,
+    /// The connection, to set wakers on.
+    pub port: Arc<Port>,
+    /// The admin queue, which lives as long as the rig.
+    pub controller: ControllerHandle,
+}
+
+/// Why a named target cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum NamedHarnessError {
+    /// It could not be found, or is something else.
+    #[error(transparent)]
+    Named(#[from] NamedError),
+    /// It could not be opened.
+    #[error("target {target} of drive {drive}: {why}")]
+    Open {
+        /// The drive.
+        drive: String,
+        /// The target.
+        target: String,
+        /// Why.
+        why: String,
+    },
+    /// Somebody's records are in it.
+    #[error(
+        "target {target} of drive {drive} holds {records} records, and the bench would mix its own with \
+         them: take an empty target"
+    )]
+    NotEmpty {
+        /// The drive.
+        drive: String,
+        /// The target.
+        target: String,
+        /// Records in it.
+        records: u64,
+    },
+}
+
+/// What went wrong with a bench, in words.
+pub(crate) fn setup(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Setup(error.to_string())
+}
+
+impl KvHarness {
+    /// Powers the drive on and opens the target on all of its chunks.
+    ///
+    /// # Errors
+    /// A drive that is not open-channel or keeps no data, and whatever else keeps the two from coming
+    /// up.
+    pub fn build(plan: &DriveSpec, config: KvConfig) -> Result<KvHarness, BenchError> {
+        let name = &plan.config.name;
+        if plan.config.personality != PersonalityKind::OpenChannel {
+            let help = "set personality = \"open-channel\"";
+            return Err(setup(format!("drive {name} manages its own flash: {help}")));
+        }
+        let drive = Controller::new(plan.config.clone()).map_err(setup)?;
+        KvHarness::on_drive(drive, config)
+    }
+
+    /// Powers the drive on and opens the target of this name in its partition table, of kind `kv` and
+    /// without a record.
+    ///
+    /// # Errors
+    /// [`NamedHarnessError`]; what is refused changes nothing on the media.
+    pub fn named(
+        plan: &DriveSpec,
+        name: &str,
+        config: KvConfig,
+    ) -> Result<KvHarness, NamedHarnessError> {
+        named_target::check_image(plan, name)?;
+        let (of, target) = (plan.config.name.clone(), name.to_owned());
+        let drive = Controller::new(plan.config.clone());
+        let mut drive = drive.map_err(|source| NamedError::Drive { drive: of, target, source })?;
+        let drive_name = &plan.config.name;
+        let fails = |why: &dyn std::fmt::Display| NamedHarnessError::Open {
+            drive: drive_name.clone(),
+            target: name.into(),
+            why: why.to_string(),
+        };
+        let port = drive.attach().map_err(|e| fails(&e))?;
+        drive.set_zero_latency(true);
+        let keeps_data = drive.stores_data();
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
+            .map_err(NamedError::from)?;
+        let check = |entry: &lightnvm::subsystem::Target| {
+            if let Target::Named(named) = &plan.target {
+                named.check_kind(drive_name, entry)?;
+            }
+            match entry.spec.kind {
+                TargetKind::Kv => Ok(()),
+                kind => Err(NamedError::Kind {
+                    drive: drive_name.clone(),
+                    target: name.into(),
+                    kind,
+                    why: "kv bench needs one of kind kv",
+                }),
+            }
+        };
+        let share = named_target::find(plan, name, &mut controller, &mut pump, &check)?;
+        let depth = DEPTH.min(plan.config.controller.queue_depth);
+        let queue =
+            controller.create_queue_pair(depth, None, &mut pump).map_err(NamedError::from)?;
+        let info = controller.info().clone();
+        let owned = &|chunk| share.has_chunk(chunk);
+        let (chunks, at) = (&share.chunks, port.clone());
+        let kv = Kv::open(&info, chunks, owned, queue, at, config, &mut pump, keeps_data)
+            .map_err(|e| fails(&e))?;
+        let records = kv.stats().keys;
+        if records > 0 {
+            let (drive, target) = (drive_name.clone(), name.to_owned());
+            return Err(NamedHarnessError::NotEmpty { drive, target, records });
+        }
+        drive.set_zero_latency(false);
+        drive.reset_stats();
+        Ok(KvHarness { drive, kv, port, controller })
+    }
+
+    /// Opens the target on a drive that has power.
+    ///
+    /// # Errors
+    /// As [`build`](Rig::build).
+    pub fn on_drive(mut drive: Controller, config: KvConfig) -> Result<KvHarness, BenchError> {
+        let depth = DEPTH.min(drive.config().controller.queue_depth);
+        let port = drive.attach()?;
+        drive.set_zero_latency(true);
+        let keeps_data = drive.stores_data();
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut controller =
+            ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT).map_err(setup)?;
+        let queue = controller.create_queue_pair(depth, None, &mut pump).map_err(setup)?;
+        let count =
+            controller.info().open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
+        let chunks = controller.chunks(0, count, &mut pump).map_err(setup)?;
+        let info = controller.info().clone();
+        let all = &|_| true;
+        let kv = Kv::open(&info, &chunks, all, queue, port.clone(), config, &mut pump, keeps_data)
+            .map_err(setup)?;
+        drive.set_zero_latency(false);
+        drive.reset_stats();
+        Ok(KvHarness { drive, kv, port, controller })
+    }
+}
+
+/// A host that works on a drive in virtual time until it is done.
+pub(crate) trait VirtualHost: Component {
+    /// Whether it is.
+    fn is_done(&self) -> bool;
+}
+
+/// Lets a host and a drive take turns until the host is done. Returns whether it is: if not, nothing is
+/// left to happen.
+pub(crate) fn run_to_end(
+    runner: &mut VirtualRunner,
+    host: &mut dyn VirtualHost,
+    drive: &mut Controller,
+) -> bool {
+    loop {
+        loop {
+            host.poll(runner.now());
+            let posted = drive.posted();
+            drive.poll(runner.now());
+            if drive.posted() == posted && host.deadline() > runner.now() {
+                break;
+            }
+        }
+        if host.is_done() {
+            return true;
+        }
+        // A host hears of a drive only by completions: until there is one it has nothing to do.
+        let (wanted, posted) = (host.deadline(), drive.posted());
+        loop {
+            let due = drive.deadline();
+            if due >= wanted {
+                if wanted == Nanos::MAX {
+                    return false;
+                }
+                runner.advance_to(wanted);
+                break;
+            }
+            runner.advance_to(due);
+            drive.poll(runner.now());
+            if drive.posted() != posted {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Group `block` on a modelled machine: `sluice bench block --machine 8x10`.
+//!
+//! What SYSTOR'13 shows in figures 4 and 6 (`sq`, `mq`, `raw`), 7 (latency), 9 and 10 (how many
+//! queues), from the block layer's own steps on modelled cores. The first rows are the cost sheet:
+//! each says whether it was measured in this run or given, and by whom; every other row is modelled.
+//! Results depend on the sheet and on nothing else.
+
+use clock::Nanos;
+
+use super::{AllowedCpus, BenchError, Measurement, RunLength, Sink};
+use crate::cli::args::CostSource;
+use crate::multicore::{
+    Cost, CostModel, Curve, Distance, Load, LoadOutcome, Machine, MeasuredCosts, Model, Origin,
+    SnoopPolicy,
+};
+
+/// Requests outstanding per core for throughput (SYSTOR'13 section 4.2).
+const DEPTH: u32 = 32;
+
+/// Curves of which latency is shown (figure 7).
+const LATENCY: [Curve; 3] = [Curve::Raw, Curve::Single, Curve::PER_SOCKET];
+
+/// Runs every curve on `machine`.
+///
+/// # Errors
+/// What measuring and the block layer return; see [`BenchError`].
+pub fn run(
+    machine: Machine,
+    sheet: CostSource,
+    effort: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let costs = match sheet {
+        CostSource::Given => CostModel::GIVEN,
+        CostSource::Measured => {
+            let measured = MeasuredCosts::measure(effort, &AllowedCpus::allowed())?;
+            let costs = measured.cost_model();
+            if let Some(transfer) =
+                measured.transfer.filter(|_| costs.read[0].origin == Origin::Given)
+            {
+                let (origin, what) = (Origin::Measured.as_str(), "a line between two cores");
+                let source = "not used: farther than the given other socket";
+                sink.push(cost_row(machine, origin, what, source, transfer))?;
+            }
+            costs
+        }
+    };
+    push_cost_model(machine, &costs, sink)?;
+    report(&Model { machine, cost_model: costs, snoops: SnoopPolicy::Home }, effort, sink)
+}
+
+fn push_cost_model(
+    machine: Machine,
+    costs: &CostModel,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let CostModel { hit, read, write, socket_shared, application, compute, .. } = costs;
+    let [near, board, boards] = Distance::ALL.map(|distance| distance as usize);
+    let rows: [(&str, &Cost); 13] = [
+        ("a line that the core has", hit),
+        ("a line to read, same socket", &read[near]),
+        ("a line to read, other socket", &read[board]),
+        ("a line to read, other board", &read[boards]),
+        ("a line to write, same socket", &write[near]),
+        ("a line to write, other socket", &write[board]),
+        ("a line to write, other board", &write[boards]),
+        ("a shared line of the socket, where that answers for it", socket_shared),
+        ("a request outside the block layer", application),
+        ("a request on a hardware queue", &compute.raw),
+        ("a request through owned queues", &compute.owned),
+        ("a request under a lock", &compute.locked),
+        ("a poll without result", &compute.idle),
+    ];
+    for (what, cost) in rows {
+        sink.push(cost_row(machine, cost.origin.as_str(), what, cost.source, cost.time))?;
+    }
+    let link = "a transfer on the link between boards (12 flits over 4 QPI links)";
+    let (case, value) = (format!("{machine} given: {link}"), costs.link_ps as f64 / 1e3);
+    sink.push(Measurement::new("block", case, "cost", value, "ns"))
+}
+
+fn cost_row(machine: Machine, origin: &str, what: &str, source: &str, time: Nanos) -> Measurement {
+    let case = format!("{machine} {origin}: {what} ({source})");
+    Measurement::new("block", case, "cost", time.0 as f64, "ns")
+}
+
+/// One curve: a result for each number of cores.
+struct Points {
+    name: String,
+    curve: Curve,
+    points: Vec<(usize, LoadOutcome)>,
+}
+
+impl Points {
+    fn iops_at(&self, cores: usize) -> f64 {
+        self.points.iter().find(|(at, _)| *at == cores).map_or(f64::NAN, |(_, o)| o.iops)
+    }
+
+    /// The number of cores with most, and how many.
+    fn peak(&self) -> (usize, f64) {
+        let higher = |best: (usize, f64), (cores, outcome): &(usize, LoadOutcome)| {
+            if outcome.iops > best.1 { (*cores, outcome.iops) } else { best }
+        };
+        self.points.iter().fold((0, f64::NAN), |best, point| {
+            if best.1.is_nan() { (point.0, point.1.iops) } else { higher(best, point) }
+        })
+    }
+}
+
+/// How long a load runs on so many cores.
+fn load(depth: u32, cores: usize, effort: RunLength) -> Load {
+    let count = (effort.choose(8_000, 600) / cores as u64).max(effort.choose(100, 30));
+    Load { depth, warm: effort.choose(40, 20), count, shared_counter: false }
+}
+
+/// Every number of cores of the first socket, then the first, the middle and the last core of each
+/// socket: few of them with little effort.
+fn core_counts(machine: Machine, effort: RunLength) -> Vec<usize> {
+    let per = machine.cores_per_socket();
+    let mut counts: Vec<usize> = effort.choose((1..=per).collect(), vec![1, 2.min(per), per]);
+    for socket in 1..machine.sockets() {
+        let before = socket * per;
+        counts.extend(effort.choose(vec![before + 1, before + per.div_ceil(2)], Vec::new()));
+        counts.push(before + per);
+    }
+    counts.dedup();
+    counts
+}
+
+fn report(model: &Model, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let machine = model.machine;
+    let counts = core_counts(machine, effort);
+    let mut curves = Vec::new();
+    for curve in Curve::ALL {
+        let row = |cores| load(DEPTH, cores, effort);
+        curves.push(throughput(model, curve, &curve.name(), &counts, row, sink)?);
+    }
+    let sockets: Vec<usize> =
+        (1..=machine.sockets()).map(|s| s * machine.cores_per_socket()).collect();
+    // Figure 6: an application whose requests all count one number.
+    for curve in [Curve::Raw, Curve::PER_SOCKET] {
+        let name = format!("{}, application with a shared counter", curve.name());
+        let row = |cores| Load { shared_counter: true, ..load(DEPTH, cores, effort) };
+        let counts = effort.choose(&counts, &sockets);
+        curves.push(throughput(model, curve, &name, counts, row, sink)?);
+    }
+    // What the assumption about who answers for lines is worth.
+    let filtered = Model { snoops: SnoopPolicy::Filtered, ..*model };
+    for curve in [Curve::Single, Curve::PER_SOCKET] {
+        let name = format!("{}, sockets answer for their lines", curve.name());
+        let row = |cores| load(DEPTH, cores, effort);
+        curves.push(throughput(&filtered, curve, &name, &sockets, row, sink)?);
+    }
+    for curve in LATENCY {
+        latency(model, curve, effort.choose(&counts, &sockets), effort, sink)?;
+    }
+    summary(machine, &curves, sink)
+}
+
+fn case(machine: Machine, name: &str, cores: usize) -> String {
+    let word = if cores == 1 { "core" } else { "cores" };
+    format!("{machine} modelled: {name}, {cores} {word}")
+}
+
+fn throughput(
+    model: &Model,
+    curve: Curve,
+    name: &str,
+    counts: &[usize],
+    load: impl Fn(usize) -> Load,
+    sink: &mut Sink<'_>,
+) -> Result<Points, BenchError> {
+    let mut points = Vec::new();
+    for cores in counts {
+        let case = case(model.machine, name, *cores);
+        let Some((outcome, traffic)) = model.run(curve, *cores, load(*cores))? else {
+            return Err(BenchError::NoValue { case, metric: "iops" });
+        };
+        sink.push(Measurement::new("block", case.clone(), "iops", outcome.iops, "IOPS"))?;
+        let fetched = (traffic.in_socket + traffic.on_board + traffic.across) as f64;
+        if *cores == model.machine.cores() {
+            let fetches = fetched / outcome.count as f64;
+            sink.push(Measurement::new(
+                "block",
+                case.clone(),
+                "lines_fetched",
+                fetches,
+                "per I/O",
+            ))?;
+            if model.machine.has_boards() {
+                let busy = traffic.link_ps as f64 / (outcome.time.0 as f64 * 10.0);
+                sink.push(Measurement::new("block", case, "board_link_busy", busy, "%"))?;
+            }
+        }
+        points.push((*cores, outcome));
+    }
+    Ok(Points { name: name.to_owned(), curve, points })
+}
+
+fn latency(
+    model: &Model,
+    curve: Curve,
+    counts: &[usize],
+    effort: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    for cores in counts {
+        let case = case(model.machine, &format!("{}, QD 1", curve.name()), *cores);
+        let Some((outcome, _)) = model.run(curve, *cores, load(1, *cores, effort))? else {
+            return Err(BenchError::NoValue { case, metric: "latency_mean" });
+        };
+        let us = |time: Nanos| time.0 as f64 / 1e3;
+        for (metric, time) in [("latency_mean", outcome.mean), ("latency_max", outcome.max)] {
+            sink.push(Measurement::new("block", case.clone(), metric, us(time), "us"))?;
+        }
+    }
+    Ok(())
+}
+
+fn summary(machine: Machine, curves: &[Points], sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let (all, per) = (machine.cores(), machine.cores_per_socket());
+    let single = curves.iter().find(|c| c.name == Curve::Single.name()).map(|c| c.iops_at(all));
+    let mut row = |what: String, metric, value, against: Option<(String, f64)>| {
+        let case = format!("{machine} summary: {what}");
+        let row = Measurement::new("block", case, metric, value, "IOPS");
+        sink.push(match against {
+            Some((what, value)) => row.with_reference(what, value),
+            None => row,
+        })
+    };
+    for curve in curves {
+        let (cores, most) = curve.peak();
+        row(format!("{}, most, with {cores} cores", curve.name), "iops_most", most, None)?;
+        let against = single.map(|single| (format!("sq, {all} cores"), single));
+        let full = format!("{}, all {all} cores", curve.name);
+        row(full, "iops_all_cores", curve.iops_at(all), against)?;
+        // What a socket adds, before and after the fifth, where it adds anything.
+        let grows = [Curve::PER_CORE, Curve::PER_SOCKET].contains(&curve.curve);
+        if machine.has_boards() && grows {
+            let last = machine.sockets().min(8);
+            let added = |from: usize, to: usize| {
+                (curve.iops_at(to * per) - curve.iops_at(from * per)) / (to - from) as f64
+            };
+            row(
+                format!("{}, a socket of the second board adds", curve.name),
+                "iops_per_socket",
+                added(4, last),
+                Some(("a socket of the first board".to_owned(), added(1, 4))),
+            )?;
+        }
+    }
+    Ok(())
+}

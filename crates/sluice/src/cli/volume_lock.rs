@@ -1,0 +1,133 @@
+//! [`VolumeLock`]: who changes a volume keeps everybody else off it meanwhile, and who reads all of it keeps off those that
+//! change it.
+//!
+//! A volume on a file or block device of the host is locked (`flock(2)`). One on a served drive is claimed by a name
+//! in the kernel, of the server's socket and the partition (`unix(7)`, abstract names): one process at a time can have it.
+//! Locks and names go with their process, whatever that one's number is by then and in whichever container it ran;
+//! the mark in the volume tells of the others, which do not see the same file or name.
+
+use std::fs::File;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::CliError;
+use crate::open::Target;
+
+/// What a process has on a volume's device while it uses the volume.
+#[derive(Debug)]
+pub(super) struct VolumeLock {
+    exclusive: bool,
+    _handle: LockHandle,
+}
+
+/// What the kernel keeps as long as it is open. It is not passed on to programs.
+#[derive(Debug)]
+enum LockHandle {
+    Nothing,
+    Locked { _file: File },
+    Named { _name: UnixListener },
+}
+
+/// Whether others may read meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LockMode {
+    Shared,
+    Exclusive,
+}
+
+impl VolumeLock {
+    /// Keeps everybody else off. A drive of a scenario is nobody else's anyhow: its image is locked when it is opened.
+    ///
+    /// # Errors
+    /// Somebody else has it; what the system says.
+    pub(super) fn acquire_exclusive(device: &str) -> Result<VolumeLock, CliError> {
+        VolumeLock::acquire(device, LockMode::Exclusive)
+    }
+
+    /// Keeps off who changes the volume. Others may read a file or block device meanwhile; a served drive one at a
+    /// time.
+    ///
+    /// # Errors
+    /// Somebody changes it; what the system says.
+    pub(super) fn acquire_shared(device: &str) -> Result<VolumeLock, CliError> {
+        VolumeLock::acquire(device, LockMode::Shared)
+    }
+
+    fn acquire(device: &str, for_what: LockMode) -> Result<VolumeLock, CliError> {
+        let target: Target = device.parse().map_err(|e| CliError::Other(format!("{e}")))?;
+        match target {
+            Target::File(path) => {
+                let _file = lock(&path, for_what)?;
+                Ok(VolumeLock { exclusive: true, _handle: LockHandle::Locked { _file } })
+            }
+            Target::Scenario { .. } => {
+                Ok(VolumeLock { exclusive: true, _handle: LockHandle::Nothing })
+            }
+            // Whoever names the same partition otherwise, or from another network namespace, is told by the mark.
+            Target::Remote { socket, partition } => {
+                let _name = bind_partition_name(&socket, partition.as_deref().unwrap_or_default())?;
+                Ok(VolumeLock { exclusive: false, _handle: LockHandle::Named { _name } })
+            }
+            Target::Null { .. } | Target::Controller { .. } => {
+                Ok(VolumeLock { exclusive: false, _handle: LockHandle::Nothing })
+            }
+        }
+    }
+
+    /// Whether nobody else can be changing it, whatever the mark says.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.exclusive
+    }
+}
+
+fn lock(path: &Path, for_what: LockMode) -> Result<File, CliError> {
+    let failure = |why: String| CliError::Other(format!("{}: {why}", path.display()));
+    let file = File::open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => failure(format!(
+            "{e}: name a scenario, a served drive (sluice:///run/x.sock), or a file or block device that is \
+             there; `truncate -s 1G {}` makes a file",
+            path.display()
+        )),
+        _ => failure(e.to_string()),
+    })?;
+    let operation = match for_what {
+        LockMode::Shared => FlockOperation::NonBlockingLockShared,
+        LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+    };
+    match rustix::fs::flock(&file, operation) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => {
+            let holder = media::lock_holder(&file).map(|holder| format!(": {holder}"));
+            Err(failure(format!(
+                "the volume is in use by another process, which has its file locked{}",
+                holder.unwrap_or_default()
+            )))
+        }
+        Err(error) => Err(failure(format!("it cannot be locked: {error}"))),
+    }
+}
+
+/// Bytes of a partition's name that are in the claim's; of a longer one the first.
+const PARTITION_NAME_BYTES_MAX: usize = 48;
+
+/// The name of a partition of the drive that is served at a socket. Two long names that begin alike are taken for one,
+/// which refuses too much and never too little.
+fn bind_partition_name(socket: &Path, partition: &str) -> Result<UnixListener, CliError> {
+    let failure = |why: String| CliError::Other(format!("{}: {why}", socket.display()));
+    let there = socket.metadata().map_err(|e| failure(e.to_string()))?;
+    let (device, inode) = (there.dev(), there.ino());
+    let mut name = format!("sluice-volume-{device:x}-{inode:x}-").into_bytes();
+    name.extend(partition.bytes().take(PARTITION_NAME_BYTES_MAX));
+    let claimed = SocketAddr::from_abstract_name(name).and_then(|at| UnixListener::bind_addr(&at));
+    claimed.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            failure("the volume is in use by another process, which has claimed it".into())
+        }
+        _ => failure(format!("it cannot be claimed: {error}")),
+    })
+}

@@ -1,0 +1,590 @@
+//! [`Explainer`]: follows the tracepoints of one drive and tells the story of each request when it ends.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use clock::Nanos;
+use tracepoint::{ArrayOp, Cause, Event, PuOpStep, Record, RequestOp};
+
+use super::critical_path::{Admissions, FlashTimelines, timeline};
+use super::in_flight::{
+    AdmissionChange, Command, Critical, FtlRequest, Origin, PuOp, StationVisit,
+};
+use super::path::WaitPath;
+use super::timeline::BusyInterval;
+use super::wait::{ResourceUser, WaitKind};
+use super::{Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource};
+
+/// Requests that end between two looks at what may be forgotten.
+const PRUNE_INTERVAL: u32 = 1024;
+
+/// A request of a job that has not ended.
+#[derive(Debug)]
+struct OpenRequest {
+    serial: u64,
+    op: RequestOp,
+    lba: u64,
+    sectors: u32,
+    wanted: Nanos,
+    ready: Nanos,
+    issued: Nanos,
+    arrived: Nanos,
+    inner: Inner,
+}
+
+/// The part of the stack that a request waited for last.
+#[derive(Debug)]
+enum Inner {
+    /// None: the block layer answered it.
+    None,
+    Command(Rc<Command>),
+    Target(u16, Box<FtlRequest>),
+}
+
+/// An entry of the block layer's table.
+#[derive(Debug, Default)]
+struct BlockLayerEntry {
+    tag: Option<u64>,
+    parent: Option<u32>,
+    merged: Vec<u32>,
+}
+
+/// An FTL: a target's on the host, or the drive's.
+#[derive(Debug, Default)]
+struct Ftl {
+    /// By entry of its table: the caller's tag, and the request. Not used for the drive's.
+    requests: BTreeMap<u64, (u64, FtlRequest)>,
+    /// Operations asked for, by what their command carries.
+    ops: BTreeMap<u64, Origin>,
+    /// Commands that have ended and that the target has not heard of.
+    posted: BTreeMap<u64, Rc<Command>>,
+    /// The command that the target heard of last.
+    last_command: Option<Rc<Command>>,
+    admissions: Admissions,
+    gc: BTreeMap<u32, (Nanos, u32)>,
+    checkpoint: Option<Nanos>,
+}
+
+/// Follows one drive. Feed it every record of the drive, in order.
+#[derive(Debug, Default)]
+pub struct Explainer {
+    requests: BTreeMap<u64, OpenRequest>,
+    serial: u64,
+    block_layer: BTreeMap<(u16, u32), BlockLayerEntry>,
+    /// The entry that the next command carries.
+    issuing: Option<(u16, u32)>,
+    /// The operation of a target that the next command carries.
+    issuing_op: Option<u64>,
+    /// Tags of jobs by the names that a target on the host calls their requests.
+    aliases: BTreeMap<u64, u64>,
+    /// By queue; the drive's own is 0.
+    ftls: BTreeMap<u16, Ftl>,
+    submitted: BTreeMap<(u16, u16), Command>,
+    commands: Vec<Option<Command>>,
+    pu_ops: Vec<Option<PuOp>>,
+    next_pu_op: u64,
+    /// The part that ended last.
+    last_pu_op: Option<PuOp>,
+    /// The first sector of the program that is queued next, by chunk.
+    programs: BTreeMap<u32, Option<u64>>,
+    flash: FlashTimelines,
+    until_prune: u32,
+}
+
+/// The job of a tag.
+fn job(tag: u64) -> u32 {
+    workload::job_index_of_tag(tag) as u32
+}
+
+impl Explainer {
+    /// Takes the next record.
+    pub fn feed(&mut self, record: &Record, sink: &mut dyn ExplanationSink) {
+        let Record { at, target, event, .. } = *record;
+        match event {
+            Event::RequestIssued { .. }
+            | Event::RequestCompleted { .. }
+            | Event::RequestReaped { .. } => self.on_job_event(at, event, sink),
+            Event::LayerQueued { .. }
+            | Event::LayerMerged { .. }
+            | Event::LayerSplit { .. }
+            | Event::LayerIssued { .. } => self.on_block_layer_event(event),
+            Event::TargetAlias { alias: name, tag } => {
+                self.aliases.insert(name, tag);
+            }
+            Event::TargetRequest { .. }
+            | Event::TargetOp { .. }
+            | Event::TargetIssued { .. }
+            | Event::TargetOpCompleted { .. } => self.on_target_event(at, target, event),
+            Event::CommandSubmitted { .. }
+            | Event::CommandFetched { .. }
+            | Event::CommandStage { .. }
+            | Event::CommandStarted { .. }
+            | Event::CommandCompleted { .. }
+            | Event::CommandPosted { .. } => self.on_command_event(at, event),
+            Event::FtlQueued { .. }
+            | Event::FtlAdmitted { .. }
+            | Event::FtlFlush { .. }
+            | Event::FtlMapWait { .. }
+            | Event::FtlCompleted { .. } => self.on_ftl_event(at, target, event, sink),
+            Event::FtlAdmission { state } => {
+                let admissions = &mut self.ftls.entry(target).or_default().admissions;
+                if admissions.back().is_none_or(|last| last.state != state) {
+                    admissions.push_back(AdmissionChange { at, state });
+                }
+            }
+            Event::FtlProgram { chunk, lba } => {
+                self.programs.insert(chunk, lba);
+            }
+            Event::GcBegins { .. }
+            | Event::GcEnds { .. }
+            | Event::CheckpointBegins
+            | Event::CheckpointEnds => self.on_background_event(at, target, event, sink),
+            Event::PuOpQueued { .. }
+            | Event::PuOpProgress { .. }
+            | Event::ArrayBusy { .. }
+            | Event::ChannelBusy { .. } => self.on_flash_event(at, event, sink),
+        }
+    }
+
+    /// The request with a tag; a part of it may be on its way before the job has issued all.
+    fn open_request(&mut self, tag: u64) -> &mut OpenRequest {
+        let serial = &mut self.serial;
+        self.requests.entry(tag).or_insert_with(|| {
+            *serial += 1;
+            OpenRequest {
+                serial: *serial,
+                op: RequestOp::Read,
+                lba: 0,
+                sectors: 0,
+                wanted: Nanos::MAX,
+                ready: Nanos::MAX,
+                issued: Nanos::MAX,
+                arrived: Nanos::MAX,
+                inner: Inner::None,
+            }
+        })
+    }
+
+    fn on_job_event(&mut self, at: Nanos, event: Event, sink: &mut dyn ExplanationSink) {
+        match event {
+            Event::RequestIssued { tag, op, lba, sectors, intended_at: wanted, ready } => {
+                let open = self.open_request(tag);
+                (open.op, open.lba, open.sectors) = (op, lba, sectors);
+                (open.wanted, open.ready, open.issued) = (wanted, ready, at);
+            }
+            Event::RequestCompleted { tag } => self.open_request(tag).arrived = at,
+            Event::RequestReaped { tag, at, measured } => {
+                if let Some(open) = self.requests.remove(&tag) {
+                    sink.request(&self.explain(tag, &open, at, measured));
+                }
+                self.until_prune = self.until_prune.checked_sub(1).unwrap_or_else(|| {
+                    self.prune();
+                    PRUNE_INTERVAL
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn explain(&self, tag: u64, open: &OpenRequest, ended: Nanos, measured: bool) -> Explained {
+        let mut path = WaitPath::new(open.wanted, ended);
+        path.add_wait(open.ready, WaitKind::HostSubmit);
+        path.add_wait(open.issued, WaitKind::DeviceFull);
+        match &open.inner {
+            Inner::None => path.add_wait(open.arrived, WaitKind::BlockLayer),
+            Inner::Command(command) => {
+                path.add_wait(command.submitted, WaitKind::BlockLayer);
+                let admissions = self.ftls.get(&0).map(|ftl| &ftl.admissions);
+                self.flash.command(&mut path, command, admissions);
+            }
+            Inner::Target(qid, request) => {
+                path.add_wait(request.began, WaitKind::Target);
+                let none = Admissions::new();
+                let admissions = self.ftls.get(qid).map_or(&none, |ftl| &ftl.admissions);
+                self.flash.ftl(&mut path, request, admissions);
+            }
+        }
+        path.add_wait(open.arrived, WaitKind::CompletionQueue);
+        path.add_wait(ended, WaitKind::HostComplete);
+        Explained {
+            serial: open.serial,
+            job: job(tag),
+            slot: tag as u32,
+            op: open.op,
+            lba: open.lba,
+            sectors: open.sectors,
+            start: open.wanted,
+            issued: open.issued,
+            latency: ended.since(open.wanted),
+            measured,
+            waits: path.finish(),
+        }
+    }
+
+    /// Forgets what no open request can have waited for.
+    fn prune(&mut self) {
+        let horizon = self.requests.values().map(|open| open.wanted).min().unwrap_or(Nanos::ZERO);
+        for timeline in self.flash.pus.iter_mut().chain(&mut self.flash.channels) {
+            timeline.prune(horizon);
+        }
+        for ftl in self.ftls.values_mut() {
+            while ftl.admissions.get(1).is_some_and(|second| second.at < horizon) {
+                ftl.admissions.pop_front();
+            }
+        }
+    }
+
+    fn on_block_layer_event(&mut self, event: Event) {
+        match event {
+            Event::LayerQueued { submitter, id, tag } => {
+                let entry = BlockLayerEntry { tag: Some(tag), ..BlockLayerEntry::default() };
+                self.block_layer.insert((submitter, id), entry);
+            }
+            Event::LayerMerged { submitter, head, id } => {
+                if let Some(entry) = self.block_layer.get_mut(&(submitter, head)) {
+                    entry.merged.push(id);
+                }
+            }
+            Event::LayerSplit { submitter, parent, id } => {
+                let entry = BlockLayerEntry { parent: Some(parent), ..BlockLayerEntry::default() };
+                self.block_layer.insert((submitter, id), entry);
+            }
+            Event::LayerIssued { submitter, id } => self.issuing = Some((submitter, id)),
+            _ => {}
+        }
+    }
+
+    /// The tags of all requests that an entry of the block layer carries.
+    fn block_layer_tags(&self, submitter: u16, id: u32) -> Vec<u64> {
+        let (mut tags, mut rest) = (Vec::new(), vec![id]);
+        while let Some(id) = rest.pop() {
+            let Some(entry) = self.block_layer.get(&(submitter, id)) else { continue };
+            tags.extend(entry.tag);
+            rest.extend(entry.parent);
+            rest.extend(&entry.merged);
+        }
+        tags
+    }
+
+    fn on_target_event(&mut self, at: Nanos, qid: u16, event: Event) {
+        if let Event::TargetIssued { user } = event {
+            self.issuing_op = Some(user);
+            return;
+        }
+        let ftl = self.ftls.entry(qid).or_default();
+        match event {
+            Event::TargetRequest { index: place, tag } => {
+                let request = FtlRequest { began: at, ..FtlRequest::default() };
+                ftl.requests.insert(place, (tag, request));
+            }
+            Event::TargetOp { user, cause, request, lba } => {
+                ftl.ops.insert(user, Origin::Target { qid, cause, request, lba });
+            }
+            Event::TargetOpCompleted { user } => {
+                let Some(command) = ftl.posted.remove(&user) else { return };
+                if let Origin::Target { request: Some(place), .. } = command.origin
+                    && let Some((_, request)) = ftl.requests.get_mut(&place)
+                {
+                    request.critical = Some(Critical::Command(command.clone()));
+                }
+                ftl.last_command = Some(command);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_command_event(&mut self, at: Nanos, event: Event) {
+        match event {
+            Event::CommandSubmitted { qid, cid, user } => {
+                let carried = self.issuing.take();
+                let user = self.issuing_op.take().unwrap_or(user);
+                let origin = match (carried, self.ftls.get_mut(&qid).filter(|_| qid > 0)) {
+                    (Some((submitter, id)), _) => Origin::BlockLayer { submitter, id },
+                    (None, Some(ftl)) => {
+                        let (cause, request, lba) = (Cause::Metadata, None, None);
+                        let own = Origin::Target { qid, cause, request, lba };
+                        ftl.ops.remove(&user).unwrap_or(own)
+                    }
+                    (None, None) => Origin::Request(user),
+                };
+                let command =
+                    Command { origin, user_data: user, submitted: at, ..Command::default() };
+                self.submitted.insert((qid, cid), command);
+            }
+            Event::CommandFetched { id, qid, cid } => {
+                let mut command = self.submitted.remove(&(qid, cid)).unwrap_or_default();
+                (command.fetched, command.started, command.ended) = (at, at, Nanos::MAX);
+                let id = id as usize;
+                if self.commands.len() <= id {
+                    self.commands.resize_with(id + 1, || None);
+                }
+                self.commands[id] = Some(command);
+            }
+            Event::CommandStage { id, stage: station, start, end } => {
+                if let Some(command) = self.command_mut(id) {
+                    command.visits.push(StationVisit { station, start, end });
+                }
+            }
+            Event::CommandStarted { id } => {
+                if let Some(command) = self.command_mut(id) {
+                    command.started = at;
+                }
+            }
+            Event::CommandCompleted { id } => {
+                if let Some(command) = self.command_mut(id) {
+                    command.ended = at;
+                }
+            }
+            Event::CommandPosted { id } => self.on_command_posted(at, id),
+            _ => {}
+        }
+    }
+
+    fn command_mut(&mut self, id: u32) -> Option<&mut Command> {
+        self.commands.get_mut(id as usize)?.as_mut()
+    }
+
+    fn on_command_posted(&mut self, at: Nanos, id: u32) {
+        let Some(mut command) = self.commands.get_mut(id as usize).and_then(Option::take) else {
+            return;
+        };
+        command.posted = at;
+        let command = Rc::new(command);
+        let tags = match command.origin {
+            Origin::Unknown => Vec::new(),
+            Origin::Request(tag) => vec![tag],
+            Origin::BlockLayer { submitter, id } => self.block_layer_tags(submitter, id),
+            Origin::Target { qid, .. } => {
+                self.ftls.entry(qid).or_default().posted.insert(command.user_data, command);
+                return;
+            }
+        };
+        for tag in tags {
+            if let Some(open) = self.requests.get_mut(&tag) {
+                open.inner = Inner::Command(command.clone());
+            }
+        }
+    }
+
+    fn on_ftl_event(
+        &mut self,
+        at: Nanos,
+        target: u16,
+        event: Event,
+        sink: &mut dyn ExplanationSink,
+    ) {
+        let (Event::FtlQueued { tag }
+        | Event::FtlAdmitted { tag, .. }
+        | Event::FtlFlush { tag }
+        | Event::FtlMapWait { tag }
+        | Event::FtlCompleted { tag }) = event
+        else {
+            return;
+        };
+        let last = self.last_operation(target).filter(Critical::is_program);
+        let Some(request) = self.ftl_request(at, target, tag) else { return };
+        match event {
+            Event::FtlQueued { .. } => request.is_queued = true,
+            Event::FtlAdmitted { durable, .. } => {
+                request.admitted = Some((at, durable));
+                request.slot_freed_by = last;
+            }
+            Event::FtlFlush { .. } => request.is_flush = true,
+            Event::FtlMapWait { .. } => request.waited_for_map = true,
+            _ => self.on_ftl_complete(at, target, tag, sink),
+        }
+    }
+
+    fn ftl_request(&mut self, at: Nanos, target: u16, tag: u64) -> Option<&mut FtlRequest> {
+        if target == 0 {
+            let command = self.command_mut(u32::try_from(tag).ok()?)?;
+            let began = FtlRequest { began: at, ..FtlRequest::default() };
+            return Some(command.ftl.get_or_insert(began));
+        }
+        let request = self.ftls.get_mut(&target)?.requests.get_mut(&tag)?;
+        Some(&mut request.1)
+    }
+
+    /// The operation that an FTL has heard of last.
+    fn last_operation(&self, target: u16) -> Option<Critical> {
+        match target {
+            0 => self.last_pu_op.map(Critical::PuOp),
+            qid => self.ftls.get(&qid)?.last_command.clone().map(Critical::Command),
+        }
+    }
+
+    /// An FTL has ended a request: for what waited for the flash, the operation that ended last let it.
+    fn on_ftl_complete(
+        &mut self,
+        at: Nanos,
+        target: u16,
+        tag: u64,
+        sink: &mut dyn ExplanationSink,
+    ) {
+        let last = self.last_operation(target);
+        let Some(request) = self.ftl_request(at, target, tag) else { return };
+        request.ended = at;
+        let durable = request.admitted.is_some_and(|(_, durable)| durable);
+        if (request.is_flush || durable) && at > request.began {
+            request.critical = last;
+        }
+        if request.is_flush {
+            let (start, end) = (request.began, at);
+            sink.background(&BackgroundSpan { work: Background::Flush, start, end });
+        }
+        if target == 0 {
+            return;
+        }
+        let ended = self.ftls.get_mut(&target).and_then(|ftl| ftl.requests.remove(&tag));
+        let Some((tag, request)) = ended else { return };
+        let tag = self.aliases.get(&tag).copied().unwrap_or(tag);
+        if let Some(open) = self.requests.get_mut(&tag) {
+            open.inner = Inner::Target(target, Box::new(request));
+        }
+    }
+
+    fn on_background_event(
+        &mut self,
+        at: Nanos,
+        target: u16,
+        event: Event,
+        sink: &mut dyn ExplanationSink,
+    ) {
+        let ftl = self.ftls.entry(target).or_default();
+        let ended = match event {
+            Event::GcBegins { line, valid } => {
+                ftl.gc.insert(line, (at, valid));
+                None
+            }
+            Event::GcEnds { line } => {
+                ftl.gc.remove(&line).map(|(start, valid)| (Background::Gc { line, valid }, start))
+            }
+            Event::CheckpointBegins => {
+                ftl.checkpoint = Some(at);
+                None
+            }
+            _ => ftl.checkpoint.take().map(|start| (Background::Checkpoint, start)),
+        };
+        if let Some((work, start)) = ended {
+            sink.background(&BackgroundSpan { work, start, end: at });
+        }
+    }
+
+    fn on_flash_event(&mut self, at: Nanos, event: Event, sink: &mut dyn ExplanationSink) {
+        match event {
+            Event::PuOpQueued { pu_op: part, pu, chunk, op, cause, command } => {
+                self.on_pu_op_queued(at, part, (pu, chunk, op), cause, command);
+            }
+            Event::PuOpProgress { pu_op: part, step } => self.on_pu_op_step(at, part, step),
+            Event::ArrayBusy { pu_op: part, pu, op, start, end } => {
+                let Some(&Some(part)) = self.pu_ops.get(part as usize) else { return };
+                let kind = WaitKind::PuBusy(op, resource_user(&part));
+                let busy = BusyInterval { start, end, pu_op: part.serial, kind };
+                timeline(&mut self.flash.pus, pu).push(busy);
+                sink.busy(&span(&part, FlashResource::Pu(pu), start, end));
+            }
+            Event::ChannelBusy { pu_op: part, channel, start, end } => {
+                let Some(Some(part)) = self.pu_ops.get_mut(part as usize) else { return };
+                part.channel = channel;
+                let kind = WaitKind::ChannelBusy(resource_user(part));
+                let busy = BusyInterval { start, end, pu_op: part.serial, kind };
+                timeline(&mut self.flash.channels, channel).push(busy);
+                sink.busy(&span(part, FlashResource::Channel(channel), start, end));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_pu_op_queued(
+        &mut self,
+        at: Nanos,
+        id: u32,
+        (pu, chunk, op): (u32, u32, ArrayOp),
+        cause: Cause,
+        command: Option<u32>,
+    ) {
+        let origin = command.and_then(|id| self.command_mut(id)).map(|command| command.origin);
+        let (cause, tag, lba) = match origin {
+            None | Some(Origin::Unknown) => (cause, None, None),
+            Some(Origin::Request(tag)) => (cause, Some(tag), None),
+            Some(Origin::BlockLayer { submitter, id }) => {
+                (cause, self.block_layer_tags(submitter, id).first().copied(), None)
+            }
+            Some(Origin::Target { qid, cause, request, lba }) => {
+                (cause, request.and_then(|place| self.target_tag(qid, place)), lba)
+            }
+        };
+        let open = tag.and_then(|tag| self.requests.get(&tag));
+        let program = match op {
+            ArrayOp::Program => self.programs.remove(&chunk).flatten(),
+            ArrayOp::Read | ArrayOp::Erase => None,
+        };
+        self.next_pu_op += 1;
+        let part = PuOp {
+            serial: self.next_pu_op,
+            pu,
+            chunk,
+            op,
+            cause,
+            job: tag.filter(|_| open.is_some()).map(job),
+            request: open.map(|open| open.serial),
+            lba: lba.or(program).or(open.map(|open| open.lba)),
+            command,
+            queued: at,
+            staging: None,
+            staged: None,
+            array_begins: None,
+            array_ends: None,
+            ended: at,
+            channel: u32::MAX,
+        };
+        let id = id as usize;
+        if self.pu_ops.len() <= id {
+            self.pu_ops.resize(id + 1, None);
+        }
+        self.pu_ops[id] = Some(part);
+    }
+
+    /// The job's tag of a target's request.
+    fn target_tag(&self, qid: u16, place: u64) -> Option<u64> {
+        let (tag, _) = self.ftls.get(&qid)?.requests.get(&place)?;
+        Some(self.aliases.get(tag).copied().unwrap_or(*tag))
+    }
+
+    fn on_pu_op_step(&mut self, at: Nanos, id: u32, step: PuOpStep) {
+        let Some(slot) = self.pu_ops.get_mut(id as usize) else { return };
+        let Some(part) = slot else { return };
+        match step {
+            PuOpStep::Staging => part.staging = Some(at),
+            PuOpStep::Staged => part.staged = Some(at),
+            PuOpStep::ArrayBegins => part.array_begins = part.array_begins.or(Some(at)),
+            PuOpStep::ArrayEnds => {
+                part.array_begins = part.array_begins.or(Some(at));
+                part.array_ends = Some(at);
+            }
+            PuOpStep::Done => {
+                part.ended = at;
+                let part = *part;
+                *slot = None;
+                if let (ArrayOp::Read, Some(start)) = (part.op, part.array_ends) {
+                    let kind = WaitKind::RegisterBusy(resource_user(&part));
+                    let busy = BusyInterval { start, end: at, pu_op: part.serial, kind };
+                    timeline(&mut self.flash.pus, part.pu).push(busy);
+                }
+                if let Some(command) = part.command.and_then(|id| self.command_mut(id)) {
+                    command.last_pu_op = Some(part);
+                }
+                self.last_pu_op = Some(part);
+            }
+        }
+    }
+}
+
+fn resource_user(part: &PuOp) -> ResourceUser {
+    ResourceUser { cause: part.cause, job: part.job }
+}
+
+fn span(part: &PuOp, on: FlashResource, start: Nanos, end: Nanos) -> BusySpan {
+    let PuOp { op, cause, request, lba, chunk, .. } = *part;
+    BusySpan { on, op, start, end, cause, request, lba, chunk }
+}

@@ -1,0 +1,227 @@
+//! The tape: what the running core's code asks of memory and locks, in order.
+//!
+//! The layer's code runs at one instant of virtual time; what it reported is then played in virtual
+//! time, against what the other cores ask for. One tape per host thread, so a machine is modelled
+//! on one thread.
+//!
+//! A line is known by the address of what was reported and its offset in that: numbers are given in
+//! the order of first touch, and each thing reported begins a line of its own. What happens to lie
+//! beside it is the allocator's doing and must not show in a result (rule R3).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use clock::Nanos;
+
+/// Bytes of a line.
+const LINE: usize = 64;
+
+/// A line, by first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineId(pub u32);
+
+/// A lock, by creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockId(pub u32);
+
+/// Something that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessOp {
+    /// Work without memory that others have.
+    Compute(Nanos),
+    Read(LineId),
+    Write(LineId),
+    /// Draws a ticket.
+    Draw(LockId),
+    /// Waits until the ticket is served.
+    Enter(LockId),
+    /// Looks whether the lock is taken, and finds that it is.
+    Probe(LockId),
+    /// Serves the next ticket.
+    Leave(LockId),
+}
+
+#[derive(Debug, Default)]
+struct AccessLog {
+    running: bool,
+    ops: Vec<AccessOp>,
+    /// Work that belongs into the first critical section.
+    critical_work: Nanos,
+    lines: HashMap<usize, LineId, BuildHasherDefault<AddressHasher>>,
+    /// By lock: whether somebody has it or waits for it.
+    taken: Vec<bool>,
+}
+
+/// Spreads addresses; nothing is ever listed in the order of these hashes.
+#[derive(Debug, Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize((*byte).into());
+        }
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.0 = (self.0 ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    }
+}
+
+thread_local! {
+    static TAPE: RefCell<AccessLog> = RefCell::default();
+}
+
+fn with_log<R>(use_it: impl FnOnce(&mut AccessLog) -> R) -> R {
+    TAPE.with_borrow_mut(use_it)
+}
+
+/// Forgets all lines and locks: another machine begins.
+pub(crate) fn reset() {
+    with_log(|tape| *tape = AccessLog::default());
+}
+
+/// Runs `code` and writes down, after what is in `ops`, what it asks for; `inside` is its own work,
+/// in the first critical section if it enters one.
+pub(crate) fn record<R>(ops: &mut Vec<AccessOp>, inside: Nanos, code: impl FnOnce() -> R) -> R {
+    with_log(|tape| {
+        tape.running = true;
+        tape.critical_work = inside;
+        std::mem::swap(&mut tape.ops, ops);
+    });
+    let result = code();
+    with_log(|tape| {
+        tape.running = false;
+        tape.push_work();
+        std::mem::swap(&mut tape.ops, ops);
+    });
+    result
+}
+
+/// A new lock.
+pub(crate) fn new_lock() -> LockId {
+    with_log(|tape| {
+        tape.taken.push(false);
+        LockId(tape.taken.len() as u32 - 1)
+    })
+}
+
+/// Locks so far.
+pub(crate) fn lock_count() -> usize {
+    with_log(|tape| tape.taken.len())
+}
+
+/// Says whether somebody has a lock or waits for it.
+pub(crate) fn set_taken(lock: LockId, taken: bool) {
+    with_log(|tape| tape.taken[lock.0 as usize] = taken);
+}
+
+/// The running core touches `what`.
+pub(crate) fn touch<T: ?Sized>(what: &T, write: bool) {
+    with_log(|tape| {
+        if !tape.running {
+            return;
+        }
+        let address = std::ptr::from_ref(what).cast::<u8>() as usize;
+        for offset in (0..size_of_val(what).max(1)).step_by(LINE) {
+            let next = LineId(tape.lines.len() as u32);
+            let line = *tape.lines.entry(address + offset).or_insert(next);
+            tape.ops.push(if write { AccessOp::Write(line) } else { AccessOp::Read(line) });
+        }
+    });
+}
+
+/// The running core waits for a lock.
+pub(crate) fn acquire(lock: LockId) {
+    with_log(|tape| {
+        if tape.running {
+            tape.ops.extend([AccessOp::Draw(lock), AccessOp::Enter(lock)]);
+            tape.push_work();
+        }
+    });
+}
+
+/// The running core takes a lock if it is free; returns whether it was.
+pub(crate) fn try_acquire(lock: LockId) -> bool {
+    let taken = with_log(|tape| {
+        let taken = tape.running && tape.taken[lock.0 as usize];
+        if taken {
+            tape.ops.push(AccessOp::Probe(lock));
+        }
+        taken
+    });
+    if !taken {
+        acquire(lock);
+    }
+    !taken
+}
+
+/// The running core gives a lock back.
+pub(crate) fn release(lock: LockId) {
+    with_log(|tape| {
+        if tape.running {
+            tape.ops.push(AccessOp::Leave(lock));
+        }
+    });
+}
+
+impl AccessLog {
+    fn push_work(&mut self) {
+        let work = std::mem::take(&mut self.critical_work);
+        if work > Nanos::ZERO {
+            self.ops.push(AccessOp::Compute(work));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_touched_is_written_down_in_lines_of_first_touch() {
+        reset();
+        let (one, many) = (1u64, [0u8; 130]);
+        let mut ops = Vec::new();
+        touch(&one, true);
+        record(&mut ops, Nanos(7), || {
+            touch(&one, true);
+            touch(&many, false);
+            touch(&one, false);
+        });
+        let line = LineId;
+        let reads = [1, 2, 3].map(|n| AccessOp::Read(line(n)));
+        let mut wanted = vec![AccessOp::Write(line(0))];
+        wanted.extend(reads);
+        wanted.extend([AccessOp::Read(line(0)), AccessOp::Compute(Nanos(7))]);
+        assert_eq!(ops, wanted);
+    }
+
+    #[test]
+    fn work_goes_into_the_first_critical_section() {
+        reset();
+        let (a, b) = (new_lock(), new_lock());
+        let mut ops = Vec::new();
+        set_taken(b, true);
+        let got = record(&mut ops, Nanos(5), || {
+            acquire(a);
+            let got = try_acquire(b);
+            release(a);
+            got
+        });
+        assert!(!got);
+        let wanted = [
+            AccessOp::Draw(a),
+            AccessOp::Enter(a),
+            AccessOp::Compute(Nanos(5)),
+            AccessOp::Probe(b),
+            AccessOp::Leave(a),
+        ];
+        assert_eq!(ops, wanted);
+    }
+}

@@ -1,0 +1,155 @@
+//! [`Machine`]: how many sockets and cores, and how far apart they are.
+//!
+//! SYSTOR'13 section 4.1: up to four sockets are linked directly; the 8-socket system is two boards
+//! of four sockets, linked by an interconnect board.
+
+use std::fmt;
+use std::str::FromStr;
+
+use block::QueueTopology;
+
+/// Sockets that one board carries.
+const BOARD: u16 = 4;
+
+/// Cores of a modelled machine at most.
+pub const CORES_MAX: u32 = 512;
+
+/// A modelled machine: `8x10` is 8 sockets of 10 cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    topology: QueueTopology,
+}
+
+/// Why there is no such machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MachineError {
+    /// Not two numbers with an `x` between them.
+    #[error("`{0}` is not SOCKETSxCORES, as in 8x10")]
+    Form(String),
+    /// No core, or too many.
+    #[error("{sockets} sockets of {cores} cores: a modelled machine has 1 to {CORES_MAX} cores")]
+    Size {
+        /// Sockets.
+        sockets: u16,
+        /// Cores of each.
+        cores: u16,
+    },
+}
+
+/// How far a line travels between two cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// Between cores of one socket.
+    Socket,
+    /// Between sockets of one board.
+    Board,
+    /// Between boards.
+    Boards,
+}
+
+impl Distance {
+    /// All of them, nearest first.
+    pub const ALL: [Distance; 3] = [Distance::Socket, Distance::Board, Distance::Boards];
+}
+
+impl Machine {
+    /// `sockets` sockets of `cores` cores.
+    ///
+    /// # Errors
+    /// [`MachineError::Size`].
+    pub fn new(sockets: u16, cores: u16) -> Result<Machine, MachineError> {
+        let topology = QueueTopology { sockets, cores };
+        if topology.count() == 0 || topology.count() > CORES_MAX {
+            return Err(MachineError::Size { sockets, cores });
+        }
+        Ok(Machine { topology })
+    }
+
+    /// As the block layer sees it.
+    pub fn topology(self) -> QueueTopology {
+        self.topology
+    }
+
+    /// All cores, 1 to [`CORES_MAX`].
+    pub fn cores(self) -> usize {
+        self.topology.count() as usize
+    }
+
+    /// Cores of one socket.
+    pub fn cores_per_socket(self) -> usize {
+        self.topology.cores.into()
+    }
+
+    /// Sockets.
+    pub fn sockets(self) -> usize {
+        self.topology.sockets.into()
+    }
+
+    /// Whether there are two boards or more.
+    pub fn has_boards(self) -> bool {
+        self.topology.sockets > BOARD
+    }
+
+    /// On which socket a core is. Cores are numbered socket by socket.
+    pub fn socket(self, core: usize) -> usize {
+        core / self.cores_per_socket()
+    }
+
+    /// Between two cores, or a core and the memory of another's socket.
+    pub fn distance(self, one: usize, other: usize) -> Distance {
+        let (one, other) = (self.socket(one), self.socket(other));
+        if one == other {
+            Distance::Socket
+        } else if one / usize::from(BOARD) == other / usize::from(BOARD) {
+            Distance::Board
+        } else {
+            Distance::Boards
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.topology.sockets, self.topology.cores)
+    }
+}
+
+impl FromStr for Machine {
+    type Err = MachineError;
+
+    fn from_str(text: &str) -> Result<Machine, MachineError> {
+        let form = || MachineError::Form(text.to_owned());
+        let (sockets, cores) = text.split_once(['x', 'X']).ok_or_else(form)?;
+        let number = |text: &str| text.parse::<u16>().map_err(|_| form());
+        Machine::new(number(sockets)?, number(cores)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_read_and_bounded() {
+        let machine: Machine = "8x10".parse().unwrap();
+        assert_eq!((machine.cores(), machine.to_string().as_str()), (80, "8x10"));
+        for bad in ["", "8", "8x", "x10", "8x10x2", "-1x4", "8 x10", "99999x1"] {
+            assert_eq!(bad.parse::<Machine>(), Err(MachineError::Form(bad.into())));
+        }
+        for (sockets, cores) in [(0, 4), (4, 0), (513, 1), (65535, 65535)] {
+            let size = MachineError::Size { sockets, cores };
+            assert_eq!(format!("{sockets}x{cores}").parse::<Machine>(), Err(size));
+        }
+    }
+
+    #[test]
+    fn eight_sockets_are_two_boards() {
+        let machine = Machine::new(8, 10).unwrap();
+        assert_eq!(machine.distance(0, 9), Distance::Socket);
+        assert_eq!(machine.distance(0, 10), Distance::Board);
+        assert_eq!(machine.distance(39, 0), Distance::Board);
+        assert_eq!(machine.distance(40, 0), Distance::Boards);
+        assert_eq!(machine.distance(40, 79), Distance::Board);
+        assert!(machine.has_boards() && !Machine::new(4, 8).unwrap().has_boards());
+    }
+}

@@ -1,0 +1,31 @@
+//! A drive that another process serves (`sluice serve --socket`).
+
+use std::path::Path;
+
+use direct::{DirectError, IoDevice, RemoteDeviceConfig};
+
+use super::scenario::check_depth;
+use super::{OpenError, OpenOptions};
+
+/// Connects to the server at a socket, and opens the part of its drive that is named `PARTITION` or
+/// `DEVICE/PARTITION`; without a name, the only one that the user may use.
+///
+/// # Errors
+/// [`OpenError::Device`] with what the server refuses, and would not refuse; options that mean nothing to
+/// a served drive, or that it does not grant.
+pub(super) fn connect(
+    socket: &Path,
+    partition: Option<&str>,
+    options: &OpenOptions,
+) -> Result<IoDevice, OpenError> {
+    options.refuse_read_only("a served drive")?;
+    options.refuse_drive_core("a served drive")?;
+    options.refuse_doorbells("a served drive")?;
+    let config = partition.map_or(Ok(RemoteDeviceConfig::default()), RemoteDeviceConfig::parse);
+    let config = config.map_err(DirectError::Remote)?;
+    let timeout = options.timeout.unwrap_or(config.timeout);
+    let config = RemoteDeviceConfig { queues: options.queues, timeout, ..config };
+    let device = IoDevice::connect_with(socket, config)?;
+    check_depth(options.depth, &device)?;
+    Ok(device)
+}

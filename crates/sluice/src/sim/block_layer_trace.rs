@@ -1,0 +1,155 @@
+//! [`BlockLayerTrace`]: what happened to each request in the block layers, as files that blkparse reads,
+//! and as tracks beside the drives' in the Perfetto trace.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use block::trace::blktrace::{BlktraceWriter, DeviceNumber, TraceProcess, TracedDevice};
+use block::trace::{TraceEvent, merge_by_time};
+use block::{BlockDevice, Submitter};
+
+use super::{DriveRun, SimError};
+use crate::trace_file::{BlockTracks, TraceFile};
+
+/// Events of one core that are kept between two looks, at least.
+const EVENTS: usize = 1 << 16;
+/// Events of one request, with those of a batch of one.
+const EVENTS_PER_REQUEST: usize = 8;
+
+/// The events of every drive's block layer.
+pub(super) struct BlockLayerTrace {
+    dir: Option<PathBuf>,
+    /// By drive; `None` for what is not asked for, and for drives without a block layer.
+    writers: Vec<Option<BlktraceWriter<BufWriter<File>>>>,
+    tracks: Vec<Option<BlockTracks>>,
+}
+
+impl BlockLayerTrace {
+    /// Begins to trace: into `dir` for blkparse, and into `file` for Perfetto. `None` if neither is
+    /// asked for, or no drive has a block layer.
+    pub(super) fn create(
+        dir: Option<&Path>,
+        mut file: Option<&mut TraceFile<File>>,
+        lanes: &mut [DriveRun],
+    ) -> Result<Option<BlockLayerTrace>, SimError> {
+        if dir.is_none() && file.is_none() {
+            return Ok(None);
+        }
+        if let Some(dir) = dir {
+            std::fs::create_dir_all(dir)
+                .map_err(|source| SimError::Trace { path: dir.to_path_buf(), source })?;
+        }
+        let count = lanes.len() as u32;
+        let mut trace = BlockLayerTrace {
+            dir: dir.map(Path::to_path_buf),
+            writers: Vec::new(),
+            tracks: Vec::new(),
+        };
+        let mut any = false;
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            let name = lane.name.clone();
+            let Some(cores) = lane.device_mut().and_then(|d| d.block_layer_mut()) else {
+                trace.writers.push(None);
+                trace.tracks.push(None);
+                continue;
+            };
+            any = true;
+            let limits = *cores.limits();
+            let queues = cores.queues_mut();
+            for queue in &mut *queues {
+                queue.trace(EVENTS.max(limits.queue_depth as usize * EVENTS_PER_REQUEST));
+            }
+            let cores = queues.len() as u16;
+            let writer = dir.map(|dir| {
+                let process = |core: u16| TraceProcess {
+                    submitter: Submitter(core),
+                    // 0 would be the kernel.
+                    pid: u32::from(core) + 1,
+                    comm: format!("core{core}"),
+                };
+                let traced = TracedDevice {
+                    name: name.clone(),
+                    number: DeviceNumber { major: 259, minor: i as u32 },
+                    sector_bytes: limits.sector_bytes,
+                    cores,
+                    processes: (0..cores).map(process).collect(),
+                    started: (0, 0),
+                };
+                BlktraceWriter::create(dir, &traced)
+                    .map_err(|source| SimError::Blktrace { dir: dir.to_path_buf(), source })
+            });
+            trace.writers.push(writer.transpose()?);
+            let tracks = file.as_deref_mut().map(|file| {
+                let names: Vec<String> = (0..cores).map(|core| format!("core {core}")).collect();
+                let submitters: Vec<(Submitter, &str)> =
+                    (0..cores).map(Submitter).zip(names.iter().map(String::as_str)).collect();
+                let process = count + i as u32 + 1;
+                BlockTracks::new(file, process, &format!("block layer of {name}"), &submitters)
+            });
+            trace.tracks.push(tracks);
+        }
+        Ok(any.then_some(trace))
+    }
+
+    /// Whether some core has little room left for events.
+    pub(super) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
+        lanes.iter_mut().any(|lane| {
+            let cores = lane.device_mut().and_then(|d| d.block_layer_mut());
+            cores.is_some_and(|cores| {
+                let mut queues = cores.queues_mut().iter_mut();
+                queues.any(|q| q.tracer().is_some_and(|t| t.events().len() > EVENTS / 2))
+            })
+        })
+    }
+
+    /// Writes what has happened since the last call.
+    pub(super) fn collect(
+        &mut self,
+        mut file: Option<&mut TraceFile<File>>,
+        lanes: &mut [DriveRun],
+    ) -> Result<(), SimError> {
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            let Some(cores) = lane.device_mut().and_then(|d| d.block_layer_mut()) else { continue };
+            let queues = cores.queues_mut();
+            if let Some(writer) = &mut self.writers[i] {
+                for (core, queue) in queues.iter_mut().enumerate() {
+                    let Some(tracer) = queue.tracer() else { continue };
+                    let dir = self.dir.clone().unwrap_or_default();
+                    writer
+                        .write(core as u16, tracer.events())
+                        .map_err(|source| SimError::Blktrace { dir, source })?;
+                }
+            }
+            if let (Some(tracks), Some(file)) = (&mut self.tracks[i], file.as_deref_mut()) {
+                let events: Vec<&[TraceEvent]> = queues
+                    .iter_mut()
+                    .filter_map(|q| q.tracer().map(|tracer| tracer.events()))
+                    .collect();
+                tracks.draw(file, &merge_by_time(&events));
+            }
+            for queue in queues {
+                if let Some(tracer) = queue.tracer() {
+                    tracer.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the files; returns how many events found no room and are missing in them.
+    pub(super) fn finish(self, lanes: &mut [DriveRun]) -> Result<u64, SimError> {
+        for writer in self.writers.into_iter().flatten() {
+            let dir = self.dir.clone().unwrap_or_default();
+            writer.finish().map_err(|source| SimError::Blktrace { dir, source })?;
+        }
+        let mut dropped = 0;
+        for lane in lanes {
+            let Some(cores) = lane.device_mut().and_then(|d| d.block_layer_mut()) else { continue };
+            for queue in cores.queues_mut() {
+                dropped += queue.tracer().map_or(0, |tracer| tracer.dropped());
+            }
+        }
+        Ok(dropped)
+    }
+}

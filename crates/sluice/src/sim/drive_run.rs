@@ -1,0 +1,82 @@
+//! [`DriveRun`]: a drive with its jobs, during the run.
+
+use block::BlockDevice;
+use clock::{Component, Nanos};
+use workload::JobRunner;
+
+use crate::stack::steady_state::SteadyResult;
+use crate::stack::{ShardCounts, StackDevice};
+
+/// A drive with its jobs, during the run.
+pub(super) struct DriveRun {
+    /// The number of the drive, for tracepoints.
+    pub(super) index: u16,
+    pub(super) name: String,
+    pub(super) drive: drive::Controller,
+    pub(super) host: Option<JobRunner<StackDevice>>,
+    /// The device of a drive without jobs.
+    pub(super) idle: Option<StackDevice>,
+    pub(super) ftl_before: Option<ftl::FtlStats>,
+    pub(super) media_before: Option<media::MediaStats>,
+    pub(super) shards_before: Vec<ShardCounts>,
+    /// Whether what it holds is to be on its image in the end.
+    pub(super) persist_image: bool,
+    pub(super) steady: Option<SteadyResult>,
+}
+
+impl Component for DriveRun {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        tracepoint::set_drive(self.index);
+        let host = self.host.as_mut().is_some_and(|h| h.poll(now));
+        let drive = self.drive.poll(now);
+        host | drive
+    }
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        let host = self.host.as_ref().map_or(Nanos::MAX, Component::deadline);
+        host.min(self.drive.deadline())
+    }
+}
+
+impl DriveRun {
+    pub(super) fn is_done(&self) -> bool {
+        self.host.as_ref().is_none_or(JobRunner::is_done)
+    }
+
+    pub(super) fn device(&self) -> Option<&StackDevice> {
+        self.host.as_ref().map(JobRunner::device).or(self.idle.as_ref())
+    }
+
+    pub(super) fn device_mut(&mut self) -> Option<&mut StackDevice> {
+        match &mut self.host {
+            Some(host) => Some(host.device_mut()),
+            None => self.idle.as_mut(),
+        }
+    }
+
+    /// The names of its jobs, clones counted one by one.
+    pub(super) fn job_names(&self) -> Vec<String> {
+        self.host
+            .as_ref()
+            .map(|host| host.job_names().map(str::to_owned).collect())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn sector_bytes(&self) -> u32 {
+        self.device().map_or(0, |device| device.limits().sector_bytes)
+    }
+
+    /// Counters and free lines of the translation layer, on whichever side it runs.
+    pub(super) fn ftl_snapshot(&self) -> Option<(ftl::FtlStats, f64)> {
+        ftl_snapshot(self.device(), &self.drive)
+    }
+}
+
+pub(super) fn ftl_snapshot(
+    device: Option<&StackDevice>,
+    drive: &drive::Controller,
+) -> Option<(ftl::FtlStats, f64)> {
+    let host = device.and_then(StackDevice::ftl_snapshot);
+    host.or_else(|| drive.ftl().map(|f| (*f.stats(), f.free_lines())))
+}

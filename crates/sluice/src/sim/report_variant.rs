@@ -1,0 +1,255 @@
+//! An outcome as a [`Way`] of the report.
+
+use workload::{Direction as JobDirection, DirectionResult, JobResult};
+
+use super::{DriveOutcome, SimOutcome, Timeline};
+use crate::explain::{band_bar, breakdown_title, request_bar};
+use crate::format::{count, duration};
+use crate::report::{
+    Direction, FtlPoint, FtlSeries, GcSummary, Intervals, JobRow, Latency, LatencyBreakdown,
+    LatencyPoint, NoteRow, Utilization, UtilizationMap, Variant,
+};
+
+/// Points of a distribution at most: more than a plot shows.
+const CDF_POINTS: usize = 400;
+
+/// An outcome as one way of a comparison.
+pub fn to_variant(outcome: &SimOutcome) -> Variant {
+    let several = outcome.drives.len() > 1;
+    let mut way = Variant {
+        name: outcome.title.clone(),
+        scenario: outcome.text.to_string(),
+        seed: outcome.seed,
+        elapsed_ns: outcome.elapsed.0,
+        ..Variant::default()
+    };
+    let timeline = Timeline::new(outcome.elapsed);
+    way.intervals = Intervals { width_ns: timeline.width.0, last_ns: timeline.last.0 };
+    for drive in &outcome.drives {
+        let layer = drive.ftl_time_series.as_ref().map(|_| way.ftl_series.len());
+        for job in drive.run.reported_jobs() {
+            way.remarks.extend(job_remarks(&job));
+            let name = several.then_some(drive.name.as_str());
+            rows(&job, name, (&timeline, layer), &mut way.jobs);
+        }
+        if let Some(series) = ftl_series(drive, &timeline, several) {
+            way.ftl_series.push(series);
+        }
+        if let Some(map) = utilization(drive, outcome.elapsed.0, several) {
+            way.utilization.push(map);
+        }
+    }
+    // One figure for the way: of the drive that was written most.
+    let written = |d: &&DriveOutcome| d.ftl.map_or(0, |f| f.host_writes);
+    if let Some(drive) = outcome.drives.iter().max_by_key(written) {
+        way.write_amplification = drive.ftl.and_then(|f| f.write_amplification());
+        way.over_provisioning = drive.capacity.map(|c| c.over_provisioning());
+        way.gc = drive.ftl.map(|f| GcSummary {
+            host_sectors: f.host_writes,
+            relocated_sectors: f.gc_relocations,
+            padded_sectors: f.padding,
+            lines_reclaimed: f.lines_reclaimed,
+            erases: f.erases,
+            free_lines: drive.free_lines.unwrap_or(0.0) as u64,
+        });
+    }
+    for drive in &outcome.drives {
+        way.latency_breakdowns.extend(latency_breakdown(drive, several));
+    }
+    if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
+        way.remarks.push("The host's CPU takes no time: [host] is not set.".into());
+    }
+    for drive in &outcome.drives {
+        if let Some(layer) = &drive.block_layer {
+            let of = if several { format!("{}: ", drive.name) } else { String::new() };
+            way.remarks.push(format!("{of}{}", layer.summary_line()));
+        }
+    }
+    if !outcome.ignored.is_empty() {
+        way.remarks.push(format!("Without meaning here: {}.", outcome.ignored.join(", ")));
+    }
+    way.remarks.extend(outcome.failures());
+    let row = |note: &super::Note| NoteRow {
+        code: note.code.as_str().to_owned(),
+        text: note.text.clone(),
+    };
+    way.notes = outcome.notes.iter().map(row).collect();
+    way
+}
+
+/// Remarks on the numbers of a job.
+fn job_remarks(job: &JobResult) -> Vec<String> {
+    let name = &job.spec.name;
+    let mut remarks = Vec::new();
+    for direction in JobDirection::ALL {
+        let result = job.direction(direction);
+        if result.is_instant() {
+            remarks.push(format!(
+                "job {name}: {} {}s took no time, so that they have no rate: the drive charges \
+                 nothing for them; set [drive.controller] fetch, or [host] submit",
+                count(result.ios),
+                direction.name()
+            ));
+        }
+    }
+    if job.delayed > 0 {
+        remarks.push(format!(
+            "job {name}: {} of {} requests were issued later than the trace says: all {} places of \
+             iodepth were taken, or the host was busy",
+            count(job.delayed),
+            count(job.issued),
+            job.spec.depth()
+        ));
+    }
+    if let (Some(found), Some(target)) = (job.depth_search, &job.spec.latency_target) {
+        let (depth, time) = (found.depth, duration(target.target.0));
+        let percent = target.percentile;
+        remarks.push(match (found.met, found.converged) {
+            (false, _) => format!(
+                "job {name}: not even iodepth {depth} keeps {percent} % of its requests within {time}"
+            ),
+            (true, true) => format!(
+                "job {name}: iodepth {depth} keeps {percent} % of its requests within {time}; its \
+                 numbers are those of one window at this depth"
+            ),
+            (true, false) => format!(
+                "job {name}: iodepth {depth} keeps {percent} % of its requests within {time}, as far \
+                 as it got: it ended before its search"
+            ),
+        });
+    }
+    remarks
+}
+
+/// A drive's explanations, if they were asked for.
+fn latency_breakdown(drive: &DriveOutcome, several: bool) -> Option<LatencyBreakdown> {
+    let explanation = drive.explanation.as_ref()?;
+    let names = drive.names(explanation);
+    let jobs = explanation.breakdowns.iter().map(|breakdown| {
+        let bars = breakdown.bands.iter().map(band_bar).collect();
+        (breakdown_title(breakdown, names), bars)
+    });
+    Some(LatencyBreakdown {
+        drive: if several { drive.name.clone() } else { String::new() },
+        jobs: jobs.collect(),
+        slowest: explanation.slowest.iter().map(|r| request_bar(r, names)).collect(),
+    })
+}
+
+/// The translation layer of a drive over time.
+fn ftl_series(drive: &DriveOutcome, timeline: &Timeline, several: bool) -> Option<FtlSeries> {
+    let intervals = drive.ftl_time_series.as_ref()?.intervals(timeline);
+    let point = |(start_ns, i): (u64, &super::FtlInterval)| {
+        let all = i.host_sectors + i.relocated_sectors;
+        FtlPoint {
+            start_ns,
+            free_lines: i.free_lines,
+            write_amplification: i.write_amplification,
+            gc_share: if all == 0 { 0.0 } else { i.relocated_sectors as f64 / all as f64 },
+        }
+    };
+    let starts = (0..).map(|i| timeline.width.0 * i);
+    let name = if several { drive.name.clone() } else { String::new() };
+    Some(FtlSeries { drive: name, points: starts.zip(&intervals).map(point).collect() })
+}
+
+fn rows(
+    job: &JobResult,
+    drive: Option<&str>,
+    (timeline, layer): (&Timeline, Option<usize>),
+    rows: &mut Vec<JobRow>,
+) {
+    let all = job.series.with_width(timeline.width);
+    let start = |i: usize| timeline.width.0 * i as u64;
+    // Seconds of an interval in which the job was measured; what did not last has no rate.
+    let seconds = |i: usize| {
+        let from = start(i).max((job.started + job.spec.ramp_time).0);
+        let to = (start(i) + timeline.width.0).min(job.ended.0);
+        (to > from).then(|| (to - from) as f64 / 1e9)
+    };
+    let depth: Vec<(u64, f64)> = all
+        .intervals()
+        .enumerate()
+        .filter_map(|(i, done)| Some((start(i), done.outstanding_ns as f64 / 1e9 / seconds(i)?)))
+        .collect();
+    let directions = [
+        (JobDirection::Read, Direction::Read),
+        (JobDirection::Write, Direction::Write),
+        (JobDirection::Trim, Direction::Trim),
+    ];
+    for (from, to) in directions {
+        let result = job.direction(from);
+        if result.ios == 0 {
+            continue;
+        }
+        let name = match drive {
+            Some(drive) => format!("{drive}: {}", job.spec.name),
+            None => job.spec.name.clone(),
+        };
+        let series = all.intervals().enumerate().filter_map(|(i, done)| {
+            Some((start(i), done.bytes[from as usize] as f64 / seconds(i)?))
+        });
+        let latencies = job.series.latencies(from).with_width(timeline.width);
+        let latencies = latencies.intervals().enumerate().filter(|(_, l)| l.count > 0);
+        let latencies = latencies.map(|(i, l)| LatencyPoint {
+            start_ns: start(i),
+            p50: l.p50.0,
+            p99: l.p99.0,
+            max: l.max.0,
+        });
+        rows.push(JobRow {
+            name,
+            direction: to,
+            iops: result.iops(),
+            bytes_per_sec: result.bandwidth(),
+            latency: latency(result),
+            cdf: cdf(result),
+            series: series.collect(),
+            latencies: latencies.collect(),
+            depth: depth.clone(),
+            ftl_index: layer,
+            is_last_partial: !job.ended.0.is_multiple_of(timeline.width.0),
+        });
+    }
+}
+
+fn latency(result: &DirectionResult) -> Latency {
+    let at = |percent| result.lat.percentile(percent).0;
+    Latency {
+        mean: result.lat.mean(),
+        p50: at(50.0),
+        p95: at(95.0),
+        p99: at(99.0),
+        p999: at(99.9),
+        max: result.lat.max().0,
+    }
+}
+
+fn cdf(result: &DirectionResult) -> Vec<(u64, f64)> {
+    let total = result.lat.count().max(1) as f64;
+    let buckets: Vec<_> = result.lat.buckets().collect();
+    let group = buckets.len().div_ceil(CDF_POINTS).max(1);
+    let mut points = Vec::with_capacity(2 * buckets.len() / group + 2);
+    let mut below = 0;
+    // Where nothing was recorded the share stays what it was: two points per group of buckets.
+    for buckets in buckets.chunks(group) {
+        points.push((buckets[0].from.0, below as f64 / total));
+        below += buckets.iter().map(|b| b.count).sum::<u64>();
+        let last = buckets[buckets.len() - 1].to.0.min(result.lat.max().0);
+        points.push((last.max(buckets[0].from.0), below as f64 / total));
+    }
+    points
+}
+
+fn utilization(drive: &DriveOutcome, elapsed: u64, several: bool) -> Option<UtilizationMap> {
+    let (channels, pus) = drive.geometry?;
+    let share = |t: clock::Nanos| t.0 as f64 / elapsed.max(1) as f64;
+    let units = drive.drive.pus.iter();
+    let units = units.map(|p| Utilization {
+        read: share(p.read),
+        program: share(p.program),
+        erase: share(p.erase),
+    });
+    let name = if several { drive.name.clone() } else { String::new() };
+    Some(UtilizationMap { drive: name, channels, pus, units: units.collect() })
+}

@@ -1,0 +1,266 @@
+//! [`FtlTimeSeries`]: the translation layer of a drive at equal distances of virtual time, in bounded memory.
+//!
+//! A sample is taken when everything before its instant has happened, and nothing at it: it does not
+//! depend on how the run loop steps. When the samples run out, every second one is kept.
+
+use clock::Nanos;
+use ftl::FtlStats;
+
+use super::DriveRun;
+
+/// Samples at most; there are at least half as many in a run longer than half a second.
+const SAMPLES_MAX: usize = 512;
+const FIRST_INTERVAL: Nanos = Nanos::from_millis(1);
+/// Intervals at most that results show.
+const INTERVALS_SHOWN_MAX: u64 = 128;
+
+/// The intervals that results over time are shown in: as many for every job and drive of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    /// Length of each interval but the last.
+    pub width: Nanos,
+    /// Intervals.
+    pub count: usize,
+    /// Length of the last interval: `width`, or less if the run ended within it.
+    pub last: Nanos,
+}
+
+impl Timeline {
+    /// The intervals of a run of `elapsed`: a millisecond times a power of two each, at most 128.
+    pub fn new(elapsed: Nanos) -> Timeline {
+        let mut width = FIRST_INTERVAL;
+        while elapsed.0.div_ceil(width.0) > INTERVALS_SHOWN_MAX {
+            width = width * 2;
+        }
+        let count = elapsed.0.div_ceil(width.0).max(1);
+        let last = elapsed.since(width * (count - 1));
+        Timeline {
+            width,
+            count: count as usize,
+            last: if last == Nanos::ZERO { width } else { last },
+        }
+    }
+
+    /// Length of the interval at `index`.
+    pub fn length(&self, index: usize) -> Nanos {
+        if index + 1 == self.count { self.last } else { self.width }
+    }
+
+    /// Whether the run ended within the last interval.
+    pub fn is_last_partial(&self) -> bool {
+        self.last < self.width
+    }
+}
+
+/// The translation layer at one instant; counts are those since the run's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FtlSample {
+    /// Sectors that users wrote.
+    pub host_sectors: u64,
+    /// Sectors that garbage collection moved.
+    pub relocated_sectors: u64,
+    /// Sectors of padding and metadata.
+    pub other_sectors: u64,
+    /// Lines reclaimed.
+    pub lines_reclaimed: u64,
+    /// Free lines.
+    pub free_lines: f64,
+}
+
+impl FtlSample {
+    fn from_stats((stats, free_lines): (FtlStats, f64), before: &FtlStats) -> FtlSample {
+        let stats = stats.since(before);
+        FtlSample {
+            host_sectors: stats.host_writes,
+            relocated_sectors: stats.gc_relocations,
+            other_sectors: stats.padding + stats.metadata,
+            lines_reclaimed: stats.lines_reclaimed,
+            free_lines,
+        }
+    }
+}
+
+/// What the translation layer did in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FtlInterval {
+    /// Sectors that users wrote.
+    pub host_sectors: u64,
+    /// Sectors that garbage collection moved.
+    pub relocated_sectors: u64,
+    /// Lines reclaimed.
+    pub lines_reclaimed: u64,
+    /// Free lines at the interval's end.
+    pub free_lines: f64,
+    /// Sectors programmed per sector written; `None` if users wrote nothing in it.
+    pub write_amplification: Option<f64>,
+}
+
+/// The translation layer of one drive over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FtlTimeSeries {
+    width: Nanos,
+    /// At the end of each interval; the last at the end of the run.
+    samples: Vec<FtlSample>,
+}
+
+impl FtlTimeSeries {
+    /// The intervals of `timeline`, which is that of the run.
+    pub fn intervals(&self, timeline: &Timeline) -> Vec<FtlInterval> {
+        let each = (timeline.width.0 / self.width.0).max(1) as usize;
+        let mut before = FtlSample::default();
+        let mut intervals = Vec::with_capacity(timeline.count);
+        for i in 0..timeline.count {
+            let at = match i + 1 == timeline.count {
+                true => self.samples.len(),
+                false => ((i + 1) * each).min(self.samples.len()),
+            };
+            let Some(now) = at.checked_sub(1).map(|at| self.samples[at]) else { break };
+            let user_sectors = now.host_sectors - before.host_sectors;
+            let moved_sectors = now.relocated_sectors - before.relocated_sectors;
+            let all = user_sectors + moved_sectors + now.other_sectors - before.other_sectors;
+            intervals.push(FtlInterval {
+                host_sectors: user_sectors,
+                relocated_sectors: moved_sectors,
+                lines_reclaimed: now.lines_reclaimed - before.lines_reclaimed,
+                free_lines: now.free_lines,
+                write_amplification: (user_sectors > 0).then(|| all as f64 / user_sectors as f64),
+            });
+            before = now;
+        }
+        intervals
+    }
+}
+
+/// Takes the samples of all drives during a run.
+pub(super) struct Sampler {
+    started: Nanos,
+    width: Nanos,
+    /// When the next sample is due.
+    next: Nanos,
+    /// By drive; `None` without a translation layer.
+    drives: Vec<Option<(FtlStats, Vec<FtlSample>)>>,
+}
+
+impl Sampler {
+    /// A sampler of a run that starts at `now`.
+    pub(super) fn start(now: Nanos, lanes: &[DriveRun]) -> Sampler {
+        let layer = |lane: &DriveRun| lane.ftl_snapshot().map(|(stats, _)| (stats, Vec::new()));
+        Sampler {
+            started: now,
+            width: FIRST_INTERVAL,
+            next: now + FIRST_INTERVAL,
+            drives: lanes.iter().map(layer).collect(),
+        }
+    }
+
+    /// When the next sample is due; never, if no drive has a translation layer.
+    pub(super) fn next(&self) -> Nanos {
+        if self.drives.iter().all(Option::is_none) { Nanos::MAX } else { self.next }
+    }
+
+    /// Takes every sample that is due until `now`; `view` is the translation layer of a drive.
+    pub(super) fn sample(&mut self, now: Nanos, view: impl Fn(usize) -> Option<(FtlStats, f64)>) {
+        while self.next() <= now {
+            self.push(&view);
+            if self.sample_count() == SAMPLES_MAX {
+                self.coarsen();
+            }
+            self.next = self.started + self.width * (self.sample_count() as u64 + 1);
+        }
+    }
+
+    /// The samples of all drives, the last at `now`, the run's end.
+    pub(super) fn finish(
+        mut self,
+        now: Nanos,
+        view: impl Fn(usize) -> Option<(FtlStats, f64)>,
+    ) -> Vec<Option<FtlTimeSeries>> {
+        self.sample(now, &view);
+        self.push(&view);
+        let width = self.width;
+        let drives = self.drives.into_iter();
+        drives.map(|drive| drive.map(|(_, samples)| FtlTimeSeries { width, samples })).collect()
+    }
+
+    fn sample_count(&self) -> usize {
+        self.drives.iter().flatten().map(|(_, samples)| samples.len()).next().unwrap_or(0)
+    }
+
+    fn push(&mut self, view: &impl Fn(usize) -> Option<(FtlStats, f64)>) {
+        for (i, drive) in self.drives.iter_mut().enumerate() {
+            if let (Some((before, samples)), Some(now)) = (drive, view(i)) {
+                samples.push(FtlSample::from_stats(now, before));
+            }
+        }
+    }
+
+    /// Makes each two intervals one.
+    fn coarsen(&mut self) {
+        for (_, samples) in self.drives.iter_mut().flatten() {
+            let mut i = 0;
+            samples.retain(|_| {
+                i += 1;
+                i % 2 == 0
+            });
+        }
+        self.width = self.width * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_covers_the_run_in_few_intervals() {
+        for (elapsed, width, count, last) in [
+            (0, 1_000_000, 1, 1_000_000),
+            (1, 1_000_000, 1, 1),
+            (1_000_000, 1_000_000, 1, 1_000_000),
+            (128_000_000, 1_000_000, 128, 1_000_000),
+            (128_000_001, 2_000_000, 65, 1),
+            (10_000_000_000, 128_000_000, 79, 16_000_000),
+        ] {
+            let found = Timeline::new(Nanos(elapsed));
+            let expected = Timeline { width: Nanos(width), count, last: Nanos(last) };
+            assert_eq!(found, expected, "{elapsed}");
+            let sum: u64 = (0..count).map(|i| found.length(i).0).sum();
+            assert!(sum == elapsed || elapsed == 0);
+        }
+    }
+
+    #[test]
+    fn thinned_out_samples_are_those_of_longer_intervals() {
+        let stats = |ms: u64| FtlStats {
+            host_writes: 10 * ms,
+            gc_relocations: 5 * ms,
+            ..FtlStats::default()
+        };
+        let before = Some((FtlStats::default(), Vec::new()));
+        let mut sampler = Sampler {
+            started: Nanos(7),
+            width: FIRST_INTERVAL,
+            next: Nanos(7) + FIRST_INTERVAL,
+            drives: vec![None, before],
+        };
+        let mut ms = 0;
+        while ms < 3_000 {
+            ms += 1;
+            let now = Nanos(7) + Nanos::from_millis(ms);
+            sampler.sample(now, |_| Some((stats(ms), ms as f64)));
+            assert!(sampler.sample_count() < SAMPLES_MAX);
+        }
+        let end = Nanos(7) + Nanos(3_000_500_000);
+        let found = sampler.finish(end, |_| Some((stats(3_001), 0.0)));
+        assert!(found[0].is_none());
+        let timeline = Timeline::new(Nanos(3_000_500_000));
+        let intervals = found[1].as_ref().unwrap().intervals(&timeline);
+        assert_eq!((intervals.len(), timeline.width), (94, Nanos::from_millis(32)));
+        for (i, interval) in intervals[..93].iter().enumerate() {
+            assert_eq!(interval.host_sectors, 320, "{i}");
+            assert_eq!(interval.write_amplification, Some(1.5));
+            assert_eq!(interval.free_lines, (i as f64 + 1.0) * 32.0);
+        }
+        assert_eq!(intervals.iter().map(|i| i.host_sectors).sum::<u64>(), 30_010);
+    }
+}

@@ -1,0 +1,95 @@
+//! [`Cores`]: the block layer's queues, one per core, as one device: jobs are dealt to them
+//! ([`Ends`]).
+
+use block::{BlockDevice, BlockLayer, Completion, Group, Limits, Queue, QueueFull, Request};
+use clock::{Component, Nanos, Waker};
+use driver::NvmeQueue;
+use ring::AddressSpace;
+use workload::job_index_of_tag;
+
+use super::per_core_devices::PerCoreDevices;
+
+/// The block layer of one drive, with all its cores.
+#[derive(Debug)]
+pub struct BlockLayerDevice {
+    kind: &'static str,
+    block_layer: BlockLayer,
+    queues: PerCoreDevices<Queue<NvmeQueue>>,
+    /// Of each job; jobs beyond are in group 0.
+    groups: Vec<Group>,
+}
+
+impl BlockLayerDevice {
+    /// The cores of `layer`, which is called `kind`; `None` if there is none.
+    pub(super) fn new(
+        kind: &'static str,
+        layer: BlockLayer,
+        queues: Vec<Queue<NvmeQueue>>,
+    ) -> Option<BlockLayerDevice> {
+        Some(BlockLayerDevice {
+            kind,
+            block_layer: layer,
+            queues: PerCoreDevices::new(queues)?,
+            groups: Vec::new(),
+        })
+    }
+
+    /// `"sq"` or `"mq"`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The layer, for its counters.
+    pub fn block_layer(&self) -> &BlockLayer {
+        &self.block_layer
+    }
+
+    /// Each core's end, in order.
+    pub fn queues_mut(&mut self) -> &mut [Queue<NvmeQueue>] {
+        self.queues.all_mut()
+    }
+
+    /// Says which group each job is in, clones counted one by one.
+    pub fn set_groups(&mut self, groups: Vec<Group>) {
+        self.groups = groups;
+    }
+}
+
+impl Component for BlockLayerDevice {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.queues.poll(now)
+    }
+
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        self.queues.deadline()
+    }
+}
+
+impl BlockDevice for BlockLayerDevice {
+    fn limits(&self) -> &Limits {
+        self.queues.limits()
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        let job = job_index_of_tag(request.tag);
+        let queue = self.queues.for_job(job);
+        queue.set_group(self.groups.get(job).copied().unwrap_or_default());
+        queue.submit(now, request)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        self.queues.reap()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.queues.memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.queues.set_waker(&waker);
+    }
+}

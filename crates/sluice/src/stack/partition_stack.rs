@@ -1,0 +1,57 @@
+//! A stack on a part of its drive: what else is on the drive is others' (`docs/sharing.md`).
+
+use block::Raw;
+use clock::{Component, Nanos};
+use drive::{AccessPolicy, AccessScope, AttachError};
+use driver::ControllerHandle;
+use ring::Port;
+
+use super::{ADMIN_POLL_LIMIT, DEPTH, Stack, StackDevice, StackError};
+
+impl Stack {
+    /// Confines the host's side to a part of a drive that manages its own media: the drive checks every
+    /// command against it. Nothing may be outstanding; the state of the media stays. `vector` is as
+    /// for [`build`](Stack::build).
+    ///
+    /// # Errors
+    /// [`StackError::Confined`] for a part that the drive has not, and for a host that manages the
+    /// drive's flash.
+    pub fn confine_to_partition(
+        self,
+        part: AccessScope,
+        vector: Option<u16>,
+    ) -> Result<Stack, StackError> {
+        let Stack { mut drive, device, port: whole, steady, .. } = self;
+        let name = drive.config().name.clone();
+        let wrong = |source: AttachError| StackError::Confined { name: name.clone(), source };
+        let StackDevice::Raw(raw) = device else {
+            return Err(wrong(AttachError::Port));
+        };
+        drop(raw);
+        drive.detach(&whole).map_err(|_| wrong(AttachError::Port))?;
+        let port =
+            Port::new().map_err(|source| StackError::Memory { name: name.clone(), source })?;
+        drive.attach_as(&port, AccessPolicy::for_scope(part)).map_err(wrong)?;
+        let depth = DEPTH.min(drive.config().controller.queue_depth);
+        drive.set_zero_latency(true);
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut bring_up = || {
+            let failed = |source| StackError::Driver { name: name.clone(), source };
+            let mut controller =
+                ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
+                    .map_err(failed)?;
+            let pair = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
+            let raw = Raw::from_pair(controller.info(), pair, port.clone())
+                .map_err(|source| StackError::Raw { name: name.clone(), source })?;
+            Ok((raw, controller))
+        };
+        let made = bring_up();
+        drive.set_zero_latency(false);
+        drive.reset_stats();
+        let (raw, controller) = made?;
+        let (device, controller) = (StackDevice::Raw(raw), Some(controller));
+        Ok(Stack { drive, device, port, controller, steady })
+    }
+}

@@ -1,0 +1,236 @@
+//! [`Space`]: which data blocks are free, and how many of these are promised to buffered data, or reserved for
+//! writes to come.
+//!
+//! Next fit with a stride: a file goes on behind its last block if that is free; otherwise the next place
+//! is a stride away from where the last file was placed, which leaves both room to grow. What fits nowhere
+//! behind that goes into the smallest run that has room, or else into the largest one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Blocks between places of files that are small when they are placed.
+const PLACEMENT_STRIDE: u32 = 64;
+/// Runs looked at behind the last place.
+const NEXT_FIT_EXTENTS_MAX: usize = 16;
+
+/// The free blocks of a volume.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BlockAllocator {
+    /// Runs, by first block.
+    extents: BTreeMap<u32, u32>,
+    /// The same by length.
+    extents_by_length: BTreeSet<(u32, u32)>,
+    free_blocks: u64,
+    delalloc_blocks: u64,
+    reserved_blocks: u64,
+    /// Where the next file is placed.
+    placement_cursor: u32,
+}
+
+impl BlockAllocator {
+    /// The blocks `first..end` without those in use, which are in order and do not overlap.
+    pub(crate) fn new(first: u32, end: u32, used: &[(u32, u32)]) -> BlockAllocator {
+        let mut space = BlockAllocator { placement_cursor: first, ..BlockAllocator::default() };
+        let mut at = first;
+        for &(start, count) in used {
+            if start > at {
+                space.free(at, start - at);
+            }
+            at = start + count;
+        }
+        if end > at {
+            space.free(at, end - at);
+        }
+        space
+    }
+
+    /// Free blocks that are neither promised nor reserved.
+    pub(crate) fn available(&self) -> u64 {
+        self.free_blocks - self.delalloc_blocks - self.reserved_blocks
+    }
+
+    /// Blocks that are reserved.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved_blocks
+    }
+
+    /// Reserves blocks; `false` if there are not as many.
+    #[must_use]
+    pub(crate) fn reserve(&mut self, blocks: u64) -> bool {
+        let enough = self.available() >= blocks;
+        if enough {
+            self.reserved_blocks += blocks;
+        }
+        enough
+    }
+
+    /// Blocks that were reserved are not.
+    pub(crate) fn unreserve(&mut self, blocks: u64) {
+        self.reserved_blocks -= blocks;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free_blocks
+    }
+
+    /// Promises blocks to somebody; `false` if there are not as many.
+    #[must_use]
+    pub(crate) fn reserve_delalloc(&mut self, blocks: u64) -> bool {
+        let enough = self.available() >= blocks;
+        if enough {
+            self.delalloc_blocks += blocks;
+        }
+        enough
+    }
+
+    /// A promise is not needed, or is kept by the next [`take`](BlockAllocator::allocate).
+    pub(crate) fn release_delalloc(&mut self, blocks: u64) {
+        self.delalloc_blocks = self.delalloc_blocks.saturating_sub(blocks);
+    }
+
+    fn remove(&mut self, start: u32, count: u32) {
+        self.extents.remove(&start);
+        self.extents_by_length.remove(&(count, start));
+    }
+
+    fn insert(&mut self, start: u32, count: u32) {
+        if count > 0 {
+            self.extents.insert(start, count);
+            self.extents_by_length.insert((count, start));
+        }
+    }
+
+    /// The run that `block` is in.
+    fn extent_at(&self, block: u32) -> Option<(u32, u32)> {
+        let (&start, &count) = self.extents.range(..=block).next_back()?;
+        (block - start < count).then_some((start, count))
+    }
+
+    fn split_extent(&mut self, (start, count): (u32, u32), at: u32, want: u32) -> (u32, u32) {
+        let taken = want.min(start + count - at);
+        self.remove(start, count);
+        self.insert(start, at - start);
+        self.insert(at + taken, start + count - at - taken);
+        self.free_blocks -= u64::from(taken);
+        (at, taken)
+    }
+
+    /// Takes up to `want` blocks in one run, at `goal` if it is free. `None` if nothing is.
+    pub(crate) fn allocate(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
+        if let Some(goal) = goal
+            && let Some(run) = self.extent_at(goal)
+        {
+            return Some(self.split_extent(run, goal, want));
+        }
+        let here = self.extent_at(self.placement_cursor);
+        if let Some((start, count)) = here
+            && start + count - self.placement_cursor >= want
+        {
+            return Some(self.place_file((start, count), self.placement_cursor, want));
+        }
+        let behind = self
+            .extents
+            .range(self.placement_cursor..)
+            .take(NEXT_FIT_EXTENTS_MAX)
+            .find(|(_, n)| **n >= want);
+        let found = behind.map(|(s, n)| (*s, *n)).or_else(|| {
+            let fits = self.extents_by_length.range((want, 0)..).next();
+            fits.or_else(|| self.extents_by_length.last()).map(|(n, s)| (*s, *n))
+        });
+        found.map(|run| self.place_file(run, run.0, want))
+    }
+
+    fn place_file(&mut self, run: (u32, u32), at: u32, want: u32) -> (u32, u32) {
+        let (at, taken) = self.split_extent(run, at, want);
+        self.placement_cursor = at.saturating_add(taken.max(PLACEMENT_STRIDE));
+        if self.extent_at(self.placement_cursor).is_none() {
+            let start = self
+                .extents
+                .range(self.placement_cursor..)
+                .next()
+                .or_else(|| self.extents.iter().next());
+            self.placement_cursor = start.map_or(self.placement_cursor, |(s, _)| *s);
+        }
+        (at, taken)
+    }
+
+    /// Gives blocks back.
+    pub(crate) fn free(&mut self, start: u32, count: u32) {
+        let (mut from, mut to) = (start, start + count);
+        if let Some((&s, &n)) = self.extents.range(..start).next_back()
+            && s + n == start
+        {
+            self.remove(s, n);
+            from = s;
+        }
+        if let Some(&n) = self.extents.get(&to) {
+            self.remove(to, n);
+            to += n;
+        }
+        self.insert(from, to - from);
+        self.free_blocks += u64::from(count);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn extents(&self) -> Vec<(u32, u32)> {
+        self.extents.iter().map(|(s, n)| (*s, *n)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rng::Rng;
+
+    use super::*;
+
+    #[test]
+    fn every_block_has_one_owner_and_comes_back() {
+        for seed in 0..100 {
+            let mut rng = Rng::new(seed);
+            let mut space = BlockAllocator::new(10, 500, &[(10, 3), (40, 5), (499, 1)]);
+            let mut owned = [false; 500];
+            for b in [10, 11, 12, 40, 41, 42, 43, 44, 499] {
+                owned[b] = true;
+            }
+            let mut held = Vec::new();
+            for _ in 0..400 {
+                if rng.chance(0.55) {
+                    let goal = rng.chance(0.5).then(|| rng.below(520) as u32);
+                    let Some((at, n)) = space.allocate(goal, 1 + rng.below(20) as u32) else {
+                        assert_eq!(space.free_blocks(), 0);
+                        continue;
+                    };
+                    for b in at..at + n {
+                        assert!((10..500).contains(&b) && !owned[b as usize], "seed {seed}: {b}");
+                        owned[b as usize] = true;
+                    }
+                    held.push((at, n));
+                } else if !held.is_empty() {
+                    let (at, n) = held.swap_remove(rng.below(held.len() as u64) as usize);
+                    (at..at + n).for_each(|b| owned[b as usize] = false);
+                    space.free(at, n);
+                }
+                let free = owned[10..].iter().filter(|o| !**o).count() as u64;
+                assert_eq!(space.free_blocks(), free, "seed {seed}");
+            }
+            held.drain(..).for_each(|(at, n)| space.free(at, n));
+            assert_eq!(space.extents(), [(13, 27), (45, 454)], "grown together");
+            assert!(space.reserve_delalloc(481) && !space.reserve_delalloc(1));
+            space.release_delalloc(481);
+            assert_eq!(space.available(), 481);
+        }
+    }
+
+    #[test]
+    fn files_that_grow_beside_each_other_stay_in_one_piece() {
+        let mut space = BlockAllocator::new(0, 10_000, &[]);
+        let mut ends = [None; 4];
+        for _ in 0..PLACEMENT_STRIDE {
+            for end in &mut ends {
+                let (at, n) = space.allocate(*end, 1).unwrap();
+                assert!(end.is_none_or(|e| e == at));
+                *end = Some(at + n);
+            }
+        }
+    }
+}

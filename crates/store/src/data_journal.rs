@@ -1,0 +1,160 @@
+//! Data of files in the journal: what is small and has to wait for a transaction anyway goes into it, and
+//! its sync is one durable write.
+//!
+//! The blocks are written in place later, many at a time: when they are old, when frames or the journal's
+//! space are needed. Until then their frames stay in memory, dirty or not. Whatever is written in place,
+//! and newer than what the journal has, brings a record of its extent, after which the journal's data of
+//! these blocks does not count (`docs/format/volume.md`, *Data in the journal*).
+
+use crate::core::Core;
+use crate::extents::{BlockMapping, Extent};
+use crate::page_cache::{ByteRange, Page};
+use crate::page_lookup::bytes_within;
+use crate::record::{DATA_BYTES, INODE_BYTES, Record};
+use crate::tree::InodeNode;
+use crate::{BLOCK, Ino};
+
+/// Blocks of which one sync puts data into the journal.
+const SYNC_JOURNALED_BLOCKS_MAX: usize = 4;
+
+/// What becomes of a file's dirty blocks that a sync waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JournalDecision {
+    /// They are in the running transaction.
+    Journaled,
+    /// They will be; something is in the way now.
+    Deferred,
+    /// They are to be written in place.
+    InPlace,
+}
+
+/// Blocks whose data goes into the journal.
+#[derive(Debug, Default)]
+struct JournalBatch {
+    blocks: [(u32, ByteRange); SYNC_JOURNALED_BLOCKS_MAX],
+    count: usize,
+    /// Bytes of the records.
+    bytes: usize,
+    /// Those that have nothing there yet.
+    fresh: usize,
+    /// Some of them are on their way as they were before.
+    writing: bool,
+    /// They could not be read, or would be read as they were, without a transaction.
+    needed: bool,
+}
+
+impl Core {
+    /// Blocks that may wait to be written in place: each keeps a sector of the journal free.
+    pub(crate) fn journaled_blocks_max(&self) -> usize {
+        (self.page_cache.len() / 4).min((self.ring.sectors / 8) as usize)
+    }
+
+    /// Puts what is dirty of a file into the running transaction, if it is little, and has to wait for one.
+    pub(crate) fn journal_data(&mut self, ino: Ino, data_only: bool) -> JournalDecision {
+        let Some(node) = self.tree.find(ino) else { return JournalDecision::InPlace };
+        if node.state.in_writeback_queue && node.state.urgent {
+            return JournalDecision::InPlace;
+        }
+        let Some(batch) = self.collect_batch(node) else { return JournalDecision::InPlace };
+        let txn = if data_only { node.state.data_txn } else { node.state.txn };
+        let needed = batch.needed || txn > self.durable_txn || node.recorded_size < node.size;
+        let all = self.page_cache.journaled + batch.fresh;
+        if needed && all > self.journaled_blocks_max() / 2 {
+            // An error has been told, or will be, to whoever waits for what cannot be written.
+            let _ = self.force_writeback();
+        }
+        if !needed || all > self.journaled_blocks_max() || batch.bytes > self.txn_bytes_max / 2 {
+            return JournalDecision::InPlace;
+        }
+        let bytes = batch.bytes + INODE_BYTES;
+        if batch.writing || !self.ensure_journal_sectors(bytes, batch.fresh as u64) {
+            return JournalDecision::Deferred;
+        }
+        for (block, span) in &batch.blocks[..batch.count] {
+            self.journal_block(ino, *block, *span);
+        }
+        self.update_recorded_size(ino);
+        self.add_inode_to_txn(ino, true);
+        self.made_progress = true;
+        JournalDecision::Journaled
+    }
+
+    /// A file's dirty blocks; `None` if they are too many.
+    fn collect_batch(&self, node: &InodeNode) -> Option<JournalBatch> {
+        let mut batch = JournalBatch::default();
+        for block in node.state.dirty.iter().copied() {
+            let frame = self.page_cache.get(*node.state.pages.get(&block)?);
+            if !frame.dirty {
+                continue;
+            }
+            let span = self.journaled_range(frame, bytes_within(node.size, block) as usize)?;
+            *batch.blocks.get_mut(batch.count)? = (block, span);
+            batch.count += 1;
+            batch.bytes += DATA_BYTES + (span.1 - span.0);
+            batch.fresh += usize::from(frame.journaled_txn == 0);
+            batch.writing |= frame.writing;
+            let there = matches!(
+                node.extents.find(block),
+                BlockMapping::Extent(Extent { written: true, .. })
+            );
+            batch.needed |= frame.journaled_txn > 0 || !there;
+        }
+        Some(batch)
+    }
+
+    /// What the journal is told of a block that belongs to its file up to `end`: whole sectors, so that
+    /// none of them is ever a part of what was and a part of what became of it.
+    fn journaled_range(&self, frame: &Page, end: usize) -> Option<ByteRange> {
+        let sector = self.ring.sector_bytes as usize;
+        let ByteRange(from, to) = frame.dirty_range;
+        let last = end.checked_sub(1)?;
+        Some(ByteRange(from.min(last) / sector * sector, to.next_multiple_of(sector).min(end)))
+            .filter(|span| span.0 < span.1)
+    }
+
+    fn journal_block(&mut self, ino: Ino, block: u32, span: ByteRange) {
+        let Some(id) = self.find_page(ino, block) else { return };
+        let mut bytes = [0; BLOCK];
+        let bytes = &mut bytes[span.0..span.1];
+        let (region, at) = self.page_cache.location(id, span.0);
+        region.read(at, bytes);
+        let offset = u64::from(block) * BLOCK as u64 + span.0 as u64;
+        Record::Data { ino, offset, bytes }.encode(&mut self.txn.records);
+        self.stats.journaled_blocks += 1;
+        self.stats.journaled_bytes += bytes.len() as u64;
+        let txn = self.txn.id;
+        let Some(node) = self.tree.find_mut(ino) else { return };
+        let frame = self.page_cache.get_mut(id);
+        (frame.dirty, frame.dirty_range) = (false, ByteRange::default());
+        frame.on_device_bytes = bytes_within(node.size, block);
+        node.state.dirty.remove(block);
+        if frame.journaled_txn == 0 {
+            frame.journaled_txn = txn;
+            self.page_cache.journaled += 1;
+            node.state.journaled.insert(block);
+        }
+    }
+
+    /// Sends blocks of which the journal has data from before transaction `below`, as far as there is
+    /// room; whether none are left. Nobody who waits for the journal is waited for: neither for its space,
+    /// which is kept for this, nor for those who will take blocks away.
+    pub(crate) fn write_journaled_in_place(&mut self, below: u64) -> bool {
+        if self.page_cache.journaled == 0 {
+            return true;
+        }
+        let mut all = true;
+        for index in 0..self.page_cache.len() {
+            let frame = *self.page_cache.by_index(index);
+            let Some((ino, block)) = frame.owner else { continue };
+            if !(1..below).contains(&frame.journaled_txn) {
+                continue;
+            }
+            all = false;
+            let held = self.tree.find(ino).is_none_or(|n| n.state.writeback_paused);
+            if !frame.writing && !held && !self.free_staging.is_empty() {
+                self.write_extent(ino, block);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,125 @@
+//! [`JournaledBlocks`]: data of files that the journal has, and the files' blocks may not have yet, as it is read
+//! (`docs/format/volume.md`, *Data in the journal*).
+
+use std::collections::BTreeMap;
+
+use crate::record::{Record, TO_EOF};
+use crate::{BLOCK, Ino};
+
+/// What the journal says of one block's bytes, oldest first: where in the block, and what.
+#[derive(Debug, Default)]
+pub(crate) struct JournaledBlock(Vec<(usize, Vec<u8>)>);
+
+impl JournaledBlock {
+    /// Whether nothing of what the block held before is left.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.0.iter().any(|(_, bytes)| bytes.len() == BLOCK)
+    }
+
+    /// Puts it over what the block held.
+    pub(crate) fn apply_to(&self, block: &mut [u8]) {
+        for (at, bytes) in &self.0 {
+            block[*at..*at + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}
+
+/// The same of all blocks, by inode and block of the file.
+#[derive(Debug, Default)]
+pub(crate) struct JournaledBlocks(BTreeMap<(Ino, u32), JournaledBlock>);
+
+impl JournaledBlocks {
+    /// Takes note of a record of the journal, in order.
+    pub(crate) fn apply(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::Data { ino, offset, bytes } => {
+                let (block, within) = (offset / BLOCK as u64, offset % BLOCK as u64);
+                let part = self.0.entry((ino, block as u32)).or_default();
+                part.0.push((within as usize, bytes.to_vec()));
+            }
+            // The blocks hold what was said before, or something newer.
+            Record::Map { ino, extent } if extent.written => {
+                self.remove(ino, extent.logical, extent.end());
+            }
+            Record::Unmap { ino, logical: at, count } => {
+                let end = if count == TO_EOF { u32::MAX } else { at.saturating_add(count) };
+                self.remove(ino, at, end);
+            }
+            Record::RemoveInode { ino } => self.remove(ino, 0, u32::MAX),
+            _ => {}
+        }
+    }
+
+    /// What was said of blocks `from..to` of a file does not count.
+    pub(crate) fn remove(&mut self, ino: Ino, from: u32, to: u32) {
+        while let Some((&key, _)) = self.0.range((ino, from)..(ino, to.max(from))).next() {
+            self.0.remove(&key);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The blocks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ino, u32)> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// Takes the first block.
+    pub(crate) fn pop(&mut self) -> Option<((Ino, u32), JournaledBlock)> {
+        self.0.pop_first()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extents::Extent;
+
+    fn blocks(parts: &JournaledBlocks) -> Vec<(u64, u32)> {
+        parts.iter().map(|(ino, block)| (ino.0, block)).collect()
+    }
+
+    #[test]
+    fn data_counts_until_its_block_is_written_or_taken_away() {
+        let all = || {
+            let mut parts = JournaledBlocks::default();
+            for (ino, block) in [(5, 0), (5, 1), (5, 7), (6, 1)] {
+                let offset = block * BLOCK as u64 + 9;
+                parts.apply(&Record::Data { ino: Ino(ino), offset, bytes: b"abc" });
+            }
+            parts
+        };
+        let extent = Extent { logical: 1, count: 3, phys: 100, written: true };
+        let ino = Ino(5);
+        let cases = [
+            (Record::Map { ino, extent }, vec![(5, 0), (5, 7), (6, 1)]),
+            (Record::Map { ino, extent: Extent { written: false, ..extent } }, blocks(&all())),
+            (Record::Unmap { ino, logical: 0, count: 2 }, vec![(5, 7), (6, 1)]),
+            (Record::Unmap { ino, logical: 1, count: TO_EOF }, vec![(5, 0), (6, 1)]),
+            (Record::RemoveInode { ino }, vec![(6, 1)]),
+        ];
+        for (record, left) in cases {
+            let mut parts = all();
+            parts.apply(&record);
+            assert_eq!(blocks(&parts), left, "{record:?}");
+        }
+    }
+
+    #[test]
+    fn later_data_lies_over_earlier_data() {
+        let mut parts = JournaledBlocks::default();
+        for (at, bytes) in [(2, &b"abcd"[..]), (4, b"XY"), (2, b"a")] {
+            parts.apply(&Record::Data { ino: Ino(2), offset: 4096 + at, bytes });
+        }
+        let (key, part) = parts.pop().unwrap();
+        assert_eq!((key, part.is_complete()), ((Ino(2), 1), false));
+        let mut block = vec![b'.'; BLOCK];
+        part.apply_to(&mut block);
+        assert_eq!(&block[..8], b"..abXY..");
+        parts.apply(&Record::Data { ino: Ino(2), offset: 0, bytes: &block });
+        assert!(parts.pop().unwrap().1.is_complete());
+        assert!(parts.pop().is_none());
+    }
+}

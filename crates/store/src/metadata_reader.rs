@@ -1,0 +1,353 @@
+//! [`MetadataReader`]: reads all metadata of a volume, one transfer at a time, and writes nothing.
+//!
+//! Superblocks, then the snapshot that the newer one names, then the journal up to its end, and then
+//! everything is checked ([`check`]). It stops at the first thing that cannot be (`OpenError`), or, for
+//! `fsck`, goes on as far as there is anything to be read.
+
+use std::sync::Arc;
+
+use block::{BlockDevice, Limits, Op};
+use clock::Nanos;
+use nvme::Status;
+use ring::{Iova, SharedRegion};
+
+use crate::check::check;
+use crate::codec::FieldReader;
+use crate::device_io::DeviceTransfers;
+use crate::journal::{Sector, decode};
+use crate::journaled_blocks::JournaledBlocks;
+use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, device_blocks};
+use crate::record::Record;
+use crate::snapshot;
+use crate::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock, VERSION};
+use crate::tree::Tree;
+use crate::{FsckProblem, OpenError};
+
+/// What was read.
+#[derive(Debug)]
+pub(crate) struct LoadedMetadata {
+    pub(crate) superblock: Superblock,
+    pub(crate) tree: Tree,
+    /// Data that the journal has.
+    pub(crate) journaled: JournaledBlocks,
+    pub(crate) problems: Vec<FsckProblem>,
+    /// Transactions read from the journal, and their sectors.
+    pub(crate) transactions: u64,
+    pub(crate) sectors: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadStep {
+    FirstSuperblock,
+    SecondSuperblock,
+    SnapshotSegment(u32),
+    Journal,
+    Check,
+}
+
+/// Reads a volume.
+#[derive(Debug)]
+pub(crate) struct MetadataReader {
+    region: Arc<SharedRegion>,
+    iova: Iova,
+    limits: Limits,
+    transfers: DeviceTransfers<()>,
+    step: ReadStep,
+    reading: bool,
+    /// Goes on after damage.
+    continues_after_damage: bool,
+    copies: [Option<DecodedSuperblock>; 2],
+    superblock: Option<Superblock>,
+    tree: Tree,
+    journaled: JournaledBlocks,
+    problems: Vec<FsckProblem>,
+    /// The next sector of the journal, and how many are read at a time.
+    seq: u64,
+    chunk: u64,
+    /// Of the transaction that has begun: payloads, and sectors.
+    records: Vec<u8>,
+    txn: Option<u64>,
+    pub(crate) transactions: u64,
+    sectors: u64,
+    scratch: Vec<u8>,
+}
+
+impl MetadataReader {
+    pub(crate) fn new<D: BlockDevice>(
+        device: &D,
+        thorough: bool,
+    ) -> Result<MetadataReader, OpenError> {
+        let limits = *device.limits();
+        let (sector_bytes, blocks) = (limits.sector_bytes, device_blocks(&limits));
+        if !sector_bytes.is_power_of_two() || !(512..=4096).contains(&sector_bytes) || blocks < 2 {
+            return Err(OpenError::NotAVolume);
+        }
+        let (region, at) = device.memory().allocate_registered(SEGMENT_BYTES)?;
+        Ok(MetadataReader {
+            region,
+            iova: at,
+            limits,
+            transfers: DeviceTransfers::new(&limits),
+            step: ReadStep::FirstSuperblock,
+            reading: false,
+            continues_after_damage: thorough,
+            copies: [None; 2],
+            superblock: None,
+            tree: Tree::new(),
+            journaled: JournaledBlocks::default(),
+            problems: Vec::new(),
+            seq: 0,
+            chunk: 0,
+            records: Vec::new(),
+            txn: None,
+            transactions: 0,
+            sectors: 0,
+            scratch: vec![0; SEGMENT_BYTES],
+        })
+    }
+
+    /// Goes on; the result when there is one.
+    pub(crate) fn poll<D: BlockDevice>(
+        &mut self,
+        device: &mut D,
+        now: Nanos,
+    ) -> Option<Result<LoadedMetadata, OpenError>> {
+        device.poll(now);
+        while let Some(completion) = device.reap() {
+            if let Some(((), status)) = self.transfers.on_completion(&completion) {
+                self.reading = false;
+                if let Err(error) = self.on_read_complete(status) {
+                    return Some(Err(error));
+                }
+            }
+        }
+        if self.step == ReadStep::Check {
+            return self.finish();
+        }
+        if !self.reading {
+            self.submit_read();
+        }
+        if self.transfers.send(device, now) {
+            device.poll(now);
+        }
+        None
+    }
+
+    fn submit_read(&mut self) {
+        let second = (device_blocks(&self.limits) - 1) as u32;
+        let block_sectors = u64::from(BLOCK as u32 / self.limits.sector_bytes);
+        let (lba, sectors) = match (self.step, &self.superblock) {
+            (ReadStep::FirstSuperblock, _) => (0, 1),
+            (ReadStep::SecondSuperblock, _) => (u64::from(second) * block_sectors, 1),
+            (ReadStep::SnapshotSegment(index), Some(block)) => {
+                let begin = index * SEGMENT_BLOCKS;
+                let count = SEGMENT_BLOCKS.min(block.layout.snapshot_blocks - begin);
+                let first = block.layout.snapshot(block.snapshot_area) + begin;
+                (u64::from(first) * block_sectors, u64::from(count) * block_sectors)
+            }
+            (ReadStep::Journal, Some(block)) => {
+                let all = block.layout.journal_sectors();
+                let at = self.seq % all;
+                let first = u64::from(block.layout.journal()) * block_sectors;
+                (first + at, self.chunk.min(all - at))
+            }
+            _ => return,
+        };
+        self.transfers.submit_sectors((), Op::Read, (lba, sectors), self.iova, false);
+        self.reading = true;
+        self.sectors = sectors;
+    }
+
+    fn on_read_complete(&mut self, status: Status) -> Result<(), OpenError> {
+        let mut bytes = std::mem::take(&mut self.scratch);
+        self.region.read(0, &mut bytes);
+        let result = match self.step {
+            ReadStep::FirstSuperblock | ReadStep::SecondSuperblock => {
+                self.on_superblock(status, &bytes)
+            }
+            ReadStep::SnapshotSegment(index) => self.on_segment(index, status, &bytes),
+            ReadStep::Journal => self.on_journal(status, &bytes),
+            ReadStep::Check => Ok(()),
+        };
+        self.scratch = bytes;
+        result
+    }
+
+    fn on_superblock(&mut self, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
+        let found = match bytes.first_chunk::<SUPERBLOCK_BYTES>() {
+            Some(bytes) if status.is_success() => Superblock::decode(bytes),
+            _ => DecodedSuperblock::Damaged,
+        };
+        if self.step == ReadStep::FirstSuperblock {
+            self.copies[0] = Some(found);
+            self.step = ReadStep::SecondSuperblock;
+            return Ok(());
+        }
+        self.copies[1] = Some(found);
+        self.choose_superblock()
+    }
+
+    fn choose_superblock(&mut self) -> Result<(), OpenError> {
+        let second = (device_blocks(&self.limits) - 1) * BLOCK as u64;
+        let mut best: Option<Superblock> = None;
+        let (mut damaged, mut missing) = (Vec::new(), Vec::new());
+        for (copy, offset) in self.copies.into_iter().flatten().zip([0, second]) {
+            match copy {
+                DecodedSuperblock::Newer { version, features } => {
+                    return Err(OpenError::Newer { version, features, known: VERSION });
+                }
+                DecodedSuperblock::Superblock(block) => {
+                    best = best.filter(|b| b.generation >= block.generation).or(Some(block));
+                }
+                DecodedSuperblock::Damaged => damaged.push(FsckProblem::Superblock { offset }),
+                DecodedSuperblock::NotASuperblock => {
+                    missing.push(FsckProblem::Superblock { offset })
+                }
+            }
+        }
+        let Some(block) = best else {
+            return Err(match damaged.first() {
+                Some(first) => OpenError::Damaged { first: first.clone(), count: 2 },
+                None => OpenError::NotAVolume,
+            });
+        };
+        let layout = block.layout;
+        let device_blocks = device_blocks(&self.limits);
+        if u64::from(layout.blocks) != device_blocks
+            || layout.sector_bytes != self.limits.sector_bytes
+        {
+            return Err(OpenError::OtherDevice {
+                blocks: layout.blocks.into(),
+                sector_bytes: layout.sector_bytes,
+                device_blocks,
+                device_sector_bytes: self.limits.sector_bytes,
+            });
+        }
+        self.problems.extend(damaged.into_iter().chain(missing));
+        self.superblock = Some(block);
+        self.seq = block.journal_seq;
+        self.chunk = SEGMENT_BYTES as u64 / u64::from(layout.sector_bytes);
+        self.step =
+            if block.segments == 0 { ReadStep::Journal } else { ReadStep::SnapshotSegment(0) };
+        Ok(())
+    }
+
+    fn report_problem(&mut self, finding: FsckProblem) -> Result<(), OpenError> {
+        if !self.continues_after_damage {
+            return Err(OpenError::Damaged { first: finding, count: 1 });
+        }
+        self.problems.push(finding);
+        Ok(())
+    }
+
+    /// Takes note of records; `data` if those of data may be among them.
+    fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), OpenError> {
+        let mut fields = FieldReader(bytes);
+        while !fields.0.is_empty() {
+            let record = Record::decode(&mut fields);
+            match record.filter(|r| data || !matches!(r, Record::Data { .. })) {
+                Some(record) => {
+                    self.journaled.apply(&record);
+                    self.tree.apply(record);
+                }
+                None => return self.report_problem(FsckProblem::Record { offset }),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_segment(&mut self, index: u32, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
+        let Some(block) = self.superblock else { return Ok(()) };
+        let first = block.layout.snapshot(block.snapshot_area) + index * SEGMENT_BLOCKS;
+        let offset = u64::from(first) * BLOCK as u64;
+        let last = index + 1 == block.segments;
+        let past = (index + 1) * SEGMENT_BLOCKS >= block.layout.snapshot_blocks;
+        let bytes = &bytes[..self.sectors as usize * self.limits.sector_bytes as usize];
+        match snapshot::open(bytes, block.snapshot, index).filter(|_| status.is_success()) {
+            Some((records, says)) if says == last => self.apply(records, offset, false)?,
+            _ => self.report_problem(FsckProblem::SnapshotSegment { index, offset })?,
+        }
+        self.step =
+            if last || past { ReadStep::Journal } else { ReadStep::SnapshotSegment(index + 1) };
+        Ok(())
+    }
+
+    fn on_journal(&mut self, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
+        let Some(block) = self.superblock else { return Ok(()) };
+        if !status.is_success() && self.sectors > 1 {
+            // A sector that cannot be read may be behind the end.
+            self.chunk = 1;
+            return Ok(());
+        }
+        let sector_bytes = self.limits.sector_bytes as usize;
+        for bytes in bytes.chunks_exact(sector_bytes).take(self.sectors as usize) {
+            let at = self.seq % block.layout.journal_sectors();
+            let begin = u64::from(block.layout.journal()) * BLOCK as u64;
+            let offset = begin + at * sector_bytes as u64;
+            let sector = if status.is_success() { decode(bytes) } else { Sector::Damaged };
+            let (header, payload) = match sector {
+                Sector::Written(header, payload) => (header, payload),
+                Sector::Zeros => return self.on_journal_end(),
+                Sector::Damaged => {
+                    self.report_problem(FsckProblem::JournalSector { seq: self.seq, offset })?;
+                    return self.on_journal_end();
+                }
+            };
+            if (header.epoch, header.seq) != (block.epoch, self.seq)
+                || header.txn != block.journal_txn + self.transactions
+                || header.first == self.txn.is_some()
+            {
+                return self.on_journal_end();
+            }
+            self.txn = Some(header.txn);
+            self.records.extend(payload);
+            self.seq += 1;
+            if header.last {
+                self.txn = None;
+                let records = std::mem::take(&mut self.records);
+                self.apply(&records, offset, block.data_in_journal)?;
+                self.records = records;
+                self.records.clear();
+                self.transactions += 1;
+            }
+            if self.seq - block.journal_seq >= block.layout.journal_sectors() {
+                return self.on_journal_end();
+            }
+        }
+        Ok(())
+    }
+
+    fn on_journal_end(&mut self) -> Result<(), OpenError> {
+        self.step = ReadStep::Check;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Option<Result<LoadedMetadata, OpenError>> {
+        let superblock = self.superblock?;
+        let mut tree = std::mem::replace(&mut self.tree, Tree::new());
+        tree.rebuild_counts();
+        let parts = std::mem::take(&mut self.journaled);
+        self.problems.extend(check(&tree, &parts, &superblock.layout));
+        let findings = std::mem::take(&mut self.problems);
+        let damage = || findings.iter().filter(|f| f.is_damage());
+        if let Some(first) = damage().next().filter(|_| !self.continues_after_damage) {
+            let error = OpenError::Damaged { first: first.clone(), count: damage().count() };
+            return Some(Err(error));
+        }
+        let sectors = self.seq - superblock.journal_seq;
+        let transactions = self.transactions;
+        Some(Ok(LoadedMetadata {
+            superblock,
+            tree,
+            journaled: parts,
+            problems: findings,
+            transactions,
+            sectors,
+        }))
+    }
+
+    /// The superblock, as soon as it is known.
+    pub(crate) fn known_superblock(&self) -> Option<&Superblock> {
+        self.superblock.as_ref()
+    }
+}

@@ -1,0 +1,296 @@
+//! What changes which blocks a file has: truncating, reserving, punching holes.
+//!
+//! Blocks are taken away only when nothing of the file is at the device, so that nobody who gets them
+//! afterwards is read or overwritten by what was sent before.
+
+use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
+use crate::extents::{BlockMapping, Extent};
+use crate::page_cache::ByteRange;
+use crate::page_lookup::LookupResult;
+use crate::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
+use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
+
+/// The first block that begins at or behind a byte.
+fn next_block_boundary(byte: u64) -> u32 {
+    byte.div_ceil(BLOCK as u64) as u32
+}
+
+impl Core {
+    /// Waits until nothing of the file is at the device, and lets nothing begin.
+    fn quiesce(&mut self, ino: Ino) -> Result<bool, Error> {
+        let node = self.tree.get_mut(ino)?;
+        node.state.io_blocked = true;
+        Ok(node.state.io_in_flight == 0)
+    }
+
+    /// Takes blocks of a file away, from `from` to `to`. They are free when that is durable.
+    pub(crate) fn unmap_blocks(&mut self, ino: Ino, from: u32, to: u32) {
+        let logged = self.invalidate(ino, from, to);
+        let count = if to == TO_EOF { TO_EOF } else { to - from };
+        let before = self.txn.freed_extents.len();
+        let frees = &mut self.txn.freed_extents;
+        self.tree.unmap(ino, from, count, |start, count| frees.push((start, count)));
+        if self.txn.freed_extents.len() > before || logged {
+            Record::Unmap { ino, logical: from, count }.encode(&mut self.txn.records);
+            self.add_inode_to_txn(ino, true);
+        }
+    }
+
+    pub(crate) fn truncate(
+        &mut self,
+        slot: u32,
+        active: &mut ActiveOp,
+        ino: Ino,
+        size: u64,
+    ) -> StepResult {
+        if active.state == OpState::Start {
+            if size > FILE_BYTES_MAX {
+                return Err(Error::TooLarge);
+            }
+            if !self.begin_change(slot, active, ino)? {
+                return Ok(OpStep::Wait);
+            }
+            active.state = OpState::Changing;
+        }
+        if !self.ensure_journal_space(4 * INODE_BYTES) {
+            return Ok(OpStep::Wait);
+        }
+        let old = self.tree.get(ino)?.size;
+        if size < old {
+            if !self.quiesce(ino)? {
+                return Ok(OpStep::Wait);
+            }
+            self.unmap_blocks(ino, next_block_boundary(size), TO_EOF);
+            let (block, within) = ((size / BLOCK as u64) as u32, (size % BLOCK as u64) as usize);
+            if let Some(frame) = self.find_page(ino, block).filter(|_| within > 0) {
+                self.page_cache.zero(frame, within, BLOCK);
+                let state = self.page_cache.get_mut(frame);
+                state.on_device_bytes = state.on_device_bytes.min(within as u32);
+            }
+        } else if size > old && !self.zero_tail(active, ino)? {
+            return Ok(OpStep::Wait);
+        }
+        let node = self.tree.get_mut(ino)?;
+        node.size = size;
+        node.recorded_size = node.recorded_size.min(size);
+        (node.times.modify, node.times.change) = (active.time, active.time);
+        self.update_recorded_size(ino);
+        self.add_inode_to_txn(ino, size != old);
+        Ok(OpStep::Done(OpResult::Done))
+    }
+
+    pub(crate) fn punch(
+        &mut self,
+        slot: u32,
+        active: &mut ActiveOp,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+    ) -> StepResult {
+        if active.state == OpState::Start {
+            if len == 0 {
+                return Err(Error::Invalid("a range of no bytes"));
+            }
+            if !self.begin_change(slot, active, ino)? {
+                return Ok(OpStep::Wait);
+            }
+            // A hole in the middle of an extent makes two of it.
+            if !self.has_metadata_space(EXTENT_BYTES) {
+                return Err(Error::NoMetadataSpace);
+            }
+            active.state = OpState::Changing;
+        }
+        if !self.ensure_journal_space(4 * INODE_BYTES) {
+            return Ok(OpStep::Wait);
+        }
+        let size = self.tree.get(ino)?.size;
+        let end = offset.saturating_add(len).min(FILE_BYTES_MAX);
+        let seen = end.min(size);
+        let (first, last) = (next_block_boundary(offset), (end / BLOCK as u64) as u32);
+        for (from, to) in unaligned_parts(offset, seen).skip(active.zeroed) {
+            let block = (from / BLOCK as u64) as u32;
+            let begin = u64::from(block) * BLOCK as u64;
+            if !self.zero_part(active, ino, block, (from - begin, to - begin))? {
+                return Ok(OpStep::Wait);
+            }
+            active.zeroed += 1;
+        }
+        // The size's last block goes as a whole if everything of it that there is does.
+        let last = if end >= size { last.max(next_block_boundary(seen)) } else { last };
+        if first < last {
+            if !self.quiesce(ino)? {
+                return Ok(OpStep::Wait);
+            }
+            self.unmap_blocks(ino, first, last);
+        }
+        self.update_recorded_size(ino);
+        let node = self.tree.get_mut(ino)?;
+        (node.times.modify, node.times.change) = (active.time, active.time);
+        self.add_inode_to_txn(ino, true);
+        Ok(OpStep::Done(OpResult::Done))
+    }
+
+    /// Makes a part of a block zeros; `false` while that waits.
+    fn zero_part(
+        &mut self,
+        active: &mut ActiveOp,
+        ino: Ino,
+        block: u32,
+        (from, to): (u64, u64),
+    ) -> Result<bool, Error> {
+        let node = self.tree.get(ino)?;
+        let written =
+            matches!(node.extents.find(block), BlockMapping::Extent(Extent { written: true, .. }));
+        if !written && !node.state.pages.contains_key(&block) {
+            return Ok(true);
+        }
+        match self.page_for_write(active, ino, block, false)? {
+            LookupResult::Ready(frame) => {
+                let span = ByteRange(from as usize, to as usize);
+                self.page_cache.zero(frame, span.0, span.1);
+                self.mark_dirty(ino, block, frame, span);
+                Ok(true)
+            }
+            LookupResult::Wait => Ok(false),
+        }
+    }
+
+    pub(crate) fn allocate(
+        &mut self,
+        slot: u32,
+        active: &mut ActiveOp,
+        ino: Ino,
+        (offset, len): (u64, u64),
+        keep_size: bool,
+    ) -> StepResult {
+        if active.state == OpState::Start {
+            let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+            let end = end.ok_or(Error::TooLarge)?;
+            if len == 0 {
+                return Err(Error::Invalid("a range of no bytes"));
+            }
+            if !self.begin_change(slot, active, ino)? {
+                return Ok(OpStep::Wait);
+            }
+            let first = (offset / BLOCK as u64) as u32;
+            let need = self.count_holes(ino, first, next_block_boundary(end))?;
+            if !self.allocator.reserve_delalloc(need) {
+                return if self.has_pending_frees() {
+                    Ok(OpStep::Wait)
+                } else {
+                    Err(Error::NoSpace)
+                };
+            }
+            active.state = OpState::Allocate { next: first, delalloc_blocks: need };
+        }
+        let OpState::Allocate { mut next, delalloc_blocks: mut promised } = active.state else {
+            return Err(Error::Invalid("an allocation that is none"));
+        };
+        let end = offset + len;
+        let result =
+            self.step_allocate(active, ino, (&mut next, next_block_boundary(end)), &mut promised);
+        active.state = OpState::Allocate { next, delalloc_blocks: promised };
+        match result {
+            Ok(true) => {}
+            Ok(false) => return Ok(OpStep::Wait),
+            Err(error) => {
+                self.allocator.release_delalloc(promised);
+                return Err(error);
+            }
+        }
+        if !keep_size && end > self.tree.get(ino)?.size {
+            match self.zero_tail(active, ino) {
+                Ok(true) => {}
+                Ok(false) => return Ok(OpStep::Wait),
+                Err(error) => {
+                    self.allocator.release_delalloc(promised);
+                    return Err(error);
+                }
+            }
+            self.tree.get_mut(ino)?.size = end;
+            self.update_recorded_size(ino);
+        }
+        self.allocator.release_delalloc(promised);
+        let node = self.tree.get_mut(ino)?;
+        node.times.change = active.time;
+        self.add_inode_to_txn(ino, true);
+        Ok(OpStep::Done(OpResult::Done))
+    }
+
+    /// Blocks of a range that the file does not have.
+    fn count_holes(&self, ino: Ino, mut at: u32, end: u32) -> Result<u64, Error> {
+        let node = self.tree.get(ino)?;
+        let mut holes = 0;
+        for extent in node.extents.range_from(at).take_while(|e| e.logical < end) {
+            holes += u64::from(extent.logical.saturating_sub(at));
+            at = extent.end();
+        }
+        Ok(holes + u64::from(end.saturating_sub(at)))
+    }
+
+    fn step_allocate(
+        &mut self,
+        active: &mut ActiveOp,
+        ino: Ino,
+        (next, end): (&mut u32, u32),
+        promised: &mut u64,
+    ) -> Result<bool, Error> {
+        while *next < end {
+            if !self.ensure_journal_space(2 * INODE_BYTES + EXTENT_BYTES) {
+                return Ok(false);
+            }
+            if !self.has_metadata_space(EXTENT_BYTES) {
+                return Err(Error::NoMetadataSpace);
+            }
+            let node = self.tree.get(ino)?;
+            let count = match node.extents.find(*next) {
+                BlockMapping::Extent(extent) => {
+                    *next = extent.end();
+                    continue;
+                }
+                BlockMapping::Hole { count } => count.min(end - *next),
+            };
+            // A run on its way to the device has its blocks, which are not in the map yet.
+            if node.state.io_in_flight > 0 {
+                return Ok(false);
+            }
+            let goal = node.extents.goal(*next);
+            let Some((phys, count)) = self.allocator.allocate(goal, count) else {
+                return Err(Error::NoSpace);
+            };
+            self.allocator.release_delalloc(count.into());
+            *promised = promised.saturating_sub(count.into());
+            let extent = Extent { logical: *next, count, phys, written: false };
+            self.tree.map(ino, extent);
+            Record::Map { ino, extent }.encode(&mut self.txn.records);
+            self.add_inode_to_txn(ino, true);
+            self.tree.get_mut(ino)?.times.change = active.time;
+            *next += count;
+        }
+        Ok(true)
+    }
+}
+
+/// The parts of a range that are not whole blocks.
+fn unaligned_parts(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+    let block = BLOCK as u64;
+    let head_end = from.next_multiple_of(block).min(to);
+    let tail = (to / block * block).max(head_end);
+    [(from, head_end), (tail, to)].into_iter().filter(|(a, b)| a < b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unaligned_parts_are_what_remains_of_whole_blocks() {
+        let parts = |from, to| unaligned_parts(from, to).collect::<Vec<_>>();
+        assert_eq!(parts(0, 8192), []);
+        assert_eq!(parts(10, 20), [(10, 20)]);
+        assert_eq!(parts(10, 4096), [(10, 4096)]);
+        assert_eq!(parts(10, 9000), [(10, 4096), (8192, 9000)]);
+        assert_eq!(parts(4096, 4100), [(4096, 4100)]);
+        assert_eq!(parts(50, 20), []);
+    }
+}

@@ -1,0 +1,112 @@
+//! [`ReadyTimes`]: when each worker wants to run, so that finding those that are ready does not cost
+//! a look at every one.
+
+use clock::Nanos;
+
+/// Workers per block.
+const BLOCK: usize = 64;
+
+/// An instant per worker; of more than one block of workers, with the least of each block.
+#[derive(Debug)]
+pub(crate) struct ReadyTimes {
+    times: Vec<Nanos>,
+    /// Empty where there is only one block.
+    block_min: Vec<Nanos>,
+}
+
+impl ReadyTimes {
+    /// `count` workers that never want to run.
+    pub(crate) fn new(count: usize) -> ReadyTimes {
+        let blocks = if count > BLOCK { count.div_ceil(BLOCK) } else { 0 };
+        ReadyTimes { times: vec![Nanos::MAX; count], block_min: vec![Nanos::MAX; blocks] }
+    }
+
+    /// Sets when worker `i` wants to run.
+    #[inline]
+    pub(crate) fn set(&mut self, i: usize, at: Nanos) {
+        let before = std::mem::replace(&mut self.times[i], at);
+        if !self.block_min.is_empty() {
+            self.update(i / BLOCK, before, at);
+        }
+    }
+
+    /// An instant of `block` has changed.
+    fn update(&mut self, block: usize, before: Nanos, at: Nanos) {
+        if at <= self.block_min[block] {
+            self.block_min[block] = at;
+        } else if before == self.block_min[block] {
+            let end = self.times.len().min((block + 1) * BLOCK);
+            let least = self.times[block * BLOCK..end].iter().copied().min();
+            self.block_min[block] = least.unwrap_or(Nanos::MAX);
+        }
+    }
+
+    /// Makes worker `i` want to run at `at` at the latest.
+    #[inline]
+    pub(crate) fn lower(&mut self, i: usize, at: Nanos) {
+        if at < self.times[i] {
+            self.set(i, at);
+        }
+    }
+
+    /// The first worker from `from` on, below `end`, that wants to run by `now`.
+    #[inline]
+    pub(crate) fn next(&self, from: usize, end: usize, now: Nanos) -> Option<usize> {
+        if self.block_min.is_empty() {
+            return (from..end).find(|i| self.times[*i] <= now);
+        }
+        self.next_by_blocks(from, end, now)
+    }
+
+    fn next_by_blocks(&self, from: usize, end: usize, now: Nanos) -> Option<usize> {
+        let mut i = from;
+        while i < end {
+            if i.is_multiple_of(BLOCK) && self.block_min[i / BLOCK] > now {
+                i += BLOCK;
+            } else if self.times[i] <= now {
+                return Some(i);
+            } else {
+                i += 1;
+            }
+        }
+        None
+    }
+
+    /// The earliest instant of all.
+    #[inline]
+    pub(crate) fn earliest(&self) -> Nanos {
+        let all = if self.block_min.is_empty() { &self.times } else { &self.block_min };
+        all.iter().fold(Nanos::MAX, |least, at| least.min(*at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rng::Rng;
+
+    #[test]
+    fn finds_what_a_look_at_every_worker_finds() {
+        let mut rng = Rng::new(7);
+        for count in [1, 2, 63, 64, 65, 200] {
+            let mut times = ReadyTimes::new(count);
+            let mut plain = vec![Nanos::MAX; count];
+            assert_eq!(times.earliest(), Nanos::MAX);
+            for _ in 0..2000 {
+                let i = (rng.next_u64() % count as u64) as usize;
+                let at = Nanos(rng.next_u64() % 50);
+                if rng.next_u64().is_multiple_of(3) {
+                    times.lower(i, at);
+                    plain[i] = plain[i].min(at);
+                } else {
+                    times.set(i, at);
+                    plain[i] = at;
+                }
+                let (from, now) = ((rng.next_u64() % count as u64) as usize, at);
+                let found = (from..count).find(|i| plain[*i] <= now);
+                assert_eq!(times.next(from, count, now), found);
+                assert_eq!(times.earliest(), plain.iter().copied().min().unwrap());
+            }
+        }
+    }
+}
