@@ -175,7 +175,7 @@ mod loom_tests {
     #[test]
     fn loom_every_interleaving_receives_each_completion_once_and_whole() {
         loom::model(|| {
-            let (mut sender, mut receiver) = ring(Submitter(7), 2);
+            let (mut sender, mut receiver) = completion_mailbox(Submitter(7), 2);
             let thread = loom::thread::spawn(move || {
                 for id in 0..2 {
                     sender.send::<Native>(&CompletedRequest {

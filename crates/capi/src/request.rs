@@ -184,7 +184,7 @@ impl HandleInner {
 
     /// How a request ended, for the caller.
     #[inline]
-    fn to_completion(&mut self, completion: Completion) -> sluice_completion {
+    fn record_completion(&mut self, completion: Completion) -> sluice_completion {
         let error = -status_errno(completion.status);
         self.counters.errors += u64::from(error != 0);
         let (user_data, status) = (completion.tag, completion.status.to_bits());
@@ -199,7 +199,7 @@ impl HandleInner {
         let mut count = 0;
         while count < room {
             let Some(completion) = self.handle.reap() else { break };
-            let ended = self.to_completion(completion);
+            let ended = self.record_completion(completion);
             // SAFETY: inside of the caller's places.
             unsafe { into.add(count).write(ended) };
             count += 1;
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn sluice_wait(
         let mut count = unsafe { inside.reap_into(completions, room) };
         while count < min.min(room) {
             let Some(completion) = inside.handle.wait_until(limit) else { break };
-            let ended = inside.to_completion(completion);
+            let ended = inside.record_completion(completion);
             // SAFETY: inside of the caller's places: `count` is less than `room`.
             unsafe { completions.add(count).write(ended) };
             count += 1;

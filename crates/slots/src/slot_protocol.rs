@@ -261,7 +261,7 @@ mod loom_tests {
             }
             let answer = slot.answer.load(Ordering::Relaxed);
             super::free(&slot.state);
-            complete
+            answer
         }
 
         /// The service, until it has answered so many calls.
