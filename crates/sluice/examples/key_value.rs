@@ -1,0 +1,62 @@
+//! Keys and values on flash that the host manages, with no block device in between.
+//!
+//! `cargo run -p sluice --example key_value`
+
+use std::error::Error;
+use std::path::Path;
+
+use sluice::clock::{Component, Nanos, VirtualRunner};
+use sluice::drive::Drive;
+use sluice::driver::Controller;
+use sluice::lightnvm::{ChangeNow, Kv, KvConfig, KvNow};
+use sluice::scenario::Scenario;
+
+const SCENARIO: &str = r#"
+[drive]
+preset = "ocssd-mlc-128pu-small"
+data = "memory"
+geometry = { channels = 4, pus = 2, planes = 1, pages = 16, chunks = 24 }
+"#;
+
+/// Polls of the drive that an admin command may take.
+const POLLS_MAX: u64 = 1_000_000;
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    // ANCHOR: open
+    let scenario = Scenario::parse(Path::new("example.toml"), SCENARIO)?;
+    let mut drive = Drive::new(scenario.drives[0].config.clone())?;
+    let port = drive.attach()?;
+    // The drive and the host share this thread: the pump lets the drive run while the host waits.
+    let mut runner = VirtualRunner::new();
+    let mut pump = || {
+        runner.step(&mut [&mut drive as &mut dyn Component], Nanos::MAX);
+    };
+    let mut controller = Controller::attach(port.clone(), &mut pump, POLLS_MAX)?;
+    let queue = controller.create_queue_pair(256, None, &mut pump)?;
+    let info = controller.info().clone();
+    let chunk_count = info.open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
+    let chunks = controller.chunks(0, chunk_count, &mut pump)?;
+    let every_chunk = |_| true;
+    let config = KvConfig::default();
+    let mut kv = Kv::open(&info, &chunks, &every_chunk, queue, port, config, &mut pump, true)?;
+    // ANCHOR_END: open
+
+    // ANCHOR: use
+    let mut now = KvNow::new(&mut kv, &mut pump); // one request at a time
+    now.put(b"key", b"value")?;
+    // All of a batch becomes durable, or nothing of it.
+    now.batch(&[ChangeNow::Update(b"key", b"other"), ChangeNow::Put(b"new", b"")])?;
+    now.sync()?;
+    assert_eq!(now.get(b"key")?, Some(b"other".to_vec()));
+    assert_eq!(now.get(b"new")?, Some(Vec::new()));
+
+    // A value that fills whole chunks is written to them directly, and never moved.
+    let large: Vec<u8> = (0..700_000u32).map(|i| (i % 251) as u8).collect();
+    now.put(b"large", &large)?;
+    assert_eq!(now.get(b"large")?, Some(large));
+    now.delete(b"large")?;
+    assert_eq!(now.keys(b"").len(), 2);
+    // ANCHOR_END: use
+    println!("{} keys after {} of virtual time", kv.stats().keys, runner.now());
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Three ways to wait for a completion: busy-polling, sleeping, and sleeping for part of the time.
+//!
+//! `cargo run -p sluice --example waiting`
+
+use std::error::Error;
+use std::path::Path;
+
+use sluice::clock::Nanos;
+use sluice::direct::{Handle, Hybrid, QueueConfig, Wait};
+use sluice::open::{OpenOptions, open_scenario};
+use sluice::scenario::Scenario;
+
+/// Every command takes 2 ms, so that there is something to wait for.
+const SCENARIO: &str = r#"
+[drive]
+preset = "nvme-null"
+capacity = "1G"
+null = { latency = "2ms", bandwidth = 0 }
+"#;
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let scenario = Scenario::parse(Path::new("example.toml"), SCENARIO)?;
+    let (device, _view) = open_scenario(&scenario, None, &OpenOptions::default())?;
+    let data = device.buffer(device.limits().sector_bytes as usize)?;
+    // ANCHOR: wait
+    let hybrid = Hybrid { sleep_percent: 50, late: Nanos::from_micros(60) };
+    for wait in [Wait::Poll, Wait::Event, Wait::Hybrid(hybrid)] {
+        let queue = device.create_queue(QueueConfig { depth: 8, interrupts: true })?;
+        let mut handle = Handle::new(&device, queue)?;
+        handle.set_wait(wait)?;
+        for lba in 0..10 {
+            handle.read(lba, &data)?;
+        }
+        let (sleeps, slept) = handle.slept();
+        println!("{wait:?}: {sleeps} sleeps, {slept} in all");
+        // Who busy-polls never sleeps; the others sleep through most of 20 ms, or half of it.
+        assert_eq!(sleeps == 0, wait == Wait::Poll);
+    }
+    // ANCHOR_END: wait
+    Ok(())
+}
