@@ -11,7 +11,7 @@ TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlit
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
-.PHONY: help demo install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs
+.PHONY: help demo book install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: ## one drive, three ways to manage its flash: a table, and report.html
 	$(CARGO) build --release --package sluice --bin sluice
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" sim $(DEMO) --report report.html
 	@echo "The plots are in report.html."
+
+book: ## build the book, docs/book, into target/book
+	scripts/book
 
 PREFIX ?= /usr/local
 
