@@ -6,9 +6,9 @@ use std::error::Error;
 use std::path::Path;
 
 use sluice::clock::{Component, Nanos, VirtualRunner};
-use sluice::drive::Drive;
-use sluice::driver::Controller;
-use sluice::lightnvm::{ChangeNow, Kv, KvConfig, KvNow};
+use sluice::drive::Controller;
+use sluice::driver::ControllerHandle;
+use sluice::lightnvm::{BlockingKv, BlockingMutation, Kv, KvConfig};
 use sluice::scenario::Scenario;
 
 const SCENARIO: &str = r#"
@@ -24,14 +24,14 @@ const POLLS_MAX: u64 = 1_000_000;
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // ANCHOR: open
     let scenario = Scenario::parse(Path::new("example.toml"), SCENARIO)?;
-    let mut drive = Drive::new(scenario.drives[0].config.clone())?;
+    let mut drive = Controller::new(scenario.drives[0].config.clone())?;
     let port = drive.attach()?;
     // The drive and the host share this thread: the pump lets the drive run while the host waits.
     let mut runner = VirtualRunner::new();
     let mut pump = || {
         runner.step(&mut [&mut drive as &mut dyn Component], Nanos::MAX);
     };
-    let mut controller = Controller::attach(port.clone(), &mut pump, POLLS_MAX)?;
+    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLLS_MAX)?;
     let queue = controller.create_queue_pair(256, None, &mut pump)?;
     let info = controller.info().clone();
     let chunk_count = info.open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
@@ -42,10 +42,10 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // ANCHOR_END: open
 
     // ANCHOR: use
-    let mut now = KvNow::new(&mut kv, &mut pump); // one request at a time
+    let mut now = BlockingKv::new(&mut kv, &mut pump); // one request at a time
     now.put(b"key", b"value")?;
     // All of a batch becomes durable, or nothing of it.
-    now.batch(&[ChangeNow::Update(b"key", b"other"), ChangeNow::Put(b"new", b"")])?;
+    now.batch(&[BlockingMutation::Update(b"key", b"other"), BlockingMutation::Put(b"new", b"")])?;
     now.sync()?;
     assert_eq!(now.get(b"key")?, Some(b"other".to_vec()));
     assert_eq!(now.get(b"new")?, Some(Vec::new()));

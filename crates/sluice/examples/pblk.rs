@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use sluice::direct::{Device, DeviceKind, Handle, QueueConfig};
+use sluice::direct::{DeviceKind, Handle, IoDevice, QueueConfig};
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
 
@@ -29,7 +29,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     // Paths in a scenario are relative to the scenario's folder.
     let scenario = Scenario::parse(&folder.path().join("pblk.toml"), SCENARIO)?;
-    let open = || -> Result<Device, Box<dyn Error>> {
+    let open = || -> Result<IoDevice, Box<dyn Error>> {
         Ok(open_scenario(&scenario, None, &OpenOptions::default())?.0)
     };
 

@@ -6,11 +6,11 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use sluice::block::{Device, Payload, Raw, Request};
+use sluice::block::{BlockDevice, Payload, Raw, Request};
 use sluice::clock::{Component, Nanos, VirtualRunner};
-use sluice::drive::Drive;
-use sluice::driver::Controller;
-use sluice::ring::{Iova, Region};
+use sluice::drive::Controller;
+use sluice::driver::ControllerHandle;
+use sluice::ring::{Iova, SharedRegion};
 use sluice::scenario::Scenario;
 
 // ANCHOR: scenario
@@ -30,29 +30,29 @@ const ROUNDS: u32 = 20;
 /// The host's side of one power cycle: a queue, and memory that the drive may access.
 struct Host {
     raw: Raw,
-    memory: Arc<Region>,
+    memory: Arc<SharedRegion>,
     at: Iova,
     sector_bytes: usize,
 }
 
 impl Host {
     /// Attaches to a drive that has power.
-    fn attach(drive: &mut Drive) -> Result<Host, Box<dyn Error>> {
+    fn attach(drive: &mut Controller) -> Result<Host, Box<dyn Error>> {
         let port = drive.attach()?;
         let mut pump = || {
             drive.poll(Nanos::ZERO);
         };
-        let mut controller = Controller::attach(port.clone(), &mut pump, POLLS_MAX)?;
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLLS_MAX)?;
         let queue = controller.create_queue_pair(128, None, &mut pump)?;
-        let raw = Raw::over_pair(controller.info(), queue, port.clone())?;
+        let raw = Raw::from_pair(controller.info(), queue, port.clone())?;
         let sector_bytes = raw.limits().sector_bytes as usize;
-        let memory = Region::anonymous(SECTORS as usize * sector_bytes)?;
+        let memory = SharedRegion::anonymous(SECTORS as usize * sector_bytes)?;
         let at = port.memory().register(&memory)?;
         Ok(Host { raw, memory, at, sector_bytes })
     }
 
     fn payload(&self, lba: u64) -> Payload {
-        Payload::At(self.at.offset(lba * self.sector_bytes as u64))
+        Payload::Contiguous(self.at.offset(lba * self.sector_bytes as u64))
     }
 
     /// Submits writes of `byte` to all sectors, without waiting for them.
@@ -66,7 +66,7 @@ impl Host {
     }
 
     /// Lets virtual time pass until `count` requests have completed.
-    fn complete(&mut self, runner: &mut VirtualRunner, drive: &mut Drive, count: u64) {
+    fn complete(&mut self, runner: &mut VirtualRunner, drive: &mut Controller, count: u64) {
         for _ in 0..count {
             let completion = loop {
                 if let Some(completion) = self.raw.reap() {
@@ -85,7 +85,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // ANCHOR: cut
     // Each round cuts the power a little later.
     for steps in 0..ROUNDS {
-        let mut drive = Drive::new(scenario.drives[0].config.clone())?;
+        let mut drive = Controller::new(scenario.drives[0].config.clone())?;
         let mut runner = VirtualRunner::new();
         let mut host = Host::attach(&mut drive)?;
         host.submit_writes(runner.now(), 1)?;

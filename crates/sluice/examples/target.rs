@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use sluice::block::{Busy, Completion, Device, Limits, Op, Request};
+use sluice::block::{BlockDevice, Completion, Limits, Op, QueueFull, Request};
 use sluice::clock::{Component, Nanos, Waker};
 use sluice::direct::{Handle, QueueConfig};
 use sluice::open::{OpenOptions, open_scenario};
@@ -37,7 +37,7 @@ struct Pending {
     worst: Option<Completion>,
 }
 
-impl<D: Device> Mirror<D> {
+impl<D: BlockDevice> Mirror<D> {
     fn new(below: D) -> Mirror<D> {
         let limits = *below.limits();
         // A request takes up to two places below.
@@ -58,7 +58,7 @@ impl<D: Device> Mirror<D> {
 // ANCHOR_END: struct
 
 // ANCHOR: component
-impl<D: Device> Component for Mirror<D> {
+impl<D: BlockDevice> Component for Mirror<D> {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = self.below.poll(now);
         while let Some(done) = self.below.reap() {
@@ -95,17 +95,17 @@ impl<D: Device> Component for Mirror<D> {
 // ANCHOR_END: component
 
 // ANCHOR: device
-impl<D: Device> Device for Mirror<D> {
+impl<D: BlockDevice> BlockDevice for Mirror<D> {
     fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         let free = self.pending.iter().position(Option::is_none);
-        let slot = free.ok_or(Busy)?;
+        let slot = free.ok_or(QueueFull)?;
         // Nothing that is refused may reach the other half.
         let longest = self.limits.max_sectors;
-        if let Some(status) = sluice::block::refusal(&self.limits, longest, &request) {
+        if let Some(status) = sluice::block::validate_request(&self.limits, longest, &request) {
             self.ready.push(Completion { tag: request.tag, status, result: 0 });
             return Ok(());
         }

@@ -6,9 +6,9 @@ use std::error::Error;
 use std::path::Path;
 
 use sluice::clock::{Component, Nanos, VirtualRunner};
-use sluice::drive::Drive;
-use sluice::lightnvm::Ssd;
-use sluice::lightnvm::ppa::{Address, Options, Ppa, Session, SessionConfig};
+use sluice::drive::Controller;
+use sluice::lightnvm::OpenChannelSsd;
+use sluice::lightnvm::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
 use sluice::scenario::Scenario;
 
 const SCENARIO: &str = r#"
@@ -23,13 +23,13 @@ const POLLS_MAX: u64 = 1_000_000;
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let scenario = Scenario::parse(Path::new("example.toml"), SCENARIO)?;
-    let mut drive = Drive::new(scenario.drives[0].config.clone())?;
+    let mut drive = Controller::new(scenario.drives[0].config.clone())?;
     let port = drive.attach()?;
     let mut runner = VirtualRunner::new();
     let mut pump = || {
         runner.step(&mut [&mut drive as &mut dyn Component], Nanos::MAX);
     };
-    let mut ssd = Ssd::attach(port, &mut pump, POLLS_MAX)?;
+    let mut ssd = OpenChannelSsd::attach(port, &mut pump, POLLS_MAX)?;
     let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut pump)?;
     let (space, geometry) = (ssd.space(), *ssd.geometry());
 
@@ -39,23 +39,23 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     for sector in (0..geometry.sectors).step_by(geometry.ws_opt as usize) {
         for pu in space.striped() {
             let first = Address { sector, ..space.pu_address(pu)? };
-            ppas.extend(space.run(first, geometry.ws_opt)?);
+            ppas.extend(space.extent(first, geometry.ws_opt)?);
         }
     }
     let mut io = session.blocking(&mut pump);
-    let mut buffer = io.buffers().take(ppas.len() as u32)?;
+    let mut buffer = io.buffers().allocate(ppas.len() as u32)?;
     for sector in 0..buffer.sectors() {
         buffer.write(sector, &vec![sector as u8; geometry.sector_bytes as usize])?;
     }
-    let buffer = io.write(&ppas, buffer, Options::default())?;
+    let buffer = io.write(&ppas, buffer, VectorOptions::default())?;
     drop(buffer);
     // ANCHOR_END: vector
 
     // Any sectors of a written chunk, in any order, are one vector.
     let some: Vec<usize> = (0..64).map(|i| i * 7_919 % ppas.len()).collect();
     let addresses: Vec<Ppa> = some.iter().map(|i| ppas[*i]).collect();
-    let buffer = io.buffers().take(addresses.len() as u32)?;
-    let buffer = io.read(&addresses, buffer, Options::default())?;
+    let buffer = io.buffers().allocate(addresses.len() as u32)?;
+    let buffer = io.read(&addresses, buffer, VectorOptions::default())?;
     let mut back = vec![0; geometry.sector_bytes as usize];
     for (i, written) in some.iter().enumerate() {
         buffer.read(i as u32, &mut back)?;

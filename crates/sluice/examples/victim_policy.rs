@@ -19,11 +19,11 @@ struct Windowed {
 }
 
 impl VictimPolicy for Windowed {
-    fn closed(&mut self, line: u32, valid: u32, _sectors: u32, _at: u64) {
+    fn on_closed(&mut self, line: u32, valid: u32, _sectors: u32, _at: u64) {
         self.closed.push_back((line, valid));
     }
 
-    fn invalidated(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: u32, valid: u32) {
         if let Some(entry) = self.closed.iter_mut().find(|entry| entry.0 == line) {
             entry.1 = valid;
         }
@@ -85,7 +85,7 @@ impl Log {
             let index = line as usize;
             self.valid[index] -= 1;
             if self.is_closed[index] {
-                self.policy.invalidated(line, self.valid[index]);
+                self.policy.on_invalidate(line, self.valid[index]);
             }
         }
         let open = self.open as usize;
@@ -95,7 +95,7 @@ impl Log {
         self.written += 1;
         if self.p2l[open].len() == LINE_SECTORS {
             self.is_closed[open] = true;
-            self.policy.closed(self.open, self.valid[open], LINE_SECTORS as u32, self.written);
+            self.policy.on_closed(self.open, self.valid[open], LINE_SECTORS as u32, self.written);
             self.open = self.free.pop().expect("collection keeps a line free");
         }
     }

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::Path;
 
 use sluice::clock::Nanos;
-use sluice::direct::{Handle, Hybrid, QueueConfig, Wait};
+use sluice::direct::{Handle, Hybrid, QueueConfig, WaitMode};
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
 
@@ -23,18 +23,18 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (device, _view) = open_scenario(&scenario, None, &OpenOptions::default())?;
     let data = device.buffer(device.limits().sector_bytes as usize)?;
     // ANCHOR: wait
-    let hybrid = Hybrid { sleep_percent: 50, late: Nanos::from_micros(60) };
-    for wait in [Wait::Poll, Wait::Event, Wait::Hybrid(hybrid)] {
+    let hybrid = Hybrid { sleep_percent: 50, wakeup_latency: Nanos::from_micros(60) };
+    for wait in [WaitMode::Poll, WaitMode::Event, WaitMode::Hybrid(hybrid)] {
         let queue = device.create_queue(QueueConfig { depth: 8, interrupts: true })?;
         let mut handle = Handle::new(&device, queue)?;
         handle.set_wait(wait)?;
         for lba in 0..10 {
             handle.read(lba, &data)?;
         }
-        let (sleeps, slept) = handle.slept();
+        let (sleeps, slept) = handle.sleep_stats();
         println!("{wait:?}: {sleeps} sleeps, {slept} in all");
         // Who busy-polls never sleeps; the others sleep through most of 20 ms, or half of it.
-        assert_eq!(sleeps == 0, wait == Wait::Poll);
+        assert_eq!(sleeps == 0, wait == WaitMode::Poll);
     }
     // ANCHOR_END: wait
     Ok(())
