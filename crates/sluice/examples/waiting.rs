@@ -24,7 +24,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let data = device.buffer(device.limits().sector_bytes as usize)?;
     // ANCHOR: wait
     let hybrid = Hybrid { sleep_percent: 50, wakeup_latency: Nanos::from_micros(60) };
-    for wait in [WaitMode::Poll, WaitMode::Event, WaitMode::Hybrid(hybrid)] {
+    for wait in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid(hybrid)] {
         let queue = device.create_queue(QueueConfig { depth: 8, interrupts: true })?;
         let mut handle = Handle::new(&device, queue)?;
         handle.set_wait(wait)?;
