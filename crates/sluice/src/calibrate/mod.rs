@@ -26,7 +26,7 @@ use clock::Nanos;
 use crate::bench::{AllowedCpus, BenchError, RunLength};
 use crate::cli::args::CalibrateArgs;
 use crate::cli::output::{Output, is_standard};
-use crate::cli::{CliError, print_or_stderr};
+use crate::cli::{CliError, load_scenario, print_or_stderr};
 use crate::scenario::Scenario;
 
 pub use copies::CopyCosts;
@@ -115,7 +115,7 @@ fn load_average() -> Option<f64> {
 /// A scenario that is wrong, a measurement that could not be made, a file that cannot be written.
 pub fn run(args: &CalibrateArgs) -> Result<(), CliError> {
     // A mistake in the scenario is told before anything is measured.
-    let scenario = args.scenario.as_deref().map(Scenario::load).transpose()?;
+    let scenario = args.scenario.as_deref().map(load_scenario).transpose()?;
     let mut output = args.json.as_deref().map(Output::open).transpose()?;
     let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
     let machine = MachineCosts::measure(effort)?;

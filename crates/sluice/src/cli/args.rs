@@ -139,6 +139,9 @@ pub struct TargetCreateArgs {
     pub active_pus: Option<u32>,
     /// Whether moved data goes to lines of its own (pblk, rrpc).
     #[arg(long, value_name = "true|false")]
+    pub separate_gc_stream: Option<bool>,
+    /// The former name of `--separate-gc-stream`.
+    #[arg(long, hide = true, conflicts_with = "separate_gc_stream")]
     pub hot_cold: Option<bool>,
     /// Chunks that it may hold at a time; with --shared.
     #[arg(long, value_name = "N", requires = "shared")]
@@ -268,8 +271,11 @@ pub struct ServeArgs {
     pub admin_socket: Option<PathBuf>,
     /// Keep the rules of `sluice admin` in this file (`docs/sharing.md`): written on every change, and read
     /// at the next start in place of the `[[share.allow]]` of the scenario.
-    #[arg(long = "rules", value_name = "FILE", requires = "socket")]
+    #[arg(long, value_name = "FILE", requires = "socket")]
     pub acl: Option<PathBuf>,
+    /// The former name of `--acl`.
+    #[arg(long, value_name = "FILE", requires = "socket", hide = true, conflicts_with = "acl")]
+    pub rules: Option<PathBuf>,
     /// Write the final statistics as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -29,7 +29,7 @@ fn load(args: &DriveShowArgs) -> Result<Scenario, CliError> {
     match (&args.scenario, &args.preset) {
         (Some(file), _) => match file.to_str().and_then(presets::find) {
             Some(preset) if !file.exists() => preset_scenario(preset),
-            _ => Ok(Scenario::load(file)?),
+            _ => Ok(super::load_scenario(file)?),
         },
         (None, Some(name)) => match presets::find(name) {
             Some(preset) => preset_scenario(preset),

@@ -28,7 +28,7 @@ pub fn run(args: &KvArgs) -> Result<(), CliError> {
 }
 
 fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
-    let scenario = args.scenario.as_deref().map(Scenario::load).transpose()?;
+    let scenario = args.scenario.as_deref().map(super::load_scenario).transpose()?;
     let own = Scenario::parse(Path::new("kv bench"), DRIVE)?;
     let plan = &scenario.as_ref().unwrap_or(&own).drives[0];
     if let Some(scenario) = &scenario

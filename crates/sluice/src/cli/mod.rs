@@ -43,13 +43,15 @@ mod volume_lock;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 pub use error::CliError;
 
-use crate::format::printable_lines;
+use crate::format::{printable, printable_lines};
+use crate::scenario::{Scenario, ScenarioError};
 
 /// A software-defined SSD and the user-space I/O stack that drives it.
 #[derive(Debug, Parser)]
@@ -128,6 +130,23 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// Reads a scenario, and warns on standard error of each former spelling in it.
+///
+/// # Errors
+/// The first problem of the file.
+pub(crate) fn load_scenario(file: &Path) -> Result<Scenario, ScenarioError> {
+    let scenario = Scenario::load(file)?;
+    for found in &scenario.former_spellings {
+        eprintln!("warning: {}", printable(&found.to_string()));
+    }
+    Ok(scenario)
+}
+
+/// Warns that an option has another name now.
+pub(crate) fn warn_former_option(old: &str, new: &str) {
+    eprintln!("warning: `{old}` is now `{new}`; the former option is accepted for one release");
 }
 
 /// Writes to standard output, with control characters of names and titles escaped; a reader that has left (`| head`) is no failure.

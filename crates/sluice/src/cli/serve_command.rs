@@ -41,18 +41,22 @@ impl From<ServeError> for CliError {
 /// What is wrong with the scenario or the endpoints; what kept the drives from being served, or from
 /// being shut down in order.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
-    let mut scenario = Scenario::load(&args.scenario)?;
+    let mut scenario = super::load_scenario(&args.scenario)?;
     if let Some(seed) = args.seed {
         scenario.set_seed(seed);
     }
     if args.socket.is_none() && !scenario.shares.is_empty() {
-        print_line("[[share]] is for `--socket`, and has no effect without it");
+        print_line("[[partition]] is for `--socket`, and has no effect without it");
     }
     let socket = |path: &PathBuf, shares| SocketOptions {
         path: path.clone(),
         is_shared: shares,
         mode: args.socket_mode,
-        acl: args.acl.clone(),
+        acl: args.acl.clone().or_else(|| {
+            let rules = args.rules.clone()?;
+            super::warn_former_option("--rules", "--acl");
+            Some(rules)
+        }),
     };
     let options = ServeOptions {
         nbd: args.nbd.clone(),

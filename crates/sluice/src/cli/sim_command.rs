@@ -150,7 +150,7 @@ fn load(files: &[&Path]) -> Result<Vec<Scenario>, CliError> {
             )));
         }
         seen.push(path);
-        scenarios.push(Scenario::load(file)?);
+        scenarios.push(super::load_scenario(file)?);
     }
     let titles: Vec<String> = scenarios.iter().map(|s| s.title.clone()).collect();
     for scenario in &mut scenarios {

@@ -149,7 +149,11 @@ fn spec(args: &TargetCreateArgs) -> Result<NewTarget, CliError> {
         options: TargetOptions {
             over_provisioning: args.over_provisioning,
             active_pus: args.active_pus,
-            hot_cold: args.hot_cold,
+            hot_cold: args.separate_gc_stream.or_else(|| {
+                let former = args.hot_cold?;
+                super::warn_former_option("--hot-cold", "--separate-gc-stream");
+                Some(former)
+            }),
         },
         limits: QuotaLimits { max_chunks: args.max_chunks, rate },
     })
@@ -157,7 +161,7 @@ fn spec(args: &TargetCreateArgs) -> Result<NewTarget, CliError> {
 
 /// The drive that is meant, if it can have targets that survive the command.
 fn select_drive(on: &TargetDrive) -> Result<(Scenario, DriveSpec), CliError> {
-    let scenario = Scenario::load(&on.scenario)?;
+    let scenario = super::load_scenario(&on.scenario)?;
     let names: Vec<&str> = scenario.drives.iter().map(|d| d.config.name.as_str()).collect();
     let file = on.scenario.display();
     let plan = match (&on.drive, &scenario.drives[..]) {

@@ -58,8 +58,8 @@ pub enum OpenError {
     },
     /// The scenario puts a block layer in front of the drive.
     #[error(
-        "{}: path.block puts the shared block layer in front of the drive, and queues of the \
-         application's own go past it: set path.block = \"raw\", or remove it", file.display()
+        "{}: path.queue_model puts the shared block layer in front of the drive, and queues of the \
+         application's own go past it: set path.queue_model = \"raw\", or remove it", file.display()
     )]
     BlockLayer {
         /// The scenario.

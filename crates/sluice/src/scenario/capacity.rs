@@ -101,24 +101,22 @@ impl CapacityError {
             CapacityError::Ftl(Layer::TooManyActive { .. }) => &["active_pus"],
             CapacityError::Ftl(Layer::PidGains { .. }) => &["rate_limiter"],
             CapacityError::Ftl(Layer::OverProvisioning { .. }) => &["over_provisioning"],
-            CapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => {
-                &["reverse_map", "line_metadata"]
-            }
+            CapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => &["p2l", "line_metadata"],
             CapacityError::Ftl(Layer::LineMetadata { .. } | Layer::LineMetadataOnDeviceL2p) => {
                 &["line_metadata"]
             }
             CapacityError::Shards(_) => &["shards"],
             CapacityError::OutOfBand { .. } => &["oob_bytes"],
             CapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
-                &["over_provisioning", "map_cache"]
+                &["over_provisioning", "l2p_cache"]
             }
             CapacityError::Ftl(
                 Layer::MapCacheTooSmall { .. }
                 | Layer::MapCacheOnDeviceL2p
                 | Layer::MapCacheWithoutData,
-            ) => &["map_cache"],
+            ) => &["l2p_cache"],
             CapacityError::Ftl(_) | CapacityError::BelowOneLine { .. } => {
-                &["over_provisioning", "reserve_lines", "chunks", "active_pus"]
+                &["over_provisioning", "gc_low_watermark", "chunks", "active_pus"]
             }
         }
     }
@@ -142,17 +140,17 @@ impl CapacityError {
                 "allowed: numbers from 0 to 100".into()
             }
             CapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => {
-                "reverse_map = \"memory\", or line_metadata = true and lines of more write units: \
+                "p2l = \"memory\", or line_metadata = true and lines of more write units: \
                  more active_pus or larger chunks"
                     .into()
             }
             CapacityError::Ftl(Layer::LineMetadata { .. }) => {
-                "allowed: false; \"where-it-fits\"; or true and lines of more write units, with more \
+                "allowed: false; \"auto\"; or true and lines of more write units, with more \
                  active_pus or larger chunks"
                     .into()
             }
             CapacityError::Ftl(Layer::LineMetadataOnDeviceL2p) => {
-                "allowed: false, or \"where-it-fits\", which is nowhere there".into()
+                "allowed: false, or \"auto\", which is nowhere there".into()
             }
             CapacityError::Shards(_) => "allowed: fewer shards, or more and larger chunks".into(),
             CapacityError::OutOfBand { needs, .. } => {
@@ -163,13 +161,13 @@ impl CapacityError {
                  smaller buffer need less"
             ),
             CapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
-                "give it more over-provisioning, or 0 as map_cache: all of the map in memory".into()
+                "give it more over-provisioning, or 0 as l2p_cache: all of the map in memory".into()
             }
             CapacityError::Ftl(Layer::MapCacheOnDeviceL2p | Layer::MapCacheWithoutData) => {
                 "allowed: 0, all of the map in memory".into()
             }
             CapacityError::Ftl(_) | CapacityError::BelowOneLine { .. } => {
-                "give it less over-provisioning, a smaller reserve_lines, more chunks, or fewer \
+                "give it less over-provisioning, a smaller gc_low_watermark, more chunks, or fewer \
                  active_pus, which make more and smaller lines"
                     .into()
             }

@@ -67,7 +67,7 @@ impl DriveScrubBuilder {
         if s.set("rate", &mut bytes_per_sec, |v| v.rate_or_none())?.is_none() {
             return Err(s.missing("rate", "how much is read, such as \"1MB/s\"; 0 for none"));
         }
-        s.set("repeat_after", &mut repeat_after, |v| v.duration_in(&AGE))?;
+        s.set("interval", &mut repeat_after, |v| v.duration_in(&AGE))?;
         s.finish()?;
         Ok(Some(DriveScrubBuilder {
             bytes_per_sec,
@@ -81,8 +81,8 @@ impl DriveScrubBuilder {
         if !manages {
             return Err(self.span.error(ProblemKind::Conflict {
                 message: "only a drive that manages its flash reads it by itself".into(),
-                help: "remove `patrol`, set personality = \"block\" over NAND, or give [target] a \
-                       patrol"
+                help: "remove `scrub`, set personality = \"block\" over NAND, or give [target] a \
+                       `scrub`"
                     .into(),
             }));
         }
@@ -179,7 +179,9 @@ impl DriveBuilder {
         s.set("page_register", &mut self.page_register, |v| v.boolean())?;
         s.set("cache_program", &mut self.cache_program, |v| v.boolean())?;
         s.set("cache_read", &mut self.transfers.cache_read, |v| v.boolean())?;
-        s.set("read_register", &mut self.transfers.dedicated_read_register, |v| v.boolean())?;
+        s.set("dedicated_read_register", &mut self.transfers.dedicated_read_register, |v| {
+            v.boolean()
+        })?;
         s.set("page_transfers", &mut self.transfers.by_page, |v| v.boolean())?;
         self.read_pu_policy(s)?;
         self.interface.read(s)?;
@@ -202,15 +204,15 @@ impl DriveBuilder {
     }
 
     fn read_pu_policy(&mut self, s: &mut Section<'_>) -> Result<()> {
-        let policies = [("fifo", PuScheduling::Fifo), ("reads-first", read_priority(None))];
-        s.set("pu_policy", &mut self.pu_policy, |v| v.choice(&policies))?;
+        let policies = [("fifo", PuScheduling::Fifo), ("read-priority", read_priority(None))];
+        s.set("pu_scheduling", &mut self.pu_policy, |v| v.choice(&policies))?;
         let Some(value) = s.get("suspend") else {
             return Ok(());
         };
         if self.pu_policy == PuScheduling::Fifo {
             return Err(value.source_span().error(ProblemKind::Conflict {
                 message: "a parallel unit that works in order of arrival suspends nothing".into(),
-                help: "set pu_policy = \"reads-first\", or remove `suspend`".into(),
+                help: "set pu_scheduling = \"read-priority\", or remove `suspend`".into(),
             }));
         }
         self.pu_policy = read_priority(suspension(&value)?);
@@ -287,14 +289,14 @@ impl DriveBuilder {
 
     fn read_controller(&mut self, mut s: Section<'_>) -> Result<()> {
         let c = &mut self.controller;
-        s.set("fetch", &mut c.fetch_latency, |v| v.duration_in(&STEP_TIME))?;
-        s.set("complete", &mut c.completion_latency, |v| v.duration_in(&STEP_TIME))?;
-        s.set("dma", &mut c.dma_bytes_per_sec, |v| v.rate_or_none())?;
-        s.set("dma_in", &mut c.dma_to_device_bytes_per_sec, |v| v.rate_or_none())?;
-        s.set("io_queues", &mut c.max_io_queues, |v| v.u16_from(1))?;
+        s.set("fetch_latency", &mut c.fetch_latency, |v| v.duration_in(&STEP_TIME))?;
+        s.set("completion_latency", &mut c.completion_latency, |v| v.duration_in(&STEP_TIME))?;
+        s.set("dma_bandwidth", &mut c.dma_bytes_per_sec, |v| v.rate_or_none())?;
+        s.set("dma_in_bandwidth", &mut c.dma_to_device_bytes_per_sec, |v| v.rate_or_none())?;
+        s.set("max_io_queues", &mut c.max_io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
         s.set("doorbell_buffer", &mut c.doorbell_buffer, |v| v.boolean())?;
-        s.set("patrol", &mut self.scrub, DriveScrubBuilder::read)?;
+        s.set("scrub", &mut self.scrub, DriveScrubBuilder::read)?;
         if let Some(value) = s.get("arbitration") {
             c.arbitration = read_arbitration(&value)?;
         }

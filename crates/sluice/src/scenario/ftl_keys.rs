@@ -22,19 +22,19 @@ const POLICIES: [(&str, VictimPolicyKind); 4] = [
     ("greedy", VictimPolicyKind::Greedy),
     ("cost-benefit", VictimPolicyKind::CostBenefit),
     ("fifo", VictimPolicyKind::Fifo),
-    ("cost", VictimPolicyKind::CostWear),
+    ("cost-wear", VictimPolicyKind::CostWear),
 ];
 
 const P2L_LOCATIONS: [(&str, P2lLocation); 2] =
     [("memory", P2lLocation::Memory), ("media", P2lLocation::Media)];
 const GC_READ_PRIORITIES: [(&str, GcReadPriority); 3] = [
-    ("never", GcReadPriority::Off),
-    ("busy-pus", GcReadPriority::PerPu),
-    ("any-read", GcReadPriority::Global),
+    ("off", GcReadPriority::Off),
+    ("per-pu", GcReadPriority::PerPu),
+    ("global", GcReadPriority::Global),
 ];
 
 const LIMITERS: [(&str, RateLimiterKind); 2] =
-    [("share", RateLimiterKind::Proportional), ("pid", RateLimiterKind::PID)];
+    [("proportional", RateLimiterKind::Proportional), ("pid", RateLimiterKind::PID)];
 
 /// A kind by its name, or a table of it with the controller's gains.
 fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
@@ -42,7 +42,7 @@ fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
         return value.choice(&LIMITERS);
     }
     let mut s = value.section().map_err(|_| {
-        value.wrong_type("\"share\", \"pid\", or a table with `kind` and its gains")
+        value.wrong_type("\"proportional\", \"pid\", or a table with `kind` and its gains")
     })?;
     let mut kind = RateLimiterKind::PID;
     s.set("kind", &mut kind, |v| v.choice(&LIMITERS))?;
@@ -58,12 +58,12 @@ fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
 /// Whether lines have metadata: all, none, or all if it fits.
 fn read_line_metadata(value: &Value<'_>) -> Result<LineMetadata> {
     if value.string().is_ok() {
-        return value.choice(&[("where-it-fits", LineMetadata::Auto)]);
+        return value.choice(&[("auto", LineMetadata::Auto)]);
     }
     match value.boolean() {
         Ok(true) => Ok(LineMetadata::On),
         Ok(false) => Ok(LineMetadata::Off),
-        Err(_) => Err(value.wrong_type("true, false or \"where-it-fits\"")),
+        Err(_) => Err(value.wrong_type("true, false or \"auto\"")),
     }
 }
 
@@ -88,51 +88,59 @@ impl FtlBuilder {
                 "victim_policy",
                 section.set("victim_policy", &mut c.victim_policy, |v| v.choice(&POLICIES))?,
             ),
-            ("hot_cold", section.set("hot_cold", &mut c.hot_cold, |v| v.boolean())?),
             (
-                "reserve_lines",
-                section.set("reserve_lines", &mut c.gc_low_watermark_lines, |v| v.u32())?,
+                "separate_gc_stream",
+                section.set("separate_gc_stream", &mut c.hot_cold, |v| v.boolean())?,
             ),
             (
-                "gc_start_lines",
-                section.set("gc_start_lines", &mut c.gc_high_watermark_lines, |v| v.u32())?,
+                "gc_low_watermark",
+                section.set("gc_low_watermark", &mut c.gc_low_watermark_lines, |v| v.u32())?,
             ),
             (
-                "gc_window_units",
-                section.set("gc_window_units", &mut c.gc_queue_depth_units, |v| {
+                "gc_high_watermark",
+                section.set("gc_high_watermark", &mut c.gc_high_watermark_lines, |v| v.u32())?,
+            ),
+            (
+                "gc_queue_depth",
+                section.set("gc_queue_depth", &mut c.gc_queue_depth_units, |v| {
                     v.u32_in(&(0..=65_536))
                 })?,
             ),
             (
-                "checkpoint",
-                section.set("checkpoint", &mut self.checkpoint_bytes, |v| v.size().map(Some))?,
+                "checkpoint_interval",
+                section.set("checkpoint_interval", &mut self.checkpoint_bytes, |v| {
+                    v.size().map(Some)
+                })?,
             ),
             (
-                "map_cache",
-                section.set("map_cache", &mut self.l2p_cache_bytes, |v| v.size().map(Some))?,
+                "l2p_cache",
+                section.set("l2p_cache", &mut self.l2p_cache_bytes, |v| v.size().map(Some))?,
             ),
             (
-                "wear_levelling",
-                section.set("wear_levelling", &mut c.dynamic_wear_leveling, |v| v.boolean())?,
+                "dynamic_wear_leveling",
+                section
+                    .set("dynamic_wear_leveling", &mut c.dynamic_wear_leveling, |v| v.boolean())?,
             ),
             (
                 "line_metadata",
                 section.set("line_metadata", &mut c.line_metadata, read_line_metadata)?,
             ),
+            ("p2l", section.set("p2l", &mut c.p2l_location, |v| v.choice(&P2L_LOCATIONS))?),
             (
-                "reverse_map",
-                section.set("reverse_map", &mut c.p2l_location, |v| v.choice(&P2L_LOCATIONS))?,
+                "static_wear_leveling",
+                section.set("static_wear_leveling", &mut c.static_wear_leveling, |v| v.u32())?,
             ),
-            ("static_wear", section.set("static_wear", &mut c.static_wear_leveling, |v| v.u32())?),
             ("rate_limiter", section.set("rate_limiter", &mut c.rate_limiter, read_limiter)?),
             (
-                "gc_yields",
-                section
-                    .set("gc_yields", &mut c.gc_read_priority, |v| v.choice(&GC_READ_PRIORITIES))?,
+                "gc_read_priority",
+                section.set("gc_read_priority", &mut c.gc_read_priority, |v| {
+                    v.choice(&GC_READ_PRIORITIES)
+                })?,
             ),
             (
-                "buffer",
-                section.set("buffer", &mut self.write_buffer_bytes, |v| v.size().map(Some))?,
+                "write_buffer",
+                section
+                    .set("write_buffer", &mut self.write_buffer_bytes, |v| v.size().map(Some))?,
             ),
         ];
         self.spans.extend(places.into_iter().filter_map(|(key, place)| Some((key, place?))));
@@ -146,7 +154,7 @@ impl FtlBuilder {
 
     /// Bytes of the layer's write buffer, if they were asked for, and where; 0 is what the geometry needs.
     pub(super) fn write_buffer(&self) -> Option<(u64, &SourceSpan)> {
-        Some((self.write_buffer_bytes.filter(|bytes| *bytes > 0)?, self.span("buffer")?))
+        Some((self.write_buffer_bytes.filter(|bytes| *bytes > 0)?, self.span("write_buffer")?))
     }
 
     /// The value of `over_provisioning`, `active_pus` and `hot_cold`, where they were set.
@@ -155,7 +163,7 @@ impl FtlBuilder {
         TargetOptions {
             over_provisioning: self.span("over_provisioning").map(|_| c.over_provisioning),
             active_pus: self.span("active_pus").map(|_| c.active_pus),
-            hot_cold: self.span("hot_cold").map(|_| c.hot_cold),
+            hot_cold: self.span("separate_gc_stream").map(|_| c.hot_cold),
         }
     }
 

@@ -120,10 +120,10 @@ const ALIASES: &[Alias] = &[
     ),
     alias(
         &["gc_threshold", "gc_thres", "gc_watermark"],
-        "gc_start_lines",
-        "[drive.ftl] or [target]: free lines beyond the reserve at which garbage collection starts",
+        "gc_high_watermark",
+        "[drive.ftl] or [target]: free lines beyond the low watermark at which garbage collection starts",
     ),
-    alias(&["wear_leveling", "dynamic_wear"], "wear_levelling", "[drive.ftl] or [target]"),
+    alias(&["wear_leveling", "dynamic_wear"], "dynamic_wear_leveling", "[drive.ftl] or [target]"),
     alias(
         &["size", "raw_capacity", "user_capacity", "logical_capacity", "gb", "tb"],
         "capacity",
@@ -132,7 +132,7 @@ const ALIASES: &[Alias] = &[
     alias(
         &["cache", "dram", "write_cache", "data_cache"],
         "write_buffer",
-        "[drive]: a table such as { kind = \"volatile\", size = \"16M\" }",
+        "[drive]: a table such as { kind = \"volatile\", size = \"16M\" }; of [target] its bytes",
     ),
     alias(
         &["pe_cycles", "cycles", "rated_cycles", "pe"],
@@ -143,12 +143,12 @@ const ALIASES: &[Alias] = &[
     alias(&["ber", "bit_error_rate"], "rber", "[drive.errors]: raw bit error rate of a fresh cell"),
     alias(
         &["pcie", "link", "host_bandwidth", "interface"],
-        "dma",
+        "dma_bandwidth",
         "[drive.controller]: bandwidth between host memory and drive",
     ),
     alias(
         &["nr_queues", "queue_count", "queue_pairs"],
-        "io_queues",
+        "max_io_queues",
         "[drive.controller]: I/O queue pairs at most",
     ),
     alias(&["cell_type", "nand_type", "flash_type"], "cell", "[drive]: \"slc\" to \"qlc\""),
@@ -159,11 +159,11 @@ const ALIASES: &[Alias] = &[
     alias(&["preconditioning", "prefill", "warmup"], "precondition", "the scenario"),
     alias(&["name", "label"], "title", "the scenario: what results call it"),
     alias(&["random_seed"], "seed", "the scenario, or [drive]"),
-    alias(&["scrub", "scrubbing"], "patrol", "[drive.controller], or of [target]"),
+    alias(&["scrubbing", "patrol_scrub"], "scrub", "[drive.controller], or of [target]"),
     alias(&["shard"], "shards", "[target]"),
     alias(&["fio_file", "job_file"], "job_files", "the scenario, above its first section"),
-    alias(&["elevator", "iosched"], "scheduler", "[path], with block = \"sq\" or \"mq\""),
-    alias(&["cpus", "threads"], "cores", "[path], with block = \"sq\" or \"mq\""),
+    alias(&["elevator", "iosched"], "scheduler", "[path], with queue_model = \"sq\" or \"mq\""),
+    alias(&["cpus", "threads"], "cores", "[path], with queue_model = \"sq\" or \"mq\""),
     alias(&["overwrites"], "overwrite", "[precondition]"),
     alias(&["fill_device"], "fill", "[precondition]"),
     alias(
@@ -172,7 +172,6 @@ const ALIASES: &[Alias] = &[
         "a job of [precondition]: how much it moves, such as \"2x\"",
     ),
     alias(&["preset_name"], "preset", "[drive]"),
-    alias(&["submit_cost"], "submit", "[host]"),
 ];
 
 /// What somebody who writes this key in a section that does not have it is probably after: a key by another

@@ -40,7 +40,7 @@ pub struct PathConfig {
 impl PathConfig {
     pub(super) fn read(mut s: Section<'_>) -> Result<PathConfig> {
         let mut path = PathConfig::default();
-        s.set("block", &mut path.queue_model, |v| {
+        s.set("queue_model", &mut path.queue_model, |v| {
             v.choice(&[
                 ("raw", QueueModelKind::Raw),
                 ("sq", QueueModelKind::Sq),
@@ -72,8 +72,8 @@ pub struct HostConfig {
 impl HostConfig {
     pub(super) fn read(mut s: Section<'_>) -> Result<HostConfig> {
         let mut host = HostConfig::default();
-        s.set("submit", &mut host.submit_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
-        s.set("complete", &mut host.complete_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
+        s.set("submit_cost", &mut host.submit_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
+        s.set("complete_cost", &mut host.complete_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.finish()?;
         Ok(host)
     }

@@ -36,11 +36,11 @@ impl InterfaceBuilder {
         if let Some(value) = s.get("suspend_hint") {
             self.suspend_hint = (suspension(&value)?, Some(value.source_span()));
         }
-        let place = s.set("dual_map", &mut self.device_l2p.0, |v| v.boolean())?;
+        let place = s.set("device_l2p", &mut self.device_l2p.0, |v| v.boolean())?;
         self.device_l2p.1 = place.or(self.device_l2p.1.take());
         let place = s.set("cmb", &mut self.cmb.0, |v| v.size())?;
         self.cmb.1 = place.or(self.cmb.1.take());
-        let place = s.set("cmb_protected", &mut self.cmb_persistent.0, |v| v.boolean())?;
+        let place = s.set("cmb_persistent", &mut self.cmb_persistent.0, |v| v.boolean())?;
         self.cmb_persistent.1 = place.or(self.cmb_persistent.1.take());
         Ok(())
     }
@@ -63,7 +63,7 @@ impl InterfaceBuilder {
             Err(place.error(ProblemKind::Conflict { message: message.into(), help }))
         };
         if personality != PersonalityKind::OpenChannel {
-            let keys = [("suspend_hint", &self.suspend_hint.1), ("dual_map", &self.device_l2p.1)];
+            let keys = [("suspend_hint", &self.suspend_hint.1), ("device_l2p", &self.device_l2p.1)];
             for (key, place) in keys {
                 let Some(place) = place else { continue };
                 return conflict(
@@ -80,14 +80,14 @@ impl InterfaceBuilder {
                 return conflict(
                     place,
                     "a medium that keeps nothing has nothing to map",
-                    "set data = \"memory\" or \"file\", or remove `dual_map`".into(),
+                    "set data = \"memory\" or \"file\", or remove `device_l2p`".into(),
                 );
             }
             if (nand.geometry.oob_bytes as usize) < ftl::Oob::BYTES {
                 return conflict(
                     place,
                     "the drive reads logical addresses from out-of-band bytes",
-                    "set geometry.oob_bytes to 16 or more, or remove `dual_map`".into(),
+                    "set geometry.oob_bytes to 16 or more, or remove `device_l2p`".into(),
                 );
             }
         }
@@ -102,7 +102,7 @@ impl InterfaceBuilder {
             return match &self.cmb_persistent.1 {
                 Some(place) if protected => Err(place.error(ProblemKind::Conflict {
                     message: "there is no controller memory buffer to protect".into(),
-                    help: "set cmb to its size, such as \"64M\", or remove `cmb_protected`".into(),
+                    help: "set cmb to its size, such as \"64M\", or remove `cmb_persistent`".into(),
                 })),
                 _ => Ok(None),
             };

@@ -100,7 +100,7 @@ impl BlockLayerSpec {
         match block {
             QueueModelKind::Raw => draft.refuse_all().map(|()| None),
             QueueModelKind::Sq => {
-                let help = "set block = \"mq\", or remove the key";
+                let help = "set queue_model = \"mq\", or remove the key";
                 for key in ["queues", "staging", "sockets"] {
                     if let Some(place) = draft.span(key) {
                         let message = format!("`sq` has one queue for everybody: no `{key}`");
@@ -199,7 +199,7 @@ impl BlockLayerBuilder {
         let staging = [
             ("core", StagingScope::Core),
             ("socket", StagingScope::Socket),
-            ("device", StagingScope::Device),
+            ("global", StagingScope::Device),
         ];
         if let Some(staging) = self.set(s, "staging", |v| v.choice(&staging))? {
             self.staging = staging;
@@ -242,7 +242,7 @@ impl BlockLayerBuilder {
             Some((key, place)) => Err(conflict(
                 place,
                 format!("`path.{key}` is about the block layer, and `raw` has none"),
-                "set block = \"sq\" or \"mq\", or remove the key",
+                "set queue_model = \"sq\" or \"mq\", or remove the key",
             )),
             None => Ok(()),
         }
@@ -315,7 +315,7 @@ impl BlockLayerBuilder {
             let key = if what == "limits" { "limit" } else { "scheduler" };
             let error = BlockError::SeparateStaging { what, queues: staging.into() };
             if let Some(place) = self.span(key) {
-                let help = "set staging = \"device\", or block = \"sq\"";
+                let help = "set staging = \"global\", or queue_model = \"sq\"";
                 return Err(conflict(place, error.to_string(), help));
             }
         }

@@ -106,8 +106,8 @@ impl MediaBuilder {
         self.record_span("cell", place);
         let place = drive.set("one_shot", &mut self.one_shot, |v| v.boolean())?;
         self.record_span("one_shot", place);
-        let place = drive.set("pair_distance", &mut self.pair_distance, |v| v.u32())?;
-        self.record_span("pair_distance", place);
+        let place = drive.set("paired_page_distance", &mut self.pair_distance, |v| v.u32())?;
+        self.record_span("paired_page_distance", place);
         let place = drive.set("capacity", &mut self.capacity, |v| v.size())?;
         self.record_span("capacity", place);
         let place = drive.set("seed", &mut self.seed, |v| v.u64().map(Some))?;
@@ -169,17 +169,17 @@ impl MediaBuilder {
 
     fn read_errors(&mut self, mut s: Section<'_>) -> Result<()> {
         let e = &mut self.errors;
-        s.set("factory_bad", &mut e.factory_bad, |v| v.number(0.0..=0.9))?;
-        s.set("program_fail", &mut e.program_fail, |v| v.number(0.0..=1.0))?;
-        s.set("erase_fail", &mut e.erase_fail, |v| v.number(0.0..=1.0))?;
+        s.set("factory_bad_ratio", &mut e.factory_bad, |v| v.number(0.0..=0.9))?;
+        s.set("program_failure_rate", &mut e.program_fail, |v| v.number(0.0..=1.0))?;
+        s.set("erase_failure_rate", &mut e.erase_fail, |v| v.number(0.0..=1.0))?;
         s.set("rber", &mut e.rber, |v| v.number(0.0..=0.5))?;
         s.set("rber_growth", &mut e.rber_growth, |v| v.number(1.0..=1e9))?;
         s.set("ecc_bits", &mut e.ecc_bits, |v| v.u32_in(&(0..=1 << 19)))?;
         s.set("endurance", &mut e.endurance, |v| v.u32_in(&(0..=1_000_000_000)))?;
         s.set("read_retries", &mut e.read_retries, |v| v.u32_in(&(0..=1000)))?;
-        s.set("retry_leaves", &mut e.retry_error_fraction, |v| v.number(0.0..=1.0))?;
-        s.set("retention", &mut e.retention, |v| v.duration_in(&AGE))?;
-        s.set("disturb_reads", &mut e.disturb_reads, |v| v.u32())?;
+        s.set("retry_error_fraction", &mut e.retry_error_fraction, |v| v.number(0.0..=1.0))?;
+        s.set("retention_doubling_time", &mut e.retention, |v| v.duration_in(&AGE))?;
+        s.set("read_disturb_doubling", &mut e.disturb_reads, |v| v.u32())?;
         s.finish()
     }
 
@@ -291,12 +291,13 @@ impl MediaBuilder {
             span_of_key(self, key, whole).error(ProblemKind::Geometry(e))
         })?;
         if self.one_shot && self.pair_distance != 0 {
-            let place = self.span("pair_distance").or(self.span("one_shot")).unwrap_or(whole);
+            let place =
+                self.span("paired_page_distance").or(self.span("one_shot")).unwrap_or(whole);
             return Err(place.error(ProblemKind::Conflict {
                 message: "one-shot programming writes all pages of a pair at once, so they have \
                           no distance"
                     .into(),
-                help: "set pair_distance = 0".into(),
+                help: "set paired_page_distance = 0".into(),
             }));
         }
         Ok(MediaConfig::Nand(nand))
@@ -372,7 +373,7 @@ fn key_of(what: &str) -> &'static str {
         "pages" | "sectors per chunk" | "ws_opt" | "ws_min" => "pages",
         "page_bytes" => "page_bytes",
         "sector_bytes" => "sector_bytes",
-        "pair_distance" => "pair_distance",
+        "pair_distance" => "paired_page_distance",
         _ => "chunks",
     }
 }

@@ -32,6 +32,7 @@ mod media_keys;
 mod named_target;
 mod precondition_keys;
 mod ranges;
+mod renamed;
 mod scheduler_keys;
 mod section;
 mod share_keys;
@@ -55,6 +56,7 @@ pub use job::JobTable;
 pub use layer_keys::BlockLayerSpec;
 pub use named_target::NamedTarget;
 pub use precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
+pub use renamed::FormerSpelling;
 pub use share_keys::{ShareSpan, ShareSpec};
 pub use target::Target;
 
@@ -92,6 +94,8 @@ pub struct Scenario {
     pub job_files: Vec<(PathBuf, usize)>,
     /// Parts of the drives that are given to users.
     pub shares: Vec<ShareSpec>,
+    /// Former spellings of keys and values in the text, which work for one more release.
+    pub former_spellings: Vec<FormerSpelling>,
 }
 
 /// One drive of a scenario, and who manages its flash.
@@ -171,6 +175,7 @@ impl Scenario {
             jobs: Vec::new(),
             job_files: Vec::new(),
             shares: Vec::new(),
+            former_spellings: Vec::new(),
         };
         root.set("title", &mut scenario.title, |v| v.printable().map(str::to_owned))?;
         root.set("question", &mut scenario.question, |v| v.printable().map(str::to_owned))?;
@@ -190,8 +195,8 @@ impl Scenario {
             Some(value) => value.sections("job")?,
             None => Vec::new(),
         };
-        let shares = match root.get("share") {
-            Some(value) => value.sections("share")?,
+        let shares = match root.get("partition") {
+            Some(value) => value.sections("partition")?,
             None => Vec::new(),
         };
         if drives.is_empty() {
@@ -218,7 +223,7 @@ impl Scenario {
             if let (Some(place), None) = (&named.group, &scenario.path.block_layer) {
                 return Err(place.error(ProblemKind::Conflict {
                     message: "groups are the block layer's, and `raw` has none".into(),
-                    help: "set path.block = \"sq\" or \"mq\", or remove `group`".into(),
+                    help: "set path.queue_model = \"sq\" or \"mq\", or remove `group`".into(),
                 }));
             }
             if let (Some((name, _)), Some(value)) = (&job.drive, named.drive)
@@ -230,6 +235,7 @@ impl Scenario {
             }
             scenario.jobs.push(job);
         }
+        scenario.former_spellings = source.former.sorted();
         Ok(scenario)
     }
 
@@ -256,7 +262,7 @@ impl Scenario {
 
     /// Whether every drive can be reached this way.
     fn check_path(&self, mut path: Section<'_>) -> Result<(), ScenarioError> {
-        let (Some(layer), Some(block)) = (&self.path.block_layer, path.get("block")) else {
+        let (Some(layer), Some(block)) = (&self.path.block_layer, path.get("queue_model")) else {
             return Ok(());
         };
         let queues = path.get("queues");
@@ -269,7 +275,7 @@ impl Scenario {
                          goes past the block layer",
                         drive.target.label()
                     ),
-                    help: "set block = \"raw\", or target.kind = \"none\" and the drive's \
+                    help: "set queue_model = \"raw\", or target.kind = \"none\" and the drive's \
                            personality = \"block\""
                         .into(),
                 }));
@@ -280,7 +286,9 @@ impl Scenario {
             {
                 return Err(value.source_span().error(ProblemKind::Conflict {
                     message: format!("drive {name} has {has} I/O queues, not {asked}"),
-                    help: format!("allowed: 1 to {has}, or raise the drive's controller.io_queues"),
+                    help: format!(
+                        "allowed: 1 to {has}, or raise the drive's controller.max_io_queues"
+                    ),
                 }));
             }
         }

@@ -56,7 +56,7 @@ impl NamedTarget {
             return Err(self.conflict("active_pus", drive, active, active_pus));
         }
         if let Some(yes) = asked.hot_cold.filter(|yes| *yes != hot_cold) {
-            return Err(self.conflict("hot_cold", drive, yes, hot_cold));
+            return Err(self.conflict("separate_gc_stream", drive, yes, hot_cold));
         }
         // So that nobody takes the journal of another target for this one's.
         let uid = entry.uid.0;

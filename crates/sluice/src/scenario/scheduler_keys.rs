@@ -48,8 +48,10 @@ fn keys(config: &SchedulerConfig) -> &'static [&'static str] {
         SchedulerConfig::Kyber(_) => {
             &["read_target", "write_target", "discard_target", "other_target", "window"]
         }
-        SchedulerConfig::Fair(_) => &["by", "weights", "default_weight", "request_cost", "borrow"],
-        SchedulerConfig::Priority(_) => &["classes", "default_class", "patience"],
+        SchedulerConfig::Fair(_) => {
+            &["by", "weights", "default_weight", "request_cost", "work_conserving"]
+        }
+        SchedulerConfig::Priority(_) => &["classes", "default_class", "prio_aging_expire"],
     }
 }
 

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{ProblemKind, ScenarioError};
 use super::hints::{alias_of, nearest};
+use super::renamed;
 use super::source::{Source, SourceSpan};
 use super::units;
 use crate::format::printable;
@@ -23,6 +24,8 @@ pub(super) struct Section<'a> {
     table: &'a DeTable<'a>,
     span: Range<usize>,
     requested_keys: Vec<&'static str>,
+    /// Keys that were found by their former names.
+    former_keys: Vec<&'static str>,
 }
 
 /// One value of a section.
@@ -42,17 +45,26 @@ impl<'a> Section<'a> {
             table: table.get_ref(),
             span: table.span(),
             requested_keys: Vec::new(),
+            former_keys: Vec::new(),
         }
     }
 
-    /// The value of a key that this section may have.
+    /// The value of a key that this section may have, under its name or its former one.
     pub(super) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
         self.requested_keys.push(key);
-        self.table.get(key).map(|value| Value {
-            source: self.source,
-            key: if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) },
-            value,
-        })
+        let (written, value) = match (self.table.get(key), renamed::old_key(&self.name, key)) {
+            (Some(value), _) => (key, value),
+            (None, Some(old)) => {
+                let (found, value) = self.table.get_key_value(old)?;
+                self.former_keys.push(old);
+                self.source.record_former(found.span().start, old, key);
+                (old, value)
+            }
+            (None, None) => return None,
+        };
+        let key =
+            if self.name.is_empty() { written.into() } else { format!("{}.{written}", self.name) };
+        Some(Value { source: self.source, key, value })
     }
 
     /// The value of a key, read by `read` and stored, if it is there; and where it is.
@@ -106,9 +118,26 @@ impl<'a> Section<'a> {
         let unknown = self
             .table
             .keys()
-            .filter(|key| !self.requested_keys.iter().any(|asked| *asked == key.get_ref()))
+            .filter(|key| {
+                let mut known = self.requested_keys.iter().chain(&self.former_keys);
+                !known.any(|asked| *asked == key.get_ref())
+            })
             .min_by_key(|key| key.span().start);
         let Some(key) = unknown else { return Ok(()) };
+        let former = |asked: &&&str| renamed::old_key(&self.name, asked) == Some(key.get_ref());
+        if let Some(new) = self.requested_keys.iter().find(former) {
+            return Err(ScenarioError::new(
+                self.source,
+                key.span(),
+                ProblemKind::Conflict {
+                    message: format!(
+                        "`{}` is the former name of `{new}`, which is there, too",
+                        key.get_ref()
+                    ),
+                    help: format!("remove `{}`", key.get_ref()),
+                },
+            ));
+        }
         // A key that is read for several purposes is asked for several times.
         let mut allowed: Vec<&str> = Vec::new();
         for asked in &self.requested_keys {
@@ -201,6 +230,7 @@ impl<'a> Value<'a> {
                 table,
                 span: spanned.span(),
                 requested_keys: Vec::new(),
+                former_keys: Vec::new(),
             }),
             _ => None,
         };
@@ -223,6 +253,7 @@ impl<'a> Value<'a> {
                 table,
                 span: self.value.span(),
                 requested_keys: Vec::new(),
+                former_keys: Vec::new(),
             }),
             _ => Err(self.wrong_type(format!("a table `[{}]`", self.key))),
         }
@@ -351,7 +382,13 @@ impl<'a> Value<'a> {
         choices: &[(&str, T)],
         later: &[&str],
     ) -> Result<T> {
-        let word = self.string()?;
+        let mut word = self.string()?;
+        if let Some(new) = renamed::new_word(&self.key, word)
+            && choices.iter().any(|(name, _)| *name == new)
+        {
+            self.source.record_former(self.value.span().start, word, new);
+            word = new;
+        }
         if let Some((_, value)) = choices.iter().find(|(name, _)| *name == word) {
             return Ok(value.clone());
         }

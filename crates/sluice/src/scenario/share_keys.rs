@@ -69,23 +69,23 @@ impl ShareSpec {
         } else if drives.len() > 1 {
             return Err(s.missing("drive", format!("there are several: {}", drives.join(", "))));
         }
-        let partition = match s.get("partition") {
+        let partition = match s.get("name") {
             Some(value) => name(&value)?,
-            None => return Err(s.missing("partition", "what the part is called")),
+            None => return Err(s.missing("name", "what the part is called")),
         };
         let span = span(&mut s, &place)?;
         let mut nbd = false;
         s.set("nbd", &mut nbd, |v| v.boolean())?;
         let mut allow = Vec::new();
         if let Some(value) = s.get("allow") {
-            for section in value.sections("share.allow")? {
+            for section in value.sections("partition.allow")? {
                 allow.push(rule(section)?);
             }
         }
         if nbd && !allow.is_empty() {
             return Err(place.error(ProblemKind::Conflict {
                 message: format!("{partition} is NBD's, and given to users"),
-                help: "remove `nbd` or `[[share.allow]]`: two who do not know of each other would \
+                help: "remove `nbd` or `[[partition.allow]]`: two who do not know of each other would \
                        write to the same sectors"
                     .into(),
             }));

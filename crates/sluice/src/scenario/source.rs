@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::{ProblemKind, ScenarioError};
+use super::renamed::FormerSpellings;
 
 /// A scenario's text, or a preset's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) text: Arc<str>,
+    /// Former spellings in it, as far as it has been read.
+    pub(super) former: FormerSpellings,
 }
 
 /// A place in a text.
@@ -22,7 +25,7 @@ pub(super) struct SourceSpan {
 
 impl Source {
     pub(super) fn new(path: &Path, text: &str) -> Source {
-        Source { path: path.to_path_buf(), text: text.into() }
+        Source { path: path.to_path_buf(), text: text.into(), former: FormerSpellings::default() }
     }
 
     /// Line and column, both from 1, of a byte.
@@ -34,6 +37,11 @@ impl Source {
         let before = &self.text[..end];
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    /// Records a former spelling at a byte.
+    pub(super) fn record_former(&self, byte: usize, old: &str, new: &str) {
+        self.former.record(self, &self.path, byte, old, new);
     }
 
     /// A path in the text, which is relative to the text's own folder.

@@ -99,8 +99,8 @@ impl ScrubBuilder {
             return Err(section.missing("rate", "how much is read, such as \"1MB/s\"; 0 for none"));
         }
         let c = &mut draft.config;
-        section.set("cold_after", &mut c.cold_after, |v| v.duration_in(&AGE))?;
-        section.set("repeat_after", &mut c.repeat_after, |v| v.duration_in(&AGE))?;
+        section.set("min_age", &mut c.cold_after, |v| v.duration_in(&AGE))?;
+        section.set("interval", &mut c.repeat_after, |v| v.duration_in(&AGE))?;
         section.finish()?;
         Ok(draft)
     }
@@ -158,7 +158,7 @@ impl TargetBuilder {
         // A target of "none" may keep its other keys, so that one line switches it off.
         draft.ftl.read(&mut section)?;
         draft.rrpc.read(&mut section)?;
-        section.set("patrol", &mut draft.scrub, |v| ScrubBuilder::read(v.section()?).map(Some))?;
+        section.set("scrub", &mut draft.scrub, |v| ScrubBuilder::read(v.section()?).map(Some))?;
         if let Some(value) = section.get("shards") {
             let shards = value.u32()?;
             if !(1..=SHARDS_MAX).contains(&shards) {
@@ -211,7 +211,7 @@ impl TargetBuilder {
         }
         if *shards > u32::from(io_queues) {
             let help =
-                format!("allowed: 1 to {io_queues}, or raise the drive's controller.io_queues");
+                format!("allowed: 1 to {io_queues}, or raise the drive's controller.max_io_queues");
             return conflict(
                 format!(
                     "{shards} shards have a queue each, but the drive has {io_queues} I/O queues"
@@ -234,7 +234,7 @@ impl TargetBuilder {
             (_, Kind::Ppa) => Some(TargetKind::Ppa),
         };
         let Some((name, place)) = &self.name else { return Target::None };
-        let places = ["over_provisioning", "active_pus", "hot_cold"]
+        let places = ["over_provisioning", "active_pus", "separate_gc_stream"]
             .into_iter()
             .filter_map(|key| Some((key, self.ftl.span(key)?.clone())));
         Target::Named(Box::new(NamedTarget {
@@ -265,7 +265,7 @@ impl TargetBuilder {
             Kind::None | Kind::Pblk | Kind::Rrpc => Ok(Some(patrol.config(sector_bytes))),
             Kind::Kv | Kind::Ppa => Err(patrol.span.error(ProblemKind::Conflict {
                 message: "only pblk and rrpc read data that nobody asks for".into(),
-                help: "remove `patrol`, or set target.kind = \"pblk\"".into(),
+                help: "remove `scrub`, or set target.kind = \"pblk\"".into(),
             })),
         }
     }

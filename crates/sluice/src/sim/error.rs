@@ -80,7 +80,7 @@ pub enum SimError {
         source: std::io::Error,
     },
     /// There is nothing to trace.
-    #[error("{file}: `raw` has no block layer to trace: set path.block = \"sq\" or \"mq\"")]
+    #[error("{file}: `raw` has no block layer to trace: set path.queue_model = \"sq\" or \"mq\"")]
     NoBlockLayer {
         /// The scenario.
         file: PathBuf,

@@ -5,6 +5,7 @@ mod data_sheet;
 mod ftl_choices;
 mod precondition;
 mod ranges;
+mod renamed;
 
 use std::path::Path;
 
