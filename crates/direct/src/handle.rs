@@ -402,7 +402,15 @@ impl<D: BlockDevice> Handle<D> {
             self.register_waker();
         }
         self.wait_state.parker().prepare();
-        if !self.ready.is_empty() || self.poll() {
+        let has_moved = self.poll();
+        // An earlier poll may have found a completion that nobody has reaped: then this poll moves nothing, and
+        // the interrupt for it came before the descriptor was armed.
+        if self.ready.is_empty()
+            && let Some(completion) = self.pop_completion()
+        {
+            self.ready.push_back(completion);
+        }
+        if has_moved || !self.ready.is_empty() {
             self.wait_state.parker().unpark();
             return false;
         }

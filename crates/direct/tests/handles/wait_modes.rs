@@ -175,6 +175,23 @@ fn a_descriptor_wakes_who_sleeps_elsewhere() {
 }
 
 #[test]
+fn a_completion_that_a_poll_has_found_keeps_a_handle_awake() {
+    let device = drive(PersonalityKind::Block);
+    let mut handle =
+        Handle::new(&device, device.create_queue(QueueConfig::default()).unwrap()).unwrap();
+    handle.set_wait(WaitMode::Interrupt).unwrap();
+    for tag in 0..20 {
+        handle.submit(Request::read(tag, 1, Payload::BitBucket, tag)).unwrap();
+        handle.poll();
+        // The first poll issues the command, a later one finds the completion; the first may do both.
+        let limit = device.clock().now() + Nanos::from_secs(1);
+        while !handle.poll() && device.clock().now() < limit {}
+        assert!(!handle.arm(), "the completion is there, and its interrupt has gone");
+        assert_eq!(handle.reap().map(|done| done.tag), Some(tag));
+    }
+}
+
+#[test]
 fn a_thread_may_look_for_everybody() {
     let device = drive(PersonalityKind::Block);
     let shared = SharedQueue::new(device.create_queue(QueueConfig::default()).unwrap());
