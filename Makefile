@@ -17,8 +17,8 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## one drive, three ways to manage its flash: a table, and report.html
-	$(CARGO) build --release --package sluice --bin sluice
-	"$${CARGO_TARGET_DIR:-target}/release/sluice" sim $(DEMO) --report report.html
+	$(CARGO) build --profile demo --package sluice --bin sluice
+	"$${CARGO_TARGET_DIR:-target}/demo/sluice" sim $(DEMO) --report report.html
 	@echo "The plots are in report.html."
 
 book: ## build the book, docs/book, into target/book

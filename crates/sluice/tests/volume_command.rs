@@ -13,6 +13,32 @@ fn works(args: &[&str]) -> String {
 }
 
 #[test]
+fn format_makes_a_file_of_a_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let device = path("new.img");
+    works(&["volume", "format", &device, "--size", "32M"]);
+    assert_eq!(std::fs::metadata(&device).unwrap().len(), 32 << 20);
+    assert_eq!(works(&["volume", "fsck", &device]), "clean\n");
+    // One that is there is left as it is, with --force as well.
+    let before = std::fs::read(&device).unwrap();
+    for force in [&[][..], &["--force"]] {
+        let out = sluice(&[&["volume", "format", &device, "--size", "64M"][..], force].concat());
+        assert_eq!(out.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&out.stderr).contains("is there already"), "{out:?}");
+        assert!(std::fs::read(&device).unwrap() == before);
+    }
+    // What cannot be formatted is not left behind.
+    let small = path("small.img");
+    assert_eq!(sluice(&["volume", "format", &small, "--size", "4k"]).status.code(), Some(1));
+    assert!(!std::path::Path::new(&small).exists());
+    for (device, size) in [("drive.toml", "1G"), ("vfio:0000:01:00.0", "1G"), (&*small, "much")] {
+        let out = sluice(&["volume", "format", device, "--size", size]);
+        assert_eq!(out.status.code(), Some(2), "{out:?}");
+    }
+}
+
+#[test]
 fn a_file_goes_in_and_comes_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

@@ -549,6 +549,9 @@ pub struct VolumeFormatArgs {
     /// The device.
     #[command(flatten)]
     pub on: VolumeDevice,
+    /// Make the device first: a file of this size, such as 1G, which must not be there yet. It is sparse.
+    #[arg(long, value_name = "SIZE", value_parser = super::volume_command::size)]
+    pub size: Option<u64>,
     /// What the volume is called: 32 bytes at most.
     #[arg(long, default_value = "")]
     pub label: String,

@@ -68,7 +68,57 @@ fn ticker(opened: direct::IoDevice) -> impl FnMut(&mut Queue) -> Nanos {
     }
 }
 
+/// Reads the size of a file to make: bytes, with a suffix as in a scenario.
+///
+/// # Errors
+/// What a size looks like.
+pub fn size(text: &str) -> Result<u64, String> {
+    let allowed = "a size such as 512M, 1G or 400GB";
+    crate::scenario::units::size(text).filter(|bytes| *bytes > 0).ok_or_else(|| allowed.to_owned())
+}
+
+/// A file that was made for a volume; it is deleted unless it is kept.
+struct NewFile<'a>(Option<&'a Path>);
+
+impl NewFile<'_> {
+    /// Makes a sparse file of this size.
+    fn create(path: &Path, bytes: u64) -> Result<NewFile<'_>, CliError> {
+        let cannot = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => other(format!(
+                "{} is there already: remove it, or leave out --size to format it",
+                path.display()
+            )),
+            _ => other(format!("cannot make {} of {bytes} bytes: {e}", path.display())),
+        };
+        let file = File::create_new(path).map_err(cannot)?;
+        let new = NewFile(Some(path));
+        file.set_len(bytes).map_err(cannot)?;
+        Ok(new)
+    }
+
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // The error that is under way already says what went wrong.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
+    let made = args.size.map(|bytes| {
+        let device = &args.on.device;
+        if device.contains(':') || device.ends_with(".toml") {
+            return Err(CliError::Usage(format!("--size makes a file, and {device} is none")));
+        }
+        NewFile::create(Path::new(device), bytes)
+    });
+    let file = made.transpose()?;
     let _claim = VolumeLock::acquire_exclusive(&args.on.device)?;
     let (mut queue, tick) = queue(&args.on)?;
     let now = now();
@@ -81,15 +131,18 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
         discard: true,
         ..FormatOptions::default()
     };
-    let made = store::format(&mut queue, &options, tick).map_err(|error| match error {
+    let volume = store::format(&mut queue, &options, tick).map_err(|error| match error {
         OpenError::HasVolume => other(format!(
             "{error}: {} is left as it is; --force overwrites all that is on it",
             args.on.device
         )),
         error => other(error),
     })?;
-    let bytes = u64::from(made.layout.data_blocks()) * store::BLOCK as u64;
-    print(&format!("a volume of {bytes} bytes for data, {:032x}\n", made.uuid))
+    if let Some(file) = file {
+        file.keep();
+    }
+    let bytes = u64::from(volume.layout.data_blocks()) * store::BLOCK as u64;
+    print(&format!("a volume of {bytes} bytes for data, {:032x}\n", volume.uuid))
 }
 
 fn run_fsck(device: &VolumeDevice, options: FsckOptions) -> Result<store::FsckReport, CliError> {
