@@ -26,12 +26,18 @@ book: ## build the book, docs/book, into target/book
 
 PREFIX ?= /usr/local
 
-install: ## install sluice, and the library that `sluice exec` loads into programs, below PREFIX (and DESTDIR)
+install: ## install sluice, its man pages and completions, and the library that `sluice exec` loads into programs, below PREFIX (and DESTDIR)
 	$(CARGO) build --release --package sluice --bin sluice
 	$(CARGO) build --release --package sluice-preload
 	install -D -m 755 "$${CARGO_TARGET_DIR:-target}/release/sluice" "$(DESTDIR)$(PREFIX)/bin/sluice"
 	install -D -m 755 "$${CARGO_TARGET_DIR:-target}/release/libsluice_preload.so" \
 	  "$(DESTDIR)$(PREFIX)/lib/libsluice_preload.so"
+	"$${CARGO_TARGET_DIR:-target}/release/sluice" generate man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	@made=$$(mktemp -d) && "$${CARGO_TARGET_DIR:-target}/release/sluice" generate completions "$$made" && \
+	  install -D -m 644 "$$made/sluice.bash" "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice" && \
+	  install -D -m 644 "$$made/_sluice" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice" && \
+	  install -D -m 644 "$$made/sluice.fish" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish" && \
+	  rm -r "$$made"
 
 # Of these crate types alone, so that the whole library is optimized as one.
 capi: ## build the C interface: libsluice_c.so and libsluice_c.a

@@ -29,7 +29,8 @@ mod device_table;
 pub mod drive_command;
 mod error;
 pub mod exec_command;
-pub mod kv_command;
+pub mod generate_command;
+mod kv_command;
 pub(crate) mod output;
 pub mod plot_command;
 mod progress;
@@ -46,7 +47,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use error::CliError;
 
@@ -92,6 +93,9 @@ enum Command {
     Volume(args::VolumeArgs),
     /// Run a program whose files below one directory are on a volume; its exit status is the program's.
     Exec(args::ExecArgs),
+    /// Write man pages and shell completions of this program, as `make install` does.
+    #[command(subcommand, hide = true)]
+    Generate(generate_command::GenerateArgs),
 }
 
 /// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
@@ -118,6 +122,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plot(args) => plot_command::run(&args),
         Command::Kv(args) => kv_command::run(&args),
         Command::Volume(args) => volume_command::run(&args),
+        Command::Generate(args) => generate_command::run(&args, Cli::command()),
         Command::Exec(args) => match exec_command::run(&args) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

@@ -146,7 +146,9 @@ fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), Open
             option: "queues",
             value: asked.to_string(),
             what: format!("drive {name}"),
-            allowed: format!("1 to {granted}, which is what it grants: raise controller.max_io_queues"),
+            allowed: format!(
+                "1 to {granted}, which is what it grants: raise controller.max_io_queues"
+            ),
         }),
         _ => Ok(()),
     }
