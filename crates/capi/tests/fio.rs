@@ -122,7 +122,7 @@ fn a_file_is_verified_by_processes_and_by_threads() {
 fn scenario(folder: &Path, keys: &str, rest: &str) -> String {
     let file = folder.join("drive.toml");
     let text = format!(
-        "[drive]\nname = \"d0\"\npreset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+        "[drive]\nname = \"d0\"\npreset = \"femu-default\"\ncell = \"mlc\"\npaired_page_distance = 2\n\
          geometry = {{ channels = 2, pus = 4, chunks = 60, pages = 64 }}\n{keys}\
          data = \"file\"\npath = \"drive.img\"\n{rest}"
     );
@@ -183,8 +183,8 @@ fn child() {
 fn a_served_drive_is_verified_by_processes_and_by_threads() {
     let Some(engine) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let shares = "[[share]]\npartition = \"left\"\nsize = \"16M\"\n\
-                  [[share]]\npartition = \"right\"\nfirst = 4096\nsize = \"16M\"\n";
+    let shares = "[[partition]]\nname = \"left\"\nsize = \"16M\"\n\
+                  [[partition]]\nname = \"right\"\nfirst = 4096\nsize = \"16M\"\n";
     let what = scenario(folder.path(), "", shares);
     let server = Server::start("child", folder.path(), Path::new(&what), "left");
     let on = |partition| format!("--sluice_device={}", server.device(partition));

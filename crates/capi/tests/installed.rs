@@ -231,7 +231,7 @@ fn a_program_of_another_version_is_refused() {
 fn scenario(folder: &Path, keys: &str, rest: &str) -> PathBuf {
     let file = folder.join("drive.toml");
     let text = format!(
-        "[drive]\nname = \"d0\"\npreset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+        "[drive]\nname = \"d0\"\npreset = \"femu-default\"\ncell = \"mlc\"\npaired_page_distance = 2\n\
          geometry = {{ channels = 2, pus = 4, chunks = 40, pages = 16 }}\n{keys}\
          data = \"file\"\npath = \"drive.img\"\n{rest}"
     );

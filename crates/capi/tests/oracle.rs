@@ -53,7 +53,7 @@ enum On {
     Target,
 }
 
-const SCENARIO: &str = "[drive]\npreset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+const SCENARIO: &str = "[drive]\npreset = \"femu-default\"\ncell = \"mlc\"\npaired_page_distance = 2\n\
     geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n\
     personality = \"open-channel\"\ndata = \"file\"\npath = \"drive.img\"\n\
     [target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";

@@ -14,7 +14,7 @@ const SCENARIO: &str = r#"
 [drive]
 preset = "femu-default"
 cell = "mlc"
-pair_distance = 2                      # a page is readable two pages later
+paired_page_distance = 2                      # a page is readable two pages later
 geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }
 personality = "open-channel"           # the drive exposes physical addresses
 data = "file"

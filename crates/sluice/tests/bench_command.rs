@@ -268,7 +268,7 @@ fn calibrate_prints_costs_and_a_host_section_for_each_path() {
     let out = sluice(&["calibrate", "--quick"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     let shown = text(&out.stdout);
-    assert_eq!(shown.matches("[host]\nsubmit = \"").count(), 2, "{shown}");
+    assert_eq!(shown.matches("[host]\nsubmit_cost = \"").count(), 2, "{shown}");
     assert!(!shown.contains("keep up"), "no scenario, no verdict: {shown}");
 }
 

@@ -38,15 +38,15 @@ fn mean(outcome: &SimOutcome, job: usize) -> f64 {
 
 /// Every shape of the layer.
 const SHAPES: [&str; 9] = [
-    "block = \"raw\"\n",
-    "block = \"sq\"\n",
-    "block = \"mq\"\n",
-    "block = \"sq\"\ncores = 3\n",
-    "block = \"mq\"\ncores = 3\n",
-    "block = \"mq\"\ncores = 4\nqueues = 2\nscheduler = \"deadline\"\n",
-    "block = \"mq\"\ncores = 4\nsockets = 2\nstaging = \"socket\"\nqueues = 1\n",
-    "block = \"mq\"\ncores = 4\nstaging = \"device\"\nscheduler = \"kyber\"\nqueue_depth = 8\n",
-    "block = \"mq\"\ncores = 4\nqueues = 3\nstaging = \"device\"\nscheduler = \"fair\"\nmerge = false\n",
+    "queue_model = \"raw\"\n",
+    "queue_model = \"sq\"\n",
+    "queue_model = \"mq\"\n",
+    "queue_model = \"sq\"\ncores = 3\n",
+    "queue_model = \"mq\"\ncores = 3\n",
+    "queue_model = \"mq\"\ncores = 4\nqueues = 2\nscheduler = \"deadline\"\n",
+    "queue_model = \"mq\"\ncores = 4\nsockets = 2\nstaging = \"socket\"\nqueues = 1\n",
+    "queue_model = \"mq\"\ncores = 4\nstaging = \"device\"\nscheduler = \"kyber\"\nqueue_depth = 8\n",
+    "queue_model = \"mq\"\ncores = 4\nqueues = 3\nstaging = \"device\"\nscheduler = \"fair\"\nmerge = false\n",
 ];
 
 /// What was done, without how long it took.
@@ -170,10 +170,10 @@ fn contiguous_writes_become_fewer_commands() {
             outcome.drives[0].block_layer.as_ref().map_or(0, |l| l.merges()),
         )
     };
-    assert_eq!(commands("block = \"raw\"\n"), (2048, 0));
-    assert_eq!(commands("block = \"mq\"\nmerge = false\n"), (2048, 0));
+    assert_eq!(commands("queue_model = \"raw\"\n"), (2048, 0));
+    assert_eq!(commands("queue_model = \"mq\"\nmerge = false\n"), (2048, 0));
     for block in ["sq", "mq"] {
-        let (writes, merges) = commands(&format!("block = \"{block}\"\n"));
+        let (writes, merges) = commands(&format!("queue_model = \"{block}\"\n"));
         assert_eq!(writes + merges, 2048, "every request is a command or part of one");
         assert!(writes <= 2048 / 4, "{writes}");
     }
@@ -182,7 +182,7 @@ fn contiguous_writes_become_fewer_commands() {
 /// A deep job and a shallow one, each on its core, before one hardware queue.
 fn deep_and_shallow(scheduler: &str) -> SimOutcome {
     run(&format!(
-        "{FIXED}[path]\nblock = \"mq\"\ncores = 2\nqueues = 1\nstaging = \"device\"\nmerge = false\n\
+        "{FIXED}[path]\nqueue_model = \"mq\"\ncores = 2\nqueues = 1\nstaging = \"device\"\nmerge = false\n\
          scheduler = {scheduler}\n\
          [[job]]\nname = \"deep\"\nrw = \"randread\"\nbs = \"4k\"\niodepth = 256\ntime_based = true\n\
          runtime = \"1s\"\n\
@@ -220,9 +220,9 @@ fn cores_take_turns_at_a_hardware_queue() {
     let job = "[[job]]\nrw = \"randread\"\nbs = \"4k\"\niodepth = 128\ntime_based = true\n\
                runtime = \"200ms\"\n";
     for path in [
-        "block = \"mq\"\nqueues = 1\n",
-        "block = \"mq\"\nstaging = \"device\"\n",
-        "block = \"sq\"\n",
+        "queue_model = \"mq\"\nqueues = 1\n",
+        "queue_model = \"mq\"\nstaging = \"device\"\n",
+        "queue_model = \"sq\"\n",
     ] {
         let outcome =
             run(&format!("{FIXED}[path]\n{path}cores = 3\nmerge = false\n{}", job.repeat(3)));
@@ -238,9 +238,9 @@ fn weights_share_a_busy_device() {
     let job =
         "rw = \"randread\"\nbs = \"4k\"\niodepth = 128\ntime_based = true\nruntime = \"1s\"\n";
     // Commands that end one after the other, so that shares are not rounded to whole rounds of 31.
-    let drive = FIXED.replace("queue_depth = 32", "queue_depth = 32, dma = \"1GB/s\"");
+    let drive = FIXED.replace("queue_depth = 32", "queue_depth = 32, dma_bandwidth = \"1GB/s\"");
     let outcome = run(&format!(
-        "{drive}[path]\nblock = \"sq\"\ncores = 2\nmerge = false\n\
+        "{drive}[path]\nqueue_model = \"sq\"\ncores = 2\nmerge = false\n\
          scheduler = {{ kind = \"fair\", weights = [300, 100] }}\n[[job]]\n{job}[[job]]\n{job}"
     ));
     let ratio = iops(&outcome, 0) / iops(&outcome, 1);
@@ -256,9 +256,11 @@ fn limits_hold() {
              runtime = \"2s\"\nramp_time = \"100ms\"\ngroup = {group}\n"
         )
     };
-    for block in
-        ["block = \"sq\"", "block = \"mq\"\ncores = 3\nstaging = \"device\"", "block = \"mq\""]
-    {
+    for block in [
+        "queue_model = \"sq\"",
+        "queue_model = \"mq\"\ncores = 3\nstaging = \"device\"",
+        "queue_model = \"mq\"",
+    ] {
         let outcome = run(&format!(
             "{FIXED}[path]\n{block}\nmerge = false\n\
              [[path.limit]]\ngroup = 1\nread_iops = 10000\nburst = \"1ms\"\n\
@@ -277,7 +279,7 @@ fn limits_hold() {
 #[test]
 fn a_full_core_makes_its_jobs_wait() {
     let outcome = run(&format!(
-        "{FIXED}[path]\nblock = \"mq\"\nqueue_depth = 4\n\
+        "{FIXED}[path]\nqueue_model = \"mq\"\nqueue_depth = 4\n\
          [[job]]\nrw = \"randread\"\nbs = \"4k\"\niodepth = 16\nsize = \"4m\"\n"
     ));
     assert_eq!(outcome.drives[0].run.jobs[0].directions[0].ios, 1024);
@@ -293,7 +295,7 @@ fn preconditioning_leaves_the_same_state_and_is_not_counted() {
     let jobs = "[precondition]\nfill = \"sequential\"\noverwrite = \"random 1x\"\n\
         [[job]]\nrw = \"randread\"\nbs = \"4k\"\nsize = \"400k\"\n";
     let state = |path: &str| {
-        let outcome = run(&format!("{DRIVE}[path]\nblock = {path}\n{jobs}"));
+        let outcome = run(&format!("{DRIVE}[path]\nqueue_model = {path}\n{jobs}"));
         let requests = outcome.drives[0].block_layer.as_ref().map(|l| l.stat.to_string());
         (outcome.drives[0].drive.media.as_ref().map(|m| (m.programs, m.erases)), requests)
     };
@@ -305,7 +307,7 @@ fn preconditioning_leaves_the_same_state_and_is_not_counted() {
 #[test]
 fn the_json_has_the_counters() {
     let outcome = run(&format!(
-        "{DRIVE}[path]\nblock = \"mq\"\ncores = 2\nqueues = 1\nstaging = \"core\"\n\
+        "{DRIVE}[path]\nqueue_model = \"mq\"\ncores = 2\nqueues = 1\nstaging = \"core\"\n\
          [[job]]\nrw = \"write\"\nbs = \"4k\"\niodepth = 8\nsize = \"1m\"\nnumjobs = 2\n"
     ));
     let json = to_json(&outcome);

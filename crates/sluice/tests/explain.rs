@@ -56,7 +56,7 @@ fn all_paths() -> Vec<(&'static str, String)> {
             with_jobs(drive(
                 "block",
                 &format!(
-                    "pu_policy = \"reads-first\"\nsuspend = {{ suspend = \"5us\", resume = \"5us\", \
+                    "pu_scheduling = \"read-priority\"\nsuspend = {{ suspend = \"5us\", resume = \"5us\", \
                      max_per_operation = 4 }}\n{buffered}"
                 ),
             )),
@@ -71,7 +71,7 @@ fn all_paths() -> Vec<(&'static str, String)> {
         (
             "map cache",
             // A drive with half as many pages of the map again as the cache holds.
-            with_jobs(drive("block", "ftl = { over_provisioning = 0.3, map_cache = \"280k\" }"))
+            with_jobs(drive("block", "ftl = { over_provisioning = 0.3, l2p_cache = \"280k\" }"))
                 .replace("chunks = 24", "chunks = 128"),
         ),
         (
@@ -79,32 +79,34 @@ fn all_paths() -> Vec<(&'static str, String)> {
             with_jobs(drive(
                 "block",
                 &format!(
-                    "controller = {{ fetch = \"1us\", complete = \"1us\", dma = \"1GB/s\" }}\n{buffered}"
+                    "controller = {{ fetch_latency = \"1us\", completion_latency = \"1us\", dma_bandwidth = \"1GB/s\" }}\n{buffered}"
                 ),
             )),
         ),
         (
             "host",
-            with_jobs(drive("block", buffered)) + "[host]\nsubmit = \"2us\"\ncomplete = \"3us\"\n",
+            with_jobs(drive("block", buffered))
+                + "[host]\nsubmit_cost = \"2us\"\ncomplete_cost = \"3us\"\n",
         ),
         (
             "mq",
-            with_jobs(drive("block", buffered)) + "[path]\nblock = \"mq\"\ncores = 4\nqueues = 2\n",
+            with_jobs(drive("block", buffered))
+                + "[path]\nqueue_model = \"mq\"\ncores = 4\nqueues = 2\n",
         ),
         (
             "sq",
             with_jobs(drive("block", &format!("controller = {{ queue_depth = 4 }}\n{buffered}")))
-                + "[path]\nblock = \"sq\"\ncores = 3\nscheduler = \"deadline\"\n",
+                + "[path]\nqueue_model = \"sq\"\ncores = 3\nscheduler = \"deadline\"\n",
         ),
         ("pblk", with_jobs(oc("", "kind = \"pblk\""))),
         ("pblk, few PUs", with_jobs(oc("", "kind = \"pblk\"\nactive_pus = 2"))),
         (
             "pblk, map cache",
-            with_jobs(oc("", "kind = \"pblk\"\nactive_pus = 2\nmap_cache = \"280k\""))
+            with_jobs(oc("", "kind = \"pblk\"\nactive_pus = 2\nl2p_cache = \"280k\""))
                 .replace("chunks = 24", "chunks = 128"),
         ),
         ("shards", with_jobs(oc("", "kind = \"pblk\"\nshards = 2"))),
-        ("rrpc", with_jobs(oc("dual_map = true", "kind = \"rrpc\""))),
+        ("rrpc", with_jobs(oc("device_l2p = true", "kind = \"rrpc\""))),
         (
             "pcm",
             "[drive]\nmedia = \"pcm\"\ncapacity = \"64M\"\n\
@@ -246,7 +248,7 @@ fn a_durable_write_is_its_transfer_and_its_program() {
 #[test]
 fn the_host_pays_before_and_after() {
     let text = ONE_PU.to_owned()
-        + "[host]\nsubmit = \"2us\"\ncomplete = \"3us\"\n[precondition]\nfill = \"sequential\"\n\
+        + "[host]\nsubmit_cost = \"2us\"\ncomplete_cost = \"3us\"\n[precondition]\nfill = \"sequential\"\n\
            [[job]]\nname = \"r\"\nrw = \"randread\"\nbs = \"4k\"\nnumber_ios = 1\n";
     let outcome = explain(&text, 1);
     let [read] = &explanation(&outcome).slowest[..] else { panic!("one request") };

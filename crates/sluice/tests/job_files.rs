@@ -94,7 +94,10 @@ fn trims_that_take_no_time_have_no_rate_and_the_result_says_why() {
         ("trim.fio", "[trims]\nrw=randtrim\nsize=1m\n"),
         (
             "slow.toml",
-            &DRIVE.replace("[precondition]", "[drive.controller]\nfetch = \"2us\"\n[precondition]"),
+            &DRIVE.replace(
+                "[precondition]",
+                "[drive.controller]\nfetch_latency = \"2us\"\n[precondition]",
+            ),
         ),
     ]);
     let table = ran(&folder, &["drive.toml", "trim.fio"]);

@@ -11,7 +11,7 @@ use sluice::scenario::Scenario;
 /// MLC with paired pages; 8 parallel units of 24 chunks of 256 KB; programs and erases fail.
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n\
                      geometry = { channels = 4, pus = 2, planes = 1, pages = 16, chunks = 24 }\n\
-                     [drive.errors]\nprogram_fail = 1e-4\nerase_fail = 1e-4\n";
+                     [drive.errors]\nprogram_failure_rate = 1e-4\nerase_failure_rate = 1e-4\n";
 
 fn value(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64)

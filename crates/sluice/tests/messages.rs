@@ -86,7 +86,7 @@ fn who_has_a_drive_is_named() {
     }
     check(
         dir.path(),
-        &[(&["device", "info", &url], 1, &["drive0/rest is served over NBD", "[[share]]"])],
+        &[(&["device", "info", &url], 1, &["drive0/rest is served over NBD", "[[partition]]"])],
     );
     server.stop();
 }

@@ -19,7 +19,7 @@ const SECTORS_MAX: u32 = 64;
 
 /// A drive of 8 parallel units, with paired pages and a map of its own.
 const DRIVE: &str = "[drive]\nname = \"oc0\"\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
-    cell = \"mlc\"\npair_distance = 2\ngeometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n\
+    cell = \"mlc\"\npaired_page_distance = 2\ngeometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n\
     data = \"file\"\npath = \"oc0.img\"\n";
 
 struct TestDir {
@@ -205,7 +205,9 @@ fn a_named_target_is_what_the_table_says_and_keeps_its_data() {
     log.fill(5_000_000);
     drop(log);
     // What does not decide where data is may change from one opening to the next.
-    for more in ["", "victim_policy = \"cost-benefit\"\ngc_start_lines = 3\n", "active_pus = 2\n"] {
+    for more in
+        ["", "victim_policy = \"cost-benefit\"\ngc_high_watermark = 3\n", "active_pus = 2\n"]
+    {
         let mut open = place.open(&format!("{db}{more}"));
         assert_eq!(open.sectors(), sectors);
         open.check_fill(1_000_000);
@@ -275,7 +277,7 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
 
 #[test]
 fn rrpc_has_the_drives_map_for_itself() {
-    let mapped = DRIVE.replace("data =", "dual_map = true\ndata =");
+    let mapped = DRIVE.replace("data =", "device_l2p = true\ndata =");
     let place = TestDir::new(&mapped);
     let r = "[target]\nname = \"r\"\n";
     for life in 1..=3u64 {
@@ -355,13 +357,17 @@ fn refused_and_unchanged(line_metadata: bool) {
         ("kind = \"kv\"\n", "run.toml:12:", &["kind = kv", "says pblk"]),
         ("over_provisioning = 0.3\n", "run.toml:12:", &["over_provisioning = 0.3", "says 0.2"]),
         ("active_pus = 2\n", "run.toml:12:", &["active_pus = 2", "says 4"]),
-        ("hot_cold = false\n", "run.toml:12:", &["hot_cold = false", "says true"]),
+        (
+            "separate_gc_stream = false\n",
+            "run.toml:12:",
+            &["separate_gc_stream = false", "says true"],
+        ),
     ] {
         let all: Vec<&str> = [at, "target db", "drive oc0"].iter().chain(parts).copied().collect();
         place.run_refused(2, &sim(&format!("name = \"db\"\n{more}")), &all);
     }
     // What the table says as well may be said, and a whole drive of one is none of a table's.
-    sim("name = \"db\"\nover_provisioning = 0.2\nactive_pus = 4\nhot_cold = true\n");
+    sim("name = \"db\"\nover_provisioning = 0.2\nactive_pus = 4\nseparate_gc_stream = true\n");
     place.run_ok(&["sim", "run.toml"]);
     // Erases were under way when it ended, of which the drive makes up its mind when it has power again.
     place.run_ok(&["target", "list", "drive.toml"]);

@@ -41,7 +41,7 @@ fn a_plain_run_has_nothing_to_note() {
 #[test]
 fn reads_of_what_was_never_written_are_counted_whoever_manages_the_flash() {
     let open = "personality = \"open-channel\"\n";
-    let map = "dual_map = true\n";
+    let map = "device_l2p = true\n";
     for target in [
         String::new(),
         format!("{open}[target]\nkind = \"pblk\"\n"),
@@ -77,7 +77,7 @@ fn a_drive_that_was_not_gone_over_once_is_not_in_steady_state() {
 #[test]
 fn a_scheduler_or_a_limit_without_a_choice_is_named() {
     let code = NoteCode::NothingToOrder;
-    let path = "[path]\nblock = \"mq\"\ncores = 1\nscheduler = \"deadline\"\n";
+    let path = "[path]\nqueue_model = \"mq\"\ncores = 1\nscheduler = \"deadline\"\n";
     let shallow = READER.replace("iodepth = 4", "iodepth = 1");
     let text = format!("{DRIVE}{path}{FILL}{shallow}");
     assert!(number(&text, code, "staged_max") <= 1.0);
@@ -90,10 +90,10 @@ fn a_scheduler_or_a_limit_without_a_choice_is_named() {
 fn a_block_layer_that_costs_nothing_says_so() {
     let code = NoteCode::CostsNothing;
     for block in ["sq", "mq"] {
-        let path = format!("[path]\nblock = \"{block}\"\n");
+        let path = format!("[path]\nqueue_model = \"{block}\"\n");
         assert_eq!(codes(&format!("{DRIVE}{path}{FILL}{READER}")), [code]);
     }
-    assert_eq!(codes(&format!("{DRIVE}[path]\nblock = \"raw\"\n{FILL}{READER}")), []);
+    assert_eq!(codes(&format!("{DRIVE}[path]\nqueue_model = \"raw\"\n{FILL}{READER}")), []);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_job_that_issued_nothing_is_named() {
 #[test]
 fn a_host_that_is_the_bottleneck_is_named() {
     let code = NoteCode::HostBound;
-    let host = "[host]\nsubmit = \"50us\"\ncomplete = \"50us\"\n";
+    let host = "[host]\nsubmit_cost = \"50us\"\ncomplete_cost = \"50us\"\n";
     let deep = READER.replace("iodepth = 4", "iodepth = 32");
     let text = format!("{DRIVE}{host}{FILL}{deep}");
     assert!(number(&text, code, "cpu_busy_share") >= 0.99);

@@ -14,7 +14,7 @@ use sluice::scenario::Scenario;
 const SECTOR: usize = 4096;
 
 /// Small enough to be filled in no time: 8 parallel units with paired pages.
-const GEOMETRY: &str = "preset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+const GEOMETRY: &str = "preset = \"femu-default\"\ncell = \"mlc\"\npaired_page_distance = 2\n\
     geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n";
 
 struct TestDir {
@@ -181,7 +181,7 @@ fn options_that_cannot_be_honoured_are_refused() {
         assert_eq!(*named, option, "{what}: {error}");
         assert!(error.is_usage());
     }
-    let layered = place.scenario(&format!("[drive]\n{GEOMETRY}[path]\nblock = \"mq\"\n"));
+    let layered = place.scenario(&format!("[drive]\n{GEOMETRY}[path]\nqueue_model = \"mq\"\n"));
     let error = open(&layered).unwrap_err();
     assert!(matches!(error, OpenError::BlockLayer { .. }), "{error}");
     let bare = format!("[drive]\n{GEOMETRY}personality = \"open-channel\"\n");
@@ -189,7 +189,7 @@ fn options_that_cannot_be_honoured_are_refused() {
     let error = open(&filled).unwrap_err();
     assert!(error.to_string().contains("precondition"), "{error}");
     let shards = OpenOptions { queues: Some(2), ..plain };
-    let mapped = place.scenario(&format!("{bare}dual_map = true\n[target]\nkind = \"rrpc\"\n"));
+    let mapped = place.scenario(&format!("{bare}device_l2p = true\n[target]\nkind = \"rrpc\"\n"));
     let error = sluice::open(&mapped, &shards).unwrap_err();
     assert!(error.to_string().contains("queues = 2"), "{error}");
 }
@@ -263,7 +263,7 @@ fn a_drive_that_manages_its_flash_keeps_its_data() {
 fn a_target_is_flushed_when_it_is_closed() {
     for (keys, target) in [
         ("", "[target]\nkind = \"pblk\"\n"),
-        ("dual_map = true\n", "[target]\nkind = \"rrpc\"\nover_provisioning = 0.3\n"),
+        ("device_l2p = true\n", "[target]\nkind = \"rrpc\"\nover_provisioning = 0.3\n"),
     ] {
         let place = TestDir::new();
         let what = imaged(&place, &format!("personality = \"open-channel\"\n{keys}"), target);

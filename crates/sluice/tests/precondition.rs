@@ -76,11 +76,11 @@ fn every_kind_of_drive_has_a_steady_state() {
     let pblk = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"none\"\n\
         geometry = { channels = 2, pus = 2, pages = 64, chunks = 64 }\n[target]\nkind = \"pblk\"\n";
     let rrpc = pblk
-        .replace("data = \"none\"", "data = \"memory\"\ndual_map = true")
+        .replace("data = \"none\"", "data = \"memory\"\ndevice_l2p = true")
         .replace("\"pblk\"", "\"rrpc\"");
     let pcm = "[drive]\npreset = \"pcm\"\ndata = \"none\"\ncapacity = \"16M\"\n";
     let null = "[drive]\npreset = \"nvme-null\"\ncapacity = \"16M\"\n";
-    let layered = format!("{DRIVE}[path]\nblock = \"mq\"\ncores = 2\n");
+    let layered = format!("{DRIVE}[path]\nqueue_model = \"mq\"\ncores = 2\n");
     for (drive, layer) in [
         (pblk.to_owned(), true),
         (format!("{pblk}shards = 2\n"), true),
@@ -163,7 +163,7 @@ fn jobs_that_do_not_fit_say_which_section_and_why() {
 #[test]
 fn a_drive_that_wears_out_meanwhile_says_so() {
     let text = format!(
-        "{DRIVE}errors.program_fail = 0.01\n[precondition]\nfill = \"sequential\"\n\
+        "{DRIVE}errors.program_failure_rate = 0.01\n[precondition]\nfill = \"sequential\"\n\
          overwrite = \"random 20x\"\n{JOB}"
     );
     let error = try_run(&text, &mut |_| {}).unwrap_err().to_string();

@@ -9,7 +9,7 @@ use sluice::sim::{PreconditionCache, SimOptions, simulate, to_json};
 /// Jobs, path and host: all that scenarios of one drive may differ in.
 const RUNS: [&str; 3] = [
     "[[job]]\nname = \"mixed\"\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 16\nio_size = \"6m\"\nnorandommap = 1\n",
-    "[path]\nblock = \"mq\"\n[host]\nsubmit = \"2us\"\ncomplete = \"3us\"\n\
+    "[path]\nqueue_model = \"mq\"\n[host]\nsubmit_cost = \"2us\"\ncomplete_cost = \"3us\"\n\
      [[job]]\nname = \"writer\"\nrw = \"randwrite\"\nbs = \"16k\"\niodepth = 4\nio_size = \"8m\"\nnorandommap = 1\n",
     "[[job]]\nname = \"reader\"\nrw = \"randread\"\nbs = \"4k\"\niodepth = 2\nio_size = \"2m\"\n\
      [[job]]\nname = \"trimmer\"\nrw = \"randtrim\"\nbs = \"64k\"\nio_size = \"2m\"\n",
@@ -29,7 +29,7 @@ fn compare(what: &str, drives: [&str; 3]) -> u64 {
             let name = format!("{i}.toml");
             // A target on the host takes requests itself, and has no block layer.
             let run = match drive.contains("[target]") {
-                true => run.replace("[path]\nblock = \"mq\"\n", ""),
+                true => run.replace("[path]\nqueue_model = \"mq\"\n", ""),
                 false => run.to_owned(),
             };
             Scenario::parse(Path::new(&name), &format!("{drive}{PRECONDITION}{run}"))
@@ -66,7 +66,7 @@ fn whoever_manages_the_flash_results_are_those_of_each_alone() {
         ("pblk", open(pblk), 2),
         ("pblk with data", open(&format!("data = \"memory\"\n{pblk}")), 2),
         ("shards", open(&format!("{pblk}\nshards = 2")), 0),
-        ("rrpc", open("dual_map = true\n[target]\nkind = \"rrpc\"\nover_provisioning = 0.3"), 2),
+        ("rrpc", open("device_l2p = true\n[target]\nkind = \"rrpc\"\nover_provisioning = 0.3"), 2),
         ("pcm", "[drive]\npreset = \"pcm\"\ncapacity = \"64M\"\n".to_owned(), 2),
         ("null", "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n".to_owned(), 2),
     ] {
@@ -87,7 +87,7 @@ fn other_drives_and_seeds_have_states_of_their_own() {
 #[test]
 fn media_that_fail_are_preconditioned_alone_or_alike() {
     let worn = format!(
-        "{NAND}errors = {{ factory_bad = 0.02, program_fail = 1e-4, erase_fail = 1e-4 }}\n"
+        "{NAND}errors = {{ factory_bad_ratio = 0.02, program_failure_rate = 1e-4, erase_failure_rate = 1e-4 }}\n"
     );
     compare("drive", [&worn, &worn, &worn]);
     let open = format!(

@@ -80,26 +80,28 @@ fn the_reference_names_every_key() {
         "path.scheduler fair",
         "host",
         "precondition",
-        "share",
-        "share.allow",
+        "partition",
+        "partition.allow",
     ] {
         let text = match section {
             "" => format!("nonsense = 1\n{base}"),
             "drive" => format!("{base}nonsense = 1\n"),
             "target" => format!("{base}[target]\nkind = \"none\"\nnonsense = 1\n"),
-            "share" => {
-                format!("{base}[[share]]\npartition = \"p\"\nsectors = 1\nnonsense = 1\n")
+            "partition" => {
+                format!("{base}[[partition]]\nname = \"p\"\nsectors = 1\nnonsense = 1\n")
             }
-            "share.allow" => format!(
-                "{base}[[share]]\npartition = \"p\"\nsectors = 1\n\
-                 [[share.allow]]\nuser = \"0\"\nnonsense = 1\n"
+            "partition.allow" => format!(
+                "{base}[[partition]]\nname = \"p\"\nsectors = 1\n\
+                 [[partition.allow]]\nuser = \"0\"\nnonsense = 1\n"
             ),
             "path.limit" => {
-                format!("{base}[path]\nblock = \"sq\"\n[[{section}]]\ngroup = 0\nnonsense = 1\n")
+                format!(
+                    "{base}[path]\nqueue_model = \"sq\"\n[[{section}]]\ngroup = 0\nnonsense = 1\n"
+                )
             }
             _ => match section.split_once(' ') {
                 Some((section, kind)) => format!(
-                    "{base}[path]\nblock = \"sq\"\n[{section}]\nkind = \"{kind}\"\nnonsense = 1\n"
+                    "{base}[path]\nqueue_model = \"sq\"\n[{section}]\nkind = \"{kind}\"\nnonsense = 1\n"
                 ),
                 None => format!("{base}[{section}]\nnonsense = 1\n"),
             },

@@ -222,9 +222,9 @@ fn a_restart_finds_the_data() {
 #[test]
 fn the_block_layer_stands_behind_the_server() {
     for path in [
-        "block = \"mq\"\n",
-        "block = \"sq\"\nscheduler = \"deadline\"\n",
-        "block = \"mq\"\nscheduler = \"fair\"\nqueue_depth = 8\n",
+        "queue_model = \"mq\"\n",
+        "queue_model = \"sq\"\nscheduler = \"deadline\"\n",
+        "queue_model = \"mq\"\nscheduler = \"fair\"\nqueue_depth = 8\n",
     ] {
         let dir = tempfile::tempdir().unwrap();
         let scenario = format!("{}[path]\n{path}", in_file(DRIVE));
@@ -257,7 +257,7 @@ fn the_block_layer_stands_behind_the_server() {
 #[test]
 fn several_cores_are_not_served() {
     let dir = tempfile::tempdir().unwrap();
-    let scenario = format!("{DRIVE}[path]\nblock = \"mq\"\ncores = 2\n");
+    let scenario = format!("{DRIVE}[path]\nqueue_model = \"mq\"\ncores = 2\n");
     let (code, told) = refused(dir.path(), &scenario, "unix:x.sock");
     assert!(code == 2 && told.contains("path.cores = 2"), "{code}: {told}");
 }

@@ -93,7 +93,7 @@ fn the_trace_is_json_in_the_order_of_perfetto() {
 
 #[test]
 fn the_block_layer_is_traced_into_a_folder() {
-    let mq = format!("{DRIVE}[path]\nblock = \"mq\"\ncores = 2\n");
+    let mq = format!("{DRIVE}[path]\nqueue_model = \"mq\"\ncores = 2\n");
     let folder = Folder::new(&[("a.toml", DRIVE), ("mq.toml", mq.as_str()), ("jobs.fio", JOBS)]);
     let table = ran(&folder, &["mq.toml", "jobs.fio", "--blktrace", "new/traces"]);
     assert!(
@@ -160,7 +160,7 @@ fn several_drives_run_their_own_jobs() {
 #[test]
 fn requests_that_fail_are_told_with_their_lba_and_exit_code_1() {
     // Every program fails: there is nowhere to write to, sooner or later.
-    let failing = format!("{DRIVE}errors = {{ program_fail = 1.0 }}\n");
+    let failing = format!("{DRIVE}errors = {{ program_failure_rate = 1.0 }}\n");
     let folder =
         Folder::new(&[("failing.toml", &failing), ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n")]);
     let told = failed(&folder, &["failing.toml", "jobs.fio", "--json", "o.json"], 1);

@@ -27,13 +27,13 @@ fn drives() -> Vec<(&'static str, String)> {
             "protected memory buffer",
             format!(
                 "[drive]\npreset = \"femu-default\"\n{NAND}{image}\
-                 cmb = \"1M\"\ncmb_protected = true\n"
+                 cmb = \"1M\"\ncmb_persistent = true\n"
             ),
         ),
         ("pblk", format!("{open}[target]\nkind = \"pblk\"\n")),
         (
             "rrpc over the drive's map",
-            format!("{open}dual_map = true\n[target]\nkind = \"rrpc\"\n"),
+            format!("{open}device_l2p = true\n[target]\nkind = \"rrpc\"\n"),
         ),
         ("phase change", format!("[drive]\npreset = \"pcm\"\ncapacity = \"64M\"\n{image}")),
     ]

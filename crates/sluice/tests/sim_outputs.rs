@@ -243,8 +243,8 @@ fn results_over_time_are_the_same_whether_or_not_the_run_is_traced() {
                 io_size = \"24m\"\n[[job]]\nname = \"r\"\nrw = \"randread\"\nbs = \"4k\"\nsize = \"3m\"\n\
                 io_size = \"2m\"\n";
     let open = "personality = \"open-channel\"\n[target]\nkind = \"pblk\"\n";
-    let mq = "[path]\nblock = \"mq\"\ncores = 2\n";
-    let host = "[host]\nsubmit = \"1us\"\ncomplete = \"2us\"\n";
+    let mq = "[path]\nqueue_model = \"mq\"\ncores = 2\n";
+    let host = "[host]\nsubmit_cost = \"1us\"\ncomplete_cost = \"2us\"\n";
     for (name, text) in [
         ("managed", format!("{DRIVE}{FILL}{jobs}")),
         ("host", format!("{DRIVE}{FILL}{host}{jobs}")),

@@ -10,7 +10,7 @@ use sluice::scenario::Scenario;
 
 /// A drive of 8 parallel units, with paired pages.
 const DRIVE: &str = "[drive]\nname = \"oc0\"\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
-    cell = \"mlc\"\npair_distance = 2\ngeometry = { channels = 2, pus = 4, chunks = 40, pages = 64 }\n\
+    cell = \"mlc\"\npaired_page_distance = 2\ngeometry = { channels = 2, pus = 4, chunks = 40, pages = 64 }\n\
     data = \"file\"\npath = \"oc0.img\"\n";
 
 struct TestDir {
@@ -227,7 +227,7 @@ fn an_image_in_use_is_left_alone() {
 
 #[test]
 fn a_partition_table_with_a_bad_crc_is_refused_and_stays_as_it_is() {
-    let place = TestDir::new(&DRIVE.replace("cell = \"mlc\"\npair_distance = 2\n", ""));
+    let place = TestDir::new(&DRIVE.replace("cell = \"mlc\"\npaired_page_distance = 2\n", ""));
     place.run_ok("create", &["--name", "db", "--type", "pblk", "--pus", "0-3"]);
     let good = read(&place.image());
     let starts = |bytes: &[u8], magic: &[u8; 8]| -> Vec<usize> {

@@ -69,7 +69,7 @@ fn host_costs(dir: &Path) -> String {
     server.stop();
     let mean = result["jobs"][0]["read"]["lat_ns"]["mean"].as_f64().unwrap();
     let half = (mean / 2.0) as u64;
-    format!("[host]\nsubmit = \"{half}ns\"\ncomplete = \"{half}ns\"\n")
+    format!("[host]\nsubmit_cost = \"{half}ns\"\ncomplete_cost = \"{half}ns\"\n")
 }
 
 #[test]

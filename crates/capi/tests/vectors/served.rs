@@ -12,7 +12,7 @@ use crate::serving::{Server, serve_if_asked};
 use crate::support::last_error;
 
 /// Of eight parallel units.
-const PART: &str = "[[share]]\npartition = \"few\"\nfirst_pu = 3\npus = 2\n";
+const PART: &str = "[[partition]]\nname = \"few\"\nfirst_pu = 3\npus = 2\n";
 
 /// The other process.
 #[test]

@@ -25,15 +25,15 @@ fn the_least_resource_binds() {
     let l = limits("timing.channel = 0\n").random_read.unwrap();
     assert_eq!(l.bound(), Resource::ParallelUnits);
     assert!((l.iops() - 64.0 / 75e-6).abs() < 1e-3);
-    let l = limits("controller.dma = \"100MB/s\"\n").program.unwrap();
+    let l = limits("controller.dma_bandwidth = \"100MB/s\"\n").program.unwrap();
     assert_eq!((l.bound(), l.bytes_per_sec()), (Resource::Dma, 100e6));
-    let l = limits("controller.fetch = \"10us\"\n").random_read.unwrap();
+    let l = limits("controller.fetch_latency = \"10us\"\n").random_read.unwrap();
     assert_eq!((l.bound(), l.iops().round()), (Resource::Fetch, 100e3));
 }
 
 #[test]
 fn latencies_add_up() {
-    let l = limits("controller.fetch = \"1us\"\ncontroller.complete = \"2us\"\n");
+    let l = limits("controller.fetch_latency = \"1us\"\ncontroller.completion_latency = \"2us\"\n");
     // Fetch, tR, 4 KB at 333 MB/s, 4 KB at 4 GB/s, completion.
     assert_eq!(l.read_latency, Nanos(1_000 + 75_000 + 12_301 + 1_024 + 2_000));
     // Into the buffer: no array.
@@ -44,7 +44,8 @@ fn latencies_add_up() {
 
 #[test]
 fn transfers_add_to_programs_without_cache_programming() {
-    let l = limits("cache_program = false\ntiming.channel = \"1GB/s\"\ncontroller.dma = 0\n");
+    let l =
+        limits("cache_program = false\ntiming.channel = \"1GB/s\"\ncontroller.dma_bandwidth = 0\n");
     let expected = 64.0 * 16384.0 / (750e-6 + 16.384e-6);
     assert!((l.program.unwrap().bytes_per_sec() / expected - 1.0).abs() < 1e-9);
 }
@@ -52,7 +53,7 @@ fn transfers_add_to_programs_without_cache_programming() {
 #[test]
 fn cache_read_overlaps_the_array_and_the_transfer() {
     // 8 KB pages over two planes; channels of 10 GB/s, so that the arrays bind.
-    let fast = "timing.channel = \"10GB/s\"\ncontroller.dma = 0\n";
+    let fast = "timing.channel = \"10GB/s\"\ncontroller.dma_bandwidth = 0\n";
     let without = limits(fast).sequential_read.unwrap();
     assert!((without.iops() - 64.0 / (75e-6 + 1.639e-6)).abs() < 1.0, "{}", without.iops());
     let with = limits(&format!("cache_read = true\n{fast}")).sequential_read.unwrap();
@@ -61,20 +62,21 @@ fn cache_read_overlaps_the_array_and_the_transfer() {
 
 #[test]
 fn a_way_in_of_its_own_bounds_writes_only() {
-    let l = limits("controller = { dma = \"200MB/s\", dma_in = \"100MB/s\" }\n");
+    let l =
+        limits("controller = { dma_bandwidth = \"200MB/s\", dma_in_bandwidth = \"100MB/s\" }\n");
     let (read, program) = (l.sequential_read.unwrap(), l.program.unwrap());
     assert_eq!((read.bound(), read.bytes_per_sec()), (Resource::Dma, 200e6));
     assert_eq!((program.bound(), program.bytes_per_sec()), (Resource::Dma, 100e6));
     // Into the buffer: no array.
     assert_eq!(l.write_latency, Nanos(40_960));
-    let alone = limits("controller.dma_in = \"100MB/s\"\n").sustained.unwrap();
+    let alone = limits("controller.dma_in_bandwidth = \"100MB/s\"\n").sustained.unwrap();
     let bytes = alone.limit.unwrap().bytes_per_sec();
     assert!(bytes <= 100e6, "{bytes}");
 }
 
 #[test]
 fn sustained_writes_follow_the_formula() {
-    let s = limits("timing.channel = 0\ncontroller.dma = 0\n").sustained.unwrap();
+    let s = limits("timing.channel = 0\ncontroller.dma_bandwidth = 0\n").sustained.unwrap();
     let wa = s.write_amplification;
     let capacity = plan("").capacity.unwrap();
     assert!((s.over_provisioning - 0.0753).abs() < 1e-4, "nominal: {}", s.over_provisioning);
@@ -159,13 +161,13 @@ fn the_sheet_says_everything() {
 
 #[test]
 fn every_section_of_a_drive_is_on_the_sheet() {
-    let errors = "errors = { factory_bad = 0.01, program_fail = 0.002, erase_fail = 0.003, rber = 1e-6, \
-        rber_growth = 50, ecc_bits = 72, endurance = 3000, read_retries = 5, retry_leaves = 0.4, \
-        retention = \"100s\", disturb_reads = 5000 }\n";
-    let controller = "controller = { io_queues = 7, queue_depth = 99, doorbell_buffer = true, arbitration = { \
-        kind = \"weighted\", high = 9 }, patrol = { rate = \"2MB/s\", repeat_after = \"60s\" } }\n";
-    let ftl = "ftl = { gc_window_units = 5, hot_cold = false, static_wear = 8, wear_levelling = true, \
-        rate_limiter = \"pid\", gc_yields = \"any-read\", checkpoint = \"64M\" }\n";
+    let errors = "errors = { factory_bad_ratio = 0.01, program_failure_rate = 0.002, erase_failure_rate = 0.003, rber = 1e-6, \
+        rber_growth = 50, ecc_bits = 72, endurance = 3000, read_retries = 5, retry_error_fraction = 0.4, \
+        retention_doubling_time = \"100s\", read_disturb_doubling = 5000 }\n";
+    let controller = "controller = { max_io_queues = 7, queue_depth = 99, doorbell_buffer = true, arbitration = { \
+        kind = \"weighted\", high = 9 }, scrub = { rate = \"2MB/s\", interval = \"60s\" } }\n";
+    let ftl = "ftl = { gc_queue_depth = 5, separate_gc_stream = false, static_wear_leveling = 8, dynamic_wear_leveling = true, \
+        rate_limiter = \"pid\", gc_read_priority = \"global\", checkpoint_interval = \"64M\" }\n";
     let text = format!("{errors}{controller}{ftl}cmb = \"64M\"\ncache_read = true\nseed = 77\n");
     let shown = summary::summary(&plan(&text));
     for part in [
@@ -192,8 +194,8 @@ fn every_section_of_a_drive_is_on_the_sheet() {
     ] {
         assert!(shown.contains(part), "`{part}` is missing in\n{shown}");
     }
-    let text = "[drive]\npreset = \"ocssd-mlc-128pu\"\nsuspend_hint = true\ndual_map = true\n\
-        data = \"memory\"\n[target]\nkind = \"pblk\"\nbuffer = \"256M\"\npatrol = { rate = \"1MB/s\" }\n";
+    let text = "[drive]\npreset = \"ocssd-mlc-128pu\"\nsuspend_hint = true\ndevice_l2p = true\n\
+        data = \"memory\"\n[target]\nkind = \"pblk\"\nwrite_buffer = \"256M\"\nscrub = { rate = \"1MB/s\" }\n";
     let scenario = Scenario::parse(Path::new("t.toml"), text).unwrap();
     let shown = summary::summary(&scenario.drives[0]);
     for part in [

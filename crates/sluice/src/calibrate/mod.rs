@@ -27,7 +27,6 @@ use crate::bench::{AllowedCpus, BenchError, RunLength};
 use crate::cli::args::CalibrateArgs;
 use crate::cli::output::{Output, is_standard};
 use crate::cli::{CliError, load_scenario, print_or_stderr};
-use crate::scenario::Scenario;
 
 pub use copies::CopyCosts;
 pub use queue::QueueCosts;

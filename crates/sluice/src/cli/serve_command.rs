@@ -11,7 +11,6 @@ use super::output::{Output, is_standard};
 use super::progress::Progress;
 use super::{CliError, print, print_or_stderr};
 use crate::format::{bytes_binary, count};
-use crate::scenario::Scenario;
 use crate::serve::{
     Event, LiveStats, ServeError, ServeOptions, SocketOptions, serve, stores_data, to_json,
 };

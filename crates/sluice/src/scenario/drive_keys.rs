@@ -424,7 +424,7 @@ impl DriveBuilder {
         {
             return Err(draft.kind_span_or_section().error(ProblemKind::Conflict {
                 message: "rrpc recovers from the drive's own map, but this drive keeps none".into(),
-                help: "set dual_map = true in the drive, or target.kind = \"pblk\"".into(),
+                help: "set device_l2p = true in the drive, or target.kind = \"pblk\"".into(),
             }));
         }
         let manages =

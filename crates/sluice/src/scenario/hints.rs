@@ -159,7 +159,7 @@ const ALIASES: &[Alias] = &[
     alias(&["preconditioning", "prefill", "warmup"], "precondition", "the scenario"),
     alias(&["name", "label"], "title", "the scenario: what results call it"),
     alias(&["random_seed"], "seed", "the scenario, or [drive]"),
-    alias(&["scrubbing", "patrol_scrub"], "scrub", "[drive.controller], or of [target]"),
+    alias(&["scrubbing", "patrol"], "scrub", "[drive.controller], or of [target]"),
     alias(&["shard"], "shards", "[target]"),
     alias(&["fio_file", "job_file"], "job_files", "the scenario, above its first section"),
     alias(&["elevator", "iosched"], "scheduler", "[path], with queue_model = \"sq\" or \"mq\""),

@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn parts_and_users_are_read() {
-        let text = "[[share]]\npartition = \"a\"\nfirst = 8\nsize = \"1M\"\n\
-                    [[share.allow]]\nuser = \"uid:7\"\nqueues = 2\niops = 100\nwrite = false\n\
-                    [[share.allow]]\nuser = \"anyone\"\nbandwidth = \"1MB/s\"\ndepth = 16\n\
-                    [[share]]\npartition = \"b\"\nfirst_pu = 1\npus = 2\nnbd = true\n";
+        let text = "[[partition]]\nname = \"a\"\nfirst = 8\nsize = \"1M\"\n\
+                    [[partition.allow]]\nuser = \"uid:7\"\nqueues = 2\niops = 100\nwrite = false\n\
+                    [[partition.allow]]\nuser = \"anyone\"\nbandwidth = \"1MB/s\"\ndepth = 16\n\
+                    [[partition]]\nname = \"b\"\nfirst_pu = 1\npus = 2\nnbd = true\n";
         let found = shares(text).unwrap();
         assert_eq!(found[0].span, ShareSpan::Bytes { first: 8, bytes: 1 << 20 });
         let mut first = Grant { write: false, iops: Some(100), ..Grant::with_queues(2) };
@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_its_place() {
-        let part = |keys: &str| format!("[[share]]\npartition = \"p\"\n{keys}");
+        let part = |keys: &str| format!("[[partition]]\nname = \"p\"\n{keys}");
         for (text, says) in [
-            ("[[share]]\nsectors = 1\n".into(), "needs `partition`"),
-            ("[[share]]\npartition = \"a b\"\n".into(), "1 to 32 printable"),
+            ("[[partition]]\nsectors = 1\n".into(), "needs `name`"),
+            ("[[partition]]\nname = \"a b\"\n".into(), "1 to 32 printable"),
             (part(""), "how much it is"),
             (part("sectors = 0\n"), "a part of nothing"),
             (part("sectors = 1\nsize = \"4k\"\n"), "say the same"),

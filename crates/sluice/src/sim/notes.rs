@@ -254,7 +254,7 @@ fn block_layer_notes(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<
     let scheduler = plan.scheduler.name();
     if scheduler == "none" && plan.limits.is_empty() {
         let text = format!(
-            "block = \"{}\" costs nothing in virtual time: locks and cache misses of the host are not \
+            "queue_model = \"{}\" costs nothing in virtual time: locks and cache misses of the host are not \
              modelled, so that sq, mq and raw differ only where requests merge or queue",
             layer.kind
         );

@@ -170,7 +170,7 @@ pub enum StackError {
     /// Nobody looks after cold data.
     #[error(
         "drive {name}: its target is neither a pblk nor an rrpc, and only those read data that nobody \
-         asks for: remove `patrol`"
+         asks for: remove `scrub`"
     )]
     Scrub {
         /// The drive.

@@ -208,7 +208,7 @@ fn a_scenarios_drive_with_every_sector_size() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("drive.toml");
         let text = format!(
-            "[drive]\npreset = \"femu-default\"\ncell = \"slc\"\npair_distance = 0\n\
+            "[drive]\npreset = \"femu-default\"\ncell = \"slc\"\npaired_page_distance = 0\n\
              geometry = {{ channels = 2, pus = 4, chunks = 64, pages = 64, sector_bytes = {sector_bytes} }}\n"
         );
         std::fs::write(&file, text).unwrap();

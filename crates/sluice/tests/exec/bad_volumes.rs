@@ -130,8 +130,8 @@ impl Server {
         let scenario = stage.path("served.toml");
         let drive = "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\n\
             geometry = { channels = 2, pus = 4, chunks = 24, pages = 64 }\n\
-            [[share]]\npartition = \"db\"\nfirst = 0\nsectors = 3500\n\
-            [[share]]\npartition = \"other\"\nfirst = 3500\nsectors = 3500\n";
+            [[partition]]\nname = \"db\"\nfirst = 0\nsectors = 3500\n\
+            [[partition]]\nname = \"other\"\nfirst = 3500\nsectors = 3500\n";
         std::fs::write(&scenario, drive).unwrap();
         let mut command = Command::new(SLUICE);
         command.args(["serve", &scenario, "--socket", &stage.path("share.sock")]);

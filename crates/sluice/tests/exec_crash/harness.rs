@@ -39,7 +39,7 @@ const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath =
     geometry = { channels = 2, pus = 4, chunks = 128, pages = 64 }\n\
     timing = { read = \"10us\", program = \"50us\", erase = \"200us\" }\n\
     write_buffer = { kind = \"volatile\", size = \"1m\" }\n\
-    [[share]]\npartition = \"db\"\nfirst = 0\nsectors = 40000\n";
+    [[partition]]\nname = \"db\"\nfirst = 0\nsectors = 40000\n";
 
 /// Whether all of the programs are installed (`make test` sees to it); says so if not.
 pub(crate) fn installed(programs: &[&str]) -> bool {

@@ -254,11 +254,11 @@ fn who_is_kicked_in_the_middle_of_it_hears_why_and_may_come_back() {
 fn drives_that_cannot_be_shared_say_why() {
     let dir = tempfile::tempdir().unwrap();
     let nbd = format!("unix:{}", dir.path().join("nbd.sock").display());
-    let pblk = SCENARIO.split("[[share]]").next().unwrap().replace(
+    let pblk = SCENARIO.split("[[partition]]").next().unwrap().replace(
         "[drive]\n",
         "[drive]\npersonality = \"open-channel\"\ntarget = { kind = \"pblk\", over_provisioning = 0.3 }\n",
     );
-    let with = |share: &str| format!("{SCENARIO}[[share]]\npartition = \"more\"\n{share}");
+    let with = |share: &str| format!("{SCENARIO}[[partition]]\nname = \"more\"\n{share}");
     for (scenario, nbd, says) in [
         (pblk.clone(), Some(&nbd), "managed by pblk on the host"),
         (pblk, None, "managed by pblk on the host"),

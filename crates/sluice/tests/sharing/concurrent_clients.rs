@@ -170,7 +170,7 @@ fn parallel_units_of_an_open_channel_drive_are_shared() {
     let dir = tempfile::tempdir().unwrap();
     let scenario = "[drive]\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
         geometry = { channels = 2, chunks = 24, pages = 64 }\n\
-        [[share]]\npartition = \"few\"\nfirst_pu = 3\npus = 2\n";
+        [[partition]]\nname = \"few\"\nfirst_pu = 3\npus = 2\n";
     let server = Server::start(dir.path(), scenario, &[]);
     let device = IoDevice::connect(&server.socket, Some("few")).unwrap();
     let media = device.drive_info().unwrap().open_channel.unwrap();

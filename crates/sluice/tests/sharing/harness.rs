@@ -26,9 +26,9 @@ pub const OTHER: u32 = 43_210;
 pub const SCENARIO: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 24, pages = 64 }\n\
     timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n\
-    [[share]]\npartition = \"left\"\nfirst = 0\nsectors = 2000\n\
-    [[share]]\npartition = \"right\"\nfirst = 2000\nsize = \"8000k\"\n\
-    [[share]]\npartition = \"net\"\nfirst = 4000\nsectors = 2000\nnbd = true\n";
+    [[partition]]\nname = \"left\"\nfirst = 0\nsectors = 2000\n\
+    [[partition]]\nname = \"right\"\nfirst = 2000\nsize = \"8000k\"\n\
+    [[partition]]\nname = \"net\"\nfirst = 4000\nsectors = 2000\nnbd = true\n";
 
 /// What a scenario's drive needs to keep its data in a file.
 pub fn in_file(scenario: &str) -> String {

@@ -29,13 +29,13 @@ use crate::open::OpenOptions;
 use crate::scenario::Scenario;
 
 const NULL: &str = "[drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n\
-                        [[share]]\npartition = \"all\"\nfirst = 0\nsectors = 1048576\n";
+                        [[partition]]\nname = \"all\"\nfirst = 0\nsectors = 1048576\n";
 /// Of `bytes` of memory, each access of which takes no time.
 fn memory_drive_scenario(bytes: u64) -> String {
     format!(
         "[drive]\npreset = \"pcm\"\ndata = \"memory\"\ncapacity = {bytes}\n\
          timing = {{ read = 0, program = 0, channel = 0 }}\n\
-         [[share]]\npartition = \"all\"\nfirst = 0\nsectors = {}\n",
+         [[partition]]\nname = \"all\"\nfirst = 0\nsectors = {}\n",
         bytes / 4096
     )
 }

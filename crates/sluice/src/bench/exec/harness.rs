@@ -51,7 +51,7 @@ impl BackingDevice {
     fn scenario(self) -> Option<String> {
         let drive = "[drive]\npreset = \"consumer-nvme\"\n[drive.geometry]\nchunks = 24\n";
         let none = "[drive.timing]\nread = 0\nprogram = 0\nerase = 0\nchannel = 0\n\
-                    [drive.controller]\nfetch = 0\ncomplete = 0\ndma = 0\n";
+                    [drive.controller]\nfetch_latency = 0\ncompletion_latency = 0\ndma_bandwidth = 0\n";
         match self {
             BackingDevice::Timeless => Some(format!("{drive}{none}")),
             BackingDevice::Nand => Some(drive.to_owned()),

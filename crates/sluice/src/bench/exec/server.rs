@@ -26,8 +26,8 @@ impl Server {
     pub(super) fn start(dir: &Path, drive: &str) -> Result<Server, BenchError> {
         let [scenario, nbd, socket] = ["drive.toml", "nbd.sock", "drive.sock"].map(|f| dir.join(f));
         let shares = format!(
-            "{drive}\n[[share]]\npartition = \"kernel\"\nsectors = {SECTORS}\nnbd = true\n\n\
-             [[share]]\npartition = \"exec\"\nfirst = {SECTORS}\nsectors = {SECTORS}\n"
+            "{drive}\n[[partition]]\nname = \"kernel\"\nsectors = {SECTORS}\nnbd = true\n\n\
+             [[partition]]\nname = \"exec\"\nfirst = {SECTORS}\nsectors = {SECTORS}\n"
         );
         std::fs::write(&scenario, shares)?;
         let mut command = command_dying_with_parent(std::env::current_exe()?);

@@ -66,10 +66,10 @@ impl FaultKind {
             lines += "errors.ecc_bits = 0\n";
         }
         if matches!(self, FaultKind::Programs | FaultKind::All) {
-            lines += &format!("errors.program_fail = {rate:?}\n");
+            lines += &format!("errors.program_failure_rate = {rate:?}\n");
         }
         if matches!(self, FaultKind::Erases | FaultKind::All) {
-            lines += &format!("errors.erase_fail = {rate:?}\n");
+            lines += &format!("errors.erase_failure_rate = {rate:?}\n");
         }
         lines
     }

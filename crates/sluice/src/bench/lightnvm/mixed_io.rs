@@ -59,8 +59,8 @@ const RATED: [u32; 2] = [200, 26];
 /// How parallel units may choose otherwise than the preset's, which serve reads first, with the
 /// scenario's words for it.
 const POLICIES: [(&str, &str); 2] = [
-    ("first come, first served", "pu_policy = \"fifo\""),
-    ("reads first with suspend", "pu_policy = \"reads-first\"\nsuspend = true"),
+    ("first come, first served", "pu_scheduling = \"fifo\""),
+    ("reads first with suspend", "pu_scheduling = \"read-priority\"\nsuspend = true"),
 ];
 
 /// The job options that the effort decides.
@@ -144,7 +144,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             like_for_like("", span, &mut bed, sink)?;
         }
     }
-    let mut bed = filled("read_register = true", 4, span)?;
+    let mut bed = filled("dedicated_read_register = true", 4, span)?;
     like_for_like(", a register for reads", span, &mut bed, sink)?;
     // With 4 units busy writing, one read in 32 finds its unit busy: what the drive does then
     // decides.

@@ -38,7 +38,7 @@ fn scenario(chunks: u32) -> String {
     format!(
         "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n\
          geometry = {{ channels = 2, pus = 4, planes = 1, pages = 16, chunks = {chunks} }}\n\
-         [target]\nkind = \"pblk\"\nover_provisioning = 0.25\ncheckpoint = \"{CHECKPOINT}\"\n"
+         [target]\nkind = \"pblk\"\nover_provisioning = 0.25\ncheckpoint_interval = \"{CHECKPOINT}\"\n"
     )
 }
 

@@ -36,7 +36,7 @@ const WINDOW: Nanos = Nanos::from_millis(100);
 /// are soon done and lines are as many as those of a large drive: chunks per parallel unit; the
 /// write buffer as large as it must be, or of this size.
 fn scenario(chunks: u32, buffer: Option<&str>) -> String {
-    let buffer = buffer.map_or_else(String::new, |size| format!("buffer = \"{size}\"\n"));
+    let buffer = buffer.map_or_else(String::new, |size| format!("write_buffer = \"{size}\"\n"));
     super::drive::pblk(
         &format!("geometry = {{ channels = 4, pus = 4, pages = 32, chunks = {chunks} }}"),
         &format!("over_provisioning = 0.2\n{buffer}"),

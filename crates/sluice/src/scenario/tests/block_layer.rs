@@ -3,7 +3,7 @@
 use super::*;
 
 fn path(block: &str, lines: &str) -> String {
-    format!("{SMALL}[path]\nblock = \"{block}\"\n{lines}")
+    format!("{SMALL}[path]\nqueue_model = \"{block}\"\n{lines}")
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn keys_of_the_block_layer_that_make_no_sense_together_are_refused() {
         assert_refused(&path(block, lines), line, caret, says);
     };
     refuse("raw", "scheduler = \"fair\"\n", 5, "\"fair\"", &["`path.scheduler`", "raw"]);
-    refuse("raw", "merge = true\ncores = 2\n", 6, "2", &["`path.cores`", "block = \"sq\""]);
-    refuse("sq", "queues = 2\n", 5, "2", &["no `queues`", "block = \"mq\""]);
+    refuse("raw", "merge = true\ncores = 2\n", 6, "2", &["`path.cores`", "queue_model = \"sq\""]);
+    refuse("sq", "queues = 2\n", 5, "2", &["no `queues`", "queue_model = \"mq\""]);
     refuse("sq", "staging = \"core\"\n", 5, "\"core\"", &["no `staging`"]);
     refuse("sq", "sockets = 1\n", 5, "1", &["no `sockets`"]);
     refuse("mq", "sockets = 2\ncores = 2\n", 5, "2", &["staging = \"socket\""]);
@@ -67,7 +67,7 @@ fn keys_of_the_block_layer_that_make_no_sense_together_are_refused() {
     refuse("mq", "queues = 3\ncores = 2\n", 5, "3", &["2 cores cannot use 3"]);
     for staging in ["", "staging = \"core\"\n"] {
         let lines = format!("cores = 2\nscheduler = \"fair\"\n{staging}");
-        let says = ["one staging queue", "not 2", "staging = \"device\""];
+        let says = ["one staging queue", "not 2", "staging = \"global\""];
         refuse("mq", &lines, 6, "\"fair\"", &says);
     }
     let lines = "cores = 2\n[[path.limit]]\ngroup = 0\nread_iops = 1\n";
@@ -81,10 +81,10 @@ fn keys_of_the_block_layer_that_make_no_sense_together_are_refused() {
     let pblk = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n[target]\nkind = \"pblk\"\n[path]\n";
     for block in ["sq", "mq"] {
         let under = format!("\"{block}\"");
-        let text = format!("{pblk}block = {under}\n");
+        let text = format!("{pblk}queue_model = {under}\n");
         assert_refused(&text, 6, &under, &["drive0", "pblk", "goes past the block layer"]);
     }
-    assert!(parse(&format!("{pblk}block = \"raw\"\n")).is_ok());
+    assert!(parse(&format!("{pblk}queue_model = \"raw\"\n")).is_ok());
     let job = format!("{SMALL}[[job]]\nrw = \"read\"\ngroup = 1\n");
     assert_refused(&job, 5, "1", &["groups are the block layer's"]);
 }
@@ -104,7 +104,7 @@ fn values_of_the_block_layer_are_checked_where_they_stand() {
     assert!(parse(&path("mq", &format!("{large}queue_depth = 64\n"))).is_ok());
     refuse("timeout = 0\n", 5, "0", &["longer than 0"]);
     refuse("timeout = 30\n", 5, "30", &["a duration with its unit"]);
-    refuse("staging = \"node\"\n", 5, "\"node\"", &["\"core\", \"socket\", \"device\""]);
+    refuse("staging = \"node\"\n", 5, "\"node\"", &["\"core\", \"socket\", \"global\""]);
     refuse("scheduler = \"bfq\"\n", 5, "\"bfq\"", &["\"none\", \"deadline\", \"kyber\", \"fair\""]);
     refuse("scheduler = 3\n", 5, "3", &["a table with its `kind`"]);
     refuse("scheduler = { window = \"1ms\" }\n", 5, "{ window = \"1ms\" }", &["needs `kind`"]);

@@ -31,7 +31,7 @@ fn words_of_data_sheets_lead_to_their_keys() {
     assert_refused(&format!("{SMALL}op = 0.1\n"), 3, "op", &["`over_provisioning` of [drive.ftl]"]);
     // A key that is there, elsewhere.
     for (key, says) in [
-        ("patrol", "`patrol` of [drive.controller], or of [target]"),
+        ("patrol", "`scrub` of [drive.controller], or of [target]"),
         ("shards", "`shards` of [target]"),
         ("job_files", "`job_files` of the scenario, above its first section"),
         ("channels", "`channels` of [drive.geometry]"),
@@ -72,7 +72,7 @@ fn transfers_per_second_are_bytes_of_a_channel() {
     let s = parse(GEOMETRY).unwrap();
     assert_eq!(nand(&s).timing.channel_bytes_per_sec, 333_000_000);
     assert_refused(
-        &format!("{SMALL}controller.dma = \"333MT/s\"\n"),
+        &format!("{SMALL}controller.dma_bandwidth = \"333MT/s\"\n"),
         3,
         "\"333MT/s\"",
         &["expected a bandwidth"],
@@ -156,7 +156,7 @@ fn words_that_were_meant_are_named() {
             "\"gredy\"",
             "did you mean \"greedy\"?",
         ),
-        (format!("{SMALL}[path]\nblock = \"mp\"\n"), 4, "\"mp\"", "did you mean \"mq\"?"),
+        (format!("{SMALL}[path]\nqueue_model = \"mp\"\n"), 4, "\"mp\"", "did you mean \"mq\"?"),
         (
             format!("{SMALL}[[job]]\ndrive = \"drive9\"\n"),
             4,

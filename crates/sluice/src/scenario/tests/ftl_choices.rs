@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn a_scrub_has_a_rate_and_is_that_of_who_manages_the_flash() {
     let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n\
-                 data = \"memory\"\nerrors.retention = \"9s\"\nerrors.disturb_reads = 7\n";
-    let target = "[target]\nkind = \"pblk\"\nstatic_wear = 50\n";
-    let patrol = "patrol = { rate = \"1MB/s\", cold_after = \"60s\" }\n";
+                 data = \"memory\"\nerrors.retention_doubling_time = \"9s\"\nerrors.read_disturb_doubling = 7\n";
+    let target = "[target]\nkind = \"pblk\"\nstatic_wear_leveling = 50\n";
+    let patrol = "scrub = { rate = \"1MB/s\", min_age = \"60s\" }\n";
     let s = parse(&format!("{drive}{target}{patrol}")).unwrap();
     let plan = &s.drives[0];
     let Target::Pblk(pblk) = &plan.target else { panic!("{:?}", plan.target) };
@@ -17,20 +17,20 @@ fn a_scrub_has_a_rate_and_is_that_of_who_manages_the_flash() {
     let media::MediaConfig::Nand(nand) = &plan.config.media else { panic!("flash") };
     assert_eq!((nand.errors.retention.0, nand.errors.disturb_reads), (9_000_000_000, 7));
     assert!(parse(&format!("{drive}{target}")).unwrap().drives[0].scrub.is_none());
-    let no_rate = "patrol = { cold_after = \"60s\" }\n";
-    assert_refused(&format!("{drive}{target}{no_rate}"), 10, "{ cold_after = \"60s\" }", &["rate"]);
-    let rrpc = "dual_map = true\n[target]\nkind = \"rrpc\"\n";
+    let no_rate = "scrub = { min_age = \"60s\" }\n";
+    assert_refused(&format!("{drive}{target}{no_rate}"), 10, "{ min_age = \"60s\" }", &["rate"]);
+    let rrpc = "device_l2p = true\n[target]\nkind = \"rrpc\"\n";
     let s = parse(&format!("{drive}{rrpc}{patrol}")).unwrap();
     assert_eq!(s.drives[0].scrub.map(|p| p.sectors_per_sec), Some(245));
     let named = drive.replace("memory\"", "file\"\npath = \"x.img\"");
     assert_refused(
         &format!("{named}[target]\nname = \"db\"\nkind = \"kv\"\n{patrol}"),
         11,
-        "{ rate = \"1MB/s\", cold_after = \"60s\" }",
-        &["only pblk and rrpc", "remove `patrol`"],
+        "{ rate = \"1MB/s\", min_age = \"60s\" }",
+        &["only pblk and rrpc", "remove `scrub`"],
     );
     // The drive's own is its controller's.
-    let own = "controller.patrol = { rate = \"1MB/s\", repeat_after = \"60s\" }\n";
+    let own = "controller.scrub = { rate = \"1MB/s\", interval = \"60s\" }\n";
     let block = drive.replace("open-channel", "block");
     let config = parse(&format!("{block}{own}")).unwrap().drives[0].config.controller;
     let own_patrol = config.scrub.unwrap();
@@ -39,12 +39,12 @@ fn a_scrub_has_a_rate_and_is_that_of_who_manages_the_flash() {
         (245, Nanos::from_secs(60))
     );
     assert!(parse(&block).unwrap().drives[0].config.controller.scrub.is_none());
-    let at = "{ rate = \"1MB/s\", repeat_after = \"60s\" }";
+    let at = "{ rate = \"1MB/s\", interval = \"60s\" }";
     assert_refused(&format!("{drive}{own}{target}"), 7, at, &["manages its flash", "[target]"]);
     let null = "[drive]\npersonality = \"null\"\ncapacity = \"1G\"\n";
     assert_refused(&format!("{null}{own}"), 4, at, &["only a drive that manages its flash"]);
-    let no_rate = "controller.patrol = { repeat_after = \"60s\" }\n";
-    assert_refused(&format!("{block}{no_rate}"), 7, "{ repeat_after = \"60s\" }", &["`rate`"]);
+    let no_rate = "controller.scrub = { interval = \"60s\" }\n";
+    assert_refused(&format!("{block}{no_rate}"), 7, "{ interval = \"60s\" }", &["`rate`"]);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn rrpc_has_the_thesis_choices_and_needs_a_map() {
     let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n\
                  data = \"memory\"\n";
     let target = "[target]\nkind = \"rrpc\"\nactive_pus = 8\n";
-    let s = parse(&format!("{drive}dual_map = true\n{target}")).unwrap();
+    let s = parse(&format!("{drive}device_l2p = true\n{target}")).unwrap();
     let plan = &s.drives[0];
     let Target::Rrpc(rrpc) = &plan.target else { panic!("{:?}", plan.target) };
     assert_eq!(
@@ -61,15 +61,15 @@ fn rrpc_has_the_thesis_choices_and_needs_a_map() {
     );
     assert_eq!(rrpc.active_pus, 8);
     assert!(plan.is_block_device() && plan.capacity.is_some());
-    let other = "victim_policy = \"greedy\"\nwear_levelling = false\n";
-    let s = parse(&format!("{drive}dual_map = true\n{target}{other}")).unwrap();
+    let other = "victim_policy = \"greedy\"\ndynamic_wear_leveling = false\n";
+    let s = parse(&format!("{drive}device_l2p = true\n{target}{other}")).unwrap();
     let Target::Rrpc(rrpc) = &s.drives[0].target else { panic!("{:?}", s.drives[0].target) };
     assert_eq!((rrpc.victim_policy, rrpc.dynamic_wear_leveling), (VictimPolicyKind::Greedy, false));
     assert_refused(
         &format!("{drive}{target}"),
         6,
         "\"rrpc\"",
-        &["this drive keeps none", "set dual_map = true"],
+        &["this drive keeps none", "set device_l2p = true"],
     );
 }
 
@@ -85,20 +85,20 @@ fn metadata_of_lines_and_p2l_are_choices() {
     };
     let (with, map, sectors) = of("line_metadata = true\n");
     assert_eq!((with, map), (LineMetadata::On, P2lLocation::Memory));
-    let media = of("line_metadata = true\nreverse_map = \"media\"\n");
+    let media = of("line_metadata = true\np2l = \"media\"\n");
     assert_eq!(media, (LineMetadata::On, P2lLocation::Media, sectors));
     // As usual, and without.
     assert_eq!(of(""), (LineMetadata::Auto, P2lLocation::Memory, sectors));
     let (without, _, more) = of("line_metadata = false\n");
     assert!(without == LineMetadata::Off && more > sectors, "{more} {sectors}");
     assert_refused(
-        &format!("{pblk}line_metadata = false\nreverse_map = \"media\"\n"),
+        &format!("{pblk}line_metadata = false\np2l = \"media\"\n"),
         9,
         "\"media\"",
         &["lines have no metadata", "line_metadata = true"],
     );
     assert_refused(
-        &format!("{drive}dual_map = true\n[target]\nkind = \"rrpc\"\nline_metadata = true\n"),
+        &format!("{drive}device_l2p = true\n[target]\nkind = \"rrpc\"\nline_metadata = true\n"),
         8,
         "true",
         &["this drive keeps the map", "allowed: false"],
@@ -111,7 +111,7 @@ fn lines_too_small_for_metadata_have_none_or_the_scenario_is_refused() {
     let small = "[drive]\npreset = \"femu-default\"\ngeometry.channels = 1\ngeometry.pus = 1\n\
                  geometry.pages = 16\ngeometry.chunks = 400\npersonality = \"open-channel\"\n\
                  [target]\nkind = \"pblk\"\n";
-    for key in ["", "line_metadata = \"where-it-fits\"\n", "line_metadata = false\n"] {
+    for key in ["", "line_metadata = \"auto\"\n", "line_metadata = false\n"] {
         let s = parse(&format!("{small}{key}")).unwrap();
         assert_eq!(s.drives[0].capacity.unwrap().line_metadata_units, 0, "{key}");
     }
@@ -119,10 +119,10 @@ fn lines_too_small_for_metadata_have_none_or_the_scenario_is_refused() {
         &format!("{small}line_metadata = true\n"),
         10,
         "true",
-        &["it takes 2 of a line's 16 write units", "\"where-it-fits\"", "active_pus"],
+        &["it takes 2 of a line's 16 write units", "\"auto\"", "active_pus"],
     );
     assert_refused(
-        &format!("{small}reverse_map = \"media\"\n"),
+        &format!("{small}p2l = \"media\"\n"),
         10,
         "\"media\"",
         &["does not fit lines of this size", "larger chunks"],
@@ -131,19 +131,14 @@ fn lines_too_small_for_metadata_have_none_or_the_scenario_is_refused() {
         &format!("{small}line_metadata = \"sometimes\"\n"),
         10,
         "\"sometimes\"",
-        &["where-it-fits"],
+        &["auto"],
     );
-    assert_refused(
-        &format!("{small}line_metadata = 1\n"),
-        10,
-        "1",
-        &["true, false or \"where-it-fits\""],
-    );
+    assert_refused(&format!("{small}line_metadata = 1\n"), 10, "1", &["true, false or \"auto\""]);
     // The drive's own layer has none unless it is told.
     let block = small.replace("open-channel", "block").replace("[target]\nkind = \"pblk\"\n", "");
     assert_eq!(parse(&block).unwrap().drives[0].config.ftl.line_metadata, LineMetadata::Off);
     assert_refused(
-        &format!("{block}[drive.ftl]\nreverse_map = \"media\"\n"),
+        &format!("{block}[drive.ftl]\np2l = \"media\"\n"),
         9,
         "\"media\"",
         &["line_metadata is off", "line_metadata = true"],
@@ -173,12 +168,12 @@ fn shards_are_for_a_pblk_on_a_whole_drive_and_no_more_than_its_units_and_queues(
     assert_refused(&pblk("shards = \"many\"\n"), 7, "\"many\"", &["shards"]);
     let small = pblk("shards = 9\n").replace("data", "geometry = { channels = 2, pus = 4 }\ndata");
     assert_refused(&small, 8, "9", &["the drive has 8 parallel units", "allowed: 1 to 8"]);
-    let narrow = pblk("shards = 4\n").replace("data", "controller.io_queues = 3\ndata");
-    assert_refused(&narrow, 8, "4", &["the drive has 3 I/O queues", "controller.io_queues"]);
+    let narrow = pblk("shards = 4\n").replace("data", "controller.max_io_queues = 3\ndata");
+    assert_refused(&narrow, 8, "4", &["the drive has 3 I/O queues", "controller.max_io_queues"]);
     // The units of a shard are a quarter of the drive's.
     let wide = pblk("shards = 4\nactive_pus = 33\n");
     assert_refused(&wide, 8, "33", &["allowed: 1 to 32"]);
-    for (kind, more) in [("rrpc", "dual_map = true\n"), ("none", "")] {
+    for (kind, more) in [("rrpc", "device_l2p = true\n"), ("none", "")] {
         let text = format!("{drive}{more}[target]\nkind = \"{kind}\"\nshards = 2\n");
         match kind {
             "none" => assert_eq!(parse(&text).unwrap().drives[0].shards, None),
@@ -202,13 +197,13 @@ fn the_controls_of_garbage_collection_are_read() {
     };
     assert_eq!(of(""), (RateLimiterKind::Proportional, GcReadPriority::Off));
     assert_eq!(
-        of("rate_limiter = \"pid\"\ngc_yields = \"any-read\"\n"),
+        of("rate_limiter = \"pid\"\ngc_read_priority = \"any-read\"\n"),
         (RateLimiterKind::PID, GcReadPriority::Global)
     );
     let RateLimiterKind::Pid { kp, ki, kd } = RateLimiterKind::PID else { unreachable!() };
     assert_eq!((kp, ki), (1.0, 0.1));
     assert_eq!(
-        of("rate_limiter = { kind = \"pid\", kp = 2, ki = 0 }\ngc_yields = \"busy-pus\"\n"),
+        of("rate_limiter = { kind = \"pid\", kp = 2, ki = 0 }\ngc_read_priority = \"busy-pus\"\n"),
         (RateLimiterKind::Pid { kp: 2.0, ki: 0.0, kd }, GcReadPriority::PerPu)
     );
 }
@@ -216,20 +211,20 @@ fn the_controls_of_garbage_collection_are_read() {
 #[test]
 fn memory_for_the_map_is_sectors_of_it_and_says_when_it_cannot_be() {
     let config = |key: &str| {
-        let s = parse(&format!("{SMALL}ftl.map_cache = {key}\n")).unwrap();
+        let s = parse(&format!("{SMALL}ftl.l2p_cache = {key}\n")).unwrap();
         s.drives[0].config.ftl.map_cache_sectors
     };
     assert_eq!((config("0"), config("\"1G\""), config("\"1g\"")), (0, 1 << 18, 1 << 18));
     for too_small in ["1", "4095"] {
         assert_refused(
-            &format!("{SMALL}ftl.map_cache = {too_small}\n"),
+            &format!("{SMALL}ftl.l2p_cache = {too_small}\n"),
             3,
             too_small,
             &["map_cache_sectors is 1", "at the same time", "0 for all of the map"],
         );
     }
     assert_refused(
-        &format!("{SMALL}data = \"none\"\nftl.map_cache = \"1g\"\n"),
+        &format!("{SMALL}data = \"none\"\nftl.l2p_cache = \"1g\"\n"),
         4,
         "\"1g\"",
         &["keeps what is written", "allowed: 0"],

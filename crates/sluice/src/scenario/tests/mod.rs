@@ -63,14 +63,14 @@ personality = "open-channel"
 kind = "pblk"
 active_pus = 4
 over_provisioning = 0.11
-buffer = "64M"
+write_buffer = "64M"
 
 [path]
-block = "raw"
+queue_model = "raw"
 completion = "poll"
 
 [host]
-submit = "850ns"
+submit_cost = "850ns"
 
 [precondition]
 fill = "sequential"
@@ -125,12 +125,12 @@ fn a_drive_spelled_out() {
 [drive]
 name = "fast"
 cell = "tlc"
-pu_policy = "reads-first"
+pu_scheduling = "read-priority"
 suspend = { suspend = "20us", max_per_operation = 3 }
 page_register = false
 cache_program = false
 cache_read = true
-read_register = true
+dedicated_read_register = true
 page_transfers = true
 data = "file"
 path = "drive.img"
@@ -141,21 +141,21 @@ program = "1ms"
 erase = "3ms"
 channel = "1.2GB/s"
 [drive.errors]
-factory_bad = 0.01
+factory_bad_ratio = 0.01
 [drive.write_buffer]
 kind = "power-loss-protected"
 size = "4M"
 [drive.controller]
-fetch = "500ns"
-dma = "3.2GB/s"
-dma_in = "3GB/s"
-io_queues = 8
+fetch_latency = "500ns"
+dma_bandwidth = "3.2GB/s"
+dma_in_bandwidth = "3GB/s"
+max_io_queues = 8
 doorbell_buffer = true
 arbitration = { kind = "weighted", high = 3 }
 [drive.ftl]
 over_provisioning = 0.28
 victim_policy = "fifo"
-hot_cold = false
+separate_gc_stream = false
 "#,
     )
     .unwrap();
@@ -187,8 +187,8 @@ hot_cold = false
 fn an_interface_spelled_out() {
     let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n";
     let s = parse(&format!(
-        "{drive}suspend_hint = {{ resume = \"3us\" }}\ndual_map = true\ncmb = \"64M\"\n\
-         cmb_protected = true\nerrors = {{ read_retries = 5, retry_leaves = 0.6 }}\n\
+        "{drive}suspend_hint = {{ resume = \"3us\" }}\ndevice_l2p = true\ncmb = \"64M\"\n\
+         cmb_persistent = true\nerrors = {{ read_retries = 5, retry_error_fraction = 0.6 }}\n\
          data = \"memory\"\npersonality = \"open-channel\"\n"
     ))
     .unwrap();
@@ -207,18 +207,18 @@ fn an_interface_spelled_out() {
     let open = format!("{drive}personality = \"open-channel\"\n");
     for (text, line, caret, says) in [
         (format!("{SMALL}suspend_hint = true\n"), 3, "true", "remove `suspend_hint`"),
-        (format!("{SMALL}dual_map = true\n"), 3, "true", "remove `dual_map`"),
-        (format!("{open}data = \"none\"\ndual_map = true\n"), 5, "true", "keeps nothing"),
-        (format!("{open}cmb_protected = true\n"), 4, "true", "set cmb to its size"),
+        (format!("{SMALL}device_l2p = true\n"), 3, "true", "remove `device_l2p`"),
+        (format!("{open}data = \"none\"\ndevice_l2p = true\n"), 5, "true", "keeps nothing"),
+        (format!("{open}cmb_persistent = true\n"), 4, "true", "set cmb to its size"),
         (format!("{open}cmb = 5000\n"), 4, "5000", "multiple of 4k"),
         (format!("{open}cmb = \"1T\"\n"), 4, "\"1T\"", "up to 64G"),
         (format!("{open}suspend_hint = 3\n"), 4, "3", "max_per_operation"),
         (format!("{open}errors = {{ read_retries = 1001 }}\n"), 4, "1001", "0 to 1000"),
-        (format!("{open}errors = {{ retry_leaves = 2 }}\n"), 4, "2", "0 to 1"),
+        (format!("{open}errors = {{ retry_error_fraction = 2 }}\n"), 4, "2", "0 to 1"),
     ] {
         assert_refused(&text, line, caret, &[says]);
     }
-    let small = "geometry = { oob_bytes = 8 }\ndata = \"memory\"\ndual_map = true\n";
+    let small = "geometry = { oob_bytes = 8 }\ndata = \"memory\"\ndevice_l2p = true\n";
     assert_refused(&format!("{open}{small}"), 6, "true", &["oob_bytes"]);
 }
 
@@ -270,7 +270,7 @@ fn unknown_keys_are_refused_with_the_nearest() {
         &["[drive.geometry] has no key `chanels`", "did you mean `channels`", "page_bytes"],
     );
     assert_refused(
-        &format!("{SMALL}[paht]\nblock = \"raw\"\n"),
+        &format!("{SMALL}[paht]\nqueue_model = \"raw\"\n"),
         3,
         "paht",
         &["a scenario has no key `paht`", "did you mean `path`"],
@@ -339,7 +339,7 @@ fn values_of_later_versions_say_so() {
         "\"hybrid\"",
         &["is not available yet", "allowed: \"poll\""],
     );
-    let (_, _, message) = refused(&format!("{SMALL}[path]\nblock = \"fast\"\n"));
+    let (_, _, message) = refused(&format!("{SMALL}[path]\nqueue_model = \"fast\"\n"));
     assert!(!message.contains("yet"), "{message}");
 }
 
@@ -426,10 +426,10 @@ fn a_medium_that_cannot_host_its_layer_says_so() {
     );
     assert_refused(&format!("{SMALL}ftl.over_provisioning = 101\n"), 3, "101", &["0 to 100"]);
     assert_refused(
-        &format!("{SMALL}ftl.reserve_lines = 64\n"),
+        &format!("{SMALL}ftl.gc_low_watermark = 64\n"),
         3,
         "64",
-        &["nothing is left", "smaller reserve_lines"],
+        &["nothing is left", "smaller gc_low_watermark"],
     );
     assert_refused(
         &format!("{SMALL}geometry.oob_bytes = 8\n"),
@@ -470,7 +470,7 @@ fn a_medium_that_cannot_host_its_layer_says_so() {
         &["has no key `kp`"],
     );
     assert_refused(
-        &format!("{ocssd}gc_yields = \"yes\"\n"),
+        &format!("{ocssd}gc_read_priority = \"yes\"\n"),
         5,
         "\"yes\"",
         &["\"busy-pus\"", "\"any-read\""],
@@ -498,17 +498,17 @@ fn choices_that_exclude_each_other_are_refused() {
         &["no chunks to expose"],
     );
     assert_refused(
-        &format!("{SMALL}pu_policy = \"fifo\"\nsuspend = true\n"),
+        &format!("{SMALL}pu_scheduling = \"fifo\"\nsuspend = true\n"),
         4,
         "true",
         &["suspends nothing"],
     );
     assert_refused(&format!("{SMALL}capacity = \"1T\"\n"), 3, "\"1T\"", &["geometry.chunks"]);
     assert_refused(
-        "[drive]\npreset = \"tlc-2020s-oneshot\"\npair_distance = 3\n",
+        "[drive]\npreset = \"tlc-2020s-oneshot\"\npaired_page_distance = 3\n",
         3,
         "3",
-        &["pair_distance = 0"],
+        &["paired_page_distance = 0"],
     );
 }
 

@@ -24,15 +24,20 @@ fn write_buffers_hold_a_unit_and_less_than_the_drive() {
     let none = format!("{SMALL}write_buffer = {{ kind = \"none\", size = 0 }}\n");
     assert!(parse(&none).is_ok(), "there is none");
     // The layer's own, in the drive and on the host.
-    assert_refused(&format!("{SMALL}ftl.buffer = 5\n"), 3, "5", &["a layer's buffer of 5 bytes"]);
+    assert_refused(
+        &format!("{SMALL}ftl.write_buffer = 5\n"),
+        3,
+        "5",
+        &["a layer's buffer of 5 bytes"],
+    );
     let pblk = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n[target]\nkind = \"pblk\"\n";
     assert_refused(
-        &format!("{pblk}buffer = \"1T\"\n"),
+        &format!("{pblk}write_buffer = \"1T\"\n"),
         5,
         "\"1T\"",
         &["1 TiB, on a drive that holds"],
     );
-    assert!(parse(&format!("{pblk}buffer = 0\n")).is_ok(), "what the geometry needs");
+    assert!(parse(&format!("{pblk}write_buffer = 0\n")).is_ok(), "what the geometry needs");
     let pcm = "[drive]\npreset = \"pcm\"\nwrite_buffer = { kind = \"volatile\", size = \"9G\" }\n";
     assert_refused(pcm, 3, "\"9G\"", &["9 GiB, on a drive that holds 8 GiB"]);
 }
@@ -56,11 +61,11 @@ fn times_and_rates_beyond_this_world_are_refused() {
     }
     let list = "timing.read = [\"1us\", \"9999999s\"]\n";
     assert_refused(&format!("{SMALL}{list}"), 3, "\"9999999s\"", &["to 600 s"]);
-    let host = format!("{SMALL}[host]\nsubmit = \"3600s\"\n");
+    let host = format!("{SMALL}[host]\nsubmit_cost = \"3600s\"\n");
     assert_refused(&host, 4, "\"3600s\"", &["to 600 s"]);
-    let timeout = format!("{SMALL}[path]\nblock = \"mq\"\ntimeout = \"9999999999s\"\n");
+    let timeout = format!("{SMALL}[path]\nqueue_model = \"mq\"\ntimeout = \"9999999999s\"\n");
     assert_refused(&timeout, 5, "\"9999999999s\"", &["durations from"]);
-    for zero in ["timing.channel = 0\n", "controller.dma = 0\n", "timing.read = 0\n"] {
+    for zero in ["timing.channel = 0\n", "controller.dma_bandwidth = 0\n", "timing.read = 0\n"] {
         assert!(parse(&format!("{SMALL}{zero}")).is_ok(), "{zero}");
     }
 }
@@ -96,7 +101,7 @@ fn text_that_is_printed_has_no_control_characters() {
 
 #[test]
 fn nothing_says_that_it_is_nothing() {
-    let share = |keys: &str| format!("{SMALL}[[share]]\npartition = \"p\"\n{keys}\n");
+    let share = |keys: &str| format!("{SMALL}[[partition]]\nname = \"p\"\n{keys}\n");
     for (text, says) in [
         (share("size = 0"), "`size` is 0"),
         (share("sectors = 0"), "`sectors` is 0"),

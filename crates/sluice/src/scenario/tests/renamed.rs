@@ -72,7 +72,7 @@ fn cases() -> Vec<(String, &'static str, &'static str, &'static str)> {
         case(&errors, "read_disturb_doubling = 9", "disturb_reads = 9", "\n"),
         case(&target, "separate_gc_stream = false", "hot_cold = false", "\n"),
         case(&target, "checkpoint_interval = \"9M\"", "checkpoint = \"9M\"", "\n"),
-        case(&target, "l2p_cache = \"4M\"", "map_cache = \"4M\"", "\n"),
+        case(&target, "l2p_cache = \"1G\"", "map_cache = \"1G\"", "\n"),
         case(&target, "write_buffer = \"90M\"", "buffer = \"90M\"", "\n"),
         case(&target, "p2l = \"media\"", "reverse_map = \"media\"", "\nline_metadata = true\n"),
         case(&target, "gc_read_priority = \"off\"", "gc_yields = \"off\"", "\n"),
