@@ -1,9 +1,11 @@
-//! [`Pblk`]: the host-managed translation layer as a block device (LightNVM paper section 4.2).
+//! [`Pblk`]: an FTL on the host that exposes an open-channel drive as a block device [LightNVM17
+//! §4.2].
 //!
-//! Owns the queue pair and the table of requests; write buffer, mapping, garbage collection, rate
-//! limiter and recovery are the [`ftl`]'s, the same that a drive with the block personality runs.
-//! Guarantees: every request that was taken completes exactly once; doorbells are rung once per
-//! poll; nothing is allocated per request once the tables have grown to the load.
+//! Owns the queue pair and the request table. The write buffer, mapping, garbage collection, rate
+//! limiter and recovery come from [`ftl`], which drives with the block personality use as well.
+//!
+//! Invariants: every accepted request completes exactly once. The doorbell is rung once per poll.
+//! Requests cause no allocation once the tables have grown to the load.
 
 mod buffer_memory;
 mod clone_state;
@@ -37,31 +39,31 @@ pub use maintenance::PblkHealth;
 use stripe_layout::StripeMap;
 use vector_backend::{BackendEvent, VectorBackend};
 
-/// Requests outstanding at most.
+/// Maximum number of outstanding requests.
 const QUEUE_DEPTH: u32 = 4096;
-/// Sectors of one request at most.
+/// Maximum number of sectors of a request.
 const REQUEST_SECTORS_MAX: u32 = 1 << 16;
 
-/// A block device whose flash the host manages. [`Pblk::open`] makes one.
+/// A block device whose flash is managed by the host. [`Pblk::open`] creates one.
 #[derive(Debug)]
 pub struct Pblk {
     ftl: Ftl,
     flash: VectorBackend,
     limits: Limits,
-    /// What the recovery has read, if there was something to be recovered.
+    /// What recovery read, if the device was recovered.
     recovery_stats: Option<RecoveryStats>,
-    /// Reads that are looked up by the next poll, all at once.
+    /// Reads whose mapping entries the next poll looks up, in one batch.
     pending_lookups: Vec<PendingLookup>,
-    /// Requests that were answered without the layer and not reaped yet.
+    /// Completions of requests that did not involve the FTL, not reaped yet.
     completed: VecDeque<Completion>,
-    /// Whether a request was taken since the last poll.
+    /// Whether a request was accepted since the last poll.
     has_new_requests: bool,
-    /// Whether the layer has something to start.
+    /// Whether the FTL has operations to start.
     kick: bool,
     maintenance: Maintenance,
 }
 
-/// A read that was taken and not looked up yet.
+/// An accepted read whose mapping entries have not been looked up.
 #[derive(Clone, Copy, Debug)]
 struct PendingLookup {
     slot: u64,
@@ -70,58 +72,60 @@ struct PendingLookup {
 }
 
 impl Pblk {
-    /// Counters.
+    /// Returns the counters of the FTL.
     pub fn stats(&self) -> &FtlStats {
         self.ftl.stats()
     }
 
-    /// What the recovery has read when the device was opened, if there was something to be recovered.
+    /// Returns what recovery read when the device was opened, or `None` if nothing had to be
+    /// recovered.
     pub fn recovery_stats(&self) -> Option<&RecoveryStats> {
         self.recovery_stats.as_ref()
     }
 
-    /// Asks for a checkpoint: when the device [is idle](Pblk::is_idle) again after a flush and this,
-    /// opening it finds everything without looking for it (LightNVM paper section 4.2.2: the
-    /// snapshot "on power-down").
+    /// Requests a checkpoint. Once the device [is idle](Pblk::is_idle) after a flush and a
+    /// checkpoint, the next open restores the map without a scan (the snapshot "on power-down" of
+    /// [LightNVM17 §4.2.2]).
     pub fn checkpoint(&mut self) {
         self.ftl.checkpoint();
         self.kick = true;
         self.has_new_requests = true;
     }
 
-    /// Writes to `count` parallel units at a time from now on, as [`Ftl::set_active_pus`].
+    /// Sets the number of parallel units that are written at a time, see [`Ftl::set_active_pus`].
     ///
     /// # Errors
-    /// [`ActivePusError`] for more than the device was opened with; nothing changes.
+    /// [`ActivePusError`] if `count` exceeds the number that the device was opened with; nothing
+    /// changes.
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
         self.ftl.set_active_pus(count)?;
-        // What waits may have a place now.
+        // Waiting units may be placeable now.
         self.kick = true;
         self.has_new_requests = true;
         Ok(())
     }
 
-    /// What the rate limiter has done; see [`Ftl::limiter_history`].
+    /// Returns the history of the rate limiter, see [`Ftl::limiter_history`].
     pub fn limiter_curve(&self) -> &[LimiterSample] {
         self.ftl.limiter_history()
     }
 
-    /// Begins a new curve of the rate limiter.
+    /// Clears the history of the rate limiter.
     pub fn restart_limiter_curve(&mut self) {
         self.ftl.reset_limiter_history();
     }
 
-    /// The translation layer, for what can be asked about it.
+    /// Returns the FTL, for queries.
     pub fn ftl(&self) -> &Ftl {
         &self.ftl
     }
 
-    /// The queue pair, for its counters.
+    /// Returns the queue pair, for its counters.
     pub fn queue(&self) -> &QueuePair {
         self.flash.queue()
     }
 
-    /// Whether nothing is outstanding: no request, and no command on the drive.
+    /// Returns whether no request is outstanding and no command is on the drive.
     pub fn is_idle(&self) -> bool {
         self.flash.requests.outstanding() == 0
             && self.completed.is_empty()
@@ -130,10 +134,11 @@ impl Pblk {
             && self.flash.queue().outstanding() == 0
     }
 
-    /// Gives the device up: the queue pair, so that its controller can delete it (which waits for
-    /// commands that still use the device's memory), and a completion for every request that was not
-    /// reaped, [`Status::ABORTED_SQ_DELETED`] for those that had not ended. What was not flushed may
-    /// be lost.
+    /// Closes the device. Returns the queue pair and a completion for every request that was not
+    /// reaped; requests that were still in flight get [`Status::ABORTED_SQ_DELETED`].
+    ///
+    /// The caller deletes the queue through its controller, which waits for commands that still use
+    /// the device's memory. Data that was not flushed may be lost.
     pub fn into_queue(mut self) -> (QueuePair, Vec<Completion>) {
         let mut completions: Vec<Completion> = std::iter::from_fn(|| self.reap()).collect();
         let (queue, mut requests) = self.flash.into_parts();
@@ -151,10 +156,11 @@ impl Pblk {
         if outstanding >= self.limits.queue_depth as usize { Err(QueueFull) } else { Ok(()) }
     }
 
-    /// Takes a request that has been [checked](check), and whose payload lies as `spread` says.
+    /// Starts a request that has been [checked](check_request). `spread` describes the layout of
+    /// its payload in memory.
     ///
     /// # Errors
-    /// [`Busy`]; the request was not taken.
+    /// [`QueueFull`]; the request was not accepted.
     #[inline(always)]
     fn begin(&mut self, now: Nanos, request: &Request, spread: StripeMap) -> Result<(), QueueFull> {
         self.check_capacity()?;
@@ -174,7 +180,7 @@ impl Pblk {
             }
             Op::Write => self.ftl.write(place, lba, sectors, fua),
             Op::Flush => self.flush(now, place),
-            // A trim is not durable by itself, so that zeros that must be are written.
+            // A trim is not durable by itself, so zeros that must be durable are written.
             Op::WriteZeroes if !may_unmap || fua => {
                 self.ftl.write_zeroes(place, lba, sectors, fua);
             }
@@ -184,15 +190,16 @@ impl Pblk {
         Ok(())
     }
 
-    /// Makes the layer flush, which starts what came before: reads of that are looked up first.
+    /// Starts a flush of the FTL. A flush covers earlier requests, so pending reads are looked up
+    /// first.
     #[inline(never)]
     fn flush(&mut self, now: Nanos, place: u64) {
         self.start_lookups(now);
         self.ftl.flush(now, place, &mut self.flash);
     }
 
-    /// Starts the reads since the last time: first a look at all of their map words, so that their cache
-    /// misses overlap.
+    /// Starts the reads accepted since the last poll. All their mapping entries are prefetched
+    /// first, so that the cache misses overlap.
     #[inline]
     fn start_lookups(&mut self, now: Nanos) {
         if self.pending_lookups.len() > 1 {
@@ -204,14 +211,14 @@ impl Pblk {
         self.pending_lookups.clear();
     }
 
-    /// Completes a request without the layer.
+    /// Completes a request without the FTL.
     #[cold]
     fn complete(&mut self, tag: u64, status: Status, result: u64) {
         self.completed.push_back(Completion { tag, status, result });
         self.has_new_requests = true;
     }
 
-    /// Writes extents to a checked payload, and answers how many.
+    /// Writes extents to a checked payload, and completes the request with their count.
     #[cold]
     fn list_extents(&mut self, request: &Request) {
         let (mut lba, mut left, mut count) = (request.lba, request.sectors, 0);
@@ -231,7 +238,8 @@ impl Pblk {
     }
 }
 
-/// The status that a request to a device of these limits deserves if it cannot be carried out.
+/// Checks a request against the limits of the device. Returns the status with which an invalid
+/// request completes.
 #[inline]
 fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<(), Status> {
     let Request { op, lba, sectors, data, deallocate: may_unmap, fua, .. } = *request;
@@ -257,7 +265,7 @@ fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> R
             Err(_) => Err(Status::DATA_TRANSFER_ERROR),
         },
         Payload::BitBucket if op == Op::Extents => Err(Status::INVALID_FIELD),
-        // The layer keeps the place of a sector as its distance from the first one.
+        // The FTL addresses a sector by its distance from the request's first sector.
         Payload::Scattered { .. } => Err(Status::SGL_TYPE_INVALID),
         Payload::BitBucket => Ok(()),
     }
@@ -293,15 +301,15 @@ impl BlockDevice for Pblk {
 
     fn set_waker(&mut self, waker: Waker) {
         if let Some(vector) = self.flash.queue().vector() {
-            // Refused only by a port between processes: then the target has to be polled.
+            // Only a port between processes refuses; such a target has to be polled.
             let _ = self.flash.port().set_vector(vector, waker);
         }
     }
 }
 
 impl Component for Pblk {
-    /// Takes every command that has ended, lets the layer start what follows, and rings the doorbell
-    /// once for all of it.
+    /// Reaps completed commands, lets the FTL start the operations that follow, and rings the
+    /// doorbell once for all of them.
     fn poll(&mut self, now: Nanos) -> bool {
         tracepoint::set_target(self.flash.queue().qid());
         tracepoint::set_time(now);
@@ -309,7 +317,8 @@ impl Component for Pblk {
         let mut kick = std::mem::take(&mut self.kick);
         let mut reaped = false;
         self.start_lookups(now);
-        // A drive that completes faster than this reaps does not keep it here.
+        // Limits the loop, so that a drive that completes commands faster than the loop reaps them
+        // cannot keep the thread here.
         for _ in 0..self.flash.queue().capacity() {
             let Some(ended) = self.flash.reap() else { break };
             reaped = true;
@@ -351,10 +360,10 @@ impl Component for Pblk {
         taken | reaped | rang
     }
 
-    /// At once while a request is waiting for a poll, or a completion to be reaped: the write buffer
-    /// acknowledges without the drive, and then no drive calls for attention. Else when data that
-    /// nobody writes is to be looked after; without that never: only the drive, or who submits, can
-    /// give this work.
+    /// Returns zero while a request waits for a poll or a completion waits to be reaped: the write
+    /// buffer acknowledges requests without the drive, so no interrupt follows. Otherwise returns
+    /// the deadline of maintenance. Without maintenance it is never, because only the drive or a
+    /// submitter can cause work.
     fn deadline(&self) -> Nanos {
         let waits =
             self.has_new_requests || self.ftl.has_completion() || !self.completed.is_empty();

@@ -1,4 +1,4 @@
-//! [`Slots`]: the registered memory of the write buffer; [`TrimRanges`]: of a command that tells of trims.
+//! Registered memory of the write buffer ([`SlotMemory`]) and of the trim command ([`TrimRanges`]).
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use ring::{AddressSpace, Iova, SharedRegion};
 
 use crate::vector::{MemoryError, register};
 
-/// The write buffer (LightNVM paper section 4.2.1): a data buffer of one sector per slot, and beside
-/// it a context buffer of one out-of-band area per slot. Both are contiguous, so that a write unit
-/// is one data pointer and one metadata pointer.
+/// The memory of the write buffer [LightNVM17 §4.2.1]: a data buffer with one sector per slot, and
+/// a context buffer with one out-of-band area per slot. Both are contiguous, so a write unit needs
+/// one data pointer and one metadata pointer.
 #[derive(Debug)]
 pub(crate) struct SlotMemory {
     data: Arc<SharedRegion>,
@@ -22,7 +22,7 @@ pub(crate) struct SlotMemory {
 }
 
 impl SlotMemory {
-    /// `count` slots of zeros.
+    /// Allocates and registers `count` zeroed slots.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -39,7 +39,8 @@ impl SlotMemory {
         Ok(SlotMemory { data, data_at, oob, oob_at, sector_bytes, oob_bytes })
     }
 
-    /// Copies all slots of another buffer; whether it is of the same size.
+    /// Copies all slots of another buffer. Returns `false`, and copies nothing, if the sizes
+    /// differ.
     pub(super) fn copy_from(&self, other: &SlotMemory) -> bool {
         let sizes = |slots: &SlotMemory| (slots.data.len(), slots.oob.len());
         if sizes(self) != sizes(other) {
@@ -50,19 +51,19 @@ impl SlotMemory {
         true
     }
 
-    /// Where a slot's sector is.
+    /// Returns the address of a slot's data.
     #[inline]
     pub(crate) fn data_at(&self, slot: u32) -> Iova {
         self.data_at.offset(u64::from(slot) * self.sector_bytes as u64)
     }
 
-    /// Where a slot's out-of-band bytes are.
+    /// Returns the address of a slot's out-of-band bytes.
     #[inline]
     pub(crate) fn oob_at(&self, slot: u32) -> Iova {
         self.oob_at.offset(u64::from(slot) * self.oob_bytes as u64)
     }
 
-    /// Puts the out-of-band bytes of a write unit in place.
+    /// Writes the out-of-band bytes of a write unit to its slots.
     #[inline]
     pub(crate) fn write_oob(&self, unit: &WriteUnit<'_>) {
         let mut at = unit.first_slot as usize * self.oob_bytes;
@@ -72,8 +73,8 @@ impl SlotMemory {
         }
     }
 
-    /// Copies a sector of registered memory into a slot. Requests were checked when they were
-    /// taken, so the range is registered.
+    /// Copies a sector of registered memory into a slot. The range is registered, because requests
+    /// are checked when they are accepted.
     #[inline]
     pub(crate) fn copy_in(&self, space: &AddressSpace, from: Iova, slot: u32) {
         if let Ok(from) = space.find(from, self.sector_bytes as u64) {
@@ -91,7 +92,7 @@ impl SlotMemory {
         }
     }
 
-    /// Puts bytes, and zeros up to a sector, into a slot.
+    /// Writes bytes to a slot, zero-padded to a sector.
     #[inline]
     pub(crate) fn store(&self, slot: u32, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.sector_bytes)];
@@ -100,22 +101,23 @@ impl SlotMemory {
         self.data.fill(at + bytes.len(), self.sector_bytes - bytes.len(), 0);
     }
 
-    /// Copies the first bytes of a slot, at most a sector.
+    /// Reads the first bytes of a slot, at most a sector.
     pub(crate) fn load(&self, slot: u32, out: &mut [u8]) {
         let size = out.len().min(self.sector_bytes);
         self.data.read(slot as usize * self.sector_bytes, &mut out[..size]);
     }
 
-    /// Copies the out-of-band bytes of a slot.
+    /// Reads the out-of-band bytes of a slot.
     pub(crate) fn load_oob(&self, slot: u32, out: &mut [u8; Oob::BYTES]) {
         self.oob.read(slot as usize * self.oob_bytes, out);
     }
 }
 
-/// Runs of a Map Trim at most.
+/// Maximum number of ranges of a Map Trim command.
 const TRIM_RANGES_MAX: usize = 256;
 
-/// The runs of logical sectors of the one Map Trim that is under way (`docs/format/ppa.md`).
+/// The ranges of logical sectors of the Map Trim command in flight; at most one is in flight
+/// (`docs/format/ppa.md`).
 #[derive(Debug)]
 pub(crate) struct TrimRanges {
     region: Arc<SharedRegion>,
@@ -124,7 +126,7 @@ pub(crate) struct TrimRanges {
 }
 
 impl TrimRanges {
-    /// None yet.
+    /// Allocates memory for the ranges, initially empty.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -133,7 +135,7 @@ impl TrimRanges {
         Ok(TrimRanges { region, at, count: 0 })
     }
 
-    /// Puts 1 to 256 runs, first sectors and how many, in place of the last ones.
+    /// Replaces the ranges by `runs`: 1 to 256 pairs of first sector and sector count.
     pub(crate) fn set(&mut self, runs: &[(u32, u32)]) {
         let runs = &runs[..runs.len().min(TRIM_RANGES_MAX)];
         for (i, &(first, count)) in runs.iter().enumerate() {
@@ -144,12 +146,12 @@ impl TrimRanges {
         self.count = runs.len() as u16;
     }
 
-    /// Where they are.
+    /// Returns the address of the ranges.
     pub(crate) fn at(&self) -> Iova {
         self.at
     }
 
-    /// How many.
+    /// Returns the number of ranges.
     pub(crate) fn count(&self) -> u16 {
         self.count
     }

@@ -1,20 +1,22 @@
-//! [`Pblk::clone_state_from`]: one device in the state of another.
+//! [`Pblk::clone_state_from`]: copies the state of one device to another.
 
 use super::Pblk;
 use super::maintenance::PblkHealth;
 
 impl Pblk {
-    /// Takes over the state of `other`, a device of the same configuration without requests or commands
-    /// under way, on a drive of the same configuration, whose state this device's drive takes over as well:
-    /// the translation layer and the write buffer, each as a copy of its own. The queue pair and the admin
-    /// queue stay. Returns whether it could: not from a device with something under way or a patrol, nor
-    /// from one that has heard of its media.
+    /// Copies the FTL and the write buffer of `other` to this device. The queue pair and the admin
+    /// queue are not changed.
+    ///
+    /// Both devices and their drives must have the same configuration, and the state of `other`'s
+    /// drive must be copied to this device's drive as well. Returns `false`, and changes nothing of
+    /// the FTL, if either device has requests or commands in flight, a scrub, a superblock
+    /// maintainer, or recorded media events.
     ///
     /// # Panics
-    /// When there is no address space for the copy.
+    /// If there is no address space for the copy.
     pub fn clone_state_from(&mut self, other: &Pblk) -> bool {
         let plain = |pblk: &Pblk| {
-            // The layer may be in the middle of something, as long as none of it is with the drive.
+            // The FTL may have unfinished work, provided that no command of it is on the drive.
             pblk.flash.requests.outstanding() == 0
                 && pblk.flash.queue().outstanding() == 0
                 && pblk.completed.is_empty()

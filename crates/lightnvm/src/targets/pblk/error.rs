@@ -1,4 +1,4 @@
-//! [`PblkError`]: why a drive cannot be opened.
+//! [`PblkError`]: reasons why a drive cannot be opened.
 
 use ftl::{NewFtlError, RecoveryError};
 use nvme::{Address, Status};
@@ -8,116 +8,116 @@ use crate::vector::{Addresses, MemoryError};
 /// Why a drive cannot be opened as a block device.
 #[derive(Debug, thiserror::Error)]
 pub enum PblkError {
-    /// The drive manages its flash itself.
+    /// The drive manages its own flash.
     #[error(
         "drive {serial} is not open-channel: it manages its own flash, use it as a block device \
          as it is"
     )]
     NotOpenChannel {
-        /// The drive.
+        /// Serial number of the drive.
         serial: String,
     },
-    /// The drive's shape is more than the translation layer can number or write.
+    /// The drive's geometry exceeds what the FTL can address or write.
     #[error("{what} is {value}, but pblk needs {allowed}")]
     Shape {
-        /// What it is about.
+        /// Name of the parameter.
         what: &'static str,
-        /// What the drive says.
+        /// Value that the drive reports.
         value: u64,
-        /// What would do.
+        /// Allowed values.
         allowed: String,
     },
-    /// The out-of-band area is too small to recover from.
+    /// The out-of-band area is too small for recovery.
     #[error(
         "a sector has {oob_bytes} out-of-band bytes, but {needed} are needed to find its data \
          again"
     )]
     OobTooSmall {
-        /// Bytes that there are.
+        /// Out-of-band bytes per sector.
         oob_bytes: u32,
         /// Bytes needed.
         needed: u32,
     },
-    /// Not as many chunk descriptors as chunks.
+    /// The number of chunk descriptors differs from the number of chunks.
     #[error("{given} chunk descriptors for a drive of {chunks} chunks")]
     ChunkCount {
-        /// Descriptors given.
+        /// Number of descriptors given.
         given: usize,
-        /// Chunks of the drive.
+        /// Number of chunks of the drive.
         chunks: u64,
     },
-    /// The drive says something of a chunk that cannot be.
+    /// A chunk descriptor is inconsistent.
     #[error("chunk {chunk}: {what}")]
     Chunk {
-        /// Its first sector.
+        /// First sector of the chunk.
         chunk: Address,
-        /// What cannot be.
+        /// The inconsistency.
         what: String,
     },
-    /// The drive has been written, but its contents are not kept.
+    /// The drive has been written, but does not store contents.
     #[error(
         "{chunks} chunks are written, but the drive keeps no data to recover them from: reset them, \
          or use a drive with data = \"memory\" or \"file\""
     )]
     CannotRecover {
-        /// Chunks that are not free.
+        /// Number of chunks that are not free.
         chunks: u32,
     },
-    /// What is on the drive was not written by pblk.
+    /// The data on the drive was not written by pblk.
     #[error(
         "none of {sectors} readable sectors, the first at {first}, was written by pblk: reset the \
          drive's chunks if what is there is not needed"
     )]
     ForeignData {
-        /// Sectors that could be read.
+        /// Number of sectors that could be read.
         sectors: u64,
-        /// The first of them.
+        /// Address of the first of them.
         first: Address,
     },
-    /// What is on the drive was written with another layout.
+    /// The data on the drive was written with another layout.
     #[error(
         "sector {first} holds logical sector {lba}, but this configuration makes only {sectors}: \
          open the drive with the over_provisioning, active_pus and streams that it was written with"
     )]
     LayoutMismatch {
-        /// The physical sector.
+        /// Address of the physical sector.
         first: Address,
-        /// The logical sector in its out-of-band bytes.
+        /// Logical sector in its out-of-band bytes.
         lba: u32,
-        /// Logical sectors of this configuration, map pages included.
+        /// Number of logical sectors of this configuration, map pages included.
         sectors: u32,
     },
-    /// The flash cannot host a translation layer with this configuration.
+    /// The flash cannot hold an FTL with this configuration.
     #[error(transparent)]
     Ftl(#[from] NewFtlError),
-    /// What is on the drive is not, or no more, what this configuration wrote.
+    /// The data on the drive does not match what this configuration wrote.
     #[error(transparent)]
     Recovery(RecoveryError),
-    /// No memory for the write buffer or the lists of addresses.
+    /// Memory for the write buffer or the address lists cannot be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The drive refused a command of the recovery.
+    /// The drive failed a command of recovery.
     #[error("recovery: {command} at {address} failed: {status}")]
     Command {
-        /// The command.
+        /// Name of the command.
         command: &'static str,
-        /// Its first address.
+        /// First address of the command.
         address: Address,
-        /// The drive's answer.
+        /// Status of the command.
         status: Status,
     },
-    /// The drive did not answer.
+    /// The drive did not complete commands of recovery.
     #[error("recovery: {outstanding} commands were not answered within {polls} polls")]
     Timeout {
-        /// Commands outstanding.
+        /// Number of outstanding commands.
         outstanding: u16,
-        /// How often the drive was polled in vain.
+        /// Number of polls without a completion.
         polls: u64,
     },
 }
 
 impl PblkError {
-    /// An error of the recovery, with the drive's addresses.
+    /// Converts an error of recovery; sector indexes become addresses of the drive.
     pub(crate) fn from_recovery(error: RecoveryError, addresses: &Addresses) -> PblkError {
         match error {
             RecoveryError::New(e) => PblkError::Ftl(e),

@@ -1,14 +1,15 @@
-//! [`Health`]: what pblk does about what the drive tells of its media (OC section 3, chunk
-//! notifications), and about data that nobody writes.
+//! Maintenance of the media: reactions to chunk notifications of the drive [OC20 §3], and
+//! background reads of idle data.
 //!
-//! | what is heard | what is done |
+//! | media event | reaction |
 //! |---|---|
-//! | a chunk, or a die, has gone | no more writes to it; what is in the write buffer is written again; a checkpoint; its lines are moved slowly |
-//! | a sector is lost | its line is moved, and the sector stays lost alone |
-//! | reads needed repetitions | the line is moved |
-//! | reads had many bit errors | with a patrol the line is moved, else nothing: on a worn drive all data is so |
+//! | a chunk or a die fails | no more writes to it; buffered sectors are re-dispatched; a checkpoint follows; its lines are relocated slowly |
+//! | a sector is uncorrectable | its line is relocated; only the sector stays uncorrectable |
+//! | reads needed retries | the line is relocated |
+//! | reads had many bit errors | with a scrub, the line is relocated; otherwise ignored, because on a worn drive this applies to all data |
 //!
-//! What a drive tells can be wrong: addresses that it does not have are counted and left alone.
+//! A drive may report wrong addresses: events of addresses that it does not have are counted and
+//! ignored.
 
 use clock::Nanos;
 use driver::{ControllerHandle, DriverError, MediaEvent};
@@ -23,25 +24,27 @@ use crate::subsystem::{
 };
 use crate::vector::VectorCompletion;
 
-/// Media events that the drive reported and what pblk did about them, since the device was opened.
+/// Counts of the media events that the drive reported and of pblk's reactions, since the device was
+/// opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PblkHealth {
-    /// Media events.
+    /// Media events received.
     pub events: u64,
-    /// Of those, such that nothing was done about.
+    /// Media events received that caused no action.
     pub ignored: u64,
-    /// Media events that the drive overwrote before they were read, or that mean nothing.
+    /// Media events that the drive overwrote before they were read, or that were malformed.
     pub lost_events: u64,
-    /// Whether the drive has refused to tell more.
+    /// Whether the drive has refused to report further events.
     pub subscription_refused: bool,
-    /// Lines that the layer was asked to move because of events or advice, the patrol's included.
+    /// Lines that the FTL was asked to relocate because of events or recommendations, those of the
+    /// scrub included.
     pub relocations: u64,
-    /// What the patrol has read.
+    /// Counters of the scrub.
     pub scrub: ScrubStats,
 }
 
 impl PblkHealth {
-    /// Of two devices together.
+    /// Returns the sums of the counters of two devices.
     #[must_use]
     pub fn plus(&self, other: &PblkHealth) -> PblkHealth {
         let scrub = &other.scrub;
@@ -60,41 +63,41 @@ impl PblkHealth {
 pub(super) struct Maintenance {
     controller: Option<Box<ControllerHandle>>,
     scrubber: Option<Box<PblkScrubber>>,
-    /// Looks after the label of a device in shards.
+    /// Maintains the superblock of a sharded device.
     superblock: Option<Box<SuperblockMaintainer>>,
-    /// Whether any of these may have something to do.
+    /// Whether a controller, a scrub or a superblock maintainer is present.
     active: bool,
-    /// When the journal is written anew, for a core that looks after the device's chunks.
+    /// Time of the next checkpoint, on a device whose chunks the media manager scrubs.
     next_checkpoint: Nanos,
-    /// Somebody else takes what is heard.
+    /// Whether the caller, not [`Pblk::step_maintenance`], takes the media events.
     routed: bool,
     stats: PblkHealth,
 }
 
 impl Maintenance {
-    /// Whether it looks after more than what it hears of.
+    /// Returns whether there is maintenance beyond the device's own media events.
     pub(super) fn has_tasks(&self) -> bool {
         self.scrubber.is_some() || self.superblock.is_some() || self.routed
     }
 
-    /// The counts since the device was opened.
+    /// Returns the counters since the device was opened.
     pub(super) fn stats(&self) -> PblkHealth {
         self.stats
     }
 
-    /// Takes over when what is to be done is due; what it hears by stays.
+    /// Copies the times at which work is due; the subscription to events is unchanged.
     pub(super) fn clone_state_from(&mut self, other: &Maintenance) {
         (self.active, self.next_checkpoint) = (other.active, other.next_checkpoint);
     }
 
-    /// A read of the patrol has ended.
+    /// Handles the completion of a scrub read.
     pub(super) fn on_scrub_read_complete(&mut self, failed: u64, high_ecc: bool) {
         if let Some(patrol) = &mut self.scrubber {
             patrol.on_read_complete(failed, high_ecc);
         }
     }
 
-    /// A command on the label has ended.
+    /// Handles the completion of a command on the superblock.
     pub(super) fn on_superblock_command_complete(&mut self, ended: &VectorCompletion) {
         if let Some(keeper) = &mut self.superblock {
             keeper.on_command_complete(ended);
@@ -110,7 +113,7 @@ impl Maintenance {
         self.scrubber.as_ref().map_or(Nanos::MAX, |p| p.deadline()).min(label)
     }
 
-    /// Something that looks after the media has come or gone.
+    /// Updates `active` after a component was added or removed.
     fn update_active(&mut self) {
         let Maintenance { controller, scrubber: patrol, superblock: keeper, .. } = self;
         self.active = controller.is_some() || patrol.is_some() || keeper.is_some();
@@ -118,11 +121,11 @@ impl Maintenance {
 }
 
 impl Pblk {
-    /// Listens to what the drive tells of its media, from its admin queue, which is the device's from
-    /// now on: each [`poll`](clock::Component::poll) takes what there is.
+    /// Subscribes to the drive's media events. The device owns the controller's admin queue from
+    /// now on; each [`poll`](clock::Component::poll) takes the available events.
     ///
     /// # Errors
-    /// As [`ControllerHandle::subscribe_events`]; the controller comes back.
+    /// As [`ControllerHandle::subscribe_events`]; the error returns the controller.
     pub fn subscribe_events(
         &mut self,
         mut controller: Box<ControllerHandle>,
@@ -137,16 +140,16 @@ impl Pblk {
         }
     }
 
-    /// Gives the admin queue back, if the device has it.
+    /// Returns the admin queue, if the device has it.
     pub fn take_controller(&mut self) -> Option<ControllerHandle> {
         let controller = self.maintenance.controller.take();
         self.maintenance.update_active();
         controller.map(|c| *c)
     }
 
-    /// Begins to read chunks that nobody writes, as `config` says, and to move what is hard to read, no
-    /// faster than it is read; wear is levelled by the translation layer
-    /// ([`ftl::FtlConfig::static_wear_leveling`]). A rate of 0 ends it.
+    /// Starts a scrub of cold chunks with `config`, and relocates data that is hard to read, at
+    /// most at the rate at which it is read. The FTL levels wear itself
+    /// ([`ftl::FtlConfig::static_wear_leveling`]). A rate of 0 stops the scrub.
     pub fn set_scrub(&mut self, config: ScrubConfig) {
         let wanted = config.sectors_per_sec > 0;
         let sectors_max = self.flash.sectors_max();
@@ -159,18 +162,18 @@ impl Pblk {
         self.has_new_requests = true;
     }
 
-    /// Looks after the label of the device that this is a shard of.
+    /// Makes this shard maintain the superblock of its sharded device.
     pub(super) fn set_superblock_maintainer(&mut self, keeper: SuperblockMaintainer) {
         self.maintenance.superblock = Some(Box::new(keeper));
         self.maintenance.update_active();
     }
 
-    /// How the label is, if this shard looks after it.
+    /// Returns the health of the superblock, if this shard maintains it.
     pub(super) fn superblock_health(&self) -> Option<SuperblockHealth> {
         self.maintenance.superblock.as_ref().map(|keeper| keeper.health())
     }
 
-    /// What was heard of the media, and done about it.
+    /// Returns the counts of media events and reactions.
     pub fn health(&self) -> PblkHealth {
         let Maintenance { controller, scrubber: patrol, stats, .. } = &self.maintenance;
         let (lost, malformed) = controller.as_ref().map_or((0, 0), |c| c.dropped_events());
@@ -182,8 +185,8 @@ impl Pblk {
         }
     }
 
-    /// The drive has noticed something about its media. Whoever has the admin queue hands it on; with
-    /// [`watch`](Pblk::subscribe_events) the device hears it itself.
+    /// Handles a media event of the drive. The owner of the admin queue forwards events; after
+    /// [`subscribe_events`](Pblk::subscribe_events) the device takes them itself.
     pub fn on_media_event(&mut self, event: &MediaEvent) {
         self.maintenance.stats.events += 1;
         self.kick = true;
@@ -191,7 +194,7 @@ impl Pblk {
         let done = match self.flash.locate(event.address) {
             None => false,
             Some((chunk, sector)) if self.forward_superblock_event(chunk, event) => {
-                // A die has chunks of others, too.
+                // The die also has chunks that do not belong to the superblock.
                 if (event.scope, event.kind)
                     == (ChunkNotificationScope::Pu, ChunkNotificationKind::Unrecoverable)
                 {
@@ -227,8 +230,8 @@ impl Pblk {
         self.maintenance.stats.ignored += u64::from(!done);
     }
 
-    /// The core advises to move a chunk, for a target that has its share of a drive from a
-    /// [`MediaManager`](crate::core::MediaManager). Returns whether anything will be moved for it.
+    /// Handles a relocation request of the [`MediaManager`] that manages the drive on which this
+    /// target has a share. Returns whether a relocation was started.
     pub fn on_relocation_request(&mut self, advice: &RelocationRequest) -> bool {
         self.kick = true;
         self.has_new_requests = true;
@@ -237,8 +240,9 @@ impl Pblk {
         moves
     }
 
-    /// What has become of chunks, for a core that looks after them; in order. Told from the first call
-    /// on, and not to a device that has a patrol.
+    /// Returns the next change of a chunk, in order, for a media manager that scrubs the chunks.
+    /// Changes are recorded from the first call or [`watch_chunks`](Pblk::watch_chunks). A device
+    /// with a scrub of its own returns `None`.
     pub fn pop_chunk_change(&mut self) -> Option<ChunkEvent> {
         if self.maintenance.scrubber.is_some() {
             return None;
@@ -246,15 +250,19 @@ impl Pblk {
         self.ftl.pop_chunk_event()
     }
 
-    /// Has [`pop_chunk_change`](Pblk::pop_chunk_change) tell of chunks from here on, closed ones first.
+    /// Starts the recording of changes for [`pop_chunk_change`](Pblk::pop_chunk_change); chunks
+    /// that are already closed are reported first.
     pub fn watch_chunks(&mut self) {
         self.ftl.subscribe_chunk_events();
     }
 
-    /// Lets a core that the device has its share of a drive from look after it: tells it which chunks are
-    /// closed and emptied, and follows its advice, but for what is about wear, which the translation
-    /// layer levels itself; the journal, whose chunks nobody reads, is begun anew as often as the core
-    /// reads a chunk. To be called now and then, after [`watch_chunks`](Pblk::watch_chunks).
+    /// Runs the maintenance of a device whose share of the drive belongs to a media manager; call
+    /// it periodically, after [`watch_chunks`](Pblk::watch_chunks).
+    ///
+    /// It reports closed and erased chunks to `core`, and follows its relocation requests. It
+    /// dismisses those for wear leveling, because the FTL levels wear itself. No scrub reads the
+    /// journal's chunks, so a checkpoint restarts the journal as often as the media manager reads a
+    /// chunk.
     pub fn run_maintenance(&mut self, now: Nanos, core: &mut MediaManager, id: TargetId) {
         let reads = core.scrub_config().filter(|scrub| scrub.sectors_per_sec > 0);
         if let Some(scrub) = reads.filter(|_| now >= self.maintenance.next_checkpoint) {
@@ -279,7 +287,8 @@ impl Pblk {
         }
     }
 
-    /// Whether an event is about the label, which is looked at then.
+    /// Forwards an event about the superblock to its maintainer. Returns whether the event concerns
+    /// the superblock.
     fn forward_superblock_event(&mut self, chunk: u32, event: &MediaEvent) -> bool {
         let shape = self.ftl.geometry();
         let (pu, wide) = (shape.pu_of(chunk), event.scope == ChunkNotificationScope::Pu);
@@ -304,7 +313,7 @@ impl Pblk {
         gone.sum::<u32>() > 0
     }
 
-    /// A chunk is hard to read.
+    /// Handles a report that a chunk is hard to read. Returns whether it has an effect.
     fn report_read_error(&mut self, chunk: u32, reason: RelocationReason) -> bool {
         if let Some(patrol) = &mut self.maintenance.scrubber {
             patrol.report_error(chunk, reason);
@@ -315,8 +324,8 @@ impl Pblk {
         moves
     }
 
-    /// Hears what there is to hear, and goes on with the patrol. Returns whether the layer has
-    /// something to do.
+    /// Handles the available media events and advances the scrub. Returns whether the FTL has
+    /// operations to start.
     #[inline]
     pub(super) fn step_maintenance(&mut self, now: Nanos) -> bool {
         if !self.maintenance.active {
@@ -341,10 +350,10 @@ impl Pblk {
         }
     }
 
-    /// The next event that the drive tells, if the device listens.
+    /// Returns the next media event of the drive, if the device is subscribed.
     pub(super) fn next_event(&mut self) -> Option<MediaEvent> {
         let controller = self.maintenance.controller.as_mut()?;
-        // A refusal ends the watch, and with it its counters.
+        // A refusal ends the subscription, and with it the counters of the subscription.
         let (lost, malformed) = controller.dropped_events();
         match controller.poll_events() {
             Ok(event) => event,
@@ -356,19 +365,19 @@ impl Pblk {
         }
     }
 
-    /// Leaves what is heard to who takes it ([`next_event`](Pblk::next_event)): not all of it is this
-    /// device's.
+    /// Leaves media events to the caller of [`next_event`](Pblk::next_event), because some of them
+    /// concern other shards.
     pub(super) fn route_events(&mut self) {
         self.maintenance.routed = true;
     }
 
-    /// Whether the device listens to its drive.
+    /// Returns whether the device is subscribed to media events of its drive.
     #[inline]
     pub(super) fn is_subscribed(&self) -> bool {
         self.maintenance.controller.is_some()
     }
 
-    /// The flat number of the chunk that an address is in.
+    /// Returns the index of the chunk that an address is in.
     pub(super) fn chunk_at(&self, address: Address) -> Option<u32> {
         self.flash.locate(address).map(|(chunk, _)| chunk)
     }

@@ -1,17 +1,17 @@
-//! [`Pblk::open`]: what the chunks say, and which way to go from there.
+//! [`Pblk::open`]: reads the chunk descriptors, and starts empty or recovers.
 //!
-//! The chunk information log page tells chunks apart (LightNVM paper section 4.2.2: *free, partially
-//! written, and fully written*). Where everything is free there is nothing to find; where something
-//! is written, [`Scan`] finds it.
+//! The chunk information log page tells chunks apart ([LightNVM17 §4.2.2]: *free, partially
+//! written, and fully written*). If all chunks are free, the device starts empty; otherwise
+//! recovery scans what is written (`scan`).
 //!
-//! | chunk | here |
+//! | chunk | treated as |
 //! |---|---|
 //! | free | free |
-//! | open | padded until all of it can be read, then written further |
+//! | open | padded until all its sectors are readable from media, then written further |
 //! | closed, full | read |
-//! | closed, not full | a program failed: read, its data moved, the chunk retired |
-//! | offline, never erased or written | bad from the factory: does not count towards capacity |
-//! | offline | gone bad: counts, because capacity must not change with it |
+//! | closed, not full | a program failed: read, its data relocated, the chunk retired |
+//! | offline, never erased or written | factory bad: not part of the capacity |
+//! | offline | grown bad: part of the capacity, which must not change |
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,21 +34,23 @@ use super::{Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
 use crate::targets::rrpc::DeviceL2pEntries;
 use crate::vector::{Addresses, VectorQueue};
 
-/// Which chunks are to be used, by flat number; and the drive's map, if that is to be used.
+/// Selects the chunks to use, by chunk index; and the device L2P, if it is to be used.
 type ChunkSelection<'a> = (&'a dyn Fn(u32) -> bool, Option<DeviceL2pEntries<'a>>);
 
-/// Physical sectors that the translation layer can number.
+/// Maximum number of physical sectors that the FTL can address.
 const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;
 
 impl Pblk {
-    /// Opens the drive that `info` describes and `port` leads to. `queue` is one of its queue pairs,
-    /// has nothing outstanding, and is the device's from now on; `chunks` are the descriptors of all
-    /// of its chunks ([`driver::Controller::chunks`]), fresh ones. `keeps_data` says whether the
-    /// drive keeps contents: without, neither data nor out-of-band bytes are transferred, and only a
-    /// drive whose chunks are all free can be opened.
+    /// Opens the drive that `info` describes, through `port`.
     ///
-    /// If something is written, what was durable is found again: this takes commands, which are
-    /// waited for by calling `pump`. It can be interrupted at any time and repeated.
+    /// - `queue` is a queue pair of the drive without outstanding commands; the device owns it from
+    ///   now on.
+    /// - `chunks` are the current descriptors of all chunks ([`driver::ControllerHandle::chunks`]).
+    /// - `keeps_data` says whether the drive stores contents. If not, neither data nor out-of-band
+    ///   bytes are transferred, and only a drive whose chunks are all free can be opened.
+    ///
+    /// If chunks are written, all durable data is recovered with commands to the drive; `pump` is
+    /// called while waiting. Recovery can be interrupted at any time and repeated.
     ///
     /// # Errors
     /// [`PblkError`].
@@ -65,7 +67,8 @@ impl Pblk {
         Pblk::open_on(info, chunks, &all, (queue, port), config, pump, keeps_data)
     }
 
-    /// As [`open_on`](Pblk::open_on), a drive that keeps the map and contents.
+    /// Opens a drive with a device L2P that stores contents; otherwise as
+    /// [`open_on`](Pblk::open_on).
     ///
     /// # Errors
     /// [`PblkError`].
@@ -80,8 +83,9 @@ impl Pblk {
         Pblk::open_from(info, chunks, (owned, Some(map)), parts, config, pump, true)
     }
 
-    /// As [`open`](Pblk::open), on the chunks that are `owned`, by flat number: whoever asks must
-    /// always be given the same, less those that it was never given.
+    /// Opens the device on the chunks for which `owned` returns true, by chunk index; otherwise as
+    /// [`open`](Pblk::open). Every open must pass the same set of chunks, except those that the
+    /// device was never granted.
     ///
     /// # Errors
     /// [`PblkError`].
@@ -121,7 +125,8 @@ impl Pblk {
         let mut recovered = None;
         let is_new = found.written == 0 && found.grown_bad == 0;
         let mut ftl = if let (Some((_, totals)), true) = (map, is_new) {
-            // Trims of a life before this one are not on the media, but the drive goes by them.
+            // Earlier trims are not on the media, but the drive compares sequence numbers with
+            // them.
             let from = totals.seq_max.get().saturating_add(1);
             Ftl::new_with_device_l2p(shape, config, |chunk| found.all[chunk as usize], from)?
         } else if is_new {
@@ -131,7 +136,8 @@ impl Pblk {
             let recovery = match map {
                 Some((map, totals)) => {
                     let entries = (0..).zip(map).filter_map(|(lba, at)| {
-                        // In range, as addresses were checked against the geometry.
+                        // The index is in range, because addresses were checked against the
+                        // geometry.
                         Some((lba, u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX)))
                     });
                     let newest = totals.seq_max.get();
@@ -153,7 +159,7 @@ impl Pblk {
         } else if found.written > 0 {
             return Err(PblkError::CannotRecover { chunks: found.written });
         } else {
-            // Nothing can be found on a drive that keeps nothing.
+            // There is nothing to recover on a drive that does not store contents.
             Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
         };
         ftl.import_wear(|chunk| {
@@ -184,7 +190,7 @@ impl Pblk {
             recovery_stats: recovered,
             pending_lookups: Vec::with_capacity(QUEUE_DEPTH as usize),
             completed: VecDeque::with_capacity(QUEUE_DEPTH as usize),
-            // The journal begins, or goes on.
+            // Lets the journal start or continue.
             has_new_requests: true,
             kick: true,
             maintenance: super::Maintenance::default(),
@@ -192,12 +198,12 @@ impl Pblk {
     }
 }
 
-/// Erases that one step of the wear index stands for: of 255 to a chunk's end at some 3,000, the rating
-/// of MLC (thesis chapter 6, section 2). The drive does not say how many its own stand; what the host
-/// counts itself is exact.
+/// Erases per step of the wear index: the index reaches 255 at about 3,000 cycles, the rating of
+/// MLC [Thesis15 ch. 6 §2]. The drive does not report the size of its steps; erases that the host
+/// counts itself are exact.
 const ERASES_PER_WEAR_STEP: u32 = 12;
 
-/// Refuses drives that the translation layer cannot number, write or recover.
+/// Rejects drives that the FTL cannot address, write or recover.
 pub(super) fn check_geometry(
     info: &ControllerInfo,
     g: &Geometry,
@@ -228,14 +234,14 @@ pub(super) fn check_geometry(
     Ok(())
 }
 
-/// What the descriptors say.
+/// The states that the chunk descriptors report.
 pub(super) struct ReportedChunks {
     pub(super) all: Vec<ChunkReport>,
-    /// Neither free nor offline.
+    /// Number of chunks that are neither free nor offline.
     pub(super) written: u32,
-    /// Offline, but not from the factory.
+    /// Number of chunks that are offline but not factory bad.
     pub(super) grown_bad: u32,
-    /// All but those that were bad from the factory.
+    /// Number of chunks that are not factory bad.
     pub(super) usable: u32,
 }
 
@@ -274,7 +280,7 @@ impl ReportedChunks {
     }
 }
 
-/// What a descriptor says of its chunk of `sectors`.
+/// Interprets a descriptor of a chunk of `sectors` sectors.
 pub(super) fn parse_chunk_descriptor(
     d: &ChunkDescriptor,
     sectors: u32,

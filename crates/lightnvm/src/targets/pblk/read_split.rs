@@ -1,20 +1,20 @@
-//! [`SplitReads`]: reads that take several commands.
+//! [`SplitReads`]: reads of the FTL that take several commands.
 //!
-//! A read of the translation layer is one command, unless its slots wrap around the end of their
-//! ring (one metadata pointer cannot do that) or it is longer than the drive transfers at once.
+//! A read of the FTL is one command, except if its slots wrap around the end of the ring, which one
+//! metadata pointer cannot express, or if it exceeds the drive's maximum transfer.
 
 use ftl::OpToken;
 
 #[derive(Clone, Copy, Debug)]
 struct SplitRead {
     op: OpToken,
-    /// What the caller knows it by beside.
+    /// The caller's identifier in the read tracker.
     tracker_id: u32,
     remaining_fragments: u32,
     failed: u64,
 }
 
-/// The split reads that are outstanding.
+/// The outstanding split reads.
 #[derive(Debug, Default)]
 pub(crate) struct SplitReads {
     all: Vec<SplitRead>,
@@ -22,7 +22,7 @@ pub(crate) struct SplitReads {
 }
 
 impl SplitReads {
-    /// A read that takes `parts` commands.
+    /// Adds a read that takes `parts` commands. Returns its id.
     pub(crate) fn begin(&mut self, op: OpToken, wait: u32, parts: u32) -> u32 {
         let split = SplitRead { op, tracker_id: wait, remaining_fragments: parts, failed: 0 };
         match self.free.pop() {
@@ -37,8 +37,8 @@ impl SplitReads {
         }
     }
 
-    /// A part has ended, with these failed addresses of the whole read. Returns the read with all
-    /// of them if it was the last part.
+    /// Records a completed fragment; `failed` is a mask over the addresses of the whole read. The
+    /// last fragment returns the operation, its tracker id and the mask of all failed addresses.
     pub(crate) fn complete_fragment(
         &mut self,
         id: u32,

@@ -1,15 +1,14 @@
-//! [`Waits`]: on which parallel units users' reads are under way, so that garbage collection can keep
-//! away from them ([`ftl::GcReadPriority::PerPu`]).
+//! [`PuReadTracker`]: counts host reads in flight per parallel unit, so that garbage collection can
+//! avoid these units ([`ftl::GcReadPriority::PerPu`]).
 //!
-//! Guarantee: a read counts on each of its parallel units from [`begin`](Waits::begin) to
-//! [`end`](PuReadTracker::complete), in however many commands it goes out. Nothing is allocated once the table has
-//! grown to the load.
+//! Invariant: a read counts on each of its parallel units from [`begin`](PuReadTracker::begin) to
+//! [`complete`](PuReadTracker::complete), however many commands it takes. The table allocates
+//! nothing once it has grown to the load.
 
 use ftl::FlashGeometry;
 use nvme::MAX_VECTOR_ADDRESSES;
 
-/// The parallel units of one read, one after the other; neighbours in the list of addresses that share
-/// one count once.
+/// The parallel units of one read, in order. Consecutive addresses on one unit count once.
 #[derive(Clone, Copy, Debug)]
 struct TrackedRead {
     count: u8,
@@ -30,7 +29,7 @@ impl PuReadTracker {
         PuReadTracker { shape, reads_per_pu, reads: Vec::new(), free: Vec::new() }
     }
 
-    /// A read of these physical sectors, 64 at most, is under way. Returns its name.
+    /// Adds a read of at most 64 physical sectors. Returns its id.
     #[inline]
     pub(crate) fn begin(&mut self, addresses: &[(u32, u32)]) -> u32 {
         let id = self.free.pop().unwrap_or_else(|| {
@@ -45,7 +44,7 @@ impl PuReadTracker {
             if count > 0 && read.pus[count - 1] == pu {
                 continue;
             }
-            // A read has no more addresses than there is room for.
+            // A read has at most as many addresses as the array.
             let Some(slot) = read.pus.get_mut(count) else { break };
             *slot = pu;
             read.count += 1;
@@ -54,7 +53,7 @@ impl PuReadTracker {
         id
     }
 
-    /// The read is done.
+    /// Removes a completed read.
     #[inline]
     pub(crate) fn complete(&mut self, id: u32) {
         let read = &self.reads[id as usize];
@@ -64,7 +63,7 @@ impl PuReadTracker {
         self.free.push(id);
     }
 
-    /// Reads under way on a parallel unit; 0 for one that there is not.
+    /// Returns the number of reads in flight on a parallel unit; 0 for a unit that does not exist.
     #[inline]
     pub(crate) fn reads_on(&self, pu: u32) -> u32 {
         self.reads_per_pu.get(pu as usize).copied().unwrap_or(0)
@@ -92,7 +91,7 @@ mod tests {
         });
         let mut waits = PuReadTracker::new(shape);
         let on = |waits: &PuReadTracker| [0, 1, 2, 3, 4].map(|pu| waits.reads_on(pu));
-        // 64 sectors on each parallel unit.
+        // Each parallel unit has 64 sectors.
         let a = waits.begin(&[(0, 0), (1, 1), (64, 2), (65, 3), (2, 4)]);
         assert_eq!(on(&waits), [2, 1, 0, 0, 0]);
         let all: Vec<(u32, u32)> = (0..64).map(|i| (i % 4 * 64, i)).collect();

@@ -1,4 +1,4 @@
-//! [`Requests`]: which requests are outstanding, and where their data is.
+//! [`PblkRequestTable`]: the outstanding requests and their data.
 
 use block::Payload;
 
@@ -7,14 +7,14 @@ use super::stripe_layout::StripeMap;
 /// An outstanding request.
 #[derive(Clone, Copy, Debug)]
 struct OutstandingRequest {
-    /// The caller's name for it.
+    /// Tag that the submitter gave it.
     tag: u64,
     data: Payload,
     stripe_map: StripeMap,
     outstanding: bool,
 }
 
-/// A fixed number of requests, each named by its place in the table.
+/// A table of fixed capacity; a request is identified by its index.
 #[derive(Debug)]
 pub(crate) struct PblkRequestTable {
     slots: Box<[OutstandingRequest]>,
@@ -22,7 +22,7 @@ pub(crate) struct PblkRequestTable {
 }
 
 impl PblkRequestTable {
-    /// Room for `count` requests.
+    /// Creates a table for `count` requests.
     pub(crate) fn new(count: u32) -> PblkRequestTable {
         let (data, spread) = (Payload::BitBucket, StripeMap::CONTIGUOUS);
         let blank = OutstandingRequest { tag: 0, data, stripe_map: spread, outstanding: false };
@@ -32,13 +32,13 @@ impl PblkRequestTable {
         }
     }
 
-    /// Requests outstanding.
+    /// Returns the number of outstanding requests.
     #[inline]
     pub(crate) fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a request and returns its place; `None` if all are in use.
+    /// Adds a request and returns its index; `None` if the table is full.
     #[inline]
     pub(crate) fn insert(&mut self, tag: u64, data: Payload, spread: StripeMap) -> Option<u64> {
         let place = self.free.pop()?;
@@ -47,14 +47,14 @@ impl PblkRequestTable {
         Some(place.into())
     }
 
-    /// Where the data of the request at `place` is, and how it is spread.
+    /// Returns the data pointer of the request at `place`, and its layout in memory.
     #[inline]
     pub(crate) fn payload(&self, place: u64) -> (Payload, StripeMap) {
         let slot = &self.slots[place as usize];
         (slot.data, slot.stripe_map)
     }
 
-    /// Ends the request at `place` and returns the caller's name for it.
+    /// Removes the request at `place` and returns its tag.
     #[inline]
     pub(crate) fn remove(&mut self, place: u64) -> u64 {
         let slot = &mut self.slots[place as usize];
@@ -64,7 +64,7 @@ impl PblkRequestTable {
         slot.tag
     }
 
-    /// Ends any outstanding request.
+    /// Removes any outstanding request and returns its tag.
     pub(crate) fn remove_any(&mut self) -> Option<u64> {
         let place = self.slots.iter().position(|s| s.outstanding)?;
         Some(self.remove(place as u64))

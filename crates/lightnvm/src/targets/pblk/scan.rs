@@ -1,5 +1,5 @@
-//! [`recover`]: carries out what a recovery wants (LightNVM paper section 4.2.2), through the queue
-//! that the target will have.
+//! [`recover`]: executes the operations of a recovery [LightNVM17 §4.2.2] on the queue pair that
+//! the target uses afterwards.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use ring::{Iova, SharedRegion};
 use super::PblkError;
 use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
 
-/// Calls of the pump without any answer after which a drive counts as dead.
+/// Number of polls without a completion after which the drive counts as failed.
 const POLL_LIMIT: u64 = 30_000_000;
 
-/// Jobs under way at most.
+/// Maximum number of operations in flight.
 const JOBS_MAX: usize = 64;
 
-/// Sectors of a job at most.
+/// Maximum number of sectors of an operation.
 const JOB_SECTORS_MAX: usize = MAX_VECTOR_ADDRESSES as usize;
 
-/// A lane's job, and what its commands have said so far.
+/// An operation in flight, and the results of its commands so far.
 #[derive(Debug)]
 struct JobSlot {
     job: RecoveryOp,
-    /// Sectors whose command was not submitted yet, and those whose command has not ended.
+    /// Sectors whose command was not submitted yet, and sectors whose command has not completed.
     sectors_unsubmitted: u32,
     sectors_outstanding: u32,
     failed: u64,
     status: Status,
 }
 
-/// Carries out jobs, one per lane.
+/// Executes recovery operations, one per slot.
 struct RecoveryRunner<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
@@ -41,17 +41,17 @@ struct RecoveryRunner<'a> {
     data_at: Iova,
     oob: Arc<SharedRegion>,
     oob_at: Iova,
-    /// Out-of-band bytes of padding, as many sectors of them as a job has.
+    /// Out-of-band bytes of padding, for as many sectors as an operation may have.
     padding_at: Iova,
     sector_bytes: usize,
     oob_bytes: usize,
 }
 
-/// Runs a recovery to its end.
+/// Runs a recovery to completion.
 ///
 /// # Errors
-/// [`PblkError::Recovery`], [`PblkError::Memory`], [`PblkError::Command`], [`PblkError::Timeout`]. A
-/// sector that cannot be read, or a program that fails, is no error.
+/// [`PblkError::Recovery`], [`PblkError::Memory`], [`PblkError::Command`], [`PblkError::Timeout`].
+/// An unreadable sector or a failed program is not an error.
 pub(crate) fn recover(
     mut recovery: Recovery,
     queue: &mut VectorQueue,
@@ -104,7 +104,7 @@ impl<'a> RecoveryRunner<'a> {
         })
     }
 
-    /// Carries out a batch of jobs, in order on each parallel unit.
+    /// Executes a batch of operations, in order on each parallel unit.
     fn run(&mut self, jobs: Vec<RecoveryOp>, recovery: &mut Recovery) -> Result<(), PblkError> {
         let mut jobs = jobs.into_iter();
         let mut in_vain = 0;
@@ -150,7 +150,7 @@ impl<'a> RecoveryRunner<'a> {
         }
     }
 
-    /// Puts what a job programs into its lane.
+    /// Copies the data that an operation programs to the memory of its slot.
     fn stage_data(&self, lane: usize, job: &RecoveryOp) {
         if let RecoveryOpKind::Pad { bytes, .. } = &job.action {
             let (at, len) =
@@ -160,7 +160,8 @@ impl<'a> RecoveryRunner<'a> {
         }
     }
 
-    /// Submits what is left of a lane's job: several commands, if the drive takes short ones only.
+    /// Submits the remaining sectors of a slot's operation, in several commands if the drive's
+    /// maximum transfer is smaller.
     fn submit(&mut self, at: usize) -> Result<(), QueueFull> {
         let most = self.queue.max_sectors();
         let Some(lane) = &mut self.slots[at] else { return Ok(()) };
@@ -193,7 +194,7 @@ impl<'a> RecoveryRunner<'a> {
         Ok(())
     }
 
-    /// A command has ended.
+    /// Handles the completion of a command.
     fn on_command_complete(
         &mut self,
         done: &VectorCompletion,

@@ -1,11 +1,16 @@
-//! [`PblkScrubber`]: reads data that nobody writes, and has what is hard to read moved (LightNVM paper section
-//! 4.1 leaves the health of the flash to the host).
+//! [`PblkScrubber`]: reads cold data in the background and requests relocation of data that is hard
+//! to read. Open-channel drives leave this to the host [LightNVM17 §4.1].
 //!
-//! Owns a [`Scrubber`], which says what to read and what to move. Guarantees: one read at a time, no
-//! more sectors per second than configured, behind all other commands; lines are moved no faster
-//! than that either; advice ends when its chunk is erased or gone; a line is left open for
-//! [`cold_after`](ScrubConfig::cold_after) and [`repeat_after`](ScrubConfig::repeat_after), and until
-//! the next look, if there is room to give up what is left of it.
+//! Owns a [`Scrubber`], which selects what to read and what to relocate.
+//!
+//! Invariants:
+//! - One read is in flight at a time, at most the configured number of sectors per second, and only
+//!   if no other command waits.
+//! - Lines are relocated at most at the rate at which they are read.
+//! - A recommendation ends when its chunk is erased or goes offline.
+//! - A chunk that stays open longer than [`cold_after`](ScrubConfig::cold_after) plus
+//!   [`repeat_after`](ScrubConfig::repeat_after) has its line relocated at the next check, if there
+//!   is capacity to give up the rest of the line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,40 +20,41 @@ use ftl::{ChunkEvent, Ftl};
 use super::vector_backend::VectorBackend;
 use crate::subsystem::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
 
-/// The layer has a static wear levelling of its own, which knows every chunk.
+/// The same wear for all chunks: the FTL has its own static wear leveling, with the wear of every
+/// chunk.
 const EQUAL_WEAR: WearInfo = WearInfo { cycles: 0, pu_cycles_max: 0 };
 
-/// Looks after closed chunks.
+/// Scrubs closed chunks, and open chunks that are cold.
 #[derive(Debug)]
 pub(super) struct PblkScrubber {
     scrubber: Scrubber,
-    /// The read that is under way, or that the queue had no room for.
+    /// The current read, and whether it was submitted; the queue may have been full.
     read: Option<(ScrubRead, bool)>,
-    /// Chunks whose line the layer was asked to move.
+    /// Chunks whose line the FTL was asked to relocate.
     requested: BTreeSet<u32>,
-    /// Chunks that are still being written and are hard to read, of which the drive says so once until
-    /// they are erased, or old.
+    /// Open chunks that are old, or that are hard to read; the drive reports the latter once until
+    /// they are erased.
     degraded_open: BTreeSet<u32>,
-    /// When the next line may be moved, and how long after one.
+    /// Earliest time of the next relocation, and the interval between two.
     next_relocation: Nanos,
     relocation_interval: Nanos,
-    /// Chunks that are being written; when they are looked at again, and how long after.
+    /// Open chunks; the time of their next check, and the interval between two.
     open_chunks: BTreeMap<u32, OpenChunkProgress>,
     next_open_check: Nanos,
     cold_after: Nanos,
-    /// When the journal is written anew, and how long after.
+    /// Time of the next checkpoint, and the interval between two.
     next_checkpoint: Nanos,
     repeat_after: Nanos,
-    /// Lines that the layer was asked to move.
+    /// Number of lines that the FTL was asked to relocate.
     pub(super) relocations: u64,
 }
 
-/// A chunk that is being written.
+/// An open chunk.
 #[derive(Clone, Copy, Debug)]
 struct OpenChunkProgress {
-    /// How far it was when it was last looked at.
+    /// Sectors written at the last check.
     written: u32,
-    /// When there was first seen to be something in it.
+    /// When data was first seen in it.
     since: Nanos,
 }
 
@@ -73,9 +79,10 @@ impl PblkScrubber {
         }
     }
 
-    /// Chunks that are open and were not written for as long as makes them cold are read as closed ones are.
-    /// Those that are open for longer than it takes to read a closed one again are old: what is put
-    /// into them would be as old as they are before it is looked at for the first time.
+    /// Checks the open chunks. An open chunk that was not written for `cold_after` is read like a
+    /// closed one. An open chunk older than `cold_after + repeat_after`, the time within which a
+    /// closed chunk is read again, is marked for relocation: data appended to it would reach that
+    /// age before its first scrub read.
     fn check_open_chunks(&mut self, now: Nanos, ftl: &mut Ftl) -> bool {
         self.next_open_check = now + self.cold_after;
         let before = std::mem::take(&mut self.open_chunks);
@@ -103,7 +110,7 @@ impl PblkScrubber {
         renewed
     }
 
-    /// Somebody else has found a chunk to be hard to read.
+    /// Handles a report, from outside the scrub, that a chunk is hard to read.
     pub(super) fn report_error(&mut self, chunk: u32, reason: RelocationReason) {
         if !self.scrubber.report_error(chunk, reason) {
             self.degraded_open.insert(chunk);
@@ -114,14 +121,14 @@ impl PblkScrubber {
         self.scrubber.stats()
     }
 
-    /// The read has ended.
+    /// Handles the completion of the read.
     pub(super) fn on_read_complete(&mut self, failed: u64, high_ecc: bool) {
         if let Some((read, true)) = self.read.take() {
             self.scrubber.read_done(read, failed, high_ecc);
         }
     }
 
-    /// Goes on. Returns whether the layer has something to do.
+    /// Advances the scrub. Returns whether the FTL has operations to start.
     pub(super) fn poll(&mut self, now: Nanos, ftl: &mut Ftl, flash: &mut VectorBackend) -> bool {
         while let Some(change) = ftl.pop_chunk_event() {
             match change {
@@ -142,7 +149,7 @@ impl PblkScrubber {
             *sent = flash.submit_scrub_read(read.chunk, read.sector, read.sectors);
         }
         if now >= self.next_checkpoint {
-            // The journal is on chunks of its own, and each snapshot begins it anew on others.
+            // The journal has its own chunks; each snapshot restarts it on other chunks.
             ftl.checkpoint();
             self.next_checkpoint = now + self.repeat_after;
             moved = true;
@@ -152,7 +159,7 @@ impl PblkScrubber {
         {
             self.requested.insert(chunk);
             self.degraded_open.remove(&chunk);
-            // A line is advised once for each of its chunks.
+            // Each chunk of a line causes a recommendation; only the first one relocates the line.
             if ftl.refresh(chunk) {
                 self.relocations += 1;
                 self.next_relocation = now + self.relocation_interval;
@@ -162,7 +169,7 @@ impl PblkScrubber {
         moved
     }
 
-    /// A chunk whose line is to be moved and that the layer was not asked for.
+    /// Returns a chunk whose line is to be relocated and was not requested yet.
     fn next_recommended(&self) -> Option<u32> {
         let advice = self.scrubber.recommendations().map(|(chunk, _)| chunk);
         advice

@@ -1,32 +1,32 @@
-//! [`Spread`]: where the sectors of a part of a request are in the whole request's memory.
+//! [`StripeMap`]: maps the sectors of a fragment to sectors of the whole request's memory.
 //!
-//! A logical space that is striped over several layers gives each of them a contiguous range of its
-//! own for a contiguous range of the whole, but in memory the stripes of the others lie between.
-//! Stripes are powers of two, so that a sector's place costs an addition, a shift and a
-//! multiplication, and no branch.
+//! A striped logical space maps a contiguous range to one contiguous range per shard; in the
+//! request's memory, the stripes of the other shards lie between. Stripes are powers of two, so the
+//! mapping costs an addition, a shift and a multiplication, without a branch.
 
-/// The place of each sector of a part, counted from its first one.
+/// Memory layout of a fragment, relative to its first sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StripeMap {
-    /// Sectors of its first stripe that are before the part.
+    /// Sectors of the first stripe that precede the fragment.
     head: u32,
-    /// Sectors of the others between two stripes.
+    /// Sectors of other shards between two stripes.
     skip: u32,
-    /// Sectors of a stripe, as a power of two.
+    /// Log2 of the stripe size in sectors.
     shift: u8,
 }
 
 impl StripeMap {
-    /// One sector after the other.
+    /// All sectors are consecutive.
     pub(crate) const CONTIGUOUS: StripeMap = StripeMap { head: 0, skip: 0, shift: 31 };
 
-    /// A part that begins `head` sectors into a stripe of `1 << shift`, where `skip` sectors of
-    /// others follow each stripe.
+    /// Creates the layout of a fragment that begins `head` sectors into a stripe of `1 << shift`
+    /// sectors, with `skip` sectors of other shards after each stripe.
     pub(crate) fn new(head: u32, skip: u32, shift: u8) -> StripeMap {
         StripeMap { head, skip, shift }
     }
 
-    /// How many sectors after the part's first one its sector number `sector` is.
+    /// Returns the distance in memory, in sectors, of sector `sector` from the fragment's first
+    /// sector.
     #[inline]
     pub(crate) fn memory_sector(self, sector: u32) -> u32 {
         sector + ((self.head + sector) >> self.shift) * self.skip
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn stripes_of_others_lie_between() {
         assert_eq!([0, 1, 70_000].map(|i| StripeMap::CONTIGUOUS.memory_sector(i)), [0, 1, 70_000]);
-        // Stripes of 4, three shards, beginning in the middle of one.
+        // Stripes of 4 sectors, three shards; the fragment begins in the middle of a stripe.
         let spread = StripeMap::new(2, 8, 2);
         assert_eq!([0, 1, 2, 5, 6].map(|i| spread.memory_sector(i)), [0, 1, 10, 13, 22]);
     }

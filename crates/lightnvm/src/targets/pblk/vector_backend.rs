@@ -1,13 +1,17 @@
-//! [`VectorBackend`]: [`ftl::Flash`] by vector commands on a queue pair.
+//! [`VectorBackend`]: implements [`ftl::FlashBackend`] with vector commands on a queue pair.
 //!
 //! Owns the queue pair, the registered memory of commands, and the table of requests whose memory
-//! the translation layer reads and writes. Guarantees: commands go out in the order in which the
-//! layer asked for them, so that on every parallel unit, whose commands the drive executes in the
-//! order of their queue, an erase never overtakes a read or program; what does not fit the queue
-//! waits and is not lost; every operation is reported exactly once.
+//! the FTL reads and writes.
 //!
-//! LightNVM paper section 4.2 (vector commands from the write buffer), 3.3 (vector I/O); OC section
-//! 4.
+//! Invariants:
+//! - Commands are submitted in the order in which the FTL requests them. The drive executes the
+//!   commands of a queue in order on each parallel unit, so an erase never overtakes a read or a
+//!   program.
+//! - Commands that do not fit the queue are deferred, not lost.
+//! - Every operation is reported exactly once.
+//!
+//! [LightNVM17 §4.2] (vector commands from the write buffer), [LightNVM17 §3.3] (vector I/O), [OC20
+//! §4].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,29 +30,29 @@ use super::read_tracker::PuReadTracker;
 use super::requests::PblkRequestTable;
 use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue};
 
-/// What has ended.
+/// A completed command or operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BackendEvent {
-    /// Part of a read.
+    /// A fragment of a read that has further fragments in flight.
     ReadFragment,
-    /// A read; bit `i` stands for its `i`-th address.
+    /// A read; bit `i` of `failed` stands for its `i`-th address.
     Read { op: OpToken, failed: u64 },
     /// A program.
     Program { op: OpToken, status: Status },
     /// An erase.
     Erase { op: OpToken, status: Status },
-    /// Telling the drive of trims.
+    /// A trim of the device L2P.
     Trim { status: Status },
-    /// Sectors were read to see whether they can be; bit `i` stands for the `i`-th.
+    /// A scrub read; bit `i` of `failed` stands for the `i`-th sector.
     Scrub { failed: u64, high_ecc: bool },
-    /// A command that is not the translation layer's.
+    /// A command on the superblock, which the FTL does not know.
     Superblock(VectorCompletion),
 }
 
-/// What a command is for: its 64 bits travel with it.
+/// Purpose of a command, encoded in its 64-bit user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandTag {
-    /// With its name among the reads that are counted, plus 1; 0 for one that is not.
+    /// A read. `tracker_id` is its id in the read tracker plus 1, or 0 if it is not tracked.
     Read {
         op: OpToken,
         tracker_id: u32,
@@ -57,16 +61,16 @@ enum CommandTag {
     Erase(OpToken),
     Trim,
     Scrub,
-    /// Of somebody beside the layer, who has one under way at most.
+    /// A command on the superblock; at most one is in flight.
     Superblock,
-    /// A part of a split read, from this address of it on.
+    /// A fragment of a split read; `first` is the index of its first address in the read.
     ReadFragment {
         split: u32,
         first: u8,
     },
 }
 
-/// Bits of a counted read's name: there are no more reads than requests and tags.
+/// Mask of the tracker id: the number of tracked reads is bounded by requests and tags.
 const TRACKER_ID_MASK: u32 = (1 << 30) - 1;
 
 impl CommandTag {
@@ -100,7 +104,7 @@ impl CommandTag {
     }
 }
 
-/// Reports a flash operation that the translation layer asks for.
+/// Traces a flash operation of the FTL.
 #[inline(always)]
 fn trace_op(flight: CommandTag, op: OpToken, request: Option<u64>, unit: Option<&WriteUnit<'_>>) {
     tracepoint::trace(|| Event::TargetOp {
@@ -111,7 +115,7 @@ fn trace_op(flight: CommandTag, op: OpToken, request: Option<u64>, unit: Option<
     });
 }
 
-/// The request whose memory a read fills, if it is one's.
+/// Returns the request whose memory a read fills, if any.
 #[inline(always)]
 fn target_request(target: ReadDest) -> Option<u64> {
     match target {
@@ -120,10 +124,10 @@ fn target_request(target: ReadDest) -> Option<u64> {
     }
 }
 
-/// A command that does not fit the queue.
+/// A command that did not fit the queue.
 #[derive(Clone, Copy, Debug)]
 enum DeferredCommand {
-    /// Its addresses are the next `count` of [`VectorBackend::deferred_addresses`].
+    /// A read of the next `count` addresses of [`VectorBackend::deferred_addresses`].
     Read {
         tag: CommandTag,
         count: usize,
@@ -144,27 +148,27 @@ enum DeferredCommand {
     },
 }
 
-/// Flash at the other end of a queue pair.
+/// The flash of a drive, accessed through a queue pair.
 #[derive(Debug)]
 pub(crate) struct VectorBackend {
     queue: VectorQueue,
     addresses: Addresses,
-    /// The write buffer; none if contents are not kept.
+    /// The write buffer; `None` if contents are not stored.
     memory: Option<SlotMemory>,
-    /// Trims on their way to the drive's own map; none if it keeps none.
+    /// Ranges to be trimmed in the device L2P; `None` if the drive has none.
     trim_ranges: Option<TrimRanges>,
-    /// Whose memory is meant by the layer's tags.
+    /// The outstanding requests, by the tags that the FTL uses.
     pub(crate) requests: PblkRequestTable,
     deferred: VecDeque<DeferredCommand>,
     deferred_addresses: VecDeque<(u32, u32)>,
     split_reads: SplitReads,
-    /// Users' reads by parallel unit, if somebody asks.
+    /// Host reads per parallel unit, if garbage collection avoids busy units.
     read_tracker: Option<PuReadTracker>,
 }
 
 impl VectorBackend {
-    /// Takes over what is in the write buffer of flash at rest: of reads and trims nothing is left then.
-    /// Returns whether it could.
+    /// Copies the write buffer of another backend, which must be idle; an idle backend has no reads
+    /// or trims in flight. Returns whether it succeeded.
     pub(super) fn clone_state_from(&mut self, other: &VectorBackend) -> bool {
         let parts =
             |flash: &VectorBackend| (flash.trim_ranges.is_some(), flash.read_tracker.is_some());
@@ -178,7 +182,7 @@ impl VectorBackend {
         }
     }
 
-    /// Flash at the other end of `queue`, which has nothing outstanding.
+    /// Creates a backend on `queue`, which has no outstanding commands.
     pub(crate) fn new(
         queue: VectorQueue,
         addresses: Addresses,
@@ -201,34 +205,34 @@ impl VectorBackend {
         }
     }
 
-    /// The queue pair, for its counters.
+    /// Returns the queue pair, for its counters.
     pub(crate) fn queue(&self) -> &QueuePair {
         self.queue.queue()
     }
 
-    /// The connection to the drive.
+    /// Returns the connection to the drive.
     pub(crate) fn port(&self) -> &Arc<Port> {
         self.queue.port()
     }
 
-    /// Gives the queue pair back, and the requests that have not ended.
+    /// Returns the queue pair, and the requests that have not completed.
     pub(crate) fn into_parts(self) -> (QueuePair, PblkRequestTable) {
         (self.queue.into_queue(), self.requests)
     }
 
-    /// Whether commands wait for room in the queue.
+    /// Returns whether commands wait for queue entries.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
 
-    /// Tells the drive of what was submitted, and gives back what was reaped. Returns whether
-    /// something was submitted.
+    /// Rings the doorbells for submitted commands and reaped completions. Returns whether commands
+    /// were submitted.
     #[inline]
     pub(crate) fn ring(&mut self, reaped: bool) -> bool {
         self.queue.ring(reaped)
     }
 
-    /// Takes the next command that has ended.
+    /// Reaps the next completed command.
     #[inline]
     pub(crate) fn reap(&mut self) -> Option<BackendEvent> {
         let done = self.queue.reap()?;
@@ -256,7 +260,7 @@ impl VectorBackend {
         })
     }
 
-    /// A user's read is no longer under way.
+    /// Removes a completed host read from the read tracker.
     #[inline]
     fn untrack_read(&mut self, wait: u32) {
         if let (Some(waits), Some(id)) = (&mut self.read_tracker, wait.checked_sub(1)) {
@@ -264,7 +268,7 @@ impl VectorBackend {
         }
     }
 
-    /// Submits what waits, as far as the queue has room.
+    /// Submits deferred commands until the queue is full.
     pub(crate) fn submit_deferred(&mut self) {
         while let Some(&next) = self.deferred.front() {
             let sent = match next {
@@ -309,7 +313,7 @@ impl VectorBackend {
         }
     }
 
-    /// One sector, into a request's memory.
+    /// Submits a read of one sector to the memory of a request.
     #[inline]
     fn send_one(&mut self, flight: CommandTag, psn: u32, request: u64, sector: u32) -> bool {
         let data = match self.requests.payload(request) {
@@ -318,7 +322,7 @@ impl VectorBackend {
                     u64::from(spread.memory_sector(sector)) * u64::from(self.queue.sector_bytes());
                 DataSegments::Contiguous(base.offset(bytes))
             }
-            // Scattered payloads were refused.
+            // Scattered payloads are rejected at submission.
             _ => DataSegments::BitBucket,
         };
         let ppa = std::iter::once(self.addresses.sector(psn));
@@ -334,7 +338,7 @@ impl VectorBackend {
         let mut places = [0; MAX_VECTOR_ADDRESSES as usize];
         let (mut data, mut oob) = (DataSegments::BitBucket, None);
         match (target, &self.memory) {
-            // Scattered payloads were refused.
+            // Scattered payloads are rejected at submission.
             (ReadDest::Host(request), _) => {
                 if let (Payload::Contiguous(base), spread) = self.requests.payload(request) {
                     for (to, (_, sector)) in places.iter_mut().zip(addresses) {
@@ -344,7 +348,7 @@ impl VectorBackend {
                 }
             }
             (ReadDest::Buffer, Some(slots)) => {
-                // Consecutive, as `part` has made sure.
+                // The slots are consecutive, see `fragment_len`.
                 let first = addresses[0].1;
                 (data, oob) =
                     (DataSegments::Contiguous(slots.data_at(first)), Some(slots.oob_at(first)));
@@ -355,7 +359,7 @@ impl VectorBackend {
         self.queue.read(ppas, data, oob, flight.to_bits()).is_ok()
     }
 
-    /// How many of the addresses one command can read.
+    /// Returns how many of the addresses one command can read.
     #[inline]
     fn fragment_len(&self, addresses: &[(u32, u32)], target: ReadDest) -> usize {
         let most = addresses.len().min(self.queue.max_sectors() as usize);
@@ -408,7 +412,7 @@ impl VectorBackend {
     fn send_program(&mut self, op: OpToken, chunk: u32, sector: u32, first_slot: u32) -> bool {
         let shape = self.addresses.shape();
         let (unit, first) = (shape.ws_opt, shape.first_sector_of(chunk) + sector);
-        // A unit is within a chunk, and a sector's number is in the lowest bits of its address.
+        // A unit lies within one chunk, and the sector index occupies the lowest bits of a PPA.
         let base = self.addresses.sector(first).0;
         let ppas = (0..unit as usize).map(|i| Ppa(base + i as u64));
         let (data, oob) = match &self.memory {
@@ -426,8 +430,8 @@ impl VectorBackend {
         self.queue.reset(chunk, CommandTag::Erase(op).to_bits()).is_ok()
     }
 
-    /// Reads sectors of a chunk without taking the data. Returns whether there was room for it: it waits
-    /// for everybody else.
+    /// Submits a read of sectors of a chunk without data transfer. Returns `false` if commands are
+    /// deferred or the queue is full; other commands have precedence.
     pub(super) fn submit_scrub_read(&mut self, chunk: u32, sector: u32, sectors: u32) -> bool {
         let first = self.addresses.shape().first_sector_of(chunk) + sector;
         let ppas = (0..sectors as usize).map(|i| self.addresses.sector(first + i as u32));
@@ -438,9 +442,9 @@ impl VectorBackend {
                 .is_ok()
     }
 
-    /// Lets somebody beside the translation layer submit a command, on chunks that are not the layer's.
-    /// `send` is given what the command is to carry, and says whether it was taken. Returns whether there
-    /// was room for it: it waits for everybody else.
+    /// Submits a command on chunks that do not belong to the FTL. `send` receives the user data of
+    /// the command and returns whether it was submitted. Returns `false` if commands are deferred
+    /// or the queue is full; other commands have precedence.
     pub(super) fn submit_superblock_command(
         &mut self,
         send: impl FnOnce(&mut VectorQueue, &Addresses, u64) -> bool,
@@ -449,12 +453,13 @@ impl VectorBackend {
             && send(&mut self.queue, &self.addresses, CommandTag::Superblock.to_bits())
     }
 
-    /// Sectors of a command at most.
+    /// Returns the maximum number of sectors of a command.
     pub(super) fn sectors_max(&self) -> u32 {
         self.queue.max_sectors()
     }
 
-    /// The chunk and the sector in it that an address names, if there is such a one.
+    /// Returns the chunk index and the sector within the chunk, or `None` if the address is outside
+    /// the geometry.
     pub(super) fn locate(&self, at: nvme::Address) -> Option<(u32, u32)> {
         let g = self.addresses.geometry();
         let within = at.group < g.groups && at.pu < g.pus && at.chunk < g.chunks;
@@ -469,7 +474,8 @@ impl VectorBackend {
         self.queue.map_trim(at, runs, sequence, CommandTag::Trim.to_bits()).is_ok()
     }
 
-    /// Where sector number `sector` of a request is, if it is in memory and contents are kept.
+    /// Returns the address of sector `sector` of a request, if the request has memory and contents
+    /// are stored.
     #[inline]
     fn request_location(&self, request: u64, sector: u32) -> Option<(&SlotMemory, Iova)> {
         let slots = self.memory.as_ref()?;
@@ -571,10 +577,10 @@ impl FlashBackend for VectorBackend {
         }
     }
 
-    /// The data is where the read put it: in the slot.
+    /// Does nothing: the read wrote the data to the slot.
     fn sync_slot(&mut self, _psn: u32, _slot: u32) {}
 
-    /// They came with the data.
+    /// Reads them from the slot, where the read command put them.
     fn read_slot_oob(&mut self, _psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]) {
         if let Some(slots) = &self.memory {
             slots.load_oob(slot, out);
