@@ -10,8 +10,7 @@ use crate::vector::{Addresses, MemoryError};
 pub enum PblkError {
     /// The drive manages its own flash.
     #[error(
-        "drive {serial} is not open-channel: it manages its own flash, use it as a block device \
-         as it is"
+        "drive {serial} is not open-channel, it manages its own flash: open it as a block device"
     )]
     NotOpenChannel {
         /// Serial number of the drive.
@@ -29,8 +28,8 @@ pub enum PblkError {
     },
     /// The out-of-band area is too small for recovery.
     #[error(
-        "a sector has {oob_bytes} out-of-band bytes, but {needed} are needed to find its data \
-         again"
+        "a sector has {oob_bytes} out-of-band bytes, but recovery needs {needed}: use a drive with \
+         a larger out-of-band area"
     )]
     OobTooSmall {
         /// Out-of-band bytes per sector.
@@ -56,8 +55,8 @@ pub enum PblkError {
     },
     /// The drive has been written, but does not store contents.
     #[error(
-        "{chunks} chunks are written, but the drive keeps no data to recover them from: reset them, \
-         or use a drive with data = \"memory\" or \"file\""
+        "{chunks} chunks are written, but the drive stores no contents to recover: reset them, or \
+         use a drive with data = \"memory\" or \"file\""
     )]
     CannotRecover {
         /// Number of chunks that are not free.
@@ -107,7 +106,7 @@ pub enum PblkError {
         status: Status,
     },
     /// The drive did not complete commands of recovery.
-    #[error("recovery: {outstanding} commands were not answered within {polls} polls")]
+    #[error("recovery: {outstanding} commands did not complete within {polls} polls")]
     Timeout {
         /// Number of outstanding commands.
         outstanding: u16,

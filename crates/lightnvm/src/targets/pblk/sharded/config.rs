@@ -1,4 +1,5 @@
-//! [`ShardedConfig`]: how many shards, how wide a stripe; [`Share`]: which chunks are whose.
+//! [`ShardedConfig`]: number of shards and stripe size. [`ShardMap`]: which chunks belong to which
+//! shard.
 
 use ftl::{FlashGeometry, FtlConfig};
 
@@ -6,35 +7,36 @@ use super::ShardedError;
 use super::stripes::Stripes;
 use super::superblock::{LOCATIONS, superblock_chunks};
 
-/// Shards at most: a request's parts are bits of a word.
+/// Maximum number of shards: the shards of a request are bits of a `u32`.
 pub(crate) const SHARDS_MAX: u32 = 32;
-/// Sectors of a stripe at most.
+/// Maximum stripe size in sectors.
 const STRIPE_SECTORS_MAX: u32 = 1 << 16;
-/// Bytes of a stripe, if nothing else is said: wide enough that most requests stay on one shard.
+/// Default stripe size in bytes, large enough that most requests stay on one shard.
 const STRIPE_BYTES_DEFAULT: u32 = 256 << 10;
 
-/// How a device is made of several independent translation layers.
+/// Configuration of a device that consists of several independent FTLs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShardedConfig {
-    /// Shards, from 1 to 32: one for each core that writes.
+    /// Number of shards, 1 to 32: one for each core that writes.
     pub shards: u32,
-    /// Sectors of a stripe, a power of two up to 65536; 0 for 256 KB.
+    /// Stripe size in sectors, a power of two up to 65536; 0 selects 256 KB.
     pub stripe_sectors: u32,
-    /// The choices of each shard. `active_pus` counts the shard's own parallel units, 0 is all of
-    /// them; `write_buffer_sectors` and `map_cache_sectors` are those of one shard. `name` is ignored in favour of the shard's.
+    /// Configuration of each shard. `active_pus` counts the shard's own parallel units (0: all of
+    /// them); `write_buffer_sectors` and `map_cache_sectors` are per shard. `instance_id` is
+    /// ignored; each shard has its own.
     pub ftl: FtlConfig,
 }
 
 impl ShardedConfig {
-    /// Shards at most.
+    /// Maximum number of shards.
     pub const SHARDS_MAX: u32 = SHARDS_MAX;
 
-    /// `shards` shards with default choices.
+    /// Returns a configuration of `shards` shards with defaults.
     pub fn new(shards: u32) -> ShardedConfig {
         ShardedConfig { shards, stripe_sectors: 0, ftl: FtlConfig::default() }
     }
 
-    /// The striping that this is on sectors of `sector_bytes`.
+    /// Returns the striping of this configuration on sectors of `sector_bytes`.
     pub(crate) fn stripes(&self, sector_bytes: u32) -> Result<Stripes, ShardedError> {
         if !(1..=SHARDS_MAX).contains(&self.shards) {
             return Err(ShardedError::Shards { shards: self.shards, max: SHARDS_MAX });
@@ -49,10 +51,12 @@ impl ShardedConfig {
     }
 }
 
-/// Which chunks belong to which shard: whole parallel units where they divide evenly, so that shards
-/// do not wait for each other's programs and erases; else ranges of the chunks of every parallel
-/// unit. The chunks that may hold the label are nobody's. It follows from the geometry and the number
-/// of shards alone.
+/// Assigns chunks to shards. If parallel units divide evenly, each shard has whole parallel units,
+/// so that shards do not wait for each other's programs and erases. Otherwise each shard has a
+/// range of the chunks of every parallel unit.
+///
+/// The chunks of the superblock belong to no shard. The assignment depends only on the geometry and
+/// the number of shards.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardMap {
     shape: FlashGeometry,
@@ -79,45 +83,45 @@ impl ShardMap {
         self.shape.pus.is_multiple_of(self.shards)
     }
 
-    /// Parallel units that each shard has chunks on.
+    /// Returns the number of parallel units on which each shard has chunks.
     pub(crate) fn pus(&self) -> u32 {
         if self.is_by_pu() { self.shape.pus / self.shards } else { self.shape.pus }
     }
 
-    /// Whether a chunk is kept for the label.
+    /// Returns whether a chunk is reserved for the superblock.
     pub(crate) fn is_superblock(&self, chunk: u32) -> bool {
         self.superblock.contains(&chunk)
     }
 
-    /// Where the label may be.
+    /// Returns the chunks that may hold the superblock.
     pub(crate) fn superblock_chunks(&self) -> &[u32; LOCATIONS] {
         &self.superblock
     }
 
-    /// Whether the label may be on a parallel unit.
+    /// Returns whether a parallel unit has a chunk that may hold the superblock.
     pub(crate) fn has_superblock_on(&self, pu: u32) -> bool {
         self.superblock.iter().any(|chunk| self.shape.pu_of(*chunk) == pu)
     }
 
-    /// The parallel unit that a chunk is on.
+    /// Returns the parallel unit of a chunk.
     pub(crate) fn pu_of(&self, chunk: u32) -> u32 {
         self.shape.pu_of(chunk)
     }
 
-    /// Whether a shard has chunks on a parallel unit.
+    /// Returns whether a shard has chunks on a parallel unit.
     pub(crate) fn has_chunks_on(&self, shard: u32, pu: u32) -> bool {
         let first = pu * self.shape.chunks_per_pu;
         (first..first + self.shape.chunks_per_pu).any(|chunk| self.shard_of(chunk) == Some(shard))
     }
 
-    /// The shard that a chunk belongs to, whichever bytes it holds.
+    /// Returns the shard that owns a chunk, or `None` for a chunk of the superblock.
     pub(crate) fn shard_of(&self, chunk: u32) -> Option<u32> {
         if self.is_superblock(chunk) {
             return None;
         }
         let (pu, number) = (self.shape.pu_of(chunk), chunk % self.shape.chunks_per_pu);
-        // Neighbours in striping order are on different channels, so that every shard has its
-        // parallel units on as many channels as it can.
+        // Parallel units that are adjacent in striping order are on different channels, so each
+        // shard's parallel units are spread over as many channels as possible.
         Some(if self.is_by_pu() {
             let per_channel = self.shape.pus / self.shape.channels;
             let striped = pu % per_channel * self.shape.channels + pu / per_channel;

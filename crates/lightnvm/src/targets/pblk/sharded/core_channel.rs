@@ -1,12 +1,16 @@
-//! [`Link`]: one core's end of the rings to another core.
+//! [`CoreChannel`]: one core's end of the rings to another core.
 //!
-//! For every pair of cores there are three rings in each direction: parts of requests to the shard's
-//! owner, answers back, and media events to the owner of what they are of. Each ring has one producer
-//! and one consumer (`rtrb`, wait-free, no allocation). Those of parts and answers have as many places
-//! as the submitting core can have requests, each of which has one part on a shard, so that a place is
-//! always free; who hears events looks for a place before it takes one from the drive. What is sent is collected and published by the
-//! next poll all at once, so that the ring's lines pass between the cores once per batch and not once
-//! per entry; who it is for is woken once per poll, and only if it is parked.
+//! Every pair of cores has three rings in each direction: for request fragments to the shard's
+//! owner, for replies, and for media events to the owner of the affected chunk. A ring has one
+//! producer and one consumer (`rtrb`, wait-free, no allocation).
+//!
+//! A core's outstanding requests have at most one fragment per shard each, and the request and
+//! reply rings have as many entries as a core may have requests. An entry is therefore always free.
+//! The core that receives events checks for a free entry before it takes an event from the drive.
+//!
+//! Messages are collected and published together by the next poll, so that the ring's cache lines
+//! move between the cores once per batch. The peer is woken at most once per poll, and only if it
+//! is parked.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,17 +22,17 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::super::stripe_layout::StripeMap;
 
-/// Events on their way to a core at most; those beyond stay with the drive.
+/// Maximum number of events in transit to a core; further events stay in the drive.
 const EVENTS_MAX: usize = 64;
 
-/// A part of a request on its way to the shard's owner. Its tag is its place at the sender.
+/// A request fragment for the shard's owner. Its tag is the request's index at the sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardRequest {
     pub(crate) request: Request,
     pub(crate) stripe_map: StripeMap,
 }
 
-/// How a part ended.
+/// The result of a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardReply {
     pub(crate) slot: u32,
@@ -37,37 +41,37 @@ pub(crate) struct ShardReply {
 }
 
 impl ShardReply {
-    /// A place for one.
+    /// A placeholder for buffers.
     pub(crate) const EMPTY: ShardReply = ShardReply { slot: 0, status: Status::SUCCESS, result: 0 };
 }
 
 /// One core's end of the rings to and from a peer.
 #[derive(Debug)]
 pub(crate) struct CoreChannel {
-    /// Parts for the peer's shard, and their answers.
+    /// Ring of fragments for the peer's shard.
     requests_out: Producer<ShardRequest>,
-    /// Parts that are not published yet.
+    /// Fragments that are not published yet.
     unpublished_requests: Vec<ShardRequest>,
-    /// How many places the ring for parts has at least, those of parts not published included.
+    /// Lower bound of the free entries of the request ring, not counting unpublished fragments.
     free_slots: usize,
     replies_in: Consumer<ShardReply>,
-    /// Parts for this core's shard, and their answers.
+    /// Ring of fragments for this core's shard.
     requests_in: Consumer<ShardRequest>,
     replies_out: Producer<ShardReply>,
-    /// Answers that are not published yet.
+    /// Replies that are not published yet.
     unpublished_replies: Vec<ShardReply>,
-    /// What was heard of the media that is the peer's business, and what the peer has heard.
+    /// Media events for the peer's shard, and events that the peer forwards.
     events_out: Producer<MediaEvent>,
     events_in: Consumer<MediaEvent>,
     /// Whether something was sent since the peer was last woken.
     needs_wake: bool,
-    /// Parts that the peer has and has not answered.
+    /// Fragments sent to the peer that have no reply yet.
     pub(crate) outstanding: u32,
-    /// Dropped last, so that a peer that it wakes finds the rings abandoned.
+    /// Dropped last, so that the peer finds the rings abandoned when it wakes.
     peer_waker: PeerWaker,
 }
 
-/// Who wakes the peer: also when this end goes, because then nothing it waits for will come.
+/// Wakes the peer. Dropping it wakes the peer as well, because no further reply will arrive.
 #[derive(Debug)]
 struct PeerWaker(Arc<OnceLock<Waker>>);
 
@@ -80,12 +84,12 @@ impl Drop for PeerWaker {
 }
 
 impl CoreChannel {
-    /// Sends a part with the next [`publish`](Link::publish). `false` if there is no place: nobody
-    /// will ever look.
+    /// Queues a fragment for the next [`publish`](CoreChannel::publish). Returns `false` if the
+    /// ring is full, which means that the peer is gone.
     #[inline]
     pub(crate) fn send_request(&mut self, errand: ShardRequest) -> bool {
         if self.unpublished_requests.len() >= self.free_slots {
-            // The peer's line, looked at only when those that were known are used up.
+            // Reads the peer's cache line only when the known free entries are used up.
             self.free_slots = self.requests_out.slots();
             if self.unpublished_requests.len() >= self.free_slots {
                 return false;
@@ -97,31 +101,31 @@ impl CoreChannel {
         true
     }
 
-    /// Sends an answer with the next [`publish`](Link::publish).
+    /// Queues a reply for the next [`publish`](CoreChannel::publish).
     #[inline]
     pub(crate) fn send_reply(&mut self, answer: ShardReply) {
         self.unpublished_replies.push(answer);
         self.needs_wake = true;
     }
 
-    /// Whether there is a place for an event, or nobody to read it any more.
+    /// Returns whether there is a free entry for an event, or the peer is gone.
     pub(crate) fn can_send_event(&self) -> bool {
         !self.events_out.is_full() || self.events_out.is_abandoned()
     }
 
-    /// Sends an event. Who asked for [a place](CoreChannel::can_send_event) loses none, but those for a core
-    /// that has gone.
+    /// Sends an event. After [`can_send_event`](CoreChannel::can_send_event) returned `true`, the
+    /// event is lost only if the peer is gone.
     pub(crate) fn send_event(&mut self, event: MediaEvent) {
         self.needs_wake |= self.events_out.push(event).is_ok();
     }
 
-    /// The next event that the peer has heard.
+    /// Returns the next event that the peer forwarded.
     #[inline]
     pub(crate) fn pop_event(&mut self) -> Option<MediaEvent> {
         if self.events_in.is_empty() { None } else { self.events_in.pop().ok() }
     }
 
-    /// Shows the peer what was sent.
+    /// Publishes the queued fragments and replies.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if !self.unpublished_requests.is_empty() {
@@ -131,20 +135,22 @@ impl CoreChannel {
             self.unpublished_requests.clear();
         }
         if !self.unpublished_replies.is_empty() {
-            // The sender has room for the answers of all its requests, or is gone.
+            // The sender has entries for the replies of all its requests, unless it is gone.
             let (_, unsent) = self.replies_out.push_partial_slice(&self.unpublished_replies);
             debug_assert!(unsent.is_empty() || self.replies_out.is_abandoned());
             self.unpublished_replies.clear();
         }
     }
 
-    /// Hands parts of the peer's requests to `carry_out`, which says whether it took one.
+    /// Passes the peer's fragments to `carry_out`, until it returns `false` for a fragment that it
+    /// did not accept. Returns the number of accepted fragments.
     #[inline]
     pub(crate) fn process_requests(
         &mut self,
         mut carry_out: impl FnMut(&ShardRequest) -> bool,
     ) -> u64 {
-        // A peer that sends faster than this takes does not keep it here.
+        // Takes only the entries that are present now, so that a fast peer cannot keep the core
+        // here.
         let Ok(chunk) = self.requests_in.read_chunk(self.requests_in.slots()) else { return 0 };
         let (first, second) = chunk.as_slices();
         let taken = first.iter().chain(second).take_while(|errand| carry_out(errand)).count();
@@ -152,7 +158,7 @@ impl CoreChannel {
         taken as u64
     }
 
-    /// The next answers of the peer, as many as fit `into`.
+    /// Returns the next replies of the peer, as many as fit `into`.
     #[inline]
     pub(crate) fn pop_replies<'a>(&mut self, into: &'a mut [ShardReply]) -> &'a [ShardReply] {
         let (answers, _) = self.replies_in.pop_partial_slice(into);
@@ -160,24 +166,24 @@ impl CoreChannel {
         answers
     }
 
-    /// Whether the peer is gone, with parts of this core's requests.
+    /// Returns whether the peer is gone and fragments of this core's requests have no reply.
     #[inline]
     pub(crate) fn is_disconnected(&self) -> bool {
         self.outstanding > 0 && self.replies_in.is_abandoned() && self.replies_in.is_empty()
     }
 
-    /// Whether something has come that was not taken.
+    /// Returns whether received messages wait to be processed.
     pub(crate) fn has_received(&self) -> bool {
         !self.requests_in.is_empty() || !self.replies_in.is_empty() || !self.events_in.is_empty()
     }
 
-    /// Whether the peer has not been told of something.
+    /// Returns whether the peer has not been woken for a message.
     pub(crate) fn has_unpublished(&self) -> bool {
         self.needs_wake
     }
 
-    /// Publishes what was sent, and wakes the peer, if it sleeps and there is something for it. Returns
-    /// whether there was.
+    /// Publishes queued messages and wakes the peer if there are any and it sleeps. Returns whether
+    /// messages were sent.
     #[inline]
     pub(crate) fn publish_and_wake(&mut self) -> bool {
         self.publish();
@@ -189,10 +195,10 @@ impl CoreChannel {
     }
 }
 
-/// The ends of every core: for each its links by peer, none to itself, and where it says who wakes it.
+/// The ends of one core: its channels by peer (`None` for itself), and the cell for its waker.
 pub(crate) type ChannelEnds = (Vec<Option<CoreChannel>>, Arc<OnceLock<Waker>>);
 
-/// Rings between `cores` cores, of which each has up to `requests` requests.
+/// Creates channels between `cores` cores with up to `requests` requests each.
 pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<ChannelEnds> {
     let cores = cores as usize;
     let wakers: Vec<Arc<OnceLock<Waker>>> = (0..cores).map(|_| Arc::default()).collect();
@@ -278,7 +284,7 @@ mod tests {
         drop(ends.remove(1));
         let there = ends[0].0[1].as_mut().unwrap();
         assert!(there.is_disconnected());
-        // Nobody empties the ring any more: four places, however many are published.
+        // The ring is not emptied any more: it has four entries, however often it is published.
         let took: Vec<bool> = (0..5)
             .map(|i| {
                 if i == 2 {

@@ -1,110 +1,110 @@
-//! [`ShardedError`]: why a drive cannot be opened by several cores.
+//! [`ShardedError`]: reasons why a drive cannot be opened as a sharded device.
 
 use super::super::PblkError;
 
 /// Why a drive cannot be opened as a sharded block device.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardedError {
-    /// No number of shards.
-    #[error("a device of {shards} shards, but there are 1 to {max}, one for each core that writes")]
+    /// The number of shards is out of range.
+    #[error("shards is {shards}, but it must be 1 to {max}: use one for each core that writes")]
     Shards {
-        /// Asked for.
+        /// Number requested.
         shards: u32,
-        /// At most.
+        /// Maximum.
         max: u32,
     },
-    /// No width of a stripe.
+    /// The stripe size is invalid.
     #[error("stripe_sectors is {sectors}, but it must be a power of two up to {max}")]
     Stripe {
-        /// Asked for.
+        /// Sectors requested.
         sectors: u32,
-        /// At most.
+        /// Maximum in sectors.
         max: u32,
     },
-    /// Not a queue pair for each shard.
-    #[error("{queues} queue pairs for {shards} shards: each has one of its own")]
+    /// The number of queue pairs differs from the number of shards.
+    #[error("{queues} queue pairs for {shards} shards: each shard needs its own")]
     Queues {
-        /// Given.
+        /// Queue pairs given.
         queues: usize,
-        /// Needed.
+        /// Queue pairs needed.
         shards: u32,
     },
-    /// More shards than there are chunks for.
+    /// The drive has too few chunks for this number of shards.
     #[error("{shards} shards need {needed} chunks, but the drive has {chunks}")]
     TooFewChunks {
-        /// Asked for.
+        /// Number requested.
         shards: u32,
-        /// Chunks of the drive.
+        /// Number of chunks of the drive.
         chunks: u32,
-        /// At least.
+        /// Number of chunks needed.
         needed: u32,
     },
-    /// A stripe is more than a shard holds.
+    /// A stripe is larger than the smallest shard.
     #[error("a stripe has {stripe_sectors} sectors, but the smallest shard only {shard_sectors}")]
     StripeTooWide {
-        /// Sectors of a stripe.
+        /// Stripe size in sectors.
         stripe_sectors: u32,
         /// Logical sectors of the smallest shard.
         shard_sectors: u64,
     },
-    /// The drive is not sharded as it should be.
+    /// The superblock is missing or describes another layout.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
-    /// The drive, or the label on it.
+    /// The drive, or a command on its superblock, failed.
     #[error(transparent)]
     Drive(#[from] PblkError),
-    /// A shard.
+    /// A shard cannot be opened.
     #[error("shard {shard}: {source}")]
     Shard {
-        /// Which.
+        /// Index of the shard.
         shard: u32,
-        /// Why.
+        /// Cause.
         #[source]
         source: PblkError,
     },
 }
 
-/// What a drive's label says, or does not say.
+/// Why the superblock of a drive cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockError {
-    /// Data, and no label.
+    /// The drive has data but no superblock.
     #[error(
-        "{chunks} chunks are written, but no label says how the drive is sharded: it was not \
-         written as a sharded device, or all {locations} places of its label are lost"
+        "{chunks} chunks are written, but the drive has no superblock: it was not written as a \
+         sharded device, or all {locations} locations of the superblock are unreadable"
     )]
     Missing {
-        /// Chunks that are written.
+        /// Number of chunks that are written.
         chunks: u32,
-        /// Where a label may be.
+        /// Number of locations of the superblock.
         locations: usize,
     },
-    /// Another layout.
+    /// The drive was created with another layout.
     #[error(
         "the drive has {shards} shards and stripes of {stripe_sectors} sectors, not {wanted_shards} \
-         and {wanted_stripe_sectors}: open it as it was made, or reset its chunks"
+         and {wanted_stripe_sectors}: open it with its own layout, or reset its chunks"
     )]
     LayoutMismatch {
-        /// Shards of the drive.
+        /// Number of shards of the drive.
         shards: u32,
-        /// Sectors of its stripes.
+        /// Stripe size of the drive in sectors.
         stripe_sectors: u32,
-        /// Shards asked for.
+        /// Number of shards requested.
         wanted_shards: u32,
-        /// Sectors of a stripe asked for.
+        /// Stripe size requested, in sectors.
         wanted_stripe_sectors: u32,
     },
-    /// Another version.
-    #[error("the label has version {found}, known is version {known}")]
+    /// The format version is not supported.
+    #[error("the superblock has version {found}, but only versions up to {known} are supported")]
     Version {
-        /// On the drive.
+        /// Version on the drive.
         found: u16,
-        /// Known here.
+        /// Newest supported version.
         known: u16,
     },
-    /// A label of neither.
-    #[error("none of {locations} chunks takes the label that says how the drive is sharded")]
+    /// No location accepts the superblock.
+    #[error("the superblock cannot be written to any of its {locations} chunks")]
     Unwritable {
-        /// Where a label may be.
+        /// Number of locations of the superblock.
         locations: usize,
     },
 }

@@ -1,10 +1,12 @@
-//! What the drive tells of its media (OC section 3, chunk notifications), and patrols: each shard looks
-//! after its own flash.
+//! Media events of the drive [OC20 §3] and scrubs of a sharded device. Each shard maintains its own
+//! flash.
 //!
-//! A drive has one admin queue. The core that has it hears what is of every shard, and passes it on
-//! through the rings: a chunk has one owner; of a die every shard hears that has chunks on it.
-//! Guarantee: nothing is taken from the drive that cannot be passed on, so that all that the drive
-//! keeps for its host arrives, but for a core that has gone.
+//! A drive has one admin queue. The core that owns it receives the events of all shards and
+//! forwards them through the rings: a chunk event goes to the chunk's owner, and a die event to
+//! every shard that has chunks on the die.
+//!
+//! Invariant: an event is taken from the drive only if it can be forwarded. Every event that the
+//! drive keeps for its host therefore arrives, unless the core that it concerns is gone.
 
 use driver::{ControllerHandle, DriverError, MediaEvent};
 use nvme::ChunkNotificationScope;
@@ -15,15 +17,15 @@ use super::handle::ShardHandle;
 use super::superblock::SuperblockHealth;
 use crate::subsystem::ScrubConfig;
 
-/// The shard that looks after the label.
+/// The shard that maintains the superblock.
 pub(super) const SUPERBLOCK_SHARD: u32 = 0;
 
 impl ShardHandle {
-    /// Listens to what the drive tells of its media, for all shards, from its admin queue, which is this
-    /// end's from now on. One of the ends is enough.
+    /// Subscribes to media events of the drive for all shards. This handle owns the admin queue
+    /// from now on. One handle per device is enough.
     ///
     /// # Errors
-    /// As [`ControllerHandle::subscribe_events`]; the controller comes back.
+    /// As [`ControllerHandle::subscribe_events`]; the error returns the controller.
     pub fn subscribe_events(
         &mut self,
         controller: Box<ControllerHandle>,
@@ -32,32 +34,33 @@ impl ShardHandle {
         self.pblk.subscribe_events(controller)
     }
 
-    /// Gives the admin queue back, if this end has it.
+    /// Returns the admin queue, if this handle has it.
     pub fn take_controller(&mut self) -> Option<ControllerHandle> {
         self.pblk.take_controller()
     }
 
-    /// Begins to look after the cold data of this core's own shard, as
-    /// [`Pblk::set_scrub`](crate::Pblk::set_scrub): the rate is the shard's.
+    /// Starts a scrub of this core's own shard, see [`Pblk::set_scrub`](crate::Pblk::set_scrub).
+    /// The rate applies to the shard.
     pub fn set_scrub(&mut self, config: ScrubConfig) {
         self.pblk.set_scrub(config);
         self.progressed = true;
     }
 
-    /// How the label of the device is, at the end that looks after it: that of the first shard, as long as
-    /// it [patrols](ShardHandle::set_scrub) or is told of media; of a drive that keeps nothing there is none.
+    /// Returns the health of the superblock, at the handle of the first shard, which maintains it
+    /// during [scrubs](ShardHandle::set_scrub) and on media events. A drive that does not store
+    /// contents has no superblock.
     pub fn superblock_health(&self) -> Option<SuperblockHealth> {
         self.pblk.superblock_health()
     }
 
-    /// What this core's own shard has heard of its media, and done about it; what the drive has lost, at
-    /// the end that listens.
+    /// Returns the media events of this core's own shard and its reactions. The handle that is
+    /// subscribed also counts the events that the drive lost.
     pub fn health(&self) -> PblkHealth {
         self.pblk.health()
     }
 
-    /// The drive has noticed something about its media: tells the shard whose business it is. With
-    /// [`watch`](ShardHandle::subscribe_events) the device hears it itself.
+    /// Forwards a media event to the shards that it concerns. After
+    /// [`subscribe_events`](ShardHandle::subscribe_events) the device takes events itself.
     pub fn on_media_event(&mut self, event: &MediaEvent) {
         let chunk = self.pblk.chunk_at(event.address);
         let owner = chunk.and_then(|chunk| self.shard_map.shard_of(chunk));
@@ -75,7 +78,7 @@ impl ShardHandle {
             return;
         }
         let of_label = chunk.is_some_and(|chunk| self.shard_map.is_superblock(chunk));
-        // What is nobody's, or nowhere, is counted here.
+        // This shard counts events of chunks without an owner and of invalid addresses.
         self.forward_event(
             owner.unwrap_or(if of_label { SUPERBLOCK_SHARD } else { self.shard }),
             event,
@@ -91,7 +94,8 @@ impl ShardHandle {
         self.progressed = true;
     }
 
-    /// Takes what the drive has to tell, as far as it can be passed on.
+    /// Takes events from the drive as long as they can be forwarded. Returns whether there were
+    /// any.
     pub(super) fn poll_events(&mut self) -> bool {
         let mut heard = false;
         while self.channels.iter().flatten().all(CoreChannel::can_send_event)

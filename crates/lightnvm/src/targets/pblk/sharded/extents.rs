@@ -1,23 +1,24 @@
-//! [`merge`]: the extents of several shards as those of one device; [`Query`]: one under way.
+//! [`merge_extents`]: combines the extents of several shards into those of the device.
+//! [`ExtentQuery`]: a query in progress.
 //!
-//! A core asks one question at a time: every shard lists its extents in a page of registered memory
-//! of the asking core's, and when all have, the lists become one. The shards are asked one by one,
-//! so that what changes meanwhile may or may not be seen.
+//! A core runs one query at a time. Every shard lists its extents in a page of the querying core's
+//! registered memory; when all lists are complete, they are merged. The shards answer at different
+//! times, so a concurrent change may or may not be included.
 
 use block::{Extent, Request};
 
 use super::config::SHARDS_MAX;
 use super::stripes::Stripes;
 
-/// A question for extents.
+/// A query for extents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExtentQuery {
-    /// The request's place.
+    /// Index of the request.
     pub(crate) slot: u32,
     pub(crate) request: Request,
-    /// Whether the shards have been asked.
+    /// Whether the query was sent to the shards.
     pub(crate) is_sent: bool,
-    /// How many extents each shard has listed.
+    /// Number of extents that each shard has listed.
     pub(crate) counts: [u16; SHARDS_MAX as usize],
 }
 
@@ -25,9 +26,11 @@ fn extent_end(extent: &Extent) -> u64 {
     extent.lba + u64::from(extent.sectors)
 }
 
-/// Merges the lists of shards, of which `get(shard, i)` is the `i`-th extent, into those of the
-/// device, for `put(i, extent)`; at most `capacity` of them, and none behind the end of a list that
-/// was too long. Returns how many. Takes at most `capacity * shards` steps of `shards` looks.
+/// Merges the lists of the shards into the extents of the device. `get(shard, i)` returns the
+/// `i`-th extent of a shard; `put(i, extent)` receives the result, at most `capacity` extents, and
+/// none beyond the end of a truncated list.
+///
+/// Returns the number of extents. Takes at most `capacity * shards` steps of `shards` lookups.
 pub(crate) fn merge_extents(
     stripes: &Stripes,
     query: &ExtentQuery,
@@ -37,7 +40,7 @@ pub(crate) fn merge_extents(
 ) -> usize {
     let (first, last) = (query.request.lba, query.request.lba + u64::from(query.request.sectors));
     let mut next = [0u16; SHARDS_MAX as usize];
-    // The extent of a shard that its sector `own` is in, for rising `own`.
+    // Returns the extent of a shard that contains its sector `own`, for ascending `own`.
     let mut find = |shard: u32, own: u64| {
         let (next, count) = (&mut next[shard as usize], query.counts[shard as usize]);
         while *next < count {
@@ -54,7 +57,8 @@ pub(crate) fn merge_extents(
     while at < last {
         let (shard, own, in_stripe) = stripes.locate(at);
         let Some(here) = find(shard, own) else { break };
-        // Where every shard is in the same state, up to the first that changes; else this stripe.
+        // If all shards are in the same state, the extent ends where the first shard changes;
+        // otherwise it ends with this stripe.
         let mut until = last;
         for other in 0..stripes.shards() {
             let Some(part) = stripes.fragment(other, at, (last - at) as u32) else { continue };
@@ -163,7 +167,7 @@ mod tests {
             if complete {
                 assert_eq!(merged, whole[..whole.len().min(capacity)]);
             } else {
-                // Lists that were cut: a shorter answer, never a wrong one.
+                // Truncated lists give a shorter result, not a wrong one.
                 assert!(count > 0);
                 assert_eq!(merged[..count - 1], whole[..count - 1]);
                 let (cut, all) = (merged[count - 1], whole[count - 1]);

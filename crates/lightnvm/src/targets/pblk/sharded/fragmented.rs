@@ -1,36 +1,36 @@
-//! [`ParentRequests`]: requests whose parts are under way.
+//! [`ParentRequests`]: requests with fragments in flight.
 //!
-//! Guarantee: a request ends once, when all its parts have, with the worst of their statuses.
+//! Invariant: a request completes once, after all its fragments, with the worst of their statuses.
 
 use nvme::Status;
 
 /// A request of this core.
 #[derive(Clone, Copy, Debug)]
 struct ParentRequest {
-    /// The caller's name for it.
+    /// Tag that the submitter gave it.
     tag: u64,
-    /// Shards that have not answered, as bits.
+    /// Bit mask of the shards whose fragments have not completed.
     pending_shards: u32,
     status: Status,
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletedRequest {
     pub(crate) tag: u64,
     pub(crate) status: Status,
 }
 
-/// A fixed number of requests, each named by its place.
+/// A table of fixed capacity; a request is identified by its index.
 #[derive(Debug)]
 pub(crate) struct ParentRequests {
     requests: Box<[ParentRequest]>,
     free: Vec<u32>,
 }
 
-/// The worse of two statuses: whichever is no success; of two errors that of the later status code
-/// type, and in it the larger code, so that a media error is not hidden by a lesser one, and the
-/// answer does not depend on which shard was first.
+/// Returns the worse of two statuses. An error is worse than success. Of two errors, the one with
+/// the larger status code type, then the larger status code, is worse. A media error is thus not
+/// hidden by a lesser error, and the result does not depend on the order of the shards.
 #[inline]
 fn worse(a: Status, b: Status) -> Status {
     if a.is_success() || !b.is_success() && b.to_bits() & 0x7ff > a.to_bits() & 0x7ff {
@@ -49,19 +49,19 @@ impl ParentRequests {
         }
     }
 
-    /// Requests outstanding.
+    /// Returns the number of outstanding requests.
     #[inline]
     pub(crate) fn outstanding(&self) -> usize {
         self.requests.len() - self.free.len()
     }
 
-    /// The place that the next request will have; `None` if all are in use.
+    /// Returns the index that the next request gets; `None` if the table is full.
     #[inline]
     pub(crate) fn next_slot(&self) -> Option<u32> {
         self.free.last().copied()
     }
 
-    /// Takes a request that waits for these shards.
+    /// Adds a request that waits for the shards in the mask `waiting`.
     #[inline]
     pub(crate) fn insert(&mut self, tag: u64, waiting: u32) {
         if let Some(place) = self.free.pop() {
@@ -70,8 +70,8 @@ impl ParentRequests {
         }
     }
 
-    /// A shard has ended its part. Returns the request if that was the last one; nothing for a part
-    /// that is not waited for.
+    /// Completes the fragment of a shard. Returns the request if this was its last fragment; `None`
+    /// also for a fragment that is not pending.
     #[inline]
     pub(crate) fn complete_fragment(
         &mut self,
@@ -92,13 +92,13 @@ impl ParentRequests {
         Some(CompletedRequest { tag: parent.tag, status: parent.status })
     }
 
-    /// A place that waits for a shard.
+    /// Returns the index of a request that waits for a shard.
     pub(crate) fn pending_on(&self, shard: u32) -> Option<u32> {
         let place = self.requests.iter().position(|p| p.pending_shards & 1 << shard != 0)?;
         Some(place as u32)
     }
 
-    /// Ends any outstanding request, whatever it waits for.
+    /// Removes any outstanding request, with its pending fragments, and returns its tag.
     pub(crate) fn remove_any(&mut self) -> Option<u64> {
         let place = self.requests.iter().position(|p| p.pending_shards != 0)?;
         self.requests[place].pending_shards = 0;

@@ -1,9 +1,11 @@
-//! [`ShardHandle`]: one core's end of a sharded device.
+//! [`ShardHandle`]: one core's handle of a sharded device.
 //!
-//! Owns the core's shard, its ends of the rings to the other cores, and the table of its requests.
-//! Guarantees: every request that was taken ends exactly once, when all its parts have, with the
-//! worst of their statuses, and also when another core's end is gone; nothing is allocated or
-//! locked per request; other cores are woken once per poll, if they sleep.
+//! Owns the core's shard, its ends of the channels to the other cores, and the table of its
+//! requests.
+//!
+//! Invariants: every accepted request completes exactly once, after all its fragments, with the
+//! worst of their statuses, even if another core's handle is gone. Requests cause no allocation and
+//! take no lock. Other cores are woken once per poll, if they sleep.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -25,25 +27,25 @@ use super::fragmented::{CompletedRequest, ParentRequests};
 use super::stripes::{ShardFragment, Stripes};
 use crate::vector::{MemoryError, register};
 
-/// What a core did for itself and for others, in requests and parts of them.
+/// Counters of a core: its own requests, and fragments for itself and for other cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardStats {
-    /// Requests taken.
+    /// Requests accepted.
     pub requests: u64,
-    /// Of them, those that touched several shards.
+    /// Requests accepted that touched several shards.
     pub split: u64,
-    /// Parts that the core's own shard carried out for it.
+    /// Fragments that the core's own shard executed for its own requests.
     pub local: u64,
-    /// Parts that went to other cores.
+    /// Fragments sent to other cores.
     pub sent: u64,
-    /// Parts carried out for other cores.
+    /// Fragments executed for other cores.
     pub served: u64,
-    /// Parts that ended because another core's end was gone.
+    /// Fragments that failed because another core's handle was gone.
     pub aborted: u64,
 }
 
 impl ShardStats {
-    /// The counters of two cores together.
+    /// Returns the sums of the counters of two cores.
     #[must_use]
     pub fn plus(&self, other: &ShardStats) -> ShardStats {
         ShardStats {
@@ -57,9 +59,9 @@ impl ShardStats {
     }
 }
 
-/// One core's end of a sharded device: the whole device to whoever submits, and the owner of one of
-/// its shards. [`Sharded::open`](super::Sharded::open) makes them. It must be polled as long as any
-/// other is in use.
+/// One core's handle of a sharded device. It exposes the whole device to its submitter, and owns
+/// one of the shards. [`Sharded::open`](super::Sharded::open) creates the handles. A handle must be
+/// polled as long as any other handle is in use.
 #[derive(Debug)]
 pub struct ShardHandle {
     pub(super) shard: u32,
@@ -67,27 +69,28 @@ pub struct ShardHandle {
     stripes: Stripes,
     pub(super) shard_map: ShardMap,
     limits: Limits,
-    /// By shard; none to itself.
+    /// Channels by shard; `None` for the own shard.
     pub(super) channels: Box<[Option<CoreChannel>]>,
     parents: ParentRequests,
-    /// Requests that have ended and were not reaped. With those outstanding, at most `queue_depth`.
+    /// Completed requests that were not reaped. Together with the outstanding requests, at most
+    /// `queue_depth`.
     completed: VecDeque<Completion>,
-    /// Questions for extents; the first is under way.
+    /// Queries for extents; the first is in progress.
     extent_queries: VecDeque<ExtentQuery>,
-    /// A page for each shard's list of extents.
+    /// One page per shard for its list of extents.
     extent_lists: Arc<SharedRegion>,
     extent_lists_at: Iova,
-    /// Who wakes this core.
+    /// The waker that the other cores use for this core.
     waker: Arc<OnceLock<Waker>>,
-    /// Whether something was taken or has ended since the last poll.
+    /// Whether a request was accepted or completed since the last poll.
     pub(super) progressed: bool,
     stats: ShardStats,
 }
 
-/// Answers of another core that are taken together.
+/// Maximum number of replies that are taken from a ring at once.
 const REPLY_BATCH: usize = 16;
 
-/// Names a part at its shard: whose request, and which.
+/// Encodes the tag of a fragment at its shard: the submitter's shard and the request's index there.
 fn fragment_tag(shard: u32, place: u32) -> u64 {
     u64::from(shard) << 32 | u64::from(place)
 }
@@ -121,55 +124,56 @@ impl ShardHandle {
         })
     }
 
-    /// The number of the shard that is this core's.
+    /// Returns the index of this core's shard.
     pub fn shard(&self) -> u32 {
         self.shard
     }
 
-    /// How many shards the device has.
+    /// Returns the number of shards of the device.
     pub fn shards(&self) -> u32 {
         self.stripes.shards()
     }
 
-    /// Sectors of a stripe: as many from a multiple of it on are on one shard.
+    /// Returns the stripe size in sectors.
     pub fn stripe_sectors(&self) -> u32 {
         self.stripes.sectors()
     }
 
-    /// The shard that a sector belongs to.
+    /// Returns the shard that a sector belongs to.
     pub fn shard_of(&self, lba: u64) -> u32 {
         self.stripes.locate(lba).0
     }
 
-    /// The core's own shard, for its counters.
+    /// Returns the core's own shard, for its counters.
     pub fn pblk(&self) -> &Pblk {
         &self.pblk
     }
 
-    /// Counters of what passed between cores.
+    /// Returns the counters of requests and of fragments between cores.
     pub fn stats(&self) -> &ShardStats {
         &self.stats
     }
 
-    /// Asks the core's own shard for a checkpoint, as [`Pblk::checkpoint`].
+    /// Requests a checkpoint of the core's own shard, see [`Pblk::checkpoint`].
     pub fn checkpoint(&mut self) {
         self.pblk.checkpoint();
         self.progressed = true;
     }
 
-    /// Writes the core's own shard to `count` of its parallel units at a time from now on, as
+    /// Sets the number of parallel units that the core's own shard writes at a time, see
     /// [`Pblk::set_active_pus`].
     ///
     /// # Errors
-    /// [`ActivePusError`] for more than the shard was opened with; nothing changes.
+    /// [`ActivePusError`] if `count` exceeds the number that the shard was opened with; nothing
+    /// changes.
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
         self.pblk.set_active_pus(count)?;
         self.progressed = true;
         Ok(())
     }
 
-    /// Whether nothing is outstanding at this end: no request of its core, nothing of its shard's, and
-    /// nothing from the others that it has not seen.
+    /// Returns whether this handle is idle: no request of its core, no operation of its shard, and
+    /// no unprocessed message from other cores.
     pub fn is_idle(&self) -> bool {
         self.parents.outstanding() == 0
             && self.completed.is_empty()
@@ -181,22 +185,23 @@ impl ShardHandle {
                 .any(|link| link.has_received() || link.has_unpublished())
     }
 
-    /// Gives this end up: the queue pair, as [`Pblk::into_queue`], and a completion for every request
-    /// of this core that was not reaped, [`Status::ABORTED_SQ_DELETED`] for those that had not ended.
-    /// What the other cores have here ends there with that status, now and from now on.
+    /// Closes this handle. Returns the queue pair, as [`Pblk::into_queue`], and a completion for
+    /// every request of this core that was not reaped; requests that were still in flight get
+    /// [`Status::ABORTED_SQ_DELETED`]. Fragments of other cores on this shard complete with that
+    /// status, now and in future.
     pub fn into_queue(mut self) -> (QueuePair, Vec<Completion>) {
         let mut completions: Vec<Completion> = self.completed.drain(..).collect();
         completions
             .extend(std::iter::from_fn(|| self.parents.remove_any()).map(aborted_completion));
-        // What the shard still has are parts of requests.
+        // The remaining requests of the shard are fragments.
         let (queue, _) = self.pblk.into_queue();
         (queue, completions)
     }
 
-    /// Gives a part of a request to its shard.
+    /// Sends a fragment of a request to its shard.
     ///
     /// # Errors
-    /// [`Busy`], of the core's own shard only.
+    /// [`QueueFull`], of the core's own shard only.
     fn dispatch_fragment(
         &mut self,
         now: Nanos,
@@ -211,10 +216,10 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Gives a part of a request to the core's own shard.
+    /// Submits a fragment of a request to the core's own shard.
     ///
     /// # Errors
-    /// [`Busy`]; it was not taken.
+    /// [`QueueFull`]; the fragment was not accepted.
     #[inline(always)]
     fn submit_local(
         &mut self,
@@ -229,7 +234,7 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Gives a part of a request to another core's shard.
+    /// Sends a fragment of a request to another core's shard.
     #[inline]
     fn submit_remote(&mut self, (shard, place): (u32, u32), request: Request, spread: StripeMap) {
         let request = Request { tag: place.into(), ..request };
@@ -238,20 +243,20 @@ impl ShardHandle {
         {
             self.stats.sent += 1;
         } else {
-            // Nobody has emptied the ring: the owner is gone.
+            // The ring was not emptied: the owner is gone.
             self.stats.aborted += 1;
             self.complete_fragment(place, shard, Status::ABORTED_SQ_DELETED, 0);
         }
     }
 
-    /// Reports a request that has a place.
+    /// Traces a request that has an index.
     #[inline(always)]
     fn trace_request(&self, now: Nanos, place: u32, tag: u64) {
         let name = fragment_tag(self.shard, place);
         tracepoint::trace_at(now, || Event::TargetAlias { alias: name, tag });
     }
 
-    /// A request that is one part of one shard.
+    /// Submits a request that has one fragment.
     #[inline]
     fn submit_single(&mut self, now: Nanos, shard: u32, request: Request) -> Result<(), QueueFull> {
         let place = self.parents.next_slot().ok_or(QueueFull)?;
@@ -267,7 +272,8 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// A request with parts on several shards, its own core's first: only that can be busy.
+    /// Submits a request with fragments on several shards. The own shard is first, because only it
+    /// can be full.
     fn submit_fragmented(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         let place = self.parents.next_slot().ok_or(QueueFull)?;
         self.trace_request(now, place, request.tag);
@@ -288,7 +294,7 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// The part of a request that a shard has, and how its data is spread.
+    /// Returns the fragment of a request on a shard, and the layout of its data.
     #[inline]
     fn fragment(&self, shard: u32, request: &Request) -> Option<(Request, StripeMap)> {
         if request.op == Op::Flush {
@@ -304,7 +310,7 @@ impl ShardHandle {
         Some((Request { lba, sectors, data, ..*request }, spread))
     }
 
-    /// Queues a question for extents: the next poll asks it, if no other is being asked.
+    /// Queues a query for extents. The next poll sends it, if no other query is in progress.
     #[cold]
     fn queue_extent_query(&mut self, request: Request) -> Result<(), QueueFull> {
         let place = self.parents.next_slot().ok_or(QueueFull)?;
@@ -318,13 +324,13 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Whether the first question has not been asked.
+    /// Returns whether the first query has not been sent.
     #[inline]
     fn has_unsent_query(&self) -> bool {
         self.extent_queries.front().is_some_and(|query| !query.is_sent)
     }
 
-    /// Asks every shard the first question.
+    /// Sends the first query to every shard.
     #[cold]
     fn send_extent_query(&mut self, now: Nanos) {
         let Some(query) = self.extent_queries.front_mut() else { return };
@@ -341,7 +347,7 @@ impl ShardHandle {
         }
     }
 
-    /// The lists of the first question as one, in the caller's memory.
+    /// Merges the lists of a query into the submitter's memory. Returns the number of extents.
     fn merge_query(&self, query: &ExtentQuery) -> u64 {
         let Payload::Contiguous(into) = query.request.data else { return 0 };
         let get = |shard: u32, i: u16| {
@@ -351,14 +357,14 @@ impl ShardHandle {
             Extent::decode(bytes)
         };
         let put = |i: usize, extent: Extent| {
-            // The request was checked when it was taken.
+            // The request was checked when it was accepted.
             let at = into.offset((i * Extent::BYTES) as u64);
             let _ = self.memory().write(at, &extent.encode());
         };
         merge_extents(&self.stripes, query, Request::extent_capacity(), get, put) as u64
     }
 
-    /// A shard has ended a part of a request of this core.
+    /// Completes a fragment of a request of this core.
     #[inline]
     fn complete_fragment(&mut self, place: u32, shard: u32, status: Status, result: u64) {
         if !self.extent_queries.is_empty() {
@@ -383,7 +389,8 @@ impl ShardHandle {
         }
     }
 
-    /// The request at `place` has ended: how many extents, if it was a question.
+    /// Completes the query of the request at `place`. Returns the number of extents, or 0 if the
+    /// request is not a query.
     #[cold]
     fn complete_query(&mut self, place: u32, status: Status) -> u64 {
         let Some(at) = self.extent_queries.iter().position(|q| q.slot == place) else { return 0 };
@@ -391,7 +398,7 @@ impl ShardHandle {
         if status.is_success() { self.merge_query(&query) } else { 0 }
     }
 
-    /// Sends a part's end to whose request it is of.
+    /// Sends the completion of a fragment to the core that submitted the request.
     #[inline]
     fn route_completion(&mut self, done: Completion) {
         let (shard, place) = ((done.tag >> 32) as u32, done.tag as u32);
@@ -403,7 +410,7 @@ impl ShardHandle {
         }
     }
 
-    /// Takes what the other cores have sent.
+    /// Processes the messages of the other cores.
     #[inline]
     fn poll_peers(&mut self, now: Nanos) -> bool {
         let mut moved = false;
@@ -430,7 +437,7 @@ impl ShardHandle {
         moved
     }
 
-    /// Ends the parts that a core has answered.
+    /// Completes the fragments for which a peer has replied.
     #[inline]
     fn process_replies(&mut self, peer: u32) -> bool {
         let (mut answers, mut moved) = ([ShardReply::EMPTY; REPLY_BATCH], false);
@@ -447,7 +454,7 @@ impl ShardHandle {
         moved
     }
 
-    /// Ends every part that a core has whose end is gone.
+    /// Fails every fragment that was sent to a peer that is gone.
     #[cold]
     fn abort_peer(&mut self, peer: u32) {
         if let Some(link) = &mut self.channels[peer as usize] {
@@ -501,7 +508,7 @@ impl BlockDevice for ShardHandle {
         self.pblk.memory()
     }
 
-    /// The drive wakes the last one that was said, other cores the first.
+    /// The drive uses the waker that was set last; other cores use the first one.
     fn set_waker(&mut self, waker: Waker) {
         let _ = self.waker.set(waker.clone());
         self.pblk.set_waker(waker);
@@ -509,8 +516,7 @@ impl BlockDevice for ShardHandle {
 }
 
 impl Component for ShardHandle {
-    /// Carries out what the other cores ask of this one's shard, polls the shard, and sends what has
-    /// ended to where it belongs.
+    /// Executes fragments of other cores, polls the own shard, and routes completions.
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = std::mem::take(&mut self.progressed);
         moved |= self.poll_peers(now);
@@ -526,13 +532,13 @@ impl Component for ShardHandle {
         for link in self.channels.iter_mut().flatten() {
             moved |= link.publish_and_wake();
         }
-        // The next question, if the last one has been answered.
+        // Sends the next query, if the last one has completed.
         self.progressed = self.has_unsent_query();
         moved
     }
 
-    /// At once while something waits for a poll, or a completion to be reaped; else when the shard
-    /// wants to be polled.
+    /// Returns zero while something waits for a poll or a completion waits to be reaped; otherwise
+    /// the deadline of the own shard.
     fn deadline(&self) -> Nanos {
         let links = || self.channels.iter().flatten();
         let waits = self.progressed

@@ -1,4 +1,4 @@
-//! [`Sharded::open`]: a drive as one block device with an owner per core.
+//! [`Sharded::open`]: opens a drive as one block device with one handle per core.
 
 use std::sync::Arc;
 
@@ -19,29 +19,32 @@ use super::superblock::{ShardSuperblock, SuperblockMaintainer, SuperblockOpener}
 use super::{ShardedError, superblock};
 use crate::vector::{Addresses, VectorQueue};
 
-/// Marks the names of shards among those of layers.
+/// Prefix of the instance ids of shards, which distinguishes them from those of other FTLs.
 const SHARD_NAME_PREFIX: u32 = 0x73 << 24;
 
-/// A sharded block device that is not yet, or no more, in the hands of its cores.
+/// A sharded block device before its handles are given to the cores, or after they were returned.
 #[derive(Debug)]
 pub struct Sharded {
     shards: Vec<ShardHandle>,
 }
 
-/// A shard's name in its journal.
+/// Returns the instance id of a shard in its journal.
 fn shard_name(shard: u32, stripes: &Stripes) -> u32 {
     let shift = stripes.sectors().trailing_zeros();
     SHARD_NAME_PREFIX | shard << 16 | (stripes.shards() - 1) << 8 | shift
 }
 
 impl Sharded {
-    /// Opens the drive that `info` describes and `port` leads to. `queues` are as many of its queue
-    /// pairs as there are shards, with nothing outstanding, which are the device's from now on;
-    /// payloads are registered once, with the port, for all of them. `chunks`, `pump` and
-    /// `keeps_data` are as for [`Pblk::open`].
+    /// Opens the drive that `info` describes, through `port`.
     ///
-    /// A new drive is labelled with the number of shards and the width of its stripes; one that
-    /// is labelled otherwise is refused. A drive that keeps nothing has no label.
+    /// - `queues` are queue pairs of the drive without outstanding commands, one per shard; the
+    ///   device owns them from now on.
+    /// - `chunks`, `pump` and `keeps_data` are as for [`Pblk::open`].
+    /// - Payloads are registered once, with the port, for all queue pairs.
+    ///
+    /// On a new drive, a superblock with the number of shards and the stripe size is written. A
+    /// drive with another superblock is rejected. A drive that does not store contents has no
+    /// superblock.
     ///
     /// # Errors
     /// [`ShardedError`]. Opening can be interrupted at any time and repeated.
@@ -92,7 +95,7 @@ impl Sharded {
             sectors: device_sectors(smallest, &stripes)?,
             max_sectors: REQUEST_SECTORS_MAX,
             optimal_sectors: geometry.ws_opt.min(stripes.sectors()),
-            // A shard has room for the parts of every core's requests.
+            // A shard accepts the fragments of every core's requests.
             queue_depth: QUEUE_DEPTH / config.shards,
             volatile_cache: true,
         };
@@ -104,24 +107,25 @@ impl Sharded {
         Ok(Sharded { shards: handles.collect::<Result<_, _>>()? })
     }
 
-    /// The cores' ends, for who polls them all in one place.
+    /// Returns the handles, for a caller that polls all of them.
     pub fn shards_mut(&mut self) -> &mut [ShardHandle] {
         &mut self.shards
     }
 
-    /// The cores' ends, one for each; all of them must be polled for the device to go on.
+    /// Returns the handles, one for each core. All of them must be polled for the device to make
+    /// progress.
     pub fn into_shards(self) -> Vec<ShardHandle> {
         self.shards
     }
 
-    /// The counters of all shards together.
+    /// Returns the sums of the counters of all shards.
     pub fn stats(&self) -> FtlStats {
         let all = self.shards.iter().map(|h| *h.pblk().stats());
         all.fold(FtlStats::default(), |sum, stats| sum.plus(&stats))
     }
 }
 
-/// What a shard is opened with.
+/// Returns the FTL configuration of a shard.
 fn shard_config(
     shard: u32,
     ftl: &FtlConfig,
@@ -168,7 +172,7 @@ impl ShardedConfig {
     }
 }
 
-/// Sectors of a device whose smallest shard has so many.
+/// Returns the number of sectors of a device whose smallest shard has `shard_sectors`.
 fn device_sectors(shard_sectors: u64, stripes: &Stripes) -> Result<u64, ShardedError> {
     let stripe_sectors = stripes.sectors();
     let stripe = u64::from(stripe_sectors);
@@ -178,7 +182,7 @@ fn device_sectors(shard_sectors: u64, stripes: &Stripes) -> Result<u64, ShardedE
     Ok(shard_sectors / stripe * stripe * u64::from(stripes.shards()))
 }
 
-/// Sees to it that the drive is labelled as it is opened. Returns who looks after the label from then on.
+/// Checks or writes the superblock of the drive. Returns its maintainer.
 fn open_superblock(
     queue: &mut VectorQueue,
     addresses: &Addresses,
@@ -191,7 +195,8 @@ fn open_superblock(
     let others =
         ReportedChunks::from_descriptors(chunks, addresses, &|chunk| !share.is_superblock(chunk))?;
     let shape = addresses.shape();
-    // What a shard cannot be made of must not be labelled; what was made of it once can be.
+    // A new layout is checked before its superblock is written; an existing layout is opened as it
+    // is.
     for shard in 0..if others.written == 0 { stripes.shards() } else { 0 } {
         let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
         let found = ReportedChunks::from_descriptors(chunks, addresses, &owned)?;
@@ -205,7 +210,7 @@ fn open_superblock(
     }
     let mut found = [(0, ChunkReport::Bad); superblock::LOCATIONS];
     for (found, &chunk) in found.iter_mut().zip(share.superblock_chunks()) {
-        // A descriptor that contradicts itself is that of a chunk without a label.
+        // A chunk with an inconsistent descriptor has no superblock.
         let state = chunks
             .get(chunk as usize)
             .and_then(|d| parse_chunk_descriptor(d, shape.sectors_per_chunk).ok());

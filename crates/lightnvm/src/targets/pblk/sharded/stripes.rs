@@ -1,7 +1,7 @@
-//! [`Stripes`]: which shard a sector belongs to, and the part of a request that a shard has.
+//! [`Stripes`]: maps sectors to shards, and requests to fragments.
 //!
-//! Stripe number `i` of the device is stripe number `i / shards` of shard `i % shards`. Guarantee:
-//! the parts of a range cover it, once, and each is one range of its shard.
+//! Stripe `i` of the device is stripe `i / shards` of shard `i % shards`. Invariant: the fragments
+//! of a range cover it exactly once, and each is a contiguous range of its shard.
 
 use super::super::stripe_layout::StripeMap;
 
@@ -9,20 +9,20 @@ use super::super::stripe_layout::StripeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripes {
     shards: u32,
-    /// Sectors of a stripe, as a power of two.
+    /// Log2 of the stripe size in sectors.
     shift: u8,
 }
 
-/// What a shard has of a range.
+/// The fragment of a range on a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardFragment {
-    /// Its first sector, counted in the shard.
+    /// First sector, in the shard's logical space.
     pub(crate) lba: u64,
-    /// Its sectors.
+    /// Number of sectors.
     pub(crate) sectors: u32,
-    /// Sectors of the range before the part's first one.
+    /// Sectors of the range that precede the fragment's first one.
     pub(crate) offset: u32,
-    /// Where its other sectors are in the memory of the range.
+    /// Layout of its sectors in the memory of the range.
     pub(crate) stripe_map: StripeMap,
 }
 
@@ -31,18 +31,18 @@ impl Stripes {
         Stripes { shards, shift }
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub(crate) fn shards(&self) -> u32 {
         self.shards
     }
 
-    /// Sectors of a stripe.
+    /// Returns the stripe size in sectors.
     pub(crate) fn sectors(&self) -> u32 {
         1 << self.shift
     }
 
-    /// The shard of a sector, the sector's number there, and how many sectors follow in its stripe,
-    /// itself included.
+    /// Returns the shard of a sector, the sector's address there, and the number of sectors to the
+    /// end of its stripe, itself included.
     #[inline]
     pub(crate) fn locate(&self, lba: u64) -> (u32, u64, u32) {
         let (stripe, in_stripe) = (lba >> self.shift, lba as u32 & (self.sectors() - 1));
@@ -51,14 +51,14 @@ impl Stripes {
         ((stripe % shards) as u32, own, self.sectors() - in_stripe)
     }
 
-    /// The sector of the device that a shard's sector is.
+    /// Returns the sector of the device that corresponds to a shard's sector.
     #[inline]
     pub(crate) fn device_lba(&self, shard: u32, own: u64) -> u64 {
         let stripe = (own >> self.shift) * u64::from(self.shards) + u64::from(shard);
         stripe << self.shift | own & u64::from(self.sectors() - 1)
     }
 
-    /// How many of the device's first `lba` sectors are `shard`'s.
+    /// Returns how many of the device's first `lba` sectors belong to `shard`.
     #[inline]
     fn sectors_before(&self, shard: u32, lba: u64) -> u64 {
         let (at, own, left) = self.locate(lba);
@@ -71,7 +71,7 @@ impl Stripes {
         }
     }
 
-    /// What `shard` has of a range, if anything.
+    /// Returns the fragment of a range on `shard`, or `None` if there is none.
     pub(crate) fn fragment(&self, shard: u32, lba: u64, sectors: u32) -> Option<ShardFragment> {
         let first = self.sectors_before(shard, lba);
         let end = self.sectors_before(shard, lba + u64::from(sectors));

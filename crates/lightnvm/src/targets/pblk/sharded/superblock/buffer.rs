@@ -1,4 +1,4 @@
-//! [`SuperblockBuffer`]: the registered memory that labels are written from and read into, and their commands.
+//! [`SuperblockBuffer`]: registered memory for superblock commands.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::writer::SuperblockCommand;
 use super::{ReadSuperblock, SUPERBLOCK_BYTES, ShardSuperblock};
 use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
-/// A write unit, its out-of-band bytes behind it, which are those of padding, and a sector that is read.
+/// Memory of a write unit, followed by its out-of-band bytes (those of padding) and by a sector for
+/// reads.
 #[derive(Debug)]
 pub(crate) struct SuperblockBuffer {
     superblock: ShardSuperblock,
@@ -21,7 +22,7 @@ pub(crate) struct SuperblockBuffer {
 }
 
 impl SuperblockBuffer {
-    /// A sheet for `label` on flash of this shape, with `oob_bytes` beside each sector.
+    /// Allocates a buffer for a superblock on flash of this geometry, with `oob_bytes` per sector.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -33,10 +34,10 @@ impl SuperblockBuffer {
     ) -> Result<SuperblockBuffer, MemoryError> {
         let (unit, oob) = (shape.ws_opt as usize, oob_bytes as usize);
         let data = unit * shape.sector_bytes as usize;
-        // Where the drive may want a sector to begin.
+        // Aligned to a sector, as the drive may require.
         let read_at = (data + unit * oob).next_multiple_of(shape.sector_bytes as usize);
         let bytes = read_at + shape.sector_bytes as usize;
-        let (memory, at) = register(space, bytes, "the label")?;
+        let (memory, at) = register(space, bytes, "the superblock")?;
         for i in 0..unit {
             memory.write(data + i * oob, &RecoveryOp::PADDING.encode());
         }
@@ -44,12 +45,12 @@ impl SuperblockBuffer {
         Ok(SuperblockBuffer { superblock: label, memory, at, oob_at, read_at })
     }
 
-    /// The label that it is for.
+    /// Returns the superblock that the buffer is for.
     pub(super) fn superblock(&self) -> ShardSuperblock {
         self.superblock
     }
 
-    /// Submits a command. Returns whether the queue had room for it. No other is under way.
+    /// Submits a command; no other may be in flight. Returns `false` if the queue is full.
     pub(super) fn submit(
         &self,
         queue: &mut VectorQueue,
@@ -77,14 +78,14 @@ impl SuperblockBuffer {
         }
     }
 
-    /// What was read: `None` if it is no label.
+    /// Decodes the sector that was read: `None` if it is not a superblock.
     pub(super) fn decode(&self) -> Option<Result<ReadSuperblock, SuperblockError>> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         self.memory.read(self.read_at, &mut bytes);
         ShardSuperblock::decode(&bytes)
     }
 
-    /// The generation of what was read, if it says the same.
+    /// Returns the generation that was read, if the layout matches.
     pub(super) fn generation(&self) -> Option<u64> {
         match self.decode() {
             Some(Ok((label, generation))) if label == self.superblock => Some(generation),

@@ -1,10 +1,13 @@
-//! [`SuperblockMaintainer`]: looks after the label while the device is used.
+//! [`SuperblockMaintainer`]: maintains the superblock while the device is in use.
 //!
-//! Owned by the first shard, whose queue its commands go through, behind everything else. Guarantees: one
-//! command at a time, no more than a sector of each place per round; a round per
-//! [`repeat_after`](crate::core::ScrubConfig::repeat_after) of the patrol, or one at a time when the drive
-//! tells that a place is hard to read; the label is written anew when a copy was hard to read or not to
-//! be read, and after [`ROUNDS`] rounds, which is at most one erase of each place in a round.
+//! Owned by the first shard; its commands use that shard's queue, after all other commands.
+//!
+//! Invariants:
+//! - One command is in flight at a time, and a pass reads at most one sector of each location.
+//! - A pass starts every [`repeat_after`](crate::subsystem::ScrubConfig::repeat_after) of the
+//!   scrub, or when the drive reports that a location is hard to read.
+//! - A new generation is written if a copy was hard to read or unreadable, and after
+//!   [`PASSES_PER_REWRITE`] passes. Each location is erased at most once per pass.
 
 use clock::Nanos;
 
@@ -13,29 +16,29 @@ use super::writer::{CommandOutcome, SuperblockWriter};
 use crate::targets::pblk::vector_backend::VectorBackend;
 use crate::vector::VectorCompletion;
 
-/// Rounds after which the label is written anew, whatever the drive says of it: not every drive tells that
-/// a read was hard.
+/// Number of passes after which a new generation is written in any case; not every drive reports
+/// high ECC.
 const PASSES_PER_REWRITE: u32 = 16;
 
-/// From one round to the next at least, if it is the drive that asks for it.
+/// Minimum interval between passes that the drive's events cause.
 const REPORTED_PASS_INTERVAL_MIN: Nanos = Nanos::from_secs(60);
 
-/// How the label of a sharded device is, and what was done about it since the device was opened.
+/// State of a sharded device's superblock, and counters since the device was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SuperblockHealth {
-    /// The newest generation that there is.
+    /// Newest generation.
     pub generation: u64,
-    /// Copies of it that could be read last.
+    /// Number of copies of the newest generation that were readable when last read.
     pub copies: u32,
-    /// Copies of the newest generation that could not be read any more.
+    /// Copies of the newest generation that became unreadable.
     pub copies_lost: u64,
-    /// Rounds in which all copies were read.
+    /// Completed passes that read all copies.
     pub scrub_passes: u64,
     /// Sectors read.
     pub reads: u64,
     /// Generations written.
     pub rewrites: u64,
-    /// Times that a new generation was wanted and no place could be spared for it.
+    /// Rewrites that were due but had no free location.
     pub rewrites_blocked: u64,
     /// Chunks erased.
     pub erases: u64,
@@ -43,18 +46,18 @@ pub struct SuperblockHealth {
     pub failures: u64,
 }
 
-/// Looks after the label.
+/// Reads and rewrites the superblock.
 #[derive(Debug)]
 pub(crate) struct SuperblockMaintainer {
     writer: SuperblockWriter,
     buffer: SuperblockBuffer,
-    /// A command is under way.
+    /// Whether a command is in flight.
     command_in_flight: bool,
-    /// The copies are being read.
+    /// Whether a pass is in progress.
     pass_running: bool,
-    /// The drive has told of one.
+    /// Whether the drive has reported a location.
     error_reported: bool,
-    /// Rounds since the label was written.
+    /// Passes since the last rewrite.
     passes_since_rewrite: u32,
     last_pass: Option<Nanos>,
     next_pass: Nanos,
@@ -78,25 +81,25 @@ impl SuperblockMaintainer {
         }
     }
 
-    /// A round begins at once, and then every `pause`; none for [`Nanos::MAX`].
+    /// Starts a pass now, and another one every `pause`; stops passes for [`Nanos::MAX`].
     pub(crate) fn set_interval(&mut self, pause: Nanos) {
         self.pass_interval = pause.max(Nanos(1));
         self.next_pass = if pause == Nanos::MAX { Nanos::MAX } else { Nanos::ZERO };
     }
 
-    /// Whether a chunk is one of the label's places.
+    /// Returns whether a chunk is one of the superblock's locations.
     pub(crate) fn contains(&self, chunk: u32) -> bool {
         self.writer.slots.iter().any(|p| p.chunk == chunk)
     }
 
-    /// Something in one of the places is hard to read, or not to be read.
+    /// Records a report that a location is hard to read or unreadable.
     pub(crate) fn report_error(&mut self) {
         self.error_reported = true;
         let soon = self.last_pass.map_or(Nanos::ZERO, |last| last + REPORTED_PASS_INTERVAL_MIN);
         self.next_pass = self.next_pass.min(soon);
     }
 
-    /// How the label is.
+    /// Returns the state of the superblock.
     pub(crate) fn health(&self) -> SuperblockHealth {
         let counts = self.writer.counts;
         let generation = self.writer.generations().max().unwrap_or(0);
@@ -112,7 +115,7 @@ impl SuperblockMaintainer {
         }
     }
 
-    /// The command that was under way has ended.
+    /// Handles the completion of the command in flight.
     pub(crate) fn on_command_complete(&mut self, ended: &VectorCompletion) {
         if !std::mem::take(&mut self.command_in_flight) {
             return;
@@ -132,7 +135,7 @@ impl SuperblockMaintainer {
         self.writer.on_command_complete(outcome);
     }
 
-    /// Goes on.
+    /// Advances the pass or the rewrite.
     #[cold]
     pub(crate) fn poll(&mut self, now: Nanos, flash: &mut VectorBackend) {
         while !self.command_in_flight {
@@ -159,7 +162,7 @@ impl SuperblockMaintainer {
         }
     }
 
-    /// All copies were read.
+    /// Finishes a pass: rewrites the superblock or completes its copies.
     fn on_pass_complete(&mut self) {
         self.passes_since_rewrite += 1;
         let worn = self.writer.needs_rewrite | std::mem::take(&mut self.error_reported);
@@ -175,8 +178,8 @@ impl SuperblockMaintainer {
         }
     }
 
-    /// When a poll has something to do: while a command is under way, or waits for room in the queue,
-    /// when one has ended.
+    /// Returns when a poll is needed. While a command is in flight or waits for a queue entry, that
+    /// is the next completion, so the deadline is never.
     pub(crate) fn deadline(&self) -> Nanos {
         if self.command_in_flight || self.pass_running || self.writer.next_command().is_some() {
             Nanos::MAX
@@ -185,7 +188,7 @@ impl SuperblockMaintainer {
         }
     }
 
-    /// Whether a poll has something to do now.
+    /// Returns whether a poll is needed now.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         !self.command_in_flight

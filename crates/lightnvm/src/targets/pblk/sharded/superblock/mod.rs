@@ -1,22 +1,17 @@
-//! [`Label`]: what says on the media how a drive is sharded, and who writes it.
+//! The superblock of a sharded device: its format, writer, opener and maintainer.
 //!
-//! Which chunk belongs to which shard, and which sector, follows from the number of shards and the
-//! width of a stripe, so that these are on the media where they can be found without knowing them:
-//! in two of the first four chunks in striping order, which belong to no shard. The byte map is
-//! `docs/format/shards.md`. Flash forgets, so the label is written anew from time to time, as a new
-//! *generation*: the newest one counts.
+//! The assignment of chunks and sectors to shards follows from the number of shards and the stripe
+//! size. The superblock stores both where they can be found without knowing them: in two of the
+//! first four chunks in striping order, which belong to no shard. The byte map is
+//! `docs/format/shards.md`. Because flash loses data in time, the superblock is rewritten
+//! periodically as a new *generation*; the newest one is valid.
 //!
-//! | file | noun |
-//! |---|---|
-//! | `scribe` | [`SuperblockWriter`]: what is in each place, and which command comes next |
-//! | `sheet` | [`SuperblockBuffer`]: the memory that labels are written from and read into |
-//! | `desk` | [`SuperblockOpener`]: the label when the device is opened |
-//! | `keeper` | [`SuperblockMaintainer`]: the label while the device is used |
-//!
-//! Guarantees: no shard writes anything before a label is on the media; while nothing but labels is
-//! written the drive is as good as new, so that a power cut at any moment leaves a drive that
-//! opens; from then on a place is erased only while another one holds a label that was read, whatever
-//! generation it is of.
+//! Invariants:
+//! - No shard writes before a superblock is on the media.
+//! - While the drive contains only superblocks, it counts as new, so that a drive opens after a
+//!   power cut at any time.
+//! - Afterwards a location is erased only while another one holds a superblock that was read back,
+//!   of any generation.
 
 mod buffer;
 mod maintainer;
@@ -31,13 +26,13 @@ use ftl::FlashGeometry;
 
 use super::SuperblockError;
 
-/// Chunks that may hold the label.
+/// Number of chunks that may hold the superblock.
 pub(crate) const LOCATIONS: usize = 4;
-/// Copies that are written.
+/// Number of copies that are written.
 const COPIES: usize = 2;
 
 const MAGIC: [u8; 8] = *b"SLUICSHD";
-/// The version that is written; the one before it had no generation.
+/// Current format version; version 1 has no generation.
 const VERSION: u16 = 2;
 const FIRST_VERSION: u16 = 1;
 const SUPERBLOCK_BYTES: usize = 32;
@@ -45,17 +40,18 @@ const CRC_AT: usize = 16;
 const GENERATION_AT: usize = 20;
 const SECOND_CRC_AT: usize = 28;
 
-/// How a drive is sharded.
+/// The layout of a sharded device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardSuperblock {
     pub(crate) shards: u16,
     pub(crate) stripe_sectors: u32,
 }
 
-/// A label and its generation; those of the first version have 0.
+/// A superblock and its generation; version 1 has generation 0.
 type ReadSuperblock = (ShardSuperblock, u64);
 
-/// The chunks that may hold the label: the first in striping order. `None` if there are too few.
+/// Returns the locations of the superblock: the first chunks in striping order. `None` if there are
+/// too few chunks.
 pub(crate) fn superblock_chunks(shape: &FlashGeometry) -> Option<[u32; LOCATIONS]> {
     let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
     let mut all =
@@ -82,7 +78,7 @@ impl ShardSuperblock {
         out
     }
 
-    /// `None` if the bytes are no label.
+    /// Decodes a superblock; `None` if the bytes are not one.
     fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Option<Result<ReadSuperblock, SuperblockError>> {
         let [m @ .., v0, v1, s0, s1, t0, t1, t2, t3] = *bytes.first_chunk::<CRC_AT>()?;
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -144,7 +140,7 @@ mod tests {
         let bytes = label.encode(0x0102);
         assert_eq!(&bytes[..16], b"SLUICSHD\x02\0\x02\0\x40\0\0\0");
         assert_eq!(bytes[20..28], [2, 1, 0, 0, 0, 0, 0, 0]);
-        // What version 1 wrote, whatever follows.
+        // Version 1, with arbitrary bytes after its end.
         let mut first = [0; SUPERBLOCK_BYTES];
         first[..16].copy_from_slice(b"SLUICSHD\x01\0\x02\0\x40\0\0\0");
         let crc = crc32c::crc32c(&first[..16]);

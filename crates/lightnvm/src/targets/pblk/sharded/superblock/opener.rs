@@ -1,6 +1,7 @@
-//! [`SuperblockOpener`]: the label when the device is opened: read, compared, and written where copies are missing.
+//! [`SuperblockOpener`]: reads and checks the superblock when the device is opened, and writes
+//! missing copies.
 //!
-//! Guarantee: what says something else is refused before anything is written or erased.
+//! Invariant: another layout is rejected before anything is written or erased.
 
 use ftl::ChunkReport;
 use nvme::Status;
@@ -13,10 +14,10 @@ use super::writer::{CommandOutcome, SlotContent, SuperblockCommand, SuperblockWr
 use super::{COPIES, LOCATIONS, ReadSuperblock, ShardSuperblock};
 use crate::vector::{Addresses, VectorQueue};
 
-/// Calls of the pump without an answer after which a drive counts as dead.
+/// Number of polls without a completion after which the drive counts as failed.
 const POLL_LIMIT: u64 = 30_000_000;
 
-/// Reads and writes labels, one command at a time.
+/// Executes superblock commands, one at a time.
 pub(crate) struct SuperblockOpener<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
@@ -36,8 +37,9 @@ impl<'a> SuperblockOpener<'a> {
         Ok(SuperblockOpener { buffer: sheet.map_err(PblkError::from)?, queue, addresses, pump })
     }
 
-    /// Makes sure that the drive is sharded as wanted. `found` are the label's places; `written`
-    /// is how many chunks the shards have written. Returns who looks after the label from now on.
+    /// Ensures that the drive has the requested layout. `found` are the superblock's locations;
+    /// `written` is the number of chunks that the shards have written. Returns the maintainer of
+    /// the superblock.
     ///
     /// # Errors
     /// [`SuperblockError`]; [`PblkError::Command`] and [`PblkError::Timeout`].
@@ -72,7 +74,7 @@ impl<'a> SuperblockOpener<'a> {
                 Some((label, generation)) if label == wanted => {
                     place.content = SlotContent::Valid(generation);
                 }
-                // An older one that says something else is nobody's any more.
+                // Older generations with another layout are obsolete.
                 Some((label, generation)) if Some(generation) == newest => {
                     refused = label.check(wanted).err();
                 }
@@ -89,7 +91,7 @@ impl<'a> SuperblockOpener<'a> {
                 return Err(error.into());
             }
         } else if refused.is_some() || scribe.copies() < COPIES {
-            // As good as new: whatever is in the label's places can go.
+            // The drive counts as new: the contents of all locations may be erased.
             for at in 0..LOCATIONS {
                 let chunk = scribe.slots[at].chunk;
                 let held = &mut scribe.slots[at].content;
@@ -128,7 +130,7 @@ impl<'a> SuperblockOpener<'a> {
         Ok(if outcome == CommandOutcome::MediaError { None } else { self.buffer.decode() })
     }
 
-    /// Carries out a command and waits for it. A failure of the media is no error.
+    /// Executes a command and waits for it. A media error is not an error.
     fn run_command(&mut self, command: SuperblockCommand) -> Result<CommandOutcome, ShardedError> {
         let (name, chunk) = match command {
             SuperblockCommand::Read { chunk } => ("Vector Chunk Read", chunk),

@@ -1,77 +1,79 @@
-//! [`SuperblockWriter`]: what is in each of the label's places, and which command comes next.
+//! [`SuperblockWriter`]: tracks the contents of the superblock's locations and selects the next
+//! command.
 //!
-//! It submits nothing itself: whoever does asks for the [next](SuperblockWriter::next_command) command and says how it
-//! [ended](SuperblockWriter::on_command_complete), one at a time.
+//! It submits nothing itself: the caller gets the [next command](SuperblockWriter::next_command)
+//! and reports its [outcome](SuperblockWriter::on_command_complete), one at a time.
 //!
-//! Guarantees, as far as the media keep what could be read:
-//! - A place is erased only while another one holds a label that was read, so that a power cut at any
-//!   command leaves one. If all have been lost they are written anew from memory.
-//! - A copy counts when it was read back.
-//! - The two copies of a generation are on different parallel units if places on those can be written.
-//! - A place is erased once each time that copies are [completed](SuperblockWriter::write_missing) at most, the one with
-//!   the oldest copy first, so that all places wear alike; one that cannot be erased is given up, one that
-//!   could not be programmed comes last.
+//! Invariants, provided that the media keep what was read back:
+//! - A location is erased only while another one holds a superblock that was read, so that a power
+//!   cut at any command leaves one. If all copies are lost, they are rewritten from memory.
+//! - A copy counts once it was read back.
+//! - The two copies of a generation are on different parallel units, if locations on different
+//!   units are writable.
+//! - Each time copies are [completed](SuperblockWriter::write_missing), a location is erased at
+//!   most once. The location with the oldest copy is erased first, so that all locations wear
+//!   equally. A location whose erase fails is given up; one whose program failed is used last.
 
 use ftl::FlashGeometry;
 
 use super::{COPIES, LOCATIONS};
 
-/// What a place is known to hold.
+/// Known content of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotContent {
-    /// Nothing: it is erased.
+    /// Erased.
     Erased,
-    /// Something that is no label, or cannot be read.
+    /// Not a superblock, or unreadable.
     Unreadable,
-    /// The same, and it takes no more programs before it is erased.
+    /// Not a superblock, or unreadable; must be erased before the next program.
     NeedsErase,
-    /// A label of this generation, which was read.
+    /// A superblock of this generation, which was read.
     Valid(u64),
-    /// It cannot be erased any more.
+    /// Cannot be erased.
     Dead,
 }
 
-/// One place.
+/// A location of the superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SuperblockSlot {
     pub(super) chunk: u32,
     pub(super) content: SlotContent,
     pu: u32,
-    /// It has been written, or tried, in this generation.
+    /// Whether a write of this generation was attempted.
     attempted: bool,
 }
 
-/// A command on the media.
+/// A media command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SuperblockCommand {
-    /// Read the first sector.
+    /// Reads the first sector.
     Read { chunk: u32 },
-    /// Erase the chunk.
+    /// Erases the chunk.
     Erase { chunk: u32 },
-    /// Program a write unit, counted from the chunk's first, with the label of this generation.
+    /// Programs write unit `unit` of the chunk with the superblock of this generation.
     Program { chunk: u32, unit: u32, generation: u64 },
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandOutcome {
-    /// As it should; of a read, the generation of the label, if that is the right one.
+    /// Success. A read returns the generation of the superblock, if its layout matches.
     Success(Option<u64>),
-    /// The same, of a read that needed much error correction.
+    /// Success of a read that needed much error correction; otherwise as `Success`.
     HighEcc(Option<u64>),
-    /// The media failed.
+    /// Media error.
     MediaError,
-    /// The drive does not do it: nothing was learnt.
+    /// The drive rejected the command; the content is not known.
     Rejected,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterStep {
     Idle,
-    /// The copy at this place is next to be read.
+    /// Read the copy at this location next.
     Read(usize),
     Erase(usize),
-    /// This write unit is next to be programmed.
+    /// Program this write unit next.
     Program(usize, u32),
     Verify(usize),
 }
@@ -82,26 +84,26 @@ pub(super) struct SuperblockCounts {
     pub(super) reads: u64,
     pub(super) erases: u64,
     pub(super) failures: u64,
-    /// Copies of the newest generation that could not be read any more.
+    /// Copies of the newest generation that became unreadable.
     pub(super) copies_lost: u64,
 }
 
-/// The places, and what is being done.
+/// The locations, and the current step.
 #[derive(Clone, Debug)]
 pub(crate) struct SuperblockWriter {
     pub(super) slots: [SuperblockSlot; LOCATIONS],
-    /// The generation of which there should be copies.
+    /// The current generation.
     pub(super) generation: u64,
-    /// Write units of a label: what can be read of a chunk that is written so far is the first.
+    /// Write units of a copy: with these written, the first one is readable from media.
     units: u32,
     step: WriterStep,
-    /// A copy of the newest generation was hard to read, or not to be read.
+    /// Whether a copy of the newest generation was hard to read or unreadable.
     pub(super) needs_rewrite: bool,
     pub(super) counts: SuperblockCounts,
 }
 
 impl SuperblockWriter {
-    /// These chunks, of which nothing is known.
+    /// Creates a writer for these chunks, whose contents are not known.
     pub(super) fn new(shape: &FlashGeometry, chunks: [u32; LOCATIONS]) -> SuperblockWriter {
         let place = |chunk| SuperblockSlot {
             chunk,
@@ -120,17 +122,17 @@ impl SuperblockWriter {
         }
     }
 
-    /// Write units of a label.
+    /// Returns the number of write units of a copy.
     pub(super) fn units(&self) -> u32 {
         self.units
     }
 
-    /// Copies of the newest generation.
+    /// Returns the number of copies of the newest generation.
     pub(super) fn copies(&self) -> usize {
         self.slots.iter().filter(|p| p.content == SlotContent::Valid(self.generation)).count()
     }
 
-    /// The generations of all copies.
+    /// Returns the generations of all copies.
     pub(super) fn generations(&self) -> impl Iterator<Item = u64> + '_ {
         self.slots.iter().filter_map(|p| match p.content {
             SlotContent::Valid(generation) => Some(generation),
@@ -138,20 +140,21 @@ impl SuperblockWriter {
         })
     }
 
-    /// All copies are read next.
+    /// Starts to read all copies.
     pub(super) fn start_read(&mut self) {
         self.needs_rewrite = false;
         self.step = WriterStep::Read(0);
     }
 
-    /// What copies are missing of the newest generation are written next, as far as there are places.
+    /// Starts to write the missing copies of the newest generation, if there are locations for
+    /// them.
     pub(super) fn write_missing(&mut self) {
         self.slots.iter_mut().for_each(|p| p.attempted = false);
         self.step = WriterStep::Idle;
         self.select_next();
     }
 
-    /// A new generation is written next. Returns whether there is a place for it.
+    /// Starts a new generation. Returns `false` if there is no location for it.
     pub(super) fn start_generation(&mut self) -> bool {
         self.slots.iter_mut().for_each(|p| p.attempted = false);
         let Some(newest) = self.generation.checked_add(1) else { return false };
@@ -163,7 +166,7 @@ impl SuperblockWriter {
         true
     }
 
-    /// The next command; none if nothing is to be done.
+    /// Returns the next command; `None` if nothing is to be done.
     pub(super) fn next_command(&self) -> Option<SuperblockCommand> {
         let chunk = |at: usize| self.slots[at].chunk;
         Some(match self.step {
@@ -180,7 +183,7 @@ impl SuperblockWriter {
         })
     }
 
-    /// The next command has ended.
+    /// Handles the outcome of the command in flight.
     pub(super) fn on_command_complete(&mut self, outcome: CommandOutcome) {
         if outcome == CommandOutcome::Rejected {
             return self.on_rejected();
@@ -228,7 +231,7 @@ impl SuperblockWriter {
         }
     }
 
-    /// A drive that refuses is left alone: what the place holds that was being written is not known.
+    /// Stops after a rejected command: the content of the location being written is not known.
     fn on_rejected(&mut self) {
         if let WriterStep::Erase(at) | WriterStep::Program(at, _) | WriterStep::Verify(at) =
             self.step
@@ -239,7 +242,7 @@ impl SuperblockWriter {
         self.step = WriterStep::Idle;
     }
 
-    /// The first place from `from` on with a copy.
+    /// Returns the first location at or after `from` that has a copy.
     fn next_copy(&self, from: usize) -> Option<usize> {
         (from..LOCATIONS).find(|at| matches!(self.slots[*at].content, SlotContent::Valid(_)))
     }
@@ -261,7 +264,7 @@ impl SuperblockWriter {
         }
     }
 
-    /// Chooses the next place to be written, if there are too few copies.
+    /// Selects the next location to write, if there are too few copies.
     fn select_next(&mut self) {
         self.step = WriterStep::Idle;
         if self.copies() >= COPIES {
@@ -284,7 +287,7 @@ impl SuperblockWriter {
         }
     }
 
-    /// The place that a copy of this generation goes to.
+    /// Returns the location for a copy of this generation.
     fn find_slot(&self, generation: u64) -> Option<usize> {
         let is_copy = |p: &&SuperblockSlot| matches!(p.content, SlotContent::Valid(_));
         let spare = self.slots.iter().filter(is_copy).count() > 1;
@@ -325,15 +328,15 @@ mod tests {
         })
     }
 
-    /// What is really there.
+    /// Actual content of a chunk.
     #[derive(Clone, Copy, Debug, Default)]
     struct Media {
-        /// Write units.
+        /// Write units programmed.
         written: u32,
         generation: u64,
-        /// It cannot be read.
+        /// Unreadable.
         lost: bool,
-        /// It takes no program, no erase.
+        /// Takes no program until it is erased.
         failing: bool,
         gone: bool,
         erases: u64,
@@ -343,7 +346,7 @@ mod tests {
         m.written >= units && !m.lost && !m.gone
     }
 
-    /// Carries a command out on the media.
+    /// Executes a command on the media.
     fn carry_out(
         media: &mut [Media],
         command: SuperblockCommand,
@@ -376,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Everything of the label's, by chunk number of the first parallel units.
+    /// Creates a writer and erased media, by chunk index on the first parallel units.
     fn fresh(pus: u32) -> (SuperblockWriter, Vec<Media>) {
         let shape = shape(pus);
         let mut scribe =
@@ -403,7 +406,7 @@ mod tests {
                 assert_eq!(pus_of.len(), COPIES.min(pus as usize), "{pus}: {:?}", scribe.slots);
                 assert!(scribe.start_generation());
             }
-            // 40 generations of two copies on four places.
+            // 40 generations of two copies on four locations.
             let erases: Vec<u64> =
                 scribe.slots.iter().map(|p| media[p.chunk as usize].erases).collect();
             let most = erases.iter().max().unwrap() - erases.iter().min().unwrap();
@@ -427,7 +430,7 @@ mod tests {
                 scribe.on_command_complete(outcome);
             }
             for _ in 0..60 {
-                // Between rounds media age and go, but for one copy.
+                // Between passes chunks age and fail, except for one copy.
                 for i in 0..media.len() {
                     let rest = |m: &&Media| readable(m, units);
                     if media.iter().filter(rest).count() > 1 || !readable(&media[i], units) {
@@ -450,7 +453,7 @@ mod tests {
                         continue;
                     };
                     let outcome = carry_out(&mut media, command, units, rng.chance(fails));
-                    // A cut now leaves a label, and the newest that can be read is a right one.
+                    // A power cut here leaves a superblock, and the newest readable one is correct.
                     cuts += 1;
                     assert!(
                         media.iter().any(|m| readable(m, units)),
@@ -488,7 +491,7 @@ mod tests {
         assert!(scribe.needs_rewrite && scribe.copies() == 0 && scribe.start_generation());
         run(&mut scribe, &mut media);
         assert_eq!((scribe.generation, scribe.copies()), (2, COPIES));
-        // With one place that is left nothing is risked.
+        // With one location left, no erase is risked.
         for place in &mut scribe.slots[1..] {
             place.content = SlotContent::Dead;
         }
@@ -496,7 +499,7 @@ mod tests {
         assert!(!scribe.start_generation() && scribe.next_command().is_none());
         scribe.write_missing();
         assert_eq!((scribe.generation, scribe.next_command()), (2, None));
-        // A drive that refuses is asked no more.
+        // After a rejected command the writer stops.
         scribe.slots[1].content = SlotContent::Unreadable;
         scribe.write_missing();
         assert!(scribe.next_command().is_some());
