@@ -1,9 +1,9 @@
-//! [`PuSet`]: a set of parallel units, as people write it (`0-63`, `0,4,8-11`): what applications take
-//! chunks of, and what the partition table gives to targets. Parallel units are numbered flat, group by
-//! group (LightNVM paper section 3.1).
+//! [`PuSet`]: a set of parallel units in text form (`0-63`, `0,4,8-11`). Applications allocate
+//! chunks from a set, and the partition table assigns sets to targets. Parallel units are numbered
+//! group by group [LightNVM17 §3.1].
 //!
-//! Invariant: ranges are ascending, neither touching nor empty, so that equal sets are equal values
-//! and print alike. A set knows no drive: whoever has one checks it ([`PuSet::check`]).
+//! Invariant: ranges are ascending, not adjacent and not empty, so that equal sets are equal values
+//! with the same text. A set is independent of a drive; the caller checks it with [`PuSet::check`].
 
 use std::fmt;
 use std::ops::Range;
@@ -14,59 +14,59 @@ use crate::ppa::{AddressError, PpaSpace, PuIndex};
 /// A set of parallel units.
 ///
 /// ```
-/// use lightnvm::ppa::{Pu, PuSet};
+/// use lightnvm::ppa::{PuIndex, PuSet};
 ///
 /// let set: PuSet = "8-11, 0,4,5".parse()?;
 /// assert_eq!(set.to_string(), "0,4-5,8-11");
 /// assert_eq!(set.len(), 7);
-/// assert!(set.contains(Pu(9)) && !set.contains(Pu(7)));
+/// assert!(set.contains(PuIndex(9)) && !set.contains(PuIndex(7)));
 /// assert!(set.is_disjoint(&"1-3,12-63".parse()?));
 /// # Ok::<(), lightnvm::ppa::PuSetError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PuSet {
-    /// First and last of each range.
+    /// First and last index of each range.
     ranges: Vec<(u32, u32)>,
 }
 
 /// Why a text is not a set of parallel units.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PuSetError {
-    /// Nothing is named.
+    /// The text is empty.
     #[error("no parallel unit is named: write for example 0-63 or 0,4,8-11")]
     Empty,
-    /// A part is neither a number nor two.
+    /// An item is neither a number nor a range.
     #[error(
         "`{part}` is no parallel unit and no range of them: write for example 0-63 or 0,4,8-11"
     )]
     InvalidItem {
-        /// The part.
+        /// The item.
         part: String,
     },
-    /// A range that ends before it begins.
+    /// A range ends before it begins.
     #[error("the range {first}-{last} ends before it begins")]
     Backwards {
-        /// First.
+        /// First index.
         first: u32,
-        /// Last.
+        /// Last index.
         last: u32,
     },
 }
 
 impl PuSet {
-    /// All parallel units of a drive.
+    /// Returns the set of all parallel units of a drive.
     pub fn all(space: &PpaSpace) -> PuSet {
-        // A drive has at least one.
+        // A drive has at least one parallel unit.
         PuSet { ranges: vec![(0, space.geometry().total_pus() - 1)] }
     }
 
-    /// The units `first` to `end - 1`.
+    /// Returns the set of units `first` to `end - 1`.
     pub fn range(first: PuIndex, end: PuIndex) -> PuSet {
         let some = first < end;
         PuSet { ranges: some.then(|| (first.0, end.0 - 1)).into_iter().collect() }
     }
 
-    /// The units of runs, each of which ends before its last number.
+    /// Returns the union of half-open ranges.
     pub(crate) fn from_ranges(runs: impl IntoIterator<Item = Range<u32>>) -> PuSet {
         let some = runs.into_iter().filter(|run| !run.is_empty());
         PuSet::from_inclusive(some.map(|run| (run.start, run.end - 1)).collect())
@@ -86,34 +86,34 @@ impl PuSet {
         PuSet { ranges: merged }
     }
 
-    /// How many there are.
+    /// Returns the number of parallel units.
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether `pu` is one of them.
+    /// Returns whether the set contains `pu`.
     pub fn contains(&self, pu: PuIndex) -> bool {
         let after = self.ranges.partition_point(|(first, _)| *first <= pu.0);
         after > 0 && pu.0 <= self.ranges[after - 1].1
     }
 
-    /// The one with the highest number.
+    /// Returns the parallel unit with the largest index.
     pub fn last(&self) -> Option<PuIndex> {
         self.ranges.last().map(|(_, last)| PuIndex(*last))
     }
 
-    /// Those that are in either.
+    /// Returns the union of two sets.
     #[must_use]
     pub fn union(&self, other: &PuSet) -> PuSet {
         PuSet::from_inclusive([&self.ranges[..], &other.ranges[..]].concat())
     }
 
-    /// Those that are in both.
+    /// Returns the intersection of two sets.
     #[must_use]
     pub fn intersection(&self, other: &PuSet) -> PuSet {
         let mut common = Vec::new();
@@ -132,15 +132,15 @@ impl PuSet {
         PuSet { ranges: common }
     }
 
-    /// Whether no parallel unit is in both.
+    /// Returns whether the intersection is empty.
     pub fn is_disjoint(&self, other: &PuSet) -> bool {
         self.intersection(other).is_empty()
     }
 
-    /// Checks that all of them are on the drive.
+    /// Checks that all parallel units exist on the drive.
     ///
     /// # Errors
-    /// [`AddressError::Pu`], for the first that is not.
+    /// [`AddressError::Pu`], for the first that does not exist.
     pub fn check(&self, space: &PpaSpace) -> Result<(), AddressError> {
         let pus = space.geometry().total_pus();
         match self.ranges.last() {
@@ -151,13 +151,13 @@ impl PuSet {
         }
     }
 
-    /// In the order of their numbers.
+    /// Iterates over the parallel units in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = PuIndex> + '_ {
         self.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(PuIndex))
     }
 
-    /// Those on the drive in striping order, in which neighbours are on different channels where the
-    /// set allows it.
+    /// Returns the parallel units in striping order: consecutive ones are on different channels
+    /// where the set allows it.
     pub fn striped(&self, space: &PpaSpace) -> Vec<PuIndex> {
         space.striped().filter(|pu| self.contains(*pu)).collect()
     }
@@ -172,8 +172,8 @@ impl FromIterator<PuIndex> for PuSet {
 impl FromStr for PuSet {
     type Err = PuSetError;
 
-    /// Numbers and ranges between commas, in any order; blanks around them do not matter, and what
-    /// is named twice is there once. At least one is needed.
+    /// Parses indexes and ranges separated by commas, in any order. Spaces around them are ignored,
+    /// duplicates are merged. The set must not be empty.
     fn from_str(text: &str) -> Result<PuSet, PuSetError> {
         if text.trim().is_empty() {
             return Err(PuSetError::Empty);
@@ -183,7 +183,7 @@ impl FromStr for PuSet {
             let wrong = || PuSetError::InvalidItem { part: part.trim().to_owned() };
             let number = |s: &str| -> Result<u32, PuSetError> {
                 let s = s.trim();
-                // `parse` would take a sign.
+                // `parse` would accept a sign.
                 let digits = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
                 s.parse().ok().filter(|_| digits).ok_or_else(wrong)
             };
@@ -201,7 +201,8 @@ impl FromStr for PuSet {
 }
 
 impl fmt::Display for PuSet {
-    /// Ascending, in the shortest form that [`FromStr`] reads; nothing for the empty set.
+    /// Formats the set in ascending order, in the shortest form that [`FromStr`] accepts. The empty
+    /// set is an empty text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (first, last)) in self.ranges.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };

@@ -1,9 +1,11 @@
-//! [`Ssd`]: an open-channel drive that a host has attached to (LightNVM paper sections 3.2 and 4.1:
-//! identification and the chunk metadata are what the host's management starts from; OC section 3).
+//! [`OpenChannelSsd`]: an attached open-channel drive. Identification and the chunk metadata are
+//! the starting point of management by the host ([LightNVM17 §3.2, §4.1], [OC20 §3]).
 //!
-//! Owns the controller, and with it the admin queue of the port. Guarantees: what it tells has been
-//! checked against the geometry; everything that talks to the drive takes a `pump`, which lets an
-//! in-process drive run and is called at most `patience` times for one answer.
+//! Owns the controller, and with it the admin queue of the port.
+//!
+//! Invariants: reported values were checked against the geometry. Every function that waits for the
+//! drive takes a `pump`, which lets an in-process drive run; it is called at most `poll_limit`
+//! times per completion.
 
 use std::sync::Arc;
 
@@ -15,74 +17,74 @@ use ring::Port;
 use crate::ppa::{AddressError, Buffers, PpaSpace, PuIndex, PuSet};
 use crate::vector::{MemoryError, VectorCompletion, VectorQueue};
 
-/// Why a drive cannot be used by physical addresses, or an admin command not be carried out.
+/// Why a drive cannot be used by physical addresses, or why an admin command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OcssdError {
-    /// The drive manages its flash itself.
+    /// The drive manages its own flash.
     #[error(
         "drive {serial} is not open-channel: it manages its own flash, use it as a block device \
          as it is"
     )]
     NotOpenChannel {
-        /// The drive.
+        /// Serial number of the drive.
         serial: String,
     },
-    /// The drive cannot be brought up, or refused an admin command.
+    /// The drive cannot be initialized, or failed an admin command.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// An address names nothing.
+    /// An address is outside the geometry.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// No memory for lists of addresses.
+    /// Memory for address lists cannot be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The drive says something of a chunk that cannot be.
+    /// A chunk descriptor is inconsistent.
     #[error("the drive says that chunk {chunk} {what}")]
     Chunk {
-        /// Its first sector.
+        /// First sector of the chunk.
         chunk: Address,
-        /// What cannot be.
+        /// The inconsistency.
         what: String,
     },
 }
 
-/// What the drive says of a chunk (OC section 3, chunk information).
+/// Chunk information that the drive reports [OC20 §3].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
-    /// Its first sector.
+    /// First sector of the chunk.
     pub address: Address,
-    /// Its state.
+    /// State of the chunk.
     pub state: ChunkState,
-    /// Whether it is written in order, as flash is; else in any order.
+    /// Whether the chunk must be written sequentially, as flash must; otherwise in any order.
     pub sequential: bool,
-    /// Wear: 0 for a fresh chunk, 255 for one at its end.
+    /// Wear: 0 for a new chunk, 255 at the end of its endurance.
     pub wear_index: u8,
-    /// Sectors that it has; may be fewer than the geometry says.
+    /// Sectors of the chunk; may be fewer than the geometry says.
     pub sectors: u32,
     /// Sectors written; 0 for an offline chunk.
     pub write_pointer: u32,
 }
 
 impl ChunkInfo {
-    /// Whether a program failure has closed it before its end.
+    /// Returns whether a program failure closed the chunk before its end.
     pub fn is_closed_early(&self) -> bool {
         self.state == ChunkState::Closed && self.write_pointer < self.sectors
     }
 }
 
-/// What the drive says of its media's speed, without transfers and queues: one parallel unit.
+/// Speed of one parallel unit as the drive reports it, without transfers and queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Performance {
-    /// Reading a write unit: typical, and maximum.
+    /// Time to read a write unit: typical, maximum.
     pub read: (Nanos, Nanos),
-    /// Writing a write unit: typical, and maximum.
+    /// Time to write a write unit: typical, maximum.
     pub write: (Nanos, Nanos),
-    /// Resetting a chunk: typical, and maximum.
+    /// Time to reset a chunk: typical, maximum.
     pub reset: (Nanos, Nanos),
-    /// Bytes per second that one parallel unit reads, a write unit at a time; `None` if the drive
-    /// does not say.
+    /// Read bandwidth of one parallel unit in bytes per second, one write unit at a time; `None` if
+    /// not reported.
     pub pu_read_bytes_per_sec: Option<u64>,
-    /// Bytes per second that one parallel unit writes; `None` if the drive does not say.
+    /// Write bandwidth of one parallel unit in bytes per second; `None` if not reported.
     pub pu_write_bytes_per_sec: Option<u64>,
 }
 
@@ -96,8 +98,8 @@ pub struct OpenChannelSsd {
 }
 
 impl OpenChannelSsd {
-    /// Brings up the drive at the other end of `port`. `pump` lets an in-process drive run, or
-    /// yields to one elsewhere; `patience` is how often it is called for one answer, here and later.
+    /// Initializes the drive behind `port`. `pump` lets an in-process drive run, or yields to a
+    /// drive elsewhere. `patience` limits its calls per completion, here and in later calls.
     ///
     /// # Errors
     /// [`OcssdError::NotOpenChannel`], [`OcssdError::Driver`].
@@ -109,7 +111,7 @@ impl OpenChannelSsd {
         OpenChannelSsd::from_controller(ControllerHandle::connect(port, pump, patience)?, patience)
     }
 
-    /// The drive of a controller that has been brought up.
+    /// Creates the drive from an initialized controller.
     ///
     /// # Errors
     /// [`OcssdError::NotOpenChannel`].
@@ -126,57 +128,57 @@ impl OpenChannelSsd {
         Ok(OpenChannelSsd { open_channel, buffers, poll_limit: patience, controller })
     }
 
-    /// What the drive says about itself.
+    /// Returns the identification of the drive.
     pub fn info(&self) -> &ControllerInfo {
         self.controller.info()
     }
 
-    /// What it says about its media.
+    /// Returns the identification of the media.
     pub fn open_channel(&self) -> &OpenChannelInfo {
         &self.open_channel
     }
 
-    /// Its shape.
+    /// Returns the geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.open_channel.geometry
     }
 
-    /// Its address space.
+    /// Returns the address space.
     pub fn space(&self) -> PpaSpace {
         PpaSpace::new(self.open_channel.geometry, self.open_channel.format)
     }
 
-    /// Memory for the data of its vectors.
+    /// Returns the pool of buffers for vectors.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// The connection to it.
+    /// Returns the connection to the drive.
     pub fn port(&self) -> &Arc<Port> {
         self.controller.port()
     }
 
-    /// The controller, for admin commands that are not here.
+    /// Returns the controller, for other admin commands.
     pub fn controller(&mut self) -> &mut ControllerHandle {
         &mut self.controller
     }
 
-    /// How often a pump is called in vain before a command counts as unanswered.
+    /// Returns the number of polls without a completion after which a command times out.
     pub fn poll_limit(&self) -> u64 {
         self.poll_limit
     }
 
-    /// Whether it copies sectors by itself.
+    /// Returns whether the drive supports vector copy.
     pub fn can_copy(&self) -> bool {
         self.open_channel.can_copy
     }
 
-    /// Chunks that may be open at a time; `None` for no limit.
+    /// Returns the maximum number of open chunks; `None` if unlimited.
     pub fn max_open_chunks(&self) -> Option<u32> {
         Some(self.open_channel.max_open_chunks).filter(|n| *n > 0)
     }
 
-    /// How fast its media is.
+    /// Returns the speed of the media.
     pub fn performance(&self) -> Performance {
         let (t, g) = (&self.open_channel.timing, self.geometry());
         let unit_bytes = u64::from(g.ws_min) * u64::from(g.sector_bytes);
@@ -191,19 +193,20 @@ impl OpenChannelSsd {
         }
     }
 
-    /// Everything that the drive says of its chunks, in the order of their addresses.
+    /// Returns the chunk information of all chunks, in address order.
     ///
     /// # Errors
-    /// [`OcssdError::Driver`]; [`OcssdError::Chunk`] for what cannot be.
+    /// [`OcssdError::Driver`]; [`OcssdError::Chunk`] for an inconsistent descriptor.
     pub fn chunks(&mut self, pump: &mut dyn FnMut()) -> Result<Vec<ChunkInfo>, OcssdError> {
         let all = self.geometry().total_chunks();
         self.report(0, all, pump)
     }
 
-    /// What the drive says of the chunks of one parallel unit.
+    /// Returns the chunk information of one parallel unit.
     ///
     /// # Errors
-    /// As for [`chunks`](Ssd::chunks); [`OcssdError::Address`] for a unit that it does not have.
+    /// As for [`chunks`](OpenChannelSsd::chunks); [`OcssdError::Address`] if the parallel unit does
+    /// not exist.
     pub fn chunks_on_pu(
         &mut self,
         pu: PuIndex,
@@ -214,10 +217,10 @@ impl OpenChannelSsd {
         self.report(u64::from(pu.0) * chunks, chunks, pump)
     }
 
-    /// What the drive says of the chunks of a set of parallel units.
+    /// Returns the chunk information of a set of parallel units.
     ///
     /// # Errors
-    /// As for [`chunks_of`](OpenChannelSsd::chunks_on_pu).
+    /// As for [`chunks_on_pu`](OpenChannelSsd::chunks_on_pu).
     pub fn chunks_on_pus(
         &mut self,
         pus: &PuSet,
@@ -231,10 +234,10 @@ impl OpenChannelSsd {
         Ok(chunks)
     }
 
-    /// What the drive says of the chunk that an address is in.
+    /// Returns the information of the chunk that contains an address.
     ///
     /// # Errors
-    /// As for [`chunks_of`](OpenChannelSsd::chunks_on_pu).
+    /// As for [`chunks_on_pu`](OpenChannelSsd::chunks_on_pu).
     pub fn chunk(
         &mut self,
         address: Address,
@@ -245,7 +248,7 @@ impl OpenChannelSsd {
         self.report(number, 1, pump)?.pop().ok_or_else(nothing)
     }
 
-    /// Makes the best write another multiple of the smallest, which the emulated drives do not have.
+    /// Sets `ws_opt` to another multiple of `ws_min`, which the emulated drives do not have.
     #[cfg(test)]
     pub(crate) fn set_ws_opt(&mut self, sectors: u32) {
         self.open_channel.geometry.ws_opt = sectors;
@@ -263,8 +266,8 @@ impl OpenChannelSsd {
         (first..).zip(&descriptors).map(understood).collect()
     }
 
-    /// Makes a queue that takes `depth` commands at a time (1 or more), and raises interrupt `vector`
-    /// after completions if there is one.
+    /// Creates a queue for `depth` outstanding commands (1 or more), with interrupt `vector`, if
+    /// any.
     ///
     /// # Errors
     /// [`OcssdError::Driver`], [`OcssdError::Memory`].
@@ -274,7 +277,7 @@ impl OpenChannelSsd {
         vector: Option<u16>,
         pump: &mut dyn FnMut(),
     ) -> Result<VectorQueue, OcssdError> {
-        // A ring holds one command less than it has entries.
+        // A ring holds one command fewer than it has entries.
         let entries = depth.checked_add(1).filter(|_| depth > 0).ok_or(DriverError::Depth {
             depth,
             allowed: "a vector queue takes 1 to 65534 commands at a time",
@@ -283,12 +286,11 @@ impl OpenChannelSsd {
         Ok(VectorQueue::new(pair, self.port().clone(), self.info())?)
     }
 
-    /// Deletes a queue. Commands that are outstanding come back through `back`, exactly once: with
-    /// the drive's answer if it still gives one, else with
-    /// [`nvme::Status::ABORTED_SQ_DELETED`].
+    /// Deletes a queue. `back` receives every outstanding command exactly once: with its completion
+    /// if the drive still completes it, otherwise with [`nvme::Status::ABORTED_SQ_DELETED`].
     ///
     /// # Errors
-    /// [`OcssdError::Driver`]; the queue is gone and its commands have come back all the same.
+    /// [`OcssdError::Driver`]; the queue is released and its commands were reported nevertheless.
     pub fn delete_queue(
         &mut self,
         queue: VectorQueue,
@@ -301,7 +303,7 @@ impl OpenChannelSsd {
     }
 }
 
-/// A chunk descriptor, checked: it is that of the chunk it is said to be, and its numbers fit.
+/// Checks a chunk descriptor: it must describe chunk `number` and fit the geometry.
 fn parse_chunk_info(
     space: &PpaSpace,
     number: u64,

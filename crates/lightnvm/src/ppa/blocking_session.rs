@@ -1,8 +1,8 @@
-//! [`Blocking`]: a session whose caller waits.
+//! [`BlockingSession`]: a synchronous interface to a session.
 //!
-//! Every call submits a vector, lets the drive run until it has ended, and turns failed addresses
-//! into an error that names them. Vectors that were submitted otherwise go on meanwhile, and are
-//! still to be reaped.
+//! Every call submits a vector, polls the drive until it completes, and converts failed addresses
+//! to an error that names them. Vectors submitted otherwise make progress meanwhile, and are reaped
+//! by their submitter.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::{
     VectorOptions,
 };
 
-/// A session and what lets its drive run.
+/// A session together with the function that lets its drive run.
 pub struct BlockingSession<'a> {
     session: &'a mut Session,
     pump: &'a mut dyn FnMut(),
@@ -30,27 +30,27 @@ impl<'a> BlockingSession<'a> {
         BlockingSession { session, pump }
     }
 
-    /// The session.
+    /// Returns the session.
     pub fn session(&mut self) -> &mut Session {
         self.session
     }
 
-    /// The drive's address space.
+    /// Returns the drive's address space.
     pub fn space(&self) -> &PpaSpace {
         self.session.space()
     }
 
-    /// Where its buffers come from.
+    /// Returns the pool of the session's buffers.
     pub fn buffers(&self) -> &Buffers {
         self.session.buffers()
     }
 
-    /// What lets the drive run, for admin commands.
+    /// Returns the function that lets the drive run, for admin commands.
     pub fn pump(&mut self) -> &mut dyn FnMut() {
         self.pump
     }
 
-    /// Reads sectors into a buffer, which comes back.
+    /// Reads sectors into a buffer and returns it.
     ///
     /// # Errors
     /// [`PpaError::Vector`], with the buffer; [`PpaError::Rejected`]; [`PpaError::Timeout`].
@@ -64,10 +64,10 @@ impl<'a> BlockingSession<'a> {
         self.wait_buffer(ticket, ppas)
     }
 
-    /// Writes sectors from a buffer, which comes back.
+    /// Writes sectors from a buffer and returns it.
     ///
     /// # Errors
-    /// As for [`read`](Blocking::read).
+    /// As for [`read`](BlockingSession::read).
     pub fn write(
         &mut self,
         ppas: &[Ppa],
@@ -78,16 +78,17 @@ impl<'a> BlockingSession<'a> {
         self.wait_buffer(ticket, ppas)
     }
 
-    /// Asks whether sectors can be read.
+    /// Checks whether sectors are readable, without transfer.
     ///
     /// # Errors
-    /// [`PpaError::Vector`] names those that cannot; [`PpaError::Rejected`]; [`PpaError::Timeout`].
+    /// [`PpaError::Vector`] names unreadable sectors; [`PpaError::Rejected`];
+    /// [`PpaError::Timeout`].
     pub fn check(&mut self, ppas: &[Ppa]) -> Result<(), PpaError> {
         let ticket = self.session.check(ppas)?;
         self.wait_success(ticket, ppas).map(drop)
     }
 
-    /// Erases the chunks that addresses are in.
+    /// Erases the chunks that contain the addresses.
     ///
     /// # Errors
     /// [`PpaError::Vector`] names those that failed; [`PpaError::Rejected`]; [`PpaError::Timeout`].
@@ -96,20 +97,20 @@ impl<'a> BlockingSession<'a> {
         self.wait_success(ticket, ppas).map(drop)
     }
 
-    /// Copies sectors inside the drive.
+    /// Copies sectors within the drive.
     ///
     /// # Errors
-    /// As for [`reset`](Blocking::reset); sources are named.
+    /// As for [`reset`](BlockingSession::reset); sources are named.
     pub fn copy(&mut self, from: &[Ppa], to: &[Ppa]) -> Result<(), PpaError> {
         let ticket = self.session.copy(from, to)?;
         self.wait_success(ticket, from).map(drop)
     }
 
-    /// Waits for a vector that was submitted, however it ends.
+    /// Waits for a submitted vector and returns its completion, failed or not.
     ///
     /// # Errors
-    /// [`PpaError::Timeout`] when nothing ends for as long as the session has patience, and the
-    /// vector stays outstanding; [`PpaError::NoSuchVector`].
+    /// [`PpaError::Timeout`] if nothing completes within the session's poll limit; the vector stays
+    /// outstanding. [`PpaError::NoSuchVector`].
     pub fn wait(&mut self, ticket: RequestId) -> Result<RequestCompletion, PpaError> {
         let kind =
             self.session.kind_of(ticket).ok_or(PpaError::NoSuchVector { request: ticket })?;
@@ -149,7 +150,7 @@ impl<'a> BlockingSession<'a> {
     }
 
     fn wait_buffer(&mut self, ticket: RequestId, ppas: &[Ppa]) -> Result<Buffer, PpaError> {
-        // A vector that came with a buffer ends with it.
+        // A vector that was submitted with a buffer completes with it.
         self.wait_success(ticket, ppas)?.buffer.ok_or(PpaError::NoSuchVector { request: ticket })
     }
 }

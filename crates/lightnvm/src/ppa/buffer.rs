@@ -1,11 +1,12 @@
-//! [`Buffer`]: registered memory of a vector, data and out-of-band bytes; [`Buffers`], which they
-//! come from and go back to.
+//! [`Buffer`]: registered memory for the data and out-of-band bytes of a vector; [`Buffers`]: the
+//! pool that buffers are allocated from.
 //!
-//! A port never forgets a registration and has a limited number of them (rule R1), so memory is
-//! registered in large slabs, cut into pieces of powers of two, and used again. Guarantees: a buffer
-//! belongs to one owner at a time, which is the session while a command uses it; its piece goes back
-//! when it is dropped, and never while a drive may still touch it. Slabs are memory of zeros that
-//! takes no room until it is touched.
+//! A port has a limited number of registrations and never releases one (ARCHITECTURE.md, R1).
+//! Memory is therefore registered in large slabs, divided into blocks of powers of two, and reused.
+//!
+//! Invariants: a buffer has one owner at a time; while a command uses it, that is the session.
+//! Dropping a buffer returns its block to the pool, but never while a drive may still access it.
+//! Slabs are zeroed memory that occupies no physical memory until it is accessed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,10 +16,10 @@ use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 
 use crate::vector::{MemoryError, register};
 
-/// Bytes of a slab at least.
+/// Minimum size of a slab in bytes.
 const SLAB_BYTES_MIN: usize = 64 << 20;
 
-/// A piece of a slab.
+/// A block of a slab.
 #[derive(Clone, Debug)]
 struct SlabBlock {
     region: Arc<SharedRegion>,
@@ -28,7 +29,7 @@ struct SlabBlock {
 
 #[derive(Debug, Default)]
 struct SlabFreeList {
-    /// Unused pieces by their bytes, a power of two each.
+    /// Free blocks by size in bytes, each a power of two.
     free: BTreeMap<usize, Vec<SlabBlock>>,
     slabs: usize,
 }
@@ -42,12 +43,13 @@ struct BufferPool {
 
 impl BufferPool {
     fn lock(&self) -> MutexGuard<'_, SlabFreeList> {
-        // The list is whole between any two statements that change it.
+        // The free list is consistent between any two statements that change it, so a poisoned lock
+        // is usable.
         self.free_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where the buffers of a drive's sessions come from. Clones share the memory.
+/// The pool of buffers for a drive's sessions. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Buffers {
     pool: Arc<BufferPool>,
@@ -56,7 +58,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Buffers that the drive at the other end of `space` may touch.
+    /// Creates a pool of memory that the drive behind `space` may access.
     pub(crate) fn new(space: &AddressSpace, sector_bytes: u32, oob_bytes: u32) -> Buffers {
         let pool = BufferPool {
             space: space.clone(),
@@ -66,7 +68,7 @@ impl Buffers {
         Buffers { pool: Arc::new(pool), sector_bytes, oob_bytes }
     }
 
-    /// A buffer of zeros for `sectors` sectors and their out-of-band bytes.
+    /// Allocates a zeroed buffer for `sectors` sectors and their out-of-band bytes.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -89,7 +91,8 @@ impl Buffers {
         })
     }
 
-    /// A piece of `bytes`, and whether it may not be zeros.
+    /// Allocates a block of `bytes`. Returns it, and whether it was used before and may not be
+    /// zeroed.
     fn allocate_block(&self, bytes: usize) -> Result<(SlabBlock, bool), MemoryError> {
         let mut pieces = self.pool.lock();
         let fits = pieces.free.range_mut(bytes..).find(|(_, list)| !list.is_empty());
@@ -103,18 +106,19 @@ impl Buffers {
         Ok((split_block(&mut pieces, slab, size, bytes), false))
     }
 
-    /// A number for a session on these buffers that no other has.
+    /// Returns a unique id for a session on these buffers.
     pub(crate) fn next_session_id(&self) -> u32 {
         self.pool.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Registrations made so far.
+    /// Returns the number of registrations made so far.
     pub fn slabs(&self) -> usize {
         self.pool.lock().slabs
     }
 }
 
-/// Cuts the first `bytes` off a piece of `size`, both powers of two, and keeps the rest.
+/// Splits the first `bytes` off a block of `size`, both powers of two, and returns the rest to the
+/// free list.
 fn split_block(
     pieces: &mut SlabFreeList,
     piece: SlabBlock,
@@ -134,33 +138,34 @@ fn split_block(
     piece
 }
 
-/// A place that a buffer does not have, or bytes that are not whole sectors.
+/// An access outside the buffer, or of a partial sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{bytes} {what} bytes from sector {sector} on do not fit a buffer of {sectors} sectors with \
      {each} {what} bytes each"
 )]
 pub struct BufferRangeError {
-    /// Data, or out-of-band.
+    /// Data or out-of-band.
     pub what: &'static str,
     /// First sector.
     pub sector: u32,
-    /// Bytes given.
+    /// Number of bytes given.
     pub bytes: usize,
     /// Sectors of the buffer.
     pub sectors: u32,
-    /// Bytes of a sector's part.
+    /// Bytes per sector.
     pub each: u32,
 }
 
-/// Memory for the data and the out-of-band bytes of a vector's sectors, in the vector's order.
+/// Memory for the data and out-of-band bytes of a vector's sectors, in the order of the vector.
 ///
-/// It goes into a command and comes out of it again, so that nothing else uses it meanwhile.
+/// A command takes ownership of the buffer and returns it on completion, so that it has no other
+/// user meanwhile.
 #[derive(Debug)]
 pub struct Buffer {
     block: SlabBlock,
     pool: Arc<BufferPool>,
-    /// Bytes of the piece; 0 for one that is not used again.
+    /// Size of the block in bytes; 0 if it must not be reused.
     bytes: usize,
     sectors: u32,
     sector_bytes: u32,
@@ -168,40 +173,41 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Sectors that fit.
+    /// Returns the capacity in sectors.
     #[inline]
     pub fn sectors(&self) -> u32 {
         self.sectors
     }
 
-    /// Bytes of a sector's data.
+    /// Returns the data bytes per sector.
     pub fn sector_bytes(&self) -> u32 {
         self.sector_bytes
     }
 
-    /// Out-of-band bytes of a sector; 0 on a drive that has none.
+    /// Returns the out-of-band bytes per sector; 0 on a drive without.
     pub fn oob_bytes(&self) -> u32 {
         self.oob_bytes
     }
 
-    /// Where the data of a sector is.
+    /// Returns the address of a sector's data.
     #[inline]
     pub(crate) fn data_at(&self, sector: u32) -> Iova {
         self.block.at.offset(u64::from(sector) * u64::from(self.sector_bytes))
     }
 
-    /// Where the out-of-band bytes of a sector are.
+    /// Returns the address of a sector's out-of-band bytes.
     #[inline]
     pub(crate) fn oob_at(&self, sector: u32) -> Iova {
         self.data_at(self.sectors).offset(u64::from(sector) * u64::from(self.oob_bytes))
     }
 
-    /// Gives the memory up, which stays registered: a drive may still touch it.
+    /// Abandons the memory, which stays registered and is never reused, because a drive may still
+    /// access it.
     pub(crate) fn abandon(mut self) {
         self.bytes = 0;
     }
 
-    /// Whether it comes from `buffers`.
+    /// Returns whether the buffer was allocated from `buffers`.
     #[inline]
     pub(crate) fn is_from(&self, buffers: &Buffers) -> bool {
         Arc::ptr_eq(&self.pool, &buffers.pool)
@@ -216,7 +222,7 @@ impl Buffer {
         self.checked_offset("out-of-band", sector, bytes, self.oob_bytes, start)
     }
 
-    /// Where in the region whole sectors are.
+    /// Returns the offset of whole sectors in the region.
     fn checked_offset(
         &self,
         what: &'static str,
@@ -237,50 +243,50 @@ impl Buffer {
         fits.then(|| self.block.offset + start + sector as usize * size).ok_or(refused)
     }
 
-    /// Copies whole sectors in, from `sector` on.
+    /// Copies whole sectors into the buffer, starting at `sector`.
     ///
     /// # Errors
-    /// [`BufferRange`]; nothing was copied.
+    /// [`BufferRangeError`]; nothing was copied.
     pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), BufferRangeError> {
         let at = self.data_offset(sector, from.len())?;
         self.block.region.write(at, from);
         Ok(())
     }
 
-    /// Copies whole sectors out, from `sector` on.
+    /// Copies whole sectors out of the buffer, starting at `sector`.
     ///
     /// # Errors
-    /// [`BufferRange`]; nothing was copied.
+    /// [`BufferRangeError`]; nothing was copied.
     pub fn read(&self, sector: u32, into: &mut [u8]) -> Result<(), BufferRangeError> {
         let at = self.data_offset(sector, into.len())?;
         self.block.region.read(at, into);
         Ok(())
     }
 
-    /// Copies the out-of-band bytes of whole sectors in, from `sector` on.
+    /// Copies out-of-band bytes of whole sectors into the buffer, starting at `sector`.
     ///
     /// # Errors
-    /// [`BufferRange`]; nothing was copied.
+    /// [`BufferRangeError`]; nothing was copied.
     pub fn write_oob(&mut self, sector: u32, from: &[u8]) -> Result<(), BufferRangeError> {
         let at = self.oob_offset(sector, from.len())?;
         self.block.region.write(at, from);
         Ok(())
     }
 
-    /// Copies the out-of-band bytes of whole sectors out, from `sector` on.
+    /// Copies out-of-band bytes of whole sectors out of the buffer, starting at `sector`.
     ///
     /// # Errors
-    /// [`BufferRange`]; nothing was copied.
+    /// [`BufferRangeError`]; nothing was copied.
     pub fn read_oob(&self, sector: u32, into: &mut [u8]) -> Result<(), BufferRangeError> {
         let at = self.oob_offset(sector, into.len())?;
         self.block.region.read(at, into);
         Ok(())
     }
 
-    /// Makes `count` sectors from `sector` on zeros, out-of-band bytes included.
+    /// Zeroes `count` sectors starting at `sector`, out-of-band bytes included.
     ///
     /// # Errors
-    /// [`BufferRange`]; nothing has changed.
+    /// [`BufferRangeError`]; nothing was changed.
     pub fn zero(&mut self, sector: u32, count: u32) -> Result<(), BufferRangeError> {
         let data_bytes = count as usize * self.sector_bytes as usize;
         let oob_bytes = count as usize * self.oob_bytes as usize;
@@ -291,10 +297,10 @@ impl Buffer {
         Ok(())
     }
 
-    /// Makes the out-of-band bytes of `count` sectors from `sector` on zeros.
+    /// Zeroes the out-of-band bytes of `count` sectors starting at `sector`.
     ///
     /// # Errors
-    /// [`BufferRange`]; nothing has changed.
+    /// [`BufferRangeError`]; nothing was changed.
     pub fn zero_oob(&mut self, sector: u32, count: u32) -> Result<(), BufferRangeError> {
         let bytes = count as usize * self.oob_bytes as usize;
         let at = self.oob_offset(sector, bytes)?;
@@ -302,7 +308,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The data of all sectors.
+    /// Returns the data of all sectors.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.sectors as usize * self.sector_bytes as usize];
         self.block.region.read(self.block.offset, &mut bytes);

@@ -1,5 +1,5 @@
-//! What goes wrong with vectors: refused before they are sent ([`Refused`]), failed at some of their
-//! addresses ([`VectorError`]), or not answered ([`PpaError`]).
+//! Errors of vectors: rejected before submission ([`Rejected`]), failed at some addresses
+//! ([`VectorError`]), or not completed ([`PpaError`]).
 
 use std::fmt;
 
@@ -9,40 +9,40 @@ use super::{Buffer, BufferRangeError, FailedMask, RequestId, VectorKind};
 use crate::OcssdError;
 use crate::vector::MemoryError;
 
-/// Why a vector was not taken.
+/// Why a vector was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RejectReason {
-    /// As many vectors are outstanding as the session holds; reap some first.
+    /// The session's vectors are all outstanding; reap some first.
     #[error("{vectors} vectors are outstanding, as many as the session holds: reap some first")]
     SessionFull {
-        /// How many.
+        /// Number of outstanding vectors.
         vectors: usize,
     },
-    /// No address, or too many.
+    /// The vector has no addresses, or too many.
     #[error("a vector of {addresses} addresses: it has 1 to {limit}")]
     Length {
-        /// Addresses given.
+        /// Number of addresses.
         addresses: usize,
-        /// Addresses at most.
+        /// Maximum number of addresses.
         limit: usize,
     },
-    /// A write or copy that is not in whole write units.
+    /// A write or copy is not a multiple of the write unit.
     #[error("{addresses} addresses to write: it must be a multiple of ws_min ({unit})")]
     WriteUnit {
-        /// Addresses given.
+        /// Number of addresses.
         addresses: usize,
-        /// Smallest write, in sectors.
+        /// Smallest write in sectors.
         unit: u32,
     },
-    /// A copy from and to different numbers of addresses.
+    /// A copy has different numbers of sources and destinations.
     #[error("a copy of {from} sectors to {to}")]
     CopyLengths {
-        /// Sources.
+        /// Number of sources.
         from: usize,
-        /// Targets.
+        /// Number of destinations.
         to: usize,
     },
-    /// The drive does not copy, or the session does not let it.
+    /// The drive does not support copy, or the session does not allow it.
     #[error(
         "the drive does not copy sectors by itself, or the session was opened without: read and write them"
     )]
@@ -52,27 +52,27 @@ pub enum RejectReason {
     Buffer {
         /// Sectors of the buffer.
         sectors: u32,
-        /// Addresses given.
+        /// Number of addresses.
         addresses: usize,
     },
-    /// The buffer is another drive's.
+    /// The buffer belongs to another drive.
     #[error("the buffer belongs to another drive: take one from the buffers of its own")]
     ForeignBuffer,
 }
 
 impl RejectReason {
-    /// Whether the vector would be taken later.
+    /// Returns whether the vector may be accepted later.
     pub fn is_busy(&self) -> bool {
         matches!(self, RejectReason::SessionFull { .. })
     }
 }
 
-/// A vector that was not taken, and the buffer that came with it.
+/// A rejected vector, and its buffer.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Why.
+    /// Reason.
     pub reason: RejectReason,
-    /// The buffer, if there was one.
+    /// The buffer, if any.
     pub buffer: Option<Buffer>,
 }
 
@@ -84,25 +84,25 @@ impl fmt::Display for Rejected {
 
 impl std::error::Error for Rejected {}
 
-/// A vector of which some addresses failed.
+/// A vector with failed addresses.
 #[derive(Debug)]
 pub struct VectorError {
-    /// What was asked.
+    /// Operation.
     pub kind: VectorKind,
-    /// How the first command that failed ended.
+    /// Status of the first failed command.
     pub status: Status,
-    /// Which addresses of the vector failed.
+    /// Mask of the failed addresses.
     pub failed: FailedMask,
-    /// The same addresses; of a copy, the sources.
+    /// The failed addresses; of a copy, the sources.
     pub addresses: Vec<Address>,
-    /// The buffer, if there was one; what did not fail has been transferred.
+    /// The buffer, if any; sectors that did not fail were transferred.
     pub buffer: Option<Buffer>,
 }
 
-/// Addresses that a message names at most.
+/// Maximum number of addresses in a message.
 const ADDRESSES_SHOWN_MAX: usize = 4;
 
-/// `1/2/3/4, 1/2/3/5 and 7 more`
+/// Formats addresses, as in `1/2/3/4, 1/2/3/5 and 7 more`.
 pub(crate) fn format_addresses(addresses: &[Address]) -> String {
     let named: Vec<String> =
         addresses.iter().take(ADDRESSES_SHOWN_MAX).map(Address::to_string).collect();
@@ -120,52 +120,52 @@ impl fmt::Display for VectorError {
 
 impl std::error::Error for VectorError {}
 
-/// What can go wrong for who waits for a vector.
+/// Errors of a synchronous vector operation.
 #[derive(Debug, thiserror::Error)]
 pub enum PpaError {
-    /// Some of its addresses failed.
+    /// Some addresses failed.
     #[error(transparent)]
     Vector(#[from] Box<VectorError>),
-    /// It was not taken.
+    /// The vector was rejected.
     #[error(transparent)]
     Rejected(#[from] Rejected),
-    /// The drive did not answer. The vector is still outstanding, and so is its buffer: it comes
-    /// back through [`reap`](super::Session::reap) if the drive ever ends it.
+    /// The drive did not complete the vector in time. The vector and its buffer are still
+    /// outstanding: [`reap`](super::Session::reap) returns them if the drive ever completes it.
     #[error("{kind} {request} did not end, and nothing else did, within {polls} polls")]
     Timeout {
         /// What was asked.
         kind: VectorKind,
         /// The vector.
         request: RequestId,
-        /// How often the drive was polled in vain.
+        /// Number of polls without a completion.
         polls: u64,
     },
-    /// The vector is not outstanding: it was reaped, or is another session's.
+    /// The vector is not outstanding: it was reaped, or belongs to another session.
     #[error("{request} is not outstanding")]
     NoSuchVector {
         /// The vector.
         request: RequestId,
     },
-    /// The drive writes at least more sectors at a time than it transfers.
+    /// The drive's smallest write exceeds its maximum transfer.
     #[error("the drive writes {unit} sectors at least, but a command transfers {limit} at most")]
     WriteUnit {
-        /// Smallest write, in sectors.
+        /// Smallest write in sectors.
         unit: u32,
-        /// Largest transfer, in sectors.
+        /// Maximum transfer in sectors.
         limit: u32,
     },
-    /// A session that could hold no vector.
+    /// The session could hold no vector.
     #[error("a session of {queue_depth} commands and {vectors} vectors: it has at least 1 of each")]
     Config {
-        /// Commands outstanding.
+        /// Maximum number of outstanding commands.
         queue_depth: u16,
-        /// Vectors outstanding.
+        /// Maximum number of outstanding vectors.
         vectors: u16,
     },
-    /// A buffer has no such place.
+    /// An access was outside a buffer.
     #[error(transparent)]
     BufferRange(#[from] BufferRangeError),
-    /// No memory that the drive may touch.
+    /// Memory for the drive cannot be provided.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// An admin command failed.
@@ -174,7 +174,7 @@ pub enum PpaError {
 }
 
 impl PpaError {
-    /// How the drive answered, if some addresses failed.
+    /// Returns the status of the drive, if addresses failed.
     pub fn status(&self) -> Option<Status> {
         match self {
             PpaError::Vector(e) => Some(e.status),

@@ -1,32 +1,32 @@
-//! [`FailedMask`]: which addresses of a vector of any length (LightNVM paper section 3.3: a separate
-//! completion status for each address).
+//! [`FailedMask`]: a bit mask over the addresses of a vector of any length; each address has its
+//! own completion status [LightNVM17 §3.3].
 //!
-//! The first 64, which is a whole command, are in the value itself: only a longer vector of which
-//! something past them is marked allocates.
+//! The first 64 bits, enough for one command, are stored inline; only a longer vector with a
+//! failure past them allocates.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Marked positions of a vector, counted from 0.
+/// A set of positions in a vector, counted from 0.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct FailedMask {
     first_word: u64,
-    /// Positions from 64 on; the last word is never 0, so that equal sets are equal values.
+    /// Positions from 64 on. The last word is never 0, so that equal sets are equal values.
     more_words: Vec<u64>,
 }
 
 impl FailedMask {
-    /// Marks nothing.
+    /// Returns an empty mask.
     pub const fn new() -> FailedMask {
         FailedMask { first_word: 0, more_words: Vec::new() }
     }
 
-    /// Marks one position.
+    /// Sets one position.
     pub fn insert(&mut self, position: u32) {
         self.insert_word(position & !63, 1 << (position % 64));
     }
 
-    /// Marks position `at + i` for each bit `i` of `word`.
+    /// Sets position `at + i` for each bit `i` of `word`.
     #[inline]
     pub(crate) fn insert_word(&mut self, at: u32, word: u64) {
         if at == 0 {
@@ -56,18 +56,18 @@ impl FailedMask {
         std::iter::once(self.first_word).chain(self.more_words.iter().copied())
     }
 
-    /// Whether nothing is marked.
+    /// Returns whether no position is set.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.first_word == 0 && self.more_words.is_empty()
     }
 
-    /// How many are marked.
+    /// Returns the number of positions set.
     pub fn count(&self) -> u32 {
         self.words().map(u64::count_ones).sum()
     }
 
-    /// Whether a position is marked.
+    /// Returns whether a position is set.
     pub fn contains(&self, position: u32) -> bool {
         let word = match position / 64 {
             0 => self.first_word,
@@ -76,12 +76,12 @@ impl FailedMask {
         word >> (position % 64) & 1 != 0
     }
 
-    /// The first marked position.
+    /// Returns the first position set.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// Marked positions in ascending order.
+    /// Iterates over the positions set, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(self.words()).flat_map(|(index, mut word): (u32, u64)| {
             std::iter::from_fn(move || {
@@ -92,7 +92,7 @@ impl FailedMask {
         })
     }
 
-    /// Runs of marked positions in ascending order.
+    /// Returns the runs of positions set, in ascending order.
     pub fn ranges(&self) -> Vec<Range<u32>> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         for position in self.iter() {
@@ -114,7 +114,7 @@ impl FromIterator<u32> for FailedMask {
 }
 
 impl fmt::Display for FailedMask {
-    /// `0-3,17`, or `none`.
+    /// Formats the mask as `0-3,17`, or `none`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("none");

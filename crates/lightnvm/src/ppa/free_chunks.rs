@@ -1,9 +1,9 @@
-//! [`FreeChunks`]: chunks to take, the least worn first (LightNVM paper section 2.4: the host picks
-//! free blocks in a way that hides bad blocks and levels wear).
+//! [`FreeChunks`]: allocates free chunks, the least worn first. The host selects free blocks such
+//! that bad blocks are hidden and wear is leveled [LightNVM17 §2.4].
 //!
-//! The drive knows a chunk as free until it is written, so what has been handed out is remembered
-//! here: an application has one of these for the parallel units that are its own. Deterministic: of
-//! chunks with the same wear, the one with the lowest number comes first.
+//! The drive reports a chunk as free until it is written, so allocated chunks are recorded here; an
+//! application has one instance for its own parallel units. Allocation is deterministic: among
+//! chunks of equal wear, the one with the lowest index comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,16 +16,16 @@ use crate::{ChunkInfo, OcssdError, OpenChannelSsd};
 #[derive(Clone, Debug)]
 pub struct FreeChunks {
     space: PpaSpace,
-    /// In striping order.
+    /// Parallel units in striping order.
     pus: Vec<PuIndex>,
-    /// Wear and number in its parallel unit.
+    /// Wear index, and chunk index in the parallel unit.
     free: BTreeMap<PuIndex, BTreeSet<(u8, u32)>>,
-    /// Which of `pus` is next.
+    /// Index in `pus` of the next allocation.
     next_pu: usize,
 }
 
 impl FreeChunks {
-    /// The chunks of `pus` that the drive says are free.
+    /// Creates an allocator of the chunks of `pus` that the drive reports as free.
     ///
     /// # Errors
     /// [`OcssdError`].
@@ -45,37 +45,37 @@ impl FreeChunks {
         Ok(all)
     }
 
-    /// How many there are.
+    /// Returns the number of free chunks.
     pub fn len(&self) -> usize {
         self.free.values().map(BTreeSet::len).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no free chunks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many there are on one parallel unit.
+    /// Returns the number of free chunks on one parallel unit.
     pub fn len_on(&self, pu: PuIndex) -> usize {
         self.free.get(&pu).map_or(0, BTreeSet::len)
     }
 
-    /// Takes the least worn chunk of a parallel unit.
+    /// Allocates the least worn chunk of a parallel unit.
     pub fn pop_on(&mut self, pu: PuIndex) -> Option<Address> {
         let (_, chunk) = self.free.get_mut(&pu)?.pop_first()?;
         let first = self.space.pu_address(pu).ok()?;
         Some(Address { chunk, ..first })
     }
 
-    /// Takes a chunk on the parallel unit of `like`, to stand in for it; on another, in striping
-    /// order, if that has none.
+    /// Allocates a chunk on the parallel unit of `like`, as its replacement; if there is none, on
+    /// another parallel unit, in striping order.
     pub fn pop_near(&mut self, like: Address) -> Option<Address> {
         let pu = self.space.pu(like).ok()?;
         self.pop_on(pu).or_else(|| self.pop_next())
     }
 
-    /// Takes a chunk that somebody has already, such as one of a block that is empty. Returns whether
-    /// it was here.
+    /// Removes a chunk that is in use although the drive reports it as free, such as one of an
+    /// empty block. Returns whether it was free here.
     pub fn remove(&mut self, chunk: Address) -> bool {
         let Ok(pu) = self.space.pu(chunk) else { return false };
         let Some(free) = self.free.get_mut(&pu) else { return false };
@@ -84,9 +84,9 @@ impl FreeChunks {
         free.len() < before
     }
 
-    /// Takes `count` chunks, going round the parallel units in striping order from where the last
-    /// call stopped, so that neighbours are on different channels. `None`, and nothing is taken, when
-    /// there are not as many.
+    /// Allocates `count` chunks, round robin over the parallel units in striping order from where
+    /// the last call stopped, so that consecutive chunks are on different channels. Returns `None`,
+    /// and allocates nothing, if there are too few.
     pub fn pop_many(&mut self, count: usize) -> Option<Vec<Address>> {
         if self.len() < count {
             return None;
@@ -105,8 +105,8 @@ impl FreeChunks {
         None
     }
 
-    /// Takes a chunk back, with what the drive says of it now. Returns whether it is one to hand out
-    /// again: free, of full size, and on one of these parallel units.
+    /// Returns a chunk to the allocator, with its current chunk information. Returns whether it can
+    /// be allocated again: free, of full size, and on one of these parallel units.
     pub fn return_chunk(&mut self, chunk: &ChunkInfo) -> bool {
         let whole = chunk.sectors == self.space.geometry().sectors;
         let Ok(pu) = self.space.pu(chunk.address) else { return false };

@@ -1,21 +1,9 @@
-//! Physical addresses for applications (LightNVM paper sections 3 and 5.5; thesis chapter 6): the
-//! library for a program that places its own data and schedules its own I/O.
+//! Physical addressing for applications ([LightNVM17 §3, §5.5], [Thesis15 ch. 6]): the library for
+//! programs that place their own data and schedule their own I/O.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`space`](Space) | addresses: generic, device, flat; counting with them |
-//! | [`buffer`](Buffer) | registered memory for data and out-of-band bytes |
-//! | [`bits`](FailedMask) | which addresses of a vector |
-//! | [`vector`](Ended) | what is asked of a session, and how it ended |
-//! | [`session`](Session) | a queue of one's own: vectors of any length, asynchronously |
-//! | `requests` | vectors that are outstanding, and their pieces |
-//! | [`blocking`](Blocking) | a session whose caller waits |
-//! | [`free_chunks`](FreeChunks) | chunks to take, the least worn first |
-//! | [`block`](VirtualBlock) | an append-only run of chunks over any parallel units |
-//! | [`error`](PpaError) | what went wrong, and at which addresses |
-//!
-//! Who knows liblightnvm finds `nvm_dev` as [`Ssd`](crate::Ssd), `nvm_addr` as [`Address`] with
-//! [`Space`], `nvm_cmd` as [`Session`] and [`Blocking`], `nvm_vblk` as [`VirtualBlock`].
+//! Equivalents in liblightnvm: `nvm_dev` is [`OpenChannelSsd`](crate::OpenChannelSsd), `nvm_addr`
+//! is [`Address`] with [`PpaSpace`], `nvm_cmd` is [`Session`] and [`BlockingSession`], `nvm_vblk`
+//! is [`VirtualBlock`].
 
 mod block;
 mod blocking_session;

@@ -1,10 +1,12 @@
-//! [`Requests`]: vectors that are outstanding, and their pieces.
+//! [`VectorRequestTable`]: outstanding vectors and their commands.
 //!
-//! A vector is cut into as many commands as it takes; its pieces go out in order, the pieces of an
-//! earlier vector before those of a later one. Invariants: a slot is free, waiting (with addresses
-//! that have not gone out), flying or ended, and in exactly one list; a slot ends when all its
-//! addresses have gone out and all its pieces have ended. Slots keep their lists of addresses from
-//! one vector to the next, so that nothing is allocated once they have grown to the load.
+//! A vector is split into as many commands as necessary. They are submitted in order, those of an
+//! earlier vector first.
+//!
+//! Invariants: a slot is free, waiting (with addresses not submitted), in flight, or completed, and
+//! in exactly one list. A slot completes when all its addresses were submitted and all its commands
+//! have completed. Slots keep their address lists, so that nothing is allocated once they have
+//! grown to the load.
 
 use std::collections::VecDeque;
 
@@ -20,16 +22,16 @@ pub(crate) struct VectorRequest {
     pub(crate) kind: VectorKind,
     /// Addresses; of a copy, the sources.
     pub(crate) ppas: Vec<Ppa>,
-    /// Targets of a copy.
+    /// Destinations of a copy.
     pub(crate) targets: Vec<Ppa>,
     pub(crate) buffer: Option<Buffer>,
     pub(crate) oob: bool,
-    /// Addresses that have gone out.
+    /// Number of addresses submitted.
     pub(crate) issued: u32,
-    /// Pieces that have gone out and not ended.
+    /// Number of commands submitted and not completed.
     pub(crate) commands_in_flight: u32,
     pub(crate) failed: FailedMask,
-    /// Of the failed piece that comes first, and where it starts.
+    /// First address and status of the first failed command in vector order.
     pub(crate) status: (u32, Status),
 }
 
@@ -59,15 +61,15 @@ impl VectorRequest {
 pub(crate) struct VectorRequestTable {
     slots: Vec<VectorRequest>,
     free: Vec<u32>,
-    /// With addresses that have not gone out, in the order in which they were given.
+    /// Vectors with addresses that were not submitted, in order.
     waiting: VecDeque<u32>,
-    /// Ended and not reaped.
+    /// Completed vectors that were not reaped.
     completed: VecDeque<u32>,
     last_seq: u64,
 }
 
 impl VectorRequestTable {
-    /// Room for `count` vectors.
+    /// Creates a table for `count` vectors.
     pub(crate) fn new(count: u16) -> VectorRequestTable {
         let count = usize::from(count);
         VectorRequestTable {
@@ -79,23 +81,23 @@ impl VectorRequestTable {
         }
     }
 
-    /// Vectors that have not been reaped.
+    /// Returns the number of vectors that were not reaped.
     pub(crate) fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Vectors at most.
+    /// Returns the maximum number of vectors.
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there is room for another.
+    /// Returns whether the table is full.
     pub(crate) fn is_full(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// Takes a vector, which waits; returns its ticket. Hands the buffer back when all slots are
-    /// taken.
+    /// Adds a vector to the waiting list and returns its sequence number. Returns the buffer if the
+    /// table is full.
     pub(crate) fn insert(
         &mut self,
         kind: VectorKind,
@@ -119,14 +121,14 @@ impl VectorRequestTable {
         Ok(self.last_seq)
     }
 
-    /// The vector whose addresses go out next, and its slot.
+    /// Returns the first waiting vector and its slot.
     #[inline]
     pub(crate) fn next_to_issue(&mut self) -> Option<(u32, &mut VectorRequest)> {
         let slot = *self.waiting.front()?;
         Some((slot, &mut self.slots[slot as usize]))
     }
 
-    /// `count` addresses of the vector whose addresses go out next have gone out, as one piece.
+    /// Records that `count` addresses of the first waiting vector were submitted as one command.
     #[inline]
     pub(crate) fn on_issued(&mut self, count: u32) {
         let Some(slot) = self.waiting.front() else { return };
@@ -138,7 +140,7 @@ impl VectorRequestTable {
         }
     }
 
-    /// A piece has ended: that of `slot` which starts at address `at`.
+    /// Records the completion of a command of `slot` whose first address is `at`.
     #[inline]
     pub(crate) fn on_command_complete(&mut self, slot: u32, at: u32, ended: &VectorCompletion) {
         let r = &mut self.slots[slot as usize];
@@ -152,7 +154,7 @@ impl VectorRequestTable {
         }
     }
 
-    /// Ends all that waits, with `status` for the addresses that have not gone out.
+    /// Completes all waiting vectors, with `status` for the addresses that were not submitted.
     pub(crate) fn abort_waiting(&mut self, status: Status) {
         while let Some(slot) = self.waiting.pop_front() {
             let r = &mut self.slots[slot as usize];
@@ -168,7 +170,7 @@ impl VectorRequestTable {
         }
     }
 
-    /// Takes what has ended: the oldest, or that of a ticket.
+    /// Removes a completed vector: the oldest, or the one with this sequence number.
     #[inline]
     pub(crate) fn pop_completed(&mut self, ticket: Option<u64>) -> Option<&mut VectorRequest> {
         let slot = match ticket {
@@ -183,14 +185,14 @@ impl VectorRequestTable {
         Some(&mut self.slots[slot as usize])
     }
 
-    /// What a ticket's vector asks for, unless it has been reaped.
+    /// Returns the operation of a vector that was not reaped.
     pub(crate) fn kind_of(&self, ticket: u64) -> Option<VectorKind> {
         let is_free = |slot: usize| self.free.contains(&(slot as u32));
         let mut slots = self.slots.iter().enumerate();
         slots.find(|(slot, r)| r.seq == ticket && !is_free(*slot)).map(|(_, r)| r.kind)
     }
 
-    /// Buffers of vectors that have not ended: the drive may still touch them.
+    /// Removes the buffers of vectors that have not completed; the drive may still access them.
     pub(crate) fn buffers_in_use(&mut self) -> impl Iterator<Item = Buffer> + '_ {
         let over = &self.completed;
         let slots = self.slots.iter_mut().enumerate();

@@ -1,10 +1,11 @@
-//! [`Session`]: a queue of one's own, and vectors of any length on it (LightNVM paper section 3.3).
+//! [`Session`]: an exclusive queue for vectors of any length [LightNVM17 §3.3].
 //!
-//! Poll-driven (rule R2) and owned by one user (rule R4). Guarantees: every vector that was taken
-//! ends exactly once, with a status for each of its addresses; vectors go out in the order in which
-//! they were given, and the pieces of one too; a buffer that a command uses is nobody else's until
-//! the vector has ended, and never used again if it does not. Vectors that fit a command allocate
-//! nothing.
+//! A session is driven by polls (ARCHITECTURE.md, R2) and has one owner (R4).
+//!
+//! Invariants: every accepted vector completes exactly once, with a status per address. Vectors,
+//! and the commands of a vector, are submitted in order. A buffer in use by a command has no other
+//! user until its vector completes, and is never reused if it does not. Vectors that fit one
+//! command allocate nothing.
 
 use clock::{Component, Nanos};
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa, Status};
@@ -18,10 +19,10 @@ use super::{
 use crate::OpenChannelSsd;
 use crate::vector::{DataSegments, VectorQueue};
 
-/// A queue of one's own.
+/// An exclusive queue for vectors.
 #[derive(Debug)]
 pub struct Session {
-    /// Until the session is closed.
+    /// `None` once the session is closed.
     queue: Option<VectorQueue>,
     requests: VectorRequestTable,
     id: u32,
@@ -31,13 +32,13 @@ pub struct Session {
     max_open_chunks: u32,
     poll_limit: u64,
     max_sectors: u32,
-    /// Something was submitted since the last poll.
+    /// Whether a vector was submitted since the last poll.
     submitted: bool,
     stats: SessionStats,
 }
 
 impl Session {
-    /// Makes a queue on the drive, and a session of it.
+    /// Creates a queue on the drive and a session on it.
     ///
     /// # Errors
     /// [`PpaError::Config`], [`PpaError::WriteUnit`], [`PpaError::Ssd`].
@@ -72,11 +73,12 @@ impl Session {
         })
     }
 
-    /// Waits for what is outstanding, deletes the queue, and returns what had not been reaped:
-    /// [`Status::ABORTED_SQ_DELETED`] for what did not end, whose buffer is not used again.
+    /// Waits for outstanding commands, deletes the queue, and returns the vectors that were not
+    /// reaped. Vectors that did not complete have [`Status::ABORTED_SQ_DELETED`], and their buffers
+    /// are not reused.
     ///
     /// # Errors
-    /// [`PpaError::Ssd`] when the drive does not answer, or `ssd` is another drive.
+    /// [`PpaError::Ssd`] if the drive does not respond, or `ssd` is another drive.
     pub fn close(
         mut self,
         ssd: &mut OpenChannelSsd,
@@ -103,60 +105,62 @@ impl Session {
         Ok(std::iter::from_fn(|| self.reap()).collect())
     }
 
-    /// A session whose caller waits: `pump` lets an in-process drive run, or yields to one elsewhere.
+    /// Returns a synchronous interface; `pump` lets an in-process drive run, or yields to a drive
+    /// elsewhere.
     pub fn blocking<'a>(&'a mut self, pump: &'a mut dyn FnMut()) -> BlockingSession<'a> {
         BlockingSession::new(self, pump)
     }
 
-    /// The drive's address space.
+    /// Returns the drive's address space.
     pub fn space(&self) -> &PpaSpace {
         &self.space
     }
 
-    /// Where its buffers come from.
+    /// Returns the pool of the session's buffers.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// Whether sectors are copied inside the drive.
+    /// Returns whether sectors are copied within the drive.
     pub fn can_copy(&self) -> bool {
         self.can_copy
     }
 
-    /// Chunks that may be open at a time; 0 for no limit.
+    /// Returns the maximum number of open chunks; 0 if unlimited.
     pub(crate) fn max_open_chunks(&self) -> u32 {
         self.max_open_chunks
     }
 
-    /// How often a pump is called in vain before a vector counts as unanswered.
+    /// Returns the number of polls without a completion after which a vector times out.
     pub fn poll_limit(&self) -> u64 {
         self.poll_limit
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> &SessionStats {
         &self.stats
     }
 
-    /// Vectors taken and not reaped.
+    /// Returns the number of vectors accepted and not reaped.
     pub fn outstanding(&self) -> usize {
         self.requests.outstanding()
     }
 
-    /// Completions of the drive that named no command of the queue: faults of the drive.
+    /// Returns the number of completions that matched no command of the queue, which are faults of
+    /// the drive.
     pub fn spurious_completions(&self) -> u64 {
         self.queue.as_ref().map_or(0, |q| q.queue().spurious_completions())
     }
 
-    /// Commands outstanding on the drive.
+    /// Returns the number of outstanding commands.
     fn commands_in_flight(&self) -> u16 {
         self.queue.as_ref().map_or(0, VectorQueue::outstanding)
     }
 
-    /// Reads sectors, any of the drive in any order.
+    /// Reads sectors at any addresses, in any order.
     ///
     /// # Errors
-    /// [`Refused`], with the buffer; nothing was submitted.
+    /// [`Rejected`], with the buffer; nothing was submitted.
     pub fn read(
         &mut self,
         ppas: &[Ppa],
@@ -166,20 +170,20 @@ impl Session {
         self.submit(VectorKind::Read, ppas, &[], Some(into), options)
     }
 
-    /// Asks whether sectors can be read, without transferring them.
+    /// Checks whether sectors are readable, without transfer.
     ///
     /// # Errors
-    /// [`Refused`]; nothing was submitted.
+    /// [`Rejected`]; nothing was submitted.
     pub fn check(&mut self, ppas: &[Ppa]) -> Result<RequestId, Rejected> {
         self.submit(VectorKind::Check, ppas, &[], None, VectorOptions::default())
     }
 
-    /// Writes sectors: whole units of `ws_min`, each at the write pointer of its chunk by the time
-    /// that those before it are written. A unit that fails closes its chunk; what follows it in the
-    /// same chunk fails, too.
+    /// Writes sectors: whole units of `ws_min`, each at the write pointer of its chunk once the
+    /// preceding ones are written. A unit that fails closes its chunk; later units of the same
+    /// chunk fail as well.
     ///
     /// # Errors
-    /// [`Refused`], with the buffer; nothing was submitted.
+    /// [`Rejected`], with the buffer; nothing was submitted.
     pub fn write(
         &mut self,
         ppas: &[Ppa],
@@ -189,26 +193,26 @@ impl Session {
         self.submit(VectorKind::Write, ppas, &[], Some(from), options)
     }
 
-    /// Erases the chunks that addresses are in, each in one chunk.
+    /// Erases the chunks of the addresses, each in another chunk.
     ///
     /// # Errors
-    /// [`Refused`]; nothing was submitted.
+    /// [`Rejected`]; nothing was submitted.
     pub fn reset(&mut self, ppas: &[Ppa]) -> Result<RequestId, Rejected> {
         self.submit(VectorKind::Reset, ppas, &[], None, VectorOptions::default())
     }
 
-    /// Copies sectors inside the drive, out-of-band bytes included; the targets are as for
-    /// [`write`](Session::write). The drive programs when it has read: the commands of a longer copy
-    /// follow each other, and a chunk that is written by a copy takes nothing else until that has
-    /// ended.
+    /// Copies sectors within the drive, out-of-band bytes included; for destinations see
+    /// [`write`](Session::write). The drive programs after it has read, so the commands of a longer
+    /// copy run one after the other. A chunk that is a destination takes no other write until the
+    /// copy completes.
     ///
     /// # Errors
-    /// [`Refused`]; nothing was submitted.
+    /// [`Rejected`]; nothing was submitted.
     pub fn copy(&mut self, from: &[Ppa], to: &[Ppa]) -> Result<RequestId, Rejected> {
         self.submit(VectorKind::Copy, from, to, None, VectorOptions::default())
     }
 
-    /// Why a vector cannot be taken, if so.
+    /// Returns the reason to reject a vector, if any.
     fn reject_reason(
         &self,
         kind: VectorKind,
@@ -278,7 +282,7 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Addresses of one command at most.
+    /// Returns the maximum number of addresses of a command.
     #[inline]
     fn command_addresses_max(&self, kind: VectorKind) -> u32 {
         let unit = self.space.geometry().ws_min;
@@ -291,7 +295,7 @@ impl Session {
         }
     }
 
-    /// Submits pieces as long as the queue takes them.
+    /// Submits commands until the queue is full.
     #[inline]
     fn issue(&mut self) {
         loop {
@@ -312,11 +316,12 @@ impl Session {
         }
     }
 
-    /// Takes what has ended, and submits what follows. Returns whether anything ended.
+    /// Reaps completed commands and submits further ones. Returns whether any completed.
     fn reap_commands(&mut self) -> bool {
         let Some(queue) = self.queue.as_mut() else { return false };
         let mut reaped = false;
-        // A drive that completes faster than this reaps does not keep it here.
+        // Limits the loop, so that a drive that completes commands faster than the loop reaps them
+        // cannot keep the thread here.
         for _ in 0..queue.queue().capacity() {
             let Some(ended) = queue.reap() else { break };
             reaped = true;
@@ -332,7 +337,7 @@ impl Session {
         reaped
     }
 
-    /// One poll. Returns whether anything ended.
+    /// Polls once. Returns whether any command completed.
     pub(crate) fn poll_once(&mut self) -> bool {
         let reaped = self.reap_commands();
         if let Some(queue) = self.queue.as_mut() {
@@ -342,12 +347,12 @@ impl Session {
         reaped
     }
 
-    /// Takes the next vector that has ended.
+    /// Reaps the next completed vector.
     pub fn reap(&mut self) -> Option<RequestCompletion> {
         self.pop_completed(None)
     }
 
-    /// Takes a vector if it has ended.
+    /// Reaps a vector if it has completed.
     pub fn reap_request(&mut self, ticket: RequestId) -> Option<RequestCompletion> {
         if ticket.session != self.id {
             return None;
@@ -372,7 +377,7 @@ impl Session {
         Some(ended)
     }
 
-    /// What a vector asks for, unless it has been reaped.
+    /// Returns the operation of a vector that was not reaped.
     pub(crate) fn kind_of(&self, ticket: RequestId) -> Option<VectorKind> {
         if ticket.session != self.id {
             return None;
@@ -381,7 +386,7 @@ impl Session {
     }
 }
 
-/// Submits the next `count` addresses of a vector. Returns whether the queue took them.
+/// Submits the next `count` addresses of a vector. Returns whether the queue accepted them.
 #[inline]
 fn send(queue: &mut VectorQueue, slot: u32, request: &VectorRequest, count: u32) -> bool {
     let at = request.issued;
@@ -405,20 +410,20 @@ fn send(queue: &mut VectorQueue, slot: u32, request: &VectorRequest, count: u32)
 }
 
 impl Component for Session {
-    /// Takes what has ended, submits what waits, and rings the doorbell once for all of it.
+    /// Reaps completed commands, submits waiting ones, and rings the doorbell once for all.
     fn poll(&mut self, _now: Nanos) -> bool {
         let submitted = self.submitted;
         self.poll_once() | submitted
     }
 
-    /// At once while something was submitted that the drive has not been told of, else never.
+    /// Returns zero while the doorbell was not rung for submitted commands; otherwise never.
     fn deadline(&self) -> Nanos {
         if self.submitted { Nanos::ZERO } else { Nanos::MAX }
     }
 }
 
 impl Drop for Session {
-    /// Memory that the drive may still touch is not used again.
+    /// Abandons memory that the drive may still access.
     fn drop(&mut self) {
         if self.commands_in_flight() > 0 {
             self.requests.buffers_in_use().for_each(Buffer::abandon);

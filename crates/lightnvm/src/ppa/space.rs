@@ -1,14 +1,13 @@
-//! [`Space`]: the address space of a drive, in three forms (LightNVM paper section 3.1; OC section
-//! 2.1).
+//! [`PpaSpace`]: the address space of a drive, in three forms ([LightNVM17 §3.1], [OC20 §2.1]).
 //!
-//! | form | type | who uses it |
+//! | form | type | used by |
 //! |---|---|---|
-//! | generic | [`Address`]: group, PU, chunk, sector | people and programs that place data |
-//! | device | [`Ppa`]: packed by the drive's format, with holes | commands |
-//! | flat | [`Flat`]: sectors numbered without holes | tables |
+//! | generic | [`Address`]: group, PU, chunk, sector | users and programs that place data |
+//! | device | [`Ppa`]: packed in the drive's format, with holes | commands |
+//! | flat | [`PhysSector`]: sector index, without holes | tables |
 //!
-//! Guarantees: every conversion is checked and none panics; the three forms of one sector convert
-//! into each other both ways; addresses that name nothing are errors that say which part is wrong.
+//! Invariants: every conversion is checked and none panics. The three forms of a sector convert
+//! into each other in both directions. An error for an invalid address names the wrong component.
 
 use std::fmt;
 
@@ -18,7 +17,7 @@ use nvme::{Address, Geometry, Ppa, PpaFormat};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PhysSector(pub u64);
 
-/// A parallel unit's number on the drive: `group × PUs per group + PU in its group`.
+/// Index of a parallel unit on the drive: `group × PUs per group + PU in its group`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PuIndex(pub u32);
 
@@ -28,46 +27,46 @@ impl fmt::Display for PuIndex {
     }
 }
 
-/// An address that names nothing on the drive.
+/// An address that does not exist on the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// A component is past its count.
+    /// A component is out of range.
     #[error("address {address} does not exist: there are {limit} {what}, numbered from 0")]
     Component {
         /// The address.
         address: Address,
-        /// Which component.
+        /// Name of the component.
         what: &'static str,
-        /// How many there are.
+        /// Number of valid values.
         limit: u32,
     },
-    /// A device address in a hole of the format, or with bits above its fields.
+    /// A device address is in a hole of the format, or has bits above its fields.
     #[error("physical address {:#x} ({address}) is in a hole of the drive's address format", ppa.0)]
     Hole {
-        /// The address as given.
+        /// The given address.
         ppa: Ppa,
         /// Its components.
         address: Address,
     },
-    /// A flat number past the end.
+    /// A sector index is out of range.
     #[error("flat address {} does not exist: the drive has {sectors} sectors", flat.0)]
     Flat {
-        /// The number.
+        /// The index.
         flat: PhysSector,
         /// Sectors of the drive.
         sectors: u64,
     },
-    /// A parallel unit past the end.
+    /// A parallel unit is out of range.
     #[error("{pu} does not exist: the drive has {pus} parallel units, numbered from 0")]
     Pu {
         /// The parallel unit.
         pu: PuIndex,
-        /// How many there are.
+        /// Number of parallel units.
         pus: u32,
     },
 }
 
-/// A drive's geometry and address format: what converts addresses and counts with them.
+/// A drive's geometry and address format; converts addresses and computes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PpaSpace {
     geometry: Geometry,
@@ -75,12 +74,12 @@ pub struct PpaSpace {
 }
 
 impl PpaSpace {
-    /// The space of a checked geometry and of a format whose fields are wide enough for it.
+    /// Creates the space of a checked geometry, with a format whose fields are wide enough for it.
     pub(crate) fn new(geometry: Geometry, format: PpaFormat) -> PpaSpace {
         PpaSpace { geometry, format }
     }
 
-    /// The space of a geometry in the narrowest format.
+    /// Creates the space of a geometry with the narrowest format.
     ///
     /// # Errors
     /// [`nvme::GeometryError`].
@@ -89,17 +88,17 @@ impl PpaSpace {
         Ok(PpaSpace { geometry, format: PpaFormat::from_geometry(&geometry)? })
     }
 
-    /// The shape of the drive.
+    /// Returns the geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Where the fields of a device address are.
+    /// Returns the layout of device addresses.
     pub fn format(&self) -> &PpaFormat {
         &self.format
     }
 
-    /// Checks that `address` names a sector.
+    /// Checks that `address` exists.
     ///
     /// # Errors
     /// [`AddressError::Component`].
@@ -123,7 +122,7 @@ impl PpaSpace {
         AddressError::Component { address, what, limit }
     }
 
-    /// Generic to device.
+    /// Converts a generic to a device address.
     ///
     /// # Errors
     /// [`AddressError::Component`].
@@ -133,7 +132,7 @@ impl PpaSpace {
         Ok(self.format.pack(address))
     }
 
-    /// Device to generic.
+    /// Converts a device to a generic address.
     ///
     /// # Errors
     /// [`AddressError::Hole`].
@@ -144,7 +143,7 @@ impl PpaSpace {
             .map_err(|e| AddressError::Hole { ppa: e.ppa, address: e.address })
     }
 
-    /// Generic to flat.
+    /// Converts a generic to a flat address.
     ///
     /// # Errors
     /// [`AddressError::Component`].
@@ -154,7 +153,7 @@ impl PpaSpace {
         Ok(PhysSector(self.geometry.flat(address)))
     }
 
-    /// Flat to generic.
+    /// Converts a flat to a generic address.
     ///
     /// # Errors
     /// [`AddressError::Flat`].
@@ -165,7 +164,7 @@ impl PpaSpace {
             .ok_or(AddressError::Flat { flat, sectors: self.geometry.total_sectors() })
     }
 
-    /// Device to flat.
+    /// Converts a device to a flat address.
     ///
     /// # Errors
     /// [`AddressError::Hole`].
@@ -173,7 +172,7 @@ impl PpaSpace {
         Ok(PhysSector(self.geometry.flat(self.address(ppa)?)))
     }
 
-    /// Flat to device.
+    /// Converts a flat to a device address.
     ///
     /// # Errors
     /// [`AddressError::Flat`].
@@ -181,12 +180,12 @@ impl PpaSpace {
         Ok(self.format.pack(self.address_of(flat)?))
     }
 
-    /// Components of a device address for a message, whether or not it names something.
+    /// Returns the components of a device address, valid or not, for messages.
     pub(crate) fn components(&self, ppa: Ppa) -> Address {
         self.format.unpack(ppa)
     }
 
-    /// The parallel unit that an address is on.
+    /// Returns the parallel unit of an address.
     ///
     /// # Errors
     /// [`AddressError::Component`].
@@ -195,7 +194,7 @@ impl PpaSpace {
         Ok(PuIndex(address.group * self.geometry.pus + address.pu))
     }
 
-    /// The first sector of the first chunk of a parallel unit.
+    /// Returns the first sector of the first chunk of a parallel unit.
     ///
     /// # Errors
     /// [`AddressError::Pu`].
@@ -207,7 +206,7 @@ impl PpaSpace {
         Ok(Address { group: pu.0 / g.pus, pu: pu.0 % g.pus, chunk: 0, sector: 0 })
     }
 
-    /// The first sector of an address's chunk.
+    /// Returns the first sector of the chunk that contains an address.
     ///
     /// # Errors
     /// [`AddressError::Component`].
@@ -216,7 +215,7 @@ impl PpaSpace {
         Ok(Address { sector: 0, ..address })
     }
 
-    /// A chunk's number on the drive, which is its place in the chunk report.
+    /// Returns the index of a chunk on the drive, which is its index in the chunk report.
     ///
     /// # Errors
     /// [`AddressError::Component`].
@@ -225,16 +224,16 @@ impl PpaSpace {
         Ok(flat.0 / u64::from(self.geometry.sectors))
     }
 
-    /// The next sector of the same chunk; `None` at its end, or for an address that names nothing.
+    /// Returns the next sector of the chunk; `None` at its end, or for an invalid address.
     #[inline]
     pub fn next_in_chunk(&self, address: Address) -> Option<Address> {
         let next = Address { sector: address.sector.checked_add(1)?, ..address };
         self.geometry.contains(next).then_some(next)
     }
 
-    /// The same place on the next parallel unit in striping order, in which neighbours are on
-    /// different channels: first over all groups, then to the next PU of each. After the last comes
-    /// the first. `None` for an address that names nothing.
+    /// Returns the corresponding address on the next parallel unit in striping order, in which
+    /// consecutive ones are on different channels: all groups first, then the next PU of each. The
+    /// order wraps around. `None` for an invalid address.
     pub fn next_pu(&self, address: Address) -> Option<Address> {
         let g = &self.geometry;
         if !g.contains(address) {
@@ -248,7 +247,7 @@ impl PpaSpace {
         Some(Address { group, pu, ..address })
     }
 
-    /// A parallel unit's place in striping order.
+    /// Returns the index of a parallel unit in striping order.
     ///
     /// # Errors
     /// [`AddressError::Pu`].
@@ -257,16 +256,17 @@ impl PpaSpace {
         Ok(a.pu * self.geometry.groups + a.group)
     }
 
-    /// All parallel units in striping order.
+    /// Iterates over all parallel units in striping order.
     pub fn striped(&self) -> impl Iterator<Item = PuIndex> + use<> {
         let (groups, pus) = (self.geometry.groups, self.geometry.pus);
         (0..pus).flat_map(move |pu| (0..groups).map(move |group| PuIndex(group * pus + pu)))
     }
 
-    /// Device addresses of `count` sectors of a chunk from `first` on.
+    /// Iterates over the device addresses of `count` sectors of a chunk, starting at `first`.
     ///
     /// # Errors
-    /// [`AddressError::Component`] when the run leaves its chunk, or is empty at its end.
+    /// [`AddressError::Component`] if the range crosses the end of the chunk, or is empty at its
+    /// end.
     pub fn extent(
         &self,
         first: Address,
@@ -274,7 +274,7 @@ impl PpaSpace {
     ) -> Result<impl ExactSizeIterator<Item = Ppa> + use<>, AddressError> {
         let last = first.sector.saturating_add(count.saturating_sub(1));
         self.check(Address { sector: last, ..first })?;
-        // Sectors are the lowest field, so a run in a chunk is a run of numbers.
+        // The sector is the lowest field, so device addresses within a chunk are consecutive.
         let base = self.format.pack(first).0;
         Ok((0..count).map(move |i| Ppa(base + u64::from(i))))
     }
@@ -348,7 +348,8 @@ mod tests {
                 space.address_of(PhysSector(sectors)),
                 Err(AddressError::Flat { .. })
             ));
-            // Any word is an address that packs to itself, or an error; never a panic.
+            // Every 64-bit value is either an address that packs to itself, or an error; never a
+            // panic.
             for _ in 0..200 {
                 let bits = rng.below(64);
                 let ppa = Ppa(rng.next_u64() >> bits);

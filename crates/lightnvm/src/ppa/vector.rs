@@ -1,6 +1,6 @@
-//! What a vector is: its [kind](VectorKind) and [options](Options), its [ticket](RequestId) while it is
-//! outstanding, and how it [ended](Ended); what a session [holds](SessionConfig) and has
-//! [done](SessionStats).
+//! Types of a vector request: its [kind](VectorKind), [options](VectorOptions), [id](RequestId) and
+//! [completion](RequestCompletion); [configuration](SessionConfig) and [counters](SessionStats) of
+//! a session.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use nvme::Status;
 
 use super::{Buffer, FailedMask};
 
-/// Addresses of one vector at most.
+/// Maximum number of addresses of a vector.
 pub const ADDRESSES_MAX: usize = 1 << 20;
 
-/// What a vector asks for.
+/// The operation of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VectorKind {
-    /// Sectors to memory.
+    /// Reads sectors into memory.
     Read,
-    /// Whether sectors can be read; nothing is transferred.
+    /// Checks whether sectors are readable, without transfer.
     Check,
-    /// Memory to sectors.
+    /// Writes sectors from memory.
     Write,
-    /// Chunks are erased.
+    /// Erases chunks.
     Reset,
-    /// Sectors to sectors, inside the drive.
+    /// Copies sectors within the drive.
     Copy,
 }
 
@@ -38,13 +38,12 @@ impl fmt::Display for VectorKind {
     }
 }
 
-/// How a read or write is carried out. More options may come: start from
-/// [`Options::default`], which is what most want.
+/// Options of a read or write. Further options may be added: start from [`VectorOptions::default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VectorOptions {
-    /// Whether out-of-band bytes are transferred, on a drive that has some. Without, those of a
-    /// write are zeros.
+    /// Whether out-of-band bytes are transferred, on a drive that has some. If not, a write sets
+    /// them to zeros.
     pub oob: bool,
 }
 
@@ -55,23 +54,23 @@ impl Default for VectorOptions {
 }
 
 impl VectorOptions {
-    /// Leaves out-of-band bytes alone.
+    /// Disables the transfer of out-of-band bytes.
     #[must_use]
     pub fn without_oob(self) -> VectorOptions {
         VectorOptions { oob: false, ..self }
     }
 }
 
-/// What a session holds.
+/// Configuration of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// Commands outstanding on the drive at most.
+    /// Maximum number of outstanding commands on the drive.
     pub queue_depth: u16,
-    /// Vectors taken and not reaped at most.
+    /// Maximum number of vectors accepted and not reaped.
     pub vectors: u16,
-    /// Interrupt vector that the drive raises after completions.
+    /// Interrupt vector of completions, if any.
     pub interrupt: Option<u16>,
-    /// Whether sectors are copied inside the drive, if it can.
+    /// Whether sectors are copied within the drive, if it supports this.
     pub allow_drive_copy: bool,
 }
 
@@ -81,7 +80,7 @@ impl Default for SessionConfig {
     }
 }
 
-/// Names a vector of a session, among all sessions on the drive.
+/// Identifies a vector among all vectors of all sessions on the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     pub(super) session: u32,
@@ -94,54 +93,54 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// A vector that has ended.
+/// A completed vector.
 #[derive(Debug)]
 #[must_use = "a vector that has ended may have failed"]
 pub struct RequestCompletion {
-    /// Which.
+    /// Id of the vector.
     pub request: RequestId,
-    /// What was asked.
+    /// Operation.
     pub kind: VectorKind,
-    /// How the first of its commands that failed ended; [`Status::SUCCESS`] if none did.
+    /// Status of the first failed command; [`Status::SUCCESS`] if none failed.
     pub status: Status,
-    /// Which of its addresses failed.
+    /// Mask of the failed addresses.
     pub failed: FailedMask,
-    /// Addresses that it had.
+    /// Number of addresses of the vector.
     pub addresses: u32,
-    /// The buffer that came with it.
+    /// The vector's buffer, if any.
     pub buffer: Option<Buffer>,
 }
 
 impl RequestCompletion {
-    /// Whether no address failed.
+    /// Returns whether no address failed.
     pub fn is_success(&self) -> bool {
         self.status.is_success()
     }
 }
 
-/// What a session has done.
+/// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionStats {
-    /// Vectors taken.
+    /// Vectors accepted.
     pub vectors: u64,
-    /// Commands that they took.
+    /// Commands submitted for them.
     pub commands: u64,
-    /// Vectors that took more than one.
+    /// Vectors that took more than one command.
     pub split: u64,
-    /// Vectors refused.
+    /// Vectors rejected.
     pub rejected: u64,
-    /// Vectors of which some address failed.
+    /// Vectors with failed addresses.
     pub failed: u64,
-    /// Addresses that failed.
+    /// Failed addresses.
     pub failed_addresses: u64,
-    /// Sectors asked to be read.
+    /// Sectors requested to be read.
     pub sectors_read: u64,
-    /// Sectors asked to be checked.
+    /// Sectors requested to be checked.
     pub sectors_checked: u64,
-    /// Sectors asked to be written.
+    /// Sectors requested to be written.
     pub sectors_written: u64,
-    /// Sectors asked to be copied.
+    /// Sectors requested to be copied.
     pub sectors_copied: u64,
-    /// Chunks asked to be reset.
+    /// Chunks requested to be reset.
     pub chunks_reset: u64,
 }

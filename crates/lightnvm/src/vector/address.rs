@@ -1,21 +1,22 @@
-//! [`Addresses`]: flat sector numbers to physical page addresses.
+//! [`Addresses`]: converts sector indexes to physical page addresses.
 
 use ftl::FlashGeometry;
 use nvme::{Address, Geometry, Ppa, PpaFormat};
 
-/// Physical page addresses of flat sector numbers, by two multiplications and one look-up in a table
-/// that has a word per parallel unit.
+/// Converts sector indexes to physical page addresses with two multiplications and one lookup in a
+/// table with one entry per parallel unit.
 #[derive(Debug)]
 pub struct Addresses {
     shape: FlashGeometry,
     geometry: Geometry,
     sector_bits: u8,
-    /// Address of the first sector of each parallel unit.
+    /// PPA of the first sector of each parallel unit.
     pus: Box<[u64]>,
 }
 
 impl Addresses {
-    /// `shape` is that of `geometry`, and `format` its address format.
+    /// Creates the converter. `shape` must be the FTL's view of `geometry`, and `format` its
+    /// address format.
     pub fn new(shape: FlashGeometry, geometry: Geometry, format: PpaFormat) -> Addresses {
         let base = |pu: u32| {
             let (group, pu) = (pu / geometry.pus, pu % geometry.pus);
@@ -25,29 +26,29 @@ impl Addresses {
         Addresses { shape, geometry, sector_bits: format.sector_bits, pus }
     }
 
-    /// The flash as the translation layer sees it.
+    /// Returns the flash geometry of the FTL.
     pub fn shape(&self) -> &FlashGeometry {
         &self.shape
     }
 
-    /// The drive's shape.
+    /// Returns the drive's geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Out-of-band bytes per sector.
+    /// Returns the out-of-band bytes per sector.
     pub fn oob_bytes(&self) -> u32 {
         self.geometry.oob_bytes
     }
 
-    /// The address of a sector.
+    /// Returns the PPA of a sector.
     #[inline]
     pub fn sector(&self, psn: u32) -> Ppa {
         let chunk = self.shape.chunk_of(psn);
         Ppa(self.chunk(chunk).0 | u64::from(psn - self.shape.first_sector_of(chunk)))
     }
 
-    /// The address of a chunk's first sector.
+    /// Returns the PPA of a chunk's first sector.
     #[inline]
     pub fn chunk(&self, chunk: u32) -> Ppa {
         let pu = self.shape.pu_of(chunk);
@@ -55,7 +56,7 @@ impl Addresses {
         Ppa(self.pus[pu as usize] | u64::from(in_pu) << self.sector_bits)
     }
 
-    /// A sector's address by its components, for messages.
+    /// Returns the components of a sector's address, for messages.
     pub fn components(&self, psn: u32) -> Address {
         self.geometry.from_flat(psn.into()).unwrap_or_default()
     }

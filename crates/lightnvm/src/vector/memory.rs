@@ -1,6 +1,6 @@
-//! Registered memory: [`register`], and [`Scratch`] for the commands of a queue.
+//! Registered memory: [`register`], and [`CommandLists`] for the commands of a queue.
 //!
-//! A port never forgets a registration, so what is here is registered once per opened target.
+//! A port never releases a registration, so this memory is registered once per opened target.
 
 use std::io;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use std::sync::atomic::Ordering;
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa, PpaList, SglDescriptor};
 use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
-/// Why there is no memory that a drive may touch.
+/// Why memory for the drive cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// No memory.
+    /// The memory cannot be allocated.
     #[error("memory for {what}: {source}")]
     Memory {
-        /// What it is for.
+        /// Purpose of the memory.
         what: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The memory could not be registered.
+    /// The memory cannot be registered.
     #[error("registering memory for {what}: {source}")]
     Register {
-        /// What it is for.
+        /// Purpose of the memory.
         what: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: RegisterError,
     },
 }
 
-/// Bytes of an address list, and of a list of data descriptors.
+/// Sizes of an address list and of a list of SGL descriptors, in bytes.
 const PPA_LIST_BYTES: usize = MAX_VECTOR_ADDRESSES as usize * 8;
 const SGL_BYTES: usize = MAX_VECTOR_ADDRESSES as usize * 16;
 
-/// Memory of zeros that the drive may touch, wherever it is.
+/// Allocates zeroed memory and registers it for access by the drive.
 ///
 /// # Errors
 /// [`MemoryError`].
@@ -51,8 +51,8 @@ pub fn register(
     })
 }
 
-/// For each command that can be outstanding, a list of addresses and a list of data descriptors,
-/// which the drive may look at until the command ends.
+/// An address list and a list of SGL descriptors for each outstanding command. The drive may read
+/// them until the command completes.
 #[derive(Debug)]
 pub(crate) struct CommandLists {
     region: Arc<SharedRegion>,
@@ -62,7 +62,7 @@ pub(crate) struct CommandLists {
 impl CommandLists {
     const STRIDE: usize = PPA_LIST_BYTES + SGL_BYTES;
 
-    /// Scratch for `tags` commands.
+    /// Allocates lists for `tags` commands.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -72,13 +72,13 @@ impl CommandLists {
         Ok(CommandLists { region, at })
     }
 
-    /// The address list of command `tag`: 1 to 64 addresses.
+    /// Writes the address list of command `tag`: 1 to 64 addresses.
     #[inline]
     pub(crate) fn ppa_list(&self, tag: u16, ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
         self.write_ppa_list(usize::from(tag) * CommandLists::STRIDE, ppas)
     }
 
-    /// A second list of command `tag`, which has no data descriptors.
+    /// Writes a second address list of command `tag`, which must not use SGL descriptors.
     pub(crate) fn target_list(
         &self,
         tag: u16,
@@ -105,8 +105,8 @@ impl CommandLists {
         PpaList::List { at: self.at.offset(start as u64).0, count }
     }
 
-    /// The data pointer that spreads sectors of `sector_bytes` over their places from `base` on:
-    /// one data block if the places are consecutive, else a segment of one per run.
+    /// Builds a data pointer for sectors of `sector_bytes` at the given indexes from `base`: one
+    /// data block if the indexes are consecutive, otherwise a segment with one descriptor per run.
     pub(crate) fn sgl(
         &self,
         tag: u16,

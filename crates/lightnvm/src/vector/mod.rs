@@ -1,11 +1,5 @@
-//! Vector commands (LightNVM paper section 3.3; OC section 4): one command, 1 to 64 addresses, a
-//! status bit per address.
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`VectorQueue`] | a queue pair that takes vector commands |
-//! | [`address`](Addresses) | flat sector numbers to physical page addresses |
-//! | [`memory`](register) | memory that the drive may touch: address lists per command |
+//! Vector commands ([LightNVM17 §3.3], [OC20 §4]): one command with 1 to 64 addresses, and a status
+//! bit per address.
 
 mod address;
 mod memory;

@@ -1,9 +1,10 @@
-//! [`VectorQueue`]: a queue pair that takes vector commands.
+//! [`VectorQueue`]: a queue pair for vector commands.
 //!
-//! Owned by whoever submits (rule R4). Guarantees: commands go out in the order in which they were
-//! given, so that on every parallel unit, whose commands the drive executes in the order of their
-//! queue, an erase never overtakes a read or program before it; every command that was taken ends
-//! exactly once. Nothing is allocated per command.
+//! The submitter owns it exclusively (ARCHITECTURE.md, R4).
+//!
+//! Invariants: commands are submitted in the order of the calls. The drive executes the commands of
+//! a queue in order on each parallel unit, so an erase never overtakes an earlier read or program.
+//! Every accepted command completes exactly once. Commands cause no allocation.
 
 use std::sync::Arc;
 
@@ -15,34 +16,34 @@ use tracepoint::Event;
 use super::MemoryError;
 use super::memory::CommandLists;
 
-/// Where the sectors of a vector read or write are in registered memory, in the order of the
+/// Locations of the sectors of a vector read or write in registered memory, in the order of the
 /// addresses.
 #[derive(Clone, Copy, Debug)]
 pub enum DataSegments<'a> {
-    /// Nowhere: what is read is dropped, what is written is zeros (an NVMe bit bucket).
+    /// No memory: read data is dropped, written data is zeros (an NVMe bit bucket).
     BitBucket,
-    /// One after the other from here on.
+    /// Consecutive sectors from this address.
     Contiguous(Iova),
-    /// Spread: sector `i` of the command is the `places[i]`-th after `base`.
+    /// Scattered: sector `i` of the command is `indices[i]` sectors after `base`.
     Scattered {
-        /// Where place 0 is.
+        /// Address of index 0.
         base: Iova,
-        /// The place of each.
+        /// Index of each sector.
         indices: &'a [u32],
     },
 }
 
-/// A vector command that has ended.
+/// A completed vector command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorCompletion {
-    /// What the command was given.
+    /// Value that the submitter gave the command.
     pub user_data: u64,
-    /// Bit `i` stands for its `i`-th address, which failed: was not read, or may not have been
-    /// written or erased.
+    /// Bit `i` is set if the `i`-th address failed: it was not read, or may not have been written
+    /// or erased.
     pub failed: u64,
-    /// How it ended; [`Status::SUCCESS`] exactly if no address failed.
+    /// Status; [`Status::SUCCESS`] if and only if no address failed.
     pub status: Status,
-    /// Whether what was read needed much error correction, and should be moved soon.
+    /// Whether a read needed much error correction, so that the data should be relocated soon.
     pub high_ecc: bool,
 }
 
@@ -54,46 +55,46 @@ struct InFlightCommand {
     is_copy: bool,
 }
 
-/// What is known of the commands of a queue pair that has been given back.
+/// The commands in flight of a queue pair that was taken out of its `VectorQueue`.
 #[derive(Debug)]
 pub(crate) struct InFlightTable(Box<[InFlightCommand]>);
 
 impl InFlightTable {
-    /// What has ended, of a completion of that queue pair.
+    /// Converts a completion of that queue pair.
     pub(crate) fn completion(&self, done: &Completed) -> VectorCompletion {
-        // The queue pair returns what it was given: the tag.
+        // The queue pair returns the value that it was given: the tag.
         to_completion(done, self.0[done.user as usize])
     }
 }
 
-/// A queue pair that takes vector commands of an open-channel drive.
+/// A queue pair for vector commands of an open-channel drive.
 #[derive(Debug)]
 pub struct VectorQueue {
     queue: QueuePair,
     port: Arc<Port>,
     nsid: u32,
     lists: CommandLists,
-    /// By tag.
+    /// Commands in flight, by tag.
     in_flight: Box<[InFlightCommand]>,
     max_sectors: u32,
     sector_bytes: u32,
 }
 
-/// Bits of the first `count` addresses.
+/// Returns the mask of the first `count` addresses.
 fn address_mask(count: u8) -> u64 {
     u64::MAX >> (MAX_VECTOR_ADDRESSES - count.clamp(1, MAX_VECTOR_ADDRESSES))
 }
 
-/// Whether a drive may answer so before it has begun, in which case it names the address that it
-/// does not like and has written or erased none of the others (OC section 4).
+/// Returns whether a drive may report this status before it starts the command. It then names the
+/// rejected address, and has written or erased none of the others [OC20 §4].
 fn is_rejection(status: Status) -> bool {
     [Status::OUT_OF_ORDER_WRITE, Status::OFFLINE_CHUNK, Status::INVALID_RESET]
         .iter()
         .any(|s| status.is(*s))
 }
 
-/// The addresses of a command that failed: those that the completion names, or all if it failed as a
-/// whole, or may have. A read that needed much error correction did not fail.
+/// Returns the failed addresses of a command: those that the completion names, or all if the whole
+/// command failed or may have failed. High ECC is not a failure.
 #[inline]
 fn failed_addresses(done: &Completed, count: u8) -> u64 {
     if done.status.is(Status::HIGH_ECC) {
@@ -104,7 +105,7 @@ fn failed_addresses(done: &Completed, count: u8) -> u64 {
     if done.status.is_success() || named != 0 && partly { named } else { address_mask(count) }
 }
 
-/// What has ended, of a drive that may contradict itself.
+/// Converts a completion, also of a drive that contradicts itself.
 #[inline]
 fn to_completion(done: &Completed, flight: InFlightCommand) -> VectorCompletion {
     if done.status.is_success() && done.result == 0 {
@@ -117,7 +118,7 @@ fn to_completion(done: &Completed, flight: InFlightCommand) -> VectorCompletion 
 #[cold]
 fn to_failed_completion(done: &Completed, flight: InFlightCommand) -> VectorCompletion {
     let named = failed_addresses(done, flight.count);
-    // A copy is programmed when all of it has been read (OC section 4).
+    // A copy programs after all sources were read [OC20 §4].
     let unread = [Status::UNRECOVERED_READ, Status::UNWRITTEN].iter().any(|s| done.status.is(*s));
     let failed = if flight.is_copy && unread { address_mask(flight.count) } else { named };
     let status = match (failed, done.status.is_success()) {
@@ -134,10 +135,10 @@ fn to_failed_completion(done: &Completed, flight: InFlightCommand) -> VectorComp
 }
 
 impl VectorQueue {
-    /// Takes a queue pair that has nothing outstanding.
+    /// Creates a queue from a queue pair without outstanding commands.
     ///
     /// # Errors
-    /// [`MemoryError`], for the lists of addresses.
+    /// [`MemoryError`], for the address lists.
     pub fn new(
         queue: QueuePair,
         port: Arc<Port>,
@@ -156,44 +157,45 @@ impl VectorQueue {
         })
     }
 
-    /// Addresses of one command at most: 64, or what the drive transfers at a time if that is less.
+    /// Returns the maximum number of addresses of a command: 64, or the drive's maximum transfer if
+    /// smaller.
     pub fn max_sectors(&self) -> u32 {
         self.max_sectors
     }
 
-    /// Bytes of a sector.
+    /// Returns the sector size in bytes.
     pub fn sector_bytes(&self) -> u32 {
         self.sector_bytes
     }
 
-    /// The queue pair, for its counters.
+    /// Returns the queue pair, for its counters.
     pub fn queue(&self) -> &QueuePair {
         &self.queue
     }
 
-    /// The connection to the drive.
+    /// Returns the connection to the drive.
     pub fn port(&self) -> &Arc<Port> {
         &self.port
     }
 
-    /// Commands outstanding.
+    /// Returns the number of outstanding commands.
     #[inline]
     pub fn outstanding(&self) -> u16 {
         self.queue.outstanding()
     }
 
-    /// Gives the queue pair back.
+    /// Returns the queue pair.
     pub fn into_queue(self) -> QueuePair {
         self.queue
     }
 
-    /// Gives the queue pair back, and what is known of the commands that are outstanding on it.
+    /// Returns the queue pair and its commands in flight.
     pub(crate) fn into_parts(self) -> (QueuePair, InFlightTable) {
         (self.queue, InFlightTable(self.in_flight))
     }
 
-    /// Reads 1 to [`max_sectors`](VectorQueue::max_sectors) sectors, and their out-of-band bytes one
-    /// after the other to `oob` if that is given.
+    /// Reads 1 to [`max_sectors`](VectorQueue::max_sectors) sectors; their out-of-band bytes go to
+    /// `oob`, if given, consecutively.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -209,7 +211,8 @@ impl VectorQueue {
     }
 
     /// Writes 1 to [`max_sectors`](VectorQueue::max_sectors) sectors: whole units of `ws_min` at
-    /// the write pointers of their chunks. Out-of-band bytes are taken from `oob`, zeros without.
+    /// the write pointers of their chunks. Out-of-band bytes are read from `oob`, or are zeros
+    /// without.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -224,7 +227,7 @@ impl VectorQueue {
         self.transfer(Sqe::vector_write, ppas, data, oob, user)
     }
 
-    /// Erases the chunks that 1 to 64 addresses are in, each in one chunk.
+    /// Erases the chunks of 1 to 64 addresses, each in another chunk.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -239,8 +242,8 @@ impl VectorQueue {
         self.submit(tag.0, sqe, InFlightCommand { user, count, is_copy: false })
     }
 
-    /// Makes the drive's own map forget the copies, up to a sequence number, of 1 to 256 runs of logical
-    /// sectors: `runs` descriptors of Dataset Management at `at` (`docs/format/ppa.md`, Map Trim).
+    /// Trims 1 to 256 ranges of logical sectors in the device L2P, up to a sequence number. `runs`
+    /// descriptors of Dataset Management are at `at` (`docs/format/ppa.md`, Map Trim).
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -258,9 +261,10 @@ impl VectorQueue {
         self.submit(tag.0, sqe, InFlightCommand { user, count: 1, is_copy: false })
     }
 
-    /// Copies sectors inside the drive, out-of-band bytes included. Both sides have the same number
-    /// of addresses, 1 to 64; the targets are as for [`write`](VectorQueue::write). A bit of
-    /// [`VectorCompletion::failed`] stands for a target: all of them, when a source cannot be read.
+    /// Copies sectors within the drive, out-of-band bytes included. Sources and destinations have
+    /// the same number of addresses, 1 to 64; for destinations see [`write`](VectorQueue::write). A
+    /// bit of [`VectorCompletion::failed`] stands for a destination; all are set if a source cannot
+    /// be read.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -277,8 +281,8 @@ impl VectorQueue {
         self.submit(tag.0, Sqe::vector_copy(self.nsid, from, to), flight)
     }
 
-    /// Inlined, as [`submit`](VectorQueue::submit) is: an entry that is made here and there and then
-    /// copied costs more time in the store buffer than everything else.
+    /// Inlined, as [`submit`](VectorQueue::submit) is: building an entry in several places and then
+    /// copying it stalls the store buffer for longer than all other work takes.
     #[inline(always)]
     fn transfer(
         &mut self,
@@ -307,22 +311,22 @@ impl VectorQueue {
 
     #[inline(always)]
     fn submit(&mut self, tag: u16, sqe: Sqe, flight: InFlightCommand) -> Result<(), QueueFull> {
-        // The tag is free until the command is taken.
+        // The tag is free until the queue pair accepts the command.
         self.in_flight[usize::from(tag)] = flight;
         tracepoint::trace(|| Event::TargetIssued { user: flight.user });
         self.queue.submit(sqe, tag.into()).map(|_| ())
     }
 
-    /// Takes the next command that has ended.
+    /// Reaps the next completed command.
     #[inline]
     pub fn reap(&mut self) -> Option<VectorCompletion> {
         let done = self.queue.reap()?;
-        // The queue pair returns what it was given: the tag.
+        // The queue pair returns the value that it was given: the tag.
         Some(to_completion(&done, self.in_flight[done.user as usize]))
     }
 
-    /// Tells the drive of what was submitted, or, if nothing was, gives back what was `reaped`.
-    /// Returns whether something was submitted.
+    /// Rings the submission doorbell, or, if nothing was submitted, releases `reaped` completions.
+    /// Returns whether commands were submitted.
     #[inline]
     pub fn ring(&mut self, reaped: bool) -> bool {
         let rang = self.queue.ring();
@@ -332,8 +336,7 @@ impl VectorQueue {
         rang
     }
 
-    /// Gives up every outstanding command: each call returns one, with `status`, until none is
-    /// left.
+    /// Abandons the outstanding commands: each call returns one with `status`, until none remains.
     pub fn abandon(&mut self, status: Status) -> Option<VectorCompletion> {
         let done = self.queue.orphan_next(status)?;
         let InFlightCommand { user, count, .. } = self.in_flight[done.user as usize];

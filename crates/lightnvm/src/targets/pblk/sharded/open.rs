@@ -142,11 +142,11 @@ fn shard_config(
 }
 
 impl ShardedConfig {
-    /// What every shard is laid out as on a drive of this geometry of whose chunks a share of `bad`,
-    /// from 0 to 1, cannot be used; and the sectors of the device.
+    /// Returns the capacity plan of every shard and the sectors of the device, on a drive with this
+    /// geometry. `bad` is the unusable share of its chunks, 0 to 1.
     ///
     /// # Errors
-    /// As [`Sharded::open`] has for a drive that is new.
+    /// Those of [`Sharded::open`] on a new drive.
     pub fn layouts(
         &self,
         geometry: &Geometry,
