@@ -33,12 +33,10 @@ pub struct PuSet {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PuSetError {
     /// The text is empty.
-    #[error("no parallel unit is named: write for example 0-63 or 0,4,8-11")]
+    #[error("the set has no parallel units: write for example 0-63 or 0,4,8-11")]
     Empty,
     /// An item is neither a number nor a range.
-    #[error(
-        "`{part}` is no parallel unit and no range of them: write for example 0-63 or 0,4,8-11"
-    )]
+    #[error("`{part}` is neither a parallel unit nor a range: write for example 0-63 or 0,4,8-11")]
     InvalidItem {
         /// The item.
         part: String,
@@ -271,7 +269,7 @@ mod tests {
         for (text, told) in [
             ("a", "`a` is no parallel unit"),
             ("5-3", "the range 5-3 ends before it begins"),
-            ("", "no parallel unit is named"),
+            ("", "the set has no parallel units"),
         ] {
             let error = text.parse::<PuSet>().unwrap_err().to_string();
             assert!(error.contains(told), "{text:?}: {error}");

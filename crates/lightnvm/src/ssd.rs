@@ -22,8 +22,7 @@ use crate::vector::{MemoryError, VectorCompletion, VectorQueue};
 pub enum OcssdError {
     /// The drive manages its own flash.
     #[error(
-        "drive {serial} is not open-channel: it manages its own flash, use it as a block device \
-         as it is"
+        "drive {serial} is not open-channel, it manages its own flash: open it as a block device"
     )]
     NotOpenChannel {
         /// Serial number of the drive.
@@ -39,7 +38,7 @@ pub enum OcssdError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// A chunk descriptor is inconsistent.
-    #[error("the drive says that chunk {chunk} {what}")]
+    #[error("the drive reports that chunk {chunk} {what}")]
     Chunk {
         /// First sector of the chunk.
         chunk: Address,
@@ -391,7 +390,7 @@ mod tests {
             (ChunkDescriptor { state: free, ..good }, "is Free with 8 of 24 sectors written"),
         ] {
             let error = parse_chunk_info(&space, number, &bad).unwrap_err().to_string();
-            assert_eq!(error, format!("the drive says that chunk 1/2/3/0 {what}"));
+            assert_eq!(error, format!("the drive reports that chunk 1/2/3/0 {what}"));
         }
     }
 }

@@ -19,7 +19,7 @@ pub enum RejectReason {
         vectors: usize,
     },
     /// The vector has no addresses, or too many.
-    #[error("a vector of {addresses} addresses: it has 1 to {limit}")]
+    #[error("a vector has {addresses} addresses, but it must have 1 to {limit}")]
     Length {
         /// Number of addresses.
         addresses: usize,
@@ -27,7 +27,7 @@ pub enum RejectReason {
         limit: usize,
     },
     /// A write or copy is not a multiple of the write unit.
-    #[error("{addresses} addresses to write: it must be a multiple of ws_min ({unit})")]
+    #[error("a write has {addresses} addresses, but it must have a multiple of ws_min ({unit})")]
     WriteUnit {
         /// Number of addresses.
         addresses: usize,
@@ -35,7 +35,7 @@ pub enum RejectReason {
         unit: u32,
     },
     /// A copy has different numbers of sources and destinations.
-    #[error("a copy of {from} sectors to {to}")]
+    #[error("a copy has {from} sources, but {to} destinations")]
     CopyLengths {
         /// Number of sources.
         from: usize,
@@ -44,11 +44,11 @@ pub enum RejectReason {
     },
     /// The drive does not support copy, or the session does not allow it.
     #[error(
-        "the drive does not copy sectors by itself, or the session was opened without: read and write them"
+        "the drive does not support copy, or the session was opened without: read and write instead"
     )]
     CannotCopy,
     /// The buffer has fewer sectors than the vector has addresses.
-    #[error("a buffer of {sectors} sectors for {addresses} addresses")]
+    #[error("the buffer has {sectors} sectors, but the vector has {addresses} addresses")]
     Buffer {
         /// Sectors of the buffer.
         sectors: u32,
@@ -56,7 +56,7 @@ pub enum RejectReason {
         addresses: usize,
     },
     /// The buffer belongs to another drive.
-    #[error("the buffer belongs to another drive: take one from the buffers of its own")]
+    #[error("the buffer belongs to another drive: allocate one from this drive's buffers")]
     ForeignBuffer,
 }
 
@@ -131,9 +131,9 @@ pub enum PpaError {
     Rejected(#[from] Rejected),
     /// The drive did not complete the vector in time. The vector and its buffer are still
     /// outstanding: [`reap`](super::Session::reap) returns them if the drive ever completes it.
-    #[error("{kind} {request} did not end, and nothing else did, within {polls} polls")]
+    #[error("{kind} {request} timed out: no vector completed within {polls} polls")]
     Timeout {
-        /// What was asked.
+        /// Operation.
         kind: VectorKind,
         /// The vector.
         request: RequestId,
@@ -147,7 +147,7 @@ pub enum PpaError {
         request: RequestId,
     },
     /// The drive's smallest write exceeds its maximum transfer.
-    #[error("the drive writes {unit} sectors at least, but a command transfers {limit} at most")]
+    #[error("the smallest write is {unit} sectors, but a command transfers at most {limit}")]
     WriteUnit {
         /// Smallest write in sectors.
         unit: u32,
@@ -155,7 +155,9 @@ pub enum PpaError {
         limit: u32,
     },
     /// The session could hold no vector.
-    #[error("a session of {queue_depth} commands and {vectors} vectors: it has at least 1 of each")]
+    #[error(
+        "a session of {queue_depth} commands and {vectors} vectors, but it needs at least 1 each"
+    )]
     Config {
         /// Maximum number of outstanding commands.
         queue_depth: u16,

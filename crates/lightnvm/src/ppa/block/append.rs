@@ -1,8 +1,10 @@
 //! The write cursor: [`append`](VirtualBlock::append) and [`pad`](VirtualBlock::pad).
 //!
-//! Units go to the drive as soon as they are full, up to two per chunk at a time, and both calls
-//! return when all of them have ended. Invariants: units of a chunk go out in order, and end in
-//! order; a slot is used again only when the drive can return what was in it.
+//! Full units are submitted at once, up to two per chunk in flight; both functions return when all
+//! of them have completed.
+//!
+//! Invariants: units of a chunk are submitted and complete in order. A buffer is reused only when
+//! its unit is readable from media.
 
 use nvme::Status;
 
@@ -10,19 +12,23 @@ use super::{BlockError, InFlightUnit, PadMode, UnwrittenSectors, VirtualBlock};
 use crate::ppa::{BlockingSession, PpaError, RequestCompletion, VectorOptions};
 
 impl VirtualBlock {
-    /// Appends whole sectors, whose out-of-band bytes are zeros; returns the number of the first.
-    /// What does not fill a unit stays in memory until more is appended or the block is padded.
+    /// Appends whole sectors with zeroed out-of-band bytes, and returns the index of the first.
+    /// Sectors that do not fill a unit stay in memory until more is appended or the block is
+    /// padded.
     ///
     /// # Errors
-    /// Nothing is taken: [`BlockError::PartialSector`], [`BlockError::Full`], [`BlockError::Sealed`], and
-    /// [`BlockError::Unwritten`] for a chunk that failed before, with `taken` 0. A program that
-    /// fails is [`BlockError::Unwritten`], which says how much was taken and what is not on the
-    /// drive. After any other error, [`len`](VirtualBlock::len) says how much was taken.
+    /// - Nothing was accepted: [`BlockError::PartialSector`], [`BlockError::Full`],
+    ///   [`BlockError::Sealed`], and [`BlockError::Unwritten`] with `accepted` 0 for a chunk that
+    ///   failed earlier.
+    /// - A program failed: [`BlockError::Unwritten`] reports how many sectors were accepted and
+    ///   which are not on the drive.
+    /// - After any other error, [`len`](VirtualBlock::len) shows how many sectors were accepted.
     pub fn append(&mut self, io: &mut BlockingSession<'_>, data: &[u8]) -> Result<u64, BlockError> {
         self.append_sectors(io, data, None)
     }
 
-    /// As [`append`](VirtualBlock::append), with the out-of-band bytes of each sector.
+    /// Appends whole sectors with their out-of-band bytes; otherwise as
+    /// [`append`](VirtualBlock::append).
     ///
     /// # Errors
     /// As for [`append`](VirtualBlock::append); [`BlockError::OobLength`].
@@ -84,7 +90,7 @@ impl VirtualBlock {
         Ok(first)
     }
 
-    /// How many sectors a number of bytes is.
+    /// Converts bytes to whole sectors.
     pub(super) fn sector_count(&self, bytes: usize) -> Result<u64, BlockError> {
         let each = self.space.geometry().sector_bytes;
         if !bytes.is_multiple_of(each as usize) {
@@ -93,7 +99,7 @@ impl VirtualBlock {
         Ok(bytes as u64 / u64::from(each))
     }
 
-    /// Refuses a block that takes no writes; `taken` is for the message.
+    /// Returns an error if the block accepts no writes; `taken` is reported as `accepted`.
     pub(super) fn check_writable(&self, taken: u64) -> Result<(), BlockError> {
         if self.sealed {
             return Err(BlockError::Sealed { len: self.len() });
@@ -105,8 +111,8 @@ impl VirtualBlock {
         Err(BlockError::Unwritten(UnwrittenSectors { chunks, missing, accepted: taken }))
     }
 
-    /// Makes room in memory for the next unit. Returns `false` when a chunk has failed, so that there
-    /// is none.
+    /// Claims a buffer for the next unit. Returns `false` if a chunk has failed, so that no buffer
+    /// becomes free.
     pub(super) fn claim_unit_buffer(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -118,7 +124,7 @@ impl VirtualBlock {
             }
             let free = match self.unit_buffers.occupant(unit) {
                 None => true,
-                // With nothing under way, what is not readable by now has all that it waits for.
+                // With no unit in flight, every unit that can become readable is readable.
                 Some(before) => self.is_unit_readable(before) || self.in_flight.is_empty(),
             };
             if free {
@@ -129,7 +135,7 @@ impl VirtualBlock {
         }
     }
 
-    /// Sends the unit that has been filled.
+    /// Submits the unit that was filled.
     pub(super) fn submit_unit(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
         let unit = self.units_submitted;
         let (index, first) = self.locate_unit(unit);
@@ -164,7 +170,7 @@ impl VirtualBlock {
         }
     }
 
-    /// Waits for the oldest unit that is under way.
+    /// Waits for the oldest unit in flight.
     pub(super) fn wait_oldest(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
         let Some(InFlightUnit { request: ticket, unit }) = self.in_flight.front().copied() else {
             return Ok(());
@@ -178,7 +184,7 @@ impl VirtualBlock {
             buffer: None,
         };
         let mut ended = match io.wait(ticket) {
-            // Its session was closed.
+            // The unit's session was closed.
             Err(PpaError::NoSuchVector { request: ticket }) => gone(ticket),
             ended => ended?,
         };
@@ -188,7 +194,7 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// A write of a unit has ended.
+    /// Handles the completion of a unit's write.
     pub(super) fn on_unit_complete(&mut self, unit: u64, ended: &RequestCompletion) {
         let (index, first) = self.locate_unit(unit);
         let least = self.space.geometry().ws_min;
@@ -208,7 +214,7 @@ impl VirtualBlock {
         }
     }
 
-    /// Waits for all units that are under way.
+    /// Waits for all units in flight.
     pub(super) fn wait_all(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
         while !self.in_flight.is_empty() {
             self.wait_oldest(io)?;
@@ -216,9 +222,8 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// Appends zeros, as many as it takes, and returns how many sectors that were: they are part of
-    /// the block from then on. A [sealed](VirtualBlock::is_sealed) block is padded behind its end,
-    /// which stays.
+    /// Appends zeroed sectors up to `to`, and returns their number; they become part of the block.
+    /// A [sealed](VirtualBlock::is_sealed) block is padded after its end, which does not change.
     ///
     /// # Errors
     /// [`BlockError::Unwritten`], as for [`append`](VirtualBlock::append).
@@ -232,7 +237,7 @@ impl VirtualBlock {
         let full = self.units_submitted + u64::from(self.tail_sectors > 0);
         let target = match to {
             PadMode::Unit => full,
-            // Each chunk gets as many more units as a pair takes.
+            // Each chunk gets as many further units as the page pairing requires.
             PadMode::Readable if full > 0 => {
                 (full + self.pair_rows * self.width()).min(self.total_units())
             }
@@ -256,7 +261,7 @@ impl VirtualBlock {
         Ok(self.len() - before)
     }
 
-    /// Pads each chunk behind what it has.
+    /// Pads each chunk after its write pointer.
     fn pad_sealed(&mut self, io: &mut BlockingSession<'_>, to: PadMode) -> Result<u64, BlockError> {
         let g = *self.space.geometry();
         let mut padded = 0;
@@ -291,7 +296,7 @@ impl VirtualBlock {
                 self.stats.failed_units += 1;
                 m.failure = Some(ended.status);
                 m.closed |= ended.status.is(Status::CHUNK_CLOSED_EARLY);
-                // A chunk that has closed early can be read, which is what this is for.
+                // A chunk that closed early is readable, which is the purpose of the padding.
                 if !m.closed || to == PadMode::End {
                     return Err(self.unwritten_error());
                 }
@@ -301,8 +306,8 @@ impl VirtualBlock {
         Ok(padded)
     }
 
-    /// The unit that is being filled is not in memory. It always is: a slot that is claimed is left
-    /// alone until its unit is readable.
+    /// Returns the error for a unit that is not in memory. This cannot happen: a claimed buffer is
+    /// not reused until its unit is readable.
     #[cold]
     fn unit_missing_error(&self) -> BlockError {
         let start = self.units_submitted * self.unit_sectors();

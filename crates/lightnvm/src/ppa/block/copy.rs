@@ -1,11 +1,13 @@
-//! [`VirtualBlock::copy_to`]: one block to the end of another.
+//! [`VirtualBlock::copy_to`]: appends one block to another.
 //!
-//! The drive copies by itself what it can read and will be able to return from the target afterwards,
-//! a row of the target at a time: it programs what it has read, so a chunk takes one copy at a time.
-//! The rest goes through host memory, where the target keeps it until it can be read (see the
-//! [module](super)); so does everything where the drive does not copy, or the target's last unit is
-//! partly filled. A unit is a command of its own, since a copy that cannot read one of its sources
-//! writes nothing.
+//! The drive copies the units that it can read now and that will be readable from the target, one
+//! row of the target at a time. The drive programs after it has read, so a chunk takes one copy at
+//! a time.
+//!
+//! Other units are copied through host memory, where the target keeps them until they are readable
+//! (see the [module](super)). That applies to all units if the drive does not support copy, or if
+//! the target's last unit is partly filled. Each unit is a command of its own, because a copy with
+//! an unreadable source writes nothing.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,25 +18,26 @@ use super::repair::is_source_error;
 use super::{BlockError, InFlightUnit, VirtualBlock, merge};
 use crate::ppa::{BlockingSession, RequestCompletion, RequestId, VectorOptions};
 
-/// What [`VirtualBlock::copy_to`] has done.
+/// Result of [`VirtualBlock::copy_to`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyReport {
     /// Sectors appended to the target.
     pub sectors: u64,
-    /// Of these, sectors that the drive has copied by itself.
+    /// Sectors appended to the target that the drive copied.
     pub sectors_by_drive: u64,
-    /// Sectors of this block that could not be read. In the target they are zeros.
+    /// Sectors of the source block that could not be read. They are zeros in the target.
     pub uncorrectable: Vec<Range<u64>>,
 }
 
 impl VirtualBlock {
-    /// Appends all of this block's sectors to `other`, out-of-band bytes included. Sectors that
-    /// cannot be read do not stop it.
+    /// Appends all sectors of this block to `other`, out-of-band bytes included. Unreadable sectors
+    /// do not stop the copy.
     ///
     /// # Errors
-    /// Nothing is copied: [`BlockError::Full`], [`BlockError::Sealed`], [`BlockError::OtherDrive`],
-    /// [`BlockError::NotYetReadable`]. [`BlockError::Unwritten`] when a program fails on the target,
-    /// which holds and keeps what was taken, and can be repaired; the rest is not copied.
+    /// - Nothing was copied: [`BlockError::Full`], [`BlockError::Sealed`],
+    ///   [`BlockError::OtherDrive`], [`BlockError::NotYetReadable`].
+    /// - A program failed on the target: [`BlockError::Unwritten`]. The target keeps the sectors
+    ///   that it accepted and can be repaired; the others are not copied.
     pub fn copy_to(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -85,7 +88,8 @@ impl VirtualBlock {
                 by_drive && self.is_unit_readable(u) && other.is_readable_at(start + u, end)
             };
             let drive = fits(unit);
-            // A row of the target for the drive; what its chunks can have under way for the host.
+            // One row of the target for a copy by the drive; all units that its chunks may have in
+            // flight for a copy by the host.
             let most = if drive { other.width() } else { 2 * other.width() };
             let most = (unit + most).min(self.units_submitted);
             let run = (unit..most).take_while(|u| fits(*u) == drive).count() as u64;
@@ -105,15 +109,15 @@ impl VirtualBlock {
         other.check_writable(0)
     }
 
-    /// Whether the drive could return a unit when `units` of the block were on it.
+    /// Returns whether a unit is readable from media once `units` of the block are written.
     fn is_readable_at(&self, unit: u64, units: u64) -> bool {
         let rows = self.rows_of(self.locate_unit(unit).0, units);
         let full = u64::from(self.space.geometry().sectors / self.unit_sectors);
         unit / self.width() + self.pair_rows < rows || rows == full
     }
 
-    /// Reads units, of which the last may be partly filled: their data and out-of-band bytes, zeros
-    /// for what cannot be read.
+    /// Reads the data and out-of-band bytes of units; the last one may be partly filled. Unreadable
+    /// sectors are zeros.
     fn read_units(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -148,7 +152,7 @@ impl VirtualBlock {
         appended.map(drop)
     }
 
-    /// Lets the drive copy units, each to another chunk of `other`, to its end.
+    /// Lets the drive copy units to the end of `other`, each to another chunk.
     fn copy_by_drive(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -177,7 +181,7 @@ impl VirtualBlock {
         for ticket in flying {
             ended.push(io.wait(ticket)?);
         }
-        // From here on the target has these units, wherever they are.
+        // From here on these units belong to the target, on the drive or in memory.
         let sectors = (units.end - units.start) * self.unit_sectors();
         other.units_submitted += units.end - units.start;
         other.stats.appended += sectors;
@@ -203,7 +207,7 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// Brings a unit of this block into the memory of `other`, as its `unit`.
+    /// Reads a unit of this block into the memory of `other`, as its unit `unit`.
     fn buffer_unit(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -221,8 +225,8 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// Brings what `other` has of this block since its unit `start`, and cannot be read from the
-    /// drive there, into its memory.
+    /// Reads into the memory of `other` those units, from its unit `start` on, that came from this
+    /// block and are not readable from the target yet.
     fn buffer_unpaired(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -239,7 +243,7 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// Writes a unit that is in memory to its place, if its chunk still takes it.
+    /// Writes a buffered unit to its location, if its chunk still accepts it.
     fn write_unit(&mut self, io: &mut BlockingSession<'_>, unit: u64) -> Result<(), BlockError> {
         let (index, first) = self.locate_unit(unit);
         let m = &self.members[index];
@@ -260,7 +264,7 @@ impl VirtualBlock {
         }
     }
 
-    /// Device addresses of a unit.
+    /// Returns the device addresses of a unit.
     fn unit_ppas(&self, unit: u64) -> Result<Vec<Ppa>, BlockError> {
         let (index, sector) = self.locate_unit(unit);
         let first = Address { sector, ..self.members[index].first };

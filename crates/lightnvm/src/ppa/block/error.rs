@@ -1,4 +1,4 @@
-//! What goes wrong with a virtual block, in sectors of the block and addresses of the drive.
+//! Errors of a virtual block, in sectors of the block and addresses of the drive.
 
 use std::ops::Range;
 
@@ -9,41 +9,43 @@ use crate::ppa::error::format_addresses;
 use crate::ppa::{AddressError, BufferRangeError, PpaError, Rejected};
 use crate::vector::MemoryError;
 
-/// A chunk of a block that takes no more writes.
+/// A chunk of a block that accepts no more writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedChunk {
-    /// Its place in the block.
+    /// Index of the chunk in the block.
     pub index: usize,
-    /// Its first sector.
+    /// First sector of the chunk.
     pub chunk: Address,
-    /// How the write ended that failed first, or what the drive said of it when it was opened.
+    /// Status of the first failed write, or the state that the drive reported when the block was
+    /// opened.
     pub status: Status,
 }
 
-/// Sectors that were taken and are not on the drive.
+/// Sectors that were accepted but are not on the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwrittenSectors {
-    /// The chunks that failed.
+    /// The failed chunks.
     pub chunks: Vec<FailedChunk>,
-    /// Sectors of the block that are not on the drive, in ascending ranges. The block holds them in
-    /// memory, where they can be read, and [`replace`](super::VirtualBlock::replace) writes them.
+    /// Sectors of the block that are not on the drive, in ascending ranges. The block keeps them in
+    /// memory, where they are readable; [`replace`](super::VirtualBlock::replace) writes them.
     pub missing: Vec<Range<u64>>,
-    /// Sectors of this append that the block has taken. The rest is to be appended again.
+    /// Number of sectors of this append that the block accepted. The caller appends the others
+    /// again.
     pub accepted: u64,
 }
 
 /// Sectors that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncorrectableSectors {
-    /// Sectors of the block, in ascending ranges. All others of the call have been read.
+    /// Sectors of the block, in ascending ranges. All other sectors of the call were read.
     pub sectors: Vec<Range<u64>>,
-    /// Where they are on the drive.
+    /// Their addresses on the drive.
     pub addresses: Vec<Address>,
-    /// How the first command that failed ended.
+    /// Status of the first failed command.
     pub status: Status,
 }
 
-/// `3-5, 9 and 2 more`
+/// Formats ranges, as in `3-5, 9 and 2 more`.
 fn format_ranges(ranges: &[Range<u64>]) -> String {
     let one = |r: &Range<u64>| match r.end - r.start {
         1 => r.start.to_string(),
@@ -65,137 +67,140 @@ fn first_status(failed: &[FailedChunk]) -> Status {
     failed.first().map_or(Status::SUCCESS, |f| f.status)
 }
 
-/// What goes wrong with a virtual block.
+/// Errors of a virtual block.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
-    /// A block of no chunks.
+    /// The block has no chunks.
     #[error("a virtual block has at least one chunk")]
     NoChunks,
-    /// More chunks than the drive lets be open at a time.
-    #[error("a block of {chunks} chunks is written in all of them, but the drive has {limit} open")]
+    /// The block has more chunks than the drive allows to be open.
+    #[error("a block opens all its {chunks} chunks, but the drive allows {limit} open chunks")]
     TooManyOpen {
-        /// Chunks given.
+        /// Number of chunks.
         chunks: usize,
-        /// Open chunks at most.
+        /// Maximum number of open chunks.
         limit: u32,
     },
-    /// A chunk is given twice.
+    /// A chunk occurs twice.
     #[error("chunk {chunk} is in the block twice")]
     DuplicateChunk {
-        /// Its first sector.
+        /// First sector of the chunk.
         chunk: Address,
     },
     /// A chunk is not free.
-    #[error("chunk {chunk} is {state:?}, but a block begins with free chunks: erase it first")]
+    #[error("chunk {chunk} is {state:?}, but a new block needs free chunks: erase it first")]
     NotFree {
-        /// Its first sector.
+        /// First sector of the chunk.
         chunk: Address,
-        /// Its state.
+        /// State of the chunk.
         state: ChunkState,
     },
-    /// A chunk is smaller than the others.
+    /// A chunk is smaller than the geometry says.
     #[error("chunk {chunk} has {sectors} sectors, not the {expected} of the drive's geometry")]
     ShortChunk {
-        /// Its first sector.
+        /// First sector of the chunk.
         chunk: Address,
-        /// Sectors it has.
+        /// Sectors of the chunk.
         sectors: u32,
-        /// Sectors of the others.
+        /// Sectors according to the geometry.
         expected: u32,
     },
-    /// Not enough free chunks.
-    #[error("{wanted} free chunks are wanted, and there are {free}")]
+    /// There are too few free chunks.
+    #[error("{wanted} free chunks are needed, but only {free} are available")]
     NoFreeChunks {
-        /// Chunks wanted.
+        /// Number of chunks requested.
         wanted: usize,
-        /// Chunks free.
+        /// Number of free chunks.
         free: usize,
     },
-    /// Bytes that are not whole sectors.
+    /// The bytes are not whole sectors.
     #[error("{bytes} {what} bytes are not a multiple of {each}")]
     PartialSector {
-        /// Data, or out-of-band.
+        /// Data or out-of-band.
         what: &'static str,
-        /// Bytes given.
+        /// Number of bytes.
         bytes: usize,
-        /// Bytes of a sector's part.
+        /// Bytes per sector.
         each: u32,
     },
-    /// Not as many out-of-band bytes as the data has sectors.
+    /// The out-of-band bytes do not match the number of sectors.
     #[error("{given} out-of-band bytes for {sectors} sectors, which have {each} each")]
     OobLength {
-        /// Bytes given.
+        /// Number of bytes.
         given: usize,
         /// Sectors of the data.
         sectors: u64,
-        /// Bytes of a sector.
+        /// Out-of-band bytes per sector.
         each: u32,
     },
-    /// More than there is room for; nothing was taken.
-    #[error("{wanted} sectors do not fit: {remaining} are left")]
+    /// The sectors exceed the remaining capacity; nothing was accepted.
+    #[error("{wanted} sectors do not fit: {remaining} sectors remain")]
     Full {
-        /// Sectors to append.
+        /// Number of sectors to append.
         wanted: u64,
-        /// Room.
+        /// Remaining capacity in sectors.
         remaining: u64,
     },
-    /// Past what is written.
-    #[error("sectors {first}..+{count} of a block of {len}")]
+    /// The range exceeds the sectors written.
+    #[error("{count} sectors from {first} on exceed a block of {len}")]
     PastEnd {
         /// First sector.
         first: u64,
-        /// Sectors.
+        /// Number of sectors.
         count: u64,
         /// Sectors written.
         len: u64,
     },
-    /// A chunk has failed: the block takes no more until it is replaced or erased.
+    /// A chunk has failed: the block accepts no writes until the chunk is replaced or the block is
+    /// erased.
     #[error(
-        "chunk {}: {}; replace it to go on: {} of the block's sectors are not on the drive ({})",
+        "chunk {} failed: {}; {} of the block's sectors are not on the drive ({}): replace the chunk",
         format_chunks(&.0.chunks), first_status(&.0.chunks),
         .0.missing.iter().map(|r| r.end - r.start).sum::<u64>(), format_ranges(&.0.missing)
     )]
     Unwritten(UnwrittenSectors),
-    /// The block was found with something written behind its end, or unreadable at it: it can be
+    /// When opened, the block had data after its end, or unreadable sectors at its end. It can be
     /// read, copied and erased, but not written.
-    #[error("the block was not closed in order: read or copy its {len} sectors, and erase it")]
+    #[error("the block was not closed cleanly: read or copy its {len} sectors, and erase it")]
     Sealed {
-        /// Sectors written.
+        /// Sectors that are not readable until more is written after them, found by
+        /// [`open`](super::VirtualBlock::open). [`pad`](super::VirtualBlock::pad) makes them
+        /// readable.
         len: u64,
     },
-    /// Sectors that cannot be read until more is written behind them, found by
-    /// [`open`](super::VirtualBlock::open). [`pad`](super::VirtualBlock::pad) helps.
-    #[error("sectors {} cannot be read before their paired pages are written: pad the block", format_ranges(.0))]
+    /// Sectors that are not readable until more is written after them, found by
+    /// [`open`](super::VirtualBlock::open). [`pad`](super::VirtualBlock::pad) makes them readable.
+    #[error("sectors {} are unreadable until their paired pages are written: pad the block", format_ranges(.0))]
     NotYetReadable(Vec<Range<u64>>),
-    /// Sectors that the drive cannot return.
+    /// Sectors that the drive cannot read.
     #[error("sectors {} at {}: {}", format_ranges(&.0.sectors), format_addresses(&.0.addresses), .0.status)]
     Uncorrectable(UncorrectableSectors),
     /// Chunks that could not be erased.
     #[error("chunks {} could not be erased: {}", format_chunks(.0), first_status(.0))]
     NotErased(Vec<FailedChunk>),
-    /// No such chunk in the block.
-    #[error("chunk {index} of a block of {chunks}")]
+    /// The block has no such chunk.
+    #[error("chunk {index} does not exist: the block has {chunks} chunks")]
     NoSuchChunk {
-        /// Its place.
+        /// Index of the chunk.
         index: usize,
-        /// Chunks of the block.
+        /// Number of chunks of the block.
         chunks: usize,
     },
-    /// Sectors that were to be written anew, and are neither on the drive nor in memory.
+    /// Sectors that would have to be rewritten are neither on the drive nor in memory.
     #[error("sectors {} of the failed chunk are lost: erase the block", format_ranges(.0))]
     DataLost(Vec<Range<u64>>),
-    /// The replacement failed, too; the block is as before.
-    #[error("replacement {chunk} failed, too: {status}; try another")]
+    /// The replacement chunk failed as well; the block is unchanged.
+    #[error("replacement chunk {chunk} failed as well: {status}; try another one")]
     ReplacementFailed {
-        /// Its first sector.
+        /// First sector of the replacement.
         chunk: Address,
-        /// How its write ended.
+        /// Status of the failed write.
         status: Status,
     },
-    /// Blocks with different write units or on different drives.
+    /// The blocks have different write units or are on different drives.
     #[error("the blocks are on drives of different geometry")]
     OtherDrive,
-    /// A vector failed otherwise.
+    /// A vector failed for another reason.
     #[error(transparent)]
     Ppa(#[from] PpaError),
 }

@@ -1,20 +1,10 @@
-//! [`VirtualBlock`]: an append-only run of chunks over any parallel units (what liblightnvm calls
-//! `nvm_vblk`; LightNVM paper sections 3.1 and 5.5).
-//!
-//! | file | noun |
-//! |---|---|
-//! | `append` | the write cursor: append, pad |
-//! | `read` | sectors anywhere, and the read cursor |
-//! | `open` | found again after a restart or a power cut |
-//! | `repair` | erase; a chunk that failed, replaced |
-//! | `copy` | one block to the end of another |
-//! | `slots` | write units in memory |
-//! | [`error`](BlockError) | what goes wrong |
+//! [`VirtualBlock`]: an append-only sequence of sectors over chunks of any parallel units
+//! (`nvm_vblk` of liblightnvm; [LightNVM17 §3.1, §5.5]).
 //!
 //! # Layout
 //!
-//! The block's sectors go over its chunks in *units* of `ws_opt`, in the order of the chunks given;
-//! a unit of every chunk is a *row*:
+//! The block's sectors are striped over its chunks in *units* of `ws_opt` sectors, in the order in
+//! which the chunks were given. A *row* consists of one unit of every chunk:
 //!
 //! ```text
 //! chunk:   0      1      2
@@ -22,25 +12,27 @@
 //! row 1    unit 3 unit 4 unit 5        unit u is in chunk u mod 3, row u / 3
 //! ```
 //!
-//! Nothing else is kept on the drive: the write pointers of the chunks say where the block ends.
-//! Whoever owns the block remembers [`chunks`](VirtualBlock::chunks), in their order.
+//! No metadata is stored on the drive: the end of the block follows from the write pointers of the
+//! chunks. The owner of the block stores [`chunks`](VirtualBlock::chunks), in order.
 //!
-//! # What is in memory
+//! # Data in memory
 //!
-//! A unit that is not full yet, and every unit that the drive has but cannot return before its paired
-//! pages are written (`mw_cunits`), so that **everything appended can be read at any time**:
-//! `ceil(mw_cunits / ws_opt) + 2` rows of registered memory, the buffer of the paper's section 4.2.1.
-//! What the drive can return is read from the drive. After [`open`](VirtualBlock::open) the memory is
-//! gone, and such sectors are [refused](BlockError::NotYetReadable) until more is appended or the
-//! block is padded.
+//! **All appended sectors can be read at any time.** To this end the block keeps in memory the unit
+//! being filled, and every unit that is on the drive but not readable until its paired pages are
+//! written (`mw_cunits`). The memory is a registered buffer of `ceil(mw_cunits / ws_opt) + 2` rows,
+//! as in [LightNVM17 §4.2.1].
 //!
-//! # When a program fails
+//! Readable units are read from the drive. After [`open`](VirtualBlock::open) the buffer is empty;
+//! sectors that are not readable then [are rejected](BlockError::NotYetReadable) until more is
+//! appended or the block is padded.
 //!
-//! [`append`](VirtualBlock::append) says which sectors are not on the drive
-//! ([`BlockError::Unwritten`]); the block keeps them in memory and takes no more.
-//! [`replace`](VirtualBlock::replace) moves what the failed chunk holds to a fresh one, writes what is
-//! missing, and the block goes on. The owner records the new list of chunks before it relies on
-//! what is appended after that.
+//! # Program failures
+//!
+//! [`append`](VirtualBlock::append) reports the sectors that are not on the drive
+//! ([`BlockError::Unwritten`]). The block keeps them in memory and accepts no writes.
+//! [`replace`](VirtualBlock::replace) copies the failed chunk's data to a new chunk and writes the
+//! missing sectors; then the block is writable again. The owner must store the new list of chunks
+//! before it relies on data appended afterwards.
 
 mod append;
 mod copy;
@@ -66,18 +58,18 @@ use unit_buffers::UnitBuffers;
 use super::{BlockingSession, FreeChunks, PpaSpace, RequestId};
 use crate::{ChunkInfo, OpenChannelSsd};
 
-/// How far a block is padded.
+/// Extent of padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PadMode {
-    /// To the end of the write unit: everything appended is on the drive, and survives a power cut.
+    /// To the end of the write unit: everything appended is on the drive and survives a power cut.
     Unit,
-    /// Until everything appended can be read from the drive: also by who opens the block anew.
+    /// Until everything appended is readable from the drive, also after the block is reopened.
     Readable,
-    /// To the end of the block: its chunks are closed.
+    /// To the end of the block: all chunks are closed.
     End,
 }
 
-/// What a block has done since it was created or opened.
+/// Counters of a block since it was created or opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockStats {
     /// Sectors appended.
@@ -86,7 +78,7 @@ pub struct BlockStats {
     pub padded: u64,
     /// Sectors read from the drive.
     pub read: u64,
-    /// Sectors read from memory, since the drive could not return them.
+    /// Sectors read from memory, because they were not readable from the drive.
     pub read_from_memory: u64,
     /// Sectors that could not be read.
     pub uncorrectable: u64,
@@ -94,7 +86,7 @@ pub struct BlockStats {
     pub failed_units: u64,
     /// Chunks replaced.
     pub replaced: u64,
-    /// Sectors moved from failed chunks to their replacements.
+    /// Sectors relocated from failed chunks to their replacements.
     pub relocated: u64,
     /// Chunks erased.
     pub erased: u64,
@@ -104,11 +96,11 @@ pub struct BlockStats {
 #[derive(Clone, Copy, Debug)]
 struct BlockChunk {
     first: Address,
-    /// Sectors on the drive, from its start.
+    /// Number of sectors on the drive, from the chunk's start.
     sectors_written: u32,
-    /// The drive writes no more of it, so that what it has can be read.
+    /// Whether the chunk is closed, so that all its written sectors are readable.
     closed: bool,
-    /// How its first write that failed ended.
+    /// Status of the first failed write, if any.
     failure: Option<Status>,
 }
 
@@ -118,39 +110,39 @@ impl BlockChunk {
     }
 }
 
-/// A unit on its way to the drive.
+/// A unit whose write is in flight.
 #[derive(Clone, Copy, Debug)]
 struct InFlightUnit {
     request: RequestId,
     unit: u64,
 }
 
-/// An append-only run of chunks.
+/// An append-only sequence of sectors over several chunks.
 #[derive(Debug)]
 pub struct VirtualBlock {
     space: PpaSpace,
     members: Vec<BlockChunk>,
-    /// Sectors of a unit.
+    /// Sectors per unit.
     unit_sectors: u32,
-    /// Rows that must follow before a unit can be read.
+    /// Number of rows after which a unit becomes readable.
     pair_rows: u64,
     unit_buffers: UnitBuffers,
-    /// Units handed to the drive: the next one is being filled.
+    /// Number of units submitted; the next unit is being filled.
     units_submitted: u64,
-    /// Sectors in the next one.
+    /// Sectors in the unit being filled.
     tail_sectors: u32,
-    /// Units on their way, in the order in which they went.
+    /// Units in flight, in order of submission.
     in_flight: VecDeque<InFlightUnit>,
     sealed: bool,
-    /// Sectors that were found torn: the drive says so, whether or not they have a pair.
+    /// Sectors that were found torn: reading them fails even once their paired pages are written.
     torn: Vec<Range<u64>>,
     read_cursor: u64,
-    /// Addresses of the command at hand.
+    /// Addresses of the current command.
     ppas: Vec<Ppa>,
     stats: BlockStats,
 }
 
-/// Adds a range to ascending ranges, to the last of them if it begins where that ends.
+/// Appends a range to ascending ranges; merges it with the last one if they are adjacent.
 fn merge(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
     match ranges.last_mut() {
         _ if next.is_empty() => {}
@@ -160,7 +152,8 @@ fn merge(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
 }
 
 impl VirtualBlock {
-    /// A block of free chunks, by the addresses of their first sectors and in this order.
+    /// Creates a block of free chunks, given by the addresses of their first sectors, in this
+    /// order.
     ///
     /// # Errors
     /// [`BlockError::NoChunks`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
@@ -178,8 +171,8 @@ impl VirtualBlock {
         Ok(VirtualBlock::new(*io.space(), members))
     }
 
-    /// A block of `count` free chunks, of lowest wear each and striped over the parallel units of
-    /// `free`.
+    /// Creates a block of `count` free chunks: the least worn ones, striped over the parallel units
+    /// of `free`.
     ///
     /// # Errors
     /// [`BlockError::NoFreeChunks`], and those of [`create`](VirtualBlock::create).
@@ -194,7 +187,7 @@ impl VirtualBlock {
         VirtualBlock::create(ssd, io, &chunks)
     }
 
-    /// What the drive says of chunks that can be a block's.
+    /// Returns the chunk information of the chunks of a block, after checking the list.
     fn query_chunks(
         ssd: &mut OpenChannelSsd,
         io: &mut BlockingSession<'_>,
@@ -232,9 +225,10 @@ impl VirtualBlock {
     fn new(space: PpaSpace, members: Vec<BlockChunk>) -> VirtualBlock {
         let g = space.geometry();
         let unit_sectors = g.ws_opt;
-        // A full chunk can be read, whatever a drive says.
+        // A full chunk is readable, whatever `mw_cunits` the drive reports.
         let pair_rows = u64::from(g.mw_cunits.div_ceil(unit_sectors).min(g.sectors / unit_sectors));
-        // Two rows more, so that every chunk can have a write under way and another one filled.
+        // Two more rows, so that each chunk can have one write in flight while another unit is
+        // filled.
         let unit_buffers = UnitBuffers::new(members.len() * (pair_rows as usize + 2));
         VirtualBlock {
             space,
@@ -261,30 +255,31 @@ impl VirtualBlock {
         self.unit_sectors.into()
     }
 
-    /// Units of the block.
+    /// Returns the number of units of the block.
     fn total_units(&self) -> u64 {
         self.width() * u64::from(self.space.geometry().sectors / self.unit_sectors)
     }
 
-    /// The chunk that a unit is in, by its place, and its first sector there.
+    /// Returns the chunk index of a unit, and the unit's first sector in that chunk.
     fn locate_unit(&self, unit: u64) -> (usize, u32) {
         let (row, index) = (unit / self.width(), unit % self.width());
         (index as usize, row as u32 * self.unit_sectors)
     }
 
-    /// Units of a chunk among the first `units` of the block.
+    /// Returns the number of a chunk's units among the first `units` of the block.
     fn rows_of(&self, index: usize, units: u64) -> u64 {
         (units + self.width() - 1 - index as u64) / self.width()
     }
 
-    /// Sectors of the block that a chunk's sectors from `from` to `to`, of one unit, are.
+    /// Converts sectors `from` to `to` of a chunk, which are within one unit, to sectors of the
+    /// block.
     fn sectors_of(&self, index: usize, from: u32, to: u32) -> Range<u64> {
         let unit = u64::from(from / self.unit_sectors) * self.width() + index as u64;
         let start = unit * self.unit_sectors() + u64::from(from % self.unit_sectors);
         start..start + u64::from(to - from)
     }
 
-    /// Whether the drive can return a sector of a chunk.
+    /// Returns whether a sector of a chunk is readable from the drive.
     fn is_readable(&self, index: usize, sector: u32) -> bool {
         let (m, g) = (&self.members[index], self.space.geometry());
         let whole = m.closed || m.sectors_written == g.sectors;
@@ -292,46 +287,48 @@ impl VirtualBlock {
             && (whole || u64::from(sector) + u64::from(g.mw_cunits) < m.sectors_written.into())
     }
 
-    /// Whether the drive can return all of a unit.
+    /// Returns whether a whole unit is readable from the drive.
     fn is_unit_readable(&self, unit: u64) -> bool {
         let (index, first) = self.locate_unit(unit);
         self.is_readable(index, first + self.unit_sectors - 1)
     }
 
-    /// Sectors appended, padding included: where the next one goes.
+    /// Returns the number of sectors appended, padding included, which is the index of the next
+    /// one.
     pub fn len(&self) -> u64 {
         self.units_submitted * self.unit_sectors() + u64::from(self.tail_sectors)
     }
 
-    /// Whether nothing has been appended.
+    /// Returns whether nothing was appended.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Sectors that fit.
+    /// Returns the capacity in sectors.
     pub fn capacity(&self) -> u64 {
         self.total_units() * self.unit_sectors()
     }
 
-    /// Sectors that can still be appended.
+    /// Returns the number of sectors that can still be appended.
     pub fn remaining_sectors(&self) -> u64 {
         if self.sealed { 0 } else { self.capacity() - self.len() }
     }
 
-    /// Sectors from the start that are on the drive in whole units, and survive a power cut.
+    /// Returns the number of leading sectors that are on the drive in whole units and survive a
+    /// power cut.
     pub fn durable(&self) -> u64 {
         let on_drive = self.units_submitted * self.unit_sectors();
-        // Half of a unit is not found again.
+        // A partly written unit is not recovered.
         let whole = |r: &Range<u64>| r.start / self.unit_sectors() * self.unit_sectors();
         self.unwritten_ranges().first().map_or(on_drive, whole)
     }
 
-    /// Its chunks, in their order: what its owner remembers to open it again.
+    /// Returns the chunks in order. The owner needs this list to reopen the block.
     pub fn chunks(&self) -> Vec<Address> {
         self.members.iter().map(|m| m.first).collect()
     }
 
-    /// The chunks that take no more writes because one has failed.
+    /// Returns the failed chunks, which accept no more writes.
     pub fn failed_chunks(&self) -> Vec<FailedChunk> {
         let failed = |(index, m): (usize, &BlockChunk)| {
             m.failure.map(|status| FailedChunk { index, chunk: m.first, status })
@@ -339,25 +336,26 @@ impl VirtualBlock {
         self.members.iter().enumerate().filter_map(failed).collect()
     }
 
-    /// Whether it was found not closed in order, so that it cannot be written before it is erased.
+    /// Returns whether the block was not closed cleanly, so that it must be erased before it can be
+    /// written.
     pub fn is_sealed(&self) -> bool {
         self.sealed
     }
 
-    /// The drive's address space.
+    /// Returns the drive's address space.
     pub fn space(&self) -> &PpaSpace {
         &self.space
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> &BlockStats {
         &self.stats
     }
 
-    /// Where a sector of the block is, written or not.
+    /// Returns the address of a sector of the block, written or not.
     ///
     /// # Errors
-    /// [`BlockError::PastEnd`] for a sector past its capacity.
+    /// [`BlockError::PastEnd`] for a sector beyond the capacity.
     pub fn address(&self, sector: u64) -> Result<Address, BlockError> {
         if sector >= self.capacity() {
             let len = self.capacity();
@@ -368,8 +366,8 @@ impl VirtualBlock {
         Ok(Address { sector, ..self.members[index].first })
     }
 
-    /// Sectors that were taken and are not on the drive, in ascending ranges; those of the unit that
-    /// is not full yet aside.
+    /// Returns the sectors that were accepted but are not on the drive, in ascending ranges,
+    /// without the unit being filled.
     fn unwritten_ranges(&self) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for (index, m) in self.members.iter().enumerate() {

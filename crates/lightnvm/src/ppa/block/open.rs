@@ -1,21 +1,20 @@
-//! [`VirtualBlock::open`]: a block found again after a restart or a power cut.
+//! [`VirtualBlock::open`]: recovers a block after a restart or a power cut.
 //!
-//! Nothing but the list of its chunks is needed: units are written in striping order, so the first
-//! one that some chunk does not have is where the block ends. Everything that an append has returned
-//! for, or a pad, is before it (rule R7): appends return when all of their full units are on the
-//! drive.
+//! Only the list of chunks is needed. Units are written in striping order, so the first unit that
+//! is missing on a chunk is the end of the block. Appends and pads return once their full units are
+//! on the drive, so everything acknowledged is before the end (ARCHITECTURE.md, R7).
 //!
-//! Power that is cut while units are under way leaves more: units behind the end, on chunks that were
-//! faster; and units that the write pointer covers and nobody can read (*torn*), at most the last
-//! one of each chunk. Both belong to an append that had not returned. They cannot be written over, so
-//! such a block is *sealed*: it can be read, copied and erased.
+//! A power cut while units are in flight may leave two kinds of remains: units after the end, on
+//! faster chunks; and *torn* units, at most the last one of each chunk, which the write pointer
+//! includes but which are unreadable. Both belong to an append that had not returned. They cannot
+//! be overwritten, so such a block is *sealed*: it can be read, copied and erased.
 //!
-//! | chunk | here |
+//! | chunk | treated as |
 //! |---|---|
-//! | free, open | has what its write pointer says |
-//! | closed, full | is full; or its erase was interrupted, and nothing of it can be read |
-//! | closed, not full | a program failed: the block goes on when it has been replaced |
-//! | offline | has what the other chunks say it should have; reading it fails, rather than that sectors are silently missing |
+//! | free, open | written up to its write pointer |
+//! | closed, full | full; if its erase was interrupted, all of it is unreadable |
+//! | closed, not full | failed: the block is writable once the chunk is replaced |
+//! | offline | as long as the other chunks imply; its reads fail, so that no sectors are silently missing |
 
 use std::ops::Range;
 
@@ -25,27 +24,26 @@ use super::{BlockChunk, BlockError, VirtualBlock, merge};
 use crate::ppa::{BlockingSession, PpaError};
 use crate::{ChunkInfo, OpenChannelSsd};
 
-/// What [`VirtualBlock::open`] has found.
+/// Result of [`VirtualBlock::open`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Sectors of the block.
+    /// Number of sectors of the block.
     pub sectors: u64,
-    /// Sectors from the start before the first that is torn, or on a chunk that has gone offline. If
-    /// none has, this is everything that was appended or padded and acknowledged, and possibly some of
-    /// what was not.
+    /// Number of leading sectors before the first one that is torn or on an offline chunk. If there
+    /// is none, these include everything that was acknowledged, and possibly sectors that were not.
     pub intact: u64,
-    /// Sectors at the end of a chunk that cannot be read: torn, or worn out.
+    /// Unreadable sectors at the end of a chunk: torn, or worn out.
     pub torn: Vec<Range<u64>>,
-    /// Sectors that cannot be read before more is written behind them.
+    /// Sectors that are not readable until more is written after them.
     pub unpaired: Vec<Range<u64>>,
-    /// Sectors on the drive behind the end of the block.
+    /// Number of sectors on the drive after the end of the block.
     pub beyond_end: u64,
     /// Whether the block can only be read, copied and erased.
     pub sealed: bool,
 }
 
 impl VirtualBlock {
-    /// Opens the block that was made of these chunks, in this order. Reads the last write unit of
+    /// Opens the block that consists of these chunks, in this order. Reads the last write unit of
     /// each chunk, and writes nothing.
     ///
     /// # Errors
@@ -77,7 +75,7 @@ impl VirtualBlock {
             }
         }
         torn.sort_unstable_by_key(|r| r.start);
-        // What is torn behind the end is behind the end.
+        // Torn sectors after the end are counted as beyond the end.
         let torn = torn.into_iter().filter(|r| r.start < found.sectors);
         torn.for_each(|r| merge(&mut found.torn, r));
         let offline = infos.iter().zip(0..).filter(|(c, _)| c.state == ChunkState::Offline);
@@ -91,7 +89,7 @@ impl VirtualBlock {
         Ok((block, found))
     }
 
-    /// The first unit that some chunk does not have.
+    /// Returns the first unit that is missing on some chunk.
     fn find_end(&self, infos: &[ChunkInfo]) -> u64 {
         let known = infos.iter().enumerate().filter(|(_, c)| c.state != ChunkState::Offline);
         let first_missing = known.map(|(index, c)| {
@@ -101,8 +99,8 @@ impl VirtualBlock {
         first_missing.min().unwrap_or(0).min(self.total_units())
     }
 
-    /// The last sectors of a chunk if they cannot be read although nothing more has to be written
-    /// first.
+    /// Returns the last sectors of a chunk if they are unreadable although their paired pages are
+    /// written.
     fn find_torn(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -125,7 +123,7 @@ impl VirtualBlock {
     }
 }
 
-/// What the drive says of a chunk, as the block sees it.
+/// Converts chunk information to the state of a chunk in the block.
 fn block_chunk(info: &ChunkInfo) -> BlockChunk {
     let failure = match info.state {
         ChunkState::Offline => Some(Status::OFFLINE_CHUNK),

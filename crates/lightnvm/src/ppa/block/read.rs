@@ -1,8 +1,8 @@
-//! Sectors anywhere, and the read cursor.
+//! Random reads, and the read cursor.
 //!
-//! What the drive can return is read from it, many sectors in parallel; what it cannot, comes from
-//! memory, and so does what it fails to return while it is there. A sector that cannot be read fails
-//! alone.
+//! Readable sectors are read from the drive, many in parallel. Others are read from memory, as are
+//! sectors whose read fails while they are still in memory. An unreadable sector does not affect
+//! other sectors.
 
 use std::io;
 use std::ops::Range;
@@ -12,12 +12,12 @@ use nvme::Status;
 use super::{BlockError, UncorrectableSectors, VirtualBlock, merge};
 use crate::ppa::{BlockingSession, VectorOptions};
 
-/// Sectors of one vector at most.
+/// Maximum number of sectors of a vector.
 const VECTOR_SECTORS_MAX: u64 = 2048;
-/// Sectors that a [`Reader`] reads ahead.
+/// Number of sectors that a [`BlockReader`] reads ahead.
 const READ_AHEAD_SECTORS: u64 = 64;
 
-/// Sectors of a batch that failed.
+/// Failed sectors of a batch.
 #[derive(Debug, Default)]
 struct FailedSectors {
     sectors: Vec<Range<u64>>,
@@ -26,11 +26,12 @@ struct FailedSectors {
 }
 
 impl VirtualBlock {
-    /// Reads whole sectors from `first` on.
+    /// Reads whole sectors starting at `first`.
     ///
     /// # Errors
-    /// Nothing is read: [`BlockError::PartialSector`], [`BlockError::PastEnd`],
-    /// [`BlockError::NotYetReadable`]. All others are read: [`BlockError::Uncorrectable`].
+    /// - Nothing was read: [`BlockError::PartialSector`], [`BlockError::PastEnd`],
+    ///   [`BlockError::NotYetReadable`].
+    /// - All other sectors were read: [`BlockError::Uncorrectable`].
     pub fn read(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -40,7 +41,7 @@ impl VirtualBlock {
         self.read_sectors(io, first, into, None)
     }
 
-    /// As [`read`](VirtualBlock::read), with the out-of-band bytes of each sector.
+    /// Reads whole sectors with their out-of-band bytes; otherwise as [`read`](VirtualBlock::read).
     ///
     /// # Errors
     /// As for [`read`](VirtualBlock::read); [`BlockError::OobLength`].
@@ -94,7 +95,7 @@ impl VirtualBlock {
         Err(BlockError::Uncorrectable(UncorrectableSectors { sectors, addresses, status }))
     }
 
-    /// Whether the drive can return a sector of the block, or say that it never will.
+    /// Returns whether a read of the sector from the drive is final: it is readable, or torn.
     fn is_on_drive(&self, sector: u64) -> bool {
         if self.torn.iter().any(|r| r.contains(&sector)) {
             return true;
@@ -105,7 +106,7 @@ impl VirtualBlock {
             && self.is_readable(index, first + (sector % self.unit_sectors()) as u32)
     }
 
-    /// Sectors that neither the drive nor memory can return yet.
+    /// Returns the sectors that are not readable yet, neither from the drive nor from memory.
     pub(super) fn not_yet_readable(&self, sectors: Range<u64>) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let mut at = sectors.start;
@@ -121,7 +122,7 @@ impl VirtualBlock {
         ranges
     }
 
-    /// Reads sectors that can be read.
+    /// Reads sectors that are readable.
     fn read_batch(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -183,22 +184,22 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// The sector that [`read_next`](VirtualBlock::read_next) reads next.
+    /// Returns the sector that [`read_next`](VirtualBlock::read_next) reads next.
     pub fn read_cursor(&self) -> u64 {
         self.read_cursor
     }
 
-    /// Moves the read cursor; past the end, nothing is read.
+    /// Sets the read cursor; nothing is read past the end.
     pub fn seek(&mut self, sector: u64) {
         self.read_cursor = sector;
     }
 
-    /// Reads as many whole sectors from the read cursor on as `into` has room for and the block has,
-    /// and moves the cursor behind them. Returns how many; 0 at the end.
+    /// Reads as many whole sectors from the read cursor as fit in `into` and exist, and advances
+    /// the cursor. Returns their number; 0 at the end.
     ///
     /// # Errors
-    /// As for [`read`](VirtualBlock::read). The cursor moves behind sectors that are
-    /// [unreadable](BlockError::Uncorrectable), and stays otherwise.
+    /// As for [`read`](VirtualBlock::read). The cursor advances past
+    /// [uncorrectable](BlockError::Uncorrectable) sectors, and is unchanged after other errors.
     pub fn read_next(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -217,20 +218,20 @@ impl VirtualBlock {
         read.map(|()| count)
     }
 
-    /// The bytes from the read cursor on, for who reads any number of them.
+    /// Returns a byte stream that starts at the read cursor.
     pub fn reader<'b, 'p>(&'b mut self, io: &'b mut BlockingSession<'p>) -> BlockReader<'b, 'p> {
         BlockReader { block: self, io, read_ahead: Vec::new(), offset: 0 }
     }
 }
 
-/// The bytes of a block, from its read cursor on. It reads whole sectors ahead and moves the cursor
-/// with them.
+/// A byte stream of a block that starts at its read cursor. It reads whole sectors ahead and
+/// advances the cursor with them.
 #[derive(Debug)]
 pub struct BlockReader<'b, 'p> {
     block: &'b mut VirtualBlock,
     io: &'b mut BlockingSession<'p>,
     read_ahead: Vec<u8>,
-    /// Bytes of it that have been handed out.
+    /// Number of bytes of `read_ahead` that were consumed.
     offset: usize,
 }
 

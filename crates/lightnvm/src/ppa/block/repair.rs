@@ -1,4 +1,4 @@
-//! Erase, and a chunk that failed, replaced.
+//! Erasing a block, and replacing a failed chunk.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,23 +9,23 @@ use super::{BlockChunk, BlockError, FailedChunk, VirtualBlock, merge};
 use crate::OpenChannelSsd;
 use crate::ppa::{BlockingSession, PpaError, RequestId, VectorOptions};
 
-/// Sectors moved at a time.
+/// Number of sectors relocated at a time.
 const RELOCATE_BATCH_SECTORS: u32 = 1024;
 
 impl VirtualBlock {
-    /// Erases the chunks that are not free, all in parallel; the block is empty then, and its read
-    /// cursor at the start. Power that is cut meanwhile leaves some erased and others not: what
-    /// [`open`](VirtualBlock::open) finds then is to be erased again.
+    /// Erases all chunks that are not free, in parallel. The block is then empty, with its read
+    /// cursor at the start. A power cut may leave some chunks erased and others not; the owner then
+    /// [opens](VirtualBlock::open) the block and erases it again.
     ///
     /// # Errors
-    /// [`BlockError::NotErased`] names the chunks that were not: they have gone bad. The block is
-    /// empty all the same, and can be written when they have been replaced.
+    /// [`BlockError::NotErased`] names the chunks whose erase failed, which are bad. The block is
+    /// empty nevertheless, and writable once they are replaced.
     pub fn erase(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
         self.wait_all(io)?;
         let used = |m: &BlockChunk| m.sectors_written > 0 || m.closed || m.failure.is_some();
         let mut flying: VecDeque<(usize, RequestId)> = VecDeque::new();
         let mut outcome: Vec<(usize, Status)> = Vec::new();
-        // One vector each: a drive that refuses one chunk of a vector erases none of it.
+        // One vector per chunk: a drive that rejects one chunk of a vector erases none of it.
         for index in (0..self.members.len()).filter(|i| used(&self.members[*i])) {
             let ppa = self.space.ppa(self.members[index].first)?;
             let ticket = loop {
@@ -58,18 +58,18 @@ impl VirtualBlock {
         if failed.is_empty() { Ok(()) } else { Err(BlockError::NotErased(failed)) }
     }
 
-    /// Puts a free chunk in the place of the `index`-th, failed or not: what that has on the drive is
-    /// moved to it, and what is in memory only is written to it. Returns the chunk that is out, which
-    /// the block does not touch any more.
+    /// Replaces the `index`-th chunk, failed or not, by a free chunk. Data on the old chunk is
+    /// copied, and data that is only in memory is written. Returns the old chunk, which the block
+    /// does not access any more.
     ///
-    /// Nothing of the block changes before everything is there; the owner records the new
-    /// [`chunks`](VirtualBlock::chunks) next, and then lets the old one go.
+    /// The block changes only after all data is on the new chunk. The owner then stores the new
+    /// [`chunks`](VirtualBlock::chunks), and releases the old one afterwards.
     ///
     /// # Errors
     /// [`BlockError::NoSuchChunk`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
-    /// [`BlockError::Sealed`]; [`BlockError::Uncorrectable`] and [`BlockError::DataLost`] when the old
-    /// chunk's data cannot be had; [`BlockError::ReplacementFailed`] when the new one fails, too. The block
-    /// is as before; the new chunk may have been written.
+    /// [`BlockError::Sealed`]; [`BlockError::Uncorrectable`] and [`BlockError::DataLost`] if the
+    /// old chunk's data is unavailable; [`BlockError::ReplacementFailed`] if the new chunk fails.
+    /// The block is unchanged; the new chunk may have been written.
     pub fn replace(
         &mut self,
         ssd: &mut OpenChannelSsd,
@@ -129,8 +129,8 @@ impl VirtualBlock {
         Ok(old.first)
     }
 
-    /// Brings the last rows of a chunk into memory, which can be read where they are and cannot where
-    /// they have gone.
+    /// Reads the last rows of a chunk into memory if they are readable on the old chunk but not yet
+    /// on the new one.
     fn buffer_unpaired_rows(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -160,7 +160,7 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// Moves sectors of a chunk that the drive can return to the same place of another.
+    /// Copies readable sectors of a chunk to the corresponding sectors of another chunk.
     fn relocate_rows(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -181,7 +181,7 @@ impl VirtualBlock {
             if let Err(PpaError::Vector(e)) = &copied
                 && is_source_error(e.status)
             {
-                // The copy does not say which.
+                // The status of the copy does not name the failed sources.
                 return Err(match io.check(&source) {
                     Err(PpaError::Vector(exact)) => self.uncorrectable_error(index, at, &exact),
                     Ok(()) => self.uncorrectable_error(index, at, e),
@@ -206,7 +206,7 @@ impl VirtualBlock {
         Ok(())
     }
 
-    /// Sectors of a chunk that could not be read, from its sector `at` on.
+    /// Returns the error for unreadable sectors of a chunk, starting at its sector `at`.
     fn uncorrectable_error(
         &self,
         index: usize,
@@ -221,7 +221,8 @@ impl VirtualBlock {
         BlockError::Uncorrectable(super::UncorrectableSectors { sectors, addresses, status })
     }
 
-    /// Writes a unit that is in memory to a place of another chunk. Returns `false` if it is not.
+    /// Writes a buffered unit to the corresponding location of another chunk. Returns `false` if
+    /// the unit is not in memory.
     fn rewrite_unit(
         &mut self,
         io: &mut BlockingSession<'_>,
@@ -248,12 +249,12 @@ impl VirtualBlock {
     }
 }
 
-/// Whether a copy ended so because its sources could not be read.
+/// Returns whether a copy failed because its sources could not be read.
 pub(super) fn is_source_error(status: Status) -> bool {
     status.is(Status::UNRECOVERED_READ) || status.is(Status::UNWRITTEN)
 }
 
-/// Failed addresses of a write to a replacement.
+/// Converts a failed write to a replacement chunk.
 fn replacement_result(with: Address, written: Result<(), PpaError>) -> Result<(), BlockError> {
     match written {
         Err(PpaError::Vector(e)) => {

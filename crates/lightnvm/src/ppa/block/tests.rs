@@ -1,5 +1,5 @@
-//! Units of several smallest writes, which a power cut or a failure can leave half written. The
-//! emulated drives have none, so the geometry is changed here.
+//! Tests with units of several smallest writes, which a power cut or a failure can leave partly
+//! written. The emulated drives have no such units, so the geometry is changed here.
 
 use clock::{Component, Nanos};
 use drive::{

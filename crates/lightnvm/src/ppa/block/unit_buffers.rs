@@ -1,5 +1,5 @@
-//! [`Slots`]: write units in memory. Unit `u` is in slot `u` modulo their number, if it is there at
-//! all. A slot's buffer is made when it is first used, and kept.
+//! [`UnitBuffers`]: write units in memory. Unit `u` is in slot `u mod len`, if it is in memory. A
+//! slot's buffer is allocated on first use and kept.
 
 use crate::ppa::{Buffer, Buffers};
 use crate::vector::MemoryError;
@@ -7,11 +7,11 @@ use crate::vector::MemoryError;
 #[derive(Debug)]
 enum UnitBuffer {
     Empty,
-    /// Nothing of use is in it.
+    /// A buffer without a unit.
     Idle(Buffer),
-    /// A unit, being filled or kept.
+    /// A unit that is being filled or kept.
     Occupied(u64, Buffer),
-    /// A unit on its way to the drive, which has the buffer.
+    /// A unit in flight; its command owns the buffer.
     InFlight(u64),
 }
 
@@ -26,7 +26,7 @@ impl UnitBuffers {
         UnitBuffers { slots: (0..count).map(|_| UnitBuffer::Empty).collect() }
     }
 
-    /// How many units there is room for.
+    /// Returns the capacity in units.
     pub(super) fn len(&self) -> u64 {
         self.slots.len() as u64
     }
@@ -35,7 +35,7 @@ impl UnitBuffers {
         (unit % self.slots.len() as u64) as usize
     }
 
-    /// The unit that is where `unit` would be.
+    /// Returns the unit in the slot of `unit`.
     pub(super) fn occupant(&self, unit: u64) -> Option<u64> {
         match self.slots[self.index(unit)] {
             UnitBuffer::Occupied(there, _) | UnitBuffer::InFlight(there) => Some(there),
@@ -43,8 +43,8 @@ impl UnitBuffers {
         }
     }
 
-    /// Makes room for `unit`, of `sectors` sectors, and forgets what was there. What is in it then is
-    /// anything.
+    /// Claims the slot of `unit`, with `sectors` sectors, and discards the previous unit. The
+    /// contents of the buffer are undefined.
     pub(super) fn claim(
         &mut self,
         unit: u64,
@@ -55,20 +55,20 @@ impl UnitBuffers {
         let slot = std::mem::replace(&mut self.slots[index], UnitBuffer::Empty);
         let buffer = match slot {
             UnitBuffer::Idle(buffer) | UnitBuffer::Occupied(_, buffer) => buffer,
-            // What is away comes back to nobody.
+            // A buffer in flight is not returned to the slot any more.
             UnitBuffer::Empty | UnitBuffer::InFlight(_) => buffers.allocate(sectors)?,
         };
         self.slots[index] = UnitBuffer::Occupied(unit, buffer);
         Ok(())
     }
 
-    /// Keeps a unit, in place of what was there.
+    /// Stores a unit, and discards the previous unit of the slot.
     pub(super) fn insert(&mut self, unit: u64, buffer: Buffer) {
         let index = self.index(unit);
         self.slots[index] = UnitBuffer::Occupied(unit, buffer);
     }
 
-    /// The buffer of a unit that is here.
+    /// Returns the buffer of a unit that is in memory.
     pub(super) fn get(&self, unit: u64) -> Option<&Buffer> {
         match &self.slots[self.index(unit)] {
             UnitBuffer::Occupied(there, buffer) if *there == unit => Some(buffer),
@@ -76,7 +76,7 @@ impl UnitBuffers {
         }
     }
 
-    /// As [`get`](Slots::get), to be filled.
+    /// Returns the mutable buffer of a unit that is in memory.
     pub(super) fn get_mut(&mut self, unit: u64) -> Option<&mut Buffer> {
         let index = self.index(unit);
         match &mut self.slots[index] {
@@ -85,7 +85,7 @@ impl UnitBuffers {
         }
     }
 
-    /// The buffer of a unit that is here, for the drive.
+    /// Takes the buffer of a unit that is in memory, for its write.
     pub(super) fn take_for_write(&mut self, unit: u64) -> Option<Buffer> {
         let index = self.index(unit);
         match std::mem::replace(&mut self.slots[index], UnitBuffer::Empty) {
@@ -100,7 +100,7 @@ impl UnitBuffers {
         }
     }
 
-    /// The buffer of a unit comes back; if it was given up meanwhile, it goes.
+    /// Returns the buffer of a unit after its write; it is freed if the slot was claimed meanwhile.
     pub(super) fn return_buffer(&mut self, unit: u64, buffer: Option<Buffer>) {
         let index = self.index(unit);
         if matches!(self.slots[index], UnitBuffer::InFlight(there) if there == unit) {
@@ -109,7 +109,7 @@ impl UnitBuffers {
         }
     }
 
-    /// Forgets what is in memory, and keeps the memory.
+    /// Discards all units, and keeps the buffers.
     pub(super) fn clear(&mut self) {
         for slot in &mut self.slots {
             *slot = match std::mem::replace(slot, UnitBuffer::Empty) {
