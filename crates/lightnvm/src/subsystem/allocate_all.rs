@@ -1,24 +1,25 @@
-//! [`MediaManager::allocate_all`]: all chunks of a target that shares its parallel units, at once.
+//! [`MediaManager::allocate_all`]: allocates all chunks of a target that shares its parallel units.
 //!
-//! `pblk`, `rrpc` and `kv` work out from their chunks what they can hold, which must not change: they
-//! take as many as they may when they are first opened, keep them
-//! ([`NewTarget::has_fixed_chunks`](super::NewTarget::has_fixed_chunks)), and never ask again. It can be cut at
-//! any time and repeated: what was granted by then stays the target's.
+//! `pblk`, `rrpc` and `kv` derive their capacity from their chunks, so these must not change. Such
+//! targets acquire the maximum on first open, keep it
+//! ([`NewTarget::has_fixed_chunks`](super::NewTarget::has_fixed_chunks)), and acquire no chunks
+//! later. The allocation can be interrupted at any time and repeated: chunks granted before stay
+//! granted.
 
 use super::{AcquireError, DataTemperature, MediaManager, MediaManagerError, TargetId};
 
-/// How often a chunk is asked for: a grant and an erase take a turn each.
+/// Maximum number of attempts per chunk: a grant and an erase take one iteration each.
 const ACQUIRE_POLL_LIMIT: u32 = 1000;
 
 impl MediaManager {
-    /// Gives an open target that shares its units the chunks that it may own and does not yet, evenly
-    /// over its parallel units. Nothing to do for one that has them, or its units for itself. Returns
-    /// how many it was given; when this returns they are durably its own.
+    /// Acquires the chunks that an open, sharing target may own and does not own yet, evenly over
+    /// its parallel units. Does nothing for a target that has all its chunks, or that owns its
+    /// units exclusively. Returns the number of acquired chunks, whose grants are durable.
     ///
     /// # Errors
-    /// [`MediaManagerError::MissingChunkLimit`], [`MediaManagerError::TooFewChunks`], and [`MediaManagerError::ReadOnly`] for a target
-    /// that is not there or not open: nothing has changed on the media. Else what keeps the table from
-    /// being written.
+    /// [`MediaManagerError::MissingChunkLimit`], [`MediaManagerError::TooFewChunks`], and
+    /// [`MediaManagerError::ReadOnly`] for a target that does not exist or is not open; nothing
+    /// changes on the media. Other errors report why the table cannot be written.
     pub fn allocate_all(
         &mut self,
         id: TargetId,
@@ -42,7 +43,7 @@ impl MediaManager {
             .iter()
             .map(|pu| self.allocator.free_counts(pu.0))
             .fold(0, |n, (a, b)| n + a + b);
-        // Granted to this one by a call that was cut, and not handed out.
+        // Granted by an earlier, interrupted call, but not acquired.
         let stashed = held.owned.saturating_sub(held.acquired);
         let too_few = |s: &MediaManager, wanted: u32, free: u32| {
             let shares = |t: &&super::Target| {
@@ -85,7 +86,7 @@ impl MediaManager {
         Ok(given)
     }
 
-    /// Acquires one chunk, however long it takes to be made ready.
+    /// Acquires one chunk, and waits until it is ready.
     fn acquire_blocking(
         &mut self,
         id: TargetId,
@@ -97,7 +98,7 @@ impl MediaManager {
                 Err(AcquireError::Pending { .. }) => {}
                 answer => return Ok(answer),
             }
-            // One turn at least, and until nothing is under way.
+            // At least one iteration, and until no operation is in flight.
             let mut turned = false;
             self.poll_until(pump, |s| std::mem::replace(&mut turned, true) && s.is_quiescent())?;
         }

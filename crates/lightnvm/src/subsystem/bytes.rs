@@ -1,12 +1,13 @@
-//! [`Writer`] and [`Reader`]: the encoding of the partition table. Numbers are little endian or
+//! [`Writer`] and [`Reader`]: the encoding of the partition table. Integers are little endian or
 //! *varints* (7 bits per byte, least significant first, the top bit set on all but the last byte);
 //! `docs/format/partition-table.md` is the byte map.
 //!
-//! A reader never reads past its end and never allocates more than its input could fill.
+//! Invariant: a reader never reads past its end, and never allocates more than its input could
+//! fill.
 
 use super::{PU_MAX, PuSet};
 
-/// Bytes being written.
+/// A buffer for encoding.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
@@ -27,14 +28,14 @@ impl Writer {
         self.0.push(n as u8);
     }
 
-    /// A length, then the bytes.
+    /// Writes a length, then the bytes.
     pub(super) fn text(&mut self, text: &str) {
         self.varint(text.len() as u64);
         self.bytes(text.as_bytes());
     }
 
-    /// Ascending numbers: how many runs, then of each what is left out before it, and its length
-    /// less one.
+    /// Writes ascending numbers as runs: the number of runs, then for each the gap before it and
+    /// its length minus one.
     fn runs(&mut self, numbers: impl Iterator<Item = u32>) {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for n in numbers {
@@ -56,13 +57,13 @@ impl Writer {
         self.runs(pus.iter().map(|pu| pu.0));
     }
 
-    /// Ascending chunks, all below `u32::MAX`.
+    /// Writes ascending chunks, all below `u32::MAX`.
     pub(super) fn chunks(&mut self, chunks: &[u32]) {
         self.runs(chunks.iter().copied());
     }
 }
 
-/// Bytes being read. `None` means that they end too early, or are no such thing.
+/// A cursor for decoding. Methods return `None` if the input is too short or invalid.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -88,7 +89,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit.
+            // The tenth byte may contribute one bit only.
             if shift == 63 && bits > 1 {
                 return None;
             }
@@ -109,7 +110,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(len)?).ok()
     }
 
-    /// Runs of ascending numbers below `end`, as ranges to `put`.
+    /// Reads runs of ascending numbers below `end`, and passes them to `put` as ranges.
     fn runs(&mut self, end: u32, mut put: impl FnMut(std::ops::Range<u32>)) -> Option<()> {
         let mut next = 0u32;
         for i in 0..self.varint()? {
@@ -133,14 +134,14 @@ impl<'a> Reader<'a> {
         Some(PuSet::from_ranges(runs))
     }
 
-    /// Ascending chunks of a drive that has `total`.
+    /// Reads ascending chunks of a drive with `total` chunks.
     pub(super) fn chunks(&mut self, total: u32) -> Option<Vec<u32>> {
         let mut chunks = Vec::new();
         self.runs(total, |run| chunks.extend(run))?;
         Some(chunks)
     }
 
-    /// Whether nothing is left.
+    /// Returns whether all input was read.
     pub(super) fn is_at_end(&self) -> bool {
         self.0.is_empty()
     }

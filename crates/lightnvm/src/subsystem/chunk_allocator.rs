@@ -1,19 +1,21 @@
-//! [`Pool`]: the chunks of a drive and who has them, in memory: a [`Table`] and what follows from it.
+//! [`ChunkAllocator`]: the chunks of a drive and their owners, in memory: a [`Table`] and its
+//! derived state.
 //!
-//! Pure: it issues no command and reads no clock. Changes come out of it as [`Record`]s, to be made
-//! durable in their order; chunks to be erased come out one by one ([`next_erase`](Pool::next_erase)).
+//! The allocator issues no commands and reads no clock. It emits changes as [`TableRecord`]s, which
+//! the caller makes durable in order, and chunks to be erased one by one
+//! ([`next_erase`](ChunkAllocator::next_erase)).
 //!
-//! Guarantees:
+//! Invariants:
 //!
-//! * A chunk has one owner at most, in memory and in every prefix of the records.
-//! * A chunk is handed out only when the record that grants it is durable: what a target writes can
-//!   never be in a chunk that is somebody else's after a power cut. The opposite order holds for
-//!   what is returned: a chunk may come back to its last owner if power is cut before the record is
-//!   durable, so who releases a chunk must not need it.
-//! * A chunk that anybody else had is erased before it is handed out. The record that says that it is
-//!   clean follows the erase.
-//! * A chunk that is nobody's but holds data (which no sequence of records and power cuts leaves
-//!   behind) is a *stray*: never handed out, never erased.
+//! - A chunk has at most one owner, in memory and in every prefix of the records.
+//! - A target acquires a chunk only once the record that grants it is durable. After a power cut, a
+//!   target's data is therefore never in a chunk with another owner. The order of a release is the
+//!   opposite: if power is cut before its record is durable, the last owner may own the chunk
+//!   again. A target must not need a chunk that it releases.
+//! - A chunk that had another owner is erased before it is acquired. The record of the erase
+//!   follows the erase.
+//! - A chunk without owner that holds data is *orphaned*: it is neither granted nor erased. No
+//!   sequence of records and power cuts produces such chunks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,13 +26,13 @@ use super::{
     Target, TargetId, Wear, WearPolicy,
 };
 
-/// How chunks are handed out.
+/// Configuration of the allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkAllocatorConfig {
-    /// Which chunk first.
+    /// Order in which free chunks are allocated.
     pub policy: WearPolicy,
-    /// Chunks granted at a time on one parallel unit, at least 1: one write of the journal for so
-    /// many.
+    /// Number of chunks granted at a time per parallel unit, at least 1: each batch is one journal
+    /// write.
     pub batch_chunks: u32,
 }
 
@@ -40,22 +42,22 @@ impl Default for ChunkAllocatorConfig {
     }
 }
 
-/// What was done.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkAllocatorStats {
-    /// Chunks handed out.
+    /// Chunks acquired.
     pub acquired: u64,
-    /// Chunks that came back.
+    /// Chunks released.
     pub released: u64,
-    /// Batches of chunks granted: journal writes that targets had to wait for.
+    /// Grant batches: journal writes that targets had to wait for.
     pub batches: u64,
-    /// Chunks granted and taken back unused, because another unit or target needed one.
+    /// Chunks granted and reclaimed unused, because another unit or target needed one.
     pub reclaimed: u64,
-    /// Requests denied because of a limit on chunks held.
+    /// Requests denied by a chunk limit.
     pub denied_chunk_limit: u64,
-    /// Requests denied because of a rate.
+    /// Requests denied by a rate limit.
     pub denied_rate: u64,
-    /// Requests denied because a parallel unit was full.
+    /// Requests denied because a parallel unit had no free chunk.
     pub denied_full: u64,
     /// Chunks erased between two owners.
     pub erased: u64,
@@ -63,44 +65,44 @@ pub struct ChunkAllocatorStats {
     pub retired: u64,
 }
 
-/// Handed out to its owner, who may have written it.
+/// Flag: acquired by its owner, which may have written it.
 pub(super) const ACQUIRED: u8 = 1 << 0;
-/// Known to be erased.
+/// Flag: known to be erased.
 pub(super) const ERASED: u8 = 1 << 1;
-/// Nobody's, and holds data.
+/// Flag: without owner, but holds data.
 pub(super) const ORPHANED: u8 = 1 << 2;
 
-/// The chunks of a parallel unit that are nobody's, by what decides which is next.
+/// The chunks of a parallel unit without owner, in allocation order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PuFreeList {
     pub(super) free: BTreeSet<(u32, u32)>,
     pub(super) dirty: BTreeSet<(u32, u32)>,
-    /// The chunk being erased.
+    /// Chunk whose erase is in progress.
     pub(super) erasing: Option<u32>,
     /// Whether all dirty chunks are to be erased.
     pub(super) erase_all_dirty: bool,
-    /// Whether somebody waits for a clean chunk.
+    /// Whether a target waits for an erased chunk.
     pub(super) needs_erased: bool,
 }
 
-/// A target at run time.
+/// Run-time state of a target.
 #[derive(Clone, Debug)]
 pub(super) struct TargetHoldings {
     pub(super) id: TargetId,
     pub(super) open_count: u32,
     pub(super) limits: QuotaLimits,
     pub(super) quota: ChunkQuota,
-    /// Chunks that are its own, those that are bad not counted.
+    /// Number of chunks that it owns, without bad ones.
     pub(super) owned: u32,
-    /// Of these, how many were handed out.
+    /// Number of owned chunks that were acquired.
     pub(super) acquired: u32,
-    /// By parallel unit, chunks that are its own, durably, and not handed out.
+    /// By parallel unit: chunks durably granted and not acquired.
     pub(super) granted_unacquired: BTreeMap<u32, Vec<u32>>,
-    /// Parallel units for which a batch is being made durable.
+    /// Parallel units with a grant batch that is not durable yet.
     pub(super) pending_pus: BTreeSet<u32>,
 }
 
-/// A batch that is durable once `after` records are.
+/// A grant batch, durable once `durable_after` records are.
 #[derive(Clone, Debug)]
 pub(super) struct GrantBatch {
     pub(super) durable_after: u64,
@@ -109,7 +111,7 @@ pub(super) struct GrantBatch {
     pub(super) chunks: Vec<u32>,
 }
 
-/// The chunks of a drive, and who has them.
+/// The chunks of a drive and their owners.
 #[derive(Clone, Debug)]
 pub struct ChunkAllocator {
     pub(super) table: Table,
@@ -120,35 +122,35 @@ pub struct ChunkAllocator {
     /// By ascending id.
     pub(super) holdings: Vec<TargetHoldings>,
     pub(super) batches: VecDeque<GrantBatch>,
-    /// Records not taken yet.
+    /// Records that were not popped yet.
     pending_records: VecDeque<TableRecord>,
-    /// Records ever made.
+    /// Number of records ever made.
     pub(super) records_made: u64,
-    /// How many of them somebody waits for.
+    /// Number of leading records whose durability a caller awaits.
     pub(super) records_awaited: u64,
     pub(super) stats: ChunkAllocatorStats,
 }
 
-/// Chunks of a target.
+/// The chunks of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Chunks that are its own, those that are bad not counted.
+    /// Number of chunks that it owns, without bad ones.
     pub owned: u32,
-    /// Of these, how many it was handed: all of an exclusive target's.
+    /// Number of owned chunks that it acquired; an exclusive target has acquired all.
     pub acquired: u32,
-    /// Chunks of it that went bad.
+    /// Number of its chunks that became bad.
     pub bad: u32,
-    /// How often it is open.
+    /// How many times it is open.
     pub open_count: u32,
 }
 
 impl ChunkAllocator {
-    /// The pool of a table and a report of all chunks, in the order of their numbers, that is not
-    /// older. Chunks found offline are retired, chunks that were erased before power was cut are
-    /// clean. `rated_cycles` is what a wear index of 255 stands for.
+    /// Creates an allocator from a table and a report of all chunks, in index order, that is not
+    /// older than the table. Offline chunks are retired. Dirty chunks that were erased before a
+    /// power cut become free. `rated_cycles` corresponds to a wear index of 255.
     ///
     /// # Errors
-    /// [`TableError::ReportLength`] if the report is of another number of chunks.
+    /// [`TableError::ReportLength`] if the report has another number of chunks.
     pub fn new(
         table: Table,
         report: &[ChunkDescriptor],
@@ -176,7 +178,7 @@ impl ChunkAllocator {
         Ok(pool)
     }
 
-    /// What decides which of two free chunks is next.
+    /// Returns the key by which free chunks are ordered.
     pub(super) fn wear_key(&self, chunk: u32) -> u32 {
         match self.config.policy {
             WearPolicy::Leveling => self.wear.cycles(chunk),
@@ -184,7 +186,7 @@ impl ChunkAllocator {
         }
     }
 
-    /// Applies a record and puts it out.
+    /// Applies a record and queues it for the caller.
     pub(super) fn apply_record(&mut self, record: TableRecord) -> Result<(), TableError> {
         self.table.apply(&record)?;
         self.pending_records.push_back(record);
@@ -192,52 +194,53 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// The table as it is in memory, which may be ahead of what is durable.
+    /// Returns the table in memory, which may be ahead of the durable one.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// The wear of the chunks.
+    /// Returns the wear of the chunks.
     pub fn wear(&self) -> &Wear {
         &self.wear
     }
 
-    /// What was done.
+    /// Returns the counters.
     pub fn stats(&self) -> &ChunkAllocatorStats {
         &self.stats
     }
 
-    /// The next record to be made durable, in order.
+    /// Pops the next record to be made durable, in order.
     pub fn pop_record(&mut self) -> Option<TableRecord> {
         self.pending_records.pop_front()
     }
 
-    /// That record, without taking it.
+    /// Returns the next record to be made durable.
     pub fn peek_record(&self) -> Option<&TableRecord> {
         self.pending_records.front()
     }
 
-    /// Records that were made and not taken.
+    /// Returns the number of records that were not popped.
     pub fn pending_record_count(&self) -> usize {
         self.pending_records.len()
     }
 
-    /// Records ever made.
+    /// Returns the number of records ever made.
     pub fn records_made(&self) -> u64 {
         self.records_made
     }
 
-    /// How many records somebody waits for: as long as fewer are durable, they are urgent.
+    /// Returns the number of leading records whose durability a caller awaits. Until that many are
+    /// durable, writing them is urgent.
     pub fn records_awaited(&self) -> u64 {
         self.records_awaited
     }
 
-    /// Somebody waits for everything made so far.
+    /// Awaits the durability of all records made so far.
     pub fn await_all(&mut self) {
         self.records_awaited = self.records_made;
     }
 
-    /// The first `records` ever made are durable.
+    /// Handles that the first `records` ever made are durable.
     pub fn on_durable(&mut self, records: u64) {
         while let Some(batch) = self.batches.pop_front_if(|b| b.durable_after <= records) {
             if let Some(holder) = self.target_holdings_mut(batch.target) {
@@ -255,7 +258,7 @@ impl ChunkAllocator {
         self.holdings.binary_search_by_key(&id, |h| h.id).ok().map(|i| &mut self.holdings[i])
     }
 
-    /// What a target has.
+    /// Returns the chunk counts of a target.
     pub fn holdings(&self, id: TargetId) -> Holdings {
         let bad = |c: &&super::ChunkEntry| c.state == ChunkUse::GrownBad && c.owner == Some(id);
         let bad = self.table.chunks().iter().filter(bad).count() as u32;
@@ -267,21 +270,21 @@ impl ChunkAllocator {
         }
     }
 
-    /// Chunks that are nobody's but hold data.
+    /// Returns the chunks that have no owner but hold data.
     pub fn orphaned_chunks(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.chunk_flags).filter(|(_, f)| **f & ORPHANED != 0).map(|(chunk, _)| chunk)
     }
 
-    /// The chunks that a target was handed and has not released, ascending.
+    /// Returns the chunks that a target acquired and did not release, ascending.
     pub fn acquired_by(&self, id: TargetId) -> impl Iterator<Item = u32> + '_ {
         self.table.owned_by(id).filter(|chunk| self.chunk_flags[*chunk as usize] & ACQUIRED != 0)
     }
 
-    /// Adds a target, which gets every free chunk of its units if it does not share. On units of an
-    /// exclusive target nothing may be dirty.
+    /// Adds a target. An exclusive target gets every free chunk of its units, none of which may be
+    /// dirty.
     ///
     /// # Errors
-    /// [`TableError::Inconsistent`] if the table cannot have it; nothing has changed then.
+    /// [`TableError::Inconsistent`] if the table cannot hold it; nothing changes.
     pub fn create(&mut self, target: Target) -> Result<(), TableError> {
         let mut chunks = Vec::new();
         if target.spec.sharing == Sharing::Exclusive {
@@ -313,10 +316,11 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Takes a target away, which must not be open. What it wrote becomes dirty, the rest free.
+    /// Removes a target that is not open. Chunks that it may have written become dirty, the others
+    /// free.
     ///
     /// # Errors
-    /// [`TableError::Inconsistent`] if it is not there or is open; nothing has changed then.
+    /// [`TableError::Inconsistent`] if it does not exist or is open; nothing changes.
     pub fn remove(&mut self, id: TargetId) -> Result<(), TableError> {
         let opens = self.target_holdings(id).map(|h| h.open_count);
         if opens != Some(0) {
@@ -345,7 +349,7 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Puts a chunk that is nobody's any more into its list.
+    /// Returns a chunk without owner to the free or dirty list.
     pub(super) fn requeue(&mut self, chunk: u32, clean: bool) {
         self.chunk_flags[chunk as usize] = 0;
         let (key, pu) = (self.wear_key(chunk), self.table.pu_of(chunk));
@@ -357,7 +361,7 @@ impl ChunkAllocator {
         };
     }
 
-    /// A target is opened: from now on it may have written whatever it was handed.
+    /// Opens a target. From now on it may have written all chunks that it acquired.
     pub fn open(&mut self, id: TargetId) {
         let handed: Vec<u32> = self.acquired_by(id).collect();
         if let Some(holder) = self.target_holdings_mut(id) {
@@ -366,14 +370,14 @@ impl ChunkAllocator {
         }
     }
 
-    /// A target is closed, as often as it was opened. What it was handed stays its own.
+    /// Closes a target once. Acquired chunks stay acquired.
     pub fn close(&mut self, id: TargetId) {
         if let Some(holder) = self.target_holdings_mut(id) {
             holder.open_count = holder.open_count.saturating_sub(1);
         }
     }
 
-    /// Chunks that may be handed out on a parallel unit: clean ones, and dirty ones.
+    /// Returns the number of free and of dirty chunks of a parallel unit.
     pub fn free_counts(&self, pu: u32) -> (u32, u32) {
         self.pu_lists.get(pu as usize).map_or((0, 0), |lists| {
             let dirty = lists.dirty.len() + usize::from(lists.erasing.is_some());
@@ -381,7 +385,7 @@ impl ChunkAllocator {
         })
     }
 
-    /// The wear of the oldest good chunk of a parallel unit, in cycles.
+    /// Returns the wear of the most worn good chunk of a parallel unit, in cycles.
     pub fn cycles_max_on(&self, pu: u32) -> u32 {
         let per_pu = self.table.chunks_per_pu();
         let good = |chunk: &u32| {
@@ -392,7 +396,7 @@ impl ChunkAllocator {
         chunks.map(|chunk| self.wear.cycles(chunk)).max().unwrap_or(0)
     }
 
-    /// A chunk's heat decides from which end of the free list it comes.
+    /// Pops a chunk from the end of the free list that suits the data temperature.
     pub(super) fn pop_free(&mut self, pu: u32, heat: DataTemperature) -> Option<u32> {
         let levelling = self.config.policy == WearPolicy::Leveling;
         let free = &mut self.pu_lists.get_mut(pu as usize)?.free;

@@ -1,16 +1,16 @@
-//! [`Limits`] and [`ChunkQuota`]: how many chunks a target may hold, and how many it may take per second
-//! (thesis section 6.4.2, coarse-grained quality of service: decisions are made per flash block, not
-//! per I/O).
+//! [`QuotaLimits`] and [`ChunkQuota`]: how many chunks a target may own, and how many it may
+//! acquire per second. This is coarse-grained quality of service, with decisions per flash block,
+//! not per I/O [Thesis15 ch. 6 §4.2].
 //!
-//! The rate is a bucket of `burst` tokens that fills at the rate, kept as the one instant at which it
-//! would be full again (the generic cell rate algorithm of ATM): integers, exact, the same result
-//! however often one asks.
+//! The rate is enforced by a token bucket with `burst` tokens, stored as the time at which it is
+//! full again (the generic cell rate algorithm of ATM). The arithmetic is exact, so the result does
+//! not depend on how often the quota is queried.
 
 use std::fmt;
 
 use clock::Nanos;
 
-/// Chunks per second, and how many may be taken at once.
+/// A rate in chunks per second, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRate {
     millichunks_per_sec: u32,
@@ -18,23 +18,24 @@ pub struct ChunkRate {
 }
 
 impl ChunkRate {
-    /// A rate in thousandths of a chunk per second, and the burst in chunks; `None` if either is 0.
+    /// Creates a rate from thousandths of a chunk per second and a burst in chunks; `None` if
+    /// either is 0.
     pub fn new(millichunks_per_sec: u32, burst_chunks: u32) -> Option<ChunkRate> {
         let some = millichunks_per_sec > 0 && burst_chunks > 0;
         some.then_some(ChunkRate { millichunks_per_sec, burst_chunks })
     }
 
-    /// Thousandths of a chunk per second.
+    /// Returns the rate in thousandths of a chunk per second.
     pub fn millichunks_per_sec(self) -> u32 {
         self.millichunks_per_sec
     }
 
-    /// Chunks that may be taken at once.
+    /// Returns the number of chunks that may be acquired at once.
     pub fn burst_chunks(self) -> u32 {
         self.burst_chunks
     }
 
-    /// The time between two chunks, rounded up so that the rate is never exceeded.
+    /// Returns the time between two chunks, rounded up so that the rate is never exceeded.
     fn interval(self) -> Nanos {
         Nanos(1_000_000_000_000u64.div_ceil(self.millichunks_per_sec.into()))
     }
@@ -47,44 +48,44 @@ impl fmt::Display for ChunkRate {
     }
 }
 
-/// What a sharing target may take.
+/// Limits of a sharing target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
-    /// Chunks that it may own at a time; `None` for as many as there are.
+    /// Maximum number of chunks owned; `None` if unlimited.
     pub max_chunks: Option<u32>,
-    /// Chunks that it may take per second; `None` for any number.
+    /// Maximum rate of acquired chunks; `None` if unlimited.
     pub rate: Option<ChunkRate>,
 }
 
 impl QuotaLimits {
-    /// Whether there is no limit at all.
+    /// Returns whether no limit is set.
     pub fn is_unlimited(&self) -> bool {
         *self == QuotaLimits::default()
     }
 }
 
-/// What a target has taken of its rate.
+/// A target's use of its rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChunkQuota {
     rate: Option<ChunkRate>,
-    /// When the bucket is full again.
+    /// Time at which the bucket is full again.
     full_at: Nanos,
 }
 
 impl ChunkQuota {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub fn new(limits: &QuotaLimits) -> ChunkQuota {
         ChunkQuota { rate: limits.rate, full_at: Nanos::ZERO }
     }
 
-    /// When a chunk may be taken: `now`, or later.
+    /// Returns the earliest time at which a chunk may be acquired, at least `now`.
     pub fn allowed_at(&self, now: Nanos) -> Nanos {
         let Some(rate) = self.rate else { return now };
         let slack = rate.interval().0.saturating_mul(u64::from(rate.burst_chunks - 1));
         now.max(Nanos(self.full_at.0.saturating_sub(slack)))
     }
 
-    /// Takes a token at `now`; [`allowed_at`](ChunkQuota::allowed_at) must have said so.
+    /// Consumes a token at `now`; [`allowed_at`](ChunkQuota::allowed_at) must have returned `now`.
     pub fn consume(&mut self, now: Nanos) {
         if let Some(rate) = self.rate {
             self.full_at = self.full_at.max(now) + rate.interval();
@@ -98,7 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// How many chunks an eager taker gets until `end`.
+    /// Returns the number of chunks that a target acquires until `end` if it always acquires as
+    /// early as allowed.
     fn consumed_until(rate: ChunkRate, end: Nanos, mut step: impl FnMut() -> u64) -> u64 {
         let mut ration = ChunkQuota::new(&QuotaLimits { max_chunks: None, rate: Some(rate) });
         let (mut now, mut count) = (Nanos::ZERO, 0);
@@ -121,7 +123,7 @@ mod tests {
             let end = Nanos::from_secs(seconds);
             let due = u64::from(milli) * seconds / 1000 + u64::from(burst);
             let found = consumed_until(rate, end, || 1_000_000);
-            // The interval is rounded up, and the last look may come a step early.
+            // The interval is rounded up, and the last query may be a step early.
             assert!((due - 1..=due).contains(&found), "{rate}: {found} of {due}");
             let mut rng = Rng::new(u64::from(milli));
             let seldom = consumed_until(rate, end, || rng.below(900_000_000));
@@ -144,7 +146,7 @@ mod tests {
             assert!(ration.allowed_at(Nanos(next.0 - 1)) == next);
             (now, _) = (next, ration.consume(next));
         }
-        // After a long pause the burst is there again, and no more than it.
+        // After a long pause the bucket holds the burst, and no more.
         now += Nanos::from_secs(100);
         for _ in 0..2 {
             assert_eq!(ration.allowed_at(now), now);

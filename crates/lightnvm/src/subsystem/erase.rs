@@ -1,23 +1,23 @@
-//! Erasing between two owners: which dirty chunk is next, and what becomes of it. One at a time on a
-//! parallel unit, lazily: where clean chunks run short, where somebody waits, or everywhere on units
-//! that are about to be somebody's.
+//! Erasing chunks between two owners. One erase is in progress per parallel unit. Dirty chunks are
+//! erased only if erased chunks run short, if a target waits for one, or if their units are about
+//! to get an exclusive owner.
 
 use super::chunk_allocator::{ChunkAllocator, ORPHANED};
 use super::{PuSet, TableError, TableRecord};
 
-/// How an erase ended.
+/// Outcome of an erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EraseOutcome {
     /// The chunk is erased.
     Erased,
     /// The chunk is bad.
     Bad,
-    /// Nobody knows: it stays dirty.
+    /// Unknown; the chunk stays dirty.
     Unknown,
 }
 
 impl ChunkAllocator {
-    /// Wants every dirty chunk of these units erased, from now until none is left.
+    /// Requests the erase of every dirty chunk of these units.
     pub fn erase_all_dirty(&mut self, pus: &PuSet) {
         for pu in pus.iter() {
             if let Some(lists) = self.pu_lists.get_mut(pu.0 as usize) {
@@ -26,12 +26,13 @@ impl ChunkAllocator {
         }
     }
 
-    /// Whether no unit of these has a dirty chunk.
+    /// Returns whether none of these units has a dirty chunk.
     pub fn is_erased(&self, pus: &PuSet) -> bool {
         pus.iter().all(|pu| self.free_counts(pu.0).1 == 0)
     }
 
-    /// The next chunk to be erased; [`erase_done`](Pool::erase_done) says how that ended.
+    /// Returns the next chunk to erase; the caller reports the result by
+    /// [`erase_done`](ChunkAllocator::erase_done).
     pub fn next_erase(&mut self) -> Option<u32> {
         let low = 2 * self.config.batch_chunks as usize;
         let due = self.pu_lists.iter_mut().find(|lists| {
@@ -43,10 +44,10 @@ impl ChunkAllocator {
         Some(chunk)
     }
 
-    /// An erase has ended.
+    /// Handles the outcome of an erase.
     ///
     /// # Errors
-    /// [`TableError::Inconsistent`] for a chunk that was not being erased.
+    /// [`TableError::Inconsistent`] for a chunk whose erase was not in progress.
     pub fn erase_done(&mut self, chunk: u32, how: EraseOutcome) -> Result<(), TableError> {
         let pu = self.table.pu_of(chunk) as usize;
         let erasing = self.pu_lists.get_mut(pu).filter(|lists| lists.erasing == Some(chunk));

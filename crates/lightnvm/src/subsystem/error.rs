@@ -1,5 +1,5 @@
-//! [`MediaManagerError`]: why the subsystem refuses something; [`TableError`]: why bytes are no partition
-//! table, or a change contradicts it. Where two parties are in each other's way both are named.
+//! [`MediaManagerError`]: errors of the media manager; [`TableError`]: invalid partition tables and
+//! inconsistent changes. Errors about conflicts name both parties.
 
 use ftl::journal::JournalError;
 use nvme::{Address, Status};
@@ -7,139 +7,139 @@ use nvme::{Address, Status};
 use super::{ReleaseError, TargetKind};
 use crate::vector::MemoryError;
 
-/// Why a partition table cannot be read, or changed so.
+/// Why a partition table cannot be read, or a change cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// The bytes are something else.
+    /// The bytes have no magic of a partition table.
     #[error("they do not begin as a partition table does")]
     NotATable,
-    /// The table is of another version.
+    /// The format version is not supported.
     #[error("it has version {found}, and this program reads {known}")]
     Version {
-        /// Its version.
+        /// Version of the table.
         found: u16,
-        /// The version that is known.
+        /// Supported version.
         known: u16,
     },
-    /// The table is damaged.
+    /// The checksum does not match.
     #[error("it is damaged: its CRC is {found:#010x}, that of its bytes {computed:#010x}")]
     Checksum {
-        /// The checksum that it has.
+        /// Stored checksum.
         found: u32,
-        /// The checksum of its bytes.
+        /// Computed checksum.
         computed: u32,
     },
-    /// The table ends too early, too late, or holds a number that it cannot.
+    /// The table is too short, too long, or contains an invalid value.
     #[error("its {bytes} bytes are not those of a table")]
     Truncated {
-        /// Its length.
+        /// Length of the table.
         bytes: usize,
     },
-    /// The table is of another drive.
+    /// The table belongs to another drive.
     #[error("it is of another drive: its {what} are {found}, those of this drive {wanted}")]
     GeometryMismatch {
-        /// The number.
+        /// Name of the parameter.
         what: &'static str,
-        /// What the table says.
+        /// Value in the table.
         found: u64,
-        /// What the drive says.
+        /// Value of the drive.
         wanted: u64,
     },
-    /// A record cannot be read.
+    /// A record cannot be decoded.
     #[error("record {record} after its snapshot is none ({bytes} bytes)")]
     Record {
-        /// Its number, from 0.
+        /// Index of the record, from 0.
         record: usize,
-        /// Its length.
+        /// Length of the record.
         bytes: usize,
     },
-    /// Something contradicts something else.
+    /// A table or a change is inconsistent.
     #[error("{what}")]
     Inconsistent {
-        /// What contradicts what.
+        /// The inconsistency.
         what: String,
     },
-    /// A report of another number of chunks.
+    /// A report has another number of chunks.
     #[error("{given} chunks are reported of a drive that has {chunks}")]
     ReportLength {
-        /// Descriptors given.
+        /// Number of descriptors.
         given: usize,
-        /// Chunks of the drive.
+        /// Number of chunks of the drive.
         chunks: usize,
     },
 }
 
-/// Why the subsystem refuses something. Unless it says otherwise nothing has changed, on the media or
-/// off it.
+/// Errors of the media manager. Unless stated otherwise, nothing was changed, neither in memory nor
+/// on the media.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaManagerError {
-    /// The drive manages its flash itself.
+    /// The drive manages its own flash.
     #[error(
         "drive {drive} is not open-channel: it manages its own flash, and there is nothing to \
              share out"
     )]
     NotOpenChannel {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
     },
-    /// The drive's shape has no place for a partition table.
+    /// The drive's geometry has no space for a partition table.
     #[error("drive {drive} has no place for a partition table: {why}")]
     NoTableWindow {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// Why.
+        /// Reason.
         why: String,
     },
     /// The drive has no partition table.
     #[error("drive {drive} has no partition table: no target was ever made on it")]
     Blank {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
     },
-    /// The drive has no partition table, but data.
+    /// The drive has data, but no partition table.
     #[error(
         "drive {drive} has no partition table, but {chunks} chunks with data, the first at \
              {first}: it is in use without one; reset those chunks if they are not needed"
     )]
     NotBlank {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// Chunks that are neither free nor bad.
+        /// Number of chunks that are neither free nor bad.
         chunks: u32,
-        /// The first of them.
+        /// Address of the first of them.
         first: Address,
     },
-    /// The chunks where a partition table would be hold something else.
+    /// The chunks of the partition table hold other data.
     #[error("drive {drive} has something else where its partition table would be: {source}")]
     Foreign {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
         /// What was found.
         #[source]
         source: JournalError,
     },
-    /// There was a partition table, and it cannot be read.
+    /// The partition table exists but is damaged.
     #[error("the partition table of drive {drive}, on chunks {chunks}, is damaged: {source}")]
     TableDamaged {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// Where the table is.
+        /// Chunks of the table.
         chunks: String,
-        /// What is wrong with it.
+        /// Cause.
         #[source]
         source: TableError,
     },
-    /// There was a partition table, and none of it, or not all, is left.
+    /// The partition table existed, and is missing in whole or in part.
     #[error("the partition table of drive {drive}, on chunks {chunks}, is lost: {why}")]
     TableLost {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// Where the table is.
+        /// Chunks of the table.
         chunks: String,
         /// What is missing.
         why: String,
     },
-    /// A text that is no name.
+    /// The text is not a valid target name.
     #[error(
         "`{name}` cannot be the name of a target: 1 to 32 letters, digits, `-`, `_` and `.`, \
              the first a letter or digit"
@@ -148,132 +148,132 @@ pub enum MediaManagerError {
         /// The text.
         name: String,
     },
-    /// The name is taken.
+    /// The name is in use.
     #[error("drive {drive} has a target {name} already ({kind} on parallel units {pus})")]
     TargetExists {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
         /// The name.
         name: String,
-        /// What has it.
+        /// Kind of the existing target.
         kind: TargetKind,
-        /// Its parallel units.
+        /// Parallel units of the existing target.
         pus: String,
     },
-    /// There is no such target.
+    /// The target does not exist.
     #[error("drive {drive} has no target {name}; it has {known}")]
     UnknownTarget {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are, for people.
+        /// The existing names, as text.
         known: String,
     },
-    /// Two targets want the same parallel units.
+    /// Two targets overlap on parallel units.
     #[error("target {new} cannot have parallel units {common} of drive {drive}: target {other} has \
              them{}", if *.exclusive { ", and does not share" } else { ", and shares them only with \
              targets that share" })]
     PuOverlap {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The target to be made.
+        /// Name of the new target.
         new: String,
-        /// The target that is there.
+        /// Name of the existing target.
         other: String,
-        /// The units of both.
+        /// The common parallel units.
         common: String,
-        /// Whether the one that is there has its units for itself.
+        /// Whether the existing target owns its units exclusively.
         exclusive: bool,
     },
-    /// Parallel units that the drive does not have.
+    /// The drive does not have these parallel units.
     #[error("target {name} cannot have parallel units {pus}: drive {drive} has 0-{last}")]
     NoSuchUnits {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The target to be made.
+        /// Name of the new target.
         name: String,
-        /// The units asked for.
+        /// The requested units.
         pus: String,
         /// The last unit of the drive.
         last: u32,
     },
-    /// An option that means nothing to this target.
+    /// The option does not apply to this kind of target.
     #[error("target {name} is of kind {kind}, which takes no {option}")]
     NoSuchOption {
-        /// The target to be made.
+        /// Name of the new target.
         name: String,
         /// Its kind.
         kind: TargetKind,
         /// The option.
         option: &'static str,
     },
-    /// An option with a value that it cannot have.
+    /// An option has an invalid value.
     #[error("target {name}: {what} is {value}, but {allowed}")]
     InvalidOption {
-        /// The target to be made.
+        /// Name of the new target.
         name: String,
         /// The option.
         what: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// Allowed values.
         allowed: String,
     },
-    /// More targets than a table holds.
+    /// The table has the maximum number of targets.
     #[error("drive {drive} has {targets} targets: there is no room for {name}")]
     TooManyTargets {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The target to be made.
+        /// Name of the new target.
         name: String,
-        /// Targets that there are.
+        /// Number of existing targets.
         targets: usize,
     },
-    /// All chunks of the units are bad, reserved or strays.
+    /// All chunks of the units are bad, reserved or orphaned.
     #[error(
         "target {name} would own nothing: no chunk of parallel units {pus} of drive {drive} is \
              free"
     )]
     NoFreeChunks {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The target to be made.
+        /// Name of the new target.
         name: String,
         /// Its units.
         pus: String,
     },
-    /// A target that takes all of its chunks at once was not told how many those are.
+    /// A target that allocates all its chunks at once has no chunk limit.
     #[error(
         "target {name} of drive {drive} shares its parallel units and is of kind {kind}: it takes all \
          of its chunks when it is first opened, and so needs --max-chunks when it is made, and no \
          --chunks-per-second"
     )]
     MissingChunkLimit {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         name: String,
         /// Its kind.
         kind: TargetKind,
     },
-    /// There are not as many chunks left as a target is to have.
+    /// There are too few free chunks for a target.
     #[error(
         "target {name} of drive {drive} is to have {wanted} more chunks of parallel units {pus}, but \
          {free} are left; others have the rest: {others}"
     )]
     TooFewChunks {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         name: String,
         /// Its units.
         pus: String,
-        /// Chunks that it lacks.
+        /// Number of chunks that it lacks.
         wanted: u32,
-        /// Chunks that are nobody's.
+        /// Number of chunks without owner.
         free: u32,
-        /// Who shares these units, for people.
+        /// Targets that share these units, as text.
         others: String,
     },
     /// The target is open.
@@ -282,61 +282,61 @@ pub enum MediaManagerError {
              process"
     )]
     InUse {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         name: String,
-        /// How often it is open.
+        /// How many times it is open.
         opens: u32,
     },
-    /// The drive was opened to be looked at only.
+    /// The drive was opened read-only.
     #[error("drive {drive} was opened to be looked at: its partition table cannot be changed")]
     ReadOnly {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
     },
-    /// A chunk cannot be given back.
+    /// A chunk cannot be released.
     #[error(transparent)]
     Release(#[from] ReleaseError),
-    /// The journal that holds the table takes nothing more. Changes made since it last did may be
-    /// lost.
+    /// The journal of the table accepts no writes. Changes since its last write may be lost.
     #[error("the partition table of drive {drive} cannot be written: {source}")]
     Journal {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: JournalError,
     },
-    /// The drive refused a command.
+    /// The drive failed a command.
     #[error("drive {drive}: {command} at {address} failed: {status}")]
     Command {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// The command.
+        /// Name of the command.
         command: &'static str,
         /// Its address.
         address: Address,
-        /// The drive's answer.
+        /// Status of the command.
         status: Status,
     },
-    /// The drive did not answer. What was being changed may be changed or not.
+    /// The drive did not complete commands. The change in progress may or may not be durable.
     #[error("drive {drive}: {outstanding} commands were not answered within {polls} polls")]
     Timeout {
-        /// The drive.
+        /// Serial number of the drive.
         drive: String,
-        /// Commands outstanding.
+        /// Number of outstanding commands.
         outstanding: u16,
-        /// How often the drive was polled in vain.
+        /// Number of polls without a completion.
         polls: u64,
     },
-    /// No memory that the drive may touch.
+    /// Memory for the drive cannot be provided.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
 
 impl MediaManagerError {
-    /// Whether what was asked is wrong, rather than that something went wrong.
+    /// Returns whether the request was invalid, as opposed to a failure of the drive or its
+    /// contents.
     pub fn is_usage_error(&self) -> bool {
         matches!(
             self,

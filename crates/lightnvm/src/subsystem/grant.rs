@@ -1,10 +1,11 @@
-//! [`Pool::acquire`] and [`Pool::release`]: chunks of sharing targets (thesis section 6.4.2: the core
-//! rate-limits the blocks that are given to a target, and so its performance against others on the
-//! same parallel units, without looking at a single I/O).
+//! [`ChunkAllocator::acquire`] and [`ChunkAllocator::release`]: chunks of sharing targets. The
+//! media manager rate-limits the blocks that a target gets, and thus its performance relative to
+//! others on shared parallel units, without inspecting I/Os [Thesis15 ch. 6 §4.2].
 //!
-//! Chunks are granted in batches, since a grant must be durable before it is used: of a batch the
-//! first is what was asked for, the rest is the target's *stash* on that parallel unit. Where free
-//! chunks are scarce batches are small, and a stash that somebody else needs is taken back.
+//! Chunks are granted in batches, because a grant must be durable before it is used. The first
+//! chunk of a batch is acquired at once; the others are *granted, unacquired* chunks of the target
+//! on that parallel unit. If free chunks are scarce, batches are small, and unacquired chunks are
+//! reclaimed for other targets.
 
 use clock::Nanos;
 
@@ -13,7 +14,7 @@ use super::{
     ChunkAllocator, ChunkUse, DataTemperature, PuIndex, Sharing, TableError, TableRecord, TargetId,
 };
 
-/// Why a target gets no chunk.
+/// Why a target cannot acquire a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcquireError {
     /// The target does not exist, or is not open.
@@ -22,27 +23,27 @@ pub enum AcquireError {
         /// The target.
         target: TargetId,
     },
-    /// The target owns all chunks of its units already.
+    /// The target owns its units exclusively, with all their chunks.
     #[error(
         "target {name} has its parallel units {pus} for itself: all of their chunks are its own"
     )]
     Exclusive {
-        /// The target's name.
+        /// Name of the target.
         name: String,
         /// Its units.
         pus: String,
     },
-    /// The parallel unit is not the target's.
+    /// The parallel unit does not belong to the target.
     #[error("target {name} has parallel units {pus}, and {pu} is none of them")]
     NotTargetPu {
-        /// The target's name.
+        /// Name of the target.
         name: String,
         /// Its units.
         pus: String,
-        /// The unit asked for.
+        /// The requested unit.
         pu: u32,
     },
-    /// It holds as many as it may.
+    /// The target owns its maximum number of chunks.
     #[error("target {target} holds the {max_chunks} chunks that it may")]
     ChunkLimit {
         /// The target.
@@ -50,15 +51,15 @@ pub enum AcquireError {
         /// Its limit.
         max_chunks: u32,
     },
-    /// It has taken as many as it may, for now.
+    /// The target exceeds its rate limit.
     #[error("target {target} may take the next chunk at {} ns", until.0)]
     RateLimited {
         /// The target.
         target: TargetId,
-        /// When asking helps.
+        /// Earliest time for a retry.
         until: Nanos,
     },
-    /// The grant is being made durable, or a chunk is being erased for it: ask again after a poll.
+    /// The grant is not durable yet, or a chunk is being erased: retry after a poll.
     #[error("a chunk on parallel unit {pu} is being made ready for target {target}")]
     Pending {
         /// The target.
@@ -66,7 +67,7 @@ pub enum AcquireError {
         /// The unit.
         pu: u32,
     },
-    /// All chunks of the parallel unit are somebody's.
+    /// All chunks of the parallel unit have owners.
     #[error("no chunk of parallel unit {pu} is left for target {target}")]
     Full {
         /// The target.
@@ -74,52 +75,53 @@ pub enum AcquireError {
         /// The unit.
         pu: u32,
     },
-    /// The partition table takes no more changes.
+    /// The partition table accepts no changes.
     #[error("the partition table cannot be written: {0}")]
     Table(String),
 }
 
 impl AcquireError {
-    /// Whether asking again after a poll, or later, can help without anybody giving something up.
+    /// Returns whether a retry after a poll, or later, may succeed without a release by another
+    /// target.
     pub fn is_temporary(&self) -> bool {
         matches!(self, AcquireError::Pending { .. } | AcquireError::RateLimited { .. })
     }
 }
 
-/// Why a chunk cannot be given back, or retired.
+/// Why a chunk cannot be released or retired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseError {
-    /// The chunk is not the target's, or was not handed out to it.
+    /// The chunk does not belong to the target, or was not acquired.
     #[error("chunk {chunk} is {state:?} with owner {owner:?}: target {target} does not hold it")]
     NotAcquired {
         /// The chunk.
         chunk: u32,
-        /// Who gives it back.
+        /// The target that releases it.
         target: TargetId,
-        /// What it is.
+        /// State of the chunk.
         state: Option<ChunkUse>,
-        /// Whose it is.
+        /// Owner of the chunk.
         owner: Option<TargetId>,
     },
-    /// The target has its units for itself.
+    /// The target owns its units exclusively.
     #[error("target {target} has its parallel units for itself, and keeps chunk {chunk}")]
     Exclusive {
         /// The chunk.
         chunk: u32,
-        /// Who gives it back.
+        /// The target that releases it.
         target: TargetId,
     },
-    /// The partition table takes no more changes.
+    /// The partition table accepts no changes.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
 impl ChunkAllocator {
-    /// Hands a chunk of parallel unit `pu` to a target: the least worn that is free, for hot data.
+    /// Acquires a chunk of parallel unit `pu` for a target; for hot data, the least worn free one.
     ///
     /// # Errors
-    /// [`AcquireError`]; after `Pending` the same call succeeds once the records made so far are durable
-    /// and chunks to be erased were.
+    /// [`AcquireError`]. After `Pending`, a retry succeeds once the records made so far are durable
+    /// and pending erases are complete.
     pub fn acquire(
         &mut self,
         now: Nanos,
@@ -166,7 +168,7 @@ impl ChunkAllocator {
         Err(AcquireError::Pending { target, pu })
     }
 
-    /// The chunk of a target's stash that comes first.
+    /// Pops the best unacquired chunk of a target on a parallel unit.
     fn pop_unacquired(&mut self, target: TargetId, pu: u32, heat: DataTemperature) -> Option<u32> {
         let index = self.holdings.binary_search_by_key(&target, |h| h.id).ok()?;
         let stash = self.holdings[index].granted_unacquired.get(&pu)?;
@@ -180,7 +182,7 @@ impl ChunkAllocator {
         Some(chosen)
     }
 
-    /// Begins to grant a batch.
+    /// Starts to grant a batch.
     fn begin_grant(
         &mut self,
         target: TargetId,
@@ -201,7 +203,7 @@ impl ChunkAllocator {
             return Ok(());
         }
         if self.remaining_chunks(target) == 0 && !self.reclaim_from(target, pu).map_err(refused)? {
-            // All that is not handed out is being granted on other units.
+            // All unacquired chunks are in grants on other units that are not durable yet.
             return Ok(());
         }
         let count =
@@ -224,14 +226,14 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Chunks that a target may own beyond those it does.
+    /// Returns the number of further chunks that a target may own.
     fn remaining_chunks(&self, target: TargetId) -> u32 {
         let Some(holder) = self.target_holdings(target) else { return 0 };
         holder.limits.max_chunks.unwrap_or(u32::MAX).saturating_sub(holder.owned)
     }
 
-    /// Takes a chunk on `pu` back from the largest stash of another target. Returns whether there
-    /// was one.
+    /// Reclaims an unacquired chunk on `pu` from the target that has most of them there, other than
+    /// `asking`. Returns whether there was one.
     fn reclaim_on_pu(&mut self, asking: TargetId, pu: u32) -> Result<bool, TableError> {
         let size = |h: &&super::chunk_allocator::TargetHoldings| {
             h.granted_unacquired.get(&pu).map_or(0, Vec::len)
@@ -241,7 +243,8 @@ impl ChunkAllocator {
         largest.map_or(Ok(false), |other| self.reclaim_unacquired(other, pu))
     }
 
-    /// Takes a chunk back from a target's own stash on another unit. Returns whether there was one.
+    /// Reclaims an unacquired chunk of the target itself on another unit. Returns whether there was
+    /// one.
     fn reclaim_from(&mut self, target: TargetId, pu: u32) -> Result<bool, TableError> {
         let Some(holder) = self.target_holdings(target) else { return Ok(false) };
         let other =
@@ -262,7 +265,7 @@ impl ChunkAllocator {
         Ok(true)
     }
 
-    /// Whether a target holds a chunk.
+    /// Checks that a target has acquired a chunk.
     fn check_acquired(&self, target: TargetId, chunk: u32) -> Result<(), ReleaseError> {
         let entry = self.table.chunks().get(chunk as usize);
         let held = entry.is_some_and(|e| e.state == ChunkUse::Owned && e.owner == Some(target))
@@ -274,11 +277,11 @@ impl ChunkAllocator {
         Err(ReleaseError::NotAcquired { chunk, target, state, owner })
     }
 
-    /// Takes a chunk back from a target that shares; `clean` if the target has erased it since it
-    /// last wrote it. After a power cut it may be the target's again.
+    /// Releases a chunk of a sharing target. `clean` says that the target has erased it since its
+    /// last write. After a power cut the target may own the chunk again.
     ///
     /// # Errors
-    /// [`ReleaseError`]; nothing has changed then.
+    /// [`ReleaseError`]; nothing changes.
     pub fn release(
         &mut self,
         target: TargetId,
@@ -302,10 +305,10 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// A target has found a chunk of its own to be bad: nobody gets it any more.
+    /// Retires a chunk that its owner found to be bad; it is not granted again.
     ///
     /// # Errors
-    /// [`ReleaseError`]; nothing has changed then.
+    /// [`ReleaseError`]; nothing changes.
     pub fn retire(&mut self, target: TargetId, chunk: u32) -> Result<(), ReleaseError> {
         self.check_acquired(target, chunk)?;
         self.apply_record(TableRecord::Retired { chunks: vec![chunk] })?;

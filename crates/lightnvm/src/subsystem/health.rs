@@ -1,126 +1,127 @@
-//! [`Health`]: bad chunks, wear, and what is left of the drive's life (LightNVM paper sections 2.2 and
-//! 4.1: a host that manages flash must know how worn it is).
+//! [`DriveHealth`]: bad chunks, wear, and remaining endurance. A host that manages flash must know
+//! its wear [LightNVM17 §2.2, §4.1].
 //!
-//! The budget is what the rated cycles leave: for every good chunk the cycles that it has not used,
-//! times its bytes. What a user can write of that depends on the write amplification of the targets,
-//! which is an argument. What the drive itself counts is shown beside it and not mixed in: its
-//! counters begin with each power-on of an emulated drive.
+//! The remaining budget is the sum over all good chunks of unused rated cycles times the chunk
+//! size. The host bytes in this budget depend on the write amplification of the targets, which is a
+//! parameter. Counters of the drive are reported separately, because those of an emulated drive
+//! restart at each power-on.
 
 use nvme::{Geometry, HealthLog};
 
 use super::{ChunkAllocator, ChunkUse};
 
-/// Bins of the histogram.
+/// Number of bins of the histogram.
 pub const WEAR_BINS: usize = 16;
 
-/// How many chunks are what.
+/// Number of chunks by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkCounts {
-    /// All.
+    /// All chunks.
     pub total: u32,
-    /// The partition table's.
+    /// Chunks of the partition table.
     pub reserved: u32,
-    /// Some target's.
+    /// Chunks owned by targets.
     pub owned: u32,
-    /// Nobody's, and erased.
+    /// Erased chunks without owner.
     pub free: u32,
-    /// Nobody's, and to be erased.
+    /// Chunks without owner that must be erased.
     pub dirty: u32,
-    /// Nobody's, with data that nobody knows.
+    /// Chunks without owner that hold unknown data.
     pub orphaned: u32,
-    /// Bad when the drive was registered.
+    /// Chunks that were bad when the drive was registered.
     pub factory_bad: u32,
-    /// Gone bad since.
+    /// Chunks that became bad later.
     pub grown_bad: u32,
 }
 
 impl ChunkCounts {
-    /// Chunks that are not bad.
+    /// Returns the number of chunks that are not bad.
     pub fn good(&self) -> u32 {
         self.total - self.factory_bad - self.grown_bad
     }
 }
 
-/// The wear of the good chunks, in cycles.
+/// Wear of the good chunks, in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WearSpread {
-    /// Of the least worn.
+    /// Minimum.
     pub min: u32,
-    /// On average.
+    /// Average.
     pub mean: f64,
-    /// Of the most worn.
+    /// Maximum.
     pub max: u32,
-    /// Chunks by sixteenths of the rated cycles; those beyond are in the last bin.
+    /// Number of chunks by sixteenths of the rated cycles; the last bin includes chunks beyond the
+    /// rating.
     pub bins: [u32; WEAR_BINS],
 }
 
-/// What of the drive's health log a host looks at.
+/// The fields of the drive's health log that the host uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveCounters {
-    /// Life used, percent.
+    /// Percentage of the life used.
     pub percentage_used: u8,
-    /// Spare left, percent.
+    /// Available spare in percent.
     pub available_spare: u8,
-    /// Warnings, as the log has them.
+    /// Critical warning bits of the log.
     pub critical_warning: u8,
-    /// Errors that were not recovered.
+    /// Number of unrecovered errors.
     pub media_errors: u64,
-    /// Written by hosts, in bytes, in steps of 512,000.
+    /// Bytes written by hosts, in steps of 512,000.
     pub bytes_written: u128,
-    /// Power losses without notice.
+    /// Number of power losses without notification.
     pub unsafe_shutdowns: u64,
 }
 
-/// How a drive is.
+/// The health of a drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveHealth {
-    /// Chunks by what they are.
+    /// Chunks by state.
     pub chunks: ChunkCounts,
-    /// Wear of the good ones.
+    /// Wear of the good chunks.
     pub wear: WearSpread,
-    /// Cycles that a chunk is good for.
+    /// Rated cycles of a chunk.
     pub rated_cycles: u32,
-    /// Bytes of a chunk.
+    /// Size of a chunk in bytes.
     pub chunk_bytes: u64,
-    /// What the drive counts, if it was asked.
+    /// Counters of the drive, if its log was read.
     pub drive: Option<DriveCounters>,
 }
 
-/// What a drive is sold with, and how it is used.
+/// Warranty terms of a drive, and its use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Warranty {
-    /// Years from the first day.
+    /// Total warranty in years.
     pub years: f64,
-    /// Years gone.
+    /// Age of the drive in years.
     pub age_years: f64,
-    /// Bytes that the media writes for each byte of a user, at least 1.
+    /// Media bytes written per host byte, at least 1.
     pub write_amplification: f64,
 }
 
-/// What is left of a warranty.
+/// What remains of a warranty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Endurance {
-    /// Bytes that the media could write when it was new, bad chunks not counted.
+    /// Bytes that the media could write when new, without bad chunks.
     pub media_bytes: f64,
-    /// Bytes that it still can.
+    /// Bytes that the media can still write.
     pub media_bytes_remaining: f64,
-    /// Bytes that users still can.
+    /// Bytes that hosts can still write.
     pub host_bytes_remaining: f64,
-    /// Part of the budget that is left, 0 to 1.
+    /// Remaining share of the budget, 0 to 1.
     pub remaining_ratio: f64,
-    /// Times that the whole drive could be written every day over the whole warranty when it was
-    /// new.
+    /// Drive writes per day over the whole warranty, for a new drive.
     pub dwpd: f64,
-    /// Times that it can be on every day that is left; 0 when none is, or no budget.
+    /// Drive writes per day over the remaining days; 0 if no days or no budget remain.
     pub dwpd_remaining: f64,
-    /// Days that are left.
+    /// Remaining days of the warranty.
     pub days_remaining: f64,
 }
 
 const DAYS_PER_YEAR: f64 = 365.25;
 
 impl DriveHealth {
-    /// The health of a pool's drive; `log` is the drive's health log, if it was read.
+    /// Computes the health of an allocator's drive; `log` is the drive's health log, if it was
+    /// read.
     pub fn new(pool: &ChunkAllocator, geometry: &Geometry, log: Option<&HealthLog>) -> DriveHealth {
         let mut chunks = ChunkCounts::default();
         let mut wear = WearSpread { min: u32::MAX, ..WearSpread::default() };
@@ -163,20 +164,20 @@ impl DriveHealth {
         DriveHealth { chunks, wear, rated_cycles, chunk_bytes, drive }
     }
 
-    /// The difference between the most and the least worn good chunk, in cycles.
+    /// Returns the wear difference between the most and the least worn good chunk, in cycles.
     pub fn wear_range(&self) -> u32 {
         self.wear.max - self.wear.min
     }
 
-    /// What is left of a warranty. Numbers that cannot be (a negative age, an amplification below 1)
-    /// count as the nearest that can.
+    /// Computes what remains of a warranty. Invalid values (a negative age, an amplification below
+    /// 1) are clamped to valid ones.
     pub fn endurance(&self, warranty: &Warranty) -> Endurance {
         let good = f64::from(self.chunks.good());
         let rated = f64::from(self.rated_cycles);
         let chunk = self.chunk_bytes as f64;
         let media_bytes = good * rated * chunk;
-        // Chunks beyond their rating have no budget, but take none from others either; the mean is
-        // exact as long as none is.
+        // Chunks beyond their rating contribute no budget, but do not reduce that of others. The
+        // mean is exact as long as there is no such chunk.
         let left = (1.0 - self.wear.mean / rated).clamp(0.0, 1.0);
         let amplification = at_least(warranty.write_amplification, 1.0);
         let years = at_least(warranty.years, 0.0);
@@ -227,14 +228,14 @@ mod tests {
 
     #[test]
     fn the_warranty_is_arithmetic() {
-        // 3000 cycles over five years are 3000 / 1826.25 drive writes per day, a third of that with
-        // an amplification of three.
+        // 3000 cycles over five years are 3000 / 1826.25 drive writes per day, and a third of that
+        // with a write amplification of three.
         let terms = Warranty { years: 5.0, age_years: 0.0, write_amplification: 3.0 };
         let new = health(0.0).endurance(&terms);
         assert!((new.dwpd - 3000.0 / 1826.25 / 3.0).abs() < 1e-9);
         assert_eq!(new.dwpd, new.dwpd_remaining);
         assert_eq!(new.media_bytes, 980.0 * 3000.0 * f64::from(1 << 24));
-        // Half of the budget in a quarter of the time leaves two thirds of the rate.
+        // Half of the budget used in a quarter of the time leaves two thirds of the rate.
         let used = health(1500.0).endurance(&Warranty { age_years: 1.25, ..terms });
         assert!((used.dwpd_remaining / used.dwpd - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(used.remaining_ratio, 0.5);

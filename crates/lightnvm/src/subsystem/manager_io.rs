@@ -1,8 +1,8 @@
-//! [`ManagerIo`]: the subsystem's own commands on a drive: the journal of the partition table, erases
-//! between two owners, and the scrubber's reads.
+//! [`ManagerIo`]: the media manager's own commands: the journal of the partition table, erases
+//! between two owners, and scrub reads.
 //!
-//! Commands wait here when the queue pair is full, in their order. Nothing is allocated per command
-//! once the list of those that wait has grown.
+//! Commands are deferred in order while the queue pair is full. Commands allocate nothing once the
+//! list of deferred ones has grown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::vector::{
     Addresses, DataSegments, MemoryError, VectorCompletion, VectorQueue, register,
 };
 
-/// What a command is for.
+/// Purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandPurpose {
-    /// A program, an erase or a read of the journal: its operation number.
+    /// A program, an erase or a read of the journal, with its operation number.
     Program(u32),
     Erase(u32),
     Read(u32),
-    /// A dirty chunk is erased.
+    /// Erase of a dirty chunk.
     EraseDirty,
-    /// Sectors are read to see whether they can be.
+    /// Scrub read: checks that sectors are readable.
     Scrub,
 }
 
-/// A command: consecutive sectors of a chunk.
+/// A command on consecutive sectors of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagerCommand {
     pub(super) purpose: CommandPurpose,
@@ -39,7 +39,7 @@ pub(super) struct ManagerCommand {
     pub(super) sectors: u32,
 }
 
-/// A command that has ended.
+/// A completed command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagerCompletion {
     pub(super) command: ManagerCommand,
@@ -48,21 +48,21 @@ pub(super) struct ManagerCompletion {
     pub(super) high_ecc: bool,
 }
 
-/// The flash under the subsystem.
+/// The flash of the drive, as the media manager accesses it.
 #[derive(Debug)]
 pub(super) struct ManagerIo {
     queue: VectorQueue,
     addresses: Addresses,
-    /// A write unit per operation of the journal.
+    /// One write unit per operation of the journal.
     memory: Arc<SharedRegion>,
     at: Iova,
     unit_bytes: usize,
     deferred: VecDeque<ManagerCommand>,
-    /// The commands on the drive, by the number that they were given.
+    /// The commands in flight, by index.
     in_flight: Vec<Option<ManagerCommand>>,
-    /// Programs that were refused instead of carried out.
+    /// Programs that were rejected because the manager is read-only.
     rejected_programs: VecDeque<ManagerCommand>,
-    /// Whether nothing may be written: programs of the journal fail.
+    /// Whether writes are forbidden: programs of the journal fail.
     pub(super) read_only: bool,
 }
 
@@ -86,7 +86,7 @@ impl ManagerIo {
         })
     }
 
-    /// A sector's address, for messages.
+    /// Returns the address of a sector, for messages.
     pub(super) fn address(&self, chunk: u32, sector: u32) -> Address {
         let shape = self.shape();
         let (pu, per_group) = (shape.pu_of(chunk), shape.pus / shape.channels.max(1));
@@ -126,12 +126,12 @@ impl ManagerIo {
         });
     }
 
-    /// Reads sectors without taking the data.
+    /// Reads sectors without data transfer.
     pub(super) fn scrub_read(&mut self, chunk: u32, sector: u32, sectors: u32) {
         self.enqueue(ManagerCommand { purpose: CommandPurpose::Scrub, chunk, sector, sectors });
     }
 
-    /// Addresses of a command at most.
+    /// Returns the maximum number of addresses of a command.
     pub(super) fn sectors_max(&self) -> u32 {
         self.queue.max_sectors()
     }
@@ -142,7 +142,7 @@ impl ManagerIo {
         }
     }
 
-    /// Puts a command on the queue, if there is room.
+    /// Submits a command, unless the queue is full. Returns whether it was submitted.
     fn submit(&mut self, command: ManagerCommand) -> bool {
         let Some(user) = self.in_flight.iter().position(Option::is_none) else { return false };
         let ManagerCommand { purpose, chunk, sector, sectors } = command;
@@ -171,7 +171,7 @@ impl ManagerIo {
         taken.is_ok()
     }
 
-    /// The next command that has ended.
+    /// Reaps the next completed command.
     pub(super) fn reap(&mut self) -> Option<ManagerCompletion> {
         if let Some(command) = self.rejected_programs.pop_front() {
             let status = Status::CHUNK_CLOSED_EARLY;
@@ -182,8 +182,8 @@ impl ManagerIo {
         Some(ManagerCompletion { command, status, failed, high_ecc })
     }
 
-    /// Sends what waits and tells the drive; `reaped` says whether anything was. Returns whether
-    /// anything was sent.
+    /// Submits deferred commands and rings the doorbells; `reaped` says whether completions were
+    /// reaped. Returns whether anything was submitted.
     pub(super) fn ring(&mut self, reaped: bool) -> bool {
         while let Some(command) = self.deferred.front().copied() {
             if !self.submit(command) {

@@ -1,11 +1,13 @@
-//! [`MediaManager`]: a drive whose flash is shared out: partition table, chunk ownership, health.
+//! [`MediaManager`]: a drive that is divided between targets, with partition table, chunk ownership
+//! and health.
 //!
-//! Owns a queue pair for its own commands. Poll-driven (rule R2): [`poll`](Component::poll) writes the
-//! table's journal, erases what targets gave back, and reads cold chunks. What takes commands to answer
-//! (making and removing targets) takes a `pump` instead, called between two looks at the queue.
+//! Owns a queue pair for its own commands. It is driven by polls (ARCHITECTURE.md, R2):
+//! [`poll`](Component::poll) writes the journal of the table, erases released chunks, and reads
+//! cold chunks. Operations that wait for commands, such as creating and removing targets, take a
+//! `pump`, which they call between polls.
 //!
-//! Targets ask for chunks with [`acquire`](MediaManager::acquire) and give them back with
-//! [`release`](MediaManager::release); neither is on the path of an I/O.
+//! Targets obtain chunks by [`acquire`](MediaManager::acquire) and return them by
+//! [`release`](MediaManager::release); neither is on the I/O path.
 
 use std::collections::VecDeque;
 
@@ -22,20 +24,19 @@ use super::{
 };
 use crate::vector::VectorQueue;
 
-/// The choices of a subsystem.
+/// Configuration of a media manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediaManagerConfig {
-    /// How chunks are handed out.
+    /// Configuration of the chunk allocation.
     pub allocator: ChunkAllocatorConfig,
-    /// How cold chunks are looked after, and, if the rate is not 0, how often the partition table is written
-    /// anew: when it has been open for `cold_after`, and every `repeat_after` from then on. `None` for not
-    /// at all.
+    /// Scrub of cold chunks; `None` disables it. If the rate is not 0, the partition table is
+    /// rewritten as well: `cold_after` after it was opened, and every `repeat_after` from then on.
     pub scrub: Option<ScrubConfig>,
-    /// Cycles that a chunk is good for: what a wear index of 255 stands for. A drive does not tell.
+    /// Rated cycles of a chunk, which correspond to a wear index of 255. Drives do not report them.
     pub rated_cycles: u32,
-    /// What the random identifiers derive from.
+    /// Seed of the random identifiers.
     pub seed: u64,
-    /// Calls of the pump without any answer after which a drive counts as dead.
+    /// Number of polls without a completion after which a drive counts as failed.
     pub poll_limit: u64,
 }
 
@@ -51,34 +52,33 @@ impl Default for MediaManagerConfig {
     }
 }
 
-/// What a target should do with a chunk of its own.
+/// A request to a target to relocate the data of one of its chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelocationRequest {
-    /// The chunk whose data should go elsewhere.
+    /// The chunk whose data is to be relocated.
     pub chunk: u32,
-    /// Why.
+    /// Reason.
     pub reason: RelocationReason,
-    /// Which chunk to [`acquire`](MediaManager::acquire) for it.
+    /// Temperature to [`acquire`](MediaManager::acquire) the destination with.
     pub temperature: DataTemperature,
 }
 
-/// How the table is on the media.
+/// State of the table on the media.
 #[derive(Debug)]
 pub(super) enum TableState {
-    /// There is none, and nothing else either. `unfinished` chunks are left of a registration that
-    /// was cut.
+    /// No table and no other data. `partial_chunks` remain of an interrupted registration.
     Blank { partial_chunks: Vec<u32> },
-    /// There is one that was closed in order. It was read without writing anything, and is read
-    /// again before it is written.
+    /// A table that was closed cleanly. It was read without writes, and is read again before it is
+    /// written.
     Closed,
-    /// It can be written.
+    /// A table that can be written.
     Open(Box<Journal>),
 }
 
-/// A drive whose flash is shared out.
+/// A drive that is divided between targets.
 #[derive(Debug)]
 pub struct MediaManager {
-    /// The drive's serial number, for messages.
+    /// Serial number of the drive, for messages.
     pub(super) serial: String,
     pub(super) geometry: Geometry,
     pub(super) config: MediaManagerConfig,
@@ -89,17 +89,18 @@ pub struct MediaManager {
     pub(super) allocator: ChunkAllocator,
     pub(super) scrubber: Option<Scrubber>,
     pub(super) scrub_read: Option<ScrubRead>,
-    /// When the table is written anew, if cold chunks are looked after.
+    /// Time of the next rewrite of the table, if cold chunks are scrubbed.
     pub(super) next_table_rewrite: Nanos,
-    /// Positions in the journal, and how many records are durable when it has got there.
+    /// Journal positions in flight, and the number of records that are durable once each is
+    /// reached.
     pub(super) in_flight_records: VecDeque<(Lsn, u64)>,
     pub(super) durable_records: u64,
-    /// Whether something was written since the last mark that says that the table is closed.
+    /// Whether anything was written since the last mark that the table is closed.
     pub(super) needs_close_mark: bool,
-    /// Whether the mark is being written, which nothing may follow.
+    /// Whether the mark is being written; nothing may follow it.
     pub(super) writing_mark: bool,
     pub(super) failure: Option<MediaManagerError>,
-    /// Whether something was asked or given back since the last poll.
+    /// Whether chunks were acquired or released since the last poll.
     pub(super) has_new_work: bool,
     pub(super) now: Nanos,
 }
@@ -144,7 +145,7 @@ impl MediaManager {
         subsystem
     }
 
-    /// Lets the scrubber know which chunks are closed.
+    /// Reports the closed chunks to the scrubber.
     fn import_report(&mut self, report: Vec<ChunkDescriptor>, now: Nanos) {
         if let Some(scrubber) = &mut self.scrubber {
             for (chunk, d) in (0..).zip(&report) {
@@ -166,40 +167,40 @@ impl MediaManager {
         self.report = report;
     }
 
-    /// The drive's serial number.
+    /// Returns the serial number of the drive.
     pub fn serial(&self) -> &str {
         &self.serial
     }
 
-    /// Its shape.
+    /// Returns the geometry of the drive.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Whether there is a partition table on the drive.
+    /// Returns whether the drive has a partition table.
     pub fn is_registered(&self) -> bool {
         !matches!(self.table_state, TableState::Blank { .. })
     }
 
-    /// Where the partition table is, or would be.
+    /// Returns the chunks that the partition table uses, or would use.
     pub fn table_window(&self) -> &TableWindow {
         &self.table_window
     }
 
-    /// The partition table.
+    /// Returns the partition table.
     pub fn table(&self) -> &Table {
         self.allocator.table()
     }
 
-    /// The chunks, and who has them.
+    /// Returns the chunk allocator.
     pub fn allocator(&self) -> &ChunkAllocator {
         &self.allocator
     }
 
-    /// The target of this name.
+    /// Returns the target with this name.
     ///
     /// # Errors
-    /// [`MediaManagerError::UnknownTarget`], with the names that there are.
+    /// [`MediaManagerError::UnknownTarget`], with the existing names.
     pub fn target(&self, name: &str) -> Result<&Target, MediaManagerError> {
         self.table().target_by_name(name).ok_or_else(|| {
             let known: Vec<&str> =
@@ -213,12 +214,12 @@ impl MediaManager {
         })
     }
 
-    /// What a target has.
+    /// Returns the chunk counts of a target.
     pub fn holdings(&self, id: TargetId) -> Holdings {
         self.allocator.holdings(id)
     }
 
-    /// The journal, for its counters, if the table has been opened for writing.
+    /// Returns the journal, for its counters, if the table was opened for writing.
     pub fn journal(&self) -> Option<&Journal> {
         match &self.table_state {
             TableState::Open(journal) => Some(journal),
@@ -226,14 +227,14 @@ impl MediaManager {
         }
     }
 
-    /// Why nothing can be changed any more, if so.
+    /// Returns the error after which no changes are possible, if any.
     pub fn failure(&self) -> Option<&MediaManagerError> {
         self.failure.as_ref()
     }
 
-    /// Opens a target: returns its number. As long as it is open it cannot be removed. The chunks
-    /// that it holds are those of [`BufferPool::acquired_by`]; [`Table::is_owned_by`] tells them apart, bad ones
-    /// included.
+    /// Opens a target and returns its id. An open target cannot be removed.
+    /// [`ChunkAllocator::acquired_by`] lists its acquired chunks; [`Table::is_owned_by`] includes
+    /// bad ones.
     ///
     /// # Errors
     /// [`MediaManagerError::UnknownTarget`].
@@ -243,16 +244,16 @@ impl MediaManager {
         Ok(id)
     }
 
-    /// Closes a target, as often as it was opened.
+    /// Closes a target once.
     pub fn close_target(&mut self, id: TargetId) {
         self.allocator.close(id);
     }
 
-    /// Hands a chunk of parallel unit `pu` to a sharing target that is open.
+    /// Acquires a chunk of parallel unit `pu` for an open, sharing target.
     ///
     /// # Errors
-    /// [`AcquireError`]; what [is temporary](AcquireError::is_temporary) can be asked again after a poll, or at
-    /// the instant it names.
+    /// [`AcquireError`]. A [temporary](AcquireError::is_temporary) error permits a retry after a
+    /// poll, or at the time that it names.
     pub fn acquire(
         &mut self,
         now: Nanos,
@@ -271,7 +272,7 @@ impl MediaManager {
         answer
     }
 
-    /// Takes a chunk back; see [`Pool::release`].
+    /// Releases a chunk; see [`ChunkAllocator::release`].
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -287,7 +288,7 @@ impl MediaManager {
         Ok(())
     }
 
-    /// A target has found a chunk of its own to be bad.
+    /// Retires a chunk that its owner found to be bad.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -298,8 +299,8 @@ impl MediaManager {
         Ok(())
     }
 
-    /// A target writes a chunk of its own no more: `sectors` of it can be read. The scrubber looks
-    /// after it from now on.
+    /// Reports that a target has closed one of its chunks, with `sectors` readable sectors. The
+    /// scrubber includes the chunk from now on.
     pub fn on_chunk_closed(&mut self, now: Nanos, target: TargetId, chunk: u32, sectors: u32) {
         if let Some(scrubber) =
             self.scrubber.as_mut().filter(|_| self.allocator.table().is_owned_by(target, chunk))
@@ -308,22 +309,24 @@ impl MediaManager {
         }
     }
 
-    /// A target has erased a chunk of its own, or is writing it anew.
+    /// Reports that a target has erased one of its chunks, or rewrites it.
     pub fn on_chunk_erased(&mut self, chunk: u32) {
         if let Some(scrubber) = &mut self.scrubber {
             scrubber.on_chunk_erased(chunk);
         }
     }
 
-    /// Somebody has found a chunk hard to read: a target, or the drive's chunk notifications.
+    /// Reports that a chunk is hard to read, found by a target or by a chunk notification of the
+    /// drive.
     pub fn report_error(&mut self, chunk: u32, reason: RelocationReason) {
         if let Some(scrubber) = &mut self.scrubber {
             scrubber.report_error(chunk, reason);
         }
     }
 
-    /// What a target should move. Advice ends when the chunk is released, retired or
-    /// [emptied](MediaManager::on_chunk_erased), or by [`dismiss`](MediaManager::dismiss).
+    /// Returns the relocation requests for a target. A request ends when the chunk is released,
+    /// retired or [erased](MediaManager::on_chunk_erased), or by
+    /// [`dismiss`](MediaManager::dismiss).
     pub fn recommendations(
         &self,
         target: TargetId,
@@ -341,27 +344,28 @@ impl MediaManager {
         )
     }
 
-    /// A target does not follow an advice.
+    /// Dismisses a relocation request that the target does not follow.
     pub fn dismiss(&mut self, chunk: u32) {
         if let Some(scrubber) = &mut self.scrubber {
             scrubber.dismiss(chunk);
         }
     }
 
-    /// How cold chunks are looked after, if they are.
+    /// Returns the scrub configuration, if cold chunks are scrubbed.
     pub fn scrub_config(&self) -> Option<ScrubConfig> {
         self.config.scrub
     }
 
-    /// The scrubber, for its counters.
+    /// Returns the scrubber, for its counters.
     pub fn scrubber(&self) -> Option<&Scrubber> {
         self.scrubber.as_ref()
     }
 
-    /// Takes a newer report of all chunks: wear, chunks gone bad, chunks closed or erased meanwhile.
+    /// Imports a newer report of all chunks: wear, chunks that became bad, chunks closed or erased
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`MediaManagerError::TableDamaged`] for a report of another number of chunks.
+    /// [`MediaManagerError::TableDamaged`] for a report with another number of chunks.
     pub fn refresh(
         &mut self,
         now: Nanos,
@@ -372,17 +376,18 @@ impl MediaManager {
         Ok(())
     }
 
-    /// How the drive is; `log` is its health log, if it was read.
+    /// Returns the health of the drive; `log` is its health log, if it was read.
     pub fn health(&self, log: Option<&HealthLog>) -> DriveHealth {
         DriveHealth::new(&self.allocator, &self.geometry, log)
     }
 
-    /// Whether nothing is under way or waits to be.
+    /// Returns whether no operation is in flight or pending.
     pub fn is_idle(&self) -> bool {
         self.is_quiescent() && self.allocator.pending_record_count() == 0
     }
 
-    /// Whether nothing is under way; records that nobody waits for may still be in memory.
+    /// Returns whether no operation is in flight; records that are not awaited may still be in
+    /// memory.
     pub(super) fn is_quiescent(&self) -> bool {
         let journal = match &self.table_state {
             TableState::Open(journal) => journal.is_idle(),
@@ -391,13 +396,13 @@ impl MediaManager {
         self.flash.is_idle() && journal
     }
 
-    /// Gives the queue up; nothing may be outstanding. [`close`](MediaManager::close) comes first
-    /// unless power is to be cut.
+    /// Returns the queue; no command may be outstanding. [`close`](MediaManager::close) must
+    /// precede, except for a simulated power cut.
     pub fn into_queue(self) -> VectorQueue {
         self.flash.into_queue()
     }
 
-    /// How many records are durable.
+    /// Returns the number of durable records.
     pub(super) fn durable_records(&self) -> u64 {
         self.durable_records
     }

@@ -1,41 +1,18 @@
-//! The subsystem: a drive's partition table, who owns which chunk, and the health of the flash
-//! (LightNVM paper section 4.1; thesis section 6.4.2, "Common Services").
+//! The media manager of a drive: its partition table, chunk ownership, and the health of the flash
+//! ([LightNVM17 §4.1]; [Thesis15 ch. 6 §4.2], "Common Services").
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`target`](Target) | an entry of the table, and what is asked for when one is made |
-//! | [`table`](Table) | the partition table as pure data |
-//! | [`record`](Record) | one change of it |
-//! | `snapshot`, `bytes` | how both are encoded: `docs/format/partition-table.md` |
-//! | [`pool`](Pool) | the chunks and who has them, in memory |
-//! | `grant` | [`Pool::acquire`], [`Pool::release`], and why a target gets nothing ([`AcquireError`]) |
-//! | [`fill`](MediaManager::allocate_all) | all chunks at once, for a target that does not ask again |
-//! | `reconcile` | what a drive reports against what the table says |
-//! | `clean` | erasing between two owners |
-//! | [`ration`](ChunkQuota) | how many chunks a target may hold, and take per second |
-//! | [`wear`](Wear) | how worn chunks are, and which is handed out first |
-//! | [`reserve`](TableWindow) | where the table is on the media |
-//! | `flash` | the subsystem's own commands |
-//! | [`subsystem`](MediaManager) | a registered drive: all of this, polled |
-//! | `turn` | one poll of it |
-//! | [`registration`](MediaManager::register) | opening, registering and closing a drive |
-//! | `reading` | what the window of its partition table holds |
-//! | [`partition`](MediaManager::create) | making and removing targets |
-//! | [`health`](Health) | bad chunks, wear, and what is left of the warranty |
-//! | [`scrub`](Scrubber) | reading what was not written for long, and advice to move it |
-//! | [`error`](MediaManagerError) | what is refused, and who is in whose way |
-//!
-//! # A chunk's life
+//! # States of a chunk
 //!
 //! ```text
-//!               granted (durable) ──▶ handed out ──▶ released, erased ──┐
+//!               granted (durable) ──▶ acquired ────▶ released, erased ──┐
 //!   free ◀──────────────────────────────────────────────────────────────┘
-//!    ▲                                     └──▶ released, or its target removed
-//!    └── erased by the core (recorded after) ◀── dirty ◀┘
+//!    ▲                                   └──▶ released, or its target removed
+//!    └── erased by the media manager ◀── dirty ◀┘
+//!        (recorded afterwards)
 //! ```
 //!
-//! What is bad leaves the circle for good. An exclusive target is handed all free chunks of its
-//! parallel units when it is made, and keeps them.
+//! Bad chunks leave this cycle for good. An exclusive target acquires all free chunks of its
+//! parallel units when it is created, and keeps them.
 
 mod allocate_all;
 mod bytes;

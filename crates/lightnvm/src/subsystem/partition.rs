@@ -1,11 +1,11 @@
-//! [`MediaManager::create`] and [`MediaManager::remove`]: making and removing targets.
+//! [`MediaManager::create`] and [`MediaManager::remove`]: creating and removing targets.
 //!
-//! Everything that can be refused is refused before anything is written.
+//! All checks precede the first write.
 //!
-//! A target is made on clean chunks only: what is dirty on the units of an exclusive target is erased
-//! first, and a sharing target is never handed a dirty chunk. So a target that is removed and made
-//! again, be it under the same name and on the same units, never finds the old one's data. (A target
-//! that recovers its mapping from what is in its chunks would take it for its own.)
+//! A new target gets erased chunks only: dirty chunks on the units of an exclusive target are
+//! erased first, and a sharing target never acquires a dirty chunk. A target that was removed and
+//! recreated, even with the old name and units, therefore never finds the old target's data. (A
+//! target that recovers its mapping from its chunks would take that data for its own.)
 
 use rng::Rng;
 
@@ -15,16 +15,17 @@ use super::{
     is_name,
 };
 
-/// Over-provisioning of at most so many times the capacity.
+/// Maximum over-provisioning, as a multiple of the capacity.
 const OVER_PROVISIONING_MAX: f64 = 100.0;
 
 impl MediaManager {
-    /// Makes a target; a blank drive gets its partition table with the first. When this returns the
-    /// target is durable.
+    /// Creates a target. The first target of a blank drive also creates its partition table. On
+    /// return the target is durable.
     ///
     /// # Errors
-    /// [`MediaManagerError`]. What is refused changes nothing on the media; after [`MediaManagerError::Journal`],
-    /// [`MediaManagerError::Command`] or [`MediaManagerError::Timeout`] the target may be there or not.
+    /// [`MediaManagerError`]. A rejected request changes nothing on the media. After
+    /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`] or
+    /// [`MediaManagerError::Timeout`] the target may or may not exist.
     pub fn create(
         &mut self,
         new: NewTarget,
@@ -48,17 +49,17 @@ impl MediaManager {
         Ok(id)
     }
 
-    /// Removes a target. Its chunks are nobody's when this returns, and erased before they are
-    /// anybody's again; with `factory` they are erased now, and nothing of the target is left in the
-    /// partition table's journal either.
+    /// Removes a target. On return its chunks have no owner; they are erased before they are
+    /// granted again. With `factory` they are erased now, and the journal of the partition table
+    /// keeps no trace of the target.
     ///
-    /// A power cut leaves the target whole or gone; with `factory`, what was not erased yet is
-    /// erased later.
+    /// After a power cut the target exists completely or not at all; with `factory`, the remaining
+    /// chunks are erased later.
     ///
     /// # Errors
-    /// [`MediaManagerError::UnknownTarget`] and [`MediaManagerError::InUse`] change nothing on the media; after
-    /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`] or [`MediaManagerError::Timeout`] the target may be
-    /// there or not.
+    /// [`MediaManagerError::UnknownTarget`] and [`MediaManagerError::InUse`] change nothing on the
+    /// media. After [`MediaManagerError::Journal`], [`MediaManagerError::Command`] or
+    /// [`MediaManagerError::Timeout`] the target may or may not exist.
     pub fn remove(
         &mut self,
         name: &str,
@@ -90,16 +91,16 @@ impl MediaManager {
         Ok(())
     }
 
-    /// Waits until everything made so far is durable.
+    /// Waits until all records made so far are durable.
     fn flush_records(&mut self, pump: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
         let made = self.allocator.records_made();
         self.poll_until(pump, |s| s.durable_records() >= made)
     }
 
-    /// Whether a target can be made.
+    /// Checks whether a target can be created.
     ///
     /// # Errors
-    /// What [`create`](MediaManager::create) would refuse.
+    /// The errors with which [`create`](MediaManager::create) would reject it.
     pub fn check(&self, new: &NewTarget) -> Result<(), MediaManagerError> {
         let NewTarget { name, kind, pus, sharing, options, limits } = new;
         let (drive, name) = (self.serial.clone(), name.clone());

@@ -1,15 +1,15 @@
-//! Reports: what a drive says of its chunks against what the table says of them, when a drive is
-//! opened ([`Pool::new`]) and later ([`Pool::refresh`]).
+//! Reconciles the table with the drive's chunk report, when a drive is opened
+//! ([`ChunkAllocator::new`]) and later ([`ChunkAllocator::refresh`]).
 //!
-//! | the table | the report | then |
+//! | table | report | result |
 //! |---|---|---|
 //! | free, owned, dirty | offline | retired |
-//! | dirty | free | clean: it was erased, and power cut before that was recorded |
+//! | dirty | free | free: it was erased, and power was cut before that was recorded |
 //! | dirty | closed early | retired: a program has failed in it |
-//! | free | open, closed | a stray |
-//! | owned, of a `ppa` that shares | free | not handed out, or erased by its owner: in its stash |
-//! | owned, of others | free | handed out |
-//! | owned | open, closed | handed out |
+//! | free | open, closed | orphaned |
+//! | owned by a sharing `ppa` target | free | not acquired, or erased by its owner: granted, unacquired |
+//! | owned by another target | free | acquired |
+//! | owned | open, closed | acquired |
 
 use nvme::{ChunkDescriptor, ChunkState};
 
@@ -17,7 +17,7 @@ use super::chunk_allocator::{ACQUIRED, ERASED, ORPHANED};
 use super::{ChunkAllocator, ChunkUse, TableError, TableRecord};
 
 impl ChunkAllocator {
-    /// Lets table and report agree.
+    /// Updates the table and the chunk flags from the report.
     pub(super) fn reconcile(&mut self, report: &[ChunkDescriptor]) -> Result<(), TableError> {
         let (mut bad, mut clean) = (Vec::new(), Vec::new());
         for (chunk, (entry, d)) in (0..).zip(self.table.chunks().iter().zip(report)) {
@@ -29,7 +29,8 @@ impl ChunkAllocator {
                 {
                     bad.push(chunk);
                 }
-                // A program has failed in it: nobody else shall find out when another does.
+                // A program has failed in it: it is retired before the next owner encounters the
+                // failure.
                 ChunkUse::Dirty if failed => bad.push(chunk),
                 ChunkUse::Dirty if state == ChunkState::Free => clean.push(chunk),
                 _ => {}
@@ -83,10 +84,10 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Takes a newer report of all chunks: their wear, and those that went bad.
+    /// Imports a newer report of all chunks: their wear, and those that became bad.
     ///
     /// # Errors
-    /// [`TableError::ReportLength`] if the report is of another number of chunks.
+    /// [`TableError::ReportLength`] if the report has another number of chunks.
     pub fn refresh(&mut self, report: &[ChunkDescriptor]) -> Result<(), TableError> {
         let chunks = self.chunk_flags.len();
         if report.len() != chunks {
@@ -96,7 +97,7 @@ impl ChunkAllocator {
         let mut bad = Vec::new();
         for (chunk, (entry, d)) in (0..).zip(self.table.chunks().iter().zip(report)) {
             let in_use = matches!(entry.state, ChunkUse::Free | ChunkUse::Owned | ChunkUse::Dirty);
-            // What is being erased, or granted, ends as it does.
+            // Chunks with an erase or a grant in progress are updated by its completion.
             let busy = self.pu_lists[self.table.pu_of(chunk) as usize].erasing == Some(chunk)
                 || self.batches.iter().any(|b| b.chunks.contains(&chunk));
             if in_use

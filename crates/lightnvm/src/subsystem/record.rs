@@ -1,39 +1,39 @@
-//! [`Record`]: one change of the partition table, as its journal keeps it. A table is a snapshot and
-//! the records after it; applying a record is all or nothing, so that a journal that ends after any
-//! record leaves a table that was true once.
+//! [`TableRecord`]: one change of the partition table in its journal. A table is a snapshot and the
+//! records after it. A record is applied completely or not at all, so a journal that ends after any
+//! record yields a table that was once valid.
 
 use super::bytes::{Reader, Writer};
 use super::{Target, TargetId};
 
-/// A change of the partition table. Chunks are flat numbers, ascending.
+/// A change of the partition table. Chunks are chunk indexes, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TableRecord {
-    /// A target was made, and owns these chunks from the beginning.
+    /// A target was created, and owns these chunks from the beginning.
     Created {
         /// The target.
         target: Box<Target>,
-        /// Free chunks before.
+        /// The chunks, which were free.
         chunks: Vec<u32>,
     },
-    /// A target is no more. Its chunks are dirty.
+    /// A target was removed. Its chunks are dirty.
     Removed {
         /// The target.
         target: TargetId,
     },
-    /// Free chunks are a target's.
+    /// Free chunks were granted to a target.
     Granted {
         /// The target.
         target: TargetId,
         /// The chunks.
         chunks: Vec<u32>,
     },
-    /// A target's chunks are nobody's.
+    /// A target's chunks were returned.
     Returned {
         /// The target.
         target: TargetId,
         /// The chunks.
         chunks: Vec<u32>,
-        /// Whether they are erased: free then, dirty otherwise.
+        /// Whether they are erased, and therefore free; otherwise they are dirty.
         erased: bool,
     },
     /// Dirty chunks were erased, and are free.
@@ -41,7 +41,7 @@ pub enum TableRecord {
         /// The chunks.
         chunks: Vec<u32>,
     },
-    /// Chunks went bad. Whose they were is kept: a target's capacity must not change with it.
+    /// Chunks became bad. They keep their owner, because a target's capacity must not change.
     Retired {
         /// The chunks.
         chunks: Vec<u32>,
@@ -59,13 +59,13 @@ mod kind {
 }
 
 impl TableRecord {
-    /// Bytes of a record at most, of a drive with so many parallel units and chunks.
+    /// Returns the maximum size of a record in bytes, for a number of parallel units and chunks.
     pub(super) fn bytes_max(pus: u32, chunks: u32) -> u64 {
-        // A run takes at least two chunks, and two numbers of five bytes.
+        // A run covers at least two chunks, and takes two numbers of at most five bytes.
         1 + 5 + Target::bytes_max(pus) + 5 * u64::from(chunks) + 5
     }
 
-    /// Its bytes in a journal.
+    /// Encodes the record for the journal.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         match self {
@@ -100,7 +100,7 @@ impl TableRecord {
         w.0
     }
 
-    /// The record with these bytes, on a drive of `total` chunks; `None` if they are none.
+    /// Decodes a record, on a drive with `total` chunks; `None` if the bytes are invalid.
     pub fn decode(bytes: &[u8], total: u32) -> Option<TableRecord> {
         let mut r = Reader(bytes);
         let record = match r.byte()? {

@@ -1,22 +1,23 @@
-//! [`MediaManager::open`] and [`MediaManager::register`]: what is on a drive.
+//! [`MediaManager::open`] and [`MediaManager::register`]: detect the contents of a drive.
 //!
-//! | the window of the partition table | elsewhere | the drive |
+//! | window of the partition table | other chunks | result |
 //! |---|---|---|
-//! | erased or bad | erased or bad | is blank |
-//! | erased or bad | data | is somebody's who keeps no table: refused |
-//! | no frames of a journal, or another's | | is somebody else's: refused |
-//! | frames, but no whole snapshot | erased or bad | was cut while it was registered: blank |
-//! | frames, but no whole snapshot | data | has lost its table: refused |
-//! | a table | | is registered |
+//! | erased or bad | erased or bad | blank |
+//! | erased or bad | data | rejected: data without a table |
+//! | no journal frames, or another owner's | | rejected: foreign data |
+//! | frames, but no complete snapshot | erased or bad | blank: registration was interrupted |
+//! | frames, but no complete snapshot | data | rejected: the table is lost |
+//! | a table | | registered |
 //!
-//! A drive is looked at without writing anything. Flash with paired pages needs padding before the
-//! last frames can be read; therefore a table that is closed in order ends with the mark *closed*, and
-//! frames of nothing behind it that take the place of padding. Only a table without that mark, which a
-//! power cut leaves, is padded when it is opened.
+//! A drive is inspected without writes. Flash with paired pages needs padding before the last
+//! frames are readable. Therefore a table that is closed cleanly ends with the mark *closed*,
+//! followed by empty frames in place of padding. Only a table without that mark, which a power cut
+//! leaves, is padded when it is opened.
 //!
-//! Why a mark that is the last thing seen can be trusted, though frames behind it may be unseen: who
-//! opens a closed table for writing first writes the mark *opened*, and frames of nothing behind it. As
-//! long as those are not durable nothing has changed; once they are, *opened* is seen.
+//! A *closed* mark that is the last visible record is reliable, although later frames may be
+//! unreadable. The first writer after a close writes the mark *opened*, followed by empty frames,
+//! before anything else. Until those frames are durable nothing has changed; once they are,
+//! *opened* is visible.
 
 use clock::{Component, Nanos};
 use driver::ControllerInfo;
@@ -36,12 +37,12 @@ use super::{
 use crate::vector::{Addresses, VectorQueue};
 
 impl MediaManager {
-    /// Opens a drive to look at its partition table. Nothing is written, unless power was cut while
-    /// it was last written. `report` describes all chunks, and is fresh. A blank drive can be opened:
-    /// it [is not registered](MediaManager::is_registered).
+    /// Opens a drive to read its partition table. Nothing is written, unless power was cut during
+    /// the last write. `report` must describe the current state of all chunks. A blank drive can be
+    /// opened; it [is not registered](MediaManager::is_registered).
     ///
     /// # Errors
-    /// [`MediaManagerError`]; nothing has changed on the media.
+    /// [`MediaManagerError`]; nothing was changed on the media.
     pub fn open(
         info: &ControllerInfo,
         report: &[ChunkDescriptor],
@@ -86,7 +87,7 @@ impl MediaManager {
             let reading =
                 TableProbe { drive: &drive, chunks: &list, poll_limit: config.poll_limit };
             let mut window = reading.read(&mut flash, &reserve, report, total, now, pump)?;
-            // Without padding the last frames are not seen; they may be all there are.
+            // Without padding the last frames are unreadable; the table may consist of them only.
             if !window.closed_cleanly && shape.mw_cunits > 0 {
                 flash.read_only = false;
                 window = reading.read(&mut flash, &reserve, report, total, now, pump)?;
@@ -139,10 +140,10 @@ impl MediaManager {
         ))
     }
 
-    /// Opens a drive whose chunks are to be used. A blank drive gets a partition table.
+    /// Opens a drive for use by targets. A blank drive gets a partition table.
     ///
     /// # Errors
-    /// [`MediaManagerError`]. Of a drive that is refused nothing has changed on the media.
+    /// [`MediaManagerError`]. Nothing was changed on the media of a rejected drive.
     pub fn register(
         info: &ControllerInfo,
         report: &[ChunkDescriptor],
@@ -156,7 +157,7 @@ impl MediaManager {
         Ok(subsystem)
     }
 
-    /// Opens the table for writing; a blank drive gets one.
+    /// Opens the table for writing; a blank drive gets a table.
     pub(super) fn make_writable(
         &mut self,
         pump: &mut dyn FnMut(),
@@ -184,7 +185,7 @@ impl MediaManager {
                     self.flash.read_only = true;
                 }
                 let window = window?;
-                // What the pool has made of the table is not in it yet.
+                // Records made by the allocator since the table was read are not in it.
                 let made = self.allocator.records_made();
                 let same = |t: &Table| {
                     (t.uid(), t.sequence() + made)
@@ -204,7 +205,7 @@ impl MediaManager {
         }
     }
 
-    /// Makes the journal of a blank drive.
+    /// Creates the journal of a blank drive.
     fn create_journal(
         &mut self,
         unfinished: &[u32],
@@ -264,22 +265,22 @@ impl MediaManager {
         self.poll_until(pump, |s| s.durable_records() >= made && s.has_table())
     }
 
-    /// Whether a snapshot of the table is durable.
+    /// Returns whether a snapshot of the table is durable.
     fn has_table(&self) -> bool {
         self.journal().is_some_and(|j| !j.is_snapshot_in_progress() && j.stats().generations > 0)
     }
 
-    /// Writes what is left to write and marks the table as closed, so that the next to look at the
-    /// drive need not write anything.
+    /// Writes pending records and marks the table as closed, so that the next open need not write.
     ///
     /// # Errors
-    /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`], [`MediaManagerError::Timeout`].
+    /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`],
+    /// [`MediaManagerError::Timeout`].
     pub fn close(&mut self, pump: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
         if !matches!(self.table_state, TableState::Open(_)) {
             return Ok(());
         }
         self.scrubber = None;
-        // No erase is begun any more, and no snapshot unless there must be one.
+        // From here on no erase is started, and no snapshot unless it is required.
         self.writing_mark = true;
         let written = self.poll_until(pump, MediaManager::is_quiescent).and_then(|()| {
             self.append_all_records();
@@ -296,7 +297,7 @@ impl MediaManager {
         Ok(())
     }
 
-    /// Writes a mark, and as many frames behind it as it takes to read it.
+    /// Writes a mark, and the empty frames that make it readable.
     fn write_mark(&mut self, mark: &[u8], pump: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
         let shape = *self.flash.shape();
         let frames = 1 + shape.mw_cunits.div_ceil(shape.ws_opt.max(1));
@@ -337,7 +338,7 @@ impl MediaManager {
         }
     }
 
-    /// Polls until something holds.
+    /// Polls until a condition holds.
     pub(super) fn poll_until(
         &mut self,
         pump: &mut dyn FnMut(),
@@ -347,7 +348,8 @@ impl MediaManager {
         loop {
             in_vain = if self.poll(self.now) { 0 } else { in_vain + 1 };
             if let Some(error) = self.failure.take() {
-                // What is told once is remembered as well: nothing can be changed any more.
+                // The error is returned once; later calls return `ReadOnly`, because no changes are
+                // possible.
                 self.failure = Some(MediaManagerError::ReadOnly { drive: self.serial.clone() });
                 return Err(error);
             }
@@ -362,7 +364,7 @@ impl MediaManager {
     }
 }
 
-/// Chunks as people read them: `0-3,1067-1070`.
+/// Formats chunk indexes, as in `0-3,1067-1070`.
 pub(super) fn chunk_list(chunks: &[u32]) -> String {
     let mut out = String::new();
     let mut rest = chunks;
@@ -378,7 +380,7 @@ pub(super) fn chunk_list(chunks: &[u32]) -> String {
     out
 }
 
-/// 128 random bits.
+/// Returns 128 random bits.
 pub(super) fn random_uid(rng: &mut Rng) -> Uid {
     Uid(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()))
 }

@@ -1,32 +1,34 @@
-//! [`Scrubber`]: visits chunks that were not written for long, and says which should be moved
-//! (LightNVM paper section 4.1 leaves the health of the flash to the host).
+//! [`Scrubber`]: visits cold chunks and recommends relocations. Open-channel drives leave the
+//! health of the flash to the host [LightNVM17 §4.1].
 //!
-//! A *visit* of a cold chunk reads it, at a configured rate, and looks whether anything in it is hard
-//! or impossible to read (retention: charge leaks from cells that nobody rewrites); then it compares
-//! the chunk's wear with that of others on its parallel unit: cold data on a young block keeps that
-//! block from taking its share of the erases (static wear levelling). The scrubber only advises. Who
-//! owns the chunk moves the data, and releases or erases the chunk, which ends the advice.
+//! A *visit* reads a cold chunk at a configured rate, and checks whether sectors need much error
+//! correction or are unreadable. Cells lose charge over time if they are not rewritten (retention).
+//! The visit then compares the chunk's wear with that of its parallel unit: cold data on a
+//! little-worn block keeps the block from its share of the erases (static wear leveling).
+//!
+//! The scrubber only recommends. The owner of the chunk relocates the data and releases or erases
+//! the chunk, which ends the recommendation.
 
 use std::collections::BTreeMap;
 
 use clock::Nanos;
 
-/// How cold chunks are looked after.
+/// Configuration of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubConfig {
-    /// Sectors read per second; 0 for none: visits then look at the wear only.
+    /// Sectors read per second; 0 for none: visits then check the wear only.
     pub sectors_per_sec: u32,
-    /// How long a chunk must have been closed to be cold.
+    /// Time after closing from which a chunk is cold.
     pub cold_after: Nanos,
-    /// Time from one visit of a chunk to the next.
+    /// Interval between two visits of a chunk.
     pub repeat_after: Nanos,
-    /// Cycles that a cold chunk may be younger than the oldest on its parallel unit before its data
-    /// should go there; `None` for no static wear levelling.
+    /// Wear difference in cycles to the most worn chunk of the parallel unit from which cold data
+    /// should be relocated to a more worn chunk; `None` disables static wear leveling.
     pub wear_gap_cycles: Option<u32>,
 }
 
 impl Default for ScrubConfig {
-    /// A chunk is cold after a week, and read once in a month.
+    /// A chunk is cold after a week, and is read once per month.
     fn default() -> ScrubConfig {
         let day = 24 * 3600;
         ScrubConfig {
@@ -38,46 +40,46 @@ impl Default for ScrubConfig {
     }
 }
 
-/// Why data should be moved to another chunk.
+/// Reason for the relocation of a chunk's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelocationReason {
-    /// It needed much error correction.
+    /// Reads needed much error correction.
     HighEcc {
-        /// The first such sector.
+        /// First such sector.
         sector: u32,
     },
-    /// Some of it cannot be read any more.
+    /// Sectors are uncorrectable.
     Uncorrectable {
-        /// The first such sector.
+        /// First such sector.
         sector: u32,
-        /// How many there are.
+        /// Number of such sectors.
         sectors: u32,
     },
-    /// It is cold, and on a young block: it should go to an old one
+    /// Cold data on a little-worn block should move to a more worn one
     /// ([`DataTemperature::Cold`](super::DataTemperature::Cold)).
     ColdOnLowWear {
         /// Cycles of the chunk.
         cycles: u32,
-        /// Cycles of the oldest on its parallel unit.
+        /// Cycles of the most worn chunk on its parallel unit.
         pu_cycles_max: u32,
     },
 }
 
-/// What was done.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStats {
     /// Chunks visited.
     pub visits: u64,
     /// Sectors read.
     pub sectors: u64,
-    /// Sectors that could not be.
+    /// Sectors that were uncorrectable.
     pub uncorrectable: u64,
     /// Reads that needed much error correction.
     pub high_ecc: u64,
 }
 
 impl ScrubStats {
-    /// Of two together.
+    /// Returns the sums of two sets of counters.
     #[must_use]
     pub fn plus(&self, other: &ScrubStats) -> ScrubStats {
         ScrubStats {
@@ -89,41 +91,41 @@ impl ScrubStats {
     }
 }
 
-/// A read that the scrubber wants.
+/// A read that the scrubber requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubRead {
     /// The chunk.
     pub chunk: u32,
-    /// Its first sector.
+    /// First sector.
     pub sector: u32,
-    /// How many.
+    /// Number of sectors.
     pub sectors: u32,
 }
 
-/// What the scrubber must be told of a chunk.
+/// Wear of a chunk, as input of the scrubber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WearInfo {
-    /// Its cycles.
+    /// Cycles of the chunk.
     pub cycles: u32,
-    /// Those of the oldest good chunk on its parallel unit.
+    /// Cycles of the most worn good chunk on its parallel unit.
     pub pu_cycles_max: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ChunkVisit {
     chunk: u32,
-    /// Sectors written in it.
+    /// Sectors written in the chunk.
     sectors: u32,
-    /// The next to be read.
+    /// Next sector to read.
     next_sector: u32,
     read_in_flight: bool,
 }
 
-/// A chunk that is closed.
+/// A closed chunk.
 #[derive(Clone, Copy, Debug)]
 struct ClosedChunk {
     sectors: u32,
-    /// From when on it may be visited.
+    /// Time of the next visit.
     due_at: Nanos,
 }
 
@@ -134,18 +136,18 @@ pub struct Scrubber {
     read_sectors_max: u32,
     closed_chunks: BTreeMap<u32, ClosedChunk>,
     visit: Option<ChunkVisit>,
-    /// The chunk that the search goes on from.
+    /// Chunk at which the search continues.
     cursor: u32,
     /// When the next read may begin.
     next_read_at: Nanos,
-    /// No chunk is due before.
+    /// No chunk is due before this time.
     idle_until: Nanos,
     recommendations: BTreeMap<u32, RelocationReason>,
     stats: ScrubStats,
 }
 
 impl Scrubber {
-    /// A scrubber that knows no chunks. A read has at most `read_sectors_max` sectors.
+    /// Creates a scrubber without chunks. A read has at most `read_sectors_max` sectors.
     pub fn new(config: ScrubConfig, read_sectors_max: u32) -> Scrubber {
         Scrubber {
             config,
@@ -160,8 +162,8 @@ impl Scrubber {
         }
     }
 
-    /// A chunk takes no more writes from `now` on; `sectors` of it can be read. Of a chunk that was
-    /// closed at an unknown instant, `now` is when that was found.
+    /// Adds a closed chunk with `sectors` readable sectors. If the time of its closing is unknown,
+    /// `now` is the time of the discovery.
     pub fn on_chunk_closed(&mut self, chunk: u32, sectors: u32, now: Nanos) {
         let due = now + self.config.cold_after;
         if sectors > 0 {
@@ -170,18 +172,18 @@ impl Scrubber {
         }
     }
 
-    /// A chunk was erased, released or retired: there is nothing in it to look after.
+    /// Removes a chunk that was erased, released or retired.
     pub fn on_chunk_erased(&mut self, chunk: u32) {
         self.closed_chunks.remove(&chunk);
         self.recommendations.remove(&chunk);
         if let Some(visit) = self.visit.filter(|v| v.chunk == chunk) {
-            // A read that is under way ends the visit; what it finds is of no interest.
+            // A read in flight ends the visit; its result is ignored.
             self.visit = visit.read_in_flight.then_some(ChunkVisit { sectors: 0, ..visit });
         }
     }
 
-    /// Something else has found a chunk to be hard to read: a target's own read, or the drive's
-    /// chunk notifications. Returns whether it is one of those that are looked after.
+    /// Handles a report that a chunk is hard to read, by a target's own read or by the drive's
+    /// chunk notifications. Returns whether the scrubber visits the chunk.
     pub fn report_error(&mut self, chunk: u32, reason: RelocationReason) -> bool {
         let known = self.closed_chunks.contains_key(&chunk);
         if known {
@@ -190,22 +192,22 @@ impl Scrubber {
         known
     }
 
-    /// What should be moved, and why.
+    /// Returns the recommended relocations and their reasons.
     pub fn recommendations(&self) -> impl Iterator<Item = (u32, RelocationReason)> + '_ {
         self.recommendations.iter().map(|(chunk, reason)| (*chunk, *reason))
     }
 
-    /// The owner does not want to move a chunk; the next visit may advise it again.
+    /// Dismisses a recommendation; the next visit may repeat it.
     pub fn dismiss(&mut self, chunk: u32) {
         self.recommendations.remove(&chunk);
     }
 
-    /// What was done.
+    /// Returns the counters.
     pub fn stats(&self) -> &ScrubStats {
         &self.stats
     }
 
-    /// When there will be something to do; [`Nanos::MAX`] while a read is under way.
+    /// Returns when the scrubber has work; [`Nanos::MAX`] while a read is in flight.
     pub fn deadline(&self) -> Nanos {
         match self.visit {
             Some(visit) if visit.read_in_flight => Nanos::MAX,
@@ -214,7 +216,8 @@ impl Scrubber {
         }
     }
 
-    /// The next read, if one is due: at most one is under way. `wear_of` tells a chunk's wear.
+    /// Returns the next read, if one is due; at most one is in flight. `wear_of` returns a chunk's
+    /// wear.
     pub fn next_read(
         &mut self,
         now: Nanos,
@@ -245,7 +248,7 @@ impl Scrubber {
         }
     }
 
-    /// A read has ended; bit `i` of `failed` stands for its `i`-th sector.
+    /// Handles the completion of a read; bit `i` of `failed` stands for its `i`-th sector.
     pub fn read_done(&mut self, read: ScrubRead, failed: u64, high_ecc: bool) {
         let Some(visit) = self.visit.as_mut().filter(|v| v.chunk == read.chunk && v.read_in_flight)
         else {
@@ -267,7 +270,7 @@ impl Scrubber {
         }
     }
 
-    /// Finds the next chunk that is due, from the cursor round.
+    /// Selects the next chunk that is due, starting at the cursor.
     fn start_visit(&mut self, now: Nanos) -> bool {
         if now < self.idle_until {
             return false;
@@ -295,12 +298,12 @@ impl Scrubber {
         }
     }
 
-    /// A visit has come to its end.
+    /// Finishes a visit.
     fn complete_visit(&mut self, now: Nanos, wear_of: &dyn Fn(u32) -> WearInfo) {
         let Some(ChunkVisit { chunk, .. }) = self.visit.take() else { return };
         self.stats.visits += 1;
         let Some(closed) = self.closed_chunks.get_mut(&chunk) else { return };
-        // Never at once again, even if visits follow each other without pause.
+        // Never immediately again, even if visits follow each other without a pause.
         closed.due_at = now + self.config.repeat_after.max(Nanos(1));
         self.idle_until = self.idle_until.min(closed.due_at);
         let Some(spread) = self.config.wear_gap_cycles else { return };
@@ -313,7 +316,7 @@ impl Scrubber {
         }
     }
 
-    /// Notes the more urgent of two reasons: data that is being lost, data that may be, wear.
+    /// Records the more urgent of two reasons: uncorrectable sectors, high ECC, wear.
     fn recommend(&mut self, chunk: u32, reason: RelocationReason) {
         let urgency = |r: &RelocationReason| match r {
             RelocationReason::Uncorrectable { .. } => 2,
@@ -350,7 +353,8 @@ mod tests {
 
     const EQUAL_WEAR: WearInfo = WearInfo { cycles: 100, pu_cycles_max: 100 };
 
-    /// Runs until `end`; `outcome` says of a read what failed, and whether it was hard.
+    /// Runs until `end`; `outcome` returns the failed sectors of a read, and whether it needed much
+    /// correction.
     fn run(
         scrubber: &mut Scrubber,
         end: Nanos,

@@ -1,8 +1,8 @@
-//! [`Table::snapshot`] and [`Table::load`]: the partition table as bytes. `docs/format/partition-table.md`
-//! is the byte map.
+//! [`Table::snapshot`] and [`Table::load`]: the encoding of the partition table.
+//! `docs/format/partition-table.md` is the byte map.
 //!
-//! What is loaded is checked like what is applied: no bytes, whatever their CRC, make a table that
-//! contradicts itself.
+//! A loaded table is checked as thoroughly as applied records: bytes with a valid CRC never yield
+//! an inconsistent table.
 
 use nvme::Geometry;
 
@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 8 + 2 + 5 * 4 + 16;
 const CRC_BYTES: usize = 4;
 
 impl Table {
-    /// Bytes of a snapshot at most, whatever is on the drive.
+    /// Returns the maximum size of a snapshot in bytes.
     pub fn snapshot_bytes_max(geometry: &Geometry) -> u64 {
         let chunks = geometry.total_chunks();
         let targets = TARGETS_MAX as u64 * Target::bytes_max(geometry.total_pus());
@@ -25,7 +25,7 @@ impl Table {
         HEADER_BYTES as u64 + 10 + 5 + 1 + targets + 3 * chunks + 5 + CRC_BYTES as u64
     }
 
-    /// Everything, for [`load`](Table::load).
+    /// Encodes the table for [`load`](Table::load).
     pub fn snapshot(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.bytes(&MAGIC);
@@ -54,7 +54,7 @@ impl Table {
         w.0
     }
 
-    /// The table in a snapshot, of a drive with this geometry.
+    /// Decodes the table of a drive with this geometry.
     ///
     /// # Errors
     /// [`TableError`].

@@ -1,4 +1,4 @@
-//! A turn of the [`MediaManager`]: what has ended, what follows, what is begun.
+//! One iteration of the [`MediaManager`]: completions, records, erases, scrub.
 
 use clock::{Component, Nanos};
 use ftl::journal::JournalError;
@@ -17,8 +17,8 @@ impl MediaManager {
         self.set_failure(MediaManagerError::Journal { drive, source });
     }
 
-    /// Begins a generation of the journal with the table as it is: all records made so far, taken or
-    /// not, are in it.
+    /// Starts a generation of the journal with the current table, which includes all records made
+    /// so far, popped or not.
     pub(super) fn take_snapshot(&mut self) {
         let TableState::Open(journal) = &mut self.table_state else { return };
         match journal.snapshot(self.allocator.table().snapshot()) {
@@ -32,7 +32,7 @@ impl MediaManager {
         }
     }
 
-    /// Moves records from the pool to the journal.
+    /// Moves records from the allocator to the journal.
     fn append_records(&mut self) {
         let taken = || self.allocator.records_made() - self.allocator.pending_record_count() as u64;
         let urgent = self.allocator.records_awaited() > taken()
@@ -50,7 +50,7 @@ impl MediaManager {
                     self.allocator.pop_record();
                     self.needs_close_mark = true;
                 }
-                // What is left of the records is in the snapshot, or waits for the one under way.
+                // The remaining records are in the snapshot, or wait for the one in progress.
                 Err(JournalError::SnapshotNeeded { .. }) if journal.is_snapshot_in_progress() => {
                     break;
                 }
@@ -67,8 +67,8 @@ impl MediaManager {
         ));
     }
 
-    /// Writes the table anew, on other chunks of its window, when it is time for that: flash forgets, and
-    /// nobody else looks after those chunks.
+    /// Rewrites the table on other chunks of its window when this is due: flash loses data in time,
+    /// and no target scrubs those chunks.
     fn rewrite_table(&mut self, now: Nanos) {
         let scrub = self.config.scrub.filter(|_| self.scrubber.is_some() && !self.writing_mark);
         if let Some(scrub) =
@@ -79,14 +79,14 @@ impl MediaManager {
         }
     }
 
-    /// When that is.
+    /// Returns the time of the next rewrite of the table.
     fn table_rewrite_deadline(&self) -> Nanos {
         let open = matches!(self.table_state, TableState::Open(_)) && self.failure.is_none();
         let renews = self.config.scrub.is_some_and(|s| s.sectors_per_sec > 0);
         if open && renews && self.scrubber.is_some() { self.next_table_rewrite } else { Nanos::MAX }
     }
 
-    /// Has everything made so far written, whether somebody waits for it or not.
+    /// Appends all records made so far, awaited or not.
     pub(super) fn append_all_records(&mut self) {
         self.allocator.await_all();
         self.append_records();
@@ -112,7 +112,7 @@ impl MediaManager {
             _ => None,
         };
         if !status.is_success() && !status.is_media_error() {
-            // Neither the journal nor a chunk is to blame.
+            // The failure is caused neither by the journal nor by a chunk.
             let address = self.flash.address(command.chunk, command.sector);
             let (drive, command) = (self.serial.clone(), command_name(command.purpose));
             return self.set_failure(MediaManagerError::Command {
@@ -125,7 +125,7 @@ impl MediaManager {
         match (command.purpose, journal) {
             (CommandPurpose::Program(op), Some(journal)) => journal.program_done(op, status),
             (CommandPurpose::Erase(op), Some(journal)) => journal.erase_done(op, status),
-            // Only a recovery reads.
+            // Only recovery reads.
             (
                 CommandPurpose::Program(_) | CommandPurpose::Erase(_) | CommandPurpose::Read(_),
                 _,
@@ -146,7 +146,7 @@ impl MediaManager {
         }
     }
 
-    /// The scrubber's next read.
+    /// Submits the scrubber's next read.
     fn step_scrub(&mut self, now: Nanos) -> bool {
         let Some(scrubber) = &mut self.scrubber else { return false };
         let pool = &self.allocator;
@@ -181,7 +181,7 @@ impl Component for MediaManager {
         let look = !self.writing_mark && (std::mem::take(&mut self.has_new_work) | reaped);
         let mut moved = reaped;
         if self.failure.is_none() && matches!(self.table_state, TableState::Open(_)) {
-            // A chunk can only have become due by what was asked, or has ended.
+            // A chunk becomes due only by a request or a completion.
             while let Some(chunk) = look.then(|| self.allocator.next_erase()).flatten() {
                 self.flash.erase_dirty(chunk);
                 moved = true;

@@ -1,39 +1,39 @@
-//! [`Table`]: the partition table as pure data: the targets of a drive, and for every chunk whose it
-//! is (LightNVM paper section 4.1; thesis section 6.4.2: a block that a target has allocated is its
-//! own). `docs/format/partition-table.md` is the byte map.
+//! [`Table`]: the partition table as pure data: the targets of a drive, and the owner of every
+//! chunk ([LightNVM17 §4.1], [Thesis15 ch. 6 §4.2]). `docs/format/partition-table.md` is the byte
+//! map.
 //!
-//! Guarantees, checked when a table is loaded and with every record: a chunk has one owner at most,
-//! and that owner exists and has the chunk's parallel unit; no two targets share a unit unless both
-//! share it; names and numbers are used once. A record that would break this changes nothing.
+//! Invariants, checked when a table is loaded and for every record: a chunk has at most one owner,
+//! which exists and has the chunk's parallel unit. Two targets have a common unit only if both
+//! share it. Names and ids are unique. A record that violates an invariant changes nothing.
 
 use nvme::Geometry;
 
 use super::{NewTarget, PuIndex, Sharing, TableError, TableRecord, Target, TargetId, Uid, is_name};
 
-/// Targets of a drive at most.
+/// Maximum number of targets of a drive.
 pub const TARGETS_MAX: usize = 64;
-/// Chunks of a drive at most: what a flat number has room for.
+/// Maximum number of chunks of a drive, the range of a chunk index.
 pub const CHUNKS_MAX: u64 = 1 << 28;
 
-/// Parallel units of a drive at most.
+/// Maximum number of parallel units of a drive.
 pub const PU_MAX: u32 = 1 << 16;
-/// The version written and read.
+/// Format version that is written and read.
 pub const TABLE_VERSION: u16 = 1;
 
-/// What a chunk is used for.
+/// The use of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkUse {
-    /// Nobody's, and erased.
+    /// Erased, without owner.
     Free,
-    /// A target's.
+    /// Owned by a target.
     Owned,
-    /// Nobody's, and to be erased before it is anybody's.
+    /// Without owner; must be erased before it is granted.
     Dirty,
-    /// The partition table's.
+    /// Used by the partition table.
     Reserved,
     /// Bad when the drive was registered.
     FactoryBad,
-    /// Gone bad since.
+    /// Became bad later.
     GrownBad,
 }
 
@@ -47,7 +47,7 @@ impl ChunkUse {
         ChunkUse::GrownBad,
     ];
 
-    /// Whether such a chunk may have an owner, and whether it must.
+    /// Returns whether a chunk in this state may have an owner, and whether it must have one.
     pub(super) fn ownership(self) -> (bool, bool) {
         match self {
             ChunkUse::Owned => (true, true),
@@ -57,16 +57,16 @@ impl ChunkUse {
     }
 }
 
-/// What the table knows of a chunk.
+/// The table's entry for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkEntry {
-    /// What it is used for.
+    /// Use of the chunk.
     pub state: ChunkUse,
-    /// Whose it is: of an owned chunk always, of a grown bad one if it was somebody's.
+    /// Owner: of an owned chunk always, of a grown bad one if it had an owner.
     pub owner: Option<TargetId>,
 }
 
-/// The numbers of a drive that a table is bound to.
+/// The geometry of the drive that a table belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TableGeometry {
     groups: u32,
@@ -93,7 +93,7 @@ impl TableGeometry {
 pub struct Table {
     pub(super) geometry: TableGeometry,
     pub(super) uid: Uid,
-    /// Records applied since the drive was registered.
+    /// Number of records applied since the drive was registered.
     pub(super) sequence: u64,
     pub(super) next_id: u32,
     /// By ascending id.
@@ -102,11 +102,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of a drive that has none yet. `state` says of every chunk what it is: free, dirty,
-    /// reserved or bad from the factory.
+    /// Creates the table of a drive without one. `state` returns for every chunk whether it is
+    /// free, dirty, reserved or factory bad.
     ///
     /// # Errors
-    /// [`TableError::GeometryMismatch`] for a drive of more than [`CHUNKS_MAX`] chunks;
+    /// [`TableError::GeometryMismatch`] for a drive with more than [`CHUNKS_MAX`] chunks;
     /// [`TableError::Inconsistent`] for other states.
     pub fn new(
         geometry: &Geometry,
@@ -124,62 +124,62 @@ impl Table {
         Ok(Table { geometry: bounds, uid, sequence: 0, next_id: 1, targets: Vec::new(), chunks })
     }
 
-    /// Its identifier.
+    /// Returns the identifier of the table.
     pub fn uid(&self) -> Uid {
         self.uid
     }
 
-    /// Records applied since the drive was registered.
+    /// Returns the number of records applied since the drive was registered.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The number that the next target will have.
+    /// Returns the id of the next target.
     pub fn next_id(&self) -> TargetId {
         TargetId(self.next_id)
     }
 
-    /// The targets, oldest first.
+    /// Returns the targets, oldest first.
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// The target of this name.
+    /// Returns the target with this name.
     pub fn target_by_name(&self, name: &str) -> Option<&Target> {
         self.targets.iter().find(|t| t.spec.name == name)
     }
 
-    /// The target of this number.
+    /// Returns the target with this id.
     pub fn target(&self, id: TargetId) -> Option<&Target> {
         self.targets.binary_search_by_key(&id, |t| t.id).ok().and_then(|i| self.targets.get(i))
     }
 
-    /// All parallel units.
+    /// Returns the number of parallel units.
     pub fn pus(&self) -> u32 {
         self.geometry.groups * self.geometry.pus
     }
 
-    /// Chunks per parallel unit.
+    /// Returns the number of chunks per parallel unit.
     pub fn chunks_per_pu(&self) -> u32 {
         self.geometry.chunks
     }
 
-    /// The parallel unit of a chunk.
+    /// Returns the parallel unit of a chunk.
     pub fn pu_of(&self, chunk: u32) -> u32 {
         chunk / self.geometry.chunks
     }
 
-    /// What is known of each chunk, by its flat number.
+    /// Returns the entries of all chunks, by chunk index.
     pub fn chunks(&self) -> &[ChunkEntry] {
         &self.chunks
     }
 
-    /// Whether a chunk is a target's, be it bad by now.
+    /// Returns whether a target owns a chunk, bad or not.
     pub fn is_owned_by(&self, target: TargetId, chunk: u32) -> bool {
         self.chunks.get(chunk as usize).is_some_and(|c| c.owner == Some(target))
     }
 
-    /// The chunks of a target that are in use by it, ascending.
+    /// Returns the chunks that a target owns, without bad ones, ascending.
     pub fn owned_by(&self, target: TargetId) -> impl Iterator<Item = u32> + '_ {
         let owned = move |c: &ChunkEntry| c.state == ChunkUse::Owned && c.owner == Some(target);
         (0..).zip(&self.chunks).filter(move |(_, c)| owned(c)).map(|(chunk, _)| chunk)
@@ -188,7 +188,7 @@ impl Table {
     /// Applies a change.
     ///
     /// # Errors
-    /// [`TableError::Inconsistent`], which says what contradicts what; nothing has changed then.
+    /// [`TableError::Inconsistent`], which names the contradiction; nothing changes.
     pub fn apply(&mut self, record: &TableRecord) -> Result<(), TableError> {
         use ChunkUse::*;
         let no_target = |id: TargetId| TableError::Inconsistent {
@@ -249,7 +249,7 @@ impl Table {
         }
     }
 
-    /// Whether all of `chunks` are in `state`, of `owner`, and on units of `on`.
+    /// Checks that all `chunks` are in `state`, with `owner`, and on units of `on`.
     pub(super) fn check_chunks(
         &self,
         chunks: &[u32],
@@ -277,7 +277,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whether an entry can be added.
+    /// Checks whether an entry can be added.
     pub(super) fn check_entry(&self, new: &Target) -> Result<(), TableError> {
         let wrong = |what: String| Err(TableError::Inconsistent { what });
         let NewTarget { name, pus, .. } = &new.spec;
@@ -300,7 +300,7 @@ impl Table {
         Ok(())
     }
 
-    /// The oldest target that a new one may not share units with, and those units.
+    /// Returns the oldest target that conflicts with a new one, and their common units.
     pub fn overlap(&self, new: &NewTarget) -> Option<(&Target, super::PuSet)> {
         let both_share =
             |t: &Target| t.spec.sharing == Sharing::Shared && new.sharing == Sharing::Shared;

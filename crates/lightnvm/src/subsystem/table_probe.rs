@@ -1,4 +1,4 @@
-//! [`Reading`]: what the window of a drive's partition table holds.
+//! [`TableProbe`]: reads the window of a drive's partition table.
 
 use clock::Nanos;
 use ftl::journal::{Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered};
@@ -8,28 +8,28 @@ use super::manager_io::{CommandPurpose, ManagerIo};
 use super::step::command_name;
 use super::{MediaManagerError, Table, TableError, TableRecord, TableWindow};
 
-/// The journal's record that says that the table was closed in order, and the one that says that
-/// it was opened again. A record of no bytes says nothing. No [`Record`] begins so.
+/// Journal records that mark the table as closed cleanly, and as opened again. An empty record has
+/// no meaning. No [`TableRecord`](super::TableRecord) begins with these bytes.
 pub(super) const CLOSED_MARK: [u8; 1] = [0];
 pub(super) const OPENED_MARK: [u8; 1] = [0x80];
 
-/// A look at a drive: its name, its window for messages, and the patience to have with it.
+/// Parameters of a probe: serial number, the window for messages, and the poll limit.
 pub(super) struct TableProbe<'a> {
     pub(super) drive: &'a str,
     pub(super) chunks: &'a str,
     pub(super) poll_limit: u64,
 }
 
-/// What the window of a drive holds.
+/// The contents of the window.
 pub(super) struct WindowState {
     pub(super) table: Option<Table>,
-    /// Whether the last record is the mark.
+    /// Whether the last record is the *closed* mark.
     pub(super) closed_cleanly: bool,
     pub(super) journal: Journal,
 }
 
 impl TableProbe<'_> {
-    /// What the window holds.
+    /// Reads the window.
     pub(super) fn read(
         &self,
         flash: &mut ManagerIo,
@@ -53,7 +53,7 @@ impl TableProbe<'_> {
         let Recovered { snapshot, records, truncated, journal, .. } = recovered;
         let chunks = self.chunks.to_owned();
         if truncated && flash.read_only && flash.shape().mw_cunits > 0 {
-            // What is missing may be what cannot be read without padding.
+            // The missing frames may be those that are unreadable without padding.
             return Ok(WindowState { table: None, closed_cleanly: false, journal });
         }
         if truncated {
@@ -66,7 +66,7 @@ impl TableProbe<'_> {
             source,
         };
         let Some(snapshot) = snapshot else {
-            // Its first snapshot was not finished.
+            // The first snapshot was not completed.
             return Ok(WindowState { table: None, closed_cleanly: false, journal });
         };
         let mut table = Table::load(&snapshot, flash.geometry()).map_err(damaged)?;
@@ -145,7 +145,7 @@ impl TableProbe<'_> {
     }
 }
 
-/// What a report says of a chunk of the journal.
+/// Converts a chunk descriptor to the report of a journal chunk.
 fn journal_chunk_state(d: &ChunkDescriptor, sectors: u32) -> JournalChunkReport {
     let written = u32::try_from(d.wp.get()).unwrap_or(u32::MAX);
     match d.chunk_state() {

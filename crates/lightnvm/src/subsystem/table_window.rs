@@ -1,10 +1,10 @@
-//! [`TableWindow`]: where a drive's partition table is.
+//! [`TableWindow`]: the location of a drive's partition table.
 //!
-//! The place must be found again by a host that knows nothing but the geometry, whatever chunks have
-//! gone bad since. So it is a window that follows from the geometry alone: the first `depth` chunks
-//! of the first `width` parallel units in striping order (neighbours are on different channels). All
-//! good chunks of the window are the table's; bad ones are skipped. A host looks at the whole window,
-//! at most [`WINDOW_CHUNKS_MAX`] chunks, and there is nowhere else to look.
+//! A host must find the location from the geometry alone, whatever chunks became bad. The location
+//! is therefore a window: the first `depth` chunks of the first `width` parallel units in striping
+//! order, in which consecutive ones are on different channels. All good chunks of the window belong
+//! to the table; bad ones are skipped. A host reads the whole window, at most [`WINDOW_CHUNKS_MAX`]
+//! chunks, and no others.
 
 use ftl::FlashGeometry;
 use ftl::journal::{JournalConfig, JournalError, chunks_needed};
@@ -14,30 +14,30 @@ use super::{Table, TableRecord};
 
 /// Owner of the journal that holds a partition table: "PART" in ASCII.
 pub const JOURNAL_OWNER: u32 = 0x5452_4150;
-/// Chunks of the window at most.
+/// Maximum number of chunks of the window.
 pub const WINDOW_CHUNKS_MAX: u32 = 4096;
 
-/// Parallel units of the window at most.
+/// Maximum number of parallel units of the window.
 const WINDOW_PUS_MAX: u32 = 4;
-/// Records of a generation: so many of the smallest batches.
+/// Bytes of records per generation.
 const GENERATION_RECORD_BYTES: u64 = 64 << 10;
 
 /// The window, and the journal in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableWindow {
-    /// The window's chunks, good or bad, parallel unit by parallel unit.
+    /// The window's chunks, good or bad, by parallel unit.
     pub chunks: Vec<u32>,
-    /// Chunks that must be good when the drive is registered.
+    /// Number of chunks that must be good when the drive is registered.
     pub chunks_needed: u32,
-    /// What the journal has room for.
+    /// Capacity of the journal.
     pub config: JournalConfig,
 }
 
 impl TableWindow {
-    /// The window of a drive; half as large again as it must be.
+    /// Computes the window of a drive; it is half as large again as necessary.
     ///
     /// # Errors
-    /// What keeps the drive from having one, for people.
+    /// The reason why the drive cannot have a window, as text.
     pub fn new(geometry: &Geometry) -> Result<TableWindow, String> {
         let shape = FlashGeometry::from_geometry(geometry);
         let chunks = geometry.total_chunks();
@@ -49,14 +49,14 @@ impl TableWindow {
         let config = JournalConfig {
             owner: JOURNAL_OWNER,
             snapshot_bytes: Table::snapshot_bytes_max(geometry),
-            // The longest record must fit; beyond it, as much as half a chunk has room for.
+            // The longest record must fit; beyond it, at most half a chunk.
             record_bytes: record + GENERATION_RECORD_BYTES.min(chunk_bytes / 2),
         };
         let needed = chunks_needed(&shape, &config).map_err(|e: JournalError| e.to_string())?;
         let width = WINDOW_PUS_MAX.min(shape.pus);
         let depth = (needed + needed / 2).div_ceil(width);
         let window = u64::from(width) * u64::from(depth);
-        // A table must leave most of the drive to what it is about.
+        // A table must leave most of the drive to the targets.
         if depth > shape.chunks_per_pu / 2 || window > u64::from(WINDOW_CHUNKS_MAX) {
             return Err(format!(
                 "it would take {depth} of the {} chunks of {width} parallel units, for \
@@ -69,7 +69,7 @@ impl TableWindow {
         Ok(TableWindow { chunks, chunks_needed: needed, config })
     }
 
-    /// Whether a chunk is in the window.
+    /// Returns whether a chunk is in the window.
     pub fn contains(&self, chunk: u32) -> bool {
         self.chunks.contains(&chunk)
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_window_is_on_different_channels_and_small() {
-        // The FAST'17 drive.
+        // The drive of [LightNVM17 §5].
         let big = Geometry { ws_min: 16, ws_opt: 16, ..geometry(16, 8, 1067, 4096) };
         let reserve = TableWindow::new(&big).unwrap();
         let mut groups: Vec<u32> = reserve.chunks.iter().map(|c| c / (8 * 1067)).collect();

@@ -1,7 +1,7 @@
-//! [`Target`]: an entry of the partition table; [`NewTarget`]: what is asked for when one is made.
+//! [`Target`]: an entry of the partition table; [`NewTarget`]: the specification of a new target.
 //!
-//! A target is a share of a drive: parallel units, all of their chunks or some, and who makes what of
-//! them (LightNVM paper section 4.1, the partition manager).
+//! A target is a share of a drive: parallel units, all or some of their chunks, and the kind of
+//! interface that it exposes (the partition manager of [LightNVM17 §4.1]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use std::str::FromStr;
 use super::bytes::{Reader, Writer};
 use super::{ChunkRate, PuSet, QuotaLimits};
 
-/// Bytes of a name at most.
+/// Maximum length of a name in bytes.
 pub const NAME_BYTES_MAX: usize = 32;
 
-/// Number of a target on its drive: from 1 on, never given twice.
+/// Id of a target on its drive, from 1; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u32);
 
@@ -22,8 +22,8 @@ impl fmt::Display for TargetId {
     }
 }
 
-/// A random identifier, so that a target that was made again under an old name is not taken for the
-/// old one.
+/// A random identifier that distinguishes a recreated target from an earlier one with the same
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(pub u128);
 
@@ -35,16 +35,16 @@ impl fmt::Display for Uid {
     }
 }
 
-/// What a target makes of its chunks.
+/// The interface that a target exposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TargetKind {
-    /// A block device, by the translation layer of section 4.2.
+    /// A block device with an FTL on the host [LightNVM17 §4.2].
     Pblk,
-    /// A block device that maps round-robin over its parallel units.
+    /// A block device that maps round robin over its parallel units.
     Rrpc,
     /// A key-value store.
     Kv,
-    /// The application addresses the flash itself.
+    /// Physical addressing by the application.
     Ppa,
 }
 
@@ -52,7 +52,7 @@ impl TargetKind {
     const ALL: [TargetKind; 4] =
         [TargetKind::Pblk, TargetKind::Rrpc, TargetKind::Kv, TargetKind::Ppa];
 
-    /// Its name on the command line and in scenarios.
+    /// Returns the name used on the command line and in scenarios.
     pub fn as_str(self) -> &'static str {
         match self {
             TargetKind::Pblk => "pblk",
@@ -70,7 +70,7 @@ impl TargetKind {
         TargetKind::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Whether it is a block device, which can be told its over-provisioning and the like.
+    /// Returns whether the target is a block device, which has options such as over-provisioning.
     pub fn is_block(self) -> bool {
         matches!(self, TargetKind::Pblk | TargetKind::Rrpc)
     }
@@ -82,7 +82,7 @@ impl fmt::Display for TargetKind {
     }
 }
 
-/// A name that is no kind of target.
+/// A text that is not a target kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no kind of target: there are pblk, rrpc, kv and ppa")]
 pub struct ParseTargetKindError(pub String);
@@ -96,7 +96,7 @@ impl FromStr for TargetKind {
     }
 }
 
-/// Whether a target has its parallel units for itself.
+/// Whether a target owns its parallel units exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// It owns every good chunk of them.
@@ -105,20 +105,20 @@ pub enum Sharing {
     Shared,
 }
 
-/// What a target was told when it was made; what is `None` is up to the target. These choices decide
-/// how it lays its data out, and so must not change later.
+/// Options given when the target was created; `None` leaves the choice to the target. They
+/// determine the data layout and must not change later.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TargetOptions {
     /// Spare space: physical over logical sectors, minus 1 (block devices).
     pub over_provisioning: Option<f64>,
     /// Parallel units written at the same time; 0 for all (block devices).
     pub active_pus: Option<u32>,
-    /// Whether moved data goes to lines of its own (block devices).
+    /// Whether relocated data is written to separate lines (block devices).
     pub hot_cold: Option<bool>,
 }
 
 impl TargetOptions {
-    /// The names of the options that are given.
+    /// Returns the names of the options that are given.
     pub fn given_names(&self) -> impl Iterator<Item = &'static str> {
         let op = self.over_provisioning.map(|_| "over-provisioning");
         let active = self.active_pus.map(|_| "active parallel units");
@@ -128,46 +128,46 @@ impl TargetOptions {
 }
 
 impl NewTarget {
-    /// Whether a target keeps every chunk that it was granted from one opening to the next, written or
-    /// not: who has its units for itself, and who takes all of its chunks when it is first opened
+    /// Returns whether a target keeps every granted chunk between two opens, written or not. This
+    /// applies to exclusive targets, and to those that allocate all their chunks on first open
     /// ([`MediaManager::allocate_all`](super::MediaManager::allocate_all)).
     pub fn has_fixed_chunks(&self) -> bool {
         self.sharing == Sharing::Exclusive || self.kind != TargetKind::Ppa
     }
 }
 
-/// What is asked for when a target is made.
+/// The specification of a new target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewTarget {
-    /// Its name on the drive: 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-`, `_` and `.`, the
+    /// Name on the drive: 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-`, `_` and `.`, the
     /// first a letter or digit.
     pub name: String,
-    /// What it makes of its chunks.
+    /// Interface that it exposes.
     pub kind: TargetKind,
-    /// Its parallel units.
+    /// Parallel units.
     pub pus: PuSet,
-    /// Whether it has them for itself.
+    /// Whether it owns its units exclusively.
     pub sharing: Sharing,
-    /// What it is told.
+    /// Options.
     pub options: TargetOptions,
-    /// How many chunks it may hold, or take per second, if it shares.
+    /// Limits on its chunks, if it shares its units.
     pub limits: QuotaLimits,
 }
 
 /// An entry of the partition table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its number.
+    /// Id.
     pub id: TargetId,
-    /// Its identifier.
+    /// Identifier.
     pub uid: Uid,
-    /// What was asked for.
+    /// Specification.
     pub spec: NewTarget,
-    /// The table's sequence number when it was made: targets made later have higher ones.
+    /// The table's sequence number when the target was created; later targets have higher ones.
     pub created_at: u64,
 }
 
-/// Whether a text can be a target's name.
+/// Returns whether a text is a valid target name.
 pub fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
@@ -176,7 +176,8 @@ pub fn is_name(text: &str) -> bool {
 
 const SHARED: u8 = 1 << 0;
 
-/// Options and limits are encoded as pairs of a tag and a value, so that an absent one takes nothing.
+/// Tags of options and limits, which are encoded as pairs of tag and value; absent ones take no
+/// space.
 mod tag {
     pub(super) const OVER_PROVISIONING: u8 = 1;
     pub(super) const ACTIVE_PUS: u8 = 2;
@@ -186,9 +187,10 @@ mod tag {
 }
 
 impl Target {
-    /// Bytes of an entry at most, on a drive of `pus` parallel units.
+    /// Returns the maximum size of an entry in bytes, on a drive with `pus` parallel units.
     pub(super) fn bytes_max(pus: u32) -> u64 {
-        // Id, uid, name, kind, flags, count and five pairs; a run of units takes at least two units.
+        // Id, uid, name, kind, flags, count and five pairs; a run of units covers at least two
+        // units.
         (5 + 16 + 1 + NAME_BYTES_MAX as u64 + 1 + 1 + 10 + 1 + 5 * 11)
             + 3
             + 6 * u64::from(pus.div_ceil(2))

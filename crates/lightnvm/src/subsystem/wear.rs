@@ -1,33 +1,32 @@
-//! [`Wear`]: how worn each chunk is, as far as a host can know, and [`WearPolicy`]: which chunk is
-//! handed out first (LightNVM paper section 4.1; dynamic wear levelling: new data goes to young
-//! blocks).
+//! [`Wear`]: the wear of each chunk as far as the host knows it; [`WearPolicy`]: the order of
+//! allocation ([LightNVM17 §4.1]; dynamic wear leveling: new data goes to little-worn blocks).
 //!
-//! A drive reports wear as an index of 0 to 255 in its chunk information (OC section 3), which is
-//! coarse: at 3,000 rated cycles one step is twelve. Erases seen since the report are added, so that
-//! chunks of the same index still take turns.
+//! A drive reports wear as an index of 0 to 255 in its chunk information [OC20 §3], which is
+//! coarse: at 3,000 rated cycles one step is twelve cycles. Erases since the report are added, so
+//! that chunks with equal index alternate.
 
 use nvme::ChunkDescriptor;
 
-/// Cycles that a chunk is good for, unless the drive's sheet says otherwise: MLC's usual rating.
+/// Default of the rated cycles of a chunk: the usual rating of MLC.
 pub const RATED_CYCLES: u32 = 3000;
 
-/// Which free chunk is handed out first.
+/// The order in which free chunks are allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WearPolicy {
-    /// The least worn for hot data, the most worn for cold data.
+    /// The least worn chunk for hot data, the most worn one for cold data.
     #[default]
     Leveling,
-    /// The one with the lowest number: no levelling, to compare with.
+    /// The chunk with the lowest index: no wear leveling, as a baseline.
     FirstFree,
 }
 
-/// What is going to be written into a chunk.
+/// Temperature of the data to be written to a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataTemperature {
-    /// Data that is likely to be overwritten soon, or nobody knows.
+    /// Data that is likely to be overwritten soon, or of unknown temperature.
     #[default]
     Hot,
-    /// Data that was not overwritten for long: an old block is good enough, and gets rest from it.
+    /// Data that was not overwritten for long; a worn block suffices for it and is spared erases.
     Cold,
 }
 
@@ -39,32 +38,33 @@ pub struct Wear {
 }
 
 impl Wear {
-    /// The wear that a report tells; `rated_cycles` is what the index of 255 stands for, at least 1.
+    /// Creates the wear from a report; `rated_cycles`, at least 1, corresponds to an index of 255.
     pub fn from_report(report: &[ChunkDescriptor], rated_cycles: u32) -> Wear {
         let rated_cycles = rated_cycles.max(1);
         let cycles = report.iter().map(|d| index_to_cycles(d.wear_index, rated_cycles)).collect();
         Wear { rated_cycles, cycles }
     }
 
-    /// Cycles that a chunk is good for.
+    /// Returns the rated cycles of a chunk.
     pub fn rated_cycles(&self) -> u32 {
         self.rated_cycles
     }
 
-    /// Cycles of a chunk, by the report and the erases since; 0 for one that there is not.
+    /// Returns the cycles of a chunk: those reported plus later erases; 0 for a chunk that does not
+    /// exist.
     pub fn cycles(&self, chunk: u32) -> u32 {
         self.cycles.get(chunk as usize).copied().unwrap_or(0)
     }
 
-    /// A chunk was erased.
+    /// Counts an erase of a chunk.
     pub fn record_erase(&mut self, chunk: u32) {
         if let Some(cycles) = self.cycles.get_mut(chunk as usize) {
             *cycles = cycles.saturating_add(1);
         }
     }
 
-    /// Takes a newer report. What was counted since the last one stays where the report's coarse
-    /// index does not contradict it.
+    /// Imports a newer report. Erases counted since the last one are kept, unless the coarse index
+    /// of the report contradicts them.
     pub fn refresh(&mut self, report: &[ChunkDescriptor]) {
         for (cycles, d) in self.cycles.iter_mut().zip(report) {
             let (least, next) = (
@@ -76,7 +76,7 @@ impl Wear {
     }
 }
 
-/// The most cycles that an index can stand for: drives round up, so that any use at all shows.
+/// Returns the maximum number of cycles of an index: drives round up, so that any use is visible.
 fn index_to_cycles(index: u8, rated: u32) -> u32 {
     (u64::from(index) * u64::from(rated) / 255) as u32
 }
