@@ -1,4 +1,4 @@
-//! Targets: what the host makes of an open-channel drive.
+//! Targets: the interfaces that the host implements on an open-channel drive.
 
 pub(crate) mod kv;
 pub(crate) mod overlap;

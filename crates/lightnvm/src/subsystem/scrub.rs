@@ -136,7 +136,7 @@ pub struct Scrubber {
     read_sectors_max: u32,
     closed_chunks: BTreeMap<u32, ClosedChunk>,
     visit: Option<ChunkVisit>,
-    /// Chunk at which the search continues.
+    /// Earliest time of the next read.
     cursor: u32,
     /// When the next read may begin.
     next_read_at: Nanos,

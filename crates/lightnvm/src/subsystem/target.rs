@@ -99,9 +99,9 @@ impl FromStr for TargetKind {
 /// Whether a target owns its parallel units exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// It owns every good chunk of them.
+    /// Owns every good chunk of its units.
     Exclusive,
-    /// It acquires chunks one by one, as others do on the same units.
+    /// Acquires chunks one by one; other targets may do so on the same units.
     Shared,
 }
 

@@ -1,38 +1,20 @@
-//! [`Kv`]: keys and values on flash that the host manages (thesis section 6.4.3, "Key-value with Flash
-//! Blocks").
+//! [`Kv`]: a key-value store on flash managed by the host ([Thesis15 ch. 6 §4.4], "Key-value with
+//! Flash Blocks").
 //!
 //! Owns the queue pair, an index of all keys in memory, and its chunks. A value fills as many whole
-//! chunks as it can, which are never moved; the rest of it, and every smaller value, is packed as a
-//! record into chunks that many records share, and those are cleaned when they are mostly garbage.
+//! chunks as it can, which are never relocated. Its remainder, and every smaller value, is *packed*
+//! as a record into chunks with many records; compaction relocates the live records of chunks that
+//! are mostly garbage.
 //!
-//! Guarantees: every request that was taken completes exactly once; requests for one key take effect
-//! in the order in which they were submitted; what is durable survives a power cut at any instant,
-//! what is not is there or not, never in part; a batch is there as a whole or not at all; no value is
-//! ever returned that is not exactly what was put. Doorbells are rung once per poll. Nothing is
-//! allocated per request for keys of at most 30 bytes and values of one record, but for the growth of
-//! the index and of the lists of what is in a chunk (`tests/kv_allocations.rs`).
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`config`](KvConfig) | what can be chosen; what follows for sizes |
-//! | [`key`](Key) | 1 to 255 bytes |
-//! | [`request`](KvRequest) | what is asked, what is answered, what is outstanding |
-//! | [`error`](KvError) | why something failed |
-//! | [`stats`](KvStats) | what was done |
-//! | `index` | which version of a key is current; when a tombstone may be forgotten |
-//! | `record`, `oob` | the format: what precedes a value, what is beside a sector |
-//! | `streams`, `slots` | chunks that take records and their programs; the memory of units that fill |
-//! | `order` | which units are durable |
-//! | `whole` | whole chunks of values |
-//! | `chunks` | what every chunk is used for |
-//! | `line` | changes, one after the other |
-//! | `put` | a value becomes records |
-//! | `fetch`, `get` | sectors into memory; values out of them |
-//! | `clean` | cleaning, and moving out of chunks that failed |
-//! | `erase` | what must be durable before a chunk is erased |
-//! | `open`, `media`, `scan`, `found` | power-on |
-//! | `audit` | whether the counts agree with the index |
-//! | `now` | one request at a time, waiting for it |
+//! Invariants:
+//! - Every accepted request completes exactly once.
+//! - Requests for a key take effect in the order of submission.
+//! - Durable data survives a power cut at any time. A value that is not durable exists completely
+//!   or not at all afterwards, and so does a batch.
+//! - A returned value is exactly the value that was put.
+//! - Doorbells are rung once per poll.
+//! - Requests with keys of at most 30 bytes and values of one record cause no allocation, apart
+//!   from the growth of the index and of the record lists of chunks (`tests/kv_allocations.rs`).
 
 mod blocking;
 mod chunks;
@@ -91,11 +73,11 @@ use write_order::BlockedKey;
 
 use crate::vector::{Addresses, VectorQueue};
 
-/// Bytes that pass through the host's cache at a time: copying and summing 1 MB takes 134 us with this
-/// many, 222 with four times as many, 197 with a quarter.
+/// Size of the blocks in which data passes through the CPU cache. Copying and checksumming 1 MB
+/// takes 134 us with this size, 222 us with four times the size, and 197 us with a quarter.
 const COPY_BLOCK_BYTES: usize = 4 << 10;
 
-/// A key-value store whose flash the host manages. [`Kv::open`] makes one.
+/// A key-value store on flash managed by the host. [`Kv::open`] creates one.
 #[derive(Debug)]
 pub struct Kv {
     layout: Layout,
@@ -110,57 +92,58 @@ pub struct Kv {
     read_ops: ReadOps,
     requests: KvRequestTable,
     completed: VecDeque<KvCompletion>,
-    /// Requests that wait their turn.
+    /// Requests that wait in order.
     write_queue: VecDeque<u32>,
-    /// Keys that requests in the line are about, and keys of values being written.
+    /// Keys of requests in the write queue, and keys of values being written.
     blocked_keys: BTreeMap<Key, BlockedKey>,
     /// Requests that wait for a key whose value is being written.
     parked_count: u32,
-    /// Values with whole chunks to begin; those whose whole chunks are written; and the one whose
-    /// records are being put.
+    /// Values with whole chunks to start; values whose whole chunks are written; and the value
+    /// whose records are being appended.
     large_value_queue: VecDeque<u32>,
     record_queue: VecDeque<u32>,
     appending: Option<u32>,
-    /// Values with whole chunks being written or records being put.
+    /// Values with whole chunks or records being written.
     unfinished_puts: u32,
-    /// Requests that complete when every unit below a number is durable; sorted by it.
+    /// Requests that complete when all units below a sequence number are durable, sorted by it.
     durability_waiters: VecDeque<(u64, u32)>,
-    /// Values with records or chunks to begin reading: of one small record, and others.
+    /// Values with records or chunks to read: those of one small record, and others.
     read_queues: [VecDeque<u32>; 2],
     compactors: Vec<Compactor>,
-    /// Chunks to be moved out of, because a program failed.
+    /// Chunks to be evacuated because a program failed.
     failing_chunks: VecDeque<u32>,
-    /// Chunks to be erased: when what followed is durable; when nobody reads; being erased.
+    /// Obsolete chunks: those that wait for durability, those that wait for readers, and those
+    /// being erased.
     obsolete: VecDeque<ObsoleteChunk>,
     obsolete_durable: Vec<ObsoleteChunk>,
     erasing: BTreeMap<u32, ObsoleteChunk>,
     /// The last sequence number, and the last stamp of a chunk.
     seq: u64,
     stamp: u64,
-    /// Bytes of records set aside for values being written, and whole chunks held or set aside.
+    /// Bytes of records reserved for values being written, and whole chunks in use or reserved.
     reserved_bytes: u64,
     large_value_chunks: u32,
-    /// Bytes of live tombstones, and how many.
+    /// Bytes and number of live tombstones.
     tombstone_bytes: u64,
     tombstones: u64,
     stats: KvStats,
     copy_buffer: Box<[u8]>,
-    /// Memory for values that are waited for: registrations last as long as the port.
+    /// Memory of blocking requests; registrations last as long as the port.
     blocking_memory: Option<(Arc<SharedRegion>, Iova)>,
     header_buffer: Vec<u8>,
-    /// Whether a request was taken since the last poll.
+    /// Whether a request was accepted since the last poll.
     has_new_requests: bool,
-    /// Whether something went on in this poll without the drive.
+    /// Whether this poll has made progress without the drive.
     progressed: bool,
-    /// Whether a record found no free chunk in this poll.
+    /// Whether an allocation in this poll found no free chunk.
     out_of_chunks: bool,
 }
 
-/// A request that was not taken, because as many are outstanding as there may be.
+/// A request that was not accepted, because the maximum number is outstanding.
 #[derive(Debug)]
 pub struct KvQueueFull(pub KvRequest);
 
-/// A place in the order of keys, from which [`Kv::next`] goes on.
+/// A position in the key order, for [`Kv::next`].
 #[derive(Clone, Debug, Default)]
 pub struct Cursor {
     prefix: Vec<u8>,
@@ -169,19 +152,20 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Before the first key that begins with `prefix`; an empty one is in front of all keys.
+    /// Creates a cursor before the first key that begins with `prefix`; an empty prefix covers all
+    /// keys.
     pub fn prefix(prefix: &[u8]) -> Cursor {
         Cursor { prefix: prefix.to_vec(), after: None, inclusive: false }
     }
 
-    /// Before `key`, on the way to the end of all keys.
+    /// Creates a cursor before `key`, up to the last key.
     pub fn starting_at(key: Key) -> Cursor {
         Cursor { prefix: Vec::new(), after: Some(key), inclusive: true }
     }
 }
 
 impl Kv {
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> KvStats {
         KvStats {
             keys: self.index.key_count,
@@ -195,26 +179,27 @@ impl Kv {
         }
     }
 
-    /// The sizes that it works with.
+    /// Returns the sizes that follow from the flash and the configuration.
     pub fn layout(&self) -> &KvLayout {
         &self.layout
     }
 
-    /// Keys that exist.
+    /// Returns the number of keys that exist.
     pub fn len(&self) -> u64 {
         self.index.key_count
     }
 
-    /// Whether there are none.
+    /// Returns whether no key exists.
     pub fn is_empty(&self) -> bool {
         self.index.key_count == 0
     }
 
-    /// The next key of a cursor in the order of keys, and the bytes of its value.
+    /// Advances a cursor. Returns the next key in order and the size of its value in bytes.
     ///
-    /// Every call looks at the keys as they are then, with every change that has completed and
-    /// perhaps some that have not. So a walk sees each key that exists all the time exactly once and
-    /// in order; a key that comes or goes meanwhile is seen if it is there when the cursor passes.
+    /// Every call reads the current keys, with all completed changes and possibly some that have
+    /// not completed. An iteration thus returns each key that exists throughout exactly once and in
+    /// order. A key created or deleted meanwhile is returned if it exists when the cursor passes
+    /// it.
     pub fn next(&self, cursor: &mut Cursor) -> Option<(Key, u64)> {
         let bound = match (&cursor.after, cursor.inclusive) {
             (Some(key), true) => Bound::Included(key.as_bytes()),
@@ -229,30 +214,31 @@ impl Kv {
         Some((key.clone(), entry.current.value_bytes(self.layout.chunk_bytes)))
     }
 
-    /// The queue pair, for its counters.
+    /// Returns the queue pair, for its counters.
     pub fn queue(&self) -> &QueuePair {
         self.queue.queue()
     }
 
-    /// The memory that requests' values must be in.
+    /// Returns the memory in which the values of requests must be.
     pub fn memory(&self) -> &AddressSpace {
         self.queue.port().memory()
     }
 
-    /// Requests outstanding.
+    /// Returns the number of outstanding requests.
     pub fn outstanding(&self) -> usize {
         self.requests.outstanding() + self.completed.len()
     }
 
-    /// Wakes whoever polls this when the drive has completed something.
+    /// Sets the waker for completions of the drive.
     pub fn set_waker(&mut self, waker: Waker) {
         if let Some(vector) = self.queue.queue().vector() {
-            // Refused only by a port between processes: then the target has to be polled.
+            // Only a port between processes refuses; such a target has to be polled.
             let _ = self.queue.port().set_vector(vector, waker);
         }
     }
 
-    /// Whether nothing is outstanding: no request, no command on the drive, nothing to send.
+    /// Returns whether no request is outstanding, no command is on the drive, and nothing is to be
+    /// submitted.
     pub fn is_idle(&self) -> bool {
         self.outstanding() == 0
             && self.queue.outstanding() == 0
@@ -261,8 +247,9 @@ impl Kv {
             && self.large_values.is_idle()
     }
 
-    /// Gives the target up: the queue pair, so that its controller can delete it, and a completion
-    /// for every request that was not reaped. What was not synced may be lost.
+    /// Closes the target. Returns the queue pair, which the caller deletes through its controller,
+    /// and a completion for every request that was not reaped. Data that was not synced may be
+    /// lost.
     pub fn into_queue(mut self) -> (QueuePair, Vec<KvCompletion>) {
         let mut completions: Vec<KvCompletion> = self.completed.drain(..).collect();
         let ended = std::iter::from_fn(|| self.requests.remove_any());
@@ -271,10 +258,10 @@ impl Kv {
         (self.queue.into_queue(), completions)
     }
 
-    /// Takes a request.
+    /// Submits a request.
     ///
     /// # Errors
-    /// [`KvQueueFull`] with the request, if as many are outstanding as there may be.
+    /// [`KvQueueFull`] with the request, if the maximum number is outstanding.
     pub fn submit(&mut self, _now: Nanos, request: KvRequest) -> Result<(), KvQueueFull> {
         if self.completed.len() >= self.config.queue_depth as usize {
             return Err(KvQueueFull(request));
@@ -288,19 +275,19 @@ impl Kv {
         Ok(())
     }
 
-    /// Takes the next request that has ended.
+    /// Reaps the next completed request.
     #[inline]
     pub fn reap(&mut self) -> Option<KvCompletion> {
         self.completed.pop_front()
     }
 
-    /// What is wrong with a request before anything else is known.
+    /// Checks a request, independent of its key's state.
     fn check_request(&self, place: u32) -> Result<(), KvError> {
         let Some(pending) = self.requests.get(place) else { return Ok(()) };
         let registered = |room: &request::ValueBuffer| match self.memory().find(room.at, room.bytes)
         {
             Ok(_) => Ok(()),
-            // No bytes are nowhere.
+            // An empty value needs no address.
             Err(_) if room.bytes == 0 => Ok(()),
             Err(_) => Err(KvError::NotRegistered),
         };
@@ -320,7 +307,7 @@ impl Kv {
         }
     }
 
-    /// Ends a request.
+    /// Completes a request.
     fn complete(&mut self, place: u32, result: Result<KvAnswer, KvError>) {
         let Some(PendingRequest { tag, .. }) = self.requests.remove(place) else { return };
         self.stats.errors += u64::from(result.is_err());
@@ -328,7 +315,7 @@ impl Kv {
         self.progressed = true;
     }
 
-    /// Ends a change, now or when it is durable.
+    /// Completes a mutation, now or once it is durable.
     fn complete_mutation(&mut self, place: u32, number: u64) {
         let Some(pending) = self.requests.get_mut(place) else { return };
         let durable = match &pending.op {
@@ -337,7 +324,7 @@ impl Kv {
         };
         pending.state = KvRequestState::Queued;
         if durable && !self.durable_prefix.is_durable_below(number) {
-            // Most come with the largest number so far.
+            // Most mutations have the largest sequence number so far.
             let at = self
                 .durability_waiters
                 .iter()
@@ -349,7 +336,7 @@ impl Kv {
         }
     }
 
-    /// Ends the requests whose units are durable, and pads units that others wait for.
+    /// Completes the requests whose units are durable, and pads units that other requests wait for.
     fn complete_durable(&mut self) {
         while let Some(&(number, place)) = self.durability_waiters.front()
             && self.durable_prefix.is_durable_below(number)
@@ -362,7 +349,7 @@ impl Kv {
         }
     }
 
-    /// Something is not current any more: its records are garbage, its whole chunks can be erased.
+    /// Handles a superseded version: its records become garbage, its whole chunks obsolete.
     fn discard_version(&mut self, key: u8, old: &KeyVersion) {
         for (i, piece) in old.records().iter().enumerate() {
             let bytes = old.record_bytes(key, i);
@@ -384,7 +371,8 @@ impl Kv {
 
     fn reap_completions(&mut self) -> bool {
         let mut reaped = false;
-        // A drive that completes faster than this reaps does not keep it here.
+        // Limits the loop, so that a drive that completes commands faster than the loop reaps them
+        // cannot keep the thread here.
         for _ in 0..self.queue.queue().capacity() {
             let Some(ended) = self.queue.reap() else { break };
             reaped = true;
@@ -433,13 +421,13 @@ impl Kv {
 }
 
 impl Component for Kv {
-    /// Takes every command that has ended, does what follows, and rings the doorbell once for all of
-    /// it.
+    /// Reaps completed commands, executes the operations that follow, and rings the doorbell once
+    /// for all.
     fn poll(&mut self, _now: Nanos) -> bool {
         let taken = std::mem::take(&mut self.has_new_requests);
         let reaped = self.reap_completions();
         let mut moved = taken | reaped;
-        // What goes on in one part can let another go on.
+        // Progress of one part can enable progress of another.
         loop {
             self.progressed = false;
             self.out_of_chunks = false;
@@ -466,8 +454,8 @@ impl Component for Kv {
         moved | rang
     }
 
-    /// At once while a request is waiting for a poll, else never: only the drive, or who submits,
-    /// can give this work.
+    /// Returns zero while a request waits for a poll; otherwise never, because only the drive or a
+    /// submitter can cause work.
     fn deadline(&self) -> Nanos {
         if self.has_new_requests { Nanos::ZERO } else { Nanos::MAX }
     }

@@ -1,16 +1,18 @@
-//! [`OverlapSerializer`]: a device in front of another, in which a request that overlaps one in flight waits for
-//! it: reads for writes, writes for reads and writes (thesis chapter 6, section 4.3; what the sector
-//! target needs because a sector moves while it is read, and its users because a device promises no
-//! order).
+//! [`OverlapSerializer`]: delays requests that overlap one in flight: reads wait for writes, and
+//! writes wait for reads and writes [Thesis15 ch. 6 §4.3]. The sector target needs this because a
+//! sector may be relocated while it is read; submitters may need it because a device guarantees no
+//! order.
 //!
-//! Owns the device, the names of requests, and a hash of the ranges in flight. Guarantees: requests
-//! that overlap, of which not both read, take effect in the order in which they were submitted; nobody
-//! is overtaken for ever, because a request that waits is waited for, too; every request ends exactly
-//! once. Nothing is allocated per request. Flushes, and requests that the device will refuse, pass.
+//! Owns the device, the table of requests, and a hash of the ranges in flight.
 //!
-//! Ranges are found by [`GRANULE_SHIFT`] sectors: a short request is in the bucket of each granule that it
-//! touches, and of two that share several only the first counts; long requests, of which there are
-//! few, are looked at one by one.
+//! Invariants: requests that overlap, except two reads, take effect in the order of submission. No
+//! request starves, because later requests also wait for waiting ones. Every request completes
+//! exactly once. Requests cause no allocation. Flushes, and requests that the device will reject,
+//! pass.
+//!
+//! Ranges are hashed by granules of `1 <<` [`GRANULE_SHIFT`] sectors. A short request is in the
+//! bucket of each of its granules; if two requests share several, only the first one counts. Long
+//! requests, which are few, are searched linearly.
 
 use std::collections::VecDeque;
 
@@ -19,27 +21,27 @@ use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
-/// Sectors that are looked up together: 2 to this power.
+/// Log2 of the sectors per granule.
 const GRANULE_SHIFT: u32 = 6;
-/// Granules of a short request at most.
+/// Maximum number of granules of a short request.
 const SHORT_GRANULES_MAX: usize = 4;
 const NIL: u32 = u32::MAX;
 
-/// How often requests overlapped.
+/// Counters of overlapping requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverlapStats {
     /// Requests whose ranges were tracked.
     pub tracked: u64,
-    /// Requests that had to wait for others.
+    /// Requests that waited for others.
     pub waited: u64,
-    /// For how many others, in all.
+    /// Number of requests that they waited for, in total.
     pub overlaps: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OverlapState {
     Free,
-    /// With the device, and nobody waits for it.
+    /// In flight at the device, but without a range that others wait for.
     Untracked,
     Waiting,
     InFlight,
@@ -50,7 +52,7 @@ struct OverlapSlot {
     request: Request,
     state: OverlapState,
     order: u64,
-    /// Requests that it waits for.
+    /// Number of requests that it waits for.
     blockers: u32,
     end_lba: u64,
     is_read: bool,
@@ -72,8 +74,8 @@ impl OverlapSlot {
     }
 }
 
-/// A place in a bucket's list: the `i`-th granule of a short request is its slot times [`SHORT`] plus
-/// `i`. Long requests are in a list of their own, with their first place.
+/// A link of a bucket list. The `i`-th granule of a short request has the index of its slot times
+/// [`SHORT_GRANULES_MAX`] plus `i`. Long requests are in a separate list, with their first link.
 #[derive(Clone, Copy, Debug)]
 struct BucketLink {
     granule: u64,
@@ -81,14 +83,14 @@ struct BucketLink {
     next: u32,
 }
 
-/// Requests that overlap take effect in the order in which they were submitted.
+/// Makes requests that overlap take effect in the order of submission.
 #[derive(Debug)]
 pub struct OverlapSerializer<D> {
     device: D,
     slots: Box<[OverlapSlot]>,
     free: Vec<u32>,
     links: Box<[BucketLink]>,
-    /// First places of each list; the last list is the long requests'.
+    /// First link of each list; the last list is that of long requests.
     list_heads: Box<[u32]>,
     ready: VecDeque<u32>,
     order: u64,
@@ -96,8 +98,8 @@ pub struct OverlapSerializer<D> {
 }
 
 impl<D: BlockDevice> OverlapSerializer<D> {
-    /// Takes over the state of `other`, which has nothing outstanding, by `adopt` that of its device. Returns
-    /// whether it could.
+    /// Copies the state of `other`, which must have no outstanding requests; `adopt` copies the
+    /// state of its device. Returns whether it succeeded.
     pub(crate) fn clone_state_from(
         &mut self,
         other: &OverlapSerializer<D>,
@@ -111,7 +113,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         true
     }
 
-    /// Puts itself in front of a device that has nothing outstanding.
+    /// Wraps a device without outstanding requests.
     pub fn new(device: D) -> OverlapSerializer<D> {
         let depth = device.limits().queue_depth.max(1);
         let blank = OverlapSlot {
@@ -137,28 +139,28 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         }
     }
 
-    /// The device behind.
+    /// Returns the device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The device below, for what is no request.
+    /// Returns the device, for operations other than requests.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &OverlapStats {
         &self.stats
     }
 
-    /// Whether no request is outstanding, here or behind.
+    /// Returns whether no request is outstanding, waiting or at the device.
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// Gives the device up to `end`, which returns what is left of it and a completion of every request
-    /// that it had; those that had not reached it are completed with
+    /// Closes the device with `end`, which returns its remains and a completion for every request
+    /// that it had. Requests that had not reached the device complete with
     /// [`Status::ABORTED_SQ_DELETED`].
     pub fn close<R>(mut self, end: impl FnOnce(D) -> (R, Vec<Completion>)) -> (R, Vec<Completion>) {
         let mut completions: Vec<Completion> = std::iter::from_fn(|| self.reap()).collect();
@@ -178,7 +180,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         (rest, completions)
     }
 
-    /// The list of a granule.
+    /// Returns the list of a granule.
     #[inline]
     fn bucket(&self, granule: u64) -> usize {
         let hash = granule.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -211,7 +213,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         }
     }
 
-    /// Calls `with` for every tracked request but `of` itself that conflicts with it, once.
+    /// Calls `with` once for every tracked request, other than `of`, that conflicts with it.
     #[inline]
     fn for_each_conflict(&mut self, of: u32, mut with: impl FnMut(&mut OverlapSlot, u32)) {
         let slot = self.slots[of as usize];
@@ -251,7 +253,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         }
     }
 
-    /// Puts a request into its lists, or takes it out of them.
+    /// Inserts a request into its lists, or removes it.
     #[inline]
     fn update_lists(&mut self, id: u32, is_in: bool) {
         let (slot, base) = (self.slots[id as usize], id * SHORT_GRANULES_MAX as u32);
@@ -269,11 +271,11 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         }
     }
 
-    /// A tracked request has ended: those that waited for it wait for one less.
+    /// Handles the completion of a tracked request: unblocks the requests that waited for it.
     fn unblock_waiters(&mut self, id: u32) {
         self.update_lists(id, false);
         let order = self.slots[id as usize].order;
-        // Taken out, so that the closure may use it.
+        // Moved out, because the closure needs it.
         let mut ready = std::mem::take(&mut self.ready);
         self.for_each_conflict(id, |other, id| {
             if other.state == OverlapState::Waiting && other.order > order {
@@ -286,7 +288,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         self.ready = ready;
     }
 
-    /// Whether a request's range is to be tracked.
+    /// Returns whether the range of a request is tracked.
     fn is_tracked(&self, request: &Request) -> bool {
         let end = request.lba.checked_add(request.sectors.into());
         let in_range = end.is_some_and(|end| end <= self.device.limits().sectors);

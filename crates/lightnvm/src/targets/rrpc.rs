@@ -1,23 +1,26 @@
-//! [`Rrpc`]: the thesis's sector-based target (chapter 6, section 4.3): round robin over parallel
-//! units, cost-based garbage collection on valid sectors and wear, overlapping requests in order, and
-//! a map that the drive keeps.
+//! [`Rrpc`]: the sector target of [Thesis15 ch. 6 §4.3]: round robin over parallel units, garbage
+//! collection with a cost of valid sectors and wear, ordered overlapping requests, and a map that
+//! the drive keeps.
 //!
-//! It is choices of what there is, no layer of its own: [`Pblk`] over a drive with a dual map, with
-//! [`VictimPolicyKind::CostWear`](ftl::VictimPolicyKind) and wear levelling unless the configuration says
-//! otherwise ([`Rrpc::config`]), behind [`OverlapSerializer`]. Guarantees: as [`Pblk`]; requests that overlap
-//! take effect in the order in which they were submitted. Opening reads the drive's map, the journal
-//! and nothing else, but pads open chunks.
+//! It is a configuration of existing parts: [`Pblk`] on a drive with a device L2P, with
+//! [`VictimPolicyKind::CostWear`](ftl::VictimPolicyKind) and wear leveling unless configured
+//! otherwise ([`Rrpc::config`]), behind [`OverlapSerializer`].
 //!
-//! A flush tells the drive of trims (Map Trim) in place of writing pages of the map. A drive that was
-//! written by `pblk` is refused, and the other way round: the journal says whose it is.
+//! Invariants: those of [`Pblk`]. Requests that overlap take effect in the order of submission.
+//! Opening reads the device L2P and the journal only, and pads open chunks.
 //!
-//! What happens behind its back: chunks that are all reset are a new drive, whose write units are
-//! numbered behind every trim that the map still knows; a map that is wiped while data is there, or that
-//! names what was never written or is somebody else's, is refused. Of some chunks that are reset nobody
-//! knows: with them the map forgets what was there, as with a trim.
+//! A flush sends trims to the drive (Map Trim) instead of writing map pages. A drive written by
+//! `pblk` is rejected, and vice versa: the journal records its owner.
 //!
-//! A drive has one map, so that it has one target that writes labels of logical addresses: `rrpc`, or
-//! any number of `pblk`.
+//! Changes behind the target's back:
+//! - If all chunks were reset, the drive is new; sequence numbers start after every trim that the
+//!   device L2P records.
+//! - A device L2P that was cleared although data exists, or that refers to unwritten or foreign
+//!   sectors, is rejected.
+//! - A reset of some chunks is not detected; the device L2P drops their entries, as after a trim.
+//!
+//! A drive has one device L2P, so only one target may write logical addresses to the out-of-band
+//! bytes: one `rrpc`, or any number of `pblk`.
 
 use std::sync::Arc;
 
@@ -34,45 +37,44 @@ use super::overlap::{OverlapSerializer, OverlapStats};
 use super::pblk::{Pblk, PblkError, PblkHealth};
 use crate::subsystem::ScrubConfig;
 
-/// What a drive's own map says: of each logical address, all of them
-/// ([`driver::Controller::dual_map`]), and in sum ([`driver::Controller::map_totals`]), read after the
-/// last command that wrote.
+/// Contents of the device L2P, read after the last write command: the entries of all logical
+/// addresses ([`driver::ControllerHandle::device_l2p`]), and the totals
+/// ([`driver::ControllerHandle::device_l2p_totals`]).
 pub type DeviceL2pEntries<'a> = (&'a [Option<Address>], DeviceL2pLog);
 
 /// Why a drive cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum RrpcError {
-    /// The drive keeps no map.
+    /// The drive has no device L2P.
     #[error(
         "drive {serial} keeps no map of its own, which rrpc recovers from: set dual_map = true in the \
          drive, or use pblk"
     )]
     NoMap {
-        /// The drive.
+        /// Serial number of the drive.
         serial: String,
     },
-    /// Not the whole map.
+    /// The device L2P is incomplete.
     #[error("{given} entries of a map of {entries} logical addresses")]
     MapLength {
-        /// Entries given.
+        /// Number of entries given.
         given: usize,
-        /// Entries of the drive's map.
+        /// Number of entries of the drive's map.
         entries: u64,
     },
-    /// As pblk.
+    /// The error of the underlying pblk.
     #[error(transparent)]
     Pblk(#[from] PblkError),
 }
 
-/// A block device whose flash the host manages and whose map the drive keeps. [`Rrpc::open`] makes
-/// one.
+/// A block device with an FTL on the host and its map in the drive. [`Rrpc::open`] creates one.
 #[derive(Debug)]
 pub struct Rrpc {
     device: OverlapSerializer<Pblk>,
 }
 
 impl Rrpc {
-    /// What the thesis chooses; the rest as ever.
+    /// Returns the configuration of [Thesis15 ch. 6 §4.3]; other fields have their defaults.
     pub fn config() -> FtlConfig {
         FtlConfig {
             victim_policy: VictimPolicyKind::CostWear,
@@ -82,16 +84,16 @@ impl Rrpc {
         }
     }
 
-    /// Takes over the state of `other`, as [`Pblk::clone_state_from`] does.
+    /// Copies the state of `other`, as [`Pblk::clone_state_from`] does.
     ///
     /// # Panics
-    /// When there is no address space for the copy.
+    /// If there is no address space for the copy.
     pub fn clone_state_from(&mut self, other: &Rrpc) -> bool {
         self.device.clone_state_from(&other.device, Pblk::clone_state_from)
     }
 
-    /// Opens the drive that `info` describes and `port` leads to, as [`Pblk::open`] does, with what its
-    /// own map says.
+    /// Opens the drive that `info` describes, through `port`, with the contents of its device L2P;
+    /// otherwise as [`Pblk::open`].
     ///
     /// # Errors
     /// [`RrpcError`].
@@ -106,8 +108,9 @@ impl Rrpc {
         Rrpc::open_on(info, chunks, (&|_| true, map), parts, config, pump)
     }
 
-    /// As [`open`](Rrpc::open), on the chunks that are `owned`, by flat number, as
-    /// [`Pblk::open_on`] does. Nobody else on the drive may label sectors as `pblk` and this do.
+    /// Opens the device on the chunks for which `owned` returns true, as [`Pblk::open_on`] does;
+    /// otherwise as [`open`](Rrpc::open). No other target on the drive may write logical addresses
+    /// to the out-of-band bytes.
     ///
     /// # Errors
     /// [`RrpcError`].
@@ -133,35 +136,37 @@ impl Rrpc {
         Ok(Rrpc { device: OverlapSerializer::new(pblk) })
     }
 
-    /// Counters of the translation layer.
+    /// Returns the counters of the FTL.
     pub fn stats(&self) -> &FtlStats {
         self.device.device().stats()
     }
 
-    /// How often requests overlapped.
+    /// Returns the counters of overlapping requests.
     pub fn overlap_stats(&self) -> &OverlapStats {
         self.device.stats()
     }
 
-    /// What was read when the device was opened, if there was something to be recovered.
+    /// Returns what recovery read when the device was opened, or `None` if nothing had to be
+    /// recovered.
     pub fn recovery_stats(&self) -> Option<&RecoveryStats> {
         self.device.device().recovery_stats()
     }
 
-    /// Writes to `count` parallel units at a time from now on, as [`Pblk::set_active_pus`].
+    /// Sets the number of parallel units that are written at a time, see [`Pblk::set_active_pus`].
     ///
     /// # Errors
-    /// [`ActivePusError`] for more than the device was opened with; nothing changes.
+    /// [`ActivePusError`] if `count` exceeds the number that the device was opened with; nothing
+    /// changes.
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
         self.device.device_mut().set_active_pus(count)
     }
 
-    /// Listens to what the drive tells of its media, and acts on it, as [`Pblk::subscribe_events`]. The drive's map
-    /// forgets nothing, so that what has gone is no checkpoint's business: sectors whose only copy
-    /// was in a chunk that went offline are media errors for as long as the map names that chunk.
+    /// Subscribes to the drive's media events and handles them, see [`Pblk::subscribe_events`]. A
+    /// loss needs no checkpoint, because the device L2P keeps its entries. Sectors whose only copy
+    /// was on a chunk that went offline are media errors as long as the map refers to that chunk.
     ///
     /// # Errors
-    /// As [`ControllerHandle::subscribe_events`]; the controller comes back.
+    /// As [`ControllerHandle::subscribe_events`]; the error returns the controller.
     pub fn subscribe_events(
         &mut self,
         controller: Box<ControllerHandle>,
@@ -169,42 +174,42 @@ impl Rrpc {
         self.device.device_mut().subscribe_events(controller)
     }
 
-    /// Gives the admin queue back, if the device has it.
+    /// Returns the admin queue, if the device has it.
     pub fn take_controller(&mut self) -> Option<ControllerHandle> {
         self.device.device_mut().take_controller()
     }
 
-    /// Begins to look after cold data, as [`Pblk::set_scrub`].
+    /// Starts a scrub of cold data, see [`Pblk::set_scrub`].
     pub fn set_scrub(&mut self, config: ScrubConfig) {
         self.device.device_mut().set_scrub(config);
     }
 
-    /// What was heard of the media, and done about it.
+    /// Returns the counts of media events and reactions.
     pub fn health(&self) -> PblkHealth {
         self.device.device().health()
     }
 
-    /// The drive has noticed something about its media, as [`Pblk::on_media_event`].
+    /// Handles a media event of the drive, see [`Pblk::on_media_event`].
     pub fn on_media_event(&mut self, event: &MediaEvent) {
         self.device.device_mut().on_media_event(event);
     }
 
-    /// The translation layer, for what can be asked about it.
+    /// Returns the FTL, for queries.
     pub fn ftl(&self) -> &Ftl {
         self.device.device().ftl()
     }
 
-    /// The queue pair, for its counters.
+    /// Returns the queue pair, for its counters.
     pub fn queue(&self) -> &QueuePair {
         self.device.device().queue()
     }
 
-    /// Whether nothing is outstanding: no request, and no command on the drive.
+    /// Returns whether no request is outstanding and no command is on the drive.
     pub fn is_idle(&self) -> bool {
         self.device.is_empty() && self.device.device().is_idle()
     }
 
-    /// Gives the device up, as [`Pblk::into_queue`].
+    /// Closes the device, see [`Pblk::into_queue`].
     pub fn into_queue(self) -> (QueuePair, Vec<Completion>) {
         self.device.close(Pblk::into_queue)
     }

@@ -1,4 +1,5 @@
-//! [`BlockingKv`]: one request at a time, waiting for it, for tests and small programs.
+//! [`BlockingKv`]: a synchronous interface for tests and small programs, with one request at a
+//! time.
 
 use clock::{Component, Nanos};
 use ring::PAGE_BYTES;
@@ -9,22 +10,22 @@ use super::scan::POLL_LIMIT;
 use super::{Cursor, Kv, KvError};
 use crate::vector::register;
 
-/// A change of a batch, with its value.
+/// A mutation of a batch, with its value.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockingMutation<'a> {
     /// Puts a value.
     Put(&'a [u8], &'a [u8]),
-    /// Puts a value in place of another.
+    /// Replaces the value of an existing key.
     Update(&'a [u8], &'a [u8]),
     /// Deletes a key.
     Delete(&'a [u8]),
 }
 
-/// A key-value target, and what lets its drive run: every call waits for its end. Requests that others
-/// have outstanding must not be.
+/// A key-value target together with the function that lets its drive run. Every call waits for its
+/// completion. No other requests may be outstanding.
 pub struct BlockingKv<'a> {
     kv: &'a mut Kv,
-    /// Lets the drive run, for a while; the present is [`Nanos::ZERO`].
+    /// Lets the drive run for a while; the time is always [`Nanos::ZERO`].
     pump: &'a mut dyn FnMut(),
 }
 
@@ -35,12 +36,12 @@ impl std::fmt::Debug for BlockingKv<'_> {
 }
 
 impl<'a> BlockingKv<'a> {
-    /// Waits by calling `pump`.
+    /// Creates the interface; `pump` is called while waiting.
     pub fn new(kv: &'a mut Kv, pump: &'a mut dyn FnMut()) -> BlockingKv<'a> {
         BlockingKv { kv, pump }
     }
 
-    /// The target.
+    /// Returns the target.
     pub fn kv(&self) -> &Kv {
         self.kv
     }
@@ -54,10 +55,10 @@ impl<'a> BlockingKv<'a> {
         self.run_request(KvRequest::put(key, room, 0)).map(|_| ())
     }
 
-    /// Puts a value in place of another.
+    /// Replaces the value of an existing key.
     ///
     /// # Errors
-    /// [`KvError::NotFound`] if there is none; [`KvError`].
+    /// [`KvError::NotFound`] if the key does not exist; [`KvError`].
     pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         let (key, room) = (Key::new(key)?, self.copy_to_memory(&[value])?[0]);
         self.run_request(KvRequest::update(key, room, 0)).map(|_| ())
@@ -71,7 +72,7 @@ impl<'a> BlockingKv<'a> {
         self.run_request(KvRequest::delete(Key::new(key)?, 0)).map(|_| ())
     }
 
-    /// Whether a key exists.
+    /// Returns whether a key exists.
     ///
     /// # Errors
     /// [`KvError`].
@@ -82,7 +83,7 @@ impl<'a> BlockingKv<'a> {
         }
     }
 
-    /// A value; `None` if the key does not exist.
+    /// Returns a value; `None` if the key does not exist.
     ///
     /// # Errors
     /// [`KvError`].
@@ -101,10 +102,10 @@ impl<'a> BlockingKv<'a> {
         Ok(Some(value))
     }
 
-    /// Makes all changes, or none.
+    /// Applies all mutations, or none.
     ///
     /// # Errors
-    /// [`KvError`]; nothing has changed then.
+    /// [`KvError`]; nothing was changed.
     pub fn batch(&mut self, changes: &[BlockingMutation<'_>]) -> Result<(), KvError> {
         let values = changes.iter().map(|c| match c {
             BlockingMutation::Put(_, value) | BlockingMutation::Update(_, value) => *value,
@@ -124,7 +125,7 @@ impl<'a> BlockingKv<'a> {
         self.run_request(KvRequest::batch(batch, 0)).map(|_| ())
     }
 
-    /// Makes everything durable.
+    /// Makes all completed changes durable.
     ///
     /// # Errors
     /// [`KvError`].
@@ -132,18 +133,18 @@ impl<'a> BlockingKv<'a> {
         self.run_request(KvRequest::sync(0)).map(|_| ())
     }
 
-    /// All keys that begin with `prefix`, in order.
+    /// Returns all keys that begin with `prefix`, in order.
     pub fn keys(&self, prefix: &[u8]) -> Vec<Key> {
         let mut cursor = Cursor::prefix(prefix);
         std::iter::from_fn(|| self.kv.next(&mut cursor)).map(|(key, _)| key).collect()
     }
 
-    /// Room for a value. What was in the room before is not needed any more.
+    /// Returns a buffer for a value; it overwrites earlier buffers.
     fn value_buffer(&mut self, bytes: u64) -> Result<ValueBuffer, KvError> {
         let len = usize::try_from(bytes).map_err(|_| KvError::NoMemory)?;
         let at = match &self.kv.blocking_memory {
             Some((memory, at)) if memory.len() >= len => *at,
-            // A port never forgets a registration: the next one is twice as long.
+            // A port never releases a registration, so the size doubles each time.
             _ => {
                 let len = len.max(1 << 20).next_power_of_two().next_multiple_of(PAGE_BYTES);
                 let memory = register(self.kv.memory(), len, "values that are waited for");
@@ -155,7 +156,7 @@ impl<'a> BlockingKv<'a> {
         Ok(ValueBuffer { at, bytes })
     }
 
-    /// Values in memory that the drive may touch, one after the other.
+    /// Copies values to registered memory, consecutively.
     fn copy_to_memory(&mut self, values: &[&[u8]]) -> Result<Vec<ValueBuffer>, KvError> {
         let mut room = self.value_buffer(values.iter().map(|v| v.len() as u64).sum())?;
         let (mut rooms, mut offset) = (Vec::with_capacity(values.len()), 0);

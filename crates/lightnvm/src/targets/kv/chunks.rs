@@ -1,27 +1,27 @@
-//! [`Chunks`]: the chunks of a target, what each is used for, and which are free.
+//! [`KvChunks`]: the chunks of a target, their roles, and the free lists.
 
 use std::collections::VecDeque;
 
 use ftl::FlashGeometry;
 
-/// What a chunk is used for.
+/// The role of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkRole {
-    /// Not this target's.
+    /// Not owned by this target.
     Foreign,
     /// Erased.
     Free,
-    /// Being written with records, or waiting to be written on.
+    /// Open for records.
     Open,
-    /// Holds records, takes no more.
+    /// Contains records and accepts no more.
     Closed,
     /// A whole chunk of a value, written or being written.
     LargeValue,
-    /// A program failed: what lives in it is to be moved, then it is retired.
+    /// A program failed: live records are to be relocated, then the chunk is retired.
     Failing,
-    /// Being cleaned.
+    /// Being compacted.
     Compacting,
-    /// Nothing in it is needed: to be erased.
+    /// Contains no current data: to be erased.
     Obsolete,
     /// Never used again.
     Retired,
@@ -33,13 +33,13 @@ pub(crate) struct KvChunk {
     pub(crate) role: ChunkRole,
     /// Bytes of live records.
     pub(crate) live_bytes: u32,
-    /// Grows with every chunk that is opened for records.
+    /// Stamp, which increases with every chunk opened for records.
     pub(crate) stamp: u64,
-    /// Reads under way, and values being written that have records here: it is not erased, and with
-    /// records of unfinished values not cleaned.
+    /// Reads in flight, which defer the erase; and records of values being written, which also
+    /// defer compaction.
     pub(crate) readers: u32,
     pub(crate) unfinished_records: u32,
-    /// Start and length of every record, in order.
+    /// Offset and length of every record, in order.
     pub(crate) records: Vec<(u32, u32)>,
 }
 
@@ -51,18 +51,18 @@ pub(crate) struct KvChunks {
     /// By parallel unit, longest free first.
     free: Box<[VecDeque<u32>]>,
     pub(crate) free_count: u32,
-    /// Turn among the parallel units.
+    /// Index of the parallel unit of the next allocation.
     next_pu: u32,
-    /// This target's chunks that are not retired.
+    /// Number of this target's chunks that are not retired.
     pub(crate) good_count: u32,
-    /// Chunks with records, whatever their state.
+    /// Number of chunks with records, in any state.
     pub(crate) packed_count: u32,
     /// Bytes of live records in all chunks.
     pub(crate) live_bytes: u64,
 }
 
 impl KvChunks {
-    /// All foreign.
+    /// Creates the table, with all chunks foreign.
     pub(crate) fn new(shape: FlashGeometry) -> KvChunks {
         let blank = KvChunk {
             role: ChunkRole::Foreign,
@@ -94,12 +94,12 @@ impl KvChunks {
         &mut self.table[chunk as usize]
     }
 
-    /// Whether the number is that of a chunk of this target.
+    /// Returns whether a chunk index belongs to this target.
     pub(crate) fn is_owned(&self, chunk: u32) -> bool {
         self.table.get(chunk as usize).is_some_and(|c| c.role != ChunkRole::Foreign)
     }
 
-    /// Gives a chunk of this target its use at power-on.
+    /// Sets the role of a chunk of this target at power-on.
     pub(crate) fn set_role(&mut self, chunk: u32, usage: ChunkRole) {
         self.get_mut(chunk).role = usage;
         self.good_count += u32::from(usage != ChunkRole::Retired);
@@ -111,7 +111,7 @@ impl KvChunks {
         }
     }
 
-    /// Takes a free chunk, from the next parallel unit in striping order that has one.
+    /// Allocates a free chunk from the next parallel unit in striping order that has one.
     pub(crate) fn allocate(&mut self, usage: ChunkRole) -> Option<u32> {
         if self.free_count == 0 {
             return None;
@@ -129,7 +129,7 @@ impl KvChunks {
         None
     }
 
-    /// An erase succeeded.
+    /// Returns an erased chunk to the free list.
     pub(crate) fn release(&mut self, chunk: u32) {
         debug_assert_eq!(self.get(chunk).live_bytes, 0, "chunk {chunk} is erased while it is live");
         self.get_mut(chunk).role = ChunkRole::Free;
@@ -137,7 +137,7 @@ impl KvChunks {
         self.free_count += 1;
     }
 
-    /// The chunk is not used again.
+    /// Retires a chunk.
     pub(crate) fn retire(&mut self, chunk: u32) {
         if self.get(chunk).role != ChunkRole::Retired {
             self.get_mut(chunk).role = ChunkRole::Retired;
@@ -145,14 +145,14 @@ impl KvChunks {
         }
     }
 
-    /// A live record came to a chunk.
+    /// Adds a live record to a chunk's count.
     #[inline]
     pub(crate) fn add_live(&mut self, chunk: u32, bytes: u32) {
         self.get_mut(chunk).live_bytes += bytes;
         self.live_bytes += u64::from(bytes);
     }
 
-    /// A live record of a chunk is garbage.
+    /// Removes a record that became garbage from a chunk's count.
     #[inline]
     pub(crate) fn sub_live(&mut self, chunk: u32, bytes: u32) {
         debug_assert!(self.get(chunk).live_bytes >= bytes, "chunk {chunk}: {bytes}");
@@ -160,9 +160,9 @@ impl KvChunks {
         self.live_bytes -= u64::from(bytes);
     }
 
-    /// The closed chunk with the fewest live bytes, if they are fewer than `below`; of several the one
-    /// that was opened first, so that what is left of keys long gone does not stay, and with it their
-    /// tombstones. Looks at every chunk: it is asked once per chunk that is cleaned.
+    /// Returns the closed chunk with the fewest live bytes, if fewer than `below`. Of several, the
+    /// one opened first is taken, so that old records of deleted keys, and their tombstones, are
+    /// reclaimed. Scans all chunks; it is called once per compacted chunk.
     pub(crate) fn victim(&self, below: u32) -> Option<u32> {
         let candidates = (0..)
             .zip(&self.table)

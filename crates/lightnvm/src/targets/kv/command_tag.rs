@@ -1,21 +1,22 @@
-//! [`Flight`]: what a command on the drive is about, in the word that comes back with it.
+//! [`KvCommandTag`]: the purpose of a command, encoded in its 64-bit user data.
 
-/// What a command is about.
+/// The purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KvCommandTag {
-    /// A write unit of records.
+    /// Programs a write unit of records.
     Program { chunk: u32, unit: u32 },
-    /// Sectors of a whole chunk, by the job that writes it.
+    /// Writes sectors of a whole chunk of a value; `job` is the write in [`super::large_value`].
     LargeValue { job: u32, sector: u32 },
-    /// Sectors, by the fetch that reads them.
+    /// Reads sectors; `fetch` is the read operation.
     Read { fetch: u32, sector: u32 },
-    /// An erase.
+    /// Erases a chunk.
     Erase { chunk: u32 },
 }
 
 impl KvCommandTag {
-    /// Two bits of kind, 30 of the first number, 32 of the second: chunks are fewer than 2^30,
-    /// because their sectors are numbered with 31 bits and they have at least four.
+    /// Encodes the tag: two bits of kind, 30 bits of the first number, 32 bits of the second.
+    /// Chunks are fewer than 2^30, because a sector index has 31 bits and a chunk at least four
+    /// sectors.
     #[inline]
     pub(crate) fn to_bits(self) -> u64 {
         let (kind, a, b) = match self {

@@ -1,11 +1,12 @@
-//! Cleaning: the packed chunk with the least live bytes is read, what lives is moved, and the chunk is
-//! condemned. A chunk whose program failed is moved out of the same way, and retired.
+//! Compaction: reads the packed chunk with the fewest live bytes, relocates its live records, and
+//! marks the chunk obsolete. A chunk whose program failed is evacuated likewise, and retired.
 //!
-//! A batch of which not everything is on flash when its chunk fails is moved as a batch: all of it, what
-//! has been overwritten since as well, because what did that may not be durable either.
+//! If a chunk fails while part of a batch is not on flash, the batch is relocated as a batch. That
+//! includes records overwritten since, because the records that overwrote them may not be durable
+//! either.
 //!
-//! A record that cannot be read any more, but is current, is not forgotten: a record of its loss takes
-//! its place, so that reads of the key fail and no older value comes back.
+//! A current record that is unreadable is replaced by an *uncorrectable* record. Reads of the key
+//! then fail, and no older value reappears.
 
 use super::Kv;
 use super::chunks::ChunkRole;
@@ -20,33 +21,34 @@ enum CompactionPhase {
     Idle,
     /// The next records are to be read.
     ReadNext,
-    /// They are on their way.
+    /// Their reads are in flight.
     Reading,
     /// They are in memory.
     Relocating,
-    /// Some headers could not be read: whose they were is found out by what is missing.
+    /// Some headers were unreadable; their keys are determined from the index entries that refer to
+    /// this chunk.
     FindMissing,
-    /// Everything is moved; reads of units in memory may be under way.
+    /// All records are relocated; reads of buffered units may be in flight.
     Finishing,
 }
 
-/// One chunk that is being cleaned.
+/// A chunk that is being compacted.
 #[derive(Debug)]
 pub(crate) struct Compactor {
     phase: CompactionPhase,
     chunk: u32,
     failing: bool,
-    /// Bytes of the chunk that are on flash.
+    /// Number of bytes of the chunk that are on flash.
     durable_bytes: u32,
-    /// A batch up to this byte cannot be moved as one.
+    /// End of a batch that cannot be relocated as one.
     broken_batch_end: u32,
     records: Vec<(u32, u32)>,
-    /// Records from `at` to `to` are in memory, or on their way.
+    /// Range of records that are in memory or being read.
     window_start: usize,
     window_end: usize,
     /// Keys of the values' records, which count as older ones until the chunk is erased.
     superseded_keys: Vec<Key>,
-    /// Whether a header could not be read, and then the keys that must be among those lost.
+    /// Whether a header was unreadable, and the keys that the unreadable headers must belong to.
     header_unreadable: bool,
     missing_keys: Vec<Key>,
     /// Whether it waits for a free chunk.
@@ -71,24 +73,24 @@ impl Compactor {
         }
     }
 
-    /// Whether it cannot move out of a chunk that failed, because no other is free.
+    /// Returns whether a failed chunk cannot be evacuated because no chunk is free.
     pub(crate) fn is_blocked_on_failed_chunk(&self) -> bool {
         self.failing && self.out_of_chunks && self.phase != CompactionPhase::Idle
     }
 }
 
-/// What a record is to its key.
+/// The relation of a record to its key.
 enum RecordStatus {
-    /// The current version, or a piece of it.
+    /// The current version, or a record of it.
     Current(usize),
-    /// A piece of a value that is being written.
+    /// A record of a value being written.
     Unfinished(usize),
     /// Garbage.
     Superseded,
 }
 
 impl Kv {
-    /// Lets every cleaner do what it can.
+    /// Advances every compactor as far as possible.
     pub(super) fn step_compaction(&mut self) {
         for i in 0..self.compactors.len() {
             while self.step_compactor(i) {
@@ -98,13 +100,13 @@ impl Kv {
         }
     }
 
-    /// Whether more chunks should be cleaned: fewer are free, or about to be, than should.
+    /// Returns whether more chunks must be compacted: too few are free or about to be.
     fn needs_compaction(&self) -> bool {
         let coming = self.obsolete.len() + self.obsolete_durable.len() + self.erasing.len();
         (self.chunks.free_count as usize) + coming < self.layout.compact_below as usize
     }
 
-    /// One step. Returns whether there was one to take.
+    /// Executes one step. Returns whether there was one.
     fn step_compactor(&mut self, i: usize) -> bool {
         self.compactors[i].out_of_chunks = false;
         match self.compactors[i].phase {
@@ -151,7 +153,7 @@ impl Kv {
         true
     }
 
-    /// Begins to read the next records: as many as there is memory for.
+    /// Starts to read the next records, as many as fit in memory.
     fn read_window(&mut self, i: usize) -> bool {
         let size = self.layout.sector_bytes;
         let room = self.layout.read_buffer_sectors()[2];
@@ -181,12 +183,12 @@ impl Kv {
         true
     }
 
-    /// The records of a cleaner are in memory.
+    /// Handles the completion of a compactor's read.
     pub(super) fn on_window_read(&mut self, cleaner: u32) {
         self.compactors[cleaner as usize].phase = CompactionPhase::Relocating;
     }
 
-    /// Deals with the next record.
+    /// Handles the next record.
     fn relocate_next(&mut self, i: usize) -> Result<bool, AllocError> {
         let c = &mut self.compactors[i];
         if c.phase == CompactionPhase::FindMissing {
@@ -195,7 +197,7 @@ impl Kv {
                 let (pins, live) =
                     (self.chunks.get(chunk).unfinished_records, self.chunks.get(chunk).live_bytes);
                 if pins > 0 {
-                    // A value that is being written: it is one of those missing once it is written.
+                    // A value is being written: its record may be missing once it is complete.
                     return Ok(false);
                 }
                 if live > 0 {
@@ -232,7 +234,7 @@ impl Kv {
         Ok(true)
     }
 
-    /// The header of a record in a cleaner's memory, if it can be read.
+    /// Returns the header of a record in a compactor's memory, if it is readable.
     fn read_header(
         &mut self,
         i: usize,
@@ -278,7 +280,7 @@ impl Kv {
         }
     }
 
-    /// Moves a record, if it is current.
+    /// Relocates a record, if it is current.
     fn relocate_record(
         &mut self,
         i: usize,
@@ -309,8 +311,8 @@ impl Kv {
             self.compactors[i].superseded_keys.push(key);
             return Ok(());
         }
-        // A piece of an unfinished value that is damaged is written on with the wrong checksum in
-        // the index, so that reads of the value fail.
+        // A damaged record of an unfinished value is relocated with the wrong checksum in the
+        // index, so that reads of the value fail.
         let alone = RecordHeader { batch: None, ..*header };
         let mut piece = self.append(
             AppendClass::Relocation,
@@ -342,7 +344,7 @@ impl Kv {
         Ok(())
     }
 
-    /// Moves a batch, of which not everything is on flash, as a batch.
+    /// Relocates a batch, part of which is not on flash, as a batch.
     fn relocate_batch(&mut self, i: usize, start: u32, end: u32) -> Result<bool, AllocError> {
         let c = &mut self.compactors[i];
         let (chunk, from) = (c.chunk, c.window_start);
@@ -351,7 +353,7 @@ impl Kv {
         let window = self.read_ops.compaction_read(i as u32);
         let size = self.layout.sector_bytes;
         if past > c.window_end && window.first != start / size {
-            // It is read again from here, and then as a whole.
+            // It is read again from here on, as a whole.
             (c.window_end, c.phase) = (from, CompactionPhase::ReadNext);
             return Ok(true);
         }
@@ -377,7 +379,7 @@ impl Kv {
             members.push((offset, bytes, header, key, parts, place));
         }
         if !whole {
-            // Some of it is lost.
+            // Part of the batch is lost.
             self.compactors[i].broken_batch_end = end;
             return Ok(true);
         }
@@ -392,7 +394,7 @@ impl Kv {
             let header = RecordHeader { batch, ..header };
             let piece =
                 self.append_at(&spot, to, &key, header, (&parts, ValueSource::ReadBuffer(place)));
-            // One copy more either way.
+            // In both cases there is one more copy.
             if let Some(entry) = self.index.get_mut(key.as_bytes()) {
                 entry.older_records += u32::from(kind != RecordKind::Tombstone);
                 if let RecordStatus::Current(at) = standing {
@@ -407,11 +409,11 @@ impl Kv {
         Ok(true)
     }
 
-    /// Puts a record of a loss in the place of a value.
+    /// Replaces a value by an uncorrectable record.
     fn put_uncorrectable(&mut self, key: &Key) -> Result<(), AllocError> {
         let Some(entry) = self.index.get(key.as_bytes()) else { return Ok(()) };
         if !entry.current.is_present() {
-            // The record of a deletion can be made again.
+            // The tombstone can be rewritten from the index.
             let seq = entry.seq;
             let piece = self.put_tombstone(AppendClass::Relocation, key, seq)?;
             self.set_current(key, seq, KeyVersion::Tombstone(piece));
@@ -426,7 +428,7 @@ impl Kv {
         Ok(())
     }
 
-    /// Finds the keys whose records are in a chunk, although they could not be read there.
+    /// Finds the keys whose current records are in a chunk, but were not readable there.
     fn find_missing(&mut self, i: usize) {
         let chunk = self.compactors[i].chunk;
         let there = |current: &KeyVersion| current.records().iter().any(|p| p.chunk == chunk);
@@ -434,7 +436,7 @@ impl Kv {
         self.compactors[i].missing_keys = missing.map(|(key, _)| key.clone()).collect();
     }
 
-    /// Nothing in the chunk is needed any more.
+    /// Finishes a chunk that contains no current records.
     fn finish_compaction(&mut self, i: usize) -> bool {
         let c = &mut self.compactors[i];
         let (chunk, failing) = (c.chunk, c.failing);

@@ -1,27 +1,27 @@
-//! [`KvConfig`]: what can be chosen; [`Layout`]: what follows from that and the flash.
+//! [`KvConfig`]: the configuration; [`Layout`]: the sizes that follow from it and the flash.
 
 use ftl::FlashGeometry;
 
 use super::error::KvOpenError;
 use super::record::{FIXED_HEADER_BYTES, header_bytes};
 
-/// What can be chosen of a key-value target.
+/// Configuration of a key-value target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvConfig {
-    /// Chunks that take small values at a time, on as many parallel units; 0: one per parallel unit,
-    /// at most 8.
+    /// Number of chunks open for small values, on different parallel units; 0: one per parallel
+    /// unit, at most 8.
     pub active_pus: u32,
-    /// Chunks beyond those that values may fill, less what is held: physical / logical - 1, from
-    /// 0.05 to 100.
+    /// Ratio of usable to fillable chunks, minus 1: 0.05 to 100. Usable chunks exclude the
+    /// overhead.
     pub over_provisioning: f64,
-    /// Chunks that are cleaned at a time; 0: half as many as are written.
+    /// Number of chunks compacted at a time; 0: half the number open for small values.
     pub compactors: u32,
-    /// Requests outstanding at most, 1 to 65,536.
+    /// Maximum number of outstanding requests, 1 to 65,536.
     pub queue_depth: u32,
-    /// Whole chunks of values that are written at a time; 0: two per parallel unit, at most 256.
+    /// Number of whole chunks written at a time; 0: two per parallel unit, at most 256.
     pub large_value_writes: u32,
-    /// Whether whole chunks carry a CRC-32C, which costs the host a pass over the value. Packed
-    /// values always carry one.
+    /// Whether whole chunks have a CRC-32C, which costs the host a pass over the value. Packed
+    /// values always have one.
     pub checksum_large_values: bool,
 }
 
@@ -38,10 +38,10 @@ impl Default for KvConfig {
     }
 }
 
-/// Sectors that a small read takes at most.
+/// Maximum number of sectors of a small read.
 const SMALL_READ_SECTORS: u32 = 4;
 
-/// Sectors that a header takes at most, if it starts at the first byte of one.
+/// Maximum number of sectors of a header that starts at the first byte of a sector.
 pub(crate) const HEADER_SECTORS: u32 = 24;
 
 /// Sizes that follow from the flash and the configuration.
@@ -51,43 +51,43 @@ pub struct Layout {
     pub sector_bytes: u32,
     /// Bytes per write unit.
     pub unit_bytes: u32,
-    /// Bytes per chunk: a value is that many bytes per whole chunk, and the rest is packed.
+    /// Bytes per chunk. A value has one whole chunk per so many bytes; the remainder is packed.
     pub chunk_bytes: u32,
     /// Write units per chunk.
     pub units: u32,
-    /// Write units that must follow in a chunk before one can be read.
+    /// Number of write units after which a unit of a chunk becomes readable.
     pub pair_units: u32,
-    /// Bytes of a record at most; longer values take several.
+    /// Maximum size of a record in bytes; longer values take several records.
     pub record_bytes: u32,
-    /// Bytes of the records of a batch at most, all together.
+    /// Maximum size of all records of a batch in bytes.
     pub batch_bytes: u32,
-    /// Whole chunks of a value at most.
+    /// Maximum number of whole chunks of a value.
     pub value_chunks_max: u32,
-    /// Bytes of live records that a packed chunk holds at least once it has been cleaned: it may
-    /// lose a record's length at its end, and a write unit to padding.
+    /// Minimum of live bytes that a packed chunk holds after compaction: it may waste a record's
+    /// length at its end, and a write unit of padding.
     pub compacted_bytes_min: u32,
-    /// Chunks open for users' records.
+    /// Number of chunks open for host records.
     pub active_chunks: u32,
-    /// Chunks open for records that are moved, and chunks cleaned at a time.
+    /// Number of chunks open for relocated records, and of chunks compacted at a time.
     pub compactors: u32,
-    /// Chunks that are open for records, or written to their ends after that, at most.
+    /// Maximum number of chunks that are open for records, or being written to their ends.
     pub streams_max: u32,
-    /// Free chunks that only cleaning may take.
+    /// Number of free chunks reserved for compaction.
     pub reserve_chunks: u32,
-    /// Cleaning begins when fewer chunks are free.
+    /// Compaction starts when fewer chunks are free.
     pub compact_below: u32,
-    /// Chunks that values cannot fill: open ones, and the reserve.
+    /// Number of chunks that values cannot fill: open ones, and the reserve.
     pub overhead_chunks: u32,
-    /// Chunks of this target, bad ones from the factory not counted.
+    /// Number of chunks of this target, without factory bad ones.
     pub chunks: u32,
-    /// Chunks that values may fill.
+    /// Number of chunks that values may fill.
     pub capacity: u32,
-    /// Whole chunks written at a time.
+    /// Number of whole chunks written at a time.
     pub large_value_writes: u32,
 }
 
 impl Layout {
-    /// The layout over `chunks` chunks of `pus` parallel units.
+    /// Computes the layout for `chunks` chunks on `pus` parallel units.
     ///
     /// # Errors
     /// [`KvOpenError::Shape`], [`KvOpenError::Config`], [`KvOpenError::TooSmall`].
@@ -137,7 +137,7 @@ impl Layout {
         let active = if config.active_pus == 0 { pus.min(8) } else { config.active_pus };
         let cleaners = if config.compactors == 0 { active.div_ceil(2) } else { config.compactors };
         let (mut active, mut cleaners) = (active.max(1), cleaners);
-        // One chunk is left to a value of its own.
+        // One open chunk is left for a large value.
         while max_open > 0 && 2 * (active + cleaners) + 1 > max_open {
             if active == 1 && cleaners == 1 {
                 return refused("open chunks allowed", max_open.into(), "at least 5");
@@ -154,8 +154,8 @@ impl Layout {
         if max_open > 0 {
             whole = whole.min(max_open - streams);
         }
-        // Twice what cleaning fills at a time, so that padding it out when it needs to know what is
-        // durable costs less than it gains.
+        // Twice the number of chunks that compaction fills at a time, so that padding them to make
+        // them durable costs less than compaction gains.
         let reserve = (2 * cleaners).max(3);
         let held = streams + reserve + 2;
         let usable = chunks.saturating_sub(held);
@@ -163,7 +163,7 @@ impl Layout {
         if capacity == 0 {
             return Err(KvOpenError::TooSmall { chunks, overhead: held });
         }
-        // A header can be read in one go at power-on.
+        // A header is read with one command at power-on.
         let header = record.min(16 << 10).min(HEADER_SECTORS * shape.sector_bytes);
         let parts = (header - header_bytes(255, 0)) / 8;
         Ok(Layout {
@@ -188,44 +188,44 @@ impl Layout {
         })
     }
 
-    /// Bytes of a value at most.
+    /// Returns the maximum size of a value in bytes.
     pub fn value_bytes(&self) -> u64 {
         let parts = self.value_chunks_max.min(self.capacity);
         u64::from(parts) * u64::from(self.chunk_bytes) + u64::from(self.chunk_bytes) - 1
     }
 
-    /// Whole chunks and inline bytes of a value.
+    /// Splits a value into whole chunks and inline bytes.
     #[inline]
     pub(crate) fn split(&self, bytes: u64) -> (u32, u32) {
         let chunk = u64::from(self.chunk_bytes);
         ((bytes / chunk) as u32, (bytes % chunk) as u32)
     }
 
-    /// Inline bytes that a record can have.
+    /// Returns the maximum number of inline bytes of a record.
     #[inline]
     pub(crate) fn inline_bytes_max(&self, key: u8, parts: usize) -> u32 {
         self.record_bytes - header_bytes(key, parts)
     }
 
-    /// Records that `inline` bytes take.
+    /// Returns the number of records for `inline` bytes.
     #[inline]
     pub(crate) fn record_count(&self, key: u8, parts: u32, inline: u32) -> u32 {
         let first = self.inline_bytes_max(key, parts as usize);
         1 + inline.saturating_sub(first).div_ceil(self.inline_bytes_max(key, 0))
     }
 
-    /// Bytes of all records of a value.
+    /// Returns the bytes of all records of a value.
     pub(crate) fn packed_bytes(&self, key: u8, parts: u32, inline: u32) -> u64 {
         let pieces = u64::from(self.record_count(key, parts, inline));
-        // Every piece but the last is full.
+        // Every record but the last is full.
         pieces * u64::from(header_bytes(key, 0)) + 8 * u64::from(parts) + u64::from(inline) + 7
     }
 
-    /// Sectors of the memory for a small read, for a read of any record, and for cleaning.
+    /// Returns the buffer sizes, in sectors, of a small read, a read of any record, and compaction.
     pub(crate) fn read_buffer_sectors(&self) -> [u32; 3] {
         let any = self.record_bytes.div_ceil(self.sector_bytes) + 1;
         let least = (FIXED_HEADER_BYTES + 256).div_ceil(self.sector_bytes) + 1;
-        // Cleaning reads a batch as a whole.
+        // Compaction reads a batch as a whole.
         let batch = self.batch_bytes.div_ceil(self.sector_bytes) + 1;
         [SMALL_READ_SECTORS.max(least).min(any), any, batch.max(2 * any)]
     }

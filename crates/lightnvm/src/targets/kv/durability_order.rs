@@ -1,33 +1,33 @@
-//! [`Order`]: which write units are durable.
+//! [`DurablePrefix`]: tracks which write units are durable.
 //!
-//! Every unit is numbered when its first record is put into it. Whoever must know that everything up
-//! to an instant is durable asks for the prefix of the numbers given out so far: what was put into a
-//! unit before that instant is in a unit of that prefix.
+//! A unit is assigned a sequence number when its first record is placed in it. Everything appended
+//! before a point in time is in units with the sequence numbers assigned by then, so it is durable
+//! once that prefix is.
 
 use std::collections::VecDeque;
 
-/// Numbers of units, and which prefix of them is durable.
+/// The sequence numbers of units, and their durable prefix.
 #[derive(Debug, Default)]
 pub(crate) struct DurablePrefix {
-    /// Every unit with a smaller number is durable.
+    /// All units with smaller sequence numbers are durable.
     base: u64,
-    /// From `base` on.
+    /// By sequence number, from `base` on.
     is_durable: VecDeque<bool>,
 }
 
 impl DurablePrefix {
-    /// A number for a unit that begins to fill.
+    /// Assigns a sequence number to a unit that starts to fill.
     pub(crate) fn assign_seq(&mut self) -> u64 {
         self.is_durable.push_back(false);
         self.base + self.is_durable.len() as u64 - 1
     }
 
-    /// The numbers given out so far are those below this one.
+    /// Returns the next sequence number; all assigned ones are smaller.
     pub(crate) fn next_seq(&self) -> u64 {
         self.base + self.is_durable.len() as u64
     }
 
-    /// A unit is durable, or nothing of it is needed any more.
+    /// Marks a unit as durable, or as no longer needed.
     pub(crate) fn mark_durable(&mut self, number: u64) {
         if let Some(durable) =
             number.checked_sub(self.base).and_then(|i| self.is_durable.get_mut(i as usize))
@@ -40,7 +40,7 @@ impl DurablePrefix {
         }
     }
 
-    /// Whether every unit with a smaller number is durable.
+    /// Returns whether all units with smaller sequence numbers are durable.
     #[inline]
     pub(crate) fn is_durable_below(&self, number: u64) -> bool {
         self.base >= number

@@ -1,4 +1,5 @@
-//! [`KvOpenError`]: why a drive cannot be opened; [`KvError`]: why a request failed.
+//! [`KvOpenError`]: reasons why a drive cannot be opened; [`KvError`]: reasons why a request
+//! failed.
 
 use nvme::{Address, Status};
 
@@ -8,95 +9,95 @@ use crate::vector::MemoryError;
 /// Why a drive cannot be opened as a key-value target.
 #[derive(Debug, thiserror::Error)]
 pub enum KvOpenError {
-    /// The drive manages its flash itself.
+    /// The drive manages its own flash.
     #[error("drive {serial} is not open-channel: its flash cannot be given to keys and values")]
     NotOpenChannel {
-        /// The drive.
+        /// Serial number of the drive.
         serial: String,
     },
-    /// The drive keeps no contents.
+    /// The drive does not store contents.
     #[error("the drive keeps no data: values would be lost; use data = \"memory\" or \"file\"")]
     DataNotStored,
-    /// The drive's shape does not fit.
+    /// The drive's geometry is not supported.
     #[error("{what} is {value}, but kv needs {allowed}")]
     Shape {
-        /// What it is about.
+        /// Name of the parameter.
         what: &'static str,
-        /// What the drive says.
+        /// Value that the drive reports.
         value: u64,
-        /// What would do.
+        /// Allowed values.
         allowed: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{what} is {value}; allowed: {allowed}")]
     Config {
         /// The option.
         what: &'static str,
         /// Its value.
         value: f64,
-        /// What would do.
+        /// Allowed values.
         allowed: String,
     },
-    /// Nothing is left for values.
+    /// No capacity remains for values.
     #[error(
         "{chunks} good chunks: {overhead} are held (open chunks and room for cleaning), so that nothing \
          is left for values"
     )]
     TooSmall {
-        /// Good chunks.
+        /// Number of good chunks.
         chunks: u32,
-        /// Chunks held.
+        /// Number of chunks needed as overhead.
         overhead: u32,
     },
-    /// Not as many chunk descriptors as chunks.
+    /// The number of chunk descriptors differs from the number of chunks.
     #[error("{given} chunk descriptors for a drive of {chunks} chunks")]
     ChunkCount {
-        /// Descriptors given.
+        /// Number of descriptors given.
         given: usize,
-        /// Chunks of the drive.
+        /// Number of chunks of the drive.
         chunks: u64,
     },
-    /// The drive says something of a chunk that cannot be.
+    /// A chunk descriptor is inconsistent.
     #[error("chunk {chunk}: {what}")]
     Chunk {
-        /// Its first sector.
+        /// First sector of the chunk.
         chunk: Address,
-        /// What cannot be.
+        /// The inconsistency.
         what: String,
     },
-    /// What is on the drive was not written by kv.
+    /// The data on the drive was not written by kv.
     #[error(
         "sector {first} was not written by kv: reset the target's chunks if what is there is not \
          needed"
     )]
     ForeignData {
-        /// The first such sector.
+        /// Address of the first such sector.
         first: Address,
     },
-    /// No memory for buffers.
+    /// Memory for buffers cannot be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The drive refused a command of the recovery.
+    /// The drive failed a command of recovery.
     #[error("recovery: {command} at {address} failed: {status}")]
     Command {
-        /// The command.
+        /// Name of the command.
         command: &'static str,
-        /// Its first address.
+        /// First address of the command.
         address: Address,
-        /// The drive's answer.
+        /// Status of the command.
         status: Status,
     },
-    /// The drive did not answer.
+    /// The drive did not complete commands of recovery.
     #[error("recovery: {outstanding} commands were not answered within {polls} polls")]
     Timeout {
-        /// Commands outstanding.
+        /// Number of outstanding commands.
         outstanding: u16,
-        /// How often the drive was polled in vain.
+        /// Number of polls without a completion.
         polls: u64,
     },
 }
 
-/// Why a request failed. Nothing has changed then, except where it says so.
+/// Why a request failed. Unless stated otherwise, nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KvError {
     /// The key is too short or too long.
@@ -105,56 +106,56 @@ pub enum KvError {
     /// The value is too large.
     #[error("a value of {bytes} bytes: at most {bytes_max} fit")]
     ValueTooLarge {
-        /// Its bytes.
+        /// Size of the value in bytes.
         bytes: u64,
-        /// Bytes at most.
+        /// Maximum size in bytes.
         bytes_max: u64,
     },
-    /// The batch is too large to be written in one piece.
+    /// The batch is too large to be written contiguously.
     #[error("a batch of {bytes} bytes, keys and headers included: at most {bytes_max} fit")]
     BatchTooLarge {
-        /// Its bytes.
+        /// Size of the batch in bytes.
         bytes: u64,
-        /// Bytes at most.
+        /// Maximum size in bytes.
         bytes_max: u64,
     },
     /// The key does not exist.
     #[error("the key does not exist")]
     NotFound,
-    /// The place for the value is too small; nothing was put there.
+    /// The buffer for the value is too small; nothing was copied.
     #[error("the value has {bytes} bytes, more than there is room for")]
     BufferTooSmall {
-        /// Its bytes.
+        /// Size of the value in bytes.
         bytes: u64,
     },
-    /// A place is not registered memory.
+    /// A buffer is not in registered memory.
     #[error("the place of a value is not registered memory")]
     NotRegistered,
-    /// The values fill what there is.
+    /// The capacity is exhausted.
     #[error("full: delete something first")]
     Full,
-    /// Too many chunks have gone bad: reads go on.
+    /// Too many chunks became bad; reads are still possible.
     #[error("read-only: too many chunks of the drive have gone bad")]
     ReadOnly,
-    /// The value cannot be read.
+    /// The value is uncorrectable.
     #[error("the value cannot be read: {status}")]
     Media {
-        /// What the drive said.
+        /// Status of the drive.
         status: Status,
     },
-    /// The value is not what was written.
+    /// The value differs from what was written.
     #[error("the value is damaged: its CRC-32C is wrong")]
     ChecksumMismatch,
-    /// What was to be durable could not be written, because there is no chunk left to write it to.
+    /// The change could not be made durable, because no chunk is left to write it to.
     #[error("not durable: there is no chunk left to write to")]
     NotDurable,
-    /// The target was given up while the request was outstanding.
+    /// The target was closed while the request was outstanding.
     #[error("the target was closed")]
     Closed,
-    /// The drive did not answer.
+    /// The drive did not complete the request.
     #[error("the drive does not answer")]
     Timeout,
-    /// There is no memory to pass the value through.
+    /// There is no memory to copy the value through.
     #[error("no memory to pass the value through")]
     NoMemory,
 }

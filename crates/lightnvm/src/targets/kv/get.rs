@@ -1,8 +1,9 @@
-//! Values out of flash, or out of the units that wait in memory.
+//! Reads values from flash, or from buffered units.
 //!
-//! What a value is made of is noted when its read begins; until it ends none of those chunks is
-//! erased, so that it may be overwritten or moved meanwhile. Whole chunks go straight to the user's
-//! memory; records pass through a lane, because they start anywhere in a sector.
+//! A read captures the location of its value when it starts. Until it completes, none of the
+//! value's chunks is erased, so the value may be overwritten or relocated meanwhile. Whole chunks
+//! are read directly into the client's memory; records are read through a buffer, because they
+//! start at any byte of a sector.
 
 use nvme::Status;
 
@@ -14,7 +15,7 @@ use super::request::{GetState, KvAnswer, KvOp, KvRequestState};
 use super::{Kv, KvError};
 
 impl Kv {
-    /// Begins a read: nothing before it in the line is about its key.
+    /// Starts a read; no earlier request for its key is queued.
     pub(super) fn begin_read(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
         let (key, into) = match &pending.op {
@@ -63,7 +64,7 @@ impl Kv {
         self.progressed = true;
     }
 
-    /// Keeps the chunks of a value from being erased, or lets them.
+    /// Pins the chunks of a value against erase, or unpins them.
     fn pin_chunks(&mut self, current: &KeyVersion, pin: bool) {
         let pieces = current.records().iter().map(|p| p.chunk);
         for chunk in pieces.chain(current.chunk_extents().iter().map(|p| p.chunk)) {
@@ -74,7 +75,7 @@ impl Kv {
         }
     }
 
-    /// First sector and number of sectors of a record's inline bytes.
+    /// Returns the first sector and the number of sectors of a record's inline bytes.
     fn record_sectors(&self, piece: &RecordRef, key: u8, parts: usize) -> (u32, u32) {
         let size = self.layout.sector_bytes;
         let start = piece.offset + header_bytes(key, parts);
@@ -82,7 +83,7 @@ impl Kv {
         (first, last - first + 1)
     }
 
-    /// Begins to fetch what the values that are being read are made of.
+    /// Starts reads of chunks and records, as far as buffers are free.
     pub(super) fn step_reads(&mut self) {
         for class in 0..self.read_queues.len() {
             while let Some(&place) = self.read_queues[class].front() {
@@ -101,7 +102,7 @@ impl Kv {
         }
     }
 
-    /// Begins to fetch the next part or piece of a value. Returns whether there was a lane for it.
+    /// Starts to read the next whole chunk or record of a value. Returns whether a buffer was free.
     fn read_next(&mut self, place: u32, lane: ReadClass) -> bool {
         let Some(reading) = self.requests.get_state(place) else { return true };
         let (index, parts) = (reading.next_step, reading.current.chunk_extents().len());
@@ -137,7 +138,7 @@ impl Kv {
         self.read_ops.begin(lane, owner, piece.chunk, sectors)
     }
 
-    /// Takes the fetches that have ended.
+    /// Handles completed reads.
     pub(super) fn complete_reads(&mut self) {
         while let Some(fetch) = self.read_ops.completed.pop_front() {
             self.progressed = true;
@@ -168,7 +169,7 @@ impl Kv {
         }
     }
 
-    /// Copies inline bytes from a lane to the user.
+    /// Copies inline bytes from a read buffer to the client.
     fn copy_to_host(&mut self, fetch: u32, place: u32, index: u32) -> Option<KvError> {
         let reading = self.requests.get_state(place)?;
         let parts = reading.current.chunk_extents().len();
@@ -197,7 +198,7 @@ impl Kv {
         (crc != piece.crc).then_some(KvError::ChecksumMismatch)
     }
 
-    /// Whether a whole chunk is what was written.
+    /// Verifies the checksum of a whole chunk.
     fn verify_chunk_extent(&mut self, place: u32, index: u32, to: ring::Iova) -> Option<KvError> {
         if !self.config.checksum_large_values {
             return None;
@@ -209,11 +210,11 @@ impl Kv {
             return Some(KvError::NotRegistered);
         };
         let crc = region_crc(buffer.region, buffer.offset, bytes, &mut self.copy_buffer);
-        // 0 was written by a configuration that makes no checksums of whole chunks.
+        // 0 was written by a configuration without checksums of whole chunks.
         (crc != wanted && wanted != 0).then_some(KvError::ChecksumMismatch)
     }
 
-    /// A part or piece has arrived, or cannot.
+    /// Handles a chunk or record that was read, or that is unreadable.
     fn on_read_step_complete(&mut self, place: u32, error: Option<KvError>) {
         let Some(reading) = self.requests.get_state(place) else { return };
         reading.remaining_steps -= 1;

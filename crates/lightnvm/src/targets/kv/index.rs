@@ -1,21 +1,23 @@
-//! [`Index`]: which version of every key is current, and where it is. In memory; rebuilt at
-//! power-on.
+//! [`Index`]: the current version of every key and its location. The index is in memory, and
+//! rebuilt at power-on.
 //!
-//! One ordered map: look-ups, and iteration in the order of keys, without a second structure. An
-//! entry takes 72 bytes, key included, and with the map's own slack some 75 to 135 bytes per key; keys
-//! of more than 30 bytes, and values of several pieces, take what they need beside that.
+//! It is one ordered map for lookups and for iteration in key order. An entry takes 72 bytes, key
+//! included; with the slack of the map, about 75 to 135 bytes per key. Keys longer than 30 bytes,
+//! and values of several records, take additional memory.
 //!
-//! **Why a tombstone may be forgotten.** A record on the media that is older than a key's current one
-//! is harmless while a newer record of the key is there too: the newest wins at power-on. So the
-//! record of a deletion must outlive every older record of a value of its key. [`IndexEntry::older_records`]
-//! counts exactly those: it grows when a record of a value stops being the current one (overwritten,
-//! deleted, or moved: the copy that stays behind is as old as the one that was moved), and shrinks
-//! only when the erase of the chunk that held it *has completed*. At 0 nothing on the media can bring
-//! the key back, and the tombstone becomes garbage like any other. Records of deletions are not
-//! counted: without the tombstone they say the same as nothing. Chunks that are never erased any more
-//! (a program failed) keep their count up for ever, and with it the tombstone. At power-on the counts
-//! are made anew from the records that are found; records of versions that never became whole are not
-//! among them, because they never can be.
+//! **When a tombstone can be dropped.** A record on the media that is older than a key's current
+//! record is harmless while the newer record exists, because the newest wins at power-on. A
+//! tombstone must therefore outlive every older value record of its key.
+//!
+//! [`IndexEntry::older_records`] counts exactly these. It is incremented when a value record stops
+//! being current: overwritten, deleted, or relocated, because the copy left behind is as old as the
+//! relocated one. It is decremented only when the erase of the record's chunk *has completed*. At 0
+//! nothing on the media can restore the key, and the tombstone becomes garbage.
+//!
+//! Tombstones are not counted, because they have no effect without the current tombstone. Chunks
+//! that are never erased (a program failed) keep their count, and with it the tombstone, for ever.
+//! At power-on the counts are recomputed from the records found; records of versions that were
+//! never complete are not counted, because they can never become current.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,11 +25,11 @@ use std::ops::Bound;
 use super::key::Key;
 use super::record::record_bytes;
 
-/// Inline bytes of a value, in a record.
+/// The location of inline bytes of a value in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordRef {
     pub(crate) chunk: u32,
-    /// Where the record starts in the chunk.
+    /// Offset of the record in the chunk.
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
     pub(crate) crc: u32,
@@ -40,28 +42,28 @@ pub(crate) struct ChunkExtent {
     pub(crate) crc: u32,
 }
 
-/// Where a value is that takes more than one record or chunk: the whole chunks come first.
+/// The location of a value that takes more than one record or chunk; whole chunks precede records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentList {
     pub(crate) chunk_extents: Box<[ChunkExtent]>,
     pub(crate) records: Box<[RecordRef]>,
 }
 
-/// What a key stands for.
+/// The version of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeyVersion {
     /// A value in one record.
     Packed(RecordRef),
-    /// A value in several.
+    /// A value in several records or chunks.
     Extents(Box<ExtentList>),
-    /// Nothing, but older records are on the media.
+    /// Deleted; older records are still on the media.
     Tombstone(RecordRef),
-    /// A value that cannot be read any more.
+    /// A value that is uncorrectable.
     Uncorrectable(RecordRef),
 }
 
 impl KeyVersion {
-    /// The whole chunks of the value.
+    /// Returns the whole chunks of the value.
     pub(crate) fn chunk_extents(&self) -> &[ChunkExtent] {
         match self {
             KeyVersion::Extents(spread) => &spread.chunk_extents,
@@ -69,7 +71,7 @@ impl KeyVersion {
         }
     }
 
-    /// The records.
+    /// Returns the records.
     pub(crate) fn records(&self) -> &[RecordRef] {
         match self {
             KeyVersion::Packed(piece)
@@ -79,7 +81,7 @@ impl KeyVersion {
         }
     }
 
-    /// The same, to say where they have moved.
+    /// Returns the records, to update their locations.
     pub(crate) fn records_mut(&mut self) -> &mut [RecordRef] {
         match self {
             KeyVersion::Packed(piece)
@@ -89,35 +91,35 @@ impl KeyVersion {
         }
     }
 
-    /// Whether the key exists.
+    /// Returns whether the key exists.
     pub(crate) fn is_present(&self) -> bool {
         !matches!(self, KeyVersion::Tombstone(_))
     }
 
-    /// Records that count as older ones once they are not current any more.
+    /// Returns the number of records that count as older ones once this version is superseded.
     pub(crate) fn value_record_count(&self) -> u32 {
         if self.is_present() { self.records().len() as u32 } else { 0 }
     }
 
-    /// Bytes of the value.
+    /// Returns the size of the value in bytes.
     pub(crate) fn value_bytes(&self, chunk_bytes: u32) -> u64 {
         let whole = self.chunk_extents().len() as u64 * u64::from(chunk_bytes);
         whole + self.records().iter().map(|p| u64::from(p.bytes)).sum::<u64>()
     }
 
-    /// Bytes of record number `i` in its chunk.
+    /// Returns the size of record `i` in bytes.
     pub(crate) fn record_bytes(&self, key: u8, i: usize) -> u32 {
         let parts = if i == 0 { self.chunk_extents().len() } else { 0 };
         record_bytes(key, parts, self.records()[i].bytes)
     }
 }
 
-/// A key's entry.
+/// The entry of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexEntry {
     pub(crate) seq: u64,
     pub(crate) current: KeyVersion,
-    /// Records of the key's values on the media that are not the current ones.
+    /// Number of value records of the key on the media that are not current.
     pub(crate) older_records: u32,
 }
 
@@ -125,30 +127,30 @@ pub(crate) struct IndexEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     map: BTreeMap<Key, IndexEntry>,
-    /// Keys that exist.
+    /// Number of keys that exist.
     pub(crate) key_count: u64,
 }
 
 impl Index {
-    /// The entry of a key, existing or deleted.
+    /// Returns the entry of a key, existing or deleted.
     #[inline]
     pub(crate) fn get(&self, key: &[u8]) -> Option<&IndexEntry> {
         self.map.get(key)
     }
 
-    /// The same, to say where records have moved, or that older ones came or went.
+    /// Returns the entry of a key, to update record locations or the count of older records.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut IndexEntry> {
         self.map.get_mut(key)
     }
 
-    /// The entry of a key that exists.
+    /// Returns the entry of a key that exists.
     #[inline]
     pub(crate) fn get_present(&self, key: &[u8]) -> Option<&IndexEntry> {
         self.map.get(key).filter(|e| e.current.is_present())
     }
 
-    /// Makes a version current, and returns what was.
+    /// Makes a version current, and returns the previous one.
     pub(crate) fn replace(
         &mut self,
         key: &Key,
@@ -173,14 +175,14 @@ impl Index {
         old
     }
 
-    /// Puts in what was found at power-on.
+    /// Inserts an entry found at power-on.
     pub(crate) fn insert_recovered(&mut self, key: Key, entry: IndexEntry) {
         self.key_count += u64::from(entry.current.is_present());
         self.map.insert(key, entry);
     }
 
-    /// An older record of the key is gone from the media. Returns the tombstone that nothing needs
-    /// any more, if that is one.
+    /// Records that an older record of the key was erased. Returns the tombstone if it is no longer
+    /// needed.
     pub(crate) fn release_older(&mut self, key: &[u8]) -> Option<RecordRef> {
         let entry = self.map.get_mut(key)?;
         entry.older_records = entry.older_records.saturating_sub(1);
@@ -194,7 +196,7 @@ impl Index {
         }
     }
 
-    /// Existing keys behind a bound, in order.
+    /// Iterates over existing keys after a bound, in order.
     pub(crate) fn range_from(
         &self,
         bound: Bound<&[u8]>,
@@ -203,7 +205,7 @@ impl Index {
         range.filter(|(_, entry)| entry.current.is_present())
     }
 
-    /// All entries.
+    /// Iterates over all entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &IndexEntry)> {
         self.map.iter()
     }

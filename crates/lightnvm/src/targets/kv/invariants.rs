@@ -1,4 +1,4 @@
-//! [`Kv::check_invariants`]: whether what is kept about chunks agrees with the index.
+//! [`Kv::check_invariants`]: compares the chunk counts with the index.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::Kv;
 use super::chunks::ChunkRole;
 
 impl Kv {
-    /// Compares what is counted with what it is counted of: live bytes of every chunk, older records,
-    /// tombstones, whole chunks. Looks at everything; for tests.
+    /// Recomputes the counts from the index and compares them: live bytes of every chunk, older
+    /// records, tombstones, whole chunks. Scans everything; for tests.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first difference.
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut live: BTreeMap<u32, u64> = BTreeMap::new();
         let (mut keys, mut tombstones, mut wholes) = (0, 0, 0);
@@ -80,7 +80,7 @@ impl Kv {
         Ok(())
     }
 
-    /// What it is doing, for messages of tests.
+    /// Returns the state of the target, for messages of tests.
     pub fn debug_state(&self) -> String {
         let uses = [
             ChunkRole::Free,

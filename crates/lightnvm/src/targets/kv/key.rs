@@ -1,11 +1,11 @@
-//! [`Key`]: 1 to 255 bytes. Short keys are in place, so that the index holds them without another
-//! allocation and compares them without following a pointer.
+//! [`Key`]: 1 to 255 bytes. Short keys are stored inline, so that the index needs no further
+//! allocation and no pointer dereference for them.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Bytes that a key may have without memory of its own.
+/// Maximum length of an inline key in bytes.
 const INLINE_BYTES_MAX: usize = 30;
 
 #[derive(Clone)]
@@ -14,26 +14,26 @@ enum KeyRepr {
     Heap(Box<[u8]>),
 }
 
-/// A key: 1 to 255 bytes, ordered as bytes are.
+/// A key of 1 to 255 bytes, in byte order.
 #[derive(Clone)]
 pub struct Key(KeyRepr);
 
-/// A key of no bytes, or of too many.
+/// A key that is empty or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {bytes} bytes: allowed are 1 to 255")]
 pub struct KeyLengthError {
-    /// Bytes given.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
 impl Key {
-    /// Bytes of a key at most.
+    /// Maximum length of a key in bytes.
     pub const BYTES_MAX: usize = 255;
 
-    /// A key of these bytes. Allocates if there are more than 30.
+    /// Creates a key. Allocates if it is longer than 30 bytes.
     ///
     /// # Errors
-    /// [`KeyLength`].
+    /// [`KeyLengthError`].
     #[inline]
     pub fn new(bytes: &[u8]) -> Result<Key, KeyLengthError> {
         if bytes.is_empty() || bytes.len() > Key::BYTES_MAX {
@@ -47,7 +47,7 @@ impl Key {
         Ok(Key(KeyRepr::Inline { len: bytes.len() as u8, bytes: short }))
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -56,7 +56,7 @@ impl Key {
         }
     }
 
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u8 {
         self.as_bytes().len() as u8

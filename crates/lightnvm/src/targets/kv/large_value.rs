@@ -1,9 +1,10 @@
-//! [`LargeValues`]: whole chunks of values on their way to flash, straight from the user's memory.
+//! [`LargeValues`]: writes whole chunks of values to flash, directly from the client's memory.
 //!
-//! A value fills as many chunks as it can, each written from one end to the other and named by the
-//! value's first record, which is written after them. So a whole chunk is never moved: it is erased
-//! once its value is gone (thesis section 6.4.3, *a key-value delete request is similar to a block
-//! erase*). One whose program fails is written again, somewhere else, from the user's memory.
+//! A value fills as many chunks as it can. Each is written from start to end and referenced by the
+//! value's first record, which is written afterwards. A whole chunk is never relocated; it is
+//! erased once its value is superseded ([Thesis15 ch. 6 §4.4], *a key-value delete request is
+//! similar to a block erase*). If a program fails, the chunk is rewritten to another one from the
+//! client's memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::config::Layout;
 use super::oob::SectorTag;
 use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
-/// Commands of one chunk on the drive at most.
+/// Maximum number of commands in flight per chunk.
 const COMMANDS_MAX: u32 = 4;
 
 /// A whole chunk that is being written.
@@ -26,7 +27,7 @@ pub(crate) struct ChunkWrite {
     pub(crate) chunk_index: u32,
     pub(crate) chunk: u32,
     pub(crate) crc: u32,
-    /// Where its data is.
+    /// Address of its data.
     from: Iova,
     next: u32,
     outstanding: u32,
@@ -34,15 +35,15 @@ pub(crate) struct ChunkWrite {
     queued: bool,
 }
 
-/// How a job ended.
+/// The outcome of a chunk write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkWriteOutcome {
     Written,
-    /// The chunk is to be retired, and the job needs another.
+    /// The chunk is to be retired, and the write needs another chunk.
     Failed,
 }
 
-/// A fixed number of jobs.
+/// A table of chunk writes with fixed capacity.
 #[derive(Debug)]
 pub(crate) struct LargeValues {
     writes: Vec<Option<ChunkWrite>>,
@@ -51,13 +52,13 @@ pub(crate) struct LargeValues {
     tags_at: Iova,
     oob_bytes: usize,
     sending: VecDeque<u32>,
-    /// Jobs whose chunk failed.
+    /// Writes whose chunk failed.
     pub(crate) failed_writes: VecDeque<u32>,
     sectors: u32,
 }
 
 impl LargeValues {
-    /// Room for `layout.large_value_writes` jobs.
+    /// Creates a table for `layout.large_value_writes` writes.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -85,7 +86,7 @@ impl LargeValues {
         !self.free.is_empty()
     }
 
-    /// Begins to write a chunk.
+    /// Starts to write a chunk.
     pub(crate) fn begin(
         &mut self,
         (request, part): (u32, u32),
@@ -112,7 +113,7 @@ impl LargeValues {
         self.sending.push_back(job);
     }
 
-    /// Begins a job again on another chunk.
+    /// Restarts a write on another chunk.
     pub(crate) fn restart(&mut self, job: u32, chunk: u32) {
         if let Some(j) = &mut self.writes[job as usize] {
             (j.chunk, j.next, j.outstanding) = (chunk, 0, 0);
@@ -121,7 +122,7 @@ impl LargeValues {
         }
     }
 
-    /// Sends what can be sent.
+    /// Submits commands until the queue is full.
     pub(crate) fn send(&mut self, queue: &mut VectorQueue, addresses: &Addresses) {
         let shape = *addresses.shape();
         let most = queue.max_sectors() / shape.ws_opt * shape.ws_opt;
@@ -148,7 +149,8 @@ impl LargeValues {
         }
     }
 
-    /// A command has ended. Says how the job ended, if it did.
+    /// Handles the completion of a command. Returns the outcome of the write, if this was its last
+    /// command.
     pub(crate) fn on_command_complete(
         &mut self,
         job: u32,
@@ -170,14 +172,14 @@ impl LargeValues {
         (j.outstanding == 0).then_some((*j, ChunkWriteOutcome::Written))
     }
 
-    /// Forgets a job.
+    /// Removes a write.
     pub(crate) fn remove(&mut self, job: u32) -> Option<ChunkWrite> {
         let ended = self.writes[job as usize].take()?;
         self.free.push(job);
         Some(ended)
     }
 
-    /// Whether no job has commands to send.
+    /// Returns whether no write has commands to submit.
     pub(crate) fn is_idle(&self) -> bool {
         self.sending.is_empty()
     }

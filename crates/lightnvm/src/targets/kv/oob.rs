@@ -1,28 +1,29 @@
-//! [`Label`]: what is written beside every sector, which says what the sector is.
+//! [`SectorTag`]: the out-of-band bytes of a sector, which describe its contents.
 //!
 //! ```text
-//! 0..2   0x564b ("KV"), little endian, as everything
+//! 0..2   0x564b ("KV"); all numbers are little endian
 //! 2      version: 1
-//! 3      1 packed, 2 whole, 3 padding, 4 filler, 5 seal
-//! 4..8   packed: the first record that starts in the sector, in units of 8 bytes; all ones: none
-//!        whole: which whole chunk of its value this is
-//!        seal: sectors of the chunk, from its start, that were there when power came back
-//! 8..16  packed, padding: the chunk's stamp; whole: the value's sequence number
+//! 3      1 packed, 2 whole chunk, 3 padding, 4 filler, 5 seal
+//! 4..8   packed: offset of the first record that starts in the sector, in units of 8 bytes;
+//!        all ones: none
+//!        whole chunk: index of this chunk in its value
+//!        seal: number of sectors of the chunk, from its start, that were intact at power-on
+//! 8..16  packed, padding: the chunk's stamp; whole chunk: the value's sequence number
 //! ```
 
-/// What a sector is.
+/// The contents of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SectorTag {
     /// Records.
     Packed { first: Option<u32>, stamp: u64 },
     /// A whole chunk of a value.
     LargeValue { chunk_index: u32, seq: u64 },
-    /// Nothing, written in the course of things.
+    /// Padding, written in normal operation.
     Padding { stamp: u64 },
-    /// Nothing, written at power-on so that what precedes it can be read. It says nothing of what
-    /// precedes it.
+    /// Padding, written at power-on to make preceding sectors readable. It does not imply that they
+    /// are intact.
     Filler,
-    /// Nothing, written at power-on: everything from sector `intact` on up to here is void.
+    /// Padding, written at power-on: all sectors from `intact` up to this one are void.
     Seal { intact: u32 },
 }
 
@@ -30,10 +31,10 @@ const MAGIC: u16 = 0x564b;
 const VERSION: u8 = 1;
 
 impl SectorTag {
-    /// Bytes of the encoding.
+    /// Size of the encoding in bytes.
     pub(crate) const BYTES: usize = 16;
 
-    /// The bytes for the media.
+    /// Encodes the tag.
     #[inline]
     pub(crate) fn encode(self) -> [u8; SectorTag::BYTES] {
         let (kind, word, long) = match self {
@@ -51,7 +52,7 @@ impl SectorTag {
         out
     }
 
-    /// Reads bytes from the media; `None` if they are not from this target.
+    /// Decodes a tag; `None` if another target wrote the bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SectorTag> {
         let bytes: &[u8; SectorTag::BYTES] = bytes.get(..SectorTag::BYTES)?.try_into().ok()?;
         let [m0, m1, VERSION, kind, a, b, c, d, long @ ..] = *bytes else { return None };
@@ -94,7 +95,7 @@ mod tests {
             assert_eq!(SectorTag::decode(&foreign), None);
         }
         assert_eq!(SectorTag::decode(&[0; 15]), None);
-        // The other target's label is not taken for one of these.
+        // The tags of pblk and kv are not confused.
         let oob = ftl::Oob { lba: Some(3), poison: false, metadata: false, sequence: 9 };
         assert_eq!(SectorTag::decode(&oob.encode()), None);
         assert_eq!(ftl::Oob::decode(&SectorTag::Filler.encode()), None);

@@ -1,11 +1,12 @@
-//! [`Kv::open`]: power-on. What the chunks say, which records there are, and what is current.
+//! [`Kv::open`]: recovery at power-on.
 //!
-//! 1. Chunks that were being written are filled up with filler until everything in them can be read
-//!    (LightNVM paper section 4.2.2).
-//! 2. Labels say what every chunk is and where records start; of whole chunks one vector is enough.
-//! 3. Headers are read, and the index is made of them ([`found`](super::found)).
-//! 4. Chunks in which nothing is current are erased when the target runs, others are written on,
-//!    behind a seal if a record may have been going on.
+//! 1. Open chunks are padded with filler until everything in them is readable [LightNVM17 §4.2.2].
+//! 2. Sector tags show the contents of every chunk and where records start; for whole chunks one
+//!    vector suffices.
+//! 3. Headers are read, and the index is built from them
+//!    ([`recovered_chunk`](super::recovered_chunk)).
+//! 4. Chunks without current data are erased when the target runs. Others are written further,
+//!    after a seal if a record may have been interrupted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,23 +34,26 @@ use super::unit_memory::UnitMemory;
 use super::{COPY_BLOCK_BYTES, Kv, KvOpenError};
 use crate::vector::{Addresses, VectorQueue};
 
-/// Physical sectors that can be numbered.
+/// Maximum number of physical sectors that can be addressed.
 const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;
 
-/// Reads of any record, and of whole chunks, at a time.
+/// Maximum number of concurrent reads of any record, of whole chunks, and of small records.
 const ANY_READS_MAX: u32 = 16;
 const LARGE_VALUE_READS_MAX: u32 = 32;
 const SMALL_READS_MAX: u32 = 256;
 
 impl Kv {
-    /// Opens the drive that `info` describes and `port` leads to. `queue` is one of its queue pairs,
-    /// has nothing outstanding, and is the target's from now on; `chunks` are the descriptors of all
-    /// of its chunks ([`driver::Controller::chunks`]), fresh ones, and `owned` says which of them are
-    /// the target's. `keeps_data` says whether the drive keeps contents.
+    /// Opens the drive that `info` describes, through `port`.
     ///
-    /// What was durable is found again: this takes commands, which are waited for by calling `pump`.
-    /// It can be interrupted at any time and repeated. A sector that cannot be read by then, in which
-    /// a record starts, takes the record with it; [`KvStats::unreadable_at_open`] counts them.
+    /// - `queue` is a queue pair of the drive without outstanding commands; the target owns it from
+    ///   now on.
+    /// - `chunks` are the current descriptors of all chunks ([`driver::ControllerHandle::chunks`]);
+    ///   `owned` selects those of the target.
+    /// - `keeps_data` says whether the drive stores contents.
+    ///
+    /// All durable data is recovered with commands to the drive; `pump` is called while waiting.
+    /// Recovery can be interrupted at any time and repeated. An unreadable sector in which a record
+    /// starts loses this record; [`KvStats::unreadable_at_open`] counts such sectors.
     ///
     /// # Errors
     /// [`KvOpenError`].
@@ -106,7 +110,7 @@ impl Kv {
             chunks: KvChunks::new(shape),
             streams: AppendStreams::new(layout, slots),
             stamp: media.chunks.values().filter_map(|f| f.stamp).max().unwrap_or(0),
-            // Room for what could not be read.
+            // Leaves a gap for records that could not be read.
             seq: media.seq + 1024,
             requests: KvRequestTable::new(config.queue_depth),
             completed: VecDeque::with_capacity(config.queue_depth as usize),
@@ -150,7 +154,7 @@ impl Kv {
         Ok(kv)
     }
 
-    /// Makes the index of the records, and gives every chunk its use.
+    /// Builds the index from the records, and sets the role of every chunk.
     fn rebuild_index(
         &mut self,
         media: &mut ScanState,
@@ -187,7 +191,7 @@ impl Kv {
                     if there == Some((i, entry.seq)) {
                         wholes.insert(part.chunk, ());
                     } else {
-                        // Gone bad, or somebody else's by now: reads of the value fail.
+                        // The chunk became bad or has another owner: reads of the value fail.
                         part.chunk = u32::MAX;
                     }
                     self.large_value_chunks += 1;
@@ -237,7 +241,8 @@ impl Kv {
         Ok(())
     }
 
-    /// What a chunk is used for from now on. It `holds` records, and perhaps live ones.
+    /// Returns the role of a chunk at power-on. `holds` says whether it contains records, live or
+    /// not.
     fn recovered_role(
         &self,
         media: &ScanState,
@@ -262,7 +267,7 @@ impl Kv {
         }
     }
 
-    /// Writes seals behind what is torn in chunks that are to be written on.
+    /// Writes seals after the torn units of chunks that are written further.
     fn write_seals(
         &mut self,
         media: &mut ScanState,
@@ -302,7 +307,7 @@ impl Kv {
     }
 }
 
-/// Refuses drives that cannot be numbered, written or recovered.
+/// Rejects drives that kv cannot address, write or recover.
 fn check_geometry(info: &ControllerInfo, g: &Geometry) -> Result<(), KvOpenError> {
     let shape = |what, value, allowed| Err(KvOpenError::Shape { what, value, allowed });
     let pus = u64::from(g.groups) * u64::from(g.pus);

@@ -1,4 +1,4 @@
-//! [`Media`]: what chunk descriptors, labels and headers say at power-on.
+//! [`ScanState`]: chunk descriptors, sector tags and headers as found at power-on.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::recovered_chunk::{RecoveredChunk, RecoveredRecord};
 use super::scan::{ScanJob, ScanRunner, ScanTask, ScannedSectors};
 use crate::vector::Addresses;
 
-/// What the drive says of a chunk.
+/// The state of a chunk that the drive reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedState {
     Free,
@@ -35,7 +35,7 @@ pub(super) struct ScanState {
 }
 
 impl ScanState {
-    /// Takes what the descriptors say.
+    /// Creates the state from the chunk descriptors.
     pub(super) fn from_descriptors(
         chunks: &[ChunkDescriptor],
         owned: &dyn Fn(u32) -> bool,
@@ -67,7 +67,7 @@ impl ScanState {
         Ok(media)
     }
 
-    /// Fills up, reads labels, reads headers.
+    /// Pads open chunks, reads sector tags, and reads headers.
     pub(super) fn read_media(
         &mut self,
         scan: &mut ScanRunner<'_>,
@@ -75,7 +75,7 @@ impl ScanState {
     ) -> Result<(), KvOpenError> {
         let shape = *addresses.shape();
         self.pad_open_chunks(scan, &shape)?;
-        // Of whole chunks the first labels say it all.
+        // The first tags of a whole chunk suffice.
         let vector = u32::from(MAX_VECTOR_ADDRESSES);
         let firsts = self.tag_jobs(|found| (0, found.written.min(vector)));
         self.read_tags(scan, firsts, shape.ws_opt)?;
@@ -118,7 +118,7 @@ impl ScanState {
         scan.run(&mut jobs.into_iter(), &mut |job, seen| self.on_padded(job, seen.failed != 0))
     }
 
-    /// Filler has been written, or has failed: of one chunk in any order.
+    /// Handles the completion of a filler write; those of a chunk may complete in any order.
     fn on_padded(&mut self, job: &ScanJob, failed: bool) {
         if failed {
             self.states[job.chunk as usize] = Some(ReportedState::Failing);
@@ -128,7 +128,7 @@ impl ScanState {
         }
     }
 
-    /// Jobs that read the labels of a range of every chunk.
+    /// Returns jobs that read the tags of a range of every chunk.
     fn tag_jobs(&self, range: impl Fn(&RecoveredChunk) -> (u32, u32)) -> Vec<ScanJob> {
         let vector = u32::from(MAX_VECTOR_ADDRESSES);
         let jobs = self.chunks.iter().flat_map(|(chunk, found)| {
@@ -161,18 +161,18 @@ impl ScanState {
     }
 }
 
-/// What became of a header that was looked for.
+/// The result of a header lookup.
 enum HeaderLookup {
-    /// It is there; the record ends at this byte of the chunk.
+    /// The header is valid; the record ends at this byte of the chunk.
     Found(u32),
-    /// More sectors are needed to read it.
+    /// More sectors are needed to decode it.
     NeedMore,
-    /// There is none, or it cannot be read.
+    /// There is no header, or it is unreadable.
     NotFound,
 }
 
 impl ScanState {
-    /// Reads the header of every record that counts.
+    /// Reads the headers of all valid records.
     fn read_headers(
         &mut self,
         scan: &mut ScanRunner<'_>,
@@ -182,7 +182,7 @@ impl ScanState {
         for (chunk, found) in &self.chunks {
             let mut run: Option<ScanJob> = None;
             for &(sector, _) in found.record_starts.iter().filter(|(s, _)| *s < found.intact) {
-                // Headers that begin in a sector may end in the next.
+                // A header may extend to the next sector.
                 let end = (sector + 2).min(found.intact);
                 run = match run {
                     Some(job) if sector <= job.first + job.count && end - job.first <= 64 => {
@@ -205,7 +205,7 @@ impl ScanState {
             let end = job.first + job.count;
             let first = found.record_starts.partition_point(|(sector, _)| *sector < job.first);
             for &(sector, at) in found.record_starts[first..].iter().take_while(|(s, _)| *s < end) {
-                // The sector behind a run may belong to the next run.
+                // The sector after a run may belong to the next run.
                 let mut offset = sector * size + at;
                 while offset < (sector + 1) * size {
                     let place = (job, seen, offset);
@@ -244,7 +244,7 @@ impl ScanState {
     }
 }
 
-/// Looks for a header at an offset of a job's chunk, and takes the record if it counts.
+/// Decodes a header at an offset of a job's chunk, and adds the record if it is valid.
 fn lookup_header(
     (job, seen, offset): (&ScanJob, &ScannedSectors<'_>, u32),
     found: &RecoveredChunk,
@@ -265,7 +265,7 @@ fn lookup_header(
             fixed => fixed,
         };
         if offset + bytes > end {
-            // What is longer than headers are is none.
+            // Longer than any header, hence not a header.
             let most = (HEADER_SECTORS + 1) * size;
             return if bytes > most { HeaderLookup::NotFound } else { HeaderLookup::NeedMore };
         }
@@ -293,7 +293,7 @@ fn lookup_header(
     HeaderLookup::Found(next)
 }
 
-/// State and write pointer that a descriptor gives its chunk of `sectors`.
+/// Returns the state and write pointer that a descriptor reports for its chunk of `sectors`.
 fn reported_state(d: &ChunkDescriptor, sectors: u32) -> Result<(ReportedState, u32), String> {
     let state = d
         .chunk_state()
@@ -370,7 +370,7 @@ mod tests {
                     records: Vec::new(),
                     seq: 0,
                 };
-                // What comes behind one that failed fails, too.
+                // Writes after a failed one fail as well.
                 order.iter().for_each(|at| media.on_padded(&jobs[*at], *at >= failing));
                 let (state, end) = match failing {
                     3 => (ReportedState::Open, 16),

@@ -1,8 +1,8 @@
-//! A value becomes records: appended to the chunks that take them, named in the index.
+//! Writes values as records: appends them to open chunks, and updates the index.
 //!
-//! What a user changed is in the index when its last record has its place in memory, durable or not.
-//! A value of several records, or with whole chunks, is *unfinished* until then: its key is busy, and
-//! the chunks that hold records of it are pinned, so that cleaning does not take them for garbage.
+//! A host change is in the index once its last record has a location in memory, durable or not. A
+//! value of several records, or with whole chunks, is *unfinished* until then: its key is busy, and
+//! the chunks with its records are pinned, so that compaction does not treat them as garbage.
 
 use ring::{Iova, SharedRegion};
 
@@ -15,25 +15,25 @@ use super::request::{KvMutation, KvOp, KvRequestState, PutState, ValueBuffer};
 use super::streams::{AllocError, AppendClass, RecordLocation};
 use super::{Kv, KvError};
 
-/// How far a change has come.
+/// The progress of a mutation.
 pub(crate) enum PutProgress {
-    /// It is made, and durable when all units below this number are.
+    /// Applied; durable when all units below this sequence number are.
     Done(u64),
-    /// It takes longer.
+    /// In progress.
     InProgress,
-    /// It must wait.
+    /// Blocked.
     Blocked(AllocError),
 }
 
-/// Where inline bytes come from.
+/// The source of inline bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ValueSource {
     Host(Iova),
-    /// The memory for reads, from this byte on.
+    /// The memory of reads, from this byte on.
     ReadBuffer(usize),
 }
 
-/// A value's chunk that is not known yet.
+/// A whole chunk of a value that is not assigned yet.
 const UNASSIGNED: ChunkExtent = ChunkExtent { chunk: u32::MAX, crc: 0 };
 
 impl Kv {
@@ -51,7 +51,7 @@ impl Kv {
         Ok(self.append_at(&spot, (spot.offset, true), key, header, (parts, from)))
     }
 
-    /// Puts a record at an offset of a chunk that has a place for it; `last` if no other follows.
+    /// Writes a record at an offset of an allocated location; `last` if no other record follows.
     pub(super) fn append_at(
         &mut self,
         spot: &RecordLocation,
@@ -65,7 +65,7 @@ impl Kv {
         let buffers = (&mut self.copy_buffer[..], &mut self.durable_prefix);
         let source: (&SharedRegion, usize) = match from {
             ValueSource::ReadBuffer(at) => (self.read_ops.memory(), at),
-            // Checked when the request was taken, and registrations last.
+            // Checked when the request was accepted; registrations are permanent.
             ValueSource::Host(at) => match self.queue.port().memory().find(at, header.bytes.into())
             {
                 Ok(buffer) => (buffer.region, buffer.offset),
@@ -85,7 +85,7 @@ impl Kv {
         RecordRef { chunk: spot.chunk, offset, bytes: header.bytes, crc: header.crc }
     }
 
-    /// Makes what was appended the current version of its key.
+    /// Makes an appended version the current one of its key.
     pub(super) fn set_current(&mut self, key: &Key, seq: u64, current: KeyVersion) {
         if let KeyVersion::Tombstone(_) = current {
             self.tombstone_bytes += u64::from(current.record_bytes(key.len(), 0));
@@ -96,7 +96,7 @@ impl Kv {
         }
     }
 
-    /// Appends the record of a deletion.
+    /// Appends a tombstone.
     pub(super) fn put_tombstone(
         &mut self,
         group: AppendClass,
@@ -131,18 +131,18 @@ impl Kv {
         self.stats.bytes_put += bytes;
     }
 
-    /// Bytes of the records of a value that has no whole chunks.
+    /// Returns the bytes of the records of a value without whole chunks.
     pub(super) fn batch_bytes(&self, key: u8, bytes: u64) -> u64 {
         let Ok(bytes) = u32::try_from(bytes) else { return u64::MAX >> 16 };
         let (count, room) =
             (self.layout.record_count(key, 0, bytes), self.layout.inline_bytes_max(key, 0));
-        // All but the last are as long as records can be.
+        // All records but the last have the maximum length.
         let last = bytes - (count - 1) * room;
         u64::from(count - 1) * u64::from(self.layout.record_bytes)
             + u64::from(record_bytes(key, 0, last))
     }
 
-    /// Appends the records of a batch, `bytes` in all, and makes them current.
+    /// Appends the records of a batch, `bytes` in total, and makes them current.
     pub(super) fn put_batch(
         &mut self,
         changes: &[KvMutation],
@@ -194,7 +194,8 @@ impl Kv {
         Ok(())
     }
 
-    /// Begins to write a value of several records, or with whole chunks; `bytes` of records.
+    /// Starts to write a value of several records, or with whole chunks; `bytes` is the size of its
+    /// records.
     pub(super) fn begin_large_put(
         &mut self,
         place: u32,
@@ -224,7 +225,7 @@ impl Kv {
         self.progressed = true;
     }
 
-    /// A chunk for a whole chunk of a value.
+    /// Allocates a chunk for a whole chunk of a value.
     fn allocate_large_value_chunk(&mut self) -> Option<u32> {
         let free = self.chunks.free_count > self.layout.reserve_chunks;
         let chunk = if free { self.chunks.allocate(ChunkRole::LargeValue) } else { None };
@@ -233,7 +234,7 @@ impl Kv {
         chunk
     }
 
-    /// Begins whole chunks, as many as can be written at a time.
+    /// Starts writes of whole chunks, up to the maximum.
     pub(super) fn begin_large_value_chunks(&mut self) {
         while let Some(&job) = self.large_values.failed_writes.front() {
             let Some(chunk) = self.allocate_large_value_chunk() else { return };
@@ -266,13 +267,13 @@ impl Kv {
         }
     }
 
-    /// CRC-32C of bytes of a user's memory.
+    /// Computes the CRC-32C of bytes in the client's memory.
     pub(super) fn host_crc(&mut self, at: Iova, bytes: u32) -> u32 {
         let Ok(buffer) = self.queue.port().memory().find(at, bytes.into()) else { return 0 };
         region_crc(buffer.region, buffer.offset, bytes, &mut self.copy_buffer)
     }
 
-    /// A whole chunk is written.
+    /// Handles the completion of a whole chunk.
     pub(super) fn on_large_value_chunk_written(&mut self, job: &ChunkWrite) {
         self.stats.large_value_chunks_written += 1;
         let Some(w) = self.requests.put_state(job.request) else { return };
@@ -283,7 +284,7 @@ impl Kv {
         }
     }
 
-    /// Puts the records of unfinished values, one value after the other.
+    /// Appends the records of unfinished values, one value after the other.
     pub(super) fn step_record_queue(&mut self) {
         loop {
             if self.appending.is_none() {
@@ -298,7 +299,7 @@ impl Kv {
         }
     }
 
-    /// Puts records of a value. Returns whether that was all of them.
+    /// Appends records of a value. Returns whether all are appended.
     fn append_value_records(&mut self, place: u32) -> bool {
         let Some(pending) = self.requests.get_mut(place) else { return true };
         let (KvOp::Mutation { mutation: change, .. }, KvRequestState::Put(writing)) =
@@ -350,7 +351,7 @@ impl Kv {
         true
     }
 
-    /// Forgets a value that is being written. No command may be under way for it.
+    /// Aborts a value that is being written; it must have no command in flight.
     pub(super) fn abort_put(&mut self, place: u32) {
         let Some(pending) = self.requests.get_mut(place) else { return };
         let (KvOp::Mutation { mutation: change, .. }, KvRequestState::Put(writing)) =
@@ -365,7 +366,7 @@ impl Kv {
             self.chunks.sub_live(piece.chunk, record_bytes(key.len(), parts, piece.bytes));
             let chunk = self.chunks.get_mut(piece.chunk);
             chunk.unfinished_records -= 1;
-            // Nobody counts them as older records of the key.
+            // They are not counted as older records of the key.
             chunk.records.retain(|(offset, _)| *offset != piece.offset);
         }
         self.reserved_bytes -= w.reserved_bytes;
@@ -377,7 +378,7 @@ impl Kv {
         self.set_key_busy(&key, false);
     }
 
-    /// Gives up every value that is being written.
+    /// Aborts all values that are being written.
     pub(super) fn abort_all_puts(&mut self, error: KvError) {
         let orphans: Vec<u32> = self.large_values.failed_writes.drain(..).collect();
         let stuck = orphans.into_iter().filter_map(|job| self.large_values.remove(job));
@@ -394,12 +395,12 @@ impl Kv {
     }
 }
 
-/// The header of a record that is in no batch, of a value of one record. Its CRC follows.
+/// Returns the header of a record outside a batch, for a value of one record. The CRC is set later.
 pub(super) fn single_record_header(seq: u64, bytes: u32, kind: RecordKind) -> RecordHeader {
     RecordHeader { seq, bytes, crc: 0, batch: None, record_index: 0, record_count: 1, kind }
 }
 
-/// A value in its parts and pieces.
+/// Builds a version from whole chunks and records.
 pub(super) fn build_version(parts: Vec<ChunkExtent>, pieces: Vec<RecordRef>) -> KeyVersion {
     match pieces[..] {
         [piece] if parts.is_empty() => KeyVersion::Packed(piece),
@@ -410,7 +411,7 @@ pub(super) fn build_version(parts: Vec<ChunkExtent>, pieces: Vec<RecordRef>) -> 
     }
 }
 
-/// CRC-32C of bytes of registered memory.
+/// Computes the CRC-32C of bytes in registered memory.
 pub(super) fn region_crc(region: &SharedRegion, at: usize, bytes: u32, scratch: &mut [u8]) -> u32 {
     let (mut crc, mut done) = (0, 0);
     while done < bytes as usize {

@@ -1,4 +1,4 @@
-//! [`ReadOps`]: sectors on their way into memory, from flash or from the units that wait in memory.
+//! [`ReadOps`]: reads sectors into memory, from flash or from buffered units.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::config::Layout;
 use super::streams::AppendStreams;
 use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
-/// Commands of one fetch on the drive at most: what is read is on one parallel unit.
+/// Maximum number of commands in flight per read operation; its sectors are on one parallel unit.
 const COMMANDS_MAX: u32 = 8;
 
-/// Who wants the sectors.
+/// The owner of a read operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadOwner {
     None,
@@ -25,26 +25,26 @@ pub(crate) enum ReadOwner {
         request: u32,
         index: u32,
     },
-    /// A whole chunk of one, which goes where the value goes.
+    /// A whole chunk of a value, read directly to the value's destination.
     LargeValueChunk {
         request: u32,
         index: u32,
         to: Iova,
     },
-    /// A chunk that is being cleaned.
+    /// A compactor.
     Compactor {
         compactor: u32,
     },
 }
 
-/// How much memory a fetch has.
+/// The buffer class of a read operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadClass {
-    /// For small records.
+    /// A buffer for small records.
     Small = 0,
-    /// For any record.
+    /// A buffer for any record.
     Any = 1,
-    /// None: straight to the user.
+    /// No buffer: read directly into the client's memory.
     Direct = 2,
 }
 
@@ -57,17 +57,17 @@ pub(crate) struct ReadOp {
     end: u32,
     outstanding: u32,
     queued: bool,
-    /// What the drive said of a sector that failed.
+    /// Status of a failed sector.
     pub(crate) failed: Option<Status>,
-    /// A bit per sector that failed.
+    /// Bit mask of the failed sectors.
     failed_sectors: Box<[u64]>,
-    /// Where its memory starts in the lanes.
+    /// Offset of its buffer in the memory.
     pub(crate) offset: usize,
     class: Option<ReadClass>,
 }
 
 impl ReadOp {
-    /// Whether any of the sectors from `from` up to `to` failed.
+    /// Returns whether any of the sectors `from` up to `to` failed.
     pub(crate) fn has_failed(&self, from: u32, to: u32) -> bool {
         self.failed.is_some()
             && (from..to).any(|sector| {
@@ -77,7 +77,7 @@ impl ReadOp {
     }
 }
 
-/// A fixed number of fetches with their memory.
+/// A fixed number of read operations with their buffers.
 #[derive(Debug)]
 pub(crate) struct ReadOps {
     ops: Vec<ReadOp>,
@@ -85,14 +85,15 @@ pub(crate) struct ReadOps {
     buffers: Arc<SharedRegion>,
     at: Iova,
     sending: VecDeque<u32>,
-    /// Fetches that have all their sectors.
+    /// Operations with all their sectors read.
     pub(crate) completed: VecDeque<u32>,
-    /// The fetch of the first cleaner.
+    /// Index of the first compactor's operation.
     first_compaction_read: u32,
 }
 
 impl ReadOps {
-    /// `counts` of small lanes, lanes for any record, and direct ones; then one per cleaner.
+    /// Creates `counts` operations with small buffers, with buffers for any record, and without
+    /// buffers; and one per compactor.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -144,12 +145,13 @@ impl ReadOps {
         Ok(fetches)
     }
 
-    /// Whether there is a fetch of this kind to be had.
+    /// Returns whether an operation of this class is free.
     pub(crate) fn has_free(&self, lane: ReadClass) -> bool {
         !self.free[lane as usize].is_empty()
     }
 
-    /// Begins to fetch `count` sectors of a chunk from `first` on. Returns whether there was a lane.
+    /// Starts to read `count` sectors of a chunk, starting at `first`. Returns the operation, if
+    /// one was free.
     pub(crate) fn begin(
         &mut self,
         lane: ReadClass,
@@ -162,7 +164,7 @@ impl ReadOps {
         true
     }
 
-    /// The same for a cleaner, whose lane is its own.
+    /// Starts a read of a compactor, which has its own operation.
     pub(crate) fn begin_compaction_read(&mut self, cleaner: u32, chunk: u32, sectors: (u32, u32)) {
         self.start(
             self.first_compaction_read + cleaner,
@@ -184,17 +186,17 @@ impl ReadOps {
         &self.ops[fetch as usize]
     }
 
-    /// The fetch of a cleaner.
+    /// Returns the read operation of a compactor.
     pub(crate) fn compaction_read(&self, cleaner: u32) -> &ReadOp {
         &self.ops[(self.first_compaction_read + cleaner) as usize]
     }
 
-    /// The memory of all lanes.
+    /// Returns the memory of all buffers.
     pub(crate) fn memory(&self) -> &Arc<SharedRegion> {
         &self.buffers
     }
 
-    /// The owner is done with a fetch.
+    /// Frees an operation.
     pub(crate) fn release(&mut self, fetch: u32) {
         let f = &mut self.ops[fetch as usize];
         f.owner = ReadOwner::None;
@@ -203,7 +205,7 @@ impl ReadOps {
         }
     }
 
-    /// Sends what can be sent, and copies what is in memory.
+    /// Submits commands until the queue is full, and copies buffered sectors.
     pub(crate) fn send(
         &mut self,
         queue: &mut VectorQueue,
@@ -252,7 +254,7 @@ impl ReadOps {
         }
     }
 
-    /// A command has ended.
+    /// Handles the completion of a command.
     pub(crate) fn on_command_complete(
         &mut self,
         fetch: u32,
@@ -281,14 +283,14 @@ impl ReadOps {
         }
     }
 
-    /// Whether nothing waits to be sent.
+    /// Returns whether nothing is to be submitted or handled.
     pub(crate) fn is_idle(&self) -> bool {
         self.sending.is_empty() && self.completed.is_empty()
     }
 }
 
 impl ReadOp {
-    /// Sends one command for the sectors up to `end`. Returns whether the queue had room.
+    /// Submits one command for the sectors up to `end`. Returns whether the queue accepted it.
     fn submit_read(
         &mut self,
         fetch: u32,

@@ -1,17 +1,17 @@
-//! What must be durable before a chunk is erased, and what is done when there are no free chunks.
+//! Reclaims chunks: what must be durable before an erase, and what happens when no chunks are free.
 //!
-//! **Why nothing durable is lost.** A chunk is condemned when nothing in it is current any more: every
-//! record was overwritten, deleted or moved, and what did that is in a unit that has begun to fill.
-//! So once every unit that has begun by then is durable, no power cut can make anything in the chunk
-//! current again, and it may be erased; [`Order`](super::order::Order) knows when. A batch is in its
-//! units as a whole before it makes anything garbage, and a value's records and whole chunks are
-//! complete before it takes the place of the older one.
+//! **No durable data is lost.** A chunk becomes obsolete when it contains nothing current: every
+//! record was superseded or relocated, by records in units that have been assigned a sequence
+//! number. Once all units assigned by then are durable, no power cut can make anything in the chunk
+//! current again, and it can be erased; [`DurablePrefix`](super::durability_order::DurablePrefix)
+//! tracks this. A batch is placed in its units completely before it supersedes anything. A value's
+//! records and whole chunks are complete before it supersedes the older value.
 //!
-//! **Why there is always room to go on.** Only cleaning takes the last `reserve` free chunks. What is
-//! live is bounded ([`Kv::admit`](super::Kv)) so that some packed chunk has fewer live bytes than a
-//! chunk holds once it is cleaned: moving those records frees more than it takes. Chunks whose
-//! records have been moved wait for units to fill up; when nothing else can go on the units are
-//! padded instead.
+//! **Progress is always possible.** Only compaction may take the last `reserve_chunks` free chunks.
+//! Live data is bounded ([`Kv::admit`](super::Kv)) such that some packed chunk has fewer live bytes
+//! than a compacted chunk holds, so relocating its records frees more than it takes. Chunks whose
+//! records were relocated wait for units to fill; if nothing else can make progress, these units
+//! are padded.
 
 use std::mem::take;
 
@@ -19,18 +19,18 @@ use super::chunks::ChunkRole;
 use super::key::Key;
 use super::{Kv, KvError};
 
-/// A chunk in which nothing is current.
+/// A chunk without current data.
 #[derive(Debug)]
 pub(crate) struct ObsoleteChunk {
     pub(crate) chunk: u32,
-    /// Every unit with a smaller number must be durable first.
+    /// All units with smaller sequence numbers must be durable before the erase.
     pub(crate) unit_seq: u64,
-    /// The keys of values' records in it, each as often as there are records.
+    /// Keys of the value records in it, once per record.
     pub(crate) keys: Vec<Key>,
 }
 
 impl Kv {
-    /// Nothing in a chunk is current any more.
+    /// Marks a chunk without current data as obsolete.
     pub(super) fn mark_obsolete(&mut self, chunk: u32, keys: Vec<Key>) {
         if self.chunks.get(chunk).role != ChunkRole::LargeValue {
             self.chunks.packed_count -= 1;
@@ -50,7 +50,7 @@ impl Kv {
         self.progressed = true;
     }
 
-    /// Erases what can be erased.
+    /// Erases the chunks that can be erased.
     pub(super) fn step_reclaim(&mut self) {
         while self
             .obsolete
@@ -77,7 +77,8 @@ impl Kv {
         }
     }
 
-    /// An erase has ended. Either way nothing of what was in the chunk can come back.
+    /// Handles the completion of an erase. Even if it failed, the contents of the chunk cannot
+    /// become current again.
     pub(super) fn on_erase_complete(&mut self, chunk: u32, success: bool) {
         let Some(ObsoleteChunk { keys, .. }) = self.erasing.remove(&chunk) else { return };
         if success {
@@ -97,8 +98,8 @@ impl Kv {
         }
     }
 
-    /// A chunk that failed has been moved out of: what users wait for is durable when what was moved
-    /// is, and what was in the units that never were written is not waited for any more.
+    /// Retires a failed chunk after its evacuation. Requests that wait for its data complete when
+    /// the relocated data is durable; its units that were never written are not awaited any more.
     pub(super) fn retire_failed_chunk(&mut self, chunk: u32) {
         let number = self.durable_prefix.next_seq();
         for waiter in &mut self.durability_waiters {
@@ -115,8 +116,8 @@ impl Kv {
         self.progressed = true;
     }
 
-    /// Something found no free chunk. If cleaning or erasing goes on, one will come; if chunks wait
-    /// for units to fill up, those are padded; else there is none to be made.
+    /// Handles a lack of free chunks. If compaction or erases are in progress, a chunk becomes
+    /// free. If chunks wait for units to fill, those are padded. Otherwise requests fail.
     pub(super) fn free_space_or_fail(&mut self) {
         if self.queue.outstanding() > 0 {
             return;
@@ -135,7 +136,7 @@ impl Kv {
         let error = if self.is_read_only() { KvError::ReadOnly } else { KvError::Full };
         self.abort_all_puts(error);
         self.fail_write_queue(error);
-        // What is left waits for a chunk that failed, and that cannot be moved out of.
+        // The remaining requests wait for a failed chunk that cannot be evacuated.
         if !self.failing_chunks.is_empty()
             || self.compactors.iter().any(|c| c.is_blocked_on_failed_chunk())
         {

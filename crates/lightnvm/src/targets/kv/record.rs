@@ -1,21 +1,22 @@
-//! [`Header`]: what precedes every value in packed chunks; see `docs/format/kv.md`.
+//! [`RecordHeader`]: precedes the inline bytes of a record in packed chunks; see
+//! `docs/format/kv.md`.
 //!
 //! ```text
-//! 0..4    0x7276_6b53 ("Skvr"), little endian, as everything
-//! 4..8    CRC-32C of bytes 8.. up to the inline bytes
+//! 0..4    0x7276_6b53 ("Skvr"); all numbers are little endian
+//! 4..8    CRC-32C of the bytes from 8 to the inline bytes
 //! 8..16   sequence number of the version
-//! 16..20  inline bytes of this piece
+//! 16..20  inline bytes of this record
 //! 20..24  CRC-32C of the inline bytes
-//! 24..28  where the batch starts in the chunk, 0 without one
-//! 28..32  where the batch ends in the chunk, 0 without one
-//! 32..34  which piece of the value this is
-//! 34..36  pieces of the value
-//! 36..38  whole chunks of the value (in piece 0; 0 in the others)
+//! 24..28  offset of the batch in the chunk, 0 without one
+//! 28..32  end of the batch in the chunk, 0 without one
+//! 32..34  index of this record in the value
+//! 34..36  number of records of the value
+//! 36..38  number of whole chunks of the value (in record 0; 0 in the others)
 //! 38      bytes of the key
-//! 39      1 value, 2 deleted, 3 lost
-//! 40..    the key, zeros up to a multiple of 8
-//! ..      per whole chunk: its number, CRC-32C of its bytes
-//! ..      inline bytes, zeros up to a multiple of 8
+//! 39      1 value, 2 tombstone, 3 uncorrectable
+//! 40..    the key, zero-padded to a multiple of 8
+//! ..      per whole chunk: its index, CRC-32C of its bytes
+//! ..      inline bytes, zero-padded to a multiple of 8
 //! ```
 
 use super::index::ChunkExtent;
@@ -23,47 +24,47 @@ use super::key::Key;
 
 const MAGIC: u32 = 0x7276_6b53;
 
-/// Bytes of the fixed part.
+/// Size of the fixed part in bytes.
 pub(crate) const FIXED_HEADER_BYTES: u32 = 40;
 
-/// What a record says of its key.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    /// A value, or a piece of one.
+    /// A value, or a part of one.
     Value,
     /// The key was deleted.
     Tombstone,
-    /// The value could not be read any more when it was to be moved.
+    /// The value was uncorrectable when it was to be relocated.
     Uncorrectable,
 }
 
-/// A record without its inline bytes.
+/// A record without its key and inline bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) seq: u64,
     pub(crate) bytes: u32,
     pub(crate) crc: u32,
-    /// Start and end of the batch in the chunk.
+    /// Offset and end of the batch in the chunk.
     pub(crate) batch: Option<(u32, u32)>,
     pub(crate) record_index: u16,
     pub(crate) record_count: u16,
     pub(crate) kind: RecordKind,
 }
 
-/// Bytes before the inline bytes.
+/// Returns the number of bytes before the inline bytes.
 #[inline]
 pub(crate) fn header_bytes(key: u8, parts: usize) -> u32 {
     FIXED_HEADER_BYTES + u32::from(key).next_multiple_of(8) + 8 * parts as u32
 }
 
-/// Bytes of a whole record.
+/// Returns the size of a record in bytes.
 #[inline]
 pub(crate) fn record_bytes(key: u8, parts: usize, bytes: u32) -> u32 {
     (header_bytes(key, parts) + bytes).next_multiple_of(8)
 }
 
 impl RecordHeader {
-    /// Encodes into `out`, which is cleared first.
+    /// Encodes the header into `out`, which is cleared first.
     pub(crate) fn encode(&self, key: &Key, parts: &[ChunkExtent], out: &mut Vec<u8>) {
         let (start, end) = self.batch.unwrap_or((0, 0));
         let kind = match self.kind {
@@ -92,12 +93,12 @@ impl RecordHeader {
         out[4..8].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Whether bytes begin as a header does.
+    /// Returns whether bytes begin with the magic of a header.
     pub(crate) fn has_magic(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC.to_le_bytes())
     }
 
-    /// Decodes what starts at the first of `bytes`; `None` if that is no whole, undamaged header.
+    /// Decodes the header at the start of `bytes`; `None` if it is incomplete or damaged.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(RecordHeader, Key, Vec<ChunkExtent>)> {
         let word = |at: usize| -> Option<u32> {
             Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))

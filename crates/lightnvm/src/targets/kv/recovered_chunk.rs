@@ -1,48 +1,49 @@
-//! [`Found`]: what a chunk's labels say; [`Versions`]: which records are current, after power was
-//! lost.
+//! [`RecoveredChunk`]: the contents of a chunk according to its sector tags; [`resolve_versions`]:
+//! selects the current records after a power loss.
 //!
-//! **Which records count.** Within a chunk units are programmed in order, and only the last one can be
-//! torn. So everything before a unit that can be read was programmed; a record, or a batch, counts if
-//! it ends within what is known to be programmed, and in the last such unit only if none of its
-//! sectors is unreadable. Filler that a power-on wrote says nothing of what precedes it. Where a chunk
-//! goes on being written behind a torn unit, a seal lies between: what was not intact when it was
-//! written is void for ever, whatever follows, and so is a record that would have gone on there.
+//! **Valid records.** Units of a chunk are programmed in order, and only the last one can be torn.
+//! Everything before a readable unit was therefore programmed. A record, or a batch, is valid if it
+//! ends within the sectors known to be programmed; in the last such unit, only if all sectors of
+//! the unit are readable. Filler written at power-on gives no information about the preceding
+//! sectors. If a chunk is written further after a torn unit, a seal lies between: what was not
+//! intact when the seal was written is void for ever, as is a record that would continue there.
 //!
-//! **Which record is current.** Of all versions of a key that are complete, the one with the largest
-//! sequence number. A version of several records is complete if all are there: all were durable before
-//! anything older was erased, and all of the current one are kept. Of several copies of a record (one
-//! was moved, and power went before the other was erased) the one in the chunk that was opened last.
+//! **Current record.** The current version of a key is the complete one with the largest sequence
+//! number. A version of several records is complete if all of them exist: all were durable before
+//! anything older was erased, and all records of the current version are kept. If a record has
+//! several copies, because power was cut between its relocation and the erase, the copy in the
+//! chunk opened last is used.
 
 use super::index::{ChunkExtent, ExtentList, IndexEntry, KeyVersion, RecordRef};
 use super::key::Key;
 use super::oob::SectorTag;
 use super::record::{RecordHeader, RecordKind, record_bytes};
 
-/// A chunk as its labels show it.
+/// A chunk according to its sector tags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecoveredChunk {
     /// Sectors written before this power-on.
     pub(crate) written: u32,
     /// Sectors known to be programmed.
     pub(crate) intact: u32,
-    /// Sectors that cannot be read, in order.
+    /// Unreadable sectors, in order.
     pub(crate) failed_sectors: Vec<u32>,
-    /// The last sector that is padding or a seal: no record goes on behind it.
+    /// The last sector with padding or a seal; no record continues after it.
     pub(crate) closed_at: Option<u32>,
-    /// Ranges of sectors that are void, end not included.
+    /// Ranges of void sectors, end excluded.
     pub(crate) void_ranges: Vec<(u32, u32)>,
-    /// Sectors in which a record starts, with the place of the first one.
+    /// Sectors in which a record starts, with the offset of the first one.
     pub(crate) record_starts: Vec<(u32, u32)>,
-    /// The chunk's stamp, if it holds records.
+    /// Stamp of the chunk, if it contains records.
     pub(crate) stamp: Option<u64>,
-    /// Which whole chunk of which value it is.
+    /// For a whole chunk: its index in the value, and the value's sequence number.
     pub(crate) large_value: Option<(u32, u64)>,
-    /// A sector that somebody else wrote.
+    /// A sector written by another target.
     pub(crate) foreign: Option<u32>,
 }
 
 impl RecoveredChunk {
-    /// Takes the label of a sector, in any order; `Err` if it cannot be read.
+    /// Adds the tag of a sector, in any order; `Err` if it is unreadable.
     pub(crate) fn add_sector(
         &mut self,
         sector: u32,
@@ -76,19 +77,19 @@ impl RecoveredChunk {
         }
     }
 
-    /// All labels have been taken.
+    /// Finishes after all tags were added.
     pub(crate) fn finish(&mut self) {
         self.failed_sectors.sort_unstable();
         self.record_starts.sort_unstable();
     }
 
-    /// Whether a record may have been going on when power went away: the last unit is torn, or ends
-    /// with a record, which the next unit would have gone on with.
+    /// Returns whether a record may have been interrupted by the power loss: the last unit is torn,
+    /// or ends with a record that may continue in the next unit.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.intact < self.written || self.closed_at.map(|sector| sector + 1) != Some(self.written)
     }
 
-    /// Whether the bytes from `start` up to `end` count.
+    /// Returns whether the bytes from `start` up to `end` are valid.
     pub(crate) fn is_valid_range(
         &self,
         start: u32,
@@ -104,7 +105,7 @@ impl RecoveredChunk {
     }
 }
 
-/// A record that counts.
+/// A valid record.
 #[derive(Clone, Debug)]
 pub(crate) struct RecoveredRecord {
     pub(crate) key: Key,
@@ -131,15 +132,15 @@ impl RecoveredRecord {
 #[derive(Debug)]
 pub(crate) struct RecoveredKey {
     pub(crate) key: Key,
-    /// What is current, if the key is to be in the index.
+    /// The current version, if the key belongs in the index.
     pub(crate) entry: Option<IndexEntry>,
-    /// Places in the list of records, of those that are complete and of those that never were.
+    /// Indexes of the records of complete versions, and of those that were never complete.
     pub(crate) complete_records: Vec<usize>,
     pub(crate) incomplete_records: Vec<usize>,
 }
 
-/// Sorts records for [`versions`]: by key, the newest version first, its copies by piece, and of each
-/// the one in the chunk that was opened last in front.
+/// Sorts records for [`resolve_versions`]: by key, newest version first, then by record index; of
+/// several copies, the one in the chunk opened last is first.
 pub(crate) fn sort_records(records: &mut [RecoveredRecord]) {
     let rank = |kind| u8::from(kind != RecordKind::Uncorrectable);
     records.sort_unstable_by(|a, b| {
@@ -151,7 +152,8 @@ pub(crate) fn sort_records(records: &mut [RecoveredRecord]) {
     });
 }
 
-/// The versions of the key at `from` of sorted records, and where those of the next one begin.
+/// Resolves the versions of the key at index `from` of sorted records. Also returns the index of
+/// the next key.
 pub(crate) fn resolve_versions(
     records: &[RecoveredRecord],
     from: usize,
@@ -189,7 +191,7 @@ pub(crate) fn resolve_versions(
     Some((found, end))
 }
 
-/// What the sorted records of one version make, if it is complete.
+/// Assembles a version from its sorted records, if it is complete.
 fn assemble_version(records: &[RecoveredRecord]) -> Option<KeyVersion> {
     let first = records.first()?;
     match first.header.kind {
@@ -302,7 +304,7 @@ mod tests {
         assert_eq!((found.intact, found.is_interrupted(), found.stamp), (8, true, Some(5)));
         assert!(found.is_valid_range(0, 8 * 512, 512, 4));
         assert!(!found.is_valid_range(0, 8 * 512 + 1, 512, 4));
-        // A seal, and what was written behind it.
+        // A seal, and data written after it.
         found.add_sector(16, Ok(Some(SectorTag::Seal { intact: 8 })), 4);
         found.add_sector(20, packed(None), 4);
         found.finish();
@@ -311,7 +313,8 @@ mod tests {
         assert!(!found.is_interrupted());
         assert!(!found.is_valid_range(7 * 512, 9 * 512, 512, 4), "torn then, void now");
         assert!(found.is_valid_range(20 * 512, 24 * 512, 512, 4));
-        // A bad sector fails alone, but what may have been torn with it is not trusted.
+        // An uncorrectable sector affects only itself, but data that may have been torn with it is
+        // not trusted.
         found.failed_sectors.push(21);
         assert!(found.is_valid_range(4 * 512, 8 * 512, 512, 4));
         assert!(!found.is_valid_range(20 * 512, 22 * 512, 512, 4));

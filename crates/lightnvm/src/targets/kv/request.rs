@@ -1,4 +1,5 @@
-//! [`KvRequest`], [`KvCompletion`]: what is asked and answered; [`Requests`]: what is outstanding.
+//! [`KvRequest`] and [`KvCompletion`]: requests and their results; [`KvRequestTable`]: the
+//! outstanding requests.
 
 use ring::Iova;
 
@@ -6,16 +7,17 @@ use super::error::KvError;
 use super::index::{ChunkExtent, KeyVersion, RecordRef};
 use super::key::Key;
 
-/// Where a value is, or is to go: registered memory, not to be touched until the request completes.
+/// A value's buffer in registered memory; the client must not access it until the request
+/// completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueBuffer {
-    /// Its first byte.
+    /// Address of the first byte.
     pub at: Iova,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// One change of a batch.
+/// A mutation.
 #[derive(Clone, Debug)]
 pub enum KvMutation {
     /// Puts a value, whether or not the key exists.
@@ -25,7 +27,7 @@ pub enum KvMutation {
         /// The value.
         value: ValueBuffer,
     },
-    /// Puts a value in place of another: the key must exist.
+    /// Replaces the value of a key, which must exist.
     Update {
         /// The key.
         key: Key,
@@ -40,7 +42,7 @@ pub enum KvMutation {
 }
 
 impl KvMutation {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &Key {
         match self {
             KvMutation::Put { key, .. }
@@ -57,64 +59,64 @@ impl KvMutation {
     }
 }
 
-/// What is asked.
+/// The operation of a request.
 #[derive(Clone, Debug)]
 pub enum KvOp {
-    /// One change. `durable`: it completes when a power cut cannot undo it; else it may complete
-    /// when it is in the target's memory, and becomes durable with the next [`KvOp::Sync`] at the
-    /// latest.
+    /// A mutation. If `durable`, it completes when a power cut cannot undo it. Otherwise it may
+    /// complete when it is in the target's memory, and becomes durable with the next [`KvOp::Sync`]
+    /// at the latest.
     Mutation {
-        /// The change.
+        /// The mutation.
         mutation: KvMutation,
-        /// Whether it completes durable.
+        /// Whether the completion implies durability.
         durable: bool,
     },
-    /// All of several changes or, if one of them cannot be or power is cut, none.
+    /// Several mutations, of which all or none take effect, also after a power cut.
     Batch {
-        /// The changes, made one after the other.
+        /// The mutations, applied in order.
         mutations: Box<[KvMutation]>,
-        /// Whether it completes durable.
+        /// Whether the completion implies durability.
         durable: bool,
     },
     /// Reads a value.
     Get {
         /// The key.
         key: Key,
-        /// Where the value goes.
+        /// Buffer for the value.
         into: ValueBuffer,
     },
-    /// Asks whether a key exists, and how long its value is.
+    /// Returns whether a key exists, and the size of its value.
     Exists {
         /// The key.
         key: Key,
     },
-    /// Completes when every change submitted before is durable.
+    /// Completes when all mutations submitted before are durable.
     Sync,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct KvRequest {
-    /// What is asked.
+    /// Operation.
     pub op: KvOp,
-    /// Comes back with the completion.
+    /// Tag, returned with the completion.
     pub tag: u64,
 }
 
 impl KvRequest {
-    /// Puts a value.
+    /// Creates a request that puts a value.
     pub fn put(key: Key, value: ValueBuffer, tag: u64) -> KvRequest {
         let change = KvMutation::Put { key, value };
         KvRequest { op: KvOp::Mutation { mutation: change, durable: false }, tag }
     }
 
-    /// Puts a value in place of another.
+    /// Creates a request that replaces the value of an existing key.
     pub fn update(key: Key, value: ValueBuffer, tag: u64) -> KvRequest {
         let change = KvMutation::Update { key, value };
         KvRequest { op: KvOp::Mutation { mutation: change, durable: false }, tag }
     }
 
-    /// Deletes a key.
+    /// Creates a request that deletes a key.
     pub fn delete(key: Key, tag: u64) -> KvRequest {
         KvRequest {
             op: KvOp::Mutation { mutation: KvMutation::Delete { key }, durable: false },
@@ -122,27 +124,27 @@ impl KvRequest {
         }
     }
 
-    /// Makes several changes, or none.
+    /// Creates a request that applies all mutations or none.
     pub fn batch(changes: impl Into<Box<[KvMutation]>>, tag: u64) -> KvRequest {
         KvRequest { op: KvOp::Batch { mutations: changes.into(), durable: false }, tag }
     }
 
-    /// Reads a value.
+    /// Creates a request that reads a value.
     pub fn get(key: Key, into: ValueBuffer, tag: u64) -> KvRequest {
         KvRequest { op: KvOp::Get { key, into }, tag }
     }
 
-    /// Asks whether a key exists.
+    /// Creates a request for the existence of a key.
     pub fn exists(key: Key, tag: u64) -> KvRequest {
         KvRequest { op: KvOp::Exists { key }, tag }
     }
 
-    /// Makes everything durable.
+    /// Creates a request that makes all earlier mutations durable.
     pub fn sync(tag: u64) -> KvRequest {
         KvRequest { op: KvOp::Sync, tag }
     }
 
-    /// The same, completing only when it is durable.
+    /// Makes the request complete only when it is durable.
     #[must_use]
     pub fn durably(mut self) -> KvRequest {
         if let KvOp::Mutation { durable, .. } | KvOp::Batch { durable, .. } = &mut self.op {
@@ -152,23 +154,23 @@ impl KvRequest {
     }
 }
 
-/// What a request that succeeded has to say.
+/// The result of a successful request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvAnswer {
-    /// It is done.
+    /// Done.
     Done,
-    /// The bytes of the value that was read.
+    /// Size in bytes of the value that was read.
     Value(u64),
-    /// The bytes of the key's value; `None` if it does not exist.
+    /// Size in bytes of the key's value; `None` if the key does not exist.
     Exists(Option<u64>),
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvCompletion {
-    /// The request's.
+    /// Tag of the request.
     pub tag: u64,
-    /// How it ended.
+    /// Result.
     pub result: Result<KvAnswer, KvError>,
 }
 
@@ -177,33 +179,34 @@ pub struct KvCompletion {
 pub(crate) struct PutState {
     pub(crate) seq: u64,
     pub(crate) chunk_extents: Vec<ChunkExtent>,
-    /// Whole chunks that have not been begun, and that have not ended.
+    /// Whole chunks whose write has not started, and those whose write has not completed.
     pub(crate) chunks_to_begin: u32,
     pub(crate) chunks_to_complete: u32,
     pub(crate) records: Vec<RecordRef>,
-    /// Records in all.
+    /// Total number of records.
     pub(crate) record_count: u32,
-    /// Inline bytes, and how many of them are in records.
+    /// Inline bytes, and the number of them in records.
     pub(crate) inline_bytes: u32,
     pub(crate) inline_appended: u32,
-    /// What was set aside for its records, in bytes.
+    /// Bytes reserved for its records.
     pub(crate) reserved_bytes: u64,
 }
 
-/// A value that is being read. What it is made of is as it was when that began, and none of its
-/// chunks is erased before it ends.
+/// A value that is being read. Its version is captured at the start; none of its chunks is erased
+/// before the read completes.
 #[derive(Clone, Debug)]
 pub(crate) struct GetState {
     pub(crate) current: KeyVersion,
     pub(crate) key_bytes: u8,
     pub(crate) into: ValueBuffer,
-    /// Parts, then pieces: which is to be read next, and how many have not ended.
+    /// Index of the next step (whole chunks, then records), and the number of steps that have not
+    /// completed.
     pub(crate) next_step: u32,
     pub(crate) remaining_steps: u32,
     pub(crate) error: Option<KvError>,
 }
 
-/// What an outstanding request is doing.
+/// The state of an outstanding request.
 #[derive(Clone, Debug)]
 pub(crate) enum KvRequestState {
     Queued,
@@ -218,7 +221,7 @@ pub(crate) struct PendingRequest {
     pub(crate) state: KvRequestState,
 }
 
-/// A fixed number of requests, each named by its place in the table.
+/// A table of fixed capacity; a request is identified by its index.
 #[derive(Debug)]
 pub(crate) struct KvRequestTable {
     slots: Box<[Option<PendingRequest>]>,
@@ -271,7 +274,7 @@ impl KvRequestTable {
         }
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     #[inline]
     pub(crate) fn remove(&mut self, place: u32) -> Option<PendingRequest> {
         let pending = self.slots[place as usize].take()?;
@@ -279,7 +282,7 @@ impl KvRequestTable {
         Some(pending)
     }
 
-    /// Takes any request out.
+    /// Removes any request.
     pub(crate) fn remove_any(&mut self) -> Option<PendingRequest> {
         let place = self.slots.iter().position(Option::is_some)?;
         self.remove(place as u32)

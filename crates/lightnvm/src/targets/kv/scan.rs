@@ -1,7 +1,8 @@
-//! [`Scan`]: commands of the power-on, many at a time: padding, labels, headers (LightNVM paper
-//! section 4.2.2).
+//! [`ScanRunner`]: executes the commands of the power-on scan concurrently: padding, tags, headers
+//! [LightNVM17 §4.2.2].
 //!
-//! A power-on can itself be cut: it writes nothing but filler and seals, at write pointers.
+//! The scan itself can be interrupted by a power cut: it writes only filler and seals, at write
+//! pointers.
 
 use std::sync::Arc;
 
@@ -12,26 +13,26 @@ use super::KvOpenError;
 use super::oob::SectorTag;
 use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
 
-/// Calls of the pump without any answer after which a drive counts as dead.
+/// Number of polls without a completion after which the drive counts as failed.
 pub(super) const POLL_LIMIT: u64 = 30_000_000;
 
-/// Jobs under way at most.
+/// Maximum number of jobs in flight.
 const JOBS_MAX: u16 = 64;
 
-/// What a job does with its sectors.
+/// The operation of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScanTask {
     /// Writes filler.
     Pad,
-    /// Writes a seal: sectors intact.
+    /// Writes a seal, with the number of intact sectors.
     Seal(u32),
-    /// Reads labels.
+    /// Reads sector tags.
     ReadTags,
     /// Reads data.
     Read,
 }
 
-/// Consecutive sectors of one chunk: at most 64, and a write unit when written.
+/// Consecutive sectors of one chunk: at most 64; for writes, one write unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScanJob {
     pub(super) task: ScanTask,
@@ -40,42 +41,42 @@ pub(super) struct ScanJob {
     pub(super) count: u32,
 }
 
-/// A job that is under way.
+/// A job in flight.
 #[derive(Clone, Copy, Debug)]
 struct RunningJob {
     job: ScanJob,
-    /// Sectors that have been asked for, and commands that have not ended.
+    /// Number of sectors submitted, and of commands that have not completed.
     sectors_sent: u32,
     commands_outstanding: u32,
     failed: u64,
 }
 
-/// A job's memory, for whoever looks at what it has read.
+/// The memory of a completed job.
 pub(super) struct ScannedSectors<'a> {
     data: &'a SharedRegion,
     data_at: usize,
     tags: &'a SharedRegion,
     tags_at: usize,
     oob_bytes: usize,
-    /// A bit per sector that failed.
+    /// Bit mask of the failed sectors.
     pub(super) failed: u64,
 }
 
 impl ScannedSectors<'_> {
-    /// The label of the job's `i`-th sector; `None` if it is foreign.
+    /// Returns the tag of the job's `i`-th sector; `None` if another target wrote it.
     pub(super) fn tag(&self, i: u32) -> Option<SectorTag> {
         let mut bytes = [0; SectorTag::BYTES];
         self.tags.read(self.tags_at + i as usize * self.oob_bytes, &mut bytes);
         SectorTag::decode(&bytes)
     }
 
-    /// Copies the job's data from byte `at` on.
+    /// Copies the job's data, starting at byte `at`.
     pub(super) fn data(&self, at: usize, into: &mut [u8]) {
         self.data.read(self.data_at + at, into);
     }
 }
 
-/// A drive that is being looked at.
+/// Executes jobs on a drive.
 pub(super) struct ScanRunner<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
@@ -89,7 +90,7 @@ pub(super) struct ScanRunner<'a> {
 }
 
 impl<'a> ScanRunner<'a> {
-    /// A scan through `queue`, which has nothing outstanding.
+    /// Creates a runner on `queue`, which has no outstanding commands.
     ///
     /// # Errors
     /// [`KvOpenError::Memory`].
@@ -120,11 +121,11 @@ impl<'a> ScanRunner<'a> {
         })
     }
 
-    /// Carries jobs out, as many at a time as there are lanes, in order on each parallel unit.
-    /// `ended` is given each job with what it has read and which sectors failed.
+    /// Executes jobs concurrently, in order on each parallel unit. `ended` receives each job with
+    /// its data and failed sectors.
     ///
     /// # Errors
-    /// [`KvOpenError::Command`] when something other than the media failed a command,
+    /// [`KvOpenError::Command`] if a command failed for another reason than the media;
     /// [`KvOpenError::Timeout`].
     pub(super) fn run(
         &mut self,
@@ -133,8 +134,8 @@ impl<'a> ScanRunner<'a> {
     ) -> Result<(), KvOpenError> {
         let mut running: Vec<Option<RunningJob>> = vec![None; self.jobs_max.into()];
         let mut free: Vec<u16> = (0..self.jobs_max).rev().collect();
-        // The lane whose job has not been sent whole: jobs go out one after the other, so that
-        // writes of one chunk do.
+        // The slot whose job is partly submitted. Jobs are submitted one after the other, so that
+        // writes of a chunk stay in order.
         let mut sending: Option<u16> = None;
         let mut next = jobs.next();
         let mut in_vain = 0;
@@ -195,7 +196,7 @@ impl<'a> ScanRunner<'a> {
         }
     }
 
-    /// Puts what a job writes in its memory.
+    /// Writes the data and tags of a job to its memory.
     fn prepare(&mut self, lane: u16, job: &ScanJob) {
         let label = match job.task {
             ScanTask::Pad => SectorTag::Filler,
@@ -210,7 +211,7 @@ impl<'a> ScanRunner<'a> {
         }
     }
 
-    /// Sends one command of a job. Returns whether the queue had room.
+    /// Submits one command of a job. Returns whether the queue accepted it.
     fn send(&mut self, lane: u16, r: &mut RunningJob) -> bool {
         let ScanJob { task, chunk, first, count } = r.job;
         let n = (count - r.sectors_sent).min(self.queue.max_sectors());
@@ -236,7 +237,7 @@ impl<'a> ScanRunner<'a> {
         true
     }
 
-    /// The sectors of a job that the media, and nothing else, failed.
+    /// Returns the sectors of a job that failed with a media error.
     fn media_failures(
         &self,
         job: &ScanJob,

@@ -1,6 +1,6 @@
-//! [`KvStats`]: what a key-value target has done.
+//! [`KvStats`]: counters of a key-value target.
 
-/// Counters since the target was opened, and what it holds now.
+/// Counters since the target was opened, and its current contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvStats {
     /// Values put, updates included.
@@ -9,19 +9,19 @@ pub struct KvStats {
     pub deletes: u64,
     /// Values read.
     pub gets: u64,
-    /// Batches; their changes count one by one as well.
+    /// Batches; their mutations are also counted individually.
     pub batches: u64,
     /// Syncs.
     pub syncs: u64,
-    /// Requests that failed, reads of keys that do not exist included.
+    /// Requests that failed, including reads of keys that do not exist.
     pub errors: u64,
     /// Bytes of values put.
     pub bytes_put: u64,
     /// Bytes of values read.
     pub bytes_got: u64,
-    /// Bytes of records that users' changes made, headers and keys included.
+    /// Bytes of records of host changes, headers and keys included.
     pub packed_bytes: u64,
-    /// Bytes of records that cleaning has moved.
+    /// Bytes of records relocated by compaction.
     pub relocated_bytes: u64,
     /// Bytes of padding in write units.
     pub padded_bytes: u64,
@@ -29,7 +29,7 @@ pub struct KvStats {
     pub units_written: u64,
     /// Whole chunks of values written.
     pub large_value_chunks_written: u64,
-    /// Chunks cleaned.
+    /// Chunks compacted.
     pub chunks_compacted: u64,
     /// Chunks erased.
     pub chunks_erased: u64,
@@ -39,38 +39,38 @@ pub struct KvStats {
     pub erase_failures: u64,
     /// Chunks retired since the target was opened.
     pub chunks_retired: u64,
-    /// Values that could not be read when they were to be moved.
+    /// Values that were uncorrectable when they were to be relocated.
     pub values_uncorrectable: u64,
-    /// At power-on: records found.
+    /// Records found at power-on.
     pub records_recovered: u64,
-    /// At power-on: sectors that could not be read.
+    /// Sectors that were unreadable at power-on.
     pub unreadable_at_open: u64,
-    /// At power-on: records of changes that had not become whole.
+    /// Records of incomplete changes found at power-on.
     pub incomplete_at_open: u64,
-    /// Keys now.
+    /// Current number of keys.
     pub keys: u64,
-    /// Tombstones now.
+    /// Current number of tombstones.
     pub tombstones: u64,
-    /// Bytes of live records now, tombstones included.
+    /// Current bytes of live records, tombstones included.
     pub live_bytes: u64,
-    /// Bytes of chunks that hold records now, whatever is in them.
+    /// Current capacity in bytes of the chunks with records.
     pub packed_chunk_bytes: u64,
-    /// Whole chunks of values now.
+    /// Current number of whole chunks of values.
     pub large_value_chunks: u32,
-    /// Free chunks now.
+    /// Current number of free chunks.
     pub free_chunks: u32,
 }
 
 impl KvStats {
-    /// Bytes written to the media per byte of values put: records, padding, moves and whole chunks
-    /// of `chunk_bytes`, over values. `None` if nothing was put.
+    /// Returns the write amplification: bytes written to the media (records, padding, relocations,
+    /// and whole chunks of `chunk_bytes`) per byte of values put. `None` if nothing was put.
     pub fn write_amplification(&self, unit_bytes: u32, chunk_bytes: u32) -> Option<f64> {
         let written = self.units_written as f64 * f64::from(unit_bytes)
             + self.large_value_chunks_written as f64 * f64::from(chunk_bytes);
         (self.bytes_put > 0).then(|| written / self.bytes_put as f64)
     }
 
-    /// The share of live bytes in chunks that hold records; 1 if there are none.
+    /// Returns the share of live bytes in the chunks with records; 1 if there are none.
     pub fn live_ratio(&self) -> f64 {
         if self.packed_chunk_bytes == 0 {
             return 1.0;

@@ -1,9 +1,9 @@
-//! [`AppendStreams`]: the chunks that take records, each on a parallel unit of its own.
+//! [`AppendStreams`]: the chunks that are open for records, each on its own parallel unit.
 //!
-//! A record is contiguous in one chunk. Units are programmed in order as they fill up; the memory of
-//! a unit is kept until the unit can be read from flash, which is when its pairs are programmed
-//! (LightNVM paper section 4.2.1), and reads before that are answered from there. A chunk whose
-//! program failed keeps the memory of what is not on flash until that has been moved.
+//! A record is contiguous in one chunk. Units are programmed in order as they fill. The memory of a
+//! unit is kept until the unit is readable from media, which is after its paired units are
+//! programmed [LightNVM17 §4.2.1]; earlier reads use the memory. A chunk whose program failed keeps
+//! the memory of units that are not on flash until they are relocated.
 
 mod programs;
 
@@ -18,25 +18,25 @@ use super::oob::SectorTag;
 use super::stats::KvStats;
 use super::unit_memory::UnitMemory;
 
-/// Who writes.
+/// The class of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendClass {
-    /// Users' changes.
+    /// Host changes.
     Host,
-    /// Records that cleaning moves.
+    /// Records relocated by compaction.
     Relocation,
 }
 
-/// Why a record has no place now.
+/// Why a location for a record cannot be allocated now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AllocError {
-    /// Programs have to end first.
+    /// No unit memory is free; programs must complete first.
     NoMemory,
     /// No chunk is free.
     NoChunk,
 }
 
-/// Where a record goes.
+/// An allocated location of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordLocation {
     class: AppendClass,
@@ -46,7 +46,7 @@ pub(crate) struct RecordLocation {
 }
 
 impl RecordLocation {
-    /// Who asked for it.
+    /// Returns the class of the append.
     pub(crate) fn class(&self) -> AppendClass {
         self.class
     }
@@ -62,7 +62,7 @@ enum AppendUnitState {
 
 #[derive(Clone, Copy, Debug)]
 struct AppendUnit {
-    /// None: all padding.
+    /// `None`: all padding.
     slot: Option<u32>,
     seq: Option<u64>,
     state: AppendUnitState,
@@ -72,21 +72,21 @@ struct AppendUnit {
 struct AppendStream {
     chunk: u32,
     stamp: u64,
-    /// Bytes that have their place.
+    /// Number of bytes allocated.
     fill_bytes: u32,
-    /// Where the last record starts.
+    /// Offset of the last record.
     last_record_start: Option<u32>,
-    /// Number of the first of `units`; those before it can be read from flash.
+    /// Index of the first entry of `units`; earlier units are readable from flash.
     first_unit: u32,
     units: VecDeque<AppendUnit>,
-    /// Units programmed, and units sent, from the chunk's start.
+    /// Number of units programmed, and number of units submitted.
     units_programmed: u32,
     units_sent: u32,
     outstanding: u32,
     failed: bool,
 }
 
-/// A chunk that was being written when power went away.
+/// A chunk that was open at the power loss.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenChunk {
     pub(crate) chunk: u32,
@@ -94,33 +94,34 @@ pub(crate) struct OpenChunk {
     pub(crate) stamp: u64,
 }
 
-/// What followed from the end of a program.
+/// The consequence of a program's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramOutcome {
     Continue,
-    /// The chunk is full, and all of it can be read.
+    /// The chunk is full and completely readable.
     ChunkFull,
-    /// The chunk failed, and no command is under way on it any more.
+    /// The chunk failed, and has no more commands in flight.
     ChunkFailed,
 }
 
 #[derive(Debug)]
 pub(crate) struct AppendStreams {
     streams: Vec<Option<AppendStream>>,
-    /// Chunks that failed, with what is not on flash.
+    /// Failed chunks, with their units that are not on flash.
     failed: Vec<AppendStream>,
     classes: [Vec<Option<usize>>; 2],
     next_stream: [usize; 2],
     memory: UnitMemory,
     layout: Layout,
     pub(crate) open_chunks: VecDeque<OpenChunk>,
-    /// Units that wait to be sent.
+    /// Number of units that wait to be submitted.
     ready_units: u32,
 }
 
 impl AppendStreams {
-    /// Units of memory that `layout` needs. While no program is under way a stream keeps the units
-    /// that wait for their pair and the one that fills: the rest is enough for a batch.
+    /// Returns the number of unit buffers that `layout` needs. While no program is in flight, a
+    /// stream keeps the units that wait for their pairs and the one being filled; the others
+    /// suffice for a batch.
     pub(crate) fn slots_needed(layout: &Layout) -> u32 {
         layout.streams_max * (layout.pair_units + 3)
             + layout.batch_bytes.div_ceil(layout.unit_bytes)
@@ -140,7 +141,7 @@ impl AppendStreams {
         }
     }
 
-    /// A place for a record, or a batch of them, of `bytes`.
+    /// Allocates a location for a record, or for a batch, of `bytes`.
     pub(crate) fn allocate(
         &mut self,
         group: AppendClass,
@@ -182,7 +183,7 @@ impl AppendStreams {
         }
     }
 
-    /// Makes more memory, if chunks that failed have it, and only moving out of them frees it.
+    /// Adds unit memory if failed chunks occupy it and only their evacuation would free it.
     #[cold]
     fn grow_memory(&mut self, group: AppendClass) -> bool {
         let running =
@@ -235,8 +236,8 @@ impl AppendStreams {
         Ok(stream)
     }
 
-    /// Puts a record where [`place`](AppendStreams::allocate) said. Returns the CRC-32C of the inline bytes,
-    /// for `header` to be made with.
+    /// Copies a record's inline bytes to the location from [`allocate`](AppendStreams::allocate).
+    /// Returns their CRC-32C for the `header`.
     pub(crate) fn put_inline(
         &mut self,
         spot: &RecordLocation,
@@ -259,7 +260,7 @@ impl AppendStreams {
         crc
     }
 
-    /// Puts bytes of a record in place.
+    /// Copies bytes of a record to its location.
     pub(crate) fn put_bytes(
         &mut self,
         spot: &RecordLocation,
@@ -276,7 +277,7 @@ impl AppendStreams {
         }
     }
 
-    /// Bytes within one unit.
+    /// Copies bytes within one unit.
     fn write(&mut self, spot: &RecordLocation, at: u32, bytes: &[u8], order: &mut DurablePrefix) {
         let (unit, within) = (at / self.layout.unit_bytes, at % self.layout.unit_bytes);
         if let Some(slot) = self.slot_for(spot.stream, unit, order) {
@@ -285,12 +286,12 @@ impl AppendStreams {
         }
     }
 
-    /// The slot of a unit, which begins to fill if it has not begun.
+    /// Returns the buffer of a unit, and starts the unit if necessary.
     fn slot_for(&mut self, stream: usize, unit: u32, order: &mut DurablePrefix) -> Option<u32> {
         let sectors = self.layout.unit_bytes / self.layout.sector_bytes;
         let s = self.streams[stream].as_mut()?;
         while unit >= s.first_unit + s.units.len() as u32 {
-            // `place` has made sure that there are enough.
+            // `allocate` has ensured that there are enough.
             let slot = self.memory.allocate()?;
             self.memory.clear(slot);
             for sector in 0..sectors {
@@ -310,8 +311,8 @@ impl AppendStreams {
         s.units.get((unit - s.first_unit) as usize)?.slot
     }
 
-    /// Ends a record: what was put belongs to the chunk now. `offset` is where the record starts, and
-    /// `last` says whether it is the last of a batch, or alone.
+    /// Commits a record, which belongs to the chunk from now on. `offset` is its start; `last` says
+    /// whether it is the last record of a batch or outside a batch.
     pub(crate) fn commit(
         &mut self,
         spot: &RecordLocation,
@@ -321,7 +322,7 @@ impl AppendStreams {
         let Layout { sector_bytes, unit_bytes, .. } = self.layout;
         let sector = offset / sector_bytes;
         let slot = self.slot_for(spot.stream, offset / unit_bytes, order);
-        // The zeros behind the inline bytes may be the first of a unit.
+        // The zero padding after the inline bytes may start a new unit.
         self.slot_for(spot.stream, (offset + bytes - 1) / unit_bytes, order);
         let Some(s) = &mut self.streams[spot.stream] else { return };
         let first = s.last_record_start.is_none_or(|start| start / sector_bytes < sector);
@@ -346,8 +347,8 @@ impl AppendStreams {
         }
     }
 
-    /// Pads the unit that fills up in every stream, if its number is below `number`, so that what is
-    /// in it becomes durable. Returns whether there was any.
+    /// Pads the unit being filled in every stream, if its sequence number is below `number`, so
+    /// that its contents become durable. Returns whether there was any.
     pub(crate) fn pad_below(&mut self, number: u64, stats: &mut KvStats) -> bool {
         let mut padded = false;
         for stream in 0..self.streams.len() {
@@ -382,7 +383,7 @@ impl AppendStreams {
         stats.padded_bytes += u64::from(unit_bytes - used);
     }
 
-    /// Pads a chunk to its end: no record fits any more.
+    /// Pads a chunk to its end, because no further record fits.
     fn close(&mut self, stream: usize, stats: &mut KvStats) {
         self.pad(stream, stats);
         let Some(s) = &mut self.streams[stream] else { return };
@@ -398,13 +399,14 @@ impl AppendStreams {
         self.streams.iter().position(|s| s.as_ref().is_some_and(|s| s.chunk == chunk))
     }
 
-    /// Bytes of a chunk that failed that are on flash; all, if it failed before this power-on.
+    /// Returns the number of bytes of a failed chunk that are on flash; all, if it failed before
+    /// this power-on.
     pub(crate) fn durable_bytes(&self, chunk: u32) -> u32 {
         let failed = self.failed.iter().find(|s| s.chunk == chunk);
         failed.map_or(u32::MAX, |s| s.units_programmed * self.layout.unit_bytes)
     }
 
-    /// Where a unit of a chunk is in memory, if it is.
+    /// Returns the memory of a unit, if it is buffered.
     pub(crate) fn buffered_unit(&self, chunk: u32, unit: u32) -> Option<(&SharedRegion, usize)> {
         let s = match self.find(chunk) {
             Some(stream) => self.streams[stream].as_ref()?,
@@ -414,7 +416,7 @@ impl AppendStreams {
         Some(self.memory.locate(unit.slot?, 0))
     }
 
-    /// Whether no unit waits to be sent.
+    /// Returns whether no unit waits to be submitted.
     pub(crate) fn is_idle(&self) -> bool {
         self.ready_units == 0
     }

@@ -1,8 +1,9 @@
-//! [`Slots`]: registered memory for write units that fill, or that cannot be read from flash yet.
+//! [`UnitMemory`]: registered memory for write units that are being filled, or that are not
+//! readable from flash yet.
 //!
-//! Enough of it is registered when the target is opened. Chunks whose programs fail keep what is not on
-//! flash until it has been moved, and moving takes slots, too: when there are none for that, as many
-//! again are registered. That is the only allocation after the start, and it takes a failure.
+//! Enough memory for normal operation is registered when the target is opened. Chunks whose
+//! programs fail keep their units until these are relocated, which needs buffers as well. If none
+//! is free then, the same amount is registered again. This is the only allocation after the start.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use ring::{AddressSpace, Iova, SharedRegion};
 use super::oob::SectorTag;
 use crate::vector::{MemoryError, register};
 
-/// The memory of some slots.
+/// The memory of a number of slots.
 #[derive(Debug)]
 struct MemoryBlock {
     data: Arc<SharedRegion>,
@@ -20,27 +21,27 @@ struct MemoryBlock {
     oob_at: Iova,
 }
 
-/// Write units, each with its out-of-band bytes; and one of padding, which is nobody's.
+/// Write units with their out-of-band bytes, and one shared unit of padding.
 #[derive(Debug)]
 pub(crate) struct UnitMemory {
     space: AddressSpace,
     blocks: Vec<MemoryBlock>,
     free: Vec<u32>,
-    /// Slots of a block. The first block has one more, for padding.
+    /// Slots per block. The first block has one more, for padding.
     count: u32,
     unit_bytes: usize,
     sectors: usize,
     oob_bytes: usize,
 }
 
-/// The slot that is all padding.
+/// The slot of the padding unit.
 pub(crate) const PADDING_SLOT: u32 = u32::MAX;
 
-/// Blocks at most.
+/// Maximum number of blocks.
 const BLOCKS_MAX: usize = 32;
 
 impl UnitMemory {
-    /// Memory for `count` units of `sectors` sectors.
+    /// Allocates memory for `count` units of `sectors` sectors.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -66,7 +67,7 @@ impl UnitMemory {
         Ok(slots)
     }
 
-    /// Registers as many slots as there were at the start.
+    /// Registers another block of slots.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -82,13 +83,13 @@ impl UnitMemory {
         Ok(())
     }
 
-    /// Makes more, for what must be moved out of chunks that failed. Returns whether there are more.
+    /// Adds a block, for the evacuation of failed chunks. Returns whether it succeeded.
     #[cold]
     pub(crate) fn try_grow(&mut self) -> bool {
         self.blocks.len() < BLOCKS_MAX && self.grow().is_ok()
     }
 
-    /// The block of a slot, and which of its slots that is.
+    /// Returns the block of a slot, and the slot's index in it.
     #[inline]
     fn block(&self, slot: u32) -> (&MemoryBlock, usize) {
         match slot {
@@ -97,7 +98,7 @@ impl UnitMemory {
         }
     }
 
-    /// Slots that are free.
+    /// Returns the number of free slots.
     #[inline]
     pub(crate) fn free_count(&self) -> u32 {
         self.free.len() as u32
@@ -114,35 +115,35 @@ impl UnitMemory {
         self.free.push(slot);
     }
 
-    /// Where a slot's data is for the drive.
+    /// Returns the address of a slot's data.
     #[inline]
     pub(crate) fn data_at(&self, slot: u32) -> Iova {
         let (block, i) = self.block(slot);
         block.data_at.offset((i * self.unit_bytes) as u64)
     }
 
-    /// Where a slot's out-of-band bytes are for the drive.
+    /// Returns the address of a slot's out-of-band bytes.
     #[inline]
     pub(crate) fn oob_at(&self, slot: u32) -> Iova {
         let (block, i) = self.block(slot);
         block.oob_at.offset((i * self.sectors * self.oob_bytes) as u64)
     }
 
-    /// The memory, and where in it byte `offset` of a slot is.
+    /// Returns the memory and the position of byte `offset` of a slot.
     #[inline]
     pub(crate) fn locate(&self, slot: u32, offset: u32) -> (&SharedRegion, usize) {
         let (block, i) = self.block(slot);
         (&block.data, i * self.unit_bytes + offset as usize)
     }
 
-    /// Fills a slot with zeros: whatever is not written is padding.
+    /// Zeroes a slot; bytes that are not written are padding.
     #[inline]
     pub(crate) fn clear(&self, slot: u32) {
         let (region, at) = self.locate(slot, 0);
         region.fill(at, self.unit_bytes, 0);
     }
 
-    /// Writes the label of a slot's sector.
+    /// Writes the tag of a slot's sector.
     #[inline]
     pub(crate) fn set_tag(&self, slot: u32, sector: u32, label: SectorTag) {
         let (block, i) = self.block(slot);

@@ -1,9 +1,10 @@
-//! Changes, one after the other: the line that requests wait in, and which may go past it.
+//! The order of mutations: the write queue, and which requests may bypass it.
 //!
-//! Whatever changes something takes effect in the order of submission. A read goes past the line
-//! unless a change of its key is in it. Whoever comes with a key whose value is still being written
-//! (whole chunks take long) is parked until it is, and then stands at the head of the line: those with
-//! other keys go on. Only a batch, which has many keys, holds the line up for one of them.
+//! Mutations take effect in the order of submission. A read bypasses the queue unless it contains a
+//! mutation of the read's key. A request for a key whose value is still being written, which takes
+//! long for whole chunks, is parked until the value is complete, and then put at the head of the
+//! queue; requests for other keys proceed. Only a batch, which has many keys, blocks the queue for
+//! one of them.
 
 use super::index::KeyVersion;
 use super::key::Key;
@@ -16,21 +17,21 @@ use super::{Kv, KvError};
 /// Why requests for a key wait.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedKey {
-    /// Requests for it that are in the line, or parked.
+    /// Number of requests for the key that are queued or parked.
     queued: u32,
-    /// A value of it is being written.
+    /// Whether a value of the key is being written.
     busy: bool,
-    /// Requests that wait for that, in order.
+    /// Requests that wait for that value, in order.
     parked: Vec<u32>,
 }
 
-/// What became of the request at the head of the line.
+/// The result for the request at the head of the queue.
 enum OrderDecision {
-    /// It has left the line.
+    /// It leaves the queue.
     Dequeue,
     /// It must wait.
     Wait,
-    /// It must wait for this key, which others need not.
+    /// It must wait for this key; other requests need not.
     Park(Key),
 }
 
@@ -41,7 +42,7 @@ impl From<AllocError> for OrderDecision {
 }
 
 impl Kv {
-    /// A request comes in: it is carried out at once if it can be.
+    /// Executes a new request at once if possible; otherwise queues it.
     pub(super) fn execute_or_enqueue(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
         match &pending.op {
@@ -66,13 +67,13 @@ impl Kv {
         }
     }
 
-    /// Lets a request wait for a key.
+    /// Parks a request until its key is free.
     fn park(&mut self, place: u32, key: &Key) {
         self.blocked_keys.entry(key.clone()).or_default().parked.push(place);
         self.parked_count += 1;
     }
 
-    /// Counts a waiting request's keys among those held, or not any more.
+    /// Adds `by` to the counts of a request's keys.
     fn count_blocked_keys(&mut self, place: u32, by: i32) {
         let Some(pending) = self.requests.get(place) else { return };
         let held = &mut self.blocked_keys;
@@ -96,14 +97,14 @@ impl Kv {
             && self.blocked_keys.get(key.as_bytes()).is_some_and(|h| h.busy)
     }
 
-    /// A value of the key begins to be written, or is written.
+    /// Marks a key as busy while a value of it is being written.
     pub(super) fn set_key_busy(&mut self, key: &Key, busy: bool) {
         let held = self.blocked_keys.entry(key.clone()).or_default();
         held.busy = busy;
         if !busy {
             let parked = std::mem::take(&mut held.parked);
             self.parked_count -= parked.len() as u32;
-            // They were there before anyone in the line who is about this key.
+            // They are older than all queued requests for this key.
             parked.into_iter().rev().for_each(|place| self.write_queue.push_front(place));
         }
         if self.blocked_keys.get(key.as_bytes()).is_some_and(|h| h.queued == 0 && !h.busy) {
@@ -111,11 +112,11 @@ impl Kv {
         }
     }
 
-    /// Lets the line move up.
+    /// Executes queued requests in order.
     pub(super) fn step_write_queue(&mut self) {
         while let Some(&place) = self.write_queue.front() {
-            // While it waits its keys are held for its own sake: those are let go before its turn,
-            // which may end the request.
+            // A waiting request counts its own keys as blocked. The counts are removed before it is
+            // executed, because it may complete.
             self.count_blocked_keys(place, -1);
             let turn = self.try_execute(place);
             if !matches!(turn, OrderDecision::Dequeue) {
@@ -131,8 +132,8 @@ impl Kv {
         }
     }
 
-    /// Fails the changes at the head of the line: there is no room, and none is to be made. What is not
-    /// a change goes on without them.
+    /// Fails the mutations at the head of the queue, because no space can be freed. Other requests
+    /// proceed.
     pub(super) fn fail_write_queue(&mut self, error: KvError) {
         while let Some(&place) = self.write_queue.front() {
             let op = self.requests.get(place).map(|p| &p.op);
@@ -194,7 +195,7 @@ impl Kv {
         }
     }
 
-    /// Makes a change, or begins to.
+    /// Applies a mutation, or starts to.
     fn apply_mutation(&mut self, place: u32, change: &KvMutation) -> Result<PutProgress, KvError> {
         let key = change.key();
         let old = self.index.get_present(key.as_bytes()).map(|e| &e.current);
@@ -238,17 +239,19 @@ impl Kv {
         }
     }
 
-    /// Whether so many chunks have gone bad that the capacity cannot be kept up.
+    /// Returns whether too many chunks are bad for the capacity to be maintained.
     pub(super) fn is_read_only(&self) -> bool {
         self.chunks.good_count < self.layout.capacity + self.layout.overhead_chunks
     }
 
-    /// Whether there is room for `bytes` of records in place of `old`, and so many whole chunks.
+    /// Checks the capacity for `bytes` of records that replace `old` bytes, and for `parts` whole
+    /// chunks.
     ///
-    /// Two bounds. Values may fill the capacity. And everything live, tombstones included, must fit
-    /// the good chunks that are not held even as densely as cleaning packs it at least: then some
-    /// packed chunk always has fewer live bytes than that, and cleaning it makes room. What replaces
-    /// whole chunks needs chunks of its own beside them, which are not erased before it is durable.
+    /// There are two bounds. Values may fill the capacity. All live data, tombstones included, must
+    /// fit the good chunks without overhead at the minimum density of compaction: then some packed
+    /// chunk always has fewer live bytes, and compacting it frees space. A mutation that replaces
+    /// whole chunks needs additional chunks, because the old ones are erased only once it is
+    /// durable.
     pub(super) fn admit(&self, bytes: u64, old: u64, parts: u32) -> Result<(), KvError> {
         if self.is_read_only() {
             return Err(KvError::ReadOnly);
@@ -258,7 +261,7 @@ impl Kv {
         let all = self.chunks.live_bytes + self.reserved_bytes + bytes;
         let values = all.saturating_sub(self.tombstone_bytes).saturating_sub(old);
         let spare = u64::from(self.chunks.good_count - self.layout.overhead_chunks);
-        // An update in place takes no more than there was, so that a full store can be updated.
+        // An update in place takes no more space than before, so that a full store can be updated.
         let needed = wholes + values.div_ceil(fill);
         let grows = parts > 0 || bytes > old;
         if needed > u64::from(self.layout.capacity) && grows || wholes + all.div_ceil(fill) > spare
@@ -268,13 +271,13 @@ impl Kv {
         Ok(())
     }
 
-    /// Makes all changes of a batch, whose records follow each other in one chunk, or none.
+    /// Applies all mutations of a batch, whose records are consecutive in one chunk, or none.
     ///
-    /// A batch is whole after a power cut if its last byte was programmed: every record of it says
-    /// where in the chunk the batch starts and ends. A record of it that is moved later stands for
-    /// itself: by then the batch is known to be whole.
+    /// After a power cut a batch is complete if its last byte was programmed: each of its records
+    /// contains the offset and end of the batch in the chunk. A record that is relocated later is
+    /// no longer part of a batch, because the batch is then known to be complete.
     fn apply_batch(&mut self, place: u32) -> Result<PutProgress, KvError> {
-        // The changes go back where they were, whatever happens.
+        // The mutations are moved back to the request in any case.
         let Some(pending) = self.requests.get_mut(place) else {
             return Ok(PutProgress::InProgress);
         };
@@ -327,7 +330,7 @@ impl Kv {
         Ok(PutProgress::Done(self.durable_prefix.next_seq()))
     }
 
-    /// Answers a question about a key.
+    /// Completes a request for the existence of a key.
     pub(super) fn complete_exists(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
         let KvOp::Exists { key } = &pending.op else { return };

@@ -1,10 +1,10 @@
-//! Random requests against a device that ends them in any order, and a list of all pairs.
+//! Random requests on a device that completes them in any order, compared with a list of all pairs.
 
 use rng::Rng;
 
 use super::*;
 
-/// Takes requests, and ends any of them.
+/// Accepts requests, and completes any of them.
 #[derive(Debug)]
 struct Any {
     limits: Limits,
@@ -69,7 +69,7 @@ fn case(seed: u64) -> OverlapStats {
     let mut rng = Rng::new(seed);
     let depth = [1, 4, 40][rng.below(3) as usize];
     let mut d = device(depth);
-    // In the order of submission, with whether the device has seen it.
+    // In order of submission.
     let mut outstanding: Vec<Request> = Vec::new();
     let (mut tag, mut waited) = (1u64 << 40, 0);
     for step in 0..2_000 {
@@ -104,7 +104,7 @@ fn case(seed: u64) -> OverlapStats {
         let due = !d.ready.is_empty();
         assert_eq!(d.deadline() == Nanos::ZERO, due);
         assert_eq!(d.poll(Nanos(0)), due);
-        // Exactly what nothing earlier conflicts with is at the device.
+        // The device has exactly those requests that no earlier one conflicts with.
         let free = (0..outstanding.len())
             .filter(|i| !outstanding[..*i].iter().any(|o| conflict(o, &outstanding[*i])));
         assert_eq!(d.device.taken.len(), free.count(), "seed {seed}, step {step}");

@@ -1,4 +1,4 @@
-//! Units on their way to flash: sending them, and what follows when their programs end.
+//! Programs of units: submission and completion.
 
 use nvme::Status;
 
@@ -10,7 +10,7 @@ use crate::targets::kv::unit_memory::PADDING_SLOT;
 use crate::vector::{Addresses, DataSegments, VectorQueue};
 
 impl AppendStreams {
-    /// Sends the units that are ready, as far as the queue has room.
+    /// Submits the units that are ready, until the queue is full.
     pub(crate) fn send(&mut self, queue: &mut VectorQueue, addresses: &Addresses) {
         if self.ready_units == 0 {
             return;
@@ -36,7 +36,7 @@ impl AppendStreams {
         }
     }
 
-    /// A program has ended.
+    /// Handles the completion of a program.
     pub(crate) fn on_program_complete(
         &mut self,
         (chunk, unit): (u32, u32),
@@ -102,7 +102,7 @@ impl AppendStreams {
         ProgramOutcome::ChunkFull
     }
 
-    /// Forgets a chunk that failed: what was live in it is somewhere else.
+    /// Drops a failed chunk after its live records were relocated.
     pub(crate) fn drop_failed(&mut self, chunk: u32, order: &mut DurablePrefix) {
         let Some(failed) = self.failed.iter().position(|s| s.chunk == chunk) else { return };
         for unit in self.failed.swap_remove(failed).units {
