@@ -164,7 +164,7 @@ fn a_record_that_contradicts_the_table_changes_nothing() {
         (created(5, "d", "0", Sharing::Shared, vec![]), "targets d and a both have units 0"),
         (created(5, "d", "2", Sharing::Exclusive, vec![]), "targets d and b both have units 2"),
         (created(5, "a", "3", Sharing::Shared, vec![]), "a name that is none, or is taken"),
-        (created(3, "d", "3", Sharing::Shared, vec![]), "was given before"),
+        (created(3, "d", "3", Sharing::Shared, vec![]), "was used before"),
         (created(5, "d", "4", Sharing::Shared, vec![]), "units 4 of a drive with 4"),
         (created(5, "d", "3", Sharing::Shared, vec![31, 39]), "chunk 39"),
         (created(5, "d", "3", Sharing::Shared, vec![25]), "chunk 25 of parallel unit 2"),

@@ -553,7 +553,7 @@ fn a_drive_that_does_not_fit_is_refused() {
     let all = d.descriptors().len();
     let closed = ControllerInfo { open_channel: None, ..info.clone() };
     assert!(open(closed, &mut d, all, true).contains("not open-channel"));
-    assert!(open(info.clone(), &mut d, all, false).contains("keeps no data"));
+    assert!(open(info.clone(), &mut d, all, false).contains("stores no contents"));
     assert!(open(info.clone(), &mut d, all - 1, true).contains("63 chunk descriptors"));
     let narrow = ControllerInfo { max_sectors: 3, ..info.clone() };
     assert!(open(narrow, &mut d, all, true).contains("at least a write unit, 4"));

@@ -107,7 +107,7 @@ fn words_that_are_nearly_right_have_the_right_one_beside_them() {
             (
                 &["target", "create", "d.toml", "--name", "a", "--type", "pblkk", "--pus", "0"],
                 2,
-                &["`pblkk` is no kind of target: there are pblk, rrpc"],
+                &["`pblkk` is not a kind of target: there are pblk, rrpc"],
             ),
             (&["target", "info", "d.toml", "a"], 2, &["--name <TARGET>"]),
             (&["serv"], 2, &["'serve'"]),

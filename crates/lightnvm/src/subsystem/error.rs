@@ -11,10 +11,10 @@ use crate::vector::MemoryError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// The bytes have no magic of a partition table.
-    #[error("they do not begin as a partition table does")]
+    #[error("the magic number of a partition table is missing")]
     NotATable,
     /// The format version is not supported.
-    #[error("it has version {found}, and this program reads {known}")]
+    #[error("its version is {found}, but this program supports {known}")]
     Version {
         /// Version of the table.
         found: u16,
@@ -22,7 +22,7 @@ pub enum TableError {
         known: u16,
     },
     /// The checksum does not match.
-    #[error("it is damaged: its CRC is {found:#010x}, that of its bytes {computed:#010x}")]
+    #[error("its CRC is {found:#010x}, but the CRC of its bytes is {computed:#010x}")]
     Checksum {
         /// Stored checksum.
         found: u32,
@@ -30,13 +30,13 @@ pub enum TableError {
         computed: u32,
     },
     /// The table is too short, too long, or contains an invalid value.
-    #[error("its {bytes} bytes are not those of a table")]
+    #[error("its {bytes} bytes are truncated, or contain an invalid value")]
     Truncated {
         /// Length of the table.
         bytes: usize,
     },
     /// The table belongs to another drive.
-    #[error("it is of another drive: its {what} are {found}, those of this drive {wanted}")]
+    #[error("it belongs to another drive: {what} is {found}, but on this drive {wanted}")]
     GeometryMismatch {
         /// Name of the parameter.
         what: &'static str,
@@ -46,7 +46,7 @@ pub enum TableError {
         wanted: u64,
     },
     /// A record cannot be decoded.
-    #[error("record {record} after its snapshot is none ({bytes} bytes)")]
+    #[error("record {record} after its snapshot is invalid ({bytes} bytes)")]
     Record {
         /// Index of the record, from 0.
         record: usize,
@@ -60,7 +60,7 @@ pub enum TableError {
         what: String,
     },
     /// A report has another number of chunks.
-    #[error("{given} chunks are reported of a drive that has {chunks}")]
+    #[error("the report has {given} chunks, but the drive has {chunks}")]
     ReportLength {
         /// Number of descriptors.
         given: usize,
@@ -75,15 +75,15 @@ pub enum TableError {
 pub enum MediaManagerError {
     /// The drive manages its own flash.
     #[error(
-        "drive {drive} is not open-channel: it manages its own flash, and there is nothing to \
-             share out"
+        "drive {drive} is not open-channel, it manages its own flash: targets need an \
+             open-channel drive"
     )]
     NotOpenChannel {
         /// Serial number of the drive.
         drive: String,
     },
     /// The drive's geometry has no space for a partition table.
-    #[error("drive {drive} has no place for a partition table: {why}")]
+    #[error("drive {drive} has no space for a partition table: {why}")]
     NoTableWindow {
         /// Serial number of the drive.
         drive: String,
@@ -110,7 +110,7 @@ pub enum MediaManagerError {
         first: Address,
     },
     /// The chunks of the partition table hold other data.
-    #[error("drive {drive} has something else where its partition table would be: {source}")]
+    #[error("drive {drive} has other data on the chunks of its partition table: {source}")]
     Foreign {
         /// Serial number of the drive.
         drive: String,
@@ -221,7 +221,7 @@ pub enum MediaManagerError {
         allowed: String,
     },
     /// The table has the maximum number of targets.
-    #[error("drive {drive} has {targets} targets: there is no room for {name}")]
+    #[error("drive {drive} has {targets} targets, the maximum: {name} cannot be created")]
     TooManyTargets {
         /// Serial number of the drive.
         drive: String,
@@ -232,7 +232,7 @@ pub enum MediaManagerError {
     },
     /// All chunks of the units are bad, reserved or orphaned.
     #[error(
-        "target {name} would own nothing: no chunk of parallel units {pus} of drive {drive} is \
+        "target {name} would own no chunks: no chunk of parallel units {pus} of drive {drive} is \
              free"
     )]
     NoFreeChunks {
@@ -245,8 +245,8 @@ pub enum MediaManagerError {
     },
     /// A target that allocates all its chunks at once has no chunk limit.
     #[error(
-        "target {name} of drive {drive} shares its parallel units and is of kind {kind}: it takes all \
-         of its chunks when it is first opened, and so needs --max-chunks when it is made, and no \
+        "target {name} of drive {drive} shares its parallel units and is of kind {kind}: it \
+         allocates all its chunks on first open, so create it with --max-chunks and without \
          --chunks-per-second"
     )]
     MissingChunkLimit {
@@ -259,8 +259,8 @@ pub enum MediaManagerError {
     },
     /// There are too few free chunks for a target.
     #[error(
-        "target {name} of drive {drive} is to have {wanted} more chunks of parallel units {pus}, but \
-         {free} are left; others have the rest: {others}"
+        "target {name} of drive {drive} needs {wanted} more chunks of parallel units {pus}, but only \
+         {free} are free; other targets on these units: {others}"
     )]
     TooFewChunks {
         /// Serial number of the drive.
@@ -290,7 +290,7 @@ pub enum MediaManagerError {
         opens: u32,
     },
     /// The drive was opened read-only.
-    #[error("drive {drive} was opened to be looked at: its partition table cannot be changed")]
+    #[error("drive {drive} was opened read-only: its partition table cannot be changed")]
     ReadOnly {
         /// Serial number of the drive.
         drive: String,
@@ -320,7 +320,7 @@ pub enum MediaManagerError {
         status: Status,
     },
     /// The drive did not complete commands. The change in progress may or may not be durable.
-    #[error("drive {drive}: {outstanding} commands were not answered within {polls} polls")]
+    #[error("drive {drive}: {outstanding} commands did not complete within {polls} polls")]
     Timeout {
         /// Serial number of the drive.
         drive: String,

@@ -24,9 +24,7 @@ pub enum AcquireError {
         target: TargetId,
     },
     /// The target owns its units exclusively, with all their chunks.
-    #[error(
-        "target {name} has its parallel units {pus} for itself: all of their chunks are its own"
-    )]
+    #[error("target {name} owns its parallel units {pus} exclusively, with all their chunks")]
     Exclusive {
         /// Name of the target.
         name: String,
@@ -34,7 +32,7 @@ pub enum AcquireError {
         pus: String,
     },
     /// The parallel unit does not belong to the target.
-    #[error("target {name} has parallel units {pus}, and {pu} is none of them")]
+    #[error("target {name} does not have parallel unit {pu}: it has {pus}")]
     NotTargetPu {
         /// Name of the target.
         name: String,
@@ -44,7 +42,7 @@ pub enum AcquireError {
         pu: u32,
     },
     /// The target owns its maximum number of chunks.
-    #[error("target {target} holds the {max_chunks} chunks that it may")]
+    #[error("target {target} owns {max_chunks} chunks, its maximum")]
     ChunkLimit {
         /// The target.
         target: TargetId,
@@ -52,7 +50,7 @@ pub enum AcquireError {
         max_chunks: u32,
     },
     /// The target exceeds its rate limit.
-    #[error("target {target} may take the next chunk at {} ns", until.0)]
+    #[error("target {target} may acquire the next chunk at {} ns", until.0)]
     RateLimited {
         /// The target.
         target: TargetId,
@@ -60,7 +58,7 @@ pub enum AcquireError {
         until: Nanos,
     },
     /// The grant is not durable yet, or a chunk is being erased: retry after a poll.
-    #[error("a chunk on parallel unit {pu} is being made ready for target {target}")]
+    #[error("a chunk on parallel unit {pu} is being prepared for target {target}: retry")]
     Pending {
         /// The target.
         target: TargetId,
@@ -68,7 +66,7 @@ pub enum AcquireError {
         pu: u32,
     },
     /// All chunks of the parallel unit have owners.
-    #[error("no chunk of parallel unit {pu} is left for target {target}")]
+    #[error("parallel unit {pu} has no free chunk for target {target}")]
     Full {
         /// The target.
         target: TargetId,
@@ -92,7 +90,7 @@ impl AcquireError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseError {
     /// The chunk does not belong to the target, or was not acquired.
-    #[error("chunk {chunk} is {state:?} with owner {owner:?}: target {target} does not hold it")]
+    #[error("chunk {chunk} is {state:?} with owner {owner:?}: target {target} did not acquire it")]
     NotAcquired {
         /// The chunk.
         chunk: u32,
@@ -104,7 +102,7 @@ pub enum ReleaseError {
         owner: Option<TargetId>,
     },
     /// The target owns its units exclusively.
-    #[error("target {target} has its parallel units for itself, and keeps chunk {chunk}")]
+    #[error("target {target} owns its parallel units exclusively and cannot release chunk {chunk}")]
     Exclusive {
         /// The chunk.
         chunk: u32,

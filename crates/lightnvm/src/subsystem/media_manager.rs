@@ -262,7 +262,7 @@ impl MediaManager {
         heat: DataTemperature,
     ) -> Result<u32, AcquireError> {
         if !matches!(self.table_state, TableState::Open(_)) {
-            return Err(AcquireError::Table("it was opened to be looked at".into()));
+            return Err(AcquireError::Table("it was opened read-only".into()));
         }
         if let Some(error) = &self.failure {
             return Err(AcquireError::Table(error.to_string()));

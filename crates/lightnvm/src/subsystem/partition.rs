@@ -144,7 +144,7 @@ impl MediaManager {
             return option("active parallel units", active.to_string(), allowed);
         }
         if *sharing == Sharing::Exclusive && !limits.is_unlimited() {
-            let allowed = "only targets that share parallel units are rationed";
+            let allowed = "only targets that share parallel units have quotas";
             return option("limit", "given".into(), allowed.into());
         }
         if limits.max_chunks == Some(0) {

@@ -100,7 +100,7 @@ impl Table {
         }
         let wrong = |what: String| Err(TableError::Inconsistent { what });
         if next < table.next_id {
-            return wrong(format!("the next target is to be {next}, which was given before"));
+            return wrong(format!("the id of the next target is {next}, which was used before"));
         }
         table.next_id = next;
         let mut at = 0u64;

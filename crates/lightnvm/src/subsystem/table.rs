@@ -282,7 +282,7 @@ impl Table {
         let wrong = |what: String| Err(TableError::Inconsistent { what });
         let NewTarget { name, pus, .. } = &new.spec;
         if new.id.0 < self.next_id {
-            return wrong(format!("the number of target {name}, {}, was given before", new.id));
+            return wrong(format!("the id of target {name}, {}, was used before", new.id));
         }
         if self.targets.len() >= TARGETS_MAX {
             return wrong(format!("target {name} is one more than the {TARGETS_MAX} there may be"));

@@ -84,7 +84,7 @@ impl fmt::Display for TargetKind {
 
 /// A text that is not a target kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no kind of target: there are pblk, rrpc, kv and ppa")]
+#[error("`{0}` is not a kind of target: there are pblk, rrpc, kv and ppa")]
 pub struct ParseTargetKindError(pub String);
 
 impl FromStr for TargetKind {

@@ -38,8 +38,8 @@ use super::pblk::{Pblk, PblkError, PblkHealth};
 use crate::subsystem::ScrubConfig;
 
 /// Contents of the device L2P, read after the last write command: the entries of all logical
-/// addresses ([`driver::ControllerHandle::device_l2p`]), and the totals
-/// ([`driver::ControllerHandle::device_l2p_totals`]).
+/// addresses ([`driver::ControllerHandle::dual_map`]), and the totals
+/// ([`driver::ControllerHandle::map_totals`]).
 pub type DeviceL2pEntries<'a> = (&'a [Option<Address>], DeviceL2pLog);
 
 /// Why a drive cannot be opened.
@@ -47,7 +47,7 @@ pub type DeviceL2pEntries<'a> = (&'a [Option<Address>], DeviceL2pLog);
 pub enum RrpcError {
     /// The drive has no device L2P.
     #[error(
-        "drive {serial} keeps no map of its own, which rrpc recovers from: set dual_map = true in the \
+        "drive {serial} has no device L2P, which rrpc recovers from: set dual_map = true in the \
          drive, or use pblk"
     )]
     NoMap {
@@ -55,7 +55,7 @@ pub enum RrpcError {
         serial: String,
     },
     /// The device L2P is incomplete.
-    #[error("{given} entries of a map of {entries} logical addresses")]
+    #[error("{given} map entries are given, but the device L2P has {entries}")]
     MapLength {
         /// Number of entries given.
         given: usize,

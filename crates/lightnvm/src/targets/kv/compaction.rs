@@ -46,7 +46,7 @@ pub(crate) struct Compactor {
     /// Range of records that are in memory or being read.
     window_start: usize,
     window_end: usize,
-    /// Keys of the values' records, which count as older ones until the chunk is erased.
+    /// Keys of the value records, which count as older records until the chunk is erased.
     superseded_keys: Vec<Key>,
     /// Whether a header was unreadable, and the keys that the unreadable headers must belong to.
     header_unreadable: bool,

@@ -10,13 +10,17 @@ use crate::vector::MemoryError;
 #[derive(Debug, thiserror::Error)]
 pub enum KvOpenError {
     /// The drive manages its own flash.
-    #[error("drive {serial} is not open-channel: its flash cannot be given to keys and values")]
+    #[error(
+        "drive {serial} is not open-channel, it manages its own flash: kv needs an open-channel drive"
+    )]
     NotOpenChannel {
         /// Serial number of the drive.
         serial: String,
     },
     /// The drive does not store contents.
-    #[error("the drive keeps no data: values would be lost; use data = \"memory\" or \"file\"")]
+    #[error(
+        "the drive stores no contents, values would be lost: use data = \"memory\" or \"file\""
+    )]
     DataNotStored,
     /// The drive's geometry is not supported.
     #[error("{what} is {value}, but kv needs {allowed}")]
@@ -40,8 +44,8 @@ pub enum KvOpenError {
     },
     /// No capacity remains for values.
     #[error(
-        "{chunks} good chunks: {overhead} are held (open chunks and room for cleaning), so that nothing \
-         is left for values"
+        "{chunks} good chunks, of which {overhead} are overhead (open chunks and the reserve for \
+         compaction), leave no capacity for values"
     )]
     TooSmall {
         /// Number of good chunks.
@@ -88,7 +92,7 @@ pub enum KvOpenError {
         status: Status,
     },
     /// The drive did not complete commands of recovery.
-    #[error("recovery: {outstanding} commands were not answered within {polls} polls")]
+    #[error("recovery: {outstanding} commands did not complete within {polls} polls")]
     Timeout {
         /// Number of outstanding commands.
         outstanding: u16,
@@ -104,7 +108,7 @@ pub enum KvError {
     #[error(transparent)]
     KeyLength(#[from] KeyLengthError),
     /// The value is too large.
-    #[error("a value of {bytes} bytes: at most {bytes_max} fit")]
+    #[error("the value has {bytes} bytes, but at most {bytes_max} are supported")]
     ValueTooLarge {
         /// Size of the value in bytes.
         bytes: u64,
@@ -112,7 +116,7 @@ pub enum KvError {
         bytes_max: u64,
     },
     /// The batch is too large to be written contiguously.
-    #[error("a batch of {bytes} bytes, keys and headers included: at most {bytes_max} fit")]
+    #[error("the batch has {bytes} bytes with keys and headers, but at most {bytes_max} fit")]
     BatchTooLarge {
         /// Size of the batch in bytes.
         bytes: u64,
@@ -123,19 +127,19 @@ pub enum KvError {
     #[error("the key does not exist")]
     NotFound,
     /// The buffer for the value is too small; nothing was copied.
-    #[error("the value has {bytes} bytes, more than there is room for")]
+    #[error("the value has {bytes} bytes, more than the buffer")]
     BufferTooSmall {
         /// Size of the value in bytes.
         bytes: u64,
     },
     /// A buffer is not in registered memory.
-    #[error("the place of a value is not registered memory")]
+    #[error("the buffer of a value is not in registered memory")]
     NotRegistered,
     /// The capacity is exhausted.
-    #[error("full: delete something first")]
+    #[error("the store is full: delete keys first")]
     Full,
     /// Too many chunks became bad; reads are still possible.
-    #[error("read-only: too many chunks of the drive have gone bad")]
+    #[error("the store is read-only: too many chunks of the drive became bad")]
     ReadOnly,
     /// The value is uncorrectable.
     #[error("the value cannot be read: {status}")]
@@ -147,15 +151,15 @@ pub enum KvError {
     #[error("the value is damaged: its CRC-32C is wrong")]
     ChecksumMismatch,
     /// The change could not be made durable, because no chunk is left to write it to.
-    #[error("not durable: there is no chunk left to write to")]
+    #[error("the change is not durable: no chunk is left to write it to")]
     NotDurable,
     /// The target was closed while the request was outstanding.
     #[error("the target was closed")]
     Closed,
     /// The drive did not complete the request.
-    #[error("the drive does not answer")]
+    #[error("the drive did not complete the request in time")]
     Timeout,
     /// There is no memory to copy the value through.
-    #[error("no memory to pass the value through")]
+    #[error("no memory to copy the value through")]
     NoMemory,
 }

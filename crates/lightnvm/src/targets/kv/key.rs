@@ -20,7 +20,7 @@ pub struct Key(KeyRepr);
 
 /// A key that is empty or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key of {bytes} bytes: allowed are 1 to 255")]
+#[error("the key has {bytes} bytes, but 1 to 255 are allowed")]
 pub struct KeyLengthError {
     /// Length in bytes.
     pub bytes: usize,
