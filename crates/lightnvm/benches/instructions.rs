@@ -1,18 +1,20 @@
-//! Instructions that pblk adds to a request on the host: a gate that noise cannot move (section 5,
-//! CPU utilization, where the paper has 400 ns for a read and 900 for a write).
+//! Counts the instructions that pblk adds to a request on the host. Unlike a time, the count is
+//! independent of noise. ([LightNVM17 §5], CPU utilization, measures 400 ns for a read and 900 ns
+//! for a write.)
 //!
-//! The same 4 KB requests run on the raw path, on pblk and on two shards of it, over a drive that
-//! does nothing but answer, in a child process that this one traces: from one marker to the next it
-//! is stepped an instruction at a time, and the steps are counted. Counted is the host's part of a
-//! batch alone, submission to doorbell and poll to the last completion reaped; filling the device,
-//! drawing addresses and the drive's turn run at full speed between the markers. One build counts
-//! the same however busy the machine is; of the machine only what its processor's kind chooses in
-//! `memcpy` counts.
+//! The same 4 KB requests run on the raw path, on pblk and on two shards, over a drive that only
+//! completes commands. The case runs in a child process. Between two markers, the parent
+//! single-steps the child and counts the steps.
 //!
-//! | run | what it does |
+//! Only the host's part of a batch is counted: from submission to doorbell, and from poll to the
+//! last completion reaped. Filling the device, drawing addresses and running the drive take place
+//! at full speed between the markers. A build has the same count on a busy machine; only the
+//! variant of `memcpy` that the processor selects affects it.
+//!
+//! | command | effect |
 //! |---|---|
-//! | `cargo bench --package sluice-lightnvm --bench instructions` | counts, and fails over a bound |
-//! | the same with `-- run pblk-write 100000` | as many batches without a tracer: the time, or a profiler's turn |
+//! | `cargo bench --package sluice-lightnvm --bench instructions` | counts, and fails if a bound is exceeded |
+//! | the command above with `-- run pblk-write 100000` | runs as many batches without a tracer, for timing or a profiler |
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -32,23 +34,23 @@ use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, S
 use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
 
-/// Whatever goes wrong: it is said, and the gate has failed.
+/// Any error; it is printed, and the benchmark fails.
 type Failed = Box<dyn std::error::Error>;
 
-/// Requests of a batch on each end.
+/// Requests of a batch per handle.
 const BATCH: u64 = 32;
-/// Batches that are counted: of writes, 10 write units.
+/// Number of counted batches; of writes, 10 write units.
 const BATCHES: u64 = 5;
-/// Batches before them, until everything that happens once has happened.
+/// Number of batches before them, until all one-time work is done.
 const WARM_UP_BATCHES: u64 = 3;
 /// Entries of a queue pair.
 const DEPTH: u16 = 1024;
-/// Sectors that requests go to.
+/// Number of sectors that requests access.
 const AREA_SECTORS: u64 = 1 << 18;
 
-/// What the host may do for a request, in instructions, the application's part included; and the case
-/// that it is compared with. Not the difference is bounded but the whole, so that nothing passes for
-/// being compared with something that got worse.
+/// Upper bounds of host instructions per request, the application's part included, and the case to
+/// compare with. The bound applies to the total, not to the difference, so that a regression of the
+/// compared case hides nothing.
 const BOUNDS: [(&str, &str, f64); 6] = [
     ("raw-read", "", 530.0),
     ("raw-write", "", 530.0),
@@ -58,7 +60,7 @@ const BOUNDS: [(&str, &str, f64); 6] = [
     ("shards-write", "pblk-write", 1050.0),
 ];
 
-/// The paper's geometry, with a sixteenth of its chunks.
+/// The geometry of [LightNVM17 §5], with a sixteenth of its chunks.
 fn geometry() -> Geometry {
     Geometry {
         groups: 16,
@@ -101,7 +103,7 @@ fn info(geometry: Geometry, format: PpaFormat) -> ControllerInfo {
     }
 }
 
-/// The descriptors of a drive that has never been written.
+/// The descriptors of a drive that was never written.
 fn chunks(geometry: &Geometry, format: &PpaFormat) -> Vec<ChunkDescriptor> {
     let sectors = u64::from(geometry.sectors);
     let free = |chunk: u64| ChunkDescriptor {
@@ -114,7 +116,7 @@ fn chunks(geometry: &Geometry, format: &PpaFormat) -> Vec<ChunkDescriptor> {
     (0..geometry.total_sectors() / sectors).map(free).collect()
 }
 
-/// A drive that answers every command at once.
+/// A drive that completes every command at once.
 struct Echo {
     sq: SqConsumer,
     cq: CqProducer,
@@ -122,7 +124,7 @@ struct Echo {
 }
 
 impl Echo {
-    /// Both ends of a queue pair, the drive's and the host's.
+    /// Creates both ends of a queue pair, the drive's and the host's.
     fn new(port: &Arc<Port>, qid: u16) -> Result<(Echo, QueuePair), Failed> {
         let bytes = (usize::from(DEPTH) * size_of::<Sqe>()).next_multiple_of(PAGE_BYTES);
         let memory = SharedRegion::anonymous(2 * bytes)?;
@@ -146,12 +148,12 @@ impl Echo {
     }
 }
 
-/// Told where the host's part of a batch begins, and where it ends.
+/// Is called where the host's part of a batch begins and where it ends.
 trait Marker {
     fn mark(&mut self) -> Result<(), Failed>;
 }
 
-/// Tells the tracer, by a signal that the tracer keeps for itself.
+/// Notifies the tracer, by a signal that the tracer does not deliver.
 struct Traced;
 
 impl Marker for Traced {
@@ -160,7 +162,7 @@ impl Marker for Traced {
     }
 }
 
-/// Takes the time between markers.
+/// Measures the time between markers.
 #[derive(Default)]
 struct Timed {
     begun: Option<Instant>,
@@ -177,11 +179,11 @@ impl Marker for Timed {
     }
 }
 
-/// Each core's end of a device, with the drive behind it.
+/// The handles of a device, one per core, each with the drive behind it.
 struct DeviceEnds<D>(Vec<(D, Echo)>);
 
 impl<D: BlockDevice> DeviceEnds<D> {
-    /// A batch on every end, all in turns, until everything has come back.
+    /// Runs a batch on every handle, interleaved, until all requests are complete.
     fn batch(&mut self, requests: &[Request], marker: &mut impl Marker) -> Result<(), Failed> {
         let mut reaped = 0;
         let mut own: Vec<&[Request]> = requests.chunks(BATCH as usize).collect();
@@ -208,7 +210,7 @@ impl<D: BlockDevice> DeviceEnds<D> {
         Ok(())
     }
 
-    /// Writes the area in order, and then sends batches of single sectors anywhere in it.
+    /// Writes the area sequentially, then submits batches of single sectors at random addresses.
     fn run(mut self, writes: bool, batches: u64, marker: &mut impl Marker) -> Result<(), Failed> {
         let (all, data, mut rng) = (BATCH * self.0.len() as u64, Payload::BitBucket, Rng::new(1));
         for row in (0..AREA_SECTORS).step_by(32 * all as usize) {
@@ -230,7 +232,7 @@ impl<D: BlockDevice> DeviceEnds<D> {
     }
 }
 
-/// How many ends a device of a case has.
+/// Returns the number of handles of a case's device.
 fn ends(case: &str) -> u64 {
     if case.starts_with("shards") { 2 } else { 1 }
 }
@@ -266,7 +268,7 @@ fn run(case: &str, batches: u64, marker: &mut impl Marker) -> Result<(), Failed>
             let handles = sharded.into_shards().into_iter();
             DeviceEnds(handles.zip([echo, other]).collect()).run(writes, batches, marker)
         }
-        // What the markers themselves take.
+        // The cost of the markers themselves.
         "nothing" => {
             for _ in 0..2 * batches {
                 marker.mark()?;
@@ -277,7 +279,8 @@ fn run(case: &str, batches: u64, marker: &mut impl Marker) -> Result<(), Failed>
     }
 }
 
-/// Runs a case in a child, and counts the instructions between its markers, and the pairs of them.
+/// Runs a case in a child. Returns the number of instructions between markers, and the number of
+/// marker pairs.
 fn count(case: &str) -> Result<(u64, u64), Failed> {
     let program = std::env::current_exe()?;
     let batches = BATCHES.to_string();
@@ -300,9 +303,9 @@ fn count(case: &str) -> Result<(u64, u64), Failed> {
     }
 }
 
-/// Counts everything; whether all bounds hold.
+/// Counts all cases. Returns whether all bounds hold.
 fn gate() -> Result<bool, Failed> {
-    // A step is two switches between processes: on one CPU nobody has to be woken on another.
+    // A step takes two context switches; on a single CPU they need no wakeup of another CPU.
     let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
     if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
         let mut one = CpuSet::new();

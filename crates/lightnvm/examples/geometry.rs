@@ -1,5 +1,5 @@
-//! Attaches to an open-channel drive and prints what it says of itself: shape, address format, speed,
-//! chunks, and one sector's address in its three forms.
+//! Attaches to an open-channel drive and prints its geometry, address format, speed, chunks, and
+//! one sector's address in its three forms.
 //!
 //! `cargo run -p sluice-lightnvm --example geometry`
 

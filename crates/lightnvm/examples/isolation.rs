@@ -1,5 +1,5 @@
-//! LightNVM paper section 5.5: 4 KB random reads at queue depth 1 beside 64 KB writes at queue depth
-//! 1, on parallel units of their own, and on the same ones.
+//! The experiment of [LightNVM17 §5.5]: 4 KB random reads at queue depth 1 beside 64 KB writes at
+//! queue depth 1, on separate and on the same parallel units.
 //!
 //! `cargo run -p sluice-lightnvm --example isolation`
 
@@ -13,7 +13,7 @@ use lightnvm::ppa::{Address, PuIndex, Session, SessionConfig, VectorOptions};
 
 const READS: usize = 2_000;
 
-/// Latencies of reads from `readers` while `writers` are written, in ascending order.
+/// Returns the latencies of reads from `readers` while `writers` are written, in ascending order.
 fn measure(readers: &[PuIndex], writers: &[PuIndex]) -> Result<Vec<Nanos>, Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;

@@ -1,5 +1,5 @@
-//! Vectors of any length over all parallel units: written and read as one, by a caller that waits;
-//! then random reads at queue depth 32, by one that polls.
+//! Vectors of any length over all parallel units: one vector is written and read synchronously;
+//! then random reads run at queue depth 32, with polling.
 //!
 //! `cargo run -p sluice-lightnvm --example vector_io`
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut || bench.turn())?;
     let (space, g) = (ssd.space(), *ssd.geometry());
 
-    // Chunk 0 of every PU, a unit of each in turn.
+    // Chunk 0 of every PU, one unit of each PU after the other.
     let mut ppas: Vec<Ppa> = Vec::new();
     for sector in (0..g.sectors).step_by(g.ws_opt as usize) {
         for pu in space.striped() {
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     drop(buffer);
 
-    // A prime step visits sectors all over the drive.
+    // A prime step visits sectors of the whole drive.
     let (mut next, mut done, started) = (0, 0, bench.now);
     while done < 5_000 {
         while session.outstanding() < 32 && next < 5_000 {

@@ -1,5 +1,5 @@
-//! A log on a virtual block: appended, read back, cut off from power, found again, and copied to
-//! another block by the drive itself.
+//! A log on a virtual block: it is appended, read back, recovered after a power cut, and copied to
+//! another block within the drive.
 //!
 //! `cargo run -p sluice-lightnvm --example virtual_block`
 
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 100_000)?;
     let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut || bench.turn())?;
 
-    // Four chunks of lowest wear, on four channels.
+    // Four of the least worn chunks, on four channels.
     let pus: PuSet = "0-15".parse()?;
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(sector[0], 99, "the last record, which its paired page still hides");
     println!("{} sectors came from memory", log.stats().read_from_memory);
 
-    // All that is left is what the owner wrote down: the chunks.
+    // The owner stored only the list of chunks.
     drop(session);
     bench.power_cycle()?;
     let port = bench.drive().attach()?;

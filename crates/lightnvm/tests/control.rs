@@ -1,6 +1,5 @@
-//! What can be controlled of pblk, on the emulated drive in virtual time: how many parallel units are
-//! written (LightNVM paper sections 4.2.1 and 5.2), the rate limiter (4.2.4), and whether garbage
-//! collection keeps away from users' reads.
+//! Controls of pblk, on the emulated drive in virtual time: the number of active parallel units
+//! ([LightNVM17 §4.2.1, §5.2]), the rate limiter ([LightNVM17 §4.2.4]), and GC read priority.
 
 use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
@@ -56,16 +55,16 @@ fn drive(chunks: u32, policy: PuScheduling) -> DriveConfig {
     }
 }
 
-/// Reads and writes at the same time.
+/// A load of concurrent reads and writes.
 #[derive(Clone, Copy)]
 struct Load {
     reads: u32,
     writes: u32,
     /// Sectors of a write.
     long: u32,
-    /// Time between the beginnings of two writes at least.
+    /// Minimum time between the starts of two writes.
     write_interval: Nanos,
-    /// Reads come in bursts: how long one lasts, and how long there is none then.
+    /// Bursts of reads: the length of a burst, and of the pause after it.
     burst: Option<(Nanos, Nanos)>,
 }
 
@@ -74,7 +73,7 @@ struct Bed {
     pblk: Pblk,
     now: Nanos,
     rng: Rng,
-    /// When each read and each write was submitted.
+    /// Submission time of each read and each write.
     since: Vec<Nanos>,
     idle_reads: Vec<u32>,
     writing: u32,
@@ -132,7 +131,7 @@ impl Bed {
         self.pblk.limits().sectors
     }
 
-    /// Polls until nothing moves; returns what ended.
+    /// Polls until there is no progress. Returns the completed tags.
     fn poll(&mut self) -> Vec<u64> {
         let mut ended = Vec::new();
         loop {
@@ -148,7 +147,7 @@ impl Bed {
         }
     }
 
-    /// Fills the first `sectors`, without letting time pass.
+    /// Fills the first `sectors`, without advancing the time.
     fn fill(&mut self, sectors: u64) {
         self.drive.set_zero_latency(true);
         let mut at = 0;
@@ -164,7 +163,7 @@ impl Bed {
         self.drive.set_zero_latency(false);
     }
 
-    /// Runs a load for so long: reads from sectors that `read` draws, writes to those of `write`.
+    /// Runs a load for some time: `read` draws the sectors to read, `write` those to write.
     fn run(
         &mut self,
         load: Load,
@@ -229,7 +228,7 @@ impl Bed {
             }
         }
         found.stats = self.pblk.stats().since(&before);
-        // What is under way ends before the next load.
+        // Outstanding requests complete before the next load.
         for _ in 0..1_000_000 {
             self.poll().iter().filter(|tag| *tag & READ == 0).for_each(|_| self.writing -= 1);
             match self.drive.deadline() {
@@ -243,7 +242,7 @@ impl Bed {
     }
 }
 
-/// Reads somewhere in the first half, and writes one after the other in the second.
+/// Reads random sectors of the first half, and writes the second half sequentially.
 #[test]
 fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
     let config = FtlConfig { active_pus: 8, over_provisioning: 0.25, ..FtlConfig::default() };
@@ -259,7 +258,7 @@ fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
             if let Some(active) = active {
                 bed.pblk.set_active_pus(active).unwrap();
             }
-            // The rest of what the buffer holds is written as it was before.
+            // The remaining contents of the buffer are written with the previous setting.
             let settle = Nanos::from_millis(50);
             let next = |at: &mut u64| {
                 *at += 64;
@@ -281,11 +280,12 @@ fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
         assert_eq!(f.stats.gc_relocations, 0, "nothing but the number of units is to be seen");
     }
     let [wide, narrow, again] = &found[..] else { unreachable!() };
-    // In proportion: a unit of 16 KB in 900 us on each.
+    // Proportional: a unit of 16 KB in 900 us on each parallel unit.
     let share = narrow.written() / wide.written();
     assert!((0.22..0.28).contains(&share), "{share}");
     assert!((again.written() / wide.written() - 1.0).abs() < 0.03);
-    // Nearly one read in two finds its unit writing, or one in eight.
+    // Nearly one read in two finds its unit writing with all units active, and one in eight with
+    // few.
     assert!(wide.read(75.0) > Nanos::from_micros(400), "{}", wide.read(75.0));
     assert!(narrow.read(75.0) < Nanos::from_micros(120), "{}", narrow.read(75.0));
     assert!(narrow.mean() < 0.5 * wide.mean());
@@ -294,31 +294,31 @@ fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
     assert_eq!(bed.pblk.ftl().active_pus(), 8);
 }
 
-/// Chunks that were left half written hold most of the write buffer, because what is in them cannot be
-/// read yet: the buffer goes on flowing.
+/// Partly written chunks occupy most of the write buffer, because their data is not readable from
+/// media yet. The buffer still makes progress.
 #[test]
 fn half_written_chunks_do_not_stall_fewer_units() {
-    // As much was written before as leaves the open lines' chunks at different places.
+    // The amounts written before leave the chunks of open lines at different write pointers.
     for before in [0, 20, 40, 200] {
         let [wide, narrow, again, later] = half_written(before);
         println!("after {before} ms: {wide:.1}, {narrow:.1}, {again:.1}, {later:.1} MB/s");
-        // Four at a time, and up to as many of those left behind: eight of sixteen.
+        // Four at a time, and up to as many of those left open: eight of sixteen.
         assert!((0.2..=0.5).contains(&(narrow / wide)), "{narrow} of {wide}");
-        // What was left behind is gone on with, in one place or another for some 50 ms.
+        // The chunks left open are written further for about 50 ms.
         assert!(again / wide > 0.75, "{again} of {wide}");
         assert!((again / wide - 1.0).abs() < 0.1 || before > 0, "{again} of {wide}");
         assert!((later / wide - 1.0).abs() < 0.1, "{later} of {wide}");
     }
 }
 
-/// Bandwidths in MB/s, after so many milliseconds of writes: to all parallel units, to four, to all of
-/// them in the first 50 ms and in the 50 ms after those.
+/// Returns bandwidths in MB/s, after `before` milliseconds of writes: to all parallel units, to
+/// four, to all of them in the first 50 ms, and to all in the following 50 ms.
 fn half_written(before: u64) -> [f64; 4] {
     let mut config = drive(48, PuScheduling::ReadPriority { suspend: None });
     if let MediaConfig::Nand(nand) = &mut config.media {
         nand.paired_page_distance = 15;
     }
-    // No checkpoints: what is measured is chunks left half written, and nothing else.
+    // No checkpoints, so that only the effect of partly written chunks is measured.
     let ftl =
         FtlConfig { over_provisioning: 0.25, checkpoint_sectors: 1 << 20, ..FtlConfig::default() };
     let mut bed = Bed::new(config, ftl);
@@ -342,7 +342,7 @@ fn half_written(before: u64) -> [f64; 4] {
     [wide, narrow, again, write(&mut bed, 50)]
 }
 
-/// A device that is full, and overwritten once over.
+/// Creates a device that is full and was overwritten once.
 fn worn(policy: PuScheduling, ftl: FtlConfig) -> Bed {
     let mut bed = Bed::new(drive(48, policy), FtlConfig { over_provisioning: 0.25, ..ftl });
     let all = bed.sectors();
@@ -393,18 +393,20 @@ fn gc_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
         same_cost(&any);
         assert!(any.mean() < 0.85 * plain.mean(), "{} {}", any.mean(), plain.mean());
         assert!(any.read(99.0).0 <= plain.read(99.0).0);
-        // One in a thousand finds an erase before it (3 ms, and 60 us of its own), or at most two
-        // programs where collection keeps away: users' and line metadata's, which does not. With
-        // their transfers (41 us each at 400 MB/s, or behind others on the channel) that is 2 ms, 0.65.
+        // One read in a thousand waits for an erase (3 ms, and 60 us of its own), or for at most
+        // two programs where GC defers to reads: those of host data and line metadata, which are
+        // not deferred. With their transfers (41 us each at 400 MB/s, or behind others on the
+        // channel) that is 2 ms, a ratio of 0.65.
         assert!(any.read(99.9).0 < plain.read(99.9).0 * 7 / 10);
-        // What waits where a read waits is not what the next read finds.
+        // With a policy per parallel unit, deferred work on one unit does not delay reads on
+        // others.
         let pus = run(policy, GcReadPriority::PerPu);
         same_cost(&pus);
         assert!((pus.mean() / plain.mean() - 1.0).abs() < 0.1);
     }
 }
 
-/// Without an end to reads and writes, it goes on as if it did not yield.
+/// If reads and writes never end, GC proceeds as if it did not defer.
 #[test]
 fn gc_that_yields_proceeds_when_reads_never_end() {
     let load = Load { reads: 32, writes: 16, long: 4, write_interval: Nanos(0), burst: None };
@@ -460,7 +462,7 @@ fn the_limiters_curve_shows_where_each_kind_settles() {
             }
             RateLimiterKind::Pid { .. } => assert!((level - 0.5).abs() < 0.15, "{level}"),
         }
-        // Two lines are below, and users wait for one victim at most.
+        // Two lines are below the watermark, and hosts wait for one victim at most.
         assert!(end.iter().all(|s| s.free_min + 8_192 > low), "the reserve is touched");
         assert!(f.longest_stall < Nanos::from_millis(40), "{}", f.longest_stall);
     }

@@ -1,5 +1,5 @@
-//! The subsystem on a drive: registration, targets, refusals that change nothing, restarts, chunks
-//! between targets, health and advice.
+//! The media manager on a drive: registration, targets, rejections that change nothing, restarts,
+//! chunk ownership, health and relocation requests.
 
 mod rig;
 
@@ -26,7 +26,7 @@ fn names(subsystem: &MediaManager) -> Vec<&str> {
     subsystem.table().targets().iter().map(|t| t.spec.name.as_str()).collect()
 }
 
-/// Takes a chunk, with as many polls as it needs.
+/// Acquires a chunk, with as many polls as necessary.
 fn acquire(rig: &Rig, s: &mut MediaManager, id: TargetId, pu: u32) -> Result<u32, AcquireError> {
     for _ in 0..1000 {
         match s.acquire(rig.now.get(), id, pu, DataTemperature::Hot) {
@@ -70,7 +70,7 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
         s.close(&mut || rig.pump()).unwrap();
         rig.shut_down();
         let before = std::fs::read(&image).unwrap();
-        // To look is to change nothing, and so is whatever is refused.
+        // Opening read-only and rejected requests change nothing.
         for _ in 0..2 {
             let rig = Rig::new(config.clone());
             let mut s = rig.open(core_config()).unwrap();
@@ -89,7 +89,7 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
             rig.shut_down();
             assert!(std::fs::read(&image).unwrap() == before, "the image has changed, pair {pair}");
         }
-        // A number is never given twice.
+        // An id is never reused.
         let rig = Rig::new(config);
         let mut s = rig.open(core_config()).unwrap();
         let id = s.create(spec("late", "3", Sharing::Shared), &mut || rig.pump()).unwrap();
@@ -206,7 +206,7 @@ fn drives_that_hold_something_else_are_refused_unharmed() {
 
 #[test]
 fn a_damaged_table_is_an_error_and_stays_as_it_is() {
-    // Every byte of the data area that is not zero, a few at a time.
+    // All nonzero bytes of the data area, a few at a time.
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let config = config(geometry(2, 2, 24, 32), 0, Some(&image));
@@ -221,7 +221,7 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
         good.windows(8).enumerate().filter(|(_, w)| *w == b"SLUICJNL").map(|(i, _)| i).collect();
     assert!(starts.len() >= 4, "two copies of a snapshot and a record: {starts:?}");
     let (mut refused, mut unharmed) = (0, 0);
-    // One frame, and the same byte of every frame.
+    // Damages one frame, and then the same byte of every frame.
     for at in [3, 20, 60, 100] {
         for which in 0..=starts.len() {
             let mut bytes = good.clone();
@@ -273,7 +273,7 @@ fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
             false => assert!(left > chunks.len() / 2, "erased lazily: {left}"),
         }
     }
-    // A sharing target gets clean chunks too, until there are none.
+    // A sharing target also gets erased chunks, until there are none.
     let id = s.create(spec("kv", "1", Sharing::Shared), &mut || rig.pump()).unwrap();
     s.open_target("kv").unwrap();
     let mut got = 0;
@@ -308,7 +308,7 @@ fn sharing_targets_are_limited_by_their_quota() {
         s.acquire(Nanos::ZERO, slow, 0, DataTemperature::Hot),
         Err(AcquireError::NotTargetPu { pu: 0, .. })
     ));
-    // Two at once, then one each tenth of a second, and six in all.
+    // Two at once, then one each tenth of a second, and six in total.
     let begun = rig.now.get();
     let mut taken = Vec::new();
     let denied = loop {
@@ -323,7 +323,7 @@ fn sharing_targets_are_limited_by_their_quota() {
     let elapsed = taken[5].0.since(begun);
     assert!(elapsed >= Nanos::from_millis(400), "{elapsed:?}");
     assert!(s.holdings(slow).owned <= 6);
-    // The other gets the rest, what the first holds in stock included.
+    // The other target gets the remaining chunks, including the first one's unacquired ones.
     let mut others = 0;
     for pu in [2, 3] {
         while acquire(&rig, &mut s, free, pu).is_ok() {
@@ -332,7 +332,7 @@ fn sharing_targets_are_limited_by_their_quota() {
     }
     let all = (48..96).filter(|c| !s.table_window().contains(*c)).count();
     assert_eq!(others + 6, all);
-    // What one gives back another can take, erased by whoever.
+    // A chunk released by one target can be acquired by another, whichever of the owners erased it.
     let chunk = taken[0].1;
     assert!(rig.write_chunk(chunk, OTHER));
     assert!(s.release(free, chunk, true).is_err(), "it is not free's");
@@ -401,7 +401,7 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
     let left = used.endurance(&terms);
     let mean = 8.0 * f64::from(used.wear.max) / f64::from(used.chunks.good());
     assert!((left.remaining_ratio - (1.0 - mean / 100.0)).abs() < 0.001, "{left:?}");
-    // The same after a power cut.
+    // And again after a power cut.
     s.close(&mut || rig.pump()).unwrap();
     drop(s);
     let rig = rig.cut();
@@ -499,7 +499,8 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
         drop(s);
         let rig = rig.cut();
         let mut s = rig.register(core_config()).unwrap();
-        // What it was granted is its own, though nothing is written: nobody else can have it.
+        // The target owns its granted chunks although nothing is written; no other target gets
+        // them.
         let before = s.holdings(id);
         assert_eq!(before.owned, before.acquired, "{pumps} pumps");
         match filled {
@@ -555,7 +556,7 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
     assert_eq!(s.allocate_all(alone, &mut || rig.pump()).unwrap(), 0, "it has all there are");
 }
 
-/// Which chunks are written how far.
+/// Returns the state and write pointer of every chunk.
 fn written(rig: &Rig) -> Vec<(u8, u64)> {
     rig.fresh_report().iter().map(|d| (d.state, d.wp.get())).collect()
 }
@@ -582,7 +583,7 @@ fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
                     break;
                 }
             }
-            // In order, or not.
+            // Clean shutdown in some cases.
             if events % 4 == 3 && !rig.is_cut() {
                 let closed = s.close(&mut || rig.pump());
                 assert!(closed.is_ok() || rig.is_cut(), "{closed:?}");
@@ -625,7 +626,7 @@ fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut()
                     polls += 1;
                 }
             };
-            // Its journal is made by then.
+            // Its journal exists by then.
             run(&mut pblk, 0);
             rig.left.set(events * events / 2);
             (1..60).for_each(|lba| run(&mut pblk, lba));
@@ -634,7 +635,7 @@ fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut()
             let refused = rig.register(core_config()).unwrap_err();
             assert!(matches!(refused, MediaManagerError::Foreign { .. }), "{refused}");
             assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
-            // Nor of a layer of another configuration.
+            // Nor one of an FTL with another configuration.
             let other = FtlConfig { over_provisioning: 0.7, ..layer };
             let refused = open_pblk(&rig, other).map(|_| ()).unwrap_err();
             assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");

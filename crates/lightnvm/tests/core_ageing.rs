@@ -1,5 +1,5 @@
-//! The partition table on flash that forgets: written anew from time to time, with power cut at every step
-//! of that.
+//! The partition table on flash that loses data in time: it is rewritten periodically, with power
+//! cuts at every step.
 
 mod rig;
 
@@ -16,7 +16,7 @@ fn seconds(seconds: u64) -> Nanos {
     Nanos::from_secs(seconds)
 }
 
-/// Sectors that have 40 bit errors, as many as are corrected, after 160 s.
+/// Sectors have 40 bit errors, the maximum that is corrected, after 160 s.
 fn aging(seed: u64) -> Rig {
     let mut config = config(geometry(2, 2, 24, 32), 2, None);
     let MediaConfig::Nand(nand) = &mut config.media else { panic!("{:?}", config.media) };
@@ -41,7 +41,7 @@ fn core(scrubs: bool) -> MediaManagerConfig {
     MediaManagerConfig { scrub: scrubs.then_some(scrub), ..core_config() }
 }
 
-/// Lets time pass.
+/// Advances the time.
 fn run_until(rig: &Rig, s: &mut MediaManager, until: Nanos) {
     for _ in 0..1_000_000 {
         let moved = s.poll(rig.now.get());
@@ -120,7 +120,7 @@ fn power_is_cut_at_every_step_of_rewriting_the_table() {
         let mut s = rig.open(core(true)).unwrap();
         assert_eq!((s.table().uid(), s.table().sequence()), (uid, sequence), "after {after}");
         assert!(s.target("data").is_ok());
-        // It goes on being written.
+        // The table remains writable.
         s.create(spec("more", "2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
         s.close(&mut || rig.pump()).unwrap();
         cuts += 1;
@@ -135,7 +135,8 @@ fn power_is_cut_at_every_step_of_rewriting_the_table() {
     assert!(cuts > 4, "{cuts}");
 }
 
-/// Who has its chunks from a core has them looked after by it, its journal included.
+/// A target whose chunks belong to a media manager has them scrubbed by it, and restarts its
+/// journal.
 #[test]
 fn a_target_that_runs_maintenance_restarts_its_journal() {
     let rig = Rig::new(config(geometry(2, 2, 40, 32), 0, None));

@@ -1,10 +1,9 @@
-//! The subsystem on a drive that loses power at any event, and whose programs and erases fail:
-//! targets made, removed, opened; chunks taken, written and given back; registrations and recoveries
-//! that are cut themselves.
+//! The media manager on a drive that loses power at any event, with program and erase failures.
+//! Targets are created, removed and opened; chunks are acquired, written and released;
+//! registrations and recoveries are interrupted.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test core_oracle`. `SLUICE_CASES` sets how many
-//! seeds are tried.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
+//! core_oracle`. `SLUICE_CASES` sets the number of seeds.
 
 mod rig;
 
@@ -18,14 +17,14 @@ use lightnvm::subsystem::{
 use rig::{FOREVER, Rig, config, errors, geometry, spec};
 use rng::Rng;
 
-/// What is known of a target.
+/// The expected state of a target.
 #[derive(Clone, Debug)]
 struct ExpectedTarget {
     id: TargetId,
     uid: Uid,
     pus: String,
     sharing: Sharing,
-    /// Chunks that it holds and has not given back, and whether it has written them.
+    /// Chunks that it acquired and did not release, and whether it has written them.
     acquired: BTreeMap<u32, bool>,
 }
 
@@ -34,9 +33,9 @@ struct Case {
     rig: Option<Rig>,
     config: MediaManagerConfig,
     failing: bool,
-    /// By name: those that are there.
+    /// Existing targets, by name.
     targets: BTreeMap<String, ExpectedTarget>,
-    /// One that was being made or removed when power went: it may be there or not.
+    /// A target whose creation or removal was interrupted by a power cut: it may or may not exist.
     unsure: Option<(String, Option<ExpectedTarget>)>,
     registered: bool,
     made: u32,
@@ -90,7 +89,7 @@ impl Case {
         self.rig.as_ref().expect("it has power")
     }
 
-    /// Registers the drive, maybe after some attempts that are cut; `None` if it has worn out.
+    /// Registers the drive, possibly after interrupted attempts; `None` if it is worn out.
     fn start(&mut self) -> Option<MediaManager> {
         loop {
             if self.rng.chance(0.3) {
@@ -122,11 +121,11 @@ impl Case {
         self.rig = self.rig.take().map(Rig::cut);
     }
 
-    /// What must hold whenever a drive has been registered.
+    /// Checks the invariants after each registration of the drive.
     fn check(&mut self, s: &MediaManager) {
         if let Some((name, known)) = self.unsure.take() {
             match (s.table().target_by_name(&name), known) {
-                // Making it had begun.
+                // Its creation had started.
                 (Some(t), None) => {
                     let (pus, sharing) = (t.spec.pus.to_string(), t.spec.sharing);
                     let held = BTreeMap::new();
@@ -174,19 +173,19 @@ impl Case {
         assert_eq!(sum, health.good());
     }
 
-    /// Takes over what the targets hold after a restart.
+    /// Updates the acquired chunks after a restart.
     fn reopen(&mut self, s: &mut MediaManager) {
         for known in self.targets.values_mut() {
             let was = std::mem::take(&mut known.acquired);
             for chunk in s.allocator().acquired_by(known.id) {
-                // Chunks that were given back, but not for good, are its own again.
+                // A chunk whose release was not durable belongs to the target again.
                 let written = was.get(&chunk).copied().unwrap_or(false);
                 known.acquired.insert(chunk, written);
             }
         }
     }
 
-    /// Runs a call that can be cut. Returns whether it was.
+    /// Runs a call that may be interrupted. Returns whether it was.
     fn with_cut<T>(
         &mut self,
         s: &mut MediaManager,
@@ -204,13 +203,13 @@ impl Case {
         Some(result)
     }
 
-    /// Makes a target. Returns whether power lasts.
+    /// Creates a target. Returns whether power remains.
     fn create(&mut self, s: &mut MediaManager) -> bool {
         let pus = s.table().pus();
         let first = self.rng.below(pus.into()) as u32;
         let last = first + self.rng.below((pus - first).into()) as u32;
         let sharing = [Sharing::Exclusive, Sharing::Shared][usize::from(self.rng.chance(0.6))];
-        // Names are used again.
+        // Names are reused.
         self.made = (self.made + 1) % 6;
         let name = format!("t{}", self.made);
         let mut new = spec(&name, &format!("{first}-{last}"), sharing);
@@ -252,7 +251,7 @@ impl Case {
         self.targets.keys().nth(at).cloned()
     }
 
-    /// Removes a target. Returns whether power lasts.
+    /// Removes a target. Returns whether power remains.
     fn remove(&mut self, s: &mut MediaManager) -> bool {
         let Some(name) = self.any_name() else { return true };
         let known = self.targets[&name].clone();
@@ -266,7 +265,7 @@ impl Case {
         self.targets.remove(&name);
         match done {
             None => {
-                // It may be there, but it was closed: what it held it need not have.
+                // The target may exist, but it was closed: it need not own its former chunks.
                 self.unsure =
                     Some((name, Some(ExpectedTarget { acquired: BTreeMap::new(), ..known })));
                 false
@@ -322,7 +321,7 @@ impl Case {
         let at = self.rng.below(known.acquired.len() as u64) as usize;
         let Some(chunk) = known.acquired.keys().nth(at).copied() else { return };
         if known.sharing == Sharing::Exclusive {
-            // It keeps what it has, and writes it.
+            // It keeps its chunks, and writes them.
             assert!(s.release(known.id, chunk, false).is_err());
             let (uid, written) = (known.uid, known.acquired[&chunk]);
             if !written && self.rig.as_ref().unwrap().write_chunk(chunk, uid) {
@@ -373,7 +372,7 @@ impl Case {
                 }
             }
             if power && self.rng.chance(0.3) {
-                // In order: then it need not be written to be looked at.
+                // After a clean close, opening it need not write.
                 let closed = s.close(&mut || self.rig().pump());
                 assert!(closed.is_ok() || self.failing, "{closed:?}");
                 if closed.is_ok() && s.failure().is_none() {

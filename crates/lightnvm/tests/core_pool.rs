@@ -1,10 +1,9 @@
-//! Chunk ownership against an oracle: random targets that acquire, write, release and retire chunks,
-//! erases, removals, and power cuts that leave any prefix of the records which is not shorter than
-//! what was durable.
+//! Chunk ownership compared with an oracle: random targets acquire, write, release and retire
+//! chunks, with erases, removals, and power cuts. A power cut keeps any prefix of the records that
+//! contains all durable ones.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test core_pool`. `SLUICE_CASES` sets how many seeds
-//! are tried.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
+//! core_pool`. `SLUICE_CASES` sets the number of seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +21,7 @@ const SECTORS: u64 = 16;
 /// A chunk on the media.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// Who wrote what is in it.
+    /// The target that wrote its contents.
     by: Option<Uid>,
     bad: bool,
     /// Whether its last erase was interrupted.
@@ -36,11 +35,12 @@ struct Case {
     config: ChunkAllocatorConfig,
     media: Vec<Cell>,
     pool: ChunkAllocator,
-    /// The table at the last restart, and the records since; how many of those are taken and durable.
+    /// The table at the last restart, and the records since then; the number of popped and of
+    /// durable records follow.
     base: Table,
     records: Vec<TableRecord>,
     durable: u64,
-    /// What each target holds: chunks handed out and not given back.
+    /// The chunks that each target acquired and did not release.
     acquired_by_target: BTreeMap<TargetId, BTreeSet<u32>>,
     erasing: BTreeSet<u32>,
     now: Nanos,
@@ -148,7 +148,7 @@ impl Case {
         let target = Target { id, uid: Uid(self.rng.next_u64().into()), spec, created_at };
         self.pool.create(target).unwrap();
         self.take_records();
-        // Who makes a target waits until it is durable.
+        // The creator of a target waits until it is durable.
         self.make_durable(self.records.len() as u64);
         if sharing == Sharing::Exclusive {
             let all: BTreeSet<u32> = self.pool.table().owned_by(id).collect();
@@ -190,7 +190,7 @@ impl Case {
             }
             Err(AcquireError::NotTargetPu { .. }) => assert!(!spec.pus.contains(PuIndex(pu))),
             Err(AcquireError::Full { .. }) => {
-                // Every good chunk of the unit is in somebody's hands, or on its way there.
+                // Every good chunk of the unit has an owner, or is being granted.
                 assert_eq!(self.pool.free_counts(pu), (0, 0));
             }
             Err(AcquireError::Pending { .. }) => {}
@@ -201,7 +201,7 @@ impl Case {
         assert!(owned <= max, "{id} owns {owned} of {max}");
     }
 
-    /// A chunk that somebody holds.
+    /// Returns a chunk that a target acquired.
     fn any_acquired(&mut self, id: TargetId) -> Option<u32> {
         let held = self.acquired_by_target.get(&id)?;
         held.iter().nth(self.rng.below(held.len() as u64) as usize).copied()
@@ -210,7 +210,7 @@ impl Case {
     fn release(&mut self, id: TargetId) {
         let Some(chunk) = self.any_acquired(id) else { return };
         if self.rng.chance(0.1) {
-            // What it does not hold it cannot give back.
+            // A target cannot release a chunk that it did not acquire.
             let other = self.rng.below(self.geometry.total_chunks()) as u32;
             if !self.acquired_by_target[&id].contains(&other) {
                 let before = self.pool.table().clone();
@@ -291,7 +291,7 @@ impl Case {
                 _ => {}
             }
         }
-        // Any prefix that is not shorter than what is durable.
+        // Any prefix that contains all durable records.
         let kept = self.durable + self.rng.below(self.records.len() as u64 - self.durable + 1);
         let mut table = self.base.clone();
         for record in &self.records[..kept as usize] {
@@ -300,7 +300,7 @@ impl Case {
         let table = Table::load(&table.snapshot(), &self.geometry).unwrap();
         let report = report(&self.geometry, &self.media);
         self.pool = ChunkAllocator::new(table.clone(), &report, 100, self.config).unwrap();
-        // What was released or removed since may have come back; what is held must be there.
+        // Chunks released or removed since may be owned again; acquired chunks must exist.
         let whole = kept == self.records.len() as u64;
         for (id, held) in &self.acquired_by_target {
             for chunk in held {
@@ -336,7 +336,7 @@ impl Case {
         self.take_records();
     }
 
-    /// Every chunk is in one place, and the pool knows which.
+    /// Checks that every chunk is in exactly one list, which the allocator knows.
     fn count(&self) {
         let table = self.pool.table();
         let of = |state| table.chunks().iter().filter(|c| c.state == state).count() as u32;
@@ -408,7 +408,7 @@ impl Case {
     }
 }
 
-/// The report of a drive with these chunks.
+/// Returns the report of a drive with these chunks.
 fn report(geometry: &Geometry, media: &[Cell]) -> Vec<ChunkDescriptor> {
     let describe = |cell: &Cell| {
         let (state, wp) = match (cell.bad, cell.interrupted, cell.by) {

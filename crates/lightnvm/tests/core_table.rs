@@ -1,5 +1,5 @@
-//! The partition table as bytes: what is written is read, what is damaged is refused, what contradicts
-//! itself changes nothing.
+//! The encoding of the partition table: a written table is read back, damaged tables are rejected,
+//! and inconsistent records change nothing.
 
 use lightnvm::subsystem::{
     ChunkUse, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, TARGETS_MAX, Table, TableError,
@@ -38,7 +38,7 @@ fn created(id: u32, name: &str, pus: &str, sharing: Sharing, chunks: Vec<u32>) -
     TableRecord::Created { target: target(id, name, pus, sharing), chunks }
 }
 
-/// A table with something of everything.
+/// Returns a table with entries of all kinds.
 fn some() -> (Table, Geometry) {
     let g = geometry(2, 2, 10);
     let state = |chunk: u32| match chunk {
@@ -85,7 +85,7 @@ fn the_largest_table_is_as_large_as_announced() {
     }
     let one_more = created(u32::MAX, "one-more", "1", Sharing::Shared, vec![]);
     assert!(table.apply(&one_more).is_err());
-    // No two neighbours are the same target's.
+    // No two adjacent chunks have the same owner.
     let on_its_units = |chunk: &u32| every_second.contains(PuIndex(chunk / 200));
     for chunk in (0..g.total_chunks() as u32).filter(on_its_units) {
         let target = TargetId(u32::MAX - 99 + rng.below(TARGETS_MAX as u64) as u32);
@@ -110,7 +110,7 @@ fn no_damage_goes_unnoticed_and_nonsense_never_panics() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(Table::load(&bytes, &g).is_err(), "bit {bit}");
     }
-    // With a right CRC nonsense gets further.
+    // With a valid CRC, invalid contents reach the later checks.
     let mut rng = Rng::new(5);
     let (mut read, mut refused) = (0, 0);
     for _ in 0..20_000 {

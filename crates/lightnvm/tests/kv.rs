@@ -1,4 +1,4 @@
-//! One behaviour of the key-value target at a time, against a drive that enforces the rules of NAND.
+//! Individual behaviors of the key-value target, on a drive that enforces the NAND rules.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn try_open(drive: &mut OpenChannelDrive, config: KvConfig) -> Result<Kv, KvOpen
     Kv::open(&info, &chunks, &|_| true, queue, port, config, pump, true)
 }
 
-/// Something done with a target that is waited for.
+/// Runs a synchronous operation of a target.
 macro_rules! now {
     ($bench:expr, $now:ident => $what:expr) => {{
         let Bench { drive, kv } = &mut $bench;
@@ -267,7 +267,7 @@ fn durable_is_durable_and_a_sync_covers_what_came_before() {
     let mut b = b.cut();
     assert_eq!(b.get("durable"), Ok(Some(vec![9; 30])));
     assert_eq!(b.get("late"), Ok(None));
-    // What is durable includes what came before.
+    // A durable mutation includes all earlier ones.
     assert_eq!(b.get("buffered"), Ok(Some(b"x".to_vec())));
     now!(b, now => now.delete(b"durable")).unwrap();
     b.put("late", b"z");
@@ -288,7 +288,7 @@ fn a_deleted_key_stays_deleted_until_nothing_is_left_of_it() {
     }
     b.sync();
     assert_eq!((b.kv.len(), b.kv.stats().tombstones), (0, 300));
-    // Other keys push what is left of the old ones out, tombstones last.
+    // Writes of other keys cause compaction of the old records; tombstones are dropped last.
     let mut rng = Rng::new(6);
     for round in 0..6 {
         b = b.cut();
@@ -330,7 +330,7 @@ fn a_sector_that_cannot_be_read_fails_its_keys_alone_and_for_ever() {
     assert!((3..60).contains(&lost.len()), "{lost:?}");
     assert!(matches!(b.get("whole"), Err(KvError::Media { .. })));
     assert!(matches!(b.get("other whole"), Err(KvError::Media { .. })));
-    // Everything is moved: what is lost stays lost, and nothing older comes back.
+    // Everything is relocated: lost values stay lost, and no older value reappears.
     let mut rng = Rng::new(7);
     for i in 0..30_000 {
         b.put(&format!("x{:04}", rng.below(1300)), &value(i, 400));
@@ -380,7 +380,7 @@ fn a_full_store_says_so_and_goes_on_when_something_is_deleted() {
         let room = u64::from(layout.capacity) * u64::from(layout.chunk_bytes);
         let share = count as f64 * len as f64 / room as f64;
         assert!(share > if len == 100 { 0.4 } else { 0.55 }, "{len}: {share}");
-        // Every value can be put again, except where it needs whole chunks beside the old ones.
+        // Every value can be put again, unless it needs whole chunks in addition to the old ones.
         if len < layout.chunk_bytes as usize {
             for i in 0..count {
                 let result =
@@ -451,7 +451,7 @@ fn keys_are_walked_in_order_while_they_change() {
         assert_eq!(bytes, 10);
         seen.push(String::from_utf8(key.as_bytes().to_vec()).unwrap());
         if seen.len() == 50 {
-            // Behind the cursor, at it, and in front of it.
+            // Before the cursor, at it, and after it.
             for key in ["a10", "a49", "a80"] {
                 now!(b, now => now.delete(key.as_bytes())).unwrap();
             }

@@ -1,5 +1,5 @@
-//! Rule R9: reads of the key-value target do not allocate, and neither do puts of keys that exist, but
-//! for the lists of what is in a chunk. A counting allocator watches.
+//! ARCHITECTURE.md, R9: reads of the key-value target do not allocate, and neither do puts of
+//! existing keys, except for the record lists of chunks. A counting allocator verifies this.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{OpenChannelDrive, geometry};
 use lightnvm::{Key, Kv, KvAnswer, KvConfig, KvRequest, ValueBuffer};
 use ring::SharedRegion;
 
-/// Runs a request, and says how many allocations the target made for it.
+/// Runs a request. Returns the number of allocations of the target.
 fn run(drive: &mut OpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {
     let submit = || kv.submit(Nanos(0), request).expect("room for a request");
     let mut made = allocation_counter::measure(submit).count_total;

@@ -1,9 +1,8 @@
-//! Random requests, many at a time, with failures and power cuts, against an oracle: for every
-//! sector, the values that it may hold.
+//! Random concurrent requests, with failures and power cuts, compared with an oracle that keeps the
+//! possible values of every sector.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test oracle`. `SLUICE_CASES` sets how many seeds
-//! are tried, from `SLUICE_FIRST` on.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
+//! oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 mod common;
 
@@ -22,24 +21,24 @@ use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 const SECTOR: usize = 512;
-/// Sectors of a request at most, and requests outstanding at most.
+/// Maximum number of sectors of a request, and of outstanding requests.
 const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
 
-/// A value that a sector was given, with its place in the order of all writes.
+/// A value of a sector, with its position in the order of all writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
     order: u64,
-    /// 0 is zeros.
+    /// 0 stands for zeros.
     value: u64,
 }
 
-/// What one sector may hold.
+/// The possible contents of one sector.
 #[derive(Clone, Debug)]
 struct Sector {
-    /// What it holds while power lasts; `None` after a failure left this open.
+    /// Contents while power is on; `None` after a failure that left them undefined.
     now: Option<Written>,
-    /// What a power cut may leave, oldest first.
+    /// Possible contents after a power cut, oldest first.
     possible: Vec<Written>,
 }
 
@@ -49,7 +48,7 @@ impl Sector {
         Sector { now: Some(written), possible: vec![written] }
     }
 
-    /// Everything older than `order` is out of the question.
+    /// Excludes all contents older than `order`.
     fn durable_from(&mut self, order: u64) {
         self.possible.retain(|w| w.order >= order);
     }
@@ -57,7 +56,8 @@ impl Sector {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A write, a trim or zeros: the first order and value; further sectors have following ones.
+    /// A write, a trim or zeros: order and value of the first sector; further sectors have
+    /// consecutive ones.
     Change {
         order: u64,
         value: u64,
@@ -66,7 +66,7 @@ enum Kind {
     Read {
         expected: Vec<Option<Written>>,
     },
-    /// For every sector, the order of what must be durable.
+    /// For every sector, the order that must be durable.
     Flush {
         marks: Vec<u64>,
     },
@@ -104,7 +104,7 @@ fn fill(memory: &SharedRegion, at: usize, value: u64) {
     }
 }
 
-/// The value that a sector is full of.
+/// Returns the value that fills a sector.
 fn value_of(memory: &SharedRegion, at: usize) -> u64 {
     let mut bytes = [0; SECTOR];
     memory.read(at, &mut bytes);
@@ -117,14 +117,14 @@ fn value_of(memory: &SharedRegion, at: usize) -> u64 {
     value
 }
 
-/// Metadata of lines, wherever a line may have some.
+/// Enables line metadata if lines have space for it.
 fn with_metadata(config: FtlConfig, geometry: &Geometry) -> FtlConfig {
     let on = FtlConfig { line_metadata: LineMetadata::On, ..config };
     let (shape, total) = (FlashGeometry::from_geometry(geometry), geometry.total_chunks() as u32);
     if CapacityPlan::new(&shape, &on, total, total).is_ok() { on } else { config }
 }
 
-/// The reverse map on the media, in two of three where lines have room for metadata.
+/// Places the P2L on the media, in two of three cases in which lines have space for metadata.
 fn with_reverse_map(config: FtlConfig, geometry: &Geometry, seed: u64) -> FtlConfig {
     let media = FtlConfig { p2l_location: P2lLocation::Media, ..config };
     let (shape, total) = (FlashGeometry::from_geometry(geometry), geometry.total_chunks() as u32);
@@ -142,7 +142,7 @@ impl Case {
         let units = 4 + rng.below(8) as u32;
         let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
         let chunks = 24 + rng.below(16) as u32;
-        // Larger chunks have room for metadata of lines.
+        // Larger chunks have space for line metadata.
         let large = if seed % 3 == 1 { 3 } else { 1 };
         let mut geometry = geometry(channels, pus, chunks, unit * units * large, unit, pair);
         geometry.oob_bytes = [16, 16, 24, 64][rng.below(4) as usize];
@@ -158,8 +158,8 @@ impl Case {
             write_buffer_sectors: 0,
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_queue_depth_units: rng.below(20) as u32,
-            // So small a map is all in memory, but its pages come from the drive after a power cut. Seeds
-            // that have found something stay as they were.
+            // Such a small map is completely in memory, but its pages are read from the drive after
+            // a power cut. Regression seeds are not changed.
             map_cache_sectors: if seed % 3 == 1 && !REGRESSIONS.contains(&seed) {
                 1 << 20
             } else {
@@ -190,7 +190,7 @@ impl Case {
         if failing {
             (drive.program_fail, drive.erase_fail) = (0.002, 0.005);
         }
-        // A shallow queue makes commands wait.
+        // With a shallow queue, commands are deferred.
         let depth = [4, 16, 256][rng.below(3) as usize];
         let pblk = drive.open(config, depth).expect("a geometry that fits");
         let memory = SharedRegion::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
@@ -214,7 +214,7 @@ impl Case {
         }
     }
 
-    /// What a panic should say.
+    /// Returns the state, for panic messages.
     fn describe(&self) -> String {
         let (ftl, failing, cuts) = (self.pblk.ftl(), self.failing, self.cuts);
         format!(
@@ -235,12 +235,12 @@ impl Case {
         let all = self.oracle.len() as u64;
         let longest = if self.rng.chance(0.05) { LONGEST } else { 12 };
         let n = 1 + self.rng.below(longest.min(all));
-        // Half of all requests go to an eighth of the sectors.
+        // Half of all requests access an eighth of the sectors.
         let span = if self.rng.chance(0.5) { all / 8 } else { all }.max(n);
         (self.rng.below(span - n + 1), n as u32)
     }
 
-    /// Lets things happen: a poll, some steps of the drive, completions.
+    /// Runs a poll, some steps of the drive, and completions.
     fn step(&mut self, steps: u64) {
         let mut moved = self.pblk.poll(Nanos(0));
         while let Some(done) = self.pblk.reap() {
@@ -253,7 +253,7 @@ impl Case {
             moved |= self.drive.step();
         }
         if !moved && steps > 0 && self.outstanding.iter().any(Option::is_some) {
-            // What nobody completes must at least not be forgotten by the device itself.
+            // If nothing completes, the device itself must report pending work.
             assert!(self.pblk.poll(Nanos(0)), "stuck: {}", self.describe());
         }
     }
@@ -289,7 +289,7 @@ impl Case {
         self.pblk.submit(Nanos(0), Request { data, ..request }).expect("room for a request");
     }
 
-    /// Waits until nothing that is outstanding touches a range, except reads for a read.
+    /// Waits until no outstanding request touches a range, except reads for a read.
     fn wait_for_range(&mut self, lba: u64, sectors: u32, reading: bool) {
         let end = lba + u64::from(sectors);
         let touches = move |o: &Outstanding| {
@@ -330,7 +330,7 @@ impl Case {
     }
 
     fn flush(&mut self) {
-        // After a failure any of the possible values may be the one that the flush covers.
+        // After a failure, the flush may cover any of the possible values.
         let mark = |s: &Sector| s.now.map_or(0, |w| w.order);
         let marks = self.oracle.iter().map(mark).collect();
         self.submit(0, 0, Kind::Flush { marks }, |_| Request::flush(0));
@@ -388,7 +388,7 @@ impl Case {
         self.reclaimed += self.pblk.stats().lines_reclaimed;
         self.drive.cut_power();
         self.outstanding.fill(None);
-        // Recoveries can be cut, too.
+        // Recoveries may be interrupted as well.
         for _ in 0..self.rng.below(3) {
             self.drive.cut_after = Some(self.drive.fetched + self.rng.below(40));
             match self.drive.open(self.config, self.depth) {
@@ -409,14 +409,14 @@ impl Case {
         }
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
         for sector in &mut self.oracle {
-            // What was found is on the media.
+            // The recovered value is on the media.
             *sector = Sector::new(sector.now.expect("read").value);
         }
     }
 
     fn run(&mut self) {
         let requests = 200 + self.rng.below(1_200);
-        // Of its own, so that older seeds mean what they meant.
+        // A separate generator, so that older seeds keep their meaning.
         let mut controls = Rng::new(requests ^ u64::from(self.config.checkpoint_sectors));
         for _ in 0..requests {
             if controls.chance(0.02) {
@@ -440,8 +440,8 @@ impl Case {
         }
         self.flush();
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
-        // Where the map is written after every sector, its pages and what garbage collection moves can keep
-        // each other going on fewer parallel units than the reserves were made for.
+        // If the map is written after every sector, map pages and GC relocations can cause each
+        // other on fewer parallel units than the reserves were computed for.
         self.pblk.set_active_pus(0).unwrap();
         for _ in 0..10_000 {
             self.step(1);
@@ -453,8 +453,8 @@ impl Case {
     }
 }
 
-/// Seeds that found something: flushed data lost with what overwrote it in the buffer, space that ran
-/// out with spare left, collection that never ended.
+/// Regression seeds: flushed data lost with buffered data that overwrote it, a lack of space
+/// despite spare capacity, and GC that never ended.
 const REGRESSIONS: [u64; 8] = [649, 1070, 3560, 4458, 5674, 6208, 6282, 13361];
 
 #[test]

@@ -1,4 +1,4 @@
-//! One behaviour at a time, against a drive that enforces the rules of NAND.
+//! Individual behaviors of pblk, on a drive that enforces the NAND rules.
 
 mod common;
 
@@ -23,7 +23,7 @@ struct Bench {
     pblk: Pblk,
     memory: Arc<SharedRegion>,
     at: Iova,
-    /// Most parallel units that were programmed at once.
+    /// Maximum number of parallel units that were programmed at the same time.
     programming_max: usize,
 }
 
@@ -39,7 +39,7 @@ impl Bench {
         Payload::Contiguous(self.at.offset((sector * SECTOR) as u64))
     }
 
-    /// Polls until so many requests have completed.
+    /// Polls until `count` requests have completed.
     fn complete(&mut self, count: usize) -> Vec<Completion> {
         let mut done = Vec::new();
         for _ in 0..1_000_000 {
@@ -82,7 +82,7 @@ impl Bench {
         bytes[0]
     }
 
-    /// Lets everything that is under way end.
+    /// Runs until no operation is in flight.
     fn run_until_idle(&mut self) {
         while self.pblk.poll(NOW) | self.drive.fetch() | self.drive.step() {}
     }
@@ -107,8 +107,8 @@ fn a_completion_that_nobody_reaped_is_due_at_once() {
     );
     b.run_until_idle();
     assert_eq!(b.pblk.deadline(), Nanos::MAX);
-    // The write buffer acknowledges during a poll, and no command goes to the drive: nothing but the
-    // deadline tells who waits.
+    // The write buffer acknowledges during a poll, and no command goes to the drive: only the
+    // deadline informs the poller.
     b.pblk.submit(NOW, Request::write(0, 1, b.payload(0), 7)).unwrap();
     assert_eq!(b.pblk.deadline(), Nanos::ZERO);
     b.pblk.poll(NOW);
@@ -116,7 +116,7 @@ fn a_completion_that_nobody_reaped_is_due_at_once() {
     assert_eq!(b.pblk.deadline(), Nanos::ZERO);
     assert_eq!(b.pblk.reap().map(|done| done.tag), Some(7));
     assert_eq!(b.pblk.deadline(), Nanos::MAX);
-    // So does a request that is refused.
+    // The same applies to a rejected request.
     b.pblk.submit(NOW, Request::read(u64::MAX, 1, Payload::BitBucket, 8)).unwrap();
     b.pblk.poll(NOW);
     assert_eq!(b.pblk.deadline(), Nanos::ZERO);
@@ -130,10 +130,10 @@ fn a_flush_pads_the_last_write_unit_and_what_it_covers_survives() {
     assert!(b.pblk.limits().volatile_cache);
     b.pblk.checkpoint();
     b.run_until_idle();
-    // The journal, the record of the first line included.
+    // The journal, with the record of the first line.
     b.write(5, 0x55);
     b.ok(Request::flush(2));
-    // The line's first metadata, which the flush did not wait for.
+    // The header of the line, for which the flush did not wait.
     b.run_until_idle();
     let (before, padding) = (b.drive.programs, b.pblk.stats().padding);
     b.write(7, 0x77);
@@ -168,8 +168,8 @@ fn only_the_active_parallel_units_are_written() {
             b.ok(Request::write(lba, 64, b.payload(0), lba));
         }
         let most = if active == 0 { 8 } else { active as usize };
-        // The next line may be begun while the last units of the one before are on their way.
-        // The journal's two copies are on the first two parallel units.
+        // The next line may be opened while the last units of the previous one are in flight. The
+        // two copies of the journal are on the first two parallel units.
         let turns = if active == 0 { 0 } else { active as usize + 2 };
         assert!(b.programming_max >= least, "{active}: {}", b.programming_max);
         assert!(b.programming_max <= most + turns, "{active}: {}", b.programming_max);
@@ -202,7 +202,7 @@ fn holes_slots_and_flash_meet_in_one_read() {
         assert_eq!(byte[0], expected, "{lba}");
     }
     assert!(b.drive.scattered > 0 && b.drive.vectors > 0);
-    // Thrown away: timing without transfer.
+    // Dropped data: timing without transfer.
     b.ok(Request::read(0, 100, Payload::BitBucket, 9));
 }
 
@@ -298,10 +298,10 @@ fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
     assert_eq!(b.pblk.submit(NOW, more), Err(QueueFull));
     assert_eq!(b.complete(depth as usize).len(), depth as usize);
     b.pblk.submit(NOW, more).unwrap();
-    // What was submitted goes to the queue with the next poll.
+    // Submitted requests are queued with the next poll.
     assert_eq!(b.pblk.queue().outstanding(), 0);
     b.pblk.poll(NOW);
-    // Given up with one request outstanding.
+    // Closed with one request outstanding.
     let (queue, completions) = b.pblk.into_queue();
     assert_eq!(queue.outstanding(), 1);
     let aborted = Status::ABORTED_SQ_DELETED;
@@ -338,7 +338,7 @@ fn the_same_seed_sends_the_same_commands() {
 
 #[test]
 fn without_contents_everything_happens_but_nothing_is_transferred() {
-    // The drive panics if data is.
+    // The drive panics if data is transferred.
     assert_eq!(overwrite(13, false), overwrite(13, false));
     let mut drive = OpenChannelDrive::new(geometry(2, 2, 16, 32, 4, 8), false, 1);
     let mut b = Bench::new(drive, FtlConfig::default());
@@ -346,7 +346,7 @@ fn without_contents_everything_happens_but_nothing_is_transferred() {
     b.drive.cut_power();
     drive = b.drive;
     let e = refused(&mut drive, FtlConfig::default());
-    // The one that was written to, and two of the journal's.
+    // The chunk that was written, and two of the journal.
     assert!(matches!(e, PblkError::CannotRecover { chunks: 3 }), "{e}");
 }
 
@@ -399,7 +399,7 @@ fn foreign_data_is_not_silently_used() {
     let e = refused(&mut drive, FtlConfig::default());
     assert!(matches!(e, PblkError::ForeignData { sectors: 32, .. }), "{e}");
     assert_eq!((drive.programs, drive.erases), (0, 0), "unharmed");
-    // Nor is what could only be read after padding.
+    // Nor data that is readable only after padding.
     let mut drive = small(1);
     (0..40).for_each(|chunk| drive.scribble_to(chunk, 24));
     let e = refused(&mut drive, FtlConfig::default());
@@ -435,7 +435,7 @@ fn factory_bad_chunks_cost_capacity_and_later_ones_do_not() {
     (0..4).for_each(|i| drive.spoil(16 * i));
     let spoiled = Bench::new(drive, FtlConfig::default()).pblk.limits().sectors;
     assert!(spoiled < fresh);
-    // Worn out: an offline chunk that has been erased.
+    // Worn out: an offline chunk that was erased.
     let mut drive = small(1);
     let (port, queue) = drive.connect(8);
     let (info, mut chunks) = (drive.info(), drive.descriptors());
@@ -469,7 +469,7 @@ fn a_map_larger_than_its_memory_pages_over_vector_commands() {
         PblkError::Ftl(NewFtlError::Capacity(c)) => Some(c.clone()),
         _ => None,
     };
-    // A drive that keeps nothing has no pages to be read back.
+    // A drive that does not store contents has no map pages to read back.
     let e = refused(&mut OpenChannelDrive::new(shape, false, 1), config);
     assert_eq!(capacity(&e), Some(CapacityError::MapCacheWithoutData));
     let mut drive = OpenChannelDrive::new(shape, true, 1);

@@ -1,9 +1,9 @@
-//! `rrpc` on the real drive with a dual map: what is refused, what opening reads, trims, lost sectors,
-//! wear; and random requests that overlap, with failures and power cuts, against an oracle.
+//! `rrpc` on the emulated drive with a device L2P: rejections, what opening reads, trims, lost
+//! sectors, wear; and random overlapping requests, with failures and power cuts, compared with an
+//! oracle.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test rrpc`. `SLUICE_CASES` sets how many seeds are
-//! tried, from `SLUICE_FIRST` on.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
+//! rrpc`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 #[path = "rrpc/bench.rs"]
 mod bench;
@@ -77,7 +77,7 @@ fn opening_reads_the_drives_map_and_next_to_nothing_else() {
     b.power_cycle();
     b.open(Rrpc::config());
     let stats = *b.rrpc().recovery_stats().unwrap();
-    // The journal, and nothing of what was written.
+    // The journal, and none of the written data.
     assert!(stats.from_checkpoint && stats.oob_sectors == 0 && stats.lines_read == 0, "{stats:?}");
     assert!(stats.data_sectors < 40, "{stats:?}");
     for lba in 0..sectors {
@@ -94,7 +94,7 @@ fn opening_reads_the_drives_map_and_next_to_nothing_else() {
 
 #[test]
 fn a_trim_that_was_flushed_does_not_take_what_came_after() {
-    // Trims and writes of the same sectors in flight together, and a flush at every moment of it.
+    // Concurrent trims and writes of the same sectors, with a flush at every moment.
     for round in 0..24u64 {
         let mut b = Bench::new(config(SMALL, true));
         b.open(Rrpc::config());
@@ -106,7 +106,7 @@ fn a_trim_that_was_flushed_does_not_take_what_came_after() {
         b.send(Request { fua: round % 2 == 0, ..Request::write(0, 32, b.payload(), 2) });
         b.steps(round / 5);
         b.send(Request::flush(3));
-        // To the end of the flush; the write may be under way.
+        // Until the flush completes; the write may be in flight.
         b.run_until_complete(3);
         let written = b.is_complete(2);
         b.power_cycle();
@@ -126,13 +126,13 @@ fn a_trim_that_was_flushed_does_not_take_what_came_after() {
 fn what_was_lost_stays_lost_after_a_restart() {
     let (few, looked_at) = lose_every(160);
     assert!(looked_at <= 2 * few, "{looked_at} looked at for {few}");
-    // More than the journal can name: everything is looked at.
+    // More than the journal can record: all sectors are scanned.
     let (many, looked_at) = lose_every(40);
     assert!(looked_at > 20 * many, "{looked_at} looked at for {many}");
 }
 
-/// Loses one sector in so many, and checks what is left. Returns how many were lost, and how many
-/// out-of-band areas were read to find that out.
+/// Loses one sector in `step`, and checks the others. Returns the number of lost sectors, and of
+/// out-of-band areas read to detect them.
 fn lose_every(step: u64) -> (u64, u64) {
     let mut b = Bench::new(config(SMALL, true));
     let config = Rrpc::config();
@@ -140,7 +140,7 @@ fn lose_every(step: u64) -> (u64, u64) {
     let sectors = b.rrpc().limits().sectors;
     b.write(0, sectors as u32, 1_000);
     b.flush();
-    // Where sectors are, from the drive's own map.
+    // The locations, from the device L2P.
     let mut lost = Vec::new();
     for lba in (3..sectors).step_by(step as usize) {
         let psn = b.mapped_sector(lba);
@@ -151,7 +151,7 @@ fn lose_every(step: u64) -> (u64, u64) {
             .unwrap();
         lost.push(lba);
     }
-    // Every other sector again and again, so that what is lost is moved.
+    // Overwrites every other sector repeatedly, so that lost sectors are relocated.
     let mut rng = Rng::new(5);
     for _ in 0..20_000 {
         let lba = rng.below(sectors);
@@ -179,9 +179,9 @@ fn lose_every(step: u64) -> (u64, u64) {
     (lost.len() as u64, looked_at)
 }
 
-/// Fills the drive, then writes: nine in ten to a tenth of the sectors. Returns the difference of the
-/// most and the least worn chunk of what the layer uses, the standard deviation, and write
-/// amplification.
+/// Fills the drive, then writes: nine in ten requests to a tenth of the sectors. Returns the wear
+/// difference of the most and the least worn chunk of the FTL, the standard deviation, and the
+/// write amplification.
 fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
     let mut b = Bench::new(bench::config(SMALL, true));
     b.drive.set_zero_latency(true);
@@ -196,7 +196,7 @@ fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
     b.flush();
     let nand = b.drive.nand_mut().unwrap();
     let layout = *b.rrpc.as_ref().unwrap().ftl().capacity_plan();
-    // Without the journal's chunks, the first ones of each parallel unit.
+    // Without the chunks of the journal, the first ones of each parallel unit.
     let skip = layout.journal_chunks.div_ceil(4);
     let all = (0..4 * SMALL.chunks).filter(|c| c % SMALL.chunks >= skip);
     let wear: Vec<u32> = all.map(|c| nand.chunk_info(ChunkIndex(c)).unwrap().wear).collect();
@@ -244,7 +244,7 @@ fn overlapping_requests_wait_and_are_counted() {
     assert_eq!(SECTOR, 512);
 }
 
-/// Lets the target end what is under way, and closes it.
+/// Lets the target complete its operations, and closes it.
 fn close_target(b: &mut Bench) {
     while !b.rrpc().is_idle() {
         b.step();
@@ -252,8 +252,8 @@ fn close_target(b: &mut Bench) {
     b.rrpc = None;
 }
 
-/// Resets every chunk that is written, by vector commands, as somebody else's program would; with
-/// `only`, those of them that it says.
+/// Resets written chunks by vector commands, as another program would: those for which `only`
+/// returns true.
 fn reset_chunks(b: &mut Bench, only: impl Fn(u32) -> bool) {
     let (info, chunks, _, (queue, port)) = b.attach();
     let media = info.open_channel.unwrap();
@@ -272,7 +272,8 @@ fn reset_chunks(b: &mut Bench, only: impl Fn(u32) -> bool) {
 
 #[test]
 fn a_drive_that_is_wiped_behind_the_target_is_new_however_often() {
-    // Trims with high numbers, then writes with low ones: the map must take them all the same.
+    // Trims with high sequence numbers, then writes with low ones: the map must accept them
+    // nevertheless.
     let mut b = Bench::new(config(SMALL, true));
     for life in 1..=4u64 {
         b.open(Rrpc::config());
@@ -304,7 +305,7 @@ fn without_its_journal_everything_is_recovered() {
     b.flush();
     let (shape, journal) =
         (*b.rrpc().ftl().geometry(), b.rrpc().ftl().capacity_plan().journal_chunks);
-    // The journal's are the first chunks, in striping order.
+    // Those of the journal are the first chunks, in striping order.
     let striped = |i| shape.striped_pu(i % shape.pus) * shape.chunks_per_pu + i / shape.pus;
     let of_journal: Vec<u32> = (0..journal).map(striped).collect();
     close_target(&mut b);
@@ -317,7 +318,7 @@ fn without_its_journal_everything_is_recovered() {
             let expected = if round > 0 && lba < 30 { 5_000 + lba } else { expected };
             assert_eq!(b.read(lba), Ok(expected), "sector {lba}");
         }
-        // Also over what was trimmed.
+        // Also over trimmed sectors.
         b.write(0, 30, 5_000);
         b.flush();
         b.power_cycle();
@@ -334,7 +335,7 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     nand.data = media::DataStore::File(image.clone());
     let mut b = Bench::new(on_file.clone());
     b.open(Rrpc::config());
-    // An empty device has an empty map, and that is no error; nor is one that has been trimmed.
+    // An empty device has an empty map, which is no error; neither is a device that was trimmed.
     for _ in 0..3 {
         b.power_cycle();
         b.open(Rrpc::config());
@@ -362,12 +363,12 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
         assert_eq!(written_chunks(&mut b), before, "nothing was written but padding");
     };
     refused("the drive's map is empty, but");
-    // With its map again it is what it was.
+    // With its map restored, the device is unchanged.
     std::fs::write(&map, whole).unwrap();
     let mut b = Bench::new(on_file.clone());
     b.open(Rrpc::config());
     assert_eq!(b.read(7), Ok(2_007));
-    // Formatted, and written by another target, in whose labels the map finds its way as well.
+    // Formatted, and written by another target, whose out-of-band bytes the map also understands.
     close_target(&mut b);
     reset_chunks(&mut b, |_| true);
     let (info, chunks, _, (queue, port)) = b.attach();
@@ -387,7 +388,7 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     refused("owner");
 }
 
-/// Of every chunk whether something is written.
+/// Returns for every chunk whether it is written.
 fn written_chunks(b: &mut Bench) -> Vec<bool> {
     let (_, chunks, ..) = b.attach();
     chunks.iter().map(|d| d.wp.get() > 0).collect()

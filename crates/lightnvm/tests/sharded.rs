@@ -1,5 +1,5 @@
-//! A sharded device: what is refused, how it is opened again, requests over many stripes, a core that
-//! goes, threads, and the same history from the same seed.
+//! A sharded device: rejections, reopening, requests over many stripes, a core that closes,
+//! threads, and deterministic histories.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn config(shards: u32, stripe_sectors: u32) -> ShardedConfig {
     ShardedConfig { stripe_sectors, ..ShardedConfig::new(shards) }
 }
 
-/// Lets everything happen until a request of `core` ends.
+/// Runs everything until a request of `core` completes.
 fn finish(drive: &mut OpenChannelDrive, cores: &mut [ShardHandle], core: usize) -> Completion {
     for _ in 0..100_000 {
         for handle in cores.iter_mut() {
@@ -64,7 +64,7 @@ fn what_cannot_be_opened_says_why() {
     assert!(matches!(error, ShardedError::Stripe { sectors: 24, .. }), "{error}");
     let error = refused(&mut drive(), config(2, 1 << 16));
     assert!(matches!(error, ShardedError::StripeTooWide { .. }), "{error}");
-    // 16 shards of 2 or 3 chunks of each of 4 parallel units.
+    // 16 shards with 2 or 3 chunks of each of 4 parallel units.
     let error = refused(&mut drive(), config(16, 8));
     let small = matches!(
         error,
@@ -74,7 +74,7 @@ fn what_cannot_be_opened_says_why() {
     let mut tiny = OpenChannelDrive::new(geometry(1, 1, 20, 24, 2, 4), true, 1);
     let error = refused(&mut tiny, config(21, 8));
     assert!(matches!(error, ShardedError::TooFewChunks { shards: 21, .. }), "{error}");
-    // What was refused has left nothing on the drive.
+    // A rejected open has written nothing to the drive.
     assert_eq!((tiny.programs, tiny.erases), (0, 0));
     let mut drive = drive();
     let (port, queues) = drive.connect_many(16, 3);
@@ -86,7 +86,7 @@ fn what_cannot_be_opened_says_why() {
     assert!(matches!(few, Err(ShardedError::Drive(PblkError::ChunkCount { .. }))), "{few:?}");
 }
 
-/// A device with one sector written and flushed, and powered off.
+/// Creates a device with one sector written and flushed, and powers it off.
 fn written(config: ShardedConfig) -> OpenChannelDrive {
     let mut drive = drive();
     let mut cores = drive.open_sharded(config, 16).unwrap().into_shards();
@@ -116,7 +116,7 @@ fn a_device_is_reopened_only_as_it_was_created() {
         assert_eq!(other(error), (2, 8));
         drive.cut_power();
     }
-    // pblk without shards does not take it for its own either.
+    // pblk without shards also rejects it.
     let error = drive.open(ftl::FtlConfig::default(), 16).unwrap_err();
     assert!(matches!(error, PblkError::Recovery(_)), "{error}");
     drive.cut_power();
@@ -134,7 +134,7 @@ fn a_device_is_reopened_only_as_it_was_created() {
 fn a_superblock_survives_the_loss_of_one_copy_and_not_of_both() {
     let mut drive = written(config(2, 8));
     let sectors = u64::from(drive.geometry.sectors);
-    // The first place is chunk 0 of the first channel, the second that of the other channel.
+    // The first location is chunk 0 of the first channel, the second that of the other channel.
     let second = 2 * u64::from(drive.geometry.chunks) * sectors;
     drive.unreadable.insert(0);
     let error = drive.open_sharded(config(4, 8), 16).unwrap_err();
@@ -152,7 +152,7 @@ fn a_superblock_survives_the_loss_of_one_copy_and_not_of_both() {
     drive.cut_power();
     drive.unreadable.insert(second);
     assert!(drive.open_sharded(config(2, 8), 16).is_ok(), "the third place has it");
-    // A drive that pblk without shards has written has no label.
+    // A drive that was written by pblk without shards has no superblock.
     let mut plain = self::drive();
     let mut pblk = plain.open(ftl::FtlConfig::default(), 16).unwrap();
     pblk.submit(Nanos(0), Request::write(0, 100, Payload::BitBucket, 0)).unwrap();
@@ -188,7 +188,7 @@ fn requests_over_many_stripes_are_one_request() {
     memory.read(0, &mut wrote);
     memory.read(wrote.len(), &mut found);
     assert!(wrote == found);
-    // Extents: a hole, what was written, a hole; and with a hole in it.
+    // Extents: a hole, written sectors, a hole; and with a hole in between.
     let all = cores[0].limits().sectors as u32;
     let list = |drive: &mut _, cores: &mut [ShardHandle]| {
         let done = submit(drive, cores, 3, Request::extents(0, all, back, 9));
@@ -210,7 +210,7 @@ fn requests_over_many_stripes_are_one_request() {
         holed[1..4],
         [extent(6, 44, Mapped), extent(50, 40, Unmapped), extent(90, 216, Mapped)]
     );
-    // Bad requests end with a status.
+    // Invalid requests complete with a status.
     for (request, status) in [
         (Request::read(u64::MAX, 1, Payload::BitBucket, 0), Status::LBA_OUT_OF_RANGE),
         (Request::write(u64::from(all) - 1, 2, Payload::BitBucket, 0), Status::LBA_OUT_OF_RANGE),
@@ -222,7 +222,7 @@ fn requests_over_many_stripes_are_one_request() {
     ] {
         assert_eq!(submit(&mut drive, &mut cores, 0, request).status, status);
     }
-    // A sector that cannot be read fails the whole request, and nobody else's.
+    // An unreadable sector fails the whole request, and no other request.
     for request in [Request::flush(0), Request::flush(1)] {
         assert!(submit(&mut drive, &mut cores, 2, request).status.is_success());
     }
@@ -268,13 +268,13 @@ fn what_a_core_has_of_others_completes_when_it_closes() {
     let done = finish(&mut drive, &mut cores, 0);
     tags.insert(done.tag);
     assert_eq!(tags.into_iter().collect::<Vec<_>>(), [5, 6, 8]);
-    // Its own shard goes on; what needs the other fails, however often.
+    // Its own shard still works; requests that need the other shard fail, however often.
     for tag in 0..10_000 {
         let (lba, fine) = if tag % 2 == 0 { (0, true) } else { (8, false) };
         let request = Request::write(lba, 1, Payload::BitBucket, tag);
         assert_eq!(submit(&mut drive, &mut cores, 0, request).status.is_success(), fine);
     }
-    // A core that goes itself gives back what has not ended.
+    // A core that closes returns its outstanding requests.
     cores[0].submit(Nanos(0), Request::write(0, 16, Payload::BitBucket, 5)).unwrap();
     let (_, left) = cores.remove(0).into_queue();
     assert_eq!(left.len(), 1);
@@ -310,8 +310,8 @@ fn the_same_seed_has_the_same_history() {
     assert_eq!((log, word, stats), history());
 }
 
-/// Each thread writes and reads back sectors of its own everywhere on the device, while another
-/// thread is the drive.
+/// Each thread writes and reads back its own sectors on the whole device, while another thread runs
+/// the drive.
 #[test]
 fn threads_find_what_they_wrote_on_each_others_shards() {
     const THREADS: u64 = 3;

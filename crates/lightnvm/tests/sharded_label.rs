@@ -1,6 +1,6 @@
-//! The label of a sharded device is written anew while it is used: on other chunks, one generation after
-//! the other, with power cut at every step of that, with places that fail, and from what older versions
-//! wrote.
+//! The superblock of a sharded device is rewritten during use: on other chunks, one generation
+//! after the other, with power cuts at every step, with locations that fail, and from older format
+//! versions.
 
 mod common;
 
@@ -16,7 +16,7 @@ use ring::{Iova, SharedRegion};
 const SECTOR: usize = 512;
 const CHUNKS: u32 = 40;
 const SECTORS: u32 = 24;
-/// Chunk 0 of each of four parallel units, neighbours on different channels.
+/// Chunk 0 of each of four parallel units; consecutive ones are on different channels.
 const LOCATIONS: [u32; 4] = [0, 2 * CHUNKS, CHUNKS, 3 * CHUNKS];
 
 /// A device with one sector written and flushed.
@@ -71,7 +71,7 @@ impl Bed {
         self.cores[0].superblock_health().unwrap()
     }
 
-    /// The drive says that a place is hard to read, to whichever core hears it.
+    /// Reports to a core that a location is hard to read.
     fn report_error(&mut self, core: usize, place: usize) {
         self.now += Nanos::from_secs(100);
         let (pu, chunk) = (LOCATIONS[place] / CHUNKS, LOCATIONS[place] % CHUNKS);
@@ -95,7 +95,7 @@ impl Bed {
         self.cores.iter_mut().for_each(|core| core.set_scrub(config));
     }
 
-    /// Lets a round pass.
+    /// Runs a scrub pass.
     fn scrub_pass(&mut self) {
         self.now += Nanos::from_secs(10);
         self.run_until_idle();
@@ -105,7 +105,7 @@ impl Bed {
         self.drive.unreadable.insert(u64::from(LOCATIONS[place] * SECTORS));
     }
 
-    /// Cuts power and opens the device again, perhaps with cuts of that, too.
+    /// Cuts the power and reopens the device, possibly with interrupted opens.
     fn power_cycle(&mut self, cuts_of_opening: bool) {
         self.drive.cut_power();
         for after in 0..if cuts_of_opening { 12 } else { 0 } {
@@ -129,7 +129,7 @@ fn an_event_of_one_location_rewrites_the_superblock_on_the_others() {
     let mut generation = bed.superblock_health().generation;
     assert_eq!((generation, bed.superblock_health().copies), (1, 2));
     for i in 0..40 {
-        // Whichever core hears it.
+        // Any core may receive the event.
         bed.report_error(i % 2, i % 4);
         bed.run_until_idle();
         let label = bed.superblock_health();
@@ -143,10 +143,10 @@ fn an_event_of_one_location_rewrites_the_superblock_on_the_others() {
             assert_eq!(bed.superblock_health().generation, generation);
         }
     }
-    // 80 copies on four places that were free, and each of them as often.
+    // 80 copies on four erased locations, evenly distributed.
     let erases = LOCATIONS.map(|chunk| bed.drive.erases_of(chunk));
     assert!(erases.iter().all(|n| (19..=20).contains(n)), "{erases:?}");
-    // What it is told again at once waits for a while.
+    // A further event within a short time is deferred.
     bed.report_error(0, 1);
     bed.run_until_idle();
     bed.now = Nanos(bed.now.0 - 99_000_000_000);
@@ -179,7 +179,7 @@ fn a_scrub_reads_the_copies_and_rewrites_what_is_lost_and_periodically_all_of_it
     }
     let label = bed.superblock_health();
     assert_eq!((label.generation, label.copies, label.rewrites), (12, 2, 11), "{label:?}");
-    // All that there is, at once: it is known what it said.
+    // All copies at once: the superblock is rewritten from memory.
     (0..4).for_each(|place| bed.lose(place));
     bed.scrub_pass();
     assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (13, 2));
@@ -190,7 +190,7 @@ fn a_scrub_reads_the_copies_and_rewrites_what_is_lost_and_periodically_all_of_it
 #[test]
 fn power_is_cut_at_every_step_of_a_rewrite() {
     let mut cuts = 0;
-    // Onto places that are free, and onto such as have to be erased.
+    // To erased locations, and to locations that must be erased.
     for before in [0, 1, 2] {
         for seed in 0..4 {
             let mut after = 0;
@@ -200,7 +200,8 @@ fn power_is_cut_at_every_step_of_a_rewrite() {
                 let generation = bed.superblock_health().generation;
                 bed.report_error(0, 0);
                 let mut steps = 0;
-                // As finely as things happen: what the host takes, what the drive fetches, what ends.
+                // In the smallest steps: submissions by the host, fetches and completions by the
+                // drive.
                 while steps < after {
                     let moved = match steps % 3 {
                         0 => bed.cores[0].poll(bed.now),
@@ -235,7 +236,7 @@ fn power_is_cut_at_every_step_of_a_rewrite() {
 fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
     for seed in 0..20 {
         let mut bed = Bed::new(seed);
-        // None of the label's chunks but those that hold a copy can be used any more.
+        // Of the superblock's chunks, only those with a copy are still usable.
         bed.drive.erase_fail = 1.0;
         let mut copies = Vec::new();
         for _ in 0..8 {
@@ -243,8 +244,8 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
             copies.push(bed.superblock_health().copies);
             assert!(bed.superblock_health().copies >= 1, "{copies:?}");
         }
-        // The two free places took a generation; the two before them were given up for the next one, and
-        // one of the two copies that were left.
+        // The two free locations took a generation. The two before them were given up for the next
+        // one, as was one of the two remaining copies.
         let label = bed.superblock_health();
         assert!(label.rewrites_blocked > 0 && label.failures >= 2, "{label:?}");
         let erases = label.erases;
@@ -255,7 +256,7 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
         bed.drive.erase_fail = 0.0;
         bed.power_cycle(false);
     }
-    // Programs that fail, now and then.
+    // Occasional program failures.
     for seed in 0..20 {
         let mut bed = Bed::new(seed);
         bed.drive.program_fail = 0.2;
@@ -265,7 +266,7 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
             if i % 20 == 19 {
                 bed.drive.program_fail = 0.0;
                 bed.power_cycle(false);
-                // What could be programmed before a failure can be read, too.
+                // Sectors programmed before a failure are readable as well.
                 assert!(bed.superblock_health().copies >= 2, "{:?}", bed.superblock_health());
                 bed.drive.program_fail = 0.2;
             }
@@ -273,7 +274,7 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
     }
 }
 
-/// What version 1 wrote, of what a newer version did.
+/// Rewrites a superblock in format version 1.
 fn first_version(drive: &mut OpenChannelDrive, chunk: u32) {
     let psn = u64::from(chunk * SECTORS);
     let mut bytes = drive.peek(psn, 32).to_vec();
@@ -295,7 +296,8 @@ fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
     assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (1, 2));
     bed.power_cycle(false);
     assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (1, 2));
-    // The newest wins, whatever an older one says; one of the same generation must agree.
+    // The newest generation wins, whatever an older one contains; two copies of a generation must
+    // agree.
     let old = u64::from(LOCATIONS[0] * SECTORS);
     let mut bytes = bed.drive.peek(old, 32).to_vec();
     bytes[10] = 4;

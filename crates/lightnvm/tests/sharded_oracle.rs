@@ -1,9 +1,8 @@
-//! Random requests from several cores on one sharded device, many at a time, with failures and power
-//! cuts at any command, against an oracle: for every sector, the values that it may hold.
+//! Random concurrent requests from several cores on one sharded device, with failures and power
+//! cuts at any command, compared with an oracle that keeps the possible values of every sector.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test sharded_oracle`. `SLUICE_CASES` sets how many
-//! seeds are tried, from `SLUICE_FIRST` on.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
+//! sharded_oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 mod common;
 
@@ -19,22 +18,22 @@ use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 const SECTOR: usize = 512;
-/// Sectors of a request at most, and requests outstanding at most.
+/// Maximum number of sectors of a request, and of outstanding requests.
 const LONGEST: u64 = 120;
 const BUFFERS: usize = 12;
 
-/// What one sector may hold: values in the order of their writes, 0 for zeros.
+/// The possible contents of one sector: values in the order of their writes, 0 for zeros.
 #[derive(Clone, Debug)]
 struct Sector {
-    /// While power lasts; `None` after a failure left this open.
+    /// Contents while power is on; `None` after a failure that left them undefined.
     now: Option<u64>,
-    /// After a power cut: order and value.
+    /// Possible contents after a power cut: order and value.
     possible: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// The order, and the value of the first sector; the others have following ones.
+    /// The order, and the value of the first sector; further sectors have consecutive values.
     Change {
         order: u64,
         value: u64,
@@ -79,7 +78,7 @@ impl Case {
         let unit = [1, 2, 4][rng.below(3) as usize];
         let units = 4 + rng.below(6) as u32;
         let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
-        // As many for every shard as one alone would need.
+        // Each shard has as many chunks as a single one would need.
         let share = if (channels * pus).is_multiple_of(shards) { 1 } else { shards };
         let chunks = (36 + rng.below(12) as u32) * share;
         let geometry = geometry(channels, pus, chunks, unit * units, unit, pair);
@@ -123,7 +122,7 @@ impl Case {
         case
     }
 
-    /// Opens the drive, which may take a few attempts: power can go meanwhile.
+    /// Opens the drive, possibly in several attempts with power cuts.
     fn open_after_cuts(&mut self) {
         for _ in 0..self.rng.below(3) {
             self.drive.cut_after = Some(self.drive.fetched + self.rng.below(40));
@@ -156,7 +155,7 @@ impl Case {
         format!("(failing {}, {} cuts, {:?}, {states:#?})", self.failing, self.cuts, self.config)
     }
 
-    /// Lets things happen: polls of the cores in any order, completions, steps of the drive.
+    /// Runs polls of the cores in any order, completions, and steps of the drive.
     fn step(&mut self, steps: u64) {
         let mut moved = false;
         let first = self.rng.below(self.cores.len() as u64) as usize;
@@ -220,7 +219,7 @@ impl Case {
         self.cores[core].submit(Nanos(0), request).expect("room for a request");
     }
 
-    /// A range that nothing outstanding touches, except reads for a read.
+    /// Returns a range that no outstanding request touches, except reads for a read.
     fn range(&mut self, reading: bool) -> (u64, u32) {
         let all = self.oracle.len() as u64;
         let longest = if self.rng.chance(0.1) { LONGEST } else { 12 };
@@ -263,12 +262,13 @@ impl Case {
     }
 
     fn flush(&mut self) {
-        // What a completed change left; after a failure any of the possible values may be covered.
+        // The result of a completed change; after a failure, any of the possible values may be
+        // covered.
         let mark = |s: &Sector| {
             let at = s.now.and_then(|now| s.possible.iter().rfind(|(_, v)| *v == now));
             at.map_or(0, |(order, _)| *order)
         };
-        // Changes under way are not covered.
+        // Changes in flight are not covered.
         let mut order: Vec<u64> = self.oracle.iter().map(mark).collect();
         for o in self.outstanding.iter().flatten() {
             if let Kind::Change { .. } = o.kind {
@@ -341,12 +341,12 @@ impl Case {
         }
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
         for sector in &mut self.oracle {
-            // What was found is on the media.
+            // The recovered value is on the media.
             sector.possible = vec![(0, sector.now.expect("read"))];
         }
     }
 
-    /// The extents of the whole device say which sectors are holes.
+    /// Checks that the extents of the whole device show the holes.
     fn extents(&mut self) {
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
         let (mut lba, all) = (0, self.oracle.len() as u64);

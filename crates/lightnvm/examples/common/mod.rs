@@ -1,5 +1,5 @@
-//! An emulated drive in this process, for the examples: 4 channels of 4 PUs of MLC flash, of which
-//! time passes only while somebody waits.
+//! An emulated in-process drive for the examples: 4 channels of 4 PUs of MLC flash. Time passes
+//! only while the caller waits.
 #![allow(dead_code, unreachable_pub, reason = "not every example uses all of it")]
 
 use clock::{Component, Nanos};
@@ -9,16 +9,16 @@ use drive::{
 };
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 
-/// A drive, and its time.
+/// A drive and its virtual time.
 #[derive(Debug)]
 pub struct Bench {
     drive: Option<Controller>,
-    /// The present.
+    /// The current time.
     pub now: Nanos,
 }
 
 impl Bench {
-    /// A drive that is switched on.
+    /// Creates a drive with power.
     pub fn new() -> Result<Bench, DriveError> {
         let nand = NandConfig {
             geometry: NandGeometry {
@@ -61,12 +61,13 @@ impl Bench {
         Ok(Bench { drive: Some(Controller::new(config)?), now: Nanos::ZERO })
     }
 
-    /// The drive.
+    /// Returns the drive.
     pub fn drive(&mut self) -> &mut Controller {
         self.drive.as_mut().expect("switched on")
     }
 
-    /// Lets the drive do what it can, or time pass to its next instant: the pump of who waits.
+    /// Runs the drive, or advances the time to its next event. This is the pump of synchronous
+    /// calls.
     pub fn turn(&mut self) {
         let now = self.now;
         let drive = self.drive();
@@ -75,7 +76,7 @@ impl Bench {
         }
     }
 
-    /// Cuts the power and switches it on again.
+    /// Cuts the power and restores it.
     pub fn power_cycle(&mut self) -> Result<(), DriveError> {
         let off = self.drive.take().expect("switched on").power_cut();
         self.drive = Some(off.power_on()?);

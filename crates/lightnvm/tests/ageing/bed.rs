@@ -1,4 +1,5 @@
-//! A drive in virtual time, whoever manages its flash, and a model of what every sector should hold.
+//! A drive in virtual time, with its flash managed by one of several FTLs, and a model of the
+//! contents of every sector.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use ring::{AddressSpace, Iova, SharedRegion};
 const SECTOR: usize = 512;
 const POLL_LIMIT: u64 = 1_000_000;
 
-/// Who manages the flash.
+/// The FTL that manages the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Shards(u32),
@@ -28,13 +29,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Translation layers that it has.
+    /// Returns the number of FTLs.
     pub(crate) fn layers(self) -> u64 {
         if let Kind::Shards(n) = self { n.into() } else { 1 }
     }
 }
 
-/// What was done about the media, by whoever does it.
+/// Maintenance done by the FTL.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MaintenanceCounts {
     pub(crate) events: u64,
@@ -108,7 +109,7 @@ pub(crate) struct Bed {
     subscribed: bool,
 }
 
-/// 2 × 2 parallel units of 40 chunks of 64 sectors, in units of 8.
+/// 2 × 2 parallel units with 40 chunks of 64 sectors, in units of 8.
 fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>) -> DriveConfig {
     let geometry = NandGeometry {
         channels: 2,
@@ -159,7 +160,7 @@ fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>
 }
 
 impl Bed {
-    /// `listens`: whether a host's layer hears what the drive tells.
+    /// Creates a bed. `listens` says whether an FTL on the host subscribes to media events.
     pub(crate) fn new(
         kind: Kind,
         errors: ErrorModel,
@@ -191,18 +192,18 @@ impl Bed {
         self.model.len() as u64
     }
 
-    /// One turn of everybody. Returns whether something moved.
+    /// Runs one iteration of all parts. Returns whether there was progress.
     fn step(&mut self) -> bool {
         let moved = self.device.poll(self.now);
         self.drive.as_mut().unwrap().poll(self.now) | moved
     }
 
-    /// Polls until nothing moves.
+    /// Polls until there is no progress.
     pub(crate) fn run_until_idle(&mut self) {
         while self.step() {}
     }
 
-    /// Lets time pass.
+    /// Advances the time to `end`.
     pub(crate) fn wait_until(&mut self, end: Nanos) {
         loop {
             if self.step() {
@@ -232,7 +233,7 @@ impl Bed {
         panic!("{:?}: {request:?} never ends", self.kind);
     }
 
-    /// Writes everything, and flushes.
+    /// Writes all sectors, and flushes.
     pub(crate) fn fill(&mut self) {
         for lba in 0..self.sectors() {
             self.write(lba, lba + 1);
@@ -268,7 +269,7 @@ impl Bed {
         Ok(u64::from_le_bytes(words[0]))
     }
 
-    /// Sectors that cannot be read; everything else holds what it should.
+    /// Returns the unreadable sectors; checks that all others have their expected contents.
     pub(crate) fn uncorrectable(&mut self) -> Vec<u64> {
         let mut lost = Vec::new();
         for lba in 0..self.sectors() {
@@ -324,7 +325,7 @@ impl Bed {
         }
     }
 
-    /// Cuts the power, and opens everything again.
+    /// Cuts the power, and opens the device again.
     pub(crate) fn power_cycle(&mut self) {
         let mut drive = self.drive.take().unwrap().power_cut().power_on().unwrap();
         self.device = open(self.kind, &mut drive, &mut self.now, self.scrub, self.subscribed);
@@ -381,11 +382,11 @@ fn open(
                 Sharded::open(&info, &chunks, queues, port.clone(), config, &mut pump, true);
             let mut handles = opened.unwrap().into_shards();
             if listens {
-                // Whichever end has the admin queue, all hear of what is theirs.
+                // Whichever handle has the admin queue, every shard gets its events.
                 handles.last_mut().unwrap().subscribe_events(Box::new(controller)).unwrap();
             }
             if let Some(patrol) = patrol {
-                // Of each shard at that rate.
+                // The rate applies to each shard.
                 handles.iter_mut().for_each(|handle| handle.set_scrub(patrol));
             }
             Any::Shards(handles)

@@ -1,5 +1,5 @@
-//! Data that ages, data that is read over and over, and chunks that go, under everybody who manages flash:
-//! pblk in shards, rrpc, and the drive itself. (pblk alone: `tests/real/health.rs`.)
+//! Data that ages, data that is read repeatedly, and chunks that fail, for each FTL: sharded pblk,
+//! rrpc, and the drive itself. (`tests/real/health.rs` covers pblk alone.)
 
 mod bed;
 
@@ -11,11 +11,11 @@ use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 
 use bed::{Bed, Kind};
 
-/// Of everybody, shards on parallel units of their own and on all of them.
+/// All FTLs; shards with separate parallel units, and with shared ones.
 const ALL: [Kind; 4] = [Kind::Shards(2), Kind::Shards(3), Kind::Rrpc, Kind::Drive];
 
-/// Data that has twice the bit errors after 40 s, three times after 80 s, and so on: of 40 that are
-/// corrected a fresh sector has 8.
+/// A model in which data has twice the bit errors after 40 s, three times after 80 s, and so on. A
+/// new sector has 8 bit errors; 40 are corrected.
 fn aging() -> ErrorModel {
     ErrorModel {
         rber: 8.0 / 4096.0,
@@ -55,24 +55,24 @@ fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_t
         let (mut b, lost) = after(Some(scrub_config()));
         let (care, stats) = (b.maintenance_counts(), b.ftl_stats());
         println!("{kind:?}: {care:?}, {} lines moved", stats.refreshed_lines);
-        // None: what is put into an open line is no older than a line is left open, 30 s here (20 s, and one
-        // look more), and is read 10 s later, with 16 bit errors in the mean. One sector in eight million has
-        // more than 40 then (Poisson): if all of these 6,000 were put in as late as that, in each of five
-        // rounds, one in 250 runs would lose one.
+        // No sector is lost. Data appended to an open line is at most as old as the line stays
+        // open, 30 s here (20 s, and one check more). It is read 10 s later, with a mean of 16 bit
+        // errors. One sector in eight million then has more than 40 (Poisson). If all of these
+        // 6,000 were appended that late, in each of five passes, one in 250 runs would lose one.
         assert!(lost.is_empty(), "{kind:?}, seed {seed}: {lost:?}, {care:?}");
         assert!(
             stats.refreshed_lines > 0 && stats.uncorrectable_sectors == 0,
             "{kind:?}: {stats:?}"
         );
         assert!(stats.finished_lines > 0, "{kind:?}: {stats:?}");
-        // Up to one of each shard is being closed for that, and one on its way.
+        // Up to one line of each shard is being closed for that, and one is being relocated.
         let waiting = care.relocations - stats.refreshed_lines;
         assert!(
             waiting <= 2 * kind.layers(),
             "{kind:?}: {waiting} of {} lines wait",
             care.relocations
         );
-        // No more is read, and no more moved, than in that time at that rate.
+        // Reads and relocations are bounded by time times rate.
         let allowed = kind.layers() * (240 * u64::from(RATE) + 4 * 64);
         assert!(
             care.sectors_read <= allowed && stats.refresh_relocations <= allowed,
@@ -82,7 +82,7 @@ fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_t
         if let Kind::Shards(_) = kind {
             let label = b.handles()[0].superblock_health().unwrap();
             println!("{label:?}");
-            // Of four places, two a generation.
+            // Of four locations, two per generation.
             let most = 2 * label.rewrites;
             assert!(label.rewrites > 0 && label.copies == 2 && label.erases <= most, "{label:?}");
             assert!(label.scrub_passes <= 25 && label.copies_lost == 0, "{label:?}");
@@ -102,7 +102,8 @@ fn the_superblock_of_shards_is_lost_without_a_scrub_and_kept_for_an_hour_with_on
             b.wait_until(Nanos::from_secs(60 * minute));
         }
         let label = b.handles()[0].superblock_health().unwrap();
-        // Once in 160 s at least; a round, and so an erase of each place, once in 10 s at most.
+        // At least one rewrite per 160 s. A pass, and with it an erase of each location, at most
+        // once per 10 s.
         assert!(label.rewrites >= 60 * 60 / 160 - 1 && label.scrub_passes <= 362, "{label:?}");
         assert_eq!(
             (label.copies, label.rewrites_blocked, label.copies_lost),
@@ -132,10 +133,10 @@ fn a_die_with_a_copy_of_the_superblock_fails_and_another_takes_over() {
             b.wait_until(b.now + Nanos::from_secs(10));
         }
         let label = b.handles()[0].superblock_health().unwrap();
-        // A copy was there, or the place was tried for a later one.
+        // A copy was on the unit, or a later copy was attempted there.
         assert!(label.rewrites > 0 && label.copies == 2, "{shards}, {pu}: {label:?}");
         assert!(label.failures > 0, "{shards}, {pu}: {label:?}");
-        // No place that is gone is tried again and again.
+        // A location that failed is not retried for ever.
         assert!(label.failures <= 8, "{shards}, {pu}: {label:?}");
     }
 }
@@ -163,7 +164,7 @@ fn chunks_that_are_read_repeatedly_are_relocated() {
         let (with, stats, care) = run(true);
         assert!(care.events > 0 && care.relocations > 0, "{kind:?}: {care:?}");
         assert_eq!(stats.refreshed_lines, care.relocations, "{kind:?}");
-        // A drive cannot but listen to itself: it is compared with the shards.
+        // A drive always handles its own events: it is compared with the shards.
         let deaf = if kind == Kind::Drive { Kind::Shards(2) } else { kind };
         let mut b = Bed::new(deaf, errors, 6, None, false);
         b.fill();
@@ -177,7 +178,7 @@ fn chunks_that_are_read_repeatedly_are_relocated() {
 #[test]
 fn a_chunk_that_fails_is_reported_and_its_sectors_fail_alone() {
     for kind in ALL {
-        // Of different parallel units and shards.
+        // On different parallel units and shards.
         let mut heard = 0;
         for nth in [3, 20, 45, 70, 90] {
             let mut b = Bed::new(kind, ErrorModel::default(), 8, None, true);
@@ -190,7 +191,7 @@ fn a_chunk_that_fails_is_reported_and_its_sectors_fail_alone() {
             let lost = b.uncorrectable();
             assert!(lost.len() <= 64, "{kind:?}, {chunk:?}: {}", lost.len());
             if lost.is_empty() {
-                // A journal's, or of data that is elsewhere: nobody has looked there.
+                // A chunk of a journal, or with superseded data: it was not read.
                 continue;
             }
             b.run_until_idle();
@@ -224,8 +225,9 @@ fn a_die_that_fails_is_reported_to_every_shard_that_has_chunks_there() {
         assert!((0.2..0.3).contains(&share), "{kind:?}: {share}");
         b.run_until_idle();
         let stats = b.ftl_stats();
-        // All of its 40 chunks but those of journals and labels, which find out by themselves; a drive gives
-        // up what it writes to, a chunk for each of up to two streams, and comes upon the others.
+        // All of its 40 chunks except those of journals and superblocks, whose failures are found
+        // on access. A drive retires the chunks that it writes to, one for each of up to two
+        // streams, and finds the others on access.
         let expected = if kind == Kind::Drive { 1..=2 } else { 30..=40 };
         assert!(expected.contains(&stats.offline_chunks), "{kind:?}: {}", stats.offline_chunks);
         assert_eq!(b.uncorrectable(), lost, "{kind:?}");
@@ -250,7 +252,7 @@ fn an_event_goes_to_the_shard_that_has_the_chunk_and_what_is_nowhere_is_counted(
         b.handles().iter().map(|h| (h.health().events, h.health().ignored)).collect::<Vec<_>>()
     };
     assert_eq!(health(&mut b), [(4, 4), (0, 0)]);
-    // Parallel units 0 and 2 in striping order are on channels 0 and 1: one pair is each shard's.
+    // Parallel units 0 and 2 in striping order are on channels 0 and 1: each shard has one pair.
     let mut moved = [0, 0];
     for (group, pu) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         for chunk in 8..12 {

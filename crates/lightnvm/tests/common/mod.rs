@@ -1,6 +1,6 @@
-//! A small open-channel drive for tests: keeps data and out-of-band bytes per address, enforces the
-//! rules of NAND by panicking, ends commands in random order over its parallel units, fails on cue,
-//! and can lose power. It has no admin queue: what that would say is in its methods.
+//! A small open-channel drive for tests. It stores data and out-of-band bytes per address, panics
+//! on violations of the NAND rules, completes commands in random order over its parallel units,
+//! injects failures, and can lose power. It has no admin queue; methods replace the admin commands.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -58,13 +58,13 @@ type Payload = Option<(Vec<u8>, Vec<u8>)>;
 
 #[derive(Debug)]
 enum Work {
-    /// Consecutive sectors; the payload if it was fetched with the command.
+    /// Consecutive sectors; the payload, if it was fetched with the command.
     Program {
         psn: u64,
         count: u32,
         early: Option<Payload>,
     },
-    /// Number in the command, and sector.
+    /// Index in the command, and sector.
     Read(Vec<(u32, u64)>),
     Erase {
         chunk: u64,
@@ -89,7 +89,7 @@ struct Command {
 
 struct Link {
     port: Arc<Port>,
-    /// Queue pairs, from number 1 on.
+    /// Queue pairs, from id 1.
     queues: Vec<(SqConsumer, CqProducer)>,
 }
 
@@ -108,23 +108,23 @@ pub struct OpenChannelDrive {
     pub rng: Rng,
     pub program_fail: f64,
     pub erase_fail: f64,
-    /// Sectors that cannot be read.
+    /// Unreadable sectors.
     pub unreadable: BTreeSet<u64>,
-    /// Reads may overtake programs and erases.
+    /// Whether reads may overtake programs and erases.
     pub reads_first: bool,
-    /// Commands after which power goes away: from then on every command is aborted.
+    /// Number of commands after which power is cut: all later commands are aborted.
     pub cut_after: Option<u64>,
-    /// Answers nothing.
+    /// Whether the drive completes nothing.
     pub dead: bool,
     pub mdts_sectors: u32,
     pub io_queues: u16,
-    /// What was done, in order, folded into a word.
+    /// Hash of all operations, in order.
     pub history: u64,
     pub fetched: u64,
     pub programs: u64,
     pub padding: u64,
     pub erases: u64,
-    /// Read commands with more than one data block, and with more than one address.
+    /// Numbers of read commands with more than one data block, and with more than one address.
     pub scattered: u64,
     pub vectors: u64,
     pub doorbells: u64,
@@ -195,7 +195,7 @@ impl OpenChannelDrive {
         }
     }
 
-    /// The chunk information log page.
+    /// Returns the chunk information log page.
     pub fn descriptors(&self) -> Vec<ChunkDescriptor> {
         let g = self.geometry;
         let describe = |(i, c): (usize, &Chunk)| {
@@ -222,18 +222,18 @@ impl OpenChannelDrive {
         self.chunks.iter().enumerate().map(describe).collect()
     }
 
-    /// Makes a chunk bad from the factory.
+    /// Makes a chunk factory bad.
     pub fn spoil(&mut self, chunk: u32) {
         self.chunks[chunk as usize].offline = true;
     }
 
-    /// A port and a queue pair with rings of `depth`, in place of any earlier one.
+    /// Creates a port and a queue pair with rings of `depth`, replacing earlier ones.
     pub fn connect(&mut self, depth: u16) -> (Arc<Port>, QueuePair) {
         let (port, mut queues) = self.connect_many(depth, 1);
         (port, queues.remove(0))
     }
 
-    /// A port and `count` queue pairs with rings of `depth`, in place of any earlier ones.
+    /// Creates a port and `count` queue pairs with rings of `depth`, replacing earlier ones.
     pub fn connect_many(&mut self, depth: u16, count: u16) -> (Arc<Port>, Vec<QueuePair>) {
         let port = Port::new().unwrap();
         let half = (usize::from(depth) * 64).next_multiple_of(PAGE_BYTES);
@@ -286,7 +286,7 @@ impl OpenChannelDrive {
         self.history = (self.history ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     }
 
-    /// Takes commands.
+    /// Fetches commands.
     pub fn fetch(&mut self) -> bool {
         let queues = self.link.as_ref().map_or(0, |link| link.queues.len());
         (0..queues).fold(false, |moved, queue| self.fetch_from(queue) | moved)
@@ -382,7 +382,7 @@ impl OpenChannelDrive {
         self.pus[pu as usize].push_back(Part { command, work });
     }
 
-    /// Where each sector of a command's data is; `None` for a bit bucket.
+    /// Returns the address of each sector of a command's data; `None` for a bit bucket.
     fn blocks(&mut self, sqe: &Sqe, count: u32) -> Option<Vec<Iova>> {
         let size = self.geometry.sector_bytes;
         let DataPointer::Sgl(first) = sqe.data() else { panic!("not an SGL") };
@@ -431,7 +431,7 @@ impl OpenChannelDrive {
         Some((data, bytes))
     }
 
-    /// Ends the oldest work of a random parallel unit. Returns whether there was any.
+    /// Completes the oldest operation of a random parallel unit. Returns whether there was any.
     pub fn step(&mut self) -> bool {
         let busy: Vec<usize> = (0..self.pus.len()).filter(|i| !self.pus[*i].is_empty()).collect();
         if busy.is_empty() || self.dead {
@@ -557,8 +557,8 @@ impl OpenChannelDrive {
         }
     }
 
-    /// Cuts power. Of what was under way on each parallel unit a part was done, one may be torn,
-    /// the rest is forgotten, and so is the connection.
+    /// Cuts the power. On each parallel unit, some of the outstanding operations were executed, one
+    /// may be torn, and the others are dropped, as is the connection.
     pub fn cut_power(&mut self) {
         let sectors = u64::from(self.geometry.sectors);
         for pu in 0..self.pus.len() {
@@ -595,18 +595,18 @@ impl OpenChannelDrive {
         self.cut_after = None;
     }
 
-    /// Commands under way.
+    /// Returns the number of outstanding commands.
     pub fn outstanding(&self) -> usize {
         self.commands.len() - self.free.len()
     }
 
-    /// Parallel units with programs under way.
+    /// Returns the number of parallel units with outstanding programs.
     pub fn programming(&self) -> usize {
         let program = |p: &Part| matches!(p.work, Work::Program { .. });
         self.pus.iter().filter(|q| q.iter().any(program)).count()
     }
 
-    /// Every copy of a logical sector on the media, readable or not, for a panic.
+    /// Returns every copy of a logical sector on the media, readable or not, for panic messages.
     pub fn copies(&self, lba: u32) -> String {
         let (g, oob) = (&self.geometry, self.geometry.oob_bytes as usize);
         let mut out = String::new();
@@ -620,30 +620,30 @@ impl OpenChannelDrive {
         out
     }
 
-    /// Writes something that is not pblk's, as some other host would.
+    /// Writes foreign data to a chunk, as another host would.
     pub fn scribble(&mut self, chunk: u32) {
         self.scribble_to(chunk, self.geometry.sectors);
     }
 
-    /// The first bytes of a sector that is written.
+    /// Returns the first bytes of a written sector.
     pub fn peek(&self, psn: u64, bytes: usize) -> &[u8] {
         let at = psn as usize * self.geometry.sector_bytes as usize;
         &self.data[at..at + bytes]
     }
 
-    /// Puts other bytes into a sector that is written, as an older host would have.
+    /// Replaces the contents of a written sector, as an older host would have written it.
     pub fn poke(&mut self, psn: u64, bytes: &[u8]) {
         assert_eq!(self.cells[psn as usize], Cell::Written);
         let at = psn as usize * self.geometry.sector_bytes as usize;
         self.data[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// How often a chunk was erased.
+    /// Returns the number of erases of a chunk.
     pub fn erases_of(&self, chunk: u32) -> u32 {
         self.chunks[chunk as usize].erases
     }
 
-    /// The same up to a sector.
+    /// Writes foreign data to the first `count` sectors of a chunk.
     pub fn scribble_to(&mut self, chunk: u32, count: u32) {
         let psn = u64::from(chunk * self.geometry.sectors);
         let range = self.range(psn, count);

@@ -1,4 +1,4 @@
-//! [`Case`]: one seed: a drive, a target on it, and what is asked of it.
+//! [`Case`]: a seed with its drive, target and requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::common::{OpenChannelDrive, geometry};
 use crate::model::{Model, Version};
 
 const NOW: Nanos = Nanos(0);
-/// Requests outstanding at most, and changes of a batch at most.
+/// Maximum number of outstanding requests, and of mutations of a batch.
 const BUFFERS: usize = 16;
 const CHANGES: u64 = 6;
 
@@ -47,14 +47,14 @@ impl Counts {
 
 #[derive(Clone, Debug)]
 enum SubmittedOp {
-    /// Key, order, whether the key must exist, whether it completes durable.
+    /// Key, order, whether the key must exist, whether the completion implies durability.
     Change {
         key: Vec<u8>,
         order: u64,
         needs: bool,
         durable: bool,
     },
-    /// Key, order, whether the key must exist; of each change.
+    /// Key, order, and whether the key must exist, for each mutation.
     Batch {
         members: Vec<(Vec<u8>, u64, bool)>,
         durable: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Case {
     pub(crate) counts: Counts,
 }
 
-/// Fills memory with the value number `value`.
+/// Fills memory with value `value`.
 fn fill(memory: &SharedRegion, at: usize, value: u64, len: usize) {
     let mut bytes = vec![0; len];
     let mut rng = Rng::new(value);
@@ -162,7 +162,7 @@ impl Case {
         let buffer_bytes = largest + 1024 * CHANGES as usize;
         let memory = SharedRegion::anonymous(BUFFERS * buffer_bytes).unwrap();
         let at = kv.memory().register(&memory).unwrap();
-        // Sometimes so many that small values fill the drive.
+        // In some cases small values fill the drive.
         let many = rng.chance(0.3);
         let keys = 8 + rng.below(if many { 1500 } else { 120 });
         let keys = (0..keys).map(|i| {
@@ -203,7 +203,7 @@ impl Case {
         )
     }
 
-    /// Lets things happen: a poll, some steps of the drive, completions.
+    /// Runs a poll, some steps of the drive, and completions.
     fn step(&mut self, steps: u64) {
         let mut moved = self.kv.poll(NOW);
         while let Some(done) = self.kv.reap() {
@@ -267,7 +267,7 @@ impl Case {
         (len as usize).min(self.largest)
     }
 
-    /// A change of a random kind, its value at `offset` of a buffer.
+    /// Draws a random mutation, with its value at `offset` of a buffer.
     fn draw(
         &mut self,
         offset: usize,
@@ -284,7 +284,7 @@ impl Case {
             return (KvMutation::Delete { key }, bytes, order, true);
         }
         self.value += 1;
-        // Short values can be equal by chance: they all are.
+        // Short values could be equal by chance, so all of them are equal.
         let number = if len < 8 { 0 } else { self.value };
         fill(&self.memory, offset, number, len);
         let version = Version { order, value: Some((number, len)), batch };
@@ -345,7 +345,7 @@ impl Case {
         self.submit(buffer, KvOp::Sync, SubmittedOp::Sync { order: self.order });
     }
 
-    /// Whether a change of `key` at `order` finds it missing.
+    /// Returns whether a mutation of `key` at `order` finds the key missing.
     fn is_missing(&self, key: &[u8], order: u64) -> bool {
         self.model.before(key, order).is_none()
     }
@@ -433,7 +433,7 @@ impl Case {
         }
     }
 
-    /// Compares the keys, by prefix too, when nothing is under way.
+    /// Compares the keys, also by prefix, when no request is outstanding.
     fn compare_keys(&mut self) {
         self.quiesce();
         for prefix in ["", "0", "001", "1", "x"] {
@@ -465,12 +465,12 @@ impl Case {
         self.collect_counts();
         self.drive.cut_power();
         self.outstanding.fill(None);
-        // Recoveries can be cut, too.
+        // Recoveries may be interrupted as well.
         for _ in 0..self.rng.below(3) {
             self.drive.cut_after = Some(self.drive.fetched + self.rng.below(60));
             match open(&mut self.drive, self.config, self.depth) {
                 Ok(mut kv) => {
-                    // And what they have left to do.
+                    // So may their remaining work.
                     for _ in 0..self.rng.below(30) {
                         kv.poll(NOW);
                         self.drive.fetch();
@@ -495,7 +495,7 @@ impl Case {
         self.model.resolve(&found);
     }
 
-    /// Which of its possible values a key has after a power cut.
+    /// Determines which of its possible values a key has after a power cut.
     fn identify(&mut self, key: &Key, len: usize) -> u64 {
         let into = ValueBuffer { at: self.at, bytes: self.buffer_bytes as u64 };
         let op = KvOp::Get { key: key.clone(), into };

@@ -1,9 +1,8 @@
-//! Random changes of keys, many at a time, with failures and power cuts, against
-//! `std::collections::BTreeMap`: for every key, the versions that it may have.
+//! Random concurrent mutations, with failures and power cuts, compared with a
+//! `std::collections::BTreeMap` of the versions that each key may have.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test kv_oracle`. `SLUICE_CASES` sets how many seeds
-//! are tried, from `SLUICE_FIRST` on.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
+//! kv_oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 mod case;
 #[path = "../common/mod.rs"]
@@ -12,9 +11,9 @@ mod model;
 
 use case::{Case, Counts};
 
-/// Seeds that fail without: a batch moved as one out of a failing chunk; tombstones that count older
-/// records; seals behind what was cut, and erases that wait; memory for what failed; the count of the
-/// copy that a move leaves behind.
+/// Regression seeds, which fail without: relocation of a batch as one from a failing chunk;
+/// tombstones that count older records; seals after torn units, and deferred erases; memory for
+/// failed chunks; counting the copy that a relocation leaves behind.
 const REGRESSIONS: [u64; 5] = [1, 24, 185, 228, 1272];
 
 #[test]

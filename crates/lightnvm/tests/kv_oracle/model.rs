@@ -1,14 +1,14 @@
-//! [`Model`]: what every key may stand for.
+//! [`Model`]: the possible values of every key.
 
 use std::collections::BTreeMap;
 
-/// A version of a key: a value, named by a number, and its length; or nothing.
+/// A version of a key: a value, identified by a number, with its length; or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// Place in the order of everything that was submitted.
+    /// Position in the order of submission.
     pub(crate) order: u64,
     pub(crate) value: Option<(u64, usize)>,
-    /// The batch that it is of.
+    /// The batch that it belongs to.
     pub(crate) batch: Option<u64>,
 }
 
@@ -16,7 +16,7 @@ pub(crate) struct Version {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) versions: Vec<Version>,
-    /// What is older than this has been overwritten by something durable.
+    /// Older versions were overwritten durably.
     pub(crate) floor: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// What the key stands for just before `order`.
+    /// Returns the value of the key just before `order`.
     pub(crate) fn before(&self, key: &[u8], order: u64) -> Option<(u64, usize)> {
         let versions = &self.keys.get(key)?.versions;
         versions.iter().rfind(|v| v.order < order)?.value
@@ -36,14 +36,14 @@ impl Model {
         self.keys.entry(key.to_vec()).or_default().versions.push(version);
     }
 
-    /// A change did not happen.
+    /// Removes a mutation that had no effect.
     pub(crate) fn remove(&mut self, key: &[u8], order: u64) {
         if let Some(history) = self.keys.get_mut(key) {
             history.versions.retain(|v| v.order != order);
         }
     }
 
-    /// Everything up to `order` is durable.
+    /// Marks all versions up to `order` as durable.
     pub(crate) fn durable(&mut self, key: &[u8], order: u64) {
         if let Some(history) = self.keys.get_mut(key)
             && let Some(last) = history.versions.iter().rfind(|v| v.order <= order)
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Versions that a power cut may leave.
+    /// Returns the versions that a power cut may leave.
     pub(crate) fn possible(&self, key: &[u8]) -> Vec<Version> {
         let nothing = Version { order: 0, value: None, batch: None };
         let Some(history) = self.keys.get(key) else { return vec![nothing] };
@@ -71,13 +71,13 @@ impl Model {
         possible
     }
 
-    /// Takes what was found after a power cut: by key, number and length of the value. Panics if it
-    /// cannot be.
+    /// Resolves the model to the values found after a power cut, given as number and length by key.
+    /// Panics if they are impossible.
     pub(crate) fn resolve(&mut self, found: &BTreeMap<Vec<u8>, (u64, usize)>) {
         for key in found.keys() {
             assert!(self.keys.contains_key(key), "{} was never put", key.escape_ascii());
         }
-        // Of every key the orders that what was found can have.
+        // For every key, the orders that the found value may have.
         let mut orders: BTreeMap<&[u8], Vec<Version>> = BTreeMap::new();
         for key in self.keys.keys() {
             let value = found.get(key).copied();
@@ -88,7 +88,7 @@ impl Model {
             assert!(!matching.is_empty(), "{name} is {value:?}, but may be {possible:?}");
             orders.insert(key, matching);
         }
-        // A batch of which something was found for certain is there as a whole.
+        // If one mutation of a batch was certainly found, the whole batch must be.
         let mut batches: BTreeMap<u64, Vec<(&[u8], u64)>> = BTreeMap::new();
         for (key, history) in &self.keys {
             for version in history.versions.iter().filter(|v| v.order >= history.floor) {

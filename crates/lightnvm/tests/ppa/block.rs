@@ -22,7 +22,7 @@ fn read(block: &mut VirtualBlock, io: &mut BlockingSession<'_>, first: u64, coun
     bytes
 }
 
-/// A block over these chunks of an odd drive, with its drive.
+/// Creates a block of these chunks on a drive with odd geometry.
 fn rig(chunks: &[Address]) -> (Bench, OpenChannelSsd, Session, VirtualBlock) {
     let (mut bench, mut ssd, mut session) = rig::open(ODD, 32);
     let mut pump = || bench.turn();
@@ -57,7 +57,7 @@ fn everything_appended_can_be_read_at_any_time() {
     assert!(block.stats().read > 0 && block.stats().read_from_memory > 0);
     let more = block.append(&mut io, &all_data([1])).unwrap_err();
     assert!(matches!(more, BlockError::Full { wanted: 1, remaining: 0 }));
-    // Units go round the chunks.
+    // Units are striped over the chunks.
     for (sector, want) in [(0, at(0, 0, 0, 0)), (4, at(1, 0, 3, 0)), (13, at(0, 0, 0, 5))] {
         assert_eq!(block.address(sector).unwrap(), want);
     }
@@ -126,7 +126,7 @@ fn what_is_not_a_block_is_refused_by_chunk() {
 
 #[test]
 fn appends_keep_all_chunks_programming() {
-    // 8 units of 16 on 8 PUs: two rows take two program times, not sixteen.
+    // 8 units of 16 sectors on 8 PUs: two rows take two program times, not sixteen.
     let (mut bench, mut ssd, mut session) = rig::open(Shape(2, 4, 2, 4, 96, 8, 2), 64);
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
@@ -159,7 +159,7 @@ fn padding_makes_everything_readable_and_durable() {
     let all = read(&mut block, &mut io, 0, 16);
     assert!(all == all_data((1..15).chain([0, 0])));
     assert_eq!(block.stats().read_from_memory, before.read_from_memory, "all from the drive");
-    // Without the memory, too.
+    // Also without the buffered data.
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();
     assert_eq!((found.sectors, found.intact, found.sealed), (40, 40, false));
     assert_eq!(found.unpaired, std::iter::once(16..40).collect::<Vec<_>>());
@@ -167,7 +167,7 @@ fn padding_makes_everything_readable_and_durable() {
     let early = again.read(&mut io, 14, &mut [0; 4 * SECTOR]).unwrap_err();
     let BlockError::NotYetReadable(early) = early else { panic!("{early}") };
     assert!(early.into_iter().flatten().eq(16..18));
-    // It goes on where it was.
+    // Appending continues at the end.
     assert_eq!(again.append(&mut io, &all_data(50..60)).unwrap(), 40);
     assert_eq!(again.pad(&mut io, PadMode::End).unwrap(), 22);
     assert_eq!(again.pad(&mut io, PadMode::End).unwrap(), 0);
@@ -203,7 +203,7 @@ fn a_failed_program_is_named_kept_and_repaired() {
     let more = block.append(&mut io, &all_data([1])).unwrap_err();
     assert!(matches!(more, BlockError::Unwritten(n) if n.accepted == 0 && n.missing == e.missing));
     assert!(matches!(block.pad(&mut io, PadMode::End), Err(BlockError::Unwritten(_))));
-    // Replacements that cannot be.
+    // Invalid replacements.
     let mut replace = |block: &mut VirtualBlock, io: &mut BlockingSession<'_>, index, with| {
         block.replace(&mut ssd, io, index, with)
     };
@@ -211,7 +211,7 @@ fn a_failed_program_is_named_kept_and_repaired() {
     assert!(matches!(gone, BlockError::NoSuchChunk { index: 3, chunks: 3 }));
     let twice = replace(&mut block, &mut io, 1, at(0, 0, 0, 0)).unwrap_err();
     assert!(matches!(twice, BlockError::DuplicateChunk { .. }), "{twice}");
-    // One that fails, too; then one that does not.
+    // A replacement that fails as well; then one that does not.
     bench.nand().inject(InjectedFault::Program { chunk: ChunkIndex(5 * 7 + 4), unit: 2 }).unwrap();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
@@ -256,7 +256,7 @@ fn unreadable_sectors_fail_alone() {
     assert_eq!(u.addresses[1], again.address(9).unwrap());
     let want = (3..63).map(|v| if [4, 10, 11, 41].contains(&v) { 0 } else { v });
     assert!(bytes == all_data(want), "all others have been read");
-    // A copy goes on past them.
+    // A copy continues after them.
     let chunks = [at(0, 2, 1, 0), at(1, 2, 1, 0), at(2, 2, 1, 0), at(0, 3, 1, 0)];
     let mut copy = VirtualBlock::create(&mut ssd, &mut io, &chunks).unwrap();
     let copied = again.copy_to(&mut io, &mut copy).unwrap();
@@ -281,7 +281,7 @@ fn copies_are_the_drives_where_it_can_and_always_readable() {
         let copied = block.copy_to(&mut io, &mut other).unwrap();
         assert_eq!((copied.sectors, copied.uncorrectable.len()), (n, 0));
         // Of 15 units, the last two of the source's three chunks have no pair; an unaligned target
-        // takes bytes.
+        // needs a copy by the host.
         assert_eq!(copied.sectors_by_drive > 0, ahead % UNIT == 0, "{copied:?}");
         let mut found = vec![0; other.len() as usize * SECTOR];
         let mut meta = vec![0; other.len() as usize * OOB];
@@ -358,7 +358,7 @@ fn a_timeout_is_resolved_by_the_next_call() {
     let mut io = session.blocking(&mut pump);
     assert_eq!(block.append(&mut io, &all_data(taken + 1..51)).unwrap(), taken);
     assert!(read(&mut block, &mut io, 0, 50) == all_data(1..51));
-    // The session is closed under it: what was under way is not known to be written.
+    // The session is closed meanwhile: units in flight are not known to be written.
     bench.cut_after = Some(bench.turns + 2);
     let mut pump = || bench.turn();
     block.append(&mut session.blocking(&mut pump), &all_data(51..73)).unwrap_err();

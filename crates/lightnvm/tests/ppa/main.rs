@@ -1,4 +1,4 @@
-//! The library over physical addresses, against an emulated open-channel drive in virtual time.
+//! The library for physical addressing, on an emulated open-channel drive in virtual time.
 
 mod block;
 mod oracle;

@@ -1,13 +1,13 @@
-//! Virtual blocks under random failures and power cuts, against a list of what was appended.
+//! Virtual blocks with random failures and power cuts, compared with a list of the appended values.
 //!
-//! A case is a drive of a random shape, a block, and a few hundred operations: appends, pads, reads,
-//! copies, erases, programs and erases that fail, sectors that become unreadable, chunks that go bad,
-//! orderly restarts, and power that is cut at a random turn of any of them. What must hold:
+//! A case consists of a drive with random geometry, a block, and a few hundred operations: appends,
+//! pads, reads, copies, erases, program and erase failures, unreadable sectors, chunks that become
+//! bad, clean restarts, and power cuts at any time. Invariants:
 //!
-//! * everything appended can be read, at any time, unless the drive has lost it;
-//! * after a failed program, what the error says is missing is, and nothing else;
-//! * after a power cut everything that was durable when the last call returned is there, and what
-//!   follows is what was being appended, without holes.
+//! - All appended data is readable at any time, unless the drive has lost it.
+//! - After a failed program, exactly the sectors that the error names are missing.
+//! - After a power cut, everything that was durable when the last call returned exists, followed by
+//!   a prefix of what was being appended.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -47,17 +47,17 @@ struct Case {
     ssd: OpenChannelSsd,
     session: Session,
     block: VirtualBlock,
-    /// What was appended, in order; 0 for padding and for what was lost.
+    /// The appended values, in order; 0 for padding and lost sectors.
     values: Vec<u64>,
-    /// Sectors of the block that the drive cannot return.
+    /// Sectors of the block that the drive has lost.
     lost: BTreeSet<u64>,
     next: u64,
-    /// The block is being erased.
+    /// Whether the block is being erased.
     abandoned: bool,
     counts: Counts,
 }
 
-/// Runs a call of the block with a session that waits.
+/// Runs a call of the block with a blocking session.
 macro_rules! call {
     ($case:expr, |$io:ident| $call:expr) => {{
         let (bench, session) = (&mut $case.bench, &mut $case.session);
@@ -97,7 +97,7 @@ impl Case {
         }
     }
 
-    /// Sectors of the block that are expected to be read as they are, or not at all.
+    /// Returns a random range of the block.
     fn range(&mut self) -> Range<u64> {
         let len = self.block.len();
         let first = self.rng.below(len + 1);
@@ -141,7 +141,7 @@ impl Case {
         }
     }
 
-    /// A call that writes has ended. Repairs a block whose chunk has failed, or gives it up.
+    /// Handles the result of a write: repairs a block with a failed chunk, or starts a new one.
     fn after(&mut self, result: Result<u64, BlockError>) {
         match result {
             Ok(_) => {
@@ -150,7 +150,7 @@ impl Case {
                 assert_eq!(self.block.durable(), whole);
             }
             Err(BlockError::Unwritten(e)) => self.repair(e),
-            // The power is gone.
+            // The power was cut.
             Err(BlockError::Ppa(PpaError::Timeout { .. })) if self.bench.is_dead() => {}
             Err(BlockError::Ppa(PpaError::Ssd(_))) if self.bench.is_dead() => {}
             Err(e) => panic!("{e}"),
@@ -165,7 +165,7 @@ impl Case {
         let first = e.missing.first().map_or(self.block.len(), |r| r.start);
         assert!(self.block.durable() <= first, "{} {e:?}", self.block.durable());
         if self.lost.is_empty() {
-            // What is missing is in memory.
+            // The missing data is in memory.
             self.check(0..self.block.len());
         }
         if self.rng.chance(0.1) {
@@ -205,7 +205,7 @@ impl Case {
         }
     }
 
-    /// Begins a new block; chunks of the old one are erased if they can be.
+    /// Starts a new block; chunks of the old one are erased if possible.
     fn start_new_block(&mut self) {
         if self.bench.is_dead() {
             return;
@@ -272,7 +272,7 @@ impl Case {
                 assert_eq!(failed, self.block.failed_chunks());
                 self.fresh();
             }
-            // Some chunks are erased and some are not.
+            // Some chunks are erased and others are not.
             Err(_) if self.bench.is_dead() => {
                 self.reattach();
                 let chunks = self.block.chunks();
@@ -315,7 +315,7 @@ impl Case {
                     self.values[sector as usize] = 0;
                 }
                 let mut old = std::mem::replace(&mut self.block, other);
-                // What the source had in memory may have been read after all.
+                // Sectors that the source had in memory may have been read.
                 self.lost.clear();
                 match call!(self, |io| old.erase(io)) {
                     Ok(()) | Err(BlockError::NotErased(_)) => {}
@@ -325,7 +325,7 @@ impl Case {
             }
             Err(BlockError::Unwritten(e)) => {
                 assert_eq!(e.accepted, other.len());
-                // The source is as before; so is the part of the copy.
+                // The source is unchanged, and so is the copied part.
                 std::mem::swap(&mut self.block, &mut other);
                 let whole = self.block.len();
                 let lost = std::mem::take(&mut self.lost);
@@ -348,7 +348,7 @@ impl Case {
                 let (mut other, found) =
                     call!(self, |io| VirtualBlock::open(ssd, io, &chunks)).unwrap();
                 assert!(found.sectors <= self.block.len());
-                // What there is of the copy is the beginning of the source.
+                // The copy contains a prefix of the source.
                 let range = 0..found.unpaired.first().map_or(found.intact, |r| r.start);
                 if self.lost.is_empty() {
                     std::mem::swap(&mut self.block, &mut other);
@@ -402,7 +402,7 @@ impl Case {
         }
     }
 
-    /// Switches the drive on again, and attaches to it.
+    /// Restores the power, and attaches to the drive.
     fn reattach(&mut self) {
         self.counts.cuts += 1;
         self.bench.power_cycle();
@@ -423,7 +423,7 @@ impl Case {
         self.reopen(true);
     }
 
-    /// The program ends and is started again.
+    /// Restarts the program.
     fn restart(&mut self, orderly: bool) {
         if orderly {
             let padded = call!(self, |io| self.block.pad(io, PadMode::Unit));
@@ -449,7 +449,7 @@ impl Case {
         let RecoveryReport { sectors, intact, torn, unpaired, beyond_end: beyond, sealed } = found;
         let failed = self.block.failed_chunks();
         if failed.iter().any(|f| f.status.is(Status::OFFLINE_CHUNK)) {
-            // Units at the end of which nobody knows whether they were written.
+            // Units at the end, of which it is unknown whether they were written.
             self.values.resize(self.values.len().max(sectors as usize), 0);
         }
         assert!(sectors <= self.values.len() as u64, "nothing that was not appended");
@@ -476,7 +476,7 @@ impl Case {
                 self.lost.extend((0..sectors).filter(on));
             }
         }
-        // What the drive cannot return yet is said, sector by sector.
+        // Unreadable sectors are reported individually until they are readable.
         for range in &unpaired {
             let mut one = [0; SECTOR];
             for sector in [range.start, range.end - 1] {
@@ -492,8 +492,8 @@ impl Case {
             }
             match padded {
                 Ok(_) => {}
-                // A chunk that failed keeps its last rows to itself until it is replaced; its memory
-                // is gone.
+                // A failed chunk's last rows are unreadable until it is replaced; its memory was
+                // lost.
                 Err(BlockError::Unwritten(_)) => {
                     let early = match call!(self, |io| {
                         self.block.read(io, 0, &mut vec![0; sectors as usize * SECTOR])
@@ -517,7 +517,7 @@ impl Case {
                     0 => self.copy(),
                     _ => self.start_new_block(),
                 }
-                // A copy may have found no room.
+                // A copy may have found no free chunks.
                 if self.block.is_sealed() {
                     self.start_new_block();
                 }
@@ -572,11 +572,11 @@ fn session(bench: &mut Bench, ssd: &mut OpenChannelSsd, rng: &mut Rng) -> Sessio
     Session::open(ssd, config, &mut || bench.turn()).unwrap()
 }
 
-/// Free chunks that are in none of these.
+/// Returns the free chunks that are not in `taken`.
 fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -> FreeChunks {
     let cut = bench.cut_after.take();
     let turns = bench.turns;
-    // Chunks that nobody has any more are erased.
+    // Chunks without owner are erased.
     let all = PuSet::all(&ssd.space());
     let mut free = FreeChunks::new(ssd, &all, &mut || bench.turn()).unwrap();
     for chunk in taken {
@@ -586,7 +586,7 @@ fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -
     free
 }
 
-/// A block of random width; erases what nobody has if there is nothing left.
+/// Creates a block of random width; erases unowned chunks if none are free.
 fn new_block(
     bench: &mut Bench,
     ssd: &mut OpenChannelSsd,
@@ -614,8 +614,8 @@ fn new_block(
     panic!("no chunk is left")
 }
 
-/// Seeds that found something: torn sectors called unpaired, rows that a replacement hid, a session
-/// full with the block's own writes, an answer taken from a drive that gave none.
+/// Regression seeds: torn sectors reported as unpaired, rows hidden by a replacement, a session
+/// filled by the block's own writes, and a result from a drive that did not complete.
 const REGRESSIONS: [u64; 4] = [21, 169, 745, 8326];
 
 #[test]

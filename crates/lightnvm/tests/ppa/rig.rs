@@ -1,4 +1,4 @@
-//! A drive, and what lets it run; data that says where it belongs.
+//! A drive with its pump, and data that identifies its location.
 #![allow(unreachable_pub, reason = "shared by the files of this test")]
 
 use clock::{Component, Nanos};
@@ -13,15 +13,15 @@ use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeomet
 
 pub const SECTOR: usize = 512;
 pub const OOB: usize = 16;
-/// Polls in vain after which a drive is dead.
+/// Number of polls without progress after which a drive counts as failed.
 pub const POLL_LIMIT: u64 = 3_000;
 
 /// Channels, PUs per channel, planes, chunks, pages, sectors per page, pair distance in pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape(pub u32, pub u32, pub u32, pub u32, pub u32, pub u32, pub u32);
 
-/// Three channels of five PUs with seven chunks of 24 sectors: every count leaves a hole. A unit has
-/// 4 sectors, and two more must follow.
+/// Three channels of five PUs with seven chunks of 24 sectors: every field of the address format
+/// has a hole. A unit has 4 sectors and becomes readable after two further units.
 pub const ODD: Shape = Shape(3, 5, 2, 7, 6, 2, 2);
 
 pub fn config(shape: Shape) -> DriveConfig {
@@ -72,7 +72,7 @@ pub fn config(shape: Shape) -> DriveConfig {
 pub struct Bench {
     drive: Option<Controller>,
     pub now: Nanos,
-    /// Turns until the power goes.
+    /// Number of pump calls until the power is cut.
     pub cut_after: Option<u64>,
     pub turns: u64,
 }
@@ -95,7 +95,7 @@ impl Bench {
         self.cut_after.is_some_and(|n| self.turns >= n)
     }
 
-    /// Lets the drive do what it can, or time pass to its next instant.
+    /// Runs the drive, or advances the time to its next event.
     pub fn turn(&mut self) {
         if self.is_dead() {
             return;
@@ -107,7 +107,7 @@ impl Bench {
         }
     }
 
-    /// Cuts the power and switches it on again.
+    /// Cuts the power and restores it.
     pub fn power_cycle(&mut self) {
         let off = self.drive.take().unwrap().power_cut();
         self.drive = Some(off.power_on().unwrap());
@@ -125,7 +125,7 @@ impl Bench {
     }
 }
 
-/// A drive, attached, with a session.
+/// Creates an attached drive with a session.
 pub fn open(shape: Shape, queue_depth: u16) -> (Bench, OpenChannelSsd, Session) {
     let mut bench = Bench::new(config(shape));
     let mut ssd = bench.attach();
@@ -141,7 +141,7 @@ pub fn run(space: &PpaSpace, first: Address, count: u32) -> Vec<Ppa> {
     space.extent(first, count).unwrap().collect()
 }
 
-/// A sector's data, by a number.
+/// Returns a sector's data for a number.
 pub fn data(value: u64) -> [u8; SECTOR] {
     let mut bytes = [0; SECTOR];
     if value > 0 {
@@ -152,7 +152,7 @@ pub fn data(value: u64) -> [u8; SECTOR] {
     bytes
 }
 
-/// A sector's out-of-band bytes, by the same number.
+/// Returns a sector's out-of-band bytes for a number.
 pub fn oob(value: u64) -> [u8; OOB] {
     let mut bytes = [0; OOB];
     bytes[..8].copy_from_slice(&value.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Vectors of any length, asynchronously and waited for.
+//! Vectors of any length, asynchronous and synchronous.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::rig::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob, at, data, o
 /// 2 × 4 PUs with 4 chunks of 1536 sectors in units of 16.
 const WIDE: Shape = Shape(2, 4, 2, 4, 96, 8, 2);
 
-/// Every chunk of the drive, in an order that goes over all PUs.
+/// Returns units of every chunk of the drive, striped over all PUs.
 fn striped(space: &PpaSpace, chunks: u32, units: u32) -> Vec<Ppa> {
     let unit = space.geometry().ws_min;
     let mut ppas = Vec::new();
@@ -41,7 +41,7 @@ fn ten_thousand_sectors_are_one_vector_at_any_queue_depth() {
     for queue_depth in [1, 2, 128] {
         let (mut bench, _ssd, mut session) = rig::open(WIDE, queue_depth);
         let space = *session.space();
-        // Whole chunks, so that all of it is readable: 8 PUs × 96 units of 16.
+        // Full chunks, so that all sectors are readable: 8 PUs × 96 units of 16.
         let ppas = striped(&space, 1, 96);
         let count = ppas.len() as u32;
         assert_eq!(count, 12_288);
@@ -103,7 +103,7 @@ fn each_address_of_a_long_vector_has_its_own_status() {
         text,
         "read of 0/0/0/0, 1/1/0/15, 0/2/0/0, 1/1/0/92 and 3 more: unrecovered read error"
     );
-    // All others have been read.
+    // All other sectors were read.
     let buffer = e.buffer.unwrap();
     let mut sector = [0; SECTOR];
     for i in [1u32, 62, 65, 699, 703, 9_998] {
@@ -127,13 +127,13 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
     assert_eq!(status, Some(Status::LBA_OUT_OF_RANGE));
     let unwritten = run(&space, at(1, 1, 1, 0), 1);
     assert_eq!(io.check(&unwritten).unwrap_err().status(), Some(Status::UNWRITTEN));
-    // Out of order: nothing of the vector is written, the good unit neither.
+    // Out of order: no unit of the vector is written, not even the valid one.
     let mixed = [run(&space, at(0, 0, 0, 0), 4), run(&space, at(0, 1, 0, 4), 4)].concat();
     let buffer = take(&io, 8);
     let error = io.write(&mixed, buffer, VectorOptions::default()).unwrap_err();
     let PpaError::Vector(e) = error else { panic!("{error}") };
     assert_eq!((e.status, e.failed.count()), (Status::OUT_OF_ORDER_WRITE, 8));
-    // The same unit in order, with its pair: can be read.
+    // The valid unit in order, with its pair, is readable.
     for sector in [0, 4, 8] {
         let buffer = take(&io, 4);
         io.write(&run(&space, at(0, 0, 0, sector), 4), buffer, VectorOptions::default()).unwrap();
@@ -141,7 +141,7 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
     io.check(&run(&space, at(0, 0, 0, 0), 4)).unwrap();
     let early = io.check(&run(&space, at(0, 0, 0, 4), 1)).unwrap_err();
     assert_eq!(early.status(), Some(Status::UNWRITTEN));
-    // A copy of which one source cannot be read writes nothing, and says so of every address.
+    // A copy with an unreadable source writes nothing, and all its addresses fail.
     let from: Vec<Ppa> = [0, 1, 2, 9].map(|s| run(&space, at(0, 0, 0, s), 1)[0]).to_vec();
     let error = io.copy(&from, &run(&space, at(2, 4, 6, 0), 4)).unwrap_err();
     let PpaError::Vector(e) = error else { panic!("{error}") };
@@ -270,12 +270,12 @@ fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
     };
     assert_eq!(polls, rig::POLL_LIMIT);
     assert_eq!(session.outstanding(), 1);
-    // It is still the same vector when the drive wakes up.
+    // The vector is still outstanding when the drive resumes.
     bench.cut_after = None;
     let mut pump = || bench.turn();
     let ended = session.blocking(&mut pump).wait(ticket).unwrap();
     assert!(ended.is_success() && ended.buffer.unwrap().sectors() == 1000);
-    // With the drive gone for good, closing gives everything back but the memory.
+    // If the drive is gone for good, closing returns everything but the memory.
     for _ in 0..3 {
         let buffer = session.buffers().allocate(20).unwrap();
         session.read(&four, buffer, VectorOptions::default()).unwrap();
@@ -302,7 +302,7 @@ fn closing_returns_what_was_not_reaped() {
     assert!(ended.iter().all(|e| e.buffer.is_some()));
 }
 
-/// LightNVM paper section 5.5: streams on parallel units of their own do not wait for each other.
+/// [LightNVM17 §5.5]: streams on separate parallel units do not wait for each other.
 #[test]
 fn reads_on_parallel_units_of_their_own_do_not_wait_for_writes() {
     let slowest = |reader: (u32, u32), writer: (u32, u32)| {
@@ -352,7 +352,7 @@ fn reads_on_parallel_units_of_their_own_do_not_wait_for_writes() {
         worst
     };
     let (apart, together) = (slowest((0, 0), (1, 0)), slowest((0, 0), (0, 0)));
-    // tR and a transfer of 512 B; on the same unit, a program of 500 us is in the way.
+    // tR and a transfer of 512 B; on the same unit, reads wait for a program of 500 us.
     assert!(apart < Nanos::from_micros(60), "{apart}");
     assert!(together > Nanos::from_micros(500), "{together}");
     assert_eq!(oob(0), [0; OOB]);

@@ -1,4 +1,4 @@
-//! Attaching, what a drive says of itself and of its chunks, queues, free chunks.
+//! Attaching, identification, chunk information, queues, and free chunks.
 
 use clock::Nanos;
 use drive::PersonalityKind;
@@ -20,7 +20,7 @@ fn a_drive_that_manages_its_own_flash_is_refused_by_name() {
     let port = bench.drive().attach().unwrap();
     let error = OpenChannelSsd::attach(port, &mut || bench.turn(), POLL_LIMIT).unwrap_err();
     assert!(matches!(&error, OcssdError::NotOpenChannel { serial } if serial == "ppa"), "{error}");
-    // A drive that does not answer.
+    // A drive that completes nothing.
     let port = bench.drive().attach().unwrap();
     let error = OpenChannelSsd::attach(port, &mut || {}, 10).unwrap_err();
     assert!(matches!(error, OcssdError::Driver(DriverError::Timeout { polls: 10, .. })), "{error}");
@@ -106,7 +106,7 @@ fn queues_are_made_and_deleted_and_their_commands_come_back() {
         assert_eq!((back[0].user_data, back[0].failed, back[0].status), (77, 0b11, status));
         ssd.delete_queue(second, &mut |_| panic!("nothing was outstanding"), &mut pump).unwrap();
     }
-    // Sessions give their queues back, too.
+    // Sessions return their queues as well.
     let session = SessionConfig { queue_depth: 3, vectors: 4, ..SessionConfig::default() };
     for _ in 0..5 {
         let one = Session::open(&mut ssd, session, &mut pump).unwrap();
@@ -122,7 +122,7 @@ fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     }
     let mut bench = Bench::new(config);
     let nand = bench.nand();
-    // PU 1: chunk 3 is the freshest, chunk 0 has gone bad. PU 5 has only bad ones.
+    // PU 1: chunk 3 is the least worn, chunk 0 is bad. PU 5 has only bad chunks.
     for chunk in 0..7 {
         nand.set_wear(ChunkIndex(7 + chunk), 10 - u32::from(chunk == 3)).unwrap();
         nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(5 * 7 + chunk) }).unwrap();

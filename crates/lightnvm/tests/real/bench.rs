@@ -1,4 +1,4 @@
-//! pblk on a drive, in virtual time, and what every sector should hold.
+//! pblk on an emulated drive in virtual time, with a model of the contents of every sector.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 pub(crate) const SECTOR: usize = 512;
-/// Sectors of a request at most.
+/// Maximum number of sectors of a request.
 pub(crate) const LONGEST: u32 = 300;
 const POLL_LIMIT: u64 = 1_000_000;
 
@@ -26,7 +26,7 @@ const POLL_LIMIT: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape(pub u32, pub u32, pub u32, pub u32, pub u32, pub u32, pub u32);
 
-/// What most tests use: 2 × 2 parallel units, chunks of 64 sectors in units of 8.
+/// Default: 2 × 2 parallel units, chunks of 64 sectors in units of 8.
 pub(crate) const USUAL: Shape = Shape(2, 2, 2, 40, 8, 4, 2);
 
 pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig {
@@ -68,7 +68,7 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
     }
 }
 
-/// Opens pblk on the chunks of a drive that are `owned`.
+/// Opens pblk on the chunks of a drive for which `owned` returns true.
 pub(crate) fn open(
     drive: &mut Controller,
     now: &mut Nanos,
@@ -78,7 +78,7 @@ pub(crate) fn open(
     Ok(open_subscribed(drive, now, config, owned)?.0)
 }
 
-/// The same, with the admin queue.
+/// Opens pblk as [`open`] does, and also returns the admin queue.
 fn open_subscribed(
     drive: &mut Controller,
     now: &mut Nanos,
@@ -101,7 +101,7 @@ fn open_subscribed(
     Ok((pblk, controller))
 }
 
-/// pblk on a drive, and a model of it: the value that each sector is full of, 0 where there is none.
+/// pblk on a drive, and a model: the value that fills each sector, 0 if unmapped.
 pub(crate) struct Bench {
     pub drive: Option<Controller>,
     pub pblk: Pblk,
@@ -112,7 +112,7 @@ pub(crate) struct Bench {
     pub model: Vec<u64>,
     pub rng: Rng,
     value: u64,
-    /// Whether the device hears what the drive tells of its media, and how it looks after its data.
+    /// `Some` if the device is subscribed to media events, with its scrub configuration, if any.
     subscription: Option<Option<ScrubConfig>>,
 }
 
@@ -142,7 +142,7 @@ impl Bench {
         })
     }
 
-    /// On a device that hears of its media, and looks after its data.
+    /// Creates a bench whose device is subscribed to media events and may scrub.
     pub(crate) fn subscribed(
         drive: DriveConfig,
         ftl: FtlConfig,
@@ -155,7 +155,7 @@ impl Bench {
         bench
     }
 
-    /// Lets time pass.
+    /// Advances the time to `end`.
     pub(crate) fn wait_until(&mut self, end: Nanos) {
         loop {
             let moved = self.pblk.poll(self.now);
@@ -184,7 +184,7 @@ impl Bench {
         self.run_with(request, &mut |_, _| {})
     }
 
-    /// The same, and calls `each` before every poll with how many there were.
+    /// Runs a request, and calls `each` before every poll with the number of polls so far.
     fn run_with(&mut self, request: Request, each: &mut dyn FnMut(&mut Bench, u64)) -> Status {
         self.pblk.submit(self.now, request).unwrap();
         for polls in 0..POLL_LIMIT {
@@ -201,12 +201,12 @@ impl Bench {
         panic!("{request:?} never ends: {}", self.pblk.ftl().debug_state());
     }
 
-    /// Writes new values; the model has them if that succeeded.
+    /// Writes new values; the model is updated on success.
     pub(crate) fn write(&mut self, lba: u64, sectors: u32) -> Status {
         self.write_with(lba, sectors, &mut |_, _| {})
     }
 
-    /// The same, and calls `each` before every poll with how many there were.
+    /// Writes new values, and calls `each` before every poll with the number of polls so far.
     pub(crate) fn write_with(
         &mut self,
         lba: u64,
@@ -242,17 +242,17 @@ impl Bench {
         self.run(Request::flush(1))
     }
 
-    /// The same, and calls `each` before every poll with how many there were.
+    /// Flushes, and calls `each` before every poll with the number of polls so far.
     pub(crate) fn flush_with(&mut self, each: &mut dyn FnMut(&mut Bench, u64)) -> Status {
         self.run_with(Request::flush(1), each)
     }
 
-    /// Makes a checkpoint of everything.
+    /// Writes a checkpoint.
     pub(crate) fn checkpoint(&mut self) {
         self.checkpoint_with(&mut |_, _| {});
     }
 
-    /// The same, and calls `each` before every poll with how many there were.
+    /// Writes a checkpoint, and calls `each` before every poll with the number of polls so far.
     pub(crate) fn checkpoint_with(&mut self, each: &mut dyn FnMut(&mut Bench, u64)) {
         self.pblk.checkpoint();
         for polls in 0..POLL_LIMIT {
@@ -269,12 +269,12 @@ impl Bench {
         panic!("the checkpoint never ends: {}", self.pblk.ftl().debug_state());
     }
 
-    /// What one sector holds, or why it cannot be read.
+    /// Returns the value of a sector, or the status of its read.
     pub(crate) fn read(&mut self, lba: u64) -> Result<u64, Status> {
         self.read_with(lba, &mut |_, _| {})
     }
 
-    /// The same, and calls `each` before every poll with how many there were.
+    /// Reads a sector, and calls `each` before every poll with the number of polls so far.
     pub(crate) fn read_with(
         &mut self,
         lba: u64,
@@ -292,7 +292,7 @@ impl Bench {
         Ok(u64::from_le_bytes(words[0]))
     }
 
-    /// Sectors that cannot be read; everything else holds what it should.
+    /// Returns the unreadable sectors; checks that all others have their expected contents.
     pub(crate) fn uncorrectable(&mut self) -> Vec<u64> {
         let mut lost = Vec::new();
         for lba in 0..self.sectors() {
@@ -307,7 +307,7 @@ impl Bench {
         lost
     }
 
-    /// Writes at random places until so many sectors were written, or one write fails.
+    /// Writes random ranges until `sectors` were written, or a write fails.
     pub(crate) fn churn(&mut self, sectors: u64) -> Status {
         let mut written = 0;
         while written < sectors {
@@ -315,7 +315,7 @@ impl Bench {
             let lba = self.rng.below(self.sectors() - u64::from(n) + 1);
             let status = self.write(lba, n);
             if !status.is_success() {
-                // It may have been taken in part.
+                // The write may have been accepted in part.
                 for lba in lba..lba + u64::from(n) {
                     if let Ok(value) = self.read(lba) {
                         self.model[lba as usize] = value;
@@ -334,7 +334,7 @@ impl Bench {
         self.reopen(drive)
     }
 
-    /// Goes over to a device on a part of the drive.
+    /// Switches to a device on a part of another drive.
     pub(crate) fn reopen_on(&mut self, mut drive: Controller, owned: impl Fn(u32) -> bool) {
         self.pblk = open(&mut drive, &mut self.now, self.config, &owned).unwrap();
         self.drive = Some(drive);

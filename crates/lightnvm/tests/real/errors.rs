@@ -1,4 +1,4 @@
-//! Programs, erases, reads and dies that fail.
+//! Failures of programs, erases, reads and dies.
 
 use ftl::{FtlConfig, LineMetadata};
 use media::{ErrorModel, InjectedFault};
@@ -14,7 +14,8 @@ fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {
         for round in 0..4 {
             let status = b.churn(2 * b.sectors());
             let full = status.is(Status::CAPACITY_EXCEEDED);
-            // Only so many chunks are spare: then it says so, and goes on being read.
+            // The number of spare chunks is limited: then writes report the lack of capacity, and
+            // reads still succeed.
             assert!(status.is_success() || full && rate >= 0.001, "{rate}: {status}");
             assert_eq!(b.uncorrectable(), [], "{rate}, round {round}");
             if full {
@@ -33,7 +34,7 @@ fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {
 
 #[test]
 fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
-    // Lines hold less then, so that garbage collection gets to those that are mostly valid.
+    // Lines then hold less, so that GC also selects lines that are mostly valid.
     let layer = FtlConfig { line_metadata: LineMetadata::On, ..FtlConfig::default() };
     let mut b = Bench::new(config(USUAL, ErrorModel::default(), 7), layer);
     let all = b.sectors();
@@ -54,12 +55,12 @@ fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
     }
     let lost = b.uncorrectable();
     assert!(!lost.is_empty() && lost.len() <= damaged, "{} of {damaged}", lost.len());
-    // Whatever is written over is there again; what is moved stays lost, and alone.
+    // Overwritten sectors are readable again; relocated ones stay lost individually.
     let rewritten = all / 3;
     for lba in 0..rewritten {
         assert!(b.write(lba, 1).is_success());
     }
-    // Some sectors were in the write buffer yet when the media was damaged under them.
+    // Some sectors were still buffered when their media was damaged.
     let still = b.uncorrectable();
     assert!(still.iter().all(|lba| *lba >= rewritten), "{still:?}");
     assert!(lost.iter().all(|lba| *lba < rewritten || still.contains(lba)), "{lost:?}");
@@ -76,10 +77,10 @@ fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
     assert_eq!(b.uncorrectable(), still, "known to be lost after a power cut, too");
 }
 
-/// A die fails; the device finds out by itself, or hears of it. What cannot be read after that, and
-/// after a flush and a power cut.
+/// Fails a die; the device finds out by itself, or by an event. Returns the sectors that are
+/// unreadable afterwards, and after a flush and a power cut.
 fn lose_a_die(watched: bool) -> (Bench, Vec<u64>, Vec<u64>) {
-    // Spare enough to do without it.
+    // Enough spare capacity to do without the die.
     let ftl = FtlConfig { over_provisioning: 0.6, ..FtlConfig::default() };
     let drive = config(USUAL, ErrorModel::default(), 3);
     let mut b = if watched { Bench::subscribed(drive, ftl, None) } else { Bench::new(drive, ftl) };
@@ -88,7 +89,7 @@ fn lose_a_die(watched: bool) -> (Bench, Vec<u64>, Vec<u64>) {
         assert!(b.write(lba, 1).is_success());
     }
     assert!(b.flush().is_success());
-    // So that there is something newer than the last checkpoint, and copies before it.
+    // So that some sectors are newer than the last checkpoint and have older copies.
     b.checkpoint();
     for lba in (0..all).step_by(3) {
         assert!(b.write(lba, 1).is_success());
@@ -116,7 +117,7 @@ fn a_die_takes_its_data_with_it_and_nothing_else_even_after_a_power_cut() {
         if watched {
             assert_eq!(after, lost, "what was in the write buffer is somewhere else");
         } else {
-            // What was read from the write buffer may have been on the die as well.
+            // Sectors read from the write buffer may have been on the die as well.
             let more = after.len() - lost.len();
             assert!(more <= b.pblk.ftl().slots() as usize, "{more} more");
         }

@@ -1,4 +1,4 @@
-//! What pblk does about media that ages, chunks that go, and what its drive tells it.
+//! Reactions of pblk to aging media, failing chunks, and media events.
 
 use clock::Nanos;
 use driver::MediaEvent;
@@ -9,8 +9,8 @@ use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 
 use crate::bench::{Bench, USUAL, config};
 
-/// Data that has twice the bit errors after 40 s, three times after 80 s, and so on: of 40 that are
-/// corrected a fresh sector has 8.
+/// A model in which data has twice the bit errors after 40 s, three times after 80 s, and so on. A
+/// new sector has 8 bit errors; 40 are corrected.
 fn aging(retries: u32) -> ErrorModel {
     ErrorModel {
         rber: 8.0 / 4096.0,
@@ -33,7 +33,7 @@ fn scrub_config() -> ScrubConfig {
     }
 }
 
-/// Writes everything, and leaves it alone for a while. What is lost then.
+/// Writes all sectors, and waits. Returns the sectors lost by then.
 fn lost_after(seconds: u64, patrol: Option<ScrubConfig>) -> (Bench, Vec<u64>) {
     let ftl = FtlConfig { over_provisioning: 0.3, ..FtlConfig::default() };
     let mut b = Bench::subscribed(config(USUAL, aging(0), 5), ftl, patrol);
@@ -60,14 +60,15 @@ fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_t
         println!("{seconds} s: {health:?}, {} lines moved", stats.refreshed_lines);
         assert!(stats.refreshed_lines > 0 && stats.uncorrectable_sectors == 0, "{stats:?}");
         assert_eq!(health.relocations, stats.refreshed_lines);
-        // No more is read, and no more moved, than in that time at that rate.
+        // Reads and relocations are bounded by time times rate.
         let allowed = seconds * u64::from(RATE) + 64;
         assert!(
             health.scrub.sectors <= allowed && stats.refresh_relocations <= allowed,
             "{stats:?}"
         );
         assert!(health.events > 0 && health.scrub.visits > 0, "{health:?}");
-        // A line is moved when its worst sector has 30 bit errors, the mean of 256 being half of that.
+        // A line is relocated when its worst sector has 30 bit errors; the mean of 256 sectors is
+        // half of that.
         let rounds = stats.refresh_relocations as f64 / b.sectors() as f64;
         assert!(rounds > seconds as f64 / 140.0 && rounds < seconds as f64 / 18.0, "{rounds}");
         assert!(b.flush().is_success());

@@ -1,4 +1,4 @@
-//! What users of the kernel's pblk ran into.
+//! Problems that users of the kernel's pblk encountered.
 
 use block::BlockDevice;
 use clock::Nanos;
@@ -16,7 +16,7 @@ fn no_errors(shape: Shape) -> drive::DriveConfig {
 
 #[test]
 fn a_small_drive_filled_to_its_last_sector_never_runs_out_of_lines() {
-    // As few chunks as the layer takes.
+    // As few chunks as the FTL accepts.
     for chunks in 8..64 {
         let drive = Controller::new(no_errors(Shape(1, 1, 1, chunks, 16, 4, 1))).unwrap();
         let Ok(mut b) = Bench::on(drive, FtlConfig::default()) else { continue };
@@ -36,7 +36,7 @@ fn a_small_drive_filled_to_its_last_sector_never_runs_out_of_lines() {
 
 #[test]
 fn full_and_overwritten_at_random_it_makes_progress() {
-    // Lines as small as these have no metadata unless they must: it would be a sixteenth of them.
+    // Such small lines have no metadata unless forced: it would take a sixteenth of them.
     let config = FtlConfig { over_provisioning: 0.07, ..FtlConfig::default() };
     let mut b = Bench::new(no_errors(USUAL), config);
     let all = b.sectors();
@@ -48,8 +48,9 @@ fn full_and_overwritten_at_random_it_makes_progress() {
         assert!(b.churn(all).is_success());
         let seconds = b.now.since(before.0).as_secs_f64();
         let rate = (b.pblk.stats().host_writes - before.1) as f64 / seconds;
-        // Four units program 8 sectors in 0.5 ms each; at a write amplification of 7, which the
-        // analysis gives for 7 % spare, half of what that leaves is far from a collapse.
+        // Four units program 8 sectors in 0.5 ms each. At a write amplification of 7, which the
+        // analysis gives for 7 % spare capacity, half of the remaining bandwidth is far from a
+        // collapse.
         assert!(rate > 0.5 * 4.0 * 8.0 / 500e-6 / 7.0, "{rate} sectors per second");
     }
     assert_eq!(b.uncorrectable(), []);
@@ -84,7 +85,7 @@ fn one_target_spans_all_parallel_units_and_two_share_none() {
     let all = open(&mut drive, &mut now, config, &|_| true).unwrap();
     assert_eq!(all.ftl().capacity_plan().active_pus, 16);
     drop(all);
-    // Two targets on halves of the parallel units: neither touches the other's chunks.
+    // Two targets on halves of the parallel units: neither accesses the other's chunks.
     let half = 8 * 24;
     let config = FtlConfig { active_pus: 8, ..config };
     let mut b = Bench::on(Controller::new(no_errors(Shape(4, 4, 1, 24, 8, 4, 1))).unwrap(), config)
@@ -102,7 +103,7 @@ fn one_target_spans_all_parallel_units_and_two_share_none() {
 #[test]
 fn after_a_checkpoint_only_open_lines_are_scanned() {
     let looked_for = |checkpoint: bool| {
-        // With metadata of lines there is little to look through either way.
+        // With line metadata there is little to scan in both cases.
         let config = FtlConfig { line_metadata: LineMetadata::Off, ..FtlConfig::default() };
         let mut b = Bench::new(no_errors(USUAL), config);
         assert!(b.churn(2 * b.sectors()).is_success());
@@ -167,11 +168,11 @@ fn a_drive_whose_preset_changed_under_its_image_is_refused_unharmed() {
     let states =
         |drive: &mut Controller| -> Vec<_> { drive.nand_mut().unwrap().chunks().collect() };
     let before = states(&mut Controller::new(with(USUAL)).unwrap());
-    // Another medium: the image says so.
+    // Another medium: the image contains its geometry.
     let Shape(c, p, planes, chunks, pages, sectors, pair) = USUAL;
     let other = Controller::new(with(Shape(c, p, planes, chunks + 8, pages, sectors, pair)));
     assert!(matches!(other, Err(DriveError::Media(_))), "{other:?}");
-    // Another layer on the same medium: the journal says what has changed.
+    // Another FTL configuration on the same medium: the journal names the difference.
     for (config, says) in [
         (FtlConfig { over_provisioning: 0.3, ..Default::default() }, "over_provisioning"),
         (FtlConfig { active_pus: 2, ..Default::default() }, "active_pus"),
@@ -182,7 +183,7 @@ fn a_drive_whose_preset_changed_under_its_image_is_refused_unharmed() {
         assert!(e.to_string().contains(says), "`{says}` is not in: {e}");
     }
     let mut drive = Controller::new(with(USUAL)).unwrap();
-    // Recovery writes padding behind what it reads, and nothing else.
+    // Recovery writes padding after the data that it reads, and nothing else.
     for ((chunk, now), (_, then)) in states(&mut drive).into_iter().zip(before) {
         assert_eq!((now.state, now.wear), (then.state, then.wear), "{chunk:?}");
         assert!(now.write_pointer >= then.write_pointer, "{chunk:?}");

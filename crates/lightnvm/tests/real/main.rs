@@ -1,4 +1,5 @@
-//! pblk over the emulated drive, media and all: what fails, and what users of kernel pblk ran into.
+//! pblk on the emulated drive with its media: failures, and problems that users of the kernel's
+//! pblk encountered.
 
 mod bench;
 mod errors;

@@ -1,18 +1,19 @@
-//! The error matrix: reads, programs and erases that fail at any rate up to 1 in 100, alone and
-//! together, and a die, on pblk over the emulated drive.
+//! The error matrix: read, program and erase failures at rates up to 1 in 100, alone and combined,
+//! and a die failure, for pblk on the emulated drive.
 //!
-//! The oracle knows of every logical sector what it holds and whether the media could return it: it
-//! looks at where the sector is whenever the map says a new place, and asks the medium itself. What
-//! must hold, whatever fails:
+//! The oracle tracks the value of every logical sector and whether the media can return it:
+//! whenever the map has a new location of the sector, the oracle reads the medium directly.
+//! Invariants:
 //!
-//! * a sector that the media could return is read, with the data acknowledged last;
-//! * a sector that it could not fails with a media error, alone, and stays so wherever it is moved;
-//! * without spare left, writes fail with CAPACITY_EXCEEDED and reads go on;
-//! * after a power cut so, too; but of a sector whose newest copy the media cannot return, an older one
-//!   that it did hold may be there again: nobody can read that there was a newer one.
+//! - A sector that the media can return is read, with the last acknowledged data.
+//! - A sector that the media cannot return fails individually with a media error, also after
+//!   relocations.
+//! - Without spare capacity, writes fail with CAPACITY_EXCEEDED and reads still succeed.
+//! - All this holds after a power cut, with one exception: if the latest version is unreadable, an
+//!   older version may reappear, because the existence of the latest one cannot be detected.
 //!
 //! A failing seed is printed; `SLUICE_SEED=n cargo test -p sluice-lightnvm --test real matrix`
-//! replays it, `SLUICE_CASES` sets how many seeds are tried.
+//! replays it, `SLUICE_CASES` sets the number of seeds.
 
 use ftl::{FtlConfig, L2pEntry};
 use media::{ErrorModel, InjectedFault, MediaError, PhysSector};
@@ -20,11 +21,11 @@ use nvme::Status;
 
 use crate::bench::{Bench, SECTOR, USUAL, config};
 
-/// A medium on which a sector cannot be read with probability `read` each time it is written, a
-/// page's program fails with probability `program`, and an erase with `erase`.
+/// Returns an error model: with probability `read` a sector is unreadable each time it is written,
+/// with probability `program` a page's program fails, and with probability `erase` an erase fails.
 ///
-/// Errors of reads are bit errors of a code that corrects none: a sector of n bits has one with
-/// probability 1 - exp(-n·rber), drawn once for each time it is programmed.
+/// Read errors are bit errors with a code that corrects none: a sector of n bits has one with
+/// probability 1 - exp(-n·rber), drawn once per program.
 fn errors(read: f64, program: f64, erase: f64) -> ErrorModel {
     ErrorModel {
         program_fail: program,
@@ -36,12 +37,12 @@ fn errors(read: f64, program: f64, erase: f64) -> ErrorModel {
     }
 }
 
-/// What the media could return of each logical sector.
+/// Which logical sectors the media can return.
 struct MediaOracle {
     location: Vec<L2pEntry>,
-    /// Its data was on the medium only, and the medium cannot return it.
+    /// Whether the data is on the medium only, and the medium cannot return it.
     uncorrectable: Vec<bool>,
-    /// What it ever held.
+    /// All values that the sector ever had.
     ever: Vec<Vec<u64>>,
 }
 
@@ -52,7 +53,7 @@ impl MediaOracle {
         MediaOracle { location: vec![L2pEntry::Unmapped; n], uncorrectable: vec![false; n], ever }
     }
 
-    /// Looks where a sector is now.
+    /// Checks the current location of a sector.
     fn check_location(&mut self, b: &mut Bench, lba: u64) {
         let at = b.pblk.ftl().location(lba).expect("all of the map is in memory");
         let place = &mut self.location[lba as usize];
@@ -67,7 +68,7 @@ impl MediaOracle {
                 Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
                     self.uncorrectable[lba as usize] = true;
                 }
-                // What the map points at was programmed and is paired, or is known to be lost.
+                // The mapped location was programmed and is paired, or is known to be lost.
                 Err(e) => assert!(
                     self.uncorrectable[lba as usize],
                     "sector {lba} is where nothing is: {e}"
@@ -80,8 +81,9 @@ impl MediaOracle {
         (0..b.sectors()).for_each(|lba| self.check_location(b, lba));
     }
 
-    /// Looks at what can have moved since the last look: what was in the buffer may be on the medium and
-    /// in the buffer again without a program in between; the rest takes one to get to a place and away.
+    /// Checks sectors that may have been relocated since the last check. A buffered sector can move
+    /// to the medium and back to the buffer without a program in between; all other relocations
+    /// take a program.
     fn track_moves(&mut self, b: &mut Bench, programs: &mut u64) {
         if b.pblk.stats().programs != *programs {
             *programs = b.pblk.stats().programs;
@@ -94,7 +96,7 @@ impl MediaOracle {
         }
     }
 
-    /// Keeps up while `run` takes its time: sectors may be moved more than once.
+    /// Tracks relocations while `run` executes, because sectors may be relocated more than once.
     fn track_while<T>(
         &mut self,
         b: &mut Bench,
@@ -104,7 +106,7 @@ impl MediaOracle {
         run(b, &mut |b, _| self.track_moves(b, &mut programs))
     }
 
-    /// Overwrites at random until so many sectors were written, or one write fails.
+    /// Overwrites random ranges until `sectors` were written, or a write fails.
     fn churn(&mut self, b: &mut Bench, sectors: u64) -> Status {
         let mut written = 0;
         while written < sectors {
@@ -116,7 +118,7 @@ impl MediaOracle {
             self.uncorrectable[range.clone()].fill(false);
             let status = self.track_while(b, |b, each| b.write_with(lba, n as u32, each));
             if !status.is_success() {
-                // It may have been taken in part.
+                // The write may have been accepted in part.
                 for (gone, before) in self.uncorrectable[range].iter_mut().zip(before) {
                     *gone |= before;
                 }
@@ -133,8 +135,8 @@ impl MediaOracle {
                 self.check_all_locations(b);
                 return status;
             }
-            // One that waits long for space may have been written and lost before its last sector was
-            // taken.
+            // If the write waits long for space, a sector may be written and lost before the last
+            // sector is accepted.
             for lba in lba..lba + n {
                 if self.uncorrectable[lba as usize] {
                     self.uncorrectable[lba as usize] = b.read(lba).is_err();
@@ -150,13 +152,13 @@ impl MediaOracle {
         Status::SUCCESS
     }
 
-    /// Reads everything: exactly what is gone fails, the rest is what it should be. Returns how many
-    /// sectors are gone.
+    /// Reads all sectors: exactly the lost ones fail, the others have their expected contents.
+    /// Returns the number of lost sectors.
     fn check(&mut self, b: &mut Bench, when: &str) -> usize {
         for lba in 0..b.sectors() {
-            // Garbage collection goes on while others are read.
+            // GC proceeds while other sectors are read.
             self.check_location(b, lba);
-            // It may move sectors more than once meanwhile.
+            // GC may relocate sectors more than once meanwhile.
             let mut programs = b.pblk.stats().programs;
             let got = b.read_with(lba, &mut |b, _| self.track_moves(b, &mut programs));
             self.track_moves(b, &mut programs);
@@ -181,12 +183,12 @@ impl MediaOracle {
         self.uncorrectable.iter().filter(|gone| **gone).count()
     }
 
-    /// Cuts the power after a flush; everything is there that the media can return. Returns how many
-    /// of the others hold something older.
+    /// Cuts the power after a flush, and checks that every sector that the media can return is
+    /// readable. Returns how many of the others have an older value.
     fn power_cycle(&mut self, b: &mut Bench) -> usize {
         self.check_all_locations(b);
-        // What is on the medium but still read from the write buffer may have gone wrong there: then
-        // recovery finds where it came from, which may be erased.
+        // A sector that is on the medium but still read from the write buffer may be damaged there.
+        // Recovery then uses its previous location, which may be erased.
         let buffered = |lba: &u64| matches!(b.pblk.ftl().location(*lba), Some(L2pEntry::Buffer(_)));
         let buffered: Vec<u64> = (0..b.sectors()).filter(buffered).collect();
         b.power_cycle().unwrap();
@@ -212,7 +214,7 @@ impl MediaOracle {
     }
 }
 
-/// What one case saw.
+/// Results of one case.
 #[derive(Debug, Default)]
 struct CaseResult {
     uncorrectable: usize,
@@ -221,7 +223,7 @@ struct CaseResult {
     failures: u64,
 }
 
-/// Churns and reads everything, three times, with power cuts in between where reads do not fail.
+/// Overwrites and reads all sectors, three times, with power cuts in between if reads do not fail.
 fn case(errors: ErrorModel, seed: u64) -> CaseResult {
     let mut b = Bench::new(config(USUAL, errors, seed), FtlConfig::default());
     b.rng = rng::Rng::new(seed);
@@ -258,7 +260,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name} is no number")))
 }
 
-/// Runs a case for every seed and says which one fails.
+/// Runs a case for every seed, and reports the failing one.
 fn seeds(each: u64, run: impl Fn(u64) -> CaseResult) -> CaseResult {
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -312,7 +314,7 @@ fn a_die_and_reads_that_fail_beside_it_take_their_own_sectors_and_no_others() {
         watch.check(&mut b, "before");
         let pu = (seed % 4) as u32;
         b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu }).unwrap();
-        // What it held is gone where it is.
+        // The sectors on the failed die are lost.
         watch.location.fill(L2pEntry::Unmapped);
         watch.check_all_locations(&mut b);
         let gone = watch.check(&mut b, "after");

@@ -1,5 +1,5 @@
-//! An open-channel drive of the `drive` crate with a subsystem on it: powered on, cut off, looked
-//! into.
+//! An open-channel drive of the `drive` crate with a media manager: power-on, power cuts,
+//! inspection.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use std::cell::{Cell as StdCell, RefCell};
@@ -77,11 +77,11 @@ pub fn errors(config: &mut DriveConfig) -> &mut ErrorModel {
     }
 }
 
-/// A drive that has power.
+/// A drive with power.
 pub struct Rig {
     pub drive: RefCell<Controller>,
     pub now: StdCell<Nanos>,
-    /// Pumps until power is gone: from then on the drive answers nothing.
+    /// Number of pump calls until the power is cut; from then on the drive completes nothing.
     pub left: StdCell<u64>,
     pub info: ControllerInfo,
     pub report: Vec<ChunkDescriptor>,
@@ -116,7 +116,7 @@ impl Rig {
         }
     }
 
-    /// A queue for vector commands.
+    /// Creates a queue for vector commands.
     pub fn queue(&self, depth: u16) -> VectorQueue {
         let mut controller = self.controller.borrow_mut();
         let mut pump = || {
@@ -126,7 +126,7 @@ impl Rig {
         VectorQueue::new(queue, controller.port().clone(), controller.info()).unwrap()
     }
 
-    /// A fresh report of all chunks.
+    /// Returns a current report of all chunks.
     pub fn fresh_report(&self) -> Vec<ChunkDescriptor> {
         let mut controller = self.controller.borrow_mut();
         let now = self.now.get();
@@ -136,7 +136,7 @@ impl Rig {
         controller.chunks(0, self.report.len() as u64, &mut pump).unwrap()
     }
 
-    /// Lets the drive go on by one event.
+    /// Runs the drive by one event.
     pub fn pump(&self) {
         if self.left.get() == 0 {
             return;
@@ -167,7 +167,7 @@ impl Rig {
         MediaManager::open(&self.info, &self.report, queue, now, config, &mut || self.pump())
     }
 
-    /// Polls both sides until neither moves.
+    /// Polls both sides until there is no progress.
     pub fn run(&self, subsystem: &mut MediaManager) {
         for _ in 0..100_000 {
             let moved = subsystem.poll(self.now.get());
@@ -181,23 +181,24 @@ impl Rig {
         panic!("it never ends");
     }
 
-    /// Cuts power, and gives it back.
+    /// Cuts the power and restores it.
     pub fn cut(self) -> Rig {
         let drive = self.drive.into_inner();
         Rig::over(drive.power_cut().power_on().unwrap())
     }
 
-    /// Cuts power without giving it back.
+    /// Cuts the power without restoring it.
     pub fn into_off(self) -> drive::PoweredOffController {
         self.drive.into_inner().power_cut()
     }
 
-    /// Shuts down in order.
+    /// Shuts down cleanly.
     pub fn shut_down(self) {
         self.drive.into_inner().shut_down().unwrap();
     }
 
-    /// Writes a whole chunk, with a mark of who did it, past all queues. Returns whether that worked.
+    /// Writes a whole chunk, with a mark of its writer, bypassing all queues. Returns whether it
+    /// succeeded.
     pub fn write_chunk(&self, chunk: u32, by: Uid) -> bool {
         let mut drive = self.drive.borrow_mut();
         let nand = drive.nand_mut().unwrap();
@@ -220,7 +221,7 @@ impl Rig {
         true
     }
 
-    /// Who wrote what is in a chunk: `None` if it is erased, or cannot be read.
+    /// Returns the writer of a chunk's contents; `None` if the chunk is erased or unreadable.
     pub fn written_by(&self, chunk: u32) -> Option<Uid> {
         let mut drive = self.drive.borrow_mut();
         let nand = drive.nand_mut().unwrap();
@@ -247,7 +248,7 @@ pub fn spec(name: &str, pus: &str, sharing: Sharing) -> NewTarget {
     }
 }
 
-/// A subsystem that loses patience soon.
+/// Returns a configuration with a small poll limit.
 pub fn core_config() -> MediaManagerConfig {
     MediaManagerConfig { poll_limit: 2000, ..MediaManagerConfig::default() }
 }

@@ -1,4 +1,4 @@
-//! A drive with a dual map, `rrpc` on it, and values that fill sectors.
+//! A drive with a device L2P, `rrpc` on it, and values that fill sectors.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use ring::{Iova, Port, SharedRegion};
 
 pub(crate) const SECTOR: usize = 512;
 const BYTES: usize = 4096 * SECTOR;
-/// Where the second buffer is.
+/// Offset of the second buffer.
 const SECOND: usize = 4000 * SECTOR;
 
 #[derive(Clone, Copy, Debug)]
@@ -69,14 +69,14 @@ pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
     }
 }
 
-/// Lets the drive do what it can, or time pass to its next instant.
+/// Runs the drive, or advances the time to its next event.
 pub(crate) fn pump_drive(drive: &mut Controller, now: &mut Nanos) {
     if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
         *now = (*now).max(drive.deadline());
     }
 }
 
-/// What a panic in the pump carries when power goes during an opening.
+/// Payload of the panic in the pump when power is cut during an open.
 struct PowerCut;
 
 pub(crate) type Map = (Vec<Option<Address>>, DeviceL2pLog);
@@ -91,9 +91,9 @@ pub(crate) struct Bench {
     memory: Arc<SharedRegion>,
     at: Iova,
     completed: Vec<Completion>,
-    /// Tags in the order in which requests have ended.
+    /// Tags in the order of completion.
     pub(crate) order: Vec<u64>,
-    /// Whether the last flush was sent when tag 1 had ended.
+    /// Whether the last flush was submitted after tag 1 had completed.
     pub(crate) flush_covered_trim: bool,
 }
 
@@ -112,7 +112,7 @@ impl Bench {
         }
     }
 
-    /// What there is to open a target with.
+    /// Returns the parameters for opening a target.
     pub(crate) fn attach(&mut self) -> Attached {
         let port = self.drive.attach().unwrap();
         let (drive, now) = (&mut self.drive, &mut self.now);
@@ -146,7 +146,8 @@ impl Bench {
         self.try_open(config).unwrap();
     }
 
-    /// Opens, but the power goes after so many turns of the drive, unless it is done by then.
+    /// Opens the target, but cuts the power after `turns` steps of the drive, unless it is open by
+    /// then.
     pub(crate) fn open_cut(&mut self, config: FtlConfig, turns: u64) {
         let (info, chunks, map, parts) = self.attach();
         let (drive, now) = (&mut self.drive, &mut self.now);
@@ -183,7 +184,7 @@ impl Bench {
         self.rrpc.as_ref().unwrap()
     }
 
-    /// One turn of everybody. Returns whether something moved.
+    /// Runs one iteration of all parts. Returns whether there was progress.
     pub(crate) fn step(&mut self) -> bool {
         let rrpc = self.rrpc.as_mut().unwrap();
         let mut moved = rrpc.poll(self.now);
@@ -255,7 +256,8 @@ impl Bench {
         self.value_at(SECOND)
     }
 
-    /// Fills sectors of the memory from a byte on with values, one after the other; 0 is zeros.
+    /// Fills sectors of the memory, starting at a byte, with consecutive values; 0 stands for
+    /// zeros.
     pub(crate) fn put(&self, offset: usize, sectors: u32, value: u64) {
         for i in 0..sectors as usize {
             let value = if value == 0 { 0 } else { value + i as u64 };
@@ -305,7 +307,8 @@ impl Bench {
         }
     }
 
-    /// Where the drive's map has a sector, as its flat number. Attaches anew: the target goes on.
+    /// Returns the location of a sector in the device L2P, as a sector index. Attaches again; the
+    /// target continues.
     pub(crate) fn mapped_sector(&mut self, lba: u64) -> u32 {
         let (info, _, map, _) = self.attach();
         let geometry = info.open_channel.unwrap().geometry;

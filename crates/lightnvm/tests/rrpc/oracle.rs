@@ -1,5 +1,5 @@
-//! Random requests, many at a time and over each other, with failures and power cuts, against an
-//! oracle: for every sector, the values that it may hold.
+//! Random concurrent requests that overlap, with failures and power cuts, compared with an oracle
+//! that keeps the possible values of every sector.
 
 use block::{BlockDevice, Op, Request};
 use ftl::{
@@ -15,7 +15,7 @@ use crate::bench::{Bench, SECTOR, Shape, config};
 const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
 
-/// A value that a sector was given, with its place in the order of all writes. 0 is zeros.
+/// A value of a sector, with its position in the order of all writes. 0 stands for zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
     order: u64,
@@ -24,9 +24,9 @@ struct Written {
 
 #[derive(Clone, Debug)]
 struct Sector {
-    /// What it holds while power lasts; `None` after a failure left this open.
+    /// Contents while power is on; `None` after a failure that left them undefined.
     now: Option<Written>,
-    /// What a power cut may leave, oldest first.
+    /// Possible contents after a power cut, oldest first.
     possible: Vec<Written>,
 }
 
@@ -102,13 +102,13 @@ impl Case {
             gc_low_watermark_lines: 1 + rng.below(2) as u32,
             gc_high_watermark_lines: 1 + rng.below(3) as u32,
             write_buffer_sectors: 0,
-            // How many numbers are reserved at a time follows from it.
+            // It determines the number of sequence numbers reserved at a time.
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_queue_depth_units: rng.below(20) as u32,
             map_cache_sectors: 0,
             instance_id: 0,
             dynamic_wear_leveling: rng.chance(0.7),
-            // Makes no difference: the drive has the map.
+            // No effect: the drive has the map.
             line_metadata: if !seed.is_multiple_of(2) {
                 LineMetadata::Off
             } else {
@@ -200,7 +200,8 @@ impl Case {
     }
 
     fn change(&mut self) {
-        // Room for it first, so that the order of submission is that of the orders.
+        // Waits for a free entry first, so that the order of submission matches the order of
+        // values.
         self.wait_for(|c| c.outstanding.iter().any(Option::is_none));
         let (lba, n) = self.range();
         let order = self.order + 1;
@@ -254,7 +255,7 @@ impl Case {
             }
             Kind::Read if lost => self.counts.lost += 1,
             Kind::Read => {
-                // What is here now: who came earlier has ended, who came later has not begun.
+                // The current values: earlier requests have completed, later ones have not started.
                 for (i, sector) in self.oracle[range].iter_mut().enumerate() {
                     let value = self.bench.value_at(Case::offset(buffer) + i * SECTOR);
                     let lba = lba as usize + i;
@@ -308,7 +309,7 @@ impl Case {
         self.record_counts();
         self.bench.power_cycle();
         self.outstanding.fill(None);
-        // Recoveries can be cut, too.
+        // Recoveries may be interrupted as well.
         for _ in 0..self.rng.below(3) {
             let turns = self.rng.below(60);
             self.bench.open_cut(self.config, turns);
@@ -328,7 +329,7 @@ impl Case {
         let lossy = self.lossy;
         for sector in &mut self.oracle {
             match sector.now {
-                // What was found is on the media.
+                // The recovered value is on the media.
                 Some(now) => *sector = Sector::new(now.value),
                 None => assert!(lossy, "not read"),
             }

@@ -147,7 +147,7 @@ impl<'a> BlockingKv<'a> {
             // A port never releases a registration, so the size doubles each time.
             _ => {
                 let len = len.max(1 << 20).next_power_of_two().next_multiple_of(PAGE_BYTES);
-                let memory = register(self.kv.memory(), len, "values that are waited for");
+                let memory = register(self.kv.memory(), len, "values of blocking requests");
                 let (memory, at) = memory.map_err(|_| KvError::NoMemory)?;
                 self.kv.blocking_memory = Some((memory, at));
                 at
