@@ -35,8 +35,8 @@ struct Case {
     config: ChunkAllocatorConfig,
     media: Vec<Cell>,
     pool: ChunkAllocator,
-    /// The table at the last restart, and the records since then; the number of popped and of
-    /// durable records follow.
+    /// The table at the last restart, the records since then, and how many of these are popped and
+    /// durable.
     base: Table,
     records: Vec<TableRecord>,
     durable: u64,
