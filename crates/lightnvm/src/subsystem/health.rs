@@ -169,8 +169,8 @@ impl DriveHealth {
         self.wear.max - self.wear.min
     }
 
-    /// Computes what remains of a warranty. Invalid values (a negative age, an amplification below
-    /// 1) are clamped to valid ones.
+    /// Computes what remains of a warranty. Invalid values are clamped to valid ones: a negative age
+    /// to 0, a write amplification below 1 to 1.
     pub fn endurance(&self, warranty: &Warranty) -> Endurance {
         let good = f64::from(self.chunks.good());
         let rated = f64::from(self.rated_cycles);
