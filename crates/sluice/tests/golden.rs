@@ -45,7 +45,7 @@ fn results(scenario: &Path) -> String {
     let folder = Folder::new(&[]);
     let mut args = vec![scenario.to_str().unwrap(), "--json", "out.json", "--trace", "out.trace"];
     // Only the block layer has something to trace.
-    let is_layered = std::fs::read_to_string(scenario).unwrap().contains("\nqueue_model = \"");
+    let is_layered = std::fs::read_to_string(scenario).unwrap().contains("\nblock = \"");
     if is_layered {
         args.extend(["--blktrace", "blktrace"]);
     }
