@@ -10,7 +10,7 @@ use super::CliError;
 
 /// `sluice generate …`.
 #[derive(Debug, Subcommand)]
-pub enum GenerateArgs {
+pub(crate) enum GenerateArgs {
     /// Write a man page of every command.
     Man {
         /// The folder, which is made.
@@ -27,7 +27,7 @@ pub enum GenerateArgs {
 ///
 /// # Errors
 /// What the operating system says of the folder.
-pub fn run(args: &GenerateArgs, mut command: clap::Command) -> Result<(), CliError> {
+pub(crate) fn run(args: &GenerateArgs, mut command: clap::Command) -> Result<(), CliError> {
     let folder = match args {
         GenerateArgs::Man { folder } | GenerateArgs::Completions { folder } => folder,
     };
