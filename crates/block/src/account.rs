@@ -1,9 +1,9 @@
-//! Accounting: what `/sys/block/*/stat` gives, and more, for each submitter, staging queue and
-//! dispatch queue.
+//! Counters of each submitter, staging queue and dispatch queue; a superset of `/sys/block/*/stat`.
 //!
-//! Every counter has one writer at a time (its owner, or who holds the lock around its owner), so
-//! counting is a load and a store, and anybody may read while it goes on. Totals of a device are sums
-//! that a reader makes: no counter is shared between cores (SYSTOR'13 sections 3.2.3 and 5.2).
+//! Concurrency: every counter has one writer at a time, its owner or the holder of its owner's
+//! lock. Counting is therefore a load and a store, and any thread may read at any time. A reader
+//! sums the totals of a device, so that cores share no counter ([SYSTOR13 §3.2.3], [SYSTOR13
+//! §5.2]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use clock::Nanos;
 
 use crate::Op;
 
-/// A count with one writer at a time and any number of readers.
+/// A counter with one writer at a time and any number of readers.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts `more`. Only the counter's writer may call this.
+    /// Adds `more`. Only the counter's writer may call this.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// The count.
+    /// Returns the count.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -35,10 +35,11 @@ impl Counter {
     }
 }
 
-/// Buckets of a depth histogram: bucket `i` counts depths of `2^(i-1)+1` to `2^i`, bucket 0 depth 1.
+/// Number of buckets of a depth histogram. Bucket 0 counts depth 1; bucket `i` counts depths
+/// `2^(i-1)+1` to `2^i`.
 pub const DEPTH_BUCKETS: usize = 17;
 
-/// How deep a queue was, each time a request was added.
+/// A histogram of the depth of a queue, recorded whenever a request is added.
 #[derive(Debug, Default)]
 pub struct DepthHistogram([Counter; DEPTH_BUCKETS]);
 
@@ -50,13 +51,13 @@ impl DepthHistogram {
         self.0[bucket.min(DEPTH_BUCKETS - 1)].add(1);
     }
 
-    /// The counts.
+    /// Returns the count of each bucket.
     pub fn get(&self) -> [u64; DEPTH_BUCKETS] {
         std::array::from_fn(|i| self.0[i].get())
     }
 }
 
-/// Counts of one kind of request.
+/// Counters of one kind of request.
 #[derive(Debug, Default)]
 struct OpCounters {
     ios: Counter,
@@ -65,33 +66,34 @@ struct OpCounters {
     nanos: Counter,
 }
 
-/// What one submitter has done.
+/// Counters of one submitter.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct SubmitterStats {
     kinds: [OpCounters; 4],
     submitted: Counter,
     completed: Counter,
-    /// When it last went from idle to busy, plus one; 0 while idle.
+    /// Time at which the submitter last became busy, plus one; 0 while it is idle.
     busy_since: Counter,
     busy_nanos: Counter,
-    /// How many requests it had under way, itself included, when each was submitted.
+    /// Number of in-flight requests at each submission, including the submitted one.
     pub depth: DepthHistogram,
-    /// Requests refused because there was no place (blktrace's S).
+    /// Requests refused because the request table was full (blktrace's S).
     pub sleeps: Counter,
-    /// Requests that were cut into pieces.
+    /// Requests that were split.
     pub splits: Counter,
-    /// Requests answered without the device: out of range, too long, or a flush without a cache.
+    /// Requests completed without the device: out of range, too long, or a flush without a volatile
+    /// cache.
     pub completed_early: Counter,
-    /// Completions of requests that were not under way: faults, dropped.
+    /// Completions of requests that were not in flight: device faults, dropped.
     pub spurious: Counter,
-    /// Completions of others' requests that it found.
+    /// Completions of other submitters' requests that this submitter found.
     pub reaped_for_others: Counter,
-    /// Others' requests that it gave to the hardware.
+    /// Requests of other submitters that this submitter started.
     pub issued_for_others: Counter,
 }
 
-/// The kinds of `/sys/block/*/stat`.
+/// Returns the index of the request kind, in the order of `/sys/block/*/stat`.
 #[inline]
 fn op_kind(op: Op) -> usize {
     match op {
@@ -118,7 +120,8 @@ impl SubmitterStats {
         self.kinds[op_kind(op)].merges.add(1);
     }
 
-    /// A request has completed; `counts` unless it was merged into one that counts for it.
+    /// Counts a completed request. `counts` is false for a request that was merged into another
+    /// one, which counts for both.
     #[inline]
     pub(crate) fn complete(&self, op: Op, counts: bool, sectors: u32, since: Nanos, now: Nanos) {
         let kind = &self.kinds[op_kind(op)];
@@ -132,13 +135,13 @@ impl SubmitterStats {
         }
     }
 
-    /// Requests submitted and not completed.
+    /// Returns the number of requests that are submitted and not completed.
     #[inline]
     pub fn in_flight(&self) -> u64 {
         self.submitted.get().wrapping_sub(self.completed.get())
     }
 
-    /// As `/sys/block/*/stat` at `now`.
+    /// Returns the counters as `/sys/block/*/stat` reports them, at `now`.
     pub fn stat(&self, now: Nanos, sector_bytes: u32) -> DiskStat {
         let busy_since = self.busy_since.get();
         let open = if busy_since == 0 { 0 } else { (now.0 + 1).saturating_sub(busy_since) };
@@ -156,58 +159,60 @@ impl SubmitterStats {
     }
 }
 
-/// Counts of one kind of request.
+/// Counters of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpStats {
-    /// Requests completed; one that was cut counts once, one that was merged into another does not.
+    /// Requests completed. A split request counts once; a request that was merged into another does
+    /// not count.
     pub ios: u64,
     /// Requests merged into others.
     pub merges: u64,
-    /// Sectors, of 512 bytes whatever the device's are.
+    /// Sectors of 512 bytes, independent of the device's sector size.
     pub sectors: u64,
-    /// From submission to completion, summed over the requests.
+    /// Time from submission to completion, summed over the requests.
     pub ticks: Nanos,
 }
 
-/// What `/sys/block/*/stat` says (kernel documentation `block/stat`). Its [`Display`](fmt::Display)
-/// is that file's line: 17 numbers, times in milliseconds.
+/// The contents of `/sys/block/*/stat` (kernel documentation `block/stat`). Its
+/// [`Display`](fmt::Display) is that file's line: 17 numbers, times in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStat {
     /// Reads, writes, discards, flushes.
     kinds: [OpStats; 4],
-    /// Requests under way.
+    /// In-flight requests.
     pub in_flight: u64,
-    /// Time during which requests were under way. Of a sum over submitters, the longest.
+    /// Time during which requests were in flight. A sum over submitters has the longest of their
+    /// times.
     pub io_ticks: Nanos,
 }
 
 impl DiskStat {
-    /// Reads, and queries for extents.
+    /// Returns the counters of reads and extent queries.
     pub fn reads(&self) -> OpStats {
         self.kinds[0]
     }
 
-    /// Writes.
+    /// Returns the counters of writes.
     pub fn writes(&self) -> OpStats {
         self.kinds[1]
     }
 
-    /// Discards and writes of zeros.
+    /// Returns the counters of discards and Write Zeroes.
     pub fn discards(&self) -> OpStats {
         self.kinds[2]
     }
 
-    /// Flushes.
+    /// Returns the counters of flushes.
     pub fn flushes(&self) -> OpStats {
         self.kinds[3]
     }
 
-    /// From submission to completion, summed over all requests but flushes.
+    /// Returns the time from submission to completion, summed over all requests except flushes.
     pub fn time_in_queue(&self) -> Nanos {
         Nanos(self.kinds[..3].iter().map(|k| k.ticks.0).sum())
     }
 
-    /// The sum with another submitter's.
+    /// Returns the sum with another submitter's counters.
     #[must_use]
     pub fn plus(&self, other: &DiskStat) -> DiskStat {
         let kinds = std::array::from_fn(|i| OpStats {
@@ -238,53 +243,53 @@ impl fmt::Display for DiskStat {
     }
 }
 
-/// What a staging queue has done.
+/// Counters of a staging queue.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct StagingStats {
-    /// Requests put into it.
+    /// Requests inserted.
     pub inserted: Counter,
-    /// Requests that went past it, because it was empty and the hardware had room.
+    /// Requests that bypassed the queue, because it was empty and a tag was free.
     pub bypassed: Counter,
-    /// Requests merged into one that was in it.
+    /// Requests merged into one in the queue.
     pub merged: Counter,
-    /// Requests in it at most.
+    /// Maximum number of requests in the queue.
     pub peak: Counter,
 }
 
-/// What a dispatch queue has done.
+/// Counters of a dispatch queue.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct DispatchStats {
-    /// Commands given to the hardware.
+    /// Commands issued to the hardware.
     pub issued: Counter,
-    /// Commands that ended.
+    /// Commands completed.
     pub completed: Counter,
-    /// Times that commands were handed over, one or many at once.
+    /// Batches in which commands were issued; a batch has one or more commands.
     pub issue_batches: Counter,
     /// Requests that found no free tag.
     pub no_tag: Counter,
-    /// Commands that the device was too busy for.
+    /// Commands that the device rejected as busy.
     pub busy: Counter,
-    /// Commands that went back to be issued again.
+    /// Commands that were requeued to be issued again.
     pub requeued: Counter,
-    /// Commands that took too long.
+    /// Commands that timed out.
     pub timeouts: Counter,
     /// Resets of the hardware queue.
     pub resets: Counter,
-    /// Completions that named no command under way: faults of the device, dropped.
+    /// Completions whose tag has no in-flight command: device faults, dropped.
     pub spurious: Counter,
-    /// Completions sent to another core.
+    /// Completions steered to another core.
     pub steered: Counter,
-    /// Completions whose submitter was gone.
+    /// Completions whose submitter is gone.
     pub orphans: Counter,
-    /// Flushes that another one stood for.
+    /// Flushes that joined another flush command.
     pub flushes_joined: Counter,
-    /// Commands under way when somebody last was here.
+    /// In-flight commands at the last run.
     pub in_flight: Counter,
-    /// Whether requests waited for room then: 1 if they did.
+    /// Whether requests were waiting for a tag at the last run: 1 if so, else 0.
     pub waiting: Counter,
-    /// How many commands were under way, itself included, when each was issued.
+    /// Number of in-flight commands at each issue, including the issued one.
     pub depth: DepthHistogram,
 }
 

@@ -1,4 +1,4 @@
-//! [`Config`]: which block layer, and [`BlockError`]: why there is none.
+//! Configuration of the block layer ([`BlockLayerConfig`]) and its errors ([`BlockError`]).
 
 use driver::Limits;
 
@@ -6,69 +6,69 @@ use crate::merge::MergerError;
 use crate::sched::{SchedError, Scheduling};
 use crate::{Group, Timeouts};
 
-/// The cores that submit: the modelled or real machine's, or just a number of threads.
+/// The cores that submit: those of the modelled or the real machine, or a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueTopology {
-    /// Sockets (NUMA nodes).
+    /// Number of sockets (NUMA nodes).
     pub sockets: u16,
-    /// Cores of each.
+    /// Number of cores per socket.
     pub cores: u16,
 }
 
 impl QueueTopology {
-    /// One socket of `cores` cores.
+    /// Returns a topology with one socket of `cores` cores.
     pub const fn flat(cores: u16) -> QueueTopology {
         QueueTopology { sockets: 1, cores }
     }
 
-    /// All cores.
+    /// Returns the total number of cores.
     pub const fn count(self) -> u32 {
         self.sockets as u32 * self.cores as u32
     }
 }
 
-/// How many staging queues there are.
+/// The scope of a staging queue, which determines the number of staging queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StagingScope {
-    /// One per core.
+    /// One staging queue per core.
     Core,
-    /// One per socket.
+    /// One staging queue per socket.
     Socket,
-    /// One.
+    /// One staging queue for the device.
     Device,
 }
 
-/// Which queues there are between the cores and the hardware.
+/// The queue model between the cores and the hardware queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueModel {
     /// `sq`: one staging queue and one dispatch queue, under one lock.
     SingleQueue,
-    /// `mq`: staging queues as given, a dispatch queue for every hardware queue.
+    /// `mq`: staging queues of the given scope, and one dispatch queue per hardware queue.
     MultiQueue {
-        /// Staging queues.
+        /// Scope of the staging queues.
         staging: StagingScope,
     },
 }
 
-/// Which block layer.
+/// Configuration of a block layer.
 #[derive(Clone, Debug)]
 pub struct BlockLayerConfig {
-    /// Which queues.
+    /// The queue model.
     pub queue_model: QueueModel,
-    /// Which cores.
+    /// The cores that submit.
     pub topology: QueueTopology,
-    /// What orders requests in the staging queues.
+    /// The scheduler of the staging queues.
     pub scheduler: Scheduling,
-    /// Whether contiguous requests become one command.
+    /// Whether contiguous requests are merged into one command.
     pub merge: bool,
-    /// Requests that one core can have outstanding.
+    /// Maximum number of outstanding requests per core.
     pub queue_depth: u32,
-    /// How long commands may take.
+    /// Command timeouts and the retry limit.
     pub timeouts: Timeouts,
 }
 
 impl Default for BlockLayerConfig {
-    /// `mq` for one core: no scheduler, merging, 1,024 requests.
+    /// Returns the configuration of `mq` for one core: no scheduler, merging, and 1,024 requests.
     fn default() -> BlockLayerConfig {
         BlockLayerConfig {
             queue_model: QueueModel::MultiQueue { staging: StagingScope::Core },
@@ -81,62 +81,63 @@ impl Default for BlockLayerConfig {
     }
 }
 
-/// Why there is no block layer on a device.
+/// The reason why a block layer cannot be opened on a device.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// The driver has no hardware queue.
     #[error("the driver reports 0 hardware queues")]
     NoQueues,
-    /// A hardware queue was handed out before.
+    /// The hardware queue is already in use.
     #[error("hardware queue {queue} of {queues} is not to be had")]
     QueueTaken {
-        /// The queue.
+        /// Index of the hardware queue.
         queue: u16,
-        /// Queues that the driver reports.
+        /// Number of hardware queues that the driver reports.
         queues: u16,
     },
-    /// The driver maps a software queue to a hardware queue that is not there.
+    /// The driver maps a software queue to a hardware queue that does not exist.
     #[error("the driver maps software queue {software} to hardware queue {mapped} of {queues}")]
     Mapping {
-        /// The software queue.
+        /// Index of the software queue.
         software: u16,
-        /// Where it is mapped to.
+        /// Index of the hardware queue that the driver maps it to.
         mapped: u16,
-        /// Queues that the driver reports.
+        /// Number of hardware queues that the driver reports.
         queues: u16,
     },
-    /// There is no core, or there are too many.
+    /// The topology has no core, or more than 65,535.
     #[error("{sockets} sockets of {cores} cores: a device has 1 to 65,535 submitters")]
     Topology {
-        /// Sockets.
+        /// Number of sockets.
         sockets: u16,
-        /// Cores of each.
+        /// Number of cores per socket.
         cores: u16,
     },
-    /// No request could be outstanding, or too many.
+    /// The queue depth is 0 or exceeds the maximum.
     #[error("a queue depth of {0}: it is 1 to 1,048,576")]
     Depth(u32),
-    /// What the device says of itself cannot be.
+    /// The device reports inconsistent limits.
     #[error("the device has limits that cannot be: {0:?}")]
     Limits(Limits),
-    /// What is configured compares submitters, but they have several staging queues.
+    /// The configuration weighs submitters against each other, but they have separate staging
+    /// queues.
     #[error(
         "{what} weigh submitters against each other, which needs one staging queue for all of them, \
          not {queues}: `sq`, or `mq` with one staging queue"
     )]
     SeparateStaging {
-        /// What needs it.
+        /// The feature that needs a common staging queue.
         what: &'static str,
-        /// Staging queues that there would be.
+        /// Number of staging queues in the configuration.
         queues: usize,
     },
-    /// The scheduler's parameters.
+    /// The scheduler's parameters are invalid.
     #[error(transparent)]
     Scheduler(#[from] SchedError),
-    /// No memory for merging.
+    /// The memory that merging needs cannot be registered.
     #[error(transparent)]
     Merge(#[from] MergerError),
-    /// No such group.
+    /// The group does not exist.
     #[error("group {} has no limits", .0.0)]
     NoGroup(Group),
 }

@@ -1,4 +1,4 @@
-//! [`Device`]: what a front end submits to.
+//! The block-device interface, [`BlockDevice`], to which front ends submit.
 
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
@@ -6,15 +6,15 @@ use ring::AddressSpace;
 
 use crate::{Completion, Limits, Op, Request, WaitResult};
 
-/// The device takes no further request now; try again after a completion.
+/// The device's queue is full; submit the request again after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device's queue is full")]
 pub struct QueueFull;
 
-/// How a request that its device cannot take would end; `None` for one that it can. `longest` is the
-/// longest transfer in sectors.
+/// Returns the status with which a device rejects `request`, or `None` if the request is valid.
+/// `longest` is the longest transfer in sectors.
 ///
-/// The same for every driver: ranges are checked here once, before a command is bound.
+/// Every driver uses this function: it checks ranges once, before a command is bound.
 #[inline]
 pub fn validate_request(limits: &Limits, longest: u32, request: &Request) -> Option<Status> {
     let Request { op, lba, sectors, .. } = *request;
@@ -29,48 +29,55 @@ pub fn validate_request(limits: &Limits, longest: u32, request: &Request) -> Opt
     (sectors == 0 || too_long).then_some(Status::INVALID_FIELD)
 }
 
-/// A block device, owned by whoever submits to it (rule R4): no lock, no allocation per request.
+/// A block device, owned by its submitter (ARCHITECTURE.md, R4). It takes no lock and allocates no
+/// memory per request.
 ///
-/// Every submitted request completes exactly once, in any order. Errors of the request itself
-/// (range, length) are completions with a status, like those of the media.
+/// Every submitted request completes exactly once, in any order. An error of the request itself
+/// (range, length) is a completion with a status, like a media error.
 pub trait BlockDevice: Component {
-    /// What the device can do.
+    /// Returns the limits of the device.
     fn limits(&self) -> &Limits;
 
-    /// Takes a request. It goes to the drive with the next [`poll`](Component::poll).
+    /// Submits a request. The device issues it to the drive at the next [`poll`](Component::poll).
     ///
     /// # Errors
-    /// [`Busy`]; the request was not taken.
+    /// [`QueueFull`] if the device did not take the request.
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull>;
 
-    /// Takes a completion that a [`poll`](Component::poll) has found.
+    /// Removes and returns a completion that a [`poll`](Component::poll) has found.
     fn reap(&mut self) -> Option<Completion>;
 
-    /// Where payloads must be registered.
+    /// Returns the address space in which payloads must be registered.
     fn memory(&self) -> &AddressSpace;
 
-    /// Whom the drive wakes when something completes while the submitter's runner is parked.
+    /// Sets the waker that the drive calls on a completion while the submitter's runner is parked.
     fn set_waker(&mut self, waker: Waker);
 
-    /// Whether the drive wakes anybody: completions of one that does not must be looked for.
+    /// Returns whether the drive calls the waker. If it does not, the submitter must poll for
+    /// completions.
     fn can_wake(&self) -> bool {
         true
     }
 
-    /// Says that several threads will use the device in turns, while nothing is outstanding: what was made
-    /// for one thread alone is made again.
+    /// Prepares the device for use by several threads, one at a time. The device recreates
+    /// resources that are bound to a single thread.
+    ///
+    /// No request may be outstanding.
     fn enable_sharing(&mut self) {}
 
-    /// Whether a submitter can [`rest`](BlockDevice::wait_for_event) in the device instead of parking.
+    /// Returns whether a submitter can sleep in [`wait_for_event`](BlockDevice::wait_for_event)
+    /// instead of parking.
     fn can_wait(&self) -> bool {
         false
     }
 
-    /// Gives the drive what was submitted and sleeps until the drive has something to say, until the
-    /// device's own [deadline](Component::deadline), or `until` at most ([`Nanos::MAX`]: without limit),
-    /// all in one step: for a submitter with nothing else to wait for. Whatever it returns, the submitter
-    /// [polls](Component::poll) next, by the time that it is then; after [`WaitResult::Unsupported`] it parks if that
-    /// has found nothing.
+    /// Issues the submitted requests and sleeps in the device, in one step. This is for a submitter
+    /// that waits for nothing else.
+    ///
+    /// The call returns when the drive reports an event, at the device's own
+    /// [deadline](Component::deadline), or at `until` ([`Nanos::MAX`]: no limit). After any result
+    /// the submitter reads the clock and [polls](Component::poll). After
+    /// [`WaitResult::Unsupported`] it parks if that poll finds nothing.
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
         let _ = (now, until);
         WaitResult::Unsupported

@@ -1,13 +1,15 @@
-//! [`Dispatch`]: a hardware queue and the requests that it has.
+//! [`Dispatch`]: a hardware queue and the requests in it.
 //!
-//! First in, first out: once a request is here its order is settled (SYSTOR'13 section 3.2). Bounded
-//! by the hardware's tags: without a free one, requests stay where they came from. The tag is the
-//! index of the request here and of the command in the driver, generated once.
+//! Requests are dispatched in FIFO order: their order is decided in the staging queue ([SYSTOR13
+//! §3.2]). The number of tags bounds the queue; without a free tag a request stays in its staging
+//! queue. The driver allocates the tag once, and it indexes both the request here and the command
+//! in the driver.
 //!
-//! What goes wrong is settled here too: a busy device gets its command again, a command that takes
-//! too long is aborted, then the queue is reset, and commands that were under way are issued again
-//! until they have failed too often. Guarantee: every request that was started comes out of
-//! [`Dispatch::fetch`] exactly once.
+//! This module also handles faults. A command that the device rejected as busy is issued again. A
+//! command that times out is aborted, and if the abort fails the queue is reset. Commands that a
+//! reset interrupted are issued again, up to the retry limit.
+//!
+//! Invariant: every started request is returned by [`Dispatch::fetch`] exactly once.
 
 mod recovery;
 
@@ -27,41 +29,42 @@ use crate::tag_fairness::TagFairness;
 use crate::trace::Action;
 use crate::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
-/// How long commands may take, and what happens then.
+/// Command timeouts and the retry limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A command that takes longer is aborted.
+    /// Time after which a command is aborted.
     pub command: Nanos,
-    /// If the abort has not ended it after this long, the queue is reset.
+    /// Time after an abort after which the queue is reset.
     pub abort: Nanos,
-    /// How often a request may be issued again, after resets or because the device was busy, before
-    /// it fails.
+    /// Number of times that a request may be issued again, after resets or while the device was
+    /// busy, before it fails.
     pub retries: u16,
 }
 
 impl Default for Timeouts {
-    /// Linux's for NVMe: 30 seconds; five retries.
+    /// Returns the command timeout of Linux's NVMe driver, 30 s, with an abort timeout of 5 s and
+    /// five retries.
     fn default() -> Timeouts {
         Timeouts { command: Nanos::from_secs(30), abort: Nanos::from_secs(5), retries: 5 }
     }
 }
 
-/// A device that was too busy is asked again after this long.
+/// Delay before a busy device is tried again.
 const BUSY_RETRY: Nanos = Nanos::from_micros(100);
 
-/// The status of requests whose device is gone.
+/// The status of requests whose device has been removed.
 pub const STATUS_REMOVED: Status = Status::NOT_READY.do_not_retry();
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletedRequest {
-    /// Whose it is.
+    /// The submitter of the request.
     pub submitter: Submitter,
-    /// The submitter's name for it.
+    /// The submitter's id of the request.
     pub id: u32,
-    /// How it ended.
+    /// The status of the request.
     pub status: Status,
-    /// What it returned.
+    /// The result of the command.
     pub result: u64,
 }
 
@@ -73,7 +76,7 @@ impl CompletedRequest {
     }
 }
 
-/// A request that ended without the device, or with others.
+/// A request that completed without a command of its own.
 #[derive(Clone, Copy, Debug)]
 struct EarlyCompletion {
     staged: StagedRequest,
@@ -81,7 +84,7 @@ struct EarlyCompletion {
     device: Nanos,
 }
 
-/// What is in a slot that nothing has been put into.
+/// The contents of an unused slot.
 pub(crate) const EMPTY_SLOT: StagedRequest = StagedRequest {
     request: Request {
         op: Op::Flush,
@@ -99,35 +102,36 @@ pub(crate) const EMPTY_SLOT: StagedRequest = StagedRequest {
     requeues: 0,
 };
 
-/// A hardware queue and what it has.
+/// A hardware queue and the requests in it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Dispatch<Q> {
     index: u16,
     queue: Q,
-    /// By tag: the request of the command under way.
+    /// By tag: the request of the in-flight command.
     slots: Box<[StagedRequest]>,
-    /// By tag: when its command was aborted; zero if it was not.
+    /// By tag: the time at which the command was aborted; zero if it was not.
     aborted: Box<[Nanos]>,
-    /// Go before anything new.
+    /// Requests to issue again, before any new request.
     requeued: VecDeque<StagedRequest>,
-    /// Ended without the device.
+    /// Requests that completed without the hardware.
     early_completions: VecDeque<EarlyCompletion>,
     flushes: FlushMachine,
     tag_fairness: Option<TagFairness>,
     timeouts: Timeouts,
-    /// Whether the driver has force unit access.
+    /// Whether the driver supports force unit access.
     fua: bool,
-    /// When commands are next looked at for taking too long.
+    /// Time of the next check for command timeouts.
     check_at: Nanos,
-    /// When a busy device is next asked.
+    /// Time at which a busy device is tried again.
     retry_at: Nanos,
     state: QueueState,
     stats: Arc<DispatchStats>,
 }
 
 impl<Q: HardwareQueue> Dispatch<Q> {
-    /// The hardware queue number `index`. With `submitters`, these share its tags fairly.
+    /// Creates the dispatch queue of the hardware queue `index`. If `submitters` is given, they
+    /// share its tags fairly.
     pub(crate) fn new(
         index: u16,
         queue: Q,
@@ -168,9 +172,10 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         &mut self.queue
     }
 
-    /// Starts a request: binds it to a tag, to be issued with the next [`issue`](Dispatch::issue).
+    /// Starts a request: binds it to a tag. The next [`issue`](Dispatch::issue) gives it to the
+    /// hardware.
     ///
-    /// Returns whether it has it: not if there is no tag for it now.
+    /// Returns `false` if no tag is available, and leaves the request to the caller.
     #[inline(always)]
     pub(crate) fn start<P: Platform>(
         &mut self,
@@ -206,7 +211,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         if self.state == QueueState::Ready
             && let Some(flush) = self.flushes.next()
         {
-            // A refusal ends the flush like an answer of the device.
+            // A rejected flush completes like one that the device has answered.
             let before = self.early_completions.len();
             if !self.bind::<P>(now, &flush, notes) {
                 return;
@@ -227,8 +232,8 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
     }
 
-    /// Starts a request that is no flush and is written straight to where it stays, by `write`;
-    /// otherwise as [`start`](Dispatch::start).
+    /// Starts a request other than a flush, which `write` writes directly into its slot. Otherwise
+    /// like [`start`](Dispatch::start).
     #[inline(always)]
     pub(crate) fn start_in_place<P: Platform>(
         &mut self,
@@ -257,7 +262,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         self.bind_slot::<P>(now, tag, notes)
     }
 
-    /// A tag for a request of `submitter`, if there is one for it now.
+    /// Allocates a tag for a request of `submitter`, if one is available to it.
     #[inline(always)]
     fn alloc_tag<P: Platform>(&mut self, submitter: Submitter) -> Option<Tag> {
         let depth = self.queue.tags().count();
@@ -273,7 +278,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         Some(tag)
     }
 
-    /// Binds the request in its slot to the tag that was taken for it.
+    /// Binds the request in the slot of `tag` to that tag.
     #[inline(always)]
     fn bind_slot<P: Platform>(&mut self, now: Nanos, tag: Tag, notes: &mut IoHooks) -> bool {
         let staged = &self.slots[usize::from(tag.0)];
@@ -282,7 +287,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             Tracepoint::LayerIssued { submitter, id }
         });
         let bound = if staged.request.fua && !self.fua {
-            // The submitter flushes afterwards.
+            // The submitter sends a flush afterwards.
             self.queue.bind_tag_cmd(tag, &Request { fua: false, ..staged.request }, now)
         } else {
             self.queue.bind_tag_cmd(tag, &staged.request, now)
@@ -306,13 +311,15 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         true
     }
 
-    /// Reports what binding or ending the command of `tag` writes to, but for its slot.
+    /// Reports to the platform the cache lines that binding or completing the command of `tag`
+    /// writes, except its slot.
     #[inline]
     fn report_cache_lines<P: Platform>(&self, tag: Tag) {
         if P::OBSERVES {
             P::wrote(&self.queue);
             self.queue.report_cache_lines(tag, &mut |memory| P::wrote(memory));
-            // The counts of every command are one line; the rarer ones and small depths the next.
+            // The counters of every command share one cache line; the rarer counters and small
+            // depths are in the next.
             P::wrote(&self.stats.issued);
             P::wrote(&self.stats.steered);
         }
@@ -326,7 +333,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
     }
 
-    /// A submitter is gone, and does not wait for a tag any more.
+    /// Removes a submitter, which no longer waits for a tag.
     pub(crate) fn remove_submitter(&mut self, submitter: Submitter) {
         if let Some(shares) = &mut self.tag_fairness {
             shares.remove_submitter(submitter);
@@ -336,7 +343,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     #[cold]
     fn on_bind_error(&mut self, now: Nanos, tag: Tag, error: BindError) -> bool {
         let staged = self.slots[usize::from(tag.0)];
-        // Taken by the caller, so it can be given back.
+        // The caller has allocated the tag, so the release cannot fail.
         let _ = self.queue.release_tags(&[tag]);
         match error {
             BindError::Refused(status) => {
@@ -355,7 +362,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         self.early_completions.push_back(EarlyCompletion { staged, status, device: Nanos::ZERO });
     }
 
-    /// Gives the hardware everything started since the last call.
+    /// Issues all commands that were started since the last call. Returns whether there were any.
     #[inline]
     pub(crate) fn issue(&mut self) -> bool {
         let issued = self.queue.issue_tags();
@@ -363,9 +370,9 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         issued
     }
 
-    /// The next request that has ended.
+    /// Fetches and returns the next completed request.
     ///
-    /// `tell` hears of the request as it was dispatched, and how long the device had it.
+    /// Calls `tell` with the request as it was dispatched and its time in the device.
     #[inline(always)]
     pub(crate) fn fetch<P: Platform>(
         &mut self,
@@ -425,7 +432,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
 
     #[inline]
     fn release_tag(&mut self, tag: Tag, submitter: Submitter) {
-        // Detached by the caller, so it can be given back.
+        // The caller has detached the tag, so the release cannot fail.
         let _ = self.queue.release_tags(&[tag]);
         if let Some(shares) = &mut self.tag_fairness {
             shares.record_free(submitter);
@@ -435,7 +442,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
     }
 
-    /// Flushes, and what did not succeed.
+    /// Handles completed flushes and failed commands.
     #[cold]
     fn fetch_slow(
         &mut self,
@@ -474,8 +481,8 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
     }
 
-    /// Starts what must be issued again. Nothing new may go before it; returns whether nothing is
-    /// left.
+    /// Starts the requests that must be issued again, which go before new ones. Returns whether
+    /// none is left.
     #[inline]
     pub(crate) fn start_requeued<P: Platform>(&mut self, now: Nanos, notes: &mut IoHooks) -> bool {
         if self.requeued.is_empty() && self.flushes.next().is_none() {
@@ -495,22 +502,22 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         true
     }
 
-    /// Whether nothing waits to be issued again, or to be handed out.
+    /// Returns whether no request waits to be issued again or to be returned.
     #[inline]
     pub(crate) fn is_quiescent(&self) -> bool {
         self.requeued.is_empty() & self.early_completions.is_empty()
             && self.flushes.next().is_none()
     }
 
-    /// Whether a request that is started now might find room.
+    /// Returns whether a request that is started now may get a tag.
     #[inline]
     pub(crate) fn can_start(&self) -> bool {
         self.queue.tags().free() > 0 && self.retry_at == Nanos::MAX
             || self.state == QueueState::Removed
     }
 
-    /// Counts how full it is, and says whether requests wait for somebody to start them; `staged` if
-    /// there are such that it has not seen.
+    /// Records the number of in-flight commands. Returns whether requests wait to be started;
+    /// `staged` says whether the staging queue has any.
     #[inline]
     pub(crate) fn record_load(&self, staged: bool) -> bool {
         let waiting = staged || !self.requeued.is_empty() || self.flushes.next().is_some();
@@ -519,13 +526,14 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         waiting
     }
 
-    /// Whether something has ended without the hardware, which will say nothing of it.
+    /// Returns whether requests have completed without the hardware, which reports no event for
+    /// them.
     #[inline]
     pub(crate) fn has_early_completions(&self) -> bool {
         !self.early_completions.is_empty()
     }
 
-    /// When [`tend`](Dispatch::service) must be called.
+    /// Returns the time at which [`service`](Dispatch::service) must be called.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         let check = if self.queue.tags().bound() > 0 { self.check_at } else { Nanos::MAX };

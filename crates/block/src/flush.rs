@@ -1,8 +1,8 @@
-//! [`FlushMachine`]: one flush at the device at a time, standing for all that wait.
+//! [`FlushMachine`]: combines flushes, with one flush command in flight at a time.
 //!
-//! A flush makes durable what had completed when the *device* got it, so one that arrives while
-//! another is under way must wait for the next; all that wait go together. Every request that was
-//! added comes back exactly once.
+//! A flush makes durable what had completed when the *device* received it. A flush that arrives
+//! while another is in flight therefore waits for the next command, which serves all waiting
+//! flushes. Every added request is returned exactly once.
 
 use std::collections::VecDeque;
 
@@ -10,9 +10,9 @@ use crate::StagedRequest;
 
 #[derive(Debug, Default)]
 pub(crate) struct FlushMachine {
-    /// For the next flush.
+    /// Requests for the next flush command.
     waiting: VecDeque<StagedRequest>,
-    /// For whom the device flushes now.
+    /// Requests that the in-flight flush command serves.
     in_flight: VecDeque<StagedRequest>,
 }
 
@@ -21,30 +21,31 @@ impl FlushMachine {
         self.waiting.push_back(flush);
     }
 
-    /// The flush to give to the device, if one waits and none is under way.
+    /// Returns the flush to issue, if one waits and none is in flight.
     pub(crate) fn next(&self) -> Option<StagedRequest> {
         if self.in_flight.is_empty() { self.waiting.front().copied() } else { None }
     }
 
-    /// The device has it: it stands for all that wait. Returns how many others there are.
+    /// Marks the flush as issued, on behalf of all waiting requests. Returns how many others it
+    /// serves.
     pub(crate) fn begin(&mut self) -> u64 {
         std::mem::swap(&mut self.waiting, &mut self.in_flight);
         self.in_flight.len() as u64 - 1
     }
 
-    /// The device did not carry it out: all wait again.
+    /// Requeues all requests of the in-flight flush, which the device did not execute.
     pub(crate) fn requeue_all(&mut self) {
         while let Some(flush) = self.in_flight.pop_back() {
             self.waiting.push_front(StagedRequest { requeues: flush.requeues + 1, ..flush });
         }
     }
 
-    /// One after the other, those for whom the device has flushed.
+    /// Removes and returns a request that the completed flush served.
     pub(crate) fn pop_completed(&mut self) -> Option<StagedRequest> {
         self.in_flight.pop_front()
     }
 
-    /// One after the other, those that wait: the device is gone.
+    /// Removes and returns a waiting request, because the device has been removed.
     pub(crate) fn pop_waiting(&mut self) -> Option<StagedRequest> {
         self.waiting.pop_front()
     }

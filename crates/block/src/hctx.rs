@@ -1,4 +1,4 @@
-//! [`Shared`]: a dispatch queue, and the ways from it to the cores that use it.
+//! [`DispatchQueue`]: a dispatch queue and its completion mailboxes to the cores that use it.
 
 use clock::Waker;
 use driver::HardwareQueue;
@@ -8,40 +8,44 @@ use crate::dispatch::{CompletedRequest, Dispatch};
 use crate::steer::Sender;
 use crate::sync::Platform;
 
-/// The way to one core.
+/// The endpoint of one core.
 #[derive(Debug)]
 struct CoreEndpoint {
     sender: Option<Sender>,
-    /// It must be woken: something was sent to it, or a tag has become free that it waits for.
+    /// Whether the core must be woken: it was sent a completion, or a tag that it waits for has
+    /// become free.
     wake: bool,
-    /// It has requests that found no tag.
+    /// Whether the core has requests that found no tag.
     starving: bool,
-    /// Who finds its completions tells it, not its waker.
+    /// Whether the core is notified through [`drain_notices`](DispatchQueue::drain_notices) instead
+    /// of its waker.
     uses_notices: bool,
-    /// It sleeps on this queue. Others may only share a staging queue with one who does.
+    /// Whether the core sleeps on this queue. Other cores may only share a staging queue with one
+    /// that does.
     sleeps_here: bool,
 }
 
-/// A dispatch queue and the cores that use it; a core that owns it has no way to go.
+/// A dispatch queue and the cores that use it. A queue with one owner has no mailboxes.
 #[derive(Debug)]
 pub(crate) struct DispatchQueue<Q> {
     pub(crate) dispatch: Dispatch<Q>,
-    /// By submitter.
+    /// Endpoints by submitter.
     cores: Box<[CoreEndpoint]>,
-    /// Those whose `wake` is set, each once: there is room for all.
+    /// Submitters whose `wake` is set, each once; the capacity suffices for all.
     to_wake: Vec<Submitter>,
     any_starving: bool,
-    /// Cores that report and have got something.
+    /// Submitters that use notices and have been sent a completion.
     notices: Vec<Submitter>,
-    /// All share one staging queue: whoever frees a tag starts everybody's requests.
+    /// Whether all users share one staging queue, so that the core that frees a tag starts every
+    /// user's requests.
     one_staging: bool,
-    /// Whose waker the hardware has.
+    /// The submitter whose waker the hardware has.
     waker_owner: Option<Submitter>,
 }
 
 impl<Q: HardwareQueue> DispatchQueue<Q> {
-    /// `senders` by submitter; none where a submitter does not use the queue, and empty if there is
-    /// one user only.
+    /// Creates a queue. `senders` is indexed by submitter, with `None` for submitters that do not
+    /// use the queue; it is empty if there is only one user.
     pub(crate) fn new(dispatch: Dispatch<Q>, senders: Vec<Option<Sender>>) -> DispatchQueue<Q> {
         let cores: Box<[CoreEndpoint]> = senders
             .into_iter()
@@ -66,19 +70,19 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         }
     }
 
-    /// The same, for cores that share one staging queue under the same lock.
+    /// Returns the queue, marked as shared by cores that use one staging queue under the same lock.
     pub(crate) fn with_one_staging(self) -> DispatchQueue<Q> {
         DispatchQueue { one_staging: true, ..self }
     }
 
-    /// What is sent to a submitter becomes news of who sends it.
+    /// Makes completions sent to `submitter` notices of the sender instead of wake-ups.
     pub(crate) fn enable_notices(&mut self, submitter: Submitter) {
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
             core.uses_notices = true;
         }
     }
 
-    /// Hands over who has got something, of those who report.
+    /// Moves the submitters that use notices and have been sent a completion into `into`.
     #[inline]
     pub(crate) fn drain_notices(&mut self, into: &mut Vec<Submitter>) {
         if self.notices.is_empty() {
@@ -92,7 +96,7 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         into.append(&mut self.notices);
     }
 
-    /// Sends the end of a request to its submitter.
+    /// Sends the completion of a request to its submitter.
     pub(crate) fn steer<P: Platform>(&mut self, ended: &CompletedRequest) {
         let stats = self.dispatch.stats_ref();
         let core = self.cores.get_mut(usize::from(ended.submitter.0));
@@ -114,7 +118,7 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         self.wake_starved::<P>();
     }
 
-    /// Tags have become free: whoever found none is to look again.
+    /// Marks the cores that found no tag to be woken, because tags have become free.
     #[inline]
     pub(crate) fn wake_starved<P: Platform>(&mut self) {
         if !self.any_starving {
@@ -129,7 +133,7 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         }
     }
 
-    /// A submitter's requests have found no tag.
+    /// Records that a submitter's requests have found no tag.
     #[inline]
     pub(crate) fn mark_starved<P: Platform>(&mut self, submitter: Submitter) {
         if self.one_staging {
@@ -142,7 +146,7 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         }
     }
 
-    /// Wakes the cores that have something to do.
+    /// Wakes the marked cores.
     #[inline]
     pub(crate) fn wake(&mut self) {
         for submitter in self.to_wake.drain(..) {
@@ -155,8 +159,8 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         }
     }
 
-    /// Whom the hardware wakes: the first submitter who asks. It finds everybody's completions, and
-    /// wakes their submitters.
+    /// Sets the waker of a submitter. The hardware gets the waker of the first submitter that calls
+    /// this; that one finds all completions and wakes their submitters.
     pub(crate) fn set_waker(&mut self, submitter: Submitter, waker: Waker) {
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
             core.sleeps_here = true;
@@ -167,7 +171,8 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         }
     }
 
-    /// A submitter is gone: if the hardware wakes it, it wakes another one from now on.
+    /// Removes a submitter. If the hardware has its waker, the hardware gets the waker of another
+    /// user.
     pub(crate) fn remove_submitter(&mut self, submitter: Submitter) {
         self.dispatch.remove_submitter(submitter);
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
@@ -180,7 +185,8 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
                 others.find_map(|(i, core)| Some((i, core.sender.as_ref()?.waker()?.clone())));
             if let Some((next, waker)) = next {
                 self.set_waker(Submitter(next as u16), waker.clone());
-                // It may sleep on completions that have woken the one who left.
+                // The new owner may sleep although there are completions, which have woken the
+                // removed submitter.
                 waker.wake();
             }
         }

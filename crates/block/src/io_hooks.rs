@@ -1,4 +1,4 @@
-//! [`IoHooks`]: where a core writes down what happens to requests, if anybody wants to know.
+//! [`IoHooks`]: a core's hooks that record trace events of requests.
 
 use clock::Nanos;
 use nvme::Status;
@@ -6,10 +6,10 @@ use nvme::Status;
 use crate::StagedRequest;
 use crate::trace::{Action, TraceEvent, Tracer};
 
-/// No hardware queue yet.
+/// The queue index of an event before a hardware queue is chosen.
 pub(crate) const NO_QUEUE: u16 = u16::MAX;
 
-/// A core's notes.
+/// The trace hooks of one core.
 #[derive(Debug)]
 pub(crate) struct IoHooks {
     pub(crate) tracer: Option<Tracer>,
@@ -17,7 +17,7 @@ pub(crate) struct IoHooks {
 }
 
 impl IoHooks {
-    /// Whether anybody wants to know.
+    /// Returns whether tracing is enabled.
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
         self.tracer.is_some()

@@ -1,8 +1,9 @@
-//! [`BlockLayer`]: the queues between a number of cores and a driver's hardware queues.
+//! [`BlockLayer`]: the queues between a number of cores and a driver's hardware queues ([SYSTOR13
+//! §3.2]).
 //!
-//! SYSTOR'13 section 3.2. `sq` and `mq` are the same parts; they differ in who owns what. A staging
-//! or dispatch queue that one core uses is owned by that core's [`Queue`]; one that several use is
-//! behind a lock.
+//! `sq` and `mq` consist of the same parts and differ in ownership. A staging or dispatch queue
+//! that one core uses is owned by that core's [`Queue`]. A queue that several cores use is behind a
+//! lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,10 +25,10 @@ use crate::{
     BlockError, BlockLayerConfig, Limits, Native, Queue, QueueModel, StagingScope, Submitter,
 };
 
-/// Queues of one core at most; more is memory for nothing.
+/// Maximum queue depth of a core; it bounds the memory of the request tables.
 const QUEUE_DEPTH_MAX: u32 = 1 << 20;
 
-/// The block layer of one device: what its queues have done. The queues themselves belong to the
+/// The block layer of one device: its limits and counters. The queues themselves belong to the
 /// cores.
 #[derive(Clone, Debug)]
 pub struct BlockLayer {
@@ -37,11 +38,11 @@ pub struct BlockLayer {
     dispatch: Vec<Arc<DispatchStats>>,
 }
 
-/// A block layer, and a queue for each core.
+/// A block layer, and one queue per core.
 pub type OpenedQueues<Q, P = Native> = (BlockLayer, Vec<Queue<Q, P>>);
 
 impl BlockLayer {
-    /// Puts a block layer on a device: returns it, and a queue for each core.
+    /// Opens a block layer on a device. Returns the layer and one queue per core.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -52,7 +53,8 @@ impl BlockLayer {
         BlockLayer::open_with_platform::<D, Native>(driver, config)
     }
 
-    /// As [`open`](BlockLayer::open), on another platform than this machine's threads.
+    /// Opens a block layer as [`open`](BlockLayer::open) does, on another platform than this
+    /// machine's threads.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -70,7 +72,8 @@ impl BlockLayer {
             dispatch: Vec::new(),
         };
 
-        // By hardware queue that some core uses: its dispatch queue, and the way back to each core.
+        // For each hardware queue in use: its dispatch queue, and a completion mailbox to each
+        // core.
         let mut receivers: Vec<Vec<steer::Receiver>> = Vec::new();
         receivers.resize_with(plan.cores(), Vec::new);
         let mut dispatch = BTreeMap::new();
@@ -99,7 +102,7 @@ impl BlockLayer {
             dispatch.insert(queue, (alone, DispatchQueue::new(part, senders)));
         }
 
-        // The staging queues, and the ways of the cores through both.
+        // The staging queues, and each core's path through its staging and dispatch queue.
         let mut ways: Vec<Option<QueuePath<D::Queue, P>>> = Vec::new();
         ways.resize_with(plan.cores(), || None);
         let plain = config.scheduler.is_plain();
@@ -132,8 +135,9 @@ impl BlockLayer {
                 let lock = Arc::new(P::Lock::new(staging));
                 users.iter().map(|_| OwnedOrLocked::Locked(lock.clone())).collect()
             };
-            // One staging queue over several dispatch queues: any core may start any core's requests
-            // on its own, and each looks after all of them.
+            // One staging queue feeds several dispatch queues: any core may start any core's
+            // requests on its own dispatch queue. So each core services all of these dispatch
+            // queues.
             let below: BTreeSet<u16> =
                 users.iter().map(|user| plan.cores[usize::from(*user)].queue).collect();
             let alone_below = below.len() == 1;
@@ -205,34 +209,34 @@ impl BlockLayer {
         Ok((layer, queues))
     }
 
-    /// What the device can do; `queue_depth` is that of each core.
+    /// Returns the limits of the device; `queue_depth` is the depth of each core.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What `/sys/block/*/stat` would say of the device at `now`: the sum over its submitters.
+    /// Returns the counters of `/sys/block/*/stat` at `now`, summed over all submitters.
     pub fn stat(&self, now: Nanos) -> DiskStat {
         let of = |stats: &Arc<SubmitterStats>| stats.stat(now, self.limits.sector_bytes);
         self.submitters.iter().map(of).fold(DiskStat::default(), |sum, one| sum.plus(&one))
     }
 
-    /// What each submitter has done.
+    /// Returns the counters of each submitter.
     pub fn submitters(&self) -> &[Arc<SubmitterStats>] {
         &self.submitters
     }
 
-    /// What each staging queue has done.
+    /// Returns the counters of each staging queue.
     pub fn staging(&self) -> &[Arc<StagingStats>] {
         &self.staging
     }
 
-    /// What each dispatch queue has done.
+    /// Returns the counters of each dispatch queue.
     pub fn dispatch(&self) -> &[Arc<DispatchStats>] {
         &self.dispatch
     }
 }
 
-/// Which queues a core uses.
+/// The queues that a core uses.
 #[derive(Clone, Copy, Debug)]
 struct CoreQueues {
     staging: u16,
@@ -240,7 +244,7 @@ struct CoreQueues {
     staging_is_own: bool,
 }
 
-/// Which queues every core uses.
+/// The queues that every core uses.
 #[derive(Debug)]
 struct QueueMap {
     cores: Vec<CoreQueues>,
@@ -304,8 +308,8 @@ impl QueueMap {
         self.cores.len()
     }
 
-    /// The cores whose requests may come to a dispatch queue with these users: they share a staging
-    /// queue with one of them.
+    /// Returns the cores whose requests can reach a dispatch queue with these users. They share a
+    /// staging queue with one of the users.
     fn cores_reaching(&self, users: &[u16]) -> Vec<usize> {
         let staging: BTreeSet<u16> =
             users.iter().map(|user| self.cores[usize::from(*user)].staging).collect();
@@ -313,7 +317,7 @@ impl QueueMap {
         (0..self.cores.len()).filter(|core| comes(&self.cores[*core])).collect()
     }
 
-    /// The cores by what they use, in order.
+    /// Groups the cores by the queue that `what` returns, in order.
     fn cores_by_queue(&self, what: impl Fn(&CoreQueues) -> u16) -> BTreeMap<u16, Vec<u16>> {
         let mut users: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
         for (core, uses) in self.cores.iter().enumerate() {

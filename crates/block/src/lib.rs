@@ -1,28 +1,18 @@
-//! The block layer: many submitters to few hardware queues, and the block device that every front
-//! end and workload sees.
+//! The block layer: queues between many submitters and few hardware queues, and the block-device
+//! interface.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`device`](Device) | a block device: submit many, poll, reap many |
-//! | [`raw`](Raw) | straight to a driver's hardware queue, nothing in between |
-//! | [`layer`](BlockLayer) | `sq` and `mq`: the queues between cores and hardware |
-//! | [`config`](Config) | which of them, and what cannot be |
-//! | [`queue`](Queue), `turn` | one core's end: the path of a request |
-//! | `local` | what that core has to itself: plug, cutting, completions |
-//! | `requests` | what it remembers of a request until it completes |
-//! | `merge` | contiguous requests become one command |
-//! | `staging`, [`sched`] | where requests wait and are put in order |
-//! | [`dispatch`](Timeouts) | a hardware queue, what it has, and what goes wrong with it |
-//! | `flush` | one flush standing for all that wait |
-//! | `shares` | tags shared fairly by cores without a common scheduler |
-//! | `shared`, `steer` | completions on their way to the core that submitted |
-//! | [`account`](DiskStat) | counters |
-//! | `notes`, [`trace`] | what happened to each request, and when |
-//! | [`completion`] | how requests of threads that wait are issued, and how their ends arrive |
-//! | [`sync`](Platform), `held` | where the layer runs; owned or behind a lock |
+//! Every front end and workload submits to a [`BlockDevice`]. A drive that manages its own flash is
+//! a device through [`Raw`], without a block layer, or through a [`Queue`] of a [`BlockLayer`]. A
+//! target on host-managed flash, such as `pblk`, implements [`BlockDevice`] itself.
 //!
-//! A drive that manages its own flash is a device through [`Raw`] or a [`Queue`]; a host-managed
-//! target (`pblk`) is a device itself.
+//! Invariants: every request that a device accepts completes exactly once, in any order. A device
+//! allocates no memory per request.
+//!
+//! Concurrency: a device has one owner and takes no lock (ARCHITECTURE.md, R4). Cores that share a
+//! staging or dispatch queue lock it once per batch.
+//!
+//! References: \[SYSTOR13\] for the queue models `raw`, `sq` and `mq`; \[HIOPS14\] for
+//! [`completion`] strategies.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! [`Merger`]: contiguous requests become one command (blktrace's M and F).
+//! [`Merger`]: merges contiguous requests into one command (blktrace's M and F).
 //!
-//! Requests of one submitter whose sectors touch are carried by one command. Their data need not
-//! touch: a command with data in several places has a table of segments, which the submitter keeps
-//! in registered memory of its own, one table per request, so nobody else's memory is written.
+//! Only requests of one submitter with adjacent sectors are merged. Their data need not be
+//! adjacent: the command then has a segment table. Each submitter has its own registered memory
+//! with one table per request, so it never writes the memory of others.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::{Features, Limits, Op, Payload, Segment, StagedRequest};
 
-/// On which side a request was merged.
+/// The side on which a request was merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeSide {
-    /// Behind the other's last sector.
+    /// After the other request's last sector.
     Back,
-    /// Before the other's first sector.
+    /// Before the other request's first sector.
     Front,
 }
 
@@ -24,21 +24,22 @@ pub(crate) enum MergeSide {
 pub(crate) struct Merger {
     sector_bytes: u32,
     max_sectors: u32,
-    /// Segments of one command at most; 1 if a command takes one piece only.
+    /// Maximum number of segments per command; 1 if the driver takes only contiguous data.
     segments: u16,
-    /// Whether the driver has force unit access: otherwise such a request needs a flush of its own.
+    /// Whether the driver supports force unit access; without it each FUA write needs its own
+    /// flush.
     fua: bool,
     tables: Option<(Arc<SharedRegion>, Iova)>,
 }
 
-/// Segments of one command at most, whatever a driver can take: two pages of table.
+/// Maximum number of segments per command, whatever the driver supports; a table takes 2 KiB.
 const SEGMENTS_MAX: u16 = 128;
 
 impl Merger {
-    /// For a submitter with `requests` requests at most.
+    /// Creates a merger for a submitter with at most `requests` requests.
     ///
     /// # Errors
-    /// When there is no memory for the tables, or no registration left.
+    /// [`MergerError`] if no memory for the tables or no registration is left.
     pub(crate) fn new(
         limits: &Limits,
         features: &Features,
@@ -48,7 +49,7 @@ impl Merger {
         let segments = features.segments.clamp(1, SEGMENTS_MAX);
         let tables = if segments > 1 {
             let bytes = requests as usize * usize::from(segments) * Segment::BYTES;
-            // Memory that the device can reach, if that is in another process.
+            // Memory that the device can access, even if it is in another process.
             Some(memory.allocate_registered(bytes)?)
         } else {
             None
@@ -57,7 +58,7 @@ impl Merger {
         Ok(Merger { sector_bytes, max_sectors, segments, fua: features.fua, tables })
     }
 
-    /// Merges `newcomer` into `staged` if they fit together; says on which side.
+    /// Merges `newcomer` into `staged` if they are compatible, and returns the side.
     #[inline]
     pub(crate) fn merge(
         &self,
@@ -104,7 +105,7 @@ impl Merger {
         true
     }
 
-    /// Where the data of both is, in the order of their sectors.
+    /// Returns the payload of both requests, in the order of their sectors.
     fn join_data(
         &self,
         staged: &StagedRequest,
@@ -120,7 +121,7 @@ impl Merger {
         let new = piece(newcomer.request.data, bytes(newcomer))?;
         match staged.request.data {
             Payload::Scattered { table, segments } => {
-                // A table that the caller made is not ours to write.
+                // Only a table of this merger may be changed, not one of the caller.
                 let ours = self.segment_table(staged)?;
                 if table != ours.1 || segments >= self.segments {
                     return None;
@@ -142,7 +143,7 @@ impl Merger {
         }
     }
 
-    /// Adds a segment to the table at `offset`, which has `count` of them.
+    /// Adds a segment to the table at `offset`, which has `count` segments.
     fn insert_segment(&self, offset: usize, count: u16, new: Segment, side: MergeSide) {
         let end = offset + usize::from(count) * Segment::BYTES;
         match side {
@@ -170,7 +171,7 @@ impl Merger {
         }
     }
 
-    /// The table of a request: its offset in the region, and its address.
+    /// Returns the segment table of a request: its offset in the region, and its address.
     fn segment_table(&self, staged: &StagedRequest) -> Option<(usize, Iova)> {
         let (_, at) = self.tables.as_ref()?;
         let offset = staged.request.tag as usize * usize::from(self.segments) * Segment::BYTES;
@@ -178,15 +179,15 @@ impl Merger {
     }
 }
 
-/// Why there is no memory for tables of segments.
+/// The reason why a merger cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MergerError {
-    /// No memory, or no registration left.
+    /// No memory or no registration is left.
     #[error("registering memory for tables of segments: {0}")]
     Register(#[from] RegisterError),
 }
 
-/// Two pieces as one, if they are.
+/// Returns the payload of two segments that are adjacent, or `None`.
 fn adjacent(first: Segment, second: Segment) -> Option<Payload> {
     match (first.at, second.at) {
         (None, None) => Some(Payload::BitBucket),

@@ -1,19 +1,19 @@
-//! [`OwnedOrLocked`]: rule R4, ownership instead of locks.
+//! [`OwnedOrLocked`]: ownership instead of locks (ARCHITECTURE.md, R4).
 
 use std::sync::Arc;
 
 use crate::sync::{Lock, Platform};
 
-/// Something that one core uses, or several.
+/// A value that one core owns or several cores share.
 pub(crate) enum OwnedOrLocked<T: Send, P: Platform> {
-    /// This core alone: no lock, no atomic.
+    /// Owned by one core: no lock, no atomic operation.
     Owned(T),
-    /// Several cores: the same type behind a lock.
+    /// Shared by several cores, behind a lock.
     Locked(Arc<P::Lock<T>>),
 }
 
 impl<T: Send, P: Platform> OwnedOrLocked<T, P> {
-    /// Uses it, after having waited for others.
+    /// Calls `use_it` with the value; waits for the lock.
     #[inline]
     pub(crate) fn with<R>(&mut self, use_it: impl FnOnce(&mut T) -> R) -> R {
         match self {
@@ -22,7 +22,7 @@ impl<T: Send, P: Platform> OwnedOrLocked<T, P> {
         }
     }
 
-    /// Uses it unless somebody else does.
+    /// Calls `use_it` with the value, unless another core holds the lock.
     #[inline]
     pub(crate) fn try_with<R>(&mut self, use_it: impl FnOnce(&mut T) -> R) -> Option<R> {
         match self {

@@ -1,11 +1,14 @@
-//! [`Queue`]: one core's end of the block layer.
+//! [`Queue`]: one core's endpoint of the block layer.
 //!
-//! Submit many, poll, reap many. With a staging queue and a hardware queue of its own nothing on the
-//! way takes a lock, an atomic read-modify-write or a line that another core writes to; what is
-//! shared is locked once per batch, never per request (SYSTOR'13 sections 3.2 and 5.2).
+//! The submitter submits in batches, polls, and reaps in batches.
+//!
+//! Concurrency: a core with its own staging queue and hardware queue takes no lock on the path of a
+//! request. It executes no atomic read-modify-write and touches no cache line that another core
+//! writes. A shared queue is locked once per batch, never per request ([SYSTOR13 §3.2], [SYSTOR13
+//! §5.2]).
 //!
 //! ```text
-//! submit → plug (merge, cut) → staging (merge, schedule) → dispatch (tag, bind, issue) → hardware
+//! submit → plug (merge, split) → staging (merge, schedule) → dispatch (tag, bind, issue) → hardware
 //! reap ← ready ← own completions, or those that another core steered here ← dispatch (fetch)
 //! ```
 
@@ -32,69 +35,71 @@ use crate::{
 /// A dispatch queue that several cores use.
 pub(crate) type LockedDispatch<Q, P> = Arc<<P as Platform>::Lock<DispatchQueue<Q>>>;
 
-/// How a core gets from its requests to the hardware.
+/// The path of a core's requests to the hardware.
 #[expect(clippy::large_enum_variant, reason = "a box would cost the owned way a load")]
 pub(crate) enum QueuePath<Q: HardwareQueue, P: Platform> {
-    /// `sq`: one lock around everything.
+    /// `sq`: one lock around both queues.
     SingleQueue(Arc<P::Lock<SharedQueue<Q>>>),
-    /// `mq`: staging and dispatch each owned, or shared by some.
+    /// `mq`: the staging queue and the dispatch queue are each owned by the core or shared.
     MultiQueue { staging: OwnedOrLocked<Staging, P>, dispatch: OwnedOrLocked<DispatchQueue<Q>, P> },
 }
 
-/// A staging queue and the one dispatch queue it leads to.
+/// A staging queue and the dispatch queue that it feeds.
 pub(crate) struct SharedQueue<Q> {
     pub(crate) staging: Staging,
     pub(crate) dispatch: DispatchQueue<Q>,
 }
 
-/// One core's end of the block layer: a block device, owned by whoever submits to it.
+/// One core's endpoint of the block layer: a block device, owned by its submitter.
 ///
-/// Dropping it gives up its requests: those that the hardware has are carried out, those that wait
-/// in a staging queue shared with others are too, and nobody hears of them any more. Memory that the
-/// device may touch stays registered.
+/// Dropping a queue abandons its requests. Requests in the hardware, and those in a shared staging
+/// queue, are still executed, but their completions are dropped. Memory that the device may access
+/// stays registered.
 pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
     pub(crate) ctx: SubmitContext,
     pub(crate) path: QueuePath<Q, P>,
-    /// Dispatch queues of other cores on which this one's requests may be, because they share its
-    /// staging queue: it looks after them too, so that nobody depends on others' polling.
+    /// Dispatch queues of other cores that share this core's staging queue and may have its
+    /// requests. This core services them too, so that its requests do not depend on other cores'
+    /// polling.
     pub(crate) sibling_dispatch: Box<[LockedDispatch<Q, P>]>,
-    /// Completions that other cores found, by dispatch queue; empty if nobody else looks.
+    /// Completions that other cores found, by dispatch queue. Empty if no other core reaps for this
+    /// one.
     pub(crate) receivers: Box<[Receiver]>,
     pub(crate) memory: AddressSpace,
-    /// No scheduler, no merging, nothing shared: requests go straight to the hardware.
+    /// Whether requests go straight to the hardware: no scheduler, no merging, nothing shared.
     pub(crate) direct: bool,
     pub(crate) staging_stats: Arc<StagingStats>,
     pub(crate) dispatch_stats: Arc<DispatchStats>,
-    /// When the shared parts of the way next need a poll.
+    /// The deadline of the staging queue and the dispatch queue.
     pub(crate) due: Nanos,
-    /// Whether requests were left waiting for room when this last turned the shared parts.
+    /// Whether requests were waiting for a tag at the end of the last run.
     pub(crate) waiting: bool,
     pub(crate) parker: Option<Parker>,
 }
 
 impl<Q: HardwareQueue, P: Platform> fmt::Debug for Queue<Q, P> {
-    /// Without the parts that others may hold locked.
+    /// Formats the queue without the parts that other cores may have locked.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").field("local", &self.ctx).finish_non_exhaustive()
     }
 }
 
-/// What a look at the shared part of the way is to do.
+/// The reason for a run of the staging queue and the dispatch queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunReason {
-    /// There are requests to bring down.
+    /// There are requests to dispatch: wait for the lock.
     Requests,
-    /// Only to see whether something has ended.
+    /// Only look for completions: skip the run if another core holds the lock.
     Poll,
 }
 
-/// What is done at the shared part of the way, besides bringing down what the core has plugged.
-/// The completion strategies divide it among contexts.
+/// The work of a run besides flushing the core's plug. The completion strategies divide this work
+/// among contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunScope {
-    /// What has ended is fetched, and sent to those who wait for it.
+    /// Whether the run fetches completions and steers them to their submitters.
     pub(crate) reap: bool,
-    /// Staged requests are started, whoever submitted them.
+    /// Whether the run starts staged requests of all submitters.
     pub(crate) run: bool,
 }
 
@@ -105,55 +110,55 @@ impl RunScope {
 }
 
 impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
-    /// Which submitter this is.
+    /// Returns the index of this submitter.
     pub fn submitter(&self) -> Submitter {
         self.ctx.submitter
     }
 
-    /// For which group later requests are (limits, weights).
+    /// Sets the group of later requests (limits, weights).
     pub fn set_group(&mut self, group: Group) {
         self.ctx.group = group;
     }
 
-    /// What this submitter has done. Anybody may read it while it goes on.
+    /// Returns the counters of this submitter. Any thread may read them at any time.
     pub fn stats(&self) -> &Arc<SubmitterStats> {
         &self.ctx.stats
     }
 
-    /// What the staging queue behind this has done, for all who use it.
+    /// Returns the counters of the staging queue, summed over its users.
     pub fn staging_stats(&self) -> &Arc<StagingStats> {
         &self.staging_stats
     }
 
-    /// What the dispatch queue behind this has done, for all who use it.
+    /// Returns the counters of the dispatch queue, summed over its users.
     pub fn dispatch_stats(&self) -> &Arc<DispatchStats> {
         &self.dispatch_stats
     }
 
-    /// From now on what happens is written down, `limit` events until they are taken.
+    /// Starts tracing. Drops and counts events beyond `limit` until the buffer is drained.
     pub fn trace(&mut self, limit: usize) {
         self.ctx.hooks.tracer = Some(Tracer::new(limit));
     }
 
-    /// What was written down.
+    /// Returns the tracer, if tracing has been started.
     pub fn tracer(&mut self) -> Option<&mut Tracer> {
         self.ctx.hooks.tracer.as_mut()
     }
 
-    /// Requests submitted and not completed. On a hardware queue of one's own what has ended counts
-    /// until it is reaped.
+    /// Returns the number of requests that are submitted and not completed. With an owned hardware
+    /// queue, a completed request counts until it is reaped.
     pub fn outstanding(&self) -> u32 {
         self.ctx.outstanding()
     }
 
-    /// Submits requests in order until the queue is full; returns how many it took.
+    /// Submits requests in order until the queue is full. Returns the number of requests taken.
     #[inline]
     pub fn submit_many(&mut self, now: Nanos, requests: &[Request]) -> usize {
         let full = requests.iter().position(|request| self.submit(now, *request).is_err());
         full.unwrap_or(requests.len())
     }
 
-    /// Takes as many completions as there are, and as `into` has room for; returns how many.
+    /// Reaps completions until `into` is full or no completion is left. Returns their number.
     #[inline]
     pub fn reap_many(&mut self, into: &mut [Completion]) -> usize {
         let mut reaped = 0;
@@ -165,21 +170,22 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         reaped
     }
 
-    /// Sleeps until there may be a completion, or for `timeout`. Returns at once if there is one.
-    /// The caller polls afterwards.
+    /// Sleeps until there may be a completion, for at most `timeout`. Returns at once if there is a
+    /// completion. The caller polls afterwards.
     ///
     /// # Errors
-    /// What making or sleeping on an eventfd returns.
+    /// The error of creating an eventfd or of sleeping on it.
     pub fn sleep(&mut self, now: Nanos, timeout: Nanos) -> io::Result<()> {
         self.parker()?;
-        // Made above.
+        // `parker()` has created it.
         let Some(parker) = self.parker.take() else { return Ok(()) };
         parker.prepare();
         let slept = if self.poll(now) || !self.ctx.ready.is_empty() {
             parker.unpark();
             Ok(())
         } else {
-            // Nobody wakes this for what ends on another core's queue if that core has gone.
+            // If another core has gone, no waker reports completions on its dispatch queue: limit
+            // the sleep.
             let foreign = !self.sibling_dispatch.is_empty() && self.ctx.outstanding() > 0;
             let most = if foreign { SIBLING_POLL_PERIOD } else { Nanos::MAX };
             parker.park(&[], timeout.min(self.deadline().since(now)).min(most))
@@ -188,11 +194,14 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         slept
     }
 
-    /// Makes the parker with which this sleeps, if there is none. Its eventfd is for a caller that
-    /// sleeps in its own `epoll`: prepare it, poll once more, and sleep if nothing moved.
+    /// Returns the parker with which [`sleep`](Queue::sleep) sleeps, and creates it at the first
+    /// call.
+    ///
+    /// Its eventfd is for a caller that sleeps in its own `epoll`. The caller prepares the parker,
+    /// polls once more, and sleeps if the poll made no progress.
     ///
     /// # Errors
-    /// What making an eventfd returns.
+    /// The error of creating an eventfd.
     pub fn parker(&mut self) -> io::Result<&Parker> {
         if self.parker.is_none() {
             let parker = Parker::new()?;
@@ -202,7 +211,8 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         self.parker.as_ref().ok_or_else(|| io::Error::other("no parker"))
     }
 
-    /// Uses both parts of the way. `None` if it is only to look and somebody else is there.
+    /// Calls `use_it` with the staging queue and the dispatch queue. Returns `None` if `reason` is
+    /// [`RunReason::Poll`] and another core holds a lock.
     #[inline]
     fn with_path<R>(
         &mut self,
@@ -230,43 +240,44 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         }
     }
 
-    /// From now on completions that others find for this submitter wake nobody: whoever finds them
-    /// has them among its [`news`](Queue::notices) and sees to it.
+    /// Replaces wake-ups by notices. From now on a core that finds completions of this submitter
+    /// lists it in its [`notices`](Queue::notices), and does not call its waker.
     pub(crate) fn enable_notices(&mut self) {
         let submitter = self.ctx.submitter;
         self.with_path(RunReason::Requests, |_, _, shared| shared.enable_notices(submitter));
     }
 
-    /// Submitters for whom this has found completions; whoever takes them out sees to them.
+    /// Returns the submitters for which this queue has found completions. The caller that drains
+    /// the list notifies them.
     pub(crate) fn notices(&mut self) -> &mut Vec<Submitter> {
         &mut self.ctx.notices
     }
 
-    /// Does the shared part of the work in `scope`, after having waited for others.
+    /// Runs `scope` of the work on the shared queues; waits for the locks.
     pub(crate) fn run_scope(&mut self, now: Nanos, scope: RunScope) -> bool {
         self.run_queue(now, RunReason::Requests, scope)
     }
 
-    /// Does all of the shared part of the work unless somebody else is there.
+    /// Runs all work on the shared queues, unless another core holds a lock.
     pub(crate) fn try_run(&mut self, now: Nanos) -> bool {
         self.run_queue(now, RunReason::Poll, RunScope::ALL)
     }
 
-    /// Takes in what others found, and looks no further.
+    /// Receives completions that other cores found, without running the shared queues.
     pub(crate) fn receive_only(&mut self, now: Nanos) -> bool {
         self.ctx.now = now;
         self.receive(now)
     }
 
-    /// Brings requests down and completions up.
+    /// Dispatches requests and reaps completions.
     fn run_queue(&mut self, now: Nanos, reason: RunReason, scope: RunScope) -> bool {
         self.ctx.now = now;
         let turned = self.with_path(reason, |local, staging, shared| {
             P::read(staging);
             let mut moved = flush_plug::<Q, P>(local, staging, shared, now);
             moved |= shared.dispatch.service(now, &mut local.hooks);
-            // What has ended on an owned queue stays there until it is reaped, unless its tags are
-            // wanted.
+            // Completions on an owned queue stay there until they are reaped, unless requests wait
+            // for their tags.
             if scope.reap && (!local.owns_all || !staging.is_empty()) {
                 moved |= reap_hw::<Q, P>(local, staging, shared, now);
             }
@@ -274,7 +285,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
                 moved |= run_staging::<Q, P>(local, staging, shared, now);
             }
             moved |= shared.dispatch.issue();
-            // The hardware will not say that these have ended.
+            // The hardware reports no event for these completions.
             if shared.dispatch.has_early_completions() {
                 moved |= reap_hw::<Q, P>(local, staging, shared, now);
             }
@@ -283,21 +294,21 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             shared.drain_notices(&mut local.notices);
             (moved, due(staging, shared), waiting)
         });
-        // Who is there may have looked before what there is to see came, and may have woken this
-        // core to see it: it must look again before it sleeps.
+        // The lock holder may have looked before the latest completion arrived, and may have woken
+        // this core for it. So this core must look again before it sleeps.
         let Some((moved, due, waiting)) = turned else { return true };
         (self.due, self.waiting) = (due, waiting);
         moved
     }
 
-    /// Looks after the dispatch queues of other cores that may have requests of this one, as far as
-    /// nobody else is there.
+    /// Services the dispatch queues of other cores that may have requests of this core. Skips those
+    /// that are locked.
     fn run_siblings(&mut self, now: Nanos) -> bool {
         let QueuePath::MultiQueue { staging, .. } = &mut self.path else { return false };
         let (local, foreign) = (&mut self.ctx, &self.sibling_dispatch);
         let (mut moved, mut due) = (false, Nanos::MAX);
         for lock in foreign {
-            // Staging first, as everywhere.
+            // Lock order: staging queue first, then dispatch queue.
             let looked = staging.try_with(|staging| {
                 let mut shared = lock.try_lock()?;
                 let shared = &mut *shared;
@@ -317,7 +328,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         moved
     }
 
-    /// Takes in completions that other cores found.
+    /// Receives completions that other cores found.
     #[inline]
     fn receive(&mut self, now: Nanos) -> bool {
         let (mut moved, mut flushes) = (false, false);
@@ -336,7 +347,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         moved
     }
 
-    /// Whether an owned way needs nothing but to issue what was started.
+    /// Returns whether an owned path has nothing to do but issue the started commands.
     #[inline(always)]
     fn is_quiescent(&self, now: Nanos) -> bool {
         let QueuePath::MultiQueue {
@@ -375,8 +386,8 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         Ok(())
     }
 
-    /// The completion of the next request that has ended, straight from the hardware; only where
-    /// nobody else looks.
+    /// Fetches and returns the next completion from the hardware. Only for a path that no other
+    /// core uses.
     #[inline(always)]
     fn fetch_owned(&mut self) -> Option<Completion> {
         let now = self.ctx.now;
@@ -398,20 +409,21 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     }
 }
 
-/// When something is to be done for a staging queue and its dispatch queue. While the hardware queue has no
-/// tag left, the scheduler's deadline does not count: a request whose time has come goes with the next
-/// completion, and a runner of virtual time that was given a deadline in the past would never reach it.
+/// Returns the deadline of a staging queue and its dispatch queue.
+///
+/// While the hardware queue has no free tag, the scheduler's deadline does not count: an expired
+/// request is dispatched with the next completion. In virtual time a runner with a deadline in the
+/// past would never reach that completion.
 fn due<Q: HardwareQueue>(staging: &Staging, shared: &DispatchQueue<Q>) -> Nanos {
     let staged = if shared.dispatch.can_start() { staging.deadline() } else { Nanos::MAX };
     staged.min(shared.dispatch.deadline())
 }
 
-/// Sleep of a core whose requests may be on others' queues, at most.
+/// Maximum sleep of a core whose requests may be on other cores' dispatch queues.
 const SIBLING_POLL_PERIOD: Nanos = Nanos::from_millis(1);
 
 impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
-    /// Brings everything submitted to the hardware, as far as it has room, and finds what has
-    /// completed.
+    /// Dispatches submitted requests as far as there are tags, and looks for completions.
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = std::mem::take(&mut self.ctx.completed_early);
@@ -447,7 +459,7 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
                 staging: OwnedOrLocked::Owned(staging),
                 dispatch: OwnedOrLocked::Owned(shared),
             } => due(staging, shared),
-            // As it was when the lock was last held.
+            // The deadline of the last run under the lock.
             _ => self.due,
         }
     }
@@ -483,7 +495,7 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
             let notes = &mut local.hooks;
             if shared.dispatch.start_in_place::<P>(now, submitter, notes, write) {
                 staging.bypassed();
-                // With something under way already, it is due when that is, and looks again then.
+                // With other commands in flight, `due` is already set, and the next run updates it.
                 if self.due == Nanos::MAX {
                     self.due = shared.dispatch.deadline();
                 }
@@ -512,7 +524,7 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
         &self.memory
     }
 
-    /// Whom completions wake: also those that another core finds.
+    /// Sets the waker for completions, including those that another core finds.
     fn set_waker(&mut self, waker: Waker) {
         for receiver in &self.receivers {
             receiver.set_waker(waker.clone());

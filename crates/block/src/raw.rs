@@ -1,9 +1,8 @@
-//! [`Raw`]: straight to a driver's hardware queue.
+//! [`Raw`]: a block device that is one hardware queue of a driver, without a block layer.
 //!
-//! One request becomes one command, and nothing is kept in between but a tag. This is the path that
-//! the multi-queue paper measures its block layers against (SYSTOR'13 section 5: *raw*). A request
-//! that cannot be sent (range, length) is answered here with the status that a drive would give;
-//! everything that was taken completes exactly once.
+//! Each request becomes one command and occupies only a tag. [SYSTOR13 §5] measures its block
+//! layers against this path (*raw*). `Raw` completes an invalid request (range, length) with the
+//! status that a drive would return. Every accepted request completes exactly once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,17 +22,18 @@ use crate::{BlockDevice, Completion, Limits, QueueFull, Request, WaitResult};
 pub struct Raw<Q = NvmeQueue> {
     queue: Q,
     limits: Limits,
-    /// The event that the last poll found, if it has not been reaped.
+    /// The event that the last poll found, until it is reaped.
     peeked_event: Option<Event>,
-    /// Requests that were answered here and not reaped yet.
+    /// Completions of requests that `Raw` rejected, until they are reaped.
     refused: VecDeque<Completion>,
-    /// Whether a request was refused since the last poll.
+    /// Whether a request was rejected since the last poll.
     refused_now: bool,
     spurious: u64,
 }
 
 impl Raw<NvmeQueue> {
-    /// The device at the other end of `pair`, on the drive that `info` describes and `port` leads to.
+    /// Creates a device on the queue pair `pair` of the drive that `info` describes. `port` is the
+    /// drive's port.
     ///
     /// # Errors
     /// [`NvmeDeviceError`].
@@ -49,7 +49,7 @@ impl Raw<NvmeQueue> {
 }
 
 impl<Q: HardwareQueue> Raw<Q> {
-    /// The device behind `queue`, which is the device's from now on; nothing may be outstanding.
+    /// Creates a device that owns `queue`. No command may be outstanding on the queue.
     pub fn new(queue: Q, limits: Limits) -> Raw<Q> {
         let tags = queue.tags().count();
         Raw {
@@ -62,24 +62,27 @@ impl<Q: HardwareQueue> Raw<Q> {
         }
     }
 
-    /// The queue, for its counters.
+    /// Returns the queue, for its counters.
     pub fn queue(&self) -> &Q {
         &self.queue
     }
 
-    /// The queue, for who watches over it. Commands that it has forgotten are the caller's to take
-    /// back, after everything was [reaped](Device::reap).
+    /// Returns mutable access to the queue, for its supervisor.
+    ///
+    /// After a reset, the caller reclaims the commands that the queue has forgotten, after it has
+    /// [reaped](BlockDevice::reap) all completions.
     pub fn queue_mut(&mut self) -> &mut Q {
         &mut self.queue
     }
 
-    /// Events that named no command of the queue: faults of the device, dropped.
+    /// Returns the number of events whose tag has no command. Such events are device faults and are
+    /// dropped.
     pub fn spurious_events(&self) -> u64 {
         self.spurious
     }
 
-    /// Gives the queue back. What is outstanding on it comes back from there; requests answered here
-    /// and not reaped are returned.
+    /// Returns the hardware queue and the completions that were not reaped, including those of
+    /// rejected requests. Commands that are outstanding complete through the returned queue.
     pub fn into_queue(mut self) -> (Q, impl Iterator<Item = Completion>) {
         let found = self.peeked_event.take().and_then(|event| self.complete(event));
         (self.queue, found.into_iter().chain(self.refused))
@@ -92,14 +95,14 @@ impl<Q: HardwareQueue> Raw<Q> {
             self.spurious += 1;
             return None;
         };
-        // Detached above, so it can be given back.
+        // The tag was detached above, so the release cannot fail.
         let _ = self.queue.release_tags(&[tag]);
         Some(Completion { tag: command.user, status, result })
     }
 
     #[cold]
     fn refuse(&mut self, tag: u64, status: Status) -> Result<(), QueueFull> {
-        // As many as the queue has tags: memory stays bounded when nobody reaps.
+        // The limit is the number of tags: memory stays bounded if the submitter does not reap.
         if self.refused.len() >= self.limits.queue_depth as usize {
             return Err(QueueFull);
         }
@@ -123,7 +126,7 @@ impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
         match self.queue.bind_tag_cmd(tag, &request, now) {
             Ok(()) => Ok(()),
             Err(error) => {
-                // Taken above, so it can be given back.
+                // The tag was allocated above, so the release cannot fail.
                 let _ = self.queue.release_tags(&[tag]);
                 match error {
                     BindError::Refused(status) => self.refuse(request.tag, status),
@@ -157,7 +160,7 @@ impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
 
     #[inline]
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
-        // What can be reaped now must not wait.
+        // Completions that can be reaped must not wait.
         if self.peeked_event.is_some() || !self.refused.is_empty() {
             return WaitResult::Unsupported;
         }
@@ -169,11 +172,13 @@ impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
 }
 
 impl<Q: HardwareQueue> Component for Raw<Q> {
-    /// Issues all requests since the last poll at once, and looks for a completion. Completions are
-    /// reaped from the device's queue directly, also those that arrive later.
+    /// Issues all requests since the last poll as one batch, and looks for a completion.
+    ///
+    /// The submitter reaps completions directly from the hardware queue, including those that
+    /// arrive after the poll.
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        // First, so that nothing is issued to what is gone.
+        // Poll the driver first, so that nothing is issued to a removed device.
         let mut moved = self.queue.poll(now) | std::mem::take(&mut self.refused_now);
         moved |= self.queue.issue_tags();
         if self.peeked_event.is_none() {
@@ -183,7 +188,8 @@ impl<Q: HardwareQueue> Component for Raw<Q> {
         moved
     }
 
-    /// When the driver needs it; otherwise only the device, or who submits, can give this work.
+    /// Returns the driver's deadline. Otherwise only the device and the submitter create work for
+    /// this component.
     fn deadline(&self) -> Nanos {
         self.queue.deadline()
     }

@@ -1,8 +1,9 @@
-//! [`Requests`]: what a submitter remembers of its requests until they have completed.
+//! [`RequestTable`]: the submitter's table of its outstanding requests.
 //!
-//! Owned by the submitter's core; what travels through the layer is only an entry's number.
-//! Guarantee: every request added comes out of [`RequestTable::complete`] exactly once, whole, whether it was
-//! merged with others, cut into pieces, or followed by a flush.
+//! The submitter's core owns the table; only the index of an entry travels through the block layer.
+//!
+//! Invariant: every added request is returned by [`RequestTable::complete`] exactly once, whether
+//! it was merged, split, or followed by a flush.
 
 use clock::Nanos;
 use nvme::Status;
@@ -14,21 +15,22 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct RequestEntry {
-    /// The caller's name for the request.
+    /// The caller's tag of the request.
     caller_tag: u64,
     since: Nanos,
     sectors: u32,
-    /// The next request that the same command carries; of a free entry, the next free one.
+    /// The next request that the same command carries; for a free entry, the next free one.
     next: u32,
-    /// The request that this is a piece of.
+    /// The request of which this is a fragment.
     parent: u32,
-    /// Pieces that have not ended, for a request that was cut; the cutting itself counts as one.
+    /// Outstanding fragments of a split request; an unfinished split counts as one more.
     splits_remaining: u32,
-    /// The worst that a piece came to.
+    /// The first error of a fragment.
     status: Status,
     op: Op,
     used: bool,
-    /// The device has no force unit access: a flush follows before the request has completed.
+    /// Whether a flush must follow before the request completes, because the device has no force
+    /// unit access.
     flush_after: bool,
 }
 
@@ -45,29 +47,30 @@ const FREE: RequestEntry = RequestEntry {
     flush_after: false,
 };
 
-/// The table of a submitter's requests. It does not grow: a full table pushes back.
+/// The table of a submitter's requests. It has a fixed size; adding to a full table fails.
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     entries: Box<[RequestEntry]>,
     free: u32,
-    /// Requests of the caller, and how many there may be; the other entries are for pieces.
+    /// The caller's outstanding requests; `limit` is their maximum. The other entries are for
+    /// fragments.
     active: u32,
     limit: u32,
 }
 
-/// What ending a command led to.
+/// The result of completing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletionRoute {
-    /// What was complete was handed out.
+    /// All requests that completed with the command were returned.
     Completed,
-    /// The device must flush first: the flush ends under this entry's number.
+    /// A flush must follow; it completes under this entry's id.
     FlushFirst(u32),
     /// There is no such entry.
     Spurious,
 }
 
 impl RequestTable {
-    /// Room for `limit` requests of the caller, and `pieces` pieces of requests.
+    /// Creates a table for `limit` requests of the caller and `pieces` fragments.
     pub(crate) fn new(limit: u32, pieces: u32) -> RequestTable {
         let count = limit.saturating_add(pieces);
         let mut entries = vec![FREE; count as usize];
@@ -78,13 +81,13 @@ impl RequestTable {
         RequestTable { entries: entries.into(), free, active: 0, limit }
     }
 
-    /// Requests of the caller that have not ended.
+    /// Returns the number of the caller's outstanding requests.
     #[inline]
     pub(crate) fn active(&self) -> u32 {
         self.active
     }
 
-    /// Adds a request; `None` if there is no room.
+    /// Adds a request and returns its id; `None` if the table is full.
     #[inline]
     pub(crate) fn add(&mut self, request: &Request, now: Nanos) -> Option<u32> {
         let Request { op, sectors, tag, .. } = *request;
@@ -96,7 +99,7 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Adds a piece of the request `parent`, which counts it.
+    /// Adds a fragment of the request `parent` and returns its id; `None` if the table is full.
     pub(crate) fn add_split(&mut self, parent: u32, sectors: u32) -> Option<u32> {
         let RequestEntry { op, since, .. } = *self.entries.get(parent as usize)?;
         let id = self.alloc(RequestEntry { since, sectors, op, parent, ..FREE })?;
@@ -122,17 +125,17 @@ impl RequestTable {
         self.free = id;
     }
 
-    /// Says that the request is about to be cut into pieces.
+    /// Marks the request as being split into fragments.
     pub(crate) fn begin_split(&mut self, id: u32) {
         self.entries[id as usize].splits_remaining = 1;
     }
 
-    /// Says that a flush must follow the request.
+    /// Marks the request as followed by a flush.
     pub(crate) fn flush_after(&mut self, id: u32) {
         self.entries[id as usize].flush_after = true;
     }
 
-    /// Says that the command of `head` carries `id` too, and all that `id`'s would have carried.
+    /// Records that the command of `head` also carries `id` and all requests merged into `id`.
     pub(crate) fn chain(&mut self, head: u32, id: u32) {
         let mut last = id;
         while self.entries[last as usize].next != NONE {
@@ -142,8 +145,10 @@ impl RequestTable {
         self.entries[head as usize].next = id;
     }
 
-    /// The command of `id` ended and carried nothing but `id`: its completion. `None` if it is not
-    /// as simple as that; nothing has changed then, and [`end`](RequestTable::complete) has the answer.
+    /// Completes the command of `id` if it carries only that request, and returns the completion.
+    ///
+    /// Returns `None` for a merged request, a fragment, or a request followed by a flush. Nothing
+    /// has changed then, and the caller uses [`complete`](RequestTable::complete).
     #[inline(always)]
     pub(crate) fn complete_single(
         &mut self,
@@ -164,7 +169,8 @@ impl RequestTable {
         Some(Completion { tag, status, result })
     }
 
-    /// The command of `id` ended: hands out every request that has completed with it.
+    /// Completes the command of `id`, and passes the completion of every request that has completed
+    /// with it to `out`.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -200,7 +206,7 @@ impl RequestTable {
         outcome
     }
 
-    /// A piece of `parent`, or its cutting, has ended.
+    /// Completes a fragment of `parent`, or the split itself.
     pub(crate) fn complete_split(
         &mut self,
         parent: u32,

@@ -1,5 +1,5 @@
-//! The steps of a turn at the staging and the dispatch queue: plugged requests down, staged requests
-//! down, completions up.
+//! The steps of a run of the staging and dispatch queues: flush the plug, dispatch staged requests,
+//! reap completions.
 
 use clock::Nanos;
 use driver::HardwareQueue;
@@ -13,7 +13,7 @@ use crate::sync::Platform;
 use crate::trace::Action;
 use crate::{Op, StagedRequest};
 
-/// Lets the plugged requests go.
+/// Moves the plugged requests to the dispatch or staging queue.
 #[inline]
 pub(crate) fn flush_plug<Q: HardwareQueue, P: Platform>(
     local: &mut SubmitContext,
@@ -49,7 +49,7 @@ fn record_unplug(local: &mut SubmitContext, now: Nanos) {
     }
 }
 
-/// Brings one request to the hardware, or into the staging queue.
+/// Starts a request, or inserts it into the staging queue.
 #[inline(always)]
 pub(crate) fn stage<Q: HardwareQueue, P: Platform>(
     local: &mut SubmitContext,
@@ -80,7 +80,7 @@ fn insert(local: &mut SubmitContext, staging: &mut Staging, now: Nanos, staged: 
     }
 }
 
-/// Starts staged requests while the hardware has room.
+/// Starts staged requests while the hardware queue has tags.
 #[inline]
 pub(crate) fn run_staging<Q: HardwareQueue, P: Platform>(
     local: &mut SubmitContext,
@@ -112,10 +112,10 @@ pub(crate) fn run_staging<Q: HardwareQueue, P: Platform>(
     moved
 }
 
-/// Completions found at once, at most: others wait for the lock.
+/// Maximum number of completions fetched per run; it bounds the time that others wait for the lock.
 const REAP_BUDGET: usize = 256;
 
-/// Takes what has ended off the hardware.
+/// Fetches completions from the hardware queue.
 #[inline]
 pub(crate) fn reap_hw<Q: HardwareQueue, P: Platform>(
     local: &mut SubmitContext,
@@ -125,8 +125,8 @@ pub(crate) fn reap_hw<Q: HardwareQueue, P: Platform>(
 ) -> bool {
     let mut moved = false;
     for _ in 0..REAP_BUDGET {
-        // Who finds the end of a request tells the staging queue: a scheduler that wants to hear has
-        // one staging queue for all submitters.
+        // The core that finds a completion reports it to its own staging queue. That is the right
+        // one: a scheduler that needs completions has one staging queue for all submitters.
         let tell = |staged: &StagedRequest, device| staging.completed(now, staged, device);
         let ended = shared.dispatch.fetch::<P>(now, &mut local.hooks, tell);
         let Some(ended) = ended else { break };
@@ -136,7 +136,7 @@ pub(crate) fn reap_hw<Q: HardwareQueue, P: Platform>(
     moved
 }
 
-/// Completes a request here, or sends it to the core that submitted it.
+/// Completes a request of this submitter, or steers it to the core that submitted it.
 #[inline]
 pub(crate) fn complete_or_steer<Q: HardwareQueue, P: Platform>(
     local: &mut SubmitContext,

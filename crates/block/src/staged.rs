@@ -1,39 +1,41 @@
-//! [`Staged`]: a request on its way through the block layer.
+//! [`StagedRequest`]: a request inside the block layer.
 
 use clock::Nanos;
 
 use crate::Request;
 
-/// A submitter: one core's end of the block layer ([`Queue`](crate::Queue)), an index.
+/// The index of a submitter, which is one core's endpoint of the block layer
+/// ([`Queue`](crate::Queue)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Submitter(pub u16);
 
-/// A group of submitters that share limits and a weight, an index; 0 is everybody who is in no other.
+/// The index of a group of submitters that share limits and a weight. Group 0 has all submitters
+/// that are in no other group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group(pub u16);
 
-/// A request on its way from a submitter to a hardware queue, moved from place to place whole.
+/// A request between a submitter and a hardware queue. The block layer moves it by value.
 ///
-/// What the submitter needs to know when it completes stays with the submitter, under `request.tag`:
-/// everything below touches no line of another core for it.
+/// The state that the submitter needs at completion stays in the submitter's table, under
+/// `request.tag`. The lower queues therefore touch no cache line of another core for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StagedRequest {
-    /// The request; its `tag` is the submitter's name for it, not the caller's.
+    /// The request; its `tag` is the submitter's id, not the caller's tag.
     pub request: Request,
-    /// When it was submitted.
+    /// Time of submission.
     pub since: Nanos,
-    /// By whom.
+    /// The submitter.
     pub submitter: Submitter,
-    /// For which group.
+    /// The group.
     pub group: Group,
-    /// Requests of the caller that it carries: more than 1 after merging.
+    /// Number of the caller's requests that it carries; more than 1 after merging.
     pub merged: u16,
-    /// How often it came back from the device without having been carried out.
+    /// How often the request was requeued because the device had not executed it.
     pub requeues: u16,
 }
 
 impl StagedRequest {
-    /// The sector after its last one.
+    /// Returns the sector after the last one.
     pub fn end(&self) -> u64 {
         self.request.lba.saturating_add(self.request.sectors.into())
     }

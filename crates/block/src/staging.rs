@@ -1,7 +1,7 @@
-//! [`Staging`]: where requests wait, are merged and put in order before the hardware has room.
+//! [`Staging`]: the queue in which requests wait, are merged and are ordered before dispatch.
 //!
-//! The number of requests in it grows and shrinks with what is submitted; the scheduler decides their
-//! order (SYSTOR'13 section 3.2, software staging queues).
+//! Its length follows the submitted load; the scheduler decides the order ([SYSTOR13 §3.2],
+//! software staging queues).
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::{Op, StagedRequest};
 #[repr(align(64))]
 pub(crate) struct Staging {
     scheduler: Box<dyn Scheduler>,
-    /// Whether an empty queue may be gone past: the scheduler would hold nothing back.
+    /// Whether requests may bypass the queue while it is empty, because the scheduler delays none.
     plain: bool,
-    /// Requests that the scheduler holds.
+    /// Number of requests in the scheduler.
     length: usize,
     stats: Arc<StagingStats>,
 }
@@ -38,7 +38,7 @@ impl Staging {
         &self.stats
     }
 
-    /// Whether a request may go straight to the hardware.
+    /// Returns whether a request may go straight to the dispatch queue.
     #[inline]
     pub(crate) fn can_bypass_scheduler(&self) -> bool {
         self.plain && self.length == 0
@@ -54,8 +54,8 @@ impl Staging {
         self.length == 0
     }
 
-    /// Puts a request in, or merges it with one that is in; `None` in the first case, else on which
-    /// side of it, and that request's name.
+    /// Inserts a request, or merges it with one in the queue. Returns `None` if it was inserted,
+    /// otherwise the side of the merge and the id of the other request.
     pub(crate) fn insert(
         &mut self,
         now: Nanos,
@@ -95,10 +95,10 @@ impl Staging {
         self.length += 1;
     }
 
-    /// A request has completed; nothing to tell a plain queue.
+    /// Reports a completed request to the scheduler, if the scheduler needs completions.
     #[inline]
     pub(crate) fn completed(&mut self, now: Nanos, staged: &StagedRequest, device: Nanos) {
-        // Flushes go past the scheduler.
+        // Flushes bypass the scheduler.
         if !self.plain && staged.request.op != Op::Flush {
             self.scheduler.completed(now, staged, device);
         }

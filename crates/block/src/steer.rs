@@ -1,9 +1,10 @@
-//! Steering: a completion found by one core goes to the core that submitted the request.
+//! Steering: sends a completion that one core found to the core that submitted the request.
 //!
-//! A single-producer, single-consumer ring of two words per completion. Whoever holds the dispatch
-//! queue's lock is the producer; the submitter's core is the consumer. Guarantee: everything sent is
-//! received once, in order. There are as many places as the submitter can have requests, so there is
-//! always one.
+//! Each mailbox is a single-producer, single-consumer ring with two 64-bit words per completion.
+//! The producer is the holder of the dispatch queue's lock; the consumer is the submitter's core.
+//!
+//! Invariant: every completion sent is received once, in order. The ring has as many slots as the
+//! submitter can have requests, so a slot is always free.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,27 +21,27 @@ const WORDS: usize = 2;
 #[derive(Debug)]
 struct Mailbox {
     slots: Box<[[AtomicU64; WORDS]]>,
-    /// Completions ever sent.
+    /// Number of completions ever sent.
     sent: Aligned<AtomicU64>,
-    /// Whether the consumer is gone.
+    /// Whether the consumer has been dropped.
     closed: AtomicBool,
-    /// Who wakes the consumer when it sleeps.
+    /// The waker of the consumer.
     waker: OnceLock<Waker>,
 }
 
-/// On a cache line of its own.
+/// A value on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Aligned<T>(T);
 
-/// The producing end.
+/// The producer's endpoint.
 #[derive(Debug)]
 pub(crate) struct Sender {
     shared: Arc<Mailbox>,
     sent: u64,
 }
 
-/// The consuming end.
+/// The consumer's endpoint.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     shared: Arc<Mailbox>,
@@ -48,7 +49,7 @@ pub(crate) struct Receiver {
     submitter: Submitter,
 }
 
-/// A ring to `submitter`, which has up to `requests` requests.
+/// Creates a ring to `submitter`, which has at most `requests` requests.
 pub(crate) fn completion_mailbox(submitter: Submitter, requests: usize) -> (Sender, Receiver) {
     let places = requests.next_power_of_two();
     let shared = Arc::new(Mailbox {
@@ -68,8 +69,8 @@ impl Mailbox {
 }
 
 impl Sender {
-    /// Sends a completion. The submitter has at most as many requests as there are places, each of
-    /// which ends once, so the place is free.
+    /// Sends a completion. A slot is free: there are at least as many slots as requests of the
+    /// submitter, and each request completes once.
     #[inline]
     pub(crate) fn send<P: Platform>(&mut self, ended: &CompletedRequest) {
         let place = self.shared.slot(self.sent);
@@ -82,12 +83,12 @@ impl Sender {
         self.shared.sent.0.store(self.sent, Ordering::Release);
     }
 
-    /// Who wakes the consumer, if it ever sleeps.
+    /// Returns the consumer's waker, if it has set one.
     pub(crate) fn waker(&self) -> Option<&Waker> {
         self.shared.waker.get()
     }
 
-    /// Whether nobody will receive any more.
+    /// Returns whether the consumer has been dropped.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Relaxed)
@@ -95,12 +96,12 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Says who wakes the consumer. Later calls are ignored.
+    /// Sets the consumer's waker. Later calls are ignored.
     pub(crate) fn set_waker(&self, waker: Waker) {
         let _ = self.shared.waker.set(waker);
     }
 
-    /// The next completion.
+    /// Receives the next completion, if there is one.
     #[inline]
     pub(crate) fn receive<P: Platform>(&mut self) -> Option<CompletedRequest> {
         P::read(&self.shared.sent);

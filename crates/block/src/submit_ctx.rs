@@ -1,7 +1,7 @@
-//! [`Local`]: what one core's end of the layer has to itself.
+//! [`SubmitContext`]: the state of one core's endpoint that no other core accesses.
 //!
-//! The plug, the table of requests, completions that wait to be reaped, counters and notes: no other
-//! core touches these lines.
+//! It holds the plug, the request table, completions that wait to be reaped, counters and I/O
+//! hooks. No other core touches its cache lines.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use crate::{
     Completion, Features, Group, Limits, Op, Payload, QueueFull, Request, StagedRequest, Submitter,
 };
 
-/// Requests held back for others to merge with, at most (Linux's plug holds 32 per device).
+/// Maximum number of requests in the plug, where they wait for others to merge with (Linux's plug
+/// holds 32 per device).
 pub(crate) const PLUG_MAX: usize = 32;
 
-/// Entries of the table for pieces of requests that are too long.
+/// Number of entries in the request table for fragments of requests that are too long.
 pub(crate) const SPLIT_MAX: u32 = 32;
 
-/// A request that is being cut: the rest of it, and its entry.
+/// A request that is being split: its remainder, and its entry.
 #[derive(Clone, Copy, Debug)]
 struct SplitInProgress {
     parent: u32,
@@ -49,13 +50,14 @@ pub(crate) struct SubmitContext {
     pub(crate) ready: VecDeque<Completion>,
     pub(crate) stats: Arc<SubmitterStats>,
     pub(crate) hooks: IoHooks,
-    /// Nobody else uses the staging or dispatch queue, and no scheduler wants to hear of completions.
+    /// Whether no other core uses the staging or dispatch queue, and the scheduler needs no
+    /// completions.
     pub(crate) owns_all: bool,
-    /// The time of the last call that had one.
+    /// The time of the last call that passed one.
     pub(crate) now: Nanos,
-    /// A request was answered here since the last poll.
+    /// Whether a request was completed here since the last poll, without the device.
     pub(crate) completed_early: bool,
-    /// Submitters for whom this core found completions, and whom it must tell.
+    /// Submitters for which this core found completions, and which it must notify.
     pub(crate) notices: Vec<Submitter>,
 }
 
@@ -87,12 +89,13 @@ impl SubmitContext {
         }
     }
 
-    /// Requests of the caller that have not been reaped.
+    /// Returns the number of the caller's requests that have not been reaped.
     pub(crate) fn outstanding(&self) -> u32 {
         self.requests.active()
     }
 
-    /// Whether a request needs nothing but a place and a command of its own.
+    /// Returns whether a request needs one entry and one command, without splitting or a later
+    /// flush.
     #[inline(always)]
     pub(crate) fn is_plain(&self, request: &Request) -> bool {
         let Request { op, lba, sectors, fua, .. } = *request;
@@ -104,10 +107,10 @@ impl SubmitContext {
             & (end <= self.limits.sectors)
     }
 
-    /// Gives a [plain](Local::is_plain) request a place, and returns its name.
+    /// Allocates an entry for a [plain](SubmitContext::is_plain) request and returns its id.
     ///
     /// # Errors
-    /// [`Busy`]; nothing has changed.
+    /// [`QueueFull`]; nothing has changed.
     #[inline(always)]
     pub(crate) fn admit(&mut self, now: Nanos, request: &Request) -> Result<u32, QueueFull> {
         let Some(id) = self.requests.add(request, now) else {
@@ -122,7 +125,7 @@ impl SubmitContext {
         Ok(id)
     }
 
-    /// Reports a request that got a place.
+    /// Emits a tracepoint for a request that got an entry.
     #[inline(always)]
     fn trace_queued(&self, now: Nanos, id: u32, tag: u64) {
         let submitter = self.submitter.0;
@@ -137,10 +140,10 @@ impl SubmitContext {
         QueueFull
     }
 
-    /// Gives any request a place; `None` if it was answered, or will be cut.
+    /// Admits any request. Returns `None` if the request has been completed here or will be split.
     ///
     /// # Errors
-    /// [`Busy`]; nothing has changed.
+    /// [`QueueFull`]; nothing has changed.
     #[cold]
     pub(crate) fn admit_slow(
         &mut self,
@@ -165,7 +168,8 @@ impl SubmitContext {
         let mut staged = self.as_staged(id, request, now);
         self.hooks.record(Action::Queued, now, &staged, NO_QUEUE);
         if request.fua && !(self.limits.volatile_cache && self.features.fua) {
-            // Without a cache every write is durable; without force unit access a flush follows.
+            // Without a volatile cache every write is durable. Without force unit access a flush
+            // follows the write.
             staged.request.fua = self.limits.volatile_cache;
             if self.limits.volatile_cache {
                 self.requests.flush_after(id);
@@ -197,12 +201,12 @@ impl SubmitContext {
         }
     }
 
-    /// Sectors of one command at most.
+    /// Returns the maximum number of sectors of one command.
     #[inline]
     fn max_split_sectors(&self, op: Op) -> u32 {
         match op {
             Op::Read | Op::Write => self.limits.max_sectors,
-            // The command's count has 16 bits.
+            // The block count of the command has 16 bits.
             Op::WriteZeroes => MAX_BLOCKS,
             Op::Discard | Op::Flush | Op::Extents => u32::MAX,
         }
@@ -214,7 +218,7 @@ impl SubmitContext {
         tag: u64,
         status: Status,
     ) -> Result<Option<StagedRequest>, QueueFull> {
-        // Memory stays bounded when nobody reaps.
+        // Memory stays bounded if the submitter does not reap.
         if self.ready.len() >= self.limits.queue_depth as usize {
             return Err(QueueFull);
         }
@@ -224,8 +228,8 @@ impl SubmitContext {
         Ok(None)
     }
 
-    /// Puts a request into the plug, or merges it with the last one that is there (as Linux does: a
-    /// stream's next request is compared with its last).
+    /// Adds a request to the plug, or merges it with the last request in the plug. Linux also
+    /// compares a stream's next request with its last.
     #[inline(always)]
     pub(crate) fn plug(&mut self, now: Nanos, id: u32, request: &Request) {
         let adjacent = self.plug.last().is_some_and(|last| {
@@ -237,7 +241,8 @@ impl SubmitContext {
             self.plug_slow(now, &staged);
             return;
         }
-        // Written where it stays: a copy right after the caller has written it would wait for that.
+        // Construct the request in place: a copy directly after the caller's stores would stall on
+        // them.
         self.plug.push(self.as_staged(id, request, now));
     }
 
@@ -257,7 +262,7 @@ impl SubmitContext {
         self.plug.push(*staged);
     }
 
-    /// A request was merged into the one whose name is `head`.
+    /// Records that a request was merged into the request with the id `head`.
     pub(crate) fn on_merged(
         &mut self,
         now: Nanos,
@@ -276,14 +281,14 @@ impl SubmitContext {
         self.hooks.record(action, now, staged, NO_QUEUE);
     }
 
-    /// Whether there is a request to cut.
+    /// Returns whether a request is being split.
     #[inline]
     pub(crate) fn is_splitting(&self) -> bool {
         !self.splitting.is_empty()
     }
 
-    /// Cuts long requests into pieces and plugs these, as far as there is room. Returns whether it
-    /// cut any.
+    /// Splits long requests into fragments and plugs these, as far as there are free entries.
+    /// Returns whether it made any fragment.
     pub(crate) fn split(&mut self, now: Nanos) -> bool {
         let mut cut = false;
         while self.plug.len() < PLUG_MAX
@@ -317,13 +322,14 @@ impl SubmitContext {
                 continue;
             }
             self.splitting.pop_front();
-            // The cutting itself has ended; the piece just made has not.
+            // The split itself is complete; the fragment just made is still outstanding, so the
+            // parent cannot complete here.
             self.requests.complete_split(parent, Status::SUCCESS, now, &self.stats, &mut |_| {});
         }
         cut
     }
 
-    /// A request of this submitter has ended. Returns the flush that must follow it, if one must.
+    /// Completes a request of this submitter. Returns the flush that must follow it, if any.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -340,7 +346,8 @@ impl SubmitContext {
         self.complete_slow(now, ended)
     }
 
-    /// The completion of a request that has ended and that nothing is special about.
+    /// Completes a request that is not merged, split or followed by a flush. Returns its
+    /// completion.
     #[inline(always)]
     pub(crate) fn complete_single(
         &mut self,

@@ -1,8 +1,8 @@
-//! What the layer's shared state is made of: [`Platform`].
+//! [`Platform`]: the locks and memory accesses of the block layer's shared state.
 //!
-//! The layer is generic over where it runs. On [`Native`] a lock is a mutex and touching memory is
-//! just that. A modelled machine gives the same code locks and memory whose every transfer between
-//! cores takes modelled time, and under `--cfg loom` the atomics are those of the model checker.
+//! The layer is generic over its platform. On [`Native`] a lock is a mutex, and memory accesses are
+//! not reported. On a modelled machine, each transfer of a lock or cache line between cores takes
+//! modelled time. Under `--cfg loom` the atomics are those of the model checker.
 
 use std::fmt::Debug;
 use std::ops::DerefMut;
@@ -13,22 +13,22 @@ pub(crate) use loom::sync::atomic;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic;
 
-/// Where the layer runs.
+/// The platform on which the block layer runs.
 pub trait Platform: Copy + Debug + Send + Sync + 'static {
-    /// Whether [`wrote`](Platform::wrote) and [`read`](Platform::read) do anything; where they do
-    /// not, nobody looks for what to report.
+    /// Whether [`wrote`](Platform::wrote) and [`read`](Platform::read) have an effect. If not, the
+    /// layer does not determine what to report.
     const OBSERVES: bool = false;
 
-    /// A lock of this platform.
+    /// The lock type of this platform.
     type Lock<T: Send>: Lock<T>;
 
-    /// The running core is about to write to `what`, which other cores may have written to.
+    /// Reports that the running core is about to write `what`, which other cores may have written.
     #[inline]
     fn wrote<T: ?Sized>(what: &T) {
         let _ = what;
     }
 
-    /// The running core is about to read from `what`, which other cores may have written to.
+    /// Reports that the running core is about to read `what`, which other cores may have written.
     #[inline]
     fn read<T: ?Sized>(what: &T) {
         let _ = what;
@@ -37,18 +37,18 @@ pub trait Platform: Copy + Debug + Send + Sync + 'static {
 
 /// A mutual exclusion lock around a `T`.
 pub trait Lock<T>: Send + Sync {
-    /// Access to what is locked, until dropped.
+    /// Access to the locked value, until dropped.
     type Guard<'a>: DerefMut<Target = T>
     where
         Self: 'a;
 
-    /// An unlocked lock.
+    /// Creates an unlocked lock.
     fn new(value: T) -> Self;
 
-    /// Waits for the lock.
+    /// Acquires the lock; waits if another thread holds it.
     fn lock(&self) -> Self::Guard<'_>;
 
-    /// Takes the lock if nobody has it.
+    /// Acquires the lock unless another thread holds it.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
 }
 
@@ -60,7 +60,8 @@ impl Platform for Native {
     type Lock<T: Send> = Mutex<T>;
 }
 
-/// A panic under the lock leaves counts and queues in order, if not complete: others go on.
+/// A mutex that ignores poisoning: after a panic under the lock, counts and queues are consistent,
+/// though perhaps incomplete, so other threads continue.
 impl<T: Send> Lock<T> for Mutex<T> {
     type Guard<'a>
         = MutexGuard<'a, T>

@@ -2,13 +2,13 @@
 
 use crate::Submitter;
 
-/// How many tags each submitter has, where several compete for them without a common scheduler.
+/// Number of tags per submitter, for submitters that compete without a common scheduler.
 #[derive(Debug)]
 pub(crate) struct TagFairness {
     pub(crate) taken: Box<[u16]>,
-    /// Who has found no tag and not got one since.
+    /// Submitters that found no tag and have not got one since.
     waiting: Box<[bool]>,
-    /// Submitters that have a tag or wait for one.
+    /// Number of submitters that have a tag or wait for one.
     pub(crate) active: u16,
 }
 
@@ -18,8 +18,8 @@ impl TagFairness {
         TagFairness { taken: vec![0; count].into(), waiting: vec![false; count].into(), active: 0 }
     }
 
-    /// Whether a submitter that has its share already must leave a tag to others (blk-mq's fair
-    /// sharing of tags): the depth, divided among those who are active.
+    /// Returns whether a submitter has used up its share of the tags, the depth divided by the
+    /// number of active submitters (blk-mq's `hctx_may_queue`).
     #[inline]
     pub(crate) fn is_over_share(&self, submitter: Submitter, depth: u16) -> bool {
         let who = usize::from(submitter.0);

@@ -1,4 +1,4 @@
-//! What a dispatch queue does about commands that take too long, resets and removal.
+//! Handling of command timeouts, resets and removal in a dispatch queue.
 
 use clock::Nanos;
 use driver::{HardwareQueue, QueueState, Tag};
@@ -9,7 +9,7 @@ use crate::Op;
 use crate::io_hooks::IoHooks;
 
 impl<Q: HardwareQueue> Dispatch<Q> {
-    /// Looks after commands that take too long, and after a reset.
+    /// Handles command timeouts, and reclaims commands after a reset.
     #[inline]
     pub(crate) fn service(&mut self, now: Nanos, notes: &mut IoHooks) -> bool {
         let mut moved = self.queue.poll(now);
@@ -44,7 +44,8 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         true
     }
 
-    /// The hardware has forgotten every command: they go again, unless they have gone too often.
+    /// Reclaims the commands that the hardware has forgotten after a reset. Requeues each request,
+    /// or fails it if it has used up its retries.
     fn reclaim_commands(&mut self, now: Nanos, notes: &mut IoHooks) {
         self.check_at = Nanos::MAX;
         let bound: Vec<Tag> = self.queue.tags().bound_tags().map(|(tag, _)| tag).collect();
@@ -67,7 +68,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
     }
 
-    /// Aborts commands that take too long, and resets the queue if that did not help.
+    /// Aborts commands that have timed out. Resets the queue if the abort has not completed them.
     fn check_timeouts(&mut self, now: Nanos) {
         let Timeouts { command, abort, .. } = self.timeouts;
         let bound: Vec<(Tag, Nanos)> = self.queue.tags().bound_tags().collect();
@@ -81,7 +82,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
                 self.stats.timeouts.add(1);
                 *aborted = now.max(Nanos(1));
                 next = next.min(now + abort);
-                // A tag that was bound a moment ago.
+                // The tag is bound, so the abort cannot fail.
                 let _ = self.queue.abort_tag(tag, now);
             } else {
                 next = next.min(bound_at + command);
@@ -91,7 +92,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         if reset {
             self.stats.resets.add(1);
             self.queue.reset(now);
-            // A reset that is over by the next look was one all the same.
+            // Record the reset even if it has finished by the next check.
             self.state = QueueState::Resetting;
             self.check_at = now;
         }

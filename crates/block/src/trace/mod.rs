@@ -1,8 +1,8 @@
-//! Trace: what happened to each request in the block layer, and when.
+//! Traces: what happens to each request in the block layer, and when.
 //!
-//! The events and their letters are blktrace's. Each submitter writes into a buffer of its own
-//! (blktrace's per-CPU relay), so tracing shares nothing between cores. [`blktrace`] writes the
-//! buffers as files that blkparse and btt read, and reads such files.
+//! The events and their letters are those of blktrace. Each submitter writes into its own buffer
+//! (blktrace's per-CPU relay), so cores share nothing for tracing. [`blktrace`] writes the buffers
+//! as files that blkparse and btt read, and reads such files.
 
 pub mod blktrace;
 
@@ -11,37 +11,38 @@ use nvme::Status;
 
 use crate::{Op, Submitter};
 
-/// What happened to a request, in the order in which it happens. The letters are blktrace's.
+/// An event in the life of a request, in the order of occurrence. The letters are those of
+/// blktrace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Q: the caller submitted it.
+    /// Q: the caller submitted the request.
     Queued,
-    /// G: it got a place in the layer.
+    /// G: the request got an entry in the block layer.
     GotRequest,
-    /// S: there was no place; the caller was told to wait.
+    /// S: no entry was free; the caller got [`QueueFull`](crate::QueueFull).
     Sleep,
-    /// P: the first request of a batch was held back for others to merge with.
+    /// P: the first request of a batch was plugged, to wait for others to merge with.
     Plug,
-    /// U: a batch was let go; `sectors` is how many requests it had.
+    /// U: a batch was unplugged; `sectors` is its number of requests.
     Unplug,
-    /// M: it was merged onto the end of another.
+    /// M: the request was merged after the end of another.
     BackMerge,
-    /// F: it was merged before another.
+    /// F: the request was merged before the start of another.
     FrontMerge,
-    /// X: it was split; `lba` and `sectors` are the piece's.
+    /// X: the request was split; `lba` and `sectors` are those of the fragment.
     Split,
-    /// I: it was put into a staging queue.
+    /// I: the request was inserted into a staging queue.
     Inserted,
-    /// D: it was given to the hardware.
+    /// D: the request was issued to the hardware.
     Issued,
-    /// R: it went back from the hardware to the staging queue.
+    /// R: the request was requeued from the hardware to the staging queue.
     Requeued,
-    /// C: it completed.
+    /// C: the request completed.
     Completed,
 }
 
 impl Action {
-    /// blktrace's letter.
+    /// Returns the letter that blktrace uses.
     pub const fn letter(self) -> char {
         match self {
             Action::Queued => 'Q',
@@ -60,32 +61,32 @@ impl Action {
     }
 }
 
-/// One event.
+/// A trace event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When.
+    /// Time of the event.
     pub at: Nanos,
-    /// What.
+    /// The event.
     pub action: Action,
-    /// To which kind of request.
+    /// The operation of the request.
     pub op: Op,
-    /// With force unit access.
+    /// Whether the request has force unit access.
     pub fua: bool,
-    /// First sector.
+    /// First sector of the request.
     pub lba: u64,
-    /// Sectors.
+    /// Number of sectors.
     pub sectors: u32,
-    /// Whose request.
+    /// The submitter of the request.
     pub submitter: Submitter,
-    /// The core that did it: that of the submitter in whose buffer the event is.
+    /// The core that caused the event: the submitter whose buffer has the event.
     pub core: u16,
-    /// The hardware queue; `u16::MAX` before there is one.
+    /// The hardware queue; `u16::MAX` if none is chosen yet.
     pub queue: u16,
-    /// How it ended, for [`Action::Completed`].
+    /// The status, for [`Action::Completed`].
     pub status: Status,
 }
 
-/// The events of one core, in order, up to a limit.
+/// A trace buffer with the events of one core, in order, up to a limit.
 #[derive(Debug)]
 pub struct Tracer {
     events: Vec<TraceEvent>,
@@ -94,12 +95,12 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Room for `limit` events.
+    /// Creates a buffer for `limit` events.
     pub fn new(limit: usize) -> Tracer {
         Tracer { events: Vec::with_capacity(limit), limit, dropped: 0 }
     }
 
-    /// Notes an event; when there is no room it is counted instead.
+    /// Records an event. If the buffer is full, the event is dropped and counted.
     #[inline]
     pub fn record(&mut self, event: TraceEvent) {
         if self.events.len() == self.limit {
@@ -109,29 +110,29 @@ impl Tracer {
         }
     }
 
-    /// The events so far.
+    /// Returns the recorded events.
     pub fn events(&self) -> &[TraceEvent] {
         &self.events
     }
 
-    /// Events for which there was no room.
+    /// Returns the number of events dropped because the buffer was full.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Forgets the events, to make room; the memory stays as it is.
+    /// Removes all events and keeps the memory.
     pub fn clear(&mut self) {
         self.events.clear();
     }
 
-    /// Takes the events out, to make room.
+    /// Removes and returns all events.
     pub fn drain(&mut self) -> Vec<TraceEvent> {
         std::mem::replace(&mut self.events, Vec::with_capacity(self.limit))
     }
 }
 
-/// The events of several cores as one sequence: by time; at one time, what must come first first
-/// ([`Action`]'s order), but never against the order of their core.
+/// Merges the events of several cores into one sequence, ordered by time. Events of one time are in
+/// [`Action`]'s order, but never against the order of their core.
 pub fn merge_by_time(cores: &[&[TraceEvent]]) -> Vec<TraceEvent> {
     let mut rest = cores.to_vec();
     let mut events = Vec::with_capacity(cores.iter().map(|c| c.len()).sum());
