@@ -1,4 +1,5 @@
-//! [`Scheduling`]: which scheduler a staging queue has, and what limits stand before it.
+//! Configuration of a staging queue's scheduler ([`Scheduling`]): the policy, and the rate limits
+//! in front of it.
 
 use std::str::FromStr;
 
@@ -7,7 +8,7 @@ use super::{
     PriorityConfig, SchedError, Scheduler, ThrottleConfig, Throttled,
 };
 
-/// Which scheduler, and what it is told.
+/// The scheduling policy and its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SchedulerConfig {
     /// [`NoneScheduler`].
@@ -24,7 +25,7 @@ pub enum SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// What it is called on the command line.
+    /// Returns the name of the scheduler on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             SchedulerConfig::None => "none",
@@ -35,15 +36,17 @@ impl SchedulerConfig {
         }
     }
 
-    /// Whether this is first in, first out and holds nothing back, so that a request that finds
-    /// nothing waiting may go past it.
+    /// Returns whether the scheduler is FIFO and delays no request. A request then may bypass it
+    /// while it is empty.
     pub fn is_plain(&self) -> bool {
         *self == SchedulerConfig::None
     }
 
-    /// Its name, if it does what it is for only where the requests of all submitters of a hardware
-    /// queue come together: `fair` shares among them, `kyber` throttles one's writes for another's
-    /// reads, `priority` puts one's before another's.
+    /// Returns the scheduler's name if it needs one staging queue for all submitters of a hardware
+    /// queue.
+    ///
+    /// `fair` divides the device among submitters, `kyber` throttles the writes of one for the
+    /// reads of another, and `priority` prefers some submitters to others.
     pub fn per_submitter_policy(&self) -> Option<&'static str> {
         match self {
             SchedulerConfig::None | SchedulerConfig::Deadline(_) => None,
@@ -53,7 +56,7 @@ impl SchedulerConfig {
         }
     }
 
-    /// Whether this makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
     /// Those of the scheduler's own configuration.
@@ -67,10 +70,11 @@ impl SchedulerConfig {
         }
     }
 
-    /// An empty scheduler before hardware that takes `depth` requests.
+    /// Creates an empty scheduler for hardware with a queue depth of `depth`.
     ///
     /// # Errors
-    /// [`validate`](SchedulerConfig::validate)'s, and [`SchedError::Zero`] for a `depth` of 0.
+    /// Those of [`validate`](SchedulerConfig::validate), and [`SchedError::Zero`] for a `depth` of
+    /// 0.
     pub fn build(&self, depth: u16) -> Result<Box<dyn Scheduler>, SchedError> {
         super::error::within("depth", depth.into(), u16::MAX.into())?;
         Ok(match self {
@@ -86,7 +90,8 @@ impl SchedulerConfig {
 impl FromStr for SchedulerConfig {
     type Err = SchedError;
 
-    /// A scheduler by its name, with its defaults; `mq-deadline` is Linux's name for `deadline`.
+    /// Returns the scheduler with this name, with its default parameters. `mq-deadline` is Linux's
+    /// name for `deadline`.
     fn from_str(name: &str) -> Result<SchedulerConfig, SchedError> {
         match name {
             "none" => Ok(SchedulerConfig::None),
@@ -99,42 +104,44 @@ impl FromStr for SchedulerConfig {
     }
 }
 
-/// A scheduler and the limits before it.
+/// A scheduler and the rate limits in front of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scheduling {
     /// The scheduler.
     pub scheduler: SchedulerConfig,
-    /// The limits, if there are any.
+    /// The rate limits, if any.
     pub limits: Option<ThrottleConfig>,
 }
 
 impl Scheduling {
-    /// Whether this is first in, first out and holds nothing back, so that a request that finds
-    /// nothing waiting may go past it.
+    /// Returns whether requests are dispatched in FIFO order without delay. A request then may
+    /// bypass the scheduler while it is empty.
     pub fn is_plain(&self) -> bool {
         self.scheduler.is_plain() && self.limits.is_none()
     }
 
-    /// What of this works only where the requests of all submitters come together, if anything:
-    /// [`SchedulerConfig::per_submitter_policy`], or `limits`, which each staging queue would grant anew.
+    /// Returns the name of the part that needs one staging queue for all submitters, if any.
+    ///
+    /// That is [`SchedulerConfig::per_submitter_policy`], or `limits`, which each of several
+    /// staging queues would grant separately.
     pub fn per_submitter_policy(&self) -> Option<&'static str> {
         self.limits.as_ref().map(|_| "limits").or_else(|| self.scheduler.per_submitter_policy())
     }
 
-    /// Whether this makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// [`SchedulerConfig::validate`]'s and [`ThrottleConfig::validate`]'s.
+    /// Those of [`SchedulerConfig::validate`] and [`ThrottleConfig::validate`].
     pub fn validate(&self) -> Result<(), SchedError> {
         self.scheduler.validate()?;
         self.limits.as_ref().map_or(Ok(()), ThrottleConfig::validate)
     }
 
-    /// An empty scheduler before hardware that takes `depth` requests. With several staging queues
-    /// each has its own, and a group's limits hold for each of them.
+    /// Creates an empty scheduler for hardware with a queue depth of `depth`. Each staging queue
+    /// has its own scheduler, and applies a group's limits by itself.
     ///
     /// # Errors
-    /// [`SchedulerConfig::build`]'s and [`ThrottleConfig::validate`]'s.
+    /// Those of [`SchedulerConfig::build`] and [`ThrottleConfig::validate`].
     pub fn build(&self, depth: u16) -> Result<Box<dyn Scheduler>, SchedError> {
         let inner = self.scheduler.build(depth)?;
         match &self.limits {

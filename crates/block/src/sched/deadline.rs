@@ -1,15 +1,18 @@
-//! [`Deadline`]: in order of sectors, but nobody waits past their time.
+//! [`Deadline`]: dispatches in sector order, with an expiry time per request.
 //!
-//! The behaviour that Linux documents for `mq-deadline` (Documentation/block/deadline-iosched.rst),
-//! one of the schedulers that SYSTOR'13 section 2.1 names. Reads and writes are kept apart, each in
-//! order of sectors and in order of arrival. Requests go in batches of one direction, in order of
-//! sectors from where that direction was. A new batch prefers reads, unless writes have been passed
-//! over often enough, and begins with the oldest request of its direction if that one's time is up, or
-//! if nothing lies ahead. Everything that changes sectors (writes, zeroes, discards) counts as a write.
+//! The behaviour is that of Linux's `mq-deadline` (Documentation/block/deadline-iosched.rst), one
+//! of the schedulers that [SYSTOR13 §2.1] names. Reads and writes are queued separately, each in
+//! sector order and in arrival order. Everything that changes sectors (writes, Write Zeroes,
+//! discards) counts as a write.
 //!
-//! Guarantee: a request whose time is up, and which is the oldest of its direction, goes after the
-//! batch under way and, if it is a read, at most one batch of writes; if it is a write, at most
-//! `writes_starved` batches of reads.
+//! Requests are dispatched in batches of one direction, in sector order from the position of that
+//! direction. A new batch prefers reads, unless read batches have passed over waiting writes
+//! `writes_starved` times. It starts with the oldest request of its direction if that request has
+//! expired, or if none lies ahead of the position.
+//!
+//! Guarantee: an expired request that is the oldest of its direction is dispatched after the
+//! current batch. Before it there is also at most one batch of writes if it is a read, or at most
+//! `writes_starved` batches of reads if it is a write.
 
 use clock::Nanos;
 
@@ -19,24 +22,24 @@ use super::fifo::Fifo;
 use super::sorted::SectorSorted;
 use crate::{Op, StagedRequest};
 
-/// The longest time that a request may be given.
+/// Maximum expiry time.
 const EXPIRE_MAX: Nanos = Nanos::from_secs(3600);
-/// The longest batch, and the most batches.
+/// Maximum of `fifo_batch` and of `writes_starved`.
 const BATCH_MAX: u32 = 1 << 16;
 
-/// What [`Deadline`] can be told. The defaults are Linux's.
+/// Parameters of [`Deadline`]. The defaults are Linux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineConfig {
-    /// After this long a read should go.
+    /// Time after which a read expires.
     pub read_expire: Nanos,
-    /// After this long a write should go.
+    /// Time after which a write expires.
     pub write_expire: Nanos,
-    /// Requests of a batch at most.
+    /// Maximum number of requests per batch.
     pub fifo_batch: u32,
-    /// How many batches of reads may pass over waiting writes.
+    /// Number of read batches that may pass over waiting writes.
     pub writes_starved: u32,
-    /// Whether a request may be merged with one that begins where it ends. Those that end where it
-    /// begins are always looked for, and far more frequent.
+    /// Whether a request may be merged in front of one that begins at its end. Back merges are
+    /// always tried and are far more frequent.
     pub front_merges: bool,
 }
 
@@ -53,11 +56,11 @@ impl Default for DeadlineConfig {
 }
 
 impl DeadlineConfig {
-    /// Whether this makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// [`SchedError::Zero`] and [`SchedError::TooLarge`]: times must be at most an hour (0 sends
-    /// requests in order of arrival), the other values in `1..=65536`.
+    /// [`SchedError::Zero`] and [`SchedError::TooLarge`]: times must be at most an hour (0
+    /// dispatches in arrival order), the other values in `1..=65536`.
     pub fn validate(&self) -> Result<(), SchedError> {
         let expire = |what, value: Nanos| within(what, value.0.max(1), EXPIRE_MAX.0);
         expire("read_expire_ns", self.read_expire)?;
@@ -77,29 +80,30 @@ fn direction(op: Op) -> usize {
     }
 }
 
-/// In order of sectors, within a time.
+/// A scheduler in sector order with expiry times.
 #[derive(Debug)]
 pub struct Deadline {
     config: DeadlineConfig,
-    /// Reads, writes.
+    /// Waiting reads and writes.
     waiting: [SectorSorted; 2],
-    /// Where each direction is: the first sector of the request that went last.
+    /// Position of each direction: the first sector of the request dispatched last.
     position: [u64; 2],
-    /// What came back from the hardware: their batch has been charged, so they go before everything.
+    /// Requests that were requeued from the hardware. Their batch has been charged, so they go
+    /// first.
     requeued: Fifo,
-    /// The direction of the batch under way.
+    /// Direction of the current batch.
     batch: usize,
-    /// Requests that it may still send.
+    /// Number of requests that the current batch may still dispatch.
     batch_remaining: u32,
-    /// Batches of reads that passed over waiting writes.
+    /// Number of read batches that passed over waiting writes.
     starved: u32,
 }
 
 impl Deadline {
-    /// An empty one.
+    /// Creates an empty scheduler.
     ///
     /// # Errors
-    /// [`DeadlineConfig::validate`].
+    /// Those of [`DeadlineConfig::validate`].
     pub fn new(config: DeadlineConfig) -> Result<Deadline, SchedError> {
         config.validate()?;
         Ok(Deadline {
@@ -113,7 +117,7 @@ impl Deadline {
         })
     }
 
-    /// The direction of a new batch; something is waiting.
+    /// Returns the direction of a new batch. At least one request is waiting.
     fn choose_direction(&mut self) -> usize {
         let [reads, writes] = &self.waiting;
         if !reads.is_empty() {
@@ -129,7 +133,7 @@ impl Deadline {
         WRITE
     }
 
-    /// Takes a request of the batch under way.
+    /// Removes and returns the next request of the current batch.
     #[inline]
     fn continue_batch(&mut self) -> Option<StagedRequest> {
         if self.batch_remaining == 0 {

@@ -1,22 +1,27 @@
-//! [`Fair`]: a share of the device for everybody, by weight, however many requests they submit.
+//! [`Fair`]: divides the device among submitters or groups by weight, independently of their
+//! numbers of requests.
 //!
 //! "It is important to enforce that a single process should not be able to starve all others"
-//! (SYSTOR'13 section 2). Flows (submitters, or groups) share by weight, as in Linux's BFQ, but by
-//! start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996; for a device that takes several
-//! requests at once: Jin, Chase and Kaur, "Interposed proportional sharing for a storage service
-//! utility", SIGMETRICS 2004): the request with the least start tag goes first.
+//! ([SYSTOR13 §2]).
 //!
-//! Order alone is not enough, because what is at the device already delays who comes later, and slow
-//! requests pile up there. So nobody may have much more than their share at the device, in cost,
-//! while others who have less are waiting: half of it more, because large requests, which stay longer,
-//! need that to get their share of the throughput. What others leave unused may be borrowed, save the
-//! places that those who were active in the last round will want again. With [`FairConfig::work_conserving`]
-//! off nobody gets more than their share and nothing is lent, which buys shallow submitters latency
-//! with throughput.
+//! **Order.** Flows (submitters or groups) share by weight, as in Linux's BFQ. The algorithm is
+//! start-time fair queueing \[SFQ96\], extended to devices with several requests in flight
+//! \[SFQD04\]: the request with the smallest start tag goes first.
 //!
-//! Whoever is passed over because of what they have at the device is owed a bounded amount for it
-//! (one device's worth of requests at the least weight), and who was idle is owed nothing. Choosing
-//! takes time in proportion to the flows that are active: cores, or groups of them.
+//! **Limit at the device.** Order alone is not enough: requests in the device already delay later
+//! ones, and slow requests accumulate there. While a flow below its share has waiting requests, no
+//! other flow may exceed 1.5 times its own share of the cost in the device. The extra half is for
+//! large requests, which stay longer and need it to get their share of the throughput.
+//!
+//! **Borrowing.** A flow may use capacity that others leave idle, except slots reserved for flows
+//! that were active in the last round. With [`FairConfig::work_conserving`] off, no flow exceeds
+//! its share and none borrows. That improves the latency of flows with few requests at the expense
+//! of throughput.
+//!
+//! **Lag.** A flow that is passed over because of its requests in the device is compensated up to a
+//! bound: one device depth of requests at weight 1. A flow that was idle is not compensated.
+//!
+//! Choosing a flow takes time proportional to the number of active flows (cores or groups).
 
 use clock::Nanos;
 
@@ -25,17 +30,17 @@ use super::error::{SchedError, within};
 use super::flow::{Flow, VirtualTime, virtual_time};
 use crate::{Op, StagedRequest};
 
-/// The largest weight, as in BFQ.
+/// Maximum weight, as in BFQ.
 const WEIGHT_MAX: u16 = 1000;
-/// The largest cost of a request's own.
+/// Maximum fixed cost of a request.
 const REQUEST_COST_MAX: u32 = 1 << 20;
-/// Sectors of a request that a device's worth of them is reckoned with.
+/// Sectors of a typical request, from which the lag bound is computed.
 const TYPICAL_SECTORS: u64 = 32;
 
-/// How much of its share a flow may have at the device while others wait, in halves.
+/// Share of the device that a flow may use while others wait, in halves of its own share.
 const SLACK_HALVES: u128 = 3;
 
-/// Who shares.
+/// The kind of flow among which the device is shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FairBy {
     /// Submitters.
@@ -45,20 +50,20 @@ pub enum FairBy {
     Group,
 }
 
-/// What [`Fair`] can be told.
+/// Parameters of [`Fair`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FairConfig {
-    /// Who shares.
+    /// The kind of flow.
     pub by: FairBy,
-    /// The weights of submitters or groups, in `1..=1000`.
+    /// Weights of submitters or groups, in `1..=1000`.
     pub weights: Vec<(u16, u16)>,
-    /// The weight of everybody else.
+    /// Weight of all other flows.
     pub default_weight: u16,
-    /// What a request costs besides its data, in sectors. Requests that move no data (discards,
-    /// zeroes, queries) cost only this.
+    /// Fixed cost of a request, in sectors, in addition to its data. Requests without data
+    /// (discards, Write Zeroes, extent queries) cost only this.
     pub request_cost_sectors: u32,
-    /// Whether a busy flow may have more than its share at the device: half as much again while
-    /// others wait, and what they leave of it.
+    /// Whether a busy flow may exceed its share at the device: by half while others wait, and by
+    /// what they leave idle.
     pub work_conserving: bool,
 }
 
@@ -75,11 +80,11 @@ impl Default for FairConfig {
 }
 
 impl FairConfig {
-    /// Whether this makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
     /// [`SchedError::ZeroWeight`], [`SchedError::WeightTooLarge`], [`SchedError::TwoWeights`], and
-    /// for the request's cost [`SchedError::Zero`] and [`SchedError::TooLarge`].
+    /// for the request cost [`SchedError::Zero`] and [`SchedError::TooLarge`].
     pub fn validate(&self) -> Result<(), SchedError> {
         within("default_weight", self.default_weight.into(), WEIGHT_MAX.into())?;
         within("request_cost_sectors", self.request_cost_sectors.into(), REQUEST_COST_MAX.into())?;
@@ -98,35 +103,35 @@ impl FairConfig {
     }
 }
 
-/// Shares by weight.
+/// A scheduler that shares the device by weight.
 #[derive(Debug)]
 pub struct Fair {
     config: FairConfig,
     depth: u16,
-    /// By submitter or group.
+    /// Flows by submitter or group.
     flows: Vec<Flow>,
-    /// Those who share the device now.
+    /// Active flows, which share the device.
     active: Vec<u16>,
-    /// The sum of their weights.
+    /// Sum of the weights of the active flows.
     weights: u64,
     queued: usize,
     in_flight: u32,
     in_flight_cost: u64,
-    /// Places kept free: the sum of the flows' [`Flow::reserve`].
+    /// Number of reserved slots: the sum of [`Flow::reserve`] over the flows.
     reserved: u32,
-    /// The greatest start tag of a request that went.
+    /// Largest start tag of a dispatched request.
     front: VirtualTime,
-    /// How far behind `front` a flow may be.
+    /// How far a flow may be behind `front`.
     lag_max: VirtualTime,
-    /// Completions until the round is over: as many as the device takes requests.
+    /// Completions until the end of the round; a round has as many as the device's queue depth.
     round_remaining: u16,
 }
 
 impl Fair {
-    /// An empty one before a device that takes `depth` requests.
+    /// Creates an empty scheduler for a device with a queue depth of `depth`.
     ///
     /// # Errors
-    /// [`FairConfig::validate`], and [`SchedError::Zero`] for a `depth` of 0.
+    /// Those of [`FairConfig::validate`], and [`SchedError::Zero`] for a `depth` of 0.
     pub fn new(config: FairConfig, depth: u16) -> Result<Fair, SchedError> {
         config.validate()?;
         within("depth", depth.into(), u16::MAX.into())?;
@@ -150,12 +155,12 @@ impl Fair {
         })
     }
 
-    /// How many requests of a submitter or group are at the device.
+    /// Returns the number of requests of a submitter or group in the device.
     pub fn in_flight(&self, flow: u16) -> u32 {
         self.flows.get(usize::from(flow)).map_or(0, |flow| flow.in_flight)
     }
 
-    /// How many flows share the device now.
+    /// Returns the number of active flows.
     pub fn active(&self) -> usize {
         self.active.len()
     }
@@ -175,7 +180,7 @@ impl Fair {
         }
     }
 
-    /// Makes room for a flow that has not been seen before.
+    /// Extends the table to a flow that has not been seen before.
     #[cold]
     fn ensure_flow(&mut self, key: u16) {
         for new in self.flows.len()..=usize::from(key) {
@@ -185,8 +190,8 @@ impl Fair {
         }
     }
 
-    /// The virtual time: the start tag of what goes next, or of what went last. Nobody is further
-    /// behind than the lag allows.
+    /// Returns the virtual time: the start tag of the next request, or of the last one dispatched.
+    /// No flow is further behind than the lag bound.
     fn virtual_now(&self) -> VirtualTime {
         let waiting = self.active.iter().map(|key| &self.flows[usize::from(*key)]);
         let least = waiting.filter(|flow| !flow.waiting.is_empty()).map(|flow| flow.start).min();
@@ -198,7 +203,7 @@ impl Fair {
         self.front.saturating_sub(self.lag_max)
     }
 
-    /// Changes a flow and what depends on it.
+    /// Changes a flow, and updates the values derived from it.
     #[inline]
     fn update_flow<T>(&mut self, key: u16, change: impl FnOnce(&mut Flow) -> T) -> T {
         let flow = &mut self.flows[usize::from(key)];
@@ -210,7 +215,7 @@ impl Fair {
         result
     }
 
-    /// Makes sure that a flow exists and counts among those who share.
+    /// Creates a flow if needed and makes it active.
     #[inline]
     fn activate(&mut self, key: u16) {
         if usize::from(key) >= self.flows.len() {
@@ -223,8 +228,8 @@ impl Fair {
         }
     }
 
-    /// Who goes next: the flow with the least tag among those who have less than their share at the
-    /// device; if there is none, the one with the least tag that may borrow.
+    /// Returns the next flow. That is the flow with the smallest tag among those below their share
+    /// at the device; else the one with the smallest tag that may borrow.
     fn choose_flow(&self) -> Option<u16> {
         if let [only] = self.active[..] {
             return (!self.flows[usize::from(only)].waiting.is_empty()).then_some(only);
@@ -255,7 +260,7 @@ impl Fair {
         over.filter(|_| self.config.work_conserving && free > self.reserved).map(|(_, key)| key)
     }
 
-    /// A round is over: who has done nothing for a whole one no longer shares.
+    /// Ends a round: deactivates flows that were idle for a whole round.
     fn end_round(&mut self) {
         self.round_remaining = self.depth;
         let flows = &mut self.flows;

@@ -1,16 +1,16 @@
-//! [`Fifo`]: requests in order of arrival, in memory that grows and shrinks with their number
-//! (SYSTOR'13 section 3.2, software staging queues).
+//! [`Fifo`]: requests in arrival order, in memory that grows and shrinks with their number
+//! ([SYSTOR13 §3.2], software staging queues).
 
 use std::collections::VecDeque;
 
 use super::shrink::{CAPACITY_MIN, ShrinkPolicy};
 use crate::StagedRequest;
 
-/// How many requests at the end of a queue are looked at to merge a newcomer: what arrives together
-/// is submitted together.
+/// Number of requests at the end of the queue that are tried for a merge. Contiguous requests are
+/// usually submitted together.
 const MERGE_WINDOW: usize = 8;
 
-/// Requests, first in, first out.
+/// A FIFO of requests.
 #[derive(Debug)]
 pub(super) struct Fifo {
     requests: VecDeque<StagedRequest>,
@@ -32,7 +32,7 @@ impl Fifo {
         self.requests.is_empty()
     }
 
-    /// Requests there is room for.
+    /// Returns the capacity in requests.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.requests.capacity()
@@ -63,14 +63,15 @@ impl Fifo {
         staged
     }
 
-    /// Gives back the memory of an empty queue that will not be used for a while.
+    /// Releases the memory of an empty queue that will not be used for a while.
     pub(super) fn release_memory(&mut self) {
         if self.is_empty() {
             self.requests.shrink_to(CAPACITY_MIN);
         }
     }
 
-    /// [`Scheduler::find_merge`](super::Scheduler::find_merge) among the last few, newest first.
+    /// Implements [`Scheduler::find_merge`](super::Scheduler::find_merge) among the last requests,
+    /// newest first.
     pub(super) fn find_merge(
         &mut self,
         newcomer: &StagedRequest,
@@ -81,7 +82,7 @@ impl Fifo {
     }
 }
 
-/// Whether two requests do the same and one begins where the other ends.
+/// Returns whether two requests have the same operation and are adjacent.
 #[inline]
 fn is_adjacent(held: &StagedRequest, newcomer: &StagedRequest) -> bool {
     held.request.op == newcomer.request.op

@@ -1,41 +1,43 @@
-//! [`Flow`]: what one submitter, or one group, has waiting and at the device, and its virtual time.
+//! [`Flow`]: the requests of one submitter or group, waiting and in the device, and its virtual
+//! time.
 //!
-//! Tags are those of start-time fair queueing (Goyal, Vin and Cheng, "Start-time fair queueing",
-//! SIGCOMM 1996): a request's start tag is its flow's last finish tag, or the virtual time if the
-//! flow had nothing waiting; its finish tag is later by its cost divided by the flow's weight.
+//! Tags are those of start-time fair queueing \[SFQ96\]. The start tag of a request is the last
+//! finish tag of its flow, or the virtual time if the flow had no waiting request. The finish tag
+//! is the start tag plus the request's cost divided by the flow's weight.
 
 use super::fifo::Fifo;
 use crate::StagedRequest;
 
-/// A virtual time. Wide enough never to wrap: a cost is less than 2^33 units of 2^20.
+/// A virtual time. It never wraps: a cost is less than 2^33 units of 2^20.
 pub(super) type VirtualTime = u128;
 
-/// Units of virtual time per unit of cost, at weight 1. Divides finely enough that rounding is far
-/// below a thousandth for the largest weight.
+/// Units of virtual time per unit of cost, at weight 1. At the largest weight the rounding error is
+/// far below a thousandth.
 const UNITS_PER_COST: VirtualTime = 1 << 20;
 
-/// How much virtual time `cost` is at `weight`.
+/// Returns the virtual time of `cost` at `weight`.
 #[inline]
 pub(super) fn virtual_time(cost: u64, weight: u16) -> VirtualTime {
     VirtualTime::from(cost) * UNITS_PER_COST / VirtualTime::from(weight.max(1))
 }
 
-/// One submitter's, or group's, requests.
+/// The requests of one submitter or group.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) waiting: Fifo,
     pub(super) weight: u16,
-    /// The start tag of the first waiting request; without one, the finish tag of the last that went.
+    /// The start tag of the first waiting request; without one, the finish tag of the last
+    /// dispatched request.
     pub(super) start: VirtualTime,
-    /// Requests at the device.
+    /// Number of requests in the device.
     pub(super) in_flight: u32,
-    /// What they cost.
+    /// Cost of the requests in the device.
     pub(super) in_flight_cost: u64,
-    /// Whether it counts among those who share the device.
+    /// Whether the flow is among those that share the device.
     pub(super) active: bool,
-    /// The most requests it had, waiting and at the device: this round, and the last.
+    /// Maximum number of requests, waiting and in the device: in this round, and in the last.
     peak: [u32; 2],
-    /// How many requests at the device it will want and may have, as of the last round.
+    /// Number of device slots that the flow needs and is entitled to, as of the last round.
     want: u32,
 }
 
@@ -57,7 +59,7 @@ impl Flow {
         self.in_flight.saturating_add(u32::try_from(self.waiting.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends a request; `virtual_now` says the virtual time.
+    /// Appends a request; `virtual_now` returns the virtual time.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -65,14 +67,14 @@ impl Flow {
         virtual_now: impl FnOnce() -> VirtualTime,
     ) {
         if self.waiting.is_empty() {
-            // Having idled earns nothing.
+            // A flow that was idle is not compensated for it.
             self.start = self.start.max(virtual_now());
         }
         self.waiting.push_back(staged);
         self.peak[0] = self.peak[0].max(self.demand());
     }
 
-    /// The first request leaves for the device.
+    /// Removes and returns the first request, which goes to the device.
     #[inline]
     pub(super) fn dispatch(&mut self, cost: u64) -> Option<StagedRequest> {
         let staged = self.waiting.pop_front()?;
@@ -82,7 +84,7 @@ impl Flow {
         Some(staged)
     }
 
-    /// A request comes back as if it had never left.
+    /// Returns a request to the front and undoes its dispatch.
     pub(super) fn requeue(&mut self, staged: StagedRequest, cost: u64) {
         self.start = self.start.saturating_sub(virtual_time(cost, self.weight));
         self.complete(cost);
@@ -90,21 +92,21 @@ impl Flow {
         self.peak[0] = self.peak[0].max(self.demand());
     }
 
-    /// A request has left the device.
+    /// Records that a request has completed.
     #[inline]
     pub(super) fn complete(&mut self, cost: u64) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.in_flight_cost = self.in_flight_cost.saturating_sub(cost);
     }
 
-    /// Joins those who share the device.
+    /// Makes the flow active.
     pub(super) fn activate(&mut self) {
         self.active = true;
         self.peak = [0; 2];
         self.want = 1;
     }
 
-    /// A round is over. Returns whether the flow was in use during this one or the last.
+    /// Ends a round. Returns whether the flow was in use in this round or the last.
     pub(super) fn end_round(&mut self) -> bool {
         let used = self.peak != [0; 2];
         self.peak = [self.demand(), self.peak[0]];
@@ -115,15 +117,15 @@ impl Flow {
         used
     }
 
-    /// With what the device can take and the weights of all who share it, how much of it this flow
-    /// will want and may have.
+    /// Computes `want` from the device's queue depth and the weights of all active flows.
     pub(super) fn plan(&mut self, depth: u16, weights: u64) {
         let share = (u64::from(depth) * u64::from(self.weight)).div_ceil(weights.max(1));
         let [this, last] = self.peak;
         self.want = this.max(last).max(1).min(u32::try_from(share).unwrap_or(u32::MAX));
     }
 
-    /// Places at the device to keep free for it: it has nothing waiting now, but will.
+    /// Returns the number of device slots to reserve for the flow. They are for requests that are
+    /// expected, as the flow has none waiting now.
     #[inline]
     pub(super) fn reserve(&self) -> u32 {
         let idle = self.active && self.waiting.is_empty();

@@ -1,19 +1,19 @@
-//! [`Kyber`]: how much of each kind of request the device may have, set by the latencies it shows.
+//! [`Kyber`]: limits the requests in the device per domain, according to measured latencies.
 //!
-//! After Linux's `kyber`: requests are sorted into domains (reads, writes, discards, other), each with
-//! tokens for requests at the device. Domains take turns in batches. Completed requests are counted
-//! against their domain's target, at the device (is it congested?) and since submission (does who
-//! waits get what was promised?); once per window the 90th percentile of the first and the 99th of the
-//! second, in quarters of the target, move the tokens.
+//! The scheduler follows Linux's `kyber`. Requests belong to domains (reads, writes, discards,
+//! other). Each domain has tokens, which limit its requests in the device. Domains take turns in
+//! batches. Completed requests are counted against their domain's target, both in the device
+//! (congestion) and since submission (service). Once per window, the 90th percentile of the former
+//! and the 99th of the latter, in quarters of the target, move the tokens.
 //!
-//! Where this differs from Linux, on purpose: there a domain that misses its target always gets more
-//! tokens, so that a deep queue of writes, whose wait counts against their target, wins against the
-//! reads that it delays. Here domains are ranked, reads before writes before discards before other:
-//! while a domain misses its target, those ranked below it lose tokens in proportion to how badly; they
-//! get tokens back one by one once everything above is well within its target (half of it), or at once
-//! if nothing above is in use. In between nothing moves, which is where a steady load settles. A domain
-//! that is well within its own target also loses tokens to one ranked below whose requests are late at
-//! the device. Nobody loses the last token.
+//! **Difference from Linux, on purpose.** In Linux, a domain that misses its target always gets
+//! more tokens. A deep queue of writes, whose waiting time counts against their target, then wins
+//! against the reads that it delays. Here domains are ranked: reads, writes, discards, other. While
+//! a domain misses its target, lower-ranked domains lose tokens in proportion to the miss. They get
+//! tokens back one by one once all higher-ranked domains are within half of their targets, or at
+//! once if none of these is in use. In between the tokens stay, which is where a steady load
+//! settles. A domain within half of its own target also loses tokens to a lower-ranked domain whose
+//! requests are late in the device. No domain loses its last token.
 
 use std::collections::VecDeque;
 
@@ -25,23 +25,25 @@ use super::fifo::Fifo;
 use super::latency::{LatencyBuckets, TARGET_BUCKETS};
 use crate::{Op, StagedRequest};
 
-/// A domain with fewer samples is judged only after [`SAMPLE_WINDOWS_MAX`].
+/// Minimum number of samples of a domain. With fewer, the domain is judged only after
+/// [`SAMPLE_WINDOWS_MAX`].
 const SAMPLES_MIN: u32 = 500;
-/// How many windows a domain may take to collect its samples.
+/// Maximum number of windows in which a domain may collect its samples.
 const SAMPLE_WINDOWS_MAX: u32 = 10;
-/// The last bucket that is well within the target: half of it.
+/// The last latency bucket that is within half of the target.
 const COMFORT_BUCKET_MAX: usize = TARGET_BUCKETS / 2 - 1;
-/// The longest target and window.
+/// Maximum target and window.
 const TIME_MAX: Nanos = Nanos::from_secs(3600);
-/// The longest batch.
+/// Maximum batch.
 const BATCH_MAX: u32 = 1 << 16;
 
-/// How many requests that come back in reverse order undo whose turn it is exactly.
+/// Number of dispatches that requeueing in reverse order undoes exactly, with the round-robin
+/// state.
 const HISTORY: usize = 64;
 
 const DOMAINS: usize = 4;
 
-/// A value for each domain.
+/// One value per domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerDomain<T> {
     /// Reads.
@@ -50,29 +52,29 @@ pub struct PerDomain<T> {
     pub write: T,
     /// Discards.
     pub discard: T,
-    /// Zeroes, queries for extents.
+    /// Write Zeroes and extent queries.
     pub other: T,
 }
 
 impl<T: Copy> PerDomain<T> {
-    /// By rank: reads first.
+    /// Returns the values by rank, reads first.
     fn ranked(&self) -> [T; DOMAINS] {
         [self.read, self.write, self.discard, self.other]
     }
 }
 
-/// What [`Kyber`] can be told. The defaults are Linux's, save that writes may use the whole depth of
+/// Parameters of [`Kyber`]. The defaults are Linux's, except that writes may use the whole depth of
 /// an idle device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KyberConfig {
-    /// How long a request may take: Linux's `read_lat_nsec` and `write_lat_nsec`; discards' is fixed
-    /// there. `other` has one here too, so that it can be judged.
+    /// Latency targets: Linux's `read_lat_nsec` and `write_lat_nsec`; the target of discards is
+    /// fixed in Linux. `other` has a target here too, so that it can be judged.
     pub target: PerDomain<Nanos>,
-    /// Requests that a domain sends before the next has its turn.
+    /// Number of requests that a domain dispatches in a row.
     pub batch: PerDomain<u32>,
-    /// How much of the depth a domain may have at most, in percent; at least one request.
+    /// Maximum share of the queue depth per domain, in percent; at least one request.
     pub depth_percent: PerDomain<u8>,
-    /// How often tokens are moved.
+    /// Time between two adjustments of the tokens.
     pub window: Nanos,
 }
 
@@ -89,7 +91,7 @@ impl Default for KyberConfig {
 }
 
 impl KyberConfig {
-    /// Whether this makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
     /// [`SchedError::Zero`] and [`SchedError::TooLarge`]: times must be 1 ns to an hour, batches
@@ -121,16 +123,16 @@ fn domain(op: Op) -> usize {
 struct Domain {
     waiting: Fifo,
     in_flight: u32,
-    /// Requests that may be at the device.
+    /// Maximum number of requests in the device.
     tokens: u32,
     tokens_max: u32,
     target: Nanos,
     batch: u32,
     /// Latencies since submission.
     total: LatencyBuckets,
-    /// Latencies at the device.
+    /// Latencies in the device.
     device: LatencyBuckets,
-    /// Windows that the samples were collected in.
+    /// Number of windows in which the samples were collected.
     windows: u32,
 }
 
@@ -140,7 +142,7 @@ impl Domain {
         !self.waiting.is_empty() && self.in_flight < self.tokens
     }
 
-    /// What the samples say, if there are enough; they are then forgotten.
+    /// Evaluates and clears the samples, if there are enough.
     fn verdict(&mut self) -> Verdict {
         let samples = self.total.samples();
         if samples == 0 {
@@ -161,14 +163,14 @@ impl Domain {
     }
 }
 
-/// How a domain did.
+/// The evaluation of a domain.
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
-    /// Nothing completed.
+    /// Whether no request completed.
     idle: bool,
-    /// In quarters of its target, if known: the 99th percentile since submission.
+    /// 99th percentile of the latency since submission, in quarters of the target, if known.
     total: Option<usize>,
-    /// The 90th at the device.
+    /// 90th percentile of the latency in the device, likewise.
     device: Option<usize>,
 }
 
@@ -185,31 +187,32 @@ impl Verdict {
     }
 }
 
-/// Whose turn it is.
+/// Round-robin state: the current domain.
 #[derive(Clone, Copy, Debug)]
 struct RoundRobin {
     rank: usize,
-    /// Requests of the batch that have gone.
+    /// Number of requests of the current batch that were dispatched.
     sent: u32,
 }
 
-/// Tokens by latency.
+/// A scheduler that adjusts tokens to latencies.
 #[derive(Debug)]
 pub struct Kyber {
     domains: [Domain; DOMAINS],
     queued: usize,
     round_robin: RoundRobin,
-    /// The tags given last, and whose turn it was before each: what is put back in reverse undoes it.
+    /// The ids of the last dispatched requests, with the round-robin state before each, so that a
+    /// requeue in reverse order restores it.
     history: VecDeque<(u64, RoundRobin)>,
     window: Nanos,
     window_ends: Nanos,
 }
 
 impl Kyber {
-    /// An empty one before a device that takes `depth` requests.
+    /// Creates an empty scheduler for a device with a queue depth of `depth`.
     ///
     /// # Errors
-    /// [`KyberConfig::validate`], and [`SchedError::Zero`] for a `depth` of 0.
+    /// Those of [`KyberConfig::validate`], and [`SchedError::Zero`] for a `depth` of 0.
     pub fn new(config: KyberConfig, depth: u16) -> Result<Kyber, SchedError> {
         config.validate()?;
         within("depth", depth.into(), u16::MAX.into())?;
@@ -240,13 +243,13 @@ impl Kyber {
         })
     }
 
-    /// How many requests of each domain may be at the device.
+    /// Returns the maximum number of requests in the device, per domain.
     pub fn tokens(&self) -> PerDomain<u32> {
         let [read, write, discard, other] = self.domains.each_ref().map(|d| d.tokens);
         PerDomain { read, write, discard, other }
     }
 
-    /// How many requests of each domain are at the device.
+    /// Returns the number of requests in the device, per domain.
     pub fn in_flight(&self) -> PerDomain<u32> {
         let [read, write, discard, other] = self.domains.each_ref().map(|d| d.in_flight);
         PerDomain { read, write, discard, other }
@@ -301,7 +304,7 @@ impl Scheduler for Kyber {
         let before = self.round_robin;
         let current = &self.domains[before.rank];
         if before.sent >= current.batch || !current.can_send() {
-            // The others in turn, then the same again.
+            // The other domains in turn, then the current one again.
             let rank = (1..=DOMAINS)
                 .map(|step| (before.rank + step) % DOMAINS)
                 .find(|rank| self.domains[*rank].can_send())?;

@@ -1,14 +1,14 @@
-//! [`LatencyBuckets`]: latencies against a target.
+//! [`LatencyBuckets`]: a histogram of latencies relative to a target.
 //!
-//! Linux's kyber counts latencies in eight buckets a quarter of the target wide; the first four are
-//! good, the last takes everything from seven quarters on. What percentile a window's requests reach
-//! is then a small number that says by how much a target is met or missed.
+//! As in Linux's kyber there are eight buckets, each a quarter of the target wide. The first four
+//! are within the target; the last one takes all latencies from seven quarters. A percentile of a
+//! window's latencies is then a small number that says how far the target is met or missed.
 
 use clock::Nanos;
 
-/// Buckets per target.
+/// Number of buckets within the target.
 pub(super) const TARGET_BUCKETS: usize = 4;
-/// Buckets.
+/// Number of buckets.
 const BUCKET_COUNT: usize = 8;
 
 /// Latencies counted in quarters of a target.
@@ -21,7 +21,7 @@ pub(super) struct LatencyBuckets {
 impl LatencyBuckets {
     #[inline]
     pub(super) fn add(&mut self, latency: Nanos, target: Nanos) {
-        // The exact bound belongs to the good: a target of 2 ms is met by 2 ms.
+        // A bucket includes its upper bound: 2 ms meets a target of 2 ms.
         let quarter = (target.0 / TARGET_BUCKETS as u64).max(1);
         let bucket = latency.0.saturating_sub(1) / quarter;
         let bucket = bucket.min(BUCKET_COUNT as u64 - 1) as usize;
@@ -33,7 +33,7 @@ impl LatencyBuckets {
         self.samples
     }
 
-    /// The bucket that `percent` of the samples do not go beyond; `None` without samples.
+    /// Returns the bucket that `percent` of the samples do not exceed; `None` without samples.
     pub(super) fn percentile(&self, percent: u32) -> Option<usize> {
         if self.samples == 0 {
             return None;

@@ -1,22 +1,8 @@
-//! Schedulers: which staged request goes to the hardware next.
+//! Schedulers: the order in which staged requests are dispatched.
 //!
-//! One per staging queue, and only there: once a request is in a dispatch queue its order is settled
-//! (SYSTOR'13 section 3.2.1). A scheduler owns the requests that it holds; it reads no clock and
-//! allocates only to grow.
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`config`](Scheduling) | which scheduler, and the limits before it |
-//! | [`error`](SchedError) | why a configuration is refused |
-//! | [`none`](NoneScheduler) | in order of arrival |
-//! | [`deadline`](Deadline) | in order of sectors, but nobody waits past their time |
-//! | [`kyber`](Kyber) | reads and writes by the latencies that the device shows |
-//! | [`fair`](Fair) | a share for every submitter or group, by weight |
-//! | [`priority`](Priority) | classes, the best one first |
-//! | [`limit`](Throttled) | rates per group, before any of them |
-//! | `fifo`, `sweep`, `flow` | what they keep requests in: by arrival, by sectors, by submitter |
-//! | `slack` | when a queue gives memory back |
-//! | `latency`, [`bucket`](Rate) | latencies against a target; tokens at a rate |
+//! Each staging queue has a scheduler; dispatch queues have none, because the order of a request is
+//! final there ([SYSTOR13 §3.2.1]). A scheduler owns the requests that it holds. It reads no clock,
+//! and allocates memory only to grow.
 
 mod config;
 mod deadline;
@@ -47,40 +33,44 @@ use clock::Nanos;
 
 use crate::StagedRequest;
 
-/// Decides which staged request goes next.
+/// Decides the order in which staged requests are dispatched.
 pub trait Scheduler: Send + std::fmt::Debug {
-    /// Takes a request.
+    /// Inserts a request.
     fn insert(&mut self, now: Nanos, staged: StagedRequest);
 
-    /// Takes back, to the front, a request that [`next`](Scheduler::dispatch) gave and the hardware did
-    /// not take: it is among those given next, and counts as never given.
+    /// Requeues, at the front, a request that [`dispatch`](Scheduler::dispatch) returned and the
+    /// hardware did not take. The request is among the next to be dispatched and counts as never
+    /// dispatched.
     fn requeue(&mut self, now: Nanos, staged: StagedRequest);
 
-    /// The request to dispatch at `now`; `None` if there is none, or none may go yet.
+    /// Removes and returns the request to dispatch at `now`; `None` if there is none, or none may
+    /// be dispatched yet.
     fn dispatch(&mut self, now: Nanos) -> Option<StagedRequest>;
 
-    /// A request that `next` gave has completed at `now`, after `device` at the device.
+    /// Records that a dispatched request has completed at `now`, after the time `device` in the
+    /// device.
     fn completed(&mut self, now: Nanos, staged: &StagedRequest, device: Nanos) {
         let _ = (now, staged, device);
     }
 
-    /// When [`next`](Scheduler::dispatch), which gives nothing now, may give something although nothing
-    /// was inserted or completed; [`Nanos::MAX`] if never.
+    /// Returns when [`dispatch`](Scheduler::dispatch), which returns `None` now, may return a
+    /// request without a further insertion or completion; [`Nanos::MAX`] if never.
     fn deadline(&self) -> Nanos {
         Nanos::MAX
     }
 
-    /// Requests held.
+    /// Returns the number of requests held.
     fn len(&self) -> usize;
 
-    /// Whether no request is held.
+    /// Returns whether no request is held.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `visit` with requests held that `newcomer` might be merged with, most promising first,
-    /// until it answers `true`; returns whether it did. What `visit` changes about a request is its
-    /// `request`'s place and length, and `merged`.
+    /// Calls `visit` with held requests that `newcomer` might be merged with, most promising first,
+    /// until it returns `true`. Returns whether it did.
+    ///
+    /// `visit` may change the LBA, length and data of a held request, and `merged`.
     fn find_merge(
         &mut self,
         newcomer: &StagedRequest,

@@ -1,7 +1,7 @@
-//! [`NoneScheduler`]: no order but that of arrival.
+//! [`NoneScheduler`]: FIFO order.
 //!
-//! What the multi-queue block layer does for fast devices (SYSTOR'13 section 3.2.1: "we simply follow
-//! a FIFO policy"), and Linux's `none`. Never holds a request back.
+//! This is the policy of the multi-queue block layer for fast devices ([SYSTOR13 §3.2.1]: "we
+//! simply follow a FIFO policy"), and Linux's `none`. It never delays a request.
 
 use clock::Nanos;
 
@@ -9,14 +9,14 @@ use super::Scheduler;
 use super::fifo::Fifo;
 use crate::StagedRequest;
 
-/// First in, first out.
+/// A FIFO scheduler.
 #[derive(Debug)]
 pub struct NoneScheduler {
     fifo: Fifo,
 }
 
 impl NoneScheduler {
-    /// An empty one.
+    /// Creates an empty scheduler.
     pub fn new() -> NoneScheduler {
         NoneScheduler { fifo: Fifo::new() }
     }

@@ -1,8 +1,9 @@
-//! [`Priority`]: classes, the first of which that has a request goes next.
+//! [`Priority`]: strict priority classes with aging.
 //!
-//! What a class gets is what those before it leave, but nobody waits past their patience: a request that
-//! has waited that long goes next whatever its class, the one that has waited longest first. Within a
-//! class requests go in order of arrival (NVMeDirect section 4.3 boosts one thread's requests so).
+//! The first class with a waiting request is served next; a class gets what higher classes leave. A
+//! request that has waited for `prio_aging_expire` is dispatched next whatever its class, the
+//! longest waiting one first. Within a class requests go in arrival order. [NVMeDirect16 §4.3]
+//! raises the priority of one thread's requests in this way.
 
 use clock::Nanos;
 
@@ -11,17 +12,17 @@ use super::error::SchedError;
 use super::fifo::Fifo;
 use crate::{Group, StagedRequest};
 
-/// Classes there are.
+/// Number of classes.
 pub const CLASSES: u8 = 8;
 
-/// Who is in which class.
+/// Parameters of [`Priority`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityConfig {
-    /// Classes of groups, 0 going first, up to [`CLASSES`] - 1.
+    /// Classes of groups, from 0, the highest, to [`CLASSES`] - 1.
     pub classes: Vec<(Group, u8)>,
-    /// The class of everybody else.
+    /// Class of all other groups.
     pub default_class: u8,
-    /// How long a request waits at most for others of better classes.
+    /// Maximum time that a request waits for requests of higher classes.
     pub prio_aging_expire: Nanos,
 }
 
@@ -37,10 +38,11 @@ impl Default for PriorityConfig {
 }
 
 impl PriorityConfig {
-    /// Whether this makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// [`SchedError::Class`], [`SchedError::TwoClasses`], and [`SchedError::Zero`] for no patience.
+    /// [`SchedError::Class`], [`SchedError::TwoClasses`], and [`SchedError::Zero`] for an aging
+    /// time of 0.
     pub fn validate(&self) -> Result<(), SchedError> {
         super::error::within("patience", self.prio_aging_expire.0, u64::MAX)?;
         let of = |class: u8| (class < CLASSES).then_some(()).ok_or(SchedError::Class { class });
@@ -55,10 +57,10 @@ impl PriorityConfig {
     }
 }
 
-/// A scheduler of classes.
+/// A scheduler with priority classes.
 #[derive(Debug)]
 pub struct Priority {
-    /// By group, as far as there are some; else the default.
+    /// Class by group; groups beyond the table have the default class.
     class_of: Vec<u8>,
     default_class: u8,
     prio_aging_expire: Nanos,
@@ -67,10 +69,10 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// An empty one.
+    /// Creates an empty scheduler.
     ///
     /// # Errors
-    /// [`PriorityConfig::validate`].
+    /// Those of [`PriorityConfig::validate`].
     pub fn new(config: &PriorityConfig) -> Result<Priority, SchedError> {
         config.validate()?;
         let groups = config.classes.iter().map(|(g, _)| usize::from(g.0) + 1).max().unwrap_or(0);
@@ -87,7 +89,7 @@ impl Priority {
         self.class_of.get(usize::from(staged.group.0)).copied().unwrap_or(self.default_class).into()
     }
 
-    /// The class whose first request has lost its patience, the longest ago.
+    /// Returns the class whose first request expired the longest ago, if any has expired.
     fn expired_class(&self, now: Nanos) -> Option<usize> {
         let first = |class: &Fifo| class.front().map(|staged| staged.since);
         let oldest = (0..).zip(&self.waiting).filter_map(|(class, w)| Some((first(w)?, class)));

@@ -1,23 +1,23 @@
-//! [`ShrinkPolicy`]: when a queue gives memory back.
+//! [`ShrinkPolicy`]: decides when a queue releases memory.
 //!
-//! The number of entries in a staging queue grows and shrinks with what is outstanding, and changing
-//! it is costly compared to keeping enough of them (SYSTOR'13 section 3.2). So a queue grows by
-//! doubling, and shrinks only when it has been much larger than needed for many requests: the work of
-//! shrinking is a constant per request, and a queue of steady length never moves.
+//! The number of entries in a staging queue follows the outstanding load, and resizing costs more
+//! than keeping enough entries ([SYSTOR13 §3.2]). A queue therefore grows by doubling. It shrinks
+//! only after it has been much larger than needed for many requests. Shrinking takes constant time
+//! per request, and a queue of steady length is never resized.
 
-/// Requests taken between two looks at the room that is needed.
+/// Number of requests taken between two checks.
 const WINDOW: u32 = 1024;
-/// A queue never shrinks below this many entries.
+/// Minimum capacity to which a queue shrinks.
 pub(super) const CAPACITY_MIN: usize = 64;
-/// How many times larger than needed a queue must have been.
+/// Ratio of capacity to peak use from which a queue shrinks.
 const SHRINK_RATIO: usize = 4;
 
-/// Watches how much of a queue's room is used.
+/// Records how much of a queue's capacity is used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShrinkPolicy {
-    /// The most entries in use since the last look.
+    /// Maximum number of entries in use since the last check.
     peak: usize,
-    /// Requests still to be taken before the next look.
+    /// Number of requests to be taken until the next check.
     remaining: u32,
 }
 
@@ -26,12 +26,12 @@ impl ShrinkPolicy {
         ShrinkPolicy { peak: 0, remaining: WINDOW }
     }
 
-    /// A request is about to be taken from a queue of `len` entries with room for `room`. Says to
-    /// how much room to shrink; the queue then does so after taking it.
+    /// Records that a request is about to be taken from a queue of `len` entries with a capacity of
+    /// `room`. Returns the capacity to which the queue must shrink after taking it, if any.
     #[inline]
     pub(super) fn on_take(&mut self, len: usize, room: usize) -> Option<usize> {
-        // A queue is longest just before a request is taken, so looking only here misses nothing
-        // but growth that the next request taken will see.
+        // A queue is longest just before a request is taken. Growth after that is seen at the next
+        // one.
         self.peak = self.peak.max(len);
         self.remaining -= 1;
         if self.remaining > 0 {

@@ -1,9 +1,8 @@
-//! [`SectorSorted`]: requests in two orders at once, of arrival and of sectors.
+//! [`SectorSorted`]: requests in arrival order and in sector order.
 //!
-//! Entries live in one table, linked as a list (arrival) and as a treap (sectors; Seidel and Aragon,
-//! "Randomized search trees", Algorithmica 1996), so that nothing is allocated per request. Priorities
-//! are a hash of the order of arrival: the same requests always make the same tree. Requests with the
-//! same first sector keep their order of arrival.
+//! Entries are in one table, linked as a list (arrival) and as a treap (sectors) \[Treap96\], so
+//! that no memory is allocated per request. Priorities are a hash of the arrival order: the same
+//! requests always make the same tree. Requests with the same first sector stay in arrival order.
 
 use clock::Nanos;
 
@@ -12,36 +11,36 @@ use crate::StagedRequest;
 
 /// No entry.
 const NIL: u32 = u32::MAX;
-/// How many requests before a newcomer are looked at for one that ends where it begins. Without
-/// overlapping requests the first is the only one that can, and what begins too far away cannot.
+/// Number of requests before a new one that are tried for a back merge. Without overlapping
+/// requests only the nearest can match, and a request that begins too far away cannot.
 const MERGE_WINDOW: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SortedEntry {
     staged: StagedRequest,
-    /// When its time is up.
+    /// Time at which the request expires.
     expires: Nanos,
-    /// Its place in the order of arrival.
+    /// Position in arrival order.
     serial: u64,
-    /// A parent's is not less than its children's.
+    /// Treap priority: a parent's is not less than its children's.
     priority: u32,
-    /// Neighbours in order of arrival; `newer` links free entries too.
+    /// Neighbours in arrival order; `newer` also links free entries.
     older: u32,
     newer: u32,
-    /// Children in order of sectors.
+    /// Children in sector order.
     left: u32,
     right: u32,
 }
 
 impl SortedEntry {
-    /// Its place in the order of sectors.
+    /// Returns the key in sector order.
     #[inline]
     fn key(&self) -> (u64, u64) {
         (self.staged.request.lba, self.serial)
     }
 }
 
-/// Where a subtree hangs.
+/// The link to a subtree.
 #[derive(Clone, Copy)]
 enum Hook {
     Root,
@@ -49,7 +48,7 @@ enum Hook {
     Right(u32),
 }
 
-/// Requests in order of arrival and in order of sectors.
+/// Requests in arrival order and in sector order.
 #[derive(Debug)]
 pub(super) struct SectorSorted {
     entries: Vec<SortedEntry>,
@@ -59,7 +58,7 @@ pub(super) struct SectorSorted {
     newest: u32,
     len: usize,
     arrivals: u64,
-    /// Sectors of the longest request since the last time that there was none.
+    /// Length of the longest request since the queue was last empty, in sectors.
     request_sectors_max: u32,
     shrink_policy: ShrinkPolicy,
 }
@@ -93,7 +92,7 @@ impl SectorSorted {
         self.len == 0
     }
 
-    /// Adds a request whose time is up at `expires`.
+    /// Inserts a request that expires at `expires`.
     pub(super) fn push(&mut self, staged: StagedRequest, expires: Nanos) {
         let serial = self.arrivals;
         self.arrivals += 1;
@@ -128,25 +127,25 @@ impl SectorSorted {
         self.link(at);
     }
 
-    /// When the time of the request that came first is up.
+    /// Returns when the oldest request expires.
     #[inline]
     pub(super) fn oldest_expires(&self) -> Option<Nanos> {
         (self.oldest != NIL).then(|| self[self.oldest].expires)
     }
 
-    /// Takes the request that came first.
+    /// Removes and returns the oldest request.
     pub(super) fn pop_oldest(&mut self) -> Option<StagedRequest> {
         (self.oldest != NIL).then(|| self.remove(self.oldest))
     }
 
-    /// Takes the first request at or after sector `lba`.
+    /// Removes and returns the first request at or after sector `lba`.
     pub(super) fn pop_from(&mut self, lba: u64) -> Option<StagedRequest> {
         let at = self.first_from((lba, 0));
         (at != NIL).then(|| self.remove(at))
     }
 
-    /// [`Scheduler::find_merge`](super::Scheduler::find_merge): requests that end where the newcomer
-    /// begins, then, if `front`, those that begin where it ends.
+    /// Implements [`Scheduler::find_merge`](super::Scheduler::find_merge): tries requests that end
+    /// where the new one begins, then, if `front`, those that begin where it ends.
     pub(super) fn find_merge(
         &mut self,
         newcomer: &StagedRequest,
@@ -183,7 +182,7 @@ impl SectorSorted {
         false
     }
 
-    /// Lets `visit` change a request, and puts it where it then belongs.
+    /// Calls `visit` with an entry, which may change it, and moves the entry to its new position.
     fn visit_entry(&mut self, at: u32, visit: &mut dyn FnMut(&mut StagedRequest) -> bool) -> bool {
         let mut staged = self[at].staged;
         let merged = visit(&mut staged);
@@ -219,7 +218,7 @@ impl SectorSorted {
         staged
     }
 
-    /// Moves everything into a table with room for `room` entries. Serials start over: only their
+    /// Moves all entries into a table with a capacity of `room`. Serial numbers restart; only their
     /// order counts.
     fn shrink(&mut self, room: usize) {
         let mut smaller = SectorSorted::with_capacity(room.max(self.len).max(CAPACITY_MIN));
@@ -250,8 +249,8 @@ impl SectorSorted {
         }
     }
 
-    /// Puts an entry into the tree: down to where nothing has a greater priority, and what hangs
-    /// there is split into what is left and right of it.
+    /// Inserts an entry into the tree. It descends to where no entry has a greater priority, and
+    /// splits the subtree there into its children.
     fn link(&mut self, new: u32) {
         let (key, priority) = (self[new].key(), self[new].priority);
         let mut hook = Hook::Root;
@@ -277,7 +276,7 @@ impl SectorSorted {
         self.set_child(higher, NIL);
     }
 
-    /// Takes an entry out of the tree: its subtrees are joined in its place.
+    /// Removes an entry from the tree and joins its subtrees in its place.
     fn unlink(&mut self, gone: u32) {
         let key = self[gone].key();
         let mut hook = Hook::Root;
@@ -305,7 +304,7 @@ impl SectorSorted {
         }
     }
 
-    /// The first entry at or after `key`.
+    /// Returns the first entry at or after `key`.
     fn first_from(&self, key: (u64, u64)) -> u32 {
         let (mut at, mut found) = (self.root, NIL);
         while at != NIL {
@@ -319,7 +318,7 @@ impl SectorSorted {
         found
     }
 
-    /// The last entry before `key`.
+    /// Returns the last entry before `key`.
     fn last_before(&self, key: (u64, u64)) -> u32 {
         let (mut at, mut found) = (self.root, NIL);
         while at != NIL {
@@ -349,7 +348,7 @@ impl std::ops::IndexMut<u32> for SectorSorted {
     }
 }
 
-/// A hash without pattern (the finalizer of splitmix64; Steele, Lea and Flood, OOPSLA 2014).
+/// Returns a hash of `serial` (the finalizer of splitmix64, \[SplitMix14\]).
 #[inline]
 fn mix(serial: u64) -> u32 {
     let z = serial.wrapping_add(0x9e37_79b9_7f4a_7c15);

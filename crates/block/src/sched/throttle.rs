@@ -1,13 +1,13 @@
-//! [`Throttled`]: rates per group, before any scheduler.
+//! [`Throttled`]: rate limits per group, in front of any scheduler.
 //!
-//! Operations and bytes per second, of reads and of writes, as Linux's `io.max` limits a control
-//! group (Documentation/admin-guide/cgroup-v2.rst), by token buckets. A group's requests wait here, in
-//! order of arrival and separately for reads and writes, until there are tokens for the first of them;
-//! then they are the inner scheduler's, paid for, whatever becomes of them there. Groups without
-//! limits, and directions without, go straight to it.
+//! The limits are operations and bytes per second, of reads and of writes, as Linux's `io.max` has
+//! them (Documentation/admin-guide/cgroup-v2.rst); token buckets implement them. A group's requests
+//! wait here, in arrival order and separately for reads and writes, until there are tokens for the
+//! first one. They are then charged and passed to the inner scheduler. Groups and directions
+//! without limits go straight to the inner scheduler.
 //!
-//! Requests merge with what waits here, and are paid for together; they do not merge with what has
-//! been paid for, which would let a group pass its limit.
+//! A request may be merged with one that waits here, and both are charged together. It is not
+//! merged with a charged one, which would let a group exceed its limit.
 
 use clock::Nanos;
 
@@ -17,44 +17,44 @@ use super::fifo::Fifo;
 use super::token_bucket::{RateLimit, TokenBucket};
 use crate::{Group, Op, StagedRequest};
 
-/// The largest rate and burst: a thousand times what the fastest device does.
+/// Maximum rate and burst: a thousand times those of the fastest device.
 const RATE_MAX: u64 = 1 << 50;
-/// The largest sector.
+/// Maximum sector size.
 const SECTOR_BYTES_MAX: u64 = 1 << 20;
 
-/// What a group may do in one direction; without a rate, anything.
+/// Limits of a group in one direction; no rate means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionThrottle {
-    /// Operations, as the device sees them: several merged are one.
+    /// Operations as the device sees them: merged requests count as one.
     pub operations: Option<RateLimit>,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: Option<RateLimit>,
 }
 
-/// What a group may do.
+/// Limits of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupThrottle {
-    /// Reads, and queries for extents, which move no bytes.
+    /// Reads, and extent queries, which transfer no bytes.
     pub read: DirectionThrottle,
-    /// Writes, and zeroes and discards, which move no bytes.
+    /// Writes, and Write Zeroes and discards, which transfer no bytes.
     pub write: DirectionThrottle,
 }
 
-/// Limits of groups.
+/// Limits of all groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThrottleConfig {
-    /// Bytes per sector of the device.
+    /// Sector size of the device, in bytes.
     pub sector_bytes: u32,
-    /// By group; everybody else has none.
+    /// Limits by group; other groups have none.
     pub groups: Vec<(Group, GroupThrottle)>,
 }
 
 impl ThrottleConfig {
-    /// Whether this makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// [`SchedError::ZeroRate`], [`SchedError::RateTooLarge`], [`SchedError::TwoLimits`], and for the
-    /// sector's size [`SchedError::Zero`] and [`SchedError::TooLarge`].
+    /// [`SchedError::ZeroRate`], [`SchedError::RateTooLarge`], [`SchedError::TwoLimits`], and for
+    /// the sector size [`SchedError::Zero`] and [`SchedError::TooLarge`].
     pub fn validate(&self) -> Result<(), SchedError> {
         super::error::within("sector_bytes", self.sector_bytes.into(), SECTOR_BYTES_MAX)?;
         for (index, (group, limits)) in self.groups.iter().enumerate() {
@@ -89,7 +89,7 @@ struct Gate {
     operations: Option<TokenBucket>,
     bytes: Option<TokenBucket>,
     waiting: Fifo,
-    /// When the first waiting request may go, unless a merge makes it larger.
+    /// Time at which the first waiting request may pass, unless a merge makes it larger.
     ready_at: Nanos,
 }
 
@@ -104,7 +104,7 @@ impl Gate {
         })
     }
 
-    /// Pays for a request that moves `bytes`, if there are tokens in both buckets.
+    /// Charges a request that transfers `bytes`, if both buckets have enough tokens.
     fn try_take(&mut self, now: Nanos, bytes: u64) -> bool {
         let mut prices = [(&mut self.operations, 1), (&mut self.bytes, bytes)];
         let enough = prices.iter_mut().all(|(bucket, price)| {
@@ -121,7 +121,7 @@ impl Gate {
         enough
     }
 
-    /// When there will be tokens for it.
+    /// Returns when both buckets have enough tokens for `bytes`.
     fn tokens_ready_at(&self, bytes: u64) -> Nanos {
         let operations = self.operations.map_or(Nanos::ZERO, |bucket| bucket.ready_at(1));
         let bytes = self.bytes.map_or(Nanos::ZERO, |bucket| bucket.ready_at(bytes));
@@ -139,17 +139,17 @@ fn direction(op: Op) -> usize {
     }
 }
 
-/// A scheduler whose groups have limits.
+/// A scheduler with limits per group.
 #[derive(Debug)]
 pub struct Throttled<S> {
     inner: S,
     sector_bytes: u32,
-    /// Of a group and a direction, at `2 * group + direction`.
+    /// Gate of a group and a direction, at `2 * group + direction`.
     gates: Vec<Option<Gate>>,
-    /// Gates before which requests wait.
+    /// Gates with waiting requests.
     blocked_gates: Vec<u32>,
     queued: usize,
-    /// No gate opens before.
+    /// Earliest time at which a gate opens.
     ready_at: Nanos,
 }
 
@@ -157,7 +157,7 @@ impl<S: Scheduler> Throttled<S> {
     /// Limits what reaches `inner`, which must be empty.
     ///
     /// # Errors
-    /// [`ThrottleConfig::validate`].
+    /// Those of [`ThrottleConfig::validate`].
     pub fn new(config: &ThrottleConfig, inner: S) -> Result<Throttled<S>, SchedError> {
         config.validate()?;
         let mut gates = Vec::new();
@@ -181,12 +181,12 @@ impl<S: Scheduler> Throttled<S> {
         })
     }
 
-    /// Requests that wait for tokens.
+    /// Returns the number of requests that wait for tokens.
     pub fn throttled(&self) -> usize {
         self.queued
     }
 
-    /// How many bytes a request moves.
+    /// Returns the number of bytes that a request transfers.
     fn bytes(staged: &StagedRequest, sector_bytes: u32) -> u64 {
         match staged.request.op {
             Op::Read | Op::Write => u64::from(staged.request.sectors) * u64::from(sector_bytes),
@@ -198,7 +198,7 @@ impl<S: Scheduler> Throttled<S> {
         2 * usize::from(staged.group.0) + direction(staged.request.op)
     }
 
-    /// Lets through what there are tokens for.
+    /// Passes the waiting requests for which there are tokens.
     fn release_ready(&mut self, now: Nanos) {
         let Throttled { inner, gates, queued: held, sector_bytes, .. } = self;
         let mut earliest = Nanos::MAX;
@@ -279,7 +279,7 @@ impl<S: Scheduler> Scheduler for Throttled<S> {
     ) -> bool {
         match self.gates.get_mut(Self::gate_index(newcomer)) {
             Some(Some(gate)) => gate.waiting.find_merge(newcomer, visit),
-            // Nobody may hang a request of their own on one that another group has paid for.
+            // A request must not be merged with one that another group has been charged for.
             _ => self
                 .inner
                 .find_merge(newcomer, &mut |held| held.group == newcomer.group && visit(held)),

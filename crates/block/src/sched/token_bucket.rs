@@ -1,47 +1,47 @@
-//! [`Bucket`]: tokens that come at a rate, and are kept up to a burst.
+//! [`TokenBucket`]: a token bucket with a rate and a burst.
 //!
-//! Levels are exact: in billionths of a token, so that a nanosecond brings as many as there are tokens
-//! per second.
+//! Levels are exact, in billionths of a token: a nanosecond adds as many of these as there are
+//! tokens per second.
 
 use clock::Nanos;
 
-/// Parts of a token.
+/// Parts per token.
 const PARTS_PER_TOKEN: i128 = 1_000_000_000;
 
-/// A rate, and how much of it may be saved up.
+/// A rate, and the burst that may be saved up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Per second.
+    /// Tokens per second.
     pub per_sec: u64,
-    /// How much may go at once after a pause. More than this at once still goes, when this much has
-    /// been saved up, and is paid for afterwards.
+    /// Maximum number of saved tokens. A larger request passes when the bucket is full, and is paid
+    /// for afterwards.
     pub burst: u64,
 }
 
 impl RateLimit {
-    /// `per_sec` with a burst of a tenth of a second.
+    /// Returns a limit of `per_sec` with a burst of a tenth of a second.
     pub fn per_sec(per_sec: u64) -> RateLimit {
         RateLimit { per_sec, burst: (per_sec / 10).max(1) }
     }
 }
 
-/// Tokens.
+/// A token bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBucket {
     rate: RateLimit,
-    /// In parts; below zero after something larger than the burst.
+    /// Level in parts of a token; below zero after a request larger than the burst.
     level: i128,
-    /// When the level was right.
+    /// Time of the level.
     at: Nanos,
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// Creates a full bucket.
     pub(super) fn new(rate: RateLimit) -> TokenBucket {
         TokenBucket { rate, level: i128::from(rate.burst) * PARTS_PER_TOKEN, at: Nanos::ZERO }
     }
 
-    /// Adds what has come until `now`.
+    /// Adds the tokens accrued until `now`.
     #[inline]
     pub(super) fn fill(&mut self, now: Nanos) {
         let came = i128::from(now.since(self.at).0).saturating_mul(self.rate.per_sec.into());
@@ -50,13 +50,13 @@ impl TokenBucket {
         self.at = self.at.max(now);
     }
 
-    /// What must be there for `amount` to go.
+    /// Returns the level at which `amount` may be taken.
     #[inline]
     fn needed(&self, amount: u64) -> i128 {
         i128::from(amount.min(self.rate.burst)) * PARTS_PER_TOKEN
     }
 
-    /// Whether `amount` may go; [`fill`](Bucket::fill) first.
+    /// Returns whether `amount` may be taken. Call [`fill`](TokenBucket::fill) first.
     #[inline]
     pub(super) fn can_take(&self, amount: u64) -> bool {
         self.level >= self.needed(amount)
@@ -68,7 +68,7 @@ impl TokenBucket {
         self.level -= i128::from(amount) * PARTS_PER_TOKEN;
     }
 
-    /// When `amount` may go if nothing else does before.
+    /// Returns when `amount` may be taken if nothing else is taken before.
     pub(super) fn ready_at(&self, amount: u64) -> Nanos {
         let missing = (self.needed(amount) - self.level).max(0) as u128;
         let wait = missing.div_ceil(u128::from(self.rate.per_sec.max(1)));

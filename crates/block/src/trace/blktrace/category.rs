@@ -1,56 +1,57 @@
-//! [`Category`]: which kinds of request and of event a record is of.
+//! [`Category`]: the kinds of request and event of a record.
 //!
-//! Facts: `enum blktrace_cat` of `linux/blktrace_api.h`, and which bits a kernel sets for which
-//! operation (`docs/format/blktrace.md`).
+//! The values are those of `enum blktrace_cat` in `linux/blktrace_api.h`. `docs/format/blktrace.md`
+//! says which bits a kernel sets for which operation.
 
 use crate::Op;
 use crate::trace::Action;
 
-/// A category: what kind of request and what kind of event, one bit each.
+/// The kinds of request and event of a record, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Category(pub u16);
 
 impl Category {
-    /// Of a read, or of no request.
+    /// A read, or no request.
     pub const READ: Category = Category(1 << 0);
-    /// Of anything that changes the device.
+    /// An operation that changes the device.
     pub const WRITE: Category = Category(1 << 1);
-    /// Of a flush, or of a write with one before it.
+    /// A flush, or a write with a preceding flush.
     pub const FLUSH: Category = Category(1 << 2);
-    /// Somebody waits for it.
+    /// A request that a task waits for.
     pub const SYNC: Category = Category(1 << 3);
-    /// The event is one of queueing.
+    /// A queueing event.
     pub const QUEUE: Category = Category(1 << 4);
-    /// The event is a requeue.
+    /// A requeue event.
     pub const REQUEUE: Category = Category(1 << 5);
-    /// The event is an issue.
+    /// An issue event.
     pub const ISSUE: Category = Category(1 << 6);
-    /// The event is a completion.
+    /// A completion event.
     pub const COMPLETE: Category = Category(1 << 7);
-    /// The event is of a request, rather than of what the caller submitted.
+    /// An event of a request, rather than of the caller's submission.
     pub const FS: Category = Category(1 << 8);
-    /// Of a command that passes the block layer through: no sectors.
+    /// A command that passes through the block layer: it has no sectors.
     pub const PC: Category = Category(1 << 9);
-    /// Not an event: a message to the reader.
+    /// A message to the reader of the trace instead of an event.
     pub const NOTIFY: Category = Category(1 << 10);
-    /// Of a discard.
+    /// A discard.
     pub const DISCARD: Category = Category(1 << 13);
-    /// With force unit access.
+    /// Force unit access.
     pub const FUA: Category = Category(1 << 15);
 
-    /// Both.
+    /// Returns the union of both categories.
     pub const fn union(self, other: Category) -> Category {
         Category(self.0 | other.0)
     }
 
-    /// Whether all bits of `other` are in it.
+    /// Returns whether all bits of `other` are set.
     pub const fn contains(self, other: Category) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What is asked of the device.
+    /// Returns the category of an operation.
     ///
-    /// Zeros are writes, as in the kernel. A query for extents has no data: it passes through.
+    /// Write Zeroes is a write, as in the kernel. An extent query has no data, so it passes
+    /// through.
     fn from_op(op: Op, fua: bool) -> Category {
         let kind = match op {
             Op::Read => Category::READ,
@@ -62,8 +63,8 @@ impl Category {
         if fua { kind.union(Category::FUA).union(Category::SYNC) } else { kind }
     }
 
-    /// All categories of an event of the block layer. Events of requests, which begin with the
-    /// insertion, are marked as such; plugging concerns no request and counts as a read.
+    /// Returns all categories of an event of the block layer. Events from the insertion on are
+    /// events of requests. Plugging concerns no request and counts as a read.
     pub(crate) fn from_event(action: Action, op: Op, fua: bool) -> Category {
         let request = Category::from_op(op, fua);
         let fs = if request.contains(Category::PC) { Category::default() } else { Category::FS };

@@ -1,15 +1,11 @@
-//! blktrace's binary format, so that blkparse, btt and everything built on them read our traces.
+//! blktrace's binary format, so that blkparse, btt and tools built on them can read Sluice's
+//! traces.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`record`](Record) | one record: 48 bytes and a payload, encoded and decoded |
-//! | [`category`](Category) | the kinds of request and of event, one bit each |
-//! | [`traced`](Traced) | the device and the processes of a trace |
-//! | [`writer`](BlktraceWriter) | events of the block layer to one file per core |
-//! | [`reader`](BlktraceReader) | a file, of ours or of a Linux kernel, to records |
+//! [`BlktraceWriter`] writes one file per core; [`BlktraceReader`] reads such files and those of a
+//! Linux kernel.
 //!
-//! The layout is that of the kernel's user-space interface (`linux/blktrace_api.h`), version 7;
-//! `docs/format/blktrace.md` is the byte map, and says what each field holds here.
+//! The layout is that of the kernel's user-space interface (`linux/blktrace_api.h`), version 7.
+//! `docs/format/blktrace.md` has the byte map and the contents of each field.
 
 mod category;
 mod reader;

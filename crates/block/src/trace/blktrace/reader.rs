@@ -1,7 +1,7 @@
-//! [`BlktraceReader`]: one core's file, record by record.
+//! [`BlktraceReader`]: reads the trace file of one core, record by record.
 //!
-//! Nothing in a file is trusted: every length is checked, memory is bounded by the largest payload
-//! there can be (65535 bytes), and after an error there are no more records.
+//! The reader does not trust the file: it checks every length, and the largest possible payload
+//! (65,535 bytes) bounds its memory. After an error it returns no more records.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -10,15 +10,15 @@ use std::path::Path;
 use super::record::{ByteOrder, RecordHeader};
 use super::{MAGIC, RECORD_BYTES, Record, VERSION};
 
-/// Why a file cannot be read on. `at` is where in the file the record begins.
+/// The reason why a file cannot be read further. `at` is the offset of the record.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be read.
     #[error("cannot read the trace at byte {at}")]
     Io {
-        /// Byte of the file.
+        /// Offset in the file, in bytes.
         at: u64,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -28,15 +28,16 @@ pub enum ReadError {
          and a version"
     )]
     Magic {
-        /// Byte of the file.
+        /// Offset in the file, in bytes.
         at: u64,
-        /// What is there, in the byte order of the file; of the first record, little endian.
+        /// The word found there, in the byte order of the file; for the first record, little
+        /// endian.
         found: u32,
     },
-    /// A version that is not known.
+    /// The version is not supported.
     #[error("the blktrace record at byte {at} has version {found}; only {VERSION} is known")]
     Version {
-        /// Byte of the file.
+        /// Offset in the file, in bytes.
         at: u64,
         /// The version.
         found: u8,
@@ -44,24 +45,24 @@ pub enum ReadError {
     /// The file ends inside a record.
     #[error("the trace ends inside the record at byte {at}: {missing} bytes are missing")]
     Truncated {
-        /// Byte of the file.
+        /// Offset in the file, in bytes.
         at: u64,
-        /// How many bytes of the record are missing.
+        /// Number of missing bytes of the record.
         missing: usize,
     },
-    /// The payload of a record is not what its action has.
+    /// The payload of a record does not match its action.
     #[error(
         "the blktrace record at byte {at} has {bytes} bytes of payload, which its action has not"
     )]
     Payload {
-        /// Byte of the file.
+        /// Offset in the file, in bytes.
         at: u64,
-        /// How long the payload is.
+        /// Length of the payload.
         bytes: usize,
     },
 }
 
-/// Reads records, in the order of the file, of either byte order.
+/// Reads records of either byte order, in file order.
 #[derive(Debug)]
 pub struct BlktraceReader<R: Read> {
     input: R,
@@ -75,7 +76,8 @@ impl BlktraceReader<BufReader<File>> {
     /// Opens a file.
     ///
     /// # Errors
-    /// [`ReadError::Io`] if it cannot be opened; what is in it is looked at when it is read.
+    /// [`ReadError::Io`] if the file cannot be opened. Its contents are checked while they are
+    /// read.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         match File::open(path) {
             Ok(file) => Ok(BlktraceReader::new(BufReader::new(file))),
@@ -85,7 +87,7 @@ impl BlktraceReader<BufReader<File>> {
 }
 
 impl<R: Read> BlktraceReader<R> {
-    /// Reads from `input` in small pieces: a file wants a `BufReader` around it.
+    /// Creates a reader of `input`. It reads in small pieces: wrap a file in a `BufReader`.
     pub fn new(input: R) -> BlktraceReader<R> {
         BlktraceReader { input, at: 0, order: None, payload: Vec::new(), is_finished: false }
     }
@@ -97,7 +99,7 @@ impl<R: Read> BlktraceReader<R> {
         if got == 0 {
             return Ok(None);
         }
-        // What is there of the magic number says more than how much of the record is missing.
+        // A wrong magic number is a better diagnosis than the length of the missing part.
         let [a, b, c, d, ..] = bytes;
         let word = [a, b, c, d];
         let order = match self.order.or(ByteOrder::from_magic(word)) {
@@ -129,7 +131,7 @@ impl<R: Read> BlktraceReader<R> {
         Ok(Some(record))
     }
 
-    /// Reads until `bytes` is full or the file ends; how much that was.
+    /// Reads until `bytes` is full or the file ends. Returns the number of bytes read.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, ReadError> {
         let mut got = 0;
         while let Some(rest) = bytes.get_mut(got..).filter(|r| !r.is_empty()) {

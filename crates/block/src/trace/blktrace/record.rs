@@ -1,14 +1,16 @@
 //! [`Record`]: one record of a blktrace file.
 //!
-//! Facts: `struct blk_io_trace`, `enum blktrace_act` and `enum blktrace_notify`
-//! of `linux/blktrace_api.h`. A record that is encoded and decoded is the same record.
+//! The layout is that of `struct blk_io_trace`, `enum blktrace_act` and `enum blktrace_notify` in
+//! `linux/blktrace_api.h`.
+//!
+//! Invariant: decoding an encoded record returns an equal record.
 
 use clock::Nanos;
 
 use super::Category;
 use crate::Op;
 
-/// Bytes of a record before its payload.
+/// Length of a record before its payload, in bytes.
 pub const RECORD_BYTES: usize = 48;
 
 /// The magic number: the upper 24 bits of a record's first word.
@@ -17,13 +19,13 @@ pub const MAGIC: u32 = 0x6561_7400;
 /// The version: the lower 8 bits of a record's first word.
 pub const VERSION: u8 = 7;
 
-/// Bits of a device number that are the minor number.
+/// Width of the minor number in a device number, in bits.
 const MINOR_BITS: u32 = 20;
 
-/// Bit of the action code: a control group's 64-bit identifier precedes the payload.
+/// Bit of the action code: a 64-bit control group identifier precedes the payload.
 const CGROUP: u16 = 1 << 8;
 
-/// A block device's number.
+/// The number of a block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeviceNumber {
     /// Major number, 12 bits.
@@ -46,7 +48,7 @@ impl DeviceNumber {
     }
 }
 
-/// What a record says, with its payload. Letters are those of [`Action`](crate::trace::Action).
+/// The action of a record, with its payload. Letters are those of [`Action`](crate::trace::Action).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordBody {
     /// Q: `Queued`.
@@ -69,43 +71,43 @@ pub enum RecordBody {
     Plug,
     /// U: `Unplug`.
     Unplug {
-        /// How many requests the batch had.
+        /// Number of requests in the batch.
         requests: u64,
-        /// It was let go because it had waited long enough (blkparse's UT). Only a kernel does.
+        /// Whether a timer unplugged the batch (blkparse's UT). Only a kernel sets this.
         timer: bool,
     },
     /// I: `Inserted`.
     Inserted,
-    /// X: `Split`; the record's sectors are the piece's.
+    /// X: `Split`; the record's sectors are those of the fragment.
     Split {
-        /// The first sector after the piece, in units of 512 bytes.
+        /// First sector after the fragment, in units of 512 bytes.
         rest: u64,
     },
-    /// A: it came from another device. Only in traces of a kernel.
+    /// A: remapped from another device. Only in traces of a kernel.
     Remapped {
-        /// The device it came from.
+        /// Source device.
         from: DeviceNumber,
-        /// The device it went to.
+        /// Destination device.
         to: DeviceNumber,
-        /// The sector on the device it came from, in units of 512 bytes.
+        /// Sector on the source device, in units of 512 bytes.
         sector: u64,
     },
-    /// The record's process has this name.
+    /// The name of the record's process.
     Process(String),
-    /// The wall clock at the record's time.
+    /// Wall clock time at the record's time.
     Timestamp {
         /// Seconds since 1970.
         seconds: u32,
-        /// And nanoseconds.
+        /// Nanoseconds within the second.
         nanos: u32,
     },
     /// Text for the reader of the trace.
     Message(String),
-    /// Anything else.
+    /// Any other action.
     Other {
-        /// The action code.
+        /// Action code.
         code: u16,
-        /// The payload.
+        /// Payload.
         payload: Vec<u8>,
     },
 }
@@ -113,31 +115,31 @@ pub enum RecordBody {
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its number among the records of its core.
+    /// Sequence number among the records of its core.
     pub sequence: u32,
-    /// When.
+    /// Time of the event.
     pub time: Nanos,
     /// First sector, in units of 512 bytes.
     pub sector: u64,
-    /// Length.
+    /// Length in bytes.
     pub bytes: u32,
-    /// What.
+    /// Action and payload.
     pub body: RecordBody,
-    /// Of which kinds.
+    /// Categories.
     pub categories: Category,
-    /// The process whose request it was.
+    /// Process that submitted the request.
     pub pid: u32,
     /// The device.
     pub device: DeviceNumber,
     /// The core.
     pub cpu: u32,
-    /// How it ended: 0, or an error number of Linux, negative in two's complement.
+    /// Error number: 0, or an error number of Linux, negative in two's complement.
     pub error: u16,
-    /// The control group whose request it was, if the kernel noted it.
+    /// Control group of the request, if the kernel recorded it.
     pub cgroup: Option<u64>,
 }
 
-/// A record's fixed part, decoded: what is needed to read its payload.
+/// The fixed part of a record, decoded: it determines how the payload is read.
 pub(super) struct RecordHeader {
     record: Record,
     code: u16,
@@ -165,12 +167,12 @@ const PROCESS: u16 = 0;
 const TIMESTAMP: u16 = 1;
 const MESSAGE: u16 = 2;
 
-/// Bytes of a process's name with its NUL.
+/// Length of a process name with its NUL, in bytes.
 pub(super) const COMM_BYTES: usize = 16;
 
 impl Record {
-    /// What was asked of the device; `None` for plugging, notify records and commands that passed
-    /// through. Writes of zeros are [`Op::Write`] here.
+    /// Returns the operation; `None` for plugging, notify records and pass-through commands. Write
+    /// Zeroes is returned as [`Op::Write`].
     pub fn op(&self) -> Option<Op> {
         let c = self.categories;
         let plug = matches!(self.body, RecordBody::Plug | RecordBody::Unplug { .. });
@@ -187,8 +189,8 @@ impl Record {
         }
     }
 
-    /// Appends the record to `out`, little endian. A payload longer than its 16-bit length can say
-    /// is cut.
+    /// Appends the record to `out`, little endian. Truncates a payload that exceeds the 16-bit
+    /// length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&(MAGIC | u32::from(VERSION)).to_le_bytes());
@@ -238,7 +240,8 @@ impl RecordBody {
         }
     }
 
-    /// Payloads of actions are big endian, those of notify records like the rest of the record.
+    /// Appends the payload. Payloads of actions are big endian; those of notify records have the
+    /// byte order of the record.
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             RecordBody::Queued
@@ -274,7 +277,7 @@ impl RecordBody {
     }
 }
 
-/// The byte order of a file: that of the machine on which it was traced.
+/// The byte order of a file: that of the traced machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteOrder {
     Little,
@@ -282,7 +285,7 @@ pub(super) enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// That of a file whose first word this is, if it has the magic number at all.
+    /// Returns the byte order of a file with this first word, if it has the magic number.
     pub(super) fn from_magic(word: [u8; 4]) -> Option<ByteOrder> {
         [ByteOrder::Little, ByteOrder::Big].into_iter().find(|o| o.u32(word) & !0xff == MAGIC)
     }
@@ -309,7 +312,7 @@ impl ByteOrder {
     }
 }
 
-/// `N` bytes from `at` on; the callers' offsets are constants inside their arrays.
+/// Returns `N` bytes from `at`. The callers' offsets are constants inside their arrays.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
@@ -336,7 +339,7 @@ impl RecordHeader {
         RecordHeader { record, code: action as u16, payload_bytes }
     }
 
-    /// The record with its payload; `None` if the payload is not what the action has.
+    /// Returns the record with its payload; `None` if the payload does not match the action.
     pub(super) fn with_payload(self, payload: &[u8], order: ByteOrder) -> Option<Record> {
         let RecordHeader { mut record, code, .. } = self;
         let mut payload = payload;
@@ -372,7 +375,8 @@ impl RecordBody {
         })
     }
 
-    /// Actions without a payload may carry one (a passed-through command's bytes): it is left out.
+    /// Decodes an action. Drops the payload of an action that has none by definition (such as the
+    /// bytes of a pass-through command).
     fn from_action(code: u16, payload: &[u8]) -> Option<RecordBody> {
         let number = || Some(u64::from_be_bytes(payload.try_into().ok()?));
         Some(match code {

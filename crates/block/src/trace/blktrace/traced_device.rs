@@ -1,44 +1,44 @@
-//! [`Traced`]: what a trace is of, as its files need to know it.
+//! [`TracedDevice`]: the description of a traced device in its trace files.
 
 use super::record::COMM_BYTES;
 use super::{DeviceNumber, WriteError};
 use crate::Submitter;
 
-/// The format's sector.
+/// Sector size of the format.
 pub(super) const UNIT_BYTES: u32 = 512;
 
-/// A submitter as tools know it: a process.
+/// A submitter, which tools see as a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceProcess {
     /// The submitter.
     pub submitter: Submitter,
-    /// Its process number. btt calls 0 `kernel`, whatever its name.
+    /// Process number. btt calls 0 `kernel`, whatever its name.
     pub pid: u32,
-    /// Its name, at most 15 bytes. btt shows what is before a slash.
+    /// Process name, at most 15 bytes. btt shows the part before a slash.
     pub comm: String,
 }
 
-/// What is traced.
+/// The description of a traced device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedDevice {
-    /// The device's name, which the files' names begin with.
+    /// Name of the device, with which the file names begin.
     pub name: String,
-    /// Its number. btt takes the major numbers 9, 253 and 254 for devices that remap, and counts
-    /// elsewhere; 259 is what an NVMe drive has.
+    /// Device number. btt takes the major numbers 9, 253 and 254 for remapping devices and counts
+    /// their events differently; an NVMe drive has 259.
     pub number: DeviceNumber,
-    /// Bytes of its sectors, a multiple of 512.
+    /// Sector size in bytes, a multiple of 512.
     pub sector_bytes: u32,
-    /// How many cores there are: a file each, although there may be nothing in it.
+    /// Number of cores. Each has a file, which may be empty.
     pub cores: u16,
     /// All submitters.
     pub processes: Vec<TraceProcess>,
-    /// Wall clock time at [`clock::Nanos::ZERO`], since 1970: seconds and nanoseconds. Zeros for a run in
-    /// virtual time.
+    /// Wall clock time at [`clock::Nanos::ZERO`] since 1970: seconds and nanoseconds. Zeros for a
+    /// run in virtual time.
     pub started: (u32, u32),
 }
 
 impl TracedDevice {
-    /// Process numbers by submitter, if the format can hold the description.
+    /// Checks that the format can hold the description. Returns the process numbers by submitter.
     pub(super) fn check(&self) -> Result<Vec<Option<u32>>, WriteError> {
         let name = &self.name;
         if name.is_empty() || name.contains('/') || name.contains(".blktrace.") {

@@ -1,8 +1,8 @@
-//! [`BlktraceWriter`]: events of the block layer, to one file per core.
+//! [`BlktraceWriter`]: writes events of the block layer to one file per core.
 //!
-//! Guarantees: in each file times never go back, sequence numbers follow each other from 1, and
-//! all processes are named before the first event. An event that cannot be written is an error and
-//! writes nothing of its call.
+//! Guarantees: in each file times never decrease, and sequence numbers are consecutive from 1. All
+//! processes are named before the first event. A call with an event that cannot be written returns
+//! an error and writes nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -16,10 +16,10 @@ use super::{Category, DeviceNumber, Record, RecordBody, TracedDevice};
 use crate::Submitter;
 use crate::trace::{Action, TraceEvent};
 
-/// Why a trace cannot be written.
+/// The reason why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The device's name cannot begin a file's name that blkparse finds.
+    /// blkparse would not find files whose names begin with the device's name.
     #[error(
         "`{name}` cannot be a device's name in a trace: it is empty, or has `/` or `.blktrace.`"
     )]
@@ -27,74 +27,74 @@ pub enum WriteError {
         /// The name.
         name: String,
     },
-    /// The device's number has more bits than there is room for.
+    /// The device number exceeds the width of its fields.
     #[error("device number {}:{} has more than 12 or 20 bits", number.major, number.minor)]
     Number {
         /// The number.
         number: DeviceNumber,
     },
-    /// The sector is not a whole number of the format's sectors.
+    /// The sector size is not a multiple of the format's.
     #[error("sectors of {sector_bytes} bytes: a trace needs a multiple of {UNIT_BYTES}")]
     SectorBytes {
-        /// Bytes of a sector.
+        /// Sector size in bytes.
         sector_bytes: u32,
     },
-    /// Two processes for one submitter.
+    /// A submitter has two processes.
     #[error("submitter {} has two processes", submitter.0)]
     TwoProcesses {
         /// The submitter.
         submitter: Submitter,
     },
-    /// A process's name does not fit.
+    /// The process name does not fit.
     #[error("`{comm}` cannot be a process's name in a trace: at most 15 bytes, none of them 0")]
     Comm {
         /// The name.
         comm: String,
     },
-    /// As many writers as cores are needed.
+    /// The number of writers differs from the number of cores.
     #[error("{writers} writers for {cores} cores")]
     Writers {
-        /// Writers.
+        /// Number of writers.
         writers: usize,
-        /// Cores.
+        /// Number of cores.
         cores: u16,
     },
-    /// blkparse would take a file of another trace for one of this.
+    /// blkparse would take a file of another trace as part of this one.
     #[error("{} is of another trace with the same name and more cores; remove it", path.display())]
     Stale {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// There is no such core.
+    /// The core does not exist.
     #[error("events of core {core}, but there are {cores} cores")]
     UnknownCore {
         /// The core.
         core: u16,
-        /// How many there are.
+        /// Number of cores.
         cores: u16,
     },
-    /// An event of another core than the one it was written for.
+    /// An event belongs to another core than the call.
     #[error("an event of core {found} among those of core {core}")]
     OtherCore {
-        /// The core that was said.
+        /// The core of the call.
         core: u16,
-        /// The event's.
+        /// The core of the event.
         found: u16,
     },
-    /// There is no process for a submitter.
+    /// The submitter has no process.
     #[error("submitter {} has no process", submitter.0)]
     UnknownSubmitter {
         /// The submitter.
         submitter: Submitter,
     },
-    /// An event is earlier than what is in the file already.
+    /// An event is earlier than one already in the file.
     #[error("an event of core {core} at {} ns, after one at {} ns was written", at.0, last.0)]
     Backwards {
         /// The core.
         core: u16,
-        /// The event's time.
+        /// Time of the event.
         at: Nanos,
-        /// The time of the last event in the file.
+        /// Time of the last event in the file.
         last: Nanos,
     },
     /// A file cannot be written. It may end inside a record.
@@ -102,38 +102,38 @@ pub enum WriteError {
     Io {
         /// The core.
         core: u16,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What a finished trace has.
+/// Counts of a finished trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterSummary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Of them, those whose place or length is more than the format can say (64 bits of 512-byte
-    /// sectors, 32 bits of bytes) and is written as the largest it can.
+    /// Number of events whose position or length exceeds the format (64 bits of 512-byte sectors,
+    /// 32 bits of bytes) and was clamped.
     pub clamped: u64,
 }
 
 /// Writes `NAME.blktrace.0`, `NAME.blktrace.1`, …
 ///
-/// Times in the files are later than those of the events by [`origin`](BlktraceWriter::origin):
-/// records that name processes come before the first event, and blkparse takes time 0 for "not
-/// known yet".
+/// Times in the files are later than those of the events by [`origin`](BlktraceWriter::origin).
+/// Records that name processes precede the first event, and blkparse takes time 0 as "not known
+/// yet".
 #[derive(Debug)]
 pub struct BlktraceWriter<W: Write> {
     cores: Vec<CoreFile<W>>,
     device: DeviceNumber,
-    /// The format's sectors in one of the device's.
+    /// Sectors of the format per sector of the device.
     units: u32,
-    /// By submitter.
+    /// Process numbers by submitter.
     pids: Vec<Option<u32>>,
     origin: Nanos,
     summary: WriterSummary,
-    /// Scratch: records to be written, and events to be sorted.
+    /// Scratch buffers: encoded records, and events to be sorted.
     buffer: Vec<u8>,
     sorted: Vec<TraceEvent>,
 }
@@ -146,11 +146,11 @@ struct CoreFile<W> {
 }
 
 impl BlktraceWriter<BufWriter<File>> {
-    /// Creates the files in `dir`, or empties them.
+    /// Creates or truncates the files in `dir`.
     ///
     /// # Errors
-    /// A description that the format cannot hold, files of an earlier trace of more cores, or what
-    /// the system says.
+    /// [`WriteError`]: a description that the format cannot hold, files of an earlier trace with
+    /// more cores, or an I/O error.
     pub fn create(dir: &Path, traced: &TracedDevice) -> Result<Self, WriteError> {
         traced.check()?;
         let path = |core: u32| dir.join(format!("{}.blktrace.{core}", traced.name));
@@ -169,7 +169,7 @@ impl BlktraceWriter<BufWriter<File>> {
 }
 
 impl<W: Write> BlktraceWriter<W> {
-    /// Writes to `writers`, one for each core.
+    /// Creates a writer to `writers`, one per core.
     ///
     /// # Errors
     /// As [`create`](BlktraceWriter::create).
@@ -193,17 +193,17 @@ impl<W: Write> BlktraceWriter<W> {
         Ok(writer)
     }
 
-    /// How much later times are in the files.
+    /// Returns the offset of times in the files.
     pub fn origin(&self) -> Nanos {
         self.origin
     }
 
-    /// Writes events of one core: those of its [`Tracer`](crate::trace::Tracer), or of several
-    /// joined. They are put in the order of their times first, if they are not.
+    /// Writes events of one core, from one or several [`Tracer`](crate::trace::Tracer)s. Sorts them
+    /// by time first, if necessary.
     ///
     /// # Errors
-    /// Events of another core or of a submitter without a process; events earlier than those
-    /// written by an earlier call; what the system says.
+    /// [`WriteError`]: events of another core or of a submitter without a process, events earlier
+    /// than those of an earlier call, or an I/O error.
     pub fn write(&mut self, core: u16, events: &[TraceEvent]) -> Result<(), WriteError> {
         let cores = self.cores.len() as u16;
         let Some(file) = self.cores.get(usize::from(core)) else {
@@ -237,10 +237,10 @@ impl<W: Write> BlktraceWriter<W> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes buffered data and returns the counts.
     ///
     /// # Errors
-    /// What the system says.
+    /// [`WriteError::Io`].
     pub fn finish(mut self) -> Result<WriterSummary, WriteError> {
         for (core, file) in self.cores.iter_mut().enumerate() {
             file.out.flush().map_err(|source| WriteError::Io { core: core as u16, source })?;
@@ -248,7 +248,8 @@ impl<W: Write> BlktraceWriter<W> {
         Ok(self.summary)
     }
 
-    /// The records before the first event, all in the first core's file: blkparse reads it first.
+    /// Writes the records before the first event, all into the file of the first core, which
+    /// blkparse reads first.
     fn write_preamble(&mut self, traced: &TracedDevice) -> Result<(), WriteError> {
         let Some(file) = self.cores.first_mut() else { return Ok(()) };
         let (seconds, nanos) = traced.started;
@@ -274,7 +275,7 @@ impl<W: Write> BlktraceWriter<W> {
         file.out.write_all(&self.buffer).map_err(|source| WriteError::Io { core: 0, source })
     }
 
-    /// The record of an event, without its place.
+    /// Returns the record of an event, without its position.
     fn record(&self, event: &TraceEvent, sequence: u32) -> Result<Record, WriteError> {
         let submitter = event.submitter;
         let pid = self.pids.get(usize::from(submitter.0)).copied().flatten();
@@ -307,8 +308,8 @@ impl<W: Write> BlktraceWriter<W> {
         })
     }
 
-    /// Says in `record` where the event was; `true` if that is more than it can say. Plugging is
-    /// nowhere, and a command that passes through has no length.
+    /// Sets the position and length in `record`; returns `true` if they were clamped. Plugging has
+    /// no position, and a pass-through command has no length.
     fn set_extent(&self, event: &TraceEvent, record: &mut Record) -> bool {
         if matches!(event.action, Action::Plug | Action::Unplug) {
             return false;
@@ -321,7 +322,7 @@ impl<W: Write> BlktraceWriter<W> {
         }
         let sector_bytes = u64::from(self.units) * u64::from(UNIT_BYTES);
         let bytes = u64::from(event.sectors) * sector_bytes;
-        // Whole sectors, so that no program that counts them is left with a part of one.
+        // Clamp to whole sectors, so that programs that count them get no partial sector.
         let largest = u64::from(u32::MAX) / sector_bytes * sector_bytes;
         record.bytes = bytes.min(largest) as u32;
         let end = unit(event.lba.saturating_add(event.sectors.into()));
@@ -332,8 +333,8 @@ impl<W: Write> BlktraceWriter<W> {
     }
 }
 
-/// The error number that Linux's NVMe driver and block layer make of a status, negative, in two's
-/// complement; 0 for success.
+/// Returns the error number that Linux's NVMe driver and block layer derive from a status,
+/// negative, in two's complement; 0 for success.
 fn linux_errno(status: Status) -> u16 {
     const EIO: i16 = 5;
     const ENOSPC: i16 = 28;
