@@ -1,4 +1,4 @@
-//! [`Blocking`]: drives, the threads that wait for them, and the contexts between.
+//! [`Blocking`]: a set of drives, the threads that wait for them, and the contexts in between.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -23,28 +23,29 @@ use crate::{
     Timeouts,
 };
 
-/// Members of a set at most: one bit each.
+/// Maximum number of members of a set: one bit each.
 const MEMBERS_MAX: usize = 64;
 
-/// Which set of drives, for which threads.
+/// Configuration of a set of drives for waiting threads.
 #[derive(Clone, Debug)]
 pub struct BlockingConfig {
-    /// Threads that wait.
+    /// Number of threads that wait.
     pub threads: u16,
-    /// Bytes of one request at most.
+    /// Maximum size of a request, in bytes.
     pub request_bytes: u32,
-    /// Bytes of a stripe.
+    /// Size of a stripe, in bytes.
     pub stripe_bytes: u32,
-    /// How requests are issued and completed, at first.
+    /// The initial strategy.
     pub strategy: Strategy,
-    /// Where contexts run.
+    /// Placement of the contexts.
     pub placement: Placement,
-    /// How long commands may take.
+    /// Command timeouts and the retry limit.
     pub timeouts: Timeouts,
 }
 
 impl Default for BlockingConfig {
-    /// HIOPS section 4: 128 threads, stripes of 128 KB; requests of up to 64 KB.
+    /// Returns the configuration of [HIOPS14 §4]: 128 threads and stripes of 128 KB, with requests
+    /// of up to 64 KB.
     fn default() -> BlockingConfig {
         BlockingConfig {
             threads: 128,
@@ -57,57 +58,57 @@ impl Default for BlockingConfig {
     }
 }
 
-/// Why there is no set of drives for threads that wait.
+/// The reason why a set of drives cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockingError {
-    /// The strategy makes no sense.
+    /// The strategy is invalid.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
-    /// A member's block layer.
+    /// The block layer of a member cannot be opened.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// No member, or too many.
+    /// The set has no member, or too many.
     #[error("a set of {0} drives: it has 1 to {MEMBERS_MAX}")]
     Members(usize),
-    /// No thread, or too many.
+    /// There is no thread, or there are too many.
     #[error("{0} threads: 1 to {most}", most = u16::MAX - REAPER_COUNT)]
     Threads(u16),
-    /// Members that cannot be striped.
+    /// The members cannot be striped.
     #[error(
         "stripes of {stripe_bytes} bytes over members of {sectors} sectors of {sector_bytes} bytes: \
          whole sectors, at least one stripe per member, and members with the same sectors"
     )]
     Stripe {
-        /// Bytes of a stripe.
+        /// Size of a stripe, in bytes.
         stripe_bytes: u32,
         /// Sectors of the smallest member.
         sectors: u64,
-        /// Bytes of the first member's sectors.
+        /// Sector size of the first member, in bytes.
         sector_bytes: u32,
     },
-    /// Requests that would hold no sector, or be longer than a gigabyte.
+    /// The maximum request size is less than a sector, or more than 1 GiB.
     #[error("requests of up to {0} bytes: one sector at least, 1 GiB at most")]
     RequestBytes(u32),
-    /// No memory for slots and buffers.
+    /// Memory for slots and buffers cannot be allocated.
     #[error("memory for requests: {0}")]
     Memory(#[source] io::Error),
-    /// No registration left.
+    /// Memory for requests cannot be registered.
     #[error("registering memory for requests: {0}")]
     Register(#[from] RegisterError),
-    /// A context could not be started.
+    /// A context cannot be started.
     #[error("starting the contexts: {0}")]
     Context(#[source] io::Error),
 }
 
-/// A set of drives for threads that wait for their requests. Dropping it stops the contexts; threads
-/// that still wait look for themselves from then on.
+/// A set of drives for threads that wait for their requests. Dropping it stops the contexts;
+/// threads that still wait poll for themselves from then on.
 pub struct Blocking<Q: HardwareQueue> {
     shared: Arc<CompletionShared<Q>>,
     strategy: Strategy,
     contexts: Option<Contexts>,
     watch_reaper: Arc<Mutex<CompletionReaper<Q>>>,
     layers: Vec<BlockLayer>,
-    /// Of the threads' ends.
+    /// Counters of the threads' endpoints.
     submitters: Vec<Arc<SubmitterStats>>,
 }
 
@@ -118,10 +119,11 @@ impl<Q: HardwareQueue> std::fmt::Debug for Blocking<Q> {
 }
 
 impl<Q: HardwareQueue + 'static> Blocking<Q> {
-    /// Makes a set of `members`, whose interrupts come from `source`, and a place for each thread.
+    /// Opens a set of `members`, whose interrupts come from `source`. Returns it with a queue for
+    /// each thread.
     ///
     /// Each member gets a single-queue block layer (one staging FIFO and one dispatch queue under
-    /// one lock), with an end for each thread and each context.
+    /// one lock), with an endpoint for each thread and each context.
     ///
     /// # Errors
     /// [`BlockingError`].
@@ -138,7 +140,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         let plan = StripePlan::new(&members, config)?;
         let (mut layers, mut ends) = (Vec::new(), Vec::new());
         let bytes = plan.slot_bytes * usize::from(threads);
-        // One region for all members, which those in other processes can reach, too.
+        // One region for all members, in shared memory if a member is in another process.
         let bounce = match members.iter().any(|m| m.memory().needs_shared()) {
             true => SharedRegion::memfd(bytes),
             false => SharedRegion::anonymous(bytes),
@@ -151,7 +153,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
             layers.push(layer);
             ends.push(queues.into_iter());
         }
-        // By submitter, not by member.
+        // Regroup the endpoints from by member to by submitter.
         let mut next = || -> Vec<Queue<Q>> { ends.iter_mut().filter_map(Iterator::next).collect() };
         let (mut desks, mut submitters) = (Vec::new(), Vec::new());
         for thread in 0..usize::from(threads) {
@@ -201,31 +203,30 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         ))
     }
 
-    /// The strategy in use.
+    /// Returns the current strategy.
     pub fn strategy(&self) -> &Strategy {
         &self.strategy
     }
 
-    /// How sectors are spread over the members.
+    /// Returns the stripe layout of the members.
     pub fn striped(&self) -> StripeLayout {
         self.shared.shape.striped
     }
 
-    /// Bytes of a sector.
+    /// Returns the sector size in bytes.
     pub fn sector_bytes(&self) -> u32 {
         self.shared.shape.sector_bytes
     }
 
-    /// The block layer of each member.
+    /// Returns the block layer of each member.
     pub fn layers(&self) -> &[BlockLayer] {
         &self.layers
     }
 
-    /// Uses another strategy from now on. Requests under way are finished under it, or under the old
-    /// one, once.
+    /// Changes the strategy. Requests in flight complete once, under the old or the new strategy.
     ///
     /// # Errors
-    /// [`StrategyError`]; the old strategy stays.
+    /// [`StrategyError`]; the strategy has not changed.
     pub fn set_strategy(&mut self, strategy: Strategy) -> Result<(), StrategyError> {
         strategy.validate()?;
         self.shared.apply_strategy(&strategy);
@@ -234,8 +235,8 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         Ok(())
     }
 
-    /// Finds everything that has ended, and has every thread look: what one strategy left half done
-    /// is nobody's under another.
+    /// Reaps all completions and wakes every thread: after a change of strategy, no context is
+    /// responsible for work that the old one left unfinished.
     fn reap_all(&self) {
         let now = self.shared.clock.now();
         let mut sweeper = self.watch_reaper.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +247,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         }
     }
 
-    /// What threads and contexts have done.
+    /// Returns the counters of threads and contexts.
     pub fn stats(&self) -> CompletionStats {
         let mut waiters = WaiterTotals::default();
         for desk in &self.shared.waiter_slots {
@@ -264,7 +265,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         self.shared.governor().as_ref().map(|governor| governor.stats(now))
     }
 
-    /// Forgets how long the contexts' runs were so far. Counts go on.
+    /// Clears the histograms of the contexts' run times. Counters continue.
     pub fn reset_run_stats(&self) {
         if let Some(contexts) = &self.contexts {
             contexts.reset_run_stats();
@@ -282,14 +283,14 @@ impl<Q: HardwareQueue> Drop for Blocking<Q> {
     }
 }
 
-/// What a set comes to.
+/// The dimensions derived from a set's configuration.
 #[derive(Clone, Copy, Debug)]
 struct StripePlan {
     striped: StripeLayout,
     sector_bytes: u32,
-    /// Of each thread's memory.
+    /// Size of each thread's slot.
     slot_bytes: usize,
-    /// Parts of one request that one member can have.
+    /// Maximum number of fragments of one request on one member.
     depth: u32,
 }
 

@@ -1,19 +1,21 @@
-//! [`Contexts`]: the threads that stand in for a kernel's contexts.
+//! [`Contexts`]: the threads that stand for a kernel's contexts.
 //!
-//! | context | stands for | does |
+//! | context | stands for | work |
 //! |---|---|---|
-//! | hard interrupt | the handler (HIOPS figure 2, *b* and *h*) | fetches; the rest as the strategy has it |
+//! | hard interrupt | the handler ([HIOPS14 fig. 2], *b* and *h*) | fetches; the rest depends on the strategy |
 //! | soft interrupt | a bottom half (*d*) | post-processes, wakes |
 //! | interrupt thread | a threaded interrupt (*i*) | fetches, post-processes, wakes |
-//! | queue run | a background queue run (*f*) | issues what found no tag |
-//! | poll thread | HIOPS section 3.3, poll based I/O | as the handler, by a timer |
-//! | watch | the block layer's timeout timer | looks for commands that take too long |
+//! | queue run | a background queue run (*f*) | issues requests that found no tag |
+//! | poll thread | poll-based I/O ([HIOPS14 §3.3]) | as the handler, on a timer |
+//! | watch | the block layer's timeout timer | handles command timeouts |
 //!
-//! Real threads with real wake-ups, because what the paper removes is the cost of scheduling them.
-//! All are started with the set-up; those that a strategy does not use sleep. What pre-empts in a
-//! kernel pre-empts here, under `SCHED_FIFO` where that is permitted: the handler before the soft
-//! interrupt and the interrupt thread, these before ordinary threads; the queue run, the poll thread
-//! and the watch are ordinary threads, as Linux's are.
+//! Contexts are real threads with real wake-ups, because the paper removes the cost of scheduling
+//! them. All are started when the set is opened; those that the strategy does not use sleep.
+//!
+//! Contexts that preempt others in a kernel run under `SCHED_FIFO` where that is permitted. The
+//! handler has a higher priority than the soft interrupt and the interrupt thread, which precede
+//! ordinary threads. The queue run, the poll thread and the watch are ordinary threads, as in
+//! Linux.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,21 +31,21 @@ use super::timer::TimerContext;
 use crate::queue::RunScope;
 use crate::{SubmitterStats, Timeouts};
 
-/// Where contexts run, and how.
+/// Placement of the contexts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The CPU that all contexts are pinned to; anywhere if `None`.
+    /// The CPU to which all contexts are pinned; `None` does not pin them.
     pub cpu: Option<usize>,
-    /// Whether the interrupt's contexts run under `SCHED_FIFO`, where the process may.
+    /// Whether the interrupt contexts run under `SCHED_FIFO`, if the process is permitted to.
     pub realtime: bool,
 }
 
-/// Priorities under `SCHED_FIFO`: Linux's interrupt threads have 50.
+/// Priorities under `SCHED_FIFO`. Linux's interrupt threads have 50.
 const HARD_IRQ_PRIORITY: u8 = 60;
 const SOFT_IRQ_PRIORITY: u8 = 55;
 const IRQ_THREAD_PRIORITY: u8 = 50;
 
-/// Contexts that have ends of the block layers.
+/// Number of contexts that have endpoints of the block layers.
 pub(super) const REAPER_COUNT: u16 = 5;
 
 #[derive(Debug)]
@@ -52,11 +54,11 @@ enum ContextThread {
     Timed(TimerContext),
 }
 
-/// What a context counts, besides how long it runs.
+/// The counters of a context, besides its run times.
 #[derive(Debug, Default)]
 struct ContextStatSources {
     counters: Arc<ContextCounters>,
-    /// Of its ends.
+    /// Counters of its endpoints.
     submitters: Vec<Arc<SubmitterStats>>,
 }
 
@@ -74,13 +76,13 @@ struct Context {
     counts: ContextStatSources,
 }
 
-/// The running contexts; dropping them stops them.
+/// The running contexts; dropping this stops them.
 #[derive(Debug)]
 pub(super) struct Contexts {
     contexts: Vec<Context>,
 }
 
-/// What contexts are made with.
+/// The parameters with which contexts are created.
 struct ContextBuilder<'a, Q: HardwareQueue> {
     shared: &'a Arc<CompletionShared<Q>>,
     placement: Placement,
@@ -88,7 +90,8 @@ struct ContextBuilder<'a, Q: HardwareQueue> {
 }
 
 impl<Q: HardwareQueue> ContextBuilder<'_, Q> {
-    /// Starts a context that runs `upcall` when it is woken; `counts` are those of its collector.
+    /// Starts a context that runs `upcall` when it is woken; `counts` are the counters of its
+    /// reaper.
     fn spawn_woken(
         &mut self,
         kind: ContextKind,
@@ -104,7 +107,7 @@ impl<Q: HardwareQueue> ContextBuilder<'_, Q> {
         Ok(waker)
     }
 
-    /// Starts a context that does `work` by a timer.
+    /// Starts a context that runs `work` on a timer.
     fn spawn_timed(
         &mut self,
         kind: ContextKind,
@@ -121,11 +124,11 @@ impl<Q: HardwareQueue> ContextBuilder<'_, Q> {
 }
 
 impl Contexts {
-    /// Starts all contexts. `sweeper` is the watch's collector, which whoever changes the strategy
-    /// uses too.
+    /// Starts all contexts. `sweeper` is the reaper of the watch, which a change of strategy also
+    /// uses.
     ///
     /// # Errors
-    /// No thread, no eventfd, or a CPU that a thread may not run on.
+    /// A thread or an eventfd cannot be created, or a thread may not run on the CPU.
     pub(super) fn start<Q: HardwareQueue + 'static>(
         common: &Arc<CompletionShared<Q>>,
         collectors: [CompletionReaper<Q>; REAPER_COUNT as usize - 1],
@@ -141,7 +144,7 @@ impl Contexts {
         let watch = watch(&mut maker, sweeper)?;
         let hard = hard_irq(&mut maker, hard)?;
         let line = hard.clone();
-        // Made once.
+        // This function is called once per set, so the cell is empty.
         let _ = common.wakers.set(Wakers { hard, soft, irq_thread, queue_run, poll, watch });
         match &common.source {
             InterruptSource::SharedLine(it) => it.connect(line),
@@ -152,12 +155,12 @@ impl Contexts {
         Ok(Contexts { contexts })
     }
 
-    /// What each has done.
+    /// Returns the counters of each context.
     pub(super) fn stats(&self) -> Vec<ContextStats> {
         self.contexts.iter().map(Context::stats).collect()
     }
 
-    /// Forgets how long runs were.
+    /// Clears the run time histograms.
     pub(super) fn reset_run_stats(&self) {
         for context in &self.contexts {
             match &context.thread {
@@ -205,8 +208,8 @@ fn hard_irq<Q: HardwareQueue + 'static>(
     })
 }
 
-/// One run of the hard interrupt's handler: what is pending when it begins. If more is pending when
-/// it ends, it is raised again, as a controller's interrupt would be.
+/// Runs the hard interrupt handler once, for the members that are pending at its start. If more are
+/// pending at its end, the handler raises itself again, as a controller's interrupt would.
 fn handle_irq<Q: HardwareQueue>(common: &CompletionShared<Q>, collector: &mut CompletionReaper<Q>) {
     let behaviour = common.flags();
     let Some(wakers) = common.wakers.get() else { return };
@@ -238,7 +241,7 @@ fn soft_irq<Q: HardwareQueue + 'static>(maker: &mut ContextBuilder<'_, Q>) -> io
     })
 }
 
-/// Does what the handler leaves to it, until nothing is pending.
+/// Does the work that the handler leaves to the interrupt thread, until nothing is pending.
 fn irq_thread<Q: HardwareQueue + 'static>(
     maker: &mut ContextBuilder<'_, Q>,
     mut collector: CompletionReaper<Q>,
@@ -256,7 +259,7 @@ fn irq_thread<Q: HardwareQueue + 'static>(
     })
 }
 
-/// Starts what is staged.
+/// Starts staged requests.
 fn queue_run<Q: HardwareQueue + 'static>(
     maker: &mut ContextBuilder<'_, Q>,
     mut collector: CompletionReaper<Q>,
@@ -266,7 +269,7 @@ fn queue_run<Q: HardwareQueue + 'static>(
     maker.spawn_woken(ContextKind::QueueRun, None, counts, move || {
         let now = common.clock.now();
         collector.run_members(&common, now, common.all_members(), RunScope::RUN);
-        // Requests that a device which is gone does not take.
+        // Requests that a removed device rejects complete here.
         collector.deliver(&common, now);
     })
 }
@@ -290,20 +293,21 @@ fn poll_thread<Q: HardwareQueue + 'static>(
     )
 }
 
-/// The watch looks this often within the time that a command has, and at most and least so often.
+/// Number of periodic checks of the watch within the command timeout. The next two constants bound
+/// the period.
 const WATCH_CHECKS_PER_TIMEOUT: u64 = 4;
 const WATCH_PERIOD_MAX: Nanos = Nanos::from_millis(500);
 const WATCH_PERIOD_MIN: Nanos = Nanos::from_millis(1);
 
-/// How often the watch looks by itself.
+/// Returns the period of the watch.
 pub(super) fn watch_period(timeouts: Timeouts) -> Nanos {
     Nanos(timeouts.command.min(timeouts.abort).0 / WATCH_CHECKS_PER_TIMEOUT)
         .clamp(WATCH_PERIOD_MIN, WATCH_PERIOD_MAX)
 }
 
-/// Whoever comes by looks for commands that take too long, and moves a reset on. The watch does it
-/// where nobody comes: when a member has work and nothing has ended between two looks, or when it was
-/// reminded.
+/// Handles command timeouts and advances resets. Any thread that runs a member's queues does this;
+/// the watch does it if none runs. It acts when a member has work and no command has completed
+/// between two checks, or when a deadline was scheduled.
 fn watch<Q: HardwareQueue + 'static>(
     maker: &mut ContextBuilder<'_, Q>,
     sweeper: &Arc<Mutex<CompletionReaper<Q>>>,

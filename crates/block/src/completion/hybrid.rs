@@ -1,61 +1,66 @@
-//! [`Hybrid`]: when to poll and when to rely on interrupts.
+//! [`Hybrid`]: switches between polling and interrupts according to the load.
 //!
-//! HIOPS section 3.3 leaves the switch to future work and names what it could go by: the occupied
-//! queue depth combined with the current rate of completions. Which of the two is better at a load
-//! depends on what an interrupt, a timer and a context switch cost on the machine at hand, so the rule
-//! here asks the machine. Load is measured in windows:
+//! [HIOPS14 §3.3] leaves the switch to future work and names possible inputs: the occupied queue
+//! depth and the current rate of completions. The better mode depends on the cost of interrupts,
+//! timers and context switches on the machine. The rule here therefore measures both modes, in
+//! windows:
 //!
-//! * **Depth decides whether there is a question.** Below [`Hybrid::quiet`], in depth or in rate, a
-//!   poll finds one completion at a time, late: interrupts.
-//! * **Rate decides the answer.** Otherwise the mode stays that gave more completions per second. The
-//!   other one is tried: half a window lets it settle, and then it is taken if it gives more by
-//!   [`MARGIN_64THS`] over one window, over two, and over [`CONFIRM_WINDOWS`]. A trial ends after half a window if it
-//!   gives less than two thirds.
-//! * **Trials become rare.** Each that changes nothing doubles the time to the next, up to
-//!   [`SELDOM`] windows; a rate that has moved by a third since the last one, or a change of mode,
-//!   brings the next within [`TRIAL_WINDOWS_CHANGED`] windows. A mode that is worse so has 1.5 windows of [`TRIAL_WINDOWS_CHANGED`] + 1.5
-//!   at worst, and of [`SELDOM`] + 1.5 under a steady load; one that is much worse, 1.
+//! - **The depth enables polling.** Below [`Hybrid::quiet`], in depth or in rate, a poll finds one
+//!   completion at a time, and late: the mode is interrupts.
+//! - **The rate selects the mode.** Otherwise the mode with more completions per second stays. The
+//!   other mode is tried: half a window lets it settle. It is adopted if its rate is higher by
+//!   [`MARGIN_64THS`] over one window, over two, and over [`CONFIRM_WINDOWS`]. A trial ends after
+//!   half a window if its rate is less than two thirds.
+//! - **Trials become rare.** Each unsuccessful trial doubles the time to the next, up to
+//!   [`TRIAL_WINDOWS_MAX`] windows. After a change of mode, or of the rate by a third since the
+//!   last trial, the next trial is within [`TRIAL_WINDOWS_CHANGED`] windows.
+//!
+//! A worse mode therefore runs for 1.5 windows of [`TRIAL_WINDOWS_CHANGED`] + 1.5 in the worst
+//! case, and of [`TRIAL_WINDOWS_MAX`] + 1.5 under a steady load. A much worse mode runs for 1
+//! window of these.
 
 use clock::Nanos;
 
 use super::StrategyError;
 
-/// The other mode is taken if it gave this share more, in 64ths.
+/// Margin by which the other mode must be better, in 64ths.
 const MARGIN_64THS: u64 = 2;
-/// Windows that a mode must win to be taken.
+/// Number of windows that a mode must win to be adopted.
 const CONFIRM_WINDOWS: u32 = 3;
-/// Windows to the first trial.
+/// Number of windows before the first trial.
 const TRIAL_WINDOWS_FIRST: u32 = 1;
-/// Windows to the next trial when the load has changed.
+/// Number of windows before the next trial when the load has changed.
 const TRIAL_WINDOWS_CHANGED: u32 = 24;
-/// Windows to the next trial at most.
+/// Maximum number of windows before the next trial.
 const TRIAL_WINDOWS_MAX: u32 = 128;
 
-/// How loaded a controller is.
+/// The load of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests under way: threads that wait. What the hardware has of them says little, as a host
-    /// that cannot keep up leaves it idle.
+    /// Requests in flight: threads that wait. The number of commands in the hardware says little,
+    /// because a host that cannot keep up leaves the hardware idle.
     pub depth: u32,
     /// Completions per second.
     pub rate: u64,
 }
 
-/// When to poll.
+/// Parameters of hybrid notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hybrid {
-    /// While polling: from the end of one look to the next.
+    /// While polling: time from the end of one poll to the next.
     pub interval: Nanos,
-    /// Over how long the load is measured.
+    /// Time over which the load is measured.
     pub window: Nanos,
-    /// Below this, in either respect, there is no polling.
+    /// Load below which, in depth or in rate, there is no polling.
     pub quiet: Load,
 }
 
 impl Hybrid {
-    /// Polls every `interval`, if it is better, from a depth of two and a completion in sixteen
-    /// intervals on. A window is ten milliseconds, or sixteen intervals if these are longer: shorter than
-    /// a scheduler's rounds over hundreds of threads, rates would say nothing.
+    /// Returns parameters for polling every `interval`, from a depth of two and one completion per
+    /// sixteen intervals.
+    ///
+    /// The window is 10 ms, or sixteen intervals if these are longer. With hundreds of threads,
+    /// rates over less than a scheduling round are meaningless.
     pub const fn with_interval(interval: Nanos) -> Hybrid {
         let sixteen = interval.0.saturating_mul(16);
         let rate = match 1_000_000_000_u64.checked_div(sixteen) {
@@ -68,7 +73,7 @@ impl Hybrid {
 
     pub(super) fn validate(&self) -> Result<(), StrategyError> {
         let Hybrid { interval, window, .. } = *self;
-        // An interval that cannot be is told as such, by who asks.
+        // The caller checks the interval itself and reports an invalid one.
         if window < interval {
             return Err(StrategyError::Window { window, interval });
         }
@@ -76,49 +81,49 @@ impl Hybrid {
     }
 }
 
-/// Which of the two a hybrid is at.
+/// The mode of hybrid notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Relying on interrupts.
+    /// Interrupts.
     #[default]
     Interrupt,
     /// Polling.
     Poll,
 }
 
-/// What a hybrid has done.
+/// Counters of hybrid notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HybridStats {
-    /// The mode now.
+    /// The current mode.
     pub mode: Mode,
-    /// Times that it changed.
+    /// Number of mode changes.
     pub switches: u64,
-    /// Time relying on interrupts.
+    /// Time in interrupt mode.
     pub interrupt_time: Nanos,
-    /// Time polling.
+    /// Time in polling mode.
     pub poll_time: Nanos,
     /// The load of the last window.
     pub load: Load,
 }
 
-/// Decides the mode of a hybrid.
+/// Decides the mode of hybrid notification.
 #[derive(Debug)]
 pub(super) struct Governor {
     hybrid: Hybrid,
     stats: HybridStats,
-    /// Up to when time is accounted.
+    /// Time up to which the time per mode is accounted.
     accounted_until: Nanos,
     window_start: Nanos,
     completed_before: u64,
-    /// What has just begun is not counted: the mode changed before it.
+    /// Whether the current window is not counted, because the mode has just changed.
     settling: bool,
-    /// The mode is on trial: rates of its windows so far, summed, and how many.
+    /// The trial in progress, if any: the sum of its windows' rates, and their number.
     trial: Option<(u64, u32)>,
-    /// By mode, interrupts first: completions per second when last seen; 0 if it was not.
+    /// Last rate by mode, interrupts first, in completions per second; 0 if unknown.
     rates: [u64; 2],
-    /// The rate of the mode in use at the last trial.
+    /// Rate of the mode in use at the last trial.
     trial_rate: u64,
-    /// Windows from trial to trial, and to the next.
+    /// Windows between trials, and until the next.
     trial_period_windows: u32,
     windows_to_trial: u32,
 }
@@ -133,7 +138,7 @@ impl Mode {
 }
 
 impl Governor {
-    /// Relies on interrupts at first. `ended` is the count of completions so far.
+    /// Creates a governor in interrupt mode. `ended` is the number of completions so far.
     pub(super) fn new(hybrid: Hybrid, now: Nanos, ended: u64) -> Governor {
         Governor {
             hybrid,
@@ -150,7 +155,7 @@ impl Governor {
         }
     }
 
-    /// What it has done.
+    /// Returns the counters at `now`.
     pub(super) fn stats(&self, now: Nanos) -> HybridStats {
         let mut stats = self.stats;
         let open = now.since(self.accounted_until);
@@ -161,8 +166,8 @@ impl Governor {
         stats
     }
 
-    /// Looks at the load: `ended` commands so far, `depth` requests under way now, which is asked for
-    /// once per window. Returns the mode if it has changed.
+    /// Evaluates the load and returns the mode if it has changed. `ended` is the number of
+    /// completed commands; `depth` returns the requests in flight, and is called once per window.
     pub(super) fn update(
         &mut self,
         now: Nanos,
@@ -194,7 +199,7 @@ impl Governor {
         Some(next)
     }
 
-    /// The mode after a window with this load.
+    /// Returns the mode after a window with this load.
     fn decide(&mut self, load: Load) -> Mode {
         let mode = self.stats.mode;
         let quiet = self.hybrid.quiet;
@@ -227,13 +232,13 @@ impl Governor {
         mode.other()
     }
 
-    /// Whether a trial need not go on.
+    /// Returns whether a trial can be ended early.
     #[inline]
     fn is_trial_lost(&self, rate: u64) -> bool {
         self.trial.is_some() && rate < self.rates[self.stats.mode.other() as usize] / 3 * 2
     }
 
-    /// The mode after `windows` windows of a trial of `mode`, whose rates sum up to `sum`.
+    /// Returns the mode after `windows` windows of a trial of `mode`, whose rates add up to `sum`.
     fn conclude_trial(&mut self, mode: Mode, sum: u64, windows: u32) -> Mode {
         let (rate, before) = (sum / u64::from(windows), self.rates[mode.other() as usize]);
         if rate <= before + before * MARGIN_64THS / 64 {
@@ -265,12 +270,12 @@ mod tests {
 
     const HYBRID: Hybrid = Hybrid::with_interval(Nanos::from_micros(10));
 
-    /// A machine: what each mode gives at a depth.
+    /// A model of a machine: the rate of each mode at a depth.
     struct Machine {
         governor: Governor,
         now: Nanos,
         completed: u64,
-        /// Of a completion, in billionths.
+        /// Fraction of a completion, in billionths.
         fraction: u64,
     }
 
@@ -280,13 +285,13 @@ mod tests {
             Machine { governor, now: Nanos::ZERO, completed: 0, fraction: 0 }
         }
 
-        /// Runs for a time; returns the share of it that was spent polling.
+        /// Runs for `time`. Returns the share of it spent polling.
         fn run(&mut self, time: Nanos, depth: u32, rates: [u64; 2]) -> f64 {
             let before = self.governor.stats(self.now);
             let start = self.now;
             while self.now.since(start) < time {
                 let rate = rates[self.governor.stats.mode as usize];
-                // Not a multiple of the window.
+                // Not a divisor of the window.
                 let step = Nanos(37_001);
                 self.now += step;
                 self.fraction += rate * step.0;
@@ -335,7 +340,7 @@ mod tests {
     fn a_better_mode_is_found_although_the_rate_did_not_change() {
         let mut machine = Machine::new();
         assert!(machine.run(SECOND * 30, 8, [3_000_000, 2_000_000]) < 0.02);
-        // Within the longest patience.
+        // Within the longest time between trials.
         machine.run(HYBRID.window * u64::from(TRIAL_WINDOWS_MAX + 4), 8, [3_000_000, 5_000_000]);
         let poll = machine.run(SECOND * 4, 8, [3_000_000, 5_000_000]);
         assert!(poll > 0.9, "{poll}");
@@ -363,8 +368,8 @@ mod tests {
         assert!(poll < 0.1, "{poll}");
     }
 
-    /// What one host CPU gave with interrupts and with polling at 1, 2, 4, … 256 threads, in a quiet
-    /// moment of the machine that SPECIFICATION.md names (`sluice bench hiops`).
+    /// Rates of one host CPU with interrupts and with polling at 1, 2, 4, … 256 threads. Measured
+    /// with `sluice bench hiops` on the machine that SPECIFICATION.md names, without other load.
     const MEASURED: [(u32, [u64; 2]); 9] = [
         (1, [9_300, 8_500]),
         (1, [18_500, 16_900]),
@@ -382,7 +387,7 @@ mod tests {
         for noise in [0, 5, 10] {
             let mut rng = rng::Rng::new(noise);
             let mut machine = Machine::new();
-            // Up and down again, so that every load follows another one.
+            // Up and down, so that every load follows another one.
             for (depth, rates) in MEASURED.iter().chain(MEASURED.iter().rev()) {
                 let (start, before) = (machine.now, machine.completed);
                 while machine.now.since(start) < SECOND * 5 {

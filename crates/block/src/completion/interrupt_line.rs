@@ -1,7 +1,7 @@
-//! [`Line`]: a controller's interrupt, as the strategies see it.
+//! [`InterruptLine`]: a controller's interrupt, as the strategies see it.
 //!
-//! HIOPS section 3.1: drivers expose their point of notification to the layer above, which runs
-//! there what it likes. The members of a set share one line.
+//! As in [HIOPS14 §3.1], drivers expose their point of notification, and the layer above decides
+//! what runs there. The members of a set share one line.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use driver::{AhciHost, AhciInterrupt};
 
 /// An interrupt line that several hardware queues share.
 pub trait InterruptLine: Debug + Send + Sync {
-    /// Says whom the line wakes. Called once, before anything is issued.
+    /// Sets the waker of the line. Called once, before any command is issued.
     fn connect(&self, waker: Waker);
 
-    /// The members that have something to say, one bit each, whether the line is masked or not. A bit
-    /// may stay after somebody has fetched what there was, but none is missing.
+    /// Returns the members with pending events, one bit each, whether the line is masked or not. A
+    /// bit may stay set after the events were fetched, but none is missing.
     fn pending(&self) -> u64;
 
-    /// The same, taken back from the controller: what ends from now on raises the line again. Whoever
-    /// takes fetches.
+    /// Returns the members with pending events, and acknowledges them to the controller. Later
+    /// completions raise the line again. The caller fetches the events.
     fn acknowledge(&self) -> u64;
 
-    /// Raises nothing from now on, for who polls.
+    /// Masks the line, for polling.
     fn mask(&self);
 
-    /// Raises again; at once if there is a reason already.
+    /// Unmasks the line. It is raised at once if events are pending.
     fn unmask(&self);
 }
 
-/// Where interrupts come from.
+/// The source of interrupts.
 #[derive(Clone, Debug)]
 pub enum InterruptSource {
     /// One line for all members.
     SharedLine(Arc<dyn InterruptLine>),
-    /// Every hardware queue has a line of its own, its waker. It cannot be masked: who polls is
-    /// interrupted all the same, for nothing.
+    /// Each hardware queue has its own line, which is its waker. It cannot be masked: polling gets
+    /// useless interrupts.
     PerQueue,
 }
 
 impl InterruptSource {
-    /// The line of an AHCI controller whose members are its queues, in order.
+    /// Returns the line of an AHCI controller whose members are its queues, in order.
     pub fn ahci(host: &AhciHost) -> InterruptSource {
         let ports = host.drives().iter().map(|drive| drive.port).collect();
         InterruptSource::SharedLine(Arc::new(AhciInterruptLine {
@@ -49,7 +49,7 @@ impl InterruptSource {
         }))
     }
 
-    /// The members, of `all`, that may have something to say; who asks takes nothing back.
+    /// Returns the members of `all` that may have pending events, without acknowledging them.
     #[inline]
     pub(super) fn pending(&self, all: u64) -> u64 {
         match self {
@@ -58,7 +58,7 @@ impl InterruptSource {
         }
     }
 
-    /// The members, of `all`, that may have something to say, taken back.
+    /// Returns the members of `all` that may have pending events, and acknowledges them.
     #[inline]
     pub(super) fn acknowledge(&self, all: u64) -> u64 {
         match self {
@@ -67,7 +67,7 @@ impl InterruptSource {
         }
     }
 
-    /// Whether a handler that has fetched must be raised again.
+    /// Returns whether a handler that has fetched must raise itself again for remaining events.
     #[inline]
     pub(super) fn needs_reraise(&self) -> bool {
         match self {
@@ -81,12 +81,12 @@ impl InterruptSource {
 #[derive(Debug)]
 struct AhciInterruptLine {
     interrupt: AhciInterrupt,
-    /// By member.
+    /// Port by member.
     ports: Box<[u8]>,
 }
 
 impl AhciInterruptLine {
-    /// The members at these ports.
+    /// Returns the members at these ports.
     #[inline]
     fn members(&self, ports: u32) -> u64 {
         if ports == 0 {

@@ -1,10 +1,10 @@
-//! [`Member`]: one hardware queue as a drive of its own.
+//! [`StripeMember`]: one hardware queue as a drive of its own.
 
 use driver::{Features, HardwareQueue, Limits, LowLevelDriver};
 use ring::AddressSpace;
 
-/// One hardware queue that leads to a drive of its own, taken from its driver: a port of an AHCI
-/// controller, or the one queue that is used of an NVMe drive.
+/// A hardware queue that leads to a drive of its own: a port of an AHCI controller, or the only
+/// used queue of an NVMe drive.
 #[derive(Debug)]
 pub struct StripeMember<Q> {
     queue: Option<Q>,
@@ -14,7 +14,8 @@ pub struct StripeMember<Q> {
 }
 
 impl<Q: HardwareQueue> StripeMember<Q> {
-    /// Takes hardware queue `index`; `None` if it is not to be had.
+    /// Takes hardware queue `index` from its driver; `None` if the queue does not exist or is in
+    /// use.
     pub fn take<D: LowLevelDriver<Queue = Q>>(
         driver: &mut D,
         index: u16,
@@ -29,7 +30,7 @@ impl<Q: HardwareQueue> StripeMember<Q> {
         })
     }
 
-    /// Every hardware queue of a driver whose queues lead to different drives.
+    /// Takes every hardware queue of a driver whose queues lead to different drives.
     pub fn take_all<D: LowLevelDriver<Queue = Q>>(driver: &mut D) -> Vec<StripeMember<Q>> {
         (0..driver.queues()).filter_map(|index| StripeMember::take(driver, index)).collect()
     }

@@ -1,32 +1,20 @@
-//! Completion strategies for threads that wait for their requests (HIOPS).
+//! Completion strategies for threads that wait for their requests \[HIOPS14\].
 //!
 //! ```text
-//!            ┌ coop: also collect, and issue for others ┐
-//! thread ── submit ──▶ staging FIFO ──▶ tags ──▶ device │
-//!    ▲         └──────────┬── non-blocking: whoever frees a tag, else the queue run
-//!    │ wake                                             │
-//!    └── post-processing ◀── steering ◀── collect ◀── interrupt, or a poll thread's timer
+//!            ┌ coop: also reap, and issue for others ┐
+//! thread ── submit ──▶ staging FIFO ──▶ tags ──▶ device
+//!    ▲         └──────────┬── non-blocking: the context that frees a tag, else the queue run
+//!    │ wake                                          │
+//!    └── post-processing ◀── steering ◀── reaping ◀── interrupt, or a poll thread's timer
 //!          lazy: the thread; else the handler, the soft interrupt, the interrupt thread
 //! ```
 //!
-//! Nothing here fetches, steers, stages or issues: that is the single-queue block layer
-//! ([`QueueModel::SingleQueue`](crate::Layout)), of which every thread and every context has an end. A
-//! strategy says who does which part of it, in which context.
+//! This module does not fetch, steer, stage or issue itself. The single-queue block layer
+//! ([`QueueModel::SingleQueue`](crate::QueueModel)) does, and every thread and every context has an
+//! endpoint of it. A [`Strategy`] decides which context does which part of the work.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`blocking`](Blocking) | the set-up: drives, threads and contexts; changing the strategy |
-//! | [`strategy`](Strategy) | the choices, and the paper's systems by name |
-//! | [`hybrid`](Hybrid) | when to poll and when to rely on interrupts |
-//! | [`member`](Member), [`striped`](StripeLayout) | a queue as a drive; several drives as one |
-//! | [`line`](Source) | where interrupts come from |
-//! | [`waiter`](Waiter) | a thread's end: submit, sleep, go on |
-//! | [`transfer`](Transfer) | what a thread asks for |
-//! | `desk` | its request until it is finished, whoever does it |
-//! | `common` | what threads and contexts share |
-//! | `collector` | a context's ends of the block layers |
-//! | [`contexts`](Placement), `timer` | the threads that stand for a kernel's contexts |
-//! | [`stats`](CompletionStats) | what all of them have done |
+//! Concurrency: a [`Waiter`] belongs to its thread. Contexts are threads that [`Blocking`] starts
+//! and stops. Lock order: a waiter slot, then a path of the block layer; no thread holds two slots.
 
 mod blocking;
 mod contexts;

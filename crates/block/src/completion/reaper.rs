@@ -1,7 +1,7 @@
-//! [`CompletionReaper`]: a context's ends of the members' block layers.
+//! [`CompletionReaper`]: a context's endpoints of the members' block layers.
 //!
-//! A context submits nothing. It has ends like everybody who does, and uses them to do its part of
-//! what is shared: fetch what has ended, start what is staged, or both.
+//! A context submits no requests. It uses its endpoints for work on the shared queues: to fetch
+//! completions, to start staged requests, or both.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::waiter_slot::{CompletionNotice, drain_notices};
 use crate::queue::RunScope;
 use crate::{BlockDevice, Queue};
 
-/// A context's ends.
+/// The endpoints of a context.
 pub(super) struct CompletionReaper<Q: HardwareQueue> {
-    /// By member.
+    /// Endpoints by member.
     queues: Box<[Queue<Q>]>,
     notices: Vec<CompletionNotice>,
     counters: Arc<ContextCounters>,
@@ -31,13 +31,13 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
         self.counters.clone()
     }
 
-    /// The ends, for their counters.
+    /// Returns the endpoints, for their counters.
     pub(super) fn queues(&self) -> &[Queue<Q>] {
         &self.queues
     }
 
-    /// Does the work in `scope` at each of `members`. Returns whether requests are left that wait
-    /// for somebody to start them.
+    /// Does the work in `scope` for each of `members`. Returns whether requests remain that wait to
+    /// be started.
     pub(super) fn run_members(
         &mut self,
         common: &CompletionShared<Q>,
@@ -59,8 +59,8 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
         waiting
     }
 
-    /// Fetches what has ended of `members` and sees to those who wait for it, as the strategy has it;
-    /// starts what is staged, or leaves that to the background run of the queue.
+    /// Fetches completions of `members` and delivers them as the strategy says. Starts staged
+    /// requests, or leaves that to the background queue run.
     pub(super) fn reap(&mut self, common: &CompletionShared<Q>, now: Nanos, members: u64) {
         let non_blocking = common.flags().is_non_blocking();
         let scope = if non_blocking { RunScope::ALL } else { RunScope::REAP };
@@ -74,12 +74,12 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
         self.deliver(common, now);
     }
 
-    /// Sees to those who got something.
+    /// Delivers the collected notices to their waiters.
     pub(super) fn deliver(&mut self, common: &CompletionShared<Q>, now: Nanos) {
         self.counters.add(common.deliver(now, &mut self.notices));
     }
 
-    /// Hardware queues with lines of their own raise that of `waker`.
+    /// Makes hardware queues with their own lines wake `waker`.
     pub(super) fn connect(&mut self, waker: &Waker) {
         for end in &mut self.queues {
             end.set_waker(waker.clone());

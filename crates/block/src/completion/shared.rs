@@ -1,4 +1,4 @@
-//! [`CompletionShared`]: what threads and contexts share.
+//! [`CompletionShared`]: the state that threads and contexts share.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -16,7 +16,7 @@ use super::waiter::WaitError;
 use super::waiter_slot::{CompletionNotice, WaiterSlot};
 use crate::DispatchStats;
 
-/// What a strategy, in its present mode, means to who passes by: one load.
+/// The behavior of a strategy in its current mode, as flags in one atomic load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StrategyFlags(u8);
 
@@ -29,7 +29,7 @@ impl StrategyFlags {
     const POLLING: u8 = 1 << 5;
     const HYBRID: u8 = 1 << 6;
 
-    /// The behaviour of a strategy; a hybrid one begins with interrupts.
+    /// Returns the flags of a strategy; a hybrid one starts in interrupt mode.
     fn from_strategy(strategy: &Strategy) -> StrategyFlags {
         let notify = match strategy.notify {
             Notify::Interrupt(Interrupt::SoftIrq) => StrategyFlags::SOFT_IRQ,
@@ -47,50 +47,50 @@ impl StrategyFlags {
         )
     }
 
-    /// Waiters post-process their own requests.
+    /// Whether waiters post-process their own requests.
     #[inline]
     pub(super) fn is_lazy(self) -> bool {
         self.0 & StrategyFlags::LAZY != 0
     }
 
-    /// Waiters look after others.
+    /// Whether waiters do work for others.
     #[inline]
     pub(super) fn is_coop(self) -> bool {
         self.0 & StrategyFlags::COOP != 0
     }
 
-    /// Whoever frees a tag issues.
+    /// Whether the context that frees a tag issues requests.
     #[inline]
     pub(super) fn is_non_blocking(self) -> bool {
         self.0 & StrategyFlags::NON_BLOCKING != 0
     }
 
-    /// The soft interrupt post-processes.
+    /// Whether the soft interrupt post-processes.
     #[inline]
     fn is_soft_irq(self) -> bool {
         self.0 & StrategyFlags::SOFT_IRQ != 0
     }
 
-    /// The handler only wakes its thread.
+    /// Whether the handler only wakes the interrupt thread.
     #[inline]
     pub(super) fn is_threaded(self) -> bool {
         self.0 & StrategyFlags::THREADED != 0
     }
 
-    /// The poll thread looks.
+    /// Whether the poll thread is active.
     #[inline]
     pub(super) fn is_polling(self) -> bool {
         self.0 & StrategyFlags::POLLING != 0
     }
 
-    /// The mode changes by itself.
+    /// Whether the mode follows the load.
     #[inline]
     pub(super) fn is_hybrid(self) -> bool {
         self.0 & StrategyFlags::HYBRID != 0
     }
 }
 
-/// Whom contexts tell to go on.
+/// The wakers of the contexts.
 #[derive(Debug)]
 pub(super) struct Wakers {
     pub(super) hard: Waker,
@@ -101,48 +101,49 @@ pub(super) struct Wakers {
     pub(super) watch: Thread,
 }
 
-/// What somebody did for others.
+/// Counts of work done for others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeliveryCounts {
     pub(super) finished: u64,
     pub(super) woken: u64,
 }
 
-/// What does not change.
+/// The fixed parameters of a set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetShape {
     pub(super) striped: StripeLayout,
     pub(super) sector_bytes: u32,
-    /// Bytes of a request at most.
+    /// Maximum size of a request, in bytes.
     pub(super) request_bytes: u32,
-    /// How often the watch looks by itself.
+    /// Period of the watch.
     pub(super) watch_period: Nanos,
 }
 
-/// What threads and contexts share.
+/// The state that threads and contexts share.
 pub(super) struct CompletionShared<Q: HardwareQueue> {
     pub(super) clock: RealClock,
     pub(super) shape: SetShape,
     pub(super) source: InterruptSource,
-    /// By thread.
+    /// Slots by thread.
     pub(super) waiter_slots: Box<[WaiterSlot<Q>]>,
-    /// By member: what the hardware has done.
+    /// Counters of the hardware queues, by member.
     pub(super) dispatch: Box<[Arc<DispatchStats>]>,
-    /// There are no contexts any more.
+    /// Whether the contexts have been stopped.
     pub(super) closed: AtomicBool,
     pub(super) wakers: OnceLock<Wakers>,
-    /// When it must look at the latest, in nanoseconds.
+    /// Latest time of the next check of the watch, in nanoseconds.
     watch_deadline: AtomicU64,
-    /// What the soft interrupt is to see to.
+    /// Notices for the soft interrupt.
     pub(super) soft_irq_notices: Mutex<Vec<CompletionNotice>>,
     flags: AtomicU8,
-    /// Of the poll thread, in nanoseconds; 0 if it does not poll.
+    /// Interval of the poll thread, in nanoseconds; 0 if it is inactive.
     poll_interval: AtomicU64,
     governor: Mutex<Option<Governor>>,
 }
 
 impl<Q: HardwareQueue> CompletionShared<Q> {
-    /// Nobody polls, and there are no contexts, until a strategy is adopted.
+    /// Creates the state without contexts or polling;
+    /// [`apply_strategy`](CompletionShared::apply_strategy) enables a strategy.
     pub(super) fn new(
         shape: SetShape,
         source: InterruptSource,
@@ -165,7 +166,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         }
     }
 
-    /// Every member, one bit each.
+    /// Returns the set of all members, one bit each.
     pub(super) fn all_members(&self) -> u64 {
         u64::MAX >> (64 - u32::from(self.shape.striped.members()).clamp(1, 64))
     }
@@ -175,7 +176,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         StrategyFlags(self.flags.load(Ordering::Acquire))
     }
 
-    /// Whether a request can be started at all.
+    /// Checks whether a transfer can be started. `buffer` is the size of the thread's memory.
     #[inline]
     pub(super) fn check(&self, transfer: &Transfer, buffer: usize) -> Result<(), WaitError> {
         let bytes = match transfer.op {
@@ -194,9 +195,10 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         Ok(())
     }
 
-    /// Sees to those who got something, as the strategy has it: they are woken to finish by
-    /// themselves, or left to the soft interrupt, or finished here and woken. The caller sits at no
-    /// desk and holds no lock of the block layer.
+    /// Delivers notices as the strategy says: wakes the waiters to finish by themselves, leaves
+    /// them to the soft interrupt, or finishes them here and wakes them.
+    ///
+    /// The caller must hold no slot and no lock of the block layer.
     pub(super) fn deliver(&self, now: Nanos, news: &mut Vec<CompletionNotice>) -> DeliveryCounts {
         let mut delivered = DeliveryCounts::default();
         if news.is_empty() {
@@ -219,7 +221,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         delivered
     }
 
-    /// Finishes what the threads got, and wakes them.
+    /// Post-processes the waiters' requests and wakes them.
     pub(super) fn post_process_all(
         &self,
         now: Nanos,
@@ -227,7 +229,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
     ) -> DeliveryCounts {
         let mut delivered = DeliveryCounts::default();
         let mut next = 0;
-        // Finishing one can be news for another.
+        // Post-processing one request may add notices for others.
         while let Some(item) = news.get(next).copied() {
             next += 1;
             let desk = self.waiter_slot(item);
@@ -243,7 +245,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
 
     #[inline]
     fn waiter_slot(&self, news: CompletionNotice) -> &WaiterSlot<Q> {
-        // Only threads submit, so only they get something.
+        // Only threads submit requests, so only they get notices.
         &self.waiter_slots[usize::from(news.submitter.0)]
     }
 
@@ -251,13 +253,13 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         self.soft_irq_notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completions so far, of all members.
+    /// Returns the number of completions of all members.
     fn completed_count(&self) -> u64 {
         self.dispatch.iter().map(|stats| stats.completed.get()).sum()
     }
 
-    /// A member must be looked at by `due`, whatever else happens: a reset goes on, or a device that
-    /// was busy is asked again.
+    /// Makes the watch check the members at `due` at the latest: a reset is in progress, or a busy
+    /// device has to be tried again.
     #[inline]
     pub(super) fn schedule_watch(&self, now: Nanos, due: Nanos) {
         if due.since(now) < self.shape.watch_period {
@@ -274,13 +276,13 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         }
     }
 
-    /// After how long the watch looks again.
+    /// Returns the time until the next check of the watch.
     pub(super) fn watch_interval(&self) -> Nanos {
         let due = Nanos(self.watch_deadline.load(Ordering::Acquire));
         due.since(self.clock.now()).min(self.shape.watch_period)
     }
 
-    /// Whether the watch was reminded of something that is due.
+    /// Returns whether a scheduled check is due, and clears it.
     pub(super) fn consume_watch_deadline(&self, now: Nanos) -> bool {
         let due = self.watch_deadline.load(Ordering::Acquire) <= now.0;
         if due {
@@ -289,12 +291,12 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         due
     }
 
-    /// Changes the mode of a hybrid strategy if the load asks for it; for contexts, after each run.
+    /// Updates the mode of a hybrid strategy. Contexts call this after each run.
     pub(super) fn govern(&self, now: Nanos) {
         if !self.flags().is_hybrid() {
             return;
         }
-        // Whoever has it looks at the same load.
+        // If it is locked, the holder evaluates the same load.
         let mut governor = match self.governor.try_lock() {
             Ok(governor) => governor,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -313,7 +315,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         self.governor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows another strategy from now on.
+    /// Applies another strategy.
     pub(super) fn apply_strategy(&self, strategy: &Strategy) {
         let mut governor = self.governor();
         *governor = match strategy.notify {
@@ -329,7 +331,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         self.set_polling(behaviour.is_polling());
     }
 
-    /// Begins or ends polling. The caller has the governor.
+    /// Starts or stops polling. The caller holds the lock of the governor.
     fn set_polling(&self, on: bool) {
         let Some(wakers) = self.wakers.get() else { return };
         if on {
@@ -342,13 +344,13 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
             self.flags.fetch_and(!StrategyFlags::POLLING, Ordering::AcqRel);
             match &self.source {
                 InterruptSource::SharedLine(line) => line.unmask(),
-                // What was raised meanwhile was not heeded.
+                // Interrupts raised during polling were ignored.
                 InterruptSource::PerQueue => wakers.hard.wake(),
             }
         }
     }
 
-    /// After how long the poll thread looks again; `None` while there is none to look.
+    /// Returns the time until the next poll; `None` while the poll thread is inactive.
     pub(super) fn poll_interval(&self) -> Option<Nanos> {
         let interval = self.poll_interval.load(Ordering::Acquire);
         (self.flags().is_polling() && interval > 0).then_some(Nanos(interval))

@@ -1,4 +1,4 @@
-//! What threads and contexts have done.
+//! Counters of threads and contexts.
 
 use clock::Nanos;
 use driver::IrqRunHistogram;
@@ -7,29 +7,29 @@ use super::hybrid::HybridStats;
 use super::shared::DeliveryCounts;
 use crate::Counter;
 
-/// What one thread's requests have come to. Written under its desk's lock, or by the thread; anybody
-/// may read it.
+/// Counters of one thread's requests. The thread writes them, or the holder of its slot's lock; any
+/// thread may read them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct WaiterStats {
     /// Requests started.
     pub started: Counter,
-    /// Requests finished.
+    /// Requests completed.
     pub requests: Counter,
-    /// Requests that their thread gave up.
+    /// Requests that their thread abandoned.
     pub abandoned: Counter,
-    /// Of them without success.
+    /// Requests that completed with an error.
     pub failed: Counter,
     /// Bytes read or written.
     pub bytes: Counter,
-    /// From start to finish, summed.
+    /// Sum of the latencies, from start to completion.
     latency: Counter,
     longest: Counter,
-    /// Of the requests, those that somebody else post-processed.
+    /// Requests that another thread or a context post-processed.
     pub finished_by_others: Counter,
-    /// Times that the thread went to sleep.
+    /// Number of times that the thread went to sleep.
     pub sleeps: Counter,
-    /// Other threads that it woke.
+    /// Other threads that this thread woke.
     pub woken: Counter,
 }
 
@@ -45,45 +45,45 @@ impl WaiterStats {
         }
     }
 
-    /// Requests started, and neither finished nor given up.
+    /// Returns the number of requests started and neither completed nor abandoned.
     pub fn in_flight(&self) -> u32 {
         let over = self.requests.get() + self.abandoned.get();
         self.started.get().saturating_sub(over) as u32
     }
 
-    /// From start to finish, summed over the requests.
+    /// Returns the sum of the latencies, from start to completion.
     pub fn latency(&self) -> Nanos {
         Nanos(self.latency.get())
     }
 
-    /// The longest from start to finish.
+    /// Returns the largest latency, from start to completion.
     pub fn longest(&self) -> Nanos {
         Nanos(self.longest.get())
     }
 }
 
-/// What all threads have done together.
+/// Sums of the counters of all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaiterTotals {
-    /// Requests finished.
+    /// Requests completed.
     pub requests: u64,
-    /// Of them without success.
+    /// Requests that completed with an error.
     pub failed: u64,
     /// Bytes read or written.
     pub bytes: u64,
-    /// From start to finish, summed.
+    /// Sum of the latencies, from start to completion.
     pub latency: Nanos,
-    /// The longest from start to finish.
+    /// Largest latency, from start to completion.
     pub longest: Nanos,
-    /// Requests that somebody else post-processed.
+    /// Requests that another thread or a context post-processed.
     pub finished_by_others: u64,
-    /// Times that a thread went to sleep.
+    /// Number of times that a thread went to sleep.
     pub sleeps: u64,
     /// Threads woken by other threads.
     pub woken: u64,
-    /// Completions of others' requests that threads found: stolen from the contexts.
+    /// Completions of other threads' requests that threads found, before a context did.
     pub stolen: u64,
-    /// Others' requests that threads gave to the hardware.
+    /// Requests of other threads that threads issued.
     pub issued_for_others: u64,
 }
 
@@ -100,24 +100,24 @@ impl WaiterTotals {
     }
 }
 
-/// Which context.
+/// The kind of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContextKind {
-    /// The hard interrupt's handler.
+    /// The hard interrupt handler.
     HardIrq,
     /// The soft interrupt.
     SoftIrq,
     /// The interrupt thread.
     IrqThread,
-    /// The background run of the queue.
+    /// The background queue run.
     QueueRun,
     /// The poll thread.
     Poll,
-    /// The watch for commands that take too long.
+    /// The watch, which handles command timeouts.
     Watch,
 }
 
-/// What a context has done besides its runs.
+/// Counters of a context besides its run times.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ContextCounters {
@@ -133,47 +133,47 @@ impl ContextCounters {
     }
 }
 
-/// What a context has done.
+/// Counters of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextStats {
-    /// Which.
+    /// Kind of the context.
     pub kind: ContextKind,
     /// Whether it runs under `SCHED_FIFO`.
     pub realtime: bool,
-    /// Its runs, by its own CPU clock.
+    /// Run times by its CPU clock.
     pub cpu: IrqRunHistogram,
-    /// Its runs, by wall clock.
+    /// Run times by wall clock.
     pub wall: IrqRunHistogram,
-    /// Completions that it found.
+    /// Completions found.
     pub found: u64,
-    /// Requests that it gave to the hardware.
+    /// Requests issued.
     pub issued: u64,
-    /// Requests that it post-processed.
+    /// Requests post-processed.
     pub finished: u64,
-    /// Threads that it woke.
+    /// Threads woken.
     pub woken: u64,
 }
 
 impl ContextStats {
-    /// Completions found per run.
+    /// Returns the number of completions found per run.
     pub fn found_per_run(&self) -> f64 {
         self.found as f64 / self.wall.count.max(1) as f64
     }
 }
 
-/// What threads and contexts have done.
+/// Counters of threads and contexts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletionStats {
-    /// The threads together.
+    /// Sums over the threads.
     pub waiters: WaiterTotals,
-    /// Every context.
+    /// Counters of every context.
     pub contexts: Vec<ContextStats>,
-    /// Of a hybrid strategy.
+    /// Counters of hybrid notification, if the strategy is hybrid.
     pub hybrid: Option<HybridStats>,
 }
 
 impl CompletionStats {
-    /// What one context has done.
+    /// Returns the counters of one context.
     pub fn context(&self, kind: ContextKind) -> Option<&ContextStats> {
         self.contexts.iter().find(|context| context.kind == kind)
     }

@@ -1,68 +1,69 @@
-//! [`Strategy`]: how requests of threads that wait for them are issued, and how their ends arrive.
+//! [`Strategy`]: how requests of waiting threads are issued, and how their completions are
+//! delivered.
 //!
-//! HIOPS section 3.3 and figure 6. Four choices, which the paper adds one after the other; its
-//! systems are the named combinations of them ([`Strategy::NAMES`]).
+//! A strategy consists of four choices ([HIOPS14 §3.3], [HIOPS14 fig. 6]), which the paper adds
+//! step by step. Its systems are named combinations of them ([`Strategy::NAMES`]).
 
 use clock::Nanos;
 
 use super::hybrid::Hybrid;
 
-/// Who issues a request that found no tag.
+/// The context that issues requests which found no tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Issue {
-    /// Nobody who frees a tag: it tells a background context, which runs the queue (HIOPS figure 2,
+    /// A background context: the context that frees a tag triggers a queue run ([HIOPS14 fig. 2],
     /// *f*; Linux's SCSI).
     Blocking,
-    /// Whoever frees a tag, from a software FIFO (HIOPS section 3.3, non-blocking I/O).
+    /// The context that frees a tag, from a software FIFO ([HIOPS14 §3.3], non-blocking I/O).
     NonBlocking,
 }
 
-/// What happens between an interrupt and the waiter.
+/// The steps between an interrupt and the waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
-    /// The handler fetches events; a soft interrupt post-processes them and wakes the waiter (HIOPS
-    /// figure 2, *b* to *e*).
+    /// The handler fetches events. A soft interrupt post-processes them and wakes the waiter
+    /// ([HIOPS14 fig. 2], *b* to *e*).
     SoftIrq,
-    /// The handler wakes a thread, which does the rest (HIOPS figure 2, *h* to *j*).
+    /// The handler wakes a thread, which does the rest ([HIOPS14 fig. 2], *h* to *j*).
     ThreadedIrq,
     /// The handler does everything.
     Direct,
 }
 
-/// How it is noticed that requests have ended.
+/// How the host is notified of completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
     /// By interrupts.
     Interrupt(Interrupt),
-    /// By a thread that looks whenever a timer has run out. Interrupts are masked.
+    /// By a thread that polls on a timer. Interrupts are masked.
     Poll {
-        /// From the end of one look to the next.
+        /// Time from the end of one poll to the next.
         interval: Nanos,
     },
-    /// By one or the other, as the load goes.
+    /// By interrupts or polling, according to the load.
     Hybrid(Hybrid),
 }
 
 /// How requests are issued and completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strategy {
-    /// Who issues what found no tag.
+    /// The context that issues requests which found no tag.
     pub issue: Issue,
-    /// How ends are noticed.
+    /// How the host is notified of completions.
     pub notify: Notify,
-    /// Waiters post-process their own requests, after they have been woken (HIOPS section 3.3, lazy
-    /// I/O processing).
+    /// Whether waiters post-process their own requests after they have been woken ([HIOPS14 §3.3],
+    /// lazy I/O processing).
     pub lazy: bool,
-    /// Waiters find others' completions and issue others' requests whenever they come by (HIOPS
-    /// section 3.3, cooperative I/O processing; with [`Notify::Poll`], opportunistic poll).
+    /// Whether waiters reap completions and issue requests for others whenever they run ([HIOPS14
+    /// §3.3], cooperative I/O processing; with [`Notify::Poll`], opportunistic poll).
     pub coop: bool,
 }
 
-/// The longest interval: beyond a second a poll is no notification.
+/// Maximum poll interval.
 const INTERVAL_MAX: Nanos = Nanos::from_secs(1);
 
 impl Strategy {
-    /// Linux's SCSI path: the baseline of HIOPS.
+    /// Linux's SCSI path: the baseline of \[HIOPS14\].
     pub const SCSI: Strategy = Strategy {
         issue: Issue::Blocking,
         notify: Notify::Interrupt(Interrupt::SoftIrq),
@@ -78,7 +79,7 @@ impl Strategy {
         coop: false,
     };
 
-    /// The first step of HIOPS figure 8: the handler does everything.
+    /// The first step of [HIOPS14 fig. 8]: the handler does everything.
     pub const NON_BLOCKING: Strategy = Strategy {
         issue: Issue::NonBlocking,
         notify: Notify::Interrupt(Interrupt::Direct),
@@ -86,29 +87,29 @@ impl Strategy {
         coop: false,
     };
 
-    /// Its second step.
+    /// The second step of [HIOPS14 fig. 8].
     pub const LAZY: Strategy = Strategy { lazy: true, ..Strategy::NON_BLOCKING };
 
-    /// Its third step, *IRQ I/O* of HIOPS figure 7.
+    /// The third step of [HIOPS14 fig. 8], *IRQ I/O* of [HIOPS14 fig. 7].
     pub const HIOPS_IRQ: Strategy = Strategy { coop: true, ..Strategy::LAZY };
 
-    /// *Poll I/O* of HIOPS figure 7, *w/ Coop Poll* of figure 9.
+    /// Returns *Poll I/O* of [HIOPS14 fig. 7], *w/ Coop Poll* of [HIOPS14 fig. 9].
     pub const fn hiops_poll(interval: Nanos) -> Strategy {
         Strategy { notify: Notify::Poll { interval }, ..Strategy::HIOPS_IRQ }
     }
 
-    /// *Async poll* of HIOPS figure 9.
+    /// Returns *Async poll* of [HIOPS14 fig. 9].
     pub const fn async_poll(interval: Nanos) -> Strategy {
         Strategy { notify: Notify::Poll { interval }, ..Strategy::LAZY }
     }
 
-    /// Switches between [`HIOPS_IRQ`](Strategy::HIOPS_IRQ) and
+    /// Returns a strategy that switches between [`HIOPS_IRQ`](Strategy::HIOPS_IRQ) and
     /// [`hiops_poll`](Strategy::hiops_poll).
     pub const fn hiops_hybrid(hybrid: Hybrid) -> Strategy {
         Strategy { notify: Notify::Hybrid(hybrid), ..Strategy::HIOPS_IRQ }
     }
 
-    /// The names that [`named`](Strategy::from_name) knows.
+    /// The names that [`from_name`](Strategy::from_name) accepts.
     pub const NAMES: [&str; 8] = [
         "scsi",
         "nvme",
@@ -120,10 +121,10 @@ impl Strategy {
         "hiops-hybrid",
     ];
 
-    /// The strategy of that name; those that poll do so every `interval`.
+    /// Returns the strategy with this name; a polling one polls every `interval`.
     ///
     /// # Errors
-    /// [`StrategyError::Name`], or an interval that cannot be.
+    /// [`StrategyError::Name`], or the error of an invalid interval.
     pub fn from_name(name: &str, interval: Nanos) -> Result<Strategy, StrategyError> {
         let strategy = match name {
             "scsi" => Strategy::SCSI,
@@ -140,7 +141,7 @@ impl Strategy {
         Ok(strategy)
     }
 
-    /// Whether the strategy makes sense.
+    /// Checks the strategy.
     ///
     /// # Errors
     /// [`StrategyError`].
@@ -158,12 +159,13 @@ impl Strategy {
         }
     }
 
-    /// Whether requests may end by an interrupt alone: of a device that has none they would not.
+    /// Returns whether some completions are only reported by interrupts. Such a strategy does not
+    /// work with a device that has none.
     pub fn needs_interrupts(&self) -> bool {
         matches!(self.notify, Notify::Interrupt(_) | Notify::Hybrid(_))
     }
 
-    /// The interval of the poll thread, if there is one.
+    /// Returns the interval of the poll thread, if the strategy uses it.
     pub(super) fn interval(&self) -> Option<Nanos> {
         match self.notify {
             Notify::Interrupt(_) => None,
@@ -173,19 +175,19 @@ impl Strategy {
     }
 }
 
-/// A strategy that makes no sense.
+/// An invalid strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StrategyError {
     /// No strategy has this name.
     #[error("there is no strategy `{0}`; there is {names}", names = Strategy::NAMES.join(", "))]
     Name(String),
-    /// A poll interval that is none.
+    /// The poll interval is 0 or exceeds the maximum.
     #[error("a poll interval of {0:?}: it is over 0 and up to 1 s")]
     Interval(Nanos),
-    /// Waiters post-process, so that nothing is left for a soft interrupt.
+    /// Waiters post-process, so that a soft interrupt has no work.
     #[error("lazy processing leaves a soft interrupt nothing to do: use direct or threaded ones")]
     IdleSoftIrq,
-    /// A window in which nothing can be counted.
+    /// The window is shorter than the poll interval.
     #[error("a window of {window:?} with polls every {interval:?}: it is at least one interval")]
     Window {
         /// The window.

@@ -1,10 +1,11 @@
-//! [`StripeLayout`]: several drives as one, by turns (RAID 0).
+//! [`StripeLayout`]: several drives as one, striped (RAID 0).
 //!
-//! HIOPS section 4 puts six drives together with a stripe of 128 KB. Stripe `s` of the whole is
-//! stripe `s / n` of member `s % n`. Guarantee: the parts of a range cover it once, in order, and
-//! none leaves its member.
+//! [HIOPS14 §4] combines six drives with a stripe of 128 KB. Stripe `s` of the set is stripe `s /
+//! n` of member `s % n`.
+//!
+//! Invariant: the fragments of a range cover it once, in order, and each is on one member.
 
-/// How sectors are spread over members.
+/// The distribution of sectors over the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeLayout {
     members: u16,
@@ -12,23 +13,25 @@ pub struct StripeLayout {
     sectors: u64,
 }
 
-/// The part of a range that one member has.
+/// The part of a range on one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeFragment {
-    /// Which member.
+    /// The member.
     pub member: u16,
-    /// Its first sector there.
+    /// First sector on the member.
     pub lba: u64,
-    /// Sectors.
+    /// Number of sectors.
     pub sectors: u32,
-    /// Sectors of the range before it.
+    /// Number of sectors of the range before this fragment.
     pub offset: u32,
 }
 
 impl StripeLayout {
-    /// `members` drives of `member_sectors` sectors, in stripes of `stripe` sectors; what does not
-    /// fill a stripe at a member's end is not used. `None` without members, for a stripe of no
-    /// sectors, or if a member has less than one stripe. A single member is not striped.
+    /// Creates a layout of `members` drives with `member_sectors` sectors each, in stripes of
+    /// `stripe` sectors.
+    ///
+    /// A partial stripe at a member's end is not used. A single member is not striped. Returns
+    /// `None` without members, for a stripe of no sectors, or if a member has less than one stripe.
     pub fn new(members: u16, member_sectors: u64, stripe: u32) -> Option<StripeLayout> {
         if members == 1 {
             return (member_sectors > 0).then_some(StripeLayout {
@@ -42,31 +45,31 @@ impl StripeLayout {
         (sectors > 0).then_some(StripeLayout { members, stripe, sectors })
     }
 
-    /// Sectors of the whole.
+    /// Returns the number of sectors of the set.
     pub fn sectors(&self) -> u64 {
         self.sectors
     }
 
-    /// Members.
+    /// Returns the number of members.
     pub fn members(&self) -> u16 {
         self.members
     }
 
-    /// Parts of a range of `sectors` at most, however it lies.
+    /// Returns the maximum number of fragments of a range of `sectors`, at any position.
     pub fn fragments_max(&self, sectors: u32) -> u32 {
         if self.members == 1 {
             return 1;
         }
-        // A first sector may be the last of its stripe.
+        // The first sector may be the last of its stripe.
         sectors.saturating_sub(1).div_ceil(self.stripe) + 1
     }
 
-    /// Whether a range is within the whole.
+    /// Returns whether a range is within the set.
     pub fn contains(&self, lba: u64, sectors: u64) -> bool {
         sectors <= self.sectors && lba <= self.sectors - sectors
     }
 
-    /// The parts of a range within the whole, in order.
+    /// Returns the fragments of a range within the set, in order.
     #[inline]
     pub fn fragments(self, lba: u64, sectors: u32) -> impl Iterator<Item = StripeFragment> {
         let mut done = 0;
@@ -81,8 +84,8 @@ impl StripeLayout {
         })
     }
 
-    /// What each member has of a range within the whole, in one piece: for requests without data,
-    /// which need not be in order. `offset` means nothing.
+    /// Returns one contiguous extent per member of a range within the set. This is for requests
+    /// without data, whose order does not matter. `offset` has no meaning.
     pub fn member_extents(self, lba: u64, sectors: u32) -> impl Iterator<Item = StripeFragment> {
         (0..self.members).filter_map(move |member| {
             let first = self.member_sectors_before(lba, member);
@@ -92,7 +95,7 @@ impl StripeLayout {
         })
     }
 
-    /// How many of the first `count` sectors of the whole a member has.
+    /// Returns how many of the first `count` sectors of the set are on a member.
     fn member_sectors_before(&self, count: u64, member: u16) -> u64 {
         if self.members == 1 {
             return count;

@@ -1,4 +1,4 @@
-//! [`TimerContext`]: a thread that does something whenever a time has passed.
+//! [`TimerContext`]: a thread that does periodic work.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -11,7 +11,7 @@ use clock::{Nanos, RealClock, thread_cpu_time};
 use driver::{IrqRunHistogram, IrqRunRecorder};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
-/// A running thread; dropping it stops and joins it.
+/// A running thread; dropping it stops and joins the thread.
 #[derive(Debug)]
 pub(super) struct TimerContext {
     shared: Arc<TimerState>,
@@ -26,11 +26,11 @@ struct TimerState {
 }
 
 impl TimerContext {
-    /// Starts a thread called `name`, on `cpu` if given, that waits for `interval` and then does
-    /// `work`, over and over; while there is no interval it sleeps until it is unparked.
+    /// Starts a thread called `name`, on `cpu` if given, that repeatedly sleeps for `interval` and
+    /// then runs `work`. While there is no interval it sleeps until it is unparked.
     ///
     /// # Errors
-    /// No thread.
+    /// The thread cannot be created.
     pub(super) fn start(
         name: &str,
         cpu: Option<usize>,
@@ -47,22 +47,22 @@ impl TimerContext {
             if let Some(cpu) = cpu.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
                 let mut set = CpuSet::new();
                 set.set(cpu);
-                // A refusal costs precision only.
+                // A failure only costs precision.
                 let _ = sched_setaffinity(None, &set);
             }
-            // The default lets the kernel add 50 us to every sleep.
+            // By default the kernel adds up to 50 us to every sleep.
             let _ = set_current_timer_slack(NonZeroU64::new(1));
             theirs.serve(&interval, &mut work);
         })?;
         Ok(TimerContext { shared, thread: Some(thread) })
     }
 
-    /// The thread, to be unparked when there is an interval.
+    /// Returns the thread, to be unparked when there is an interval.
     pub(super) fn thread(&self) -> Option<&Thread> {
         self.thread.as_ref().map(JoinHandle::thread)
     }
 
-    /// How long its runs took: by its CPU clock, and by wall clock.
+    /// Returns the run times, by the thread's CPU clock and by wall clock.
     pub(super) fn runs(&self) -> (IrqRunHistogram, IrqRunHistogram) {
         (self.shared.cpu.read(), self.shared.wall.read())
     }
@@ -95,7 +95,7 @@ impl Drop for TimerContext {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic of the work has been reported by its thread.
+            // The thread has reported a panic of `work` itself.
             let _ = thread.join();
         }
     }

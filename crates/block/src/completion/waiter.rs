@@ -1,9 +1,9 @@
-//! [`BlockingQueue`] and [`Waiter`]: the end of a thread that waits for its requests.
+//! [`BlockingQueue`] and [`Waiter`]: the endpoint of a thread that waits for its requests.
 //!
-//! One request at a time: submit, wait, go on. The thread sleeps on a futex
-//! ([`std::thread::park`]), and whoever finishes its request, or finds that it has ended, wakes it.
-//! Under a cooperative strategy the thread looks after the whole controller on its way in and on its
-//! way out (HIOPS section 3.3). Under a lazy one it wakes up on the CPU where it fell asleep.
+//! A thread has one request at a time. It sleeps on a futex ([`std::thread::park`]); the thread or
+//! context that finishes its request, or finds its completion, wakes it. Under a cooperative
+//! strategy the thread runs the queues of the whole controller when it submits and when it wakes
+//! ([HIOPS14 §3.3]). Under a lazy strategy it wakes on the CPU where it went to sleep.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,39 +22,39 @@ use super::transfer::Transfer;
 use super::waiter_slot::CompletionNotice;
 use crate::Completion;
 
-/// How long waiters without contexts sleep between two looks of their own.
+/// Time that waiters sleep between two polls of their own, when there are no contexts.
 const SELF_POLL_PERIOD: Duration = Duration::from_micros(100);
 
-/// Why a request was not started.
+/// The reason why a request was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// The thread's last request has not been waited for to its end.
+    /// The thread's previous request has not completed.
     #[error("a request of this thread is still under way")]
     AlreadyInFlight,
-    /// More than a slot holds.
+    /// The request exceeds the size of a slot.
     #[error("a request of {bytes} bytes: {max} at most")]
     TooLong {
-        /// Bytes asked for.
+        /// Size of the request, in bytes.
         bytes: u64,
-        /// Bytes of a request at most.
+        /// Maximum size of a request, in bytes.
         max: u32,
     },
     /// The data is not within the thread's memory.
     #[error("bytes {at}..+{bytes} of a thread's memory of {len}")]
     Buffer {
-        /// Where the data begins.
+        /// Offset of the data.
         at: usize,
-        /// Its bytes.
+        /// Length of the data, in bytes.
         bytes: u64,
-        /// Bytes of the thread's memory.
+        /// Size of the thread's memory, in bytes.
         len: usize,
     },
-    /// Threads cannot wait for queries.
+    /// Extent queries are not supported for waiting threads.
     #[error("queries for extents are not for threads that wait")]
     Query,
 }
 
-/// A place for one thread, not taken yet.
+/// An endpoint for one thread, which no thread has entered yet.
 pub struct BlockingQueue<Q: HardwareQueue> {
     shared: Arc<CompletionShared<Q>>,
     index: u16,
@@ -72,7 +72,7 @@ impl<Q: HardwareQueue> BlockingQueue<Q> {
         BlockingQueue { shared, index, entered: false }
     }
 
-    /// The calling thread takes the place: from now on it is the one that is woken.
+    /// Binds the endpoint to the calling thread, which is woken from now on.
     pub fn enter(mut self) -> Waiter<Q> {
         self.entered = true;
         let common = self.shared.clone();
@@ -100,17 +100,16 @@ impl<Q: HardwareQueue> Drop for BlockingQueue<Q> {
     }
 }
 
-/// A thread that waits for its requests. It belongs to that thread; dropping it gives a request up
-/// that is under way.
+/// The endpoint of the thread that entered it. Dropping it abandons a request in flight.
 pub struct Waiter<Q: HardwareQueue> {
     shared: Arc<CompletionShared<Q>>,
     index: u16,
     notices: Vec<CompletionNotice>,
-    /// Where the thread may run, if there is a choice.
+    /// CPUs on which the thread may run, if there are several.
     cpu_set: Option<CpuSet>,
     stats: Arc<WaiterStats>,
     buffer: Arc<SharedRegion>,
-    /// It is this thread that others wake.
+    /// Makes the type neither `Send` nor `Sync`: others wake this thread.
     here: PhantomData<*const ()>,
 }
 
@@ -121,30 +120,30 @@ impl<Q: HardwareQueue> std::fmt::Debug for Waiter<Q> {
 }
 
 impl<Q: HardwareQueue> Waiter<Q> {
-    /// The thread's own memory, which transfers name by offset.
+    /// Returns the thread's own memory, which transfers address by offset.
     pub fn buffer(&self) -> &Arc<SharedRegion> {
         &self.buffer
     }
 
-    /// Bytes of a sector.
+    /// Returns the sector size in bytes.
     pub fn sector_bytes(&self) -> u32 {
         self.shared.shape.sector_bytes
     }
 
-    /// What the thread's requests have come to.
+    /// Returns the counters of the thread's requests.
     pub fn stats(&self) -> &Arc<WaiterStats> {
         &self.stats
     }
 
-    /// Reads sectors to byte `at` of the thread's memory, and waits.
+    /// Reads sectors to byte `at` of the thread's memory, and waits for completion.
     ///
     /// # Errors
-    /// [`WaitError`]; what goes wrong later is the completion's status.
+    /// [`WaitError`] if the request was not started. Later errors are in the completion's status.
     pub fn read_at(&mut self, lba: u64, sectors: u32, at: usize) -> Result<Completion, WaitError> {
         self.submit_and_wait(Transfer::read(lba, sectors, at))
     }
 
-    /// Writes sectors from byte `at` of the thread's memory, and waits.
+    /// Writes sectors from byte `at` of the thread's memory, and waits for completion.
     ///
     /// # Errors
     /// As [`read_at`](Waiter::read_at).
@@ -152,24 +151,24 @@ impl<Q: HardwareQueue> Waiter<Q> {
         self.submit_and_wait(Transfer::write(lba, sectors, at))
     }
 
-    /// Starts a request and waits for it.
+    /// Starts a request and waits for its completion.
     ///
     /// # Errors
-    /// [`WaitError`]; nothing was started.
+    /// [`WaitError`] if the request was not started.
     pub fn submit_and_wait(&mut self, transfer: Transfer) -> Result<Completion, WaitError> {
         self.submit(transfer)?;
         loop {
-            // Without a limit there is an end.
+            // Without a time limit the request completes.
             if let Some(completion) = self.wait(Nanos::MAX) {
                 return Ok(completion);
             }
         }
     }
 
-    /// Starts a request, whose outcome [`wait`](WaitState::mode) returns.
+    /// Starts a request, whose completion [`wait`](Waiter::wait) returns.
     ///
     /// # Errors
-    /// [`WaitError`]; nothing was started.
+    /// [`WaitError`] if the request was not started.
     #[inline]
     pub fn submit(&mut self, transfer: Transfer) -> Result<(), WaitError> {
         let common = &*self.shared;
@@ -198,8 +197,8 @@ impl<Q: HardwareQueue> Waiter<Q> {
         Ok(())
     }
 
-    /// Waits for the request that was started, at most for `patience` ([`Nanos::MAX`]: as long as it
-    /// takes). `None` if there is none, or it goes on.
+    /// Waits for the started request, for at most `patience` ([`Nanos::MAX`]: no limit). Returns
+    /// `None` if there is none, or if it is still in flight.
     pub fn wait(&mut self, patience: Nanos) -> Option<Completion> {
         let until = match patience {
             Nanos::MAX => Nanos::MAX,
@@ -229,7 +228,7 @@ impl<Q: HardwareQueue> Waiter<Q> {
         }
     }
 
-    /// Sees to those for whom this thread has found something.
+    /// Delivers the notices that this thread has collected.
     #[inline]
     fn deliver_notices(&mut self, now: Nanos) {
         if !self.notices.is_empty() {
@@ -238,10 +237,11 @@ impl<Q: HardwareQueue> Waiter<Q> {
         }
     }
 
-    /// Sleeps until woken, or for no reason.
+    /// Sleeps until woken; spurious returns are possible.
     fn sleep(&self, left: Nanos, closed: bool) {
         self.stats.sleeps.add(1);
-        // HIOPS section 3.3: awoken where it went to sleep. A refusal costs cache hits only.
+        // Wake on the CPU where the thread went to sleep ([HIOPS14 §3.3]). A failure only costs
+        // cache hits.
         let here = match &self.cpu_set {
             Some(_) if self.shared.flags().is_lazy() => {
                 let mut here = CpuSet::new();

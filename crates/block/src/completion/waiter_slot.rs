@@ -1,14 +1,15 @@
-//! [`WaiterSlot`]: one thread's request, from its start until somebody has finished it.
+//! [`WaiterSlot`]: one thread's request, from its start until its completion is taken.
 //!
-//! Post-processing is what is left when the device is done: the data is copied from the memory that
-//! the device wrote to into the thread's own, the slot becomes free, and the request is accounted.
-//! Who does it is the strategy's choice (HIOPS section 3.3, lazy I/O processing): the thread itself,
-//! or a context on its behalf. Both do the same thing under the desk's lock, which nobody contends
-//! for while the thread finishes its own.
+//! Post-processing is the work after the device's completion: the data is copied from the memory
+//! that the device wrote into the thread's own, the slot becomes free, and the request is
+//! accounted. The strategy decides whether the thread itself does this or a context on its behalf
+//! ([HIOPS14 §3.3], lazy I/O processing). Both use the slot's lock, which is uncontended when the
+//! thread finishes its own request.
 //!
-//! Guarantee: a request that was started is finished once, by whoever comes first, and stays until
-//! its thread has taken the outcome. Lock order: a desk, then a path of the block layer; nobody holds
-//! two desks.
+//! Guarantee: a started request is finished once, by the first to find it complete, and its
+//! completion stays until the thread has taken it.
+//!
+//! Lock order: a slot, then a path of the block layer. No thread holds two slots.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
@@ -24,14 +25,14 @@ use super::transfer::Transfer;
 use crate::queue::RunScope;
 use crate::{BlockDevice, Completion, Op, Payload, Queue, Request, Submitter};
 
-/// Somebody got a completion: the member that it is of, and whose it is.
+/// Notice that a submitter was sent a completion of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CompletionNotice {
     pub(super) member: u16,
     pub(super) submitter: Submitter,
 }
 
-/// Takes the news that a queue of `member` has.
+/// Drains the notices of a queue of `member`.
 #[inline]
 pub(super) fn drain_notices<Q: HardwareQueue>(
     member: usize,
@@ -42,16 +43,16 @@ pub(super) fn drain_notices<Q: HardwareQueue>(
     into.extend(queue.notices().drain(..).map(|submitter| CompletionNotice { member, submitter }));
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct InFlightRequest {
     transfer: Transfer,
     bytes: usize,
-    /// Members that have parts of it, one bit each.
+    /// Members that have fragments of it, one bit each.
     members: u64,
-    /// Parts that have not ended.
+    /// Number of fragments that have not completed.
     fragments_remaining: u32,
-    /// The first that went wrong.
+    /// First error of a fragment.
     status: Status,
     since: Nanos,
 }
@@ -64,15 +65,15 @@ enum WaiterState {
     Completed(Completion),
 }
 
-/// What a desk is made of.
+/// The resources of a slot.
 pub(super) struct SlotResources<Q: HardwareQueue> {
-    /// The thread's ends of the members' block layers.
+    /// The thread's endpoints of the members' block layers.
     pub(super) queues: Vec<Queue<Q>>,
-    /// What devices read and write, of all desks.
+    /// The memory that devices access, for all slots.
     pub(super) bounce: Arc<SharedRegion>,
-    /// Where this desk's slot begins.
+    /// Offset of this slot in that memory.
     pub(super) slot_offset: usize,
-    /// The slot as each member's device names it.
+    /// Address of the slot in each member's address space.
     pub(super) slot_iovas: Box<[Iova]>,
     /// The thread's own memory.
     pub(super) buffer: Arc<SharedRegion>,
@@ -80,16 +81,16 @@ pub(super) struct SlotResources<Q: HardwareQueue> {
     pub(super) sector_bytes: u32,
 }
 
-/// What is on a desk.
+/// The state of a slot, under its lock.
 pub(super) struct SlotState<Q: HardwareQueue> {
     resources: SlotResources<Q>,
     state: WaiterState,
 }
 
-/// One thread's request.
+/// The slot of one thread's request.
 pub(super) struct WaiterSlot<Q: HardwareQueue> {
     state: Mutex<SlotState<Q>>,
-    /// Who sits here.
+    /// The thread that is bound to the slot.
     thread: OnceLock<Thread>,
     stats: Arc<WaiterStats>,
 }
@@ -107,17 +108,18 @@ impl<Q: HardwareQueue> WaiterSlot<Q> {
         &self.stats
     }
 
-    /// A panic under the lock leaves a request that is still under way, which others may finish.
+    /// Locks the slot. Ignores poisoning: after a panic the request is still in flight, and others
+    /// may finish it.
     pub(super) fn lock(&self) -> MutexGuard<'_, SlotState<Q>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calling thread sits here from now on.
+    /// Binds the calling thread to the slot.
     pub(super) fn bind_thread(&self) {
         let _ = self.thread.set(std::thread::current());
     }
 
-    /// Wakes the thread, or keeps it from falling asleep next time.
+    /// Wakes the thread, or makes its next sleep return at once.
     #[inline]
     pub(super) fn wake(&self) {
         if let Some(thread) = self.thread.get() {
@@ -125,8 +127,8 @@ impl<Q: HardwareQueue> WaiterSlot<Q> {
         }
     }
 
-    /// Finishes, on the thread's behalf, what has ended of `member`. Returns whether the thread must
-    /// be woken.
+    /// Post-processes, on the thread's behalf, completions of `member`. Returns whether the thread
+    /// must be woken.
     pub(super) fn post_process(
         &self,
         now: Nanos,
@@ -141,8 +143,8 @@ impl<Q: HardwareQueue> WaiterSlot<Q> {
         done
     }
 
-    /// The thread is gone. What is under way is carried out, and nobody hears of it; its slot stays
-    /// as it is, for the device.
+    /// Abandons the slot, because its thread is gone. A request in flight is executed and its
+    /// completion dropped; the slot's memory stays registered for the device.
     pub(super) fn abandon(&self) {
         let mut papers = self.lock();
         self.stats.abandoned.add(papers.is_in_flight().into());
@@ -152,7 +154,7 @@ impl<Q: HardwareQueue> WaiterSlot<Q> {
 }
 
 impl<Q: HardwareQueue> SlotState<Q> {
-    /// The thread's own memory.
+    /// Returns the thread's own memory.
     pub(super) fn buffer(&self) -> &Arc<SharedRegion> {
         &self.resources.buffer
     }
@@ -166,14 +168,14 @@ impl<Q: HardwareQueue> SlotState<Q> {
         matches!(self.state, WaiterState::InFlight(_))
     }
 
-    /// Answers a request that no device is asked about.
+    /// Completes a request without a device.
     pub(super) fn complete_early(&mut self, tag: u64, status: Status, stats: &WaiterStats) {
         stats.started.add(1);
         stats.complete(0, Nanos::ZERO, status.is_success());
         self.state = WaiterState::Completed(Completion { tag, status, result: 0 });
     }
 
-    /// The outcome, once.
+    /// Removes and returns the completion.
     #[inline]
     pub(super) fn pop_completion(&mut self) -> Option<Completion> {
         let WaiterState::Completed(completion) = self.state else { return None };
@@ -181,10 +183,11 @@ impl<Q: HardwareQueue> SlotState<Q> {
         Some(completion)
     }
 
-    /// Starts a checked request: copies what is to be written to where the device reads it, stages a
-    /// part with every member that has some of it, and issues as far as there is room; collects, too,
-    /// from those of them that are among `collect`.
-    /// Returns when one of them must be looked at, whatever else happens.
+    /// Starts a checked request.
+    ///
+    /// Copies data to be written to the device's memory, submits a fragment to every member
+    /// concerned, and issues as far as there are tags. Also reaps completions of those members that
+    /// are in `collect`. Returns the time at which one of the members must be checked.
     pub(super) fn start(
         &mut self,
         now: Nanos,
@@ -240,9 +243,9 @@ impl<Q: HardwareQueue> SlotState<Q> {
                 drain_notices(member, queue, news);
             }
         }
-        // Answered by the block layer itself, or found on the way.
+        // Completed by the block layer itself, or found during the run.
         self.receive(now, stats, news);
-        // A request without parts.
+        // A request without fragments.
         self.complete_fragments(now, 0, Status::SUCCESS, stats);
         due
     }
@@ -250,7 +253,7 @@ impl<Q: HardwareQueue> SlotState<Q> {
     fn submit(&mut self, now: Nanos, member: u16, request: Request) {
         let WaiterState::InFlight(flight) = &mut self.state else { return };
         let queue = self.resources.queues.get_mut(usize::from(member));
-        // There is room for every part of one request.
+        // The queue depth suffices for every fragment of one request.
         match queue.map(|queue| queue.submit(now, request)) {
             Some(Ok(())) => {
                 flight.fragments_remaining += 1;
@@ -260,7 +263,7 @@ impl<Q: HardwareQueue> SlotState<Q> {
         }
     }
 
-    /// Takes in what others found for this desk, of any member.
+    /// Receives completions of any member that others found for this slot.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -273,7 +276,7 @@ impl<Q: HardwareQueue> SlotState<Q> {
         }
     }
 
-    /// The members that have parts of the request under way.
+    /// Returns the members that have fragments of the request in flight.
     #[inline]
     fn members(&self) -> impl Iterator<Item = usize> + use<Q> {
         let mut left =
@@ -308,7 +311,7 @@ impl<Q: HardwareQueue> SlotState<Q> {
         }
     }
 
-    /// Parts have ended. Post-processes the request if they were the last.
+    /// Records that fragments have completed. Post-processes the request after the last one.
     #[inline]
     fn complete_fragments(&mut self, now: Nanos, parts: u32, status: Status, stats: &WaiterStats) {
         let WaiterState::InFlight(flight) = &mut self.state else { return };
@@ -328,8 +331,8 @@ impl<Q: HardwareQueue> SlotState<Q> {
         self.state = WaiterState::Completed(Completion { tag: transfer.tag, status, result: 0 });
     }
 
-    /// Looks at `members`, on everybody's behalf, where nobody else does (HIOPS section 3.3: polling
-    /// is for the whole controller).
+    /// Runs the queues of `members` that no other thread is running, on behalf of all submitters
+    /// (polling is for the whole controller, [HIOPS14 §3.3]).
     #[inline]
     pub(super) fn try_run(&mut self, now: Nanos, members: u64, news: &mut Vec<CompletionNotice>) {
         let mut left = members;
