@@ -1,9 +1,12 @@
-//! [`AdminQueue`]: the admin queue, one command at a time; a request for an event beside it.
+//! [`AdminQueue`]: the admin queue, with one command and one Asynchronous Event Request outstanding
+//! at a time.
 //!
-//! Owns the buffer that commands read into. Guarantee: an answer is that of the command that was
-//! asked, whoever looks first, and the buffer is not reused while a command that could still write to
-//! it is unanswered: after a timeout, no further command is sent until its answer has come. Nothing is
-//! sent to a controller that is gone, and nobody waits for its answer.
+//! The queue owns the buffer into which commands read.
+//!
+//! Guarantees: a response belongs to the command that was sent, whichever caller reaps it. The
+//! buffer is not reused while a command that could write to it is outstanding. After a timeout no
+//! further command is sent until the late answer arrives. Nothing is sent to a removed controller,
+//! and no caller waits for it.
 
 use std::sync::Arc;
 
@@ -12,27 +15,28 @@ use ring::{Iova, NotRegistered, PAGE_BYTES, Port, SharedRegion};
 
 use crate::{DriverError, QueuePair, init};
 
-/// Lets the drive make progress: polls it in virtual time, yields or sleeps in real time.
+/// A function called while waiting, so that the drive makes progress: it polls the drive in virtual
+/// time, and yields or sleeps in real time.
 pub(crate) type ProgressFn<'a> = &'a mut dyn FnMut();
 
-/// Bytes that one command can read: as many as two PRP entries name.
+/// Maximum number of bytes that one command reads: those of two PRP entries.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
-/// Names a command whose answer is waited for.
+/// The id of a command whose response the caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdminCommandId(u64);
 
-/// A command that is unanswered.
+/// An outstanding command.
 #[derive(Clone, Copy, Debug)]
 struct OutstandingCommand {
     command: &'static str,
-    /// What it is about.
+    /// The queue that the command is about.
     queue: u16,
-    /// Who waits for the answer, if anybody does.
+    /// The id under which a caller waits for the response, if any.
     id: Option<AdminCommandId>,
 }
 
-/// The host's end of a port's admin queue.
+/// The host side of a port's admin queue.
 #[derive(Debug)]
 pub(crate) struct AdminQueue {
     pair: QueuePair,
@@ -40,25 +44,25 @@ pub(crate) struct AdminQueue {
     buffer: Arc<SharedRegion>,
     buffer_at: Iova,
     timeout_polls: u64,
-    /// The command that is unanswered has timed out.
+    /// Whether the outstanding command has timed out.
     unresponsive: bool,
-    /// The controller was given up.
+    /// Whether the controller has been removed.
     removed: bool,
     outstanding: Option<OutstandingCommand>,
-    /// Answers that somebody waits for and has not looked for yet: one per queue at most.
+    /// Responses that their callers have not taken yet: at most one per queue.
     responses: Vec<(AdminCommandId, Result<u64, DriverError>)>,
     last_id: u64,
     completed_count: u64,
-    /// A request for an event that was answered: dword 0 and status.
+    /// A completed Asynchronous Event Request: dword 0 and status.
     event: Option<(u64, Status)>,
 }
 
-/// What completions carry back: whose they are.
+/// Values of `user` in the completions, which tell the kinds of command apart.
 const COMMAND: u64 = 0;
 const EVENT: u64 = 1;
 
 impl AdminQueue {
-    /// The admin queue of `port`, which must not have been used before.
+    /// Opens the admin queue of `port`, which must not have been used before.
     pub(crate) fn open(port: &Arc<Port>, timeout_polls: u64) -> Result<AdminQueue, DriverError> {
         let ((submission, depth), (completion, _)) =
             (port.admin_submission(), port.admin_completion());
@@ -79,8 +83,9 @@ impl AdminQueue {
         })
     }
 
-    /// Begins anew after the controller has been stopped: it has forgotten what was asked, and
-    /// touches the buffer no more. The rings are zeroed before it is started.
+    /// Restarts the queue after the controller has been disabled. The controller has forgotten all
+    /// commands and does not access the buffer any more. The rings are cleared before it is
+    /// enabled.
     pub(crate) fn reinit(&mut self, port: &Arc<Port>) -> Result<(), DriverError> {
         let (submission, completion) = (port.admin_submission().0, port.admin_completion().0);
         while self.pair.orphan_next(Status::ABORTED_SQ_DELETED).is_some() {}
@@ -89,12 +94,12 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Whether commands are sent at all: not while the controller is being reset.
+    /// Suspends or resumes sending: no command is sent during a controller reset.
     pub(crate) fn set_suspended(&mut self, held: bool) {
         self.unresponsive = held;
     }
 
-    /// Nothing is sent any more: the controller is given up.
+    /// Stops sending for good, because the controller has been removed.
     pub(crate) fn mark_removed(&mut self) {
         self.removed = true;
     }
@@ -103,8 +108,8 @@ impl AdminQueue {
         self.removed || init::is_removed(&self.port)
     }
 
-    /// Carries out a command that reads at most [`MAX_BYTES`] into the buffer, and returns the
-    /// completion's result. `queue` is the queue that it is about, for messages.
+    /// Executes a command that reads at most [`RESPONSE_BYTES_MAX`] into the buffer, and returns
+    /// the completion's result. `queue` is the queue that the command is about, for messages.
     pub(crate) fn run(
         &mut self,
         command: AdminCommand,
@@ -121,7 +126,7 @@ impl AdminQueue {
             let gone = self.is_removed();
             if gone || polls == self.timeout_polls {
                 self.unresponsive = true;
-                // Nobody looks for the answer any more; it still says that the buffer is free.
+                // No caller waits for the response any more; it still marks the buffer as free.
                 if let Some(asked) = &mut self.outstanding {
                     asked.id = None;
                 }
@@ -135,8 +140,8 @@ impl AdminQueue {
         }
     }
 
-    /// Sends a command as for [`run`](AdminQueue::run), and does not wait: its answer is to be
-    /// looked for.
+    /// Sends a command as [`run`](AdminQueue::run) does, without waiting. The caller polls for the
+    /// response.
     pub(crate) fn submit(
         &mut self,
         command: AdminCommand,
@@ -145,8 +150,8 @@ impl AdminQueue {
         self.submit_into(command, queue, self.buffer_at)
     }
 
-    /// As [`ask`](AdminQueue::submit), with the answer's bytes at `at`: registered pages of the
-    /// caller's own.
+    /// Sends a command as [`submit`](AdminQueue::submit) does, with the data at `at`: registered
+    /// pages of the caller.
     pub(crate) fn submit_into(
         &mut self,
         command: AdminCommand,
@@ -159,8 +164,8 @@ impl AdminQueue {
         Ok(ticket)
     }
 
-    /// Asks to be told of the next [event](AdminQueue::pop_event), beside whatever else is asked. One
-    /// request at a time.
+    /// Requests the next [event](AdminQueue::pop_event), in addition to other commands. Only one
+    /// request may be outstanding.
     pub(crate) fn request_event(&mut self) -> Result<(), DriverError> {
         let command = AdminCommand::AsyncEventRequest;
         let name = command.name();
@@ -177,13 +182,13 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// The answer to a request for an event, once it is there: dword 0 and status.
+    /// Removes and returns the completion of an Asynchronous Event Request: dword 0 and status.
     pub(crate) fn pop_event(&mut self) -> Option<(u64, Status)> {
         self.reap();
         self.event.take()
     }
 
-    /// Sends a command whose answer nobody looks for.
+    /// Sends a command whose response is dropped.
     pub(crate) fn submit_detached(
         &mut self,
         command: AdminCommand,
@@ -211,7 +216,7 @@ impl AdminQueue {
         }
         let mut sqe = command.to_sqe();
         if let Some(bytes) = response_bytes(&command) {
-            // Admin commands carry PRP entries (NVMe section 4.3); buffers are page aligned.
+            // Admin commands use PRP entries ([NVMe1.4 §4.3]); buffers are page aligned.
             let wire = |at| {
                 self.port.memory().bus_address(at).ok_or(NotRegistered { iova: at, len: bytes })
             };
@@ -227,19 +232,20 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Whether a command is unanswered.
+    /// Returns whether a command is outstanding.
     pub(crate) fn is_busy(&mut self) -> bool {
         self.reap();
         self.outstanding.is_some()
     }
 
-    /// How many commands the drive has answered.
+    /// Returns the number of commands that the drive has completed.
     pub(crate) fn completed_count(&mut self) -> u64 {
         self.reap();
         self.completed_count
     }
 
-    /// The answer to the command that was [asked](AdminQueue::submit), once it is there.
+    /// Removes and returns the response to a [submitted](AdminQueue::submit) command, if it has
+    /// arrived.
     pub(crate) fn pop_response(
         &mut self,
         ticket: AdminCommandId,
@@ -249,7 +255,7 @@ impl AdminQueue {
         Some(self.responses.swap_remove(place).1)
     }
 
-    /// Takes in answers, and keeps them for who waits for them.
+    /// Reaps completions and stores the responses for their callers.
     fn reap(&mut self) {
         while let Some(completed) = self.pair.reap() {
             self.pair.release();
@@ -257,7 +263,7 @@ impl AdminQueue {
                 self.event = Some((completed.result, completed.status));
                 continue;
             }
-            // One command is outstanding, so this is the one that came back.
+            // Only one command is outstanding, so this is its completion.
             let Some(OutstandingCommand { command, queue, id: ticket }) = self.outstanding.take()
             else {
                 continue;
@@ -274,7 +280,7 @@ impl AdminQueue {
         }
     }
 
-    /// Carries out Identify or Geometry and returns the 4096 bytes.
+    /// Executes Identify or Geometry and returns the 4096 bytes.
     pub(crate) fn identify(
         &mut self,
         command: AdminCommand,
@@ -286,7 +292,7 @@ impl AdminQueue {
         Ok(bytes)
     }
 
-    /// Reads a log page from byte `offset` on, in as many commands as it takes. Offset and length
+    /// Reads a log page from byte `offset` on, with as many commands as needed. Offset and length
     /// are multiples of 4.
     pub(crate) fn log_page(
         &mut self,
@@ -308,7 +314,7 @@ impl AdminQueue {
     }
 }
 
-/// How many bytes a command reads into the buffer.
+/// Returns the number of bytes that a command reads into the buffer.
 fn response_bytes(command: &AdminCommand) -> Option<u64> {
     match command {
         AdminCommand::Identify { .. } | AdminCommand::Geometry { .. } => {

@@ -1,8 +1,8 @@
-//! [`Cmb`]: the controller memory buffer of a drive, as its host reaches into it (NVMe section 4.7).
+//! [`Cmb`]: host access to the controller memory buffer of a drive ([NVMe1.4 §4.7]).
 //!
-//! Memory of the drive at addresses that commands may carry: what a host stages here is on the
-//! device before any command names it, and a command that names it moves nothing. Whoever has the
-//! buffer divides it up; nothing is allocated here.
+//! Commands can address the buffer. Data that the host stages there is on the drive before a
+//! command refers to it, and the command transfers nothing. The owner of the buffer divides it;
+//! this module allocates no parts of it.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use ring::{Iova, Port, SharedRegion};
 
 use crate::DriverError;
 
-/// A range that is not in the buffer.
+/// A range outside of the controller memory buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {offset}..+{len} of a controller memory buffer of {bytes}")]
 pub struct OutOfCmbBounds {
-    /// First byte asked for.
+    /// Offset of the range.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Length of the range, in bytes.
     pub len: u64,
-    /// Bytes of the buffer.
+    /// Size of the buffer, in bytes.
     pub bytes: u64,
 }
 
-/// A controller memory buffer. Clones are the same buffer.
+/// A controller memory buffer. Clones refer to the same buffer.
 #[derive(Clone, Debug)]
 pub struct Cmb {
     region: Arc<SharedRegion>,
-    /// Where the buffer is in the region.
+    /// Offset of the buffer in the region.
     start: usize,
     base: Iova,
     bytes: u64,
@@ -37,16 +37,16 @@ pub struct Cmb {
 }
 
 impl Cmb {
-    /// The buffer that the registers of a port tell of, if they do.
+    /// Returns the buffer that the registers of a port report, if any.
     ///
     /// # Errors
-    /// [`DriverError::Implausible`]: it is not where the drive says, or not as large.
+    /// [`DriverError::Implausible`]: the reported offset or size is wrong.
     pub(crate) fn from_port(
         port: &Port,
         controller: &IdentifyController,
     ) -> Result<Option<Cmb>, DriverError> {
         let size = CmbSize::from_value(port.register(CMBSZ));
-        // That of a real controller is not mapped.
+        // The buffer of a real controller is not mapped.
         if size.units == 0 || port.is_real_controller() {
             return Ok(None);
         }
@@ -69,18 +69,18 @@ impl Cmb {
         Ok(Some(Cmb { region, start, base, bytes, size, protected }))
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What may be in it.
+    /// Returns the supported contents of the buffer.
     pub fn supported_uses(&self) -> CmbSize {
         self.size
     }
 
-    /// Whether what is in it survives the loss of the drive's power: what has been written into it
-    /// is durable.
+    /// Returns whether the contents survive the loss of the drive's power: data is durable once it
+    /// is written.
     pub fn is_protected(&self) -> bool {
         self.protected
     }
@@ -92,7 +92,7 @@ impl Cmb {
         }
     }
 
-    /// The address of a range, for an entry or a list.
+    /// Returns the address of a range, for an entry or a list.
     ///
     /// # Errors
     /// [`OutOfCmbBounds`].
@@ -130,7 +130,7 @@ impl Cmb {
     /// [`OutOfCmbBounds`]; nothing was copied.
     ///
     /// # Panics
-    /// When the range is outside of `from`.
+    /// If the range is outside of `from`.
     #[inline]
     pub fn stage(
         &self,

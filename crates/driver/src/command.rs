@@ -1,16 +1,16 @@
-//! What of a request becomes which command of the NVM command set (NVMe section 6), without its data
-//! pointer: who sends it knows how it says where data is.
+//! Conversion of requests into commands of the NVM command set ([NVMe1.4 §6]), without data
+//! pointers. The caller adds the data pointer, whose format depends on the transport.
 
 use nvme::{MAX_BLOCKS, Sqe, Status};
 
 use crate::{Op, Request};
 
-/// The command of a request for namespace `nsid`: one for each request. That of a discard is about one
-/// range, which is its data.
+/// Returns the command of a request for namespace `nsid`; each request becomes one command. A
+/// discard becomes a Dataset Management command whose data is one range.
 ///
 /// # Errors
-/// [`Status::INVALID_FIELD`] for more sectors than the command's 16 bits can say, and
-/// [`Status::INVALID_OPCODE`] for a query for extents, which is a command of its own.
+/// [`Status::INVALID_FIELD`] if the number of sectors exceeds the command's 16 bits, and
+/// [`Status::INVALID_OPCODE`] for an extent query, which has its own command.
 #[inline]
 pub(crate) fn command(nsid: u32, request: &Request) -> Result<Sqe, Status> {
     let Request { op, lba, sectors, fua, deallocate: may_unmap, .. } = *request;

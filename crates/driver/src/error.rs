@@ -1,33 +1,33 @@
-//! [`DriverError`]: what went wrong, with which command, on which queue.
+//! [`DriverError`]: errors of initialization and of admin commands, with the command and the queue.
 
 use nvme::{GeometryError, Status};
 use ring::{NotRegistered, RegisterError};
 
-/// Why a drive could not be brought up, or an admin command not be carried out.
+/// The reason why a drive cannot be initialized, or an admin command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The drive refused a command.
+    /// The drive completed a command with an error.
     #[error("{command} failed on queue {queue}: {status}")]
     Command {
         /// The command.
         command: &'static str,
         /// The queue that the command is about; 0 for the admin queue.
         queue: u16,
-        /// The drive's answer.
+        /// The status.
         status: Status,
     },
-    /// The drive did not answer. The controller takes no further admin command until it has: the drive
-    /// may still write to the memory of this one.
+    /// The drive did not answer in time. The controller sends no further admin command before the
+    /// answer, because the drive may still write to this command's buffer.
     #[error("{command} on queue {queue} was not answered within {polls} polls")]
     Timeout {
         /// The command.
         command: &'static str,
         /// The queue that the command is about; 0 for the admin queue.
         queue: u16,
-        /// How often it was asked.
+        /// Number of polls.
         polls: u64,
     },
-    /// An earlier admin command timed out and is unanswered still, or the controller is being reset.
+    /// An earlier admin command timed out and has no answer yet, or the controller is being reset.
     #[error(
         "{command} was not sent: the drive left an earlier admin command unanswered, or is being reset"
     )]
@@ -35,87 +35,86 @@ pub enum DriverError {
         /// The command.
         command: &'static str,
     },
-    /// The admin queue takes no entry although nothing is outstanding: the drive misreports how far
-    /// it has read.
+    /// The admin queue is full although no command is outstanding: the drive misreports its head.
     #[error("{command} was not sent: the admin queue is full")]
     AdminQueueFull {
         /// The command.
         command: &'static str,
     },
-    /// All I/O queues that the drive has, or that it granted, are in use.
+    /// All I/O queues that the drive has, or has granted, are in use.
     #[error("all {granted} I/O queue pairs that the drive grants are in use")]
     NoFreeQueue {
-        /// I/O queue pairs granted.
+        /// Number of I/O queue pairs granted.
         granted: u16,
     },
-    /// A queue cannot have this many entries.
+    /// The queue depth is not supported.
     #[error("a queue of {depth} entries: {allowed}")]
     Depth {
-        /// Entries asked for.
+        /// Number of entries requested.
         depth: u16,
-        /// What is allowed.
+        /// The supported range.
         allowed: &'static str,
     },
-    /// A queue pair that is not one of this controller's.
+    /// The queue pair does not belong to this controller.
     #[error("queue {queue} does not belong to this controller")]
     ForeignQueue {
         /// The queue.
         queue: u16,
     },
-    /// The drive describes itself as something that cannot be.
+    /// The drive reports something impossible.
     #[error("the drive says {what}")]
     Implausible {
-        /// What it says.
+        /// The drive's report.
         what: String,
     },
     /// The drive has no active namespace.
     #[error("the drive has no active namespace")]
     NoNamespace,
-    /// The drive has other namespaces, but not this one.
+    /// The drive has no active namespace with this identifier.
     #[error("the drive has no active namespace {nsid}")]
     NoSuchNamespace {
         /// The namespace.
         nsid: u32,
     },
-    /// The drive's geometry cannot be.
+    /// The drive reports an impossible geometry.
     #[error("the drive's geometry: {0}")]
     Geometry(#[from] GeometryError),
-    /// The drive has no chunks to tell of, or not this many.
+    /// The drive does not report chunks, or not as many.
     #[error(
         "chunks {first}..+{count} of {chunks} on the drive (0: it is not an open-channel drive)"
     )]
     NoSuchChunks {
-        /// First chunk asked for.
+        /// First chunk requested.
         first: u64,
-        /// Chunks asked for.
+        /// Number of chunks requested.
         count: u64,
-        /// Chunks of the drive.
+        /// Number of chunks of the drive.
         chunks: u64,
     },
-    /// The drive does not have what was asked for.
+    /// The drive does not support the feature.
     #[error("the drive has no {what}")]
     Unsupported {
-        /// What it does not have.
+        /// The feature.
         what: &'static str,
     },
-    /// Media events were polled for and are not watched.
+    /// Media events were polled without a subscription.
     #[error("media events are not watched, or no longer: watch_events comes first")]
     NotSubscribed,
-    /// A real controller does not do in its time what it was told by its registers.
+    /// A real controller did not finish a step of initialization or shutdown in time.
     #[error("the controller did not {step} within {} ms", waited.0 / 1_000_000)]
     InitTimeout {
-        /// What it was told.
+        /// The step.
         step: &'static str,
-        /// How long it was waited for.
+        /// Time waited.
         waited: clock::Nanos,
     },
-    /// A real controller says that it has failed (CSTS.CFS).
+    /// A real controller reports a fatal failure (CSTS.CFS).
     #[error("the controller reports a fatal failure")]
     Failed,
-    /// A real controller has left the bus, or was taken away, or has not come back from a reset.
+    /// A real controller has left the bus, was released, or did not recover from a reset.
     #[error("the controller is gone")]
     Removed,
-    /// The namespace keeps metadata beside its sectors that the kernel wants to be given.
+    /// The namespace has metadata, for which the kernel requires a separate buffer.
     #[error(
         "namespace {nsid} keeps {bytes} bytes of metadata per sector, which the kernel leaves to who passes \
          commands: open its controller (`vfio:`), or `nvme format` it without"
@@ -123,10 +122,10 @@ pub enum DriverError {
     Metadata {
         /// The namespace.
         nsid: u32,
-        /// Bytes per sector.
+        /// Metadata bytes per sector.
         bytes: u32,
     },
-    /// No memory for a queue or a buffer, or no registration left for it.
+    /// Memory for a queue or a buffer cannot be allocated or registered.
     #[error("registering memory: {0}")]
     Register(#[from] RegisterError),
     /// The memory of a ring is not registered.
@@ -135,7 +134,7 @@ pub enum DriverError {
 }
 
 impl DriverError {
-    /// The drive's answer, if it gave one.
+    /// Returns the drive's status, if it completed the command.
     pub fn status(&self) -> Option<Status> {
         match self {
             DriverError::Command { status, .. } => Some(*status),
@@ -143,7 +142,7 @@ impl DriverError {
         }
     }
 
-    /// Whether the drive does not answer.
+    /// Returns whether the drive does not answer.
     pub fn is_unresponsive(&self) -> bool {
         matches!(self, DriverError::Timeout { .. } | DriverError::Unresponsive { .. })
     }

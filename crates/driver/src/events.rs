@@ -1,10 +1,11 @@
-//! [`EventSubscription`]: what a drive tells of its media unasked, as its host hears it (OC section 3, log
-//! page D0h; NVMe section 5.2).
+//! [`EventSubscription`]: the chunk notifications of a drive ([OC20 §3], log page D0h; [NVMe1.4
+//! §5.2]).
 //!
-//! One Asynchronous Event Request is outstanding. When it completes, the log is read into memory of
-//! the watch's own, and the next request is sent; nothing waits in between. Guarantee: every
-//! notification comes out once, in the order of their counts, or is counted as lost; what a drive
-//! writes that means nothing is counted and skipped.
+//! One Asynchronous Event Request is outstanding. When it completes, the driver reads the log into
+//! the subscription's own memory and sends the next request, without blocking.
+//!
+//! Guarantee: every notification is returned once, in the order of its count, or counted as lost.
+//! Invalid log entries are counted and skipped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,18 +19,18 @@ use ring::{Iova, PAGE_BYTES, SharedRegion};
 use crate::admin::{AdminCommandId, AdminQueue};
 use crate::{DriverError, OpenChannelInfo};
 
-/// Something that the drive noticed about its media.
+/// A notification about the drive's media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediaEvent {
-    /// Which notification it is, counted from 1 without gaps.
+    /// Sequence number of the notification, counted from 1 without gaps.
     pub count: u64,
-    /// The sector, or the first of what is meant.
+    /// Address of the sector, or of the first one of the scope.
     pub address: Address,
-    /// What is meant by the address.
+    /// Scope of the notification.
     pub scope: ChunkNotificationScope,
-    /// What happened to it.
+    /// Kind of the notification.
     pub kind: ChunkNotificationKind,
-    /// Sectors from the address on, if the scope is sectors, else 0.
+    /// Number of sectors from the address on, if the scope is sectors; else 0.
     pub sectors: u32,
 }
 
@@ -37,7 +38,7 @@ pub struct MediaEvent {
 enum State {
     /// A request is outstanding.
     Requested,
-    /// The drive has something to tell.
+    /// The drive has completed a request.
     Notified,
     /// The log is being read.
     Reading(AdminCommandId),
@@ -51,7 +52,7 @@ pub(crate) struct EventSubscription {
     at: Iova,
     state: State,
     ready: VecDeque<MediaEvent>,
-    /// The last notification that came out of the log.
+    /// Count of the last notification returned from the log.
     last_seen: u64,
     pub(crate) dropped: u64,
     pub(crate) malformed: u64,
@@ -80,7 +81,7 @@ impl EventSubscription {
         })
     }
 
-    /// The next event, if there is one; goes on with what is under way.
+    /// Advances the subscription. Returns the next event, if there is one.
     pub(crate) fn poll(
         &mut self,
         admin: &mut AdminQueue,
@@ -128,7 +129,7 @@ impl EventSubscription {
         }
     }
 
-    /// Takes what is new out of the log, which is newest first.
+    /// Extracts the new entries from the log, which has the newest first.
     fn parse_log(&mut self) {
         let mut page = [0; PAGE_BYTES];
         self.buffer.read(0, &mut page);
@@ -138,11 +139,11 @@ impl EventSubscription {
             let entry = ChunkNotification::from_bytes(*raw);
             let count = entry.count.get();
             if count <= next {
-                // Nothing, or known; a log that is out of order is neither.
+                // The entry is empty or known. If it is new, the log is out of order.
                 self.malformed += u64::from(next > self.last_seen);
                 continue;
             }
-            // What is missing before the first new entry has been overwritten.
+            // Entries missing before the first new one have been overwritten.
             self.dropped += count - next - 1;
             next = count;
             match self.parse_entry(&entry) {

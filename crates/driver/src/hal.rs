@@ -1,8 +1,8 @@
-//! The hardware abstraction layer: what every low-level driver implements.
+//! The hardware abstraction layer: the interface of every low-level driver.
 //!
-//! HIOPS section 3.2 names the operations; SYSTOR'13 section 3.3 adds what a driver exports to a
-//! multi-queue block layer: how many hardware queues there are, how deep they are, and which of them
-//! a software queue maps to.
+//! The operations are those of [HIOPS14 §3.2]. [SYSTOR13 §3.3] adds what a driver exports to a
+//! multi-queue block layer: the number of hardware queues, their depth, and the mapping from
+//! software queues.
 //!
 //! ```text
 //! get_free_tags → bind_tag_cmd → issue_tags ┐                    the issue side
@@ -10,9 +10,10 @@
 //! check_event → fetch_event → detach_tag_cmd → release_tags → end_cmd    the completion side
 //! ```
 //!
-//! A [`HardwareQueue`] is owned by who uses it (rule R4): its operations take `&mut self`, and a
-//! queue that several share is the same type behind a lock. Tags are generated here, once, and are
-//! the index of a command in every table above and below.
+//! Tags are allocated here, once, and index the command in every table above and below.
+//!
+//! Concurrency: a [`HardwareQueue`] has one owner (ARCHITECTURE.md, R4), and its operations take
+//! `&mut self`. A shared queue is the same type behind a lock.
 
 use std::any::Any;
 
@@ -22,110 +23,111 @@ use ring::AddressSpace;
 
 use crate::{Detached, Request, Tag, TagError, TagSet};
 
-/// What a device can do.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes per sector: requests are in whole sectors.
+    /// Sector size in bytes; requests consist of whole sectors.
     pub sector_bytes: u32,
-    /// Sectors of the device.
+    /// Number of sectors of the device.
     pub sectors: u64,
-    /// Sectors of one request at most.
+    /// Maximum number of sectors per request.
     pub max_sectors: u32,
-    /// Sectors of a request that the media takes in one go (a multi-plane page).
+    /// Number of sectors that the media programs at once (a multi-plane page).
     pub optimal_sectors: u32,
-    /// Requests outstanding at most, per queue.
+    /// Maximum number of outstanding requests per queue.
     pub queue_depth: u32,
     /// Whether completed writes need a [`Flush`](crate::Op::Flush) to be durable.
     pub volatile_cache: bool,
 }
 
 impl Limits {
-    /// Bytes of the device.
+    /// Returns the capacity in bytes.
     pub fn bytes(&self) -> u64 {
         self.sectors * u64::from(self.sector_bytes)
     }
 }
 
-/// What a driver can do besides reading and writing in one piece.
+/// The features of a driver besides contiguous reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Segments of a scattered payload at most; below 2 it takes none.
+    /// Maximum number of segments of a scattered payload; below 2 none is supported.
     pub segments: u16,
-    /// Writes with force unit access.
+    /// Whether writes with force unit access are supported.
     pub fua: bool,
-    /// Discards.
+    /// Whether discards are supported.
     pub discard: bool,
-    /// Write zeroes.
+    /// Whether Write Zeroes is supported.
     pub write_zeroes: bool,
-    /// Queries for mapped extents.
+    /// Whether extent queries are supported.
     pub extents: bool,
 }
 
-/// A device's end of a command.
+/// A completion event of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The command.
+    /// The command's tag.
     pub tag: Tag,
-    /// How it ended.
+    /// The status.
     pub status: Status,
-    /// What it returned ([`Completion::result`](crate::Completion::result)).
+    /// The command's result ([`Completion::result`](crate::Completion::result)).
     pub result: u64,
 }
 
-/// A command was not bound; its tag is still taken.
+/// The reason why a command was not bound; its tag is still allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// The device takes no command now, although there are tags; try again later.
+    /// The device takes no command now, although there are tags; retry later.
     #[error("the device is busy")]
     Busy,
-    /// The device cannot carry the command out: how it would have ended.
+    /// The device cannot execute the command; the status with which it would complete.
     #[error("the command cannot be carried out: {0}")]
     Refused(Status),
-    /// The tag was not taken.
+    /// The tag was not allocated.
     #[error(transparent)]
     Tag(#[from] TagError),
 }
 
-/// Whether a hardware queue takes commands.
+/// The state of a hardware queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueState {
-    /// It does.
+    /// The queue accepts commands.
     Ready,
-    /// It is being reset; nothing completes and nothing can be bound until it is ready again.
+    /// The queue is being reset; no command completes or can be bound until it is ready again.
     Resetting,
-    /// The device is gone, or does not come back from a reset: nothing will complete any more.
+    /// The device was removed or did not recover from a reset; no command will complete.
     Removed,
 }
 
-/// How an owner that asked to rest has spent the time ([`HardwareQueue::wait_for_event`]).
+/// The result of [`HardwareQueue::wait_for_event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitResult {
-    /// Not at all, and nothing was done: it issues, looks and waits for its waker instead.
+    /// Not supported, and nothing was done: the owner issues, polls and waits for its waker
+    /// instead.
     Unsupported,
-    /// What was bound is issued; there was an event already.
+    /// Bound commands were issued; there was an event already.
     Ready,
-    /// What was bound is issued, and it has slept until the device had something to say, the time was
-    /// over, or a signal came.
+    /// Bound commands were issued, and the call slept until an event, the timeout, or a signal.
     Waited,
 }
 
-/// One hardware queue of a device.
+/// A hardware queue of a device.
 ///
-/// A driver implements the device's side ([`bind_tag_cmd`](HardwareQueue::bind_tag_cmd) to
-/// [`fetch_event`](HardwareQueue::fetch_event), [`abort_tag`](HardwareQueue::abort_tag),
-/// [`reset`](HardwareQueue::reset)) and keeps a [`TagSet`]; the operations on tags follow from it.
+/// A driver implements the device's side, from [`bind_tag_cmd`](HardwareQueue::bind_tag_cmd) to
+/// [`fetch_event`](HardwareQueue::fetch_event), [`abort_tag`](HardwareQueue::abort_tag) and
+/// [`reset`](HardwareQueue::reset). It provides a [`TagSet`], on which the operations on tags are
+/// implemented.
 pub trait HardwareQueue: Send {
-    /// The tags.
+    /// Returns the tags.
     fn tags(&self) -> &TagSet;
 
-    /// The tags, to change them.
+    /// Returns mutable access to the tags.
     fn tags_mut(&mut self) -> &mut TagSet;
 
-    /// Where payloads must be registered.
+    /// Returns the address space in which payloads must be registered.
     fn memory(&self) -> &AddressSpace;
 
-    /// Takes as many free tags as there are, and as `into` has room for; returns how many. None
-    /// means that the device is busy.
+    /// Allocates free tags until `into` is full or none is left. Returns their number; 0 means that
+    /// the device is busy.
     #[inline]
     fn get_free_tags(&mut self, into: &mut [Tag]) -> usize {
         let mut taken = 0;
@@ -137,43 +139,46 @@ pub trait HardwareQueue: Send {
         taken
     }
 
-    /// Binds a command to a taken tag and starts its clock; `command.tag` is the name that
-    /// [`detach_tag_cmd`](HardwareQueue::detach_tag_cmd) returns. The caller has checked the range.
+    /// Binds a command to an allocated tag, with `now` as its start time.
+    /// [`detach_tag_cmd`](HardwareQueue::detach_tag_cmd) returns `command.tag`. The caller has
+    /// checked the range.
     ///
     /// # Errors
-    /// [`BindError`]; the tag is as it was.
+    /// [`BindError`]; the tag is unchanged.
     fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError>;
 
-    /// Gives the device every command bound since the last call, all at once. Returns whether there
-    /// was one.
+    /// Issues all commands bound since the last call, as one batch. Returns whether there were any.
     fn issue_tags(&mut self) -> bool;
 
-    /// Whether [`fetch_event`](HardwareQueue::fetch_event) would find something.
+    /// Returns whether [`fetch_event`](HardwareQueue::fetch_event) would return an event.
     fn check_event(&mut self) -> bool;
 
-    /// Takes what the device says next. Nothing that a device says is trusted: the tag may be any.
+    /// Removes and returns the device's next event. The device is not trusted: the tag may have any
+    /// value.
     fn fetch_event(&mut self) -> Option<Event>;
 
-    /// Separates a command that has ended from its tag.
+    /// Detaches a completed command from its tag.
     ///
     /// # Errors
-    /// [`TagError`] for a tag without command: the device's fault, to be counted and forgotten.
+    /// [`TagError`] for a tag without a command: a device fault, which the caller counts and
+    /// ignores.
     #[inline]
     fn detach_tag_cmd(&mut self, tag: Tag) -> Result<Detached, TagError> {
         self.tags_mut().detach(tag)
     }
 
-    /// Gives tags back.
+    /// Frees tags.
     ///
     /// # Errors
-    /// [`TagError`] for the first that was not taken or not detached; those before it are back.
+    /// [`TagError`] for the first tag that was not allocated or still bound. The tags before it
+    /// have been freed.
     #[inline]
     fn release_tags(&mut self, tags: &[Tag]) -> Result<(), TagError> {
         tags.iter().try_for_each(|tag| self.tags_mut().release(*tag))
     }
 
-    /// Stops the clock of a detached command: how long the device had it. Needs no queue, so that
-    /// who waits for the command can do it without one (HIOPS section 3.3, lazy processing).
+    /// Returns how long the device had a detached command. Needs no queue, so that the waiter can
+    /// call it without one ([HIOPS14 §3.3], lazy processing).
     #[inline]
     fn end_cmd(command: &Detached, now: Nanos) -> Nanos
     where
@@ -182,80 +187,82 @@ pub trait HardwareQueue: Send {
         now.since(command.bound_at)
     }
 
-    /// Asks the device to give a command up. If it does, the command ends with an event; it may
-    /// also end as if nothing had been asked, or not at all.
+    /// Asks the device to abort a command. If the device does, the command completes with an event.
+    /// It may also complete normally, or not at all.
     ///
     /// # Errors
-    /// [`TagError`] for a tag without command.
+    /// [`TagError`] for a tag without a command.
     fn abort_tag(&mut self, tag: Tag, now: Nanos) -> Result<(), TagError>;
 
-    /// Begins to reset the queue. From now until it is [`QueueState::Ready`] again nothing can be
-    /// bound; afterwards the device has forgotten every command: tags that are still bound will
-    /// see no event, and their owner detaches and releases them.
+    /// Starts a reset of the queue. No command can be bound until the queue is
+    /// [`QueueState::Ready`] again. The device has then forgotten every command: tags that are
+    /// still bound get no event, and their owner detaches and frees them.
     fn reset(&mut self, now: Nanos);
 
-    /// Whether the queue takes commands.
+    /// Returns the state of the queue.
     fn state(&self) -> QueueState;
 
-    /// Moves a reset on, and whatever else takes time. Returns whether anything moved.
+    /// Advances a reset and other long operations. Returns whether there was progress.
     fn poll(&mut self, now: Nanos) -> bool {
         let _ = now;
         false
     }
 
-    /// When [`poll`](HardwareQueue::poll) must be called next; [`Nanos::MAX`] if only the device
-    /// can give it work.
+    /// Returns when [`poll`](HardwareQueue::poll) must be called next; [`Nanos::MAX`] if only the
+    /// device can create work.
     fn deadline(&self) -> Nanos {
         Nanos::MAX
     }
 
-    /// Whether an owner can [`rest`](HardwareQueue::wait_for_event) here instead of waiting for its waker.
+    /// Returns whether an owner can sleep in [`wait_for_event`](HardwareQueue::wait_for_event)
+    /// instead of waiting for its waker.
     fn can_wait(&self) -> bool {
         false
     }
 
-    /// Issues everything bound and sleeps until there is an event, or for `timeout` at most
-    /// ([`Nanos::MAX`]: without limit), all in one step: for an owner with nothing else to wait for. The
-    /// waker need not be set.
+    /// Issues all bound commands and sleeps until there is an event, or for at most `timeout`
+    /// ([`Nanos::MAX`]: no limit), in one step. This is for an owner that waits for nothing else.
+    /// The waker need not be set.
     fn wait_for_event(&mut self, timeout: Nanos) -> WaitResult {
         let _ = timeout;
         WaitResult::Unsupported
     }
 
-    /// Shows `look` the memory behind this struct that binding or ending the command of `tag` writes
-    /// to: for whoever accounts for what cores transfer to each other. The tags, unless implemented.
+    /// Calls `look` with the memory behind this struct that binding or completing the command of
+    /// `tag` writes, for a model of cache transfers between cores. The default reports the tags.
     fn report_cache_lines(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
         self.tags().report_cache_lines(tag, look);
     }
 
-    /// Whom the device wakes when there are events: the notification. A waiting
-    /// [`InterruptContext`](crate::InterruptContext) makes an upcall of it.
+    /// Sets the waker that the device calls when there are events: the notification. An
+    /// [`InterruptContext`](crate::InterruptContext) turns it into an upcall.
     fn set_waker(&mut self, waker: Waker);
 }
 
 /// A low-level driver: a device and its hardware queues.
 pub trait LowLevelDriver {
-    /// Its queues.
+    /// The type of the hardware queues.
     type Queue: HardwareQueue;
 
-    /// What the device can do; `queue_depth` is the number of tags of each hardware queue.
+    /// Returns the limits of the device; `queue_depth` is the number of tags of each hardware
+    /// queue.
     fn limits(&self) -> Limits;
 
-    /// What the driver can do.
+    /// Returns the features of the driver.
     fn features(&self) -> Features;
 
-    /// How many hardware queues there are.
+    /// Returns the number of hardware queues.
     fn queues(&self) -> u16;
 
-    /// Where payloads must be registered.
+    /// Returns the address space in which payloads must be registered.
     fn memory(&self) -> &AddressSpace;
 
-    /// Which hardware queue software queue `software` of `count` maps to. Neighbours share one when
-    /// there are fewer hardware queues.
+    /// Returns the hardware queue to which software queue `software` of `count` maps. Neighbouring
+    /// software queues share one if there are fewer hardware queues.
     fn map_queue(&self, software: u16, count: u16) -> u16 {
         (u32::from(software) * u32::from(self.queues()) / u32::from(count.max(1))) as u16
     }
 
-    /// Hands out a hardware queue; `None` if there is no such queue, or it has been handed out.
+    /// Hands out a hardware queue; `None` if the queue does not exist or has been handed out.
     fn take_queue(&mut self, index: u16) -> Option<Self::Queue>;
 }

@@ -1,4 +1,4 @@
-//! [`ControllerInfo`]: what a drive says about itself, checked.
+//! [`ControllerInfo`]: the checked description of a drive.
 
 use nvme::{
     Geometry, GeometryPage, IdentifyController, IdentifyNamespace, MediaTiming, MetadataFormat,
@@ -8,7 +8,7 @@ use nvme::{
 use crate::data::{METADATA_BYTES_MAX, PRP_TRANSFER_MAX};
 use crate::{DataPointers, DriverError, Features};
 
-/// What a host must know to use a drive. All numbers have been checked against each other.
+/// The properties of a drive that a host needs. The driver has checked their consistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
     /// Serial number: the drive's name in results.
@@ -17,52 +17,52 @@ pub struct ControllerInfo {
     pub model: String,
     /// Firmware revision.
     pub firmware: String,
-    /// The namespace that is used: the drive's first.
+    /// The namespace in use; by default the drive's first.
     pub nsid: u32,
-    /// Bytes per sector.
+    /// Sector size in bytes.
     pub sector_bytes: u32,
     /// Out-of-band bytes per sector.
     pub oob_bytes: u32,
-    /// What they are to block requests, which do not carry them.
+    /// Format of the out-of-band bytes as metadata of block requests, which do not carry them.
     pub metadata: Option<MetadataFormat>,
     /// Sectors of the namespace; on an open-channel drive, sectors of the media.
     pub sectors: u64,
-    /// Sectors of one transfer at most, 1 to 65,536.
+    /// Maximum number of sectors per transfer, 1 to 65,536.
     pub max_sectors: u32,
-    /// Sectors that the media takes in one go.
+    /// Number of sectors that the media programs at once.
     pub optimal_sectors: u32,
     /// Whether completed writes need a Flush to be durable.
     pub volatile_cache: bool,
-    /// I/O queue pairs that the drive granted.
+    /// Number of I/O queue pairs that the drive granted.
     pub io_queues: u16,
-    /// Commands that may be outstanding on a queue; 0 if the drive does not say.
+    /// Maximum number of outstanding commands per queue; 0 if the drive does not report one.
     pub max_outstanding: u16,
-    /// How commands say where their data is.
+    /// Kind of the commands' data pointers.
     pub data: DataPointers,
-    /// What its queues can do besides reading and writing in one piece.
+    /// Features besides contiguous reads and writes.
     pub features: Features,
-    /// Shape and address format, for an open-channel drive.
+    /// Geometry and address format of an open-channel drive.
     pub open_channel: Option<OpenChannelInfo>,
 }
 
-/// What an open-channel drive says about its media.
+/// The media of an open-channel drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenChannelInfo {
-    /// Its shape.
+    /// Geometry.
     pub geometry: Geometry,
-    /// Where the fields of its addresses are.
+    /// Positions of the fields of an address.
     pub format: PpaFormat,
-    /// How long its media takes, in nanoseconds.
+    /// Latencies of the media, in nanoseconds.
     pub timing: MediaTiming,
-    /// Whether it copies sectors by itself (Vector Chunk Copy).
+    /// Whether the drive supports Vector Chunk Copy.
     pub can_copy: bool,
-    /// Chunks that may be open at a time; 0 for no limit.
+    /// Maximum number of open chunks; 0 for no limit.
     pub max_open_chunks: u32,
-    /// What it can do beyond the specification: hints that it obeys, a map of its own.
+    /// Extensions to the specification: supported hints, device L2P.
     pub extensions: VendorExtensions,
 }
 
-/// Segments of a scattered payload at most: a page of them.
+/// Maximum number of segments of a scattered payload: a page of them.
 const SEGMENTS_MAX: u16 = 256;
 
 fn implausible(what: String) -> DriverError {
@@ -74,8 +74,8 @@ fn needs_prp_lists(data: DataPointers, metadata: Option<MetadataFormat>) -> bool
 }
 
 impl ControllerInfo {
-    /// Makes sense of what Identify and, for an open-channel drive, Geometry returned.
-    /// `own_commands`: the drive understands what only Sluice's drives do.
+    /// Converts the data of Identify and, for an open-channel drive, of Geometry. `own_commands`
+    /// says whether the drive supports the extensions of Sluice's drives.
     ///
     /// # Errors
     /// [`DriverError::Implausible`], [`DriverError::Geometry`].
@@ -105,7 +105,7 @@ impl ControllerInfo {
                 })
             }
         };
-        // The namespace of an open-channel drive spans its address format, holes included.
+        // The namespace of an open-channel drive spans its address format, including holes.
         let sectors = open_channel.map_or(namespace.nsze.get(), |o| o.geometry.total_sectors());
         if sectors == 0 || sectors.checked_mul(sector_bytes.into()).is_none() {
             return Err(implausible(format!("that it has {sectors} sectors of {sector_bytes} B")));
@@ -117,7 +117,7 @@ impl ControllerInfo {
         let page = ring::PAGE_BYTES as u32;
         let max_bytes = controller.max_transfer(page).unwrap_or(u64::MAX);
         let metadata = match geometry {
-            // Vector commands do.
+            // Vector commands carry metadata themselves.
             Some(_) => None,
             None => MetadataFormat::from_namespace(namespace),
         };
@@ -163,23 +163,23 @@ impl ControllerInfo {
         })
     }
 
-    /// Bytes of one transfer at most.
+    /// Returns the maximum number of bytes per transfer.
     pub fn max_transfer_bytes(&self) -> u64 {
         u64::from(self.max_sectors) * u64::from(self.sector_bytes)
     }
 
-    /// The same with the metadata that is among them.
+    /// Returns the maximum number of bytes per transfer, including interleaved metadata.
     pub(crate) fn max_wire_bytes(&self) -> u64 {
         let inline = self.metadata.map_or(0, |m| m.extended_lba_bytes());
         u64::from(self.max_sectors) * u64::from(self.sector_bytes + inline)
     }
 
-    /// Whether data pointers need memory of their own.
+    /// Returns whether data pointers need memory for PRP lists.
     pub(crate) fn needs_prp_lists(&self) -> bool {
         needs_prp_lists(self.data, self.metadata)
     }
 
-    /// Bytes of the drive.
+    /// Returns the capacity in bytes.
     pub fn bytes(&self) -> u64 {
         self.sectors * u64::from(self.sector_bytes)
     }

@@ -1,10 +1,13 @@
-//! Bring-up of a real controller by its registers (NVMe sections 3.1, 7.6.1 and 7.6.2): stopped, told
-//! where its admin queues are, started; and stopped in order when it is let go.
+//! Initialization and shutdown of a real controller by its registers ([NVMe1.4 §3.1], [NVMe1.4
+//! §7.6.1], [NVMe1.4 §7.6.2]).
 //!
-//! Guarantee: what waits for a controller ends, in the time that the controller itself says it may
-//! take at most (CAP.TO); a controller that is gone (all registers read as ones, or its bus
-//! has lost it: then they are not looked at) or that has failed (CSTS.CFS) is told from one that is
-//! slow.
+//! The driver disables the controller, sets the addresses of its admin queues, and enables it. It
+//! shuts the controller down before it releases it.
+//!
+//! Guarantees: every wait ends within the time that the controller reports (CAP.TO). The driver
+//! distinguishes a slow controller from one that has failed (CSTS.CFS) and from one that has been
+//! removed. A removed controller reads as ones in all registers; if the bus reports the removal,
+//! the driver does not read registers.
 
 use clock::Nanos;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS, admin_queue_sizes};
@@ -14,14 +17,14 @@ use ring::{ControllerOwnership, NotRegistered, Port};
 use crate::DriverError;
 use crate::admin::ProgressFn;
 
-/// Bytes of a completion queue entry.
+/// Size of a completion queue entry, in bytes.
 const CQE_BYTES: usize = 16;
-/// How long a shutdown may take at most: the longest that CAP.TO could say.
+/// Maximum time of a shutdown: the largest value of CAP.TO.
 const SHUTDOWN_TIMEOUT: Nanos = Nanos::from_millis(127_500);
-/// What a controller is given at least: some say that it takes no time.
+/// Minimum time allowed for becoming ready, because some controllers report 0.
 const READY_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
-/// The value of a register of 64 bits.
+/// Reads a 64-bit register.
 fn read64(port: &Port, offset: usize) -> u64 {
     let low = u64::from(port.register(offset));
     low | u64::from(port.register(offset + 4)) << 32
@@ -32,7 +35,7 @@ fn write64(port: &Port, offset: usize, value: u64) {
     port.set_register(offset + 4, (value >> 32) as u32);
 }
 
-/// How the controller is.
+/// Reads the controller status.
 ///
 /// # Errors
 /// [`DriverError::Removed`].
@@ -46,12 +49,13 @@ fn status(port: &Port) -> Result<Csts, DriverError> {
     .ok_or(DriverError::Removed)
 }
 
-/// Whether a real controller is not there any more.
+/// Returns whether a real controller has been removed.
 pub(crate) fn is_removed(port: &Port) -> bool {
     port.is_real_controller() && status(port).is_err()
 }
 
-/// Pumps until `done`, for `patience` at most; `pump_time` is what one takes at least.
+/// Calls `pump` until `done`, for at most `patience`; `pump_time` is the minimum duration of a
+/// call.
 fn wait_until(
     port: &Port,
     (step, patience): (&'static str, Nanos),
@@ -69,12 +73,12 @@ fn wait_until(
     Err(DriverError::InitTimeout { step, waited: patience })
 }
 
-/// How long the controller may take to become ready or to stop.
+/// Returns the time that the controller may take to become ready or to stop.
 fn ready_timeout(capabilities: &Cap) -> Nanos {
     READY_TIMEOUT_MIN.max(Nanos::from_millis(500 * u64::from(capabilities.timeout_500ms)))
 }
 
-/// What the controller can do, if that is enough.
+/// Reads the controller's capabilities and checks that they suffice.
 ///
 /// # Errors
 /// [`DriverError::Removed`], [`DriverError::Unsupported`].
@@ -84,7 +88,7 @@ pub(crate) fn capabilities(port: &Port) -> Result<Cap, DriverError> {
     if !capabilities.nvm_commands {
         return Err(DriverError::Unsupported { what: "NVM command set" });
     }
-    // Pages are 4096 bytes here.
+    // The driver uses pages of 4096 bytes.
     if capabilities.page_min > 0 {
         return Err(DriverError::Unsupported { what: "memory pages of 4096 bytes" });
     }
@@ -94,7 +98,7 @@ pub(crate) fn capabilities(port: &Port) -> Result<Cap, DriverError> {
     Ok(capabilities)
 }
 
-/// Whether a controller that was told to stop or to start has done so.
+/// Progress of a controller that was disabled or enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InitState {
     Stopped,
@@ -102,7 +106,7 @@ pub(crate) enum InitState {
     Failed,
 }
 
-/// How far the controller is.
+/// Returns the progress of the controller.
 ///
 /// # Errors
 /// [`DriverError::Removed`].
@@ -115,7 +119,7 @@ pub(crate) fn init_state(port: &Port) -> Result<InitState, DriverError> {
     })
 }
 
-/// Tells the controller to stop, and says how long it may take.
+/// Disables the controller. Returns the time that this may take.
 ///
 /// # Errors
 /// [`DriverError::Removed`].
@@ -125,8 +129,8 @@ pub(crate) fn begin_stop(port: &Port) -> Result<Nanos, DriverError> {
     Ok(limit)
 }
 
-/// Zeroes the port's admin queues, tells the controller, which is stopped, to start on them, and
-/// says how long it may take.
+/// Clears the port's admin queues and enables the disabled controller on them. Returns the time
+/// that this may take.
 ///
 /// # Errors
 /// [`DriverError::Removed`]; [`DriverError::Ring`] for queues that are not registered.
@@ -152,15 +156,16 @@ pub(crate) fn begin_start(port: &Port) -> Result<Nanos, DriverError> {
     Ok(limit)
 }
 
-/// Stops the controller: it forgets its queues, and everything that was outstanding there.
+/// Disables the controller and waits until it has stopped. The controller forgets its queues and
+/// all outstanding commands.
 ///
 /// # Errors
 /// [`DriverError::InitTimeout`], [`DriverError::Removed`].
 pub(crate) fn stop(port: &Port, pump: ProgressFn<'_>, pump_time: Nanos) -> Result<(), DriverError> {
     let limit = ready_timeout(&capabilities(port)?);
     let enabled = Cc::from_value(port.register(CC)).enabled;
-    // One that is on its way to be ready may not be stopped before it is (NVMe section 3.1.5); if
-    // it does not get there, it is stopped all the same.
+    // A controller that is becoming ready must not be disabled before it is ready ([NVMe1.4
+    // §3.1.5]). After a timeout it is disabled nevertheless.
     if enabled {
         let ready = |s: Csts| Ok(s.ready || s.fatal);
         match wait_until(port, ("become ready", limit), pump, pump_time, ready) {
@@ -172,7 +177,7 @@ pub(crate) fn stop(port: &Port, pump: ProgressFn<'_>, pump_time: Nanos) -> Resul
     wait_until(port, ("stop", limit), pump, pump_time, |s| Ok(!s.ready))
 }
 
-/// Starts a controller that was stopped, on the port's admin queues.
+/// Enables a disabled controller on the port's admin queues, and waits until it is ready.
 ///
 /// # Errors
 /// [`DriverError::InitTimeout`], [`DriverError::Failed`], [`DriverError::Removed`].
@@ -187,8 +192,8 @@ pub(crate) fn start(
     })
 }
 
-/// Tells the controller that it will be let go, waits until it has put in order what it must, and
-/// stops it.
+/// Notifies the controller of a normal shutdown, waits until the shutdown is complete, and disables
+/// the controller.
 ///
 /// # Errors
 /// [`DriverError::InitTimeout`], [`DriverError::Removed`].

@@ -1,12 +1,13 @@
-//! [`InterruptContext`]: a thread that stands in for the hard interrupt's context.
+//! [`InterruptContext`]: a thread that stands for the hard interrupt's context.
 //!
-//! HIOPS section 3.1: a low-level driver makes an upcall at the point of notification, so that the
-//! layer above gets the context of the interrupt. In user space there is none, so a thread of its
-//! own waits for the device's line; pinned to a CPU and under `SCHED_FIFO` a wake-up pre-empts what
-//! runs there, as an interrupt would. How long each run took is recorded (HIOPS figure 8).
+//! [HIOPS14 §3.1]: a low-level driver makes an upcall at the point of notification, so that the
+//! layer above gets the context of the interrupt. User space has no such context, so a dedicated
+//! thread waits for the device's interrupt line. If it is pinned to a CPU and runs under
+//! `SCHED_FIFO`, a wake-up preempts other threads there, as an interrupt would. The run times are
+//! recorded ([HIOPS14 fig. 8]).
 //!
-//! Guarantee: a wake-up that comes after the last look of an upcall leads to another run of it, so
-//! no notification is lost; several that come during a run lead to one run.
+//! Guarantee: a wake-up after an upcall's last check causes another upcall, so that no notification
+//! is lost. Several wake-ups during an upcall cause one more.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,11 +20,11 @@ use rustix::thread::CpuSet;
 /// How an interrupt context runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterruptOptions {
-    /// The CPU that it is pinned to; anywhere if `None`.
+    /// The CPU to which it is pinned; `None` does not pin it.
     pub cpu: Option<usize>,
-    /// Its priority under `SCHED_FIFO`, 1 (lowest) to 99; an ordinary thread if `None`. Needs a
-    /// privilege (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO`): without, it is an ordinary thread and
-    /// [`InterruptContext::is_realtime`] says so.
+    /// Priority under `SCHED_FIFO`, 1 (lowest) to 99; an ordinary thread if `None`. This needs a
+    /// privilege (`CAP_SYS_NICE` or `RLIMIT_RTPRIO`). Without it the context is an ordinary thread,
+    /// which [`InterruptContext::is_realtime`] reports.
     pub priority: Option<u8>,
 }
 
@@ -40,25 +41,25 @@ pub struct InterruptContext {
 struct InterruptState {
     stop: AtomicBool,
     masked: AtomicBool,
-    /// The line was raised while masked.
+    /// Whether the line was raised while masked.
     pending: AtomicBool,
     cpu: IrqRunRecorder,
     wall: IrqRunRecorder,
 }
 
 impl InterruptContext {
-    /// Starts a thread that runs `upcall` whenever [`waker`](InterruptContext::waker) is woken. A
-    /// run may find nothing to do.
+    /// Starts a thread that runs `upcall` whenever [`waker`](InterruptContext::waker) is woken. An
+    /// upcall may find nothing to do.
     ///
     /// # Errors
-    /// No thread, no eventfd, or a CPU that the thread may not run on.
+    /// The thread or an eventfd cannot be created, or the thread may not run on the CPU.
     pub fn start(
         options: InterruptOptions,
         mut upcall: impl FnMut() + Send + 'static,
     ) -> io::Result<InterruptContext> {
         let parker = Parker::new()?;
         let waker = parker.waker();
-        // From here on a wake-up is kept, although nobody sleeps yet.
+        // From here on a wake-up is kept, even before the thread sleeps.
         parker.prepare();
         let shared = Arc::new(InterruptState {
             stop: AtomicBool::new(false),
@@ -72,7 +73,7 @@ impl InterruptContext {
         let thread = std::thread::Builder::new().name("interrupt".into()).spawn(move || {
             let entered = configure_thread(options);
             let refused = entered.is_err();
-            // The receiver waits for it.
+            // The receiver waits for this message.
             let _ = started.send(entered);
             if !refused {
                 theirs.serve(&parker, &mut upcall);
@@ -82,27 +83,27 @@ impl InterruptContext {
         Ok(InterruptContext { shared, waker, realtime: entered?, thread: Some(thread) })
     }
 
-    /// What the device's interrupt line wakes.
+    /// Returns the waker for the device's interrupt line.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Whether the thread runs under `SCHED_FIFO`.
+    /// Returns whether the thread runs under `SCHED_FIFO`.
     pub fn is_realtime(&self) -> bool {
         self.realtime
     }
 
-    /// Whether the thread still runs: it ends early only if the upcall panics.
+    /// Returns whether the thread still runs: it ends early only if the upcall panics.
     pub fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Holds upcalls back. One that runs goes on; what is raised meanwhile is remembered.
+    /// Masks upcalls. A running one continues; later wake-ups are remembered.
     pub fn mask(&self) {
         self.shared.masked.store(true, Ordering::SeqCst);
     }
 
-    /// Lets upcalls go on, with one at once if the line was raised meanwhile.
+    /// Unmasks upcalls. One runs at once if the line was raised while masked.
     pub fn unmask(&self) {
         self.shared.masked.store(false, Ordering::SeqCst);
         if self.shared.pending.load(Ordering::SeqCst) {
@@ -110,12 +111,12 @@ impl InterruptContext {
         }
     }
 
-    /// How long runs took.
+    /// Returns the run times.
     pub fn stats(&self) -> InterruptStats {
         InterruptStats { cpu: self.shared.cpu.read(), wall: self.shared.wall.read() }
     }
 
-    /// Forgets the runs so far. One that ends at the same time may be counted in part.
+    /// Clears the run times. A run that ends at the same time may be counted in part.
     pub fn reset_stats(&self) {
         self.shared.cpu.reset();
         self.shared.wall.reset();
@@ -127,15 +128,15 @@ impl Drop for InterruptContext {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of the upcall has been reported by its thread.
+            // The thread has reported a panic of the upcall itself.
             let _ = thread.join();
         }
     }
 }
 
 impl InterruptState {
-    /// The thread's loop. The parker is prepared: except between the end of a sleep and the next
-    /// preparation, which comes before the upcall looks, every wake-up stays in the eventfd.
+    /// Runs the thread's loop. The parker is prepared before the upcall checks for work, so that
+    /// wake-ups stay in the eventfd, except between the end of a sleep and the next preparation.
     fn serve(&self, parker: &Parker, upcall: &mut impl FnMut()) {
         let clock = RealClock::start();
         while !self.stop.load(Ordering::SeqCst) {
@@ -156,7 +157,7 @@ impl InterruptState {
     }
 }
 
-/// Makes the calling thread what the options say; returns whether it is under `SCHED_FIFO`.
+/// Applies the options to the calling thread. Returns whether it runs under `SCHED_FIFO`.
 fn configure_thread(options: InterruptOptions) -> io::Result<bool> {
     if let Some(cpu) = options.cpu {
         if cpu >= CpuSet::MAX_CPU {
@@ -185,29 +186,29 @@ fn become_realtime(priority: u8) -> io::Result<()> {
     }
 }
 
-/// How long the runs of an interrupt context took.
+/// The run times of an interrupt context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterruptStats {
-    /// By the thread's CPU clock: what the upcall itself used.
+    /// By the thread's CPU clock: time used by the upcall itself.
     pub cpu: IrqRunHistogram,
-    /// By wall clock: with the time that others had its CPU.
+    /// By wall clock: includes time in which other threads had the CPU.
     pub wall: IrqRunHistogram,
 }
 
-/// Lengths of runs.
+/// A histogram of run times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IrqRunHistogram {
-    /// Runs.
+    /// Number of runs.
     pub count: u64,
-    /// All of them together.
+    /// Sum of the run times.
     pub total: Nanos,
-    /// The longest.
+    /// Longest run time.
     pub longest: Nanos,
     buckets: Box<[u64]>,
 }
 
 impl IrqRunHistogram {
-    /// The length that a share `q` (0 to 1) of the runs did not exceed, at most an eighth too long.
+    /// Returns the quantile `q` (0 to 1) of the run times, at most an eighth too long.
     pub fn quantile(&self, q: f64) -> Nanos {
         let rank = (q * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -220,13 +221,14 @@ impl IrqRunHistogram {
         self.longest
     }
 
-    /// Runs by length: the longest that a bucket holds, and how many it does, shortest first.
+    /// Returns the buckets, shortest first: the longest run time of the bucket, and its number of
+    /// runs.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(i, count)| (bucket_upper_bound(i), *count))
     }
 
-    /// Mean length.
+    /// Returns the mean run time.
     pub fn mean(&self) -> Nanos {
         Nanos(self.total.0 / self.count.max(1))
     }
@@ -247,7 +249,7 @@ fn bucket_upper_bound(bucket: usize) -> Nanos {
     Nanos(u64::try_from(((mantissa + 1) << shift) - 1).unwrap_or(u64::MAX))
 }
 
-/// [`IrqRunHistogram`] as they are recorded: by one thread, read by any.
+/// Records an [`IrqRunHistogram`]: one thread writes, any thread reads.
 #[derive(Debug)]
 pub struct IrqRunRecorder {
     count: AtomicU64,
@@ -263,7 +265,7 @@ impl Default for IrqRunRecorder {
 }
 
 impl IrqRunRecorder {
-    /// No runs.
+    /// Creates an empty histogram.
     pub fn new() -> IrqRunRecorder {
         IrqRunRecorder {
             count: AtomicU64::new(0),
@@ -273,7 +275,7 @@ impl IrqRunRecorder {
         }
     }
 
-    /// Adds a run.
+    /// Records a run.
     pub fn record(&self, length: Nanos) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(length.0, Ordering::Relaxed);
@@ -283,7 +285,7 @@ impl IrqRunRecorder {
         }
     }
 
-    /// The runs so far.
+    /// Returns the runs so far.
     pub fn read(&self) -> IrqRunHistogram {
         IrqRunHistogram {
             count: self.count.load(Ordering::Relaxed),
@@ -293,7 +295,7 @@ impl IrqRunRecorder {
         }
     }
 
-    /// Forgets the runs. One that is recorded at the same time may be counted in part.
+    /// Clears the histogram. A run that is recorded at the same time may be counted in part.
     pub fn reset(&self) {
         for word in [&self.count, &self.total, &self.longest].into_iter().chain(&*self.buckets) {
             word.store(0, Ordering::Relaxed);
@@ -388,7 +390,7 @@ mod tests {
         let context = InterruptContext::start(options, move || {
             theirs.store(rustix::thread::sched_getcpu() as u64, Ordering::SeqCst);
         });
-        // A machine may keep this process away from its first CPU.
+        // The process may not be permitted to run on the first CPU.
         if let Ok(context) = context {
             context.waker().wake();
             wait_for("a run", || on.load(Ordering::SeqCst) != u64::MAX);

@@ -1,36 +1,25 @@
-//! The host's side of a device: the hardware abstraction layer, and the low-level drivers below it.
+//! The host side of a device: the hardware abstraction layer, and the low-level drivers that
+//! implement it.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`hal`] | what every low-level driver implements: tags, issue, events, reset, notification |
-//! | [`request`](Request) | what is asked of a device, and how it ended |
-//! | [`tag`](Tag) | which commands of a queue are under way, and whose they are |
-//! | [`null`](Null) | a device that acknowledges at once |
-//! | [`emulated`](Emulated) | queue pairs to a drive on the other side of a port |
-//! | [`ahci`](AhciHost) | an AHCI controller and its SATA drives |
-//! | [`uring`](Uring) | a file or block device of the host, or a controller under the kernel's driver ([`Passthrough`]), through io_uring |
-//! | [`pci`] | real controllers of this machine: functions, their registers, memory and interrupts |
-//! | `command` | what of a request becomes which NVMe command |
-//! | [`interrupt`](InterruptContext) | a thread that stands in for the hard interrupt's context |
+//! [`hal`] defines what a low-level driver provides: tags, issue, events, reset and notification.
+//! The drivers are:
 //!
-//! What the emulated driver is made of, for who speaks NVMe itself (a target such as pblk):
+//! - [`NvmeDevice`]: queue pairs to an NVMe drive, emulated or real.
+//! - [`AhciHost`]: an AHCI controller and its SATA drives.
+//! - [`Uring`]: a file or block device of the host, through io_uring; [`Passthrough`]: a namespace
+//!   under the kernel's NVMe driver.
+//! - [`Null`]: a device that completes every request at once.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`controller`](Controller) | a drive that was brought up: its queue pairs, and what it tells |
-//! | `bring_up` | a real controller's registers: stopping, starting, shutting down |
-//! | `recovery` | a reset of a real controller, and how queues hear of it |
-//! | `admin` | the admin queue, one command at a time |
-//! | [`data`](DataPointers) | how commands say where their data is: SGLs, or lists of pages; in it `bounce`, memory through which payloads go that these cannot name, and `metadata`, of which requests have none |
-//! | [`events`](MediaEvent) | what the drive tells of its media unasked |
-//! | [`cmb`](Cmb) | memory of the drive that the host reaches into |
-//! | [`info`](ControllerInfo) | what a drive says about itself, checked |
-//! | [`queue_pair`](QueuePair) | submit many, ring once, reap many; owned, without lock or allocation |
-//! | `memory` | the registered memory of the two rings |
-//! | [`error`](DriverError) | what went wrong, with which command, on which queue |
+//! [`pci`] opens real controllers of this machine. [`ControllerHandle`] and [`QueuePair`] serve
+//! callers that issue NVMe commands themselves, such as the pblk target.
 //!
-//! A drive is not trusted: whatever it writes into a completion queue or returns from Identify is
-//! an error or a count here, never a panic, a hang or a command completed twice.
+//! Invariants: the driver does not trust a drive. Invalid completions and Identify data become
+//! errors or counts; they never cause a panic, a hang or a second completion of a command.
+//!
+//! Concurrency: a hardware queue has one owner and takes no lock (ARCHITECTURE.md, R4).
+//!
+//! References: [HIOPS14 §3.1], [HIOPS14 §3.2] and [SYSTOR13 §3.3] for the hardware abstraction
+//! layer; \[NVMe1.4\], \[AHCI1.3\] and \[OC20\] for the devices.
 
 #![deny(unsafe_code)]
 

@@ -7,25 +7,25 @@ use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 
 use crate::DriverError;
 
-/// Bytes of a completion queue entry.
+/// Size of a completion queue entry, in bytes.
 const CQE_BYTES: usize = 16;
 
-/// One region with a submission ring and, from the next page on, a completion ring of the same
-/// depth. A port never forgets a registration, so memory of deleted queues is kept and used again.
+/// A region with a submission ring and, from the next page, a completion ring of equal depth. A
+/// port never removes a registration, so the memory of deleted queues is reused.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueMemory {
     region: Arc<SharedRegion>,
     at: Iova,
     depth: u16,
-    /// What the drive is told: where the submission ring is, and the completion ring.
+    /// The drive's addresses of the submission ring and the completion ring.
     bus_addresses: (u64, u64),
 }
 
 impl QueueMemory {
-    /// Zeroed memory for two rings of `depth` entries, registered with `port`.
+    /// Allocates zeroed memory for two rings of `depth` entries, registered with `port`.
     ///
     /// # Errors
-    /// [`DriverError::Register`]; [`DriverError::Depth`] when a ring is not in one piece for the drive.
+    /// [`DriverError::Register`]; [`DriverError::Depth`] if a ring is not contiguous for the drive.
     pub(crate) fn new(port: &Port, depth: u16) -> Result<QueueMemory, DriverError> {
         let (submission, completion) = (submission_bytes(depth), completion_bytes(depth));
         let (region, at) = port.memory().allocate_registered(submission + completion)?;
@@ -36,34 +36,34 @@ impl QueueMemory {
         Ok(QueueMemory { region, at, depth, bus_addresses: wire })
     }
 
-    /// Where the drive finds the submission ring and the completion ring.
+    /// Returns the drive's addresses of the submission ring and the completion ring.
     pub(crate) fn bus_addresses(&self) -> (u64, u64) {
         self.bus_addresses
     }
 
-    /// Entries of each ring.
+    /// Returns the number of entries of each ring.
     pub(crate) fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// Where the submission ring is.
+    /// Returns the address of the submission ring.
     pub(crate) fn submission(&self) -> Iova {
         self.at
     }
 
-    /// Where the completion ring is.
+    /// Returns the address of the completion ring.
     pub(crate) fn completion(&self) -> Iova {
         self.at.offset(submission_bytes(self.depth) as u64)
     }
 
-    /// Makes the memory as good as new: phase tags of an earlier queue would look like completions.
+    /// Clears the memory: phase tags of an earlier queue would look like completions.
     pub(crate) fn zero(&self) {
         self.region.fill(0, self.region.len(), 0);
     }
 }
 
-/// The ranges of discards, which must stay in memory until the drive has read them: one [`DsmRange`]
-/// per tag. Like that of rings, memory of deleted queues is used again.
+/// Memory for the ranges of discards, one [`DsmRange`] per tag, which must stay valid until the
+/// drive has read them. The memory of deleted queues is reused.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMemory {
     region: Arc<SharedRegion>,
@@ -71,7 +71,7 @@ pub(crate) struct RangeMemory {
 }
 
 impl RangeMemory {
-    /// Memory for `tags` ranges, registered with `port`.
+    /// Allocates memory for `tags` ranges, registered with `port`.
     ///
     /// # Errors
     /// [`DriverError::Register`].
@@ -81,12 +81,12 @@ impl RangeMemory {
         Ok(RangeMemory { region, at })
     }
 
-    /// Ranges that fit.
+    /// Returns the number of ranges that fit.
     pub(crate) fn tags(&self) -> usize {
         self.region.len() / DsmRange::BYTES
     }
 
-    /// Puts a tag's range there and returns where it is.
+    /// Writes a tag's range and returns its address.
     #[inline]
     pub(crate) fn write(&self, tag: u16, range: &DsmRange) -> Iova {
         let offset = usize::from(tag) * DsmRange::BYTES;

@@ -1,6 +1,6 @@
-//! [`Null`]: a device that acknowledges at once (SYSTOR'13 section 4.1).
+//! [`Null`]: a device that completes every request at once ([SYSTOR13 §4.1]).
 //!
-//! It has no data and no time: what is left is the cost of the layers above.
+//! It stores no data and takes no time, so that only the cost of the layers above remains.
 
 use std::any::Any;
 
@@ -20,7 +20,8 @@ pub struct Null {
 }
 
 impl Null {
-    /// A device with `queues` hardware queues of `limits.queue_depth` tags each, 1 to 65,535.
+    /// Creates a device with `queues` hardware queues of `limits.queue_depth` tags each, 1 to
+    /// 65,535.
     pub fn new(limits: Limits, queues: u16) -> Null {
         let queue_depth = limits.queue_depth.clamp(1, u16::MAX.into());
         Null {
@@ -32,15 +33,15 @@ impl Null {
 }
 
 impl Null {
-    /// Makes a further hardware queue, which is not among those that
-    /// [`take_queue`](LowLevelDriver::take_queue) hands out.
+    /// Creates another hardware queue, which [`take_queue`](LowLevelDriver::take_queue) does not
+    /// return.
     pub fn create_queue(&self) -> NullQueue {
         NullQueue::new(self.limits.queue_depth as u16, self.memory.clone())
     }
 }
 
 impl Default for Null {
-    /// 512-byte sectors, 1 TiB, one queue of 1,024 tags.
+    /// Returns a device with 512-byte sectors, 1 TiB, and one queue of 1,024 tags.
     fn default() -> Null {
         let limits = Limits {
             sector_bytes: 512,
@@ -82,14 +83,14 @@ impl LowLevelDriver for Null {
     }
 }
 
-/// A queue of the null device: what is issued has ended.
+/// A hardware queue of the null device: a command completes when it is issued.
 #[derive(Debug)]
 pub struct NullQueue {
     tags: TagSet,
     memory: AddressSpace,
-    /// Bound commands in order; a power of two of places, at least as many as tags.
+    /// Bound commands in order. The length is a power of two and at least the number of tags.
     ring: Box<[Tag]>,
-    /// Counts of commands fetched, issued and bound, each modulo 2^32.
+    /// Numbers of commands fetched, issued and bound, each modulo 2^32.
     fetched: u32,
     issued: u32,
     bound: u32,
@@ -167,7 +168,7 @@ impl HardwareQueue for NullQueue {
         Some(Event { tag, status: Status::SUCCESS, result: 0 })
     }
 
-    /// Everything issued has ended already.
+    /// Every issued command has completed, so there is nothing to abort.
     fn abort_tag(&mut self, _tag: Tag, _now: Nanos) -> Result<(), TagError> {
         Ok(())
     }
@@ -182,7 +183,7 @@ impl HardwareQueue for NullQueue {
 
     fn report_cache_lines(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
         self.tags.report_cache_lines(tag, look);
-        // The first entry stands for those of its cache line.
+        // Report the first entry of a cache line on behalf of the others.
         const PER_LINE: usize = 64 / size_of::<Tag>();
         let place = self.ring_index(self.bound.wrapping_sub(1));
         look(&self.ring[place - place % PER_LINE]);

@@ -1,9 +1,12 @@
-//! [`QueuePair`]: submit many, ring once, reap many.
+//! [`QueuePair`]: the host side of a submission queue and its completion queue.
 //!
-//! Owned by whoever submits (rule R4): no lock, no atomic read-modify-write, no allocation and no
-//! system call per command, doorbells aside. Guarantee: every submitted command comes back exactly
-//! once, through [`reap`](QueuePair::reap) or, when the queue is given up,
-//! [`abandon`](QueuePair::orphan_next), whatever the drive writes into the completion queue.
+//! The owner submits a batch, rings the doorbell once, and reaps a batch. The submitter owns the
+//! pair (ARCHITECTURE.md, R4). A command takes no lock, no atomic read-modify-write, no allocation
+//! and no system call, except for doorbells.
+//!
+//! Guarantee: every submitted command is returned exactly once, whatever the drive writes into the
+//! completion queue. It is returned by [`reap`](QueuePair::reap) or, when the queue is abandoned,
+//! by [`orphan_next`](QueuePair::orphan_next).
 
 use std::sync::Arc;
 
@@ -13,23 +16,23 @@ use ring::{CqConsumer, DoorbellStats, Iova, NotRegistered, Port, ShadowDoorbells
 
 use crate::{Event, Tag, TagSet, TagState};
 
-/// A command that came back.
+/// A completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// What [`QueuePair::submit`] was given.
+    /// The value passed to [`QueuePair::submit`].
     pub user: u64,
-    /// Dwords 0 and 1 of the completion: on an open-channel drive, one status bit per address.
+    /// Dwords 0 and 1 of the completion; on an open-channel drive, one status bit per address.
     pub result: u64,
-    /// How it ended.
+    /// The status.
     pub status: Status,
 }
 
-/// As many commands are outstanding as the queue holds; reap some first.
+/// The queue is full; reap some completions first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the queue pair is full")]
 pub struct QueueFull;
 
-/// The host's end of a submission queue and its completion queue.
+/// The host side of a submission queue and its completion queue.
 #[derive(Debug)]
 pub struct QueuePair {
     sq: SqProducer,
@@ -38,18 +41,17 @@ pub struct QueuePair {
     qid: u16,
     depth: u16,
     vector: Option<u16>,
-    /// Commands pushed since the doorbell was last rung.
+    /// Number of commands submitted since the doorbell was last rung.
     pushed: u16,
     spurious: u64,
 }
 
 impl QueuePair {
-    /// The host's end of queue `qid`, which the drive knows by now; its rings are at `submission`
-    /// and
-    /// `completion`, both of `depth` entries and zero.
+    /// Opens the host side of queue `qid`, which the drive has already created. Its rings are at
+    /// `submission` and `completion`; both are zeroed and have `depth` entries.
     ///
     /// # Errors
-    /// [`NotRegistered`] when a ring is not registered, not page aligned, or shorter than that.
+    /// [`NotRegistered`] if a ring is not registered, not page aligned, or too short.
     pub fn open(
         port: &Arc<Port>,
         qid: u16,
@@ -60,8 +62,8 @@ impl QueuePair {
         Ok(QueuePair {
             sq: SqProducer::open(port, qid, submission, depth)?,
             cq: CqConsumer::open(port, qid, completion, depth)?,
-            // A ring of `depth` entries holds one less; with a tag for each of these, neither ring
-            // can overflow.
+            // A ring of `depth` entries holds one command less. With one tag for each of these,
+            // neither ring can overflow.
             tags: TagSet::new(depth - 1),
             qid,
             depth,
@@ -71,8 +73,8 @@ impl QueuePair {
         })
     }
 
-    /// Begins anew on the same rings, which the drive has forgotten and which are zero. Tags stay as
-    /// they are.
+    /// Restarts the queue pair on the same rings, which the drive has forgotten and which are
+    /// zeroed. Tags are unchanged.
     ///
     /// # Errors
     /// As for [`open`](QueuePair::open).
@@ -90,65 +92,67 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The queue has doorbells in memory, which the drive knows of; nothing was submitted yet.
+    /// Switches to doorbells in memory, which the drive already knows. No command may have been
+    /// submitted.
     pub(crate) fn set_shadow_doorbells(&mut self, shadows: &ShadowDoorbells) {
         self.sq.enable_shadow(shadows);
         self.cq.enable_shadow(shadows);
     }
 
-    /// How often doorbells were rung, if they are in memory.
+    /// Returns the doorbell counters, if doorbells are in memory.
     pub fn doorbells(&self) -> Option<DoorbellStats> {
         Some(self.sq.doorbell_stats()?.and(self.cq.doorbell_stats()?))
     }
 
-    /// Tells a drive of everything by its registers that was told by memory.
+    /// Writes the doorbell registers with the values that were reported in memory.
     #[cold]
     pub(crate) fn ring_doorbell_registers(&mut self) {
         self.cq.rewrite_doorbell();
         self.sq.rewrite_doorbell();
     }
 
-    /// The queue's identifier.
+    /// Returns the queue's identifier.
     pub fn qid(&self) -> u16 {
         self.qid
     }
 
-    /// Entries of each ring.
+    /// Returns the number of entries of each ring.
     pub fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// Commands that can be outstanding: one less than the rings have entries.
+    /// Returns the maximum number of outstanding commands: one less than a ring has entries.
     pub fn capacity(&self) -> u16 {
         self.tags.count()
     }
 
-    /// The interrupt vector that the drive raises after completions.
+    /// Returns the interrupt vector that the drive raises after completions.
     pub fn vector(&self) -> Option<u16> {
         self.vector
     }
 
-    /// Commands outstanding.
+    /// Returns the number of outstanding commands.
     #[inline]
     pub fn outstanding(&self) -> u16 {
         self.tags.bound()
     }
 
-    /// Completions that named no outstanding command of this queue: faults of the drive, dropped.
+    /// Returns the number of completions that named no outstanding command of this queue. Such
+    /// completions are faults of the drive and are dropped.
     pub fn spurious_completions(&self) -> u64 {
         self.spurious
     }
 
-    /// The tag that the next [`submit`](QueuePair::submit) will take, for commands that point to
-    /// memory kept per tag; `None` when the queue is full.
+    /// Returns the tag of the next [`submit`](QueuePair::submit), for commands that point to memory
+    /// kept per tag; `None` if the queue is full.
     #[inline]
     pub fn next_tag(&self) -> Option<Tag> {
         self.tags.peek()
     }
 
-    /// Puts a command into the submission ring under a tag of its own, which becomes its command
-    /// identifier. The drive sees it after [`ring`](QueuePair::ring); `user` comes back with its
-    /// completion.
+    /// Writes a command into the submission ring under a new tag, which becomes its command
+    /// identifier. The drive sees it after [`ring`](QueuePair::ring); its completion returns
+    /// `user`.
     ///
     /// # Errors
     /// [`QueueFull`]; the command was not taken.
@@ -159,16 +163,16 @@ impl QueuePair {
         self.sq.push(&sqe).map_err(|_| QueueFull)?;
         self.pushed += 1;
         self.trace(next, user);
-        // The same tag: nobody else takes any.
+        // The tag is unchanged since it was peeked.
         self.tags.take_bound(user, Nanos::ZERO).ok_or(QueueFull)
     }
 
-    /// Puts a command into the submission ring under a tag that was taken from
-    /// [`tags_mut`](QueuePair::tags_mut); `now` starts its clock.
+    /// Writes a command into the submission ring under a tag allocated from
+    /// [`tags_mut`](QueuePair::tags_mut). `now` is its start time.
     ///
     /// # Errors
-    /// [`QueueFull`], also when the tag was not taken; nothing has changed.
-    // A command that is made where it is pushed goes to the ring from registers.
+    /// [`QueueFull`], also if the tag was not allocated; nothing has changed.
+    // Inlined, so that a command goes from registers to the ring.
     #[inline(always)]
     pub(crate) fn push(
         &mut self,
@@ -187,31 +191,31 @@ impl QueuePair {
         self.tags.bind(tag, user, now).map_err(|_| QueueFull)
     }
 
-    /// Reports a command that was put into the submission queue.
+    /// Emits a tracepoint for a command written into the submission queue.
     #[inline(always)]
     fn trace(&self, tag: Tag, user: u64) {
         let (qid, cid) = (self.qid, tag.0);
         tracepoint::trace(|| tracepoint::Event::CommandSubmitted { qid, cid, user });
     }
 
-    /// Rings the doorbell if commands were submitted since the last call, once for all of them, and
-    /// wakes the drive if it sleeps. Returns whether it did.
+    /// Rings the doorbell once for all commands submitted since the last call, if any, and wakes
+    /// the drive if it sleeps. Returns whether it rang.
     ///
-    /// Reaped entries go back to the drive first, so that a completion ring always has room for
-    /// every command that the drive has been told of.
+    /// Releases reaped entries to the drive first, so that the completion ring has space for every
+    /// command that the drive knows of.
     #[inline]
     pub fn ring(&mut self) -> bool {
         if self.pushed == 0 {
             return false;
         }
-        // The drive is woken once, for both doorbells.
+        // Wake the drive once for both doorbells.
         self.cq.release_without_wake();
         self.pushed = 0;
         self.sq.ring();
         true
     }
 
-    /// Takes the next completion. Its entry goes back to the drive with the next
+    /// Reaps the next completion. Its entry is released to the drive by the next
     /// [`ring`](QueuePair::ring) or [`release`](QueuePair::release).
     ///
     /// A completion for a tag that is not outstanding, or for another queue, is counted
@@ -219,18 +223,19 @@ impl QueuePair {
     #[inline]
     pub fn reap(&mut self) -> Option<Completed> {
         let event = self.fetch()?;
-        // The event is that of a bound tag.
+        // The event has a bound tag.
         let user = self.tags.free_bound(event.tag).ok()?.user;
         Some(Completed { user, result: event.result, status: event.status })
     }
 
-    /// Takes the command back that an event of this pair was about.
+    /// Completes the command of an event of this pair.
     pub(crate) fn complete_event(&mut self, event: Event) -> Option<Completed> {
         let user = self.tags.free_bound(event.tag).ok()?.user;
         Some(Completed { user, result: event.result, status: event.status })
     }
 
-    /// Takes the next completion of a bound tag, which stays bound; as for [`reap`](QueuePair::reap).
+    /// Fetches the next completion of a bound tag, which stays bound; otherwise as
+    /// [`reap`](QueuePair::reap).
     #[inline]
     pub(crate) fn fetch(&mut self) -> Option<Event> {
         let cqe = self.cq.pop()?;
@@ -240,32 +245,32 @@ impl QueuePair {
         }
     }
 
-    /// Whether there may be a completion.
+    /// Returns whether there may be a completion.
     #[inline]
     pub(crate) fn has_completion(&self) -> bool {
         self.cq.has_completion()
     }
 
-    /// The tags.
+    /// Returns the tags.
     #[inline]
     pub(crate) fn tags(&self) -> &TagSet {
         &self.tags
     }
 
-    /// The tags, for who binds commands itself.
+    /// Returns mutable access to the tags, for callers that bind commands themselves.
     #[inline]
     pub(crate) fn tags_mut(&mut self) -> &mut TagSet {
         &mut self.tags
     }
 
-    /// Gives reaped entries back to the drive. Only needed when nothing is submitted any more.
+    /// Releases reaped entries to the drive. Only needed when no command is submitted any more.
     #[inline]
     pub fn release(&mut self) {
         self.cq.release();
     }
 
-    /// Gives up every outstanding command: each call returns one, with `status`, until none is
-    /// left. What the drive still writes for them counts as stray.
+    /// Abandons the outstanding commands: each call returns one, with `status`, until none is left.
+    /// Later completions of the drive for them count as spurious.
     pub fn orphan_next(&mut self, status: Status) -> Option<Completed> {
         let (tag, _) = self.tags.bound_tags().next()?;
         let user = self.tags.free_bound(tag).ok()?.user;
@@ -282,8 +287,8 @@ impl QueuePair {
         Some(Event { tag, result: cqe.result, status: cqe.status })
     }
 
-    /// Counts a stray completion and goes on behind it, once round the ring at most: a drive that
-    /// writes faster than this reads cannot keep it here.
+    /// Counts a spurious completion and continues behind it, for at most one round of the ring. A
+    /// drive that writes faster than the host reads therefore cannot keep the host in this loop.
     #[cold]
     fn fetch_after_spurious(&mut self) -> Option<Event> {
         self.spurious += 1;

@@ -1,59 +1,59 @@
-//! [`Request`] and [`Completion`].
+//! [`Request`] and [`Completion`]: the requests of a block device.
 
 use nvme::{SglDescriptor, Status};
 use ring::Iova;
 
-/// What is asked of a device.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Sectors to memory.
+    /// Reads sectors into memory.
     Read,
-    /// Memory to sectors.
+    /// Writes sectors from memory.
     Write,
-    /// Everything completed so far becomes durable.
+    /// Makes all completed writes durable.
     Flush,
-    /// The sectors' contents are no longer needed; they read as zeros afterwards.
+    /// Discards the contents of sectors, which read as zeros afterwards.
     Discard,
-    /// The sectors read as zeros afterwards.
+    /// Writes zeros: the sectors read as zeros afterwards.
     WriteZeroes,
-    /// Which sectors are mapped: fills the payload with [`Extent`]s, sixteen bytes each, as many as
-    /// fit [`Request::extent_capacity`]; the completion's `result` says how many.
+    /// Queries which sectors are mapped. Fills the payload with [`Extent`]s of sixteen bytes each,
+    /// at most [`Request::extent_capacity`]; the completion's `result` is their number.
     Extents,
 }
 
-/// Where the data of a request is.
+/// The location of a request's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Nowhere: what is read is thrown away, what is written is unspecified. Transfers take their
-    /// time all the same (NVMe SGL bit bucket).
+    /// No memory: data that is read is dropped, data that is written is unspecified. The transfer
+    /// takes its time nevertheless (NVMe SGL bit bucket).
     BitBucket,
-    /// In registered memory, in one piece.
+    /// Contiguous registered memory.
     Contiguous(Iova),
-    /// In registered memory, in pieces: a table of [`Segment`]s, which is registered itself and must
-    /// stay as it is until the command has completed (an NVMe SGL's last segment).
+    /// Scattered registered memory: a table of [`Segment`]s, like an NVMe SGL's last segment. The
+    /// table is registered itself and must not change until the command has completed.
     Scattered {
-        /// Where the table is.
+        /// Address of the table.
         table: Iova,
-        /// Entries.
+        /// Number of entries.
         segments: u16,
     },
 }
 
-/// A piece of a scattered payload, encoded as an NVMe SGL data block descriptor (NVMe section 4.4),
-/// so that a drive reads the table as it is.
+/// A segment of a scattered payload, encoded as an NVMe SGL data block descriptor ([NVMe1.4 §4.4]),
+/// so that a drive reads the table without conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where; `None` for bytes that are thrown away or unspecified ([`Payload::BitBucket`]).
+    /// Address; `None` for bytes that are dropped or unspecified ([`Payload::BitBucket`]).
     pub at: Option<Iova>,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
 impl Segment {
-    /// Bytes of an entry.
+    /// Size of an entry, in bytes.
     pub const BYTES: usize = 16;
 
-    /// As two little-endian words of a table.
+    /// Returns the two little-endian words of a table entry.
     pub fn encode(self) -> [u64; 2] {
         match self.at {
             Some(at) => SglDescriptor::DataBlock { address: at.0, length: self.bytes },
@@ -62,7 +62,8 @@ impl Segment {
         .encode()
     }
 
-    /// The inverse of [`encode`](Segment::encode); `None` for other descriptors.
+    /// Returns the segment of a table entry, the inverse of [`encode`](Segment::encode); `None` for
+    /// other descriptors.
     pub fn decode(words: [u64; 2]) -> Option<Segment> {
         match SglDescriptor::decode(words) {
             SglDescriptor::DataBlock { address, length } => {
@@ -74,72 +75,72 @@ impl Segment {
     }
 }
 
-/// One request to a block device.
+/// A request to a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// First sector.
     pub lba: u64,
     /// Number of sectors; 0 only for [`Op::Flush`].
     pub sectors: u32,
-    /// Where the data is.
+    /// Location of the data.
     pub data: Payload,
-    /// Complete a write only when it is durable (force unit access).
+    /// Whether a write completes only when it is durable (force unit access).
     pub fua: bool,
-    /// [`Op::WriteZeroes`] may unmap the sectors instead of writing zeros.
+    /// Whether [`Op::WriteZeroes`] may unmap the sectors instead of writing zeros.
     pub deallocate: bool,
-    /// The caller's name for the request, returned with its completion.
+    /// The caller's tag of the request, which its completion returns.
     pub tag: u64,
 }
 
 impl Request {
-    /// A read.
+    /// Returns a read.
     pub fn read(lba: u64, sectors: u32, data: Payload, tag: u64) -> Request {
         Request { op: Op::Read, lba, sectors, data, fua: false, deallocate: false, tag }
     }
 
-    /// A write.
+    /// Returns a write.
     pub fn write(lba: u64, sectors: u32, data: Payload, tag: u64) -> Request {
         Request { op: Op::Write, ..Request::read(lba, sectors, data, tag) }
     }
 
-    /// A flush.
+    /// Returns a flush.
     pub fn flush(tag: u64) -> Request {
         Request { op: Op::Flush, ..Request::read(0, 0, Payload::BitBucket, tag) }
     }
 
-    /// A discard (trim, deallocate).
+    /// Returns a discard (trim, deallocate).
     pub fn discard(lba: u64, sectors: u32, tag: u64) -> Request {
         Request { op: Op::Discard, ..Request::read(lba, sectors, Payload::BitBucket, tag) }
     }
 
-    /// Zeros.
+    /// Returns a Write Zeroes request.
     pub fn write_zeroes(lba: u64, sectors: u32, deallocate: bool, tag: u64) -> Request {
         let read = Request::read(lba, sectors, Payload::BitBucket, tag);
         Request { op: Op::WriteZeroes, deallocate, ..read }
     }
 
-    /// A query for mapped extents; `into` must have room for [`Request::extent_capacity`] of them.
+    /// Returns an extent query; `into` must have space for [`Request::extent_capacity`] extents.
     pub fn extents(lba: u64, sectors: u32, into: Iova, tag: u64) -> Request {
         Request { op: Op::Extents, ..Request::read(lba, sectors, Payload::Contiguous(into), tag) }
     }
 
-    /// How many extents a query returns at most: one page of them. A query answered with this many
-    /// is continued after the last extent.
+    /// Returns the maximum number of extents per query: one page of them. If a query returns this
+    /// many, the caller continues after the last extent.
     pub const fn extent_capacity() -> usize {
         ring::PAGE_BYTES / Extent::BYTES
     }
 }
 
-/// How a request ended.
+/// The completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's tag.
     pub tag: u64,
-    /// How it ended.
+    /// The status.
     pub status: Status,
-    /// For [`Op::Extents`]: how many extents were written to the payload.
+    /// For [`Op::Extents`]: number of extents written to the payload.
     pub result: u64,
 }
 
@@ -152,24 +153,24 @@ pub enum ExtentState {
     Unmapped,
 }
 
-/// A run of sectors in one state. Extents of one answer are adjacent and cover the query from its
-/// first sector on.
+/// A range of sectors in one state. The extents of one answer are adjacent and start at the first
+/// sector of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First sector.
     pub lba: u64,
-    /// Sectors.
+    /// Number of sectors.
     pub sectors: u32,
-    /// Mapped or not.
+    /// Whether the sectors are mapped.
     pub state: ExtentState,
 }
 
 impl Extent {
-    /// Bytes of an encoded extent.
+    /// Size of an encoded extent, in bytes.
     pub const BYTES: usize = 16;
 
-    /// As an NVMe LBA Status Descriptor (NVMe section 5.15, figure 158): starting LBA, number of
-    /// blocks, and in byte 13 whether they are allocated.
+    /// Returns the extent as an NVMe LBA Status Descriptor ([NVMe1.4 §5.15], [NVMe1.4 fig. 158]):
+    /// starting LBA, number of blocks, and in byte 13 whether they are allocated.
     pub fn encode(&self) -> [u8; Extent::BYTES] {
         let mut out = [0; Extent::BYTES];
         out[..8].copy_from_slice(&self.lba.to_le_bytes());
@@ -178,7 +179,7 @@ impl Extent {
         out
     }
 
-    /// The inverse of [`encode`](Extent::encode).
+    /// Returns the extent of a descriptor, the inverse of [`encode`](Extent::encode).
     pub fn decode(bytes: [u8; Extent::BYTES]) -> Extent {
         let [a, b, c, d, e, f, g, h, i, j, k, l, _, state, ..] = bytes;
         Extent {

@@ -1,10 +1,12 @@
-//! [`Recovery`]: a reset of a real controller that does not let go of a queue, or does not answer
-//! (NVMe section 7.3.2, controller reset).
+//! [`ControllerReset`]: resets a real controller that does not delete a queue, or does not answer
+//! (controller reset, [NVMe1.4 §7.3.2]).
 //!
-//! The controller is stopped and started by its registers, and agrees on its queues again; it has
-//! forgotten all of them, and every command. Guarantee: whoever has a queue learns of it by a
-//! number ([`ControllerGeneration`]) that changes before the controller is stopped, and makes the queue again
-//! itself; a controller that does not come back in the time that it says it needs is given up.
+//! The driver disables and enables the controller by its registers and negotiates its queues again.
+//! The controller has forgotten all queues and commands.
+//!
+//! Guarantees: the [`ControllerGeneration`] changes before the controller is disabled. The owner of
+//! a queue sees the change and recreates the queue. A controller that does not recover in the time
+//! that it reports counts as removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,31 +20,33 @@ use crate::admin::AdminCommandId;
 use crate::init::{self, InitState};
 use crate::{ControllerHandle, DriverError};
 
-/// How long the controller may leave the one command of a recovery unanswered.
+/// Time that the controller may leave the command of a reset unanswered.
 const COMMAND_TIMEOUT: Nanos = Nanos::from_millis(10_000);
 
-/// How often a controller has been reset, or that it is gone: what queues compare with what they knew.
+/// The number of resets of a controller, or its removal. Queues compare it with the value that they
+/// have seen.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerGeneration(Arc<AtomicU64>);
 
-/// The controller is gone.
+/// The value for a removed controller.
 const REMOVED: u64 = u64::MAX;
 
 impl ControllerGeneration {
-    /// Relaxed: who sees the change late is late, and asks the controller under its lock.
+    /// Relaxed: a reader that sees a change late checks the controller under its lock.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether the controller is known to be gone ([`ControllerHandle::is_removed`]). Stays so.
+    /// Returns whether the controller is known to be removed ([`ControllerHandle::is_removed`]). A
+    /// removal is permanent.
     #[inline]
     pub fn is_removed(&self) -> bool {
         self.generation() == REMOVED
     }
 }
 
-/// A reset under way.
+/// A controller reset in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ControllerReset {
     step: ResetStep,
@@ -54,28 +58,29 @@ enum ResetStep {
     Stopping,
     Starting,
     NegotiatingQueues(AdminCommandId),
-    /// On its doorbells in memory.
+    /// Sending Doorbell Buffer Config.
     ConfiguringDoorbells(AdminCommandId),
 }
 
-/// How a controller is, as far as resets go.
+/// The state of a controller with respect to resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResetState {
-    /// It takes commands.
+    /// The controller accepts commands.
     Up,
-    /// It is being reset.
+    /// The controller is being reset.
     Resetting,
-    /// It is gone, or did not come back.
+    /// The controller was removed, or did not recover.
     Removed,
 }
 
 impl ControllerHandle {
-    /// Begins to reset a real controller: commands outstanding on any of its queues are forgotten,
-    /// and every queue is made again by whoever polls it. Nothing to do while that goes on.
+    /// Starts a reset of a real controller. Commands outstanding on any of its queues are
+    /// forgotten, and each queue is recreated when its owner polls it. Has no effect during a
+    /// reset.
     ///
     /// # Errors
-    /// [`DriverError::Unsupported`] for an emulated drive, [`DriverError::Removed`] for a controller that
-    /// is not there any more.
+    /// [`DriverError::Unsupported`] for an emulated drive, [`DriverError::Removed`] for a removed
+    /// controller.
     pub fn reset(&mut self, now: Nanos) -> Result<(), DriverError> {
         if !self.port().is_real_controller() {
             return Err(DriverError::Unsupported { what: "registers to be reset by" });
@@ -95,8 +100,8 @@ impl ControllerHandle {
         Ok(())
     }
 
-    /// Whether a real controller is not there any more: it was pulled out or taken away, or has not come
-    /// back from a reset. Stays so.
+    /// Returns whether a real controller has been removed: it was unplugged or released, or did not
+    /// recover from a reset. A removal is permanent.
     pub fn is_removed(&mut self) -> bool {
         if init::is_removed(self.port()) {
             self.mark_removed();
@@ -104,24 +109,24 @@ impl ControllerHandle {
         self.generation.is_removed()
     }
 
-    /// It is gone: every queue hears of it when it is polled.
+    /// Marks the controller as removed. Every queue sees it at its next poll.
     fn mark_removed(&mut self) {
         self.reset_in_progress = None;
         self.admin().mark_removed();
         self.generation.0.store(REMOVED, Ordering::Relaxed);
     }
 
-    /// How often the controller has been reset.
+    /// Returns the number of resets of the controller.
     pub fn resets(&self) -> u64 {
         self.resets
     }
 
-    /// How often it has been reset and whether it is gone, for who cannot wait for it.
+    /// Returns the generation of the controller, for callers that cannot wait for its lock.
     pub fn generation(&self) -> ControllerGeneration {
         self.generation.clone()
     }
 
-    /// Moves a reset on, and says how the controller is.
+    /// Advances a reset and returns the state of the controller.
     pub(crate) fn step_reset(&mut self, now: Nanos) -> ResetState {
         if self.is_removed() {
             return ResetState::Removed;
@@ -149,7 +154,7 @@ impl ControllerHandle {
         ResetState::Resetting
     }
 
-    /// The next step, if this one is done.
+    /// Executes the next step, if the current one is done.
     fn run_reset_step(
         &mut self,
         step: ResetStep,
@@ -160,7 +165,7 @@ impl ControllerHandle {
                 if init::init_state(self.port())? == InitState::Ready {
                     return Ok(None);
                 }
-                // It touches nothing any more, and is not started again.
+                // The controller accesses nothing any more, and is not enabled again.
                 if self.port().ownership() != ControllerOwnership::Owned {
                     return Err(DriverError::Removed);
                 }
@@ -195,7 +200,7 @@ impl ControllerHandle {
                     let what = "that it has fewer queues than before".into();
                     return Err(DriverError::Implausible { what });
                 }
-                // What was asked to be told of is asked again.
+                // Renew the subscriptions that existed before the reset.
                 self.resubscribe_events()?;
                 let give_up = now + COMMAND_TIMEOUT;
                 Ok(Some(match self.doorbell_buffer_config() {

@@ -1,33 +1,34 @@
-//! [`Tag`] and [`TagSet`]: which commands of a hardware queue are under way, and whose they are.
+//! [`Tag`] and [`TagSet`]: the in-flight commands of a hardware queue and their owners.
 //!
-//! A tag is the command's identifier on the wire and its index in every table of the host, so a
-//! completion finds its command without a search (SYSTOR'13 section 3.2.3: the block layer's tag
-//! *is* the driver's). Guarantee: a tag goes round free → taken → bound → taken → free, and an
-//! operation that is out of turn is a [`TagError`] and changes nothing.
+//! A tag is the command identifier and the index in every table of the host, so a completion finds
+//! its command without a search. The block layer uses the driver's tag ([SYSTOR13 §3.2.3]).
+//!
+//! Invariant: a tag passes through the states free → taken → bound → taken → free. An operation in
+//! the wrong state returns [`TagError`] and changes nothing.
 
 use std::any::Any;
 
 use clock::Nanos;
 
-/// The name of a command on its hardware queue: its command identifier.
+/// The identifier of a command on its hardware queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Tag(pub u16);
 
-/// Where a tag is on its way round.
+/// The state of a tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagState {
-    /// Nobody's.
+    /// Not allocated.
     #[default]
     Free,
-    /// Somebody's, without a command.
+    /// Allocated, without a command.
     Taken,
-    /// Bound to a command: the device's, from issue to completion.
+    /// Bound to a command, which the device has from issue to completion.
     Bound,
 }
 
-/// An operation on a tag that is not in the state for it: a command that completes twice or was
-/// never issued, or a tag that the queue does not have.
+/// An operation on a tag in the wrong state: a command completed twice or was never issued, or the
+/// queue does not have the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagError {
     /// The queue has no such tag.
@@ -35,10 +36,10 @@ pub enum TagError {
     OutOfRange {
         /// The tag.
         tag: Tag,
-        /// Tags of the queue.
+        /// Number of tags of the queue.
         count: u16,
     },
-    /// The tag is in another state.
+    /// The tag is in the wrong state.
     #[error("tag {} is {found:?}, not {wanted:?}", .tag.0)]
     State {
         /// The tag.
@@ -53,9 +54,9 @@ pub enum TagError {
 /// A command that was detached from its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detached {
-    /// The name that its owner bound it under.
+    /// The owner's tag of the command.
     pub user: u64,
-    /// When it was bound.
+    /// Time at which the command was bound.
     pub bound_at: Nanos,
 }
 
@@ -70,14 +71,15 @@ struct TagEntry {
 #[derive(Debug)]
 pub struct TagSet {
     entries: Box<[TagEntry]>,
-    /// Free tags; the top is at `free_count - 1`. Last in first out keeps the slots in use few.
+    /// Stack of free tags; the top is at `free_count - 1`. LIFO order keeps the number of slots in
+    /// use small.
     free: Box<[Tag]>,
     free_count: u16,
     bound: u16,
 }
 
 impl TagSet {
-    /// `count` free tags.
+    /// Creates a set of `count` free tags.
     pub fn new(count: u16) -> TagSet {
         TagSet {
             entries: vec![TagEntry::default(); usize::from(count)].into(),
@@ -87,32 +89,32 @@ impl TagSet {
         }
     }
 
-    /// All tags.
+    /// Returns the total number of tags.
     #[inline]
     pub fn count(&self) -> u16 {
         self.entries.len() as u16
     }
 
-    /// Tags that are free.
+    /// Returns the number of free tags.
     #[inline]
     pub fn free(&self) -> u16 {
         self.free_count
     }
 
-    /// Tags bound to a command.
+    /// Returns the number of tags bound to a command.
     #[inline]
     pub fn bound(&self) -> u16 {
         self.bound
     }
 
-    /// The tag that [`take`](TagSet::take) would take.
+    /// Returns the tag that [`take`](TagSet::take) will return.
     #[inline]
     pub fn peek(&self) -> Option<Tag> {
         let top = usize::from(self.free_count).checked_sub(1)?;
         self.free.get(top).copied()
     }
 
-    /// Takes a free tag.
+    /// Allocates a free tag.
     #[inline]
     pub fn take(&mut self) -> Option<Tag> {
         let tag = self.peek()?;
@@ -121,7 +123,7 @@ impl TagSet {
         Some(tag)
     }
 
-    /// Binds a taken tag to the command that its owner calls `user`, at `now`.
+    /// Binds an allocated tag to the command `user`, at `now`.
     ///
     /// # Errors
     /// [`TagError`]
@@ -133,7 +135,7 @@ impl TagSet {
         Ok(())
     }
 
-    /// Detaches the command of a bound tag, which stays taken.
+    /// Detaches the command of a bound tag. The tag stays allocated.
     ///
     /// # Errors
     /// [`TagError`]
@@ -146,14 +148,14 @@ impl TagSet {
         Ok(detached)
     }
 
-    /// Gives a taken tag back.
+    /// Frees an allocated tag.
     ///
     /// # Errors
     /// [`TagError`]
     #[inline]
     pub fn release(&mut self, tag: Tag) -> Result<(), TagError> {
         self.entry_mut(tag, TagState::Taken)?.state = TagState::Free;
-        // As many tags are free as have been given back, so there is room for this one.
+        // This tag was not on the stack, so the stack has room for it.
         if let Some(top) = self.free.get_mut(usize::from(self.free_count)) {
             *top = tag;
             self.free_count += 1;
@@ -161,7 +163,7 @@ impl TagSet {
         Ok(())
     }
 
-    /// Takes a free tag and binds it at once; `None` if all are in use.
+    /// Allocates a free tag and binds it; `None` if all are in use.
     #[inline]
     pub fn take_bound(&mut self, user: u64, now: Nanos) -> Option<Tag> {
         let tag = self.peek()?;
@@ -172,8 +174,8 @@ impl TagSet {
         Some(tag)
     }
 
-    /// Detaches the command of a bound tag and gives the tag back: [`detach`](TagSet::detach) and
-    /// [`release`](TagSet::release) in one.
+    /// Detaches the command of a bound tag and frees the tag: [`detach`](TagSet::detach) and
+    /// [`release`](TagSet::release) in one step.
     ///
     /// # Errors
     /// [`TagError`]
@@ -191,8 +193,8 @@ impl TagSet {
         Ok(detached)
     }
 
-    /// Shows `look` the memory behind this struct that taking, binding, detaching or releasing `tag`
-    /// writes to.
+    /// Calls `look` with the memory behind this struct that allocating, binding, detaching or
+    /// freeing `tag` writes.
     pub fn report_cache_lines(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
         if let Some(slot) = self.entries.get(usize::from(tag.0)) {
             look(slot);
@@ -202,13 +204,13 @@ impl TagSet {
         }
     }
 
-    /// A tag's state; `None` if the queue has no such tag.
+    /// Returns a tag's state; `None` if the queue has no such tag.
     #[inline]
     pub fn state(&self, tag: Tag) -> Option<TagState> {
         self.entries.get(usize::from(tag.0)).map(|slot| slot.state)
     }
 
-    /// The bound tags, lowest first, and when they were bound.
+    /// Returns the bound tags with the times at which they were bound, lowest tag first.
     pub fn bound_tags(&self) -> impl Iterator<Item = (Tag, Nanos)> {
         self.entries
             .iter()

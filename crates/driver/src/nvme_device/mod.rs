@@ -1,18 +1,20 @@
-//! [`Emulated`]: queue pairs to a drive on the other side of a port, as a low-level driver.
+//! [`NvmeDevice`] and [`NvmeQueue`]: queue pairs to an NVMe drive behind a port, as a low-level
+//! driver.
 //!
-//! One request becomes one NVMe command, whose identifier is the tag. Everything that a drive
-//! checks (addresses, ranges) is left to the drive.
+//! One request becomes one NVMe command, and the tag is its command identifier. The drive checks
+//! addresses and ranges.
 //!
-//! A reset deletes the queue and makes it again on the same memory (NVMe section 7.3.3). All queues
-//! of a drive do so through its one admin queue, in turns. A drive that leaves admin commands
-//! unanswered, or will not let go of the queue, counts as removed: its commands are given up, but
-//! such a drive may still carry them out, and memory stays registered.
+//! **Queue reset.** A reset deletes the queue and recreates it in the same memory ([NVMe1.4
+//! §7.3.3]). All queues of a drive share its one admin queue for this. A drive that leaves admin
+//! commands unanswered, or refuses to delete the queue, counts as removed. Its commands are
+//! abandoned. Because such a drive may still execute them, their memory stays registered.
 //!
-//! A real controller is reset as a whole before it counts as removed (`recovery`). All its queues are
-//! made again then: one that was in order goes through [`QueueState::Resetting`] by itself. A controller
-//! that has left the bus counts as removed as soon as somebody looks, which every queue with commands
-//! outstanding does twice a second; one that the system wants back is stopped first, so that it touches
-//! no memory any more.
+//! **Controller reset.** A real controller is reset before it counts as removed (`reset`). All its
+//! queues are then recreated, and a working queue enters [`QueueState::Resetting`] by itself.
+//!
+//! **Removal.** Every queue with outstanding commands checks twice a second whether a real
+//! controller is present. If the system requests a controller back, the driver stops it first, so
+//! that it accesses no memory any more.
 
 mod recreate;
 
@@ -35,13 +37,13 @@ use crate::{
 
 const _: () = assert!(Extent::BYTES == LbaStatusDescriptor::BYTES);
 
-/// Why a drive cannot be used through block requests.
+/// The reason why a drive cannot be used through block requests.
 #[derive(Debug, thiserror::Error)]
 pub enum NvmeDeviceError {
-    /// The drive's host must manage its flash.
+    /// The host must manage the drive's flash.
     #[error("drive {serial} is open-channel: its flash needs a target such as pblk")]
     OpenChannel {
-        /// The drive.
+        /// Serial number of the drive.
         serial: String,
     },
     /// The drive does not grant the queues, or there is no memory for them.
@@ -59,9 +61,9 @@ pub struct NvmeDevice {
 }
 
 impl NvmeDevice {
-    /// Makes `queues` queue pairs of `depth` entries (one more than tags) on the drive of
-    /// `controller`. Queue `i` raises interrupt vector `i` if `interrupts`. `pump` is called between
-    /// looks at the drive.
+    /// Opens `queues` queue pairs of `depth` entries (one more than tags) on the drive of
+    /// `controller`. If `interrupts`, queue `i` raises interrupt vector `i`. The driver calls
+    /// `pump` while it waits for the drive.
     ///
     /// # Errors
     /// [`NvmeDeviceError`].
@@ -127,22 +129,23 @@ pub struct NvmeQueue {
     nsid: u32,
     metadata: Option<MetadataFormat>,
     ranges: RangeMemory,
-    /// For a drive that does not take all kinds of SGLs, or keeps metadata.
+    /// PRP lists, for a drive that does not support all kinds of SGL, or whose namespace has
+    /// metadata.
     lists: Option<Box<PrpLists>>,
-    /// Whether it takes SGLs at all.
+    /// Whether the drive supports SGLs.
     sgls: bool,
-    /// For aborts and resets; a queue without can only be given up.
+    /// The controller, for aborts and resets. Without it the queue can only be abandoned.
     controller: Option<Arc<Mutex<ControllerHandle>>>,
-    /// How often the controller has been reset, and how often it had been when this queue was made.
+    /// Resets of the controller, and their number when this queue was created.
     generation: ControllerGeneration,
     seen_generation: u64,
     recreate: Option<QueueRecreate>,
     removed: bool,
-    /// Of a real controller: when to look whether it is still there; else never.
+    /// Time of the next presence check of a real controller; otherwise never.
     presence_check_at: Nanos,
 }
 
-/// Only Extents has a result; it cannot be more than what fits.
+/// Clamps the result of an extent query to what fits the payload; other commands have none.
 #[inline]
 fn clamp_result(mut event: Event) -> Event {
     event.result = event.result.min(Request::extent_capacity() as u64);
@@ -150,8 +153,8 @@ fn clamp_result(mut event: Event) -> Event {
 }
 
 impl NvmeQueue {
-    /// The queue `pair` of the drive that `info` describes and `port` leads to; it must have nothing
-    /// outstanding.
+    /// Creates a queue on `pair`, a queue pair of the drive that `info` describes. `port` is the
+    /// drive's port. No command may be outstanding.
     ///
     /// # Errors
     /// [`NvmeDeviceError`].
@@ -187,8 +190,9 @@ impl NvmeQueue {
         })
     }
 
-    /// Makes a queue of `depth` entries (one more than tags) on the drive of `controller`, which aborts
-    /// commands and is reset through it; it raises interrupt `vector` if there is one.
+    /// Creates a queue of `depth` entries (one more than tags) on the drive of `controller`. The
+    /// queue uses the controller to abort commands and for resets. It raises interrupt `vector` if
+    /// there is one.
     ///
     /// # Errors
     /// [`NvmeDeviceError`].
@@ -237,11 +241,12 @@ impl NvmeQueue {
         }
     }
 
-    /// Deletes the queue; commands that are outstanding come back through `back`
-    /// ([`Controller::delete_queue_pair`]).
+    /// Deletes the queue. Passes outstanding commands to `back` (see
+    /// [`ControllerHandle::delete_queue_pair`]).
     ///
     /// # Errors
-    /// [`DriverError`]; also for a queue without a controller, whose commands come back all the same.
+    /// [`DriverError`]; also for a queue without a controller. The commands are passed to `back`
+    /// nevertheless.
     pub fn close(
         mut self,
         back: &mut dyn FnMut(Completed),
@@ -261,49 +266,50 @@ impl NvmeQueue {
             }
         };
         controller.delete_with_observer(self.pair, ended, back, pump)?;
-        // Only now the drive is sure to look at no range or list any more.
+        // Only now can the drive read no range and no list any more.
         controller.free_ranges(self.ranges);
         controller.free_prp_lists(self.lists);
         Ok(())
     }
 
-    /// What the drive can do; `queue_depth` is this queue's tags.
+    /// Returns the limits of the drive; `queue_depth` is the number of this queue's tags.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What the driver can do.
+    /// Returns the features of the driver.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// The queue pair, for its counters.
+    /// Returns the queue pair, for its counters.
     pub fn pair(&self) -> &QueuePair {
         &self.pair
     }
 
-    /// Gives the queue pair back, so that its controller can delete it.
+    /// Returns the queue pair, so that its controller can delete it.
     pub fn into_pair(self) -> QueuePair {
         self.pair
     }
 
-    /// Gives up every outstanding command, one per call; see [`QueuePair::orphan_next`].
+    /// Abandons the outstanding commands, one per call; see [`QueuePair::orphan_next`].
     pub fn orphan_next(&mut self, status: Status) -> Option<Completed> {
         self.pair.orphan_next(status)
     }
 
-    /// What had to be copied, because lists of pages could not name it.
+    /// Returns the counters of payloads that were copied because PRP lists could not address them.
     pub fn bounce_stats(&self) -> BounceStats {
         self.lists.as_ref().map_or(BounceStats::default(), |lists| lists.bounce_stats())
     }
 
-    /// Why nothing can be copied, if something had to be: no memory that may be locked, or none that the
-    /// controller reaches. Commands that need it end with [`Status::INTERNAL`].
+    /// Returns why bounce memory could not be allocated when it was needed: no memory can be
+    /// locked, or the controller reaches none. Commands that need it complete with
+    /// [`Status::INTERNAL`].
     pub fn bounce_error(&self) -> Option<RegisterError> {
         self.lists.as_ref().and_then(|lists| lists.bounce_error())
     }
 
-    /// The command of a read or a write without data pointer, and how many bytes that is to be of.
+    /// Returns the command of a read or write without its data pointer, and the length of the data.
     #[inline]
     fn transfer(&self, request: &Request) -> Result<(Sqe, u32), Status> {
         let sqe = command(self.nsid, request)?;
@@ -311,7 +317,8 @@ impl NvmeQueue {
         Ok((sqe, bytes.ok_or(Status::INVALID_FIELD)?))
     }
 
-    /// Everything but reads and writes, without data pointer, and what that is to be of.
+    /// Returns the command of any other request without its data pointer, and the description of
+    /// the data.
     fn command_without_data(
         &self,
         tag: Tag,
@@ -347,8 +354,8 @@ impl NvmeQueue {
         }
     }
 
-    /// Binds any request to any drive. Reads and writes of a drive that takes all kinds of SGLs do not
-    /// come here: theirs is one straight way, on which a command is made in registers.
+    /// Binds any request to any drive. A drive that supports all kinds of SGL takes a shorter path
+    /// for reads and writes, on which the command is built in registers.
     #[inline(never)]
     fn bind_generic(&mut self, tag: Tag, request: &Request, now: Nanos) -> Result<(), BindError> {
         let Request { op, data, .. } = *request;
@@ -384,7 +391,8 @@ impl NvmeQueue {
         })
     }
 
-    /// The next event of a queue with lists, after what its command has read was taken in.
+    /// Fetches the next event of a queue with PRP lists, and copies the data that its command has
+    /// read.
     #[inline(never)]
     fn fetch_with_lists(&mut self) -> Option<Event> {
         let event = self.pair.fetch()?;
@@ -394,7 +402,7 @@ impl NvmeQueue {
         Some(clamp_result(event))
     }
 
-    /// Whether commands are taken, and complete.
+    /// Returns whether the queue accepts and completes commands.
     #[inline]
     fn is_ready(&self) -> bool {
         self.recreate.is_none() && !self.removed
@@ -426,7 +434,7 @@ impl HardwareQueue for NvmeQueue {
         }
         let (mut sqe, bytes) = self.transfer(command).map_err(BindError::Refused)?;
         set_sgl_pointer(&mut sqe, command.data, bytes);
-        // There is a place for every tag; a drive that misreports how far it has read makes it wait.
+        // Every tag has a ring entry. If the drive misreports its head, the queue is busy.
         self.pair.push(tag, sqe, command.tag, now).map_err(|_| BindError::Busy)
     }
 
@@ -460,8 +468,8 @@ impl HardwareQueue for NvmeQueue {
             let admin = controller.admin();
             if self.is_ready() && !admin.is_busy() {
                 let abort = AdminCommand::Abort { sqid: self.pair.qid(), cid: tag.0 };
-                // Its answer says nothing that its command's completion does not; and a drive that
-                // takes no abort is reset by who asked for it.
+                // The answer adds nothing to the command's own completion. If the drive does not
+                // support Abort, the caller resets the queue.
                 let _ = admin.submit_detached(abort, self.pair.qid());
             }
         }
@@ -502,7 +510,7 @@ impl HardwareQueue for NvmeQueue {
             if self.seen_generation == self.generation.generation() {
                 return now >= self.presence_check_at && self.check_presence(now);
             }
-            // The controller has been reset on another queue's behalf.
+            // The controller has been reset on behalf of another queue.
             self.begin_recreate(&[], 0, now);
         }
         self.step_recreate(now)
@@ -517,7 +525,7 @@ impl HardwareQueue for NvmeQueue {
     }
 
     fn set_waker(&mut self, waker: Waker) {
-        // Whoever waits for a queue that cannot wake anybody waits for ever.
+        // Without a waker the owner would wait forever.
         if let Some(vector) = self.pair.vector()
             && self.port.set_vector(vector, waker).is_err()
         {

@@ -1,5 +1,5 @@
-//! [`QueueRecreate`]: an [`NvmeQueue`] is deleted and made again; and the look of a real controller's queue
-//! whether that is still there.
+//! [`QueueRecreate`]: deletes and recreates an [`NvmeQueue`]. Also checks the presence of a real
+//! controller.
 
 use std::sync::{PoisonError, TryLockError};
 
@@ -12,47 +12,48 @@ use crate::admin::AdminCommandId;
 use crate::reset::ResetState;
 use crate::{DriverError, init};
 
-/// How long a reset may leave an admin command unanswered before the drive counts as removed.
+/// Time without an answer to an admin command, during a reset, after which the drive counts as
+/// removed.
 const RESET_TIMEOUT: Nanos = Nanos::from_millis(1000);
 
-/// The same for a real controller, which may have much to give up first.
+/// The corresponding time for a real controller, which may have many commands to abort first.
 const PCI_RESET_TIMEOUT: Nanos = Nanos::from_millis(10_000);
-/// Resets of a real controller that one reset of a queue may cause.
+/// Number of controller resets that one queue reset may cause.
 const CONTROLLER_RESETS_MAX: u8 = 1;
 
-/// How often a queue that waits for its controller looks again.
+/// Poll period of a queue that waits for its controller.
 const RETRY_PERIOD: Nanos = Nanos::from_micros(10);
 
-/// How often a queue of a real controller looks whether that is still there.
+/// Period at which a queue of a real controller checks whether the controller is present.
 const PRESENCE_CHECK_PERIOD: Nanos = Nanos::from_millis(500);
 
-/// A reset under way: the queue is deleted and made again.
+/// A queue reset in progress: the queue is deleted and recreated.
 #[derive(Debug)]
 pub(super) struct QueueRecreate {
-    /// Admin commands to go, last first.
+    /// Admin commands to send, last first.
     remaining: Vec<AdminCommand>,
-    /// The last of them, if it was sent.
+    /// The id of the last one in `remaining`, if it was sent.
     outstanding: Option<AdminCommandId>,
-    /// Admin commands that the drive has answered, this queue's and others'.
+    /// Number of admin commands that the drive has completed, for this queue and others.
     completed_count: u64,
-    /// When the drive counts as removed, if it answers none until then.
+    /// Time at which the drive counts as removed if it completes no admin command before.
     deadline: Nanos,
     pub(super) next_poll: Nanos,
-    /// Resets of the controller that this one has caused.
+    /// Number of controller resets that this queue reset has caused.
     controller_resets: u8,
 }
 
-/// How long a reset may leave an admin command unanswered.
+/// Returns the time that a drive may leave an admin command unanswered during a reset.
 fn admin_timeout(port: &Port) -> Nanos {
     if port.is_real_controller() { PCI_RESET_TIMEOUT } else { RESET_TIMEOUT }
 }
 
-/// Whether a reset can go on after this answer to one of its commands.
+/// Returns whether a reset can continue after this answer to one of its commands.
 fn can_continue(command: &AdminCommand, answer: &Result<u64, DriverError>) -> bool {
     match answer {
         Ok(_) => true,
-        // A queue that the drive has forgotten by itself need not be deleted. With any other answer
-        // it may still be writing to the rings.
+        // A queue that the drive has forgotten needs no deletion. After any other error the drive
+        // may still write to the rings.
         Err(DriverError::Command { status, .. }) => {
             matches!(command, AdminCommand::DeleteSq { .. } | AdminCommand::DeleteCq { .. })
                 && status.is(Status::INVALID_QID)
@@ -77,20 +78,23 @@ impl NvmeQueue {
         self.recreate = Some(remaking);
     }
 
-    /// Looks whether a real controller is still there, and still ours. Returns whether anything moved.
+    /// Checks whether a real controller is present and still owned by this process. Returns whether
+    /// the queue's state has changed.
     #[cold]
     pub(super) fn check_presence(&mut self, now: Nanos) -> bool {
         self.presence_check_at = now + PRESENCE_CHECK_PERIOD;
         let Some(controller) = &self.controller else { return false };
         if init::is_removed(&self.port) {
-            // The others hear of it by their next poll.
+            // The other queues notice the removal at their next poll.
             self.removed = controller.lock().unwrap_or_else(PoisonError::into_inner).is_removed();
         } else if self.port.ownership() == ControllerOwnership::ReleaseRequested {
             let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
-            // Queues follow when they are polled, and find it dead when it has stopped.
+            // The other queues notice the reset when they are polled, and find the controller
+            // removed once it has stopped.
             self.removed = controller.reset(now).is_err();
         } else {
-            // What was not heard by way of memory: emulators have looked away too soon before.
+            // Repeat doorbells that the controller may have missed in memory: some emulators stop
+            // polling shadow doorbells too early.
             if self.pair.outstanding() > 0 {
                 self.pair.ring_doorbell_registers();
             }
@@ -99,7 +103,7 @@ impl NvmeQueue {
         true
     }
 
-    /// The next step of a reset. Returns whether anything moved.
+    /// Executes the next step of a reset. Returns whether there was progress.
     pub(super) fn step_recreate(&mut self, now: Nanos) -> bool {
         let (Some(remaking), Some(controller)) = (&mut self.recreate, &self.controller) else {
             return false;
@@ -108,7 +112,7 @@ impl NvmeQueue {
         let mut controller = match controller.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Nobody keeps it for longer than a look.
+            // Other queues hold the lock only for one step.
             Err(TryLockError::WouldBlock) => return false,
         };
         match controller.step_reset(now) {
@@ -121,7 +125,7 @@ impl NvmeQueue {
             }
         }
         let patience = admin_timeout(&self.port);
-        // A controller that was reset has forgotten the queue: it need not be deleted.
+        // A controller that was reset has forgotten the queue, so the queue need not be deleted.
         let lives = self.generation.generation();
         if std::mem::replace(&mut self.seen_generation, lives) != lives {
             let made = controller.create_commands(self.pair.qid(), self.pair.vector());
@@ -129,7 +133,8 @@ impl NvmeQueue {
             remaking.outstanding = None;
             remaking.deadline = now + patience;
         }
-        // Queues that are reset at one time take turns: while the drive answers any, it is there.
+        // Queues that are reset at the same time share the admin queue. While the drive completes
+        // any command, it is present.
         let answered = controller.admin().completed_count();
         if std::mem::replace(&mut remaking.completed_count, answered) != answered {
             remaking.deadline = now + patience;
@@ -155,8 +160,7 @@ impl NvmeQueue {
                 false
             }
             None => {
-                // The rings are zeroed after the drive has let go of them and before it sees them
-                // again.
+                // Clear the rings after the drive has released them, and before it uses them again.
                 let reopened = if matches!(command, AdminCommand::CreateCq { .. }) {
                     let rings = controller.clear_rings(self.pair.qid());
                     if let Some(lists) = &mut self.lists {
