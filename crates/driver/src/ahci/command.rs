@@ -1,4 +1,4 @@
-//! The FIS and the physical regions of a request.
+//! Conversion of requests into command FISes and physical region tables.
 
 use nvme::Status;
 use ring::{AddressSpace, Iova};
@@ -9,37 +9,40 @@ use super::memory::{PRDT_ENTRIES_MAX, PortMemory, SCRATCH_BYTES, TRIM_BLOCKS_MAX
 use crate::hal::Limits;
 use crate::{Op, Payload, Request, Segment};
 
-/// A request made into a command, lying in memory.
+/// The command of a request, whose table is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Command {
-    /// Its FIS.
+    /// The command FIS.
     pub(super) fis: RegisterH2d,
-    /// Data goes to the drive.
+    /// Whether data is transferred to the drive.
     pub(super) write: bool,
-    /// Physical regions.
+    /// Number of physical regions.
     pub(super) regions: u16,
 }
 
 impl Command {
-    /// Whether it goes with others (native command queuing), or needs the drive for itself.
+    /// Returns whether the command is queued (native command queuing), or needs the drive
+    /// exclusively.
     pub(super) fn is_queued(&self) -> bool {
         command::is_queued(self.fis.command)
     }
 }
 
-/// What a drive takes.
+/// The capabilities of a drive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DriveCapabilities {
     pub(super) limits: Limits,
-    /// Blocks of 512 bytes of ranges of a trim; 0 for a drive without.
+    /// Maximum number of 512-byte blocks of trim ranges; 0 for a drive without trim.
     pub(super) trim_blocks: u16,
 }
 
-/// Makes a command of a request and puts it into the command table of slot `slot`. A drive would stop and
-/// forget all its commands over an address that is nobody's, so addresses are checked here too.
+/// Converts a request into a command and writes its command table in slot `slot`.
+///
+/// Addresses are checked here, because a drive would stop and forget all its commands on access to
+/// an unregistered address.
 ///
 /// # Errors
-/// How the request ends: it asks for what such a drive cannot do.
+/// The status with which the request completes if such a drive does not support it.
 #[inline]
 pub(super) fn prepare(
     memory: &PortMemory,
@@ -66,14 +69,14 @@ pub(super) fn prepare(
         }
         Op::Flush => Command { fis: RegisterH2d::flush(), write: false, regions: 0 },
         Op::Discard => prepare_trim(memory, abilities, slot, lba, sectors)?,
-        // The command set has no such command for drives of this class.
+        // The ATA command set has no such command for drives of this class.
         Op::WriteZeroes | Op::Extents => return Err(Status::INVALID_OPCODE),
     };
     memory.write_fis(slot.into(), &command.fis);
     Ok(command)
 }
 
-/// The physical regions that are written so far.
+/// Writes physical regions and counts them.
 struct PrdtWriter<'a> {
     memory: &'a PortMemory,
     table: usize,
@@ -99,7 +102,7 @@ impl PrdtWriter<'_> {
 
     #[inline]
     fn push_checked(&mut self, space: &AddressSpace, at: Iova, bytes: u64) -> Result<(), Status> {
-        // Regions are made of whole 16-bit words (AHCI 1.3.1 section 4.2.3.3).
+        // Regions consist of whole 16-bit words ([AHCI1.3 §4.2.3.3]).
         if !at.0.is_multiple_of(2) {
             return Err(Status::INVALID_FIELD);
         }
@@ -120,7 +123,7 @@ impl PrdtWriter<'_> {
     }
 }
 
-/// Writes the physical regions of a payload of `bytes` bytes; returns how many.
+/// Writes the physical regions of a payload of `bytes` bytes. Returns their number.
 #[inline]
 fn write_prdt(
     memory: &PortMemory,
@@ -166,7 +169,7 @@ fn write_prdt(
     Ok(regions.count as u16)
 }
 
-/// DATA SET MANAGEMENT with ranges of 65,535 sectors.
+/// Prepares a DATA SET MANAGEMENT command with ranges of 65,535 sectors.
 fn prepare_trim(
     memory: &PortMemory,
     abilities: DriveCapabilities,
@@ -187,7 +190,7 @@ fn prepare_trim(
     for i in 0..blocks * TrimRange::PER_BLOCK {
         let done = i as u64 * u64::from(EACH);
         let left = u64::from(sectors).saturating_sub(done).min(EACH.into());
-        // A range of no sectors is none.
+        // A range of no sectors is unused.
         let lba = if left == 0 { 0 } else { lba.saturating_add(done) };
         memory.write_trim_range(index, i, TrimRange { lba, sectors: left as u16 });
     }

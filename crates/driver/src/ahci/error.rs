@@ -1,41 +1,41 @@
-//! [`AhciError`]: why a controller cannot be used.
+//! [`AhciError`]: errors of initialization.
 
 use std::io;
 
 use ring::RegisterError;
 
-/// Why a controller cannot be brought up.
+/// The reason why a controller cannot be initialized.
 #[derive(Debug, thiserror::Error)]
 pub enum AhciError {
-    /// The controller did not do what it was told within as many looks at it as the caller allows.
+    /// The controller did not finish a step within the number of polls that the caller allows.
     #[error("{step} did not happen within {polls} polls")]
     Timeout {
-        /// What was waited for.
+        /// The step.
         step: &'static str,
-        /// How often the controller was looked at.
+        /// Number of polls.
         polls: u64,
     },
     /// The registers do not describe a usable controller.
     #[error("the controller cannot be used: {0}")]
     Unsupported(&'static str),
-    /// A drive refused IDENTIFY DEVICE, or its answer cannot be.
+    /// A drive rejected IDENTIFY DEVICE, or its data is not usable.
     #[error("the drive at port {port} cannot be used: {reason}")]
     Drive {
         /// The port.
         port: u8,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// No port has a drive.
     #[error("no drive at any of the controller's {ports} ports")]
     NoDrive {
-        /// Ports implemented.
+        /// Number of implemented ports.
         ports: u32,
     },
-    /// No memory for command lists.
+    /// Memory for command lists cannot be allocated.
     #[error("memory for command lists: {0}")]
     Memory(#[from] io::Error),
-    /// No registration left for command lists.
+    /// Memory for command lists cannot be registered.
     #[error("registering memory for command lists: {0}")]
     Register(#[from] RegisterError),
 }

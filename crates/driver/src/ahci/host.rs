@@ -1,4 +1,4 @@
-//! [`AhciHost`]: bring-up, and the controller as a low-level driver.
+//! [`AhciHost`]: initialization, and the controller as a low-level driver.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ use super::port::{ENABLED, PortRegisters};
 use super::{AhciError, AhciInterrupt, AhciPort};
 use crate::hal::{Features, Limits, LowLevelDriver};
 
-/// Sectors of a request at most: what a bit bucket's regions cover, whatever the sector size.
+/// Maximum bytes per request: what the regions of a bit bucket cover, with any sector size.
 const TRANSFER_BYTES_MAX: usize = 4 << 20;
 const _: () = assert!(TRANSFER_BYTES_MAX / SCRATCH_BYTES <= PRDT_ENTRIES_MAX);
 
-/// What a drive of the controller is.
+/// A drive of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveIdentity {
-    /// The port that it is at.
+    /// Port of the drive.
     pub port: u8,
-    /// What it says about itself.
+    /// IDENTIFY DEVICE data of the drive.
     pub identify: Identify,
-    /// What it can do, as its queue sees it.
+    /// Limits of the drive's queue.
     pub limits: Limits,
 }
 
-/// A controller that has been brought up, and its drives.
+/// An initialized controller and its drives.
 ///
-/// As a [`LowLevelDriver`] it has as many hardware queues as drives, **and queue `i` is drive `i`**:
-/// a request goes to the queue of the drive that has its sectors. Whoever owns all of them spreads
-/// sectors over them (HIOPS section 4 stripes by software RAID 0); nothing below does, and
-/// [`map_queue`](LowLevelDriver::map_queue) means nothing here. [`limits`](LowLevelDriver::limits)
-/// is what holds for every drive: the smallest one's.
+/// As a [`LowLevelDriver`] it has as many hardware queues as drives, **and queue `i` is drive
+/// `i`**. A request must go to the queue of the drive that has its sectors. The owner of the queues
+/// distributes sectors over them; [HIOPS14 §4] uses software RAID 0.
+/// [`map_queue`](LowLevelDriver::map_queue) has no meaning here. [`limits`](LowLevelDriver::limits)
+/// returns the smallest limits of all drives.
 #[derive(Debug)]
 pub struct AhciHost {
     shared: Arc<HbaShared>,
@@ -45,7 +45,7 @@ pub struct AhciHost {
     discard: bool,
 }
 
-/// Looks at the controller until something is so.
+/// Polls the controller until a condition is true.
 struct BoundedPoll<'a> {
     progress: &'a mut dyn FnMut(),
     polls: u64,
@@ -68,15 +68,15 @@ impl BoundedPoll<'_> {
 }
 
 impl AhciHost {
-    /// Resets the controller at the other end of `function` and brings it and its drives up (AHCI
-    /// 1.3.1 section 10.1.2). `pump` is called between two looks at the controller: in virtual time
-    /// it lets time pass, in real time it yields; one step may take `timeout_polls` of them.
+    /// Resets the controller at the other end of `function` and initializes it and its drives
+    /// ([AHCI1.3 §10.1.2]).
     ///
-    /// Afterwards interrupts are enabled.
+    /// Calls `pump` between polls of the controller: it lets time pass in virtual time, and yields
+    /// in real time. A step may take `timeout_polls` calls. Interrupts are enabled afterwards.
     ///
     /// # Errors
-    /// [`AhciError`]: the controller does not react, describes itself as something else, has no
-    /// drive, or a drive of it cannot be used (it must have native command queuing).
+    /// [`AhciError`]: the controller does not react, is not usable, has no drive, or has a drive
+    /// that is not usable (native command queuing is required).
     pub fn connect(
         function: Arc<PciFunction>,
         pump: &mut dyn FnMut(),
@@ -128,23 +128,23 @@ impl AhciHost {
         Ok(AhciHost { shared, drives, queues, limits, discard })
     }
 
-    /// The drives, by queue.
+    /// Returns the drives, by queue.
     pub fn drives(&self) -> &[DriveIdentity] {
         &self.drives
     }
 
-    /// The controller's interrupt.
+    /// Returns the controller's interrupt.
     pub fn interrupt(&self) -> AhciInterrupt {
         AhciInterrupt::new(self.shared.clone())
     }
 
-    /// Hands out all queues that are left, in order.
+    /// Hands out all remaining queues, in order.
     pub fn take_queues(&mut self) -> Vec<AhciPort> {
         self.queues.iter_mut().filter_map(Option::take).collect()
     }
 }
 
-/// Brings a port up (AHCI 1.3.1 section 10.1.2); `None` if it has no drive.
+/// Initializes a port ([AHCI1.3 §10.1.2]); returns `None` if it has no drive.
 fn init_port(
     shared: &Arc<HbaShared>,
     index: u8,

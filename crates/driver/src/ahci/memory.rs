@@ -1,6 +1,8 @@
-//! [`PortMemory`]: what the controller reads and writes of a port, besides payloads (AHCI 1.3.1
-//! section 4.2): command list, received FISes, command tables, trim ranges, pages that the driver
-//! reads for itself, and the scratch that bit buckets are transferred to.
+//! [`PortMemory`]: the memory of a port that the controller accesses, besides payloads ([AHCI1.3
+//! §4.2]).
+//!
+//! It has the command list, received FISes, command tables, trim ranges, a page for the driver's
+//! own commands, and scratch memory for bit buckets.
 
 use std::sync::Arc;
 
@@ -11,22 +13,22 @@ use zerocopy::IntoBytes;
 
 use super::AhciError;
 
-/// Physical regions of a command at most: what makes a table a multiple of 128 bytes, and what other
-/// drivers of such controllers use.
+/// Maximum number of physical regions per command: the table size is a multiple of 128 bytes, and
+/// other drivers of such controllers use this value.
 pub(super) const PRDT_ENTRIES_MAX: usize = 168;
 
-/// Blocks of 512 bytes of trim ranges of a command at most.
+/// Maximum number of 512-byte blocks of trim ranges per command.
 pub(super) const TRIM_BLOCKS_MAX: usize = 8;
 
-/// Bytes of scratch: reads to nowhere and writes of nothing in particular go here, piece by piece.
+/// Size of the scratch memory for bit buckets, which is used repeatedly.
 pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
-/// The table that no tag has: for commands of the driver itself.
+/// The command table of the driver's own commands, which has no tag.
 pub(super) const INTERNAL_TABLE: usize = COMMAND_SLOTS_MAX;
 
 const LIST: usize = 0;
 const RECEIVED: usize = LIST + COMMAND_SLOTS_MAX * CommandHeader::BYTES;
-/// 512 bytes that the driver's own commands read into.
+/// Offset of the 512 bytes into which the driver's own commands read.
 const INTERNAL_PAGE: usize = 2048;
 const RANGES: usize = PAGE_BYTES;
 const RANGES_STRIDE: usize = TRIM_BLOCKS_MAX * 512;
@@ -54,46 +56,46 @@ impl PortMemory {
         Ok(PortMemory { region, at })
     }
 
-    /// Where the command list is.
+    /// Returns the address of the command list.
     pub(super) fn list(&self) -> Iova {
         self.at.offset(LIST as u64)
     }
 
-    /// Where received FISes go.
+    /// Returns the address of received FISes.
     pub(super) fn received(&self) -> Iova {
         self.at.offset(RECEIVED as u64)
     }
 
-    /// Where the scratch is.
+    /// Returns the address of the scratch memory.
     #[inline]
     pub(super) fn scratch(&self) -> Iova {
         self.at.offset(SCRATCH_OFFSET as u64)
     }
 
-    /// Where the trim ranges of a slot are.
+    /// Returns the address of the trim ranges of a slot.
     pub(super) fn ranges(&self, slot: usize) -> Iova {
         self.at.offset((RANGES + slot * RANGES_STRIDE) as u64)
     }
 
-    /// Where the page of the driver's own commands is.
+    /// Returns the address of the page of the driver's own commands.
     pub(super) fn page(&self) -> Iova {
         self.at.offset(INTERNAL_PAGE as u64)
     }
 
-    /// What the driver's own command read.
+    /// Returns the data that the driver's own command has read.
     pub(super) fn read_page(&self) -> [u8; 512] {
         let mut page = [0; 512];
         self.region.read(INTERNAL_PAGE, &mut page);
         page
     }
 
-    /// Puts a command's FIS into table `table`.
+    /// Writes a command's FIS into table `table`.
     #[inline]
     pub(super) fn write_fis(&self, table: usize, fis: &RegisterH2d) {
         self.region.write(TABLES + table * TABLE_STRIDE + CommandTable::CFIS, fis.as_bytes());
     }
 
-    /// Makes slot `slot` point at table `table`.
+    /// Writes the command header of slot `slot`, which points to table `table`.
     #[inline]
     pub(super) fn set_command_header(&self, slot: usize, table: usize, write: bool, regions: u16) {
         let at = self.at.offset((TABLES + table * TABLE_STRIDE) as u64).0;
@@ -101,7 +103,7 @@ impl PortMemory {
         self.region.write(LIST + slot * CommandHeader::BYTES, header.as_bytes());
     }
 
-    /// The `index`th physical region of table `table`.
+    /// Writes the physical region `index` of table `table`.
     #[inline]
     pub(super) fn write_prdt_entry(&self, table: usize, index: usize, entry: PrdtEntry) {
         debug_assert!(index < PRDT_ENTRIES_MAX);
@@ -109,7 +111,7 @@ impl PortMemory {
         self.region.write(offset, entry.as_bytes());
     }
 
-    /// The `index`th trim range of slot `slot`.
+    /// Writes the trim range `index` of slot `slot`.
     pub(super) fn write_trim_range(&self, slot: usize, index: usize, range: TrimRange) {
         debug_assert!(index * TrimRange::BYTES < RANGES_STRIDE);
         let offset = RANGES + slot * RANGES_STRIDE + index * TrimRange::BYTES;

@@ -1,19 +1,14 @@
-//! The low-level driver of an AHCI controller and its SATA drives (HIOPS section 4: "our custom AHCI
+//! The low-level driver of an AHCI controller and its SATA drives ([HIOPS14 §4]: "our custom AHCI
 //! HAL LLD").
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`host`](AhciHost) | bring-up, and the controller as a low-level driver: queue `i` is drive `i` |
-//! | [`port`](AhciPort) | a drive's hardware queue: 32 tags, each an NCQ tag and a command slot |
-//! | `recovery` | what a port does when a command fails or the link is lost |
-//! | `command` | the FIS and the physical regions of a request |
-//! | `memory` | what the controller reads and writes of a port, besides payloads |
-//! | [`line`](AhciInterrupt) | the controller's one interrupt: pending ports, acknowledge, mask |
-//! | [`error`](AhciError) | why a controller cannot be used |
+//! [`AhciHost`] initializes the controller; its hardware queue `i`, an [`AhciPort`], is drive `i`.
+//! [`AhciInterrupt`] is the controller's interrupt.
 //!
-//! Host and controller share registers, one line and registered memory ([`ring::PciFunction`]);
-//! neither calls the other. A controller is not trusted: bits that it clears were issued or are
-//! nothing, and what it says about itself is checked.
+//! Host and controller share registers, one interrupt line and registered memory
+//! ([`ring::PciFunction`]); neither calls the other.
+//!
+//! Invariant: the driver does not trust a controller. It ignores cleared bits of commands that it
+//! did not issue, and checks what the controller reports about itself.
 
 mod command;
 mod error;

@@ -16,7 +16,7 @@ use super::recovery::PortRecovery;
 use crate::hal::{BindError, Event, HardwareQueue, Limits, QueueState};
 use crate::{Request, Tag, TagError, TagSet, TagState};
 
-/// Interrupts of a port that are enabled.
+/// The enabled interrupts of a port.
 pub(super) const ENABLED: u32 = is::DHRS | is::PSS | is::SDBS | is::ERRORS;
 
 /// The registers of a port.
@@ -55,7 +55,7 @@ impl PortRegisters {
         self.shared.function.wake_device();
     }
 
-    /// Says where the command list and the received FISes are.
+    /// Sets the addresses of the command list and of the received FISes.
     pub(super) fn set_base_addresses(&self, list: Iova, received: Iova) {
         self.write(port::CLB, list.0 as u32);
         self.write(port::CLBU, (list.0 >> 32) as u32);
@@ -63,7 +63,7 @@ impl PortRegisters {
         self.write(port::FBU, (received.0 >> 32) as u32);
     }
 
-    /// Whether the drive has BSY or DRQ set.
+    /// Returns whether the drive has BSY or DRQ set.
     pub(super) fn is_busy(&self) -> bool {
         self.read(port::TFD) & u32::from(ata::status::BSY | ata::status::DRQ) != 0
     }
@@ -93,43 +93,45 @@ impl PortRegisters {
     }
 }
 
-/// What a port has done.
+/// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
-    /// Commands given to the drive; one that was given again after an error counts again.
+    /// Commands issued to the drive; a reissued command counts again.
     pub issued: u64,
-    /// Commands that ended.
+    /// Commands completed.
     pub completed: u64,
-    /// Of them with an error.
+    /// Commands completed with an error.
     pub errors: u64,
-    /// Commands given again because the drive forgot them when another one failed.
+    /// Commands reissued because the drive dropped them when another one failed.
     pub reissued: u64,
-    /// How often the port was stopped and started over a failed command.
+    /// Number of restarts of the port after a failed command.
     pub recoveries: u64,
-    /// How often it was reset (COMRESET).
+    /// Number of resets (COMRESET).
     pub resets: u64,
     /// Errors that the controller reported without stopping.
     pub minor_errors: u64,
 }
 
-/// A drive's hardware queue. A tag is the NCQ tag, the command slot, and the bit of PxSACT and PxCI.
+/// A drive's hardware queue. A tag is the NCQ tag, the command slot, and the bit of PxSACT and
+/// PxCI.
 ///
-/// * **Reads and writes** are queued commands: they end in any order.
-/// * **Flushes and discards** are not. A SATA drive takes such a command only while it has no
-///   other, so it is held here, with reads and writes issued after it, until those before it have
-///   ended; whoever binds notices nothing. When it has ended, what was held goes before the next
-///   such command, so neither kind starves the other.
-/// * **A failed queued command** stops the port (AHCI 1.3.1 section 6.2.2.2): the drive drops the
-///   others. The queue restarts the port, reads from the drive's log which one failed, ends it
-///   with an error, and issues the others again; they keep their tags. [`poll`] moves this on.
-/// * **An error of the link or the bus** resets the port; all outstanding commands end with
+/// - **Reads and writes** are queued commands: they complete in any order.
+/// - **Flushes and discards** are not queued. A SATA drive accepts such a command only while it has
+///   no other. The queue defers it, with reads and writes that follow, until the commands before it
+///   have completed. Deferred commands are then issued before the next unqueued command, so that
+///   neither kind starves the other.
+/// - **A failed queued command** stops the port ([AHCI1.3 §6.2.2.2]), and the drive drops the
+///   others. The queue restarts the port and reads from the drive's log which command failed. It
+///   completes that one with an error and reissues the others under their tags. [`poll`] advances
+///   this.
+/// - **An error of the link or the bus** resets the port; all outstanding commands complete with
 ///   [`Status::DATA_TRANSFER_ERROR`].
-/// * **There is no abort of a single command** in native command queuing. A command that is held is
-///   given up; one that the drive has is not, and its owner resets the queue if it cannot wait.
-/// * **A drive that is unplugged**, or does not come back from a reset, is
-///   [`QueueState::Removed`] for good.
+/// - **A single command in the drive cannot be aborted** with native command queuing. A deferred
+///   command can. The owner may reset the queue instead.
+/// - **A drive that is unplugged**, or does not recover from a reset, is [`QueueState::Removed`]
+///   for good.
 ///
-/// Whoever fetches events acknowledges the port's interrupt on the way, unless
+/// Fetching events acknowledges the port's interrupt, unless
 /// [`set_self_acknowledge`](AhciPort::set_self_acknowledge) leaves that to an
 /// [`AhciInterrupt`](super::AhciInterrupt).
 ///
@@ -140,21 +142,21 @@ pub struct AhciPort {
     pub(super) memory: PortMemory,
     capabilities: DriveCapabilities,
     tags: TagSet,
-    /// What is in each slot, to issue it again.
+    /// The command in each slot, to reissue it.
     commands: [Command; COMMAND_SLOTS_MAX],
-    /// Bound, and not to be issued yet.
+    /// Commands that are bound and not to be issued yet.
     bound: u32,
-    /// To be issued as soon as may be.
+    /// Commands to issue as soon as the drive accepts them.
     deferred: u32,
-    /// Which of the bound, held and issued commands are queued ones.
+    /// Queued commands among the bound, deferred and issued ones.
     queued: u32,
-    /// The drive's.
+    /// Commands issued to the drive.
     pub(super) issued: u32,
-    /// Ended, not fetched.
+    /// Commands completed and not fetched.
     completed: u32,
-    /// How, by tag.
+    /// Statuses of completed commands, by tag.
     statuses: [Status; COMMAND_SLOTS_MAX],
-    /// Held queued commands go before held commands of the other kind.
+    /// Whether deferred queued commands go before deferred unqueued ones.
     queued_first: bool,
     self_acknowledge: bool,
     pub(super) recovery: PortRecovery,
@@ -186,34 +188,36 @@ impl AhciPort {
         }
     }
 
-    /// The port's number: its bit in [`AhciInterrupt::pending`](super::AhciInterrupt::pending).
+    /// Returns the port's number: its bit in
+    /// [`AhciInterrupt::pending`](super::AhciInterrupt::pending).
     pub fn port(&self) -> u8 {
         self.registers.index
     }
 
-    /// What the drive can do.
+    /// Returns the limits of the drive.
     pub fn limits(&self) -> Limits {
         self.capabilities.limits
     }
 
-    /// What the port has done.
+    /// Returns the counters of the port.
     pub fn stats(&self) -> PortStats {
         self.stats
     }
 
-    /// Commands that the drive has.
+    /// Returns the number of commands in the drive.
     pub fn outstanding(&self) -> u32 {
         self.issued.count_ones()
     }
 
-    /// Whether the queue clears the port's interrupt bits itself before it looks for events. Off,
-    /// somebody else must ([`AhciInterrupt::acknowledge`](super::AhciInterrupt::acknowledge)) or
-    /// the line is raised once and never again; who polls with interrupts masked needs neither.
+    /// Sets whether the queue clears the port's interrupt bits before it looks for events. If it
+    /// does not, an interrupt handler must
+    /// ([`AhciInterrupt::acknowledge`](super::AhciInterrupt::acknowledge)), or the line is never
+    /// raised again. Polling with masked interrupts needs neither.
     pub fn set_self_acknowledge(&mut self, on: bool) {
         self.self_acknowledge = on;
     }
 
-    /// Finds what has ended. A bit that the drive clears and that was not issued is nothing.
+    /// Looks for completions. Ignores cleared bits of commands that were not issued.
     #[inline]
     fn reap(&mut self) {
         if !self.recovery.is_idle() {
@@ -236,7 +240,7 @@ impl AhciPort {
         }
     }
 
-    /// Ends what the drive says has ended.
+    /// Completes the commands whose bits the drive has cleared.
     #[inline]
     pub(super) fn complete_cleared(&mut self) {
         let (queued, alone) = (self.issued & self.queued, self.issued & !self.queued);
@@ -252,7 +256,7 @@ impl AhciPort {
         }
     }
 
-    /// `tags` ended with `status`.
+    /// Completes `tags` with `status`.
     #[inline]
     pub(super) fn complete(&mut self, tags: u32, status: Status) {
         let mut left = tags;
@@ -268,7 +272,7 @@ impl AhciPort {
         self.completed |= tags;
     }
 
-    /// Issues what is held, as far as it may go.
+    /// Issues deferred commands as far as the drive accepts them.
     #[inline]
     pub(super) fn issue_deferred(&mut self) {
         if self.deferred == 0 || !self.recovery.is_idle() || self.issued & !self.queued != 0 {
@@ -279,7 +283,7 @@ impl AhciPort {
             self.queued_first = false;
             queued
         } else if self.issued == 0 {
-            // The lowest of those that need the drive for themselves.
+            // The lowest of the unqueued commands.
             alone & alone.wrapping_neg()
         } else {
             return;
@@ -290,7 +294,7 @@ impl AhciPort {
         self.write_issue_registers(first);
     }
 
-    /// Gives commands to the drive: the tags first, the slots second (AHCI 1.3.1 section 5.5.1).
+    /// Issues commands to the drive: first PxSACT, then PxCI ([AHCI1.3 §5.5.1]).
     #[inline]
     pub(super) fn write_issue_registers(&self, tags: u32) {
         let queued = tags & self.queued;
@@ -301,14 +305,14 @@ impl AhciPort {
         self.registers.wake();
     }
 
-    /// Makes a slot point at its command.
+    /// Writes the command header of a slot for its command.
     #[inline]
     pub(super) fn set_command_header(&self, slot: usize) {
         let Command { write, regions, .. } = self.commands[slot % COMMAND_SLOTS_MAX];
         self.memory.set_command_header(slot, slot, write, regions);
     }
 
-    /// Which of the issued commands are queued ones.
+    /// Returns the queued commands among the issued ones.
     pub(super) fn issued_queued(&self) -> u32 {
         self.issued & self.queued
     }
@@ -340,7 +344,7 @@ impl HardwareQueue for AhciPort {
             return Err(BindError::Busy);
         }
         self.tags.bind(tag, command.tag, now)?;
-        // There are 32 tags at most.
+        // There are at most 32 tags.
         let slot = tag.0 as u8;
         let bit = 1 << slot;
         let space = self.registers.shared.function.memory();
@@ -348,7 +352,7 @@ impl HardwareQueue for AhciPort {
         match prepared {
             Ok(prepared) => {
                 self.commands[usize::from(slot)] = prepared;
-                // While the port recovers, slot 0 is its own; it points it back afterwards.
+                // During recovery the port uses slot 0 itself, and restores its header afterwards.
                 if slot != 0 || self.recovery.is_idle() {
                     self.set_command_header(slot.into());
                 }
@@ -414,7 +418,7 @@ impl HardwareQueue for AhciPort {
 
     fn poll(&mut self, now: Nanos) -> bool {
         if self.recovery.is_idle() {
-            // An error, or an unplugged drive, is noticed even if nobody waits for an event.
+            // Detect an error or an unplugged drive even if no caller waits for an event.
             if self.registers.read(port::IS) & is::ERRORS != 0 {
                 self.reap();
                 return true;
@@ -428,8 +432,7 @@ impl HardwareQueue for AhciPort {
         self.recovery.deadline()
     }
 
-    /// The controller has one line: whoever sets it first, through whichever port, is woken for all
-    /// of them.
+    /// The controller has one line: the waker set first, through any port, is called for all ports.
     fn set_waker(&mut self, waker: Waker) {
         self.registers.shared.function.set_interrupt_waker(waker);
     }

@@ -1,10 +1,10 @@
-//! What a port does when a command fails or the link is lost (AHCI 1.3.1 sections 6.2.2 and 10.4.2).
+//! Recovery of a port after a failed command or a lost link ([AHCI1.3 §6.2.2], [AHCI1.3 §10.4.2]).
 //!
-//! A state machine that [`poll`](crate::HardwareQueue::poll) moves on; looking for events moves it
+//! [`poll`](crate::HardwareQueue::poll) advances the state machine. Looking for events advances it
 //! too, except through states that wait for time to pass.
 //!
 //! ```text
-//! command failed ─► stop ─► start ─► (queued: read the log) ─► issue the others again
+//! command failed ─► stop ─► start ─► (queued: read the log) ─► reissue the others
 //! link, bus, reset ─► stop ─► COMRESET ─► link up ─► drive ready ─► start
 //!                                            └─ not in time ─► removed
 //! ```
@@ -17,19 +17,19 @@ use sata::port::{self, cmd, is, sctl, ssts};
 use super::AhciPort;
 use crate::hal::QueueState;
 
-/// How often a port that waits looks again.
+/// Poll period of a port that waits.
 const POLL_PERIOD: Nanos = Nanos::from_micros(10);
-/// How long a port may take to stop or to start (AHCI 1.3.1 section 10.3.1: 500 ms).
+/// Maximum time for a port to stop or to start ([AHCI1.3 §10.3.1]: 500 ms).
 const ENGINE_STOP_TIMEOUT: Nanos = Nanos::from_millis(500);
-/// How long COMRESET is sent (AHCI 1.3.1 section 10.4.2: at least 1 ms).
+/// Duration of COMRESET ([AHCI1.3 §10.4.2]: at least 1 ms).
 const COMRESET_DURATION: Nanos = Nanos::from_millis(1);
-/// How long a link may take to come up, a drive to be ready, and a log to be read.
+/// Maximum time for a link to come up, for a drive to become ready, and for reading a log.
 const DEVICE_READY_TIMEOUT: Nanos = Nanos::from_millis(1000);
 
-/// What comes after the port has stopped.
+/// The next step after the port has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterStop {
-    /// Start, and ask which command failed.
+    /// Start, and read which command failed.
     ReadLog,
     /// Start.
     Restart,
@@ -42,7 +42,7 @@ enum Phase {
     #[default]
     Idle,
     Stopping(AfterStop),
-    /// Waiting for CR; then the log is read if so.
+    /// Waits for CR; then reads the log if so.
     Starting {
         read_log: bool,
     },
@@ -54,14 +54,14 @@ enum Phase {
     Removed,
 }
 
-/// Where a port is on its way back.
+/// The recovery state of a port.
 #[derive(Debug, Default)]
 pub(super) struct PortRecovery {
     phase: Phase,
-    /// When the phase has lasted too long, or long enough; not known before somebody says the time.
+    /// Time at which the phase times out or ends; unknown until a call passes the time.
     phase_deadline: Option<Nanos>,
     next_poll: Nanos,
-    /// The queue's owner asked for it, and has given up its commands.
+    /// Whether the queue's owner requested the reset and has abandoned its commands.
     resetting: bool,
 }
 
@@ -91,7 +91,7 @@ impl PortRecovery {
         self.phase_deadline = None;
     }
 
-    /// Whether the phase has lasted for `patience`; never, before somebody says the time.
+    /// Returns whether the phase has lasted for `patience`; false until a call passes the time.
     fn has_elapsed(&mut self, patience: Nanos, now: Option<Nanos>) -> bool {
         let Some(now) = now else { return false };
         now >= *self.phase_deadline.get_or_insert(now + patience)
@@ -99,10 +99,10 @@ impl PortRecovery {
 }
 
 impl AhciPort {
-    /// The controller reported `errors`, bits of PxIS.
+    /// Handles `errors`, bits of PxIS that the controller has reported.
     #[cold]
     pub(super) fn fail(&mut self, errors: u32) {
-        // What had ended before is not lost: stopping clears PxSACT and PxCI.
+        // Complete these first: stopping clears PxSACT and PxCI.
         self.complete_cleared();
         let link_changed = errors & (is::PRCS | is::PCS) != 0;
         if link_changed && ssts::det(self.registers.read(port::SSTS)) == 0 {
@@ -125,7 +125,7 @@ impl AhciPort {
         }
     }
 
-    /// The queue's owner wants a reset.
+    /// Starts a reset on behalf of the queue's owner.
     pub(super) fn begin_reset(&mut self, now: Nanos) {
         if self.recovery.phase == Phase::Removed {
             return;
@@ -152,7 +152,7 @@ impl AhciPort {
         self.recovery.enter(Phase::Removed);
     }
 
-    /// Moves the recovery on. Returns whether anything moved.
+    /// Advances the recovery. Returns whether there was progress.
     pub(super) fn step_recovery(&mut self, now: Option<Nanos>) -> bool {
         if let Some(now) = now {
             self.recovery.next_poll = now + POLL_PERIOD;
@@ -204,7 +204,8 @@ impl AhciPort {
                 }
             }
             Phase::DeviceReady => {
-                // A port that still runs has not noticed that it was told to stop: nobody is there.
+                // A port that still runs has not processed the stop: the controller does not
+                // respond.
                 let runs = self.registers.read(port::CMD) & cmd::CR != 0;
                 if !self.registers.is_busy() && !runs {
                     self.start(false);
@@ -234,7 +235,7 @@ impl AhciPort {
 
     fn comreset(&mut self) {
         self.stats.resets += 1;
-        // Commands that are to be issued again are lost with the link.
+        // The link reset loses commands that were to be reissued.
         self.complete(self.issued, Status::DATA_TRANSFER_ERROR);
         self.registers.clear(port::CMD, cmd::ST);
         let control = self.registers.read(port::SCTL);
@@ -243,7 +244,7 @@ impl AhciPort {
         self.recovery.enter(Phase::Comreset);
     }
 
-    /// The log of queued errors has arrived.
+    /// Handles the log of queued errors, which has arrived.
     fn read_log(&mut self) {
         let queued = self.issued_queued();
         let log = QueuedErrorLog::from_bytes(&self.memory.read_page());
@@ -252,7 +253,8 @@ impl AhciPort {
                 self.complete(1 << log.tag, status_from_registers(log.status, log.error));
                 self.on_started();
             }
-            // A drive that failed but not over one of its commands cannot be believed.
+            // The log names no outstanding command: the drive's report is not consistent, so fail
+            // all commands.
             None => {
                 self.complete(self.issued, Status::DATA_TRANSFER_ERROR);
                 self.stop(AfterStop::Comreset);
@@ -274,7 +276,7 @@ impl AhciPort {
     }
 }
 
-/// The NVMe status for the status and error registers of a failed command.
+/// Returns the NVMe status for the status and error registers of a failed command.
 fn status_from_registers(status: u8, error: u8) -> Status {
     match error {
         e if e & ata::error::ICRC != 0 => Status::DATA_TRANSFER_ERROR,

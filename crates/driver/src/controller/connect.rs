@@ -1,5 +1,5 @@
-//! Bring-up of a [`Controller`] over a port: NVMe section 7.6.1 (initialization), as far as it concerns what
-//! goes through queues.
+//! Initialization of a [`ControllerHandle`] over a port: the part of [NVMe1.4 §7.6.1] that uses
+//! queues.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::init;
 use crate::reset::ControllerGeneration;
 use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
 
-/// How long a real controller may leave an admin command unanswered.
+/// Time that a real controller may leave an admin command unanswered.
 const ADMIN_TIMEOUT: Nanos = Nanos::from_millis(10_000);
-/// Entries of a queue at most, where no register says less.
+/// Maximum number of entries of a queue, if no register reports a smaller one.
 const QUEUE_ENTRIES_MAX: u32 = 1 << 16;
 
 impl ControllerHandle {
-    /// Brings the drive at the other end of `port` up: identifies it and agrees on a number of
-    /// queues. `timeout_polls` is how often `pump` is called for one admin command before that
-    /// counts as unanswered.
+    /// Initializes the drive at the other end of `port`: identifies it and negotiates the number of
+    /// queues. `timeout_polls` is the number of calls of `pump` after which an admin command counts
+    /// as unanswered.
     ///
     /// # Errors
-    /// [`DriverError`]: the drive does not answer, refuses, or says things that cannot be.
+    /// [`DriverError`]: the drive does not answer, returns an error, or reports impossible values.
     pub fn connect(
         port: Arc<Port>,
         pump: &mut dyn FnMut(),
@@ -34,12 +34,11 @@ impl ControllerHandle {
         ControllerHandle::connect_with(port, ConnectOptions::default(), pump, timeout_polls)
     }
 
-    /// As [`attach`](ControllerHandle::connect), for one of several namespaces, or with less than the
-    /// drive has.
+    /// Initializes the drive as [`connect`](ControllerHandle::connect) does, with options.
     ///
     /// # Errors
-    /// As there; also [`DriverError::NoSuchNamespace`], and [`DriverError::Unsupported`] for SGLs of a
-    /// drive that takes none.
+    /// As for `connect`; also [`DriverError::NoSuchNamespace`], and [`DriverError::Unsupported`]
+    /// for SGLs with a drive that does not support them.
     pub fn connect_with(
         port: Arc<Port>,
         options: ConnectOptions,
@@ -98,13 +97,15 @@ impl ControllerHandle {
         })
     }
 
-    /// Brings a real controller up: stops it, tells it where the admin queues of `port` are, starts
-    /// it, and then as [`connect_with`](ControllerHandle::connect_with). `pump` takes `pump_time` at least;
-    /// the controller is given the time that it says it may take, and ten seconds for each
-    /// admin command.
+    /// Initializes a real controller. Disables it, sets the addresses of the admin queues of
+    /// `port`, enables it, and continues as [`connect_with`](ControllerHandle::connect_with).
+    ///
+    /// `pump_time` is the minimum duration of a call of `pump`. The controller gets the time that
+    /// it reports, and ten seconds per admin command.
     ///
     /// # Errors
-    /// As there; also [`DriverError::InitTimeout`], [`DriverError::Failed`] and [`DriverError::Removed`].
+    /// As for `connect_with`; also [`DriverError::InitTimeout`], [`DriverError::Failed`] and
+    /// [`DriverError::Removed`].
     pub fn connect_pci(
         port: Arc<Port>,
         options: ConnectOptions,
@@ -121,7 +122,8 @@ impl ControllerHandle {
     }
 }
 
-/// Sets up doorbells in memory: the page of event indices follows that of values. A drive that offers them and then refuses goes without.
+/// Sets up doorbells in memory: the page of event indices follows the page of values. If a drive
+/// reports support but rejects the command, its registers are used.
 fn set_up_shadow_doorbells(
     port: &Port,
     admin: &mut AdminQueue,
@@ -142,8 +144,8 @@ fn set_up_shadow_doorbells(
     }
 }
 
-/// How commands say where their data is: as was asked for, if the drive understands that. What is reached
-/// by pages is named by pages.
+/// Chooses the kind of data pointers: the requested one, if the drive supports it. Memory that the
+/// drive reaches page by page needs PRPs.
 fn choose_data_pointers(
     controller: &IdentifyController,
     asked: Option<DataPointers>,
@@ -167,13 +169,13 @@ fn choose_data_pointers(
     }
 }
 
-/// The namespace that was asked for, if it is active; the first, if none was.
+/// Returns the requested namespace if it is active; without a request, the first active one.
 fn choose_namespace(
     admin: &mut AdminQueue,
     asked: Option<u32>,
     pump: ProgressFn<'_>,
 ) -> Result<u32, DriverError> {
-    // What follows the one before it is itself, if it is there.
+    // The first active namespace after the one before it is the requested one, if it is active.
     let above = asked.map_or(0, |nsid| nsid.saturating_sub(1));
     let command = AdminCommand::Identify { cns: cns::ACTIVE_NAMESPACES, nsid: above };
     let first = NamespaceList::from_bytes(admin.identify(command, pump)?).iter().next();
@@ -185,7 +187,7 @@ fn choose_namespace(
     }
 }
 
-/// Asks for `most` I/O queue pairs; returns how many the drive grants.
+/// Requests `most` I/O queue pairs. Returns how many the drive grants.
 fn negotiate_queue_count(
     admin: &mut AdminQueue,
     most: u16,
@@ -195,7 +197,7 @@ fn negotiate_queue_count(
     let command = AdminCommand::SetFeatures { fid: feature::NUMBER_OF_QUEUES, save: false, value };
     let granted = admin.run(command, 0, pump)? as u32;
     match NumberOfQueues::from_value(granted) {
-        // A drive may grant more than it was asked for (NVMe section 5.21.1.7).
+        // A drive may grant more than requested ([NVMe1.4 §5.21.1.7]).
         Some(counts) => Ok(counts.submission.min(counts.completion).min(most)),
         None => {
             Err(DriverError::Implausible { what: format!("that it has queues {granted:#010x}") })

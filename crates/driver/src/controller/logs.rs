@@ -1,4 +1,4 @@
-//! What the drive of a [`Controller`] tells: its log pages, its events, its features.
+//! Log pages, events and features of a [`ControllerHandle`].
 
 use nvme::{
     Address, AdminCommand, AsyncEvent, ChunkDescriptor, DeviceL2pLog, FeatureSelect, HealthLog,
@@ -9,7 +9,7 @@ use super::ControllerHandle;
 use crate::events::EventSubscription;
 use crate::{DriverError, MediaEvent, OpenChannelInfo};
 
-/// All namespaces.
+/// The namespace identifier of all namespaces.
 const ALL_NAMESPACES: u32 = u32::MAX;
 
 impl ControllerHandle {
@@ -51,11 +51,11 @@ impl ControllerHandle {
         Ok(HealthLog::from_bytes(bytes))
     }
 
-    /// Reads what the drive says of `count` chunks from the `first` on, in the order of their
-    /// addresses (chunk within parallel unit within group).
+    /// Reads the descriptors of `count` chunks from `first` on, in the order of their addresses
+    /// (chunk within parallel unit within group).
     ///
     /// # Errors
-    /// [`DriverError::NoSuchChunks`], or that of [`log_page`](Controller::log_page).
+    /// [`DriverError::NoSuchChunks`], or an error of [`log_page`](ControllerHandle::log_page).
     pub fn chunks(
         &mut self,
         first: u64,
@@ -73,13 +73,13 @@ impl ControllerHandle {
         Ok(chunks.iter().map(|c| ChunkDescriptor::from_bytes(*c)).collect())
     }
 
-    /// Reads where the drive's own map has the newest copies of `count` logical addresses from
-    /// `first` on; `None` for one that has no copy.
+    /// Reads from the device L2P the locations of the latest versions of `count` logical addresses
+    /// from `first` on; `None` for an unmapped address.
     ///
     /// # Errors
-    /// [`DriverError::Unsupported`] if the drive keeps no map or the map has fewer addresses,
-    /// [`DriverError::Implausible`] for copies at addresses that cannot be, or that of
-    /// [`log_page`](Controller::log_page).
+    /// [`DriverError::Unsupported`] if the drive has no device L2P or a smaller one,
+    /// [`DriverError::Implausible`] for impossible locations, or an error of
+    /// [`log_page`](ControllerHandle::log_page).
     pub fn dual_map(
         &mut self,
         first: u64,
@@ -106,11 +106,11 @@ impl ControllerHandle {
         (first..).zip(words).map(place).collect()
     }
 
-    /// Reads what the drive's own map holds in sum.
+    /// Reads the totals of the device L2P.
     ///
     /// # Errors
-    /// [`DriverError::Unsupported`] if the drive keeps no map, or that of
-    /// [`log_page`](Controller::log_page).
+    /// [`DriverError::Unsupported`] if the drive has no device L2P, or an error of
+    /// [`log_page`](ControllerHandle::log_page).
     pub fn map_totals(&mut self, pump: &mut dyn FnMut()) -> Result<DeviceL2pLog, DriverError> {
         if !self.open_channel()?.extensions.has(VendorExtensions::DEVICE_L2P) {
             return Err(DriverError::Unsupported { what: "map of its own" });
@@ -124,13 +124,13 @@ impl ControllerHandle {
         self.info.open_channel.ok_or(DriverError::Unsupported { what: "physical addresses" })
     }
 
-    /// Begins to watch what the drive notices about its media: chunks that go offline, data that
-    /// should be moved, dies that fail. What it has noticed before, and still knows, comes first.
-    /// Nothing to do if they are watched already.
+    /// Subscribes to media events: chunks that go offline, data that should be relocated, dies that
+    /// fail. Earlier events that the drive still has come first. Has no effect if there is a
+    /// subscription.
     ///
     /// # Errors
-    /// [`DriverError::Unsupported`] for a drive that manages its own media or tells nothing; no memory, no
-    /// registration.
+    /// [`DriverError::Unsupported`] for a drive that manages its own media or does not report
+    /// events. Also the errors of allocating and registering memory.
     pub fn subscribe_events(&mut self) -> Result<(), DriverError> {
         let media = self.open_channel()?;
         if !media.extensions.has(VendorExtensions::NOTIFICATIONS) {
@@ -147,12 +147,12 @@ impl ControllerHandle {
         Ok(())
     }
 
-    /// The next thing that the drive noticed about its media, if there is one yet. Does not wait, and
-    /// asks the drive nothing while there is nothing.
+    /// Returns the next media event, if there is one. Does not wait, and sends no command while
+    /// there is none.
     ///
     /// # Errors
-    /// [`DriverError::NotSubscribed`]; the drive's refusal of a request or of the log, after which
-    /// events are not watched any more.
+    /// [`DriverError::NotSubscribed`]. Also the drive's error for the request or the log, which
+    /// ends the subscription.
     pub fn poll_events(&mut self) -> Result<Option<MediaEvent>, DriverError> {
         let watch = self.event_subscription.as_mut().ok_or(DriverError::NotSubscribed)?;
         let polled = watch.poll(&mut self.admin);
@@ -162,17 +162,19 @@ impl ControllerHandle {
         polled
     }
 
-    /// Media events that the drive overwrote before they were read, and things that it wrote in
-    /// their place that mean nothing, since they are watched.
+    /// Returns counts since the subscription: media events that the drive overwrote before they
+    /// were read, and invalid log entries.
     pub fn dropped_events(&self) -> (u64, u64) {
         self.event_subscription.as_ref().map_or((0, 0), |w| (w.dropped, w.malformed))
     }
 
-    /// Asks to be told of the next event ([`poll_event`](Controller::poll_event)): of the drive's
-    /// health, of its errors, of changes. Nothing to do if that was asked already.
+    /// Requests the next asynchronous event of the drive, about health, errors or changes;
+    /// [`poll_event`](ControllerHandle::poll_event) returns it. Has no effect if a request is
+    /// outstanding.
     ///
     /// # Errors
-    /// [`DriverError::Unsupported`] on a drive whose media events are watched: those are all its events.
+    /// [`DriverError::Unsupported`] while media events are subscribed to, because the subscription
+    /// takes all events of the drive.
     pub fn request_event(&mut self) -> Result<(), DriverError> {
         if self.event_subscription.is_some() {
             return Err(DriverError::Unsupported { what: "events beside those of its media" });
@@ -184,11 +186,12 @@ impl ControllerHandle {
         Ok(())
     }
 
-    /// The event that was [awaited](ControllerHandle::request_event), once there is one; then the next is
-    /// to be asked for. Does not wait. Whoever reads the log page that the event names clears it.
+    /// Returns the [requested](ControllerHandle::request_event) event, once there is one. The
+    /// caller then requests the next. Does not wait. Reading the log page that the event names
+    /// clears it.
     ///
     /// # Errors
-    /// [`DriverError::NotSubscribed`]; the drive's refusal of the request.
+    /// [`DriverError::NotSubscribed`]; the drive's error for the request.
     pub fn poll_event(&mut self) -> Result<Option<AsyncEvent>, DriverError> {
         if !self.event_requested {
             return Err(DriverError::NotSubscribed);
@@ -202,7 +205,7 @@ impl ControllerHandle {
         Err(DriverError::Command { command, queue: 0, status })
     }
 
-    /// The value of a feature ([`nvme::feature`]).
+    /// Returns the value of a feature ([`nvme::feature`]).
     ///
     /// # Errors
     /// [`DriverError`].

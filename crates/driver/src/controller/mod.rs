@@ -1,10 +1,5 @@
-//! [`Controller`]: a drive that has been brought up over a port.
-//!
-//! | file | noun |
-//! |---|---|
-//! | `attach` | bring-up: what the drive says of itself, and what is agreed on |
-//! | `queues` | queue pairs: made, deleted, made again |
-//! | `logs` | what the drive tells: log pages, events, features |
+//! [`ControllerHandle`]: an initialized NVMe drive behind a port, with its queue pairs, logs,
+//! events and features.
 
 mod connect;
 mod logs;
@@ -22,37 +17,38 @@ use crate::memory::{QueueMemory, RangeMemory};
 use crate::reset::{ControllerGeneration, ControllerReset};
 use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
 
-/// What of a drive is used, and how.
+/// Options of a connection to a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// The namespace; `None` for the drive's first.
     pub nsid: Option<u32>,
-    /// How commands say where their data is; `None` for SGLs where the drive takes them, else PRPs.
+    /// Kind of the commands' data pointers; `None` for SGLs if the drive supports them, else PRPs.
     pub data: Option<DataPointers>,
-    /// I/O queue pairs to ask for; `None` for as many as the connection has doorbells and
-    /// interrupt vectors for.
+    /// Number of I/O queue pairs to request; `None` for as many as the port has doorbells and
+    /// interrupt vectors.
     pub queues: Option<u16>,
-    /// Where its queues have their doorbells.
+    /// Location of the queues' doorbells.
     pub doorbells: DoorbellUse,
 }
 
-/// Where the doorbells of a drive's I/O queues are.
+/// The location of the doorbells of a drive's I/O queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorbellUse {
-    /// In memory, if the drive offers that (NVMe section 5.7); else as `Registers`.
+    /// In host memory, if the drive supports that (Doorbell Buffer Config, [NVMe1.4 §5.7]); else as
+    /// `Registers`.
     #[default]
     Memory,
     /// In the drive's registers.
     Registers,
 }
 
-/// A drive that has been brought up. It owns the admin queue of its port: one controller per port.
+/// An initialized drive. The handle owns the admin queue of its port, so there is one per port.
 ///
-/// Calls that talk to the drive take a `pump`, called between two looks at the completion queue,
-/// and fail with [`DriverError::Timeout`] after as many of them as [`attach`](ControllerHandle::connect)
-/// was told. After a timeout every further call fails until the late answer has come; queue pairs
-/// that exist go on, and what a late answer was about is put in order by
-/// [`reclaim`](Controller::reclaim).
+/// Calls that send admin commands take a `pump`, which they call between polls of the completion
+/// queue. They fail with [`DriverError::Timeout`] after the number of polls passed to
+/// [`connect`](ControllerHandle::connect). After a timeout every further call fails until the late
+/// answer arrives. Existing queue pairs continue. [`reclaim`](ControllerHandle::reclaim) deletes
+/// the queues that a late answer was about.
 #[derive(Debug)]
 pub struct ControllerHandle {
     port: Arc<Port>,
@@ -60,71 +56,72 @@ pub struct ControllerHandle {
     info: ControllerInfo,
     cmb: Option<Cmb>,
     event_subscription: Option<EventSubscription>,
-    /// A request for an event is outstanding that is not the watch's.
+    /// Whether an Asynchronous Event Request is outstanding that is not the subscription's.
     event_requested: bool,
-    /// By queue identifier minus one: the memory of the queue, if it exists.
+    /// Memory of each existing queue, by queue identifier minus one.
     queues: Vec<Option<QueueMemory>>,
     /// Memory of deleted queues.
     spare: Vec<QueueMemory>,
-    /// Queues that the drive may know or not, since it did not answer in time.
+    /// Queues that the drive may or may not have, since it did not answer in time.
     indeterminate_queues: Vec<u16>,
     spare_ranges: Vec<RangeMemory>,
     spare_lists: Vec<PrpLists>,
-    /// Doorbells in memory, if they are used, and the command that tells the drive of their two pages.
+    /// Doorbells in memory, if they are used, and the Doorbell Buffer Config command for their two
+    /// pages.
     shadows: Option<(ShadowDoorbells, AdminCommand)>,
-    /// Entries of a queue at most.
+    /// Maximum number of entries of a queue.
     max_entries: u32,
-    /// A reset under way.
+    /// The controller reset in progress, if any.
     pub(crate) reset_in_progress: Option<ControllerReset>,
-    /// The controller has agreed on its queues since it was started last.
+    /// Whether the number of queues has been negotiated since the controller was last enabled.
     pub(crate) queues_negotiated: bool,
     pub(crate) generation: ControllerGeneration,
     pub(crate) resets: u64,
 }
 
 impl ControllerHandle {
-    /// Entries of a queue at most.
+    /// Returns the maximum number of entries of a queue.
     pub fn max_entries(&self) -> u32 {
         self.max_entries
     }
 
-    /// What the drive says about itself.
+    /// Returns the description of the drive.
     pub fn info(&self) -> &ControllerInfo {
         &self.info
     }
 
-    /// Memory of the drive that the host reaches into, if it has some.
+    /// Returns the drive's controller memory buffer, if it has one.
     pub fn cmb(&self) -> Option<Cmb> {
         self.cmb.clone()
     }
 
-    /// Whether its I/O queues have their doorbells in memory.
+    /// Returns whether the I/O queues have their doorbells in memory.
     pub fn has_shadow_doorbells(&self) -> bool {
         self.shadows.is_some()
     }
 
-    /// The connection to the drive.
+    /// Returns the port to the drive.
     pub fn port(&self) -> &Arc<Port> {
         &self.port
     }
 
-    /// The admin queue, for who cannot wait.
+    /// Returns the admin queue, for callers that cannot wait.
     pub(crate) fn admin(&mut self) -> &mut AdminQueue {
         &mut self.admin
     }
 
-    /// The admin queue begins anew, on a controller that has been stopped.
+    /// Restarts the admin queue of a controller that has been disabled.
     pub(crate) fn reinit_admin(&mut self) -> Result<(), DriverError> {
         self.admin.reinit(&self.port)
     }
 
-    /// The command by which a controller that was reset has its doorbells in memory again, if it had.
-    /// Each queue clears its own when it is made.
+    /// Returns the command that restores doorbells in memory after a reset, if they are used. Each
+    /// queue clears its own doorbells when it is created.
     pub(crate) fn doorbell_buffer_config(&self) -> Option<AdminCommand> {
         self.shadows.as_ref().map(|(_, command)| *command)
     }
 
-    /// What was asked to be told of before a reset is asked again.
+    /// Renews the event subscriptions that existed before a reset.
     pub(crate) fn resubscribe_events(&mut self) -> Result<(), DriverError> {
         if self.event_requested || self.event_subscription.is_some() {
             self.admin.request_event()?;

@@ -1,8 +1,10 @@
-//! Queue pairs of a [`Controller`]: made, deleted, and made again after a reset; and their memory, which
-//! is used again.
+//! Queue pairs of a [`ControllerHandle`]: creation, deletion, and recreation after a reset.
 //!
-//! Guarantee: memory that the drive may still write to is nobody else's; a queue of which it is not known
-//! whether the drive has it keeps its number until that is put in order.
+//! The memory of deleted queues is reused.
+//!
+//! Invariants: memory that the drive may still write to is not given to another queue. If it is
+//! unknown whether the drive has a queue, the queue's identifier stays reserved until
+//! [`reclaim`](ControllerHandle::reclaim).
 
 use nvme::{AdminCommand, QueuePriority, Status};
 use ring::Iova;
@@ -14,12 +16,12 @@ use crate::memory::{QueueMemory, RangeMemory};
 use crate::{Completed, DriverError, Event, QueuePair};
 
 impl ControllerHandle {
-    /// Makes a queue pair with rings of `depth` entries (2 or more; it takes `depth - 1` commands),
-    /// which raises interrupt `vector` after completions if there is one.
+    /// Creates a queue pair with rings of `depth` entries (at least 2), for `depth - 1` commands.
+    /// The drive raises interrupt `vector` after completions if there is one.
     ///
     /// # Errors
-    /// [`DriverError`]: no queue left, a depth of less than 2, no memory, or the drive refuses;
-    /// nothing is left behind then.
+    /// [`DriverError`]: no queue left, a depth of less than 2, no memory, or an error of the drive.
+    /// Nothing is left allocated then.
     pub fn create_queue_pair(
         &mut self,
         depth: u16,
@@ -51,7 +53,7 @@ impl ControllerHandle {
         if let Err(error) = made {
             match error.is_unresponsive() {
                 false => self.spare.push(memory),
-                // It may still write there, and know the queue.
+                // The drive may still write there, and may have created the queue.
                 true => {
                     self.queues[slot] = Some(memory);
                     self.indeterminate_queues.push(qid);
@@ -68,12 +70,12 @@ impl ControllerHandle {
         Ok(pair)
     }
 
-    /// The number of the queue pair that would be made now; `None` if none is left.
+    /// Returns the identifier of the queue pair that would be created next; `None` if none is left.
     pub fn next_qid(&self) -> Option<u16> {
         self.queues.iter().position(Option::is_none).map(|slot| slot as u16 + 1)
     }
 
-    /// Memory for the ranges of discards of a queue with `tags` tags.
+    /// Allocates memory for the ranges of discards of a queue with `tags` tags.
     pub(crate) fn alloc_ranges(&mut self, tags: u16) -> Result<RangeMemory, DriverError> {
         match self.spare_ranges.iter().position(|r| r.tags() >= tags.into()) {
             Some(i) => Ok(self.spare_ranges.swap_remove(i)),
@@ -81,12 +83,12 @@ impl ControllerHandle {
         }
     }
 
-    /// The same, of a queue that the drive has let go of.
+    /// Frees the ranges of a queue that the drive has deleted.
     pub(crate) fn free_ranges(&mut self, ranges: RangeMemory) {
         self.spare_ranges.push(ranges);
     }
 
-    /// Memory for lists of pages of a queue with `tags` tags, if the drive needs them.
+    /// Allocates memory for the PRP lists of a queue with `tags` tags, if the drive needs them.
     pub(crate) fn alloc_prp_lists(
         &mut self,
         tags: u16,
@@ -94,7 +96,7 @@ impl ControllerHandle {
         if !self.info.needs_prp_lists() {
             return Ok(None);
         }
-        // They are one namespace's, whose format is what it is.
+        // All lists are for one namespace, whose format does not change.
         let most = self.info.max_wire_bytes();
         match self.spare_lists.iter().position(|l| l.is_compatible(tags, most)) {
             Some(i) => {
@@ -106,13 +108,13 @@ impl ControllerHandle {
         }
     }
 
-    /// The same, of a queue that the drive has let go of.
+    /// Frees the PRP lists of a queue that the drive has deleted.
     pub(crate) fn free_prp_lists(&mut self, lists: Option<Box<PrpLists>>) {
         self.spare_lists.extend(lists.map(|lists| *lists));
     }
 
-    /// The commands that delete queue `qid` and make it again on the same memory, in order; `None`
-    /// for a queue that is not one of this controller's.
+    /// Returns the commands that delete queue `qid` and recreate it in the same memory, in order;
+    /// `None` if the queue is not one of this controller's.
     pub(crate) fn recreate_commands(
         &self,
         qid: u16,
@@ -125,7 +127,8 @@ impl ControllerHandle {
         Some([delete_sq, delete_cq, create_cq, create_sq])
     }
 
-    /// The commands that make queue `qid` again on a controller that has forgotten it, in order.
+    /// Returns the commands that create queue `qid` on a controller that has forgotten it, in
+    /// order.
     pub(crate) fn create_commands(
         &self,
         qid: u16,
@@ -134,7 +137,8 @@ impl ControllerHandle {
         Some(create_queue_commands(qid, self.queue_memory(qid)?, vector))
     }
 
-    /// Zeroes the rings of queue `qid`, and its doorbells in memory, and returns where they are.
+    /// Clears the rings of queue `qid`, and its doorbells in memory. Returns the addresses of the
+    /// rings.
     pub(crate) fn clear_rings(&self, qid: u16) -> Option<(Iova, Iova)> {
         let memory = self.queue_memory(qid)?;
         if let Some((shadows, _)) = &self.shadows {
@@ -165,13 +169,13 @@ impl ControllerHandle {
         created.map(drop)
     }
 
-    /// Deletes a queue pair. Commands that are outstanding come back through `back`, exactly once:
-    /// with the drive's answer if it still gives one, else with [`Status::ABORTED_SQ_DELETED`].
+    /// Deletes a queue pair. Passes each outstanding command to `back` exactly once: with the
+    /// drive's answer if there is one, else with [`Status::ABORTED_SQ_DELETED`].
     ///
     /// # Errors
-    /// [`DriverError`]; the pair is gone and its commands have come back all the same, but its
-    /// identifier is not used again, or only after [`reclaim`](Controller::reclaim) if the drive did
-    /// not answer.
+    /// [`DriverError`]. The pair is gone and its commands have been passed to `back` nevertheless.
+    /// Its identifier is not reused, or only after [`reclaim`](ControllerHandle::reclaim) if the
+    /// drive did not answer.
     pub fn delete_queue_pair(
         &mut self,
         pair: QueuePair,
@@ -181,7 +185,7 @@ impl ControllerHandle {
         self.delete_with_observer(pair, &mut |_| {}, back, pump)
     }
 
-    /// The same; `ended` sees the drive's answers before they are given back.
+    /// Deletes a queue pair; `ended` sees the drive's completions before they are passed to `back`.
     pub(crate) fn delete_with_observer(
         &mut self,
         mut pair: QueuePair,
@@ -217,17 +221,16 @@ impl ControllerHandle {
         Ok(())
     }
 
-    /// Deletes the queues of which it is not known whether the drive has them, since it did not answer
-    /// in time when they were made or deleted; their numbers and their memory can be used again then.
-    /// Nothing is sent when there are none.
+    /// Deletes the queues that the drive may or may not have because it did not answer in time.
+    /// Their identifiers and memory can then be reused. Sends nothing if there are none.
     ///
     /// # Errors
-    /// [`DriverError`]: the drive does not answer still.
+    /// [`DriverError`]: the drive still does not answer.
     pub fn reclaim(&mut self, pump: &mut dyn FnMut()) -> Result<(), DriverError> {
         while let Some(qid) = self.indeterminate_queues.last().copied() {
             for delete in [AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid }] {
                 match self.admin.run(delete, qid, pump) {
-                    // One that the drive does not have is gone as well.
+                    // If the drive does not have the queue, it needs no deletion.
                     Ok(_) | Err(DriverError::Command { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -239,7 +242,7 @@ impl ControllerHandle {
         Ok(())
     }
 
-    /// Deletes one of a pair's queues, if the controller has not forgotten it in a reset.
+    /// Deletes one queue of a pair, unless the controller has forgotten it in a reset.
     fn delete(
         &mut self,
         command: AdminCommand,
@@ -257,7 +260,7 @@ impl ControllerHandle {
     }
 }
 
-/// The commands that make queue `qid` on its memory: the completion queue first.
+/// Returns the commands that create queue `qid` on its memory: the completion queue first.
 fn create_queue_commands(qid: u16, memory: &QueueMemory, vector: Option<u16>) -> [AdminCommand; 2] {
     let entries = u32::from(memory.depth());
     let priority = QueuePriority::default();

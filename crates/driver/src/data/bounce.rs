@@ -1,11 +1,17 @@
-//! [`Bounce`]: registered memory through which payloads go that lists of pages cannot name (NVMe
-//! section 4.3: an entry after the first is a page's address, the first a dword's).
+//! [`Bounce`]: registered memory for payloads that PRP lists cannot name.
 //!
-//! A transfer takes as many pages as it has bytes for, whichever are free. Guarantees: there are
-//! pages enough for the longest transfer, so that a queue with nothing outstanding takes any; memory
-//! is bounded, and who finds too little of it is told to come again, which he can as soon as another
-//! command has ended; pages are given to nobody else before the drive has let go of them; nothing is
-//! allocated per command. The memory is made with the first command that needs it: most queues never do.
+//! PRP entries after the first are page addresses; the first is a dword address ([NVMe1.4 §4.3]). A
+//! transfer takes as many pages as it needs, in any order.
+//!
+//! Invariants:
+//!
+//! - The memory has enough pages for the longest transfer, so that a queue with no command
+//!   outstanding accepts any command.
+//! - Memory is bounded. A command that finds too few free pages is rejected as busy; the caller
+//!   retries after another command has completed.
+//! - Pages are not reused before the drive has completed their command.
+//! - No memory is allocated per command. The bounce memory is allocated with the first command that
+//!   needs it; most queues never need it.
 
 use std::sync::Arc;
 
@@ -17,29 +23,29 @@ use super::metadata::ExtendedLbaLayout;
 use super::segment_iter::{SegmentIter, transfer_shape};
 use crate::{Payload, Segment};
 
-/// Pages at least, whatever the longest transfer is: 64 KiB.
+/// Minimum number of pages, whatever the longest transfer is: 64 KiB.
 const PAGES_MIN: usize = 16;
 /// The end of a list of pages.
 const NONE: u16 = u16::MAX;
 
-/// What has gone through a queue's bounce memory.
+/// Counters of a queue's bounce memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BounceStats {
     /// Commands whose data was copied.
     pub commands: u64,
-    /// Bytes that were copied.
+    /// Bytes copied.
     pub bytes: u64,
-    /// Commands that were sent away because too few pages were free.
+    /// Commands rejected as busy because too few pages were free.
     pub busy: u64,
-    /// Commands that were refused because there was no memory to copy through
-    /// ([`INTERNAL`](Status::INTERNAL)).
+    /// Commands rejected with [`INTERNAL`](Status::INTERNAL) because the bounce memory could not be
+    /// allocated.
     pub refused: u64,
-    /// Bytes of memory that is copied through; none before the first command that needs it.
+    /// Size of the bounce memory in bytes; 0 before the first command that needs it.
     pub memory: u64,
 }
 
 impl BounceStats {
-    /// Those of several queues together.
+    /// Returns the sum with the counters of another queue.
     #[must_use]
     pub fn and(self, other: BounceStats) -> BounceStats {
         BounceStats {
@@ -52,7 +58,7 @@ impl BounceStats {
     }
 }
 
-/// What a command holds.
+/// The pages of a command.
 #[derive(Clone, Copy, Debug)]
 struct BounceMapping {
     first: u16,
@@ -63,20 +69,21 @@ struct BounceMapping {
     layout: ExtendedLbaLayout,
 }
 
-/// The pages that are copied through.
+/// The pages of the bounce memory.
 #[derive(Clone, Debug)]
 struct Pages {
     region: Arc<SharedRegion>,
     at: Iova,
 }
 
-/// The memory of one queue, which is made when it is first needed.
+/// The bounce memory of one queue, allocated when it is first needed.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounce {
     pages: Option<Pages>,
-    /// Why there are none and will be none: who tries again and again would take all registrations.
+    /// The reason of a failed allocation, which is not repeated: further attempts would use up all
+    /// registrations.
     alloc_error: Option<RegisterError>,
-    /// The first free page, and of each page the one that follows it in its list.
+    /// The first free page, and for each page the next one in its list.
     free: u16,
     free_count: usize,
     next: Box<[u16]>,
@@ -84,13 +91,13 @@ pub(crate) struct Bounce {
     stats: BounceStats,
 }
 
-/// Pages of memory for transfers of `max_bytes` at most.
+/// Returns the number of pages for transfers of at most `max_bytes`.
 fn pages_for(max_bytes: u64) -> usize {
     max_bytes.div_ceil(PAGE_BYTES as u64).clamp(PAGES_MIN as u64, u64::from(NONE)) as usize
 }
 
 impl Bounce {
-    /// For transfers of `max_bytes` at most and `tags` tags; without memory yet.
+    /// Creates an instance for transfers of at most `max_bytes` and `tags` tags, without memory.
     pub(crate) fn new(tags: usize, max_bytes: u64) -> Bounce {
         let pages = pages_for(max_bytes);
         let mut bounce = Bounce {
@@ -106,7 +113,7 @@ impl Bounce {
         bounce
     }
 
-    /// Makes the memory, if there is none yet.
+    /// Allocates the memory, unless that has been done.
     fn allocate(&mut self, memory: &AddressSpace) -> Result<(), Status> {
         if self.pages.is_some() {
             return Ok(());
@@ -124,23 +131,23 @@ impl Bounce {
         Err(Status::INTERNAL)
     }
 
-    /// Why there is no memory to copy through, if it was needed and refused.
+    /// Returns why the memory could not be allocated when it was needed.
     pub(crate) fn alloc_error(&self) -> Option<RegisterError> {
         self.alloc_error
     }
 
-    /// Whether there are pages for transfers of `max_bytes`.
+    /// Returns whether there are enough pages for transfers of `max_bytes`.
     pub(crate) fn is_compatible(&self, max_bytes: u64) -> bool {
         self.next.len() >= pages_for(max_bytes)
     }
 
-    /// What has gone through it.
+    /// Returns the counters.
     pub(crate) fn stats(&self) -> BounceStats {
         let memory = self.pages.as_ref().map_or(0, |pages| pages.region.len() as u64);
         BounceStats { memory, ..self.stats }
     }
 
-    /// All pages are free: the drive has forgotten every command.
+    /// Frees all pages, because the drive has forgotten every command.
     pub(crate) fn clear(&mut self) {
         let pages = self.next.len();
         for (page, next) in self.next.iter_mut().enumerate() {
@@ -150,24 +157,24 @@ impl Bounce {
         self.mappings.fill(None);
     }
 
-    /// Becomes another queue's, with nothing counted.
+    /// Prepares the memory for another queue and clears the counters.
     pub(crate) fn reset(&mut self) {
         self.clear();
         self.alloc_error = None;
         self.stats = BounceStats::default();
     }
 
-    /// Where the drive finds a page.
+    /// Returns the drive's address of a page.
     fn bus_address(&self, memory: &AddressSpace, page: u16) -> Option<u64> {
         memory.bus_address(self.pages.as_ref()?.at.offset(u64::from(page) * PAGE_BYTES as u64))
     }
 
-    /// Takes pages for the command of `tag`, and copies what it writes; says how many. `None` when too few
-    /// are free.
+    /// Allocates pages for the command of `tag`, and copies the data that it writes. Returns the
+    /// number of pages; `None` if too few are free.
     ///
     /// # Errors
-    /// How the command would end: memory that is not registered, a table that says something else
-    /// than `bytes`; [`Status::INTERNAL`] when there is no memory to copy through.
+    /// The status with which the command would complete: unregistered memory, a table that does not
+    /// add up to `bytes`, or [`Status::INTERNAL`] without bounce memory.
     pub(crate) fn map(
         &mut self,
         memory: &AddressSpace,
@@ -190,7 +197,7 @@ impl Bounce {
             return Err(Status::INVALID_FIELD);
         }
         self.allocate(memory)?;
-        // One that the owner has taken back.
+        // The owner may have detached the tag without a completion.
         self.release_pages(tag);
         if pages > self.free_count {
             self.stats.busy += 1;
@@ -213,7 +220,7 @@ impl Bounce {
         Ok(Some(pages))
     }
 
-    /// The pages of a command, in order, as the drive finds them.
+    /// Returns the drive's addresses of a command's pages, in order.
     pub(crate) fn pages(&self, memory: &AddressSpace, tag: u16) -> impl Iterator<Item = u64> {
         let held = self.mappings.get(usize::from(tag)).and_then(Option::as_ref);
         let first = held.map(|held| held.first);
@@ -223,8 +230,8 @@ impl Bounce {
         .filter_map(|page| self.bus_address(memory, page))
     }
 
-    /// The command of `tag` has ended, or was not sent: what it has read is copied if it was
-    /// successful, and its pages are free.
+    /// Frees the pages of `tag`, whose command has completed or was not issued. Copies the data of
+    /// a successful read first.
     pub(crate) fn unmap(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
         if let Some(held) = self.mappings.get(usize::from(tag)).copied().flatten() {
             if held.is_read && successful {
@@ -246,8 +253,8 @@ impl Bounce {
         self.free_count += pages;
     }
 
-    /// Copies between a command's pages and its payload. What of the payload is not what it was when
-    /// the command was bound is left out.
+    /// Copies between a command's pages and its payload. Skips parts of the payload that have
+    /// changed since the command was bound.
     fn copy(
         &self,
         memory: &AddressSpace,
@@ -291,7 +298,7 @@ impl Bounce {
     }
 }
 
-/// A place in a command's pages.
+/// A position in a command's pages.
 struct PageCursor<'a> {
     next: &'a [u16],
     page: u16,
@@ -299,8 +306,8 @@ struct PageCursor<'a> {
 }
 
 impl PageCursor<'_> {
-    /// The next bytes that are in one piece, `most` at most: where they begin, and how many; `None`
-    /// behind the last page.
+    /// Advances by at most `most` contiguous bytes. Returns their offset and length; `None` after
+    /// the last page.
     fn advance(&mut self, most: usize) -> Option<(usize, usize)> {
         if self.offset == PAGE_BYTES {
             let next = self.next[usize::from(self.page)];
@@ -329,15 +336,15 @@ mod tests {
         seed
     }
 
-    /// Of each byte that is transferred whether it is payload.
+    /// Returns, for each transferred byte, whether it belongs to the payload.
     fn payload_of(layout: ExtendedLbaLayout, wire: u32) -> Vec<bool> {
         let sector = u64::from(layout.sector);
         let each = sector + u64::from(layout.metadata_bytes);
         (0..u64::from(wire)).map(|at| at % each < sector).collect()
     }
 
-    /// Random commands take pages, end well or badly or are forgotten; every byte is where it belongs,
-    /// no page is two commands', and none is lost.
+    /// Random commands allocate pages, then succeed, fail or are forgotten. Every byte is in its
+    /// place, no page belongs to two commands, and no page is lost.
     #[test]
     fn bytes_go_where_they_belong_and_pages_come_back() {
         const TAGS: usize = 6;
@@ -359,7 +366,7 @@ mod tests {
                 let is_payload = payload_of(layout, wire);
                 let pages: Vec<u64> = bounce.pages(memory, tag as u16).collect();
                 assert_eq!(pages.len(), (wire as usize).div_ceil(PAGE_BYTES), "seed {seed}");
-                // What the drive does: it finds what was written, or leaves something.
+                // Act as the drive: check the data of a write, or fill the pages of a read.
                 let byte = round as u8;
                 let mut left = wire as usize;
                 let mut seen = Vec::new();
@@ -437,7 +444,7 @@ mod tests {
             }
             let reads = rng.below(2) == 0;
             if !reads {
-                // Bytes that tell where they are.
+                // Bytes that encode their position.
                 for i in (0..128 << 10).step_by(512) {
                     data.write(base + i, &rng.below(u64::MAX).to_le_bytes());
                 }
@@ -499,7 +506,7 @@ mod tests {
         let memory = 64 << 10;
         let stats = BounceStats { commands: 1, bytes: 512, memory, ..BounceStats::default() };
         assert_eq!(bounce.stats(), stats);
-        // A tag that its owner took back begins anew.
+        // Rebinding a tag that its owner detached frees the old pages.
         let again = of(Payload::Contiguous(at), 1 << 16, true);
         assert_eq!(bounce.map(port.memory(), 0, again), Ok(Some(16)));
         bounce.unmap(port.memory(), 0, false);

@@ -1,5 +1,6 @@
-//! Metadata of a namespace, where requests have none: [`MetadataBuffer`] is where it comes from and goes to if it has a
-//! buffer of its own, [`Layout`] leaves room for it among the data if it has none.
+//! Metadata of a namespace for requests, which carry none. [`MetadataBuffer`] serves namespaces
+//! with separate metadata; [`ExtendedLbaLayout`] describes metadata that is interleaved with the
+//! data.
 
 use std::sync::Arc;
 
@@ -8,24 +9,26 @@ use ring::{PAGE_BYTES, Port, SharedRegion};
 
 use crate::{ControllerInfo, DriverError};
 
-/// Metadata of a transfer at most that has a buffer of its own, which is in one piece.
+/// Maximum size of the metadata of a transfer with a separate buffer, which is contiguous.
 pub(crate) const METADATA_BYTES_MAX: u64 = 64 << 10;
 
-/// Where metadata comes from and goes to that has a buffer of its own and is nobody's: every command of
-/// the queue is given the same.
+/// The separate metadata buffer of a queue. All commands share it, because its contents do not
+/// matter.
 #[derive(Clone, Debug)]
 pub(super) struct MetadataBuffer {
     _region: Arc<SharedRegion>,
-    /// As the drive finds them: zeros, which are written, and what is read.
+    /// The drive's addresses of zeros, which are written, and of a buffer for what is read.
     zeros: u64,
     discarded: u64,
 }
 
 impl MetadataBuffer {
-    /// That of a queue of a drive, registered with `port`; `None` if its namespace needs none.
+    /// Allocates the buffer of a queue of a drive, registered with `port`; `None` if its namespace
+    /// needs none.
     ///
     /// # Errors
-    /// [`DriverError::Register`]; [`DriverError::Unsupported`] where no memory is in one piece.
+    /// [`DriverError::Register`]; [`DriverError::Unsupported`] if no memory is contiguous for the
+    /// drive.
     pub(super) fn new_if_needed(
         port: &Port,
         info: &ControllerInfo,
@@ -51,8 +54,8 @@ impl MetadataBuffer {
     }
 }
 
-/// What of the bytes that a command transfers is its payload: of each `sector` bytes `gap` bytes more
-/// are transferred, which are zeros when they are written and thrown away when they are read.
+/// The layout of a transfer: each `sector` bytes of payload are followed by `gap` bytes of
+/// metadata. The metadata is zero when it is written and dropped when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExtendedLbaLayout {
     pub(super) sector: u32,
@@ -60,11 +63,11 @@ pub(crate) struct ExtendedLbaLayout {
 }
 
 impl ExtendedLbaLayout {
-    /// All of it is.
+    /// The layout of a transfer without metadata.
     pub(crate) const NO_METADATA: ExtendedLbaLayout =
         ExtendedLbaLayout { sector: u32::MAX, metadata_bytes: 0 };
 
-    /// That of reads and writes of sectors of so many bytes.
+    /// Returns the layout for sectors of `sector` bytes.
     pub(crate) fn new(metadata: Option<MetadataFormat>, sector: u32) -> ExtendedLbaLayout {
         match metadata.map_or(0, |metadata| metadata.extended_lba_bytes()) {
             0 => ExtendedLbaLayout::NO_METADATA,
@@ -72,7 +75,7 @@ impl ExtendedLbaLayout {
         }
     }
 
-    /// Bytes that are transferred for so many bytes of payload.
+    /// Returns the number of bytes that are transferred for `bytes` of payload.
     pub(super) fn wire_bytes(self, bytes: u32) -> Option<u32> {
         bytes.checked_add((bytes / self.sector).checked_mul(self.metadata_bytes)?)
     }

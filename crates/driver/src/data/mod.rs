@@ -1,13 +1,13 @@
-//! [`DataPointers`]: how commands of a queue say where their data is, and [`PrpLists`], the memory
-//! that lists of pages take (NVMe sections 4.3 and 4.4).
+//! [`DataPointers`]: the kind of data pointers of a queue's commands. [`PrpLists`]: memory for PRP
+//! lists ([NVMe1.4 §4.3], [NVMe1.4 §4.4]).
 //!
-//! A drive that takes SGLs gets them: one descriptor says any range of memory, in pieces or not at
-//! all (a bit bucket, if the drive knows those). All others get PRP entries: one per page, the first from any dword on. What
-//! a bit bucket would swallow goes to one page of scratch memory there, again and again; what no list of
-//! pages can name goes through memory that can ([`bounce`]).
+//! A drive that supports SGLs gets SGLs: one descriptor names any range of memory, contiguous or
+//! scattered, or a bit bucket if the drive supports those. All other drives get PRP entries: one
+//! per page, the first at any dword. The data of a bit bucket then goes to one page of scratch
+//! memory, repeatedly. Data that PRP entries cannot name goes through bounce memory ([`bounce`]).
 //!
-//! Guarantee: the list of a tag is written before its command is given to the drive, and not again
-//! before the tag is bound anew; nothing is allocated per command.
+//! Invariants: the list of a tag is written before its command is issued, and not changed before
+//! the tag is bound again. No memory is allocated per command.
 
 mod bounce;
 mod metadata;
@@ -28,51 +28,52 @@ pub(crate) use self::metadata::{ExtendedLbaLayout, METADATA_BYTES_MAX};
 use self::segment_iter::TransferShape;
 use crate::{BindError, ControllerInfo, DriverError, Payload, Segment};
 
-/// How commands say where their data is.
+/// The kind of data pointers in commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataPointers {
-    /// Scatter-gather lists: any alignment, many pieces, bit buckets among them.
+    /// Scatter-gather lists: any alignment, scattered payloads, and bit buckets.
     #[default]
     Sgl,
-    /// The same without bit buckets: pieces at any alignment; PRPs for what goes nowhere, as a whole
-    /// or in part.
+    /// Scatter-gather lists without bit buckets: segments at any alignment. PRPs for payloads with
+    /// a bit bucket, whole or in part.
     SglAndPrp,
-    /// Physical region pages: whole pages, from a dword's address on. All else is copied.
+    /// Physical region pages: whole pages, the first from a dword address. All other data is
+    /// copied.
     Prp,
 }
 
-/// Bytes of a transfer at most where entries are PRPs, whatever the drive takes: 4 MiB.
+/// Maximum bytes per transfer with PRPs, whatever the drive supports: 4 MiB.
 pub(crate) const PRP_TRANSFER_MAX: u64 = 4 << 20;
 
 const PAGE64: u64 = PAGE_BYTES as u64;
-/// Entries of a page of a list.
+/// Number of entries per page of a PRP list.
 const PRPS_PER_PAGE: usize = PAGE_BYTES / 8;
 
-/// The lists of a queue's commands: so many pages per tag, and one page of scratch memory behind
-/// them. Like that of rings, memory of deleted queues is used again.
+/// The PRP lists of a queue: a number of pages per tag, followed by one page of scratch memory. The
+/// memory of deleted queues is reused.
 #[derive(Clone, Debug)]
 pub(crate) struct PrpLists {
     region: Arc<SharedRegion>,
     at: Iova,
     tags: usize,
-    /// Pages of a tag's list.
+    /// Number of pages per tag's list.
     pages: usize,
     bounce: Bounce,
     metadata_buffer: Option<MetadataBuffer>,
 }
 
-/// Data that a command transfers.
+/// The data of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransferSpec {
     pub(crate) data: Payload,
     pub(crate) bytes: u32,
-    /// Whether the drive writes to it.
+    /// Whether the drive writes to memory.
     pub(crate) is_read: bool,
     pub(crate) layout: ExtendedLbaLayout,
 }
 
-/// Pages of a list for transfers of `bytes` bytes that may start anywhere in a page: all but the
-/// last end with the address of the next.
+/// Returns the number of list pages for transfers of `bytes` bytes at any offset in a page. All
+/// list pages but the last end with the address of the next.
 fn list_pages(bytes: u64) -> usize {
     // The first entry is in the command.
     let entries = bytes.div_ceil(PAGE64) as usize;
@@ -84,10 +85,11 @@ fn list_pages(bytes: u64) -> usize {
 }
 
 impl PrpLists {
-    /// Lists for `tags` commands of a drive, registered with `port`.
+    /// Allocates lists for `tags` commands of a drive, registered with `port`.
     ///
     /// # Errors
-    /// [`DriverError::Register`]; [`DriverError::Unsupported`] where no memory is in one piece.
+    /// [`DriverError::Register`]; [`DriverError::Unsupported`] if no memory is contiguous for the
+    /// drive.
     pub(crate) fn new(
         port: &Port,
         tags: u16,
@@ -100,7 +102,7 @@ impl PrpLists {
         })
     }
 
-    /// The same, of commands that transfer `max_bytes` at most and no metadata.
+    /// Allocates lists for commands that transfer at most `max_bytes` and no metadata.
     fn with_max_transfer(port: &Port, tags: u16, max_bytes: u64) -> Result<PrpLists, DriverError> {
         let (tags, pages) = (usize::from(tags.max(1)), list_pages(max_bytes));
         let (region, at) = port.memory().allocate_registered((tags * pages + 1) * PAGE_BYTES)?;
@@ -115,44 +117,45 @@ impl PrpLists {
         }
     }
 
-    /// What was copied, since the lists are the queue's.
+    /// Returns the counters of copied data, since the queue got the lists.
     pub(crate) fn bounce_stats(&self) -> BounceStats {
         self.bounce.stats()
     }
 
-    /// Why nothing can be copied, if something had to be.
+    /// Returns why bounce memory could not be allocated when it was needed.
     pub(crate) fn bounce_error(&self) -> Option<RegisterError> {
         self.bounce.alloc_error()
     }
 
-    /// They become another queue's, which has nothing outstanding.
+    /// Prepares the lists for another queue, which has no command outstanding.
     pub(crate) fn reset(&mut self) {
         self.bounce.reset();
     }
 
-    /// The drive has forgotten every command.
+    /// Releases the resources of all commands, which the drive has forgotten.
     pub(crate) fn clear(&mut self) {
         self.bounce.clear();
     }
 
-    /// The command of `tag` has ended, or was not sent.
+    /// Releases the resources of `tag`, whose command has completed or was not issued.
     #[inline]
     pub(crate) fn complete(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
         self.bounce.unmap(memory, tag, successful);
     }
 
-    /// Whether a queue of `tags` tags and transfers of `max_bytes` at most can use it.
+    /// Returns whether a queue with `tags` tags and transfers of at most `max_bytes` can use the
+    /// lists.
     pub(crate) fn is_compatible(&self, tags: u16, max_bytes: u64) -> bool {
         self.tags >= usize::from(tags)
             && self.pages >= list_pages(max_bytes)
             && self.bounce.is_compatible(max_bytes)
     }
 
-    /// The two entries of a command that transfers `bytes` bytes in one piece; writes the tag's
-    /// list if there are more. The address is a dword's.
+    /// Returns the two PRP entries of a command that transfers `bytes` contiguous bytes; writes the
+    /// tag's list if there are more entries. The address is dword aligned.
     ///
     /// # Errors
-    /// [`Status::INVALID_FIELD`] for more bytes than the list is for.
+    /// [`Status::INVALID_FIELD`] for more bytes than the list supports.
     #[inline]
     fn prp_entries(
         &self,
@@ -173,7 +176,7 @@ impl PrpLists {
         }
     }
 
-    /// The same for memory that the drive reaches page by page.
+    /// Returns the two PRP entries for memory that the drive reaches page by page.
     fn prp_entries_by_page(
         &self,
         tag: u16,
@@ -188,7 +191,7 @@ impl PrpLists {
         self.prp_entries_of_pages(tag, count as usize, pages, memory)
     }
 
-    /// The same for a command whose data goes nowhere.
+    /// Returns the two PRP entries for a bit bucket: all pages are the scratch page.
     #[inline]
     fn prp_entries_to_scratch(
         &self,
@@ -210,13 +213,14 @@ impl PrpLists {
         }
     }
 
-    /// Where the drive finds a byte of the lists.
+    /// Returns the drive's address of a byte of the lists.
     #[inline]
     fn bus_address(&self, memory: &AddressSpace, offset: usize) -> Result<u64, Status> {
         memory.bus_address(self.at.offset(offset as u64)).ok_or(Status::INTERNAL)
     }
 
-    /// The same for `count` pages, whichever they are; the first from any dword on.
+    /// Returns the two PRP entries for `count` pages at arbitrary addresses; the first may start at
+    /// any dword.
     fn prp_entries_of_pages(
         &self,
         tag: u16,
@@ -232,7 +236,7 @@ impl PrpLists {
         }
     }
 
-    /// Writes a list of `count` pages, and returns where it is.
+    /// Writes a list of `count` pages and returns its address.
     #[inline]
     fn write_prp_list(
         &self,
@@ -260,12 +264,12 @@ impl PrpLists {
         if left > 0 { Err(Status::INVALID_FIELD) } else { self.bus_address(memory, base) }
     }
 
-    /// Sets the data pointer of the command of `tag`, which is not under way. `sgls`: the drive takes
-    /// SGLs, though not with bit buckets.
+    /// Sets the data pointer of the command of `tag`, which is not in flight. `sgls` says whether
+    /// the drive supports SGLs, though not bit buckets.
     ///
     /// # Errors
-    /// [`BindError::Busy`] when there is no memory now for what must be copied; else how the command
-    /// would end, such as [`Status::INVALID_FIELD`] for too many bytes.
+    /// [`BindError::Busy`] if too little bounce memory is free; else the status with which the
+    /// command would complete, such as [`Status::INVALID_FIELD`] for too many bytes.
     #[inline]
     pub(crate) fn set_data_pointer(
         &mut self,
@@ -324,7 +328,7 @@ impl PrpLists {
         Ok(())
     }
 
-    /// The two entries of a command whose data is copied.
+    /// Returns the two PRP entries of a command whose data is copied.
     #[cold]
     fn prp_entries_bounced(
         &mut self,

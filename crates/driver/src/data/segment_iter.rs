@@ -1,17 +1,18 @@
-//! [`Pieces`] of a payload, and the [`Shape`] that they have: what says which commands can name them.
+//! [`SegmentIter`]: the segments of a payload. [`TransferShape`]: which data pointers can name
+//! them.
 
 use nvme::Status;
 use ring::{AddressSpace, Iova, PAGE_BYTES};
 
 use crate::{Payload, Segment};
 
-/// The pieces of a payload in memory, in order.
+/// Iterates over the segments of a payload, in order.
 pub(super) struct SegmentIter<'a> {
     memory: &'a AddressSpace,
-    /// Where the next entry of the table is.
+    /// Address of the next entry of the table.
     table: Iova,
     remaining: u16,
-    /// Of a payload in one piece.
+    /// The only segment of a contiguous payload.
     single: Option<Segment>,
 }
 
@@ -48,23 +49,24 @@ impl Iterator for SegmentIter<'_> {
     }
 }
 
-/// How a scattered payload can be named.
+/// The kinds of data pointers that can name a scattered payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransferShape {
-    /// By a list of so many pages that the drive reaches: each piece but the first begins with a page,
-    /// each but the last ends with one.
+    /// A PRP list of this number of pages: each segment but the first begins with a page, and each
+    /// but the last ends with one. The drive reaches all of them.
     Pages(usize),
-    /// By a table of pieces that are all memory.
+    /// A segment table whose segments are all memory.
     Memory,
-    /// Neither: some bytes of it go nowhere.
+    /// Neither: the payload contains a bit bucket.
     Holes,
 }
 
-/// Checks a scattered payload of `bytes` bytes and says what shape it has.
+/// Checks a scattered payload of `bytes` bytes and returns its shape.
 ///
 /// # Errors
-/// How a drive that reads the table would end the command: [`Status::DATA_TRANSFER_ERROR`] for what is
-/// not registered, [`Status::SGL_LENGTH_INVALID`] for more or fewer bytes, [`Status::SGL_TYPE_INVALID`].
+/// The status with which a drive that reads the table would complete the command:
+/// [`Status::DATA_TRANSFER_ERROR`] for unregistered memory, [`Status::SGL_LENGTH_INVALID`] for
+/// another total length, or [`Status::SGL_TYPE_INVALID`].
 pub(super) fn transfer_shape(
     memory: &AddressSpace,
     table: Iova,
@@ -100,8 +102,8 @@ pub(super) fn transfer_shape(
     })
 }
 
-/// The pages of a payload of the [shape](Shape::Pages) of pages, as the drive finds them: the first from
-/// where it begins.
+/// Returns the drive's addresses of the pages of a payload with the shape [`TransferShape::Pages`];
+/// the first is where the payload begins.
 pub(super) fn page_addresses(
     memory: &AddressSpace,
     table: Iova,
@@ -124,7 +126,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Writes a table of pieces.
+    /// Writes a segment table.
     pub(in crate::data) fn write_table(port: &Port, table: Iova, pieces: &[Segment]) -> Payload {
         for (i, piece) in pieces.iter().enumerate() {
             let bytes: Vec<u8> = piece.encode().iter().flat_map(|w| w.to_le_bytes()).collect();

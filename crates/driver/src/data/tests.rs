@@ -1,4 +1,4 @@
-//! Data pointers as a controller would follow them.
+//! Tests that follow data pointers as a controller does.
 
 use std::io;
 use std::sync::Mutex;
@@ -14,7 +14,8 @@ fn read(data: Payload, bytes: u32) -> TransferSpec {
     TransferSpec { data, bytes, is_read: true, layout: ExtendedLbaLayout::NO_METADATA }
 }
 
-/// The pages that a controller would go to, by the specification: first bytes, then whole pages.
+/// Returns the ranges that a controller accesses according to the specification: the first bytes,
+/// then whole pages.
 fn walk(port: &Port, sqe: &Sqe, bytes: u64) -> Vec<(u64, u64)> {
     walk_by(sqe, bytes, |at| {
         let mut word = [0; 8];
@@ -96,7 +97,7 @@ fn what_entries_cannot_say_is_copied_or_refused() {
     let pages = walk(&port, &sqe, 16 << 10);
     assert_eq!(pages.len(), 4);
     assert!(pages.iter().all(|(at, _)| *at < data.0 || *at > data.0 + (1 << 20)), "copied");
-    // Pieces that are pages are named as they are, wherever they are.
+    // Segments that are pages are named directly, at any address.
     let segments = [(0x3000, 8192), (0x1000, 4096), (0x8000, 512)];
     for (i, (offset, bytes)) in segments.into_iter().enumerate() {
         let words = Segment { at: Some(data.offset(offset)), bytes }.encode();
@@ -108,7 +109,7 @@ fn what_entries_cannot_say_is_copied_or_refused() {
     let named: Vec<u64> = walk(&port, &sqe, 12800).iter().map(|(at, _)| at - data.0).collect();
     assert_eq!(named, [0x3000, 0x4000, 0x1000, 0x8000]);
     assert_eq!(lists.bounce_stats().commands, 1);
-    // Too few pages are free until the first command has ended.
+    // Too few pages are free until the first command has completed.
     let second = read(Payload::Contiguous(data.offset(1)), 64 << 10);
     assert_eq!(lists.set_data_pointer(&mut sqe, 1, second, memory), Err(BindError::Busy));
     lists.complete(port.memory(), 0, true);
@@ -121,7 +122,7 @@ fn what_entries_cannot_say_is_copied_or_refused() {
     assert_eq!(tag, refused(Status::INVALID_FIELD));
     let short = lists.set_data_pointer(&mut sqe, 0, read(pieces, 512), memory);
     assert_eq!(short, refused(Status::SGL_LENGTH_INVALID));
-    // With SGLs only what has holes needs pages.
+    // With SGLs only payloads with a bit bucket need pages.
     let sgls = (port.memory(), true);
     lists.set_data_pointer(&mut sqe, 0, read(pieces, 12800), sgls).unwrap();
     assert!(matches!(sqe.data(), DataPointer::Sgl(SglDescriptor::Segment { .. })));
@@ -129,11 +130,12 @@ fn what_entries_cannot_say_is_copied_or_refused() {
     assert!(!lists.is_compatible(3, 512) && !lists.is_compatible(1, 4 << 20));
 }
 
-/// A bus without an IOMMU: what it provides is reached page by page, last page first; nothing else is.
+/// A bus without an IOMMU: memory that it provides is reached page by page, last page first; other
+/// memory is not reached.
 #[derive(Debug, Default)]
 struct NoIommuBus {
     provided: Mutex<Vec<usize>>,
-    /// No more pages than that.
+    /// Maximum number of regions.
     regions_max: AtomicUsize,
 }
 
@@ -195,7 +197,7 @@ fn without_an_iommu_pages_are_named_where_they_are_and_other_memory_is_copied() 
     assert_eq!(memory.bus_address(own_at), None);
     let mut lists = PrpLists::with_max_transfer(&port, 2, 2 << 20).unwrap();
     assert_eq!(lists.bounce_stats(), BounceStats::default(), "no memory before it is needed");
-    // Back from what the controller is told: regions are reversed as a whole.
+    // Translate the controller's addresses back: regions are reversed as a whole.
     let back = |wire: u64| {
         let page = Iova(wire - wire % PAGE64 - NO_IOMMU_BASE);
         let found = memory.find(page, PAGE64).unwrap();
@@ -232,7 +234,7 @@ fn without_an_iommu_pages_are_named_where_they_are_and_other_memory_is_copied() 
         let (mut next, mut done) = (at.0, 0u64);
         for (wire, len) in pages {
             let found = back(wire);
-            // What a controller would write there.
+            // Act as the controller, which writes there.
             memory.write(Iova(found), &vec![round as u8; len as usize]).unwrap();
             assert!(ours || found == next, "{bytes} bytes from {offset} on");
             (next, done) = (next + len, done + len);
@@ -252,7 +254,7 @@ fn without_an_iommu_pages_are_named_where_they_are_and_other_memory_is_copied() 
         }
     }
     assert!(copied > 100 && lists.bounce_stats().memory == 2 << 20, "{:?}", lists.bounce_stats());
-    // A controller goes to whatever it is told: what is no memory of ours is refused before.
+    // A controller accesses any address it is given, so the driver must reject unregistered memory.
     let mut sqe = Sqe::read(1, 0, 1);
     let beyond = data_at.offset((3 << 20) - 4096);
     for (at, bytes) in [(beyond, 8192), (Iova(1 << 50), 512), (Iova(0x1000), 512)] {
@@ -281,7 +283,7 @@ fn memory_to_copy_through_that_is_not_there_is_said_and_not_asked_for_again() {
     assert_eq!(lists.bounce_error(), None);
     let mut sqe = Sqe::read(1, 0, 1);
     for round in 1..=3 {
-        // Later there would be some.
+        // A later allocation would succeed.
         let memory = (port.memory(), false);
         let ended = lists.set_data_pointer(&mut sqe, 0, read(Payload::Contiguous(at), 512), memory);
         assert_eq!(ended, Err(BindError::Refused(Status::INTERNAL)));
@@ -291,7 +293,7 @@ fn memory_to_copy_through_that_is_not_there_is_said_and_not_asked_for_again() {
         assert_eq!(lists.bounce_stats(), stats);
         bus.regions_max.store(1000, Ordering::Relaxed);
     }
-    // Another queue's may be made.
+    // Another queue can still allocate.
     let mut lists = PrpLists::with_max_transfer(&port, 1, 64 << 10).unwrap();
     lists
         .set_data_pointer(&mut sqe, 0, read(Payload::Contiguous(at), 512), (port.memory(), false))
