@@ -1,8 +1,8 @@
-//! [`Wire`]: what the entries of a ring say: which operations, of what length, and how they answer.
+//! [`UringBackend`]: the contents of ring entries: operations, entry sizes, and results.
 //!
-//! The queue and the ring do not know: a queue's commands take a [`Course`] of one or several steps,
-//! the wire makes a step an entry. There are two: system calls on a file, and NVMe commands that the
-//! kernel's driver passes on.
+//! The queue and the ring are independent of these. A command is a [`CommandFlow`] of one or
+//! several steps, and the backend converts a step into an entry. There are two backends: system
+//! calls on a file, and NVMe commands through the kernel's driver.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,69 +17,69 @@ use super::in_flight::{FlowStep, InFlight};
 use super::ring::Ring;
 use crate::{Limits, Request, Tag};
 
-/// Bytes that a command can carry beside payloads.
+/// Maximum number of bytes that a command carries besides payloads.
 pub(super) const COMMAND_TABLE_BYTES: usize = nvme::DsmRange::BYTES;
 
-/// What a step transfers.
+/// The data of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqeData {
-    /// Nothing.
+    /// No data.
     None,
     /// The request's payload.
     Payload {
-        /// To the device.
+        /// Whether data is transferred to the device.
         write: bool,
-        /// How much.
+        /// Length in bytes.
         bytes: u32,
     },
     /// Bytes that belong to the command.
     CommandTable([u8; COMMAND_TABLE_BYTES]),
 }
 
-/// What an answer leads to.
+/// The consequence of a completion queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// It has ended.
+    /// The command has completed.
     Completed(Status),
-    /// It has ended, and nothing else will go well on this device.
+    /// The command has completed, and the device has been removed.
     DeviceRemoved,
-    /// The next step is to be given to the kernel.
+    /// The next step must be issued.
     Step,
-    /// The transfer goes on after so many bytes of memory.
+    /// The transfer continues after this number of bytes.
     Continue(u32),
-    /// The same step is to be given again.
+    /// The step must be issued again.
     Retry,
 }
 
-/// A command on its way.
+/// The progress of a command through its steps.
 pub trait CommandFlow: Copy + fmt::Debug + Default + Send {
-    /// What its first step transfers.
+    /// Returns the data of the first step.
     fn data(&self) -> SqeData;
 
-    /// What the kernel's answer leads to; `aborted`: somebody has asked to give the command up.
+    /// Evaluates the kernel's result; `aborted` says whether the owner has requested an abort.
     fn on_cqe(&mut self, result: i32, sector_bytes: u32, aborted: bool) -> NextStep;
 }
 
-/// What is spoken through a ring.
+/// A kind of target of a ring.
 pub trait UringBackend: fmt::Debug + Send + Sized + 'static {
-    /// An entry of the submission ring.
+    /// Entry of the submission ring.
     type Submission: squeue::EntryMarker + From<squeue::Entry>;
-    /// An entry of the completion ring.
+    /// Entry of the completion ring.
     type Completion: cqueue::EntryMarker;
-    /// A command on its way.
+    /// Progress of a command.
     type Flow: CommandFlow;
 
-    /// The file that entries are about; it stays open as long as the wire.
+    /// Returns the file that entries refer to; it stays open as long as the backend exists.
     fn file(&self) -> BorrowedFd<'_>;
 
-    /// How a request is carried out.
+    /// Returns the steps of a request.
     ///
     /// # Errors
-    /// The status of one that cannot be.
+    /// The status of a request that cannot be executed.
     fn plan(&self, request: &Request, limits: &Limits) -> Result<Self::Flow, Status>;
 
-    /// Puts the next step of a tag's command, whose memory has been found, into the ring. Returns
-    /// whether there was room.
+    /// Pushes the next step of a tag's command, whose memory has been resolved, into the ring.
+    /// Returns whether the ring had space.
     fn push(ring: &mut Ring<Self>, tag: Tag, course: &Self::Flow) -> bool;
 }
 

@@ -1,29 +1,29 @@
-//! [`UringConfig`]: what can be chosen, and its limits.
+//! [`UringConfig`]: the configuration of a device, and its limits.
 
 use clock::Nanos;
 
 use super::UringError;
 
 /// Whether the kernel polls the device for completions (`IORING_SETUP_IOPOLL`) instead of waiting
-/// for its interrupts. Needs direct I/O and a device with poll queues.
+/// for interrupts. Polling needs direct I/O and a device with poll queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
     /// Interrupts.
     #[default]
     Off,
-    /// Polled if a read of the first sector shows that the device can, else interrupts.
+    /// Polling if a read of the first sector shows that the device supports it, else interrupts.
     WhereSupported,
-    /// Polled; a device that cannot is [`UringError::NoPolling`].
+    /// Polling; a device that does not support it is [`UringError::NoPolling`].
     Required,
 }
 
-/// A thread of the kernel that takes commands from the ring (`IORING_SETUP_SQPOLL`), so that
-/// issuing makes no system call while it is awake. It keeps a CPU busy.
+/// A kernel thread that takes commands from the ring (`IORING_SETUP_SQPOLL`), so that issuing makes
+/// no system call while the thread is awake. The thread keeps a CPU busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmissionThread {
-    /// It goes to sleep after so many milliseconds without a command.
+    /// Time without a command after which the thread sleeps, in milliseconds.
     pub idle_ms: u32,
-    /// The CPU that it stays on.
+    /// The CPU to which the thread is pinned.
     pub cpu: Option<u32>,
 }
 
@@ -36,65 +36,69 @@ impl Default for SubmissionThread {
 /// When the kernel does its part of a completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskWork {
-    /// When the device says so: the thread that issued is interrupted, and whoever owns the queue
-    /// sees the completion without a system call.
+    /// At the device's interrupt: the issuing thread is interrupted, and the queue's owner sees the
+    /// completion without a system call.
     #[default]
     Interrupt,
-    /// When the thread that issued is in the kernel for another reason, or, if there is something, when the
-    /// owner looks, with a system call for all that has come (`IORING_SETUP_COOP_TASKRUN`): nobody is
-    /// interrupted. For queues of one thread: commands that another thread has issued end when that one
-    /// enters the kernel, at the latest with its next timer tick. With a submission thread there is nothing
-    /// to be interrupted, and this is [`Interrupt`](TaskWork::Interrupt), as it is for commands that are
-    /// passed to a controller.
+    /// When the issuing thread is in the kernel for another reason, or when the owner polls while
+    /// work is pending (`IORING_SETUP_COOP_TASKRUN`). Such a poll makes one system call for all
+    /// pending completions. No thread is interrupted.
+    ///
+    /// This is for queues of one thread. Commands that another thread has issued complete when that
+    /// thread enters the kernel, at the latest at its next timer tick. With a submission thread,
+    /// and for pass-through commands, this is the same as [`Interrupt`](TaskWork::Interrupt).
     Cooperative,
-    /// When the owner looks, with a system call for all that has come (`IORING_SETUP_DEFER_TASKRUN`).
-    /// The thread that issues first must be the only one that ever does. Linux 6.1.
+    /// When the owner polls, with one system call for all pending completions
+    /// (`IORING_SETUP_DEFER_TASKRUN`). Only the first thread that issues commands may ever issue.
+    /// Needs Linux 6.1.
     Deferred,
 }
 
 /// How a file or device is opened, and how its queues work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UringConfig {
-    /// Hardware queues, at least 1; each is a ring.
+    /// Number of hardware queues, at least 1; each is a ring.
     pub queues: u16,
-    /// Tags of each queue, 1 to [`DEPTH_MAX`](UringConfig::DEPTH_MAX).
+    /// Number of tags of each queue, 1 to [`DEPTH_MAX`](UringConfig::DEPTH_MAX).
     pub depth: u16,
-    /// Bytes per sector, a power of two from 512 to 65,536; `None` for what the file or device has
-    /// (logical block size, alignment of direct I/O, else 4,096 or, for a file that is no multiple
-    /// of that, 512).
+    /// Sector size in bytes, a power of two from 512 to 65,536. `None` for that of the file or
+    /// device: the logical block size, the alignment of direct I/O, else 4,096, or 512 for a file
+    /// whose size is no multiple of that.
     pub sector_bytes: Option<u32>,
-    /// Past the page cache (`O_DIRECT`).
+    /// Whether to bypass the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Open it for reading only; everything that would change it is refused as write protected.
+    /// Whether to open the file for reading only; requests that would change it are rejected as
+    /// write protected.
     pub read_only: bool,
-    /// Refuse a block device that something else uses, such as a mounted file system, unless it is
-    /// opened for reading only. One that is being let go of is waited for, a quarter of a second at
-    /// most.
+    /// Whether to refuse a block device that is in use, for example by a mounted file system,
+    /// unless it is opened for reading only. A device that is being released is waited for, for at
+    /// most a quarter of a second.
     pub exclusive: bool,
-    /// Whether completions are polled for.
+    /// Whether the kernel polls for completions.
     pub polling: Polling,
-    /// A thread of the kernel that takes commands.
+    /// A kernel thread that takes commands, if any.
     pub submission_thread: Option<SubmissionThread>,
     /// When the kernel does its part of a completion.
     pub task_work: TaskWork,
-    /// Commands given to the kernel with one system call at most, at least 1. Of more than
-    /// [`PLUG_THRESHOLD`](UringConfig::PLUG_THRESHOLD) the block layer holds back the first until it has prepared the
-    /// last (its plug): fewer doorbells and less CPU time per command, but a device that idles meanwhile.
+    /// Maximum number of commands per system call, at least 1. With more than
+    /// [`PLUG_THRESHOLD`](UringConfig::PLUG_THRESHOLD) the kernel's block layer holds back the
+    /// first command until it has prepared the last (its plug). That means fewer doorbells and less
+    /// CPU time per command, but the device idles meanwhile.
     pub submit_batch: u16,
-    /// Register regions with the ring, which pins their pages once for all commands.
+    /// Whether to register regions with the ring, which pins their pages once for all commands.
     pub registered_buffers: bool,
-    /// Register the file with the ring, which saves its look-up per command.
+    /// Whether to register the file with the ring, which saves its look-up per command.
     pub registered_file: bool,
-    /// Segments of a scattered payload at most; below 2 there are no scattered payloads, over
-    /// [`SEGMENTS_MAX`](UringConfig::SEGMENTS_MAX) the kernel has none. Each tag keeps 16 bytes of
-    /// memory for each, untouched until used.
+    /// Maximum number of segments of a scattered payload, up to
+    /// [`SEGMENTS_MAX`](UringConfig::SEGMENTS_MAX); below 2 scattered payloads are not supported.
+    /// Each tag has 16 bytes of memory per segment, untouched until used.
     pub segments: u16,
-    /// Bytes of one transfer at most, a multiple of the sector size, up to
-    /// [`TRANSFER_BYTES_MAX`](UringConfig::TRANSFER_BYTES_MAX). Each queue keeps twice as much memory
+    /// Maximum bytes per transfer, a multiple of the sector size, up to
+    /// [`TRANSFER_BYTES_MAX`](UringConfig::TRANSFER_BYTES_MAX). Each queue has twice as much memory
     /// for bit buckets, untouched until used.
     pub transfer_bytes_max: u32,
-    /// How long a reset waits for commands that the kernel does not give up; then the queue is
-    /// removed. A device may take as long as its own timeout (30 s is Linux's default).
+    /// Maximum time that a reset waits for commands that the kernel does not cancel; then the queue
+    /// counts as removed. A device may take as long as its own timeout (30 s is Linux's default).
     pub reset_timeout: Nanos,
 }
 
@@ -121,16 +125,17 @@ impl Default for UringConfig {
 }
 
 impl UringConfig {
-    /// Entries of a ring at most (the kernel's `IORING_MAX_ENTRIES`).
+    /// Maximum number of entries of a ring (the kernel's `IORING_MAX_ENTRIES`).
     pub const DEPTH_MAX: u16 = 32_768;
-    /// Commands of one system call that go to the device one by one (the kernel's `IO_PLUG_THRESHOLD`).
+    /// Maximum number of commands per system call that the kernel passes on one by one (the
+    /// kernel's `IO_PLUG_THRESHOLD`).
     pub const PLUG_THRESHOLD: u16 = 2;
-    /// Segments at most (the kernel's `UIO_MAXIOV`).
+    /// Maximum number of segments (the kernel's `UIO_MAXIOV`).
     pub const SEGMENTS_MAX: u16 = 1024;
-    /// Bytes of a transfer at most: what a fixed buffer can hold.
+    /// Maximum bytes per transfer: the maximum of a fixed buffer.
     pub const TRANSFER_BYTES_MAX: u32 = 1 << 30;
 
-    /// Everything that can be wrong without looking at the file.
+    /// Checks the configuration without access to the file.
     pub(super) fn check(&self) -> Result<(), UringError> {
         if self.queues == 0 {
             return Err(UringError::NoQueues);
@@ -160,7 +165,7 @@ impl UringConfig {
         Ok(())
     }
 
-    /// What depends on the sector size.
+    /// Checks the transfer limit against the sector size.
     pub(super) fn check_transfer(&self, sector: u32) -> Result<(), UringError> {
         let bytes = self.transfer_bytes_max;
         if bytes == 0 || !bytes.is_multiple_of(sector) || bytes > Self::TRANSFER_BYTES_MAX {

@@ -9,7 +9,7 @@ use super::{RingQueue, UringError};
 use crate::hal::{Features, Limits, LowLevelDriver};
 
 /// A device of the host through io_uring: [`Uring`](super::Uring) is a file or block device,
-/// [`Passthrough`](super::Passthrough) a controller under the kernel's driver.
+/// [`Passthrough`](super::Passthrough) a namespace under the kernel's NVMe driver.
 #[derive(Debug)]
 pub struct RingDevice<W: UringBackend + Clone> {
     pub(super) backend: W,
@@ -43,11 +43,11 @@ impl<W: UringBackend + Clone> RingDevice<W> {
         Ok(device)
     }
 
-    /// Makes a further hardware queue, which is not among those that
-    /// [`take_queue`](LowLevelDriver::take_queue) hands out. It goes when it is dropped.
+    /// Creates another hardware queue, which [`take_queue`](LowLevelDriver::take_queue) does not
+    /// return. Dropping it closes its ring.
     ///
     /// # Errors
-    /// What setting up a ring returns: no memory, too many open files.
+    /// The error of creating a ring: no memory, too many open files.
     pub fn create_queue(&self) -> Result<RingQueue<W>, UringError> {
         self.create_queue_with(self.setup)
     }

@@ -1,4 +1,4 @@
-//! [`Uring`]: a file or block device of the host: how it is opened, and probed for polled completions.
+//! [`Uring`]: opens a file or block device of the host, and probes it for polled completions.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,17 +15,17 @@ use super::{Polling, RingDevice, TaskWork, UringConfig, UringError, UringQueue};
 use crate::Tag;
 use crate::hal::{Features, Limits};
 
-/// How long the read that tries polled completions may take, in milliseconds.
+/// Maximum time of the read that probes polled completions, in milliseconds.
 const PROBE_TIMEOUT_MS: u32 = 5_000;
 
 /// A file or block device of the host, through io_uring.
 ///
-/// Its size is what it was when it was opened: nothing makes it longer, and if something else makes it
-/// shorter, what is past the end fails. Writes are durable after a flush, or with force unit access.
+/// Its size is determined when it is opened. The driver never extends it; if it is truncated,
+/// requests past its end fail. Writes are durable after a flush, or with force unit access.
 pub type Uring = RingDevice<Arc<FileTarget>>;
 
 impl Uring {
-    /// Opens a file or block device, with registrations of its own.
+    /// Opens a file or block device with an address space of its own.
     ///
     /// # Errors
     /// [`UringError`].
@@ -33,7 +33,8 @@ impl Uring {
         Uring::open_with(path, config, AddressSpace::default())
     }
 
-    /// Opens a file or block device whose payloads are in `memory`, for several that share theirs.
+    /// Opens a file or block device whose payloads are in `memory`, which several devices may
+    /// share.
     ///
     /// # Errors
     /// [`UringError`].
@@ -74,8 +75,8 @@ impl Uring {
             registered_buffers: config.registered_buffers,
             segments: config.segments,
             memory_align: target.memory_align,
-            // Each page's part of a fixed buffer is checked for whole blocks (Linux's
-            // `iov_iter_is_aligned`), all of other memory but once.
+            // Linux's `iov_iter_is_aligned` checks each page's part of a fixed buffer for whole
+            // blocks; other memory is checked once.
             fixed_align: if config.direct { target.block_bytes } else { 1 },
             bit_bucket_bytes: config.transfer_bytes_max,
             command_table_bytes: 0,
@@ -94,27 +95,28 @@ impl Uring {
         RingDevice::new(target, memory, (limits, features), setup, rest)
     }
 
-    /// [`make_queue`](RingDevice::create_queue), of a queue that several threads use in turns: the kernel does its part of a completion
-    /// whoever has issued the command ([`TaskWork::Interrupt`]), whatever the configuration says.
+    /// Creates a queue as [`create_queue`](RingDevice::create_queue) does, for several threads that
+    /// use it one at a time. The kernel completes commands of any issuing thread
+    /// ([`TaskWork::Interrupt`]), whatever the configuration says.
     ///
     /// # Errors
-    /// As for [`make_queue`](RingDevice::create_queue).
+    /// As for [`create_queue`](RingDevice::create_queue).
     pub fn create_shared_queue(&self) -> Result<UringQueue, UringError> {
         self.create_queue_with(RingSetup { deferred: false, cooperative: false, ..self.setup })
     }
 
-    /// Whether queues are made for one thread alone ([`TaskWork`]).
+    /// Returns whether queues are created for a single issuing thread ([`TaskWork`]).
     pub fn is_single_issuer(&self) -> bool {
         self.setup.deferred || self.setup.cooperative
     }
 
-    /// Whether completions are polled for.
+    /// Returns whether the kernel polls for completions.
     pub fn is_polled(&self) -> bool {
         self.setup.polled
     }
 
-    /// Addresses of payloads must be multiples of this many bytes, or are refused as misaligned
-    /// ([`nvme::Status::PRP_OFFSET_INVALID`]); regions begin on a page.
+    /// Returns the required alignment of payload addresses in bytes. Others are rejected as
+    /// misaligned ([`nvme::Status::PRP_OFFSET_INVALID`]); regions begin on a page.
     pub fn memory_alignment(&self) -> u32 {
         self.backend.memory_align
     }

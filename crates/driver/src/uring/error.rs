@@ -1,150 +1,150 @@
-//! [`UringError`]: why a file or device cannot be used.
+//! [`UringError`]: errors of opening a file or device.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::UringConfig;
 
-/// Why a file or device cannot be used through io_uring.
+/// The reason why a file or device cannot be used through io_uring.
 #[derive(Debug, thiserror::Error)]
 pub enum UringError {
-    /// A device has at least one queue.
+    /// The number of hardware queues is 0.
     #[error("0 hardware queues: a device needs at least 1")]
     NoQueues,
-    /// A system call takes at least one command along.
+    /// The number of commands per system call is 0.
     #[error("a batch of 0 commands: nothing would be submitted")]
     NoBatch,
-    /// The ring has no such depth.
+    /// The queue depth is not supported.
     #[error("a queue depth of {depth}: io_uring has 1 to {}", UringConfig::DEPTH_MAX)]
     Depth {
-        /// What was asked for.
+        /// The configured depth.
         depth: u16,
     },
-    /// The kernel takes no such vector.
+    /// The number of segments exceeds the kernel's maximum.
     #[error("{segments} segments: the kernel takes {} at most", UringConfig::SEGMENTS_MAX)]
     Segments {
-        /// What was asked for.
+        /// The configured number of segments.
         segments: u16,
     },
-    /// The sector size is not possible.
+    /// The sector size is not supported.
     #[error(
         "sectors of {asked} bytes: a power of two from 512 to 65536 is possible, and here a \
          multiple of {needed}"
     )]
     Sector {
-        /// What was asked for.
+        /// The configured size.
         asked: u32,
-        /// What the file or device transfers at least.
+        /// The minimum transfer of the file or device.
         needed: u32,
     },
-    /// The transfer limit is not possible.
+    /// The transfer limit is not supported.
     #[error(
         "transfers of at most {bytes} bytes: it must be a multiple of the sector size, {sector}, \
          and at most {}",
         UringConfig::TRANSFER_BYTES_MAX
     )]
     Transfer {
-        /// What was asked for.
+        /// The configured limit.
         bytes: u32,
-        /// Bytes per sector.
+        /// Sector size in bytes.
         sector: u32,
     },
-    /// Two choices exclude each other.
+    /// Two options exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
-    /// The system does not open it.
+    /// The file or device cannot be opened.
     #[error("cannot open {path}: {source}{}", .hint)]
     Open {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// What else could be done.
+        /// The remedy.
         hint: &'static str,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It has no sectors.
+    /// The path is neither a file nor a block device.
     #[error("{path} is {kind}, not a file or block device")]
     Kind {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is.
+        /// Type of the file.
         kind: &'static str,
     },
-    /// It has no sectors.
+    /// The file is empty.
     #[error(
         "{path} is empty: make it as long as the device should be, for example with truncate -s"
     )]
     Empty {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The controller refuses a command, or says what cannot be used.
+    /// The controller failed a command, or its description is not usable.
     #[error("{path}: {source}")]
     Nvme {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: crate::DriverError,
     },
-    /// Its last sector is not whole.
+    /// The size is not a multiple of the sector size.
     #[error("{path} has {bytes} bytes, which is not a multiple of the sector size, {sector}")]
     Size {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: u64,
-        /// Bytes per sector.
+        /// Sector size in bytes.
         sector: u32,
     },
-    /// Something else uses the block device.
+    /// The block device is in use.
     #[error(
         "{path} is in use (mounted, or opened exclusively): unmount it, open it for reading only, \
          or open it without `exclusive`"
     )]
     InUse {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file system has no direct I/O.
+    /// The file system does not support direct I/O.
     #[error(
         "{path}: no direct I/O (O_DIRECT) here: open it with `direct` off, or put it on another \
          file system"
     )]
     NoDirect {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The device cannot be polled.
+    /// The device does not support polling.
     #[error(
         "{path}: no polled completions here ({source}): give the device poll queues (module \
          parameter `poll_queues` of nvme or null_blk), or open it with polling off or where \
          supported"
     )]
     NoPolling {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The kernel makes no ring.
+    /// The kernel cannot create a ring.
     #[error("io_uring: {source}{}", .hint)]
     Ring {
-        /// What could be done about it.
+        /// The remedy.
         hint: &'static str,
-        /// Why.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// No memory.
+    /// Memory cannot be allocated.
     #[error("memory for a queue: {0}")]
     Memory(#[source] io::Error),
 }
 
 impl UringError {
-    /// A ring that could not be made.
+    /// Converts the error of creating a ring.
     pub(super) fn ring(source: io::Error) -> UringError {
         use rustix::io::Errno;
         let hint = match Errno::from_io_error(&source) {

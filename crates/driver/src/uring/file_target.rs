@@ -1,4 +1,4 @@
-//! [`Target`]: the opened file or block device: its sectors, its alignment, what it can do.
+//! [`FileTarget`]: the opened file or block device: its sectors, alignment and features.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -11,25 +11,25 @@ use rustix::io::Errno;
 
 use super::{UringConfig, UringError};
 
-/// A file or block device, opened and measured. Its size is what it was when it was opened.
+/// An opened file or block device. Its size is determined when it is opened.
 #[derive(Debug)]
 pub struct FileTarget {
     pub(super) file: File,
     pub(super) path: PathBuf,
     pub(super) sector_bytes: u32,
     pub(super) sectors: u64,
-    /// Bytes of the file's or device's blocks, as direct I/O sees them; a power of two.
+    /// Block size for direct I/O in bytes; a power of two.
     pub(super) block_bytes: u32,
-    /// Addresses of memory must be multiples of it; a power of two.
+    /// Required alignment of memory addresses; a power of two.
     pub(super) memory_align: u32,
-    /// Bytes that the medium or the file system takes in one go.
+    /// Number of bytes that the medium or the file system writes at once.
     pub(super) optimal_bytes: u32,
     pub(super) read_only: bool,
-    /// Whether it has holes: ranges that read as zeros and take no space.
+    /// Whether holes can be punched: ranges that read as zeros and take no space.
     pub(super) can_punch_holes: bool,
 }
 
-/// What direct I/O asks for, as far as the kernel says.
+/// The requirements of direct I/O, as far as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Alignment {
     memory: Option<u32>,
@@ -40,7 +40,8 @@ impl FileTarget {
     pub(super) fn open(path: &Path, config: &UringConfig) -> Result<FileTarget, UringError> {
         let path_buf = || path.to_path_buf();
         let refused = |source, hint| UringError::Open { path: path_buf(), hint, source };
-        // Looked at before it is opened: opening a FIFO waits, opening a device node may do anything.
+        // Check the type before opening: opening a FIFO blocks, and opening a device node may have
+        // any effect.
         let found = std::fs::metadata(path).map_err(|e| refused(e, ""))?;
         check_file_type(path, found.file_type())?;
         let file = open(path, found.file_type().is_block_device(), config)?;
@@ -92,7 +93,7 @@ impl FileTarget {
     }
 }
 
-/// Only files and block devices have sectors.
+/// Checks that the path is a file or block device.
 fn check_file_type(path: &Path, kind: FileType) -> Result<(), UringError> {
     if kind.is_file() || kind.is_block_device() {
         return Ok(());
@@ -107,8 +108,8 @@ fn check_file_type(path: &Path, kind: FileType) -> Result<(), UringError> {
     Err(UringError::Kind { path: path.to_path_buf(), kind })
 }
 
-/// A device stays in use for some moments after the last request of a closed ring, and while others
-/// look whether it is free (`losetup --find`): that long an exclusive open is tried again.
+/// Time for which an exclusive open is retried. A device stays in use for a short time after the
+/// last request of a closed ring, and while others check whether it is free (`losetup --find`).
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(250);
 
 fn is_busy(error: &std::io::Error) -> bool {
@@ -118,7 +119,7 @@ fn is_busy(error: &std::io::Error) -> bool {
 fn open(path: &Path, device: bool, config: &UringConfig) -> Result<File, UringError> {
     let mut flags = OFlags::empty();
     flags.set(OFlags::DIRECT, config.direct);
-    // Of a block device, without O_CREAT: fails if anybody holds it.
+    // On a block device, without O_CREAT: fails if the device is in use.
     flags.set(OFlags::EXCL, device && config.exclusive && !config.read_only);
     let path_buf = || path.to_path_buf();
     let mut options = OpenOptions::new();
@@ -143,7 +144,7 @@ fn open(path: &Path, device: bool, config: &UringConfig) -> Result<File, UringEr
     })
 }
 
-/// `statx(2)`'s word on direct I/O (Linux 6.1); nothing if it has none.
+/// Returns the requirements of direct I/O from `statx(2)` (Linux 6.1), if it reports them.
 fn alignment(path: &Path, file: &File) -> Result<Alignment, UringError> {
     let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let Ok(said) = asked else { return Ok(Alignment::default()) };
@@ -151,7 +152,7 @@ fn alignment(path: &Path, file: &File) -> Result<Alignment, UringError> {
         return Ok(Alignment::default());
     }
     if said.stx_dio_offset_align == 0 {
-        // The file system opened it and falls back to the page cache, or refuses every transfer.
+        // The file system falls back to the page cache, or rejects every transfer.
         return Err(UringError::NoDirect { path: path.to_path_buf() });
     }
     Ok(Alignment {
@@ -160,7 +161,7 @@ fn alignment(path: &Path, file: &File) -> Result<Alignment, UringError> {
     })
 }
 
-/// Bytes per sector, and of what they must be a multiple for direct I/O.
+/// Returns the sector size, and the size of which it must be a multiple for direct I/O.
 fn sector(config: &UringConfig, block: Option<u32>, bytes: u64) -> (u32, u32) {
     let needed = block.unwrap_or(512).max(512);
     let detected = match block {
@@ -171,8 +172,8 @@ fn sector(config: &UringConfig, block: Option<u32>, bytes: u64) -> (u32, u32) {
     (config.sector_bytes.unwrap_or(detected), needed)
 }
 
-/// Whether the file system punches holes: asked past the end of the file, where there is nothing to
-/// punch.
+/// Returns whether the file system punches holes. The probe is past the end of the file, where it
+/// changes nothing.
 fn file_can_punch_holes(file: &File, bytes: u64, block: u32) -> bool {
     let block = u64::from(block.max(512));
     let Some(past) = bytes.checked_next_multiple_of(block) else { return false };
@@ -180,12 +181,12 @@ fn file_can_punch_holes(file: &File, bytes: u64, block: u32) -> bool {
     rustix::fs::fallocate(file, flags, past, block).is_ok()
 }
 
-/// Whether the kernel has a command of the device that zeroes without writing; on others it refuses
-/// to punch.
+/// Returns whether the device can zero without writing; the kernel refuses to punch holes on other
+/// devices.
 fn device_can_punch_holes(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let node = format!("/sys/dev/block/{major}:{minor}");
-    // A partition has its disk's queue.
+    // A partition has no queue directory; its disk has.
     let read = |queue: &str| -> io::Result<String> {
         std::fs::read_to_string(format!("{node}/{queue}/write_zeroes_max_bytes"))
     };

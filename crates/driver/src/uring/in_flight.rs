@@ -1,15 +1,15 @@
-//! [`Flight`]: a command on its way: what of a request becomes which operation of the file, and what
-//! an answer means. No I/O: the queue carries the steps out.
+//! [`InFlight`]: a command on a file: its operations, and the meaning of their results. This module
+//! does no I/O; the queue executes the steps.
 //!
 //! | request | operation |
 //! |---|---|
 //! | read, write | a transfer; a write with force unit access carries `RWF_DSYNC` |
 //! | flush | `fdatasync` |
 //! | discard | a hole is punched, the size kept |
-//! | write zeroes | a hole if it may unmap and the file system has holes, else `FALLOC_FL_ZERO_RANGE`; then `fdatasync` with force unit access |
+//! | write zeroes | a hole if `deallocate` is set and supported, else `FALLOC_FL_ZERO_RANGE`; with FUA then `fdatasync` |
 //!
-//! A transfer that the kernel did in part goes on with the rest. What is cut inside a sector, or makes
-//! no progress, has met the end of a file that somebody truncated: the medium's fault.
+//! A partial transfer continues with the rest. A transfer that stops inside a sector, or makes no
+//! progress, has reached the end of a truncated file and completes with a media error.
 
 use nvme::Status;
 use rustix::io::Errno;
@@ -18,28 +18,28 @@ use super::backend::{CommandFlow, NextStep, SqeData};
 use super::status;
 use crate::{Limits, Op, Request};
 
-/// How often a command is given again that the kernel has no room for.
+/// Number of times that a command is reissued for which the kernel has no resources.
 pub(super) const RETRIES_MAX: u8 = 16;
 
-/// One operation of the file.
+/// An operation on the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlowStep {
-    /// Between memory and file.
+    /// A transfer between memory and file.
     Transfer {
-        /// To the file.
+        /// Whether data is transferred to the file.
         write: bool,
-        /// Durable when it has ended.
+        /// Whether the operation completes only when the data is durable.
         durable: bool,
     },
-    /// Everything becomes durable.
+    /// `fdatasync`.
     Sync,
-    /// The range becomes a hole.
+    /// Punches a hole.
     Punch,
-    /// The range becomes zeros.
+    /// Zeroes a range.
     Zero,
 }
 
-/// A command on its way.
+/// The progress of a command on a file.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight {
     pub(super) step: FlowStep,
@@ -66,10 +66,10 @@ impl Default for InFlight {
 }
 
 impl InFlight {
-    /// The first step of a request.
+    /// Returns the first step of a request.
     ///
     /// # Errors
-    /// The status of one that cannot be carried out.
+    /// The status of a request that cannot be executed.
     #[inline]
     pub(super) fn plan(
         request: &Request,
@@ -89,7 +89,7 @@ impl InFlight {
         if read_only && op != Op::Read {
             return Err(Status::WRITE_PROTECTED);
         }
-        // Checked once more: past the end of a file a write would make it longer.
+        // Checked again, because a write past the end would extend the file.
         let past_end = lba.checked_add(sectors.into()).is_none_or(|end| end > limits.sectors);
         if past_end {
             return Err(Status::LBA_OUT_OF_RANGE);
@@ -109,13 +109,13 @@ impl InFlight {
         })
     }
 
-    /// Where in the file the step begins.
+    /// Returns the offset of the step in the file.
     #[inline]
     pub(super) fn file_offset(&self) -> u64 {
         self.offset + self.bytes_done
     }
 
-    /// Bytes of the step.
+    /// Returns the number of bytes of the step.
     #[inline]
     pub(super) fn remaining_bytes(&self) -> u64 {
         self.bytes - self.bytes_done
@@ -143,7 +143,7 @@ impl InFlight {
             self.retries += 1;
             return NextStep::Retry;
         }
-        // Unmapping is allowed, not asked for.
+        // Deallocation is optional: write zeros instead.
         if errno == Errno::OPNOTSUPP && self.op == Op::WriteZeroes && self.step == FlowStep::Punch {
             self.step = FlowStep::Zero;
             return NextStep::Step;
@@ -159,7 +159,7 @@ impl CommandFlow for InFlight {
     #[inline]
     fn data(&self) -> SqeData {
         match self.step {
-            // At most the transfer limit, which is 32 bits.
+            // At most the transfer limit, which is 32 bits wide.
             FlowStep::Transfer { write, .. } => {
                 SqeData::Payload { write, bytes: self.remaining_bytes() as u32 }
             }
@@ -172,7 +172,7 @@ impl CommandFlow for InFlight {
         match result {
             0.. => {}
             -4095..0 => return self.on_error(Errno::from_raw_os_error(-result), aborted),
-            // No errno.
+            // The result is not an errno.
             _ => return NextStep::Completed(Status::INTERNAL),
         }
         match self.step {

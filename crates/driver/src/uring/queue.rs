@@ -1,9 +1,9 @@
 //! [`RingQueue`]: a hardware queue that is an io_uring instance.
 //!
-//! A command is bound (planned, its memory found), issued with all others at once, and answered by
-//! the kernel, perhaps in several steps ([`super::flight`]). What is outstanding at the kernel is known
-//! tag by tag, so a tag that was given back without an answer cannot be bound again before there is
-//! one.
+//! A command is bound (its steps planned, its memory resolved) and issued together with all others.
+//! The kernel completes it, perhaps in several steps ([`super::in_flight`]). The queue records per
+//! tag whether the kernel has its command. A tag that was freed without a completion therefore
+//! cannot be bound again before the kernel completes it.
 
 mod flow_steps;
 
@@ -22,16 +22,16 @@ use super::ring::{Ring, RingSetup};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState, WaitResult};
 use crate::{Payload, Request, Tag, TagError, TagSet, TagState};
 
-/// How often a queue that waits for the kernel looks again.
+/// Poll period of a queue that waits for the kernel.
 const RETRY_PERIOD: Nanos = Nanos::from_micros(50);
 
-/// Who has a command.
+/// The current holder of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// Nobody: there is no command, or it has ended.
+    /// There is no command, or it has completed.
     #[default]
     Idle,
-    /// The queue, until it is issued.
+    /// The queue, until the command is issued.
     Bound,
     /// The kernel.
     Issued,
@@ -42,15 +42,16 @@ enum Stage {
 struct TagCommand<C> {
     flow: C,
     stage: Stage,
-    /// Somebody has asked to give it up.
+    /// Whether the owner has requested an abort.
     aborted: bool,
 }
 
-/// A hardware queue that is an io_uring instance: [`UringQueue`](super::UringQueue) of a file or block
-/// device, [`PassthroughQueue`](super::PassthroughQueue) of a controller under the kernel's driver.
+/// A hardware queue that is an io_uring instance: [`UringQueue`](super::UringQueue) of a file or
+/// block device, [`PassthroughQueue`](super::PassthroughQueue) of a namespace under the kernel's
+/// NVMe driver.
 #[derive(Debug)]
 pub struct RingQueue<W: UringBackend> {
-    // Dropped first: it waits for the kernel, which uses the file.
+    // Dropped first: its drop waits for the kernel, which uses the file.
     ring: Ring<W>,
     backend: W,
     limits: Limits,
@@ -60,24 +61,24 @@ pub struct RingQueue<W: UringBackend> {
     /// Tags bound since the last issue, in order.
     bound: Box<[Tag]>,
     bound_count: usize,
-    /// Commands given to the kernel with one system call at most.
+    /// Maximum number of commands per system call.
     submit_batch: u16,
-    /// Events without an answer of the kernel: commands that were given up before they were issued.
+    /// Events of commands that were aborted before they were issued.
     local_events: VecDeque<Event>,
-    /// The event that a look has found.
+    /// The event that a check has found.
     peeked_event: Option<Event>,
-    /// The kernel has not taken everything that is in the ring.
+    /// Whether the kernel has not taken all entries of the ring.
     backlog: bool,
-    /// When it is asked again.
+    /// Time of the next attempt.
     retry_at: Nanos,
     reset: Option<Reset>,
     reset_timeout: Nanos,
-    /// The device has said that it is gone.
+    /// Whether the device has reported its removal.
     device_removed: bool,
     /// Why the kernel does not serve the ring any more.
     fault: Option<Errno>,
     waker: Option<Waker>,
-    /// Nobody can be woken: whoever waits must look.
+    /// Whether no wake-up is possible, so that a waiting owner must poll.
     must_poll: bool,
 }
 
@@ -119,37 +120,39 @@ impl<W: UringBackend> RingQueue<W> {
         })
     }
 
-    /// What the device can do.
+    /// Returns the limits of the device.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What the driver can do.
+    /// Returns the features of the driver.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// What the queue has counted.
+    /// Returns the counters of the queue.
     pub fn stats(&self) -> UringStats {
         self.ring.stats()
     }
 
-    /// Whether completions are polled for.
+    /// Returns whether the kernel polls for completions.
     pub fn is_polled(&self) -> bool {
         self.ring.is_polled()
     }
 
-    /// Why the queue was removed, if the kernel or its patience is at fault: `EEXIST` for deferred
-    /// task work on a second thread, `ETIMEDOUT` for a reset that took too long.
+    /// Returns why the queue was removed, if the cause is the kernel or a timeout: `EEXIST` for
+    /// deferred task work on a second thread, `ETIMEDOUT` for a reset that took too long.
     pub fn fault(&self) -> Option<io::Error> {
         self.fault.map(io::Error::from)
     }
 
-    /// The ring as a descriptor that is readable while there are events: for an owner that sleeps in
-    /// a `poll(2)` of its own, or beside [`clock::Parker::park`]. Nothing need be read from it. `None`
-    /// where a sleeper would miss its event: with [`Polling`](super::Polling), where nothing ends unless
-    /// somebody looks, and with [`TaskWork::Deferred`](super::TaskWork), of whose waiting work the kernel
-    /// tells an eventfd ([`set_waker`](HardwareQueue::set_waker)) but not who polls the ring.
+    /// Returns the ring as a descriptor that is readable while there are events, for an owner that
+    /// sleeps in its own `poll(2)` or in [`clock::Parker::park`]. The owner need not read from it.
+    ///
+    /// Returns `None` if a sleeping owner would miss events: with [`Polling`](super::Polling),
+    /// where commands complete only when the owner polls, and with
+    /// [`TaskWork::Deferred`](super::TaskWork). The kernel reports deferred work to an eventfd
+    /// ([`set_waker`](HardwareQueue::set_waker)) but not to `poll(2)` on the ring.
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.ring.event_fd()
     }
@@ -189,8 +192,8 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         self.ring.memory()
     }
 
-    /// A device that is gone refuses with [`Status::NOT_READY`]. A tag that was detached without an
-    /// event is busy until the kernel has answered what it was bound to.
+    /// Rejects commands of a removed device with [`Status::NOT_READY`]. A tag that was detached
+    /// without an event is busy until the kernel has completed its old command.
     #[inline]
     fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
         if self.reset.is_some() || self.fault.is_some() {
@@ -205,7 +208,7 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         match flight {
             Ok(flight) => {
                 let index = usize::from(tag.0);
-                // A tag that was bound, given back and bound again is kept already.
+                // A tag that was bound, freed and bound again is already in the list.
                 let slot = &mut self.commands[index];
                 *slot = TagCommand { flow: flight, stage: slot.stage, aborted: false };
                 self.defer(tag);
@@ -253,8 +256,9 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         self.next_event()
     }
 
-    /// A command that has not been issued ends with the next
-    /// [`issue_tags`](HardwareQueue::issue_tags). One that the device has begun ends as it does.
+    /// A command that has not been issued completes with the next
+    /// [`issue_tags`](HardwareQueue::issue_tags). A command that the device has started completes
+    /// normally.
     fn abort_tag(&mut self, tag: Tag, _now: Nanos) -> Result<(), TagError> {
         if self.tags.state(tag) != Some(TagState::Bound) {
             return self.tags.detach(tag).map(drop);
@@ -268,7 +272,7 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         Ok(())
     }
 
-    /// Commands that the kernel has are cancelled; those that the device has begun are waited for.
+    /// Cancels the commands in the kernel; waits for those that the device has started.
     fn reset(&mut self, now: Nanos) {
         if self.reset.is_some() || self.fault.is_some() {
             return;
@@ -284,8 +288,8 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         self.reset = Some(reset);
     }
 
-    /// Removed are a queue whose device is gone, once every command has ended, and one whose ring
-    /// the kernel does not serve any more ([`fault`](RingQueue::fault)).
+    /// Returns [`QueueState::Removed`] for a removed device once every command has completed, and
+    /// for a ring that the kernel does not serve any more ([`fault`](RingQueue::fault)).
     fn state(&self) -> QueueState {
         let ended = self.ring.in_kernel() == 0
             && self.local_events.is_empty()
@@ -304,7 +308,7 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         }
         if self.backlog {
             self.retry_at = now + RETRY_PERIOD;
-            // What has been bound since goes along.
+            // Commands bound since are issued as well.
             self.push_bound();
             self.submit();
             self.backlog |= self.bound_count > 0;
@@ -326,14 +330,14 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         if self.backlog { reset.min(self.retry_at) } else { reset }
     }
 
-    /// Where completions are not polled for.
+    /// Returns whether completions are reported without polling.
     fn can_wait(&self) -> bool {
         self.ring.can_wake()
     }
 
-    /// One system call, or none if there is nothing to issue and an event waits. A queue that is being
-    /// reset, or that the kernel has not taken everything from, is looked after by
-    /// [`poll`](HardwareQueue::poll) instead.
+    /// Makes one system call, or none if nothing is to be issued and there is an event. During a
+    /// reset, and while the kernel has not taken all entries, [`poll`](HardwareQueue::poll) does
+    /// the work instead.
     #[inline]
     fn wait_for_event(&mut self, timeout: Nanos) -> WaitResult {
         if !self.ring.can_wake() || self.reset.is_some() || self.fault.is_some() || self.backlog {
@@ -357,9 +361,9 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         }
     }
 
-    /// The kernel writes to the waker's eventfd itself. Where it cannot ([`Polling`](super::Polling),
-    /// or a ring that belongs to another thread already), the deadline is now while anything is under
-    /// way, so that its owner does not sleep.
+    /// The kernel writes to the waker's eventfd itself. If it cannot ([`Polling`](super::Polling),
+    /// or a ring that belongs to another thread), the deadline is now while any command is in
+    /// flight, so that the owner does not sleep.
     fn set_waker(&mut self, waker: Waker) {
         let watched = self.ring.register_event_fd(waker.as_fd()).is_ok();
         self.must_poll = self.ring.is_polled() || !watched;

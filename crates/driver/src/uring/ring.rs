@@ -1,15 +1,18 @@
 //! [`Ring`]: one io_uring instance, and the memory that the kernel uses through it.
 //!
-//! An entry names memory by its address, which the kernel reads and writes until it has answered; the
-//! `unsafe` that this takes is in `entry`. What makes it sound, whatever the rest of the driver does:
+//! An entry contains memory addresses, which the kernel accesses until it has completed the entry.
+//! The `unsafe` code for this is in `entry`. It is sound because of these invariants, whatever the
+//! rest of the driver does:
 //!
-//! 1. Every address of an entry is in a region of `memory` or in `bucket`, or is the vector of the
-//!    entry's tag. [`aim`](Ring::set_contiguous) and its siblings alone make addresses, from checked ranges.
-//! 2. None of them is freed while the kernel has an entry: a registration lasts as long as the
-//!    [`AddressSpace`], which the ring keeps, and [`Drop`] waits for the kernel or leaks.
-//! 3. The place and the vector of a tag do not change while the kernel has it (`in_kernel`).
+//! 1. Every address of an entry is in a region of `memory` or in `bit_bucket`, or is the vector of
+//!    the entry's tag. Only [`set_contiguous`](Ring::set_contiguous) and its siblings create
+//!    addresses, from checked ranges.
+//! 2. None of them is freed while the kernel has an entry. A registration lasts as long as the
+//!    [`AddressSpace`], which the ring owns, and [`Drop`] waits for the kernel or leaks.
+//! 3. The data location and the vector of a tag do not change while the kernel has it
+//!    (`in_kernel`).
 //!
-//! What an entry says, and how long it is, is the [`Wire`]'s.
+//! The [`UringBackend`] defines the contents and sizes of entries.
 
 mod address;
 #[allow(unsafe_code, reason = "entries of io_uring name memory by address")]
@@ -32,23 +35,23 @@ use super::{SubmissionThread, UringConfig, UringStats};
 use crate::Tag;
 use crate::hal::WaitResult;
 
-/// What a cancellation is called; commands are called by their tag.
+/// The user data of a cancellation; commands have their tag.
 const CANCEL_USER_DATA: u64 = u64::MAX;
-/// The fixed buffer of the bit bucket, after those of the registrations.
+/// Index of the bit bucket's fixed buffer, after those of the registrations.
 const BIT_BUCKET_BUFFER: usize = AddressSpace::CAPACITY;
-/// Not a fixed buffer.
+/// The index for memory that is not a fixed buffer.
 const NO_FIXED_BUFFER: u16 = u16::MAX;
-/// The kernel pins no more in one piece.
+/// Maximum size that the kernel pins as one buffer.
 const PIN_BYTES_MAX: usize = 1 << 30;
-/// How long a ring that is dropped waits for the kernel.
+/// Maximum time that dropping a ring waits for the kernel.
 const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a ring is made.
+/// Parameters of a new ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSetup {
     pub(super) depth: u16,
     pub(super) polled: bool,
-    /// Everything but transfers goes through a second ring, as a polled one needs.
+    /// Whether all operations but transfers use a second ring, which a polled ring needs.
     pub(super) split: bool,
     pub(super) submission_thread: Option<SubmissionThread>,
     pub(super) deferred: bool,
@@ -57,13 +60,14 @@ pub(super) struct RingSetup {
     pub(super) registered_buffers: bool,
     pub(super) segments: u16,
     pub(super) memory_align: u32,
-    /// What the kernel transfers from and to a fixed buffer begins on a multiple of it, or it takes the
-    /// pages one by one; a power of two.
+    /// Required alignment of transfers with a fixed buffer, a power of two; others do not use the
+    /// fixed buffer.
     pub(super) fixed_align: u32,
     pub(super) bit_bucket_bytes: u32,
-    /// Bytes that a command of each tag may carry beside payloads, as the range of a discard.
+    /// Number of bytes per tag that a command may carry besides payloads, such as the range of a
+    /// discard.
     pub(super) command_table_bytes: u32,
-    /// Commands given to the kernel with one system call at most.
+    /// Maximum number of commands per system call.
     pub(super) submit_batch: u16,
 }
 
@@ -75,14 +79,15 @@ struct IoVec {
     bytes: usize,
 }
 
-/// Where the data of a tag's command is.
+/// The location of the data of a tag's command.
 #[derive(Clone, Copy, Debug, Default)]
 struct DataLocation {
-    /// In one piece: where, how much, and in which fixed buffer.
+    /// Contiguous data: address, length and fixed buffer.
     address: usize,
     bytes: u32,
     buffer: u16,
-    /// In pieces: how many of the tag's vector, and the first of them; 0 for one piece.
+    /// Scattered data: number of entries of the tag's vector, and the first entry; 0 for contiguous
+    /// data.
     iovec_count: u16,
     first_iovec: u16,
     in_kernel: bool,
@@ -97,7 +102,7 @@ enum Pin {
     Refused,
 }
 
-/// An answer of the kernel.
+/// A result of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CqeResult {
     pub(super) tag: Tag,
@@ -107,19 +112,20 @@ pub(super) struct CqeResult {
 /// An io_uring instance.
 pub struct Ring<W: UringBackend> {
     transfer_ring: IoUring<W::Submission, W::Completion>,
-    /// A polled ring carries transfers only; everything else goes through this one.
+    /// The ring for all operations but transfers, if the first one is polled.
     aux_ring: Option<IoUring<W::Submission, W::Completion>>,
     setup: RingSetup,
-    /// Whether the ring takes entries: a deferred one when its thread is known.
+    /// Whether the ring takes entries: a deferred ring is enabled when its thread is known.
     enabled: bool,
     fd: types::Fd,
     fd_flags: squeue::Flags,
     memory: AddressSpace,
-    /// What is thrown away goes to the first part; the second is zeros, for writes; then come notes.
+    /// Three parts: dropped data is read into the first, the second has zeros for writes, and the
+    /// third has the command tables.
     bit_bucket: Arc<SharedRegion>,
     pins: Box<[Pin]>,
     locations: Box<[DataLocation]>,
-    /// `segments` for each tag.
+    /// Vectors of `segments` entries per tag.
     iovecs: Box<[IoVec]>,
     in_kernel: u32,
     cancellations: u32,
@@ -157,13 +163,14 @@ fn build<W: UringBackend>(
     if setup.cooperative {
         builder.setup_coop_taskrun().setup_taskrun_flag();
     }
-    // Room for as many cancellations as commands, where the kernel has it.
+    // Space for as many cancellations as commands, if the kernel allows it.
     let entries = (2 * u32::from(setup.depth)).next_power_of_two();
     builder.build(entries.min(UringConfig::DEPTH_MAX.into()))
 }
 
 impl<W: UringBackend> Ring<W> {
-    /// A ring for the file `fd`, which must stay open as long as the ring unless it is registered.
+    /// Creates a ring for the file `fd`, which must stay open as long as the ring unless it is
+    /// registered.
     pub(super) fn new(
         file: BorrowedFd<'_>,
         setup: RingSetup,
@@ -216,26 +223,26 @@ impl<W: UringBackend> Ring<W> {
         &mut self.stats
     }
 
-    /// Commands that the kernel has.
+    /// Returns the number of commands in the kernel.
     pub(super) fn in_kernel(&self) -> u32 {
         self.in_kernel
     }
 
-    /// Whether the kernel has the command of a tag.
+    /// Returns whether the kernel has the command of a tag.
     #[inline]
     pub(super) fn is_in_kernel(&self, tag: Tag) -> bool {
         self.locations.get(usize::from(tag.0)).is_some_and(|place| place.in_kernel)
     }
 
-    /// Whether completions come only to who looks for them.
+    /// Returns whether completions arrive only when the owner polls.
     pub(super) fn is_polled(&self) -> bool {
         self.setup.polled
     }
 
-    /// Gives the kernel everything that has been put into the ring. Returns whether it took all.
+    /// Submits all entries of the ring to the kernel. Returns whether the kernel took all.
     ///
     /// # Errors
-    /// Anything but a kernel that is short of memory or interrupted: nothing will go well any more.
+    /// Any error but a lack of memory or an interruption: the ring is not usable any more.
     #[inline]
     pub(super) fn submit(&mut self) -> io::Result<bool> {
         if !self.enabled {
@@ -252,15 +259,15 @@ impl<W: UringBackend> Ring<W> {
         Ok(all)
     }
 
-    /// Whether the kernel wakes who waits for answers in it.
+    /// Returns whether the kernel wakes a caller that waits in it for results.
     #[inline]
     pub(super) fn can_wake(&self) -> bool {
         self.aux_ring.is_none() && !self.setup.polled
     }
 
-    /// Gives the kernel everything that has been put into the ring, and waits there for an answer, for
-    /// `timeout` at most. Returns whether it took all. With nothing outstanding, or an answer there and
-    /// nothing to give, nobody is asked.
+    /// Submits all entries of the ring, and waits in the kernel for a result, for at most
+    /// `timeout`. Returns whether the kernel took all. Makes no system call if nothing is
+    /// outstanding, or if there is a result and nothing to submit.
     ///
     /// # Errors
     /// As for [`submit`](Ring::submit).
@@ -273,7 +280,7 @@ impl<W: UringBackend> Ring<W> {
         if nothing_to_give && (self.in_kernel == 0 || !self.transfer_ring.completion().is_empty()) {
             return Ok((true, WaitResult::Ready));
         }
-        // Before Linux 5.11 no wait has a limit.
+        // Before Linux 5.11 a wait cannot have a timeout.
         if timeout != Nanos::MAX && !self.transfer_ring.params().is_feature_ext_arg() {
             return Ok((false, WaitResult::Unsupported));
         }
@@ -288,7 +295,7 @@ impl<W: UringBackend> Ring<W> {
         };
         if let Err(error) = waited {
             match Errno::from_io_error(&error) {
-                // The time is over, or a signal came: what was to be given has been.
+                // Timeout or signal: the entries have been submitted.
                 Some(Errno::TIME | Errno::INTR) => {}
                 Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
                     return Ok((false, WaitResult::Unsupported));
@@ -301,7 +308,7 @@ impl<W: UringBackend> Ring<W> {
         Ok((all, WaitResult::Waited))
     }
 
-    /// The next answer to a command, without a system call.
+    /// Removes and returns the next result of a command, without a system call.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<CqeResult> {
         loop {
@@ -328,8 +335,7 @@ impl<W: UringBackend> Ring<W> {
         }
     }
 
-    /// Lets the kernel finish what only its owner's thread can finish. Returns whether that was
-    /// anything.
+    /// Runs kernel work that only the owner's thread can run. Returns whether there was any.
     #[inline]
     pub(super) fn run_task_work(&mut self) -> bool {
         let polled = self.setup.polled && self.setup.submission_thread.is_none();
@@ -354,14 +360,14 @@ impl<W: UringBackend> Ring<W> {
         ran
     }
 
-    /// The ring as a descriptor, readable while there are answers; `None` where the kernel does not
-    /// wake who waits for that.
+    /// Returns the ring as a descriptor that is readable while there are results; `None` if the
+    /// kernel does not wake a waiter.
     pub(super) fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         let wakes = !self.setup.split && !self.setup.deferred;
         wakes.then(|| self.transfer_ring.as_fd())
     }
 
-    /// Has the kernel write to an eventfd with every answer.
+    /// Makes the kernel write to an eventfd with every result.
     pub(super) fn register_event_fd(&mut self, event: BorrowedFd<'_>) -> io::Result<()> {
         for ring in std::iter::once(&self.transfer_ring).chain(&self.aux_ring) {
             if self.has_event_fd {
@@ -376,7 +382,7 @@ impl<W: UringBackend> Ring<W> {
         Ok(())
     }
 
-    /// Waits until the kernel has answered everything. Returns whether it has.
+    /// Waits until the kernel has completed everything. Returns whether it has.
     fn drain(&mut self, patience: Duration) -> bool {
         const TURN: Duration = Duration::from_millis(10);
         let mut turns = patience.as_millis() / TURN.as_millis();
@@ -391,7 +397,7 @@ impl<W: UringBackend> Ring<W> {
             }
             turns -= 1;
             match self.aux_ring {
-                // Neither of two rings, nor a polled one, may be slept in.
+                // A caller cannot sleep in two rings, or in a polled one.
                 Some(_) => std::thread::sleep(Duration::from_millis(1)),
                 None => {
                     let limit = types::Timespec::from(TURN);
@@ -411,7 +417,7 @@ impl<W: UringBackend> Ring<W> {
     }
 }
 
-/// Gives the kernel what is in the submission ring. Returns whether it took all.
+/// Submits the entries of a ring. Returns whether the kernel took all.
 #[inline]
 fn submit_ring<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
     ring: &mut IoUring<S, C>,
@@ -435,8 +441,8 @@ fn submit_ring<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
 }
 
 impl<W: UringBackend> Drop for Ring<W> {
-    /// The kernel writes to our memory until it has answered: everything is cancelled and waited for,
-    /// and what does not come back keeps its memory for ever.
+    /// The kernel writes to the memory until it has completed all commands. Dropping the ring
+    /// cancels and awaits them; if some do not complete, their memory is leaked.
     fn drop(&mut self) {
         if self.in_kernel > 0 {
             self.cancel(None);
@@ -445,8 +451,8 @@ impl<W: UringBackend> Drop for Ring<W> {
                 mem::forget(mem::take(&mut self.iovecs));
             }
         }
-        // Closing the ring lets go of them too, but only later: until then the file is in use and
-        // the memory is locked. A ring that belongs to another thread has no other way.
+        // Closing the ring releases these too, but only later: until then the file is in use and
+        // the memory is locked. A ring that belongs to another thread can only be closed.
         for ring in std::iter::once(&self.transfer_ring).chain(&self.aux_ring) {
             let _ = ring.submitter().unregister_files();
             let _ = ring.submitter().unregister_buffers();

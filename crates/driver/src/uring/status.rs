@@ -1,17 +1,17 @@
-//! `errno` → NVMe status: how a command ended whose answer was negative.
+//! Conversion of `errno` to NVMe status, for negative results.
 //!
-//! The block layer of Linux turns a device's status into an `errno` (its table is `blk_errors`), file
-//! systems add their own; this is the way back.
+//! Linux's block layer converts a device's status into an `errno` (table `blk_errors`), and file
+//! systems add their own values. This is the inverse.
 
 use nvme::Status;
 use rustix::io::Errno;
 
 use crate::Op;
 
-/// How a command ended that the kernel answered with `errno`.
+/// Returns the status of a command that the kernel completed with `errno`.
 pub(super) fn from_errno(errno: Errno, op: Op) -> Status {
     match errno {
-        // Medium, protection information, target, link to it.
+        // Errors of the medium, protection information, target, or link.
         Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::REMOTEIO | Errno::UCLEAN => {
             media_error(op)
         }
@@ -31,7 +31,7 @@ pub(super) fn from_errno(errno: Errno, op: Op) -> Status {
     }
 }
 
-/// How a command ended that the medium failed.
+/// Returns the status of a media error.
 pub(super) fn media_error(op: Op) -> Status {
     match op {
         Op::Read | Op::Extents => Status::UNRECOVERED_READ,
@@ -39,7 +39,7 @@ pub(super) fn media_error(op: Op) -> Status {
     }
 }
 
-/// Whether the device is gone for good.
+/// Returns whether the device has been removed for good.
 pub(super) fn is_device_removed(errno: Errno) -> bool {
     matches!(errno, Errno::NODEV | Errno::NXIO | Errno::SHUTDOWN)
 }
@@ -90,7 +90,7 @@ mod tests {
         let gone: Vec<i32> =
             (1..134).filter(|e| is_device_removed(Errno::from_raw_os_error(*e))).collect();
         assert_eq!(gone.len(), 3, "ENXIO, ENODEV and ESHUTDOWN alone: {gone:?}");
-        // No errno at all is a success.
+        // No errno is converted to success.
         for errno in 1..4096 {
             for op in [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes] {
                 assert!(!from_errno(Errno::from_raw_os_error(errno), op).is_success());

@@ -1,25 +1,25 @@
-//! System calls on the kernel's NVMe devices. All `unsafe` of this folder.
+//! System calls on the kernel's NVMe devices. All `unsafe` code of `passthrough` is in this module.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::entry::{ADMIN, CommandEntry};
 
-/// `_IO('N', 0x40)`: which namespace it is.
+/// `_IO('N', 0x40)`: returns the namespace identifier.
 const NSID: u64 = 0x4e40;
 
-/// The namespace behind the file.
+/// Returns the identifier of the file's namespace.
 pub(super) fn nsid(file: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: the call takes no argument; the kernel writes nothing.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), NSID as _) };
     u32::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends an admin command, waits for its answer, and returns its status field (0: success). What it
-/// transfers goes to, or comes from, `data`, whose length is the command's.
+/// Sends an admin command, waits for its completion, and returns its status field (0: success). The
+/// command transfers to or from `data`, whose length is the command's.
 ///
 /// # Errors
-/// What the kernel says to a command that it does not send, or that went unanswered.
+/// The kernel's error for a command that it does not send, or that timed out.
 pub(super) fn admin(
     file: BorrowedFd<'_>,
     command: &mut CommandEntry,
@@ -29,9 +29,9 @@ pub(super) fn admin(
     let address = if data.is_empty() { 0 } else { data.as_mut_ptr().expose_provenance() };
     command.set_data(address as u64, length);
     let words = command.words();
-    // SAFETY: the argument is a `struct nvme_passthru_cmd` (72 bytes, in `entry`) that lives through
-    // the call; it names `data`, exclusively borrowed for as long, and its length, past which the
-    // kernel transfers nothing. It has returned when nothing is transferred any more.
+    // SAFETY: the argument is a `struct nvme_passthru_cmd` (72 bytes, in `entry`) that lives
+    // through the call. It names `data`, which is exclusively borrowed for the call, and its
+    // length, which the kernel does not exceed. All transfers have finished when the call returns.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN.into(), words.as_mut_ptr()) };
     match result {
         0.. => Ok(result as u16),

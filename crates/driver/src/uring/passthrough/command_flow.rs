@@ -1,7 +1,7 @@
-//! [`NvmeCommandFlow`]: a command on its way, and what the kernel's answer to it means.
+//! [`NvmeCommandFlow`]: an NVMe command, and the meaning of the kernel's result.
 //!
-//! One request is one command. The answer of a command that the controller has ended is its status field;
-//! a negative one is the kernel's, which has not sent it, or has given it up.
+//! One request is one command. If the controller has completed the command, the result is its
+//! status field. A negative result is the kernel's: it has not sent the command, or has aborted it.
 
 use nvme::{DsmRange, MetadataFormat, Sqe, Status};
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ use crate::uring::in_flight::RETRIES_MAX;
 use crate::uring::status;
 use crate::{Limits, Op, Request};
 
-/// A command on its way.
+/// The state of an NVMe command.
 #[derive(Clone, Copy, Debug)]
 pub struct NvmeCommandFlow {
     sqe: Sqe,
@@ -28,10 +28,10 @@ impl Default for NvmeCommandFlow {
 }
 
 impl NvmeCommandFlow {
-    /// The command of a request for namespace `nsid`.
+    /// Returns the command of a request for namespace `nsid`.
     ///
     /// # Errors
-    /// The status of one that cannot be sent: ranges and counts.
+    /// The status of a request that cannot be sent because of its range or length.
     #[inline]
     pub(super) fn plan(nsid: u32, request: &Request, limits: &Limits) -> Result<Self, Status> {
         let Request { op, lba, sectors, .. } = *request;
@@ -57,12 +57,12 @@ impl NvmeCommandFlow {
         Ok(NvmeCommandFlow { sqe, op, data, retries: 0 })
     }
 
-    /// The namespace keeps metadata.
+    /// Sets the flags for a namespace with metadata.
     pub(super) fn set_metadata_flags(&mut self, metadata: &MetadataFormat) {
         metadata.set_protection_info(&mut self.sqe);
     }
 
-    /// The command, without its data pointer.
+    /// Returns the command without its data pointer.
     #[inline]
     pub(super) fn sqe(&self) -> &Sqe {
         &self.sqe
@@ -156,7 +156,7 @@ mod tests {
             "no status has so many bits"
         );
         assert_eq!(one(i32::MIN), NextStep::Completed(Status::INTERNAL));
-        // Given up by the kernel, with the controller.
+        // Aborted by the kernel, with a controller reset.
         assert_eq!(one(-Errno::INTR.raw_os_error()), NextStep::Completed(Status::ABORTED));
         assert_eq!(one(-Errno::NODEV.raw_os_error()), NextStep::DeviceRemoved);
         assert_eq!(

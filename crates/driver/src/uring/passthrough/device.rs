@@ -1,4 +1,4 @@
-//! [`Passthrough`]: a namespace under the kernel's driver as a device with hardware queues.
+//! [`Passthrough`]: a namespace under the kernel's NVMe driver as a device with hardware queues.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,28 +13,29 @@ use crate::uring::backend::COMMAND_TABLE_BYTES;
 use crate::uring::ring::RingSetup;
 use crate::uring::{Polling, RingDevice, RingQueue, TaskWork, UringConfig, UringError};
 
-/// A hardware queue of a namespace under the kernel's driver.
+/// A hardware queue of a namespace under the kernel's NVMe driver.
 pub type PassthroughQueue = RingQueue<Arc<Namespace>>;
 
-/// A namespace of a controller that the kernel drives (`/dev/ng0n1`), by io_uring passthrough.
+/// A namespace of a controller under the kernel's NVMe driver (`/dev/ng0n1`), by io_uring
+/// passthrough.
 ///
-/// Whoever may write to the device may send it commands, the kernel says which; all of its I/O queues
-/// are the kernel's.
+/// A process that may write to the device may send it the commands that the kernel permits. All I/O
+/// queues of the controller belong to the kernel.
 pub type Passthrough = RingDevice<Arc<Namespace>>;
 
 impl Passthrough {
-    /// Whether `path` is the generic character device of an NVMe namespace.
+    /// Returns whether `path` is the generic character device of an NVMe namespace.
     pub fn is_nvme_char_device(path: impl AsRef<Path>) -> bool {
         Namespace::is_nvme_char_device(path.as_ref())
     }
 
-    /// Opens the namespace, with registrations of its own. `exclusive` holds its block device, so that
-    /// nothing mounts it meanwhile; `transfer_bytes_max` bounds transfers below what the controller and the
-    /// kernel take.
+    /// Opens the namespace, with an address space of its own. `exclusive` keeps its block device
+    /// open exclusively, so that it cannot be mounted. `transfer_bytes_max` limits transfers below
+    /// the limits of the controller and the kernel.
     ///
     /// # Errors
-    /// [`UringError`]; [`UringError::Conflict`] for what passthrough has not: the page cache, sectors of
-    /// another size, polled completions.
+    /// [`UringError`]; [`UringError::Conflict`] for options that passthrough does not support: the
+    /// page cache, another sector size, polled completions.
     pub fn open(path: impl AsRef<Path>, config: UringConfig) -> Result<Passthrough, UringError> {
         config.check()?;
         if !config.direct {
@@ -76,12 +77,13 @@ impl Passthrough {
             split: false,
             submission_thread: config.submission_thread,
             deferred: config.task_work == TaskWork::Deferred,
-            // The end of every passed command is task work: by interrupt, so that any thread may look for it.
+            // The completion of every pass-through command is task work. It runs by interrupt, so
+            // that any thread may poll for it.
             cooperative: false,
             registered_file: config.registered_file,
             registered_buffers: config.registered_buffers,
             segments,
-            // What the controller does not take as it is the kernel copies.
+            // The kernel copies data that the controller cannot access directly.
             memory_align: 1,
             fixed_align: namespace.fixed_align(),
             bit_bucket_bytes: max_sectors * sector_bytes,
@@ -92,7 +94,7 @@ impl Passthrough {
         RingDevice::new(namespace, memory, (limits, features), setup, rest)
     }
 
-    /// What the controller and the namespace say of themselves; `io_queues` are the kernel's.
+    /// Returns the description of the controller and the namespace; `io_queues` are the kernel's.
     pub fn info(&self) -> &ControllerInfo {
         self.backend.info()
     }
@@ -100,15 +102,15 @@ impl Passthrough {
     /// Reads the controller's health log.
     ///
     /// # Errors
-    /// [`UringError::Nvme`] with the controller's refusal; [`UringError::Open`] with the kernel's.
+    /// [`UringError::Nvme`] with the controller's error; [`UringError::Open`] with the kernel's.
     pub fn health(&self) -> Result<HealthLog, UringError> {
         self.backend.health()
     }
 
-    /// The value of a feature ([`nvme::feature`]).
+    /// Returns the value of a feature ([`nvme::feature`]).
     ///
     /// # Errors
-    /// As of [`health`](Passthrough::health).
+    /// As for [`health`](Passthrough::health).
     pub fn get_feature(&self, fid: u8, select: FeatureSelect) -> Result<u32, UringError> {
         self.backend.admin(AdminCommand::GetFeatures { fid, select, member: 0 }, &mut [])
     }

@@ -1,11 +1,11 @@
-//! [`CommandEntry`]: an NVMe command as the kernel takes it: `struct nvme_uring_cmd` in the second half
-//! of a large submission entry, and `struct nvme_passthru_cmd` of an `ioctl`, which differ in their
-//! last word alone.
+//! [`CommandEntry`]: an NVMe command in the kernel's format. It is `struct nvme_uring_cmd` in the
+//! second half of a large submission entry, and `struct nvme_passthru_cmd` for an `ioctl`; only
+//! their last words differ.
 //!
 //! ```text
 //! byte  0  opcode       4  namespace       8  command dwords 2 and 3
-//!      16  metadata    24  data           32  bytes of metadata       36  bytes, or pieces, of data
-//!      40  command dwords 10 to 15        64  timeout in milliseconds 68  the answer's dword 0 (ioctl)
+//!      16  metadata    24  data           32  bytes of metadata       36  bytes, or segments, of data
+//!      40  command dwords 10 to 15        64  timeout in milliseconds 68  result dword 0 (ioctl)
 //! ```
 
 use nvme::Sqe;
@@ -18,9 +18,9 @@ const fn request(number: u32) -> u32 {
     3 << 30 | (BYTES as u32) << 16 | (b'N' as u32) << 8 | number
 }
 
-/// An I/O command; its data is in one piece.
+/// An I/O command with contiguous data.
 pub(in crate::uring) const IO: u32 = request(0x80);
-/// An I/O command; its data is in pieces, of which there is a vector.
+/// An I/O command with scattered data, described by a vector.
 pub(in crate::uring) const IO_VEC: u32 = request(0x81);
 /// An admin command, by `ioctl`.
 pub(super) const ADMIN: u32 = request(0x41);
@@ -30,8 +30,7 @@ pub(super) const ADMIN: u32 = request(0x41);
 pub(in crate::uring) struct CommandEntry([u64; WORDS]);
 
 impl CommandEntry {
-    /// The command of `sqe`, without its data: identifier, flags and data pointer are the kernel's to
-    /// choose.
+    /// Converts `sqe` without its data: the kernel chooses identifier, flags and data pointer.
     #[inline]
     pub(in crate::uring) fn new(sqe: &Sqe) -> CommandEntry {
         let words = sqe.to_words();
@@ -39,29 +38,30 @@ impl CommandEntry {
         CommandEntry([head, 0, 0, 0, 0, words[5], words[6], words[7], 0])
     }
 
-    /// Where its data is: `length` bytes at an address of this process, or a vector of so many pieces.
+    /// Sets the data: `length` bytes at an address of this process, or a vector of `length`
+    /// segments.
     #[inline]
     pub(in crate::uring) fn set_data(&mut self, address: u64, length: u32) {
         self.0[3] = address;
         self.0[4] = u64::from(length) << 32;
     }
 
-    /// How long the kernel waits for its answer.
+    /// Sets the time that the kernel waits for completion.
     pub(super) fn set_timeout(&mut self, timeout_ms: u32) {
         self.0[8] = timeout_ms.into();
     }
 
-    /// Dword 0 of the answer.
+    /// Returns dword 0 of the completion.
     pub(super) fn result(&self) -> u32 {
         (self.0[8] >> 32) as u32
     }
 
-    /// As words, for an `ioctl`.
+    /// Returns the words, for an `ioctl`.
     pub(super) fn words(&mut self) -> &mut [u64; WORDS] {
         &mut self.0
     }
 
-    /// As the command part of a large submission entry.
+    /// Returns the command part of a large submission entry.
     #[inline]
     pub(in crate::uring) fn to_bytes(self) -> [u8; 80] {
         let mut bytes = [0; 80];

@@ -1,5 +1,5 @@
-//! [`Namespace`]: the opened character device of a namespace: identified, and measured against what
-//! the kernel passes on at most.
+//! [`Namespace`]: the opened character device of a namespace, with its Identify data and the
+//! kernel's limits.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,27 +23,29 @@ use crate::uring::ring::Ring;
 use crate::uring::{UringConfig, UringError};
 use crate::{ControllerInfo, DataPointers, DriverError, Limits, Op, Request, Tag};
 
-/// How long the kernel waits for the answer to an admin command.
+/// Time that the kernel waits for an admin command.
 const ADMIN_TIMEOUT_MS: u32 = 10_000;
-/// All namespaces.
+/// The namespace identifier of all namespaces.
 const ALL_NAMESPACES: u32 = u32::MAX;
-/// Pages of a command at most, where the kernel does not say: what its driver has since 5.19 at least.
+/// Maximum number of pages per command if the kernel does not report it: the minimum of the
+/// kernel's driver since 5.19.
 const SEGMENTS_DEFAULT: u64 = 127;
 
 /// An opened namespace.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
-    /// The block device, held so that nothing mounts it.
+    /// The block device, kept open exclusively so that it cannot be mounted.
     _block_device: Option<File>,
     path: PathBuf,
     info: ControllerInfo,
-    /// What a fixed buffer's transfers begin on a multiple of.
+    /// Required alignment of transfers with a fixed buffer.
     fixed_align: u32,
     read_only: bool,
 }
 
-/// What the kernel calls it, if the file is the generic character device of an NVMe namespace.
+/// Returns the kernel's name of the namespace, if the file is the generic character device of an
+/// NVMe namespace.
 fn name(device: u64) -> Option<String> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let node = std::fs::canonicalize(format!("/sys/dev/char/{major}:{minor}")).ok()?;
@@ -52,13 +54,13 @@ fn name(device: u64) -> Option<String> {
     generic.then(|| node.file_name()?.to_str().map(str::to_owned)).flatten()
 }
 
-/// A number of the block device's queue.
+/// Reads a numeric limit of the block device's queue.
 fn queue_limit(block: &str, what: &str) -> Option<u64> {
     let path = Path::new("/sys/block").join(block).join("queue").join(what);
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// I/O queues that the kernel has on the controller.
+/// Returns the number of I/O queues that the kernel has on the controller.
 fn io_queues(name: &str) -> u16 {
     let path = Path::new("/sys/class/nvme-generic").join(name).join("device/queue_count");
     let count = std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse::<u16>().ok());
@@ -66,7 +68,7 @@ fn io_queues(name: &str) -> u16 {
 }
 
 impl Namespace {
-    /// Whether `path` is the generic character device of an NVMe namespace.
+    /// Returns whether `path` is the generic character device of an NVMe namespace.
     pub(super) fn is_nvme_char_device(path: &Path) -> bool {
         std::fs::metadata(path)
             .is_ok_and(|found| found.file_type().is_char_device() && name(found.rdev()).is_some())
@@ -87,7 +89,7 @@ impl Namespace {
             let forbidden = e.kind() == io::ErrorKind::PermissionDenied && !read_only;
             refused(e, if forbidden { "; perhaps it can be opened for reading only" } else { "" })
         })?;
-        // The kernel names both after the controller and the namespace.
+        // The kernel names both devices after the controller and the namespace.
         let block = name.replacen("ng", "nvme", 1);
         let held = match config.exclusive && !read_only {
             true => open_exclusive(path, &path.with_file_name(&block))?,
@@ -114,8 +116,8 @@ impl Namespace {
             let bytes = info.oob_bytes;
             return Err(said(DriverError::Metadata { nsid, bytes }));
         }
-        // The kernel passes on what its block layer would. Of data that does not begin on a page, one page
-        // more is touched.
+        // The kernel passes on what its block layer would. Data that does not begin on a page
+        // touches one page more.
         let page = ::ring::PAGE_BYTES as u64;
         let segments = queue_limit(&block, "max_segments").unwrap_or(SEGMENTS_DEFAULT);
         let most = queue_limit(&block, "max_hw_sectors_kb").map_or(u64::MAX, |kib| kib << 10);
@@ -124,8 +126,8 @@ impl Namespace {
         info.max_sectors = info.max_sectors.min(u32::try_from(most).unwrap_or(u32::MAX));
         info.features.segments = info.features.segments.min(segments as u16);
         info.features.extents = false;
-        // What is not aligned so the kernel copies, but not from fixed buffers of more pages than a vector
-        // has (Linux's `bio_alloc_map_data`).
+        // The kernel copies data with another alignment, but not from fixed buffers with more pages
+        // than a vector has (Linux's `bio_alloc_map_data`).
         let mask = queue_limit(&block, "dma_alignment").and_then(|mask| u32::try_from(mask).ok());
         let fixed_align = mask.map_or(512, |mask| mask.saturating_add(1).next_power_of_two());
         Ok(Namespace { file, _block_device: held, path: path_buf(), info, fixed_align, read_only })
@@ -143,7 +145,7 @@ impl Namespace {
         self.read_only
     }
 
-    /// Sends an admin command and waits for its answer.
+    /// Sends an admin command and waits for its completion.
     pub(super) fn admin(&self, command: AdminCommand, data: &mut [u8]) -> Result<u32, UringError> {
         admin(self.file.as_fd(), &self.path, command, data)
     }
@@ -188,7 +190,7 @@ fn admin(
     }
 }
 
-/// Holds the block device, unless something else does; one that is not there is nobody's.
+/// Opens the block device exclusively, unless it is in use; returns `None` if it does not exist.
 fn open_exclusive(path: &Path, block: &Path) -> Result<Option<File>, UringError> {
     let flags = OFlags::EXCL.bits() as i32;
     match OpenOptions::new().read(true).custom_flags(flags).open(block) {

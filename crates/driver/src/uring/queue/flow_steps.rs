@@ -1,5 +1,5 @@
-//! What a queue does with commands between binding and their end: gives them to the kernel, and
-//! makes of its answers events, further steps, or the end of a reset.
+//! The steps of commands between binding and completion. The queue issues steps to the kernel. It
+//! converts results into events, further steps, or the end of a reset.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::uring::ring::CqeResult;
 use crate::{Tag, TagState};
 
 impl<W: UringBackend> RingQueue<W> {
-    /// Puts the step of a tag into the ring. Returns whether there was room.
+    /// Pushes the step of a tag into the ring. Returns whether the ring had space.
     #[inline]
     pub(super) fn push(&mut self, tag: Tag) -> bool {
         let flight = &mut self.commands[usize::from(tag.0)];
@@ -25,7 +25,7 @@ impl<W: UringBackend> RingQueue<W> {
         pushed
     }
 
-    /// Keeps a tag for the next issue; a tag is kept once.
+    /// Keeps a tag, at most once, for the next issue.
     #[inline]
     pub(super) fn defer(&mut self, tag: Tag) {
         let flight = &mut self.commands[usize::from(tag.0)];
@@ -38,7 +38,7 @@ impl<W: UringBackend> RingQueue<W> {
         flight.stage = Stage::Bound;
     }
 
-    /// Gives the kernel what is in the ring.
+    /// Submits the ring's entries to the kernel.
     #[inline]
     pub(super) fn submit(&mut self) {
         match self.ring.submit() {
@@ -53,15 +53,15 @@ impl<W: UringBackend> RingQueue<W> {
         self.fault = Some(Errno::from_io_error(error).unwrap_or(Errno::IO));
     }
 
-    /// Puts everything bound into the ring, in order, as far as there is room. All but the last batch goes
-    /// to the kernel.
+    /// Pushes all bound commands into the ring, in order, as far as there is space. Submits all
+    /// batches but the last.
     #[inline]
     pub(super) fn push_bound(&mut self) {
         let count = std::mem::take(&mut self.bound_count);
         let mut batch = self.submit_batch;
         for index in 0..count {
             let tag = self.bound[index];
-            // Given back before it was issued.
+            // The owner freed the tag before it was issued.
             if self.tags.state(tag) != Some(TagState::Bound) {
                 self.commands[usize::from(tag.0)].stage = Stage::Idle;
                 continue;
@@ -92,10 +92,10 @@ impl<W: UringBackend> RingQueue<W> {
         }
     }
 
-    /// The event that an answer is, unless the command goes on.
+    /// Evaluates a result. Returns the event, unless the command continues.
     #[inline]
     pub(super) fn complete_cqe(&mut self, CqeResult { tag, result }: CqeResult) -> Option<Event> {
-        // The ring answers for tags that it was given.
+        // The ring only returns tags that were pushed into it.
         let flight = &mut self.commands[usize::from(tag.0)];
         flight.stage = Stage::Idle;
         let aborted = flight.aborted;
@@ -123,7 +123,7 @@ impl<W: UringBackend> RingQueue<W> {
             NextStep::Retry => self.ring.stats_mut().retries += 1,
             NextStep::Step | NextStep::Completed(_) | NextStep::DeviceRemoved => {}
         }
-        // Detached by its owner meanwhile: nobody waits for the rest.
+        // The owner has detached the tag, so the rest of the command is not needed.
         if self.tags.state(tag) != Some(TagState::Bound) {
             return;
         }
@@ -154,7 +154,7 @@ impl<W: UringBackend> RingQueue<W> {
         }
     }
 
-    /// Moves a reset on. Returns whether it has ended.
+    /// Advances a reset. Returns whether it has finished.
     pub(super) fn step_reset(&mut self, reset: Reset, now: Nanos) -> bool {
         self.ring.run_task_work();
         while self.ring.pop().is_some() {}
@@ -272,7 +272,7 @@ mod tests {
         let read = Request::read(0, 1, Payload::BitBucket, 0);
         let tags = [issue(&mut queue, read), issue(&mut queue, read)];
         let gone = -Errno::NODEV.raw_os_error();
-        // As if the kernel had answered so; its own answer follows, and is an event like any other.
+        // Simulate a result of the kernel. Its own result follows and is an ordinary event.
         let event = queue.complete_cqe(CqeResult { tag: tags[0], result: gone }).unwrap();
         assert_eq!(event, Event { tag: tags[0], status: Status::NOT_READY, result: 0 });
         assert_eq!(queue.state(), QueueState::Ready, "commands are still under way");
@@ -295,7 +295,8 @@ mod tests {
         let region = ::ring::SharedRegion::anonymous(65_536).unwrap();
         let at = queue.memory().register(&region).unwrap();
         let sector = queue.limits.sector_bytes as usize;
-        // In one piece, and in three that the cut falls into the second of.
+        // A contiguous payload, and one of three segments, whose second is split by the partial
+        // transfer.
         let table = 40_960;
         let quarter = (sector / 4) as u32;
         for (i, (offset, bytes)) in
@@ -313,7 +314,7 @@ mod tests {
             let read = Request::read(0, 4, data, 0);
             queue.bind_tag_cmd(tag, &read, Nanos::ZERO).unwrap();
             queue.bound_count = 0;
-            // As if the kernel had read one sector.
+            // Simulate a kernel that has read one sector.
             let answer = CqeResult { tag, result: sector as i32 };
             assert_eq!(queue.complete_cqe(answer), None);
             assert_eq!(wait_event(&mut queue).status, Status::SUCCESS);

@@ -1,7 +1,8 @@
-//! Where the data of a command is: an I/O virtual address → an address of this process.
+//! Translation of I/O virtual addresses to addresses of this process.
 //!
-//! The only code that makes addresses for the kernel, each from a range that has been found whole in
-//! registered memory (rule R1) or in the bit bucket, for a tag that the kernel does not have.
+//! This is the only code that creates addresses for the kernel. Each is from a range that is
+//! entirely in registered memory (ARCHITECTURE.md, R1) or in the bit bucket, for a tag that the
+//! kernel does not have.
 
 use ::ring::Iova;
 use nvme::Status;
@@ -15,7 +16,7 @@ impl<W: UringBackend> Ring<W> {
     fn check_location(&self, tag: Tag) -> Result<&DataLocation, BindError> {
         match self.locations.get(usize::from(tag.0)) {
             Some(place) if !place.in_kernel => Ok(place),
-            // Given back without an answer; the kernel still uses what it was bound to.
+            // The tag was freed without a completion; the kernel still uses its old command.
             _ => Err(BindError::Busy),
         }
     }
@@ -28,7 +29,7 @@ impl<W: UringBackend> Ring<W> {
         Ok(address)
     }
 
-    /// Points a tag at registered memory.
+    /// Sets the data of a tag to registered memory.
     #[inline]
     pub(in crate::uring) fn set_contiguous(
         &mut self,
@@ -52,7 +53,7 @@ impl<W: UringBackend> Ring<W> {
         Ok(())
     }
 
-    /// Points a tag at memory that nobody looks at.
+    /// Sets the data of a tag to the bit bucket.
     #[inline]
     pub(in crate::uring) fn set_bit_bucket(
         &mut self,
@@ -71,8 +72,7 @@ impl<W: UringBackend> Ring<W> {
         Ok(())
     }
 
-    /// Points a tag at bytes of its own, which the command carries beside payloads: `command_table_bytes` of them
-    /// at most.
+    /// Sets the data of a tag to its command table, which holds at most `command_table_bytes`.
     pub(in crate::uring) fn set_command_table(
         &mut self,
         tag: Tag,
@@ -119,7 +119,8 @@ impl<W: UringBackend> Ring<W> {
         };
     }
 
-    /// Points a tag at the pieces of a table ([`Segment`]); what is over is left out.
+    /// Sets the data of a tag to the segments of a table ([`Segment`]); ignores segments beyond the
+    /// length.
     pub(in crate::uring) fn set_segments(
         &mut self,
         tag: Tag,
@@ -164,7 +165,7 @@ impl<W: UringBackend> Ring<W> {
                     self.check_alignment(pointer.expose_provenance())?
                 }
             };
-            // As many as `segments`, which is at most the tag's share.
+            // At most `segments`, the length of the tag's vector.
             self.iovecs[start + count] = IoVec { address, bytes: length as usize };
             count += 1;
             left -= length;
@@ -181,7 +182,8 @@ impl<W: UringBackend> Ring<W> {
         Ok(())
     }
 
-    /// Moves a tag's place on by what has been transferred already, less than all of it.
+    /// Advances the data location of a tag by the bytes already transferred, which are fewer than
+    /// all.
     pub(in crate::uring) fn advance(&mut self, tag: Tag, bytes: u32) {
         let segments = usize::from(self.setup.segments);
         let Some(place) = self.locations.get_mut(usize::from(tag.0)).filter(|p| !p.in_kernel)

@@ -1,4 +1,4 @@
-//! Entries of the submission ring: a command as the kernel reads it. All `unsafe` of the driver.
+//! Entries of the submission ring. All `unsafe` code of the ring is in this module.
 //!
 //! The numbered invariants are those of [`Ring`].
 
@@ -18,18 +18,19 @@ use crate::uring::file_target::FileTarget;
 use crate::uring::passthrough::{CommandEntry, IO, IO_VEC, Namespace};
 
 impl<W: UringBackend> Ring<W> {
-    /// Asks the kernel to pin a region for all commands to come.
+    /// Asks the kernel to pin a region for all later commands.
     #[cold]
     pub(super) fn pin(&mut self, slot: usize, region: &SharedRegion) {
         let piece = [IoVec {
             address: region.pointer(0, region.len()).expose_provenance(),
             bytes: region.len(),
         }];
-        // SAFETY: `Piece` is laid out as `struct iovec`, one of them, alive until the call returns.
+        // SAFETY: `IoVec` is laid out as `struct iovec`; there is one, alive until the call
+        // returns.
         let vector = unsafe { std::slice::from_raw_parts((&raw const piece).cast(), piece.len()) };
         let submitter = self.transfer_ring.submitter();
-        // SAFETY: the range is the whole of a region that the ring keeps (1. and 2. above), and pinned
-        // pages stay the kernel's own until it lets go of them.
+        // SAFETY: the range is a whole region that the ring owns (invariants 1 and 2), and pinned
+        // pages stay allocated until the kernel releases them.
         let pinned = region.len() <= PIN_BYTES_MAX
             && unsafe { submitter.register_buffers_update(slot as u32, vector, None) }.is_ok();
         self.pins[slot] = if pinned { Pin::Pinned } else { Pin::Refused };
@@ -51,8 +52,9 @@ impl<W: UringBackend> Ring<W> {
         } else {
             &mut self.transfer_ring
         };
-        // SAFETY: the entry names memory of the tag's place only, which stays valid and in place
-        // until the kernel has answered (1. to 3. above); the file is kept by who made the ring.
+        // SAFETY: the entry names only memory of the tag's data location, which stays valid and in
+        // place until the kernel has completed the entry (invariants 1 to 3). The creator of the
+        // ring keeps the file open.
         let pushed = unsafe { ring.submission().push(&entry) }.is_ok();
         place.in_kernel = pushed;
         self.in_kernel += u32::from(pushed);
@@ -60,10 +62,10 @@ impl<W: UringBackend> Ring<W> {
         pushed
     }
 
-    /// Asks the kernel to give a command up; without a tag, every one.
+    /// Asks the kernel to cancel the command of a tag; without a tag, all commands.
     pub(in crate::uring) fn cancel(&mut self, tag: Option<Tag>) {
-        // Answers to cancellations must not crowd out those of commands: as many as the queue is
-        // deep fit into a completion ring, which is twice as long.
+        // Limit the cancellations to the queue depth, so that their results and those of commands
+        // fit into the completion ring, which is twice as long.
         if self.cancellations >= self.setup.depth.into() {
             return;
         }
@@ -84,8 +86,8 @@ impl<W: UringBackend> Ring<W> {
 }
 
 impl Ring<Arc<FileTarget>> {
-    /// Puts a transfer between the tag's place and `offset` of the file into the ring. Returns
-    /// whether it had room.
+    /// Pushes a transfer between the tag's data location and `offset` of the file. Returns whether
+    /// the ring had space.
     #[inline]
     pub(in crate::uring) fn push_transfer(
         &mut self,
@@ -126,13 +128,13 @@ impl Ring<Arc<FileTarget>> {
         self.push_command(tag, entry.flags(self.fd_flags), false)
     }
 
-    /// Puts an `fdatasync` into the ring.
+    /// Pushes an `fdatasync`.
     pub(in crate::uring) fn push_sync(&mut self, tag: Tag) -> bool {
         let entry = opcode::Fsync::new(self.fd).flags(types::FsyncFlags::DATASYNC).build();
         self.push_command(tag, entry.flags(self.fd_flags), true)
     }
 
-    /// Puts a `fallocate` into the ring.
+    /// Pushes a `fallocate`.
     pub(in crate::uring) fn push_allocate(
         &mut self,
         tag: Tag,
@@ -147,9 +149,11 @@ impl Ring<Arc<FileTarget>> {
 }
 
 impl Ring<Arc<Namespace>> {
-    /// Puts a command of the NVM command set into the ring, whose data is at the tag's place, if it has
-    /// any. Returns whether it had room. The kernel maps as many bytes as the place has, whatever the
-    /// command says; those who plan commands have both agree.
+    /// Pushes a command of the NVM command set with the tag's data location, if it has data.
+    /// Returns whether the ring had space.
+    ///
+    /// The kernel maps as many bytes as the data location has, whatever the command says; the
+    /// planner of a command makes both agree.
     #[inline]
     pub(in crate::uring) fn push_nvme(&mut self, tag: Tag, sqe: &Sqe, with_data: bool) -> bool {
         let Some(place) = self.locations.get(usize::from(tag.0)) else { return false };
