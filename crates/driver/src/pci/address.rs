@@ -1,4 +1,4 @@
-//! [`PciAddress`]: which function of which device on which bus, as Linux writes it.
+//! [`PciAddress`]: domain, bus, device and function, in Linux's notation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub struct PciAddress {
     pub function: u8,
 }
 
-/// Text that is no address.
+/// A text that is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is no PCI address: domain:bus:device.function, for example 0000:01:00.0")]
 pub struct ParsePciAddressError {
@@ -24,7 +24,7 @@ pub struct ParsePciAddressError {
     pub text: String,
 }
 
-/// A number of at most `digits` hexadecimal digits, at least one, without sign.
+/// Parses a number of 1 to `digits` hexadecimal digits, without a sign.
 fn hex(text: &str, digits: usize) -> Option<u32> {
     let fits = (1..=digits).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
     fits.then(|| u32::from_str_radix(text, 16).ok()).flatten()
@@ -33,7 +33,7 @@ fn hex(text: &str, digits: usize) -> Option<u32> {
 impl FromStr for PciAddress {
     type Err = ParsePciAddressError;
 
-    /// The domain may be left out if it is 0.
+    /// Parses an address. A missing domain is 0.
     fn from_str(text: &str) -> Result<PciAddress, ParsePciAddressError> {
         let parsed = || {
             let (rest, function) = text.rsplit_once('.')?;

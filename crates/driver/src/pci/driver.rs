@@ -1,20 +1,20 @@
-//! [`PciDriver`]: drivers of the kernel that give functions to processes.
+//! [`PciDriver`]: kernel drivers that give processes access to PCI functions.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A driver that gives functions to processes.
+/// A kernel driver that gives processes access to PCI functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PciDriver {
     /// `vfio-pci`: behind an IOMMU, with interrupts.
     #[default]
     VfioPci,
-    /// `uio_pci_generic`: without an IOMMU, and without interrupts. Unsafe: the controller reaches all
-    /// of the machine's memory.
+    /// `uio_pci_generic`: without an IOMMU, and without interrupts. Unsafe: the controller can
+    /// access all of the machine's memory.
     UioPciGeneric,
 }
 
-/// Text that names none.
+/// A text that is not the name of such a driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{text}\" is no driver that gives controllers to processes: vfio-pci, or uio_pci_generic where \
@@ -26,10 +26,10 @@ pub struct ParseDriverError {
 }
 
 impl PciDriver {
-    /// All of them.
+    /// All drivers.
     pub const ALL: [PciDriver; 2] = [PciDriver::VfioPci, PciDriver::UioPciGeneric];
 
-    /// As the kernel calls it.
+    /// Returns the kernel's name of the driver.
     pub fn name(self) -> &'static str {
         match self {
             PciDriver::VfioPci => "vfio-pci",
@@ -37,7 +37,7 @@ impl PciDriver {
         }
     }
 
-    /// The one that the kernel calls so.
+    /// Returns the driver with this name.
     pub fn from_name(name: &str) -> Option<PciDriver> {
         PciDriver::ALL.into_iter().find(|driver| driver.name() == name)
     }

@@ -1,4 +1,4 @@
-//! [`PciError`]: why a controller cannot be had, or not be bound, and what to do about it.
+//! [`PciError`]: errors of opening and binding controllers, with remedies.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,97 +6,98 @@ use std::path::PathBuf;
 use super::{DeviceUser, PciAddress, PciDriver};
 use crate::DriverError;
 
-/// Why a controller cannot be had.
+/// The reason why a controller cannot be opened or bound.
 #[derive(Debug, thiserror::Error)]
 pub enum PciError {
-    /// There is nothing at the address.
+    /// There is no function at the address.
     #[error("{address}: there is no such PCI function; `sluice device list` has the controllers")]
     NoSuchFunction {
-        /// Which.
+        /// The function.
         address: PciAddress,
     },
-    /// It is something else.
+    /// The function is not an NVMe controller.
     #[error("{address} is no NVMe controller: its class is {class:#08x}, not 0x010802")]
     NotNvme {
-        /// Which.
+        /// The function.
         address: PciAddress,
         /// PCI class, subclass and programming interface.
         class: u32,
     },
-    /// Another driver has it.
+    /// The function is bound to another driver.
     #[error(
         "{address} is bound to {}, not to {wanted}: `sluice device bind {address}{}`, as root",
         driver.as_deref().unwrap_or("no driver"), flag(*wanted)
     )]
     NotBound {
-        /// Which.
+        /// The function.
         address: PciAddress,
         /// Its driver.
         driver: Option<String>,
-        /// The driver that it should have.
+        /// The driver that is needed.
         wanted: PciDriver,
     },
-    /// The function is behind an IOMMU, which must not be gone round.
+    /// The function is behind an IOMMU, which must not be bypassed.
     #[error(
         "{address} is behind an IOMMU (group {group}), and uio_pci_generic would drive it without: \
          `sluice device bind {address}`, and open it as vfio:{address}"
     )]
     HasIommu {
-        /// Which.
+        /// The function.
         address: PciAddress,
         /// Its group.
         group: u32,
     },
-    /// The kernel has no generic driver, or that has made no file for the function.
+    /// The kernel does not have the generic driver, or the driver has not created a file for the
+    /// function.
     #[error("the kernel has no driver uio_pci_generic: `modprobe uio_pci_generic`, as root")]
     NoUio,
-    /// There is no memory that a controller without an IOMMU could be given.
+    /// No huge page can be allocated for a controller without an IOMMU.
     #[error(
         "no huge page of 2 MiB for the controller's queues: {source}{}",
         super::uio::HUGE_PAGES_HINT
     )]
     NoHugePages {
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It is not said where memory is.
+    /// Physical addresses are not available.
     #[error("/proc/self/pagemap does not say where memory is: {why}")]
     NoFrames {
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The function is behind no IOMMU, which would keep it to the memory that it is given.
+    /// The function is not behind an IOMMU, which would restrict it to registered memory.
     #[error(
         "{address} is behind no IOMMU: switch it on in the firmware, and with intel_iommu=on or \
          amd_iommu=on on the kernel's command line. `--driver uio_pci_generic` is the unsafe way \
          without"
     )]
     NoIommu {
-        /// Which.
+        /// The function.
         address: PciAddress,
     },
-    /// The kernel cannot give functions to processes.
+    /// The kernel has no VFIO driver.
     #[error("the kernel has no driver vfio-pci: `modprobe vfio-pci`, as root")]
     NoVfio,
-    /// The kernel's IOMMU interface is another.
+    /// The kernel's VFIO does not support a type 1 IOMMU.
     #[error("the kernel's VFIO has no type 1 IOMMU: `modprobe vfio_iommu_type1`, as root")]
     NoType1,
-    /// What the group's file says.
+    /// The group's file cannot be opened by this user.
     #[error("{}: permission denied: run as root, or `chown` it to the user who is to have the \
              controller", path.display())]
     Permission {
         /// The group's file.
         path: PathBuf,
     },
-    /// Another process drives it.
+    /// Another process drives the function.
     #[error("{address}: another process has IOMMU group {group}{}", format_users(users))]
     Busy {
-        /// Which.
+        /// The function.
         address: PciAddress,
         /// Its group.
         group: u32,
-        /// Who, as far as it can be seen.
+        /// The processes, as far as they are visible.
         users: Vec<DeviceUser>,
     },
     /// Other functions of the group belong to the system.
@@ -105,52 +106,52 @@ pub enum PciError {
          process together, or not at all"
     )]
     GroupShared {
-        /// Which.
+        /// The function.
         address: PciAddress,
         /// Its group.
         group: u32,
         /// The group's other functions.
         others: String,
     },
-    /// The system uses it.
+    /// The system uses the function.
     #[error("{address} is in use{}", format_users(users))]
     InUse {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// By what.
+        /// The users.
         users: Vec<DeviceUser>,
     },
-    /// It has no registers, no interrupts, or reaches no memory.
+    /// The function has no registers or no interrupts, or cannot access memory.
     #[error("{address}: the controller {what}")]
     Unsupported {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// What is wrong with it.
+        /// The missing property.
         what: &'static str,
     },
-    /// The kernel refuses.
+    /// The kernel returned an error.
     #[error("{address}: {what}: {source}")]
     Io {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// What it says.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The controller does not come up.
+    /// The controller cannot be initialized.
     #[error("{address}: {source}")]
     Controller {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// Why.
+        /// The reason.
         #[source]
         source: DriverError,
     },
 }
 
-/// What has `sluice device bind` take another driver than the usual one.
+/// Returns the option with which `sluice device bind` selects another driver than the usual one.
 fn flag(driver: PciDriver) -> String {
     match driver {
         PciDriver::VfioPci => String::new(),
@@ -164,7 +165,7 @@ fn format_users(users: &[DeviceUser]) -> String {
 }
 
 impl PciError {
-    /// Whether what was asked is at fault, rather than what became of it.
+    /// Returns whether the request was wrong, as opposed to a failure of its execution.
     pub fn is_usage_error(&self) -> bool {
         !matches!(
             self,

@@ -1,25 +1,17 @@
-//! Real NVMe controllers, driven from this process: the PCI function, its IOMMU group, its registers
-//! (NVMe section 3.1; Linux `Documentation/driver-api/vfio.rst`, type 1 IOMMU).
+//! Real NVMe controllers of this machine, driven from this process ([NVMe1.4 §3.1]; Linux
+//! `Documentation/driver-api/vfio.rst`, type 1 IOMMU).
 //!
-//! The driver is one for all of them. How a controller's registers, memory and interrupts are reached is a
-//! [`ring::Bus`], of which there are two kinds.
+//! The NVMe driver is common to all controllers. A [`ring::Bus`] gives access to a controller's
+//! registers, memory and interrupts; there are two kinds:
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`address`](PciAddress) | which function of which device on which bus |
-//! | [`system`](SysfsPci) | what sysfs says of functions; binding them to drivers |
-//! | [`usage`](Usage) | what the system uses a controller for |
-//! | [`vfio`](VfioFunction) | a function that is this process's: registers, memory, interrupts (`call`: all `unsafe`) |
-//! | [`uio`](UioFunction) | the same without an IOMMU: unsafe |
-//! | `command` | a register of configuration space |
-//! | [`driver`](PciDriver) | which drivers of the kernel give functions to processes |
-//! | [`open`](open_controller) | a controller, brought up; how it is let go |
-//! | [`error`](PciError) | why not |
+//! - **Behind an IOMMU**, VFIO drives the function ([`open_controller`]). It restricts the
+//!   controller to registered memory, whatever commands say. When the process ends in any way, the
+//!   kernel resets the function before it frees the memory.
+//! - **Without an IOMMU** none of these guarantees holds. A controller is driven only by a caller
+//!   that requests it explicitly ([`open_controller_without_iommu`]).
 //!
-//! Functions behind an IOMMU are driven by VFIO: it keeps the controller to the memory that was
-//! registered, whatever commands say. When the process ends, in whatever way, the kernel resets the
-//! function before the memory goes. Without an IOMMU none of that holds, and a controller is driven only by
-//! who says so ([`open_controller_without_iommu`]).
+//! [`SysfsPci`] finds controllers and binds them to drivers. `unsafe` code is confined to
+//! `vfio::call`.
 
 mod address;
 mod command;

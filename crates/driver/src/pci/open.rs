@@ -1,5 +1,5 @@
-//! [`open_controller`]: a controller of this machine, brought up; [`ControllerGuard`]: how it is let
-//! go.
+//! [`open_controller`] opens and initializes a controller of this machine; [`ControllerGuard`]
+//! shuts it down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,29 @@ use super::{PciAddress, PciDriver, PciError, SysfsPci, UioFunction, VfioFunction
 use crate::init;
 use crate::{ConnectOptions, ControllerHandle};
 
-/// I/O queues that are asked for, unless said otherwise: each takes an interrupt vector of the
-/// machine.
+/// Default number of I/O queues to request: each takes an interrupt vector of the machine.
 const QUEUES_DEFAULT: u16 = 32;
 
-/// How long [`pump`] takes at least.
+/// Minimum duration of [`progress`].
 pub const INIT_PROGRESS_INTERVAL: Nanos = Nanos::from_micros(50);
 
-/// What runs while a controller has not answered an admin command.
+/// Waits for [`INIT_PROGRESS_INTERVAL`], while a controller has not completed an admin command.
 pub fn progress() {
     std::thread::sleep(Duration::from_nanos(INIT_PROGRESS_INTERVAL.0));
 }
 
-/// A controller that has been brought up, and what keeps it.
+/// An initialized controller and its guard.
 #[derive(Debug)]
 pub struct OpenedController {
     /// The controller.
     pub controller: ControllerHandle,
-    /// To be dropped after everything that leads to it.
+    /// The guard. Drop it after everything that uses the controller.
     pub guard: ControllerGuard,
-    /// The driver of the kernel that has given it to this process.
+    /// The kernel driver that gives access to the controller.
     pub kernel_driver: PciDriver,
 }
 
-/// Tells the controller of a normal shutdown when it is dropped, and stops it.
+/// Notifies the controller of a normal shutdown when it is dropped, and disables it.
 #[derive(Debug)]
 pub struct ControllerGuard {
     port: Arc<Port>,
@@ -43,12 +42,12 @@ pub struct ControllerGuard {
 
 impl Drop for ControllerGuard {
     fn drop(&mut self) {
-        // One that does not answer is reset by the kernel all the same.
+        // The kernel resets a controller that does not respond.
         let _ = init::shut_down(&self.port, &mut progress, INIT_PROGRESS_INTERVAL);
     }
 }
 
-/// What a controller's registers say that it can do.
+/// Returns the capabilities in a controller's registers.
 fn capabilities(registers: &SharedRegion) -> Cap {
     use std::sync::atomic::Ordering::Acquire;
     let half = |offset: usize| u64::from(registers.atomic_u32(offset).load(Acquire));
@@ -56,7 +55,7 @@ fn capabilities(registers: &SharedRegion) -> Cap {
     Cap::from_value(low | half(nvme::register::CAP + 4) << 32)
 }
 
-/// Opens the NVMe controller at `address` by way of VFIO and brings it up.
+/// Opens the NVMe controller at `address` through VFIO and initializes it.
 ///
 /// # Errors
 /// [`PciError`].
@@ -71,12 +70,14 @@ pub fn open_controller(
     start(address, (registers, window, Arc::new(function)), PciDriver::VfioPci, options)
 }
 
-/// The same without an IOMMU, by way of `uio_pci_generic`. **Unsafe**: nothing keeps the controller to the
-/// memory that it is given, so that an error in it, in this driver or in what uses it can overwrite any
-/// memory of the machine. Its completions are looked for: it has no interrupts.
+/// Opens and initializes a controller without an IOMMU, through `uio_pci_generic`. It has no
+/// interrupts, so its queues are polled.
+///
+/// **Unsafe**: nothing restricts the controller to registered memory. A fault of the controller,
+/// this driver or its user can overwrite any memory of the machine.
 ///
 /// # Errors
-/// [`PciError`]; [`PciError::HasIommu`] for a controller that need not be driven so.
+/// [`PciError`]; [`PciError::HasIommu`] for a controller behind an IOMMU.
 pub fn open_controller_without_iommu(
     system: &SysfsPci,
     address: PciAddress,
@@ -87,7 +88,7 @@ pub fn open_controller_without_iommu(
     start(address, (registers, window, Arc::new(function)), PciDriver::UioPciGeneric, options)
 }
 
-/// How a controller's registers, its memory and its interrupts are reached.
+/// Access to a controller's registers, memory and interrupts.
 type PciAccess = (Arc<SharedRegion>, DmaWindow, Arc<dyn DmaBus>);
 
 fn start(

@@ -1,8 +1,8 @@
-//! [`SysfsPci`]: what sysfs says of PCI functions, and binding them to drivers
-//! (Linux `Documentation/ABI/testing/sysfs-bus-pci`).
+//! [`SysfsPci`]: finds PCI functions in sysfs, and binds them to drivers (Linux
+//! `Documentation/ABI/testing/sysfs-bus-pci`).
 //!
-//! Guarantee: a controller is taken from its driver only when nothing was seen to use it. Between
-//! the look and the taking somebody may begin to: that is the caller's to prevent.
+//! Guarantee: a controller is taken from its driver only if no user of it was found. The caller
+//! must prevent new users between the check and the unbinding.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,7 +13,7 @@ use super::{DeviceUser, PciAddress, PciDriver, PciError};
 /// PCI class of NVMe controllers: mass storage, non-volatile memory, NVM Express I/O.
 const NVME_CLASS: u32 = 0x01_08_02;
 
-/// Where the system tells of itself.
+/// The system's directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SysfsPci {
     /// `/sys`.
@@ -30,16 +30,16 @@ impl Default for SysfsPci {
     }
 }
 
-/// What there is at an address.
+/// The function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciDeviceEntry {
     /// The address.
     pub address: PciAddress,
     /// Class, subclass and programming interface.
     pub class: u32,
-    /// Vendor.
+    /// Vendor identifier.
     pub vendor: u16,
-    /// Device, in the vendor's words.
+    /// Device identifier, assigned by the vendor.
     pub device: u16,
     /// Its driver, if it has one.
     pub driver: Option<String>,
@@ -48,23 +48,23 @@ pub struct PciDeviceEntry {
 }
 
 impl PciDeviceEntry {
-    /// Whether it is an NVMe controller.
+    /// Returns whether it is an NVMe controller.
     pub fn is_nvme(&self) -> bool {
         self.class == NVME_CLASS
     }
 
-    /// The driver that gives it to processes, if it has one of those.
+    /// Returns its driver, if that gives processes access.
     pub fn bound_to(&self) -> Option<PciDriver> {
         PciDriver::from_name(self.driver.as_deref()?)
     }
 
-    /// Whether processes can have it.
+    /// Returns whether processes can open it.
     pub fn is_bound(&self) -> bool {
         self.bound_to().is_some()
     }
 }
 
-/// The last part of what a link leads to.
+/// Returns the last component of a link's target.
 fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
@@ -78,7 +78,7 @@ impl SysfsPci {
         self.sys.join("bus/pci/drivers").join(name)
     }
 
-    /// What there is at an address.
+    /// Returns the function at an address.
     ///
     /// # Errors
     /// [`PciError::NoSuchFunction`], [`PciError::Io`].
@@ -105,10 +105,11 @@ impl SysfsPci {
         })
     }
 
-    /// All NVMe controllers, in the order of their addresses.
+    /// Returns all NVMe controllers, in the order of their addresses. A system without PCI has
+    /// none.
     ///
     /// # Errors
-    /// [`PciError::Io`] for what cannot be read; a system without PCI has none.
+    /// [`PciError::Io`] if sysfs cannot be read.
     pub fn controllers(&self) -> Result<Vec<PciDeviceEntry>, PciError> {
         let Ok(entries) = fs::read_dir(self.sys.join("bus/pci/devices")) else {
             return Ok(Vec::new());
@@ -120,7 +121,7 @@ impl SysfsPci {
         slots.filter(|slot| slot.as_ref().map_or(true, PciDeviceEntry::is_nvme)).collect()
     }
 
-    /// The other functions of an IOMMU group, and their drivers.
+    /// Returns the other functions of an IOMMU group, with their drivers.
     pub(super) fn others_of_group(&self, group: u32, address: PciAddress) -> String {
         let folder = self.sys.join(format!("kernel/iommu_groups/{group}/devices"));
         let names = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -136,10 +137,10 @@ impl SysfsPci {
         said.collect::<Vec<_>>().join(", ")
     }
 
-    /// An NVMe controller.
+    /// Returns the NVMe controller at an address.
     ///
     /// # Errors
-    /// [`PciError::NotNvme`], and those of [`slot`](SysfsPci::device_entry).
+    /// [`PciError::NotNvme`], and those of [`device_entry`](SysfsPci::device_entry).
     pub fn controller(&self, address: PciAddress) -> Result<PciDeviceEntry, PciError> {
         let slot = self.device_entry(address)?;
         match slot.is_nvme() {
@@ -148,12 +149,13 @@ impl SysfsPci {
         }
     }
 
-    /// Takes a controller from its driver and gives it to `driver`. Nothing to do if that has it.
+    /// Unbinds a controller from its driver and binds it to `driver`. Has no effect if it is bound
+    /// to `driver` already.
     ///
     /// # Errors
-    /// [`PciError`]: the system or a process uses it, it is behind no IOMMU or, for the driver without,
-    /// behind one, the kernel has no such driver; as for all others the driver that had it may still
-    /// have it, or none.
+    /// [`PciError`]: the system or a process uses the controller, the kernel does not have
+    /// `driver`, or the IOMMU does not fit (`vfio-pci` needs one, `uio_pci_generic` must not have
+    /// one). After any other error the controller has its old driver or none.
     pub fn bind(&self, address: PciAddress, driver: PciDriver) -> Result<PciDeviceEntry, PciError> {
         let slot = self.controller(address)?;
         if slot.bound_to() == Some(driver) {
@@ -180,12 +182,12 @@ impl SysfsPci {
         if slot.bound_to() == Some(driver) {
             return Ok(slot);
         }
-        // Better with the driver that it had than with none.
+        // The old driver is better than none.
         let _ = self.rebind(&slot, "");
         Err(PciError::NotBound { address, driver: slot.driver, wanted: driver })
     }
 
-    /// Processes that drive a controller.
+    /// Returns the processes that drive a controller.
     fn processes(&self, slot: &PciDeviceEntry) -> Vec<DeviceUser> {
         match (slot.bound_to(), slot.group) {
             (Some(PciDriver::VfioPci), Some(group)) => self.openers_of_group(group),
@@ -196,24 +198,25 @@ impl SysfsPci {
         }
     }
 
-    /// The name of the file that the generic driver has made for a function: `uio0`.
+    /// Returns the name of the file that the generic driver has created for a function, such as
+    /// `uio0`.
     pub(super) fn uio_name(&self, address: PciAddress) -> Option<String> {
         let entries = fs::read_dir(self.device_dir(address).join("uio")).ok()?.flatten();
         let mut names = entries.filter_map(|e| e.file_name().into_string().ok());
         names.find(|name| name.starts_with("uio"))
     }
 
-    /// Gives a controller back to the driver that the system has for it. Nothing to do if no driver has it
-    /// that gives it to processes.
+    /// Returns a controller to the system's default driver. Has no effect unless it is bound to a
+    /// driver that gives processes access.
     ///
     /// # Errors
-    /// [`PciError`]: a process drives it, or the kernel refuses.
+    /// [`PciError`]: a process drives it, or the kernel returned an error.
     pub fn unbind(&self, address: PciAddress) -> Result<PciDeviceEntry, PciError> {
         let slot = self.controller(address)?;
         if !slot.is_bound() {
             return Ok(slot);
         }
-        // The kernel would wait until they let go of it.
+        // The kernel would wait until these processes release the function.
         let users = self.processes(&slot);
         if !users.is_empty() {
             return Err(PciError::InUse { address, users });
@@ -222,7 +225,7 @@ impl SysfsPci {
         self.device_entry(address)
     }
 
-    /// Has `driver` take a function, whatever its own wishes; "" for the driver that matches.
+    /// Binds a function to `driver`, overriding the matching rules; "" selects the matching driver.
     fn rebind(&self, slot: &PciDeviceEntry, driver: &str) -> Result<(), PciError> {
         let address = slot.address;
         let write = |path: PathBuf, text: String| {
@@ -245,7 +248,8 @@ pub(super) mod tests {
 
     const VFIO: PciDriver = PciDriver::VfioPci;
 
-    /// A system of files: a controller with the kernel's driver, one with vfio-pci, a network card.
+    /// Creates a sample file tree: a controller with the kernel's driver, one with vfio-pci, and a
+    /// network card.
     pub(in crate::pci) fn sample_sysfs(root: &Path) -> SysfsPci {
         let system =
             SysfsPci { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
@@ -314,14 +318,14 @@ pub(super) mod tests {
         let root = tempfile::tempdir().unwrap();
         let system = sample_sysfs(root.path());
         let address = at("01:00.0");
-        // These files do not act: the kernel does not give the function away.
+        // Writes to these plain files do not rebind the function.
         let error = system.bind(address, VFIO).unwrap_err();
         assert!(matches!(error, PciError::NotBound { .. }), "{error}");
         let read = |path: &str| fs::read_to_string(system.sys.join("bus/pci").join(path)).unwrap();
         assert_eq!(read("drivers/nvme/unbind"), "0000:01:00.0");
         assert_eq!(read("drivers_probe"), "0000:01:00.0");
         assert_eq!(read("devices/0000:01:00.0/driver_override"), "\n", "given back");
-        // Bound already, and not bound at all: nothing to do.
+        // Already bound, and already not bound: no effect.
         assert!(system.bind(at("02:00.0"), VFIO).unwrap().is_bound());
         assert_eq!(system.unbind(address).unwrap().driver.as_deref(), Some("nvme"));
         let exposed = system.bind(at("04:00.0"), VFIO).unwrap_err();
@@ -350,7 +354,7 @@ pub(super) mod tests {
         assert_eq!(fs::read_to_string(probed).unwrap(), "0000:04:00.0");
         symlink(&driver, folder.join("driver")).unwrap();
         assert_eq!(system.bind(address, uio).unwrap().bound_to(), Some(uio));
-        // A process has its file open: it is not given back.
+        // A process has the function's file open, so it cannot be unbound.
         fs::create_dir_all(folder.join("uio/uio1")).unwrap();
         assert_eq!(system.uio_name(address).as_deref(), Some("uio1"));
         let fds = system.proc.join("77/fd");

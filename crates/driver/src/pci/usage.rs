@@ -1,8 +1,7 @@
-//! [`User`]: what the system uses a controller for: mounts, swap, holders (device mapper, md), open
-//! files; of its namespaces and of their partitions.
+//! [`DeviceUser`]: the users of a controller's namespaces and their partitions.
 //!
-//! What other mount namespaces have mounted shows as a block device that cannot be opened
-//! exclusively.
+//! Users are mounts, swap, holders (device mapper, md) and open files. A mount in another mount
+//! namespace appears as a block device that cannot be opened exclusively.
 
 use std::fmt;
 use std::fs;
@@ -13,32 +12,32 @@ use rustix::io::Errno;
 
 use super::{PciAddress, SysfsPci};
 
-/// Something that uses a device.
+/// A user of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceUser {
-    /// What is used: `nvme0n1p2`, or the file of an IOMMU group.
+    /// The used device, such as `nvme0n1p2`, or the file of an IOMMU group.
     pub device: String,
-    /// By what.
+    /// The use.
     pub usage: DeviceUsage,
 }
 
-/// How a device is used.
+/// The use of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceUsage {
     /// Mounted.
     Mounted(PathBuf),
-    /// Swapped to.
+    /// Used as swap space.
     Swap,
-    /// Another device is made of it: of the device mapper, or a RAID.
+    /// Part of another device: device mapper or RAID.
     Holder(String),
-    /// A process has it open.
+    /// Open in a process.
     Open {
-        /// Its number.
+        /// Process number.
         pid: u32,
-        /// Its name.
+        /// Process name.
         name: String,
     },
-    /// Something has it for itself that was not found otherwise.
+    /// In exclusive use that was not found otherwise.
     Exclusive,
 }
 
@@ -57,7 +56,7 @@ impl fmt::Display for DeviceUser {
     }
 }
 
-/// Names in a folder, in order; none if there is no folder.
+/// Returns the sorted names in a directory; none if it does not exist.
 fn list_names(folder: PathBuf) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -65,8 +64,8 @@ fn list_names(folder: PathBuf) -> Vec<String> {
     names
 }
 
-/// The block device of a namespace's entry below its controller: `nvme0n1`, which is `nvme0c1n1`
-/// below a controller that is one path of several.
+/// Returns the block device of a namespace's entry below its controller. It is `nvme0n1`, also for
+/// `nvme0c1n1` below one of several paths.
 fn block_device(entry: &str) -> Option<String> {
     let rest = entry.strip_prefix("nvme")?;
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
@@ -80,7 +79,7 @@ fn block_device(entry: &str) -> Option<String> {
     whole.then(|| format!("nvme{subsystem}n{number}"))
 }
 
-/// A path as `/proc` writes it: blanks and the like as three octal digits.
+/// Decodes a path of `/proc`, which has blanks and the like as three octal digits.
 fn unescape(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -101,7 +100,7 @@ fn unescape(text: &str) -> String {
 }
 
 impl SysfsPci {
-    /// The block devices of a controller: namespaces and partitions.
+    /// Returns the block devices of a controller: namespaces and partitions.
     pub fn block_devices(&self, address: PciAddress) -> Vec<String> {
         let nvme = self.device_dir(address).join("nvme");
         let below =
@@ -119,7 +118,7 @@ impl SysfsPci {
         with_partitions.collect()
     }
 
-    /// Everything that was found to use a controller's namespaces.
+    /// Returns all users that were found of a controller's namespaces.
     pub fn users(&self, address: PciAddress) -> Vec<DeviceUser> {
         let devices = self.block_devices(address);
         let mounts = fs::read_to_string(self.proc.join("self/mountinfo")).unwrap_or_default();
@@ -158,12 +157,12 @@ impl SysfsPci {
         users
     }
 
-    /// Processes that have the file of an IOMMU group open.
+    /// Returns the processes that have the file of an IOMMU group open.
     pub(super) fn openers_of_group(&self, group: u32) -> Vec<DeviceUser> {
         self.users_of_file(&format!("/dev/vfio/{group}"))
     }
 
-    /// Processes that have the file of the generic driver open.
+    /// Returns the processes that have the file of the generic driver open.
     pub(super) fn openers_of_uio(&self, name: &str) -> Vec<DeviceUser> {
         self.users_of_file(&format!("/dev/{name}"))
     }
@@ -178,7 +177,7 @@ impl SysfsPci {
             .collect()
     }
 
-    /// Processes that have `path` open, as far as they may be looked at.
+    /// Returns the processes that have `path` open, as far as this process may inspect them.
     fn openers(&self, path: &str) -> Vec<(u32, String)> {
         let pids =
             list_names(self.proc.clone()).into_iter().filter_map(|name| name.parse::<u32>().ok());
@@ -250,7 +249,7 @@ mod tests {
         let ext4 = "30 1 259:1 / /data\\040set rw,relatime shared:1 - ext4 /dev/root rw\n";
         fs::write(&mounts, ext4).unwrap();
         refused("nvme0n1p1 is mounted at /data set");
-        // A file system of several devices has a number of its own.
+        // A file system on several devices has its own device number.
         fs::write(&mounts, "31 1 0:44 / /pool rw - btrfs /dev/nvme0n2 rw\n").unwrap();
         refused("nvme0n2 is mounted at /pool");
         fs::write(&mounts, "31 1 8:1 / / rw - ext4 /dev/sda1 rw\nnonsense\n").unwrap();

@@ -1,4 +1,4 @@
-//! [`Frames`]: where pages of this process are in physical memory (Linux
+//! [`PhysicalFrames`]: physical addresses of this process's pages (Linux
 //! `Documentation/admin-guide/mm/pagemap.rst`).
 
 use std::fs::File;
@@ -9,28 +9,28 @@ use ring::{PAGE_BYTES, SharedRegion};
 
 use super::super::SysfsPci;
 
-/// Bytes of an entry of the page map.
+/// Size of an entry of the page map, in bytes.
 const ENTRY: u64 = 8;
 /// The page is in memory.
 const PRESENT: u64 = 1 << 63;
-/// It is swapped out: the number is no frame's.
+/// The page is swapped out: the entry has no frame number.
 const SWAPPED: u64 = 1 << 62;
-/// The number of its frame.
+/// Mask of the frame number.
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Why a page's place is not known.
+/// The reason why a page's physical address is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
     /// The page map cannot be opened or read.
     #[error("{0}")]
     Map(#[from] io::Error),
-    /// The page map says nothing to this process.
+    /// The page map hides physical addresses from this process.
     #[error("it hides physical addresses: that takes CAP_SYS_ADMIN, run as root")]
     Hidden,
-    /// The page is not there.
+    /// The page is not in memory.
     #[error("it says that a page is not in memory, although it was locked")]
     Absent,
-    /// The huge page is none.
+    /// The page is not a huge page.
     #[error("it says that a huge page is in several pieces")]
     NotHuge,
 }
@@ -41,7 +41,7 @@ pub(super) struct PhysicalFrames {
     map: File,
 }
 
-/// The physical address of a page, by its entry of the page map.
+/// Returns the physical address of a page from its entry in the page map.
 fn address(entry: u64) -> Result<u64, FrameError> {
     match (entry & PRESENT != 0 && entry & SWAPPED == 0, entry & FRAME) {
         (false, _) => Err(FrameError::Absent),
@@ -54,7 +54,7 @@ impl PhysicalFrames {
     /// Opens the page map.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn open(system: &SysfsPci) -> io::Result<PhysicalFrames> {
         Ok(PhysicalFrames { map: File::open(system.proc.join("self/pagemap"))? })
     }
@@ -66,17 +66,18 @@ impl PhysicalFrames {
         address(u64::from_ne_bytes(entry))
     }
 
-    /// The physical addresses of a region's huge pages, in order.
+    /// Returns the physical addresses of a region's huge pages, in order.
     ///
     /// # Errors
-    /// [`FrameError`]; also for pages that are not huge after all.
+    /// [`FrameError`]; also for pages that are not huge.
     pub(super) fn huge_page_addresses(
         &self,
         region: &SharedRegion,
     ) -> Result<Vec<u64>, FrameError> {
         let huge = |offset: usize| {
             let first = self.physical_address(region.pointer(offset, 1))?;
-            // Its first and its last small page: it is one piece, at its own size.
+            // Check the first and the last small page: the huge page must be contiguous and aligned
+            // to its size.
             let last = self.physical_address(
                 region.pointer(offset + SharedRegion::HUGE_PAGE_BYTES - PAGE_BYTES, 1),
             )?;
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn entries_are_read_as_the_kernel_writes_them() {
         assert_eq!(address(PRESENT | 0x1234).unwrap(), 0x1234 << 12);
-        // Flags beside the number: soft dirty, exclusively mapped, of a file.
+        // Flags besides the frame number: soft dirty, exclusively mapped, file page.
         assert_eq!(address(PRESENT | 1 << 55 | 1 << 56 | 1 << 61 | 0x200).unwrap(), 0x20_0000);
         assert!(matches!(address(0), Err(FrameError::Absent)));
         assert!(matches!(address(SWAPPED | 7), Err(FrameError::Absent)));
@@ -108,7 +109,7 @@ mod tests {
     #[test]
     fn pages_that_are_not_huge_are_told_from_those_that_are() {
         let frames = PhysicalFrames::open(&SysfsPci::default()).unwrap();
-        // Pages of their own kind are told apart wherever physical addresses can be seen.
+        // Small pages are recognized if physical addresses are visible.
         let small = SharedRegion::anonymous(2 * SharedRegion::HUGE_PAGE_BYTES).unwrap();
         let untouched = frames.huge_page_addresses(&small).unwrap_err();
         assert!(matches!(untouched, FrameError::Absent), "{untouched}");
@@ -123,7 +124,7 @@ mod tests {
                     found.iter().all(|at| at.is_multiple_of(SharedRegion::HUGE_PAGE_BYTES as u64))
                 );
                 assert_ne!(found[0], found[1]);
-                // They do not move.
+                // Huge pages do not move.
                 assert_eq!(frames.huge_page_addresses(&huge).unwrap(), found);
             }
             Err(error) => assert!(matches!(error, FrameError::Hidden), "{error}"),

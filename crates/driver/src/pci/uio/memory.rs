@@ -1,12 +1,12 @@
-//! [`HugePageAllocator`]: memory whose physical addresses are known and stay what they are.
+//! [`HugePageAllocator`]: memory with known and constant physical addresses.
 //!
-//! Huge pages: the kernel neither swaps, splits nor compacts them, so that their place lasts until they are
-//! given back. Pages that are only locked keep their contents in memory, but not their place: compaction
-//! and the balancing of NUMA nodes move them. What moves a huge page is an administrator's request
-//! (`move_pages`, memory that is taken offline).
+//! The kernel neither swaps, splits nor compacts huge pages, so that their addresses stay constant
+//! until they are freed. Locked small pages stay in memory, but compaction and NUMA balancing move
+//! them. Only an administrator's request moves a huge page (`move_pages`, taking memory offline).
 //!
-//! Regions are cut from them one behind the other, in whole pages; registrations are never given up, so
-//! that none comes back before all do. One of 2 MiB at most is within one huge page.
+//! Regions are cut from huge pages in ascending order, in whole small pages. Registrations are
+//! never removed, so all regions are freed together. A region of at most 2 MiB is within one huge
+//! page.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +15,13 @@ use ring::{DmaReach, PAGE_BYTES, SharedRegion};
 
 use super::frame::{FrameError, PhysicalFrames};
 
-/// Huge pages in one piece of this process's memory.
+/// Huge pages that are contiguous in this process's address space.
 #[derive(Debug)]
 struct Arena {
     region: Arc<SharedRegion>,
-    /// Where its huge pages are.
+    /// Physical addresses of the huge pages.
     frames: Vec<u64>,
-    /// Bytes that were given out, from the beginning on.
+    /// Number of bytes allocated, from the start.
     used: usize,
 }
 
@@ -32,19 +32,19 @@ pub(super) struct HugePageAllocator {
     arenas: Mutex<Vec<Arena>>,
 }
 
-/// Why there is no memory.
+/// The reason of a failed allocation.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HugePageError {
     /// There are not enough huge pages.
     #[error("{0}")]
     Pages(#[from] io::Error),
-    /// Their place is not known.
+    /// Their physical addresses are unknown.
     #[error("{0}")]
     Frames(#[from] FrameError),
 }
 
-/// Where `bytes` bytes fit behind `used` bytes of an arena of `len`: what fits into a huge page does not
-/// begin in one and end in another.
+/// Returns the offset at which `bytes` bytes fit after `used` bytes of an arena of `len`. A region
+/// that fits into a huge page does not cross into another.
 fn fit_offset(used: usize, len: usize, bytes: usize) -> Option<usize> {
     let crosses = used % SharedRegion::HUGE_PAGE_BYTES + bytes > SharedRegion::HUGE_PAGE_BYTES;
     let begin = if crosses { used.next_multiple_of(SharedRegion::HUGE_PAGE_BYTES) } else { used };
@@ -52,7 +52,7 @@ fn fit_offset(used: usize, len: usize, bytes: usize) -> Option<usize> {
 }
 
 impl HugePageAllocator {
-    /// Memory with a first huge page.
+    /// Creates an allocator with a first huge page.
     ///
     /// # Errors
     /// [`HugePageError`].
@@ -69,10 +69,10 @@ impl HugePageAllocator {
         Ok(Arena { region, frames, used: 0 })
     }
 
-    /// A zeroed region of `len` bytes.
+    /// Allocates a zeroed region of `len` bytes.
     ///
     /// # Errors
-    /// [`HugePageError`]; `InvalidInput` for none.
+    /// [`HugePageError`]; `InvalidInput` for a length of 0.
     pub(super) fn provide(&self, len: usize) -> Result<Arc<SharedRegion>, HugePageError> {
         let bytes = len.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -94,7 +94,7 @@ impl HugePageAllocator {
         Ok(SharedRegion::subregion(&arena.region, begin, len))
     }
 
-    /// Where the pages of a region are; nowhere, if it was not provided here.
+    /// Returns the physical addresses of a region's pages; none if the region is from elsewhere.
     pub(super) fn reach(&self, region: &SharedRegion) -> DmaReach {
         let (pointer, bytes) = region.whole_pages();
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ impl HugePageAllocator {
         pages.collect::<Option<_>>().map_or(DmaReach::Unreachable, DmaReach::Paged)
     }
 
-    /// Bytes of huge pages.
+    /// Returns the number of bytes of huge pages.
     pub(super) fn bytes(&self) -> u64 {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         arenas.iter().map(|arena| arena.region.len() as u64).sum()
@@ -134,13 +134,13 @@ mod tests {
         assert_eq!(fit_offset(PAGE_BYTES, 2 * HUGE, HUGE), Some(HUGE));
         assert_eq!(fit_offset(HUGE - PAGE_BYTES, 2 * HUGE, 2 * PAGE_BYTES), Some(HUGE));
         assert_eq!(fit_offset(HUGE, HUGE, PAGE_BYTES), None, "full");
-        // What is larger begins with one.
+        // A larger region begins with a huge page.
         assert_eq!(fit_offset(0, 3 * HUGE, 2 * HUGE + PAGE_BYTES), Some(0));
         assert_eq!(fit_offset(PAGE_BYTES, 3 * HUGE, 2 * HUGE), Some(HUGE));
         assert_eq!(fit_offset(PAGE_BYTES, 3 * HUGE, 2 * HUGE + PAGE_BYTES), None);
     }
 
-    /// Memory of its own kind in place of huge pages, at addresses that were made up.
+    /// Creates an allocator with ordinary memory instead of huge pages, at fictitious addresses.
     fn fake_allocator(arenas: &[(usize, &[u64])]) -> HugePageAllocator {
         let frames = PhysicalFrames::open(&SysfsPci::default()).unwrap();
         let arena = |(pages, frames): &(usize, &[u64])| Arena {
@@ -162,7 +162,7 @@ mod tests {
         let next = memory.provide(PAGE_BYTES).unwrap();
         assert_eq!(memory.reach(&next), DmaReach::Paged([0x4000_3000].into()));
         assert_eq!(next.len(), PAGE_BYTES);
-        // Over the end of the first: in the next one.
+        // Does not fit into the rest of the first huge page: it is in the next one.
         let large = memory.provide(HUGE - PAGE_BYTES).unwrap();
         let DmaReach::Paged(pages) = memory.reach(&large) else { panic!("nowhere") };
         assert_eq!((pages[0], pages.len()), (0x8000_0000, HUGE / PAGE_BYTES - 1));

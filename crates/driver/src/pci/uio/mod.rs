@@ -1,21 +1,17 @@
-//! [`UioFunction`]: a PCI function that is this process's without an IOMMU before it (Linux
+//! [`UioFunction`]: a PCI function of this process without an IOMMU (Linux
 //! `Documentation/driver-api/uio-howto.rst`, `uio_pci_generic`).
 //!
-//! **Unsafe.** Nothing keeps the controller to the memory that it was given: what a command names is
-//! written to, and a controller that fails, or whose driver does, may write anywhere. When the process is
-//! killed its huge pages go back to the system, and the kernel takes the bus from the function when
-//! its file is closed: in between the controller may write to what is somebody else's. Hence a way of
-//! its own to open it, which says so, and only where there is no IOMMU.
+//! **Unsafe.** Nothing restricts the controller to registered memory: it writes to any address in a
+//! command, and a failing controller or driver may write anywhere. If the process is killed, its
+//! huge pages return to the system, and the kernel disables bus mastering when it closes the
+//! function's file. In between, the controller may write to memory of others. Therefore this path
+//! is opened explicitly, and only if there is no IOMMU.
 //!
-//! | file | noun |
-//! |---|---|
-//! | `frame` | where pages are in physical memory |
-//! | `memory` | huge pages, cut into regions |
-//!
-//! Registers are the function's `resource0`, its configuration space is `config`. What the generic driver has
-//! of interrupts is the function's one line, level-triggered, masked by the kernel each time it is
-//! raised: it stays raised until completions have been given back to the controller, which queues do
-//! with their next doorbell. It is left masked, and completions are looked for.
+//! **Registers and interrupts.** Registers are the function's `resource0`, its configuration space
+//! is `config`. The generic driver supports only the function's interrupt line. The line is
+//! level-triggered, and the kernel masks it each time it is raised. It stays raised until
+//! completions are released to the controller, which queues do with their next doorbell. The line
+//! stays masked, and queues are polled.
 
 mod frame;
 mod memory;
@@ -39,10 +35,10 @@ use self::memory::{HugePageAllocator, HugePageError};
 use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
 use super::{PciAddress, PciDriver, PciError, SysfsPci};
 
-/// Addresses of registrations: they are of this process alone, no command carries them.
+/// Addresses of registrations. They are used in this process only, never in commands.
 const IOVA_WINDOW: (u64, u64) = (1 << 32, (1 << 47) - 1);
 
-/// What to do when there are too few huge pages.
+/// The remedy for too few huge pages.
 pub(super) const HUGE_PAGES_HINT: &str =
     " (huge pages of 2 MiB: raise /proc/sys/vm/nr_hugepages, and `ulimit -l`)";
 
@@ -52,9 +48,10 @@ pub struct UioFunction {
     address: PciAddress,
     registers: Arc<SharedRegion>,
     config: File,
-    /// The kernel takes the bus from the function when it is closed.
+    /// The kernel disables bus mastering when this file is closed.
     _uio: File,
-    /// What the generic driver calls its device: there is nothing to read when that is gone.
+    /// The `name` attribute of the generic driver's device; reading it fails once the device has
+    /// been removed.
     name: File,
     removed: AtomicBool,
     memory: HugePageAllocator,
@@ -62,8 +59,8 @@ pub struct UioFunction {
 }
 
 impl UioFunction {
-    /// Opens the NVMe controller at `address`, stops it, and lets it reach memory: all of the
-    /// machine's.
+    /// Opens the NVMe controller at `address`, stops it, and enables its access to memory: to all
+    /// of the machine's.
     ///
     /// # Errors
     /// [`PciError`].
@@ -85,7 +82,7 @@ impl UioFunction {
         };
         let name = system.uio_name(address).ok_or(PciError::NoUio)?;
         let uio = open(system.dev.join(&name))?;
-        // The kernel lets any number of processes have it.
+        // The kernel permits any number of processes.
         match rustix::fs::flock(&uio, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -128,7 +125,8 @@ impl UioFunction {
             memory,
             window,
         };
-        // Whoever had it before may have left it running, with memory that is somebody else's now.
+        // An earlier process may have left the controller running on memory that now belongs to
+        // others.
         let masters = |on| function.set_command(on).map_err(failed("writing to its config".into()));
         masters(false)?;
         // Not every function can be reset; its registers stop it in any case.
@@ -139,8 +137,8 @@ impl UioFunction {
         Ok(function)
     }
 
-    /// Sets the command register: registers can be reached, the line of interrupts is masked, and memory can
-    /// be reached if `masters`.
+    /// Writes the command register: enables the registers, disables the interrupt line, and enables
+    /// access to memory if `masters`.
     fn set_command(&self, masters: bool) -> io::Result<()> {
         let mut word = [0; 2];
         self.config.read_exact_at(&mut word, COMMAND)?;
@@ -148,7 +146,7 @@ impl UioFunction {
         command = if masters { command | BUS_MASTER } else { command & !BUS_MASTER };
         self.config.write_all_at(&command.to_le_bytes(), COMMAND)?;
         self.config.read_exact_at(&mut word, COMMAND)?;
-        // A function that is gone reads as ones, one that was not written to as before.
+        // A removed function reads as ones; a failed write leaves the old value.
         let set = u16::from_le_bytes(word);
         match set == u16::MAX || set & BUS_MASTER != command & BUS_MASTER {
             true => Err(io::Error::other("it did not take what was written")),
@@ -156,7 +154,8 @@ impl UioFunction {
         }
     }
 
-    /// Stops the controller and waits until it has: it reaches no memory yet, and forgets its queues.
+    /// Disables the controller and waits until it has stopped. It accesses no memory until then and
+    /// forgets its queues.
     fn stop(&self) -> Result<(), PciError> {
         let unfit = |what| PciError::Unsupported { address: self.address, what };
         let read = |offset| self.registers.atomic_u32(offset).load(Ordering::Acquire);
@@ -177,25 +176,26 @@ impl UioFunction {
         }
     }
 
-    /// Its registers: what base address register 0 is of.
+    /// Returns the registers, the region of base address register 0.
     pub fn registers(&self) -> Arc<SharedRegion> {
         self.registers.clone()
     }
 
-    /// The addresses that registrations have.
+    /// Returns the range of addresses for registrations.
     pub fn window(&self) -> DmaWindow {
         self.window
     }
 
-    /// Bytes of huge pages that it has.
+    /// Returns the number of bytes of huge pages in use.
     pub fn huge_bytes(&self) -> u64 {
         self.memory.bytes()
     }
 }
 
 impl Drop for UioFunction {
-    /// Before the memory goes: whether it was told to stop or not, it reaches none from now on. One that was
-    /// taken away has had the bus taken from it, and may be somebody else's.
+    /// Disables bus mastering before the memory is freed, whether the controller was disabled or
+    /// not. A function that was unbound has lost bus mastering and may belong to others, so it is
+    /// not touched.
     fn drop(&mut self) {
         if self.ownership() == ControllerOwnership::Owned {
             let _ = self.set_command(false);
@@ -231,9 +231,9 @@ impl DmaBus for UioFunction {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// The kernel tells nobody that a function was pulled out, removed, or taken from its driver; it takes the
-    /// bus from it, and the driver's device goes, whose attributes cannot be read any more. The
-    /// registers stay mapped, whoever has them then.
+    /// The kernel does not notify this process when a function is unplugged, removed or unbound. It
+    /// disables bus mastering and removes the driver's device, whose attributes cannot be read any
+    /// more. The registers stay mapped, even if another process then has the function.
     fn ownership(&self) -> ControllerOwnership {
         if !self.removed.load(Ordering::Relaxed)
             && is_device_removed(self.name.read_at(&mut [0], 0))
@@ -247,7 +247,8 @@ impl DmaBus for UioFunction {
     }
 }
 
-/// Whether what came of reading an attribute says that its device is gone; nothing else does.
+/// Returns whether the result of reading an attribute shows that its device has been removed; no
+/// other result does.
 fn is_device_removed(read: io::Result<usize>) -> bool {
     match read {
         Ok(bytes) => bytes == 0,
@@ -264,7 +265,7 @@ mod tests {
     use super::super::system::tests::sample_sysfs;
     use super::*;
 
-    /// The sample's controller without an IOMMU, with the generic driver.
+    /// Creates the sample's controller without an IOMMU, bound to the generic driver.
     fn bound(root: &Path) -> (SysfsPci, std::path::PathBuf) {
         let system = sample_sysfs(root);
         let folder = system.sys.join("bus/pci/devices/0000:04:00.0");
@@ -287,7 +288,7 @@ mod tests {
         assert!(iommu.to_string().contains("vfio:0000:02:00.0"), "{iommu}");
         assert!(matches!(open(&system, "03:00.0"), PciError::NotNvme { .. }));
         assert!(matches!(open(&system, "05:00.0"), PciError::NoSuchFunction { .. }));
-        // Bound, but the driver has made nothing of it.
+        // Bound, but without a device of the driver.
         let module = open(&system, "04:00.0");
         assert!(module.to_string().contains("modprobe uio_pci_generic"), "{module}");
         fs::create_dir_all(folder.join("uio/uio3")).unwrap();
@@ -335,11 +336,11 @@ mod tests {
         let map = open(&system, "04:00.0");
         assert!(map.to_string().contains("/proc/self/pagemap"), "{map}");
         fs::create_dir_all(system.proc.join("self")).unwrap();
-        // Sparse, as large as all addresses need it: each entry is zero.
+        // A sparse file as large as all addresses need: every entry is zero.
         let pagemap = File::create(system.proc.join("self/pagemap")).unwrap();
         let error = match pagemap.set_len(1 << 39) {
             Ok(()) => open(&system, "04:00.0"),
-            // No file system for files of that size.
+            // The file system does not support files of that size.
             Err(_) => return,
         };
         match SharedRegion::huge(1) {

@@ -1,7 +1,7 @@
-//! System calls on VFIO's files. All `unsafe` of this folder.
+//! System calls on VFIO's files. All `unsafe` code of `vfio` is in this module.
 //!
-//! Numbers and layouts are those of Linux `include/uapi/linux/vfio.h`: every structure begins with
-//! its size in bytes, which the kernel never writes past; they hold numbers only.
+//! Numbers and layouts are those of Linux `include/uapi/linux/vfio.h`. Every structure begins with
+//! its size in bytes, which the kernel does not exceed, and contains only numbers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -23,7 +23,7 @@ const DEVICE_RESET: u64 = request(11);
 const IOMMU_GET_INFO: u64 = request(12);
 const IOMMU_MAP_DMA: u64 = request(13);
 
-/// The version of the interface that is spoken here.
+/// Version of the VFIO interface.
 const API_VERSION: i32 = 0;
 /// The type 1 IOMMU, version 2.
 const TYPE1V2: u64 = 3;
@@ -37,14 +37,14 @@ const INFO_CAPABILITIES: u32 = 1 << 1;
 /// The capability with the addresses that the IOMMU translates.
 const IOVA_RANGES: u16 = 1;
 
-/// Bytes of the IOMMU's description at most.
+/// Maximum size of the IOMMU's description, in bytes.
 const INFO_BYTES: usize = 4096;
 
-/// Gives the kernel one structure or number, and returns what it says.
+/// Passes one structure or number to the kernel, and returns the result.
 fn call(file: BorrowedFd<'_>, request: u64, argument: usize) -> io::Result<i32> {
-    // SAFETY: the callers in this file pass a number, or the address of memory of their own that
-    // is as long as its first word says (or, for names, zero-terminated) and lives through the
-    // call; none of it is read as anything but numbers afterwards.
+    // SAFETY: the callers in this file pass a number or the address of their own memory. The memory
+    // is as long as its first word says (or a zero-terminated name) and lives through the call. Its
+    // contents are only read as numbers afterwards.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, argument) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -53,31 +53,31 @@ fn call_with<T>(file: BorrowedFd<'_>, request: u64, argument: &mut T) -> io::Res
     call(file, request, (&raw mut *argument).expose_provenance())
 }
 
-/// Whether a container has the interface and the IOMMU that are spoken here.
+/// Returns whether a container supports this interface version and the type 1 IOMMU.
 pub(super) fn has_type1(container: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(call(container, GET_API_VERSION, 0)? == API_VERSION
         && call(container, CHECK_EXTENSION, TYPE1V2 as usize)? == 1)
 }
 
-/// Whether all of a group's functions can be had.
+/// Returns whether all functions of a group are available.
 pub(super) fn is_viable(group: BorrowedFd<'_>) -> io::Result<bool> {
     let mut status = [8u32, 0];
     call_with(group, GROUP_GET_STATUS, &mut status)?;
     Ok(status[1] & GROUP_VIABLE != 0)
 }
 
-/// Puts a group into a container and gives that the type 1 IOMMU.
+/// Adds a group to a container and selects the type 1 IOMMU for the container.
 pub(super) fn join(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
     call_with(group, GROUP_SET_CONTAINER, &mut container.as_raw_fd())?;
     call(container, SET_IOMMU, TYPE1V2 as usize)?;
     Ok(())
 }
 
-/// The file of a function of a group.
+/// Opens the file of a function of a group.
 pub(super) fn device(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let name = std::ffi::CString::new(name)?;
     let fd = call(group, GROUP_GET_DEVICE_FD, name.as_ptr().expose_provenance())?;
-    // SAFETY: the kernel has just made the descriptor, and nobody else knows of it.
+    // SAFETY: the kernel has just created the descriptor, and there is no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -85,7 +85,7 @@ pub(super) fn device(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RegionInfo {
     pub(super) bytes: u64,
-    /// Where it is in the function's file.
+    /// Offset of the region in the function's file.
     pub(super) offset: u64,
     pub(super) can_be_mapped: bool,
 }
@@ -107,14 +107,14 @@ pub(super) fn region(device: BorrowedFd<'_>, index: u32) -> io::Result<RegionInf
     Ok(RegionInfo { bytes: raw.size, offset: raw.offset, can_be_mapped })
 }
 
-/// Interrupt vectors of a kind that a function has.
+/// Returns the number of interrupt vectors of a kind.
 pub(super) fn vectors(device: BorrowedFd<'_>, index: u32) -> io::Result<u32> {
     let mut raw = [16u32, 0, index, 0];
     call_with(device, DEVICE_GET_IRQ_INFO, &mut raw)?;
     Ok(raw[3])
 }
 
-/// Has `vectors` from `start` on write to these files from now on; -1 for to none.
+/// Sets the eventfds of the vectors from `start` on; -1 for none.
 pub(super) fn set_vectors(
     device: BorrowedFd<'_>,
     index: u32,
@@ -135,16 +135,17 @@ pub(super) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     call(device, DEVICE_RESET, 0).map(drop)
 }
 
-/// First and last of the addresses that the IOMMU translates; none if the kernel does not say.
+/// Returns the first and last addresses of the ranges that the IOMMU translates; none if the kernel
+/// does not report them.
 pub(super) fn iova_ranges(container: BorrowedFd<'_>) -> io::Result<Vec<(u64, u64)>> {
-    // Words of 64 bits, for the alignment of what the kernel writes.
+    // 64-bit words, for the alignment of the kernel's structures.
     let mut raw = [0u64; INFO_BYTES / 8];
     raw[0] = INFO_BYTES as u64;
     call_with(container, IOMMU_GET_INFO, &mut raw)?;
     Ok(ranges(&raw.map(u64::to_ne_bytes).concat()))
 }
 
-/// Reads the ranges out of the IOMMU's description. What points outside of it is not followed.
+/// Parses the ranges in the IOMMU's description. Ignores offsets outside of it.
 fn ranges(info: &[u8]) -> Vec<(u64, u64)> {
     let word = |at: usize| -> Option<u32> {
         Some(u32::from_ne_bytes(info.get(at..at.checked_add(4)?)?.try_into().ok()?))
@@ -154,7 +155,7 @@ fn ranges(info: &[u8]) -> Vec<(u64, u64)> {
     };
     let find = || {
         let mut at = word(16).filter(|_| word(4).is_some_and(|f| f & INFO_CAPABILITIES != 0))?;
-        // A chain that never ends is left after as many steps as there is room for.
+        // Limit the number of steps, so that a circular chain ends.
         for _ in 0..INFO_BYTES / 8 {
             if at == 0 {
                 return None;
@@ -175,7 +176,7 @@ fn ranges(info: &[u8]) -> Vec<(u64, u64)> {
     find().unwrap_or_default()
 }
 
-/// Pins memory of this process and has the IOMMU translate addresses from `iova` on to it.
+/// Pins memory of this process and maps it in the IOMMU at `iova`.
 pub(super) fn map(
     container: BorrowedFd<'_>,
     iova: u64,
@@ -191,8 +192,8 @@ pub(super) fn map(
         size: u64,
     }
     const _: () = assert!(size_of::<Raw>() == 32);
-    // The kernel pins whatever is mapped there in this process, and returns an error for what is
-    // not; what a controller writes there are bytes of a region, which are nobody's reference.
+    // The kernel pins the pages mapped there, and returns an error if there are none. The
+    // controller writes to bytes of a region, to which no Rust reference exists.
     let vaddr = memory.expose_provenance() as u64;
     let mut raw = Raw { argsz: 32, flags: MAP_READ_WRITE, vaddr, iova, size: bytes as u64 };
     call_with(container, IOMMU_MAP_DMA, &mut raw).map(drop)
@@ -215,7 +216,7 @@ mod tests {
         let found = ranges(&info(&[
             (4, 3),
             (16, 32),
-            // Another capability, and then that of the ranges: two of them.
+            // Another capability, then that of the ranges, of which there are two.
             (32, 3 | 1 << 16),
             (36, 64),
             (64, 1 | 1 << 16),
@@ -236,7 +237,7 @@ mod tests {
             &[(4, 2), (16, 0)],
             &[(4, 2), (16, 300)],
             &[(4, 2), (16, u32::MAX)],
-            // A circle.
+            // A circular chain.
             &[(4, 2), (16, 32), (32, 9), (36, 32)],
         ] {
             assert_eq!(ranges(&info(words)), [], "{words:?}");

@@ -1,8 +1,9 @@
-//! [`VfioFunction`]: a PCI function that is this process's (Linux VFIO, type 1 IOMMU).
+//! [`VfioFunction`]: a PCI function of this process (Linux VFIO, type 1 IOMMU).
 //!
-//! A container has the IOMMU's translations, a group is what an IOMMU can tell apart, and the
-//! function is one of the group. The function's file is closed first: the kernel then stops and
-//! resets it, and only afterwards, with the container, gives the memory back that it could reach.
+//! A container has the IOMMU's translations. A group is the smallest set of functions that an IOMMU
+//! can isolate, and the function belongs to a group. The function's file is closed first, so that
+//! the kernel stops and resets the function. Only then the container's file is closed, and the
+//! kernel frees the memory that the function could access.
 
 #[allow(unsafe_code, reason = "VFIO is spoken by ioctl")]
 mod call;
@@ -26,22 +27,22 @@ const BAR0: u32 = 0;
 const CONFIG: u32 = 7;
 /// Interrupts of a PCI function: MSI-X.
 const MSIX: u32 = 2;
-/// What the kernel tells of beside: that the bus has reported an error, and that it wants the function
-/// back, because it is unplugged or taken from its driver.
+/// Further notifications of the kernel: a bus error, and a request to release the function because
+/// it is unplugged or unbound.
 const NOTIFICATION_IRQS: [u32; 2] = [3, 4];
 
-/// What a type 1 IOMMU translates at least, where the kernel does not say: 39 bits, without the
-/// range of interrupts below 4 GiB.
+/// Minimum address range of a type 1 IOMMU, if the kernel does not report it: 39 bits, without the
+/// interrupt range below 4 GiB.
 const IOVA_RANGE_MIN: (u64, u64) = (1 << 32, (1 << 39) - 1);
 
-/// An open function. Fields are closed in their order.
+/// An open function. Its fields are closed in order of declaration.
 #[derive(Debug)]
 pub struct VfioFunction {
     address: PciAddress,
     device: File,
     _group: File,
     container: File,
-    /// Where the kernel leaves its notices.
+    /// The eventfd to which the kernel writes notifications.
     notification_fd: OwnedFd,
     release_requested: AtomicBool,
     vectors: u16,
@@ -49,8 +50,8 @@ pub struct VfioFunction {
 }
 
 impl VfioFunction {
-    /// Opens the NVMe controller at `address`, resets it, and lets it reach memory and raise up to
-    /// `vectors` interrupts.
+    /// Opens the NVMe controller at `address`, resets it, and enables its access to memory and up
+    /// to `vectors` interrupts.
     ///
     /// # Errors
     /// [`PciError`].
@@ -115,7 +116,8 @@ impl VfioFunction {
             vectors,
             window,
         };
-        // Where the kernel has no such notice, the registers tell in time.
+        // If the kernel does not support a notification, the driver detects the event later in the
+        // registers.
         for notice in NOTIFICATION_IRQS {
             let file = function.notification_fd.as_raw_fd();
             let _ = call::set_vectors(function.device.as_fd(), notice, 0, &[file]);
@@ -123,7 +125,7 @@ impl VfioFunction {
         // A function that cannot be reset is stopped by its registers.
         let _ = call::reset(function.device.as_fd());
         function.start().map_err(failed("letting it reach memory"))?;
-        // All at once: the vectors of a function that has some cannot be made more, before Linux 6.6.
+        // Allocate all at once: before Linux 6.6 the number of vectors cannot be increased later.
         let nobody = vec![-1; usize::from(vectors)];
         call::set_vectors(function.device.as_fd(), MSIX, 0, &nobody)
             .map_err(failed("setting up interrupts"))?;
@@ -139,17 +141,17 @@ impl VfioFunction {
         self.device.write_all_at(&command.to_le_bytes(), config.offset + COMMAND)
     }
 
-    /// Which function it is.
+    /// Returns the address of the function.
     pub fn address(&self) -> PciAddress {
         self.address
     }
 
-    /// The addresses by which it can reach memory.
+    /// Returns the range of addresses by which the function can access memory.
     pub fn window(&self) -> DmaWindow {
         self.window
     }
 
-    /// Its registers: what base address register 0 is of.
+    /// Returns the registers, the region of base address register 0.
     ///
     /// # Errors
     /// [`PciError::Unsupported`], [`PciError::Io`].
@@ -214,7 +216,7 @@ mod tests {
         assert!(matches!(open("03:00.0"), PciError::NotNvme { .. }));
         assert!(matches!(open("04:00.0"), PciError::NoIommu { .. }));
         assert!(matches!(open("05:00.0"), PciError::NoSuchFunction { .. }));
-        // Without VFIO's files, and with files that are something else.
+        // Without VFIO's files, and with files that are not VFIO's.
         assert!(matches!(open("02:00.0"), PciError::NoVfio));
         fs::create_dir(system.dev.join("vfio")).unwrap();
         for name in ["vfio", "8"] {
