@@ -88,7 +88,7 @@ pub enum BlockError {
     #[error("the driver reports 0 hardware queues")]
     NoQueues,
     /// The hardware queue is already in use.
-    #[error("hardware queue {queue} of {queues} is not to be had")]
+    #[error("hardware queue {queue} of {queues} is already in use")]
     QueueTaken {
         /// Index of the hardware queue.
         queue: u16,
@@ -114,10 +114,10 @@ pub enum BlockError {
         cores: u16,
     },
     /// The queue depth is 0 or exceeds the maximum.
-    #[error("a queue depth of {0}: it is 1 to 1,048,576")]
+    #[error("the queue depth is {0}: it must be 1 to 1,048,576")]
     Depth(u32),
     /// The device reports inconsistent limits.
-    #[error("the device has limits that cannot be: {0:?}")]
+    #[error("the device reports inconsistent limits: {0:?}")]
     Limits(Limits),
     /// The configuration weighs submitters against each other, but they have separate staging
     /// queues.

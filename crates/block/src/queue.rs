@@ -36,7 +36,7 @@ use crate::{
 pub(crate) type LockedDispatch<Q, P> = Arc<<P as Platform>::Lock<DispatchQueue<Q>>>;
 
 /// The path of a core's requests to the hardware.
-#[expect(clippy::large_enum_variant, reason = "a box would cost the owned way a load")]
+#[expect(clippy::large_enum_variant, reason = "a box would cost the owned path a load")]
 pub(crate) enum QueuePath<Q: HardwareQueue, P: Platform> {
     /// `sq`: one lock around both queues.
     SingleQueue(Arc<P::Lock<SharedQueue<Q>>>),

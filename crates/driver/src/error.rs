@@ -62,7 +62,7 @@ pub enum DriverError {
         queue: u16,
     },
     /// The drive reports something impossible.
-    #[error("the drive says {what}")]
+    #[error("the drive reports {what}")]
     Implausible {
         /// The drive's report.
         what: String,
@@ -98,7 +98,7 @@ pub enum DriverError {
         what: &'static str,
     },
     /// Media events were polled without a subscription.
-    #[error("media events are not watched, or no longer: watch_events comes first")]
+    #[error("there is no event subscription: call subscribe_events or request_event first")]
     NotSubscribed,
     /// A real controller did not finish a step of initialization or shutdown in time.
     #[error("the controller did not {step} within {} ms", waited.0 / 1_000_000)]
@@ -112,12 +112,12 @@ pub enum DriverError {
     #[error("the controller reports a fatal failure")]
     Failed,
     /// A real controller has left the bus, was released, or did not recover from a reset.
-    #[error("the controller is gone")]
+    #[error("the controller has been removed")]
     Removed,
     /// The namespace has metadata, for which the kernel requires a separate buffer.
     #[error(
-        "namespace {nsid} keeps {bytes} bytes of metadata per sector, which the kernel leaves to who passes \
-         commands: open its controller (`vfio:`), or `nvme format` it without"
+        "namespace {nsid} has {bytes} bytes of metadata per sector, which passthrough does not support: \
+         open its controller (`vfio:`), or format it without metadata (`nvme format`)"
     )]
     Metadata {
         /// The namespace.
@@ -129,7 +129,7 @@ pub enum DriverError {
     #[error("registering memory: {0}")]
     Register(#[from] RegisterError),
     /// The memory of a ring is not registered.
-    #[error("memory of a ring: {0}")]
+    #[error("the memory of a ring: {0}")]
     Ring(#[from] NotRegistered),
 }
 

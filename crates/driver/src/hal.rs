@@ -80,7 +80,7 @@ pub enum BindError {
     #[error("the device is busy")]
     Busy,
     /// The device cannot execute the command; the status with which it would complete.
-    #[error("the command cannot be carried out: {0}")]
+    #[error("the device cannot execute the command: {0}")]
     Refused(Status),
     /// The tag was not allocated.
     #[error(transparent)]

@@ -83,7 +83,7 @@ impl ControllerHandle {
     /// controller.
     pub fn reset(&mut self, now: Nanos) -> Result<(), DriverError> {
         if !self.port().is_real_controller() {
-            return Err(DriverError::Unsupported { what: "registers to be reset by" });
+            return Err(DriverError::Unsupported { what: "registers for a controller reset" });
         }
         if self.generation.is_removed() {
             return Err(DriverError::Removed);

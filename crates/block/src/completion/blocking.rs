@@ -68,7 +68,7 @@ pub enum BlockingError {
     #[error(transparent)]
     Block(#[from] BlockError),
     /// The set has no member, or too many.
-    #[error("a set of {0} drives: it has 1 to {MEMBERS_MAX}")]
+    #[error("a set of {0} drives: it must have 1 to {MEMBERS_MAX}")]
     Members(usize),
     /// There is no thread, or there are too many.
     #[error("{0} threads: 1 to {most}", most = u16::MAX - REAPER_COUNT)]

@@ -182,13 +182,13 @@ pub enum StrategyError {
     #[error("there is no strategy `{0}`; there is {names}", names = Strategy::NAMES.join(", "))]
     Name(String),
     /// The poll interval is 0 or exceeds the maximum.
-    #[error("a poll interval of {0:?}: it is over 0 and up to 1 s")]
+    #[error("the poll interval is {0:?}: it must be over 0 and at most 1 s")]
     Interval(Nanos),
     /// Waiters post-process, so that a soft interrupt has no work.
-    #[error("lazy processing leaves a soft interrupt nothing to do: use direct or threaded ones")]
+    #[error("lazy processing leaves a soft interrupt no work: use direct or threaded interrupts")]
     IdleSoftIrq,
     /// The window is shorter than the poll interval.
-    #[error("a window of {window:?} with polls every {interval:?}: it is at least one interval")]
+    #[error("the window of {window:?} is shorter than the poll interval of {interval:?}")]
     Window {
         /// The window.
         window: Nanos,

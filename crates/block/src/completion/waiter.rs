@@ -29,10 +29,10 @@ const SELF_POLL_PERIOD: Duration = Duration::from_micros(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The thread's previous request has not completed.
-    #[error("a request of this thread is still under way")]
+    #[error("the previous request of this thread has not completed: wait for it first")]
     AlreadyInFlight,
     /// The request exceeds the size of a slot.
-    #[error("a request of {bytes} bytes: {max} at most")]
+    #[error("the request has {bytes} bytes: the maximum is {max}")]
     TooLong {
         /// Size of the request, in bytes.
         bytes: u64,
@@ -40,7 +40,7 @@ pub enum WaitError {
         max: u32,
     },
     /// The data is not within the thread's memory.
-    #[error("bytes {at}..+{bytes} of a thread's memory of {len}")]
+    #[error("bytes {at}..+{bytes} exceed the thread's memory of {len} bytes")]
     Buffer {
         /// Offset of the data.
         at: usize,
@@ -50,7 +50,7 @@ pub enum WaitError {
         len: usize,
     },
     /// Extent queries are not supported for waiting threads.
-    #[error("queries for extents are not for threads that wait")]
+    #[error("extent queries are not supported for waiting threads")]
     Query,
 }
 

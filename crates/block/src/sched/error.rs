@@ -9,7 +9,7 @@ pub enum SchedError {
     )]
     Unknown(String),
     /// The class does not exist.
-    #[error("class {class}: there are 8, from 0 to 7")]
+    #[error("class {class} does not exist: classes are 0 to 7")]
     Class {
         /// The class.
         class: u8,

@@ -8,7 +8,7 @@ use ring::RegisterError;
 #[derive(Debug, thiserror::Error)]
 pub enum AhciError {
     /// The controller did not finish a step within the number of polls that the caller allows.
-    #[error("{step} did not happen within {polls} polls")]
+    #[error("{step} did not finish within {polls} polls")]
     Timeout {
         /// The step.
         step: &'static str,

@@ -54,9 +54,7 @@ impl ControllerHandle {
         let namespace =
             IdentifyNamespace::from_bytes(admin.identify(identify(cns::NAMESPACE, nsid), pump)?);
         if namespace.is_open_channel() && port.memory().is_paged() {
-            return Err(DriverError::Unsupported {
-                what: "IOMMU before it, which vector commands need",
-            });
+            return Err(DriverError::Unsupported { what: "IOMMU, which vector commands need" });
         }
         let geometry = if namespace.is_open_channel() {
             let page = admin.identify(AdminCommand::Geometry { nsid }, pump)?;
@@ -199,8 +197,8 @@ fn negotiate_queue_count(
     match NumberOfQueues::from_value(granted) {
         // A drive may grant more than requested ([NVMe1.4 §5.21.1.7]).
         Some(counts) => Ok(counts.submission.min(counts.completion).min(most)),
-        None => {
-            Err(DriverError::Implausible { what: format!("that it has queues {granted:#010x}") })
-        }
+        None => Err(DriverError::Implausible {
+            what: format!("that it granted queues {granted:#010x}"),
+        }),
     }
 }

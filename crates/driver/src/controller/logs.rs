@@ -88,11 +88,11 @@ impl ControllerHandle {
     ) -> Result<Vec<Option<Address>>, DriverError> {
         let media = self.open_channel()?;
         if !media.extensions.has(VendorExtensions::DEVICE_L2P) {
-            return Err(DriverError::Unsupported { what: "map of its own" });
+            return Err(DriverError::Unsupported { what: "device L2P" });
         }
         let entries = media.extensions.l2p_entries.get();
         if first.checked_add(count).is_none_or(|end| end > entries) {
-            return Err(DriverError::Unsupported { what: "map of so many addresses" });
+            return Err(DriverError::Unsupported { what: "device L2P of so many addresses" });
         }
         let mut bytes = vec![0; count as usize * 8];
         self.log_page(log_page::DEVICE_L2P, first * 8, &mut bytes, pump)?;
@@ -100,7 +100,9 @@ impl ControllerHandle {
         let place = |(lba, word): (u64, &[u8; 8])| match u64::from_le_bytes(*word) {
             log_page::UNMAPPED => Ok(None),
             ppa => media.geometry.address(&media.format, Ppa(ppa)).map(Some).map_err(|e| {
-                DriverError::Implausible { what: format!("where logical address {lba} is: {e}") }
+                DriverError::Implausible {
+                    what: format!("an invalid location of logical address {lba}: {e}"),
+                }
             }),
         };
         (first..).zip(words).map(place).collect()
@@ -113,7 +115,7 @@ impl ControllerHandle {
     /// [`log_page`](ControllerHandle::log_page).
     pub fn map_totals(&mut self, pump: &mut dyn FnMut()) -> Result<DeviceL2pLog, DriverError> {
         if !self.open_channel()?.extensions.has(VendorExtensions::DEVICE_L2P) {
-            return Err(DriverError::Unsupported { what: "map of its own" });
+            return Err(DriverError::Unsupported { what: "device L2P" });
         }
         let mut bytes = [0; DeviceL2pLog::BYTES];
         self.log_page(log_page::DEVICE_L2P_TOTALS, 0, &mut bytes, pump)?;
@@ -137,7 +139,7 @@ impl ControllerHandle {
             return Err(DriverError::Unsupported { what: "chunk notifications" });
         }
         if self.event_requested {
-            return Err(DriverError::Unsupported { what: "request for events left" });
+            return Err(DriverError::Unsupported { what: "Asynchronous Event Request left" });
         }
         if self.event_subscription.is_none() {
             let (memory, nsid) = (self.port.memory(), self.info.nsid);
@@ -177,7 +179,9 @@ impl ControllerHandle {
     /// takes all events of the drive.
     pub fn request_event(&mut self) -> Result<(), DriverError> {
         if self.event_subscription.is_some() {
-            return Err(DriverError::Unsupported { what: "events beside those of its media" });
+            return Err(DriverError::Unsupported {
+                what: "other events while media events are subscribed to",
+            });
         }
         if !self.event_requested {
             self.admin.request_event()?;

@@ -44,7 +44,7 @@ impl MetadataBuffer {
         let run = |at| port.memory().contiguous_bus_address(at, bytes);
         let (zeros, thrown_away) = run(at)
             .zip(run(at.offset(bytes)))
-            .ok_or(DriverError::Unsupported { what: "memory in one piece for metadata" })?;
+            .ok_or(DriverError::Unsupported { what: "contiguous memory for metadata" })?;
         Ok(Some(MetadataBuffer { _region: region, zeros, discarded: thrown_away }))
     }
 

@@ -62,7 +62,7 @@ pub enum PciError {
         source: io::Error,
     },
     /// Physical addresses are not available.
-    #[error("/proc/self/pagemap does not say where memory is: {why}")]
+    #[error("/proc/self/pagemap does not report physical addresses: {why}")]
     NoFrames {
         /// The reason.
         why: String,

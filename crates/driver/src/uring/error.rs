@@ -12,7 +12,7 @@ pub enum UringError {
     #[error("0 hardware queues: a device needs at least 1")]
     NoQueues,
     /// The number of commands per system call is 0.
-    #[error("a batch of 0 commands: nothing would be submitted")]
+    #[error("`submit_batch` is 0: it must be at least 1")]
     NoBatch,
     /// The queue depth is not supported.
     #[error("a queue depth of {depth}: io_uring has 1 to {}", UringConfig::DEPTH_MAX)]

@@ -52,7 +52,7 @@ pub enum ReadError {
     },
     /// The payload of a record does not match its action.
     #[error(
-        "the blktrace record at byte {at} has {bytes} bytes of payload, which its action has not"
+        "the blktrace record at byte {at} has {bytes} bytes of payload, which does not fit its action"
     )]
     Payload {
         /// Offset in the file, in bytes.

@@ -60,7 +60,7 @@ pub enum WriteError {
         cores: u16,
     },
     /// blkparse would take a file of another trace as part of this one.
-    #[error("{} is of another trace with the same name and more cores; remove it", path.display())]
+    #[error("{} belongs to another trace with the same name and more cores: remove it", path.display())]
     Stale {
         /// Path of the file.
         path: PathBuf,

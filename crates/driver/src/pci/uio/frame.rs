@@ -25,7 +25,7 @@ pub(super) enum FrameError {
     #[error("{0}")]
     Map(#[from] io::Error),
     /// The page map hides physical addresses from this process.
-    #[error("it hides physical addresses: that takes CAP_SYS_ADMIN, run as root")]
+    #[error("they are hidden from this process: run as root (CAP_SYS_ADMIN)")]
     Hidden,
     /// The page is not in memory.
     #[error("it says that a page is not in memory, although it was locked")]

@@ -112,8 +112,8 @@ impl UioFunction {
             }
             HugePageError::Frames(error) => PciError::NoFrames { why: error.to_string() },
         })?;
-        let window =
-            DmaWindow::largest_range(&[IOVA_WINDOW]).ok_or_else(|| unfit("reaches no memory"))?;
+        let window = DmaWindow::largest_range(&[IOVA_WINDOW])
+            .ok_or_else(|| unfit("cannot access memory"))?;
         let lost = AtomicBool::new(false);
         let function = UioFunction {
             address,
@@ -166,10 +166,10 @@ impl UioFunction {
         let begun = Instant::now();
         loop {
             match Csts::from_value(read(CSTS)) {
-                None => return Err(unfit("is gone from the bus")),
+                None => return Err(unfit("has left the bus")),
                 Some(status) if !status.ready => return Ok(()),
                 Some(_) if begun.elapsed() > Duration::from_millis(patience) => {
-                    return Err(unfit("does not stop, and might write to what is not its own"));
+                    return Err(unfit("does not stop, and might write to memory of others"));
                 }
                 Some(_) => super::progress(),
             }

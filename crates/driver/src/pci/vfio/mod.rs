@@ -96,7 +96,8 @@ impl VfioFunction {
             call::iova_ranges(container.as_fd()).map_err(failed("asking for addresses"))?;
         let ranges = if ranges.is_empty() { vec![IOVA_RANGE_MIN] } else { ranges };
         let unfit = |what| PciError::Unsupported { address, what };
-        let window = DmaWindow::largest_range(&ranges).ok_or_else(|| unfit("reaches no memory"))?;
+        let window =
+            DmaWindow::largest_range(&ranges).ok_or_else(|| unfit("cannot access memory"))?;
         let device = call::device(group_file.as_fd(), &address.to_string())
             .map_err(failed("opening the function"))?;
         let has = call::vectors(device.as_fd(), MSIX).map_err(failed("asking for interrupts"))?;
@@ -105,7 +106,7 @@ impl VfioFunction {
             return Err(unfit("has no MSI-X interrupts"));
         }
         let notices = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| failed("being told of its end")(e.into()))?;
+            .map_err(|e| failed("creating its notification file")(e.into()))?;
         let function = VfioFunction {
             address,
             device: device.into(),
@@ -124,7 +125,7 @@ impl VfioFunction {
         }
         // A function that cannot be reset is stopped by its registers.
         let _ = call::reset(function.device.as_fd());
-        function.start().map_err(failed("letting it reach memory"))?;
+        function.start().map_err(failed("enabling its access to memory"))?;
         // Allocate all at once: before Linux 6.6 the number of vectors cannot be increased later.
         let nobody = vec![-1; usize::from(vectors)];
         call::set_vectors(function.device.as_fd(), MSIX, 0, &nobody)
