@@ -1,5 +1,5 @@
-//! What the block layer costs per request on the null device, beside the raw path: submission, tag,
-//! dispatch, completion, accounting on. `sluice bench block` measures the same in turns.
+//! Cost of the block layer per request on the null device, next to the raw path: submission, tag,
+//! dispatch and completion, with accounting. `sluice bench block` measures both interleaved.
 
 use std::hint::black_box;
 
@@ -16,9 +16,9 @@ fn main() {
     divan::main();
 }
 
-/// Batches per measurement: one takes less than the timer can tell.
+/// Batches per measurement: a single one is below the resolution of the timer.
 const BATCHES: u64 = 1000;
-/// Requests submitted at a time.
+/// Requests per batch.
 const BATCH: [u64; 3] = [1, 8, 32];
 
 fn reads<D: BlockDevice>(bencher: Bencher<'_, '_>, mut device: D, batch: u64) {

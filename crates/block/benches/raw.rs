@@ -1,4 +1,4 @@
-//! What the raw path costs per request, host side, driver included.
+//! Cost of the raw path per request on the host side, including the driver.
 
 use clock::{Component, Nanos};
 use divan::counter::ItemsCount;
@@ -13,12 +13,12 @@ fn main() {
 }
 
 const DEPTH: u16 = 256;
-/// Batches per measurement: one takes less than the timer can tell.
+/// Batches per measurement: a single one is below the resolution of the timer.
 const BATCHES: u32 = 1000;
 
-/// Batches of `batch` reads there and back, both ends on one core; the drive's end fetches and
-/// answers, nothing more. The bench `round_trip` of the driver, less than this, is without `Raw`;
-/// `bare_rings` is without the driver.
+/// Round trips of batches of `batch` reads, with both ends on one core; the drive's end only
+/// fetches and completes. The difference to the driver's bench `round_trip` is the cost of `Raw`;
+/// the difference to `bare_rings` includes the driver.
 #[divan::bench(args = [1, 8, 32])]
 fn reads(bencher: Bencher<'_, '_>, batch: u16) {
     let port = Port::new().unwrap();

@@ -1,4 +1,4 @@
-//! What a scheduler costs per request: insert, next and completed, with some waiting.
+//! Cost of a scheduler per request: insert, dispatch and completed, with some requests waiting.
 
 use clock::Nanos;
 use divan::counter::ItemsCount;
@@ -13,10 +13,11 @@ fn main() {
 }
 
 const DEPTH: u16 = 32;
-/// Requests per measurement: one takes less than the timer can tell.
+/// Requests per measurement: a single one is below the resolution of the timer.
 const REQUESTS: u64 = 10_000;
 
-/// Four submitters, reads and writes all over the device, no two of which touch.
+/// Returns a request of one of four submitters: reads and writes on the whole device, none of them
+/// adjacent.
 fn request(tag: u64) -> StagedRequest {
     let place = (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30) & !15;
     let op = if tag.is_multiple_of(3) { Op::Write } else { Op::Read };
@@ -54,21 +55,21 @@ fn measure(bencher: Bencher<'_, '_>, scheduling: Scheduling, waiting: u64, merge
     });
 }
 
-/// With `waiting` requests in it.
+/// With `waiting` requests in the scheduler.
 #[divan::bench(consts = [1, 32, 1024], args = ["none", "deadline", "kyber", "fair"])]
 fn pass<const WAITING: u64>(bencher: Bencher<'_, '_>, name: &str) {
     let scheduler: SchedulerConfig = name.parse().unwrap();
     measure(bencher, scheduler.into(), WAITING, false);
 }
 
-/// The same, looking for a request to merge with first, in vain.
+/// With `waiting` requests in the scheduler, after an unsuccessful search for a merge.
 #[divan::bench(consts = [32, 1024], args = ["none", "deadline", "kyber", "fair"])]
 fn pass_and_look<const WAITING: u64>(bencher: Bencher<'_, '_>, name: &str) {
     let scheduler: SchedulerConfig = name.parse().unwrap();
     measure(bencher, scheduler.into(), WAITING, true);
 }
 
-/// `none` behind limits that are wide enough.
+/// `none` behind limits that are never reached.
 #[divan::bench(args = [1, 32, 1024])]
 fn limited(bencher: Bencher<'_, '_>, waiting: u64) {
     let rate = Some(RateLimit::per_sec(1 << 45));

@@ -1,4 +1,4 @@
-//! What tracing costs: noting an event on the path of a request, and writing it to a file later.
+//! Cost of tracing: recording an event on the path of a request, and writing it to a file later.
 
 use std::io::Sink;
 
@@ -14,7 +14,7 @@ fn main() {
     divan::main();
 }
 
-/// Events per measurement: one takes less than the timer can tell.
+/// Events per measurement: a single one is below the resolution of the timer.
 const EVENTS: u64 = 100_000;
 
 fn event(at: u64) -> TraceEvent {
@@ -32,8 +32,8 @@ fn event(at: u64) -> TraceEvent {
     }
 }
 
-/// Into a tracer with room, in the order of a run: the buffer has been written before, as it has
-/// when a run has gone on for longer than the buffer.
+/// Into a tracer with free space, in the order of a run. The buffer's memory has been written
+/// before, as in a run that is longer than the buffer.
 #[divan::bench]
 fn note(bencher: Bencher<'_, '_>) {
     let mut tracer = Tracer::new(EVENTS as usize);
@@ -47,7 +47,7 @@ fn note(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Into a tracer without room.
+/// Into a full tracer.
 #[divan::bench]
 fn note_full(bencher: Bencher<'_, '_>) {
     let mut tracer = Tracer::new(1);
@@ -59,7 +59,7 @@ fn note_full(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Into a file that costs nothing, one thousand at a time.
+/// Into a file without cost, one thousand at a time.
 #[divan::bench]
 fn write_blktrace(bencher: Bencher<'_, '_>) {
     let process = TraceProcess { submitter: Submitter(3), pid: 7, comm: "bench".into() };

@@ -1,4 +1,5 @@
-//! Rule R9: the way of a request does not allocate. A counting allocator watches.
+//! Verifies with a counting allocator that the path of a request does not allocate memory
+//! (ARCHITECTURE.md, R9).
 
 mod reads;
 

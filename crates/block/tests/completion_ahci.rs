@@ -1,4 +1,4 @@
-//! Completion strategies on the AHCI controller: its interrupts, its errors, its recovery.
+//! Completion strategies on the AHCI controller: interrupts, errors and recovery.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use sluice_block::completion::{
 
 const DRIVES: usize = 3;
 const THREADS: u16 = 8;
-/// Of a thread.
+/// Sectors per thread.
 const SECTORS: u64 = 256;
 
 /// Runs `body` with a controller whose drive 1 cannot read its sector 5.
@@ -61,7 +61,7 @@ fn data_comes_back_under_every_strategy_and_while_it_changes() {
                 let stop = stop.clone();
                 std::thread::spawn(move || {
                     let mut waiter = queue.enter();
-                    // Away from the sector that cannot be read.
+                    // Avoid the unreadable sector.
                     let first = 64 + index as u64 * SECTORS;
                     let mut round = 0u64;
                     while !stop.load(Ordering::Relaxed) {
@@ -112,7 +112,7 @@ fn a_command_that_fails_takes_nobody_with_it() {
                 std::thread::spawn(move || {
                     let mut waiter = queue.enter();
                     while !stop.load(Ordering::Relaxed) {
-                        // On the drive with the bad sector, and on another.
+                        // On the drive with the unreadable sector, and on another.
                         for lba in [9, 20] {
                             assert!(waiter.read_at(lba, 1, 0).unwrap().status.is_success());
                         }
@@ -131,7 +131,7 @@ fn a_command_that_fails_takes_nobody_with_it() {
         }
         stop.store(true, Ordering::Relaxed);
         others.into_iter().for_each(|t| t.join().unwrap());
-        // Without anybody else: the recovery goes on all the same.
+        // Recovery proceeds without other threads.
         for (name, strategy) in strategies() {
             blocking.set_strategy(strategy).unwrap();
             let start = std::time::Instant::now();

@@ -1,5 +1,5 @@
-//! Every request completes exactly once, on the core that submitted it, with the right data, whatever
-//! the device does. `SLUICE_SEED=n` replays one case, `SLUICE_CASES=n` runs that many.
+//! Every request completes exactly once, on the core that submitted it, with the right data,
+//! whatever the device does. `SLUICE_SEED=n` replays one case, `SLUICE_CASES=n` runs that many.
 
 mod common;
 
@@ -18,7 +18,7 @@ use sluice_block::{
     Request, STATUS_REMOVED, StagingScope, Timeouts,
 };
 
-/// Sectors that each core has to itself.
+/// Number of sectors that belong to each core.
 const OWN: u64 = 64;
 
 struct Core {
@@ -26,7 +26,7 @@ struct Core {
     base: u64,
     region: Arc<SharedRegion>,
     at: Iova,
-    /// What each own sector must read as; `None` if a write of it failed.
+    /// Expected contents of each sector of the core; `None` after a failed write.
     model: Vec<Option<u8>>,
     outstanding: BTreeMap<u64, Request>,
     next_tag: u64,
@@ -51,7 +51,7 @@ impl Core {
         }
     }
 
-    /// Memory of a request: half of the time beside that of the one before.
+    /// Returns the memory offset of a request: in half of the cases adjacent to the previous one.
     fn memory_offset(&self, tag: u64) -> usize {
         (tag as usize % 20) * (OWN as usize * SECTOR as usize) + (tag as usize % 2) * 1024
     }
@@ -65,13 +65,13 @@ impl Core {
 
     fn submit(&mut self, now: Nanos, rng: &mut Rng) {
         let tag = self.next_tag;
-        // Places are used again after twenty tags.
+        // Memory is reused after twenty tags.
         let oldest = self.outstanding.keys().next().copied().unwrap_or(tag);
         if tag - oldest >= 19 {
             return;
         }
         let sectors = if rng.below(8) == 0 { 1 + rng.below(40) } else { 1 + rng.below(3) };
-        // Often right behind the one before, so that they merge.
+        // Often directly after the previous request, so that they merge.
         let last = self.outstanding.values().rfind(|r| r.op != Op::Flush);
         let follow = last.map(|r| r.lba + u64::from(r.sectors));
         let lba = match follow {
@@ -225,7 +225,7 @@ fn case(seed: u64) {
             for _ in 0..rng.below(4) {
                 core.submit(now, &mut rng);
             }
-            // Not every core gets to poll every time.
+            // Not every core polls every time.
             if rng.below(4) > 0 {
                 core.queue.poll(now);
             }
@@ -236,7 +236,7 @@ fn case(seed: u64) {
         now += Nanos(rng.below(30_000));
         world.lock().unwrap().now = now;
     }
-    // Whatever goes wrong ends: commands are aborted, reset and retried a limited number of times.
+    // Every fault ends: commands are aborted, reset and retried a limited number of times.
     for _ in 0..20_000 {
         let mut moved = false;
         for core in &mut cores {
@@ -281,7 +281,7 @@ fn case(seed: u64) {
     let merges = stat.reads().merges + stat.writes().merges + stat.discards().merges;
     let ios = stat.reads().ios + stat.writes().ios + stat.discards().ios + stat.flushes().ios;
     let answered: u64 = layer.submitters().iter().map(|s| s.completed_early.get()).sum();
-    // A piece of a long request that was merged counts as merged, and its request as completed.
+    // A merged fragment of a long request counts as merged, and its request as completed.
     let splits: u64 = layer.submitters().iter().map(|s| s.splits.get()).sum();
     let counted = ios + merges + answered;
     assert!(counted == completed || splits > 0 && counted > completed, "{counted}: {stat}");

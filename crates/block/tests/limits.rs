@@ -1,4 +1,4 @@
-//! What cannot be, and what goes on all the same.
+//! Invalid configurations, and behavior under faults and limits.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn read(lba: u64, tag: u64) -> Request {
     Request::read(lba, 1, Payload::BitBucket, tag)
 }
 
-/// Lets time pass until nothing is left to do; returns when that was, and what each queue reaped.
+/// Advances time until nothing is left to do. Returns that time and what each queue reaped.
 fn run_until_idle(
     chaos: &Chaos,
     queues: &mut [Queue<ChaosQueue>],
@@ -165,7 +165,7 @@ fn a_full_queue_pushes_back_and_says_so_in_its_trace() {
     };
     assert_eq!(sleeps(&mut queues[0]), 2);
     queues[0].poll(Nanos(1));
-    // Late enough for everything to have ended.
+    // Late enough for everything to have completed.
     let later = Nanos::from_micros(500);
     device.world.lock().unwrap().now = later;
     queues[0].poll(later);
@@ -189,7 +189,7 @@ fn a_flush_stands_for_all_that_wait_but_not_for_those_that_come_later() {
             }
         }
         let (_, done) = run_until_idle(&device, &mut queues, Nanos(2));
-        // The first went alone; the other fourteen waited for it and went together.
+        // The first flush went alone; the other fourteen waited for it and were combined.
         assert_eq!(device.world.lock().unwrap().flushes, 2);
         assert!(done.iter().all(|ended| ended.len() == 5));
     }
@@ -231,7 +231,7 @@ fn a_command_that_never_ends_is_aborted_then_reset_then_fails() {
         queues[0].submit(Nanos(1), read(1, 1)).unwrap();
         queues[1].submit(Nanos(1), Request::flush(2)).unwrap();
         let (end, done) = run_until_idle(&device, &mut queues, Nanos(1));
-        // Three times a timeout of 1 ms and 1 ms for the abort.
+        // Three timeouts of 1 ms, with 1 ms for each abort.
         assert!(end >= Nanos::from_millis(6) && end < Nanos::from_millis(8), "{end}");
         assert_eq!(done, [[(1, Status::ABORTED)], [(2, Status::ABORTED)]]);
         let stats = queues[0].dispatch_stats();
@@ -252,7 +252,7 @@ fn a_removed_device_fails_everything_at_once_and_for_good() {
         let mut device = chaos(1);
         let mut queues = open(&mut device, &config(layout, 2));
         for queue in &mut queues {
-            // More than there are tags, so that some wait in the staging queue.
+            // More than there are tags, so that some requests wait in the staging queue.
             for tag in 0..40 {
                 queue.submit(Nanos(1), read(tag * 10, tag)).unwrap();
             }
@@ -284,14 +284,14 @@ fn who_submits_and_leaves_disturbs_nobody() {
                 queue.submit(Nanos(1), read(tag * 10, tag)).unwrap();
             }
         }
-        // Until everybody has something at the device.
+        // Until every core has requests in the device.
         for at in (0..500_000).step_by(1_000).map(Nanos) {
             device.world.lock().unwrap().now = at;
             poll(&mut queues, at);
         }
         drop(queues.remove(1));
         let (_, done) = run_until_idle(&device, &mut queues, Nanos(500_000));
-        // What the one who left had at the device ends there too.
+        // Requests of the dropped queue complete as well.
         for _ in 0..200 {
             let now = device.world.lock().unwrap().now + Nanos(10_000);
             device.world.lock().unwrap().now = now;
@@ -325,7 +325,7 @@ fn tags_are_shared_fairly_by_cores_without_a_common_queue() {
             done[core] += reap(queue).len();
         }
     }
-    // Half of the sixteen tags are the second one's; it uses four of them.
+    // Half of the sixteen tags are the second core's share; it uses four of them.
     let share = done[1] as f64 / (done[0] + done[1]) as f64;
     assert!((0.30..0.37).contains(&share), "{done:?}");
 }

@@ -1,7 +1,8 @@
-//! Rule R9: the way of a request makes no system call.
+//! Verifies that the path of a request makes no system call (ARCHITECTURE.md, R9).
 //!
-//! The kernel watches: a process of its own enters seccomp's strict mode, in which any system call but
-//! `read`, `write`, `exit` and `sigreturn` is death by SIGKILL, and then does its work.
+//! The kernel verifies this. A child process enters seccomp's strict mode, in which any system call
+//! but `read`, `write`, `exit` and `sigreturn` kills the process with SIGKILL, and then does its
+//! work.
 
 mod reads;
 
@@ -11,7 +12,7 @@ use driver::{LowLevelDriver, Null};
 use reads::{MQ, SQ, layer, work};
 use sluice_block::Raw;
 
-/// Tells the process what it is for.
+/// The environment variable that tells the child process its role.
 const ROLE: &str = "SLUICE_STRICT";
 
 fn main() {
@@ -21,7 +22,7 @@ fn main() {
         _ => {
             let ran = child("work");
             assert!(ran.success(), "a request made a system call: {ran}");
-            // The watch is real: one system call more, and the process does not come back.
+            // Control: one additional system call kills the child process.
             let ran = child("stray");
             assert!(!ran.success(), "a system call went unnoticed: {ran}");
             println!("no request made a system call");
@@ -45,18 +46,18 @@ fn strict(stray: bool) {
         layer(SQ, 2, "deadline", true),
         layer(SQ, 2, "fair", true),
     ];
-    // Queues grow to their size first.
+    // Let queues grow to their final size first.
     work(&mut raw, 200);
     layers.iter_mut().for_each(|queues| assert!(work(queues, 200) > 0));
-    // SAFETY: prctl takes plain numbers, and changes what this process may ask of the kernel.
+    // SAFETY: prctl takes plain numbers, and changes which system calls this process may make.
     let entered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) };
     let mut completed = work(&mut raw, 1000);
     completed += layers.iter_mut().map(|queues| work(queues, 1000)).sum::<u64>();
     if stray {
-        // SAFETY: getppid takes nothing and touches nothing.
+        // SAFETY: getppid takes no argument and has no side effect.
         let _ = unsafe { libc::getppid() };
     }
     let wrong = entered != 0 || completed != 9 * 32_000;
-    // SAFETY: ends this thread, the only one, at once; strict mode knows no other way out.
+    // SAFETY: ends this thread, the only one, at once; strict mode permits no other exit.
     unsafe { libc::syscall(libc::SYS_exit, i64::from(wrong)) };
 }

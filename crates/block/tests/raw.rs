@@ -1,4 +1,4 @@
-//! The raw path against a drive that answers at once.
+//! The raw path against a drive that completes commands at once.
 
 #[path = "../../driver/tests/common/mod.rs"]
 mod common;
@@ -37,7 +37,7 @@ impl Bench {
         Bench { drive, raw, memory, at }
     }
 
-    /// One request from end to end.
+    /// Executes one request from submission to completion.
     fn run(&mut self, request: Request) -> Completion {
         self.raw.submit(NOW, request).unwrap();
         assert!(self.raw.poll(NOW), "a doorbell, or an answer");
@@ -151,7 +151,7 @@ fn requests_that_cannot_be_are_answered_and_not_sent() {
         assert_eq!(b.run(request), Completion { tag: 1, status, result: 0 }, "{request:?}");
     }
     assert_eq!(b.raw.queue().tags().bound(), 0);
-    // Memory that is not registered is the drive's to refuse.
+    // The drive rejects unregistered memory.
     let wild = Request::write(0, 1, Payload::Contiguous(Iova(0)), 9);
     assert_eq!(b.run(wild).status, Status::DATA_TRANSFER_ERROR);
 }

@@ -1,4 +1,5 @@
-//! What schedulers ask of the allocator: nothing in steady state, and little after a spike.
+//! Verifies that schedulers do not allocate memory in steady state, and retain little after a
+//! spike.
 
 use clock::Nanos;
 use sluice_block::sched::{
@@ -40,7 +41,8 @@ fn request(tag: u64) -> StagedRequest {
     }
 }
 
-/// Passes requests through with `waiting` in it and up to [`DEPTH`] at the device, from `from` on.
+/// Passes requests through, with `waiting` requests in the scheduler and up to [`DEPTH`] in the
+/// device, from `from` on.
 fn pass(
     scheduler: &mut dyn Scheduler,
     given: &mut Vec<StagedRequest>,
@@ -89,7 +91,7 @@ fn steady_state_does_not_allocate() {
     }
 }
 
-/// Bytes that are allocated afterwards and were not before.
+/// Returns the number of bytes that `work` allocates and does not free.
 fn retained_bytes(work: impl FnOnce()) -> i64 {
     allocation_counter::measure(work).bytes_current
 }

@@ -1,5 +1,5 @@
-//! blktrace's format: every byte where the kernel's interface has it, and nothing a file says is
-//! trusted.
+//! blktrace's format: every byte is where the kernel's interface has it, and the reader trusts no
+//! file.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -68,10 +68,10 @@ fn event(at: u64, action: Action, op: Op, lba: u64, sectors: u32) -> TraceEvent 
     }
 }
 
-/// Times of events are this much later in a file of `traced`: a timestamp and two names come first.
+/// Offset of times in a file of `traced`: a timestamp and two names come first.
 const ORIGIN: u64 = 4;
 
-/// What a writer of two cores makes of events of core 1.
+/// Returns the file that a writer of two cores writes for events of core 1.
 fn written(events: &[TraceEvent]) -> (Vec<u8>, WriterSummary) {
     let files = [SharedFile::default(), SharedFile::default()];
     let mut writer = BlktraceWriter::new(files.to_vec(), &traced(2)).unwrap();
@@ -171,7 +171,7 @@ fn every_action_and_operation() {
             let zeros_are_writes = if op == Op::WriteZeroes { Op::Write } else { op };
             assert_eq!(record.op(), Some(zeros_are_writes));
         }
-        // A query passes through: no length, no FS.
+        // An extent query passes through: no length, no FS.
         let (bytes, _) = written(&[event(1, action, Op::Extents, 9, 1000)]);
         let record = BlktraceReader::new(&bytes[..]).next().unwrap().unwrap();
         assert_eq!(record.categories.0, kind & !FS | 1 | 1 << 9);
@@ -232,7 +232,7 @@ fn events_are_written_in_the_order_of_their_times() {
     writer.write(1, &[at(5), at(3), at(9)]).unwrap();
     writer.write(1, &[]).unwrap();
     writer.write(1, &[at(9), at(12)]).unwrap();
-    // What is refused leaves nothing behind, not even in the sequence.
+    // A rejected call writes nothing and uses no sequence number.
     let backwards = writer.write(1, &[at(20), at(11)]).unwrap_err();
     assert!(matches!(backwards, WriteError::Backwards { core: 1, at: Nanos(11), last: Nanos(12) }));
     let stranger = TraceEvent { submitter: Submitter(1), ..at(20) };
@@ -409,7 +409,8 @@ fn hostile_files() {
     assert_eq!(read(&good).unwrap().len(), 2);
     assert!(read(&[]).unwrap().is_empty());
 
-    // Cut anywhere, it says where and how much is missing; whole records before are there.
+    // Truncated at any byte, the reader returns the complete records, then the position and the
+    // number of missing bytes.
     for length in 1..good.len() {
         let mut reader = BlktraceReader::new(&good[..length]);
         if length as u64 == second {
@@ -437,7 +438,7 @@ fn hostile_files() {
     assert!(matches!(changed(1, &[0]), ReadError::Magic { at: 0, .. }));
     let magic = changed(second as usize, b"GIF8");
     assert!(matches!(magic, ReadError::Magic { at, found: 0x3846_4947 } if at == second));
-    // The byte order does not change in the middle.
+    // The byte order must not change within a file.
     let swapped = (MAGIC | u32::from(VERSION)).to_be_bytes();
     assert!(matches!(changed(second as usize, &swapped), ReadError::Magic { .. }));
     let version = changed(0, &[6]);
@@ -450,7 +451,7 @@ fn hostile_files() {
     let end = changed(46, &[0xff, 0xff]);
     assert!(matches!(end, ReadError::Truncated { at: 0, missing } if missing == 65535 - 8 - 48));
 
-    // Whatever is in it, reading ends, with records or an error.
+    // With any contents, reading ends with records or an error.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut errors = 0;
     for _ in 0..20_000 {

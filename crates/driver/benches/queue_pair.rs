@@ -1,4 +1,4 @@
-//! What the host's side of a queue pair costs per command: tag, entry, doorbell, completion.
+//! Cost of the host side of a queue pair per command: tag, entry, doorbell, completion.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
@@ -11,7 +11,7 @@ fn main() {
 }
 
 const DEPTH: u16 = 256;
-/// Batches per measurement: one takes less than the timer can tell.
+/// Batches per measurement: a single one is below the resolution of the timer.
 const BATCHES: u32 = 1000;
 
 fn connect_pair() -> (QueuePair, SqConsumer, CqProducer) {
@@ -30,8 +30,8 @@ fn answer(cid: u16, sq_head: u16) -> Cqe {
     Cqe { result: 0, sq_head, sq_id: 1, cid, status: Status::SUCCESS }
 }
 
-/// Batches of `batch` reads there and back, both ends on one core; the drive's end fetches and
-/// answers, nothing more.
+/// Round trips of batches of `batch` reads, with both ends on one core; the drive's end only
+/// fetches and completes.
 #[divan::bench(args = [1, 8, 32])]
 fn round_trip(bencher: Bencher<'_, '_>, batch: u16) {
     let (mut pair, mut sq, mut cq) = connect_pair();
@@ -55,7 +55,7 @@ fn round_trip(bencher: Bencher<'_, '_>, batch: u16) {
     });
 }
 
-/// As above without the host's side: what remains of the difference is the driver's.
+/// Round trips without the host side: the difference is the cost of the driver.
 #[divan::bench(args = [1, 8, 32])]
 fn bare_rings(bencher: Bencher<'_, '_>, batch: u16) {
     let port = Port::new().unwrap();

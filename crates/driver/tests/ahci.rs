@@ -1,4 +1,4 @@
-//! The AHCI driver against a controller that lies.
+//! The AHCI driver against a faulty controller.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use sluice_driver::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-/// A controller with one port. It does what the test says; by itself it resets, starts and stops,
-/// and answers IDENTIFY DEVICE and READ LOG EXT with the pages that it was given.
+/// A controller with one port, controlled by the test. By itself it resets, starts and stops, and
+/// answers IDENTIFY DEVICE and READ LOG EXT with the given pages.
 struct Liar {
     function: Arc<PciFunction>,
     capabilities: u32,
     implemented: u32,
     identify: [u8; 512],
     log: [u8; 512],
-    /// Reads of the log are not answered.
+    /// Whether reads of the log are not answered.
     mute: bool,
-    /// The drive never gets ready.
+    /// Whether the drive never becomes ready.
     busy: bool,
     /// Queued commands that it has taken.
     has: u32,
@@ -127,7 +127,7 @@ impl Liar {
         AhciHost::connect(self.function.clone(), &mut || self.poll(), 100)
     }
 
-    /// The controller, and its drive's queue with reads of all tags issued and taken.
+    /// Returns the controller, and its drive's queue with `count` reads issued and taken.
     fn with_reads(count: usize) -> (Liar, AhciPort) {
         let mut liar = Liar::new();
         let mut queue = liar.connect().unwrap().take_queue(0).unwrap();
@@ -143,7 +143,7 @@ impl Liar {
         (liar, queue)
     }
 
-    /// Lets both sides move for `time`, and returns what ends, detached and released.
+    /// Runs both sides for `time`. Returns the completions, whose tags are detached and freed.
     fn run(&mut self, queue: &mut AhciPort, now: &mut Nanos, time: Nanos) -> Vec<(u16, Status)> {
         let (until, mut ended) = (*now + time, Vec::new());
         while *now < until {
@@ -167,7 +167,7 @@ fn bits_that_were_never_issued_are_nothing() {
     liar.set(port::SACT, 0xffff_0000);
     liar.set(port::CI, 0xffff_0000);
     assert_eq!(queue.fetch_event(), None);
-    // Everything cleared: four commands end, once each.
+    // All bits cleared: four commands complete, once each.
     liar.write(port::SACT, 0);
     liar.write(port::CI, 0);
     let mut ended = Vec::new();
@@ -216,7 +216,7 @@ fn a_log_that_cannot_be_resets_the_port() {
         assert_eq!((stats.recoveries, stats.resets), (1, 1), "{what}");
         assert_eq!(queue.state(), QueueState::Ready, "{what}");
     }
-    // The same with a good one, to see that it is the log that matters.
+    // With a valid log, as a control.
     let (mut liar, mut queue) = Liar::with_reads(4);
     liar.log = good.to_bytes();
     liar.set(port::IS, is::TFES | is::SDBS);
@@ -229,7 +229,7 @@ fn a_log_that_cannot_be_resets_the_port() {
 fn a_tag_that_is_bound_while_the_log_is_read_keeps_its_command() {
     let (mut liar, mut queue) = Liar::with_reads(3);
     let mut now = Nanos(0);
-    // Tag 0 ends; the log, which is read in its slot, stays unanswered for a while.
+    // Tag 0 completes; the log, which is read in its slot, stays unanswered for a while.
     liar.write(port::SACT, 0b110);
     assert_eq!(liar.run(&mut queue, &mut now, Nanos::from_micros(50)), [(0, Status::SUCCESS)]);
     let log = ata::QueuedErrorLog {
@@ -267,7 +267,7 @@ fn a_log_that_never_comes_and_a_drive_that_stays_busy() {
     let ended = liar.run(&mut queue, &mut now, Nanos::from_millis(300));
     assert_eq!(ended.len(), 2);
     assert_eq!((queue.stats().resets, queue.state()), (1, QueueState::Ready));
-    // Busy for ever: after the next reset it is given up.
+    // Busy forever: after the next reset the drive counts as removed.
     liar.busy = true;
     queue.reset(now);
     let request = Request::read(0, 1, Payload::BitBucket, 0);
@@ -295,7 +295,7 @@ fn errors_out_of_nowhere() {
     liar.set(port::IS, is::TFES);
     liar.run(&mut queue, &mut now, Nanos::from_millis(1));
     assert_eq!((queue.stats().recoveries, queue.stats().resets), (1, 0));
-    // The link blinked: what was outstanding is lost.
+    // The link was lost briefly: outstanding commands are lost.
     for error in [is::PRCS, is::PCS, is::HBFS, is::HBDS, is::IFS, is::OFS] {
         let mut tag = [Tag(0)];
         assert_eq!(queue.get_free_tags(&mut tag), 1);
@@ -342,7 +342,7 @@ fn what_a_controller_and_its_drive_say_is_checked() {
     assert!(matches!(attach(&|liar| liar.implemented = 0), Err(AhciError::NoDrive { ports: 0 })));
     let busy = attach(&|liar| liar.busy = true);
     assert!(matches!(busy, Err(AhciError::Timeout { polls: 100, .. })), "{busy:?}");
-    // Fewer slots than tags, or the other way round: the smaller of both.
+    // Fewer slots than tags, or the reverse: the smaller number applies.
     let few = attach(&|liar| liar.capabilities = cap::encode_counts(1, 8) | cap::SNCQ | cap::S64A)
         .unwrap();
     assert_eq!(few.limits().queue_depth, 8);

@@ -1,4 +1,5 @@
-//! Bring-up against a drive that answers, refuses, lies, or stays silent.
+//! Initialization with a drive that answers, rejects commands, reports impossible values, or does
+//! not answer.
 
 mod common;
 
@@ -12,7 +13,8 @@ use sluice_driver::{Completed, ControllerHandle, DriverError};
 
 const POLLS: u64 = 100;
 
-/// A drive of 1000 sectors, changed as the test wants, and what comes of attaching to it.
+/// Creates a drive of 1000 sectors, changes it with `change`, and returns the result of connecting
+/// to it.
 fn connect(
     change: impl FnOnce(&mut MockDrive),
 ) -> (MockDrive, Result<ControllerHandle, DriverError>) {
@@ -66,7 +68,7 @@ fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
     assert_eq!(controller.info().sectors, shape().total_sectors());
     assert_eq!(controller.info().oob_bytes, 16);
 
-    // 402 chunks are more than one command's worth.
+    // 402 chunks exceed one command.
     let all = controller.chunks(0, 402, &mut pump).unwrap();
     assert!(all.iter().enumerate().all(|(i, c)| c.wp.get() == i as u64));
     assert!(all.iter().all(|c| c.chunk_state() == Some(ChunkState::Free)));
@@ -123,7 +125,7 @@ fn drives_that_cannot_be_are_refused() {
         let error = error(change);
         assert!(matches!(error, DriverError::Implausible { .. }), "{error}");
     }
-    // Says that it is open-channel, but does not know the command; or tells nonsense.
+    // Reports to be open-channel, but does not support the command; or reports impossible values.
     let error = error(|d| d.namespace.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL);
     assert_eq!(error.status(), Some(Status::INVALID_OPCODE));
     let port = Port::new().unwrap();
@@ -152,7 +154,7 @@ fn queue_pairs_come_and_go() {
         DriverError::Depth { depth: 1, .. }
     ));
 
-    // A deleted queue's memory has phase tags of its past; the new queue must not see them. More
+    // A deleted queue's memory has old phase tags, which the new queue must not see. There are more
     // rounds than a port has registrations.
     for round in 0..1100u64 {
         let pair = pairs.remove(0);
@@ -238,8 +240,8 @@ fn after_a_timeout_the_drive_is_left_alone_but_queues_go_on() {
     assert!(controller.reclaim(&mut || drive.pump()).unwrap_err().is_unresponsive());
 }
 
-/// A drive that stands still for a while: what timed out is answered late, and then everything goes on;
-/// queues whose making or deleting timed out are found and given back.
+/// A drive that stalls for a while: late answers arrive, and operation continues. Queues whose
+/// creation or deletion timed out are found and reclaimed.
 #[test]
 fn late_answers_end_the_silence_and_queues_in_doubt_are_reclaimed() {
     let (mut drive, attached) = connect(|_| ());

@@ -1,5 +1,5 @@
-//! Bring-up, reset and removal of a controller with registers: a model of them in front of the mock
-//! drive, which is slow, fails, or goes on cue.
+//! Initialization, reset and removal of a controller with registers: a model of them in front of
+//! the mock drive, which is slow or fails when the test says so.
 
 mod common;
 
@@ -21,7 +21,7 @@ use sluice_driver::{
     NvmeDeviceError, NvmeQueue, Payload, QueueState, Request, Tag,
 };
 
-/// What one pump stands for.
+/// Virtual time of one call of `pump`.
 const PROGRESS_STEP: Nanos = Nanos::from_millis(10);
 const SECTORS: usize = 64;
 
@@ -29,7 +29,7 @@ const SECTORS: usize = 64;
 struct TestBus {
     vectors: u16,
     mapped: Mutex<Vec<(Iova, usize)>>,
-    /// Maps so many regions, and no more.
+    /// Maximum number of regions that can be mapped.
     regions_max: AtomicUsize,
     connected: Mutex<Vec<u16>>,
     release_requested: AtomicBool,
@@ -76,9 +76,9 @@ struct Model {
     port: Arc<Port>,
     bus: Arc<TestBus>,
     drive: Option<MockDrive>,
-    /// What survives a reset.
+    /// The contents that survive a reset.
     sectors: Vec<u8>,
-    /// Pumps that starting and stopping take; `None` for ever.
+    /// Number of calls of `pump` that enabling and disabling take; `None` for never.
     slow: Option<u32>,
     waited: u32,
     fails_to_start: bool,
@@ -142,7 +142,7 @@ impl Model {
         self.get(CSTS) == u32::MAX
     }
 
-    /// All registers read as ones from now on.
+    /// Makes all registers read as ones from now on.
     fn pull(&mut self) {
         for offset in (0..0x40).step_by(4) {
             self.set(offset, u32::MAX);
@@ -221,7 +221,7 @@ fn queues(model: &mut Model, count: usize) -> (Arc<Mutex<ControllerHandle>>, Vec
     (controller, queues)
 }
 
-/// Starts writes of a sector each, of bytes that say which.
+/// Starts writes of one sector each, with distinct contents.
 fn start(queue: &mut NvmeQueue, region: &SharedRegion, at: Iova, count: usize, now: Nanos) {
     for i in 0..count {
         region.fill(i * 4096, 4096, 0x40 + i as u8);
@@ -279,8 +279,8 @@ fn a_controller_comes_up_whatever_its_stride() {
     }
 }
 
-/// Doorbells in memory, whatever their stride: used where they are offered, set up again by a reset of
-/// the controller; what it has missed it is told again.
+/// Doorbells in memory with any stride: used if the drive supports them, and set up again after a
+/// controller reset. A missed doorbell is repeated.
 #[test]
 fn doorbells_in_memory_outlive_a_reset() {
     for doorbell_stride in [0, 4] {
@@ -296,7 +296,7 @@ fn doorbells_in_memory_outlive_a_reset() {
                     start(queue, &region, at, 5, now);
                     finish(&mut model, queue, 5);
                 }
-                // Two, one after the other: of the second the controller need not be told.
+                // Two submissions in a row: the second needs no register write.
                 start(queue, &region, at, 1, now);
                 start(queue, &region, at, 1, now);
                 finish(&mut model, queue, 2);
@@ -306,7 +306,7 @@ fn doorbells_in_memory_outlive_a_reset() {
                     "{counts:?}"
                 );
             }
-            // It does not hear that it is told; half a second later it is told again.
+            // The controller misses the doorbell; half a second later the host repeats it.
             let (queue, register) = (&mut all[0], 0x1000 + 2 * (4 << doorbell_stride));
             start(queue, &region, at, 3, now);
             model.set(register, u32::MAX);
@@ -397,7 +397,7 @@ fn what_is_no_controller_for_this_driver_is_refused() {
 
 #[test]
 fn a_controller_that_is_slow_fails_or_goes_is_told_apart() {
-    // CAP.TO is 1 s: 100 pumps.
+    // CAP.TO is 1 s: 100 calls of `pump`.
     let mut model = Model::new(capabilities());
     model.slow = Some(95);
     model.connect(ConnectOptions::default()).unwrap();
@@ -438,7 +438,7 @@ fn poll_once(model: &mut Model, all: &mut [NvmeQueue], now: Nanos) -> Nanos {
     now
 }
 
-/// Polls everything until no queue is being reset, for `limit` at most; returns when.
+/// Polls everything until no queue is being reset, for at most `limit`; returns the time.
 fn poll_until_ready(model: &mut Model, all: &mut [NvmeQueue], from: Nanos, limit: Nanos) -> Nanos {
     let mut now = from;
     loop {
@@ -465,7 +465,7 @@ fn a_controller_that_does_not_let_go_of_a_queue_is_reset() {
         }
         model.ignores = Some(ignored);
         all[0].reset(Nanos(2));
-        // As long as the controller has patience with it.
+        // Until the timeout resets the controller.
         let mut now = Nanos(2);
         while controller.lock().unwrap().resets() == 0 {
             now += Nanos::from_millis(1);
@@ -474,7 +474,7 @@ fn a_controller_that_does_not_let_go_of_a_queue_is_reset() {
         }
         assert!(now > Nanos::from_millis(9_900));
         model.ignores = None;
-        // The others hear of it by themselves, and nothing comes twice.
+        // The other queues see the reset, and no command completes twice.
         all[1].poll(now);
         assert_eq!(all[1].state(), QueueState::Resetting);
         assert!(!all[1].check_event() && all[1].fetch_event().is_none());
@@ -531,7 +531,7 @@ fn a_controller_that_is_pulled_out_is_removed_at_once() {
     for queue in &mut all {
         start(queue, &region, at, 4, Nanos(1));
     }
-    // One is being reset already.
+    // One queue is already being reset.
     all[1].reset(Nanos(1));
     model.pull();
     all[0].reset(Nanos(2));
@@ -560,7 +560,7 @@ fn who_waits_finds_that_the_controller_is_gone() {
     }
     let mut now = all[0].deadline();
     for queue in &mut all {
-        // The first looks, the others hear of it.
+        // The first queue checks, the others see the result.
         assert!(queue.poll(now));
         now = Nanos::from_millis(450);
         assert_eq!((queue.state(), queue.deadline()), (QueueState::Removed, Nanos::MAX));
@@ -599,7 +599,7 @@ fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
     assert!(matches!(controller.lock().unwrap().reset(now), Err(DriverError::Removed)));
 }
 
-/// Taken away, as a bus without notices does it: the registers are there, and may be another's.
+/// Removal on a bus without notifications: the registers remain, and may belong to others.
 #[test]
 fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() {
     let mut model = Model::new(capabilities());
@@ -610,7 +610,7 @@ fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() 
         start(queue, &region, at, 4, Nanos(1));
     }
     assert!(!controller.lock().unwrap().is_removed());
-    // One has asked for a reset, and waits for its turn.
+    // One queue has requested a reset, and waits for the admin queue.
     all[1].reset(Nanos(2));
     let asked = model.bus.asked.load(Ordering::Relaxed);
     for at in 3..1_000 {
@@ -649,7 +649,7 @@ fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() 
     assert_eq!((model.starts, controller.lock().unwrap().resets()), (1, 0));
 }
 
-/// Pulled out while somebody waits for an answer: all registers read as ones.
+/// Removal while a caller waits for a completion: all registers read as ones.
 #[test]
 fn who_waits_for_an_answer_hears_that_the_controller_is_gone() {
     let mut model = Model::new(capabilities());

@@ -1,4 +1,5 @@
-//! Media events, the controller memory buffer and the drive's own map, of drives that lie about them.
+//! Media events, the controller memory buffer and the device L2P of drives that report wrong data
+//! about them.
 
 mod common;
 
@@ -28,7 +29,7 @@ fn shape() -> Geometry {
     }
 }
 
-/// An open-channel drive with all extensions.
+/// Connects to an open-channel drive with all extensions.
 fn connect() -> (MockDrive, ControllerHandle) {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
@@ -50,7 +51,7 @@ fn entry(controller: &ControllerHandle, count: u64) -> ChunkNotification {
     ChunkNotification { nlb: 7.into(), ..entry }
 }
 
-/// Counts of what comes out until nothing does.
+/// Returns the counts of all available events.
 fn counts(drive: &mut MockDrive, controller: &mut ControllerHandle) -> Vec<u64> {
     let mut counts = Vec::new();
     for _ in 0..5 {
@@ -79,12 +80,12 @@ fn events_come_out_in_order_with_what_they_say() {
         (ChunkNotificationScope::Sector, ChunkNotificationKind::ErrorRateHigh)
     );
     assert_eq!(counts(&mut drive, &mut controller), [2]);
-    // Known entries are not told again, and what is missing is counted.
+    // Known entries are not returned again, and missing ones are counted.
     drive.notifications = [7, 6, 2, 1].map(|n| entry(&controller, n)).to_vec();
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [6, 7]);
     assert_eq!(controller.dropped_events(), (3, 0));
-    // Other admin commands go on in between.
+    // Other admin commands continue in between.
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     let health = controller.health(&mut || drive.pump()).unwrap();
     assert_eq!(health.percentage_used, 7);
@@ -110,17 +111,17 @@ fn what_means_nothing_is_counted_and_skipped() {
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [1, 9]);
     assert_eq!(controller.dropped_events(), (3, 4));
-    // Out of order: what goes back is not told again.
+    // Out of order: lower counts are not returned.
     let counted = |n: u64| ChunkNotification { count: n.into(), ..good };
     drive.notifications = vec![counted(10), counted(12), counted(11)];
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [11, 12]);
     assert_eq!(controller.dropped_events(), (4, 5));
-    // The largest count that there is.
+    // The largest possible count.
     drive.notifications = vec![ChunkNotification { count: u64::MAX.into(), ..good }];
     drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [u64::MAX]);
-    // Another kind of event: nothing is read, and it goes on listening.
+    // Another kind of event: nothing is read, and the subscription continues.
     drive.tell(AsyncEvent { kind: AsyncEvent::HEALTH, info: 1, log_page: 2 }.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), []);
     assert_eq!(drive.requests.len(), 1);
@@ -150,7 +151,7 @@ fn refusals_end_the_watch_and_it_can_begin_anew() {
         drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
         assert_eq!(counts(&mut drive, &mut controller), [1]);
     }
-    // A drive that tells nothing.
+    // A drive without chunk notifications.
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
     let mut controller = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap();

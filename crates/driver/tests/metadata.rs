@@ -1,5 +1,4 @@
-//! Namespaces that keep metadata beside their sectors: block requests do not carry any, in whichever way the
-//! drive wants it.
+//! Namespaces with metadata: block requests carry none, in whichever layout the drive uses.
 
 mod common;
 
@@ -73,7 +72,7 @@ impl Harness {
     }
 }
 
-/// The ways in which a namespace can have it: bytes, FLBAS, DPS.
+/// The metadata formats: bytes, FLBAS, DPS.
 const FORMATS: [(u16, u8, u8); 8] = [
     (8, 0, 0),
     (64, 0, 0),
@@ -103,7 +102,7 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
             let (region, at) = rig.port.memory().allocate_registered(1 << 20).unwrap();
             let mut wanted = vec![0; SECTORS * SECTOR];
             for round in 0..60 {
-                // Two at a time, so that what one is given is not the other's.
+                // Two commands at a time, which must not share data.
                 let mut under_way = Vec::new();
                 for half in 0..2 {
                     let sectors = 1 + rng.below(20.min(u64::from(rig.max_sectors))) as usize;
@@ -120,7 +119,7 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     }
                     let request =
                         Request { op, ..Request::read(lba as u64, sectors as u32, data, 0) };
-                    // Sometimes there is memory for one only.
+                    // Sometimes there is memory for one command only.
                     if rig.bind(request) == Err(BindError::Busy) {
                         assert_eq!(under_way.len(), 1);
                         rig.finish(1);
@@ -146,7 +145,7 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     if op == Op::Write && rig.metadata.transfer != MetadataTransfer::ControllerOnly
                     {
                         assert!(beside.iter().all(|byte| *byte == 0), "zeros");
-                        // What is read is not written by anybody after it.
+                        // Data that was read is not overwritten afterwards.
                         beside.fill(0xb5);
                     }
                     assert!(beside.iter().all(|byte| *byte == 0xb5));
@@ -182,7 +181,7 @@ fn protection_is_asked_for_where_there_is_any() {
     }
 }
 
-/// The drive takes 128 KiB at a time, metadata among them included.
+/// The drive transfers at most 128 KiB at a time, including interleaved metadata.
 #[test]
 fn transfers_are_as_long_as_they_can_be() {
     for format in FORMATS {
@@ -206,7 +205,7 @@ fn transfers_are_as_long_as_they_can_be() {
             assert_eq!(nowhere, refused(Status::DATA_TRANSFER_ERROR));
         }
     }
-    // With small sectors what is in a buffer of its own bounds them, too.
+    // With small sectors the separate metadata buffer limits the transfer too.
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, SECTORS);
     drive.controller.mdts = 0;

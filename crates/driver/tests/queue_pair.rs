@@ -1,4 +1,4 @@
-//! A queue pair against a drive that completes what it should, and what it should not.
+//! A queue pair against a drive that posts valid and invalid completions.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn every_command_comes_back_once_over_many_rounds_of_the_rings() {
 #[test]
 fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
     let (mut drive, mut pair) = queue(16);
-    // Every answer three times.
+    // Every completion is posted three times.
     drive.faults = Faults { repeat: 2, ..Faults::default() };
     for user in 0..4 {
         pair.submit(Sqe::flush(1), user).unwrap();
@@ -84,7 +84,7 @@ fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
     assert_eq!(pair.reap(), None);
     assert_eq!((pair.spurious_completions(), pair.outstanding()), (8, 0));
 
-    // Answers to tags that are free, or do not exist; or to another queue.
+    // Completions of tags that are free or do not exist, or of another queue.
     for (i, faults) in [
         Faults { wrong_cid: 1, ..Faults::default() },
         Faults { wrong_cid: 0x8000, ..Faults::default() },

@@ -1,4 +1,4 @@
-//! Resets of queues against a drive that answers, refuses, forgets, or stays silent.
+//! Queue resets with a drive that answers, rejects commands, forgets queues, or does not answer.
 
 mod common;
 
@@ -14,7 +14,7 @@ use sluice_driver::{
 
 const POLLS: u64 = 100;
 
-/// How long a reset waits for an answer.
+/// Time that a reset waits for an answer.
 const RESET_TIMEOUT: Nanos = Nanos::from_millis(1000);
 
 fn open(queues: u16) -> (MockDrive, Vec<NvmeQueue>) {
@@ -40,7 +40,7 @@ fn start(queue: &mut NvmeQueue, count: usize, now: Nanos) -> Vec<Tag> {
     tags
 }
 
-/// What ends, in order.
+/// Returns all completions in order.
 fn completions(queue: &mut NvmeQueue) -> Vec<(Tag, Status)> {
     let mut ended = Vec::new();
     while let Some(event) = queue.fetch_event() {
@@ -51,7 +51,7 @@ fn completions(queue: &mut NvmeQueue) -> Vec<(Tag, Status)> {
     ended
 }
 
-/// What the owner does with commands that the device has forgotten.
+/// Detaches and frees the tags of commands that the device has forgotten.
 fn reclaim_tags(queue: &mut NvmeQueue) -> Vec<Tag> {
     let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
     for tag in &bound {
@@ -61,7 +61,7 @@ fn reclaim_tags(queue: &mut NvmeQueue) -> Vec<Tag> {
     bound
 }
 
-/// Polls until no queue is being reset; returns when that was.
+/// Polls until no queue is being reset; returns the time.
 fn run(drive: &mut MockDrive, queues: &mut [NvmeQueue], mut now: Nanos, answers: bool) -> Nanos {
     for _ in 0..1_000_000 {
         let mut moved = answers && drive.poll();
@@ -81,7 +81,7 @@ fn run(drive: &mut MockDrive, queues: &mut [NvmeQueue], mut now: Nanos, answers:
     panic!("a reset without end");
 }
 
-/// Commands complete on a queue as on a new one.
+/// Checks that commands complete on a queue as on a new one.
 fn assert_queue_works(drive: &mut MockDrive, queue: &mut NvmeQueue) {
     for _ in 0..5 {
         let tags = start(queue, 7, Nanos(1));
@@ -103,7 +103,7 @@ fn assert_queue_works(drive: &mut MockDrive, queue: &mut NvmeQueue) {
 fn a_queue_is_as_good_as_new_after_a_reset() {
     let (mut drive, mut queues) = open(1);
     for round in 0..20 {
-        // So that the rings' positions and phase are others each time.
+        // So that the rings' positions and phase tags differ each time.
         let queue = &mut queues[0];
         start(queue, 1 + round % 7, Nanos(1));
         drive.poll();
@@ -119,7 +119,8 @@ fn a_queue_is_as_good_as_new_after_a_reset() {
         let request = Request::flush(1);
         assert_eq!(queue.bind_tag_cmd(one[0], &request, Nanos(6)), Err(BindError::Busy));
         queue.release_tags(&one).unwrap();
-        // The drive answers half of them while it deletes the queue: they are forgotten all the same.
+        // The drive completes half of the commands while it deletes the queue: they are forgotten
+        // nevertheless.
         drive.faults.hold_io = false;
         run(&mut drive, &mut queues, Nanos(6), true);
         let queue = &mut queues[0];
@@ -174,7 +175,7 @@ fn a_drive_that_refuses_a_step_is_removed() {
         queues[0].reset(Nanos(2));
         run(&mut drive, &mut queues, Nanos(2), true);
         assert_eq!(queues[0].state(), QueueState::Removed, "{refused:?}");
-        // Nothing completes, although the drive may have answered.
+        // Nothing is returned, although the drive may have posted completions.
         drive.poll();
         assert!(!queues[0].check_event() && queues[0].fetch_event().is_none());
         assert_eq!(reclaim_tags(&mut queues[0]).len(), 3);
@@ -183,7 +184,7 @@ fn a_drive_that_refuses_a_step_is_removed() {
         queues[0].get_free_tags(&mut tag);
         let bound = queues[0].bind_tag_cmd(tag[0], &Request::flush(1), Nanos(3));
         assert_eq!(bound, Err(BindError::Busy));
-        // The other queue is another queue.
+        // The other queue is not affected.
         assert_eq!(queues[1].state(), QueueState::Ready);
         assert_queue_works(&mut drive, &mut queues[1]);
     }
@@ -199,7 +200,7 @@ fn a_drive_that_leaves_a_step_unanswered_is_removed_after_a_while() {
         let now = run(&mut drive, &mut queues, Nanos(2), true);
         assert_eq!(queues[0].state(), QueueState::Removed);
         assert!(now >= RESET_TIMEOUT && now < RESET_TIMEOUT + Nanos::from_millis(1), "{now}");
-        // The admin queue waits for that answer for ever: no other queue can be reset.
+        // The admin queue waits for that answer forever: no other queue can be reset.
         assert_queue_works(&mut drive, &mut queues[1]);
         queues[1].reset(now);
         let later = run(&mut drive, &mut queues, now, true);
@@ -221,7 +222,7 @@ fn queues_that_are_reset_at_one_time_take_turns() {
         drive.poll();
         for queue in &mut queues {
             let aborted = queue.tags().bound_tags().nth(round % 5).unwrap().0;
-            // Aborts of others come between, and take no answer that is not theirs.
+            // Aborts of other commands come between, and take only their own responses.
             queue.abort_tag(aborted, Nanos(2)).unwrap();
             queue.reset(Nanos(2));
             assert_eq!(queue.abort_tag(aborted, Nanos(2)), Ok(()));
@@ -236,7 +237,7 @@ fn queues_that_are_reset_at_one_time_take_turns() {
     }
 }
 
-/// Aborts of one queue between the steps of another one's reset used to take its answers.
+/// Aborts of one queue between the steps of another queue's reset do not take its responses.
 #[test]
 fn aborts_of_one_queue_do_not_disturb_the_reset_of_another() {
     let (mut drive, mut queues) = open(2);

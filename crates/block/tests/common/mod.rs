@@ -1,7 +1,8 @@
-//! [`Chaos`]: a device in virtual time that does what devices should not.
+//! [`Chaos`]: a faulty device in virtual time.
 //!
-//! It keeps data, completes in any order and late, says that it is busy, loses commands, names tags
-//! that nobody issued, completes twice, and can be reset or removed. Everything follows from a seed.
+//! It stores data, completes late and in any order, reports that it is busy, loses commands,
+//! completes tags that were not issued, completes twice, and can be reset or removed. A seed
+//! determines all faults.
 
 #![allow(dead_code, unreachable_pub, reason = "shared by several tests")]
 
@@ -19,7 +20,7 @@ use rng::Rng;
 
 pub const SECTOR: u32 = 512;
 
-/// How often things go wrong, of 1,000.
+/// Rates of faults, per 1,000.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub busy: u64,
@@ -28,17 +29,17 @@ pub struct Faults {
     pub lost: u64,
     pub twice: u64,
     pub stray: u64,
-    /// Of aborted commands, those that end with [`Status::ABORTED`].
+    /// Aborted commands that complete with [`Status::ABORTED`], per 1,000.
     pub abortable: u64,
 }
 
-/// What all queues of a device share.
+/// State that all queues of a device share.
 #[derive(Debug, Default)]
 pub struct World {
     pub sectors: BTreeMap<u64, [u8; SECTOR as usize]>,
     pub faults: Faults,
     pub removed: bool,
-    /// Sectors of the longest command that came, and pieces of data of the most scattered one.
+    /// Sectors of the longest command so far, and data segments of the most scattered one.
     pub longest: u32,
     pub segments: u16,
     pub commands: u64,
@@ -53,7 +54,7 @@ pub struct Chaos {
     pub world: Arc<Mutex<World>>,
     memory: AddressSpace,
     queues: Vec<Option<ChaosQueue>>,
-    /// Where a software queue is said to map to, if not where it should.
+    /// Hardware queue to which software queues are mapped, if not the right one.
     pub mapping: Option<u16>,
 }
 
@@ -106,7 +107,7 @@ impl LowLevelDriver for Chaos {
 struct Command {
     tag: Tag,
     request: Request,
-    /// When it ends; never, if it is lost.
+    /// Completion time; never, if the command is lost.
     at: Nanos,
     status: Status,
     again: bool,
@@ -250,7 +251,7 @@ impl HardwareQueue for ChaosQueue {
         if self.resetting || removed {
             return None;
         }
-        // A tag that is somebody else's by now would be a fault that nobody can see.
+        // Only if the tag is free: a second completion of a reused tag could not be detected.
         if let Some(tag) = self.twice.take()
             && self.tags.state(tag) == Some(driver::TagState::Free)
         {

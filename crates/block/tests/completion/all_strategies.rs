@@ -1,4 +1,4 @@
-//! What holds under every strategy.
+//! Properties that hold under every strategy.
 
 use sluice_block::completion::{ContextKind, Strategy, Transfer};
 
@@ -29,7 +29,7 @@ fn every_strategy_finishes_every_request_once_with_the_right_data() {
                 assert_eq!(counts().1, 0, "{name}");
             } else if !strategy.coop {
                 assert!(waiters.finished_by_others > 0, "{name}");
-                // A context counts after it has woken.
+                // A context updates its counters after the wake-up.
                 wait_for("the counts", || counts().0.finished_by_others == counts().1);
             }
             if !strategy.coop {

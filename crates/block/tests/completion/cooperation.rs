@@ -1,4 +1,5 @@
-//! Threads that work for others, step by step: the line is cut, so that nobody else does.
+//! Threads that work for others, step by step: the interrupt line is cut, so that no context does
+//! the work.
 
 use clock::Nanos;
 use sluice_block::completion::{ContextKind, Strategy, Transfer};
@@ -11,7 +12,7 @@ fn threads_that_come_by_find_what_others_wait_for() {
         let mut rig = Harness::new(2, 4, 3, Strategy::HIOPS_IRQ);
         rig.board().cut_line(true);
         if poll {
-            // A poll thread that is as good as none.
+            // A poll thread that practically never polls.
             rig.blocking.set_strategy(Strategy::hiops_poll(Nanos::from_secs(1))).unwrap();
         }
         rig.board().allow(0);
@@ -21,20 +22,20 @@ fn threads_that_come_by_find_what_others_wait_for() {
         wait_for("both are under way", || {
             rig.board().outstanding(0) == 1 && rig.board().outstanding(1) == 1
         });
-        // And have let go of the paths on which others are to look.
+        // The threads have released the paths that others are to run.
         wait_for("both are asleep", || rig.blocking.stats().waiters.sleeps == 2);
         rig.board().allow(2);
         wait_for("both have ended", || rig.board().done(0) == 1 && rig.board().done(1) == 1);
         assert_eq!(rig.blocking.stats().waiters.requests, 0, "nobody knows");
-        // The issue path looks at the member that it issues to, and wakes the first sleeper. Its
-        // completion path looks at the whole controller, and wakes the second.
+        // The issue path polls the member to which it issues, and wakes the first sleeper. The
+        // completion path polls the whole controller, and wakes the second.
         passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
         assert!(sleepers.into_iter().all(|t| t.join().unwrap().is_success()));
         let waiters = rig.blocking.stats().waiters;
         assert_eq!((waiters.requests, waiters.stolen, waiters.woken), (2, 2, 2));
         assert_eq!(rig.context(ContextKind::HardIrq).0 + rig.context(ContextKind::Poll).0, 0);
         assert_eq!(rig.board().is_masked(), poll);
-        // Nobody comes by any more.
+        // No further thread passes by.
         rig.board().allow(1);
         wait_for("the third has ended", || rig.board().done(0) == 2);
         rig.blocking.set_strategy(Strategy::HIOPS_IRQ).unwrap();
@@ -96,13 +97,13 @@ fn an_issuing_thread_goes_on_with_the_fifo() {
     let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
     let staging = rig.blocking.layers()[0].staging()[0].clone();
     wait_for("one waits for the tag", || staging.inserted.get() == 1);
-    // And have let go of the paths on which the passer-by is to look.
+    // The threads have released the paths that the passer-by is to run.
     wait_for("both are asleep", || rig.blocking.stats().waiters.sleeps == 2);
     rig.board().allow(1);
     wait_for("the first has ended", || rig.board().done(0) == 1);
     assert_eq!(rig.board().outstanding(0), 0, "nobody was there to issue the second");
     rig.board().allow(0);
-    // Stages its own behind the second, finds the first, and issues the second.
+    // Stages its own request behind the second, finds the first, and issues the second.
     passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
     assert_eq!(rig.board().outstanding(0), 1);
     let waiters = rig.blocking.stats().waiters;

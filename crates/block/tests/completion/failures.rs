@@ -1,4 +1,4 @@
-//! What goes wrong while requests are under way.
+//! Faults while requests are in flight.
 
 use clock::Nanos;
 use nvme::Status;
@@ -60,7 +60,7 @@ fn a_wait_that_times_out_can_be_repeated() {
         for _ in 0..3 {
             assert_eq!(waiter.wait(Nanos::from_micros(300)), None, "{name}");
         }
-        // Part after part: 4 sectors, 8, and 4.
+        // One fragment after the other: 4 sectors, 8, and 4.
         rig.board().allow(2);
         assert_eq!(waiter.wait(Nanos::from_millis(3)), None, "{name}: a part is missing");
         rig.board().allow(1);
@@ -88,7 +88,7 @@ fn commands_that_take_too_long_are_aborted() {
     for (name, strategy) in strategies() {
         let mut rig = Harness::with_config(1, 1, &short_timeouts(strategy));
         rig.board().allow(0);
-        // The second waits for the tag of the first, whose time begins with the command.
+        // The second request waits for the tag of the first, whose timeout starts with its command.
         let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
         for thread in threads {
             assert_eq!(thread.join().unwrap(), Status::ABORTED, "{name}");
@@ -136,7 +136,7 @@ fn a_removed_device_wakes_everybody_and_the_others_go_on() {
         let mut rig = Harness::new(2, 2, 9, strategy);
         rig.board().allow(0);
         let mut other = rig.queues.pop().unwrap().enter();
-        // Two have tags, six wait in the FIFO.
+        // Two requests have tags, six wait in the FIFO.
         let threads = rig.on_threads(|_, mut waiter| {
             let first = waiter.read_at(0, 1, 0).unwrap().status;
             (first, waiter.write_at(0, 1, 0).unwrap().status)
@@ -149,7 +149,7 @@ fn a_removed_device_wakes_everybody_and_the_others_go_on() {
         }
         rig.board().allow(u64::MAX);
         assert!(other.read_at(8, 1, 0).unwrap().status.is_success(), "{name}");
-        // A request over both fails as a whole.
+        // A request over both members fails as a whole.
         assert_eq!(other.read_at(0, 16, 0).unwrap().status, STATUS_REMOVED, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Common parts of the tests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::mock_controller::{MockController, MockQueue, Running, SECTOR};
 
 pub(crate) const INTERVAL: Nanos = Nanos::from_micros(50);
 
-/// Every strategy that has a name, and two combinations that have none.
+/// Returns every named strategy, and two combinations without a name.
 pub(crate) fn strategies() -> Vec<(String, Strategy)> {
     let named = Strategy::NAMES
         .iter()
@@ -26,7 +26,7 @@ pub(crate) fn strategies() -> Vec<(String, Strategy)> {
     named.chain(others.map(|(name, strategy)| (name.into(), strategy))).collect()
 }
 
-/// Tries to poll as soon as anything is under way.
+/// Tries polling as soon as any request is in flight.
 pub(crate) const EASY: Hybrid = Hybrid {
     interval: INTERVAL,
     window: Nanos::from_micros(500),
@@ -63,7 +63,7 @@ impl Harness {
         &self.running.board
     }
 
-    /// Runs `work` on a thread for each place left, and returns what they return.
+    /// Runs `work` on a thread for each remaining queue, and returns the results.
     pub(crate) fn on_threads<R: Send + 'static>(
         &mut self,
         work: impl Fn(usize, Waiter<MockQueue>) -> R + Clone + Send + 'static,
@@ -77,7 +77,7 @@ impl Harness {
         queues.into_iter().enumerate().map(start).collect()
     }
 
-    /// Completions that a context found, and requests that it issued.
+    /// Returns the numbers of completions found and requests issued by a context.
     pub(crate) fn context(&self, kind: ContextKind) -> (u64, u64) {
         let stats = self.blocking.stats();
         let context = stats.context(kind).unwrap();
@@ -93,8 +93,8 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Writes and reads at random sectors of the thread's own, checks everything that it reads, and
-/// returns how many requests it made.
+/// Writes and reads at random sectors of the thread, checks all data read, and returns the number
+/// of requests.
 pub(crate) fn random_io(
     waiter: &mut Waiter<MockQueue>,
     seed: u64,

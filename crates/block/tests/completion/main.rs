@@ -1,4 +1,4 @@
-//! Completion strategies on a controller in a test, whose thread does what it is told.
+//! Completion strategies on a mock controller, whose thread the tests control.
 
 mod all_strategies;
 mod cooperation;

@@ -1,5 +1,5 @@
-//! A controller in a test: members with a few tags and sectors in memory, one interrupt line, and a
-//! thread that carries commands out, in order, when it is allowed to.
+//! A mock controller: members with a few tags and sectors in memory, one interrupt line, and a
+//! thread. The thread executes commands in order, when the test permits it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ struct MockMember {
     completed: VecDeque<Event>,
     data: Vec<u8>,
     removed: bool,
-    /// Commands carried out.
+    /// Number of commands executed.
     done: u64,
     flushes: u64,
 }
@@ -30,9 +30,9 @@ struct MockMember {
 #[derive(Debug)]
 struct Inner {
     cards: Vec<MockMember>,
-    /// Commands that may still be carried out; the rest waits.
+    /// Number of commands that may still be executed; the others wait.
     commands_allowed: u64,
-    /// Aborts end the command.
+    /// Whether an abort completes the command.
     accepts_aborts: bool,
     stop: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) struct MockController {
     memory: AddressSpace,
     pending: AtomicU64,
     masked: AtomicBool,
-    /// The line is cut: nothing is raised, whatever the mask says.
+    /// Whether the line is cut: nothing is raised, whatever the mask.
     cut: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -57,7 +57,8 @@ pub(crate) struct Running {
 }
 
 impl MockController {
-    /// `members` members of `tags` tags each, that carry everything out at once.
+    /// Starts a controller with `members` members of `tags` tags each, which executes all commands
+    /// at once.
     pub(crate) fn start(members: u16, tags: u16) -> (Running, Vec<StripeMember<MockQueue>>) {
         let card =
             || MockMember { data: vec![0; SECTORS as usize * SECTOR], ..MockMember::default() };
@@ -90,7 +91,7 @@ impl MockController {
         self.inner.lock().unwrap()
     }
 
-    /// From now on only `count` more commands are carried out.
+    /// Permits only `count` more commands from now on.
     pub(crate) fn allow(&self, count: u64) {
         self.inner().commands_allowed = count;
         self.work.notify_all();
@@ -100,7 +101,7 @@ impl MockController {
         self.inner().accepts_aborts = false;
     }
 
-    /// Nothing is raised from now on, or again.
+    /// Cuts or restores the interrupt line.
     pub(crate) fn cut_line(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
         if !cut && self.pending.load(Ordering::SeqCst) != 0 {
@@ -112,7 +113,7 @@ impl MockController {
         self.masked.load(Ordering::SeqCst)
     }
 
-    /// Unplugs a member: what it has is lost.
+    /// Unplugs a member: its commands are lost.
     pub(crate) fn remove(&self, member: usize) {
         let mut inner = self.inner();
         inner.cards[member].removed = true;
@@ -121,12 +122,12 @@ impl MockController {
         self.post(member);
     }
 
-    /// Commands that a member has and has not carried out.
+    /// Returns the number of commands that a member has not executed yet.
     pub(crate) fn outstanding(&self, member: usize) -> usize {
         self.inner().cards[member].issued.len()
     }
 
-    /// Commands that a member has carried out.
+    /// Returns the number of commands that a member has executed.
     pub(crate) fn done(&self, member: usize) -> u64 {
         self.inner().cards[member].done
     }
@@ -287,7 +288,7 @@ impl LowLevelDriver for MockDriver {
     }
 }
 
-/// A member's hardware queue.
+/// The hardware queue of a member.
 pub(crate) struct MockQueue {
     board: Arc<MockController>,
     member: usize,

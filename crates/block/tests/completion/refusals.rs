@@ -1,4 +1,4 @@
-//! What cannot be.
+//! Invalid configurations and requests.
 
 use clock::Nanos;
 use nvme::Status;

@@ -1,4 +1,4 @@
-//! Strategies that change under way.
+//! Changes of strategy with requests in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ fn nothing_is_lost_when_the_strategy_changes_under_load() {
         let mut requests = 0;
         while !theirs.load(Ordering::Relaxed) {
             requests += random_io(&mut waiter, index + 1, index * 64, 64, 20);
-            // The model of the next round begins with zeros.
+            // The model of the next round starts with zeros.
             let discard = sluice_block::completion::Transfer::discard(index * 64, 64);
             assert!(waiter.submit_and_wait(discard).unwrap().status.is_success());
             requests += 1;

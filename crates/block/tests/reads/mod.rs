@@ -1,4 +1,4 @@
-//! Reads on the null device, for what watches them.
+//! Reads on the null device, for tests that observe them.
 
 #![allow(unreachable_pub, reason = "shared by several tests")]
 
@@ -15,7 +15,7 @@ use sluice_block::{
 pub const SQ: QueueModel = QueueModel::SingleQueue;
 pub const MQ: QueueModel = QueueModel::MultiQueue { staging: StagingScope::Core };
 
-/// A block layer on the null device with one hardware queue.
+/// Opens a block layer on the null device with one hardware queue.
 pub fn layer(
     layout: QueueModel,
     cores: u16,
@@ -33,7 +33,7 @@ pub fn layer(
     BlockLayer::open(&mut Null::default(), &config).unwrap().1
 }
 
-/// `rounds` rounds of 32 reads on every queue, random ones and runs of contiguous ones.
+/// Runs `rounds` rounds of 32 reads on every queue, random and contiguous ones.
 pub fn work<D: BlockDevice>(queues: &mut [D], rounds: u64) -> u64 {
     let mut completed = 0;
     let mut state = 1u64;
@@ -46,7 +46,7 @@ pub fn work<D: BlockDevice>(queues: &mut [D], rounds: u64) -> u64 {
                 queue.submit(now, Request::read(lba, 1, Payload::BitBucket, i)).unwrap();
             }
         }
-        // Twice, for what another core found.
+        // Twice, for completions that another core found.
         for _ in 0..2 {
             for queue in queues.iter_mut() {
                 queue.poll(now);

@@ -1,4 +1,5 @@
-//! Reads do not wait for a flood of writes, nobody waits past their time, and heads travel less.
+//! Reads do not wait for a flood of writes, no request waits past its expiry, and seek distances
+//! shrink.
 
 use clock::Nanos;
 use sluice_block::sched::{DeadlineConfig, SchedulerConfig};
@@ -18,15 +19,15 @@ fn reads_pass_a_flood_of_writes() {
     let ((none, none_all), (deadline, all)) = (p99("none"), p99("deadline"));
     println!("read p99 under 512 writes: none {none}, deadline {deadline}");
     assert!(none >= MS * 50, "512 writes of 100 us lie before each read: {none}");
-    // A batch of writes, and what is at the device.
+    // A batch of writes, and the requests in the device.
     assert!(deadline <= US * 100 * (16 + 4 + 1), "{deadline}");
     assert_eq!(none_all, all, "the device is as busy");
 }
 
 #[test]
 fn nobody_is_passed_over_beyond_their_time() {
-    // An endless ascending stream leaves requests behind the sweep to the end of time; only the
-    // clock brings them out.
+    // An endless ascending stream never returns to requests behind its position; only their expiry
+    // gets them dispatched.
     for (op, expire) in [(Op::Read, MS * 500), (Op::Write, SEC * 5)] {
         let mut stream = User::new(0, op, Pace::Closed(64));
         stream.pattern = AccessPattern::Ascending(1 << 30);
@@ -48,7 +49,7 @@ fn writes_get_their_turn_under_a_flood_of_reads() {
         [User::new(0, Op::Read, Pace::Closed(512)), User::new(1, Op::Write, Pace::Closed(1))];
     let outcomes = simulate(build("deadline", 1), 1, 1, |_| US * 100, &users, SEC * 5);
     let longest = outcomes[1].max();
-    // Two batches of reads, the one under way, and the write itself.
+    // Two batches of reads, the current batch, and the write itself.
     assert!(longest <= US * 100 * (3 * 16 + 1), "{longest}");
 }
 

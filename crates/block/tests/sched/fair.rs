@@ -11,7 +11,7 @@ use super::properties::staged;
 const DEPTH: u16 = 32;
 const SERVERS: usize = 4;
 const SERVICE: Nanos = Nanos::from_micros(100);
-/// One device's worth of requests, one after the other.
+/// Time for one queue depth of requests.
 const ROUND: Nanos = Nanos(SERVICE.0 * DEPTH as u64 / SERVERS as u64);
 
 fn fair(config: FairConfig) -> Box<dyn Scheduler> {
@@ -51,9 +51,9 @@ fn a_queue_of_one_waits_for_a_round_and_not_for_a_thousand_requests() {
     assert!(worst(&fairly) <= ROUND * 2, "{}", worst(&fairly));
     assert!(p50(&fairly) <= ROUND + SERVICE, "{}", p50(&fairly));
     assert!(fairly[1].done.len() >= 25 * none[1].done.len());
-    // Nothing lent: half of the device for each, and the shallow one waits for half a round.
+    // Without borrowing each has half of the device, and the shallow queue waits for half a round.
     assert!(p50(&strict) <= Nanos(ROUND.0 * 6 / 10), "{}", p50(&strict));
-    // Both keep four servers busy.
+    // Both configurations keep four servers busy.
     assert!(total(&fairly) as f64 >= 0.99 * total(&none) as f64);
     assert!(total(&strict) as f64 >= 0.99 * total(&none) as f64);
 }
@@ -74,7 +74,7 @@ fn with_all_places_lent_a_device_as_parallel_as_deep_stays_busy() {
     );
 }
 
-/// The shares of users that always have 64 requests waiting.
+/// Returns the shares of users that always have 64 requests waiting.
 fn shares(config: FairConfig, users: &[User], service: fn(&StagedRequest) -> Nanos) -> Vec<f64> {
     let scheduler = fair(config);
     let outcomes = simulate(scheduler, DEPTH.into(), SERVERS, service, users, SEC);
@@ -117,7 +117,7 @@ fn shares_are_of_groups_if_asked_for() {
 
 #[test]
 fn large_requests_cost_what_they_move() {
-    // 32 sectors and 1 sector; the device's time is what they cost.
+    // 32 sectors and 1 sector; the device time is proportional to the cost.
     let mut users = [0, 1].map(|who| User::new(who, Op::Read, Pace::Closed(64)));
     users[0].sectors = 32;
     let by_cost = |staged: &StagedRequest| US * (10 * u64::from(staged.request.sectors + 4));
@@ -144,8 +144,8 @@ fn who_was_idle_is_owed_nothing() {
 
 #[test]
 fn slow_requests_do_not_pile_up_at_the_device() {
-    // Writes take ten times as long as reads. With order alone they would fill the device and reads
-    // would go at their pace; with half of the device each, reads are far quicker.
+    // Writes take ten times as long as reads. With ordering alone they would fill the device, and
+    // reads would proceed at their pace. With half of the device each, reads are far quicker.
     let users =
         [User::new(0, Op::Write, Pace::Closed(256)), User::new(1, Op::Read, Pace::Closed(16))];
     let service =
@@ -183,7 +183,7 @@ fn what_is_at_the_device_is_counted_and_given_back() {
     assert_eq!((given.len(), fair.active()), (40, 2));
     given.drain(..).for_each(|staged| fair.completed(Nanos::ZERO, &staged, SERVICE));
     assert_eq!([0, 1, 77].map(|flow| fair.in_flight(flow)), [0, 0, 0]);
-    // Flow 1 has been idle for two rounds: it does not share any more.
+    // Flow 1 has been idle for two rounds: it is not active any more.
     for tag in 0..3 * u64::from(DEPTH) {
         fair.insert(Nanos::ZERO, staged(tag, Op::Read, tag, 1, 0));
         let given = fair.dispatch(Nanos::ZERO).unwrap();
@@ -198,7 +198,7 @@ fn over_its_share_a_flow_waits_for_others_or_leaves_them_room() {
     let mut strict = Fair::new(config, DEPTH).unwrap();
     let mut lending = Fair::new(FairConfig::default(), DEPTH).unwrap();
     for fair in [&mut strict, &mut lending] {
-        // Flow 1 was here just now.
+        // Flow 1 was active in this round.
         fair.insert(Nanos::ZERO, staged(1000, Op::Read, 0, 1, 1));
         let given = fair.dispatch(Nanos::ZERO).unwrap();
         fair.completed(Nanos::ZERO, &given, SERVICE);

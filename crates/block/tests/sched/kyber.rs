@@ -1,5 +1,5 @@
-//! Reads keep their target beside writes that would fill the device, and nobody pays for it when
-//! there is nothing to protect.
+//! Reads meet their target beside writes that would fill the device, and throughput is not lost
+//! when there is nothing to protect.
 
 use clock::Nanos;
 use sluice_block::sched::{Kyber, KyberConfig, Scheduler};
@@ -48,7 +48,7 @@ fn writes_recover_when_the_reads_are_gone() {
     let mut reads = User::new(1, Op::Read, Pace::Closed(4));
     reads.until = SEC * 10;
     let users = [User::new(0, Op::Write, Pace::Closed(512)), reads];
-    // A device as parallel as deep needs all the depth, so tokens are throughput.
+    // A device as parallel as deep needs the whole depth, so every token counts for throughput.
     let run =
         |name| simulate(build(name, DEPTH), DEPTH.into(), DEPTH.into(), service, &users, SEC * 20);
     let (none, kyber) = (run("none"), run("kyber"));
@@ -58,7 +58,8 @@ fn writes_recover_when_the_reads_are_gone() {
 
 #[test]
 fn nothing_is_throttled_while_targets_are_met() {
-    // As parallel as deep: everything is on time, and every token that is missing is throughput.
+    // As parallel as deep: all requests meet their targets, and every missing token reduces
+    // throughput.
     let users =
         [User::new(0, Op::Write, Pace::Closed(40)), User::new(1, Op::Read, Pace::Closed(24))];
     let total = |name| -> usize {
@@ -83,7 +84,7 @@ fn writes_alone_have_the_whole_device() {
 fn tokens_follow_how_badly_the_target_is_missed() {
     let mut kyber = Kyber::new(KyberConfig::default(), 64).unwrap();
     let mut now = Nanos::ZERO;
-    // A window with a thousand requests of each, and the tokens at its end.
+    // A window with a thousand requests of each domain, and the tokens at its end.
     let mut tokens = |reads: Option<Nanos>, writes: Nanos| {
         for tag in 0..1000 {
             now += US * 100;

@@ -1,4 +1,4 @@
-//! Schedulers, judged by numbers: each does what it is for, in virtual time, before a small device.
+//! Schedulers meet their numeric targets, in virtual time, in front of a small device.
 
 mod deadline;
 mod fair;
@@ -9,7 +9,7 @@ mod throttle;
 
 use sluice_block::sched::{Scheduler, SchedulerConfig};
 
-/// A scheduler with its defaults.
+/// Builds a scheduler with its defaults.
 fn build(name: &str, depth: u16) -> Box<dyn Scheduler> {
     name.parse::<SchedulerConfig>().unwrap().build(depth).unwrap()
 }

@@ -1,8 +1,8 @@
-//! A device and its users in virtual time: what a scheduler is judged by.
+//! A model of a device and its users in virtual time, for measuring schedulers.
 //!
-//! The device takes `depth` requests at once, first come first served, and works on as many of them as
-//! it has servers. Users are closed loops of a queue depth, or open ones of a rate. One event happens
-//! at a time, in one order: the same test gives the same numbers.
+//! The device takes up to `depth` requests in FIFO order, and its servers each process one. Users
+//! are closed loops with a queue depth, or open ones with a rate. Events happen one at a time in a
+//! fixed order, so that a test always gives equal numbers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -19,20 +19,20 @@ pub(crate) const SEC: Nanos = Nanos::from_secs(1);
 /// When a user submits.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
-    /// As many outstanding as this, always.
+    /// With a constant number of outstanding requests.
     Closed(usize),
-    /// One every so often.
+    /// One request per interval.
     Every(Nanos),
 }
 
-/// Where a user's requests go.
+/// Addresses of a user's requests.
 #[derive(Clone, Copy)]
 pub(crate) enum AccessPattern {
-    /// Anywhere on a device of so many sectors.
+    /// Random addresses on a device of this many sectors.
     Random(u64),
-    /// Upwards from a sector.
+    /// Ascending addresses from a sector.
     Ascending(u64),
-    /// Downwards from a sector.
+    /// Descending addresses from a sector.
     Descending(u64),
 }
 
@@ -45,14 +45,14 @@ pub(crate) struct User {
     pub(crate) sectors: u32,
     pub(crate) pace: Pace,
     pub(crate) pattern: AccessPattern,
-    /// Between a completion and the next submission of a closed loop.
+    /// Time between a completion and the next submission of a closed loop.
     pub(crate) think: Nanos,
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
 }
 
 impl User {
-    /// One-sector requests all over the device, all the time.
+    /// Creates a user with random one-sector requests on the whole device, all the time.
     pub(crate) fn new(submitter: u16, op: Op, pace: Pace) -> User {
         User {
             submitter,
@@ -68,20 +68,20 @@ impl User {
     }
 }
 
-/// What became of a user's requests.
+/// The results of a user.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// Completed: when, and how long it took since submission.
+    /// Completion times and latencies since submission.
     pub(crate) done: Vec<(Nanos, Nanos)>,
 }
 
 impl Outcome {
-    /// Requests completed from `from` on.
+    /// Returns the number of requests completed from `from` on.
     pub(crate) fn count(&self, from: Nanos) -> usize {
         self.done.iter().filter(|(at, _)| *at >= from).count()
     }
 
-    /// The latency that `percent` of the requests completed from `from` on do not exceed.
+    /// Returns the latency that `percent` of the requests completed from `from` on do not exceed.
     pub(crate) fn percentile(&self, percent: f64, from: Nanos) -> Nanos {
         let mut all: Vec<_> =
             self.done.iter().filter(|(at, _)| *at >= from).map(|(_, latency)| *latency).collect();
@@ -95,7 +95,7 @@ impl Outcome {
     }
 }
 
-/// What happens next.
+/// A simulation event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Done(u64),
@@ -114,7 +114,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) now: Nanos,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     order: u64,
-    /// At the device: the request, since when, whose it is.
+    /// Requests in the device, by tag, with their start times.
     at_device: BTreeMap<u64, (StagedRequest, Nanos)>,
     queued: VecDeque<u64>,
     busy: usize,
@@ -122,7 +122,7 @@ pub(crate) struct Simulation<'a> {
     placed: Vec<u64>,
     rng: Rng,
     tags: u64,
-    /// When the scheduler is looked at next because it said so.
+    /// Next poll of the scheduler according to its deadline.
     next_poll: Nanos,
 }
 
@@ -227,14 +227,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Lets time pass until `end`.
+    /// Advances time until `end`.
     pub(crate) fn run(&mut self, end: Nanos) {
         while let Some(&Reverse((at, _, _))) = self.events.peek() {
             if at > end {
                 break;
             }
             self.now = at;
-            // Everything of this instant happens before the scheduler is asked again.
+            // Process all events of this instant before asking the scheduler again.
             while let Some(&Reverse((next, _, event))) = self.events.peek() {
                 if next > at {
                     break;
@@ -252,7 +252,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// How `config` does.
+/// Simulates `config` and returns its results.
 pub(crate) fn simulate<'a>(
     scheduler: Box<dyn Scheduler>,
     depth: usize,

@@ -1,4 +1,4 @@
-//! What holds for every scheduler, whatever happens in whatever order.
+//! Properties of every scheduler, under any sequence of operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
 const DEPTH: u16 = 8;
 
-/// A request of group `group`, and of the submitter of the same number.
+/// Returns a request of group `group`, and of the submitter with that index.
 pub(crate) fn staged(tag: u64, op: Op, lba: u64, sectors: u32, group: u16) -> StagedRequest {
     let read = Request::read(lba, sectors, Payload::BitBucket, tag);
     StagedRequest {
@@ -29,11 +29,11 @@ pub(crate) fn staged(tag: u64, op: Op, lba: u64, sectors: u32, group: u16) -> St
 enum Step {
     /// A request arrives; it may be merged.
     Insert { op: Op, lba: u64, sectors: u32, who: u16 },
-    /// The hardware has room for so many.
+    /// The hardware takes up to this many requests.
     Next(u8),
-    /// It gives one back.
+    /// The hardware rejects a request, which is requeued.
     Requeue(usize),
-    /// One of those it has completes.
+    /// A request in the hardware completes.
     Complete(usize),
     /// Time passes.
     Wait(Nanos),
@@ -109,14 +109,14 @@ fn schedulings() -> Vec<Scheduling> {
     free.chain(limited).collect()
 }
 
-/// What the scheduler must agree with.
+/// The model with which the scheduler must agree.
 #[derive(Default)]
 struct Model {
-    /// What it holds, by tag.
+    /// Requests in the scheduler, by tag.
     queued: BTreeMap<u64, StagedRequest>,
-    /// What the hardware has.
+    /// Requests in the hardware.
     given: Vec<StagedRequest>,
-    /// What has completed, and what rode on it.
+    /// Tags of completed requests and of those merged into them.
     done: BTreeSet<u64>,
     merged_into: BTreeMap<u64, Vec<u64>>,
     now: Nanos,
@@ -205,7 +205,8 @@ impl Model {
         assert_eq!(scheduler.is_empty(), self.queued.is_empty());
     }
 
-    /// Everything comes out: with nothing at the device, a scheduler gives something, or says when.
+    /// Dispatches and completes everything. With nothing in the device, a scheduler must return a
+    /// request or a deadline.
     fn drain(&mut self, scheduler: &mut dyn Scheduler) {
         while !self.queued.is_empty() || !self.given.is_empty() {
             while !self.given.is_empty() {
@@ -244,9 +245,9 @@ proptest! {
         }
     }
 
-    /// What is given, put back in reverse order, is given again in the same order; and but for
-    /// `deadline`, which has then settled that order, nothing that follows is changed by it, whatever
-    /// arrives and however much time passes in between.
+    /// Requests that are dispatched and requeued in reverse order are dispatched again in the
+    /// original order. Except with `deadline`, whose batch has then fixed that order, this does not
+    /// change what follows, whatever arrives and however much time passes in between.
     #[test]
     fn what_is_put_back_was_never_given(
         requests in prop::collection::vec((0..5usize, 0..1000u64, 1..9u32, 0..4u16), 1..120),

@@ -1,4 +1,4 @@
-//! Rates hold to a percent, bursts are what was said, and nobody else notices.
+//! Rates hold to a percent, bursts are as configured, and other groups are not affected.
 
 use clock::Nanos;
 use sluice_block::sched::{
@@ -56,7 +56,7 @@ fn bytes_per_second_are_held_whatever_the_size() {
         (user.group, user.sectors) = (1, sectors);
         let outcomes = run(throttled("none", vec![(Group(1), limits)]), &[user], SEC * 10);
         let got = outcomes[0].count(Nanos::ZERO) as f64 * f64::from(sectors * SECTOR);
-        // 256 sectors are 1 MiB, sixteen times the burst: they pass all the same.
+        // 256 sectors are 1 MiB, sixteen times the burst: they pass nevertheless.
         within_a_percent(got, rate as f64 * 10.0);
     }
 }
@@ -151,7 +151,7 @@ fn merging_does_not_get_around_a_limit() {
         true
     };
     scheduler.insert(SEC, staged(0, Op::Write, 10, 1, 1));
-    // That one is paid for: the next sector does not ride on it.
+    // That request has been charged: the next one must not merge with it.
     let next = staged(1, Op::Write, 11, 1, 1);
     assert!(!scheduler.find_merge(&next, &mut { join }));
     scheduler.insert(SEC, next);
@@ -163,7 +163,7 @@ fn merging_does_not_get_around_a_limit() {
     scheduler.insert(SEC * 2, staged(3, Op::Write, 50, 1, 1));
     assert_eq!(scheduler.dispatch(SEC * 3), None, "both sectors are being paid for");
     assert_eq!(scheduler.deadline(), SEC * 4);
-    // A group without limits does not hang its requests on another's.
+    // A group without limits must not merge its requests with another group's.
     scheduler.insert(SEC, staged(4, Op::Write, 70, 1, 2));
     assert!(!scheduler.find_merge(&staged(5, Op::Write, 71, 1, 3), &mut { join }));
     assert!(scheduler.find_merge(&staged(5, Op::Write, 71, 1, 2), &mut { join }));

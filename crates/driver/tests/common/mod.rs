@@ -1,4 +1,5 @@
-//! A small drive for tests: answers at once, keeps its sectors in a vector, and misbehaves on cue.
+//! A small mock drive: completes commands at once, keeps its sectors in a vector, and fails when
+//! the test says so.
 
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part of it")]
 
@@ -17,22 +18,22 @@ use ring::{CqProducer, Iova, PAGE_BYTES, Port, ShadowDoorbells, SqConsumer};
 
 pub const SECTOR: usize = 4096;
 
-/// How the drive misbehaves.
+/// The faults of the drive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Answers no admin command with this opcode.
+    /// Does not answer admin commands with this opcode.
     pub ignore_admin: Option<u8>,
-    /// Refuses admin commands with this opcode.
+    /// Rejects admin commands with this opcode.
     pub refuse_admin: Option<(u8, Status)>,
-    /// Takes I/O commands but does not answer them.
+    /// Takes I/O commands but does not complete them.
     pub hold_io: bool,
-    /// Answers each I/O command this many times more.
+    /// Completes each I/O command this many times more.
     pub repeat: u16,
-    /// Adds this to the command identifier of answers to I/O commands.
+    /// Added to the command identifier of I/O completions.
     pub wrong_cid: u16,
-    /// Names another queue in answers to I/O commands.
+    /// Whether I/O completions name another queue.
     pub wrong_queue: bool,
-    /// Fails I/O commands.
+    /// Completes I/O commands with this error.
     pub fail_io: Option<Status>,
 }
 
@@ -48,14 +49,14 @@ pub struct MockDrive {
     pub faults: Faults,
     pub sectors: Vec<u8>,
     pub mapped: Vec<bool>,
-    /// What is beside the sectors, as many bytes each as the namespace says.
+    /// Metadata of the sectors, as many bytes each as the namespace has.
     pub beside: Vec<u8>,
-    /// Of each transfer and Write Zeroes dword 12 and 14.
+    /// Dwords 12 and 14 of each transfer and Write Zeroes.
     pub marks: Vec<(u32, u32)>,
     pub flushes: u64,
     pub fua: u64,
     held: Vec<Cqe>,
-    /// Asynchronous event requests that wait.
+    /// Outstanding Asynchronous Event Requests.
     pub requests: Vec<u16>,
     /// The chunk notification log.
     pub notifications: Vec<ChunkNotification>,
@@ -112,7 +113,8 @@ impl MockDrive {
         }
     }
 
-    /// An open-channel drive of this shape; vectors are answered but move nothing.
+    /// Creates an open-channel drive with this geometry; vector commands complete without data
+    /// transfer.
     pub fn open_channel(port: &Arc<Port>, geometry: &Geometry) -> MockDrive {
         let mut drive = MockDrive::new(port, 1);
         drive.namespace.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;
@@ -122,7 +124,7 @@ impl MockDrive {
         drive
     }
 
-    /// Does everything that there is to do.
+    /// Does all outstanding work. Returns whether there was any.
     pub fn poll(&mut self) -> bool {
         let mut moved = false;
         while self.admin.0.read_tail().unwrap() > 0 {
@@ -141,13 +143,13 @@ impl MockDrive {
         moved
     }
 
-    /// Forgets a queue, as after a reset of its own.
+    /// Forgets a queue, as after a reset by the drive itself.
     pub fn forget(&mut self, qid: u16) {
         self.submissions.remove(&qid);
         self.completions.remove(&qid);
     }
 
-    /// As [`poll`](MockDrive::poll), for who does not care whether anything moved.
+    /// Calls [`poll`](MockDrive::poll) and ignores its result.
     pub fn pump(&mut self) {
         self.poll();
     }
@@ -180,7 +182,7 @@ impl MockDrive {
         self.admin.1.post(Cqe { result, sq_head, sq_id: 0, cid, status }).unwrap();
     }
 
-    /// Completes an asynchronous event request.
+    /// Completes an Asynchronous Event Request.
     pub fn tell(&mut self, dword: u32) {
         let (sq_head, cid) = (self.admin.0.head(), self.requests.remove(0));
         let (result, status) = (dword.into(), Status::SUCCESS);
@@ -274,7 +276,7 @@ impl MockDrive {
             }
             AdminCommand::DeleteSq { qid } => {
                 self.submissions.remove(&qid).ok_or(Status::INVALID_QID)?;
-                // Half of what is held is answered, the rest is lost.
+                // Complete half of the held commands; the others are lost.
                 let held = self.held.extract_if(.., |cqe| cqe.sq_id == qid).collect::<Vec<_>>();
                 for cqe in held.iter().take(held.len() / 2) {
                     let cq = self.completions.get_mut(&qid).unwrap();
@@ -289,7 +291,7 @@ impl MockDrive {
         }
     }
 
-    /// Writes to where the two PRP entries point.
+    /// Writes to the memory of the two PRP entries.
     fn answer(&self, sqe: &Sqe, bytes: &[u8]) -> Result<u64, Status> {
         let DataPointer::Prp(first, second) = sqe.data() else {
             return Err(Status::INVALID_FIELD);
@@ -391,9 +393,9 @@ impl MockDrive {
     }
 }
 
-/// Sectors and what is beside them, by the data pointer and the metadata pointer.
+/// Sectors and metadata, by the data pointer and the metadata pointer.
 impl MockDrive {
-    /// Bytes beside a sector that are transferred: in the buffer of the data, and in one of their own.
+    /// Returns the metadata bytes per sector: interleaved with the data, and in a separate buffer.
     fn beside(&self) -> (usize, usize) {
         let bytes = usize::from(self.namespace.lbaf[0].ms.get());
         match MetadataFormat::from_namespace(&self.namespace).map(|metadata| metadata.transfer) {
@@ -452,7 +454,7 @@ impl MockDrive {
         Ok(())
     }
 
-    /// Where the data of a command is; nowhere for a bit bucket.
+    /// Returns the memory segments of a command's data; none for a bit bucket.
     fn pieces(&self, sqe: &Sqe, bytes: usize) -> Result<Vec<(Iova, usize)>, Status> {
         let DataPointer::Prp(first, second) = sqe.data() else {
             return Ok(sgl(sqe, bytes)?.map(|at| (at, bytes)).into_iter().collect());
@@ -480,7 +482,7 @@ impl MockDrive {
     }
 }
 
-/// The address of a data block of exactly `bytes`; `None` for a bit bucket.
+/// Returns the address of a data block of exactly `bytes`; `None` for a bit bucket.
 fn sgl(sqe: &Sqe, bytes: usize) -> Result<Option<Iova>, Status> {
     match sqe.data() {
         DataPointer::Sgl(SglDescriptor::DataBlock { address, length })

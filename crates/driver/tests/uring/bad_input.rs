@@ -1,4 +1,4 @@
-//! Whatever is asked for wrongly has an error that names it, and leaves everything as it was.
+//! Invalid input returns a specific error and changes nothing.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -158,7 +158,7 @@ fn memory_that_is_not_registered_is_not_touched() {
     let garbage = Payload::Scattered { table: bed.memory.at(65_536), segments: 2 };
     assert_eq!(bed.run_refused(Request::read(0, 2, garbage, 0)), Status::SGL_TYPE_INVALID);
     assert_eq!(bed.queue.stats().entries, 0, "the kernel has seen nothing of it");
-    // A table at an odd address is as good as any.
+    // A table at an odd address is valid.
     let payload = bed.memory.table(65_536 + 3, &[good, good]);
     bed.ok(Request::read(0, 2, payload, 0));
 }
@@ -178,7 +178,7 @@ fn direct_transfers_need_aligned_memory() {
         assert_eq!(bed.run_refused(Request::write(0, 1, payload, 0)), Status::PRP_OFFSET_INVALID);
     }
     bed.ok(Request::read(0, 1, Payload::Contiguous(bed.memory.at(align as usize)), 0));
-    // Through the page cache every address will do.
+    // Through the page cache every alignment is valid.
     let mut cached =
         Fixture::open(&disk.path, UringConfig { direct: false, ..UringConfig::default() });
     assert_eq!(cached.device.memory_alignment(), 1);
@@ -236,7 +236,7 @@ fn a_tag_out_of_turn_changes_nothing() {
     queue.bind_tag_cmd(tags[1], &read, Nanos(1)).unwrap();
     assert!(queue.bind_tag_cmd(tags[1], &read, Nanos(1)).is_err(), "bound already");
     assert!(!queue.check_event(), "bound is not issued");
-    // Given back before it was issued: the kernel never sees it.
+    // Freed before it was issued: the kernel never sees it.
     queue.detach_tag_cmd(tags[1]).unwrap();
     assert!(queue.issue_tags());
     assert_eq!(queue.stats().entries, 0);

@@ -1,4 +1,4 @@
-//! Each command by itself: what it does to the file.
+//! The effect of each command on the file.
 
 use std::fs;
 use std::process::Command;
@@ -20,12 +20,12 @@ fn plain(bed: &mut Fixture) {
         let byte = if (1..5).contains(&i) { 0xa1 } else { 0 };
         assert!(sector.iter().all(|b| *b == byte), "sector {i}");
     }
-    // Durable when it has ended.
+    // Durable when it completes.
     bed.memory.region.fill(0, s, 0xb2);
     let fua =
         Request { fua: true, ..Request::write(9, 1, Payload::Contiguous(bed.memory.at(0)), 4) };
     bed.ok(fua);
-    // Thrown away, and unspecified: zeros.
+    // Dropped, and unspecified: zeros.
     bed.ok(Request::read(0, 8, Payload::BitBucket, 5));
     bed.ok(Request::write(9, 1, Payload::BitBucket, 6));
     bed.ok(Request::read(9, 1, Payload::Contiguous(bed.memory.at(0)), 7));
@@ -39,7 +39,7 @@ fn scattered(bed: &mut Fixture) {
     for i in 0..16 {
         bed.memory.region.fill(data + i * s, s, i as u8 + 1);
     }
-    // Backwards, with a hole, an empty piece, and more than is needed.
+    // In descending order, with a bit bucket, an empty segment, and more than needed.
     let bytes = s as u32;
     let pieces = [
         Segment { at: at(5), bytes },
@@ -56,7 +56,7 @@ fn scattered(bed: &mut Fixture) {
         let sector = bed.memory.bytes(to + i * s, s);
         assert!(sector.iter().all(|b| *b == byte), "sector {i} is {}, not {byte}", sector[0]);
     }
-    // And read the same way.
+    // Read back the same layout.
     for i in 0..16 {
         bed.memory.region.fill(data + i * s, s, 0xee);
     }
@@ -112,7 +112,7 @@ fn reads_and_writes_with_every_configuration() {
         assert_eq!(stats.registered_regions > 0, config.registered_buffers, "{stats:?}");
         assert_eq!(stats.unregistered_transfers == 0, config.registered_buffers, "{stats:?}");
         assert_eq!(stats.completions, stats.entries, "{stats:?}");
-        // What the driver says it did is in the file.
+        // The data that the driver reports as written is in the file.
         let s = bed.sector();
         drop(bed);
         let file = fs::read(&disk.path).unwrap();
@@ -130,7 +130,7 @@ fn memory_that_cannot_be_pinned_is_used_all_the_same() {
         (bed.queue.stats().registered_regions, bed.queue.stats().unregistered_regions),
         (1, 0)
     );
-    // More than the kernel pins in one piece; nothing of it is touched but what is read.
+    // More than the kernel pins at once; only the data read is touched.
     let large = SharedRegion::anonymous((1 << 30) + 4096).unwrap();
     let at = bed.device.memory().register(&large).unwrap();
     for round in 0..3 {
@@ -147,7 +147,7 @@ fn memory_that_cannot_be_pinned_is_used_all_the_same() {
     let mut out = [0; 16];
     large.read((1 << 30) - 512, &mut out);
     assert_eq!(out, [0x3c; 16]);
-    // Pages of a file: the kernel may pin them or not.
+    // Pages of a file: the kernel may or may not pin them.
     let backing = disk.sibling_path("memory");
     fs::write(&backing, vec![0; 65_536]).unwrap();
     let file = fs::OpenOptions::new().read(true).write(true).open(&backing).unwrap();
@@ -215,7 +215,7 @@ fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
     drop((bed, device));
     let Some(device) = Loop::new(&disk, &["--read-only"]) else { return };
     match sluice_driver::Uring::open(&device.path, UringConfig::default()) {
-        // Linux lets the superuser open it, and refuses the write.
+        // Linux lets the superuser open it, and rejects the write.
         Ok(first) => {
             drop(first);
             let mut bed = Fixture::open(&device.path, UringConfig::default());
@@ -252,7 +252,7 @@ fn a_file_that_shrinks_fails_past_its_end_and_does_not_hang() {
     assert_eq!(bed.run_refused(Request::read(last, 1, at, 2)), Status::UNRECOVERED_READ);
     assert_eq!(bed.run_refused(Request::read(8, 1, at, 3)), Status::UNRECOVERED_READ, "100 bytes");
     assert_eq!(bed.run_refused(Request::read(4, 8, at, 4)), Status::UNRECOVERED_READ, "in part");
-    // Cut on a sector: what is there is transferred, the rest is asked for, and is not there.
+    // Truncated at a sector: the existing part is transferred; the rest is requested and missing.
     file.set_len(8 * s).unwrap();
     assert_eq!(bed.run_refused(Request::read(4, 8, at, 5)), Status::UNRECOVERED_READ);
     assert!(bed.queue.stats().short_transfers > 0);
@@ -297,7 +297,8 @@ fn what_the_file_system_refuses_ends_with_its_status() {
     assert!(statuses[0].is_success());
     let full = statuses.iter().filter(|s| **s == Status::CAPACITY_EXCEEDED).count();
     assert!(full >= 16, "64 of 512 KiB fit: {statuses:?}");
-    // Discards make room, and unmapping is a way to zeros; writing zeros is not, in memory.
+    // Discards free space, and a deallocating Write Zeroes punches a hole; tmpfs does not support
+    // zeroing by writing.
     bed.ok(Request::discard(0, 64, 0));
     bed.ok(Request::write(0, 4, Payload::BitBucket, 0));
     bed.ok(Request::write_zeroes(0, 4, true, 0));

@@ -1,4 +1,4 @@
-//! A file, a queue over it, and registered memory to transfer with.
+//! A file, a queue over it, and registered memory for transfers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use sluice_driver::{
 };
 use tempfile::TempDir;
 
-/// Nothing here takes so long.
+/// No operation of the tests takes this long.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file of zeros, with its blocks allocated.
@@ -59,7 +59,7 @@ impl Memory {
         out
     }
 
-    /// Writes a table of segments.
+    /// Writes a segment table.
     pub(crate) fn table(&self, offset: usize, segments: &[Segment]) -> Payload {
         for (i, segment) in segments.iter().enumerate() {
             for (j, word) in segment.encode().iter().enumerate() {
@@ -89,7 +89,7 @@ impl Fixture {
         self.queue.limits().sector_bytes as usize
     }
 
-    /// Carries out one request and returns its status.
+    /// Executes one request and returns its status.
     pub(crate) fn run(&mut self, request: Request) -> Status {
         run(&mut self.queue, request)
     }
@@ -99,7 +99,7 @@ impl Fixture {
         assert!(status.is_success(), "{request:?}: {status}");
     }
 
-    /// What `request` is refused with when it is bound, or ends with.
+    /// Returns the status with which `request` is rejected at binding, or completes.
     pub(crate) fn run_refused(&mut self, request: Request) -> Status {
         let status = self.run(request);
         assert!(!status.is_success(), "{request:?} went well");
@@ -108,7 +108,7 @@ impl Fixture {
     }
 }
 
-/// The next event, waited for.
+/// Waits for the next event.
 pub(crate) fn wait(queue: &mut UringQueue) -> Event {
     let begin = Instant::now();
     loop {
@@ -121,7 +121,7 @@ pub(crate) fn wait(queue: &mut UringQueue) -> Event {
     }
 }
 
-/// Carries out one request on an idle queue.
+/// Executes one request on an idle queue.
 pub(crate) fn run(queue: &mut UringQueue, request: Request) -> Status {
     let tag = queue.tags_mut().take().expect("a tag");
     match queue.bind_tag_cmd(tag, &request, Nanos(7)) {
@@ -142,7 +142,7 @@ pub(crate) fn run(queue: &mut UringQueue, request: Request) -> Status {
     }
 }
 
-/// Detaches and releases every bound tag; returns them.
+/// Detaches and frees every bound tag; returns the tags.
 pub(crate) fn release_bound_tags(queue: &mut UringQueue) -> Vec<(Tag, u64)> {
     let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
     let mut back = Vec::new();
@@ -153,7 +153,7 @@ pub(crate) fn release_bound_tags(queue: &mut UringQueue) -> Vec<(Tag, u64)> {
     back
 }
 
-/// Polls a reset to its end.
+/// Polls until a reset has finished.
 pub(crate) fn poll_until_ready(queue: &mut UringQueue) {
     let begin = Instant::now();
     while queue.state() == QueueState::Resetting {
@@ -170,7 +170,8 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// `None`, and a line that says why, where the tests may not make one.
+    /// Creates a loop device. Returns `None`, and prints the reason, if the tests may not create
+    /// one.
     pub(crate) fn new(disk: &Disk, extra: &[&str]) -> Option<Loop> {
         let out = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])

@@ -1,5 +1,5 @@
-//! The io_uring driver over real files of the temporary directory, and over a loop device where the
-//! tests may make one.
+//! The io_uring driver on files in the temporary directory, and on a loop device where the tests
+//! may create one.
 
 mod bad_input;
 mod commands;

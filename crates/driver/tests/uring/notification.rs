@@ -1,5 +1,5 @@
-//! How the owner of a queue learns that there are events: by looking, by being woken, by waiting for
-//! the ring's descriptor; and what that costs in system calls.
+//! How the owner of a queue learns of events: by polling, by its waker, or by waiting on the ring's
+//! descriptor; and the number of system calls.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ fn an_owner_waits_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
             while ended < count {
                 let before = bed.queue.stats().system_calls;
                 assert_ne!(bed.queue.wait_for_event(timeout), WaitResult::Unsupported);
-                // The first issues them all.
+                // The first call issues all commands.
                 let rested = bed.queue.stats().system_calls;
                 assert!(rested - before <= 1, "{} in one rest, {config:?}", rested - before);
                 let mut looks = 0;
@@ -107,14 +107,14 @@ fn an_owner_waits_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
                     bed.queue.release_tags(&[event.tag]).unwrap();
                     ended += 1;
                 }
-                // Answers that are not interrupted for are the kernel's until they are asked for: a look
-                // that finds none asks once.
+                // Completions without an interrupt stay in the kernel until the owner polls: a poll
+                // that finds none makes one system call.
                 let asked = bed.queue.stats().system_calls - rested;
                 let most = if config.task_work == TaskWork::Interrupt { 0 } else { looks };
                 assert!(asked <= most, "{asked} system calls in {looks} looks, {config:?}");
             }
         }
-        // An answer that is there is found without one.
+        // An available completion is found without a system call.
         issue(&mut bed, 1);
         while !bed.queue.check_event() {
             std::thread::yield_now();
@@ -138,7 +138,7 @@ fn a_system_call_takes_no_more_commands_along_than_a_batch() {
             issue(&mut bed, count);
             assert_eq!(bed.queue.stats().system_calls - before, calls, "{count} by {batch}");
             drain_completions(&mut bed, count);
-            // A rest takes the last of them along.
+            // A wait includes the last issue.
             let before = bed.queue.stats().system_calls;
             bind(&mut bed, count);
             assert_ne!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
@@ -152,7 +152,7 @@ fn a_system_call_takes_no_more_commands_along_than_a_batch() {
 fn a_wait_ends_at_its_timeout_and_finds_aborted_commands() {
     let disk = Disk::new(1 << 20);
     let mut bed = Fixture::open(&disk.path, UringConfig::default());
-    // Too short for most; what has not come is still under way.
+    // Too short for most; commands without a completion are still in flight.
     for _ in 0..100 {
         bind(&mut bed, 1);
         let mut rested = 0;
@@ -172,11 +172,11 @@ fn a_wait_ends_at_its_timeout_and_finds_aborted_commands() {
         "it ends here, not in the kernel"
     );
     drain_completions(&mut bed, 1);
-    // Who is reset has to be polled.
+    // During a reset the queue must be polled.
     issue(&mut bed, 4);
     bed.queue.reset(Nanos::ZERO);
     assert_eq!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
-    // Nobody is woken by a polled ring.
+    // A polled ring wakes no waiter.
     let polled = UringConfig { polling: Polling::WhereSupported, ..UringConfig::default() };
     let bed = Fixture::open(&disk.path, polled);
     assert_eq!(bed.queue.can_wait(), !bed.queue.is_polled());
@@ -225,7 +225,7 @@ fn many_commands_are_one_system_call() {
         let stats = bed.queue.stats();
         assert_eq!((stats.entries, stats.system_calls), (32 * round, round));
     }
-    // A submission thread that is awake needs none; it may fall asleep under a loaded machine.
+    // A submission thread that is awake needs no system call; on a busy machine it may fall asleep.
     let config =
         UringConfig { submission_thread: Some(SubmissionThread::default()), ..Default::default() };
     let mut bed = Fixture::open(&disk.path, config);

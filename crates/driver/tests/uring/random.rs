@@ -1,4 +1,4 @@
-//! Random requests at every depth, against a model of what each sector holds.
+//! Random requests at every depth, against a model of the contents of each sector.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use sluice_driver::{
 
 use crate::fixture::{Disk, Fixture, Loop, wait};
 
-/// Sectors of a request at most.
+/// Maximum sectors per request.
 const REQUEST_SECTORS_MAX: u64 = 8;
-/// A tag's share of the memory: data, then a table.
+/// Memory per tag: data, then a table.
 const TAG_BYTES: usize = 16_384;
 const TABLE_OFFSET: usize = 8 * 1024;
 
-/// Fills sectors with what version `version` of them holds; 0 is zeros.
+/// Fills sectors with the contents of version `version`; 0 is zeros.
 fn stamp(out: &mut [u8], sector: usize, lba: u64, version: u64) {
     for (i, sector) in out.chunks_mut(sector).enumerate() {
         for (j, word) in sector.chunks_mut(8).enumerate() {
@@ -27,7 +27,7 @@ fn stamp(out: &mut [u8], sector: usize, lba: u64, version: u64) {
     }
 }
 
-/// Splits a payload into pieces of whole sectors.
+/// Splits a payload into segments of whole sectors.
 fn segments(bed: &Fixture, rng: &mut Rng, at: usize, sectors: u64) -> Vec<Segment> {
     let s = bed.sector() as u64;
     let mut out = Vec::new();
@@ -46,8 +46,8 @@ struct Flight {
     at: usize,
 }
 
-/// Requests of these names with up to `depth` under way; every read is checked. `model` has the name
-/// of what each sector holds, plus one; 0 for zeros.
+/// Runs requests with up to `depth` in flight, and checks every read. `model` has, for each sector,
+/// the tag of its last write plus one; 0 for zeros.
 fn drive(
     bed: &mut Fixture,
     rng: &mut Rng,

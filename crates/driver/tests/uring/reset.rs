@@ -1,4 +1,4 @@
-//! Aborts, resets, and queues that go away with commands under way.
+//! Aborts, resets, and queues that are dropped with commands in flight.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::fixture::{Disk, Fixture, poll_until_ready, release_bound_tags, run, w
 
 const BYTES: u64 = 16 << 20;
 
-/// Every way in which commands get to the kernel; through the page cache some wait for its workers,
-/// and can really be cancelled.
+/// Returns configurations for every path of commands to the kernel. Through the page cache some
+/// commands wait for kernel workers and can be cancelled.
 fn configurations() -> [UringConfig; 6] {
     let default = UringConfig { depth: 64, ..UringConfig::default() };
     [
@@ -27,7 +27,7 @@ fn configurations() -> [UringConfig; 6] {
     ]
 }
 
-/// Binds as many commands as there are tags; returns how many.
+/// Binds a command to every tag; returns their number.
 fn fill(bed: &mut Fixture, rng: &mut Rng, user: u64) -> u64 {
     let limits = bed.queue.limits();
     let mut bound = 0;
@@ -58,7 +58,8 @@ fn every_tag_comes_back_once_from_a_reset() {
             let bound = fill(&mut bed, &mut rng, user);
             assert_eq!(bound, 64);
             let mut seen = BTreeSet::new();
-            // Some rounds have everything at the kernel, some nothing; some have events taken.
+            // In some rounds all commands are in the kernel, in some none; in some, events have
+            // been fetched.
             if round % 4 != 0 {
                 bed.queue.issue_tags();
             }
@@ -109,7 +110,7 @@ fn a_reset_that_takes_too_long_removes_the_queue() {
             assert_eq!(bed.queue.deadline(), Nanos::MAX);
             assert!(!bed.queue.issue_tags() && bed.queue.fetch_event().is_none());
         }
-        // 128 transfers of 128 KiB in no time.
+        // 128 transfers of 128 KiB were already complete.
         state => assert_eq!(state, QueueState::Ready),
     }
     release_bound_tags(&mut bed.queue);
@@ -134,7 +135,7 @@ fn an_abort_ends_a_command_that_the_device_has_not_begun() {
         ends.sort_by_key(|event| event.tag != tags[0]);
         assert_eq!(ends.map(|e| e.status), [Status::ABORTED, Status::SUCCESS]);
         release_bound_tags(&mut bed.queue);
-        // Those that the kernel has end once each, one way or the other.
+        // Those in the kernel complete once each, with success or as aborted.
         let mut rng = Rng::new(11);
         let bound = fill(&mut bed, &mut rng, 0);
         bed.queue.issue_tags();
@@ -168,7 +169,7 @@ fn a_tag_that_was_given_back_is_busy_until_the_kernel_has_answered() {
     for request in [read, Request::flush(2), Request::discard(0, 1, 3)] {
         assert_eq!(bed.queue.bind_tag_cmd(tag, &request, Nanos::ZERO), Err(BindError::Busy));
     }
-    // The answer names a tag without command: for its owner to count and forget.
+    // The event names a tag without a command, which its owner counts and ignores.
     assert_eq!(wait(&mut bed.queue).tag, tag);
     assert!(bed.queue.detach_tag_cmd(tag).is_err());
     bed.queue.release_tags(&[tag]).unwrap();
@@ -183,7 +184,7 @@ fn a_queue_goes_away_with_commands_under_way() {
         fill(&mut bed, &mut Rng::new(round), 0);
         bed.queue.issue_tags();
         let Fixture { device, queue, memory } = bed;
-        // Whatever goes first: the memory lives as long as the kernel writes to it.
+        // In any order of drops, the memory lives as long as the kernel writes to it.
         match round % 3 {
             0 => drop((queue, device, memory)),
             1 => drop((memory, device, queue)),
@@ -196,7 +197,7 @@ fn a_queue_goes_away_with_commands_under_way() {
 fn a_deferred_queue_belongs_to_the_thread_that_issues_first() {
     let disk = Disk::new(BYTES);
     let config = UringConfig { task_work: TaskWork::Deferred, ..UringConfig::default() };
-    // Made here, used there.
+    // Created here, used in another thread.
     let Fixture { mut queue, .. } = Fixture::open(&disk.path, config);
     let mut queue = std::thread::spawn(move || {
         assert!(run(&mut queue, Request::read(0, 8, Payload::BitBucket, 1)).is_success());

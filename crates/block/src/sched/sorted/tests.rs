@@ -16,7 +16,7 @@ fn write(tag: u64, lba: u64, sectors: u32) -> StagedRequest {
     }
 }
 
-/// The length of the longest way down, checking order and priorities.
+/// Returns the depth of a subtree, and checks order and priorities.
 fn depth(sweep: &SectorSorted, at: u32, low: (u64, u64), high: (u64, u64)) -> usize {
     if at == NIL {
         return 0;
