@@ -1,8 +1,7 @@
 //! Verifies that the path of a request makes no system call (ARCHITECTURE.md, R9).
 //!
-//! The kernel verifies this. A child process enters seccomp's strict mode, in which any system call
-//! but `read`, `write`, `exit` and `sigreturn` kills the process with SIGKILL, and then does its
-//! work.
+//! The kernel verifies this. A child process enters seccomp's strict mode and then does its work.
+//! In this mode any system call but `read`, `write`, `exit` and `sigreturn` kills it with SIGKILL.
 
 mod reads;
 

@@ -135,8 +135,9 @@ impl Drop for InterruptContext {
 }
 
 impl InterruptState {
-    /// Runs the thread's loop. The parker is prepared before the upcall checks for work, so that
-    /// wake-ups stay in the eventfd, except between the end of a sleep and the next preparation.
+    /// Runs the thread's loop. Wake-ups stay in the eventfd, except between the end of a sleep and
+    /// the next preparation of the parker. The parker is prepared before the upcall checks for
+    /// work.
     fn serve(&self, parker: &Parker, upcall: &mut impl FnMut()) {
         let clock = RealClock::start();
         while !self.stop.load(Ordering::SeqCst) {

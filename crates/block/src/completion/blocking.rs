@@ -122,8 +122,8 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
     /// Opens a set of `members`, whose interrupts come from `source`. Returns it with a queue for
     /// each thread.
     ///
-    /// Each member gets a single-queue block layer (one staging FIFO and one dispatch queue under
-    /// one lock), with an endpoint for each thread and each context.
+    /// Each member gets a single-queue block layer with one lock around both queues, and an
+    /// endpoint for each thread and each context.
     ///
     /// # Errors
     /// [`BlockingError`].

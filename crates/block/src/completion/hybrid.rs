@@ -291,7 +291,7 @@ mod tests {
             let start = self.now;
             while self.now.since(start) < time {
                 let rate = rates[self.governor.stats.mode as usize];
-                // Not a divisor of the window.
+                // The window is not a multiple of this step.
                 let step = Nanos(37_001);
                 self.now += step;
                 self.fraction += rate * step.0;

@@ -11,8 +11,8 @@
 //! expired, or if none lies ahead of the position.
 //!
 //! Guarantee: an expired request that is the oldest of its direction is dispatched after the
-//! current batch. Before it there is also at most one batch of writes if it is a read, or at most
-//! `writes_starved` batches of reads if it is a write.
+//! current batch. A read waits for at most one further batch of writes, a write for at most
+//! `writes_starved` batches of reads.
 
 use clock::Nanos;
 

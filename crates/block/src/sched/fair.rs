@@ -19,7 +19,8 @@
 //! of throughput.
 //!
 //! **Lag.** A flow that is passed over because of its requests in the device is compensated up to a
-//! bound: one device depth of requests at weight 1. A flow that was idle is not compensated.
+//! bound: one queue depth of requests at the smallest weight. A flow that was idle is not
+//! compensated.
 //!
 //! Choosing a flow takes time proportional to the number of active flows (cores or groups).
 

@@ -10,10 +10,10 @@
 //! more tokens. A deep queue of writes, whose waiting time counts against their target, then wins
 //! against the reads that it delays. Here domains are ranked: reads, writes, discards, other. While
 //! a domain misses its target, lower-ranked domains lose tokens in proportion to the miss. They get
-//! tokens back one by one once all higher-ranked domains are within half of their targets, or at
-//! once if none of these is in use. In between the tokens stay, which is where a steady load
-//! settles. A domain within half of its own target also loses tokens to a lower-ranked domain whose
-//! requests are late in the device. No domain loses its last token.
+//! tokens back one by one once all higher-ranked domains are within half of their targets. If none
+//! of these is in use, they get all back at once. In between the tokens stay, which is where a
+//! steady load settles. A domain within half of its own target also loses tokens to a lower-ranked
+//! domain whose requests are late in the device. No domain loses its last token.
 
 use std::collections::VecDeque;
 

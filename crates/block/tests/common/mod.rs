@@ -1,8 +1,8 @@
 //! [`Chaos`]: a faulty device in virtual time.
 //!
-//! It stores data, completes late and in any order, reports that it is busy, loses commands,
-//! completes tags that were not issued, completes twice, and can be reset or removed. A seed
-//! determines all faults.
+//! It stores data and completes commands late and in any order. It reports that it is busy, loses
+//! commands, completes them twice, and completes tags that were not issued. It can be reset or
+//! removed. A seed determines all faults.
 
 #![allow(dead_code, unreachable_pub, reason = "shared by several tests")]
 

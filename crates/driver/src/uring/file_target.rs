@@ -108,8 +108,8 @@ fn check_file_type(path: &Path, kind: FileType) -> Result<(), UringError> {
     Err(UringError::Kind { path: path.to_path_buf(), kind })
 }
 
-/// Time for which an exclusive open is retried. A device stays in use for a short time after the
-/// last request of a closed ring, and while others check whether it is free (`losetup --find`).
+/// Time for which an exclusive open is retried. A device stays in use for a short time after a ring
+/// is closed, and while others check whether it is free (`losetup --find`).
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(250);
 
 fn is_busy(error: &std::io::Error) -> bool {

@@ -361,8 +361,8 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         }
     }
 
-    /// The kernel writes to the waker's eventfd itself. If it cannot ([`Polling`](super::Polling),
-    /// or a ring that belongs to another thread), the deadline is now while any command is in
+    /// The kernel writes to the waker's eventfd itself. It cannot with [`Polling`](super::Polling),
+    /// or if the ring belongs to another thread. The deadline is then now while any command is in
     /// flight, so that the owner does not sleep.
     fn set_waker(&mut self, waker: Waker) {
         let watched = self.ring.register_event_fd(waker.as_fd()).is_ok();

@@ -1,8 +1,8 @@
 //! Translation of I/O virtual addresses to addresses of this process.
 //!
-//! This is the only code that creates addresses for the kernel. Each is from a range that is
-//! entirely in registered memory (ARCHITECTURE.md, R1) or in the bit bucket, for a tag that the
-//! kernel does not have.
+//! This is the only code that creates addresses for the kernel. Each is in a range that has been
+//! checked to be in registered memory (ARCHITECTURE.md, R1) or in the bit bucket. The kernel does
+//! not have its tag.
 
 use ::ring::Iova;
 use nvme::Status;
