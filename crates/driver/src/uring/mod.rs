@@ -37,7 +37,7 @@
 //! fixed buffer when a command first names it. The kernel pins its pages once, which populates the
 //! whole region. A region that the kernel does not pin (the limit on locked memory, more than 1
 //! GiB, pages of a file) is used nevertheless: the kernel looks up its pages for every command, and
-//! the queue counts this. Pages stay pinned: after [`Region::discard`](::ring::Region::discard),
+//! the queue counts this. Pages stay pinned: after [`SharedRegion::discard`](::ring::SharedRegion::discard),
 //! the kernel continues to use the old pages of a registered region.
 //!
 //! The kernel may access payloads until it has completed their command. A queue that is dropped
