@@ -1,14 +1,16 @@
-//! [`Access`]: what the host of a port may do; and [`AccessCheck`], the same as the drive checks it.
+//! [`AccessPolicy`]: the rights of one host; [`AccessCheck`]: the form in which the drive enforces
+//! them.
 //!
-//! The kernel is not on the data path of a host that has its queues mapped (NVMeDirect, HotStorage
-//! 2016, section 3.1), so the drive protects what hosts share: it knows the port that a queue belongs
-//! to, and checks every command against what that port was given when it was attached. A part of a
-//! block drive is a namespace whose first sector is 0 (NVMe section 1.6.14), like those that an
-//! administrator makes; parts of an open-channel drive are parallel units, whose addresses stay as
-//! they are (LightNVM paper section 3.1).
+//! The kernel is not on the data path of a host that maps its queues [NVMeDirect16 §3.1], so the
+//! drive must isolate hosts from each other. It knows the port of each queue and checks every
+//! command against the policy with which that port was attached. A partition of a block drive is a
+//! namespace whose first sector is 0 [NVMe1.4 §1.6.14], as if an administrator had created it.
+//! Partitions of an open-channel drive are parallel units, whose addresses do not change
+//! [LightNVM17 §3.1].
 //!
-//! Guarantees: commands are checked after they were copied and before anything is touched; a refused
-//! command has one status and no effect; what a host may not see is not told in any log.
+//! Invariants: the drive checks a command after it has copied the entry, and before it accesses
+//! memory or media. A refused command completes with one status and has no effect. No log reports
+//! events outside the partition of the host.
 
 use std::io;
 use std::ops::Range;
@@ -21,77 +23,78 @@ use nvme::{
 use crate::admin::{AdminState, ControllerIdentity};
 use crate::token_bucket::TokenBucket;
 
-/// What part of a drive a host is given.
+/// The part of a drive that a host may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessScope {
-    /// All of it.
+    /// The whole drive.
     All,
-    /// Sectors of a drive that manages its own media. Its host knows them as 0 to `count - 1`.
+    /// Sectors of a drive that manages its own media. The host addresses them as 0 to `count - 1`.
     Sectors {
-        /// The first.
+        /// First sector.
         first: u64,
-        /// How many.
+        /// Number of sectors.
         count: u64,
     },
     /// Parallel units of an open-channel drive, counted group by group. Addresses are those of the
-    /// whole drive; chunks of other parallel units look offline.
+    /// whole drive; chunks of other parallel units are reported as offline.
     ParallelUnits {
-        /// The first.
+        /// First parallel unit.
         first: u32,
-        /// How many.
+        /// Number of parallel units.
         count: u32,
     },
 }
 
-/// What the host of a port may do ([`Drive::attach_as`](crate::Drive::attach_as)).
+/// The rights and limits of the host of a port
+/// ([`Controller::attach_as`](crate::Controller::attach_as)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessPolicy {
-    /// Where.
+    /// The part of the drive that the host may access.
     pub scope: AccessScope,
-    /// Whether it may write, trim and erase. If not, the namespace is write protected.
+    /// Whether the host may write, trim and erase. If not, the namespace is write protected.
     pub write: bool,
-    /// Whether it may use vector commands.
+    /// Whether the host may use vector commands.
     pub vector_commands: bool,
-    /// I/O queue pairs.
+    /// Maximum number of I/O queue pairs.
     pub queues: u16,
-    /// Entries of a queue, and commands of a queue that the drive works on at a time.
+    /// Maximum number of entries per queue, and of commands in flight per queue.
     pub queue_depth: u16,
-    /// Commands per second; without, as many as the drive can do.
+    /// Maximum number of commands per second; `None` for no limit.
     pub iops: Option<u64>,
-    /// Bytes per second, read and written together.
+    /// Maximum number of bytes per second, reads and writes together; `None` for no limit.
     pub bytes_per_sec: Option<u64>,
 }
 
-/// Why a port cannot be attached.
+/// The reason for which a port cannot be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// The part is not one of the drive's.
+    /// The requested part is not a part of the drive.
     #[error("{part:?} is no part of a drive with {what}")]
     Scope {
-        /// What was asked for.
+        /// The requested part.
         part: AccessScope,
-        /// What the drive has.
+        /// The parts that the drive has.
         what: String,
     },
-    /// A limit leaves nothing that could be done.
+    /// A limit is too small for the host to execute any command.
     #[error("a host needs {what}")]
     Limit {
-        /// What it needs.
+        /// The minimum that the limit must allow.
         what: &'static str,
     },
-    /// The port is the host's side of one, or is attached already.
+    /// The given port is the host's side of a port, or is already attached.
     #[error("the port is not a drive's, or is attached to one")]
     Port,
-    /// The shape cannot be told to the host.
+    /// The Geometry command cannot represent the geometry for this host.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The operating system refuses.
+    /// The operating system refuses a resource.
     #[error("attaching a host: {0}")]
     Io(#[from] io::Error),
 }
 
 impl AccessPolicy {
-    /// Of this part everything, in queues of any depth, as fast as the drive can.
+    /// Returns a policy with all rights on `scope`, and without limits.
     pub fn for_scope(scope: AccessScope) -> AccessPolicy {
         AccessPolicy {
             scope,
@@ -105,42 +108,43 @@ impl AccessPolicy {
     }
 }
 
-/// What a host has done, and what was held against it. Commands and bytes of a host that may do
-/// everything are counted by the drive ([`DriveStats`](crate::DriveStats)), not here.
+/// Counters of one host. [`DriveStats`](crate::DriveStats) counts the commands and bytes of an
+/// unrestricted host; here they stay 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Commands fetched, admin commands included.
     pub commands: u64,
-    /// Bytes that they were about.
+    /// Bytes that these commands addressed.
     pub bytes: u64,
-    /// Commands that were refused for what the host may not do.
+    /// Commands refused because the host lacks the right.
     pub refused: u64,
-    /// Times that a queue with commands was passed over for want of tokens.
+    /// Number of times that arbitration skipped a non-empty queue because the rate limit had no
+    /// tokens.
     pub throttled: u64,
-    /// Queues, those of admin commands included.
+    /// Queues, admin queues included.
     pub queues: u16,
-    /// Commands under way.
+    /// Commands in flight.
     pub outstanding: u32,
-    /// Completions that the host has left no room for.
+    /// Completions that wait because the host's completion queue is full.
     pub stalled: u32,
 }
 
-/// Admin commands per second of a restricted host: they are served before all others' I/O.
+/// Admin commands per second of a restricted host, because admin commands precede all I/O commands.
 const ADMIN_COMMANDS_PER_SEC: u64 = 1_000;
-/// Admin commands that it may send at once.
+/// Maximum burst of admin commands.
 const ADMIN_BURST: u64 = 256;
-/// Bytes of an answer that count as one more admin command.
+/// Bytes of returned data that cost one more admin token.
 const BYTES_PER_ADMIN_TOKEN: u64 = 4096;
 
-/// What a restricted host may do, as the drive checks it.
+/// The rights of a restricted host, in the form in which the drive enforces them.
 #[derive(Debug)]
 pub(crate) struct AccessCheck {
     policy: AccessPolicy,
-    /// Sectors of the drive that are its own, if it addresses sectors.
+    /// Sectors of the drive that the host may access, if the drive addresses sectors.
     sectors: Option<Range<u64>>,
-    /// Parallel units that are its own.
+    /// Parallel units that the host may access.
     pub(crate) pus: Range<u32>,
-    /// What it is told of the drive, and the queues and errors that are its own.
+    /// The admin state of this host: Identify data, queues and error log.
     pub(crate) admin: AdminState,
     io_buckets: Option<[TokenBucket; 2]>,
     admin_bucket: TokenBucket,
@@ -148,7 +152,7 @@ pub(crate) struct AccessCheck {
 
 impl AccessCheck {
     /// # Errors
-    /// [`AttachError`] for access that the drive cannot give.
+    /// [`AttachError`] if the drive cannot grant this access.
     pub(crate) fn new(
         access: AccessPolicy,
         drive: &ControllerIdentity,
@@ -187,7 +191,7 @@ impl AccessCheck {
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
         facts.write_protected = !access.write;
         facts.protected_cmb = false;
-        // Notifications and the drive's own map are of all chunks, whosever they are.
+        // Notifications and the device L2P cover all chunks, including those of other hosts.
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();
         facts.extensions.l2p_entries = 0.into();
@@ -207,17 +211,17 @@ impl AccessCheck {
         })
     }
 
-    /// Commands of a queue that the drive works on at a time.
+    /// Returns the maximum number of commands in flight per queue.
     pub(crate) fn outstanding_max(&self) -> u32 {
         self.policy.queue_depth.into()
     }
 
-    /// Whether commands of a queue are paid for with tokens.
+    /// Whether commands of a queue consume tokens of a rate limit.
     pub(crate) fn is_rate_limited(&self, admin: bool) -> bool {
         admin || self.io_buckets.is_some()
     }
 
-    /// From when on a command may be fetched.
+    /// Returns the instant from which a command may be fetched.
     pub(crate) fn ready_at(&self, admin: bool) -> Nanos {
         match &self.io_buckets {
             _ if admin => self.admin_bucket.ready_at(),
@@ -226,7 +230,7 @@ impl AccessCheck {
         }
     }
 
-    /// A command has been fetched that is about so many bytes.
+    /// Charges an I/O command that addresses `bytes` bytes.
     #[inline]
     pub(crate) fn consume_tokens(&mut self, now: Nanos, bytes: u64) {
         if let Some([commands, transfers]) = &mut self.io_buckets {
@@ -235,26 +239,27 @@ impl AccessCheck {
         }
     }
 
-    /// An admin command has been fetched that asks for so many bytes.
+    /// Charges an admin command that requests `bytes` bytes of data.
     pub(crate) fn consume_admin_tokens(&mut self, now: Nanos, bytes: u64) {
-        // What is longer than any log costs no more than it.
+        // The charge is capped at 1 GiB, which exceeds every log page.
         self.admin_bucket.consume(now, 1 + bytes.min(1 << 30) / BYTES_PER_ADMIN_TOKEN);
     }
 
-    /// The first sector that is the host's: what it knows as 0.
+    /// Returns the first drive sector of the host, which the host addresses as 0.
     pub(crate) fn first_sector(&self) -> u64 {
         self.sectors.as_ref().map_or(0, |s| s.start)
     }
 
-    /// Sectors that the host may address.
+    /// Returns the number of sectors that the host may address, if the drive addresses sectors.
     pub(crate) fn sector_count(&self) -> Option<u64> {
         self.sectors.as_ref().map(|s| s.end - s.start)
     }
 
-    /// Whether the host may do this, and where; addresses of sectors become those of the drive.
+    /// Checks the host's rights to an I/O command, and translates its sectors to those of the
+    /// drive.
     ///
     /// # Errors
-    /// The status to complete the command with.
+    /// The status with which the command is to complete.
     #[inline]
     pub(crate) fn authorize(&self, io: &mut IoCommand) -> Result<(), Status> {
         if let IoCommand::Read { slba, nlb, .. } = io {
@@ -264,7 +269,7 @@ impl AccessCheck {
         self.authorize_other(io)
     }
 
-    /// Everything but plain reads, which need no right but a place.
+    /// Checks all commands except plain reads; a plain read needs no right beyond its range.
     fn authorize_other(&self, io: &mut IoCommand) -> Result<(), Status> {
         let (mut vector, mut writes) = (false, false);
         match io {
@@ -275,7 +280,7 @@ impl AccessCheck {
             IoCommand::VectorWrite { .. }
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. } => (vector, writes) = (true, true),
-            // The map is everybody's.
+            // The device L2P is shared by all hosts, so a restricted host may not change it.
             IoCommand::DeviceTrim { .. } => return Err(Status::INVALID_OPCODE.do_not_retry()),
         }
         if vector && !self.policy.vector_commands {
@@ -296,8 +301,9 @@ impl AccessCheck {
         Ok(())
     }
 
-    /// Where a run of the host's sectors is on the drive. On an open-channel drive, where it says:
-    /// there each address is checked when it has been taken apart.
+    /// Translates a range of the host's sectors to the first sector on the drive. On an
+    /// open-channel drive the address does not change; there each address is checked when it has
+    /// been unpacked.
     #[inline]
     fn translate_range(&self, slba: u64, nlb: u32) -> Result<u64, Status> {
         let Some(sectors) = &self.sectors else { return Ok(slba) };
@@ -307,11 +313,12 @@ impl AccessCheck {
         }
     }
 
-    /// Places the ranges of a command, as [`admit`](AccessCheck::authorize) does. They may be as many sectors
-    /// as the host has: more is the same work done again, while others wait.
+    /// Translates the ranges of a Dataset Management command, as
+    /// [`authorize`](AccessCheck::authorize) does for other commands. The ranges may add up to the
+    /// number of sectors that the host has. More would repeat work at the expense of other hosts.
     ///
     /// # Errors
-    /// The status to complete the command with.
+    /// The status with which the command is to complete.
     pub(crate) fn authorize_ranges(&self, ranges: &mut [DsmRange]) -> Result<(), Status> {
         let mut all = 0;
         for range in ranges {
@@ -326,7 +333,7 @@ impl AccessCheck {
         }
     }
 
-    /// What the host is told of a chunk that is another's.
+    /// Returns the descriptor that the host sees of a chunk; a chunk of another host is offline.
     pub(crate) fn mask_foreign_chunk(&self, chunk: ChunkDescriptor) -> ChunkDescriptor {
         ChunkDescriptor {
             state: ChunkState::Offline.to_bits(),

@@ -1,11 +1,12 @@
-//! [`AdminState`]: what a drive answers to admin commands.
+//! [`AdminState`]: the drive's answers to admin commands.
 //!
-//! Passive: it moves no data and knows no queue. The controller parses the command, asks here, and
-//! copies the answer to where the command points; it keeps the queues itself and asks here only
-//! whether a new one's numbers are in range. Owns the features' values and the error log.
-//! Guarantee: every answer is the one that NVMe section 5 (OC section 3 for chunks and geometry)
-//! gives for a controller with one namespace, and no request makes it allocate more than one page
-//! of the log that it asks for.
+//! This module moves no data and knows no queues. The controller parses the command, obtains the
+//! answer here and copies it to the host's memory. The controller owns the queues; this module only
+//! checks the parameters of a new queue. It owns the feature values and the error log.
+//!
+//! Invariants: every answer is the one that [NVMe1.4 §5] ([OC20] §3 for chunks and geometry)
+//! requires of a controller with one namespace. A request allocates at most one page of the log
+//! that it reads.
 
 use std::collections::VecDeque;
 
@@ -21,28 +22,29 @@ mod identity;
 
 pub(crate) use identity::{ControllerIdentity, HealthCounters};
 
-/// The one namespace.
+/// The identifier of the only namespace.
 const NSID: u32 = 1;
-/// All namespaces (NVMe section 6.1.2).
+/// The broadcast namespace identifier [NVMe1.4 §6.1.2].
 const ALL_NAMESPACES: u32 = u32::MAX;
 const FIRMWARE: [u8; 8] = *b"1.0     ";
-/// Entries kept of the error log.
+/// Capacity of the error log in entries.
 const ERROR_LOG_ENTRIES: usize = 64;
-/// Asynchronous event requests that the controller holds for each host.
+/// Maximum number of outstanding asynchronous event requests per host.
 pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
-/// Chunk notifications kept.
+/// Capacity of the chunk notification log in entries.
 pub(crate) const NOTIFICATION_LOG_ENTRIES: usize = 64;
-/// NVMe 1.4.
+/// The reported version: NVMe 1.4.
 const VERSION: u32 = 0x0001_0400;
-/// Kelvins: what the drive always measures, warns at, and stops at.
+/// Temperatures in kelvins: the fixed composite temperature, the warning and the critical
+/// threshold.
 const TEMPERATURE: u16 = 313;
 const TEMPERATURE_WARNING: u16 = 343;
 const TEMPERATURE_CRITICAL: u16 = 353;
 
-/// Spare capacity, percent, below which the health log warns.
+/// Spare capacity threshold in percent, below which the health log warns.
 const SPARE_THRESHOLD: u8 = 10;
 
-/// The admin side of a drive.
+/// The admin state of a drive, as one host sees it.
 #[derive(Debug)]
 pub(crate) struct AdminState {
     identity: ControllerIdentity,
@@ -54,20 +56,20 @@ pub(crate) struct AdminState {
     temperature_threshold: u32,
     write_atomicity: u32,
     async_events: u32,
-    /// Newest first.
+    /// The error log, newest first.
     errors: VecDeque<ErrorEntry>,
-    /// Errors ever noted.
+    /// Number of errors since power-on.
     error_count: u64,
 }
 
-/// The bytes of an answer to Identify or Geometry.
+/// The data that Identify or Geometry returns.
 pub(crate) type IdentifyData = Box<[u8; IDENTIFY_BYTES]>;
 
 impl AdminState {
-    /// The state after a reset.
+    /// Creates the state that applies after a controller reset.
     ///
     /// # Errors
-    /// What about the geometry the Geometry command cannot tell.
+    /// The part of the geometry that the Geometry command cannot represent.
     pub(crate) fn new(facts: ControllerIdentity) -> Result<AdminState, GeometryError> {
         let geometry = match &facts.geometry {
             None => None,
@@ -95,23 +97,23 @@ impl AdminState {
         })
     }
 
-    /// What the drive is.
+    /// Returns the identity of the drive.
     pub(crate) fn identity(&self) -> &ControllerIdentity {
         &self.identity
     }
 
-    /// Whether the host has left the volatile cache on: if not, writes complete when they are
-    /// durable.
+    /// Whether the volatile write cache is enabled. If it is disabled, writes complete when they
+    /// are durable.
     pub(crate) fn cache_enabled(&self) -> bool {
         self.cache_enabled
     }
 
-    /// How queues are to be served.
+    /// Returns the arbitration settings in force.
     pub(crate) fn arbitration(&self) -> feature::Arbitration {
         feature::Arbitration::from_value(self.arbitration)
     }
 
-    /// Answers Identify. `mapped` is how many sectors are in use.
+    /// Returns the data of Identify. `mapped` is the number of mapped sectors.
     pub(crate) fn identify(&self, cns: u8, nsid: u32, mapped: u64) -> Result<IdentifyData, Status> {
         match cns {
             cns::CONTROLLER => {
@@ -121,7 +123,7 @@ impl AdminState {
             cns::NAMESPACE if nsid == NSID => {
                 Ok(Box::new(self.identity.identify_namespace(mapped).to_bytes()))
             }
-            // Above these two there is no identifier (NVMe section 5.15.2.3).
+            // Identifiers of FFFFFFFEh and FFFFFFFFh are invalid here [NVMe1.4 §5.15.2.3].
             cns::ACTIVE_NAMESPACES if nsid < ALL_NAMESPACES - 1 => {
                 Ok(Box::new(NamespaceList::above(nsid, &[NSID]).to_bytes()))
             }
@@ -130,20 +132,20 @@ impl AdminState {
         }
     }
 
-    /// Answers Geometry.
+    /// Returns the data of Geometry.
     pub(crate) fn geometry(&self, nsid: u32) -> Result<IdentifyData, Status> {
         match self.geometry {
-            // A drive of another personality does not know the command.
+            // Drives of other personalities do not implement the command.
             None => Err(Status::INVALID_OPCODE),
             Some(page) if nsid == NSID => Ok(Box::new(page.to_bytes())),
             Some(_) => Err(Status::INVALID_NAMESPACE),
         }
     }
 
-    /// Answers Get Log Page with up to `bytes` bytes from `offset` on, fewer at the end of the
-    /// page.
-    /// `chunk` describes the n-th chunk of an open-channel drive, in the order of addresses; `map` is
-    /// where its own map has the n-th logical address, and what that holds in sum.
+    /// Returns up to `bytes` bytes of a log page from `offset`, fewer at the end of the page.
+    ///
+    /// `chunk` describes the n-th chunk of an open-channel drive, in address order. `map` returns
+    /// the location of the n-th logical address in the device L2P, and the counters of that map.
     pub(crate) fn log_page(
         &self,
         (lid, nsid): (u8, u32),
@@ -225,8 +227,8 @@ impl AdminState {
         log
     }
 
-    /// Keeps a command's failure for the error log.
-    /// `location` is where in the entry the error is, [`ErrorEntry::NONE`] if it is nowhere there.
+    /// Appends a failed command to the error log. `location` is the position of the error in the
+    /// entry; [`ErrorEntry::NONE`] if the error is not in the entry.
     pub(crate) fn log_error(&mut self, sqid: u16, cid: u16, status: Status, location: u16) {
         self.error_count += 1;
         self.errors.truncate(ERROR_LOG_ENTRIES - 1);
@@ -235,7 +237,7 @@ impl AdminState {
         self.errors.push_front(entry);
     }
 
-    /// Answers Get Features.
+    /// Returns the result of Get Features.
     pub(crate) fn get_feature(
         &self,
         fid: u8,
@@ -244,7 +246,7 @@ impl AdminState {
     ) -> Result<u32, Status> {
         let changeable = capability::CHANGEABLE;
         let queues = self.identity.io_queues;
-        // Value in force, value after a reset, and what can be done with it.
+        // Current value, default value and capabilities.
         let (current, default, can) = match fid {
             feature::ARBITRATION => {
                 (self.arbitration, self.identity.arbitration.to_value(), changeable)
@@ -266,7 +268,7 @@ impl AdminState {
                 if self.check_vector(member as u16).is_err() {
                     return Err(Status::INVALID_FIELD);
                 }
-                // Never coalesced.
+                // Coalescing is always disabled (CD is set).
                 let value = u32::from(member as u16) | 1 << 16;
                 (value, value, 0)
             }
@@ -276,14 +278,14 @@ impl AdminState {
         };
         Ok(match select {
             FeatureSelect::Current => current,
-            // Nothing is saved, so what a reset brings back is the default.
+            // No feature is saveable, so the saved value is the default.
             FeatureSelect::Default | FeatureSelect::Saved => default,
             FeatureSelect::Capabilities => can,
         })
     }
 
-    /// Carries out Set Features and returns the completion's result. `queues_exist` says whether
-    /// the host has made I/O queues already.
+    /// Executes Set Features and returns the result for the completion. `queues_exist` says whether
+    /// the host has already created I/O queues.
     pub(crate) fn set_feature(
         &mut self,
         fid: u8,
@@ -303,7 +305,7 @@ impl AdminState {
                 self.arbitration = feature::Arbitration::from_value(value).to_value();
             }
             feature::TEMPERATURE_THRESHOLD => {
-                // Only the over-temperature threshold of the composite temperature.
+                // Only the over-temperature threshold of the composite temperature is supported.
                 if value > 0xffff {
                     return Err(Status::INVALID_FIELD);
                 }
@@ -336,8 +338,8 @@ impl AdminState {
         Ok(0)
     }
 
-    /// Whether a completion queue may have these numbers. That the identifier is free is for the
-    /// controller to say.
+    /// Checks the parameters of a new completion queue. The controller checks that the identifier
+    /// is free.
     pub(crate) fn check_create_cq(
         &self,
         qid: u16,
@@ -348,18 +350,18 @@ impl AdminState {
         vector.map_or(Ok(()), |v| self.check_vector(v))
     }
 
-    /// Whether a submission queue may have these numbers. That the identifier is free, and that the
-    /// completion queue exists ([`Status::INVALID_CQ`]), is for the controller to say.
+    /// Checks the parameters of a new submission queue. The controller checks that the identifier
+    /// is free and that the completion queue exists ([`Status::INVALID_CQ`]).
     pub(crate) fn check_create_sq(&self, qid: u16, entries: u32, cqid: u16) -> Result<(), Status> {
         check_queue(qid, self.queues.submission, entries, self.identity.queue_depth)?;
         if cqid == 0 || cqid > self.queues.completion {
-            // Out of range is another status than not there (NVMe section 5.4).
+            // An identifier out of range has another status than a missing queue [NVMe1.4 §5.4].
             return Err(Status::INVALID_QID);
         }
         Ok(())
     }
 
-    /// One vector for each I/O queue and the admin queue.
+    /// Checks an interrupt vector: there is one for each I/O queue and one for the admin queue.
     fn check_vector(&self, vector: u16) -> Result<(), Status> {
         if vector > self.identity.io_queues { Err(Status::INVALID_VECTOR) } else { Ok(()) }
     }
@@ -375,7 +377,8 @@ fn check_queue(qid: u16, queues: u16, entries: u32, depth: u16) -> Result<(), St
     }
 }
 
-/// First byte and end of what a read of `bytes` from `offset` on returns of a page of `len` bytes.
+/// Returns the byte range that a read of `bytes` from `offset` returns of a log page of `len`
+/// bytes.
 fn log_page_range(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
     if offset > len {
         return Err(Status::INVALID_FIELD);
@@ -383,7 +386,7 @@ fn log_page_range(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Statu
     Ok((offset, offset.saturating_add(bytes).min(len)))
 }
 
-/// A piece of a page of `count` entries of equal size.
+/// Returns a part of a log page of `count` entries of equal size.
 pub(crate) fn log_page_entries<const BYTES: usize>(
     count: u64,
     offset: u64,

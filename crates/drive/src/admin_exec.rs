@@ -1,5 +1,5 @@
-//! Admin commands that need more than [`AdminState`](crate::admin::AdminState) knows: moving the
-//! answer to the host, and queues.
+//! Admin commands that need more than [`AdminState`](crate::admin::AdminState): returning data to
+//! the host, and creating and deleting queues.
 
 use clock::Nanos;
 use nvme::{
@@ -14,7 +14,7 @@ use crate::data_buffer::DataBuffer;
 use crate::queues::QueueTeardown;
 
 impl Controller {
-    /// Carries out an admin command. `Ok(None)` for one that completes later.
+    /// Executes an admin command. Returns `Ok(None)` if it completes later.
     pub(crate) fn execute_admin(
         &mut self,
         _now: Nanos,
@@ -50,7 +50,8 @@ impl Controller {
                 if !matches!(nsid, 1 | u32::MAX) {
                     return Err(Status::INVALID_NAMESPACE);
                 }
-                // The host's memory first: what it cannot be told, it has not been told.
+                // Check the host's memory first: an event must not count as reported if its data
+                // cannot be returned.
                 DataBuffer::from_sqe(sqe, bytes, self.queues.ports[port].port.memory())?;
                 let page = self.async_events.read_log_page(port, offset, bytes, retain)?;
                 let answer = self.return_data(port, sqe, &page, bytes);
@@ -89,7 +90,8 @@ impl Controller {
                 self.return_data(port, sqe, &page, bytes)
             }
             AdminCommand::GetFeatures { fid, select, member } => {
-                // Its queues are a host's own, everything else is the drive's.
+                // Queue counts and vectors belong to each host; all other features belong to the
+                // drive.
                 let own = matches!(fid, feature::NUMBER_OF_QUEUES | feature::INTERRUPT_VECTOR);
                 let admin = if own { self.admin_for_queue(queue) } else { &mut self.admin };
                 admin.get_feature(fid, select, member).map(|v| Some(v.into()))
@@ -97,7 +99,7 @@ impl Controller {
             AdminCommand::SetFeatures { fid, save, value } => {
                 let exist = self.queues.has_io_queues(port);
                 if self.queues.ports[port].access.is_some() && fid != feature::NUMBER_OF_QUEUES {
-                    // What there is to set is everybody's.
+                    // The other features are shared by all hosts.
                     self.admin.get_feature(fid, FeatureSelect::Capabilities, value)?;
                     return Err(Status::FEATURE_NOT_CHANGEABLE);
                 }
@@ -163,8 +165,8 @@ impl Controller {
                 self.queues.remove_completion(at);
                 Ok(Some(0))
             }
-            // Commands are fetched and started at once: there is nothing left to abort but requests
-            // for events. Bit 0 of the result says that nothing was (NVMe section 5.1).
+            // Commands start when they are fetched, so only event requests can be aborted. Bit 0 of
+            // the result says that no command was aborted [NVMe1.4 §5.1].
             AdminCommand::Abort { sqid, cid } => {
                 let request =
                     if sqid == 0 { self.async_events.abort_request(port, cid) } else { None };
@@ -183,7 +185,7 @@ impl Controller {
         }
     }
 
-    /// Logs what the drive has learnt of its media, and tells hosts that wait for it.
+    /// Logs new media events and notifies hosts with outstanding event requests.
     pub(crate) fn log_media_events(&mut self) {
         let Personality::OpenChannel(drive) = &mut self.personality else { return };
         for notice in drive.array.media_events.drain_pending() {
@@ -199,14 +201,14 @@ impl Controller {
         self.complete_event_requests();
     }
 
-    /// Completes the requests for events that are due.
+    /// Completes the event requests that are due.
     fn complete_event_requests(&mut self) {
         while let Some((queue, cid, result)) = self.async_events.pop_due() {
             self.queues.post(queue, cid, Status::SUCCESS, result);
         }
     }
 
-    /// Copies an answer of up to `bytes` bytes to where the command points.
+    /// Copies up to `bytes` bytes of returned data to the memory that the command describes.
     fn return_data(
         &self,
         port: usize,
@@ -221,7 +223,7 @@ impl Controller {
         Ok(Some(0))
     }
 
-    /// Get LBA Status (NVMe section 5.27): a header of eight bytes and descriptors.
+    /// Executes Get LBA Status [NVMe1.4 §5.27]: an eight-byte header, then descriptors.
     fn lba_status(
         &self,
         port: usize,
@@ -251,7 +253,7 @@ impl Controller {
         }
         let mut answer = vec![0; 8];
         answer[..4].copy_from_slice(&(list.len() as u32).to_le_bytes());
-        // Completion condition: 1 when the list is cut off, 2 when the range is exhausted.
+        // Completion condition: 1 if the list is truncated, 2 if the range is exhausted.
         answer[4] = if at < end { 1 } else { 2 };
         for descriptor in list {
             answer.extend(descriptor.to_bytes());
@@ -259,15 +261,15 @@ impl Controller {
         self.return_data(port, sqe, &answer, bytes)
     }
 
-    /// Deletes a submission queue: nothing more is fetched from it, commands under way end, and
-    /// then the deletion does (NVMe section 5.6).
+    /// Deletes a submission queue. The controller fetches nothing more from it, and completes the
+    /// command when the queue's commands in flight have completed [NVMe1.4 §5.6].
     fn delete_submission(
         &mut self,
         port: usize,
         qid: u16,
         by: (usize, u16),
     ) -> Result<Option<u64>, Status> {
-        // Admin queues are not deleted by commands, and no queue twice (NVMe section 5.6).
+        // Admin queues cannot be deleted by command, and a queue only once [NVMe1.4 §5.6].
         let at = self.queues.find_submission(port, qid).filter(|_| qid > 0);
         let at = at.ok_or(Status::INVALID_QID)?;
         let Some(queue) = self.queues.submissions[at].as_mut().filter(|q| q.teardown.is_none())
@@ -284,7 +286,7 @@ impl Controller {
 
     fn update_arbitration(&mut self) {
         let value = self.admin.arbitration();
-        // 7 stands for no limit.
+        // 7 means no limit.
         let burst = if value.burst_log2 >= 7 { u16::MAX } else { 1 << value.burst_log2 };
         let arbitration = match self.config.controller.arbitration {
             crate::Arbitration::RoundRobin { .. } => crate::Arbitration::RoundRobin { burst },

@@ -1,10 +1,10 @@
-//! [`AsyncEventQueue`]: chunk notifications, and the hosts that wait for them (OC section 3, log page D0h; NVMe
-//! section 5.2, Asynchronous Event Request).
+//! [`AsyncEventQueue`]: the chunk notification log ([OC20] §3, log page D0h) and the asynchronous
+//! event requests of hosts [NVMe1.4 §5.2].
 //!
-//! Owns the log, newest first, and the requests that hosts have outstanding. Guarantees: a request
-//! completes when there is a notification that its host has not been told of and has not read; after
-//! that, no other does until the host has read the log without retaining the event. Counts have no
-//! gaps, so that a host that reads the log sees what it has missed.
+//! The queue owns the log, newest first, and the outstanding requests. Invariants: a request
+//! completes when a notification exists that was neither reported to its host nor read by it. After
+//! that, the event type is masked for the host until it reads the log without Retain Asynchronous
+//! Event. Notification counts have no gaps, so that a host can detect notifications that it missed.
 
 use std::collections::VecDeque;
 
@@ -13,27 +13,27 @@ use nvme::{AsyncEvent, ChunkNotification, Status};
 use crate::admin::{self, EVENT_REQUESTS_MAX, NOTIFICATION_LOG_ENTRIES};
 use crate::stats::NotificationStats;
 
-/// A host: what it has asked, and what it knows.
+/// Per-host state: outstanding requests and the last notification reported.
 #[derive(Debug, Default)]
 struct Listener {
-    /// Requests: admin queue and command identifier.
+    /// Outstanding requests: admin queue and command identifier.
     requests: VecDeque<(usize, u16)>,
-    /// The last notification that it was told of, or read.
+    /// Count of the last notification that was reported to the host or read by it.
     last_reported: u64,
-    /// It has been told and has not read the log.
+    /// An event was reported, and the host has not read the log since.
     masked: bool,
-    /// It is told nothing: what happens is about chunks that are others', too.
+    /// The host receives no events, because they may concern chunks of other hosts.
     disabled: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct AsyncEventQueue {
     log: VecDeque<ChunkNotification>,
-    /// Notifications ever.
+    /// Number of notifications since power-on.
     count: u64,
-    /// The last that any host has read.
+    /// Count of the last notification that any host has read.
     last_read: u64,
-    /// By port.
+    /// Hosts, indexed by port.
     listeners: Vec<Listener>,
     pub(crate) stats: NotificationStats,
 }
@@ -46,18 +46,18 @@ impl AsyncEventQueue {
         &mut self.listeners[port]
     }
 
-    /// A host has come, which is told of what happens or is not.
+    /// Adds a host; `told` says whether it receives events.
     pub(crate) fn attach(&mut self, port: usize, told: bool) {
         *self.listener(port) = Listener { disabled: !told, ..Listener::default() };
     }
 
-    /// A host has gone. What is left are the queues of its requests.
+    /// Removes a host and returns the queues of its outstanding requests.
     pub(crate) fn detach(&mut self, port: usize) -> impl Iterator<Item = usize> {
         let requests = std::mem::take(self.listener(port)).requests;
         requests.into_iter().map(|(queue, _)| queue)
     }
 
-    /// A host asks to be told.
+    /// Stores an asynchronous event request of a host.
     ///
     /// # Errors
     /// [`Status::TOO_MANY_EVENT_REQUESTS`].
@@ -70,14 +70,14 @@ impl AsyncEventQueue {
         Ok(())
     }
 
-    /// Takes a request back, if it is outstanding.
+    /// Removes an outstanding request, for Abort.
     pub(crate) fn abort_request(&mut self, port: usize, cid: u16) -> Option<(usize, u16)> {
         let requests = &mut self.listener(port).requests;
         let at = requests.iter().position(|(_, c)| *c == cid)?;
         requests.remove(at)
     }
 
-    /// Logs a notification, whose count is set here.
+    /// Logs a notification and assigns its count.
     pub(crate) fn log_notification(&mut self, notification: ChunkNotification) {
         self.count += 1;
         if self.log.len() == NOTIFICATION_LOG_ENTRIES
@@ -89,7 +89,7 @@ impl AsyncEventQueue {
         self.stats.logged += 1;
     }
 
-    /// The next request to complete, and with what.
+    /// Returns the next request to complete: queue, command identifier and result.
     pub(crate) fn pop_due(&mut self) -> Option<(usize, u16, u64)> {
         let count = self.count;
         let ready = |l: &&mut Listener| {
@@ -102,10 +102,10 @@ impl AsyncEventQueue {
         Some((queue, cid, AsyncEvent::CHUNK_NOTIFICATION.to_dword().into()))
     }
 
-    /// A piece of the log, read by a host; it is listening again unless it retains the event.
+    /// Returns a part of the log for a host, and unmasks the event unless `retain` is set.
     ///
     /// # Errors
-    /// [`Status::INVALID_FIELD`] for an offset past the end.
+    /// [`Status::INVALID_FIELD`] for an offset past the end of the log.
     pub(crate) fn read_log_page(
         &mut self,
         port: usize,
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(e.pop_due(), None, "it has read both");
         log_one(&mut e);
         assert_eq!(e.pop_due(), Some((5, 2, 0xd0_0007)));
-        // Another host hears of it, too, as soon as it asks.
+        // Another host receives the event as well, when it sends a request.
         e.request(1, 6, 9).unwrap();
         assert_eq!(e.pop_due(), Some((6, 9, 0xd0_0007)));
     }

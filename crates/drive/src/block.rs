@@ -1,9 +1,9 @@
-//! The block personality over NAND: the drive manages its flash.
+//! The block personality over NAND: the drive manages its own flash.
 //!
-//! [`BlockDrive`] is the translation layer ([`ftl::Ftl`]) over the drive's own parallel units.
-//! [`DriveFlash`] is the seam between the two: it stages what is programmed on the media, and moves
-//! data between the media, the write buffer and the host's memory. Guarantee: every command ends
-//! exactly once, when the layer says so.
+//! [`BlockDrive`] runs the FTL ([`ftl::Ftl`]) on the drive's own parallel units. [`DriveFlash`] is
+//! the adapter between the two: it stages program data on the media, and copies data between the
+//! media, the write buffer and host memory. Invariant: every command completes exactly once, when
+//! the FTL reports its completion.
 
 use clock::Nanos;
 use ftl::{
@@ -24,29 +24,30 @@ use crate::{DriveConfig, WriteBuffer};
 pub(crate) struct BlockDrive {
     pub(crate) array: NandArray,
     pub(crate) ftl: Ftl,
-    /// The write buffer's slots, if data is kept.
+    /// Slots of the write buffer, if the media store data.
     buffer: Option<OwnedRegion>,
     sector_bytes: u32,
     write_buffer: WriteBuffer,
-    /// Whether what is in the buffer is durable. The capacitors of a drive in an image last for a
-    /// power cut, but not for the death of the process: there flushes go to the media.
+    /// Whether the contents of the write buffer are durable. The capacitors of a drive with an
+    /// image survive a power cut, but not the death of the process: there a flush writes to the
+    /// media.
     buffer_durable: bool,
     kick: bool,
     pub(crate) media_event_handler: MediaEventHandler,
 }
 
-/// The tag of a flush that no command asked for.
+/// Tag of a flush that no command requested.
 const INTERNAL_FLUSH_TAG: u64 = u64::MAX;
 
-/// Chunks that could be used when the drive was new: a chunk that went bad later has been erased or
-/// written.
+/// Returns the number of chunks that were good when the drive was new. A chunk that failed later
+/// has been erased or written.
 pub(crate) fn factory_good_chunks(nand: &Nand) -> u32 {
     let grown = |info: media::ChunkInfo| info.wear > 0 || info.write_pointer > 0;
     nand.chunks().filter(|(_, i)| i.state != ChunkState::Offline || grown(*i)).count() as u32
 }
 
 impl BlockDrive {
-    /// Powers the drive on: a layer over fresh media, or the one whose traces are on the media.
+    /// Powers the drive on: with a new FTL on fresh media, or with an FTL recovered from the media.
     pub(crate) fn new(
         mut array: NandArray,
         drive: &DriveConfig,
@@ -95,7 +96,7 @@ impl BlockDrive {
         })
     }
 
-    /// Whether contents are kept.
+    /// Whether the media store data.
     pub(crate) fn stores_data(&self) -> bool {
         self.buffer.is_some()
     }
@@ -162,7 +163,7 @@ impl BlockDrive {
 
     fn trim(&mut self, id: u32, deallocate: bool, commands: &mut Commands) {
         if !deallocate {
-            // The other attributes are hints (NVMe section 6.7).
+            // The other attributes are only hints [NVMe1.4 §6.7].
             return commands.complete_op(id, Status::SUCCESS);
         }
         let command = commands.get_mut(id);
@@ -221,7 +222,7 @@ impl BlockDrive {
         (&mut self.ftl, flash)
     }
 
-    /// An operation of the flash has ended.
+    /// Handles the completion of a flash operation.
     #[inline]
     pub(crate) fn on_op_complete(
         &mut self,
@@ -252,7 +253,7 @@ impl BlockDrive {
         self.collect_completions(commands);
     }
 
-    /// Lets the layer go on after a batch of commands and operations. Returns whether it did.
+    /// Runs the FTL after a batch of commands and operations. Returns whether it made progress.
     #[inline]
     pub(crate) fn run_ftl(&mut self, now: Nanos, commands: &mut Commands) -> bool {
         if self.array.media_events.has_pending() {
@@ -267,7 +268,7 @@ impl BlockDrive {
         true
     }
 
-    /// Acts on what the media have noticed.
+    /// Handles new media events.
     #[cold]
     fn handle_media_events(&mut self) {
         for notice in self.array.media_events.drain_pending() {
@@ -276,20 +277,20 @@ impl BlockDrive {
         self.kick = true;
     }
 
-    /// When something is due: an operation of the flash, or the patrol.
+    /// Returns the deadline of the next flash operation or scrub step.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         self.array.deadline().min(self.media_event_handler.deadline())
     }
 
-    /// Whether the patrol is next, at `now` or before.
+    /// Whether the next step is the scrub, at `now` or earlier.
     #[inline]
     pub(crate) fn is_scrub_due(&self, now: Nanos) -> bool {
         let due = self.media_event_handler.deadline();
         due <= now && due < self.array.deadline()
     }
 
-    /// Goes on with the patrol.
+    /// Executes the scrub steps that are due.
     #[cold]
     pub(crate) fn run_scrub(&mut self, now: Nanos) {
         let (read, kick) = self.media_event_handler.step(now, &mut self.ftl, &self.array.nand);
@@ -311,9 +312,9 @@ impl BlockDrive {
         }
     }
 
-    /// An orderly end, without taking time: everything in the buffer is on the media, and so is a
-    /// checkpoint of the map, so that the next power-on has nothing to look for (LightNVM paper
-    /// section 4.2.2: the snapshot on power-down).
+    /// Shuts down in order, without advancing time. The FTL writes the buffer and a checkpoint of
+    /// the map to the media, so that the next power-on needs no scan ([LightNVM17 §4.2.2]: the
+    /// snapshot on power-down).
     pub(crate) fn shut_down(&mut self, now: Nanos, commands: &mut Commands) {
         if self.stores_data() {
             self.ftl.checkpoint();
@@ -321,15 +322,15 @@ impl BlockDrive {
         self.drain(now, commands);
     }
 
-    /// Writes everything in the buffer to the media, without taking time: what capacitors do when
-    /// power fails, and an orderly shutdown.
+    /// Writes the write buffer to the media, without advancing time: on power loss (capacitors),
+    /// and on orderly shutdown.
     pub(crate) fn drain(&mut self, now: Nanos, commands: &mut Commands) {
         let instant = std::mem::replace(&mut self.array.zero_latency, true);
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.flush(now, INTERNAL_FLUSH_TAG, &mut flash);
         self.run_ftl(now, commands);
         while !self.array.is_idle() {
-            // Operations that began earlier end when they would have.
+            // Operations that started earlier complete at their own times.
             let at = self.array.deadline().max(now);
             if at == Nanos::MAX {
                 break;
@@ -343,7 +344,7 @@ impl BlockDrive {
     }
 }
 
-/// What the layer is told of a chunk at power-on.
+/// Returns the state of a chunk for recovery.
 fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: u32) -> ChunkReport {
     let Some(info) = nand.chunk_info(ChunkIndex(chunk)) else { return ChunkReport::Bad };
     match info.state {
@@ -357,7 +358,7 @@ fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: u32) -> ChunkReport {
     }
 }
 
-/// Rebuilds the layer from the media; see [`ftl::Recovery`].
+/// Recovers the FTL from the media; see [`ftl::Recovery`].
 fn recover(nand: &mut Nand, shape: FlashGeometry, config: FtlConfig) -> Result<Ftl, RecoveryError> {
     let chunks = (0..shape.total_chunks()).map(|c| scan_chunk(nand, &shape, c)).collect();
     let mut recovery = Recovery::new(shape, config, chunks, factory_good_chunks(nand))?;
@@ -372,7 +373,7 @@ fn recover(nand: &mut Nand, shape: FlashGeometry, config: FtlConfig) -> Result<F
     }
 }
 
-/// Does what a recovery wants, without taking time.
+/// Executes a step that the recovery requests, without advancing time.
 fn execute_recovery_job(
     nand: &mut Nand,
     shape: &FlashGeometry,
@@ -406,7 +407,7 @@ fn execute_recovery_job(
     }
 }
 
-/// Programs padding with these contents.
+/// Programs padding with the given contents.
 fn program_padding(
     nand: &mut Nand,
     shape: &FlashGeometry,
@@ -427,7 +428,7 @@ fn program_padding(
     nand.complete_program(chunk, unit)
 }
 
-/// The drive's flash and memory, as the translation layer sees them.
+/// The FTL's view of the drive's flash and memory.
 struct DriveFlash<'a> {
     array: &'a mut NandArray,
     commands: &'a Commands,
@@ -441,7 +442,7 @@ impl DriveFlash<'_> {
         slot as usize * self.sector_bytes as usize
     }
 
-    /// Copies what a user's read has found to the host.
+    /// Copies the data of a completed host read to the host.
     #[inline]
     fn copy_to_host(&mut self, done: &OpCompletion, request: u32) {
         let command = self.commands.get(request);
@@ -471,7 +472,7 @@ impl DriveFlash<'_> {
         }
     }
 
-    /// What a drive without data reads: the pattern of the logical address.
+    /// Copies the pattern of the logical address to the host, for media that store no data.
     fn copy_pattern_to_host(&self, request: u64, sector: u32) {
         let command = self.commands.get(request as u32);
         if let (true, IoCommand::Read { slba, .. }) = (command.data_buffer.has_data(), command.io) {
@@ -542,7 +543,7 @@ impl FlashBackend for DriveFlash<'_> {
         let command = self.commands.get(request as u32);
         let (to, size) = (self.slot_offset(slot), self.sector_bytes as usize);
         if !command.data_buffer.has_data() {
-            // The data of a write from a bit bucket is undefined; zeros leak nothing.
+            // The data of a Bit Bucket write is undefined; zeros leak nothing.
             return buffer.fill(to, size, 0);
         }
         let offset = u64::from(sector) * size as u64;

@@ -1,12 +1,11 @@
-//! [`Cmb`]: the controller memory buffer, memory of the drive that hosts reach into (NVMe section 4.7;
-//! LightNVM paper sections 2.2 and 2.3: the host stages data on the device and says when it is
-//! written).
+//! [`Cmb`]: the controller memory buffer, drive memory that hosts access directly [NVMe1.4 §4.7]. A
+//! host can stage data in it and decide later when it is written [LightNVM17 §2.2, §2.3].
 //!
-//! One region for all hosts, registered with each of their ports: what a command names in it does
-//! not cross between host and drive, so it takes no time of the DMA station. It may hold data, lists
-//! and rings. Protected, its contents survive the loss of power, and beside an image in a file
-//! (`docs/format/sidecar.md`) also the death of the process; unprotected, a drive that is powered on
-//! finds zeros.
+//! One region serves all hosts; it is registered with each of their ports. Data in it does not
+//! cross between host and drive, so it takes no time of the DMA stage. It may hold data, lists and
+//! rings. If the buffer is protected, its contents survive a power loss. Beside an image it is kept
+//! in a file (`docs/format/sidecar.md`), so that its contents also survive the death of the
+//! process. An unprotected buffer contains zeros after power-on.
 
 use std::io;
 use std::sync::Arc;
@@ -20,18 +19,18 @@ use crate::error::DriveError;
 use crate::sidecar::{self, SidecarKind};
 use crate::{CmbConfig, DriveConfig};
 
-/// The base address register that the buffer is behind.
+/// The base address register (BAR) of the buffer.
 const BAR: u8 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Cmb {
     region: Arc<SharedRegion>,
     config: CmbConfig,
-    /// Where each host has it that does, by the number of its port.
+    /// Base address for each host that has the buffer mapped, indexed by port.
     bases: Vec<Option<Iova>>,
 }
 
-/// Where a protected buffer of a drive is kept; an unprotected one is in memory only.
+/// Returns where a protected buffer is stored; an unprotected buffer is in memory only.
 fn data_store(config: &DriveConfig, cmb: CmbConfig) -> &DataStore {
     match &config.media {
         MediaConfig::Nand(nand) if cmb.protected => &nand.data,
@@ -41,10 +40,10 @@ fn data_store(config: &DriveConfig, cmb: CmbConfig) -> &DataStore {
 }
 
 impl Cmb {
-    /// The buffer of a drive that is powered on; `kept` is what was in it when the power failed.
+    /// Creates the buffer at power-on; `kept` is its contents at the power cut.
     ///
     /// # Errors
-    /// No memory; a file that is no buffer of this size.
+    /// Out of memory, or a file that is not a buffer of this size.
     pub(crate) fn power_on(
         config: &DriveConfig,
         kept: Option<Arc<SharedRegion>>,
@@ -68,8 +67,8 @@ impl Cmb {
         Ok(Some(Cmb { region, config: cmb, bases: Vec::new() }))
     }
 
-    /// The power fails. What is left is a copy: hosts that still have the buffer mapped write
-    /// nowhere from now on.
+    /// Handles a power cut. Returns a copy of a protected buffer, so that later writes of hosts
+    /// that still have the old buffer mapped have no effect.
     pub(crate) fn power_cut(self) -> Option<Arc<SharedRegion>> {
         if !self.config.protected {
             return None;
@@ -79,12 +78,12 @@ impl Cmb {
                 SharedRegion::copy(&self.region, 0, &copy, 0, copy.len());
                 Some(copy)
             }
-            // Without memory for a copy, the buffer itself is better than nothing.
+            // Without memory for a copy, keep the buffer itself.
             Err(_) => Some(self.region),
         }
     }
 
-    /// Shows the buffer to a host, whose port has this number.
+    /// Registers the buffer with the port of a host; `index` is the number of the port.
     pub(crate) fn attach(&mut self, port: &Port, index: usize) -> io::Result<()> {
         let base = port.memory().register(&self.region).map_err(io::Error::other)?;
         let Some(size) = CmbSize::from_size_bytes(self.config.bytes) else {
@@ -100,14 +99,14 @@ impl Cmb {
         Ok(())
     }
 
-    /// A host is gone.
+    /// Forgets the address of a detached host.
     pub(crate) fn detach(&mut self, index: usize) {
         if let Some(base) = self.bases.get_mut(index) {
             *base = None;
         }
     }
 
-    /// The addresses of the buffer on a port: the first, and the first after it.
+    /// Returns the addresses of the buffer on a port: the first, and the first after the buffer.
     #[inline]
     pub(crate) fn range(&self, port: usize) -> Option<(Iova, Iova)> {
         let base = (*self.bases.get(port)?)?;
@@ -118,10 +117,10 @@ impl Cmb {
         self.config.protected
     }
 
-    /// Waits until everything is on the file's device. Nothing to do without a file.
+    /// Waits until the contents are on the file's device. Does nothing without a file.
     ///
     /// # Errors
-    /// What `fsync(2)` returns.
+    /// The error that `fsync(2)` returns.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.region.sync()
     }

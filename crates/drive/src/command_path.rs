@@ -1,9 +1,9 @@
-//! The passage of a command through a [`Drive`]: fetched, understood, through the controller's
-//! stations (fetch, data transfer, completion) and its personality, and posted when it is due.
+//! The path of a command through a [`Controller`]: fetch, parse, the stages of the controller
+//! (fetch, data transfer, completion), the personality, and the post when the completion is due.
 //!
-//! Everything happens in the order of time: a poll at `now` first lets all that was due before
-//! happen at the time it was due, so that a late poll delays completions but changes no timing
-//! inside of the drive (rule R6).
+//! The controller processes events in time order. A poll at `now` first processes all earlier
+//! events at the times at which they were due. A late poll therefore delays completions, but
+//! changes no timing inside the drive (ARCHITECTURE.md, R6).
 
 use clock::{Component, Nanos};
 use media::MediaConfig;
@@ -23,7 +23,7 @@ impl Controller {
         if self.zero_latency { Nanos::ZERO } else { time }
     }
 
-    /// Takes an entry off a queue: to its first station, or straight on if that takes no time.
+    /// Fetches an entry from a queue and starts its fetch stage; skips a stage that takes no time.
     #[inline]
     fn accept(&mut self, now: Nanos, queue: usize) {
         let Some(q) = self.queues.submissions[queue].as_mut() else { return };
@@ -56,7 +56,8 @@ impl Controller {
         }
     }
 
-    /// From raw entry to typed command, with everything checked that does not depend on the media.
+    /// Turns a raw entry into a typed command, and checks everything that does not depend on the
+    /// media.
     #[inline]
     fn parse_and_validate(&mut self, id: u32, owner: usize, sqe: &Sqe) -> Result<(), Status> {
         if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
@@ -82,7 +83,7 @@ impl Controller {
             IoCommand::DatasetManagement { ranges, .. } | IoCommand::DeviceTrim { ranges, .. } => {
                 u64::from(ranges) * nvme::DsmRange::BYTES as u64
             }
-            // There are never more extents than sectors.
+            // The list of extents never has more entries than the range has sectors.
             IoCommand::LbaStatus { nlb, max_descriptors, .. } => {
                 u64::from(max_descriptors.min(nlb)) * nvme::LbaStatusDescriptor::BYTES as u64
             }
@@ -123,7 +124,7 @@ impl Controller {
         Ok(())
     }
 
-    /// A restricted host's command is counted, and paid for with tokens.
+    /// Counts a restricted host's command and charges its rate limits.
     #[inline]
     fn consume_tokens(&mut self, now: Nanos, owner: usize, bytes: u64) {
         let port = &mut self.queues.ports[owner];
@@ -134,8 +135,8 @@ impl Controller {
         }
     }
 
-    /// Copies the ranges that a command's data is, once: those that are checked are those that are
-    /// used.
+    /// Copies the ranges of a Dataset Management command once, so that the drive uses the ranges
+    /// that it has checked.
     #[inline(never)]
     fn copy_ranges(&mut self, id: u32, owner: usize) -> Result<(), Status> {
         let command = self.commands.get_mut(id);
@@ -143,7 +144,7 @@ impl Controller {
         let count = match command.io {
             IoCommand::DatasetManagement { ranges, deallocate: true } => ranges,
             IoCommand::DeviceTrim { ranges, .. } => ranges,
-            // The other attributes are hints (NVMe section 6.7).
+            // The other attributes are only hints [NVMe1.4 §6.7].
             _ => return Ok(()),
         };
         for i in 0..u64::from(count) {
@@ -189,7 +190,7 @@ impl Controller {
         }
     }
 
-    /// A command has been fetched: data of writes comes in next.
+    /// Handles the end of the fetch stage: write data is transferred next.
     #[inline]
     fn on_fetched(&mut self, now: Nanos, id: u32) {
         let command = self.commands.get(id);
@@ -223,7 +224,7 @@ impl Controller {
         }
     }
 
-    /// Commands that the personality has ended go out: data of reads first.
+    /// Sends completed commands on: read data is transferred first.
     #[inline]
     fn send_completed(&mut self, now: Nanos) {
         while let Some(id) = self.commands.completed.pop_front() {
@@ -259,7 +260,7 @@ impl Controller {
         self.lateness.record(self.now.since(command.due));
         tracepoint::trace_at(command.due, || Event::CommandPosted { id });
         if let Some(times) = &mut self.command_times {
-            // Fetched before it was timed: its time is not known.
+            // The command was fetched before timing was enabled, so its time is not known.
             let time = self.now.since(command.fetched);
             times.total += time;
             match command.io {
@@ -294,7 +295,7 @@ impl Controller {
         self.queues.post(queue, cid, status, result);
     }
 
-    /// Keeps a command's failure for its host's error log.
+    /// Appends a failed command to the error log of its host.
     #[cold]
     fn log_failure(&mut self, id: u32) {
         let command = self.commands.get(id);
@@ -303,7 +304,7 @@ impl Controller {
         self.admin_for_queue(queue).log_error(sq, cid, status, at);
     }
 
-    /// Who answers the admin commands of a queue's host.
+    /// Returns the admin state of the host that owns a queue.
     pub(crate) fn admin_for_queue(&mut self, queue: usize) -> &mut AdminState {
         let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
         match port.and_then(|p| self.queues.ports[p].access.as_mut()) {
@@ -322,7 +323,7 @@ impl Controller {
         }
     }
 
-    /// Lets the media move on to the next thing that is due.
+    /// Advances the media to their next event.
     #[inline]
     fn media_step(&mut self, now: Nanos) -> Nanos {
         let commands = &mut self.commands;
@@ -368,7 +369,7 @@ impl Controller {
         }
     }
 
-    /// Lets the next thing that is due by `now` happen, at the time it was due.
+    /// Processes the next event that is due by `now`, at the time at which it was due.
     #[inline]
     fn step(&mut self, now: Nanos) -> bool {
         let media = self.media_deadline();
@@ -379,15 +380,15 @@ impl Controller {
         if next > now {
             return false;
         }
-        // Before time moves on, the translation layer does what became possible at this instant.
+        // Before time advances, the FTL does the work that became possible at this instant.
         if next > self.at && self.run_ftl(self.at) {
             self.send_completed(self.at);
             return true;
         }
         self.at = self.at.max(next);
         let at = if next == media {
-            // The media may have several instants to go through before something ends; it must
-            // not run past what else is due. What could not even begin ends at once.
+            // The media may pass several instants before an operation completes; they must not pass
+            // the next event of another part. An operation that could not start completes at once.
             let limit = if media < self.at { self.at } else { stations.min(now) };
             self.media_step(limit)
         } else if let Some((at, id)) = self.fetch_stage.dequeue(next) {
@@ -480,7 +481,8 @@ impl Component for Controller {
     }
 
     fn deadline(&self) -> Nanos {
-        // Completions that wait for room are no reason: a host that gives some back wakes the drive.
+        // Completions that wait for a free entry set no deadline: the host wakes the drive when it
+        // frees one.
         self.next_internal_at().min(self.queues.throttled_until)
     }
 }

@@ -1,5 +1,5 @@
-//! [`Commands`]: the commands that a drive has fetched and not completed. A slot is taken when a
-//! command is fetched and given back when its completion is posted: nothing can be dropped between.
+//! [`Commands`]: the commands in flight. A command occupies a slot from its fetch until its
+//! completion is posted, so that no command can be lost in between.
 
 use std::sync::Arc;
 
@@ -9,52 +9,52 @@ use ring::Port;
 
 use crate::data_buffer::DataBuffer;
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Index of its submission queue among the drive's; see [`crate::queues::Queues`].
+    /// Index of its submission queue in [`crate::queues::Queues`].
     pub(crate) queue: u32,
     pub(crate) sq_id: u16,
     pub(crate) cid: u16,
     pub(crate) io: IoCommand,
     pub(crate) data_buffer: DataBuffer,
-    /// Where the out-of-band bytes are; 0 for nowhere.
+    /// Address of the out-of-band bytes; 0 if there are none.
     pub(crate) metadata: u64,
     /// Bytes of data.
     pub(crate) bytes: u64,
-    /// Bytes of them that cross between host and drive.
+    /// Bytes that cross between host and drive; data in the CMB does not.
     pub(crate) dma_bytes: u64,
-    /// Where in the entry its error is (NVMe section 5.14.1.1).
+    /// Position of the error in the entry [NVMe1.4 §5.14.1.1].
     pub(crate) location: u16,
     pub(crate) port: Arc<Port>,
-    /// Operations that must end before the command does.
+    /// Media operations that must complete before the command does.
     pub(crate) ops_left: u32,
     pub(crate) status: Status,
     pub(crate) result: u64,
-    /// When it was fetched, of a drive that times commands.
+    /// Time of the fetch, on a drive that measures command times.
     pub(crate) fetched: Nanos,
-    /// When the completion is due.
+    /// Time at which the completion is due.
     pub(crate) due: Nanos,
-    /// Physical sectors of a vector command, sources of a copy.
+    /// Physical sectors of a vector command; for a copy, the sources.
     pub(crate) source_sectors: Vec<u32>,
-    /// Destinations of a copy.
+    /// Physical sectors that a copy writes.
     pub(crate) target_sectors: Vec<u32>,
-    /// Ranges that the command's data names, checked and placed.
+    /// Ranges of a Dataset Management command, checked and translated.
     pub(crate) ranges: Vec<DsmRange>,
-    /// The first sector that is the host's: what it knows as 0.
+    /// First drive sector of the host, which the host addresses as 0.
     pub(crate) first_sector: u64,
-    /// Its host is gone.
+    /// The host has been detached.
     detached: bool,
 }
 
-/// Slots for commands. Their memory is kept from one command to the next.
+/// The command slots. Slots and their allocations are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     slots: Vec<Command>,
     free: Vec<u32>,
-    /// Commands that are done and not on their way to their host yet.
+    /// Commands that are done and have not yet entered the completion path.
     pub(crate) completed: std::collections::VecDeque<u32>,
-    /// Commands under way whose hosts are gone, and who stands for these.
+    /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,
     placeholder_port: Option<Arc<Port>>,
 }
@@ -104,7 +104,7 @@ impl Commands {
         }
     }
 
-    /// Commands under way.
+    /// Returns the number of commands in flight.
     pub(crate) fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -119,15 +119,15 @@ impl Commands {
         &mut self.slots[id as usize]
     }
 
-    /// The command ends with this status; its result stays as it is.
+    /// Marks the command as done with this status; its result does not change.
     #[inline]
     pub(crate) fn complete(&mut self, id: u32, status: Status) {
         self.slots[id as usize].status = status;
         self.completed.push_back(id);
     }
 
-    /// One of the command's operations has ended; with the last the command does, with the first
-    /// status that was not success.
+    /// Records the completion of one of the command's operations. With the last operation the
+    /// command is done; its status is the first that was not success.
     #[inline]
     pub(crate) fn complete_op(&mut self, id: u32, status: Status) {
         let c = &mut self.slots[id as usize];
@@ -140,7 +140,7 @@ impl Commands {
         }
     }
 
-    /// The command's completion is posted, or nobody is left to post it to.
+    /// Releases the slot after the completion was posted, or after the host was detached.
     #[inline]
     pub(crate) fn release(&mut self, id: u32) {
         if self.detached_count > 0 {
@@ -149,7 +149,8 @@ impl Commands {
         self.free.push(id);
     }
 
-    /// The last that is left of a host may be this command: its memory goes.
+    /// Releases the slot of a detached host's command. This may drop the last reference to its
+    /// memory.
     #[cold]
     fn release_detached(&mut self, id: u32) {
         let c = &mut self.slots[id as usize];
@@ -162,8 +163,8 @@ impl Commands {
         }
     }
 
-    /// A host is gone: what its commands have for it goes nowhere. Data that they have still to
-    /// fetch is fetched.
+    /// Detaches the commands of a host: data for the host is discarded. Write data that the
+    /// commands have not yet fetched is still fetched.
     pub(crate) fn detach_commands(&mut self, port: &Arc<Port>, nobody: &Arc<Port>) {
         self.placeholder_port = Some(nobody.clone());
         let mut live = vec![true; self.slots.len()];
@@ -186,7 +187,7 @@ impl Commands {
         }
     }
 
-    /// Forgets everything.
+    /// Releases all slots.
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
         self.free.clear();

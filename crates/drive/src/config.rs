@@ -1,111 +1,114 @@
-//! [`DriveConfig`]: what describes a drive. Plain values; [`DriveConfig::check`] says what cannot be.
+//! [`DriveConfig`]: the description of a drive, as plain values that [`DriveConfig::check`]
+//! validates.
 
 use clock::Nanos;
 use ftl::{FtlConfig, LineMetadata};
 use media::MediaConfig;
 
-/// What the drive exposes.
+/// The interface that a drive exposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PersonalityKind {
-    /// Acknowledges at once, or after a fixed latency; has no media.
+    /// Null personality: completes commands at once or after a fixed latency, without media.
     Null,
-    /// A block device: the drive manages its flash.
+    /// Block personality: the drive manages its own flash and exposes sectors.
     Block,
-    /// Physical page addresses: the host manages the flash (OC; LightNVM paper section 3).
+    /// Open-channel personality: physical page addresses; the host manages the flash ([OC20],
+    /// [LightNVM17 §3]).
     OpenChannel,
 }
 
-/// How a parallel unit chooses among the operations that wait for it.
+/// The order in which a parallel unit executes its waiting operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PuScheduling {
     /// In order of arrival.
     Fifo,
-    /// Reads before programs and erases; optionally a read suspends a running program or erase.
+    /// Reads before programs and erases; optionally, a read suspends a running program or erase.
     ReadPriority {
-        /// Whether and at what cost running programs and erases are suspended.
+        /// Costs and limit of program and erase suspension; `None` disables it.
         suspend: Option<SuspendConfig>,
     },
 }
 
-/// Program and erase suspend.
+/// The costs of suspending a program or erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuspendConfig {
-    /// Time from the request until the array can read.
+    /// Time from the suspend request until the array can read.
     pub suspend: Nanos,
-    /// Time that the interrupted operation loses when it resumes.
+    /// Time that the suspended operation loses when it resumes.
     pub resume: Nanos,
-    /// Suspensions of one operation at most, after which it runs to its end.
+    /// Maximum number of suspensions of one operation; after that it runs to completion.
     pub max_per_operation: u32,
 }
 
-/// Which submission queue is served next (NVMe section 4.13).
+/// The arbitration among submission queues [NVMe1.4 §4.13].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arbitration {
-    /// Every queue in turn, up to `burst` commands each.
+    /// Round robin: every queue in turn, up to `burst` commands each.
     RoundRobin {
-        /// Commands taken from one queue in a row.
+        /// Maximum number of commands fetched from one queue in a row.
         burst: u16,
     },
-    /// Urgent queues first, then high, medium and low by weight.
+    /// Weighted round robin: urgent queues first, then high, medium and low priority by weight.
     Weighted {
-        /// Commands taken from one queue in a row.
+        /// Maximum number of commands fetched from one queue in a row.
         burst: u16,
-        /// Turns of high-priority queues per round.
+        /// Weight of high-priority queues, in turns per round.
         high: u16,
-        /// Turns of medium-priority queues per round.
+        /// Weight of medium-priority queues, in turns per round.
         medium: u16,
-        /// Turns of low-priority queues per round.
+        /// Weight of low-priority queues, in turns per round.
         low: u16,
     },
 }
 
-/// The controller's own costs and limits.
+/// The costs and limits of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
-    /// Time to fetch and decode a command; commands are fetched one at a time.
+    /// Time to fetch and decode one command; the controller fetches commands one at a time.
     pub fetch_latency: Nanos,
-    /// Time from the end of a command to its completion entry.
+    /// Time from the end of a command's execution to its completion queue entry.
     pub completion_latency: Nanos,
-    /// Bytes per second between host memory and the drive, shared by both directions; 0 for no
-    /// limit.
+    /// DMA bandwidth between host memory and the drive in bytes per second, shared by both
+    /// directions; 0 for no limit.
     pub dma_bytes_per_sec: u64,
-    /// Bytes per second from host memory to the drive, if that is a path of its own and the other
-    /// is for data out only; 0 if they are one.
+    /// DMA bandwidth from host memory to the drive in bytes per second, if that direction has its
+    /// own path. 0 if both directions share one path. Otherwise `dma_bytes_per_sec` limits only the
+    /// direction from the drive to the host.
     pub dma_to_device_bytes_per_sec: u64,
-    /// I/O queue pairs that a host may create.
+    /// Maximum number of I/O queue pairs that a host may create.
     pub max_io_queues: u16,
-    /// Entries per queue at most.
+    /// Maximum number of entries per queue.
     pub queue_depth: u16,
-    /// Which submission queue is served next.
+    /// The arbitration among submission queues.
     pub arbitration: Arbitration,
-    /// Memory of the drive that hosts reach into.
+    /// The controller memory buffer, if the drive has one.
     pub cmb: Option<CmbConfig>,
-    /// Whether it offers doorbells in memory (Doorbell Buffer Config), as emulators of controllers do.
+    /// Whether the drive supports Doorbell Buffer Config, as emulated controllers do.
     pub doorbell_buffer: bool,
-    /// Reads of its own, by which a drive that manages its flash finds data that has aged.
+    /// Background scrub of a drive that manages its own flash; `None` disables it.
     pub scrub: Option<MediaScrubConfig>,
 }
 
-/// How a drive that manages its flash looks after data that nobody reads.
+/// Configuration of the background scrub, which refreshes aged data that hosts do not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediaScrubConfig {
-    /// Sectors read per second at most, and moved; 0 for none.
+    /// Maximum number of sectors read and relocated per second; 0 disables the scrub.
     pub sectors_per_sec: u32,
-    /// From the beginning of a round over all data to the next one's at least.
+    /// Minimum time between the starts of two passes over all data.
     pub pass_interval_min: Nanos,
 }
 
-/// A controller memory buffer (NVMe section 4.7; LightNVM paper sections 2.2 and 2.3).
+/// A controller memory buffer ([NVMe1.4 §4.7], [LightNVM17 §2.2, §2.3]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmbConfig {
-    /// Bytes: a multiple of 4 KiB that the CMBSZ register can tell.
+    /// Size in bytes: a multiple of 4 KiB that the CMBSZ register can represent.
     pub bytes: u64,
-    /// Whether what is in it survives the loss of power (capacitors).
+    /// Whether the contents survive a power loss (capacitors).
     pub protected: bool,
 }
 
 impl ControllerConfig {
-    /// Bytes per second that data of writes come in at; 0 for no limit.
+    /// Returns the DMA bandwidth of write data in bytes per second; 0 for no limit.
     pub fn write_bytes_per_sec(&self) -> u64 {
         match self.dma_to_device_bytes_per_sec {
             0 => self.dma_bytes_per_sec,
@@ -131,105 +134,106 @@ impl Default for ControllerConfig {
     }
 }
 
-/// What the open-channel personality offers besides its commands.
+/// The optional features of the open-channel personality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenChannelConfig {
-    /// What suspending a program or an erase costs when only a read's hint asks for it; `None` if
-    /// the drive cannot, unless its [`PuScheduling`] suspends anyway.
+    /// Costs of suspending a program or erase when a read's hint asks for it. With `None`, the
+    /// drive suspends only if its [`PuScheduling`] does so for every read.
     pub suspend_on_hint: Option<SuspendConfig>,
-    /// Whether the drive keeps a map of its own from logical to physical addresses (thesis chapter
-    /// 6, section 4.3).
+    /// Whether the drive keeps a logical-to-physical map of its own [Thesis15 ch. 6 §4.3].
     pub device_l2p: bool,
 }
 
-/// Bytes of a controller memory buffer at most.
+/// Maximum size of a controller memory buffer in bytes.
 const CMB_BYTES_MAX: u64 = 64 << 30;
 
-/// The drive-side write buffer of the block personality.
+/// The write buffer of the block personality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBuffer {
-    /// Writes complete when they are on the media.
+    /// No write buffer: writes complete when they are on the media.
     None,
-    /// Writes complete when they are in the buffer, which a power cut empties.
+    /// Writes complete when they are in the buffer; a power cut loses the buffer.
     Volatile {
-        /// Bytes.
+        /// Capacity in bytes.
         bytes: u64,
     },
     /// Writes complete when they are in the buffer, which survives a power cut (capacitors).
     PowerLossProtected {
-        /// Bytes.
+        /// Capacity in bytes.
         bytes: u64,
     },
 }
 
-/// The null personality's timing: thesis chapter 6 section 5 measures such a device.
+/// Timing of the null personality; [Thesis15 ch. 6 §5] measures such a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NullConfig {
-    /// Time of every command.
+    /// Latency of every command.
     pub latency: Nanos,
-    /// Bytes per second, all commands together; 0 for no limit.
+    /// Bandwidth of all commands together in bytes per second; 0 for no limit.
     pub bytes_per_sec: u64,
 }
 
-/// How data go between a parallel unit's registers and its channel, beyond `cache_program`.
+/// How data move between the registers of a parallel unit and its channel, beyond `cache_program`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferConfig {
-    /// Cache read: what has been read moves to the cache register, and the array may read again while
-    /// the channel empties that. A unit has one cache register per plane beside its page register;
-    /// programs use it too.
+    /// Cache read: data that was read moves to the cache register, and the array may read again
+    /// while the channel drains that register. A parallel unit has one cache register per plane
+    /// beside its page register; programs use the cache register as well.
     pub cache_read: bool,
-    /// Whether what has been read leaves from a register that programs do not use, as where an MLC
-    /// die has a third latch per cell: data of programs may come, and programs run, meanwhile. Only
-    /// with `cache_read`.
+    /// Whether read data leaves from a register that programs do not use, as in an MLC die with a
+    /// third latch per cell. Program data may then be transferred, and programs may run, at the
+    /// same time. Requires `cache_read`.
     pub dedicated_read_register: bool,
-    /// Whether everything goes over the channel a page at a time, and others on the channel in
-    /// between: each plane has registers of its own. Else what has been read goes in one piece, and
-    /// data of programs by pages, or by sectors where reads go first.
+    /// Whether all transfers use the channel one page at a time, so that other parallel units may
+    /// transfer in between; each plane has registers of its own. Otherwise read data is transferred
+    /// in one piece, and program data by pages, or by sectors if reads have priority.
     pub by_page: bool,
 }
 
-/// A drive.
+/// The complete description of a drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveConfig {
-    /// What it is called in results; also its serial number.
+    /// Name of the drive in results; also its serial number.
     pub name: String,
-    /// What it exposes.
+    /// The interface that the drive exposes.
     pub personality: PersonalityKind,
-    /// What stores the bits.
+    /// The emulated media.
     pub media: MediaConfig,
-    /// The controller.
+    /// The costs and limits of the controller.
     pub controller: ControllerConfig,
-    /// How parallel units choose.
+    /// The order in which a parallel unit executes its waiting operations.
     pub pu_scheduling: PuScheduling,
-    /// Whether a read of a page in the PU's page register skips the array.
+    /// Whether a read of a page in the page register of the parallel unit skips the array read.
     pub page_register: bool,
-    /// Whether the data of a program may be transferred while the array is still busy.
+    /// Whether program data may be transferred while the array is still busy.
     pub cache_program: bool,
-    /// How data go between registers and channels.
+    /// How data move between registers and channels.
     pub transfers: TransferConfig,
     /// The write buffer of the block personality.
     pub write_buffer: WriteBuffer,
-    /// The flash translation layer of the block personality.
+    /// The FTL of the block personality.
     pub ftl: FtlConfig,
     /// Timing of the null personality.
     pub null: NullConfig,
-    /// What the open-channel personality offers.
+    /// The optional features of the open-channel personality.
     pub open_channel: OpenChannelConfig,
 }
 
 impl DriveConfig {
-    /// What a drive's own layer usually chooses. Its lines have no metadata: they would save a host
-    /// commands when it opens the drive, but a drive reads its own out-of-band bytes at once when it
-    /// gets power, and metadata would only take its capacity and bandwidth. A drive whose
-    /// `reverse_map` is to be on the media turns it on.
+    /// Returns the default FTL configuration of a drive.
+    ///
+    /// Lines have no metadata. Line metadata would save a host commands when it opens the drive.
+    /// The drive itself scans its out-of-band bytes without commands at power-on, so metadata would
+    /// only cost capacity and bandwidth. A drive whose `p2l` table is on the media enables line
+    /// metadata.
     pub fn default_ftl() -> FtlConfig {
         FtlConfig { line_metadata: LineMetadata::Off, ..FtlConfig::default() }
     }
 
-    /// Checks what the parts of a configuration demand of each other.
+    /// Checks the settings against each other.
     ///
     /// # Errors
-    /// The first contradiction.
+    /// Returns the first inconsistency as [`DriveError::Config`](crate::DriveError::Config).
     pub fn check(&self) -> Result<(), crate::DriveError> {
         let contradiction = |what: &str, allowed: &str| {
             Err(crate::DriveError::Config { what: what.into(), allowed: allowed.into() })

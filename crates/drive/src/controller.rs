@@ -1,5 +1,6 @@
-//! [`Drive`]: the controller. Owns what commands pass through on their way ([`crate::passage`]):
-//! queues, stations, personality; powered on here, looked at, shut down, and cut off.
+//! [`Controller`]: the drive itself. It owns the queues, stages and personality that commands pass
+//! through ([`crate::command_path`]); this module covers power-on, inspection, shutdown and power
+//! cuts.
 
 use std::io;
 
@@ -23,7 +24,7 @@ use crate::stage::ServiceStage;
 use crate::stats::{CommandTimes, LatenessRecord};
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
-/// What the drive exposes, and over what.
+/// The interface of the drive, with the media below it.
 #[derive(Clone, Debug)]
 pub(crate) enum Personality {
     Null(NullDrive),
@@ -32,7 +33,8 @@ pub(crate) enum Personality {
     OpenChannel(Box<OpenChannelDrive>),
 }
 
-/// An emulated drive. Poll it (rule R2); talk to it through [`Drive::attach`].
+/// An emulated drive. The caller polls it (ARCHITECTURE.md, R2); hosts connect with
+/// [`Controller::attach`].
 #[derive(Debug)]
 pub struct Controller {
     pub(crate) config: DriveConfig,
@@ -44,28 +46,28 @@ pub struct Controller {
     pub(crate) cmb: Option<Cmb>,
     pub(crate) fetch_stage: ServiceStage,
     pub(crate) dma_stage: ServiceStage,
-    /// Data that comes in, where that is a path of its own.
+    /// The DMA stage of write data, if that direction has its own path.
     pub(crate) dma_to_device: ServiceStage,
     pub(crate) post_stage: ServiceStage,
     pub(crate) zero_latency: bool,
     pub(crate) lateness: LatenessRecord,
-    /// If somebody wants to know.
+    /// Command times, if recording is enabled.
     pub(crate) command_times: Option<Box<CommandTimes>>,
     pub(crate) stats: DriveStats,
     pub(crate) powered_at: Option<Nanos>,
-    /// The last poll.
+    /// Time of the last poll.
     pub(crate) now: Nanos,
-    /// The instant that the drive has got to: that of the last poll or before, while a late poll
-    /// catches up.
+    /// The instant that the drive has reached: the time of the last poll, or an earlier one while a
+    /// late poll catches up.
     pub(crate) at: Nanos,
 }
 
 impl Controller {
-    /// Powers a drive on. Its image, if it has one, is created if it is missing; what was written
-    /// before is recovered.
+    /// Powers a drive on. Creates the image if the configuration names one that does not exist;
+    /// recovers the data of an existing image.
     ///
     /// # Errors
-    /// [`DriveError`]: what cannot be, and images that cannot be opened.
+    /// [`DriveError`] for an invalid configuration, or an image that cannot be opened.
     pub fn new(config: DriveConfig) -> Result<Controller, DriveError> {
         config.check()?;
         let personality = match (&config.media, config.personality) {
@@ -84,7 +86,8 @@ impl Controller {
         Controller::with_personality(config, personality, cmb)
     }
 
-    /// `map` is the dual map that has survived in the drive's memory, if it has.
+    /// Creates the personality of a NAND drive. `map` is the device L2P that survived in memory, if
+    /// any.
     pub(crate) fn nand_personality(
         array: NandArray,
         kind: PersonalityKind,
@@ -139,12 +142,13 @@ impl Controller {
         })
     }
 
-    /// What describes the drive.
+    /// Returns the configuration.
     pub fn config(&self) -> &DriveConfig {
         &self.config
     }
 
-    /// Sectors that a host sees, all of the medium for an open-channel drive.
+    /// Returns the capacity in sectors that a host sees; all of the medium for an open-channel
+    /// drive.
     pub fn sectors(&self) -> u64 {
         match &self.personality {
             Personality::Null(d) => d.sectors,
@@ -154,7 +158,7 @@ impl Controller {
         }
     }
 
-    /// The translation layer, if the drive manages its own flash.
+    /// Returns the FTL, if the drive manages its own flash.
     pub fn ftl(&self) -> Option<&ftl::Ftl> {
         match &self.personality {
             Personality::Block(d) => Some(&d.ftl),
@@ -178,13 +182,13 @@ impl Controller {
         }
     }
 
-    /// The NAND medium, to look at or to make fail on cue.
+    /// Returns the NAND medium, for inspection and fault injection.
     pub fn nand_mut(&mut self) -> Option<&mut Nand> {
         self.array_mut().map(|a| &mut a.nand)
     }
 
-    /// Lets everything take no time at all, to bring a drive into a state quickly; or its own time
-    /// again. Operations under way end when they would have.
+    /// Switches all latencies off, to precondition a drive quickly, or on again. Operations in
+    /// flight complete at the times already set.
     pub fn set_zero_latency(&mut self, instant: bool) {
         self.zero_latency = instant;
         match &mut self.personality {
@@ -195,32 +199,33 @@ impl Controller {
         }
     }
 
-    /// Operations waiting or running on a parallel unit.
+    /// Returns the number of operations that wait or run on a parallel unit.
     pub fn pu_queue_depth(&self, pu: u32) -> usize {
         self.array().map_or(0, |a| a.depth(pu))
     }
 
-    /// Completions posted so far: hosts cannot have heard of anything while it stays the same.
+    /// Returns the number of completions posted so far. While it does not change, no host has new
+    /// information.
     #[inline]
     pub fn posted(&self) -> u64 {
         self.queues.posts
     }
 
-    /// Whether no command and no operation of the flash is under way.
+    /// Whether no command and no flash operation is in flight.
     pub fn is_idle(&self) -> bool {
         self.commands.outstanding() == 0 && self.array().is_none_or(NandArray::is_idle)
     }
 
-    /// Takes over the state of `other`, a drive of the same configuration at rest: media, translation layer,
-    /// buffers and clocks, each as a copy of its own. What its host has made of this drive stays: queues,
-    /// registered memory, features. Returns whether it could: not from a drive with a controller memory
-    /// buffer or something under way, nor from one that has notified its host of anything, which the host
-    /// knows and its copy does not.
+    /// Copies the state of `other`, an idle drive with the same configuration: media, FTL, buffers
+    /// and clocks. The queues, registered memory and features that the host of this drive has set
+    /// up do not change. Returns `false` if the state cannot be copied: `other` has a controller
+    /// memory buffer, operations in flight, or chunk notifications that its host knows and this
+    /// drive's host does not.
     ///
-    /// Media in image files are copied into memory, of the size that they have.
+    /// Media in image files are copied into memory, at their full size.
     ///
     /// # Panics
-    /// When there is no address space for the copy.
+    /// If there is no address space for the copy.
     pub fn copy_state_from(&mut self, other: &Controller) -> bool {
         let is_resting = |drive: &Controller| {
             drive.is_idle()
@@ -243,27 +248,28 @@ impl Controller {
         true
     }
 
-    /// I/O commands fetched and not completed.
+    /// Returns the number of I/O commands that are fetched and not completed.
     pub fn outstanding(&self) -> usize {
         self.commands.outstanding()
     }
 
-    /// How late completions were, as a distribution, of which intervals can be had.
+    /// Returns the distribution of completion lateness, from which intervals can be derived.
     pub fn lateness(&self) -> &LatenessRecord {
         &self.lateness
     }
 
-    /// Records how long commands take from here on.
+    /// Starts to record command times.
     pub fn record_command_times(&mut self) {
         self.command_times.get_or_insert_with(|| Box::new(CommandTimes::new()));
     }
 
-    /// How long commands took, of a drive that [records](Controller::record_command_times) it.
+    /// Returns the command times, if [`record_command_times`](Controller::record_command_times) was
+    /// called.
     pub fn command_times(&self) -> Option<&CommandTimes> {
         self.command_times.as_deref()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> DriveStats {
         let mut stats = self.stats.clone();
         stats.late = self.lateness.read();
@@ -296,8 +302,8 @@ impl Controller {
         stats
     }
 
-    /// Starts counting commands, busy times and lateness anew; counters of the translation layer
-    /// and the medium go on.
+    /// Resets the counters of commands, busy times and lateness. The counters of the FTL and of the
+    /// medium continue.
     pub fn reset_stats(&mut self) {
         self.stats = DriveStats::default();
         self.lateness.reset();
@@ -316,10 +322,11 @@ impl Controller {
         }
     }
 
-    /// Writes everything buffered to the media and the image to its file: an orderly power-off.
+    /// Shuts the drive down in order: writes all buffered data to the media, and the image to its
+    /// file.
     ///
     /// # Errors
-    /// What `fsync(2)` on the image returns.
+    /// The error that `fsync(2)` on the image returns.
     pub fn shut_down(mut self) -> io::Result<()> {
         let now = self.now;
         self.cmb.as_ref().map_or(Ok(()), Cmb::sync)?;
@@ -366,8 +373,9 @@ impl Controller {
         health
     }
 
-    /// Power fails: everything volatile is lost, unless the write buffer has capacitors. What is
-    /// left is the drive without power, to be powered on again; its hosts' ports are dead.
+    /// Cuts the power: all volatile state is lost, unless the write buffer has capacitors. Returns
+    /// the drive without power, which can be powered on again. The ports of its hosts do not work
+    /// any more.
     pub fn power_cut(mut self) -> crate::PoweredOffController {
         if let Personality::Block(d) = &mut self.personality
             && matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. })
@@ -389,7 +397,7 @@ impl Controller {
         crate::PoweredOffController::new(self.config, self.personality, cmb)
     }
 
-    /// Whether contents are kept.
+    /// Whether the media store data.
     pub fn stores_data(&self) -> bool {
         match &self.config.media {
             MediaConfig::Nand(n) => n.data != DataStore::None,

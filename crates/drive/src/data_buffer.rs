@@ -1,33 +1,33 @@
-//! [`Payload`]: where the data of a command is, checked against the registrations of the queue's
-//! owner before anything is touched (rule R1).
+//! [`DataBuffer`]: the host memory of a command's data, checked against the registered memory of
+//! the queue's owner before any access (ARCHITECTURE.md, R1).
 
 use nvme::{DataPointer, SglDescriptor, Sqe, Status};
 use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 
-/// Where the data of a command is in its host's memory.
+/// The location of a command's data in host memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum DataBuffer {
-    /// Nowhere: a bit bucket, or a command without data.
+    /// No memory: a command without data, or a Bit Bucket.
     #[default]
     Empty,
-    /// In one piece.
+    /// One contiguous range.
     Contiguous(Iova),
-    /// In pieces: how far into the data each begins, and where it is. Ends are where the next
+    /// Segments: the offset of each in the data, and its address. A segment ends where the next one
     /// begins.
     Segments(Vec<(u64, Iova)>),
 }
 
-/// A scatter-gather list may chain this many segments.
+/// Maximum number of segments in a scatter-gather list (SGL).
 const SGL_SEGMENTS_MAX: usize = 64;
-/// And hold this many descriptors.
+/// Maximum number of descriptors in a scatter-gather list.
 const SGL_DESCRIPTORS_MAX: usize = 8192;
 
 impl DataBuffer {
-    /// Finds `bytes` of data of an entry.
+    /// Parses the data pointer of an entry for `bytes` bytes of data.
     ///
     /// # Errors
-    /// The status to complete the command with: memory that is not registered, entries that are not
-    /// aligned, a list that is too short or of a kind that is not supported.
+    /// The status with which the command is to complete: memory that is not registered, misaligned
+    /// entries, or a list that is too short or of an unsupported kind.
     #[inline]
     pub(crate) fn from_sqe(
         sqe: &Sqe,
@@ -54,14 +54,14 @@ impl DataBuffer {
         }
     }
 
-    /// Whether data is transferred at all.
+    /// Whether the command transfers data.
     #[inline]
     pub(crate) fn has_data(&self) -> bool {
         !matches!(self, DataBuffer::Empty)
     }
 
-    /// How many of the `bytes` bytes of data are at addresses of `range`, its end excluded. Ranges are
-    /// whole registrations: a piece is inside or outside.
+    /// Returns how many of the `bytes` bytes of data lie in `range`, end excluded. Ranges are whole
+    /// registrations, so a segment is entirely inside or outside.
     pub(crate) fn bytes_within(&self, bytes: u64, range: (Iova, Iova)) -> u64 {
         let inside = |at: Iova| range.0 <= at && at < range.1;
         match self {
@@ -83,8 +83,8 @@ impl DataBuffer {
         }
     }
 
-    /// Calls `f` with every piece of `len` bytes from `offset` on: region, offset in it, how far
-    /// into the range, and bytes.
+    /// Calls `f` for each segment of the `len` bytes from `offset`: region, offset in the region,
+    /// offset in the range, and length.
     #[inline]
     pub(crate) fn for_each_segment(
         &self,
@@ -96,7 +96,8 @@ impl DataBuffer {
         match self {
             DataBuffer::Empty => {}
             DataBuffer::Contiguous(base) => {
-                // Checked when the command was taken; registrations are never withdrawn.
+                // The range was checked when the command was fetched; registrations are never
+                // withdrawn.
                 if let Ok(b) = memory.find(base.offset(offset), len as u64) {
                     f(b.region, b.offset, 0, len);
                 }
@@ -119,14 +120,14 @@ impl DataBuffer {
         }
     }
 
-    /// Copies bytes to the host.
+    /// Copies bytes to host memory.
     pub(crate) fn write(&self, memory: &AddressSpace, offset: u64, bytes: &[u8]) {
         self.for_each_segment(memory, offset, bytes.len(), |region, at, from, n| {
             region.write(at, &bytes[from..from + n]);
         });
     }
 
-    /// Copies bytes from the host.
+    /// Copies bytes from host memory.
     pub(crate) fn read(&self, memory: &AddressSpace, offset: u64, bytes: &mut [u8]) {
         self.for_each_segment(memory, offset, bytes.len(), |region, at, from, n| {
             region.read(at, &mut bytes[from..from + n]);
@@ -142,8 +143,9 @@ fn contiguous(at: Iova, bytes: u64, memory: &AddressSpace) -> Result<DataBuffer,
     }
 }
 
-/// PRP entries (NVMe section 4.3): the first may start inside of a page; the second is a page, or a
-/// list of pages when there are more than two, whose last entry may point at the next list.
+/// Parses PRP entries [NVMe1.4 §4.3]. The first may have a page offset. The second is a page, or a
+/// list of pages if the data spans more than two; the last entry of a full list points to the next
+/// list.
 fn from_prps(
     first: u64,
     second: u64,
@@ -173,7 +175,7 @@ fn from_prps(
             let entry = u64::from_le_bytes(word);
             let last_slot = list % PAGE64 == PAGE64 - 8;
             if last_slot && bytes - done > PAGE64 {
-                // The entry points at the next page of the list.
+                // The entry points to the next page of the list.
                 if entry % PAGE64 != 0 {
                     return Err(Status::PRP_OFFSET_INVALID);
                 }
@@ -192,7 +194,7 @@ fn from_prps(
     Ok(DataBuffer::Segments(pieces))
 }
 
-/// A scatter-gather list (NVMe section 4.4) of data blocks; bit buckets among them are not
+/// Parses a scatter-gather list [NVMe1.4 §4.4] of data blocks; Bit Bucket descriptors in it are not
 /// supported.
 fn from_sgl(
     at: Iova,
@@ -282,7 +284,7 @@ mod tests {
         let mut back = vec![0; bytes];
         payload.read(space, 0, &mut back);
         assert_eq!(back, data);
-        // And in odd pieces.
+        // Also with a length that is not a multiple of the page size.
         let mut some = vec![0; bytes.min(5_000)];
         let n = some.len();
         payload.read(space, (bytes - n) as u64, &mut some);
@@ -298,12 +300,12 @@ mod tests {
             let mut sqe = Sqe::default();
             let pages = (offset + bytes as u64).div_ceil(4096);
             let data = at.0 + 100 * 4096;
-            // Pages in reverse order, to see that the list is followed.
+            // Pages in reverse order, to check that the list is followed.
             let page = |i: u64| if i == 0 { data } else { data + (pages - i) * 4096 };
             if pages <= 2 {
                 sqe.set_prp(page(0) + offset, page(1));
             } else {
-                // Two list pages, the first full and chained.
+                // Two list pages; the first is full and chained.
                 let mut list = at.0;
                 for i in 1..pages {
                     if list % 4096 == 4088 && i + 1 < pages {
@@ -386,7 +388,7 @@ mod tests {
         assert_eq!(of(&sqe, 512), Status::SGL_TYPE_INVALID);
         sqe.set_sgl(SglDescriptor::BitBucket { length: 512 });
         assert!(!DataBuffer::from_sqe(&sqe, 512, &space).unwrap().has_data());
-        // A list that points at itself ends.
+        // A list that points to itself is rejected.
         let mut words = Vec::new();
         let me = SglDescriptor::Segment { address: at.0, length: 16, last: false };
         for w in me.encode() {

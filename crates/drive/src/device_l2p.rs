@@ -1,21 +1,23 @@
-//! [`DeviceL2p`]: the drive's own map from logical to physical addresses (thesis chapter 6, section
-//! 4.3: the host has one, too, and never has to write its own).
+//! [`DeviceL2p`]: a logical-to-physical map that an open-channel drive keeps itself [Thesis15 ch. 6
+//! §4.3]. The host has a map as well, and never needs to write its own to the media.
 //!
-//! A host that wants it says with every sector it writes, in the first out-of-band bytes, which
-//! logical address the sector is of and how new ([`ftl::Oob`]). The map has the place of the newest
-//! copy: of two copies the one with the larger sequence number, of equally new ones the one that was
-//! programmed last, which is the other one moved. A chunk that is reset takes its sectors' entries
-//! with it; a trimmed address comes back only with a larger sequence number than the trim's.
+//! A host that uses the device L2P stores the logical address and the sequence number of each
+//! sector in its first out-of-band bytes ([`ftl::Oob`]). The map holds the location of the latest
+//! version. Of two copies, the one with the larger sequence number wins; of equal ones, the one
+//! programmed last, which is a relocated copy. A reset of a chunk unmaps its sectors. A trimmed
+//! address is mapped again only by a larger sequence number than that of the trim.
 //!
-//! Guarantees: an entry changes after its sector is programmed and before the command completes, by
-//! one store; what an entry names was programmed and says that it is of this logical address. The map
-//! survives the loss of power: it is kept in memory behind the drive's own capacitors, and beside an
-//! image in a file (`docs/format/sidecar.md`), where it also survives the death of the process.
+//! Invariants: an entry changes after its sector is programmed and before the command completes,
+//! with one store. The sector of an entry was programmed, and its out-of-band bytes hold that
+//! logical address. The map survives a power loss: capacitors protect the drive's memory. Beside an
+//! image, the map is kept in a file (`docs/format/sidecar.md`), and survives the death of the
+//! process as well.
 //!
-//! One 64-bit word per logical address, of which there are as many as the medium has sectors:
+//! The map has one 64-bit word per logical address, and as many addresses as the medium has
+//! sectors:
 //!
 //! ```text
-//! bits 47:0   mapped: number of the sector; trimmed: sequence number
+//! bits 47:0   mapped: index of the physical sector; trimmed: sequence number
 //! bit  48     mapped
 //! bit  49     trimmed
 //! bits 63:56  check byte; a word of zeros is an address that was never written
@@ -33,7 +35,7 @@ use crate::error::DriveError;
 use crate::sidecar::{self, SidecarKind};
 use crate::stats::DeviceL2pStats;
 
-/// What is known of a logical address.
+/// The state of a logical address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
     Unwritten,
@@ -46,7 +48,7 @@ const MAPPED: u64 = 1 << 48;
 const TRIMMED: u64 = 1 << 49;
 const CHECK_SHIFT: u32 = 56;
 
-/// A byte that depends on every bit of a word without one, and is never that of a word of zeros.
+/// Returns the check byte of a word: it depends on every other bit and is not 0.
 fn check(word: u64) -> u64 {
     let folded = (word ^ word >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     folded >> 56 ^ 0xa5
@@ -62,7 +64,7 @@ impl Entry {
         word | check(word) << CHECK_SHIFT
     }
 
-    /// `None` for a word that is no entry.
+    /// Decodes a word; `None` if it is not a valid entry.
     fn from_word(word: u64) -> Option<Entry> {
         if word == 0 {
             return Some(Entry::Unwritten);
@@ -79,20 +81,20 @@ impl Entry {
     }
 }
 
-/// The map.
+/// A logical-to-physical map in the drive.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceL2p {
     region: OwnedRegion,
-    /// Logical addresses.
+    /// Number of logical addresses.
     entries: u32,
     pub(crate) stats: DeviceL2pStats,
 }
 
 impl DeviceL2p {
-    /// The map of a medium: the one in the file beside its image, if there is one, or an empty one.
+    /// Opens the map of a medium: from the file beside its image if there is one, otherwise empty.
     ///
     /// # Errors
-    /// No memory; a file that is not the map of this medium, or is damaged.
+    /// Out of memory, or a file that is damaged or belongs to another medium.
     pub(crate) fn open(nand: &Nand) -> Result<DeviceL2p, DriveError> {
         let entries = nand.layout().sector_count();
         let bytes = entries as usize * 8;
@@ -115,7 +117,7 @@ impl DeviceL2p {
             DeviceL2p { region: region.into(), entries, stats: DeviceL2pStats::default() };
         if let Some(path) = path {
             map.check(path)?;
-            // An image that was made anew beside an old map has no past.
+            // The image was recreated beside an old map, so the map's contents are obsolete.
             if nand.chunks().all(|(_, i)| i.wear == 0 && i.write_pointer == 0) {
                 (0..entries).for_each(|lba| map.set(lba, Entry::Unwritten));
             }
@@ -124,7 +126,7 @@ impl DeviceL2p {
         Ok(map)
     }
 
-    /// Whether every word of a file is an entry.
+    /// Checks that every word of a file is a valid entry.
     fn check(&self, path: PathBuf) -> Result<(), DriveError> {
         for lba in 0..self.entries {
             let word = self.region.atomic_u64(lba as usize * 8).load(Ordering::Relaxed);
@@ -136,8 +138,8 @@ impl DeviceL2p {
         Ok(())
     }
 
-    /// Brings the map and what is on the medium together when the power comes: it may have gone
-    /// between an erase and what that does to the map.
+    /// Reconciles the map with the medium at power-on. Power may have failed between an erase and
+    /// the update of the map.
     pub(crate) fn reconcile(&mut self, nand: &Nand) {
         for lba in 0..self.entries {
             if let Entry::Mapped(psn) = self.get(lba)
@@ -148,7 +150,7 @@ impl DeviceL2p {
         }
     }
 
-    /// Logical addresses.
+    /// Returns the number of logical addresses.
     pub(crate) fn entries(&self) -> u32 {
         self.entries
     }
@@ -156,7 +158,8 @@ impl DeviceL2p {
     #[inline]
     fn get(&self, lba: u32) -> Entry {
         let word = self.region.atomic_u64(lba as usize * 8).load(Ordering::Relaxed);
-        // Words in memory are ours, and those of a file were checked when it was opened.
+        // Words in memory are written only here, and the words of a file were checked when it was
+        // opened.
         Entry::from_word(word).unwrap_or(Entry::Unwritten)
     }
 
@@ -165,7 +168,7 @@ impl DeviceL2p {
         self.region.atomic_u64(lba as usize * 8).store(entry.to_word(), Ordering::Release);
     }
 
-    /// Where the newest copy of a logical address is.
+    /// Returns the location of the latest version of a logical address.
     pub(crate) fn lookup(&self, lba: u32) -> Option<PhysSector> {
         match self.get(lba) {
             Entry::Mapped(psn) if lba < self.entries => Some(psn),
@@ -173,7 +176,7 @@ impl DeviceL2p {
         }
     }
 
-    /// What it holds, in sum. Looks at every entry.
+    /// Returns the counters of the map. Reads every entry.
     pub(crate) fn totals(&self, nand: &Nand) -> DeviceL2pLog {
         let (mut mapped, mut trimmed, mut newest) = (0u64, 0u64, 0);
         for lba in 0..self.entries {
@@ -192,7 +195,7 @@ impl DeviceL2p {
         DeviceL2pLog { mapped: mapped.into(), trimmed: trimmed.into(), seq_max: newest.into() }
     }
 
-    /// A write unit has been programmed: `count` sectors from `first` on.
+    /// Updates the map after a write unit was programmed: `count` sectors from `first`.
     pub(crate) fn on_program(&mut self, nand: &Nand, first: u32, count: u32) {
         for psn in (first..first + count).map(PhysSector) {
             let Some((lba, sequence)) = oob_mapping(nand, psn) else { continue };
@@ -203,7 +206,7 @@ impl DeviceL2p {
             let newer = match self.get(lba) {
                 Entry::Unwritten => true,
                 Entry::Trimmed { sequence: trimmed } => sequence > trimmed,
-                // What an entry names says how new it is.
+                // The out-of-band bytes of the mapped sector hold its sequence number.
                 Entry::Mapped(old) => {
                     oob_mapping(nand, old).is_none_or(|(of, than)| of != lba || sequence >= than)
                 }
@@ -217,12 +220,12 @@ impl DeviceL2p {
         }
     }
 
-    /// The host has reset a chunk: what was there is gone, whether that went well or took the chunk
-    /// offline. The out-of-band bytes are still there, until something is written over them.
+    /// Unmaps the sectors of a chunk after a reset, whether it succeeded or took the chunk offline.
+    /// The out-of-band bytes stay readable until the chunk is written again.
     pub(crate) fn on_reset(&mut self, nand: &Nand, chunk: ChunkIndex) {
         let written = nand.chunk_info(chunk).map_or(0, |i| i.write_pointer);
         let sectors = nand.layout().sectors_per_chunk();
-        // An erase that was refused has left everything where it was.
+        // A refused erase has changed nothing.
         for psn in (written..sectors).map(|sector| nand.layout().psn(chunk, sector)) {
             if let Some((lba, _)) = oob_mapping(nand, psn)
                 && lba < self.entries
@@ -234,11 +237,11 @@ impl DeviceL2p {
         }
     }
 
-    /// Logical addresses are no longer needed, as of a sequence number.
+    /// Trims logical addresses, as of a sequence number.
     ///
     /// # Errors
     /// [`Status::LBA_OUT_OF_RANGE`] for addresses past the end, [`Status::INVALID_FIELD`] for more
-    /// of them than there are; nothing has changed.
+    /// addresses than the map has. The map does not change on error.
     pub(crate) fn trim(
         &mut self,
         nand: &Nand,
@@ -257,7 +260,7 @@ impl DeviceL2p {
             return Err(Status::INVALID_FIELD);
         }
         for range in ranges {
-            // In range, so both fit.
+            // The range was checked, so both values fit.
             let first = range.slba.get() as u32;
             for lba in first..first + range.nlb.get() {
                 let older = match self.get(lba) {
@@ -276,17 +279,17 @@ impl DeviceL2p {
         Ok(())
     }
 
-    /// Waits until everything is on the file's device. Nothing to do without a file.
+    /// Waits until the map is on the file's device. Does nothing without a file.
     ///
     /// # Errors
-    /// What `fsync(2)` returns.
+    /// The error that `fsync(2)` returns.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         self.region.sync()
     }
 }
 
-/// Whose copy a sector says that it is, and how new: the one place that knows which out-of-band
-/// bytes mean that. `None` for padding, and for bytes that mean nothing.
+/// Returns the logical address and sequence number in a sector's out-of-band bytes. No other
+/// function decodes them. `None` for padding and for invalid bytes.
 fn oob_mapping(nand: &Nand, psn: PhysSector) -> Option<(u32, u64)> {
     let mut raw = [0; Oob::BYTES];
     nand.oob(psn, &mut raw);
@@ -294,8 +297,8 @@ fn oob_mapping(nand: &Nand, psn: PhysSector) -> Option<(u32, u64)> {
     Some((oob.lba?, oob.sequence))
 }
 
-/// Whether a sector was written and says that it is of this logical address. What was on a chunk
-/// that has gone offline since stays mapped: reads of it fail, which is better than to find nothing.
+/// Whether a sector was written with this logical address. Sectors of a chunk that has gone offline
+/// stay mapped: a failing read is better than an unmapped address.
 fn is_copy_of(nand: &Nand, psn: PhysSector, lba: u32) -> bool {
     if psn.0 >= nand.layout().sector_count() {
         return false;

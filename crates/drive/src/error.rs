@@ -1,4 +1,4 @@
-//! [`DriveError`]: why a drive cannot be powered on.
+//! [`DriveError`]: the reasons for which a drive cannot be powered on.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,35 +7,35 @@ use ftl::RecoveryError;
 use media::OpenError;
 use nvme::GeometryError;
 
-/// Why a drive cannot be powered on.
+/// The reason for which a drive cannot be powered on.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// The configuration contradicts itself.
+    /// The configuration is inconsistent.
     #[error("{what}: {allowed}")]
     Config {
-        /// What cannot be.
+        /// The setting that is not allowed.
         what: String,
-        /// What could.
+        /// The allowed values.
         allowed: String,
     },
-    /// The medium cannot be made or opened.
+    /// The medium cannot be created or opened.
     #[error(transparent)]
     Media(#[from] OpenError),
-    /// The shape is impossible, or the Geometry command cannot tell it.
+    /// The geometry is invalid, or the Geometry command cannot represent it.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// A file beside the image is not what it should be, or the operating system refuses it.
+    /// A sidecar file of the image is invalid, or the operating system refuses access to it.
     #[error("{}: {what}", path.display())]
     Sidecar {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
-    /// The machine has no memory for the drive's own.
+    /// The operating system cannot provide the memory that the drive needs.
     #[error("no memory for the drive: {0}")]
     Memory(#[source] io::Error),
-    /// The translation layer does not fit the medium, or does not find there what it needs.
+    /// The FTL does not fit the medium, or recovery does not find the data that it needs.
     #[error(transparent)]
     Ftl(#[from] RecoveryError),
 }

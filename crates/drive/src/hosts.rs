@@ -1,10 +1,10 @@
-//! [`HostPort`]: a host, as the drive knows it; how hosts come and go.
+//! [`HostPort`]: the drive's state of one host, from attach to detach.
 //!
-//! A host that goes may have commands under way. They end, because what they have begun on the media
-//! ends; but nothing is written to its memory or its rings any more, and what data of its writes has
-//! still to be fetched is fetched. Its number, its memory and its descriptors go with the last of
-//! them. Guarantees: numbers of other hosts stay valid; a host that comes and goes leaves nothing
-//! behind, however often.
+//! A host may detach with commands in flight. They complete, because their media operations
+//! complete. The drive does not write to the host's memory or rings any more, but it still fetches
+//! outstanding write data. The drive releases the host's index, memory and descriptors with the
+//! last command. Invariants: indexes of other hosts stay valid, and repeated attach and detach leak
+//! nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 use crate::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
 use crate::controller::Controller;
 
-/// Whether a host is there.
+/// The state of an index in the host table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostState {
     Attached,
-    /// Commands of its own are under way.
+    /// The host is detached, and commands of it are in flight.
     Detaching,
-    /// The number is free.
+    /// The index is free.
     Vacant,
 }
 
-/// A host.
+/// The state of one host.
 #[derive(Debug)]
 pub(crate) struct HostPort {
     pub(crate) port: Arc<Port>,
-    /// What it may do; `None` for everything.
+    /// Rights of the host; `None` for all rights.
     pub(crate) access: Option<Box<AccessCheck>>,
     pub(crate) state: HostState,
     pub(crate) stats: PortStats,
-    /// Its doorbells in memory, if it has set them up.
+    /// The host's doorbell buffer, if it has configured one.
     pub(crate) shadow_doorbells: Option<ShadowDoorbells>,
 }
 
@@ -49,31 +49,32 @@ impl HostPort {
     }
 }
 
-/// The port is not attached to this drive.
+/// The error for a port that is not attached to this drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the port is not attached to this drive")]
 pub struct NotAttached;
 
 impl Controller {
-    /// Connects a host in this process that may do everything: a port with its admin queues ready.
+    /// Attaches a host in this process with all rights, and returns its port, whose admin queues
+    /// are ready.
     ///
     /// # Errors
-    /// What `mmap(2)` returns.
+    /// The error that `mmap(2)` returns.
     pub fn attach(&mut self) -> io::Result<Arc<Port>> {
         let port = Port::new()?;
         self.attach_port(port.clone(), None)?;
         Ok(port)
     }
 
-    /// Connects a host that may do what `access` says, through a port of this process
-    /// ([`Port::new`]) or of two ([`Port::shared`]).
+    /// Attaches a host with the rights in `access`, through a port within this process
+    /// ([`Port::new`]) or between two processes ([`Port::shared`]).
     ///
-    /// A restricted host has its own number of queues and its own error log. It may change nothing
-    /// that others notice, hears of no chunk that is another's, and does not get the controller
-    /// memory buffer.
+    /// A restricted host has its own queue limit and its own error log. It cannot change settings
+    /// that affect other hosts. It receives no events about chunks of other hosts, and has no
+    /// access to the controller memory buffer.
     ///
     /// # Errors
-    /// [`AttachError`]; nothing has changed.
+    /// [`AttachError`]; the drive does not change on error.
     pub fn attach_as(&mut self, port: &Arc<Port>, access: AccessPolicy) -> Result<(), AttachError> {
         let attached = |p: &HostPort| Arc::ptr_eq(&p.port, port);
         if !port.has_drive() || self.queues.ports.iter().any(attached) {
@@ -111,9 +112,9 @@ impl Controller {
         Ok(())
     }
 
-    /// A host is gone, whether it said so or not: its queues are, and its commands end without it.
-    /// From the return on, its memory is not written to. What it had flushed stays; a write that was
-    /// under way may be carried out or not.
+    /// Detaches a host, whether or not it announced it: deletes its queues; its commands complete
+    /// without it. After the return, the drive does not write to its memory. Flushed data stays; a
+    /// write in flight may or may not be executed.
     ///
     /// # Errors
     /// [`NotAttached`].
@@ -133,14 +134,14 @@ impl Controller {
         Ok(())
     }
 
-    /// What a host has done since it was attached; `None` for one that is not.
+    /// Returns the counters of a host since it was attached; `None` if the port is not attached.
     pub fn port_stats(&self, port: &Arc<Port>) -> Option<PortStats> {
         let index = self.index_of(port)?;
         let (queues, outstanding, stalled) = self.queues.port_counts(index);
         Some(PortStats { queues, outstanding, stalled, ..self.queues.ports[index].stats })
     }
 
-    /// Hosts that are attached.
+    /// Returns the number of attached hosts.
     pub fn host_count(&self) -> usize {
         self.queues.ports.iter().filter(|p| p.state == HostState::Attached).count()
     }

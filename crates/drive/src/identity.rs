@@ -1,4 +1,4 @@
-//! What a drive tells its host about itself, from its configuration.
+//! Derives the identity of a drive, as reported to its host, from its configuration.
 
 use clock::Nanos;
 use media::MediaConfig;
@@ -9,7 +9,7 @@ use crate::cmb::Cmb;
 use crate::controller::Personality;
 use crate::{Arbitration, DriveConfig};
 
-/// Chunks may be open without limit.
+/// No limit on the number of open chunks.
 const NO_LIMIT: (u32, u32) = (0, 0);
 
 pub(crate) fn controller_identity(
@@ -85,7 +85,7 @@ pub(crate) fn controller_identity(
     }
 }
 
-/// What an open-channel drive can do beyond the specification.
+/// Returns the vendor extensions of an open-channel drive.
 fn vendor_extensions(personality: &Personality) -> VendorExtensions {
     let Personality::OpenChannel(drive) = personality else { return VendorExtensions::default() };
     let nand = drive.array.nand.config();

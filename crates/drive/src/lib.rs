@@ -1,34 +1,17 @@
-//! The drive: a controller that takes commands off queue pairs and runs a personality over media.
+//! The emulated drive: a controller that fetches commands from queue pairs and executes them on
+//! emulated media, as a block, open-channel or null personality.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`config`](DriveConfig) | what describes a drive |
-//! | [`drive`](Drive) | the controller: what commands pass through |
-//! | `passage` | how they do: commands in, completions out, in the order of time |
-//! | `queues` | submission and completion queues, arbitration |
-//! | `ports` | hosts that come and go |
-//! | [`access`](Access), `bucket` | what a host may do, and how fast |
-//! | `commands` | commands under way |
-//! | `payload` | where a command's data is, checked |
-//! | `station` | the controller's own costs: fetch, data transfer, completion |
-//! | `admin`, `carry_out` | admin commands |
-//! | `block` | the personality that manages its flash |
-//! | `open_channel` | the personality whose host manages the flash |
-//! | `dual_map` | its own map from logical to physical addresses |
-//! | `notice`, `events` | what it learns of its media, and who is told |
-//! | `null`, `pcm` | no media; phase-change memory |
-//! | `flash`, `operation`, `pu` | parallel units and channels in time; hints |
-//! | `cmb` | memory of the drive that hosts reach into |
-//! | `sidecar` | files beside an image |
-//! | [`stats`](DriveStats) | what was done; `tracepoint` has what was done when |
-//! | [`power`](PoweredOffController) | power cuts |
-//! | [`ahci`](AhciController) | another kind of controller: AHCI, with SATA drives |
+//! [`Controller`] is a polled component: it has no thread, and each poll executes the work that is
+//! due. [`DriveConfig`] describes a drive, [`AccessPolicy`] the rights of one host, and
+//! [`DriveStats`] the counters. [`AhciController`] is a second kind of controller: AHCI, with SATA
+//! drives behind it.
 //!
 //! # The path of a read
 //!
-//! `queues` fetches the entry; `Controller::parse_and_validate` makes a typed command of it and checks its
-//! memory; `block` looks the sectors up and asks `flash` for them; `flash` runs the array and the
-//! channel; `block` copies the data to the host; the DMA station takes its time; `queues` posts.
+//! `queues` fetches the entry. `Controller::parse_and_validate` turns it into a typed command and
+//! checks its memory. `block` looks the sectors up and submits reads to `nand_array`, which models
+//! the array and the channel. `block` copies the data to the host, the DMA stage charges the
+//! transfer time, and `queues` posts the completion.
 
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
-//! [`MediaEventLog`]: what a drive learns of its NAND from operations that fail or nearly do: worth telling
-//! the host unasked, if that is who manages the flash (LightNVM paper section 2.2; OC section 3, log
-//! page D0h), else the business of the drive's own translation layer.
+//! [`MediaEventLog`]: events that a drive detects when NAND operations fail or nearly fail. An
+//! open-channel drive reports them to its host ([LightNVM17 §2.2]; [OC20] §3, log page D0h). A
+//! block drive handles them in its own FTL.
 //!
-//! Guarantee: about a chunk, the same thing or something better is said once until the chunk is
-//! erased, and about a parallel unit once; so the number of notices is bounded by what happens to the
-//! media, not by how often the host looks. Reads that go well cost nothing here.
+//! Invariant: per chunk, an event of equal or lower severity is not repeated until the chunk is
+//! erased; a die failure is reported once. The number of events is therefore bounded by what
+//! happens to the media, not by how often the host polls. Successful reads cost nothing here.
 
 use media::{ChunkIndex, MediaError, Nand, PhysSector};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
 
 use crate::PersonalityKind;
 
-/// Something to tell.
+/// An event about a sector, chunk or die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MediaEvent {
-    /// The sector, or the first of what is meant.
+    /// The sector, or the first sector of the affected range.
     pub(crate) psn: PhysSector,
     pub(crate) scope: ChunkNotificationScope,
     pub(crate) kind: ChunkNotificationKind,
@@ -22,16 +22,15 @@ pub(crate) struct MediaEvent {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MediaEventLog {
-    /// What has been learnt and not been told, in order.
+    /// Events that are not yet handled, in order.
     pending: Vec<MediaEvent>,
-    /// Per chunk, one more than the severity of the worst that was said; empty for a drive that
-    /// tells nothing.
+    /// Per chunk, the highest severity reported, plus 1; empty for a drive that reports nothing.
     reported_severity: Vec<u8>,
     /// Per parallel unit, whether its die is known to have failed.
     failed_dies: Vec<bool>,
 }
 
-/// What was said of a chunk that is offline: nothing is worse.
+/// Severity of an offline chunk, the highest.
 const SEVERITY_OFFLINE: u8 = 5;
 
 fn severity(what: ChunkNotificationKind) -> u8 {
@@ -46,8 +45,7 @@ fn severity(what: ChunkNotificationKind) -> u8 {
 }
 
 impl MediaEventLog {
-    /// Of a drive with somebody to tell. Chunks that are offline already are known to be: nothing is
-    /// said of them.
+    /// Creates the log of a drive. Chunks that are already offline are not reported.
     pub(crate) fn new(nand: &Nand, personality: PersonalityKind) -> MediaEventLog {
         if personality == PersonalityKind::Null {
             return MediaEventLog::default();
@@ -63,13 +61,13 @@ impl MediaEventLog {
         }
     }
 
-    /// Whether there is something to tell.
+    /// Whether events are pending.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Takes what there is to tell.
+    /// Removes and returns the pending events.
     pub(crate) fn drain_pending(&mut self) -> Vec<MediaEvent> {
         std::mem::take(&mut self.pending)
     }
@@ -82,8 +80,8 @@ impl MediaEventLog {
         }
     }
 
-    /// A sector was read with more than three quarters of the bit errors that can be corrected;
-    /// `repeated` if it took more than one attempt.
+    /// Records a read with more than three quarters of the correctable bit errors; `repeated` if
+    /// the read took more than one attempt.
     #[cold]
     pub(crate) fn on_high_ecc(&mut self, nand: &Nand, psn: PhysSector, repeated: bool) {
         let what = if repeated {
@@ -99,7 +97,7 @@ impl MediaEventLog {
         );
     }
 
-    /// A sector could not be read; `exhausted` if everything was tried.
+    /// Records an unreadable sector; `exhausted` if all read retries were made.
     #[cold]
     pub(crate) fn on_read_failed(
         &mut self,
@@ -123,7 +121,7 @@ impl MediaEventLog {
         }
     }
 
-    /// An operation on a chunk failed.
+    /// Records a failed operation on a chunk.
     #[cold]
     pub(crate) fn on_op_failed(&mut self, nand: &Nand, chunk: ChunkIndex, e: &MediaError) {
         let layout = nand.layout();
@@ -158,12 +156,12 @@ impl MediaEventLog {
                     MediaEvent { psn, scope: ChunkNotificationScope::Chunk, kind: what },
                 );
             }
-            // The host's mistakes, and what a power cut left.
+            // Errors of the host, and the effects of a power cut, are not media events.
             _ => {}
         }
     }
 
-    /// A chunk was erased: what was said of it is history.
+    /// Clears the reported severity of an erased chunk.
     #[inline]
     pub(crate) fn on_erased(&mut self, chunk: ChunkIndex) {
         if let Some(worst) = self.reported_severity.get_mut(chunk.0 as usize) {

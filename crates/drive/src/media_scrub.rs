@@ -1,19 +1,19 @@
-//! [`MediaEventHandler`]: what a drive that manages its flash does about what its media notice, and [`Patrol`]: the
-//! reads by which they notice it of data that nobody reads (LightNVM paper section 2.2 has the drive tell
-//! its host of the same; here who would be told is in the drive, so that no log page is in between).
+//! [`MediaEventHandler`]: the reaction of a drive that manages its own flash to media events, and
+//! `MediaScrubber`: background reads that detect errors in data that hosts do not read. [LightNVM17
+//! §2.2] has a drive report such events to its host; here the FTL is in the drive, without a log
+//! page.
 //!
-//! | what is noticed | what is done |
+//! | event | reaction |
 //! |---|---|
-//! | a chunk has gone | no more writes to it; what is in the write buffer is written again; its line is moved |
-//! | a die has gone | the same of its chunks that are being written; the others are come upon one by one: to give all up at once, and to move all lines, would take the spare space from users' writes |
-//! | a sector is lost, reads need repetitions, a program failed | the line is moved |
-//! | reads have many bit errors | with a patrol the line is moved, else nothing: on a worn drive all data is so |
+//! | chunk offline | The FTL stops writing to it, redispatches buffered data, and relocates the line. |
+//! | die failed | As above for open chunks; others are handled when they are found, because relocating all lines at once would exhaust the spare space. |
+//! | uncorrectable sector, read retries, program failure | The FTL refreshes the line. |
+//! | many corrected bit errors | With a scrub, the FTL refreshes the line; otherwise nothing, because on a worn drive all data is like this. |
 //!
-//! Guarantees of the patrol: one read at a time, no more sectors per second than configured, and no
-//! more moved for it; every chunk that holds data is read once per round, those of the journal included,
-//! which is begun anew with each round; what is still in the write buffer because its pages are not
-//! paired is written once more if it was there a round ago; a line that has been written to for
-//! longer than two rounds is moved.
+//! Invariants of the scrub: one read at a time, and at most the configured number of sectors per
+//! second is read and relocated. Each pass reads every chunk that holds data, and starts the
+//! journal anew on other chunks. Buffered data whose paired pages have been missing for a pass is
+//! redispatched. A line that has been open for longer than two passes is refreshed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,21 +26,20 @@ use crate::MediaScrubConfig;
 use crate::media_events::MediaEvent;
 use crate::stats::MediaScrubStats;
 
-/// Rounds after which a line that is still being written is moved: what is put into it is as old as its
-/// chunks are.
+/// Passes after which an open line is refreshed, because its oldest data is as old as the line.
 const OPEN_LINE_AGE_PASSES: u32 = 2;
 
-/// Acts on what is noticed.
+/// Handles media events, and runs the scrub.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MediaEventHandler {
     scrubber: Option<Box<MediaScrubber>>,
     pub(crate) stats: MediaScrubStats,
 }
 
-/// A read that the patrol wants.
+/// A read that the scrub requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MediaScrubRead {
-    /// The first physical sector, and how many.
+    /// First physical sector, and number of sectors.
     pub(crate) first: u32,
     pub(crate) sectors: u32,
 }
@@ -48,17 +47,17 @@ pub(crate) struct MediaScrubRead {
 #[derive(Clone, Debug)]
 struct MediaScrubber {
     config: MediaScrubConfig,
-    /// Where the round is: the next chunk and sector.
+    /// Position of the pass: next chunk and sector.
     position: (u32, u32),
-    /// When the next read may begin; never while one is under way.
+    /// Earliest time of the next read; never while a read is in flight.
     next_read_at: Nanos,
     read_in_flight: bool,
-    /// When this round began, and the next may.
+    /// Start of this pass, and earliest start of the next pass.
     next_pass_at: Nanos,
-    /// Chunks that are being written, how far they were when the round began, and in how many rounds
-    /// before they were, too.
+    /// Open chunks: write pointer at the start of the pass, and number of earlier passes in which
+    /// the chunk was open.
     open_chunks: BTreeMap<u32, (u32, u32)>,
-    /// Chunks whose line is to be moved, and when that may be.
+    /// Chunks whose lines are to be refreshed, and the earliest time of the next refresh.
     chunks_to_refresh: BTreeSet<u32>,
     next_refresh_at: Nanos,
 }
@@ -80,13 +79,13 @@ impl MediaEventHandler {
         MediaEventHandler { scrubber, stats: MediaScrubStats::default() }
     }
 
-    /// When the patrol wants to go on; never without one.
+    /// Returns the deadline of the scrub; never if it is disabled.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         self.scrubber.as_ref().map_or(Nanos::MAX, |p| p.deadline())
     }
 
-    /// Something was noticed, on a layer that is kicked afterwards.
+    /// Handles a media event. The caller kicks the FTL afterwards.
     #[cold]
     pub(crate) fn on_media_event(&mut self, notice: MediaEvent, ftl: &mut Ftl) {
         self.stats.media_events += 1;
@@ -113,7 +112,7 @@ impl MediaEventHandler {
         self.stats.ignored += u64::from(!done);
     }
 
-    /// A chunk is hard to read.
+    /// Refreshes the line of a chunk that is hard to read, or queues it for the scrub.
     fn refresh_or_queue(&mut self, chunk: u32, ftl: &mut Ftl) -> bool {
         if let Some(patrol) = &mut self.scrubber {
             patrol.chunks_to_refresh.insert(chunk);
@@ -124,7 +123,7 @@ impl MediaEventHandler {
         moves
     }
 
-    /// The patrol's read has ended.
+    /// Records the completion of the scrub's read.
     pub(crate) fn on_read_complete(&mut self, now: Nanos) {
         if let Some(patrol) = &mut self.scrubber {
             patrol.read_in_flight = false;
@@ -132,8 +131,8 @@ impl MediaEventHandler {
         }
     }
 
-    /// Goes on with the patrol at `now`, which it wanted. Returns what it reads next, and whether the layer
-    /// is to be kicked.
+    /// Runs the scrub at its deadline. Returns the next read, and whether the caller must kick the
+    /// FTL.
     pub(crate) fn step(
         &mut self,
         now: Nanos,
@@ -145,7 +144,7 @@ impl MediaEventHandler {
         while now >= patrol.next_refresh_at
             && let Some(chunk) = patrol.chunks_to_refresh.pop_first()
         {
-            // Of a line's chunks the first to be noticed has all of it moved.
+            // The first chunk that is refreshed relocates its whole line.
             if ftl.refresh(chunk) {
                 self.stats.refreshes += 1;
                 let line = u64::from(ftl.capacity_plan().line_sectors);
@@ -176,7 +175,7 @@ impl MediaEventHandler {
 }
 
 impl MediaScrubber {
-    /// How long so many sectors take at the configured rate.
+    /// Returns the time that `sectors` sectors take at the configured rate.
     fn duration_of(&self, sectors: u64) -> Nanos {
         Nanos::transfer(sectors, self.config.sectors_per_sec.into())
     }
@@ -191,7 +190,7 @@ impl MediaScrubber {
     fn begin_pass(&mut self, now: Nanos, ftl: &mut Ftl) {
         self.position = (0, 0);
         self.next_pass_at = now + self.config.pass_interval_min.max(Nanos(1));
-        // The journal is on chunks of its own, and each snapshot begins it anew on others.
+        // The journal has its own chunks, and each snapshot restarts it on others.
         ftl.checkpoint();
         let before = std::mem::take(&mut self.open_chunks);
         let open: Vec<(u32, u32, u32)> = ftl.open_chunks().collect();
@@ -208,14 +207,15 @@ impl MediaScrubber {
         }
     }
 
-    /// The next write unit of the next chunk that holds something; `None` at the end of the round.
+    /// Returns the next write unit of the next chunk that holds data; `None` at the end of the
+    /// pass.
     fn next_read(&mut self, shape: &FlashGeometry, nand: &Nand) -> Option<MediaScrubRead> {
         while self.position.0 < shape.total_chunks() {
             let (chunk, sector) = self.position;
             let end = nand.chunk_info(ChunkIndex(chunk)).map_or(0, |info| match info.state {
                 ChunkState::Free | ChunkState::Offline => 0,
                 _ if info.write_pointer == shape.sectors_per_chunk => shape.sectors_per_chunk,
-                // What is not paired cannot be read.
+                // Pages without their paired pages cannot be read.
                 _ => info.write_pointer.saturating_sub(shape.mw_cunits),
             });
             if sector < end {

@@ -1,13 +1,10 @@
-//! [`NandArray`]: parallel units and channels in time (DESIGN: how time is modelled).
+//! [`NandArray`]: the timing model of parallel units and channels (ARCHITECTURE.md describes the
+//! time model).
 //!
-//! An *operation* is what its owner asked for and hears of once: reads are split into *parts*, one
-//! per page and parallel unit. Here operations come in, wait, and end.
-//!
-//! | file | noun |
-//! |---|---|
-//! | `flash/array.rs` | what a parallel unit's array does: one operation at a time, by its policy |
-//! | `flash/transfer.rs` | what a channel carries between registers and controller |
-//! | `flash/hints.rs` | what a command's hints change (LightNVM paper section 3.3) |
+//! An *operation* is one request of an owner, which receives one completion. A read is split into
+//! parallel-unit operations ([`PuOp`]), one per page and parallel unit. This module accepts, queues
+//! and completes operations. `array` models the array of a parallel unit, `transfer` the channels,
+//! and `hints` the hints of vector commands [LightNVM17 §3.3].
 
 use std::collections::VecDeque;
 
@@ -30,13 +27,13 @@ use transfer::Channel;
 
 #[derive(Clone, Copy, Debug)]
 enum ArrayEvent {
-    /// The array operation of this epoch has ended.
+    /// The array operation of this epoch is complete.
     ArrayDone { pu: u32, epoch: u32 },
-    /// A piece of what has been read has left its register.
+    /// A segment of read data has left its register.
     SegmentOut { pu: u32 },
-    /// Data has arrived in the cache register.
+    /// Program data has arrived in the cache register.
     Staged { pu: u32 },
-    /// The array is free for a read.
+    /// The running operation is suspended, and the array is free for a read.
     Suspended { pu: u32, epoch: u32 },
 }
 
@@ -53,17 +50,17 @@ pub(crate) struct NandArray {
     timers: TimerQueue<ArrayEvent>,
     completions: VecDeque<OpCompletion>,
     scheduling: PuScheduling,
-    /// What suspensions that only a hint asks for cost, if there are such.
+    /// Costs of suspension on a read's hint, if the drive supports it.
     suspend_on_hint: Option<SuspendConfig>,
-    /// Repetitions of a read at most.
+    /// Maximum number of read retries.
     read_retries: u32,
-    /// Repetitions there were.
+    /// Read retries made.
     pub(crate) read_retries_made: u64,
-    /// Reads that a hint kept from being repeated.
+    /// Reads that were not retried because of a hint.
     pub(crate) retries_forgone: u64,
-    /// Programs and erases that were suspended.
+    /// Suspensions of programs and erases.
     pub(crate) suspensions: u64,
-    /// What was learnt of the media.
+    /// Events detected by operations.
     pub(crate) media_events: MediaEventLog,
     page_register: bool,
     cache_program: bool,
@@ -74,7 +71,7 @@ pub(crate) struct NandArray {
     sectors_per_page: u32,
     write_unit: u32,
     sector_bytes: u32,
-    /// All operations take no time: for preconditioning.
+    /// All operations take no time, for preconditioning.
     pub(crate) zero_latency: bool,
 }
 
@@ -113,23 +110,23 @@ impl NandArray {
         }
     }
 
-    /// When the next operation moves on.
+    /// Returns the time of the next event.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         if self.completions.is_empty() { self.timers.next_at() } else { Nanos::ZERO }
     }
 
-    /// Whether nothing is under way.
+    /// Whether no operation is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.free_ops.len() == self.ops.len() && self.completions.is_empty()
     }
 
-    /// Operations waiting or running on a parallel unit.
+    /// Returns the number of operations that wait or run on a parallel unit.
     pub(crate) fn depth(&self, pu: u32) -> usize {
         self.pus[pu as usize].depth()
     }
 
-    /// The addresses of an operation that has just ended.
+    /// Returns the addresses of an operation that has just completed.
     #[inline]
     pub(crate) fn addresses(&self, op: u32) -> &[(u32, u32)] {
         self.ops[op as usize].addresses.get()
@@ -175,8 +172,8 @@ impl NandArray {
         }
     }
 
-    /// Reads up to 64 sectors: physical sector and place. Neighbours in the list that are on one
-    /// page are read together.
+    /// Reads up to 64 sectors, given as physical sector and destination. Adjacent list entries on
+    /// one page are read by one array operation.
     pub(crate) fn read(
         &mut self,
         now: Nanos,
@@ -187,8 +184,8 @@ impl NandArray {
         let op = self.new_op(owner, NandOpKind::Read);
         let slot = &mut self.ops[op as usize];
         slot.addresses.set(addresses);
-        // A part may end at once, if it finds its page in the register; the operation does not
-        // before all parts have begun.
+        // A parallel-unit operation may complete at once, if its page is in the register. The extra
+        // count keeps the operation open until all have started.
         slot.pu_ops_left = 1;
         let mut i = 0;
         while i < addresses.len() {
@@ -220,7 +217,7 @@ impl NandArray {
         self.on_pu_op_complete(op);
     }
 
-    /// Programs one write unit of a chunk, whose data has been staged on the media.
+    /// Programs one write unit of a chunk; its data must be staged on the media.
     pub(crate) fn program(
         &mut self,
         now: Nanos,
@@ -265,7 +262,7 @@ impl NandArray {
         self.submit(now, part);
     }
 
-    /// Reports an operation that could not even begin.
+    /// Completes an operation that could not start with a failure.
     pub(crate) fn fail(&mut self, owner: OpOwner, what: NandOpKind, status: nvme::Status) {
         let op = self.new_op(owner, what);
         self.completions.push_back(OpCompletion {
@@ -278,7 +275,7 @@ impl NandArray {
         });
     }
 
-    /// Marks the operation that was started or failed last, for an owner that starts several.
+    /// Sets the unit of the operation started or failed last, for an owner that starts several.
     pub(crate) fn set_last_unit(&mut self, unit: u32) {
         self.ops[self.last_op as usize].unit = unit;
         for done in self.completions.iter_mut().filter(|d| d.op == self.last_op) {
@@ -305,7 +302,7 @@ impl NandArray {
         self.dispatch(now, pu);
     }
 
-    /// The tracepoint of a part that has come to its parallel unit.
+    /// Returns the tracepoint of a parallel-unit operation that was queued.
     fn queued_tracepoint(&self, id: u32, pu: u32) -> Tracepoint {
         let part = &self.pu_ops[id as usize];
         let (cause, command) = match self.ops[part.op as usize].owner {
@@ -318,7 +315,7 @@ impl NandArray {
         Tracepoint::PuOpQueued { pu_op: id, pu, chunk, op, cause, command }
     }
 
-    /// Reports the progress of a part.
+    /// Emits the tracepoint of a parallel-unit operation's step.
     #[inline(always)]
     fn trace_step(&self, now: Nanos, part: u32, step: PuOpStep) {
         tracepoint::trace_at(now, || Tracepoint::PuOpProgress { pu_op: part, step });
@@ -356,14 +353,14 @@ impl NandArray {
         }
     }
 
-    /// Moves on whatever is due at `now`, at the time it was due, until an operation has ended;
-    /// returns it with that time.
+    /// Processes the events that are due by `now`, at their own times, until an operation
+    /// completes. Returns its completion and time.
     #[inline]
     pub(crate) fn next_completion(&mut self, now: Nanos) -> Option<(Nanos, OpCompletion)> {
         let mut at = now;
         loop {
             if let Some(done) = self.completions.pop_front() {
-                // The operation stays readable until its slot is taken again.
+                // The operation stays readable until its slot is reused.
                 self.free_ops.push(done.op);
                 return Some((at, done));
             }
@@ -378,7 +375,7 @@ impl NandArray {
         let pu = match event {
             ArrayEvent::ArrayDone { pu, epoch } => {
                 if self.pus[pu as usize].epoch != epoch {
-                    // Suspended since.
+                    // The event is stale: the operation was suspended since.
                     return;
                 }
                 self.on_array_done(at, pu);
@@ -403,7 +400,7 @@ impl NandArray {
         self.dispatch(at, pu);
     }
 
-    /// Forgets everything under way: power is gone.
+    /// Discards all operations in flight, at a power cut.
     pub(crate) fn power_cut(&mut self) {
         for pu in &mut self.pus {
             pu.power_cut();

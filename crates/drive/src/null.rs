@@ -1,7 +1,7 @@
-//! The null personality: no media, for measuring everything else (thesis chapter 6 section 5).
+//! The null personality: no media, to measure everything else [Thesis15 ch. 6 §5].
 //!
-//! Every command takes the configured latency, and the data of all together the configured
-//! bandwidth. No data is moved: what a read leaves in the host's memory is what was there.
+//! Each command takes the configured latency, and all data together the configured bandwidth. The
+//! drive moves no data: a read does not change the host's memory.
 
 use clock::Nanos;
 use nvme::{IoCommand, Status};
@@ -55,7 +55,7 @@ impl NullDrive {
         self.transfer_stage.next_at().min(self.latency_stage.next_at())
     }
 
-    /// Moves on the next command that is due.
+    /// Completes the next command that is due.
     #[inline]
     pub(crate) fn step(&mut self, now: Nanos, commands: &mut Commands) {
         if let Some((at, id)) = self.transfer_stage.dequeue(now) {

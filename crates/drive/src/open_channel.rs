@@ -1,9 +1,9 @@
-//! The open-channel personality: physical addresses, the host manages the flash (LightNVM paper
-//! section 3; OC section 4).
+//! The open-channel personality: physical addresses; the host manages the flash ([LightNVM17 §3],
+//! [OC20] §4).
 //!
-//! Writes are checked when they are accepted, against what has been accepted before: the media
-//! checks them again when it programs (rule R5). Addresses in holes of the format are answered per
-//! address, like every other failure.
+//! The drive checks a write when it accepts it, against the writes accepted before. The media check
+//! it again when they program it (ARCHITECTURE.md, R5). An address in a hole of the address format
+//! fails like any other address, with its own status bit.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::commands::Commands;
 use crate::device_l2p::DeviceL2p;
 use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
 
-/// Sectors of one command by logical block addressing: those are taken as a vector.
+/// Maximum number of sectors in a command by logical block address, which executes as a vector.
 const MAX_SECTORS: u32 = 64;
 
 #[derive(Clone, Debug)]
@@ -26,13 +26,13 @@ pub(crate) struct OpenChannelDrive {
     pub(crate) array: NandArray,
     pub(crate) geometry: Geometry,
     pub(crate) format: PpaFormat,
-    /// The drive's own map, if it keeps one.
+    /// The device L2P, if the drive keeps one.
     pub(crate) device_l2p: Option<DeviceL2p>,
     /// Sectors accepted for writing, per chunk.
     accepted: Vec<u32>,
     stores_data: bool,
     scratch: Vec<u8>,
-    /// Parallel units that the command being started may name; empty for all.
+    /// Parallel units that the command being started may access; empty for all.
     allowed_pus: Range<u32>,
 }
 
@@ -58,17 +58,17 @@ impl OpenChannelDrive {
         })
     }
 
-    /// The address of a sector, as hosts know it.
+    /// Returns the address of a sector in the host's format.
     pub(crate) fn ppa(&self, psn: PhysSector) -> Ppa {
         self.format.pack(self.array.nand.layout().address(psn))
     }
 
-    /// The parallel unit of the n-th chunk, in the order of addresses.
+    /// Returns the parallel unit of the n-th chunk, in address order.
     pub(crate) fn pu_of_chunk(&self, chunk: u64) -> u32 {
         (chunk / u64::from(self.geometry.chunks)) as u32
     }
 
-    /// The chunk log's descriptor of the n-th chunk, in the order of addresses.
+    /// Returns the chunk log's descriptor of the n-th chunk, in address order.
     pub(crate) fn descriptor(&self, chunk: u64) -> ChunkDescriptor {
         let mut d = ChunkDescriptor::default();
         let Some(info) = self.array.nand.chunk_info(ChunkIndex(chunk as u32)) else { return d };
@@ -78,7 +78,7 @@ impl OpenChannelDrive {
         let rated = if cycles > 0 { cycles } else { self.array.nand.config().cell.rated_cycles() };
         d.state = info.state.to_bits();
         d.kind = ChunkDescriptor::SEQUENTIAL;
-        // Wear relative to the rating; any use at all shows.
+        // Wear relative to the rating, rounded up so that any wear is visible.
         let wear = (u64::from(info.wear) * 255).div_ceil(u64::from(rated.max(1)));
         d.wear_index = wear.min(255) as u8;
         d.slba = self.format.pack(address).0.into();
@@ -87,26 +87,26 @@ impl OpenChannelDrive {
         d
     }
 
-    /// Where the drive's own map has a logical address, as the log page tells it.
+    /// Returns the device L2P entry of a logical address, in the format of the log page.
     pub(crate) fn l2p_entry(&self, lba: u32) -> u64 {
         let psn = self.device_l2p.as_ref().and_then(|map| map.lookup(lba));
         psn.map_or(log_page::UNMAPPED, |psn| self.ppa(psn).0)
     }
 
-    /// What the drive's own map holds, as the log page tells it.
+    /// Returns the counters of the device L2P, in the format of the log page.
     pub(crate) fn l2p_totals(&self) -> DeviceL2pLog {
         self.device_l2p.as_ref().map_or(DeviceL2pLog::default(), |map| map.totals(&self.array.nand))
     }
 
-    /// A physical address that a host has named: one of the drive's, on a parallel unit that is the
-    /// host's.
+    /// Resolves a physical address of a command: it must exist, on a parallel unit of the host.
     fn address(&self, ppa: Ppa) -> Option<Address> {
         let address = self.geometry.address(&self.format, ppa).ok()?;
         let pu = address.group * self.geometry.pus + address.pu;
         (self.allowed_pus.is_empty() || self.allowed_pus.contains(&pu)).then_some(address)
     }
 
-    /// Starts a command, of a host whose the parallel units `pus` are, or all.
+    /// Starts a command of a host that may access the parallel units `pus`, or all if that is
+    /// empty.
     pub(crate) fn start(
         &mut self,
         now: Nanos,
@@ -124,7 +124,7 @@ impl OpenChannelDrive {
         }
         let result = match io {
             IoCommand::Flush => {
-                // Nothing is cached: what has completed is programmed.
+                // Nothing is cached: a completed write is programmed.
                 commands.complete(id, Status::SUCCESS);
                 return;
             }
@@ -162,7 +162,7 @@ impl OpenChannelDrive {
         }
     }
 
-    /// Reads the addresses of a vector command. Bits of addresses that name nothing are set.
+    /// Resolves the addresses of a vector command. Sets the status bits of invalid addresses.
     fn resolve(
         &self,
         id: u32,
@@ -205,7 +205,7 @@ impl OpenChannelDrive {
         if failed == 0 { Ok(()) } else { Err((Status::LBA_OUT_OF_RANGE, failed)) }
     }
 
-    /// A run of sectors in one chunk, by logical block addressing.
+    /// Resolves a range of sectors in one chunk, given by logical block address.
     fn resolve_run(
         &self,
         id: u32,
@@ -239,8 +239,8 @@ impl OpenChannelDrive {
         Ok(())
     }
 
-    /// Whether the addresses are whole write units, each at the end of what has been accepted for
-    /// its chunk; then they are accepted.
+    /// Checks that the addresses are whole write units, each at the accepted write pointer of its
+    /// chunk, and accepts them.
     fn check_writes(
         &mut self,
         id: u32,
@@ -323,7 +323,7 @@ impl OpenChannelDrive {
         }
     }
 
-    /// Brings a sector and its out-of-band bytes from the host to the media.
+    /// Copies a sector and its out-of-band bytes from the host to the media.
     fn stage(
         &mut self,
         commands: &Commands,
@@ -359,7 +359,7 @@ impl OpenChannelDrive {
             self.scratch.resize(oob, 0);
             if command.metadata != 0 {
                 let at = ring::Iova(command.metadata).offset((index * oob) as u64);
-                // Checked when the command was taken.
+                // The range was checked when the command was fetched.
                 let _ = memory.read(at, &mut self.scratch);
             }
             self.array.nand.set_oob(PhysSector(psn), &self.scratch)?;
@@ -404,7 +404,8 @@ impl OpenChannelDrive {
         Ok(())
     }
 
-    /// Dataset Management: a deallocated range that is a chunk resets it (OC section 4).
+    /// Executes Dataset Management: deallocating a range that is a chunk resets the chunk ([OC20]
+    /// §4).
     fn reset_ranges(
         &mut self,
         now: Nanos,
@@ -432,7 +433,7 @@ impl OpenChannelDrive {
         self.reset(now, id, commands)
     }
 
-    /// Map trim: logical addresses that the drive's own map is to forget.
+    /// Executes a device trim: removes logical addresses from the device L2P.
     fn device_trim(
         &mut self,
         id: u32,
@@ -446,7 +447,7 @@ impl OpenChannelDrive {
         Ok(())
     }
 
-    /// An operation of the flash has ended.
+    /// Handles the completion of a flash operation.
     pub(crate) fn on_op_complete(
         &mut self,
         now: Nanos,
@@ -463,7 +464,7 @@ impl OpenChannelDrive {
                     return self.program(now, id, commands, true);
                 }
                 if copies {
-                    // What was accepted for the destination will not be written.
+                    // The accepted sectors of the destination will not be written.
                     self.revoke_accepted(id, commands);
                 } else {
                     self.copy_to_host(&done, id, commands);
@@ -498,7 +499,7 @@ impl OpenChannelDrive {
                     let bytes = self.descriptor(chunk.0.into()).to_bytes();
                     let offset = u64::from(done.unit) * ChunkDescriptor::BYTES as u64;
                     let at = ring::Iova(command.metadata).offset(offset);
-                    // Checked when the command was taken.
+                    // The range was checked when the command was fetched.
                     let _ = command.port.memory().write(at, &bytes);
                 }
             }
@@ -515,7 +516,7 @@ impl OpenChannelDrive {
         }
     }
 
-    /// Copies what has been read, and its out-of-band bytes, to the host.
+    /// Copies read data and its out-of-band bytes to the host.
     fn copy_to_host(&mut self, done: &OpCompletion, id: u32, commands: &Commands) {
         let command = commands.get(id);
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
@@ -554,7 +555,7 @@ impl OpenChannelDrive {
         }
     }
 
-    /// Bytes of metadata that a command moves, so that they can be checked when it is taken.
+    /// Returns the metadata bytes that a command transfers, for the check when it is fetched.
     pub(crate) fn metadata_bytes(&self, io: &IoCommand) -> u64 {
         let oob = u64::from(self.geometry.oob_bytes);
         match *io {
@@ -569,7 +570,7 @@ impl OpenChannelDrive {
         }
     }
 
-    /// Power is gone: accepted writes are forgotten.
+    /// Discards accepted writes, at a power cut.
     pub(crate) fn power_cut(&mut self) {
         self.array.power_cut();
         self.accepted = self.array.nand.chunks().map(|(_, info)| info.write_pointer).collect();

@@ -1,35 +1,36 @@
-//! [`Op`]: what an owner asked the flash for and hears of once; and the [`Part`]s that reads are
-//! split into, one per page and parallel unit.
+//! [`Op`]: an operation of the NAND array, with one completion for its owner; and [`PuOp`]: its
+//! part on one parallel unit. Reads are split into one part per page and parallel unit.
 
-/// Who asked for an operation.
+/// The owner of an operation, which receives its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpOwner {
-    /// The drive's translation layer, for itself.
+    /// The FTL, for its own purposes.
     Ftl(ftl::OpToken),
-    /// The translation layer, for this command's data.
+    /// The FTL, for the data of this command.
     FtlForCommand(ftl::OpToken, u32),
-    /// A host's command.
+    /// A host command.
     Command(u32),
-    /// The drive's patrol, which only wants to know whether it can be read.
+    /// The media scrub, which only checks that the data is readable.
     Scrub,
 }
 
-/// An operation has ended.
+/// The completion of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpCompletion {
     pub(crate) owner: OpOwner,
-    /// The operation, for [`NandArray::addresses`]; valid until the next call.
+    /// The operation, for [`NandArray::addresses`](crate::nand_array::NandArray::addresses); valid
+    /// until the next call.
     pub(crate) op: u32,
     pub(crate) kind: NandOpKind,
-    /// What [`NandArray::set_last_unit`] said of the operation.
+    /// The unit set with [`NandArray::set_last_unit`](crate::nand_array::NandArray::set_last_unit).
     pub(crate) unit: u32,
-    /// Bit `i` stands for the `i`-th address.
+    /// Failed addresses: bit `i` is set if the `i`-th address failed.
     pub(crate) failed: u64,
-    /// The first failure.
+    /// Status of the first failure.
     pub(crate) status: nvme::Status,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NandOpKind {
     Read,
@@ -47,7 +48,7 @@ impl From<NandOpKind> for tracepoint::ArrayOp {
     }
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) owner: OpOwner,
@@ -56,11 +57,11 @@ pub(crate) struct Op {
     pub(crate) pu_ops_left: u32,
     pub(crate) failed: u64,
     pub(crate) status: nvme::Status,
-    /// Physical sectors, and their places in the owner's memory.
+    /// Physical sectors, and their positions in the owner's memory.
     pub(crate) addresses: AddressList,
 }
 
-/// Up to 64 addresses: few enough in place, so that the operations under way stay in the cache.
+/// Up to 64 addresses; a few are stored inline, so that the operations in flight fit the CPU cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressList {
     pub(crate) count: u8,
@@ -88,25 +89,25 @@ impl AddressList {
     }
 }
 
-// Parts under way are looked at all the time: two to a cache line.
+// Parts in flight are accessed often: two fit in a cache line.
 const _: () = assert!(size_of::<PuOp>() == 32);
 
-/// The piece of an operation that one parallel unit executes at once.
+/// The part of an operation that one parallel unit executes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PuOp {
     pub(crate) op: u32,
     pub(crate) kind: NandOpKind,
     pub(crate) chunk: u32,
-    /// Page for reads, write unit for programs.
+    /// Page of a read, write unit of a program.
     pub(crate) page: u32,
     pub(crate) planes: u64,
     pub(crate) first: u8,
     pub(crate) count: u8,
     pub(crate) hints: nvme::VectorHints,
-    /// Array operations that it still takes, the one under way included.
+    /// Array operations remaining, the running one included.
     pub(crate) array_ops_left: u8,
-    /// Repetitions of a read that have been, or are being, made.
+    /// Read retries made or in progress.
     pub(crate) retries: u16,
-    /// How often it has been suspended.
+    /// Number of suspensions.
     pub(crate) suspensions: u16,
 }

@@ -1,5 +1,5 @@
-//! [`ControllerIdentity`] and [`HealthCounters`]: what the drive tells its admin side, and how Identify
-//! puts the former (NVMe section 5.15.2).
+//! [`ControllerIdentity`] and [`HealthCounters`]: the inputs of the admin state, and the Identify
+//! data structures made from them [NVMe1.4 §5.15.2].
 
 use clock::Nanos;
 use nvme::{
@@ -13,48 +13,48 @@ use super::{
 };
 use crate::PersonalityKind;
 
-/// What a drive is, as far as its host may know.
+/// The properties of a drive that its host may know.
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerIdentity {
-    /// Serial number, and the end of the qualified name; cut to 20 characters in the former.
+    /// Serial number (cut to 20 characters) and suffix of the NVMe qualified name.
     pub(crate) name: String,
-    /// What it exposes.
+    /// The interface that the drive exposes.
     pub(crate) personality: PersonalityKind,
-    /// Sectors that the host may use.
+    /// Capacity in sectors.
     pub(crate) sectors: u64,
-    /// Bytes per sector, a power of two from 512 on.
+    /// Sector size in bytes: a power of two, at least 512.
     pub(crate) sector_bytes: u32,
     /// Out-of-band bytes per sector that the host may use.
     pub(crate) oob_bytes: u16,
-    /// Sectors of the best write, at least 1.
+    /// Optimal write size in sectors, at least 1.
     pub(crate) optimal_sectors: u32,
-    /// Bytes of one transfer at most, rounded down to a power of two of pages; 0 for no limit.
+    /// Maximum transfer size in bytes, rounded down to a power of two of pages; 0 for no limit.
     pub(crate) max_transfer_bytes: u64,
     /// Whether completed writes need a Flush to be durable.
     pub(crate) volatile_cache: bool,
-    /// Shape, for an open-channel drive.
+    /// Geometry of an open-channel drive.
     pub(crate) geometry: Option<Geometry>,
-    /// How long the media of an open-channel drive takes.
+    /// Media timing of an open-channel drive.
     pub(crate) timing: MediaTiming,
-    /// Chunks that may be open at a time, over all and per parallel unit; 0 for no limit.
+    /// Maximum number of open chunks, in total and per parallel unit; 0 for no limit.
     pub(crate) max_open_chunks: (u32, u32),
-    /// I/O queue pairs, at least 1.
+    /// Number of I/O queue pairs, at least 1.
     pub(crate) io_queues: u16,
-    /// Entries per queue at most.
+    /// Maximum number of entries per queue.
     pub(crate) queue_depth: u16,
-    /// What an open-channel drive can do beyond the specification.
+    /// Vendor extensions of an open-channel drive.
     pub(crate) extensions: VendorExtensions,
-    /// Whether what is in the controller memory buffer survives the loss of power.
+    /// Whether the contents of the controller memory buffer survive a power loss.
     pub(crate) protected_cmb: bool,
-    /// Whether this host may not write.
+    /// Whether the namespace is write protected for this host.
     pub(crate) write_protected: bool,
-    /// Whether doorbells in memory are offered.
+    /// Whether the drive supports Doorbell Buffer Config.
     pub(crate) doorbell_buffer: bool,
-    /// How queues are served at first.
+    /// Arbitration settings after a reset.
     pub(crate) arbitration: feature::Arbitration,
 }
 
-/// What a drive has done and suffered, for the health log.
+/// The counters that the health log reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HealthCounters {
     /// Bytes read by the host.
@@ -65,26 +65,26 @@ pub(crate) struct HealthCounters {
     pub(crate) reads: u64,
     /// Write commands.
     pub(crate) writes: u64,
-    /// Time with commands outstanding.
+    /// Time with at least one command outstanding.
     pub(crate) busy: Nanos,
-    /// Time powered on.
+    /// Time since power-on, accumulated over all power cycles.
     pub(crate) powered: Nanos,
-    /// Times powered on.
+    /// Number of power-ons.
     pub(crate) power_cycles: u64,
-    /// Power cuts.
+    /// Number of power cuts.
     pub(crate) power_cuts: u64,
-    /// Sectors lost to the media.
+    /// Uncorrectable sectors.
     pub(crate) media_errors: u64,
-    /// Spare capacity left, percent.
+    /// Remaining spare capacity in percent.
     pub(crate) spare_percent: u8,
-    /// Rated wear used, percent; may exceed 100.
+    /// Rated endurance used in percent; may exceed 100.
     pub(crate) used_percent: u8,
-    /// Whether the drive takes no more writes.
+    /// Whether the drive has become read-only.
     pub(crate) read_only: bool,
 }
 
 impl ControllerIdentity {
-    /// What Identify says of the controller.
+    /// Returns the Identify Controller data structure.
     pub(super) fn identify_controller(&self, burst_log2: u8) -> IdentifyController {
         let mut c = IdentifyController::zeroed();
         c.set_serial(&self.name);
@@ -124,17 +124,18 @@ impl ControllerIdentity {
             VendorExtensions::with_flags(VendorExtensions::PROTECTED_CMB).write_to(&mut c.vendor);
         }
         let nqn = format!("nqn.2026-01.io.sluice:{}", self.name);
-        // The last byte stays zero.
+        // The last byte stays zero, as a terminator.
         for (to, from) in c.subnqn[..223].iter_mut().zip(nqn.bytes()) {
             *to = from;
         }
         c
     }
 
-    /// What Identify says of the namespace, of which `mapped` sectors are in use.
+    /// Returns the Identify Namespace data structure; `mapped` is the number of mapped sectors.
     pub(super) fn identify_namespace(&self, mapped: u64) -> IdentifyNamespace {
         let mut n = IdentifyNamespace::zeroed();
-        // The addresses of an open-channel drive have holes: its size is that of the address space.
+        // The address space of an open-channel drive has holes; the size is that of the address
+        // space.
         let format = self.geometry.as_ref().and_then(|g| PpaFormat::from_geometry(g).ok());
         n.nsze = match format {
             None => self.sectors,
@@ -151,17 +152,17 @@ impl ControllerIdentity {
         n.lbaf[0] =
             LbaFormat { ms: self.oob_bytes.into(), lbads: self.sector_bytes.ilog2() as u8, rp: 0 };
         if self.oob_bytes > 0 {
-            // Out-of-band bytes travel through the metadata pointer.
+            // Out-of-band bytes are transferred as a separate buffer, through the metadata pointer.
             n.mc = 1 << 1;
         }
-        // Preferred granularity and size of writes.
+        // The fields for preferred write granularity and size are valid.
         n.nsfeat = 1 << 4;
         let optimal = u16::try_from(self.optimal_sectors.saturating_sub(1)).unwrap_or(u16::MAX);
         (n.npwg, n.nows) = (optimal.into(), optimal.into());
         if self.personality == PersonalityKind::OpenChannel {
             n.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;
         } else {
-            // Trimmed sectors read as zeros, and Write Zeroes may trim.
+            // Deallocated sectors read as zeros, and Write Zeroes may deallocate.
             n.dlfeat = 1 | 1 << 3;
         }
         n

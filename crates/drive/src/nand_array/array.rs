@@ -1,10 +1,10 @@
-//! The array of a parallel unit: one operation at a time, the next one chosen by the unit's policy.
+//! The array of a parallel unit: executes one operation at a time, chosen by the scheduling policy.
 //!
-//! A read leaves its page in the page register until the array does something else. With cache read
-//! (ONFI 4.0 section 5.20, READ CACHE) it moves on to the cache register, and the array may read
-//! again while the channel empties that. Nothing but a read begins meanwhile, or a program where reads
-//! have a register of their own: what leaves is still on the media when its owner hears of it, and the
-//! cache register is free for a program's data.
+//! A read leaves its page in the page register until the array's next operation. With cache read
+//! (ONFI 4.0 §5.20, READ CACHE), the page moves on to the cache register, and the array may read
+//! again while the channel drains that register. In the meantime only reads start, and programs if
+//! reads have a register of their own. Read data is therefore still on the media when its owner is
+//! notified, and the cache register is free for program data.
 
 use clock::Nanos;
 use media::ChunkIndex;
@@ -15,7 +15,7 @@ use crate::operation::{NandOpKind, PuOp};
 use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 impl NandArray {
-    /// Gives an idle parallel unit its next work.
+    /// Starts the next work of an idle parallel unit.
     pub(super) fn dispatch(&mut self, now: Nanos, pu: u32) {
         loop {
             let unit = &mut self.pus[pu as usize];
@@ -93,7 +93,7 @@ impl NandArray {
         self.run_array(now, pu, id, time);
     }
 
-    /// Time of one array operation of a part.
+    /// Returns the time of one array operation of a parallel-unit operation.
     #[inline]
     pub(super) fn array_time(&self, part: &PuOp) -> Nanos {
         let config = self.nand.config();
@@ -115,7 +115,7 @@ impl NandArray {
         self.trace_step(now, id, PuOpStep::ArrayBegins);
     }
 
-    /// Accounts for a stretch of time that has ended, or is certain to end then.
+    /// Accounts for a busy interval whose end is past or certain.
     #[inline]
     pub(super) fn record_array_busy(
         &mut self,
@@ -143,7 +143,7 @@ impl NandArray {
         let chunk = ChunkIndex(part.chunk);
         let result = match part.kind {
             NandOpKind::Read => return self.on_read_done(now, pu, active.pu_op),
-            // The next planes; reads that wait go in between.
+            // Continue with the next planes; waiting reads may go first.
             _ if part.array_ops_left > 1 => return self.next_array_op(pu, active.pu_op),
             NandOpKind::Program => self.nand.complete_program(chunk, part.page),
             NandOpKind::Erase => self.nand.complete_erase(chunk),

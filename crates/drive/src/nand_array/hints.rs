@@ -1,5 +1,5 @@
-//! What hints change about an operation of the flash (LightNVM paper section 3.3): planes a few at a
-//! time, suspension of programs and erases, repetitions of reads.
+//! The effect of hints on flash operations [LightNVM17 §3.3]: plane mode, suspension of programs
+//! and erases, and limited read retries.
 
 use clock::Nanos;
 use media::PhysSector;
@@ -11,16 +11,16 @@ use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 use crate::{PuScheduling, SuspendConfig};
 
 impl NandArray {
-    /// Array operations that a part over so many planes takes: one, unless a hint wants fewer planes
-    /// at once than there are. Planes of a read pair up as they come.
+    /// Returns the number of array operations over `planes` planes: one, unless a hint limits the
+    /// planes per operation. Planes of a read are grouped in the order of the list.
     #[inline]
     pub(super) fn array_op_count(&self, hints: VectorHints, planes: u32) -> u8 {
-        // A unit has at most 64 planes.
+        // A parallel unit has at most 64 planes.
         hints.planes.planes().map_or(1, |at_once| planes.div_ceil(at_once).max(1) as u8)
     }
 
-    /// The array has done some planes of a program or an erase and goes on with the others. Until
-    /// the array is given to it again it waits like one that was suspended.
+    /// Continues a program or erase with its next planes. Until the array is assigned to it again,
+    /// it waits like a suspended operation.
     pub(super) fn next_array_op(&mut self, pu: u32, id: u32) {
         self.pu_ops[id as usize].array_ops_left -= 1;
         let time = self.array_time(&self.pu_ops[id as usize]);
@@ -29,7 +29,7 @@ impl NandArray {
         unit.suspended = Some((id, time));
     }
 
-    /// What a suspension costs, if there is one: by the drive's policy, or by a read's hint.
+    /// Returns the costs of a suspension that the policy or a read's hint allows.
     #[inline]
     fn suspension(&self, hinted: bool) -> Option<SuspendConfig> {
         match self.scheduling {
@@ -39,14 +39,14 @@ impl NandArray {
         }
     }
 
-    /// Whether the drive can suspend when a hint asks for it.
+    /// Whether the drive can suspend on a read's hint.
     pub(crate) fn can_suspend_on_hint(&self) -> bool {
         self.suspension(true).is_some()
     }
 
-    /// Whether a read with the hint goes ahead of what waits on a parallel unit that works in order
-    /// of arrival: if it can have the array by suspending what runs, if that is suspended already,
-    /// and while the array waits for a program's data.
+    /// Whether a read with the hint goes ahead of the waiting operations of a parallel unit with
+    /// FIFO scheduling. It does if it can suspend the running operation, if that is already
+    /// suspended, or while the array waits for program data.
     pub(super) fn can_overtake(&self, pu: u32) -> bool {
         let Some(limits) = self.suspension(true) else { return false };
         let unit = &self.pus[pu as usize];
@@ -65,7 +65,7 @@ impl NandArray {
         }
     }
 
-    /// Interrupts a running program or erase for a read, if the policy or the read's hint allows it.
+    /// Suspends a running program or erase for a read, if the policy or the read's hint allows it.
     pub(super) fn suspend(&mut self, now: Nanos, pu: u32, hinted: bool) {
         let Some(limits) = self.suspension(hinted) else { return };
         let unit = &mut self.pus[pu as usize];
@@ -90,8 +90,8 @@ impl NandArray {
         self.record_array_busy(pu, what, began, now + delay);
     }
 
-    /// Repetitions that a part needs: as many as its worst sector. A hint that forgoes them is
-    /// counted.
+    /// Returns the number of read retries of a parallel-unit operation, which is that of its worst
+    /// sector. Counts retries that a hint suppresses.
     pub(super) fn retries_needed(&mut self, part: &PuOp) -> u16 {
         let op = &self.ops[part.op as usize];
         let sectors = usize::from(part.first)..usize::from(part.first) + usize::from(part.count);
@@ -100,7 +100,7 @@ impl NandArray {
             most = self.nand.retries_needed(PhysSector(*psn)).max(most);
         }
         self.retries_forgone += u64::from(most > 0 && part.hints.limited_retry);
-        // The error model has at most 1000.
+        // The error model limits the number to 1000.
         most as u16
     }
 }

@@ -1,17 +1,16 @@
-//! [`Channel`], and what it carries: data of programs into cache registers, what has been read out
-//! of registers.
+//! [`Channel`]: transfers of program data into cache registers, and of read data out of registers.
 //!
-//! A channel carries one transfer at a time, in the order in which transfers become ready. The data
-//! of a program goes into the unit's cache register first, which may overlap with the program before
-//! it. What has been read leaves in one piece, or page by page ([`TransferConfig::by_page`]), from the page
-//! register, which keeps the array, or from the cache register ([`TransferConfig::cache_read`]), which does not.
-//! A cache register holds a program's data or what has been read, never both: a read that finds it
-//! taken by a program leaves from the page register, unless reads have a register of their own
-//! ([`TransferConfig::dedicated_read_register`]).
+//! A channel carries one transfer at a time, in the order in which transfers become ready. Program
+//! data goes into the cache register of the parallel unit first, which may overlap with the
+//! previous program. Read data leaves in one piece, or page by page ([`TransferConfig::by_page`]).
+//! It leaves from the page register, which occupies the array, or from the cache register
+//! ([`TransferConfig::cache_read`]), which does not. A cache register holds either program data or
+//! read data. If it holds program data, read data leaves from the page register, unless reads have
+//! a register of their own ([`TransferConfig::dedicated_read_register`]).
 //!
-//! [`TransferConfig::by_page`]: crate::Transfers::by_page
-//! [`TransferConfig::dedicated_read_register`]: crate::Transfers::read_register
-//! [`TransferConfig::cache_read`]: crate::Transfers::cache_read
+//! [`TransferConfig::by_page`]: crate::TransferConfig::by_page
+//! [`TransferConfig::dedicated_read_register`]: crate::TransferConfig::dedicated_read_register
+//! [`TransferConfig::cache_read`]: crate::TransferConfig::cache_read
 
 use clock::Nanos;
 use media::PhysSector;
@@ -22,18 +21,19 @@ use crate::PuScheduling;
 use crate::operation::NandOpKind;
 use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
-/// A channel: free from this instant on.
+/// A channel; it is free from `free_at`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Channel {
     free_at: Nanos,
-    /// Time spent transferring.
+    /// Total transfer time.
     pub(crate) busy: Nanos,
-    /// Bytes of the last transfer and the time it took: most are alike, and divisions are slow.
+    /// Size in bytes and duration of the last transfer: most are equal, and the cache avoids a
+    /// division.
     last: (u64, Nanos),
 }
 
 impl Channel {
-    /// Forgets what it carries.
+    /// Discards its transfers, at a power cut.
     pub(super) fn power_cut(&mut self) {
         self.free_at = Nanos::ZERO;
     }
@@ -58,7 +58,7 @@ impl NandArray {
         }
     }
 
-    /// Transfers a program's data into the cache register.
+    /// Starts the transfer of a program's data into the cache register.
     pub(super) fn stage(&mut self, now: Nanos, pu: u32, part: u32) {
         let unit = &mut self.pus[pu as usize];
         unit.staged = part;
@@ -68,8 +68,9 @@ impl NandArray {
         self.stage_page(now, pu);
     }
 
-    /// Transfers the next piece of a program's data: a page, so that others on the channel wait for
-    /// a page and not for a multi-plane program; where reads go first, a sector, unless all go by page.
+    /// Transfers the next page of a program's data, so that other transfers wait for one page and
+    /// not for a multi-plane program. If reads have priority, it transfers a sector, unless all
+    /// transfers are by page.
     pub(super) fn stage_page(&mut self, now: Nanos, pu: u32) {
         let piece = match self.scheduling {
             PuScheduling::ReadPriority { .. } if !self.transfers.by_page => 1,
@@ -89,8 +90,8 @@ impl NandArray {
         self.trace_step(now, self.pus[pu as usize].staged, PuOpStep::Staged);
     }
 
-    /// Reserves the channel for a transfer and says when it ends. Transfers become ready in the
-    /// order of time, so that reserving on the spot serves them first come, first served.
+    /// Reserves the channel for a transfer and returns the end of the transfer. Transfers become
+    /// ready in time order, so that immediate reservation is first come, first served.
     #[inline]
     fn transfer(&mut self, now: Nanos, pu: u32, part: u32, bytes: u64) -> Nanos {
         let rate = self.nand.config().timing.channel_bytes_per_sec;
@@ -111,8 +112,8 @@ impl NandArray {
         end
     }
 
-    /// The array has read a part, or its page was in the register: checks it, and sends it over the
-    /// channel as soon as a register of its own is free.
+    /// Handles the end of an array read, or a hit in the page register. Checks the sectors, and
+    /// transfers them as soon as a register is free.
     pub(super) fn on_read_done(&mut self, now: Nanos, pu: u32, id: u32) {
         self.nand.set_time(now);
         self.trace_step(now, id, PuOpStep::ArrayEnds);
@@ -131,7 +132,7 @@ impl NandArray {
         }
     }
 
-    /// Notes which sectors of a read cannot be had.
+    /// Marks the sectors of a read that are uncorrectable.
     fn check_read(&mut self, id: u32) {
         let part = self.pu_ops[id as usize];
         let op = &mut self.ops[part.op as usize];
@@ -155,14 +156,14 @@ impl NandArray {
         }
     }
 
-    /// Begins to send a part over the channel.
+    /// Starts the transfer of read data over the channel.
     fn send_out(&mut self, now: Nanos, pu: u32, id: u32) {
         self.pus[pu as usize].sending = self.pu_ops[id as usize].count;
         self.send_segment(now, pu);
     }
 
-    /// Sends the next piece of what leaves a parallel unit's registers; nothing is left when the last
-    /// one has arrived.
+    /// Transfers the next segment of a parallel unit's read data; the transfer is complete when the
+    /// last segment has arrived.
     pub(super) fn send_segment(&mut self, now: Nanos, pu: u32) {
         let unit = &self.pus[pu as usize];
         let (id, held) = match unit.active {
@@ -186,7 +187,8 @@ impl NandArray {
         self.on_sent(now, pu);
     }
 
-    /// Sectors that leave without others in between: all of a part, or those of its next page.
+    /// Returns the number of sectors in the next segment: all that remain, or those of the next
+    /// page.
     #[inline]
     fn next_segment(&self, pu: u32, id: u32) -> u8 {
         let left = self.pus[pu as usize].sending;
@@ -196,12 +198,12 @@ impl NandArray {
         let part = &self.pu_ops[id as usize];
         let end = usize::from(part.first) + usize::from(part.count);
         let rest = &self.ops[part.op as usize].addresses.get()[end - usize::from(left)..end];
-        // Chunks begin at a multiple of the sectors of a page.
+        // Chunks start at a multiple of the sectors per page.
         let page = |address: &(u32, u32)| address.0 / self.sectors_per_page;
         rest.iter().take_while(|a| page(a) == page(&rest[0])).count() as u8
     }
 
-    /// All of a part has left: its register is free, for what the array holds first.
+    /// Frees the register after a complete transfer, first for data that the array still holds.
     fn on_sent(&mut self, now: Nanos, pu: u32) {
         let unit = &mut self.pus[pu as usize];
         if unit.outgoing == NO_PU_OP {
