@@ -1,5 +1,6 @@
-//! The block personality over phase-change memory: in place, no translation, no erase. Sectors go
-//! round over the parallel units; each takes one access at a time, and shares its channel.
+//! The block personality over phase-change memory: writes in place, without translation or erase.
+//! Sectors are striped over the parallel units. Each parallel unit executes one access at a time;
+//! the parallel units of a channel share it.
 
 use clock::{Nanos, TimerQueue};
 use media::{DataStore, Pcm};
@@ -11,7 +12,7 @@ use crate::commands::Commands;
 #[derive(Clone, Debug)]
 pub(crate) struct PcmDrive {
     pub(crate) pcm: Pcm,
-    /// From when on each parallel unit, each channel is free.
+    /// Times at which each parallel unit, and each channel, becomes free.
     pus_free_at: Vec<Nanos>,
     channels_free_at: Vec<Nanos>,
     timers: TimerQueue<PcmEvent>,
@@ -22,7 +23,7 @@ pub(crate) struct PcmDrive {
     pub(crate) zero_latency: bool,
 }
 
-/// A sector of a command that waits for its parallel unit (`true`) or is done.
+/// An event of a command's sector: it waits for its parallel unit (`true`), or is done.
 #[derive(Clone, Copy, Debug)]
 struct PcmEvent {
     command: u32,
@@ -30,7 +31,7 @@ struct PcmEvent {
     transferred: bool,
 }
 
-/// Takes a resource that is free from `free` on for `time`, and says when that ends.
+/// Reserves a resource that is free from `free` for `time`, and returns the end of the reservation.
 fn reserve_resource(
     free: &mut Nanos,
     now: Nanos,
@@ -79,7 +80,7 @@ impl PcmDrive {
             return commands.complete(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         if let IoCommand::LbaStatus { .. } = command.io {
-            // Everything is always mapped: there is no translation.
+            // All sectors are always mapped: there is no translation.
             let bytes = LbaStatusDescriptor::new(slba - command.first_sector, nlb, true).to_bytes();
             command.data_buffer.write(command.port.memory(), 0, &bytes);
             command.result = 1;
@@ -95,7 +96,7 @@ impl PcmDrive {
         }
     }
 
-    /// Takes a parallel unit for one access and says when it is done.
+    /// Reserves a parallel unit for one access and returns its end.
     fn access(&mut self, now: Nanos, pu: u32, read: bool, id: u32) -> Nanos {
         if self.zero_latency {
             return now;
@@ -121,7 +122,7 @@ impl PcmDrive {
         )
     }
 
-    /// Moves on the next sector that is due. Returns whether one was.
+    /// Processes the next event that is due. Returns whether there was one.
     pub(crate) fn step(&mut self, now: Nanos, commands: &mut Commands) -> bool {
         let Some((at, event)) = self.timers.pop_due(now) else { return false };
         let PcmEvent { command: id, sector, transferred } = event;
@@ -133,7 +134,7 @@ impl PcmDrive {
         };
         let lba = slba + u64::from(sector);
         let pu = self.pcm.config().pu_of(lba);
-        // A read goes from the cells over the channel, a write the other way.
+        // A read passes the cells and then the channel, a write the channel first.
         if transferred != reads {
             let next =
                 if reads { self.transfer(at, pu, id) } else { self.access(at, pu, false, id) };
@@ -177,7 +178,7 @@ impl PcmDrive {
         result.map_or_else(|e| e.status(), |()| Status::SUCCESS)
     }
 
-    /// Deallocated sectors read as zeros.
+    /// Zeroes the deallocated sectors.
     fn zero_ranges(&mut self, id: u32, commands: &mut Commands) {
         let zeros = vec![0; self.sector_bytes as usize];
         let mut status = Status::SUCCESS;

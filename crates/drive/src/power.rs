@@ -1,4 +1,4 @@
-//! [`PoweredOffController`]: a drive after its power failed.
+//! [`PoweredOffController`]: a drive after a power cut.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::error::DriveError;
 use crate::nand_array::NandArray;
 use crate::{DriveConfig, PersonalityKind};
 
-/// A drive without power: what is on its medium and in memory behind capacitors, and nothing else.
+/// A drive without power: its medium, and its memory that capacitors protect.
 #[derive(Debug)]
 pub struct PoweredOffController {
     config: DriveConfig,
     personality: Personality,
-    /// What was in the controller memory buffer, if that is protected.
+    /// Contents of the controller memory buffer, if it is protected.
     cmb: Option<Arc<SharedRegion>>,
 }
 
@@ -29,7 +29,7 @@ impl PoweredOffController {
         PoweredOffController { config, personality, cmb }
     }
 
-    /// The NAND medium, to look at or to damage while the power is off.
+    /// Returns the NAND medium, for inspection and fault injection while the power is off.
     pub fn nand_mut(&mut self) -> Option<&mut Nand> {
         match &mut self.personality {
             Personality::Block(d) => Some(&mut d.array.nand),
@@ -38,12 +38,12 @@ impl PoweredOffController {
         }
     }
 
-    /// Powers the drive on again: a new controller over the same medium. A block drive recovers its
-    /// mapping from what is on the media.
+    /// Powers the drive on: creates a new controller over the same medium. A block drive recovers
+    /// its map from the media.
     ///
     /// # Errors
-    /// As [`Drive::new`]; and for a block drive over a medium that keeps no data, which cannot know
-    /// what was written.
+    /// The errors of [`Controller::new`]. Also a block drive over a medium that stores no data,
+    /// because its map cannot be recovered.
     pub fn power_on(self) -> Result<Controller, DriveError> {
         let PoweredOffController { config, personality, cmb } = self;
         let personality = match personality {

@@ -1,4 +1,4 @@
-//! [`Pu`]: a parallel unit's queues, registers and what its array is doing.
+//! [`Pu`]: the state of a parallel unit: its queues, its registers and the running array operation.
 
 use std::collections::VecDeque;
 
@@ -6,19 +6,19 @@ use clock::Nanos;
 
 use crate::operation::{NandOpKind, PuOp};
 
-/// No part.
+/// The index that stands for no operation.
 pub(crate) const NO_PU_OP: u32 = u32::MAX;
 
-/// Where the part that has the array is.
+/// The phase of the operation that occupies the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArrayPhase {
-    /// In the array.
+    /// The array operation is running.
     Array,
-    /// On its way out over the channel; the page register is in use.
+    /// The channel drains the page register, which is in use.
     DataOut,
-    /// In the page register, while what was read before is in the cache register.
+    /// The data is in the page register, and waits for the cache register to be drained.
     InPageRegister,
-    /// Being interrupted.
+    /// The operation is being suspended.
     Suspending,
 }
 
@@ -30,34 +30,34 @@ pub(crate) struct ActiveOp {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Pu {
-    /// Parts that wait, in order of arrival.
+    /// Waiting operations, in order of arrival.
     pub(crate) queue: VecDeque<u32>,
-    /// Reads that wait, if reads go first.
+    /// Waiting reads, if reads have priority.
     pub(crate) reads: VecDeque<u32>,
-    /// Reads under way for a command's data.
+    /// Reads in flight for host commands.
     pub(crate) host_reads: u32,
     pub(crate) active: Option<ActiveOp>,
-    /// The program whose data is in the cache register, or on its way there.
+    /// The program whose data is in the cache register, or is being transferred to it.
     pub(crate) staged: u32,
     pub(crate) staged_ready: bool,
-    /// Sectors of its data that have not been sent yet.
+    /// Sectors of its data that remain to be transferred.
     pub(crate) staging: u32,
-    /// The read whose data is in the cache register, on its way out.
+    /// The read whose data is in the cache register, being transferred out.
     pub(crate) outgoing: u32,
-    /// Sectors of what leaves, from either register, that have not been sent yet.
+    /// Sectors of outgoing read data, in either register, that remain to be transferred.
     pub(crate) sending: u8,
-    /// The interrupted operation and the time it still needs.
+    /// The suspended operation, and its remaining time.
     pub(crate) suspended: Option<(u32, Nanos)>,
-    /// Counts interruptions: an end announced before one is void.
+    /// Counts suspensions: an end event of an earlier epoch is stale.
     pub(crate) epoch: u32,
-    /// When the array operation began, or went on after an interruption.
+    /// Start of the array operation, or its last resume.
     pub(crate) array_start: Nanos,
-    /// When it ends.
+    /// End of the array operation.
     pub(crate) array_end: Nanos,
-    /// Chunk and page in the page register, of which planes, and after how many repetitions.
+    /// Chunk, page and planes in the page register, and the read retries that it took.
     page_register: Option<(u32, u32, u64, u16)>,
     pub(crate) register_hits: u64,
-    /// Time spent reading (transfers out of the page register included), programming, erasing.
+    /// Time spent on reads (transfers from the page register included), programs and erases.
     pub(crate) busy: [Nanos; 3],
 }
 
@@ -90,8 +90,8 @@ impl Pu {
         self.busy[what as usize] += time;
     }
 
-    /// Whether what is next to have the array, among those that do not go first, may have it while
-    /// what has been read leaves: a read, and if that needs nothing of a program, a program.
+    /// Whether the next operation without priority may start while read data is transferred out: a
+    /// read may, and a program if it needs no register that the read data occupies (`programs`).
     pub(crate) fn can_start_during_transfer(&self, parts: &[PuOp], programs: bool) -> bool {
         let what = |part: u32| parts[part as usize].kind;
         let next = match self.suspended {
@@ -102,7 +102,7 @@ impl Pu {
         next == Some(NandOpKind::Read) || programs && next == Some(NandOpKind::Program)
     }
 
-    /// After how many repetitions a page was read into the page register, if it is there.
+    /// Returns the read retries of a page if the page register holds it.
     #[inline]
     pub(crate) fn find_in_register(&self, chunk: u32, page: u32, planes: u64) -> Option<u16> {
         match self.page_register {
@@ -113,24 +113,24 @@ impl Pu {
         }
     }
 
-    /// The page register is loaded with a page.
+    /// Records that the page register holds a page.
     #[inline]
     pub(crate) fn load_register(&mut self, chunk: u32, page: u32, planes: u64, retries: u16) {
         self.page_register = Some((chunk, page, planes, retries));
     }
 
-    /// The page register has been used for something else.
+    /// Records that the page register was overwritten.
     #[inline]
     pub(crate) fn invalidate_register(&mut self) {
         self.page_register = None;
     }
 
-    /// Forgets everything but the counters.
+    /// Discards everything but the counters, at a power cut.
     pub(crate) fn power_cut(&mut self) {
         *self = Pu { busy: self.busy, register_hits: self.register_hits, ..Pu::default() };
     }
 
-    /// Parts waiting or running.
+    /// Returns the number of operations that wait or run.
     pub(crate) fn depth(&self) -> usize {
         self.queue.len()
             + self.reads.len()

@@ -1,9 +1,10 @@
-//! [`Queues`]: the submission and completion queues of all hosts, and which is served next (NVMe
-//! section 4.13).
+//! [`Queues`]: the submission and completion queues of all hosts, and the arbitration among them
+//! [NVMe1.4 §4.13].
 //!
-//! A queue whose host has no tokens left ([`crate::bucket`]) is passed over, and nobody waits for
-//! it; so is one of a restricted host that does not reap. A doorbell is looked at once a poll: a host
-//! that rings faster than the drive fetches cannot keep it here.
+//! Arbitration skips a queue whose host has no tokens ([`crate::token_bucket`]), without delaying
+//! other queues. It also skips the queue of a restricted host that does not reap its completions.
+//! The controller reads each doorbell once per poll, so that a host that writes doorbells faster
+//! than the controller fetches cannot occupy a poll.
 
 use std::sync::Arc;
 
@@ -20,26 +21,27 @@ use crate::hosts::{HostPort, HostState};
 pub(crate) struct SubmissionQueue {
     pub(crate) ring: SqConsumer,
     pub(crate) port: usize,
-    /// Index of its completion queue.
+    /// Index of the associated completion queue.
     pub(crate) completion: usize,
     pub(crate) admin: bool,
     pub(crate) outstanding: u32,
     priority: QueuePriority,
-    /// The host wrote a doorbell outside of the ring: the queue stands still.
+    /// The host wrote an invalid doorbell value; the controller fetches nothing more.
     broken: bool,
-    /// When nothing more is fetched, why.
+    /// The reason for which the controller fetches nothing more, if any.
     pub(crate) teardown: Option<QueueTeardown>,
-    /// The poll in which the doorbell was looked at last.
+    /// The poll in which the doorbell was read last.
     last_poll: u64,
-    /// Commands that the drive works on at a time; of a host without
-    /// [`AccessCheck`](crate::access::AccessCheck), any number.
+    /// Maximum number of commands in flight; unlimited for a host without
+    /// [`AccessCheck`](crate::access::AccessCheck).
     outstanding_max: u32,
-    /// Its host pays for commands with tokens.
+    /// Commands of this queue consume tokens of the host's rate limits.
     rate_limited: bool,
 }
 
 impl SubmissionQueue {
-    /// Looks at the doorbell of a queue that is empty, once a poll. Whether there is something now.
+    /// Reads the doorbell of an empty queue, once per poll. Returns whether the queue has commands
+    /// now.
     fn poll_doorbell(&mut self, round: u64, invalid: &mut u64) -> bool {
         if self.broken || self.teardown.is_some() || self.last_poll == round {
             return false;
@@ -55,7 +57,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// Takes the next command: what the host does to the entry from now on changes nothing.
+    /// Fetches the next command as a copy, so that later changes by the host have no effect.
     #[inline]
     pub(crate) fn fetch(&mut self) -> Option<Sqe> {
         let sqe = self.ring.fetch()?;
@@ -64,12 +66,12 @@ impl SubmissionQueue {
     }
 }
 
-/// Why nothing more is fetched from a queue, which goes when its last command has ended.
+/// The reason for which a queue is torn down; it is removed after its last command has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueTeardown {
-    /// It is being deleted, by this command of this admin queue.
+    /// Deletion by the command with this identifier, in the admin queue with this index.
     Deleted(usize, u16),
-    /// Its host is gone: nobody is told.
+    /// Detach of the host: no completion is posted.
     Detached,
 }
 
@@ -79,37 +81,38 @@ pub(crate) struct CompletionQueue {
     ring: CqProducer,
     pub(crate) port: usize,
     pub(crate) qid: u16,
-    /// Completions that found no room.
+    /// Completions that wait because the queue is full.
     stalled: std::collections::VecDeque<Cqe>,
 }
 
-/// All queues. Indices are stable; a deleted queue leaves a hole that is used again.
+/// All queues of the drive. Indexes are stable; the index of a deleted queue is reused.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) submissions: Vec<Option<SubmissionQueue>>,
     pub(crate) completions: Vec<Option<CompletionQueue>>,
     pub(crate) ports: Vec<HostPort>,
-    /// Stands for hosts that are gone.
+    /// Replaces the ports of detached hosts.
     pub(crate) placeholder_port: Arc<Port>,
     arbitration: Arbitration,
-    /// Submission queues by class: urgent, high, medium, low.
+    /// Submission queues by priority class: urgent, high, medium, low.
     classes: [Vec<usize>; 4],
-    /// Where the next round begins, per class.
+    /// Start of the next round, per class.
     cursors: [usize; 4],
-    /// Per class, the poll in which all of its queues were found empty: until the next, they stay so.
+    /// Per class, the poll in which all queues were found empty; they are not read again in that
+    /// poll.
     empty_in_poll: [u64; 4],
     credits: [u16; 4],
-    /// The queue being served, and for how many commands more.
+    /// The queue being served, and the commands that remain of its burst.
     current_burst: Option<(usize, u16)>,
     stalled: usize,
     posted: Vec<usize>,
-    /// Doorbells that were out of range.
+    /// Invalid doorbell values.
     pub(crate) invalid_doorbells: u64,
-    /// Completions given to hosts, or that wait for room to be.
+    /// Completions posted, or waiting for a free entry.
     pub(crate) posts: u64,
-    /// Polls.
+    /// Number of polls.
     poll_count: u64,
-    /// When the first of the queues that were passed over for want of tokens has one.
+    /// Earliest time at which a skipped rate-limited queue has tokens.
     pub(crate) throttled_until: Nanos,
 }
 
@@ -135,7 +138,7 @@ impl Queues {
         }
     }
 
-    /// A poll begins: doorbells may be looked at again.
+    /// Starts a poll: doorbells may be read again.
     #[inline]
     pub(crate) fn begin_poll(&mut self) {
         self.poll_count += 1;
@@ -148,7 +151,7 @@ impl Queues {
         self.classify();
     }
 
-    /// Sorts the submission queues by class, after one came or went.
+    /// Sorts the submission queues by class, after one was created or deleted.
     fn classify(&mut self) {
         let mut classes: [Vec<usize>; 4] = Default::default();
         for (index, queue) in self.submissions.iter().enumerate() {
@@ -202,7 +205,7 @@ impl Queues {
         index
     }
 
-    /// A host has set up doorbells in memory: of the queues that it has, and of those that it will make.
+    /// Installs a host's doorbell buffer, for its present and future queues.
     pub(crate) fn set_shadow_doorbells(&mut self, port: usize, shadows: ShadowDoorbells) {
         for queue in self.submissions.iter_mut().flatten().filter(|q| q.port == port) {
             queue.ring.enable_shadow(&shadows);
@@ -230,7 +233,7 @@ impl Queues {
         self.completions.iter().flatten().any(|q| q.port == port && q.qid > 0)
     }
 
-    /// The class in which a queue is served: admin queues are urgent.
+    /// Returns the class of a queue; admin queues are urgent.
     fn class_of(&self, queue: &SubmissionQueue) -> usize {
         match (self.arbitration, queue.priority) {
             _ if queue.admin => 0,
@@ -242,8 +245,8 @@ impl Queues {
         }
     }
 
-    /// The queue of which the next command is to be fetched, now: there is one in it, and its host may have
-    /// it carried out.
+    /// Returns the queue to fetch the next command from: a queue with a command, whose host may
+    /// execute it now.
     #[inline]
     pub(crate) fn next_queue(&mut self, now: Nanos) -> Option<usize> {
         if let Some((index, left)) = self.current_burst {
@@ -265,7 +268,7 @@ impl Queues {
                 if self.classes[class].is_empty() || self.empty_in_poll[class] == self.poll_count {
                     continue;
                 }
-                // Urgent queues are served whenever they have something; the others by credit.
+                // Urgent queues are always served first; the others have credits.
                 if class > 0 && self.credits[class] == 0 {
                     passed_over = true;
                     continue;
@@ -305,7 +308,7 @@ impl Queues {
         None
     }
 
-    /// Whether a queue has a command that may be carried out now.
+    /// Whether a queue has a command that the drive may execute now.
     #[inline]
     fn has_command(&mut self, index: usize, now: Nanos) -> bool {
         let Some(queue) = self.submissions[index].as_mut() else { return false };
@@ -321,8 +324,9 @@ impl Queues {
         !bounded || (self.stalled == 0 && !queue.rate_limited) || self.can_fetch(index, now)
     }
 
-    /// Whether the host of a queue with commands may have one carried out now: there is room for its
-    /// completion, and it has tokens. Both go on when commands end, or the host reaps and wakes the drive.
+    /// Whether the host of a non-empty queue may execute a command now: there is a free entry for
+    /// its completion, and a token. Either may become available when commands complete, or when the
+    /// host reaps completions and wakes the drive.
     #[inline(never)]
     fn can_fetch(&mut self, index: usize, now: Nanos) -> bool {
         let Some(queue) = &self.submissions[index] else { return false };
@@ -375,7 +379,8 @@ impl Queues {
         }
     }
 
-    /// Posts what found no room before, and raises interrupts. Returns whether anything moved.
+    /// Posts completions that waited for a free entry, and raises interrupts. Returns whether it
+    /// posted any.
     #[inline]
     pub(crate) fn flush_completions(&mut self) -> bool {
         let mut moved = false;
@@ -404,7 +409,8 @@ impl Queues {
         moved
     }
 
-    /// A host is gone: its queues go, those with commands under way when the last has ended.
+    /// Tears down the queues of a detached host; queues with commands in flight go with the last
+    /// command.
     pub(crate) fn detach(&mut self, port: usize) {
         for at in 0..self.completions.len() {
             if self.completions[at].as_ref().is_some_and(|q| q.port == port) {
@@ -414,7 +420,7 @@ impl Queues {
         let mine = |q: &SubmissionQueue| q.port == port;
         for at in 0..self.submissions.len() {
             let Some(queue) = self.submissions[at].as_mut().filter(|q| mine(q)) else { continue };
-            // What deletes it is a command under way of the admin queue, which nobody waits for.
+            // The deleting command is a command in flight of the admin queue, and is abandoned.
             if let Some(QueueTeardown::Deleted(admin, _)) =
                 queue.teardown.replace(QueueTeardown::Detached)
                 && let Some(admin) = &mut self.submissions[admin]
@@ -433,7 +439,7 @@ impl Queues {
         self.release_port(port);
     }
 
-    /// The last command of a queue whose host is gone has ended.
+    /// Removes a queue of a detached host after its last command has completed.
     #[cold]
     fn finish_detach(&mut self, index: usize) {
         if let Some(queue) = self.submissions[index].take() {
@@ -441,14 +447,14 @@ impl Queues {
         }
     }
 
-    /// Gives the number of a host that is gone to the next, if nothing of its own is left.
+    /// Frees the index of a detached host once it has no queues left.
     fn release_port(&mut self, port: usize) {
         if !self.submissions.iter().flatten().any(|q| q.port == port) {
             self.ports[port] = HostPort::vacant(self.placeholder_port.clone());
         }
     }
 
-    /// Queues, commands under way, and completions without room, of a host.
+    /// Returns a host's numbers of queues, commands in flight, and completions that wait.
     pub(crate) fn port_counts(&self, port: usize) -> (u16, u32, u32) {
         let submissions = self.submissions.iter().flatten().filter(|q| q.port == port);
         let (queues, outstanding) =
@@ -457,7 +463,7 @@ impl Queues {
         (queues, outstanding, completions.map(|q| q.stalled.len() as u32).sum())
     }
 
-    /// Deletes a completion queue; what was stalled in it is lost with it, as its host asked.
+    /// Deletes a completion queue with its waiting completions, as the host requested.
     pub(crate) fn remove_completion(&mut self, at: usize) {
         if let Some(queue) = self.completions[at].take() {
             self.stalled -= queue.stalled.len();

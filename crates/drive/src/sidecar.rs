@@ -1,9 +1,9 @@
-//! Files beside an image: what a drive remembers that is not on its medium. `docs/format/sidecar.md`
+//! Sidecar files: drive state beside an image that is not on the medium. `docs/format/sidecar.md`
 //! is the byte map.
 //!
-//! The contents come first, so that a mapping of them starts on a page; a trailer page says what they
-//! are. Guarantees: a file that is refused is not touched; a file is there whole or not at all, as it
-//! is made under another name. Whoever has the image locked has these files, too.
+//! The contents come first, so that a mapping of them is page aligned; a trailer page identifies
+//! them. Invariants: a refused file is not changed. A file is created under another name and
+//! renamed, so it is complete or absent. The lock of the image also covers its sidecar files.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -16,12 +16,12 @@ use ring::{PAGE_BYTES, SharedRegion};
 
 use crate::error::DriveError;
 
-/// What is in a file.
+/// The kind of a sidecar file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SidecarKind {
     /// A controller memory buffer.
     Cmb = 1,
-    /// A dual map.
+    /// A device L2P.
     DeviceL2p = 2,
 }
 
@@ -29,7 +29,7 @@ const MAGIC: [u8; 8] = *b"SLUICSID";
 const VERSION: u32 = 1;
 const CRC_OFFSET: usize = PAGE_BYTES - 4;
 
-/// The name of a file beside an image.
+/// Returns the path of a sidecar file.
 pub(crate) fn sidecar_path(image: &Path, extension: &str) -> PathBuf {
     let mut name = OsString::from(image.as_os_str());
     name.push(".");
@@ -37,11 +37,11 @@ pub(crate) fn sidecar_path(image: &Path, extension: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Opens the file at `path`, or makes it with contents of zeros. `identity` is a number that it keeps
-/// and that must be the same.
+/// Opens the file at `path`, or creates it with zeros. The file stores `identity`, which must match
+/// when it is opened.
 ///
 /// # Errors
-/// [`DriveError::Sidecar`]: what the operating system says, and files that are something else.
+/// [`DriveError::Sidecar`] for an error of the operating system, or a file that does not match.
 pub(crate) fn open_or_create(
     path: &Path,
     kind: SidecarKind,
@@ -60,7 +60,7 @@ pub(crate) fn open_or_create(
     map(file, bytes).map_err(|e| sidecar_error(path, e))
 }
 
-/// Whether `file` is the sidecar that is asked for.
+/// Checks that `file` is the expected sidecar file.
 fn check(
     file: &File,
     path: &Path,
@@ -86,11 +86,11 @@ fn check(
     Ok(())
 }
 
-/// The contents of the file at `path` in memory, copied on write; zeros if there is no such file. The
+/// Maps the contents of the file at `path` copy-on-write, or zeros if there is no such file. The
 /// file never changes.
 ///
 /// # Errors
-/// [`DriveError::Sidecar`]: as [`open_or_create`].
+/// [`DriveError::Sidecar`], as [`open_or_create`].
 pub(crate) fn open_overlay(
     path: &Path,
     kind: SidecarKind,
@@ -109,10 +109,11 @@ pub(crate) fn open_overlay(
     }
 }
 
-/// Makes the file at `path` anew, with these contents; who has the old one mapped keeps that.
+/// Replaces the file at `path` by a new one with these contents. Existing mappings keep the old
+/// file.
 ///
 /// # Errors
-/// [`DriveError::Sidecar`]: what the operating system says.
+/// [`DriveError::Sidecar`] for an error of the operating system.
 pub(crate) fn replace(
     path: &Path,
     kind: SidecarKind,
@@ -148,14 +149,14 @@ fn create(
         Ok(region)
     })();
     if made.is_err() {
-        // It takes no room, and is as good as not there.
+        // An unfinished file takes no space and is ignored when the sidecar is opened.
         let _ = std::fs::remove_file(&making);
     }
     made
 }
 
-/// Maps the contents, for which there is room from now on: a store to a mapping cannot fail for want
-/// of it.
+/// Allocates space for the contents and maps them, so that a store to the mapping cannot fail on a
+/// full disk.
 fn map(file: File, bytes: usize) -> io::Result<Arc<SharedRegion>> {
     let region = SharedRegion::file(file, bytes)?;
     region.reserve(0, bytes)?;
@@ -174,7 +175,7 @@ fn trailer(kind: SidecarKind, bytes: u64, identity: u64) -> [u8; PAGE_BYTES] {
     page
 }
 
-/// Whether a trailer is the one that is wanted, and if not, why.
+/// Checks a trailer against the expected one, and describes the difference.
 fn check_trailer(found: &[u8; PAGE_BYTES], wanted: &[u8; PAGE_BYTES]) -> Result<(), String> {
     if found[..8] != MAGIC {
         return Err("it is something else (no magic number)".into());
@@ -228,7 +229,7 @@ mod tests {
             let e = open_or_create(&path, kind, bytes, identity).unwrap_err().to_string();
             assert!(e.contains(what) && e.contains("drive.img.cmb"), "{e}");
         }
-        // Made anew, the old mapping is nobody's.
+        // After a replacement, the old mapping is detached from the file.
         let fresh = SharedRegion::anonymous(8192).unwrap();
         fresh.write(0, b"new");
         let renewed = replace(&path, SidecarKind::Cmb, &fresh, 7).unwrap();
@@ -236,7 +237,7 @@ mod tests {
         let mut start = [0; 3];
         renewed.read(0, &mut start);
         assert_eq!(&start, b"new");
-        // Damage.
+        // Damaged files.
         let good = std::fs::read(&path).unwrap();
         for (at, what) in [(8192, "magic"), (8192 + 8, "version"), (8192 + 40, "damaged")] {
             let mut bytes = good.clone();

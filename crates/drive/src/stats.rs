@@ -1,14 +1,14 @@
-//! [`DriveStats`]: what a drive has done (rule R10).
+//! [`DriveStats`]: the counters of a drive (ARCHITECTURE.md, R10).
 
 use clock::Nanos;
 use ftl::FtlStats;
 use hdrhistogram::Histogram;
 use media::MediaStats;
 
-/// How late completions were in real time (rule R6). Zeros in virtual time, where none is.
+/// The lateness of completions in real time (ARCHITECTURE.md, R6); zero in virtual time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Completions.
+    /// Number of completions.
     pub count: u64,
     /// Median.
     pub p50: Nanos,
@@ -18,16 +18,17 @@ pub struct Lateness {
     pub max: Nanos,
 }
 
-/// How long I/O commands took, from the fetch of their entry to the posting of their completion. Drives
-/// record it when asked to ([`Controller::record_command_times`](crate::Controller::record_command_times)).
+/// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
+/// records them after
+/// [`Controller::record_command_times`](crate::Controller::record_command_times).
 #[derive(Clone, Debug)]
 pub struct CommandTimes {
     /// Reads, vector reads included.
     pub reads: LatenessRecord,
     /// Writes, vector writes and copies included.
     pub writes: LatenessRecord,
-    /// The sum over all commands: over an interval it is the mean number of commands under way times the
-    /// interval's length.
+    /// Sum over all commands. Over an interval it is the mean number of commands in flight, times
+    /// the length of the interval.
     pub total: Nanos,
 }
 
@@ -37,7 +38,7 @@ impl CommandTimes {
         CommandTimes { reads, writes, total: Nanos::ZERO }
     }
 
-    /// The commands that ended since the record `before` of the same drive.
+    /// Returns the commands completed since the record `before` of this drive.
     #[must_use]
     pub fn since(&self, before: &CommandTimes) -> CommandTimes {
         CommandTimes {
@@ -48,7 +49,8 @@ impl CommandTimes {
     }
 }
 
-/// A distribution of lateness, or of other times. In virtual time nothing is ever late: recording that is one addition.
+/// A distribution of lateness or other times. In virtual time all completions are on time, and
+/// recording one is a single addition.
 #[derive(Clone, Debug)]
 pub struct LatenessRecord {
     on_time: u64,
@@ -58,7 +60,7 @@ pub struct LatenessRecord {
 
 impl LatenessRecord {
     pub(crate) fn new() -> LatenessRecord {
-        // Two digits are plenty; the bounds are valid constants.
+        // Two significant digits suffice; the bounds are valid constants.
         let late = Histogram::new_with_bounds(1, 1_000_000_000_000, 2);
         let late = late.unwrap_or_else(|_| unreachable!("constant bounds"));
         LatenessRecord { on_time: 0, max: Nanos::ZERO, late }
@@ -83,19 +85,19 @@ impl LatenessRecord {
         Nanos(self.late.value_at_quantile(rank / late)).min(self.max)
     }
 
-    /// The completions since the record `before` of the same drive, whose statistics were not reset in
-    /// between. Their largest lateness is known as exactly as quantiles are: to one part in a hundred.
+    /// Returns the completions since the record `before` of this drive, whose statistics must not
+    /// have been reset in between. The largest lateness is as exact as the quantiles: to 1 %.
     #[must_use]
     pub fn since(&self, before: &LatenessRecord) -> LatenessRecord {
         let mut late = self.late.clone();
-        // Both have the same bounds, and counts only grow.
+        // Both have equal bounds, and counts only grow.
         let subtracted = late.subtract(&before.late);
         debug_assert!(subtracted.is_ok(), "a later record has less: {subtracted:?}");
         let max = Nanos(late.max()).min(self.max);
         LatenessRecord { on_time: self.on_time.saturating_sub(before.on_time), max, late }
     }
 
-    /// How late completions were, in sum.
+    /// Returns the summary of the distribution.
     pub fn read(&self) -> Lateness {
         Lateness {
             count: self.on_time + self.late.len(),
@@ -111,76 +113,76 @@ impl LatenessRecord {
     }
 }
 
-/// Time that a parallel unit spent reading (transfers out included, unless cache read leaves the
-/// array free), programming and erasing.
+/// The busy times of a parallel unit: reads (transfers out included, unless cache read leaves the
+/// array free), programs and erases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PuBusy {
-    /// Reading.
+    /// Time spent on reads.
     pub read: Nanos,
-    /// Programming.
+    /// Time spent on programs.
     pub program: Nanos,
-    /// Erasing.
+    /// Time spent on erases.
     pub erase: Nanos,
 }
 
-/// What became of commands' hints (LightNVM paper section 3.3).
+/// The effects of vector command hints [LightNVM17 §3.3].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintStats {
-    /// Commands that said how many planes to use at once.
+    /// Commands with a plane mode hint.
     pub plane_modes: u64,
-    /// Reads that asked for suspension.
+    /// Reads with a suspend hint.
     pub suspend: u64,
-    /// Commands whose suspend hint did nothing: reads of a drive that cannot suspend, and commands
-    /// that read nothing.
+    /// Commands whose suspend hint had no effect: the drive cannot suspend, or the command is not a
+    /// read.
     pub suspend_ignored: u64,
-    /// Commands that asked to fail fast.
+    /// Commands with a limited retry hint.
     pub limited_retry: u64,
-    /// Reads that did: what they would have been repeated for is not read.
+    /// Reads that failed without the retries that they needed.
     pub retries_forgone: u64,
 }
 
-/// What happened to the drive's own map.
+/// The counters of the device L2P.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceL2pStats {
-    /// Sectors written that became their address's newest copy.
+    /// Sectors written that became the latest version of their address.
     pub updates: u64,
-    /// Sectors written that did not: there was a newer one, or it was trimmed since.
+    /// Sectors written that were superseded: a newer version or a later trim existed.
     pub stale: u64,
     /// Sectors written with a logical address past the end.
     pub out_of_range: u64,
-    /// Addresses that lost their copy to the reset of its chunk.
+    /// Addresses unmapped by a chunk reset.
     pub resets: u64,
     /// Addresses trimmed.
     pub trims: u64,
 }
 
-/// Chunk notifications (OC section 3).
+/// The counters of chunk notifications ([OC20] §3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotificationStats {
     /// Notifications logged.
     pub logged: u64,
-    /// Those that later ones took the place of before any host had read them.
+    /// Notifications overwritten by later ones before any host had read them.
     pub overwritten: u64,
-    /// Asynchronous event requests completed because of them.
+    /// Asynchronous event requests completed because of notifications.
     pub events_sent: u64,
 }
 
-/// What a drive that manages its flash has done about what its media noticed, since power-on.
+/// The reactions of a block drive to media events, since power-on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MediaScrubStats {
-    /// What was noticed.
+    /// Media events.
     pub media_events: u64,
-    /// Of that, such that nothing was done about.
+    /// Media events without a reaction.
     pub ignored: u64,
-    /// Lines that the layer was asked to move.
+    /// Line refreshes requested from the FTL.
     pub refreshes: u64,
-    /// Sectors that the patrol has read.
+    /// Sectors read by the scrub.
     pub sectors_read: u64,
-    /// Rounds that it has begun.
+    /// Scrub passes started.
     pub passes: u64,
 }
 
-/// Counters since power-on, or since [`Drive::reset_stats`](crate::Drive::reset_stats).
+/// Counters since power-on, or since [`Controller::reset_stats`](crate::Controller::reset_stats).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveStats {
     /// Read commands completed, vector reads included.
@@ -189,41 +191,41 @@ pub struct DriveStats {
     pub writes: u64,
     /// Other I/O commands completed.
     pub others: u64,
-    /// Commands that ended with an error.
+    /// Commands completed with an error.
     pub errors: u64,
     /// Bytes read by hosts.
     pub bytes_read: u64,
     /// Bytes written by hosts.
     pub bytes_written: u64,
-    /// Doorbells out of range.
+    /// Invalid doorbell values.
     pub invalid_doorbells: u64,
-    /// The drive's translation layer; `None` unless it manages its own flash.
+    /// The FTL; `None` unless the drive manages its own flash.
     pub ftl: Option<FtlStats>,
-    /// Free lines of the translation layer.
+    /// Free lines of the FTL.
     pub free_lines: Option<f64>,
-    /// The NAND medium; `None` for others.
+    /// The NAND medium; `None` for other media.
     pub media: Option<MediaStats>,
-    /// Per parallel unit, channel by channel.
+    /// Busy times per parallel unit, channel by channel.
     pub pus: Vec<PuBusy>,
-    /// Per channel, time spent transferring.
+    /// Transfer time per channel.
     pub channels: Vec<Nanos>,
-    /// Reads that found their page in the page register.
+    /// Reads that hit the page register.
     pub register_hits: u64,
-    /// Programs and erases that were suspended for a read.
+    /// Suspensions of programs and erases.
     pub suspensions: u64,
-    /// Repetitions of array reads because of bit errors.
+    /// Read retries.
     pub read_retries: u64,
-    /// What became of hints.
+    /// Effects of hints.
     pub hints: HintStats,
-    /// Notifications of an open-channel drive.
+    /// Chunk notifications of an open-channel drive.
     pub notifications: NotificationStats,
-    /// What a drive that manages its flash has done about its media.
+    /// Reactions of a block drive to media events.
     pub scrub: MediaScrubStats,
-    /// Bytes of commands' data that were in the controller memory buffer and took no DMA.
+    /// Bytes of command data in the controller memory buffer, which took no DMA time.
     pub cmb_bytes: u64,
-    /// The drive's own map; `None` unless it keeps one.
+    /// The device L2P; `None` unless the drive keeps one.
     pub device_l2p: Option<DeviceL2pStats>,
-    /// How late completions were.
+    /// Lateness of completions.
     pub late: Lateness,
 }
 

@@ -1,43 +1,44 @@
-//! [`Bucket`]: a token bucket in virtual or real time, as an instant instead of a level (the generic
-//! cell rate algorithm, ITU-T I.371).
+//! [`TokenBucket`]: a rate limit in virtual or real time. It stores an instant instead of a level
+//! (the generic cell rate algorithm, ITU-T I.371).
 //!
-//! Guarantees: over any time that is much longer than the burst, no more than the rate; not less, if
-//! there is always somebody who takes. Exact: what is left of a division goes into the next one.
+//! Invariants: over intervals much longer than the burst, the rate is not exceeded; it is reached
+//! if tokens are always in demand. The arithmetic is exact: the remainder of a division enters the
+//! next.
 
 use clock::Nanos;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// Tokens come at a rate; who takes more than there are pays with the time that follows.
+/// Grants tokens at a rate. Consuming more than are available delays later grants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenBucket {
     /// Tokens per second; 0 for no limit.
     rate: u64,
-    /// As many tokens as come in this time wait to be taken at most.
+    /// Burst, as the time in which its tokens accrue.
     burst: Nanos,
-    /// When it is full again.
+    /// Time at which the bucket is full again.
     full_at: Nanos,
-    /// Of a division by the rate.
+    /// Remainder of the last division by the rate.
     remainder: u64,
 }
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub(crate) fn new(rate: u64, burst: Nanos) -> TokenBucket {
         TokenBucket { rate, burst, full_at: Nanos::ZERO, remainder: 0 }
     }
 
-    /// From when on there is a token.
+    /// Returns the time from which a token is available.
     pub(crate) fn ready_at(&self) -> Nanos {
         self.full_at.since(self.burst)
     }
 
-    /// Takes tokens, more than there are if need be.
+    /// Consumes tokens, even if fewer are available.
     pub(crate) fn consume(&mut self, now: Nanos, tokens: u64) {
         if self.rate == 0 {
             return;
         }
-        // 2^34 tokens fit; no command moves as many bytes.
+        // The cap is 2^34 tokens; no command moves as many bytes.
         let cost = tokens.min(1 << 34).saturating_mul(NS_PER_SEC).saturating_add(self.remainder);
         self.remainder = cost % self.rate;
         self.full_at = self.full_at.max(now) + Nanos(cost / self.rate);
@@ -48,7 +49,7 @@ impl TokenBucket {
 mod tests {
     use super::*;
 
-    /// Tokens that a taker of `each` gets until `end`.
+    /// Returns the tokens granted until `end`, in requests of `each` tokens.
     fn tokens_granted(rate: u64, each: u64, end: Nanos) -> u64 {
         let mut bucket = TokenBucket::new(rate, Nanos::from_millis(1));
         let (mut now, mut all) = (Nanos::ZERO, 0);
@@ -85,7 +86,7 @@ mod tests {
             burst += 1;
         }
         assert_eq!(burst, 1_001);
-        // A rate of zero is no limit.
+        // Rate 0 means no limit.
         let mut free = TokenBucket::new(0, Nanos::ZERO);
         free.consume(now, u64::MAX);
         assert_eq!(free.ready_at(), Nanos::ZERO);

@@ -1,4 +1,4 @@
-//! What the admin side of a drive answers.
+//! Tests of the answers to admin commands.
 
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{

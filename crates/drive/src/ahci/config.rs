@@ -1,4 +1,4 @@
-//! [`AhciConfig`]: what describes a controller and its drives.
+//! [`AhciConfig`]: the description of an AHCI controller and its drives.
 
 use std::io;
 use std::sync::Arc;
@@ -7,27 +7,28 @@ use clock::Nanos;
 use ring::PciFunction;
 use sata::{COMMAND_SLOTS_MAX, PORTS_MAX, hba};
 
-/// A controller, its drives, and what they share.
+/// An AHCI controller, its drives, and the resources that they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AhciConfig {
-    /// Per port, 1 to 32 of them: its drive, or an empty bay.
+    /// The drive of each of the 1 to 32 ports; `None` for an empty bay.
     pub drives: Vec<Option<SataDriveConfig>>,
-    /// What all drives' data passes, first come first served, in either direction; 0 for no limit.
+    /// Bandwidth of the uplink in bytes per second; 0 for no limit. It is shared by all drives and
+    /// both directions, first come first served.
     ///
-    /// 1.5 GB/s: where the bandwidth of HIOPS figure 7 converges, which its section 4 puts down to
-    /// the chipset's uplink and its internal interconnects.
+    /// 1.5 GB/s is the bandwidth at which [HIOPS14 fig. 7] converges; [HIOPS14 §4] attributes it to
+    /// the chipset's uplink and internal interconnects.
     pub uplink_bytes_per_sec: u64,
-    /// From the end of a reset to a link that is up.
+    /// Time from the end of a reset until the link is up.
     pub link_up: Nanos,
 }
 
 impl AhciConfig {
-    /// HIOPS section 4: six drives of the Samsung 840 Pro 256 GB class.
+    /// Returns the configuration of [HIOPS14 §4]: six drives of the Samsung 840 Pro 256 GB class.
     pub fn hiops() -> AhciConfig {
         AhciConfig::uniform(6, &SataDriveConfig::default())
     }
 
-    /// `ports` ports with the same drive, but for its serial number, at each.
+    /// Returns a configuration of `ports` equal drives with different serial numbers.
     pub fn uniform(ports: usize, drive: &SataDriveConfig) -> AhciConfig {
         let drives = (0..ports)
             .map(|i| {
@@ -38,10 +39,10 @@ impl AhciConfig {
         AhciConfig { drives, uplink_bytes_per_sec: 1_500_000_000, link_up: Nanos::from_millis(1) }
     }
 
-    /// A connection with as many registers as such a controller has.
+    /// Creates a PCI function with the registers that the controller needs.
     ///
     /// # Errors
-    /// What `mmap(2)` returns.
+    /// The error that `mmap(2)` returns.
     pub fn function(&self) -> io::Result<Arc<PciFunction>> {
         PciFunction::new(hba::bytes(self.drives.len()))
     }
@@ -74,100 +75,103 @@ impl AhciConfig {
     }
 }
 
-/// Why a controller cannot be made.
+/// The reason for which a controller cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum AhciConfigError {
-    /// The description makes no sense.
+    /// The configuration is invalid.
     #[error("{what}")]
     Invalid {
-        /// What is allowed.
+        /// The allowed values.
         what: &'static str,
     },
-    /// The connection has fewer registers than the controller has ports.
+    /// The PCI function has fewer registers than the controller needs for its ports.
     #[error("{bytes} bytes of registers are too few for {ports} ports")]
     Registers {
-        /// Bytes that there are.
+        /// Register bytes of the function.
         bytes: usize,
-        /// Ports.
+        /// Number of ports.
         ports: usize,
     },
-    /// No memory for the sectors of a drive.
+    /// Out of memory for the sectors of a drive.
     #[error("memory for the sectors of a drive: {0}")]
     Memory(#[from] io::Error),
 }
 
-/// What a drive keeps of the data.
+/// How a drive stores data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SataData {
-    /// Everything, in memory, as it is written.
+    /// In memory.
     #[default]
     Memory,
-    /// Nothing; sectors read as a pattern of their number ([`media::fill_pattern`]).
+    /// Not at all; reads return a pattern of the sector number ([`media::fill_pattern`]).
     Pattern,
-    /// Nothing, and nothing is copied: transfers take their time only.
+    /// Not at all, and no data is copied: transfers only take time.
     Untouched,
 }
 
 /// A SATA drive.
 ///
 /// A read passes the drive's processor (one command at a time), its flash units (each page of the
-/// command on its unit, all at once), the link, and the controller's uplink. A write passes uplink,
-/// link and processor, and has ended when the cache has room for it; the cache drains at the
-/// drive's sustained rate. With enough commands outstanding a drive so does
-/// `min(1 / (command + size / processor rate), link rate / size)`.
+/// command on its own unit, in parallel), the link, and the controller's uplink. A write passes
+/// uplink, link and processor, and completes when the cache has space for it; the cache drains at
+/// the drive's sustained rate. With enough commands in flight, a drive executes `min(1 / (command +
+/// size / processor rate), link rate / size)` commands per second.
 ///
-/// Not modelled: garbage collection, reads that wait for programs, power states.
+/// Not modeled: garbage collection, reads that wait for programs, power states.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SataDriveConfig {
-    /// Model number, 40 characters at most.
+    /// Model number, at most 40 characters.
     pub model: String,
-    /// Serial number, 20 characters at most.
+    /// Serial number, at most 20 characters.
     pub serial: String,
-    /// Firmware revision, 8 characters at most.
+    /// Firmware revision, at most 8 characters.
     pub firmware: String,
-    /// Sectors. 500,118,192, what drives sold as 256 GB have.
+    /// Capacity in sectors. Default 500,118,192, as drives sold as 256 GB have.
     pub sectors: u64,
-    /// Bytes of a sector. 512.
+    /// Sector size in bytes. Default 512.
     pub sector_bytes: u32,
-    /// NCQ tags, 1 to 32. 32 (HIOPS section 4: AHCI).
+    /// NCQ tags, 1 to 32. Default 32 ([HIOPS14 §4]: AHCI).
     pub queue_depth: u32,
-    /// The processor's time per read command. 7.1 µs: with [`processor_bytes_per_sec`] 134,000 reads
-    /// of 512 bytes per second (HIOPS: five drives at 671,000) and 100,000 of 4 KB (the maker's
-    /// "up to 100K IOPS" for the 840 Pro 256 GB at queue depth 32).
+    /// The processor's time per read command. Default 7.1 µs. With [`processor_bytes_per_sec`] this
+    /// gives 134,000 reads of 512 bytes per second (\[HIOPS14\]: five drives at 671,000). It also
+    /// gives 100,000 reads of 4 KB per second (the manufacturer's "up to 100K IOPS" for the 840 Pro
+    /// 256 GB at queue depth 32).
     ///
     /// [`processor_bytes_per_sec`]: SataDriveConfig::processor_bytes_per_sec
     pub read_command: Nanos,
-    /// The processor's time per write command. 8.2 µs: 90,000 writes of 4 KB per second, as the
-    /// maker says.
+    /// The processor's time per write command. Default 8.2 µs: 90,000 writes of 4 KB per second,
+    /// the manufacturer's number.
     pub write_command: Nanos,
-    /// The rate at which the processor handles data, on top of the time per command. 1.41 GB/s.
+    /// The processor's data rate in bytes per second, in addition to the time per command. Default
+    /// 1.41 GB/s.
     pub processor_bytes_per_sec: u64,
-    /// Flash units that read at the same time. 16.
+    /// Flash units that read in parallel. Default 16.
     pub units: u32,
-    /// Bytes that one unit reads at once, and that are side by side on it. 8 KB, a page.
+    /// Contiguous bytes that one unit reads at once. Default 8 KB, a page.
     pub unit_bytes: u32,
-    /// From a page's cells to the processor. 65 µs: with the rest 85 µs for a 4 KB read alone.
+    /// Array read time of a page. Default 65 µs: 85 µs in total for a single 4 KB read.
     pub array_read: Nanos,
-    /// The link's rate for data. 540 MB/s, the maker's sequential read, on a link of 6 Gb/s.
+    /// Link bandwidth. Default 540 MB/s, the manufacturer's sequential read rate, on a 6 Gb/s link.
     pub link_bytes_per_sec: u64,
-    /// The link's time per command, for its FISes. 0.3 µs.
+    /// The link's time per command, for its FISes. Default 0.3 µs.
     pub link_command: Nanos,
-    /// Bytes of the write cache. 64 MiB of the drive's 512 MB of DRAM.
+    /// Size of the write cache in bytes. Default 64 MiB of the drive's 512 MB of DRAM.
     pub cache_bytes: u64,
-    /// The rate at which the cache drains to flash. 520 MB/s, the maker's sequential write.
+    /// Drain rate of the cache to flash. Default 520 MB/s, the manufacturer's sequential write
+    /// rate.
     pub drain_bytes_per_sec: u64,
-    /// A flush, on top of draining the cache. 100 µs.
+    /// Time of a flush after the cache has drained. Default 100 µs.
     pub flush_time: Nanos,
-    /// A trim. 150 µs.
+    /// Time of a trim. Default 150 µs.
     pub trim_time: Nanos,
-    /// IDENTIFY DEVICE and READ LOG EXT. 50 µs.
+    /// Time of IDENTIFY DEVICE and READ LOG EXT. Default 50 µs.
     pub inquiry_time: Nanos,
-    /// What is kept of the data.
+    /// How the drive stores data.
     pub data: SataData,
 }
 
 impl Default for SataDriveConfig {
-    /// A drive of the Samsung 840 Pro 256 GB class.
+    /// Returns a drive of the Samsung 840 Pro 256 GB class.
     fn default() -> SataDriveConfig {
         SataDriveConfig {
             model: "Sluice SATA SSD 256GB".into(),

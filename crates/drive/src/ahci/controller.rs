@@ -1,4 +1,4 @@
-//! [`AhciController`]: the controller.
+//! [`AhciController`]: the AHCI controller's registers, events and interrupts.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use super::port::Port;
 use super::stats::AhciStats;
 use crate::stats::LatenessRecord;
 
-/// How far a command is.
+/// The next step of a command.
 #[derive(Clone, Copy, Debug)]
 enum CommandStep {
-    /// A read's data is with the drive's processor.
+    /// The data of a read reaches the drive's processor.
     Array,
     /// The data has passed the link.
     Link,
     /// The data of a write has passed the uplink.
     Uplink,
-    /// Everything is done.
+    /// The command completes.
     Done,
 }
 
@@ -44,34 +44,35 @@ struct TimedEvent {
 
 /// An AHCI controller and its SATA drives.
 ///
-/// Reads and writes registers of its [`PciFunction`] and memory registered there, and calls nobody:
-/// whoever polls it gives it a runner's waker by [`PciFunction::set_device_waker`].
+/// The controller accesses only the registers of its [`PciFunction`] and the memory registered
+/// there. It calls no other component: the caller that polls it installs a runner's waker with
+/// [`PciFunction::set_device_waker`].
 ///
-/// # The line
-/// The controller sets a port's bit of IS when one of PxIS is set that PxIE enables, and sets it again
-/// if the host cleared it while that is still so. If GHC.IE is set it raises the line when a bit
-/// appears in IS, when a port has something new after it had nothing, and when the host has cleared
-/// some bits and left others (AHCI 1.3.1 section 10.7, as for message signalled interrupts). Enabling
-/// interrupts with bits set raises it too.
+/// # Interrupt line
+/// The controller sets a port's bit of IS when PxIS has a bit that PxIE enables. It sets the bit
+/// again if the host clears it while the condition persists. If GHC.IE is set, the controller
+/// raises the line in three cases, as for message signaled interrupts [AHCI1.3 §10.7]. A bit
+/// appears in IS; a port gets an enabled PxIS bit after it had none; or the host has cleared some
+/// bits of IS and left others. Setting GHC.IE while bits are set raises the line as well.
 #[derive(Debug)]
 pub struct AhciController {
     function: Arc<PciFunction>,
     ports: Vec<Port>,
-    /// Drives that were unplugged, by port.
+    /// Unplugged drives, by port.
     unplugged: Vec<Option<SataDisk>>,
     link_up: Nanos,
     uplink_bytes_per_sec: u64,
-    /// When the uplink is free.
+    /// Time at which the uplink becomes free.
     uplink_free_at: Nanos,
     events: TimerQueue<TimedEvent>,
-    /// Bits of IS that the line was raised for.
+    /// Bits of IS for which the line was raised.
     signaled: u32,
     stats: AhciStats,
     lateness: LatenessRecord,
 }
 
 impl AhciController {
-    /// A controller at one end of `function`, powered on at time zero.
+    /// Creates a controller on the device side of `function`, powered on at time zero.
     ///
     /// # Errors
     /// [`AhciConfigError`].
@@ -106,12 +107,12 @@ impl AhciController {
         Ok(controller)
     }
 
-    /// The connection to the host.
+    /// Returns the PCI function that connects to the host.
     pub fn function(&self) -> &Arc<PciFunction> {
         &self.function
     }
 
-    /// What was done.
+    /// Returns the counters.
     pub fn stats(&self) -> AhciStats {
         let drives = self.ports.iter().zip(&self.unplugged);
         let drives = drives.map(|(port, drawer)| {
@@ -120,7 +121,7 @@ impl AhciController {
         AhciStats { late: self.lateness.read(), drives: drives.collect(), ..self.stats.clone() }
     }
 
-    /// Counts from zero again.
+    /// Resets the counters to zero.
     pub fn reset_stats(&mut self) {
         self.stats = AhciStats::default();
         self.lateness.reset();
@@ -130,20 +131,20 @@ impl AhciController {
         }
     }
 
-    /// Makes sectors of the drive at `port` fail from now on. Returns whether there is one.
+    /// Makes sectors of the drive at `port` fail from now on. Returns whether the port has a drive.
     pub fn inject_sector_error(&mut self, port: usize, fault: InjectedSectorError) -> bool {
         let disk = self.ports.get_mut(port).and_then(|port| port.disk.as_mut());
         disk.map(|disk| disk.injected_errors.push(fault)).is_some()
     }
 
-    /// Makes all sectors of the drive at `port` good again.
+    /// Removes all injected sector errors of the drive at `port`.
     pub fn clear_sector_errors(&mut self, port: usize) {
         if let Some(disk) = self.ports.get_mut(port).and_then(|port| port.disk.as_mut()) {
             disk.injected_errors.clear();
         }
     }
 
-    /// Pulls the drive at `port` out; it keeps what it stores. Returns whether there was one.
+    /// Unplugs the drive at `port`, which keeps its data. Returns whether there was one.
     pub fn unplug(&mut self, port: usize, now: Nanos) -> bool {
         let Some(place) = self.ports.get_mut(port) else { return false };
         if place.disk.is_none() {
@@ -156,7 +157,7 @@ impl AhciController {
         true
     }
 
-    /// Puts the drive that was pulled out of `port` back. Returns whether there was one.
+    /// Plugs the unplugged drive of `port` in again. Returns whether there was one.
     pub fn plug(&mut self, port: usize, now: Nanos) -> bool {
         let Some(disk) = self.unplugged.get_mut(port).and_then(Option::take) else { return false };
         let place = &mut self.ports[port];
@@ -175,7 +176,7 @@ impl AhciController {
         self.events.push(at, TimedEvent { port: port as u8, epoch, event });
     }
 
-    /// Reset of the whole controller (AHCI 1.3.1 section 10.4.3).
+    /// Resets the whole controller [AHCI1.3 §10.4.3].
     fn reset(&mut self, now: Nanos) {
         for index in 0..self.ports.len() {
             let port = &mut self.ports[index];
@@ -198,11 +199,11 @@ impl AhciController {
         self.function.write(hba::VS, hba::VERSION_1_3_1);
         self.function.write(hba::IS, 0);
         self.signaled = 0;
-        // Last: HR, which this clears, tells the host that the rest is done.
+        // Clear HR last: it tells the host that the reset is complete.
         self.function.write(hba::GHC, ghc::AE);
     }
 
-    /// `bytes` pass the uplink from `now` on: when they have.
+    /// Reserves the uplink for `bytes` bytes and returns the end of the transfer.
     #[inline]
     fn transfer(&mut self, now: Nanos, bytes: u64) -> Nanos {
         let time = Nanos::transfer(bytes, self.uplink_bytes_per_sec);
@@ -211,7 +212,7 @@ impl AhciController {
         self.uplink_free_at
     }
 
-    /// Something is due at `at`, which is `now` or, when nobody polled in time, earlier.
+    /// Handles an event at its time `at`, which is before `now` if the poll is late.
     #[inline]
     fn handle_event(
         &mut self,
@@ -256,7 +257,7 @@ impl AhciController {
         }
     }
 
-    /// Does what the host has written into a port's registers. Returns whether there was anything.
+    /// Handles the host's writes to the registers of a port. Returns whether there were any.
     #[inline]
     fn poll_port(&mut self, index: usize, now: Nanos) -> bool {
         let port = &mut self.ports[index];
@@ -303,7 +304,7 @@ impl AhciController {
         if !port.running || !port.link_is_up {
             return moved;
         }
-        // A drive that is busy with a command that is not queued is sent no other one.
+        // A drive that executes a non-queued command receives no other command.
         let mut issued = port.read(function, port::CI);
         while issued != 0
             && !self.ports[index].stopped_on_error
@@ -333,8 +334,8 @@ impl AhciController {
         moved
     }
 
-    /// Sets the bits of IS that have a reason, and raises the line if it must be. Returns whether it
-    /// was.
+    /// Sets the bits of IS whose conditions hold, and raises the line if necessary. Returns whether
+    /// it was raised.
     #[inline]
     fn update_interrupts(&mut self) -> bool {
         let (mut reasons, mut edge) = (0, false);
@@ -372,7 +373,7 @@ impl Component for AhciController {
             self.reset(now);
             moved = true;
         }
-        // What was due happens when it was due; then what the host asks for, which is now.
+        // First handle due events at their own times, then the host's requests at the present time.
         while let Some((at, timed)) = self.events.pop_due(now) {
             self.handle_event(at, now, timed);
             moved = true;

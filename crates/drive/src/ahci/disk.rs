@@ -1,4 +1,4 @@
-//! [`Disk`]: a SATA drive: what it stores, how long it takes, and how it fails.
+//! [`SataDisk`]: a SATA drive: its stored sectors, service times and injected errors.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use super::config::AhciConfigError;
 use super::storage::SectorStore;
 use super::{SataDriveConfig, SataDriveStats};
 
-/// Sectors that a drive cannot read, or write.
+/// Sectors of which reads or writes fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectedSectorError {
-    /// Which.
+    /// The range of sectors.
     pub sectors: Range<u64>,
     /// Reads of them fail.
     pub reads: bool,
@@ -27,13 +27,14 @@ pub(super) struct SataDisk {
     pub(super) sectors: SectorStore,
     pub(super) stats: SataDriveStats,
     pub(super) injected_errors: Vec<InjectedSectorError>,
-    /// A queued command failed: until this log is read no other one is taken.
+    /// The log of a failed queued command; until the host reads it, the drive accepts only that
+    /// read.
     pub(super) queued_error: Option<QueuedErrorLog>,
-    /// When the processor, each unit and the link are free.
+    /// Times at which the processor, each flash unit and the link become free.
     processor_free_at: Nanos,
     units_free_at: Vec<Nanos>,
     link_free_at: Nanos,
-    /// When everything in the cache is on flash.
+    /// Time at which the whole cache is on flash.
     cache_drained_at: Nanos,
 }
 
@@ -69,7 +70,7 @@ impl SataDisk {
         }
     }
 
-    /// The bytes of a range of sectors; `None` if it is not all the drive's.
+    /// Returns the bytes of a range of sectors; `None` if it exceeds the drive.
     #[inline]
     pub(super) fn byte_range(&self, lba: u64, sectors: u32) -> Option<Range<u64>> {
         let end = lba.checked_add(sectors.into()).filter(|end| *end <= self.config.sectors)?;
@@ -77,7 +78,7 @@ impl SataDisk {
         Some(lba * each..end * each)
     }
 
-    /// The first sector of the range that fails.
+    /// Returns the first sector of the range that fails.
     #[inline]
     pub(super) fn first_injected_error(&self, lba: u64, sectors: u32, write: bool) -> Option<u64> {
         let end = lba + u64::from(sectors);
@@ -96,7 +97,7 @@ impl SataDisk {
         self.processor_free_at
     }
 
-    /// A read of these bytes of the drive was taken at `now`: when it has them.
+    /// Returns the time at which a read that starts at `now` has these bytes of the drive.
     #[inline]
     pub(super) fn read_ready(&mut self, now: Nanos, bytes: Range<u64>) -> Nanos {
         let command = self.config.read_command;
@@ -113,7 +114,7 @@ impl SataDisk {
         ready
     }
 
-    /// `bytes` pass the link from `now` on: when they have.
+    /// Reserves the link for `bytes` bytes and returns the end of the transfer.
     #[inline]
     pub(super) fn transfer(&mut self, now: Nanos, bytes: u64) -> Nanos {
         let time =
@@ -123,8 +124,8 @@ impl SataDisk {
         self.link_free_at
     }
 
-    /// The data of a write arrived at `now`: when the write has ended, which is when the cache has
-    /// room for it, or when it is on flash if it must be.
+    /// Returns the completion time of a write whose data arrived at `now`: when the cache has space
+    /// for it, or when it is on flash if it must be durable.
     #[inline]
     pub(super) fn write_ready(&mut self, now: Nanos, bytes: u64, durable: bool) -> Nanos {
         let taken = self.process(now, self.config.write_command, bytes);
@@ -138,12 +139,12 @@ impl SataDisk {
         }
     }
 
-    /// A flush was taken at `now`: when it has ended.
+    /// Returns the completion time of a flush that starts at `now`.
     pub(super) fn flush_ready(&self, now: Nanos) -> Nanos {
         self.cache_drained_at.max(now) + self.config.flush_time
     }
 
-    /// The drive forgets its commands; what it has been told to read or write is not undone.
+    /// Drops the drive's commands; their reads and writes are not undone.
     pub(super) fn abort_commands(&mut self, now: Nanos) {
         self.processor_free_at = now;
         self.units_free_at.fill(now);

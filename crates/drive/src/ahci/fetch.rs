@@ -1,4 +1,4 @@
-//! Taking a command out of host memory (AHCI 1.3.1 section 5.3), and what its drive does with it.
+//! Fetches commands from host memory [AHCI1.3 §5.3] and executes them on the drive.
 
 use clock::Nanos;
 use ring::PciFunction;
@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::port::Port;
 use super::prd_table::PrdTable;
 
-/// What a drive does.
+/// The operation of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CommandKind {
     #[default]
@@ -26,30 +26,29 @@ pub(super) enum CommandKind {
     ErrorLog,
 }
 
-/// A command that a drive has.
+/// A command that a drive executes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FetchedCommand {
     pub(super) kind: CommandKind,
     pub(super) lba: u64,
     pub(super) sectors: u32,
-    /// First byte of the drive, and bytes.
+    /// First byte on the drive, and number of bytes.
     pub(super) start_byte: u64,
     pub(super) bytes: u64,
     pub(super) prd_table: PrdTable,
 }
 
-/// What comes next for a command that was taken.
+/// The next step of a fetched command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Its data is there, or it has ended, at this time.
+    /// Its data is ready, or it completes, at this time.
     ReadyAt(Nanos),
-    /// Its data must come over the uplink first.
+    /// Its data must first pass the uplink.
     NeedsUplink,
 }
 
 impl Port {
-    /// Takes the command in slot `slot`. `None` if it came to an end at once, which is not a good
-    /// one.
+    /// Fetches the command in slot `slot`. Returns `None` if the command failed at once.
     #[inline]
     pub(super) fn fetch_command(
         &mut self,
@@ -76,11 +75,11 @@ impl Port {
         }
     }
 
-    /// Reads header and FIS.
+    /// Reads the command header and the FIS.
     ///
     /// # Errors
-    /// The bits of PxIS to set: HBFS for memory that is not registered; IFS for what is no command
-    /// FIS, which a drive would not acknowledge.
+    /// The bits of PxIS to set. HBFS for memory that is not registered. IFS for a FIS that is not a
+    /// command FIS, which a drive would not acknowledge.
     #[inline]
     fn read_command(
         &self,
@@ -119,8 +118,8 @@ impl Port {
         let bit = 1u32 << tag;
         let ci = self.at(port::CI);
         let disk = self.disk.as_mut()?;
-        // The tag is the slot (AHCI 1.3.1 section 5.5.1). Whether the host has set it in PxSACT too is
-        // the host's loss: it could not see the command end.
+        // The tag equals the slot [AHCI1.3 §5.5.1]. Whether the host has set it in PxSACT is not
+        // checked: without it, the host cannot see the completion.
         let odd = tag != slot
             || u32::from(tag) >= disk.config.queue_depth
             || self.queued & bit != 0
@@ -175,7 +174,8 @@ impl Port {
             }
             _ => None,
         };
-        // While it has queued commands a drive takes no other ones; after one failed only the log.
+        // A drive with queued commands refuses non-queued ones; after an error it accepts only the
+        // log read.
         let refused = self.queued != 0
             || disk.queued_error.is_some() && !matches!(known, Some((CommandKind::ErrorLog, _)));
         let Some((kind, at)) = known.filter(|_| !refused) else {
@@ -191,7 +191,7 @@ impl Port {
         Some(NextStep::ReadyAt(at))
     }
 
-    /// Whether the sectors of a queued command fail, and then how it ends.
+    /// Fails a queued command if its sectors have injected errors; returns whether it failed.
     pub(super) fn fail_if_injected(&mut self, function: &PciFunction, slot: u8) -> bool {
         let FetchedCommand { kind, lba, sectors, .. } = self.commands[usize::from(slot)];
         let write = matches!(kind, CommandKind::Write { .. });
@@ -200,13 +200,13 @@ impl Port {
         else {
             return false;
         };
-        // A write that fails is a fault of the device; a read is data that cannot be corrected.
+        // A failed write is a device fault; a failed read is uncorrectable data.
         let (flags, error) = if write { (status::DF, error::ABRT) } else { (0, error::UNC) };
         self.fail_queued(function, slot, flags, error, at);
         true
     }
 
-    /// The data of a write has arrived. Returns when the write has ended.
+    /// Stores the data of a write after its arrival. Returns the completion time of the write.
     #[inline]
     pub(super) fn store_data(
         &mut self,
@@ -232,7 +232,7 @@ impl Port {
         Some(disk.write_ready(at, bytes, kind == CommandKind::Write { durable: true }))
     }
 
-    /// A command has taken its time.
+    /// Completes a command whose time has elapsed.
     #[inline]
     pub(super) fn finish_command(&mut self, function: &PciFunction, slot: u8) {
         let FetchedCommand { kind, start_byte: start, bytes, prd_table: regions, .. } =
@@ -291,16 +291,16 @@ impl Port {
         }
     }
 
-    /// PRDBC of a command that is not queued (AHCI 1.3.1 section 4.2.2, DW 1).
+    /// Sets PRDBC of a non-queued command [AHCI1.3 §4.2.2, DW 1].
     fn count_bytes(&self, function: &PciFunction, slot: u8, bytes: u32) {
         let list = self.read_address(function, port::CLB, CommandHeader::LIST_ALIGN);
         let at = list.offset(u64::from(slot) * CommandHeader::BYTES as u64 + 4);
-        // The list was there when the command was taken; if the host has moved it, nothing is lost.
+        // The address was valid at the fetch; if the host has changed it since, the count is lost.
         let _ = function.memory().write(at, &bytes.to_le_bytes());
     }
 }
 
-/// Trims the ranges of a block; returns whether all were the drive's and could be.
+/// Trims the ranges of a block; returns whether all were valid and succeeded.
 fn trim_ranges(disk: &mut super::disk::SataDisk, ranges: &[u8]) -> bool {
     let ranges = ranges.as_chunks::<{ TrimRange::BYTES }>().0;
     let mut wanted = ranges.iter().map(|bytes| TrimRange::from_bytes(*bytes));

@@ -1,4 +1,4 @@
-//! [`Port`]: what is going on at a port, and how that ends in its registers (AHCI 1.3.1 section 3.3).
+//! [`Port`]: the state of a port, and its registers [AHCI1.3 §3.3].
 
 use clock::Nanos;
 use ring::{Iova, PciFunction};
@@ -16,26 +16,26 @@ pub(super) struct Port {
     pub(super) disk: Option<SataDisk>,
     /// The link is up.
     pub(super) link_is_up: bool,
-    /// PxSCTL.DET was last seen different from 0.
+    /// PxSCTL.DET was nonzero when it was last read.
     pub(super) comreset: bool,
     /// PxCMD.CR.
     pub(super) running: bool,
     /// An error stopped the port until PxCMD.ST is cleared.
     pub(super) stopped_on_error: bool,
-    /// Tags of queued commands that the drive has.
+    /// Tags of queued commands in flight.
     pub(super) queued: u32,
-    /// Slot of a command that is not queued.
+    /// Slot of the non-queued command in flight.
     pub(super) non_queued_slot: Option<u8>,
     pub(super) commands: [FetchedCommand; COMMAND_SLOTS_MAX],
-    /// Events of commands that were taken in another epoch are void.
+    /// Events of commands from an earlier epoch are stale.
     pub(super) epoch: u32,
-    /// The same for the link's.
+    /// Events of the link from an earlier epoch are stale.
     pub(super) link_epoch: u32,
-    /// An enabled bit of PxIS was set while there was none.
+    /// An enabled bit of PxIS was set after none had been set.
     pub(super) edge: bool,
 }
 
-/// Status register of a drive that waits for commands.
+/// Status register of an idle drive.
 const READY: u8 = status::DRDY;
 
 impl Port {
@@ -66,7 +66,7 @@ impl Port {
         function.read(self.at(register))
     }
 
-    /// An address of two registers, with the bits zero that must be.
+    /// Reads an address from two registers, with the alignment bits cleared.
     #[inline]
     pub(super) fn read_address(&self, function: &PciFunction, low: usize, align: u64) -> Iova {
         let (lower, upper) = (self.read(function, low), self.read(function, low + 4));
@@ -85,7 +85,7 @@ impl Port {
         function.write(self.at(port::TFD), u32::from(status) | u32::from(error) << 8);
     }
 
-    /// Stores a received FIS where the host wants it.
+    /// Stores a received FIS in the host's receive area.
     #[inline]
     fn store_fis(&mut self, function: &PciFunction, offset: usize, fis: &[u8]) {
         if self.read(function, port::CMD) & cmd::FRE == 0 {
@@ -97,7 +97,7 @@ impl Port {
         }
     }
 
-    /// The drive forgets what it was doing.
+    /// Drops the drive's commands.
     fn drop_commands(&mut self) {
         let dropped = self.queued.count_ones() + u32::from(self.non_queued_slot.is_some());
         if let Some(disk) = &mut self.disk {
@@ -107,7 +107,7 @@ impl Port {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// A queued command ended well.
+    /// Completes a queued command with success.
     #[inline]
     pub(super) fn complete_queued(&mut self, function: &PciFunction, tag: u8) {
         let bit = 1 << tag;
@@ -122,7 +122,7 @@ impl Port {
         self.set_interrupt_bits(function, is::SDBS);
     }
 
-    /// A queued command failed: the drive drops all of them (ACS-3, the NCQ feature set).
+    /// Fails a queued command; the drive drops all queued commands ([ACS3], NCQ feature set).
     pub(super) fn fail_queued(
         &mut self,
         function: &PciFunction,
@@ -148,14 +148,15 @@ impl Port {
         }
     }
 
-    /// A command that is not queued ended well.
+    /// Completes a non-queued command with success.
     pub(super) fn complete_non_queued(&mut self, function: &PciFunction, slot: u8) {
         let fis = RegisterD2h::new(READY, 0);
         self.store_fis(function, received::REGISTER, fis.as_bytes());
         self.clear_slot(function, slot, is::DHRS);
     }
 
-    /// A command that is not queued ended well, after `bytes` bytes went to the host by PIO.
+    /// Completes a non-queued command with success after a PIO transfer of `bytes` bytes to the
+    /// host.
     pub(super) fn complete_pio(&mut self, function: &PciFunction, slot: u8, bytes: u16) {
         let fis = PioSetup::to_host(bytes);
         self.store_fis(function, received::PIO_SETUP, fis.as_bytes());
@@ -172,8 +173,9 @@ impl Port {
         self.set_interrupt_bits(function, raise);
     }
 
-    /// A command failed with a Register FIS: it is not queued, or not one that the drive takes now.
-    /// Queued ones that it has fail with it, of which the log then says that no queued one did.
+    /// Fails a command with a Register FIS: it is not queued, or the drive does not accept it now.
+    /// Queued commands in flight fail as well; the log then states that no queued command was the
+    /// cause.
     pub(super) fn fail_non_queued(&mut self, function: &PciFunction, flags: u8, error: u8) {
         let status = READY | status::ERR | flags;
         let log = QueuedErrorLog { not_queued: true, tag: 0, status, error, lba: 0 };
@@ -185,12 +187,12 @@ impl Port {
         self.stop(function, is::DHRS | is::TFES);
     }
 
-    /// The drive does not know the command, or does not take it now.
+    /// Aborts a command that the drive does not support, or does not accept now.
     pub(super) fn abort_command(&mut self, function: &PciFunction) {
         self.fail_non_queued(function, 0, error::ABRT);
     }
 
-    /// The controller cannot go on (AHCI 1.3.1 section 6.1).
+    /// Reports an error after which the controller cannot continue [AHCI1.3 §6.1].
     pub(super) fn fatal_error(&mut self, function: &PciFunction, bits: u32) {
         if let Some(disk) = &mut self.disk {
             disk.stats.fatal_errors += 1;
@@ -205,8 +207,8 @@ impl Port {
         self.set_interrupt_bits(function, bits);
     }
 
-    /// The host has cleared PxCMD.ST (AHCI 1.3.1 section 3.3.7). What the drive has is dropped; one
-    /// that was busy with a command that is not queued stays busy until it is reset.
+    /// Handles the host's clearing of PxCMD.ST [AHCI1.3 §3.3.7]. The drive drops its commands; a
+    /// drive that was executing a non-queued command stays busy until it is reset.
     pub(super) fn on_stop(&mut self, function: &PciFunction) {
         self.drop_commands();
         (self.running, self.stopped_on_error) = (false, false);
@@ -215,7 +217,7 @@ impl Port {
         function.clear_bits(self.at(port::CMD), cmd::CR | cmd::CCS);
     }
 
-    /// The link goes down: the drive was unplugged, or is being reset.
+    /// Takes the link down, for an unplugged drive or a reset.
     pub(super) fn link_down(&mut self, function: &PciFunction, now: Nanos) {
         self.drop_commands();
         self.link_epoch = self.link_epoch.wrapping_add(1);
@@ -231,8 +233,8 @@ impl Port {
         function.write(self.at(port::SSTS), present);
     }
 
-    /// The link is up, and the drive says what it is. PxSSTS, which tells the host, is written
-    /// last.
+    /// Takes the link up, and stores the drive's signature. PxSSTS, which the host watches, is
+    /// written last.
     pub(super) fn link_up(&mut self, function: &PciFunction, inserted: bool) {
         self.link_is_up = true;
         self.on_phy_change(function, inserted);
@@ -242,7 +244,7 @@ impl Port {
         function.write(self.at(port::SSTS), ssts::DET_UP | ssts::GEN3_ACTIVE);
     }
 
-    /// PhyRdy changed, perhaps because a drive was inserted.
+    /// Records a change of PhyRdy; `inserted` if a drive was plugged in.
     pub(super) fn on_phy_change(&mut self, function: &PciFunction, inserted: bool) {
         let (diagnosis, bits) = match inserted {
             true => (serr::DIAG_N | serr::DIAG_X, is::PRCS | is::PCS),
@@ -252,7 +254,7 @@ impl Port {
         self.set_interrupt_bits(function, bits);
     }
 
-    /// The controller is reset: every register of the port is as after power-on.
+    /// Sets every register of the port to its power-on value, at a controller reset.
     pub(super) fn clear_registers(&mut self, function: &PciFunction) {
         for register in (0..hba::PORT_BYTES).step_by(4).filter(|r| *r != port::SSTS) {
             function.write(self.at(register), 0);

@@ -1,4 +1,4 @@
-//! Where a command's data is in host memory (AHCI 1.3.1 section 4.2.3.3): the physical regions, read
+//! The location of a command's data in host memory [AHCI1.3 §4.2.3.3]: the physical regions, read
 //! and checked as they are used.
 
 use ring::{AddressSpace, Iova, SharedRegion};
@@ -9,30 +9,30 @@ use zerocopy::{FromZeros, IntoBytes};
 /// The physical regions of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrdTable {
-    /// Where the command table is.
+    /// Address of the command table.
     pub(super) command_table: Iova,
-    /// How many there are.
+    /// Number of regions.
     pub(super) count: u16,
 }
 
 impl Default for PrdTable {
-    /// None, nowhere.
+    /// Returns an empty table.
     fn default() -> PrdTable {
         PrdTable { command_table: Iova(0), count: 0 }
     }
 }
 
 impl PrdTable {
-    /// Calls `f` with the pieces of the first `bytes` bytes: region, offset in it, how far into the
-    /// data, and bytes.
+    /// Calls `f` for each segment of the first `bytes` bytes: region, offset in the region, offset
+    /// in the data, and length.
     ///
     /// # Errors
-    /// The bits of PxIS to set. The host's memory is its own to change: regions may turn out wrong
-    /// after pieces were handed out.
+    /// The bits of PxIS to set. The host may change its memory at any time, so an error may occur
+    /// after segments were passed to `f`.
     ///
-    /// * HBFS: the table or a region is not registered, or a region is odd.
-    /// * IFS: the regions are shorter than the data. AHCI sets OFS for data that is left over and
-    ///   says nothing of what becomes of the command; here it does not end well.
+    /// * HBFS: the table or a region is not registered, or a region has an odd address or length.
+    /// * IFS: the regions are shorter than the data. AHCI sets OFS for excess data and does not
+    ///   define the result of the command; here the command fails.
     #[inline]
     pub(super) fn for_each(
         self,

@@ -1,43 +1,43 @@
-//! [`AhciStats`]: what a controller and its drives have done (rule R10).
+//! [`AhciStats`]: the counters of an AHCI controller and its drives (ARCHITECTURE.md, R10).
 
 use clock::Nanos;
 
 use crate::Lateness;
 
-/// What a controller has done.
+/// The counters of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AhciStats {
-    /// How often the interrupt line was raised.
+    /// Number of times that the interrupt line was raised.
     pub interrupts: u64,
-    /// Time that the uplink transferred.
+    /// Transfer time of the uplink.
     pub uplink_busy: Nanos,
-    /// How late completions were, in real time (rule R6).
+    /// Lateness of completions in real time (ARCHITECTURE.md, R6).
     pub late: Lateness,
-    /// Per port.
+    /// Counters per port.
     pub drives: Vec<SataDriveStats>,
 }
 
-/// What a drive has done.
+/// The counters of a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SataDriveStats {
-    /// Reads that ended well.
+    /// Reads completed with success.
     pub reads: u64,
-    /// Writes that ended well.
+    /// Writes completed with success.
     pub writes: u64,
-    /// Other commands that ended well.
+    /// Other commands completed with success.
     pub others: u64,
     /// Bytes read.
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Commands that the drive ended with an error.
+    /// Commands that the drive completed with an error.
     pub errors: u64,
-    /// Commands that it dropped because another one failed, or because of a reset.
+    /// Commands dropped because another one failed, or because of a reset.
     pub dropped: u64,
-    /// Errors of the controller: addresses that are nobody's, commands that are none.
+    /// Errors of the controller: unregistered addresses, and invalid commands.
     pub fatal_errors: u64,
     /// Resets of the port (COMRESET).
     pub resets: u64,
-    /// Time that the link transferred.
+    /// Transfer time of the link.
     pub link_busy: Nanos,
 }

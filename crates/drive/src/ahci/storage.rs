@@ -1,7 +1,7 @@
-//! [`Sectors`]: what a drive stores.
+//! [`SectorStore`]: the stored sectors of a drive.
 //!
-//! A drive's memory is a sparse file in memory, so a sector that was never written costs nothing; a
-//! map of written pages keeps reads from allocating what they find empty.
+//! The store is a sparse in-memory file, so that an unwritten sector takes no memory. A bitmap of
+//! written pages keeps reads from allocating the pages that they find empty.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ pub(super) enum SectorStore {
 #[derive(Debug)]
 pub(super) struct StoredSectors {
     region: Arc<SharedRegion>,
-    /// A bit per page: it may hold something.
+    /// One bit per page: it may hold data.
     written: Vec<u64>,
 }
 
@@ -47,7 +47,7 @@ impl SectorStore {
         }
     }
 
-    /// Copies `len` bytes from byte `from` of the drive to the host. The range is the drive's.
+    /// Copies `len` bytes from byte `from` of the drive to the host. The range must be valid.
     pub(super) fn read(&self, from: u64, to: &SharedRegion, offset: usize, len: usize) {
         match self {
             SectorStore::Memory(kept) => kept.read(from as usize, to, offset, len),
@@ -68,7 +68,7 @@ impl SectorStore {
         }
     }
 
-    /// Copies `len` bytes from the host to byte `to` of the drive. The range is the drive's.
+    /// Copies `len` bytes from the host to byte `to` of the drive. The range must be valid.
     pub(super) fn write(&mut self, from: &SharedRegion, offset: usize, to: u64, len: usize) {
         if let SectorStore::Memory(kept) = self {
             kept.mark_written(to as usize, len);
@@ -76,7 +76,7 @@ impl SectorStore {
         }
     }
 
-    /// Makes `len` bytes from byte `at` on read as zeros. The range is the drive's.
+    /// Zeroes `len` bytes from byte `at`. The range must be valid.
     pub(super) fn trim(&mut self, at: u64, len: u64) -> io::Result<()> {
         match self {
             SectorStore::Memory(kept) => kept.trim(at as usize, len as usize),
@@ -101,7 +101,7 @@ impl StoredSectors {
         while done < len {
             let at = from + done;
             let written = self.is_written(at / PAGE_BYTES);
-            // As many pages as are alike.
+            // Extend over all following pages with an equal bit.
             let mut end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
             while end < from + len && self.is_written(end / PAGE_BYTES) == written {
                 end += PAGE_BYTES;
@@ -119,7 +119,7 @@ impl StoredSectors {
     fn trim(&mut self, at: usize, len: usize) -> io::Result<()> {
         let (first, last) = (at.next_multiple_of(PAGE_BYTES), (at + len) & !(PAGE_BYTES - 1));
         let whole = first..last.max(first);
-        // The ragged ends, if their pages hold anything.
+        // Zero the partial pages at both ends, if they hold data.
         for (from, to) in [(at, (at + len).min(first)), (at.max(whole.end), at + len)] {
             if from < to && self.is_written(from / PAGE_BYTES) {
                 self.region.fill(from, to - from, 0);
@@ -158,7 +158,7 @@ mod tests {
         let (at, len) = (3 * 512, 300 * 512);
         host.fill(0, len, 7);
         kept.write(&host, 0, at, len);
-        // From the middle of a page to the middle of another, 64 pages and more in between.
+        // From the middle of a page to the middle of another, with more than 64 pages in between.
         let (trimmed, n) = (at + 5 * 512, 285 * 512);
         kept.trim(trimmed, n).unwrap();
         kept.trim(1 << 20, 1 << 19).unwrap();
