@@ -1,7 +1,7 @@
-//! [`Record`]: all that a medium knows of a chunk, in one 64-bit word.
+//! [`ChunkRecord`]: the state of a chunk, in one 64-bit word.
 //!
-//! One word, so that a chunk's state changes by one store: a process that is killed leaves either
-//! the old state or the new one in an image. `docs/format/image.md` has the byte map.
+//! A chunk's state changes with one store, so that a killed process leaves either the old state or
+//! the new one in an image. `docs/format/image.md` has the byte map.
 //!
 //! ```text
 //! bits 24:0   write pointer, in sectors
@@ -14,63 +14,64 @@ use nvme::ChunkState;
 
 use crate::NandLayout;
 
-/// What can be asked about a chunk.
+/// The state of a chunk, as callers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
-    /// State. Free is erased, open partly programmed; closed takes no more programs until it is
-    /// erased, being full, closed early by a program failure, or with an erase that is under way or
-    /// was interrupted; offline is for good.
+    /// State of the chunk. A free chunk is erased, an open one partly programmed. A closed chunk
+    /// takes no programs until it is erased: it is full, a program failed, or an erase is in
+    /// progress or was interrupted. An offline chunk stays offline.
     pub state: ChunkState,
     /// Program/erase cycles.
     pub wear: u32,
-    /// Sectors programmed. The whole chunk when its last erase was interrupted or is under way; 0
-    /// when the chunk is offline.
+    /// Write pointer in sectors. The size of the chunk if its last erase was interrupted or is in
+    /// progress; 0 if the chunk is offline.
     pub write_pointer: u32,
 }
 
-/// The word.
+/// The state of a chunk as a 64-bit word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkRecord(pub(crate) u64);
 
-/// Bits of the write pointer: a chunk has at most 2²⁴ sectors, and the pointer may be one past.
+/// Bits of the write pointer: a chunk has at most 2²⁴ sectors, and the pointer may equal that
+/// number.
 const WRITE_POINTER_BITS: u32 = 25;
 const WRITE_POINTER_MASK: u64 = (1 << WRITE_POINTER_BITS) - 1;
 const WEAR_SHIFT: u32 = 32;
 pub(crate) const WEAR_MAX: u32 = (1 << 24) - 1;
 const CHECK_SHIFT: u32 = 56;
 
-/// A program has begun and not ended.
+/// A program is in progress.
 pub(crate) const PROGRAMMING: u64 = 1 << 25;
-/// An erase has begun and not ended.
+/// An erase is in progress.
 pub(crate) const ERASING: u64 = 1 << 26;
-/// The program of the unit at the write pointer failed: no more programs.
+/// The program of the unit at the write pointer failed: the chunk takes no more programs.
 pub(crate) const CLOSED: u64 = 1 << 27;
-/// Power was cut from an erase: nothing but another erase helps.
+/// A power cut interrupted an erase: the chunk must be erased again.
 pub(crate) const INTERRUPTED: u64 = 1 << 28;
 /// The chunk is bad.
 pub(crate) const BAD: u64 = 1 << 29;
 /// The chunk's die has failed.
 pub(crate) const DIE_FAILED: u64 = 1 << 30;
-/// Some unit is torn, or some sector was made uncorrectable.
+/// A unit is torn, or a sector was made uncorrectable.
 pub(crate) const HAS_DEFECTS: u64 = 1 << 31;
 
 const FLAGS: u64 = 0x7f << WRITE_POINTER_BITS;
-/// What keeps a program from beginning.
+/// The flags that prevent a program.
 const NOT_WRITABLE: u64 = FLAGS & !HAS_DEFECTS;
 
 impl ChunkRecord {
-    /// A chunk that is bad from the factory.
+    /// A factory-bad chunk.
     pub(crate) const FACTORY_BAD: ChunkRecord = ChunkRecord(BAD);
-    /// A fresh chunk.
+    /// An erased chunk without wear.
     pub(crate) const ERASED: ChunkRecord = ChunkRecord(0);
 
-    /// Sectors programmed.
+    /// Returns the write pointer in sectors.
     #[inline]
     pub(crate) fn write_pointer(self) -> u32 {
         (self.0 & WRITE_POINTER_MASK) as u32
     }
 
-    /// Program/erase cycles.
+    /// Returns the program/erase cycles.
     #[inline]
     pub(crate) fn wear(self) -> u32 {
         (self.0 >> WEAR_SHIFT) as u32 & WEAR_MAX
@@ -103,7 +104,7 @@ impl ChunkRecord {
         ChunkRecord(self.0 & !WRITE_POINTER_MASK | u64::from(pointer))
     }
 
-    /// The record `more` sectors on.
+    /// Returns the record with the write pointer advanced by `more` sectors.
     #[inline]
     pub(crate) fn advanced(self, more: u32) -> ChunkRecord {
         ChunkRecord(self.0 + u64::from(more))
@@ -120,14 +121,14 @@ impl ChunkRecord {
         self.0 & (NOT_WRITABLE | WRITE_POINTER_MASK) == u64::from(sector)
     }
 
-    /// Whether the program that began at `sector` is under way and nothing has happened to the
-    /// chunk meanwhile.
+    /// Whether the program that began at `sector` is in progress and the chunk has not changed
+    /// since.
     #[inline]
     pub(crate) fn is_programming(self, sector: u32) -> bool {
         self.0 & (NOT_WRITABLE | WRITE_POINTER_MASK) == PROGRAMMING | u64::from(sector)
     }
 
-    /// What can be asked.
+    /// Returns the chunk's state for callers.
     pub(crate) fn info(self, layout: &NandLayout) -> ChunkInfo {
         let pointer = self.write_pointer();
         let state = if self.has_any(BAD | DIE_FAILED) {
@@ -145,13 +146,13 @@ impl ChunkRecord {
         ChunkInfo { state, wear: self.wear(), write_pointer }
     }
 
-    /// The word as an image has it, with its check byte.
+    /// Returns the word as stored in an image, with its check byte.
     #[inline]
     pub(crate) fn to_image_word(self) -> u64 {
         self.0 | u64::from(self.check()) << CHECK_SHIFT
     }
 
-    /// The record of an image's word, if the check byte fits and a chunk can be in that state.
+    /// Decodes a word of an image; `None` if the check byte or the state is invalid.
     pub(crate) fn from_image_word(word: u64, layout: &NandLayout) -> Option<ChunkRecord> {
         let record = ChunkRecord(word & ((1 << CHECK_SHIFT) - 1));
         let end = record.write_pointer()
@@ -163,7 +164,8 @@ impl ChunkRecord {
         fits.then_some(record)
     }
 
-    /// A byte that depends on every bit of the word, and is not 0 for a word of zeros.
+    /// Returns the check byte, which depends on every bit of the word and is not 0 for a word of
+    /// zeros.
     #[inline]
     fn check(self) -> u8 {
         let folded = (self.0 ^ self.0 >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -195,7 +197,7 @@ mod tests {
         assert_eq!(ChunkRecord::from_image_word(good.to_image_word(), &layout), Some(good));
         assert_eq!(ChunkRecord::from_image_word(0, &layout), None, "a page of zeros");
         assert_eq!(ChunkRecord::from_image_word(u64::MAX, &layout), None);
-        // The check byte finds 255 of 256 damages; single bits are among them.
+        // The check byte detects 255 of 256 corruptions, and all single-bit errors.
         for bit in 0..64 {
             assert_eq!(
                 ChunkRecord::from_image_word(good.to_image_word() ^ 1 << bit, &layout),

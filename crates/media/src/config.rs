@@ -1,14 +1,14 @@
-//! What describes a medium: shape, timing, errors. Plain values; checked by
-//! [`NandConfig::check`].
+//! The description of a medium: geometry, timing and errors, as plain values that
+//! [`NandConfig::check`] validates.
 
 use std::path::PathBuf;
 
 use clock::Nanos;
 use nvme::{Geometry, GeometryError};
 
-/// The shape of a NAND medium (LightNVM paper section 2.1): channels → parallel units → planes →
-/// blocks → pages → sectors. One chunk is the blocks with the same number on all planes of a PU,
-/// programmed together.
+/// The geometry of a NAND medium [LightNVM17 §2.1]: channels → parallel units → planes → blocks →
+/// pages → sectors. One chunk is the blocks with an equal number on all planes of a parallel unit,
+/// which are programmed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NandGeometry {
     /// Channels.
@@ -25,25 +25,25 @@ pub struct NandGeometry {
     pub page_bytes: u32,
     /// Bytes per sector.
     pub sector_bytes: u32,
-    /// Out-of-band bytes per sector for the user of the medium.
+    /// Out-of-band bytes per sector that the user of the medium may use.
     pub oob_bytes: u32,
 }
 
-/// Bits per cell (LightNVM paper section 2.1).
+/// The number of bits per cell [LightNVM17 §2.1].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CellType {
-    /// One bit.
+    /// One bit per cell.
     Slc,
-    /// Two bits: lower and upper page.
+    /// Two bits per cell: lower and upper page.
     Mlc,
-    /// Three bits: lower, upper and extra page.
+    /// Three bits per cell: lower, upper and extra page.
     Tlc,
-    /// Four bits.
+    /// Four bits per cell.
     Qlc,
 }
 
 impl CellType {
-    /// Bits per cell, which is pages per word line.
+    /// Returns the bits per cell, which is the number of pages per word line.
     pub const fn bits(self) -> u32 {
         match self {
             CellType::Slc => 1,
@@ -53,7 +53,7 @@ impl CellType {
         }
     }
 
-    /// Program/erase cycles that such a cell is rated for (LightNVM paper section 2.1).
+    /// Returns the rated program/erase cycles of the cell type [LightNVM17 §2.1].
     pub const fn rated_cycles(self) -> u32 {
         match self {
             CellType::Slc => 100_000,
@@ -64,7 +64,7 @@ impl CellType {
     }
 }
 
-/// How long array operations take.
+/// The times of array operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NandTiming {
     /// tR by page type (lower, upper, extra, top); types beyond the cell's bits are not used.
@@ -73,21 +73,21 @@ pub struct NandTiming {
     pub program: [Nanos; 4],
     /// tBERS.
     pub erase: Nanos,
-    /// Bytes per second of a channel; 0 for transfers that take no time.
+    /// Channel bandwidth in bytes per second; 0 for transfers that take no time.
     pub channel_bytes_per_sec: u64,
 }
 
 impl NandTiming {
-    /// The same time for every page type.
+    /// Returns a timing with equal times for every page type.
     pub const fn uniform(read: Nanos, program: Nanos, erase: Nanos, channel: u64) -> NandTiming {
         NandTiming { read: [read; 4], program: [program; 4], erase, channel_bytes_per_sec: channel }
     }
 }
 
-/// How often the medium fails (LightNVM paper section 2.2). All drawn from the medium's seed.
+/// The error model of a medium [LightNVM17 §2.2]. All errors are derived from the medium's seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ErrorModel {
-    /// Share of chunks that are bad from the factory.
+    /// Fraction of chunks that are factory bad.
     pub factory_bad: f64,
     /// Probability that a program of one page fails.
     pub program_fail: f64,
@@ -95,26 +95,27 @@ pub struct ErrorModel {
     pub erase_fail: f64,
     /// Raw bit error rate of a fresh cell; 0 for a medium without bit errors.
     pub rber: f64,
-    /// Factor by which the raw bit error rate has grown at the rated number of cycles.
+    /// Factor by which the raw bit error rate has grown at the rated cycles.
     pub rber_growth: f64,
-    /// Bits that error correction repairs per sector.
+    /// Bits that ECC corrects per sector.
     pub ecc_bits: u32,
-    /// Rated program/erase cycles; 0 for the cell's.
+    /// Rated program/erase cycles; 0 for the cell type's default.
     pub endurance: u32,
-    /// Times that a read is repeated at most, with other thresholds, when it has more bit errors
-    /// than are corrected; each takes another tR. 0 for none.
+    /// Maximum number of read retries, with other thresholds, when a read has more bit errors than
+    /// ECC corrects; each takes another tR. 0 for none.
     pub read_retries: u32,
-    /// Share of the bit errors that each repetition leaves.
+    /// Fraction of the bit errors that remain after each retry.
     pub retry_error_fraction: f64,
-    /// Time after which data that was not written anew has twice the bit errors, three times after two
-    /// of it, and so on; 0 for never.
+    /// Retention time after which data has twice the initial bit errors; after two such times it
+    /// has three times as many, and so on. 0 disables retention errors.
     pub retention: Nanos,
-    /// The same, sectors read from a chunk since it was written; 0 for never.
+    /// Read disturb: sectors read from a chunk after which its data has twice the initial bit
+    /// errors, and so on. 0 disables read disturb.
     pub disturb_reads: u32,
 }
 
 impl Default for ErrorModel {
-    /// A medium that never fails.
+    /// Returns a model without errors.
     fn default() -> ErrorModel {
         ErrorModel {
             factory_bad: 0.0,
@@ -132,51 +133,51 @@ impl Default for ErrorModel {
     }
 }
 
-/// Where sectors are kept.
+/// The storage of sector data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataStore {
-    /// In memory, sparse.
+    /// In memory, sparsely allocated.
     Memory,
     /// In an image file that survives restarts.
     File(PathBuf),
-    /// In memory, over what an image file holds: the file is opened for reading only and never
-    /// changes. Without the file, or with one that is empty, the medium is fresh.
+    /// In memory, over the contents of an image file, which is opened read-only and never changes.
+    /// If the file is missing or empty, the medium is fresh.
     Overlay(PathBuf),
-    /// Not at all: reads return a pattern derived from the address.
+    /// Not stored: reads return a pattern derived from the address.
     None,
 }
 
-/// A NAND medium.
+/// The description of a NAND medium.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NandConfig {
-    /// Shape.
+    /// Geometry.
     pub geometry: NandGeometry,
     /// Bits per cell.
     pub cell: CellType,
     /// Whether all pages of a word line are programmed in one operation.
     pub one_shot: bool,
-    /// Pages between a lower page and the last of its pair (`mw_cunits` in multi-plane pages):
-    /// a page is readable once this many more have been programmed in its chunk. 0 for SLC and for
-    /// one-shot programming.
+    /// Distance in pages between a lower page and the last page of its pair (`mw_cunits` in
+    /// multi-plane pages). A page is readable once this many more pages are programmed in its
+    /// chunk. 0 for SLC and for one-shot programming.
     pub paired_page_distance: u32,
     /// Timing.
     pub timing: NandTiming,
-    /// Failures.
+    /// Error model.
     pub errors: ErrorModel,
-    /// Where sectors are kept.
+    /// Storage of sector data.
     pub data: DataStore,
-    /// Seed of everything drawn.
+    /// Seed of all random errors.
     pub seed: u64,
 }
 
-/// A phase-change medium: in place, byte-addressable, no erase.
+/// The description of a phase-change medium: written in place, byte-addressable, without erase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcmConfig {
     /// Channels.
     pub channels: u32,
-    /// Parallel units per channel; sectors go round over all of them.
+    /// Parallel units per channel; sectors are striped over all of them.
     pub pus: u32,
-    /// Bytes of the medium.
+    /// Capacity in bytes.
     pub bytes: u64,
     /// Bytes per sector.
     pub sector_bytes: u32,
@@ -184,22 +185,22 @@ pub struct PcmConfig {
     pub read: Nanos,
     /// Time to write a sector.
     pub write: Nanos,
-    /// Bytes per second of a channel; 0 for transfers that take no time.
+    /// Channel bandwidth in bytes per second; 0 for transfers that take no time.
     pub channel_bytes_per_sec: u64,
-    /// Where sectors are kept.
+    /// Storage of sector data.
     pub data: DataStore,
 }
 
-/// A medium.
+/// The description of a medium.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MediaConfig {
     /// NAND flash.
     Nand(NandConfig),
     /// Phase-change memory.
     Pcm(PcmConfig),
-    /// Nothing: `bytes` of address space in sectors of `sector_bytes`.
+    /// No medium: `bytes` of address space in sectors of `sector_bytes`.
     Null {
-        /// Bytes.
+        /// Capacity in bytes.
         bytes: u64,
         /// Bytes per sector.
         sector_bytes: u32,
@@ -207,27 +208,27 @@ pub enum MediaConfig {
 }
 
 impl NandGeometry {
-    /// Parallel units of the drive.
+    /// Returns the number of parallel units.
     pub fn total_pus(&self) -> u32 {
         self.channels * self.pus
     }
 
-    /// Sectors per page of one plane.
+    /// Returns the sectors per page of one plane.
     pub fn sectors_per_page(&self) -> u32 {
         self.page_bytes / self.sector_bytes
     }
 
-    /// Sectors of one page over all planes of a PU.
+    /// Returns the sectors of one page over all planes of a parallel unit.
     pub fn sectors_per_stripe(&self) -> u32 {
         self.sectors_per_page() * self.planes
     }
 
-    /// Sectors per chunk.
+    /// Returns the sectors per chunk.
     pub fn sectors_per_chunk(&self) -> u32 {
         self.sectors_per_stripe() * self.pages
     }
 
-    /// Bytes of data on the medium.
+    /// Returns the data bytes of the medium.
     pub fn total_bytes(&self) -> u64 {
         u64::from(self.total_pus())
             * u64::from(self.chunks)
@@ -238,31 +239,31 @@ impl NandGeometry {
 }
 
 impl NandConfig {
-    /// Pages programmed by one operation, per plane.
+    /// Returns the pages programmed by one operation, per plane.
     pub fn pages_per_program(&self) -> u32 {
         if self.one_shot { self.cell.bits() } else { 1 }
     }
 
-    /// Sectors programmed by one operation: the write unit.
+    /// Returns the write unit: the sectors programmed by one operation.
     pub fn write_unit(&self) -> u32 {
         self.geometry.sectors_per_stripe() * self.pages_per_program()
     }
 
-    /// Sectors that must follow before a sector can be read.
+    /// Returns the number of sectors that must be programmed after a sector before it is readable.
     pub fn mw_cunits(&self) -> u32 {
         self.paired_page_distance * self.geometry.sectors_per_stripe()
     }
 
-    /// Page type of a page: 0 for the lower page.
+    /// Returns the type of a page: 0 for the lower page.
     ///
-    /// Pages of a word line come one after another, as FEMU numbers them; real chips interleave
-    /// word lines, which moves latencies between neighbours but changes no average.
+    /// The pages of a word line are consecutive, as in FEMU. Real chips interleave word lines,
+    /// which moves latencies between neighboring pages but changes no average.
     #[inline]
     pub fn page_type(&self, page: u32) -> usize {
         (page % self.cell.bits()) as usize
     }
 
-    /// What the Geometry command reports of this medium.
+    /// Returns the geometry that the Geometry command reports.
     pub fn host_geometry(&self) -> Geometry {
         let g = &self.geometry;
         Geometry {
@@ -278,10 +279,10 @@ impl NandConfig {
         }
     }
 
-    /// Checks that the shape is one a drive can have.
+    /// Checks the geometry.
     ///
     /// # Errors
-    /// The first number that is zero or does not fit the others.
+    /// The first value that is zero or inconsistent with the others.
     pub fn check(&self) -> Result<(), GeometryError> {
         let g = &self.geometry;
         for (what, n) in [
@@ -321,7 +322,7 @@ impl NandConfig {
                 format!("it must be a multiple of the {} bits of a cell", self.cell.bits()),
             );
         }
-        // Counts may be anything here, so products stop at the largest number.
+        // The counts are not yet checked, so products saturate.
         let product = |first: u64, counts: [u32; 3]| {
             counts.iter().fold(first, |product, n| product.saturating_mul(u64::from(*n)))
         };
@@ -352,5 +353,6 @@ impl NandConfig {
     }
 }
 
-/// Sectors that the 32-bit tables can number, with room for their marks (about 7 TiB at 4 KiB).
+/// Maximum number of sectors: 32-bit tables index them, with some values reserved (about 7 TiB at 4
+/// KiB).
 pub const MAX_SECTORS: u64 = 0x7000_0000;

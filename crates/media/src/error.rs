@@ -1,7 +1,8 @@
-//! [`MediaError`]: why a medium refused or failed an operation (rule R5: in every build).
+//! [`MediaError`]: the reason for which a medium refused or failed an operation (ARCHITECTURE.md,
+//! R5: in every build).
 //!
-//! Small and `Copy`, since it travels on the path of every I/O. What can go wrong before there is a
-//! medium is [`OpenError`](crate::OpenError).
+//! The type is small and `Copy`, because every I/O returns it. [`OpenError`](crate::OpenError)
+//! covers errors of creating or opening a medium.
 
 use std::fmt;
 
@@ -9,12 +10,12 @@ use nvme::Status;
 
 use crate::{ChunkIndex, PhysSector};
 
-/// What was being done.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A read.
     Read,
-    /// A program, or placing data for one.
+    /// A program, or staging data for one.
     Program,
     /// An erase.
     Erase,
@@ -30,17 +31,17 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why NAND refused or failed an operation (LightNVM paper section 2.2).
+/// The reason for which NAND refused or failed an operation [LightNVM17 §2.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MediaError {
-    /// A number past the end of the medium.
+    /// An index past the end of the medium.
     #[error("{what} {value} is out of range: there are {limit}")]
     OutOfRange {
-        /// What was numbered.
+        /// The kind of object.
         what: &'static str,
-        /// The number.
+        /// The index.
         value: u32,
-        /// How many there are.
+        /// The number of objects.
         limit: u32,
     },
     /// A read at or beyond the write pointer.
@@ -51,7 +52,7 @@ pub enum MediaError {
         /// Sectors programmed in its chunk.
         write_pointer: u32,
     },
-    /// A read of a page whose pair is not programmed yet.
+    /// A read of a page whose paired page is not programmed yet.
     #[error(
         "{psn} cannot be read before its chunk's write pointer is {needs} (paired page), and it is \
          {write_pointer}"
@@ -59,12 +60,12 @@ pub enum MediaError {
     PairNotProgrammed {
         /// The sector.
         psn: PhysSector,
-        /// Least write pointer, in sectors, at which it can be read.
+        /// Smallest write pointer, in sectors, at which the sector is readable.
         needs: u32,
         /// Sectors programmed in its chunk.
         write_pointer: u32,
     },
-    /// A read of a page whose program was cut from power.
+    /// A read of a page whose program was interrupted by a power cut.
     #[error("{psn} is torn: power was cut while it was programmed")]
     Torn {
         /// The sector.
@@ -76,22 +77,22 @@ pub enum MediaError {
         /// The sector.
         psn: PhysSector,
     },
-    /// More bit errors than error correction repairs.
+    /// More bit errors than ECC corrects.
     #[error("{psn} has {bits} bit errors, and {ecc_bits} can be corrected")]
     Uncorrectable {
         /// The sector.
         psn: PhysSector,
-        /// Bit errors.
+        /// Number of bit errors.
         bits: u32,
-        /// Bits that can be corrected.
+        /// Bits that ECC corrects.
         ecc_bits: u32,
     },
-    /// The die is gone, with all its chunks.
+    /// The die has failed, with all its chunks.
     #[error("{doing} on PU {pu}, whose die has failed")]
     DieFailed {
-        /// The parallel unit's flat number.
+        /// Flat index of the parallel unit.
         pu: u32,
-        /// What was being done.
+        /// The attempted operation.
         doing: Operation,
     },
     /// The chunk is bad.
@@ -99,25 +100,25 @@ pub enum MediaError {
     ChunkBad {
         /// The chunk.
         chunk: ChunkIndex,
-        /// What was being done.
+        /// The attempted operation.
         doing: Operation,
     },
-    /// An operation is under way in the chunk.
+    /// An operation is in progress in the chunk.
     #[error("{doing} of {chunk} while its {with} is under way")]
     Busy {
         /// The chunk.
         chunk: ChunkIndex,
-        /// What was being done.
+        /// The attempted operation.
         doing: Operation,
-        /// What is under way.
+        /// The operation in progress.
         with: Operation,
     },
-    /// Power was cut from the chunk's last erase; it must be erased again.
+    /// A power cut interrupted the chunk's last erase; the chunk must be erased again.
     #[error("{doing} of {chunk}, whose erase was interrupted: erase it again")]
     EraseInterrupted {
         /// The chunk.
         chunk: ChunkIndex,
-        /// What was being done.
+        /// The attempted operation.
         doing: Operation,
     },
     /// A program that is not at the write pointer.
@@ -125,9 +126,9 @@ pub enum MediaError {
     OutOfOrder {
         /// The chunk.
         chunk: ChunkIndex,
-        /// The unit asked for.
+        /// The requested unit.
         unit: u32,
-        /// The unit at the write pointer; the number of units when the chunk is full and must be
+        /// The unit at the write pointer; the number of units if the chunk is full and must be
         /// erased first.
         expected: u32,
     },
@@ -139,23 +140,23 @@ pub enum MediaError {
         /// Sectors programmed.
         write_pointer: u32,
     },
-    /// Data for a sector that is programmed, or being programmed.
+    /// Staging data for a sector that is programmed, or being programmed.
     #[error("data for {psn}, which is programmed: its chunk's next free sector is {free}")]
     Overwrite {
         /// The sector.
         psn: PhysSector,
-        /// First sector in the chunk that data can be placed in.
+        /// First sector in the chunk that is not programmed.
         free: u32,
     },
-    /// The end of an operation that did not begin.
+    /// Completion of an operation that was not begun.
     #[error("end of a {doing} of {chunk} that is not under way")]
     NotBegun {
         /// The chunk.
         chunk: ChunkIndex,
-        /// What was ended.
+        /// The operation.
         doing: Operation,
     },
-    /// The program failed; the chunk is closed, and what it held before stays readable.
+    /// The program failed; the chunk is closed, and its earlier contents stay readable.
     #[error("program of unit {unit} of {chunk} failed; the chunk is closed")]
     ProgramFailed {
         /// The chunk.
@@ -169,14 +170,15 @@ pub enum MediaError {
         /// The chunk.
         chunk: ChunkIndex,
     },
-    /// The file system of the image file has no room for the chunk. Nothing has changed; the
-    /// operation can be repeated when there is.
+    /// The file system of the image file has no space for the chunk. The medium did not change; the
+    /// operation can be repeated when there is space.
     #[error("the image file's disk has no room for {chunk}: free some space there")]
     HostDiskFull {
         /// The chunk.
         chunk: ChunkIndex,
     },
-    /// The file system of the image file refused room for the chunk for another reason.
+    /// The file system of the image file could not allocate space for the chunk, for another
+    /// reason.
     #[error("the image file's disk failed to make room for {chunk}: error {errno}")]
     HostDisk {
         /// The chunk.
@@ -187,7 +189,7 @@ pub enum MediaError {
 }
 
 impl MediaError {
-    /// The status that a drive answers with.
+    /// Returns the status with which a drive completes the command.
     pub fn status(&self) -> Status {
         match self {
             MediaError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE,
@@ -211,7 +213,7 @@ impl MediaError {
             | MediaError::OutOfOrder { .. }
             | MediaError::ClosedEarly { .. }
             | MediaError::Overwrite { .. } => Status::OUT_OF_ORDER_WRITE,
-            // The drive lost track of its own operations.
+            // These are errors in the drive's own bookkeeping.
             MediaError::Busy { .. } | MediaError::NotBegun { .. } => Status::INTERNAL,
             MediaError::ProgramFailed { .. } => Status::CHUNK_CLOSED_EARLY,
             MediaError::EraseFailed { .. } | MediaError::HostDisk { .. } => Status::WRITE_FAULT,

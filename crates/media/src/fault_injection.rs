@@ -1,14 +1,14 @@
-//! [`Fault`]: what a test makes go wrong on cue.
+//! [`InjectedFault`]: a fault that a test injects.
 
 use std::collections::BTreeSet;
 
 use crate::{ChunkIndex, PhysSector};
 
-/// A fault to force with [`Nand::inject`](crate::Nand::inject).
+/// A fault to inject with [`Nand::inject`](crate::Nand::inject).
 ///
-/// A fault lives in the medium's value and survives [`power_cut`](crate::Nand::power_cut). In an
-/// image it survives a restart when it is one of a chunk or a die; forced operation failures that
-/// have not come about, and uncorrectable sectors, are forgotten.
+/// An injected fault belongs to the medium in memory and survives
+/// [`power_cut`](crate::Nand::power_cut). In an image, faults of a chunk or a die survive a
+/// restart. Pending operation failures and uncorrectable sectors do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// The next program of this unit fails.
@@ -18,36 +18,36 @@ pub enum InjectedFault {
         /// The unit in it.
         unit: u32,
     },
-    /// The next program to end, wherever it is, fails. Injected twice, the next two.
+    /// The next program to complete fails, in any chunk. Injected twice, the next two fail.
     NextProgram,
     /// The next erase of this chunk fails.
     Erase {
         /// The chunk.
         chunk: ChunkIndex,
     },
-    /// The next erase to end, wherever it is, fails. Injected twice, the next two.
+    /// The next erase to complete fails, in any chunk. Injected twice, the next two fail.
     NextErase,
     /// Reads of this sector fail until its chunk is erased.
     Uncorrectable {
         /// The sector.
         psn: PhysSector,
     },
-    /// The chunk goes bad now.
+    /// The chunk becomes bad immediately.
     ChunkBad {
         /// The chunk.
         chunk: ChunkIndex,
     },
-    /// The die of a parallel unit fails now.
+    /// The die of a parallel unit fails immediately.
     DieFailure {
-        /// The parallel unit's flat number.
+        /// Flat index of the parallel unit.
         pu: u32,
     },
-    /// The image file's disk is full when room for another chunk is next asked for. Nothing to do
-    /// for a medium without an image.
+    /// The next allocation of space in the image file fails because the disk is full. No effect on
+    /// a medium without an image.
     HostDiskFull,
 }
 
-/// Forced failures of operations that have not come about yet.
+/// Injected operation failures that have not occurred yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InjectedFaults {
     programs: BTreeSet<(ChunkIndex, u32)>,
@@ -73,17 +73,17 @@ impl InjectedFaults {
         self.next_erases += 1;
     }
 
-    /// Whether some program is to fail.
+    /// Whether a program failure is pending.
     pub(crate) fn has_pending_program(&self) -> bool {
         self.next_programs > 0 || !self.programs.is_empty()
     }
 
-    /// Whether this program is to fail; if so, that has come about.
+    /// Whether this program is to fail; if so, removes the fault.
     pub(crate) fn take_program_fault(&mut self, chunk: ChunkIndex, unit: u32) -> bool {
         self.programs.remove(&(chunk, unit)) || decrement_if_positive(&mut self.next_programs)
     }
 
-    /// Whether this erase is to fail; if so, that has come about.
+    /// Whether this erase is to fail; if so, removes the fault.
     pub(crate) fn take_erase_fault(&mut self, chunk: ChunkIndex) -> bool {
         self.erases.remove(&chunk) || decrement_if_positive(&mut self.next_erases)
     }

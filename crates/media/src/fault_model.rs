@@ -1,16 +1,16 @@
-//! What goes wrong by itself (LightNVM paper section 2.2), drawn from the medium's seed.
+//! Random failures and bit errors [LightNVM17 §2.2], derived from the medium's seed.
 //!
-//! Every draw is a function of the seed, of what is operated on, and of the chunk's wear, not of what
-//! was drawn before. So it does not matter in which order operations come, nothing needs to be
-//! kept across a restart, two policies on one drive meet the same weak cells, and reading
-//! a sector again gives the same bit errors, as it does on a chip whose charge has leaked.
+//! Every random value is a function of the seed, of the object operated on, and of the chunk's
+//! wear, not of earlier values. So the order of operations does not matter, nothing must be stored
+//! across a restart, and two policies on one drive meet the same weak cells. A repeated read of a
+//! sector finds the same bit errors, as on a chip whose charge has leaked.
 
 use rng::Rng;
 
 use crate::pattern::mix;
 use crate::{ChunkIndex, ErrorModel, NandConfig, PhysSector};
 
-/// What is drawn.
+/// The kind of a random value.
 #[derive(Clone, Copy)]
 enum Stream {
     Factory = 1,
@@ -19,7 +19,7 @@ enum Stream {
     Read = 4,
 }
 
-/// A source of draws of one kind.
+/// A generator of random values of one kind.
 #[derive(Clone, Copy, Debug)]
 struct StreamRng(u64);
 
@@ -28,18 +28,18 @@ impl StreamRng {
         StreamRng(Rng::new(seed).fork(stream as u64).next_u64())
     }
 
-    /// 64 uniform bits for a thing at a wear.
+    /// Returns 64 uniform bits for an object at a wear.
     #[inline]
     fn bits(self, thing: u32, wear: u32) -> u64 {
         mix(self.0 ^ mix((u64::from(wear) << 32 | u64::from(thing)).wrapping_add(self.0)))
     }
 }
 
-/// An event of some probability.
+/// A random event with a fixed probability.
 #[derive(Clone, Copy, Debug)]
 struct Bernoulli {
     rng: StreamRng,
-    /// Of 2⁵³ values.
+    /// Probability in units of 2⁻⁵³.
     threshold: u64,
 }
 
@@ -54,23 +54,23 @@ impl Bernoulli {
     }
 }
 
-/// An error model with a number that cannot be.
+/// An error model with an invalid value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{what} is {value}, but {allowed}")]
 pub struct ErrorModelError {
-    /// The number's name.
+    /// Name of the value.
     pub what: &'static str,
-    /// What it is.
+    /// The value.
     pub value: f64,
-    /// What it may be.
+    /// The allowed values.
     pub allowed: &'static str,
 }
 
 impl ErrorModel {
-    /// Checks that probabilities are probabilities.
+    /// Checks the probabilities and factors.
     ///
     /// # Errors
-    /// The first number that cannot be.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ErrorModelError> {
         for (what, value) in [
             ("factory_bad", self.factory_bad),
@@ -101,10 +101,10 @@ impl ErrorModel {
     }
 }
 
-/// Repetitions of a read at most.
+/// Maximum number of read retries.
 const READ_RETRIES_MAX: u32 = 1000;
 
-/// Failures of whole operations.
+/// Random failures of whole operations.
 #[derive(Clone, Debug)]
 pub(crate) struct FailureModel {
     factory: Bernoulli,
@@ -116,7 +116,7 @@ impl FailureModel {
     pub(crate) fn new(config: &NandConfig, seed: u64) -> FailureModel {
         let e = &config.errors;
         let chance = |stream, p| Bernoulli::new(StreamRng::new(seed, stream), p);
-        // A program succeeds when every page of it does.
+        // A program succeeds if all its pages do.
         let pages = config.geometry.planes * config.pages_per_program();
         let program = 1.0 - pow_int(1.0 - e.program_fail, pages);
         FailureModel {
@@ -126,7 +126,7 @@ impl FailureModel {
         }
     }
 
-    /// Whether a chunk is bad from the factory.
+    /// Whether a chunk is factory bad.
     pub(crate) fn is_factory_bad(&self, chunk: ChunkIndex) -> bool {
         self.factory.sample(chunk.0, 0)
     }
@@ -136,7 +136,7 @@ impl FailureModel {
         self.program.threshold != 0
     }
 
-    /// Whether the program of a unit, given by its first sector, fails.
+    /// Whether the program of the unit with this first sector fails.
     #[inline]
     pub(crate) fn program_fails(&self, first: PhysSector, wear: u32) -> bool {
         self.program.sample(first.0, wear)
@@ -148,7 +148,7 @@ impl FailureModel {
     }
 }
 
-/// `base` to a whole power, by multiplication only, which gives the same bits on every machine.
+/// Returns `base` to an integer power, by multiplication only, which is bit-exact on every machine.
 fn pow_int(base: f64, power: u32) -> f64 {
     let (mut square, mut result) = (base, 1.0);
     for bit in 0..u32::BITS - power.leading_zeros() {
@@ -160,10 +160,10 @@ fn pow_int(base: f64, power: u32) -> f64 {
     result
 }
 
-/// `base` to the power `num / den`, by multiplications and square roots only.
+/// Returns `base` to the power `num / den`, by multiplications and square roots only.
 fn pow_ratio(base: f64, num: u32, den: u32) -> f64 {
     let mut result = pow_int(base, num / den);
-    // The fraction's binary digits say which repeated square roots are in the product.
+    // Each binary digit of the fraction selects a repeated square root as a factor.
     let (mut root, mut rest) = (base, u64::from(num % den));
     for _ in 0..40 {
         root = root.sqrt();
@@ -176,15 +176,15 @@ fn pow_ratio(base: f64, num: u32, den: u32) -> f64 {
     result
 }
 
-/// Wears whose rate is remembered; most chunks have nearly the same.
+/// Number of cached rates; most chunks have nearly equal wear.
 const RATE_CACHE_ENTRIES: usize = 16;
 
-/// Means above which the number of errors is taken to be the mean: it deviates by 3 % there, and
-/// drawing it takes as long as it is large.
+/// Mean above which the number of errors is the mean itself: the standard deviation is 3 % there,
+/// and sampling takes time proportional to the mean.
 const POISSON_MEAN_MAX: f64 = 1024.0;
 
-/// Raw bit errors of a sector: Poisson, at a rate that grows exponentially with wear up to
-/// `rber_growth` times the fresh rate at the rated cycles, and on from there.
+/// Raw bit errors of a sector: a Poisson distribution. Its rate grows exponentially with wear,
+/// reaches `rber_growth` times the fresh rate at the rated cycles, and continues to grow.
 #[derive(Clone, Debug)]
 pub(crate) struct BitErrorModel {
     rng: StreamRng,
@@ -193,12 +193,12 @@ pub(crate) struct BitErrorModel {
     rated: u32,
     bits: u32,
     ecc_bits: u32,
-    /// Wear, and the mean number of errors there.
+    /// Wear, and the mean number of errors at that wear.
     rate_cache: [(u32, f64); RATE_CACHE_ENTRIES],
 }
 
 impl BitErrorModel {
-    /// `None` for a medium without bit errors.
+    /// Creates the model; `None` for a medium without bit errors.
     pub(crate) fn new(config: &NandConfig, seed: u64) -> Option<BitErrorModel> {
         let e = &config.errors;
         let rated = if e.endurance == 0 { config.cell.rated_cycles() } else { e.endurance };
@@ -213,18 +213,18 @@ impl BitErrorModel {
         })
     }
 
-    /// Bits that can be corrected.
+    /// Returns the bits that ECC corrects.
     pub(crate) fn ecc_bits(&self) -> u32 {
         self.ecc_bits
     }
 
-    /// Mean number of bit errors of a sector at a wear.
+    /// Returns the mean number of bit errors of a sector at a wear.
     fn mean(&self, wear: u32) -> f64 {
         let rber = self.fresh * pow_ratio(self.growth, wear, self.rated);
         rber.min(0.5) * f64::from(self.bits)
     }
 
-    /// Bit errors of a sector, `factor` times as many as of one written just now.
+    /// Returns the bit errors of a sector, at `factor` times the rate of freshly written data.
     pub(crate) fn sample_sector(&mut self, psn: PhysSector, wear: u32, factor: f64) -> u32 {
         let slot = wear as usize % RATE_CACHE_ENTRIES;
         if self.rate_cache[slot].0 != wear {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn bit_errors_are_poisson_at_every_mean() {
-        // 4096 bits per sector of the test medium; mean equals variance.
+        // 4096 bits per sector of the test medium; the mean equals the variance.
         for (rber, want) in [(1e-5, 0.04096), (1e-3, 4.096), (0.01, 40.96), (0.1, 409.6)] {
             let n = if want > 100.0 { 5_000 } else { 100_000 };
             let (mean, variance) = sample(rber, 0, n);

@@ -1,13 +1,14 @@
-//! Who has a file locked, for messages.
+//! Identifies the process that holds the lock of a file, for error messages.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-/// Letters of a command line that are told.
+/// Maximum length of the reported command line in characters.
 const COMMAND_CHARS_MAX: usize = 120;
 
-/// The process that has the file locked with `flock(2)`, and its command line, as `/proc/locks` tells them
-/// (`proc_locks(5)`); `None` where it does not, as for processes of other containers.
+/// Returns the process that holds the `flock(2)` lock of the file, and its command line, as
+/// `/proc/locks` reports them (`proc_locks(5)`). Returns `None` if it reports none, as for
+/// processes of other containers.
 pub fn lock_holder(file: &File) -> Option<String> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
@@ -22,7 +23,7 @@ pub fn lock_holder(file: &File) -> Option<String> {
     })
 }
 
-/// The process of the first lock on a file; -1 stands for none that can be named.
+/// Returns the process of the first lock on a file; -1 means that the process cannot be named.
 fn find_lock_pid(locks: &str, id: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip_while(|field| *field != "FLOCK");
@@ -31,7 +32,7 @@ fn find_lock_pid(locks: &str, id: &str) -> Option<u32> {
     })
 }
 
-/// A command line of words that end in zeros, without control characters.
+/// Converts a command line of zero-terminated words to text without control characters.
 fn printable(command: &[u8]) -> String {
     let words = String::from_utf8_lossy(command.trim_ascii_end()).replace('\0', " ");
     let visible = words.trim().chars().map(|c| if c.is_control() { '?' } else { c });

@@ -1,9 +1,9 @@
-//! The image file: one header for every kind of medium, an exclusive lock, and the rules by which a
-//! file is taken for an image or refused. `docs/format/image.md` is the byte map.
+//! The image file: a common header for every kind of medium, an exclusive lock, and the checks by
+//! which a file is accepted as an image. `docs/format/image.md` is the byte map.
 //!
-//! Guarantees: a file that is refused is not touched; a file is an image only once all of it has
-//! been laid out (the header's magic is stored last); two processes never have the same image, unless
-//! both have an overlay over it, which changes nothing in the file.
+//! Invariants: a refused file is not changed. A file is an image only after it is completely laid
+//! out: the header's magic is stored last. Two processes never have the same image open, unless
+//! both have an overlay over it, which does not change the file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,48 +18,48 @@ use rustix::fs::FlockOperation;
 use crate::ErrorModelError;
 use crate::file_lock::lock_holder;
 
-/// Bytes of the header page, and what the areas after it are aligned to.
+/// Size in bytes of the header page, and alignment of the areas after it.
 pub(crate) const PAGE_BYTES: usize = ring::PAGE_BYTES;
-/// The version that this code writes and reads.
+/// The format version that this code writes and reads.
 pub const IMAGE_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"SLUICIMG";
-/// The magic of a file that is being laid out.
+/// The magic of a file that is not completely laid out.
 const INCOMPLETE_MAGIC: [u8; 8] = *b"SLUICNEW";
 const NUMBERS_OFFSET: usize = 16;
 const CRC_OFFSET: usize = PAGE_BYTES - 4;
 
-// Words of a mapping are little endian only here.
+// The mapped words are little endian, and are accessed in native order.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// Why there is no medium.
+/// The reason for which a medium cannot be created or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The shape cannot be.
+    /// The geometry is invalid.
     #[error(transparent)]
     Geometry(#[from] nvme::GeometryError),
-    /// The error model cannot be.
+    /// The error model is invalid.
     #[error("error model: {0}")]
     Errors(#[from] ErrorModelError),
-    /// The machine has no memory for it.
+    /// Out of memory.
     #[error("no memory for a medium of {bytes} bytes: {error}")]
     Memory {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The operating system refuses the file.
+    /// The operating system refuses access to the file.
     #[error("image {}: cannot {doing}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The attempted operation.
         doing: &'static str,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Another medium has the image open.
+    /// The image is open in another process or drive.
     #[error(
         "image {} is in use by another process or drive{}", path.display(),
         holder.as_ref().map(|holder| format!(": {holder}")).unwrap_or_default()
@@ -67,10 +67,10 @@ pub enum OpenError {
     InUse {
         /// The file.
         path: PathBuf,
-        /// Who has it, where the system tells.
+        /// The process that holds the lock, if known.
         holder: Option<String>,
     },
-    /// A medium is to be created where there is something.
+    /// A medium is to be created in a file that is not empty.
     #[error("image {} exists already: open it, or name another file", path.display())]
     Exists {
         /// The file.
@@ -82,18 +82,18 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is something else.
+    /// The file is not an image.
     #[error("{} is not an image of a medium (no magic number)", path.display())]
     NotAnImage {
         /// The file.
         path: PathBuf,
     },
-    /// The image is of another version.
+    /// The image has another format version.
     #[error("image {} has version {found}, and this program reads {IMAGE_VERSION}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the image.
         found: u32,
     },
     /// The header is damaged.
@@ -104,12 +104,12 @@ pub enum OpenError {
     Checksum {
         /// The file.
         path: PathBuf,
-        /// The checksum that it has.
+        /// Stored checksum.
         found: u32,
-        /// The checksum of what it holds.
+        /// Computed checksum.
         computed: u32,
     },
-    /// The image is of another medium.
+    /// The image belongs to another medium.
     #[error(
         "image {} is of another medium: its {what} is {found}, and {wanted} is asked for",
         path.display()
@@ -117,21 +117,21 @@ pub enum OpenError {
     Differs {
         /// The file.
         path: PathBuf,
-        /// The number that differs.
+        /// Name of the value that differs.
         what: &'static str,
-        /// What the image has.
+        /// Value in the image.
         found: u64,
-        /// What is asked for.
+        /// Expected value.
         wanted: u64,
     },
-    /// The file is shorter than its header says.
+    /// The file is shorter than its header states.
     #[error("image {} is truncated: {found} of {wanted} bytes", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Length in bytes.
         found: u64,
-        /// The length that it should have.
+        /// Expected length in bytes.
         wanted: u64,
     },
     /// The chunk table is damaged.
@@ -139,21 +139,21 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The first chunk whose record cannot be.
+        /// The first chunk with an invalid record.
         chunk: u32,
         /// The record.
         word: u64,
     },
 }
 
-/// Whether a file may, or must, be there.
+/// Whether the image may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// It must not hold anything.
+    /// The file must be missing or empty.
     Create,
-    /// It must be an image.
+    /// The file must be an image.
     Open,
-    /// Either.
+    /// The file may be missing, empty or an image.
     OpenOrCreate,
 }
 
@@ -164,24 +164,25 @@ pub(crate) enum MediumKind {
     Pcm = 2,
 }
 
-/// What an image is to hold.
+/// The expected contents of an image.
 pub(crate) struct ImageSpec<'a> {
     pub(crate) path: &'a Path,
-    /// Whether the file is only read, and what is written stays in memory.
+    /// Whether the file is opened read-only, and writes stay in memory.
     pub(crate) overlay: bool,
     pub(crate) kind: MediumKind,
-    /// Numbers that must be the same in an image that is opened.
+    /// Values that must match those of an existing image.
     pub(crate) identity: &'a [(&'static str, u64)],
-    /// Numbers that an image keeps from its creation.
+    /// Values that an image stores at its creation and keeps.
     pub(crate) creation_values: &'a [u64],
     /// Length of the file.
     pub(crate) bytes: usize,
-    /// Bytes from its start that must have room from the beginning.
+    /// Bytes from the start for which space is allocated at creation.
     pub(crate) table_bytes: usize,
 }
 
-/// The lock of an image: exclusive, or shared under overlays. Given back explicitly, since a child process that is being
-/// started may hold the open file, and with it the lock, a little longer.
+/// The lock of an image: exclusive, or shared for overlays. It is released explicitly, because a
+/// child process that is being spawned may hold the open file, and with it the lock, a little
+/// longer.
 #[derive(Debug)]
 pub(crate) struct FileLock(File);
 
@@ -194,14 +195,14 @@ impl Drop for FileLock {
 /// An image that is open and locked.
 pub(crate) struct OpenedImage {
     pub(crate) region: Arc<SharedRegion>,
-    /// To be dropped after the region's last use. `None` for an overlay over no image.
+    /// Must be dropped after the region's last use. `None` for an overlay without an image.
     pub(crate) lock: Option<FileLock>,
-    /// The numbers kept from its creation.
+    /// The values stored at the image's creation.
     pub(crate) creation_values: Vec<u64>,
 }
 
 impl ImageSpec<'_> {
-    /// Opens the image, or lays it out; `fill` puts the first contents into the tables.
+    /// Opens the image, or creates it; `fill` writes the initial contents of the tables.
     pub(crate) fn open_or_create(
         &self,
         mode: OpenMode,
@@ -249,7 +250,7 @@ impl ImageSpec<'_> {
         }
     }
 
-    /// A fresh medium in memory, laid out as an image is.
+    /// Creates a fresh medium in memory, with the layout of an image.
     fn lay_out_in_memory(
         &self,
         fill: impl FnOnce(&SharedRegion),
@@ -285,11 +286,11 @@ impl ImageSpec<'_> {
         file: File,
         fill: impl FnOnce(&SharedRegion),
     ) -> Result<Arc<SharedRegion>, OpenError> {
-        // Left over from a process that was killed here.
+        // The remains of a process that was killed here.
         file.set_len(0).map_err(self.io("truncate it"))?;
         let laid = self.lay_out_in(&file, fill);
         if laid.is_err() {
-            // It takes no room, and is as good as not there.
+            // An empty file takes no space and is treated as missing.
             let _ = file.set_len(0);
         }
         laid
@@ -329,8 +330,8 @@ impl ImageSpec<'_> {
         page
     }
 
-    /// Whether a file of `len` bytes that starts with `page` is the image that is asked for; gives
-    /// the numbers it keeps.
+    /// Checks whether a file of `len` bytes that starts with `page` is the expected image; returns
+    /// the values stored at its creation.
     fn check(&self, page: &[u8], len: u64) -> Result<Vec<u64>, OpenError> {
         let path = || self.path.to_path_buf();
         if page.len() < 8 || page[..8] != MAGIC {
@@ -381,7 +382,7 @@ fn read_u32(page: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
 }
 
-/// Reads as much of the first page as there is.
+/// Reads as much of the first page as the file has.
 fn read_header_page(file: &File, page: &mut [u8; PAGE_BYTES]) -> io::Result<usize> {
     let mut have = 0;
     while have < PAGE_BYTES {
@@ -395,7 +396,7 @@ fn read_header_page(file: &File, page: &mut [u8; PAGE_BYTES]) -> io::Result<usiz
     Ok(have)
 }
 
-/// Makes room for a range of an image, whatever signals come.
+/// Allocates space for a range of an image; retries if a signal interrupts it.
 pub(crate) fn reserve_range(region: &SharedRegion, offset: usize, len: usize) -> io::Result<()> {
     loop {
         match region.reserve(offset, len) {
@@ -405,8 +406,8 @@ pub(crate) fn reserve_range(region: &SharedRegion, offset: usize, len: usize) ->
     }
 }
 
-/// Makes room again for the tables of an image, which are its first `bytes`: a copy of the file may
-/// have left out pages of zeros.
+/// Allocates space for the tables of an image, its first `bytes`. A copy of the file may have holes
+/// instead of pages of zeros.
 pub(crate) fn reserve_tables(
     region: &SharedRegion,
     path: &Path,
@@ -416,7 +417,7 @@ pub(crate) fn reserve_tables(
     reserve_range(region, 0, bytes).map_err(io)
 }
 
-/// Whether an error says that there is no room, rather than that something broke.
+/// Whether an error means that the disk is full or a quota is exceeded.
 pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

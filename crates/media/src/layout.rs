@@ -1,10 +1,10 @@
-//! [`Layout`]: how sectors of a NAND medium are numbered.
+//! [`NandLayout`]: the numbering of the sectors of a NAND medium.
 //!
-//! Owns the arithmetic between the flat numbers that everything inside a drive uses ([`Psn`],
-//! [`ChunkIndex`]) and the hierarchy of the LightNVM paper's section 2.1. Flat numbers have no holes
-//! and are the flat form of [`nvme::Geometry`]: sectors chunk by chunk, chunks PU by PU, PUs channel
-//! by channel. Inside a chunk sectors are numbered in programming order: page-major, then plane,
-//! then sector in the page.
+//! This module converts between the flat numbers used inside a drive ([`PhysSector`],
+//! [`ChunkIndex`]) and the hierarchy of [LightNVM17 §2.1]. Flat numbers have no holes and are the
+//! flat form of [`nvme::Geometry`]: sectors chunk by chunk, chunks by parallel unit, parallel units
+//! by channel. Inside a chunk, sectors are numbered in programming order: page, then plane, then
+//! sector.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::NandConfig;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PhysSector(pub u32);
 
-/// A chunk's number: `pu_flat × chunks + chunk`, where `pu_flat = channel × pus + pu`.
+/// A flat chunk index: `pu_flat × chunks + chunk`, where `pu_flat = channel × pus + pu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ChunkIndex(pub u32);
 
@@ -32,14 +32,14 @@ impl fmt::Display for ChunkIndex {
     }
 }
 
-/// Where a sector is, component by component.
+/// The address of a sector, by components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhysAddress {
     /// Channel.
     pub channel: u32,
     /// Parallel unit in its channel.
     pub pu: u32,
-    /// Chunk in its parallel unit: the block's number on every plane.
+    /// Chunk in its parallel unit: the block's index on every plane.
     pub chunk: u32,
     /// Page in its block.
     pub page: u32,
@@ -49,9 +49,9 @@ pub struct PhysAddress {
     pub sector: u32,
 }
 
-/// Exact division of 32-bit numbers by one that is known beforehand, as a multiplication (A. Robison,
-/// *N-bit unsigned division via N-bit multiply-add*, ARITH-17, 2005): `⌊n/d⌋ = ⌊(n+1)·m / 2⁶⁴⌋` with
-/// `m = ⌊(2⁶⁴−1)/d⌋`.
+/// Exact division of 32-bit numbers by a constant, as a multiplication (A. Robison, *N-bit unsigned
+/// division via N-bit multiply-add*, ARITH-17, 2005): `⌊n/d⌋ = ⌊(n+1)·m / 2⁶⁴⌋` with `m =
+/// ⌊(2⁶⁴−1)/d⌋`.
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
     divisor: u32,
@@ -70,7 +70,7 @@ impl Divisor {
     }
 }
 
-/// The numbers of a medium's shape that its operations need, worked out once.
+/// The derived geometry values that operations need, computed once.
 #[derive(Clone, Copy, Debug)]
 pub struct NandLayout {
     per_chunk: Divisor,
@@ -87,7 +87,7 @@ pub struct NandLayout {
 }
 
 impl NandLayout {
-    /// The layout of a medium, whose shape must have passed [`NandConfig::check`].
+    /// Creates the layout of a medium. Its geometry must have passed [`NandConfig::check`].
     pub fn new(config: &NandConfig) -> NandLayout {
         let g = &config.geometry;
         let chunk_count = g.total_pus() * g.chunks;
@@ -106,124 +106,124 @@ impl NandLayout {
         }
     }
 
-    /// Chunks of the medium.
+    /// Returns the number of chunks.
     #[inline]
     pub fn chunk_count(&self) -> u32 {
         self.chunk_count
     }
 
-    /// Sectors of the medium.
+    /// Returns the number of sectors.
     #[inline]
     pub fn sector_count(&self) -> u32 {
         self.sector_count
     }
 
-    /// Parallel units of the medium.
+    /// Returns the number of parallel units.
     #[inline]
     pub fn pu_count(&self) -> u32 {
         self.channels * self.pus
     }
 
-    /// Sectors of a chunk.
+    /// Returns the sectors per chunk.
     #[inline]
     pub fn sectors_per_chunk(&self) -> u32 {
         self.per_chunk.divisor
     }
 
-    /// Sectors programmed by one operation.
+    /// Returns the sectors programmed by one operation.
     #[inline]
     pub fn write_unit(&self) -> u32 {
         self.per_unit.divisor
     }
 
-    /// Program operations that fill a chunk.
+    /// Returns the write units per chunk.
     #[inline]
     pub fn units_per_chunk(&self) -> u32 {
         self.per_chunk.divisor / self.per_unit.divisor
     }
 
-    /// Chunks of a parallel unit.
+    /// Returns the chunks per parallel unit.
     #[inline]
     pub fn chunks_per_pu(&self) -> u32 {
         self.per_pu.divisor
     }
 
-    /// Bytes of a sector.
+    /// Returns the sector size in bytes.
     #[inline]
     pub fn sector_bytes(&self) -> u32 {
         self.sector_bytes
     }
 
-    /// Out-of-band bytes of a sector.
+    /// Returns the out-of-band bytes per sector.
     #[inline]
     pub fn oob_bytes(&self) -> u32 {
         self.oob_bytes
     }
 
-    /// The chunk of a sector, and the sector's number in it. A number past the end of the medium
-    /// gives a chunk past the end.
+    /// Returns the chunk of a sector, and the sector's index in it. A sector past the end of the
+    /// medium gives a chunk past the end.
     #[inline]
     pub fn split(&self, psn: PhysSector) -> (ChunkIndex, u32) {
         let (chunk, sector) = self.per_chunk.split(psn.0);
         (ChunkIndex(chunk), sector)
     }
 
-    /// The chunk of a sector.
+    /// Returns the chunk of a sector.
     #[inline]
     pub fn chunk_of(&self, psn: PhysSector) -> ChunkIndex {
         self.split(psn).0
     }
 
-    /// A sector by its chunk and its number in it.
+    /// Returns the sector with this index in a chunk.
     #[inline]
     pub fn psn(&self, chunk: ChunkIndex, sector: u32) -> PhysSector {
         PhysSector(chunk.0 * self.per_chunk.divisor + sector)
     }
 
-    /// The unit in its chunk that programs a sector, given by its number in the chunk.
+    /// Returns the write unit of a sector, given by its index in the chunk.
     #[inline]
     pub fn unit_of(&self, sector: u32) -> u32 {
         self.per_unit.split(sector).0
     }
 
-    /// The first sector of a unit.
+    /// Returns the first sector of a unit.
     #[inline]
     pub fn unit_start(&self, chunk: ChunkIndex, unit: u32) -> PhysSector {
         self.psn(chunk, unit * self.per_unit.divisor)
     }
 
-    /// The flat number of a chunk's parallel unit: `channel × pus + pu`.
+    /// Returns the flat index of a chunk's parallel unit: `channel × pus + pu`.
     #[inline]
     pub fn pu_of(&self, chunk: ChunkIndex) -> u32 {
         self.per_pu.split(chunk.0).0
     }
 
-    /// The channel of a parallel unit, given by its flat number.
+    /// Returns the channel of a parallel unit, given by its flat index.
     #[inline]
     pub fn channel_of(&self, pu: u32) -> u32 {
         pu / self.pus
     }
 
-    /// A chunk by its parallel unit's flat number and its number there.
+    /// Returns the chunk with index `chunk` on the parallel unit with flat index `pu`.
     #[inline]
     pub fn chunk(&self, pu: u32, chunk: u32) -> ChunkIndex {
         ChunkIndex(pu * self.per_pu.divisor + chunk)
     }
 
-    /// The address that a host knows the sector by.
+    /// Returns the address of a sector in the host's geometry.
     pub fn address(&self, psn: PhysSector) -> Address {
         let (id, sector) = self.split(psn);
         let (pu, chunk) = self.per_pu.split(id.0);
         Address { group: pu / self.pus, pu: pu % self.pus, chunk, sector }
     }
 
-    /// The sector at an address, which must be one of the medium's geometry.
+    /// Returns the sector at an address, which must be valid in the medium's geometry.
     #[inline]
     pub fn psn_at(&self, a: Address) -> PhysSector {
         self.psn(self.chunk(a.group * self.pus + a.pu, a.chunk), a.sector)
     }
 
-    /// Where a sector is.
+    /// Returns the address of a sector by components.
     pub fn phys_address(&self, psn: PhysSector) -> PhysAddress {
         let a = self.address(psn);
         let stripe = self.per_page * self.planes;

@@ -1,23 +1,11 @@
-//! What stores the bits: NAND, PCM, or nothing, with rules, data, errors and wear (rule R5).
+//! Emulated storage media: NAND and PCM, with their rules, data, errors and wear (ARCHITECTURE.md,
+//! R5).
 //!
-//! A medium is passive: it knows no time and has no queues. A drive tells it when an operation
-//! begins and ends; it says whether physics allows that, and keeps what was written.
+//! A medium is passive: it has no time and no queues. The drive reports the begin and end of each
+//! operation; the medium checks it against the physical rules, and stores the data.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`config`](NandConfig) | the shape, timing and error model of a medium |
-//! | [`layout`](Layout) | flat numbers of sectors and chunks, and where they are |
-//! | [`nand`](Nand) | NAND: program, erase, read with retries, power cut |
-//! | [`chunk`](ChunkInfo) | what is known of a chunk, in one word |
-//! | `pairing` | when a programmed page can be read |
-//! | `draw` | failures and bit errors, drawn from the seed |
-//! | [`fault`](Fault) | failures on cue |
-//! | [`error`](MediaError) | why an operation was refused or failed |
-//! | [`stats`](MediaStats) | what was done and suffered |
-//! | `store` | where sectors are kept |
-//! | [`image`](OpenError) | the image file: `docs/format/image.md` |
-//! | [`pcm`](Pcm) | phase-change memory |
-//! | [`pattern`](fill_pattern) | what a medium that keeps no data reads |
+//! [`NandConfig`] and [`PcmConfig`] describe a medium; [`Nand`] and [`Pcm`] implement it. The image
+//! file is described in `docs/format/image.md`.
 
 #![forbid(unsafe_code)]
 

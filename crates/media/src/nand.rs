@@ -1,13 +1,13 @@
-//! [`Nand`]: NAND flash (LightNVM paper sections 2.1 and 2.2).
+//! [`Nand`]: NAND flash [LightNVM17 §2.1, §2.2].
 //!
-//! Guarantees, in every build (rule R5): a unit is programmed at its chunk's write pointer and
-//! nowhere else; nothing is programmed twice without an erase between; a sector is read only when it
-//! and its pair are programmed; one operation is under way in a chunk at a time. A power cut leaves
-//! the unit that was being programmed torn and the chunk that was being erased unusable until it is
-//! erased again; so does the death of the process for a medium in an image.
+//! Invariants, in every build (ARCHITECTURE.md, R5): a unit is programmed only at its chunk's write
+//! pointer, and only once between erases. A sector is readable only when it and its paired pages
+//! are programmed. A chunk has at most one operation in progress. A power cut leaves a unit in
+//! programming torn, and a chunk in erasure unusable until it is erased again. For a medium in an
+//! image, the death of the process has the same effect.
 //!
-//! Error-free operations allocate nothing and take nanoseconds: the rules are one comparison of the
-//! chunk's word, and only what does not fit is looked at closely.
+//! Error-free operations allocate nothing and take nanoseconds: one comparison of the chunk's word
+//! checks all rules, and only a mismatch is examined further.
 
 mod aging;
 mod power;
@@ -34,16 +34,17 @@ use crate::{
     PhysSector, Wear,
 };
 
-/// A read that succeeds.
+/// The result of a successful read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadInfo {
-    /// Bit errors that were corrected.
+    /// Corrected bit errors.
     pub corrected_bits: u32,
-    /// Bit errors at the first attempt.
+    /// Bit errors of the first attempt.
     pub raw_bits: u32,
-    /// Whether those were more than three quarters of what can be: the data should be moved soon.
+    /// Whether `raw_bits` exceeds three quarters of the correctable bits: the data should be
+    /// relocated soon.
     pub high_ecc: bool,
-    /// Repetitions that were needed.
+    /// Read retries made.
     pub retries: u32,
 }
 
@@ -52,8 +53,8 @@ pub struct ReadInfo {
 /// ```
 /// # use clock::Nanos;
 /// # use sluice_media as media;
-/// use media::{Cell, ChunkId, DataStore, ErrorModel, MediaError};
-/// use media::{Nand, NandConfig, NandGeometry, NandTiming, Psn};
+/// use media::{CellType, ChunkIndex, DataStore, ErrorModel, MediaError};
+/// use media::{Nand, NandConfig, NandGeometry, NandTiming, PhysSector};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut nand = Nand::create(NandConfig {
@@ -67,22 +68,22 @@ pub struct ReadInfo {
 ///         sector_bytes: 4096,
 ///         oob_bytes: 16,
 ///     },
-///     cell: Cell::Mlc,
+///     cell: CellType::Mlc,
 ///     one_shot: false,
-///     pair_distance: 1,
+///     paired_page_distance: 1,
 ///     timing: NandTiming::uniform(Nanos(50_000), Nanos(1_000_000), Nanos(5_000_000), 0),
 ///     errors: ErrorModel::default(),
 ///     data: DataStore::Memory,
 ///     seed: 1,
 /// })?;
-/// let chunk = ChunkId(3);
+/// let chunk = ChunkIndex(3);
 /// for unit in 0..2 {
 ///     nand.stage_bytes(nand.layout().unit_start(chunk, unit), &[unit as u8; 4096])?;
 ///     nand.begin_program(chunk, unit)?;
-///     nand.end_program(chunk, unit)?;
+///     nand.complete_program(chunk, unit)?;
 /// }
-/// nand.check_read(Psn(12))?;
-/// let unpaired = nand.check_read(Psn(13));
+/// nand.check_read(PhysSector(12))?;
+/// let unpaired = nand.check_read(PhysSector(13));
 /// assert!(matches!(unpaired, Err(MediaError::PairNotProgrammed { .. })));
 /// # Ok(())
 /// # }
@@ -94,22 +95,22 @@ pub struct Nand {
     paired_pages: PairedPages,
     records: Vec<ChunkRecord>,
     store: Store,
-    /// Units torn by power cuts: `chunk × units_per_chunk + unit`. Their chunks are `HAS_DEFECTS`.
+    /// Torn units: `chunk × units_per_chunk + unit`. Their chunks have `HAS_DEFECTS`.
     torn: BTreeSet<u32>,
-    /// Sectors made uncorrectable. Their chunks are `HAS_DEFECTS`.
+    /// Sectors made uncorrectable. Their chunks have `HAS_DEFECTS`.
     uncorrectable: BTreeSet<PhysSector>,
     failure_model: FailureModel,
     bit_error_model: Option<BitErrorModel>,
-    /// Set if what is written does not stay as it is.
+    /// The aging state, if the medium ages.
     aging: Option<Aging>,
     injected_faults: InjectedFaults,
-    /// Whether the end of a program has anything to draw or to force.
+    /// Whether a program failure is possible: random or injected.
     programs_can_fail: bool,
     stats: MediaStats,
 }
 
 impl Nand {
-    /// A fresh medium. With an image file, the file must be missing or empty.
+    /// Creates a fresh medium. An image file must be missing or empty.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -117,22 +118,22 @@ impl Nand {
         Nand::build(config, OpenMode::Create)
     }
 
-    /// The medium in an image file, which must be there; a medium without a file is fresh.
+    /// Opens the medium in an existing image file; a medium without a file is fresh.
     ///
-    /// A medium's seed is the one it was created with, whatever the configuration says: the seed
-    /// decides which cells are weak. Operations that were under way when the process that had the
-    /// image ended are resolved as by a power cut.
+    /// A medium keeps the seed of its creation, regardless of the configuration, because the seed
+    /// decides which cells are weak. Operations that were in progress when the last process ended
+    /// are resolved as by a power cut.
     ///
     /// # Errors
-    /// [`OpenError`]; a file that is refused is not touched.
+    /// [`OpenError`]; a refused file is not changed.
     pub fn open(config: NandConfig) -> Result<Nand, OpenError> {
         Nand::build(config, OpenMode::Open)
     }
 
-    /// The medium in an image file if that holds something, or a fresh one.
+    /// Opens the medium in the image file, or creates a fresh one if the file is missing or empty.
     ///
     /// # Errors
-    /// [`OpenError`]; a file that is refused is not touched.
+    /// [`OpenError`]; a refused file is not changed.
     pub fn open_or_create(config: NandConfig) -> Result<Nand, OpenError> {
         Nand::build(config, OpenMode::OpenOrCreate)
     }
@@ -170,12 +171,12 @@ impl Nand {
         Ok(nand)
     }
 
-    /// What the medium was built from, with the seed that it has.
+    /// Returns the configuration, with the seed in use.
     pub fn config(&self) -> &NandConfig {
         &self.config
     }
 
-    /// Tells a medium whose data ages how far time has come.
+    /// Sets the present time, for a medium that ages.
     #[inline]
     pub fn set_time(&mut self, now: Nanos) {
         if let Some(ageing) = &mut self.aging {
@@ -183,7 +184,7 @@ impl Nand {
         }
     }
 
-    /// How many times as many bit errors a chunk has as one written just now; it is being read.
+    /// Returns the bit error factor of a chunk relative to freshly written data, and counts a read.
     #[inline]
     fn age(&mut self, chunk: ChunkIndex) -> f64 {
         let Some(ageing) = &mut self.aging else { return 1.0 };
@@ -192,30 +193,30 @@ impl Nand {
         factor
     }
 
-    /// How it is numbered.
+    /// Returns the numbering of sectors and chunks.
     #[inline]
     pub fn layout(&self) -> &NandLayout {
         &self.layout
     }
 
-    /// What is known of a chunk; `None` past the end.
+    /// Returns the state of a chunk; `None` past the end.
     #[inline]
     pub fn chunk_info(&self, chunk: ChunkIndex) -> Option<ChunkInfo> {
         self.records.get(chunk.0 as usize).map(|r| r.info(&self.layout))
     }
 
-    /// Whether power was cut from a chunk's last erase: nothing in it can be read, although it is
-    /// [closed](ChunkInfo::state).
+    /// Whether a power cut interrupted a chunk's last erase: its state is
+    /// [closed](ChunkInfo::state), but nothing in it is readable.
     pub fn is_erase_interrupted(&self, chunk: ChunkIndex) -> bool {
         self.records.get(chunk.0 as usize).is_some_and(|r| r.has_any(INTERRUPTED))
     }
 
-    /// All chunks.
+    /// Returns the state of every chunk.
     pub fn chunks(&self) -> impl Iterator<Item = (ChunkIndex, ChunkInfo)> + '_ {
         (0..).map(ChunkIndex).zip(self.records.iter().map(|r| r.info(&self.layout)))
     }
 
-    /// Counts, and the wear of the chunks (which looks at each of them).
+    /// Returns the counters, and the wear statistics, which visit every chunk.
     pub fn stats(&self) -> MediaStats {
         let good = || self.records.iter().filter(|r| !r.has_any(BAD | DIE_FAILED));
         MediaStats {
@@ -246,7 +247,7 @@ impl Nand {
         MediaError::OutOfRange { what: "sector", value: psn.0, limit }
     }
 
-    /// Whether nothing is wrong with a chunk for good, or until it is erased.
+    /// Checks that a chunk is not bad, failed or in need of an erase.
     #[cold]
     fn check_usable(
         &mut self,
@@ -269,9 +270,10 @@ impl Nand {
         Err(error)
     }
 
-    /// Reads a sector as far as physics is concerned: whether it can be read, and its bit errors,
-    /// with as many [repetitions](Nand::retries_needed) as there may be. The data is then in [`copy_out`](Nand::copy_out), [`read_bytes`](Nand::read_bytes) and
-    /// [`oob`](Nand::oob), which do not ask again.
+    /// Checks whether a sector is readable, and determines its bit errors, with up to the maximum
+    /// number of [read retries](Nand::retries_needed). [`copy_out`](Nand::copy_out),
+    /// [`read_bytes`](Nand::read_bytes) and [`oob`](Nand::oob) then return the data without another
+    /// check.
     ///
     /// # Errors
     /// [`MediaError::Unwritten`], [`MediaError::PairNotProgrammed`], [`MediaError::Torn`],
@@ -283,7 +285,7 @@ impl Nand {
         self.check_read_within(psn, self.config.errors.read_retries)
     }
 
-    /// As [`check_read`](Nand::check_read), with so many repetitions at most.
+    /// Checks a sector like [`check_read`](Nand::check_read), with a given maximum of read retries.
     ///
     /// # Errors
     /// As [`check_read`](Nand::check_read).
@@ -298,7 +300,7 @@ impl Nand {
             return Err(self.sector_out_of_range(psn));
         };
         let readable = self.paired_pages.readable_sectors(record.write_pointer());
-        // A program that is under way closes nothing to readers.
+        // A program in progress does not block reads of earlier sectors.
         let simple = record.without(PROGRAMMING).has_no_flags() && sector < readable;
         if !simple {
             self.check_readable(psn, chunk, sector, record)?;
@@ -331,7 +333,7 @@ impl Nand {
         }
     }
 
-    /// Looks closely at a sector that may not be readable.
+    /// Examines a sector that may not be readable.
     #[cold]
     fn check_readable(
         &mut self,
@@ -375,31 +377,31 @@ impl Nand {
         Ok(())
     }
 
-    /// Copies the data of a sector that [`check_read`](Nand::check_read) found readable: to `to` at
-    /// `offset`, `sector_bytes` of them. A medium that keeps no data gives the pattern of the
-    /// sector's number.
+    /// Copies the data of a sector that [`check_read`](Nand::check_read) accepted: `sector_bytes`
+    /// bytes to `to` at `offset`. A medium that stores no data returns the pattern of the sector
+    /// number.
     ///
     /// # Panics
-    /// When the sector or the range does not exist.
+    /// If the sector or the range does not exist.
     #[inline]
     pub fn copy_out(&self, psn: PhysSector, to: &SharedRegion, offset: usize) {
         self.store.copy_out(psn, to, offset);
     }
 
-    /// As [`copy_out`](Nand::copy_out), from the start of a sector, at most `sector_bytes`.
+    /// Copies up to `sector_bytes` bytes from the start of a sector that `check_read` accepted.
     ///
     /// # Panics
-    /// When the sector does not exist.
+    /// If the sector does not exist.
     pub fn read_bytes(&self, psn: PhysSector, into: &mut [u8]) {
         let whole = into.len().min(self.layout.sector_bytes() as usize);
         self.store.read(psn, &mut into[..whole]);
     }
 
-    /// Copies the out-of-band bytes of a sector that [`check_read`](Nand::check_read) found
-    /// readable. Bytes beyond `oob_bytes`, and all of a medium that keeps no data, are 0.
+    /// Copies the out-of-band bytes of a sector that [`check_read`](Nand::check_read) accepted.
+    /// Bytes beyond `oob_bytes` are 0, and all bytes are 0 if the medium stores no data.
     ///
     /// # Panics
-    /// When the sector does not exist.
+    /// If the sector does not exist.
     #[inline]
     pub fn oob(&self, psn: PhysSector, into: &mut [u8]) {
         self.store.read_oob(psn, into);

@@ -1,10 +1,10 @@
-//! [`PairedPages`]: when a programmed page can be read (LightNVM paper section 2.2: lower and upper pages
-//! of a word line must both be written before either is read).
+//! [`PairedPages`]: the readability of programmed pages ([LightNVM17 §2.2]: the lower and upper
+//! pages of a word line must both be written before either is read).
 
 use crate::{NandConfig, NandLayout};
 
-/// The rule for one medium: a sector is readable once `mw_cunits` more sectors are programmed in its
-/// chunk, or when nothing more will be, since the chunk is full or was closed.
+/// The pairing rule of a medium. A sector is readable once `mw_cunits` more sectors are programmed
+/// in its chunk, or when no more will be programmed: the chunk is full or closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairedPages {
     distance: u32,
@@ -16,13 +16,13 @@ impl PairedPages {
         PairedPages { distance: config.mw_cunits(), full: layout.sectors_per_chunk() }
     }
 
-    /// Sectors from the start of an open chunk that can be read when `pointer` are programmed.
+    /// Returns the readable sectors from the start of an open chunk with write pointer `pointer`.
     #[inline]
     pub(crate) fn readable_sectors(self, pointer: u32) -> u32 {
         if pointer == self.full { pointer } else { pointer.saturating_sub(self.distance) }
     }
 
-    /// Least write pointer, in whole units, at which `sector` can be read.
+    /// Returns the smallest write pointer, in whole units, at which `sector` is readable.
     pub(crate) fn write_pointer_needed(self, sector: u32, unit: u32) -> u32 {
         (sector + self.distance + 1).next_multiple_of(unit).min(self.full)
     }

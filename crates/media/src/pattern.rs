@@ -1,13 +1,13 @@
-//! What a medium that keeps no data reads: a pattern derived from the address, which still verifies
-//! ("Data, or none" in the design).
+//! The data of a medium that stores none: a pattern derived from the address, which can be
+//! verified.
 //!
-//! Word `i` (64 bits, little endian) of address `a` is `mix(a) + i × odd`: different for every
-//! address, and produced as fast as memory takes it.
+//! Word `i` (64 bits, little endian) of address `a` is `mix(a) + i × odd`. It differs for every
+//! address, and is generated at memory bandwidth.
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A bijection of 64-bit words in which every bit of the result depends on every bit given (the
-/// finisher of splitmix64).
+/// A bijection of 64-bit words in which every output bit depends on every input bit (the finalizer
+/// of SplitMix64).
 #[inline]
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -15,8 +15,8 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Hands out the pattern of `address` from byte `skip` on, piece by piece, the pieces' lengths
-/// being 8 but for the first and the last.
+/// Calls the closure with the pattern of `address` from byte `skip`, in pieces of 8 bytes except
+/// the first and the last.
 #[inline]
 fn for_each_word(address: u64, skip: usize, len: usize, mut piece: impl FnMut(usize, &[u8])) {
     let mut word =
@@ -44,27 +44,27 @@ pub fn fill_pattern(address: u64, into: &mut [u8]) {
     fill_pattern_from(address, 0, into);
 }
 
-/// Fills `into` with the pattern of `address`, leaving out its first `skip` bytes.
+/// Fills `into` with the pattern of `address` from byte `skip`.
 pub fn fill_pattern_from(address: u64, skip: usize, into: &mut [u8]) {
     for_each_word(address, skip, into.len(), |at, bytes| {
         into[at..at + bytes.len()].copy_from_slice(bytes)
     });
 }
 
-/// Bytes that are not the pattern.
+/// Bytes that do not match the pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("address {address:#x} does not hold its pattern: the first wrong byte is byte {offset}")]
 pub struct PatternMismatch {
     /// The address.
     pub address: u64,
-    /// The first wrong byte.
+    /// Offset of the first wrong byte.
     pub offset: usize,
 }
 
-/// Checks that `bytes` are the pattern of `address`.
+/// Checks that `bytes` match the pattern of `address`.
 ///
 /// # Errors
-/// [`PatternMismatch`] at the first byte that is not.
+/// [`PatternMismatch`] at the first wrong byte.
 pub fn check_pattern(address: u64, bytes: &[u8]) -> Result<(), PatternMismatch> {
     let mut same = true;
     for_each_word(address, 0, bytes.len(), |at, want| same &= &bytes[at..at + want.len()] == want);

@@ -1,8 +1,9 @@
-//! [`Pcm`]: phase-change memory: in place, byte-addressable, no erase (thesis chapter 5; ATC'14
-//! speculation paper, table 1).
+//! [`Pcm`]: phase-change memory: written in place, byte-addressable, without erase ([Thesis15 ch.
+//! 5], [Spec14 table 1]).
 //!
-//! Guarantees: a write is there when it returns; of one that the death of the process interrupts,
-//! each byte is old or new. There is no operation that a power cut could come into. No store to an image can fail for want of room, which is asked for as an error.
+//! Invariants: a write is durable in the medium when it returns. If the process dies during a
+//! write, each byte is old or new. No operation is open across a power cut. A store to an image
+//! never fails for lack of space: space is allocated first, and a failed allocation is an error.
 
 use std::sync::Arc;
 
@@ -14,32 +15,33 @@ use crate::image::{
 };
 use crate::{DataStore, PcmConfig, fill_pattern_from};
 
-/// Bytes of an image for which room is made at once.
+/// Granularity in bytes at which image space is allocated.
 pub(crate) const EXTENT_BYTES: usize = 1 << 20;
 
-/// Why PCM refused an operation.
+/// The reason for which PCM refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PcmError {
-    /// Bytes past the end of the medium.
+    /// The range exceeds the medium.
     #[error("bytes {offset}..+{len} are out of range: the medium has {bytes}")]
     OutOfRange {
-        /// The first byte.
+        /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
-        /// Bytes of the medium.
+        /// Capacity in bytes.
         bytes: u64,
     },
-    /// The file system of the image file has no room. Nothing was written.
+    /// The file system of the image file has no space. Nothing was written.
     #[error("the image file's disk has no room for byte {offset}: free some space there")]
     HostDiskFull {
-        /// The first byte that has none.
+        /// First byte without space.
         offset: u64,
     },
-    /// The file system of the image file refused room for another reason. Nothing was written.
+    /// The file system of the image file could not allocate space, for another reason. Nothing was
+    /// written.
     #[error("the image file's disk failed to make room for byte {offset}: error {errno}")]
     HostDisk {
-        /// The first byte that has none.
+        /// First byte without space.
         offset: u64,
         /// The operating system's error number.
         errno: i32,
@@ -47,7 +49,7 @@ pub enum PcmError {
 }
 
 impl PcmError {
-    /// The status that a drive answers with.
+    /// Returns the status with which a drive completes the command.
     pub fn status(&self) -> Status {
         match self {
             PcmError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE,
@@ -57,7 +59,7 @@ impl PcmError {
     }
 }
 
-/// Counts since the medium was created or opened.
+/// Counters since the medium was created or opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcmStats {
     /// Reads.
@@ -73,10 +75,10 @@ pub struct PcmStats {
 }
 
 impl PcmConfig {
-    /// Checks that the shape is one a drive can have.
+    /// Checks the geometry.
     ///
     /// # Errors
-    /// The first number that is zero or does not fit the others.
+    /// The first value that is zero or inconsistent with the others.
     pub fn check(&self) -> Result<(), GeometryError> {
         for (what, n) in [
             ("channels", u64::from(self.channels)),
@@ -107,8 +109,8 @@ impl PcmConfig {
         Ok(())
     }
 
-    /// The flat number (`channel × pus + pu`) of the parallel unit that holds a sector: sectors go
-    /// round over the channels, then over the PUs of each.
+    /// Returns the flat index (`channel × pus + pu`) of a sector's parallel unit: sectors are
+    /// striped over the channels, then over the parallel units of each.
     #[inline]
     pub fn pu_of(&self, sector: u64) -> u32 {
         let i = (sector % u64::from(self.channels * self.pus)) as u32;
@@ -122,8 +124,8 @@ enum PcmStorage {
     Memory(Arc<SharedRegion>),
     Image {
         region: Arc<SharedRegion>,
-        /// Where the data starts. Between it and the header there is a byte per extent: whether it
-        /// has been written.
+        /// Offset of the data. Between the header and the data, one byte per extent states whether
+        /// the extent has been written.
         data: usize,
         extents: Vec<ImageExtentState>,
         _lock: Option<image::FileLock>,
@@ -131,10 +133,10 @@ enum PcmStorage {
 }
 
 impl Clone for PcmStorage {
-    /// A copy in memory, also of what is in an image.
+    /// Copies the data into memory, even if it is in an image.
     ///
     /// # Panics
-    /// When there is no address space for another mapping: as for any other memory.
+    /// If there is no address space for another mapping.
     fn clone(&self) -> PcmStorage {
         let (region, at) = match self {
             PcmStorage::None => return PcmStorage::None,
@@ -153,14 +155,14 @@ impl Clone for PcmStorage {
     }
 }
 
-/// What is known of an extent of an image.
+/// The allocation state of an extent of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ImageExtentState {
-    /// Never written: reads as zeros, without touching the file.
+    /// Never written: reads return zeros without accessing the file.
     Unwritten,
     /// Written by an earlier process.
     Readable,
-    /// Has room.
+    /// Space is allocated.
     Allocated,
 }
 
@@ -173,7 +175,7 @@ pub struct Pcm {
 }
 
 impl Pcm {
-    /// A fresh medium, of zeros. With an image file, the file must be missing or empty.
+    /// Creates a fresh medium of zeros. An image file must be missing or empty.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -181,18 +183,18 @@ impl Pcm {
         Pcm::build(config, OpenMode::Create)
     }
 
-    /// The medium in an image file, which must be there; a medium without a file is fresh.
+    /// Opens the medium in an existing image file; a medium without a file is fresh.
     ///
     /// # Errors
-    /// [`OpenError`]; a file that is refused is not touched.
+    /// [`OpenError`]; a refused file is not changed.
     pub fn open(config: PcmConfig) -> Result<Pcm, OpenError> {
         Pcm::build(config, OpenMode::Open)
     }
 
-    /// The medium in an image file if that holds something, or a fresh one.
+    /// Opens the medium in the image file, or creates a fresh one if the file is missing or empty.
     ///
     /// # Errors
-    /// [`OpenError`]; a file that is refused is not touched.
+    /// [`OpenError`]; a refused file is not changed.
     pub fn open_or_create(config: PcmConfig) -> Result<Pcm, OpenError> {
         Pcm::build(config, OpenMode::OpenOrCreate)
     }
@@ -239,12 +241,12 @@ impl Pcm {
         Ok(Pcm { config, storage: cells, stats: PcmStats::default() })
     }
 
-    /// What the medium was built from.
+    /// Returns the configuration.
     pub fn config(&self) -> &PcmConfig {
         &self.config
     }
 
-    /// Counts.
+    /// Returns the counters.
     pub fn stats(&self) -> PcmStats {
         self.stats
     }
@@ -258,7 +260,7 @@ impl Pcm {
         Ok(())
     }
 
-    /// Reads bytes, anywhere. A medium that keeps no data gives the patterns of the sectors'
+    /// Reads any range of bytes. A medium that stores no data returns the patterns of the sector
     /// numbers.
     ///
     /// # Errors
@@ -284,7 +286,7 @@ impl Pcm {
     /// [`PcmError::OutOfRange`].
     ///
     /// # Panics
-    /// When the range is outside of the region.
+    /// If the range is outside the region.
     pub fn copy_out(
         &mut self,
         offset: u64,
@@ -314,10 +316,10 @@ impl Pcm {
         Ok(())
     }
 
-    /// Writes bytes, anywhere, in place.
+    /// Writes any range of bytes in place.
     ///
     /// # Errors
-    /// [`PcmError`]; nothing is written then.
+    /// [`PcmError`]; nothing was written.
     pub fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), PcmError> {
         self.prepare_write(offset, from.len())?;
         match &self.storage {
@@ -332,10 +334,10 @@ impl Pcm {
     /// Writes `len` bytes of `from` at `from_offset`.
     ///
     /// # Errors
-    /// [`PcmError`]; nothing is written then.
+    /// [`PcmError`]; nothing was written.
     ///
     /// # Panics
-    /// When the range is outside of the region.
+    /// If the range is outside the region.
     pub fn copy_in(
         &mut self,
         offset: u64,
@@ -356,10 +358,10 @@ impl Pcm {
         Ok(())
     }
 
-    /// Waits until everything is on the image's device. Nothing to do without an image.
+    /// Waits until all data is on the image's device. Does nothing without an image.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn sync(&self) -> std::io::Result<()> {
         match &self.storage {
             PcmStorage::Image { region, .. } => region.sync(),
@@ -377,8 +379,8 @@ impl Pcm {
         self.stats.bytes_written += len as u64;
     }
 
-    /// Hands out where the bytes of a range are, piece by piece, with each piece's place in the
-    /// range.
+    /// Calls the closure with the source of each segment of a range, and the segment's offset in
+    /// the range.
     fn for_each_segment(
         &self,
         offset: u64,
@@ -389,7 +391,7 @@ impl Pcm {
         let (start, end) = (offset as usize, offset as usize + len);
         let mut at = start;
         while at < end {
-            // As far as the next border of whatever the pieces are.
+            // Up to the next boundary of an extent or sector.
             let to_border = |border: usize| (border - at % border).min(end - at);
             let piece = match &self.storage {
                 PcmStorage::None => ReadSegment {
@@ -415,7 +417,7 @@ impl Pcm {
         }
     }
 
-    /// Checks a range that is about to be written, and makes room for it.
+    /// Checks a range that is about to be written, and allocates space for it.
     fn prepare_write(&mut self, offset: u64, len: usize) -> Result<(), PcmError> {
         self.check(offset, len)?;
         let PcmStorage::Image { region, data, extents, .. } = &mut self.storage else {
@@ -450,7 +452,7 @@ impl Pcm {
 enum SegmentSource<'a> {
     Region(&'a SharedRegion, usize),
     Zeros,
-    /// A sector's number, and bytes of its pattern to leave out.
+    /// A sector number, and the bytes of its pattern to skip.
     Pattern(u64, usize),
 }
 

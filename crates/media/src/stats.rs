@@ -1,6 +1,6 @@
-//! [`MediaStats`]: what a medium has done and suffered, for rule R10.
+//! [`MediaStats`]: the counters of a medium (ARCHITECTURE.md, R10).
 
-/// Counts since the medium was created or opened, except wear, which is the medium's own.
+/// Counters since the medium was created or opened; wear is since the creation of the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MediaStats {
     /// Units programmed.
@@ -9,42 +9,42 @@ pub struct MediaStats {
     pub erases: u64,
     /// Sectors read.
     pub reads: u64,
-    /// Bit errors corrected in them.
+    /// Corrected bit errors.
     pub corrected_bits: u64,
-    /// Sectors of them that were read only after repetitions.
+    /// Sectors that were read only after retries.
     pub retried_reads: u64,
     /// Programs that failed.
     pub program_failures: u64,
     /// Erases that failed.
     pub erase_failures: u64,
-    /// Reads with more bit errors than can be corrected, or of a unit whose program failed.
+    /// Reads with more bit errors than ECC corrects, or of a unit whose program failed.
     pub uncorrectable_reads: u64,
     /// Reads of torn pages.
     pub torn_reads: u64,
-    /// Reads of sectors that were not written, or whose chunk was being erased.
+    /// Reads of sectors that were unwritten, or whose chunk was being erased.
     pub unwritten_reads: u64,
     /// Reads before the paired page was programmed.
     pub unpaired_reads: u64,
     /// Operations on bad chunks, failed dies, and chunks with an interrupted erase.
     pub offline_operations: u64,
-    /// Programs and data that broke the order of programming.
+    /// Programs and staged data that violated the programming order.
     pub refused_programs: u64,
-    /// Operations that the image file's disk had no room for.
+    /// Operations that failed because the image file's disk was full.
     pub host_disk_failures: u64,
     /// Power cuts.
     pub power_cuts: u64,
-    /// Units torn by them.
+    /// Units torn by power cuts.
     pub torn_units: u64,
-    /// Erases interrupted by them.
+    /// Erases interrupted by power cuts.
     pub interrupted_erases: u64,
     /// Wear of chunks that are not offline.
     pub wear: Wear,
-    /// Chunks that are offline.
+    /// Offline chunks.
     pub offline_chunks: u32,
 }
 
 impl MediaStats {
-    /// Counts since an earlier reading; wear and offline chunks are those of now.
+    /// Returns the counters since an earlier reading; wear and offline chunks are the present ones.
     #[must_use]
     pub fn since(&self, earlier: &MediaStats) -> MediaStats {
         MediaStats {
@@ -71,16 +71,16 @@ impl MediaStats {
     }
 }
 
-/// Program/erase cycles over chunks.
+/// Statistics of the program/erase cycles of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wear {
-    /// Of the least worn chunk.
+    /// Wear of the least worn chunk.
     pub min: u32,
-    /// Of the most worn chunk.
+    /// Wear of the most worn chunk.
     pub max: u32,
-    /// Mean; 0 when there is no chunk.
+    /// Mean wear; 0 if there is no chunk.
     pub mean: f64,
-    /// Sum.
+    /// Sum over all chunks.
     pub total: u64,
 }
 
@@ -101,11 +101,11 @@ impl Wear {
     }
 }
 
-/// What a power cut met.
+/// The operations that a power cut interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PowerLossReport {
-    /// Units whose program was under way: torn.
+    /// Torn units: their programs were in progress.
     pub torn_units: u32,
-    /// Chunks whose erase was under way: to be erased again.
+    /// Chunks to be erased again: their erases were in progress.
     pub interrupted_erases: u32,
 }

@@ -1,9 +1,10 @@
-//! [`Store`]: where a NAND medium's sectors, out-of-band bytes and records are kept
+//! [`Store`]: the storage of a NAND medium's sectors, out-of-band bytes and chunk records
 //! ([`DataStore`](crate::DataStore)).
 //!
-//! Knows places, not rules: [`Nand`](crate::Nand) says what may be read and written. Guarantees that
-//! no store to an image's mapping can fail for want of room (which would kill the process): room is
-//! made for a chunk before anything of it is touched, and asked for as an error.
+//! The store knows locations, not rules: [`Nand`](crate::Nand) decides which accesses are allowed.
+//! Invariant: a store to an image's mapping never fails for lack of space, which would kill the
+//! process. Space for a chunk is allocated before the first access, and a failed allocation is an
+//! error.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -18,7 +19,7 @@ use crate::{
     fill_pattern,
 };
 
-/// Where the areas of an image are, in bytes from its start.
+/// Offsets of the areas of an image in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Areas {
     table: usize,
@@ -42,7 +43,7 @@ impl Areas {
     }
 }
 
-/// Bytes per sector at some place of a region.
+/// An array of per-sector bytes in a region.
 #[derive(Debug)]
 struct Area {
     region: Arc<SharedRegion>,
@@ -52,7 +53,7 @@ struct Area {
 
 impl Clone for Area {
     /// # Panics
-    /// When there is no address space for another mapping: as for any other memory.
+    /// If there is no address space for another mapping.
     fn clone(&self) -> Area {
         let copied = self.region.duplicate();
         let region = copied.unwrap_or_else(|e| panic!("no memory for a copy of a medium: {e}"));
@@ -61,7 +62,7 @@ impl Clone for Area {
 }
 
 impl Clone for Store {
-    /// A copy in memory, also of what is in an image.
+    /// Copies the data into memory, even if it is in an image.
     fn clone(&self) -> Store {
         Store { data: self.data.clone(), oob: self.oob.clone(), image: None, layout: self.layout }
     }
@@ -74,31 +75,31 @@ impl Area {
     }
 }
 
-/// What only an image has.
+/// The state that only an image has.
 #[derive(Debug)]
 struct ImageFile {
     region: Arc<SharedRegion>,
     areas: Areas,
-    /// Which chunks have room.
+    /// The allocation state of each chunk.
     allocations: Vec<ChunkAllocation>,
-    /// Whether the next request for room is to fail.
+    /// Whether the next allocation is to fail.
     fail_next_allocation: bool,
     _lock: Option<image::FileLock>,
 }
 
-/// Whether a chunk's ranges of an image have room.
+/// Whether space for a chunk is allocated in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkAllocation {
-    /// Not known: nothing of the chunk may be touched.
+    /// Unknown: the chunk must not be accessed.
     Unknown,
-    /// There was room when it was programmed, so it may be read; a copy of the image that left out
-    /// zeros may have none for more.
+    /// Space was allocated when the chunk was programmed, so it may be read. A copy of the image
+    /// may have holes instead of zeros, so it may not be written.
     Readable,
-    /// There is.
+    /// Space is allocated.
     Allocated,
 }
 
-/// A mark of a unit in an image: power was cut while it was programmed.
+/// Mark of a unit in an image: a power cut interrupted its program.
 const TORN: u8 = 1;
 
 #[derive(Debug)]
@@ -109,16 +110,16 @@ pub(crate) struct Store {
     layout: NandLayout,
 }
 
-/// A store with what it knew of the medium.
+/// A store, with the seed of its medium.
 pub(crate) struct OpenedStore {
     pub(crate) store: Store,
     pub(crate) records: Vec<ChunkRecord>,
-    /// The medium's seed: the one it was created with.
+    /// The seed with which the medium was created.
     pub(crate) seed: u64,
 }
 
 impl Store {
-    /// The store of a medium that passed its checks.
+    /// Opens the store of a medium whose configuration was checked.
     pub(crate) fn open(
         config: &NandConfig,
         layout: NandLayout,
@@ -198,13 +199,13 @@ impl Store {
         Ok(OpenedStore { store, records: chunks().map(first).collect(), seed: config.seed })
     }
 
-    /// Whether sectors are kept.
+    /// Whether sector data is stored.
     #[inline]
     pub(crate) fn stores_data(&self) -> bool {
         self.data.is_some()
     }
 
-    /// Makes sure that everything of a chunk can be written.
+    /// Allocates space for all data of a chunk.
     #[inline]
     pub(crate) fn allocate_chunk(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
         match &mut self.image {
@@ -215,14 +216,14 @@ impl Store {
         }
     }
 
-    /// Makes the next request for room fail.
+    /// Makes the next allocation fail.
     pub(crate) fn fail_next_allocation(&mut self) {
         if let Some(image) = &mut self.image {
             image.fail_next_allocation = true;
         }
     }
 
-    /// Records a chunk's state, after everything written before.
+    /// Stores a chunk's record, after all earlier stores.
     #[inline]
     pub(crate) fn record(&self, chunk: ChunkIndex, record: ChunkRecord) {
         if let Some(image) = &self.image {
@@ -231,13 +232,13 @@ impl Store {
         }
     }
 
-    /// Records a chunk's state, before anything written afterwards as well.
+    /// Stores a chunk's record, after all earlier stores and before all later ones.
     pub(crate) fn record_and_fence(&self, chunk: ChunkIndex, record: ChunkRecord) {
         self.record(chunk, record);
         fence(Ordering::SeqCst);
     }
 
-    /// Forgets a chunk's marks.
+    /// Clears a chunk's marks.
     pub(crate) fn clear_marks(&self, chunk: ChunkIndex) {
         if let Some(image) = &self.image {
             let units = self.layout.units_per_chunk() as usize;
@@ -253,7 +254,7 @@ impl Store {
         }
     }
 
-    /// Units of a chunk that are marked as torn.
+    /// Returns the units of a chunk that are marked as torn.
     pub(crate) fn torn_units(&self, chunk: ChunkIndex) -> Vec<u32> {
         let Some(image) = &self.image else {
             return Vec::new();
@@ -263,7 +264,7 @@ impl Store {
         (0..).zip(marks).filter(|(_, m)| m & TORN != 0).map(|(unit, _)| unit).collect()
     }
 
-    /// Whether a sector's place may be touched: a hole of an image may not, if its disk is full.
+    /// Whether a sector may be accessed: in an image, a hole may not, because the disk may be full.
     #[inline]
     fn is_accessible(&self, psn: PhysSector) -> bool {
         let chunk = self.layout.chunk_of(psn).0 as usize;
@@ -333,7 +334,7 @@ impl Store {
         into[kept..].fill(0);
     }
 
-    /// Gives the memory or disk blocks of consecutive chunks back.
+    /// Returns the memory or disk blocks of consecutive chunks to the operating system.
     pub(crate) fn release(&mut self, first: ChunkIndex, chunks: u32) -> std::io::Result<()> {
         let Some(data) = &self.data else {
             return Ok(());
@@ -353,7 +354,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until everything is on the image's device.
+    /// Waits until all data is on the image's device.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         self.image.as_ref().map_or(Ok(()), |i| i.region.sync())
     }
@@ -408,9 +409,8 @@ fn identity(config: &NandConfig, areas: &Areas) -> [(&'static str, u64); 16] {
     ]
 }
 
-/// Bytes of memory that a medium takes at most: what it keeps in memory when everything has been
-/// written. The pages of an image that the operating system caches are not counted, since it takes
-/// them back at will.
+/// Returns the maximum memory of a medium in bytes, reached when all of it has been written. Pages
+/// of an image in the page cache are not counted, because the operating system can reclaim them.
 pub fn estimate_memory(config: &MediaConfig) -> u64 {
     match config {
         MediaConfig::Null { .. } => 0,

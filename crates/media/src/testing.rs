@@ -1,4 +1,4 @@
-//! A small medium for this crate's own tests.
+//! A small medium for the tests of this crate.
 
 use clock::Nanos;
 

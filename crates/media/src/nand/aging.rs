@@ -1,13 +1,11 @@
-//! [`Aging`]: what time and reading do to what is written (LightNVM paper section 2.2: retention, read
-//! disturb).
+//! [`Aging`]: the effect of retention and read disturb on written data [LightNVM17 §2.2].
 //!
-//! Charge leaks from cells (Cai et al., "Data retention in MLC NAND flash memory", HPCA 2015), and every
-//! read of a block adds a little to the cells of its other pages (Cai et al., "Read disturb errors in
-//! MLC NAND flash memory", DSN 2015). Both raise the raw bit error rate; here each adds the rate that
-//! there is without, once per [`retention`](crate::ErrorModel::retention) and per
-//! [`disturb_reads`](crate::ErrorModel::disturb_reads), until the chunk is written anew.
+//! Charge leaks from cells \[Retention15\], and every read of a block disturbs the cells of its
+//! other pages \[Disturb15\]. Both raise the raw bit error rate. The model adds the base rate once
+//! per [`retention`](crate::ErrorModel::retention) and once per
+//! [`disturb_reads`](crate::ErrorModel::disturb_reads), until the chunk is rewritten.
 //!
-//! Chunks age while power is on: what is found written at power-on is as if it had been written then.
+//! Chunks age only while power is on: data found at power-on ages as if it had been written then.
 
 use clock::Nanos;
 
@@ -29,7 +27,7 @@ pub(super) struct Aging {
 }
 
 impl Aging {
-    /// `None` for a medium that does not age.
+    /// Creates the state; `None` for a medium that does not age.
     pub(super) fn new(errors: &ErrorModel, chunks: usize) -> Option<Aging> {
         let &ErrorModel { retention, disturb_reads, .. } = errors;
         (retention > Nanos::ZERO || disturb_reads > 0).then(|| Aging {
@@ -40,23 +38,23 @@ impl Aging {
         })
     }
 
-    /// Time has come so far; it never goes back.
+    /// Advances the time, which never goes back.
     pub(super) fn set_time(&mut self, now: Nanos) {
         self.now = self.now.max(now);
     }
 
-    /// The first unit of a chunk is written.
+    /// Records the write of a chunk's first unit.
     pub(super) fn on_chunk_written(&mut self, chunk: ChunkIndex) {
         self.chunks[chunk.0 as usize] = ChunkAge { written_at: self.now, reads: 0 };
     }
 
-    /// A sector of a chunk is read.
+    /// Records the read of a sector of a chunk.
     pub(super) fn on_read(&mut self, chunk: ChunkIndex) {
         let reads = &mut self.chunks[chunk.0 as usize].reads;
         *reads = reads.saturating_add(1);
     }
 
-    /// How many times as many bit errors there are as in data written just now.
+    /// Returns the bit error factor relative to freshly written data.
     pub(super) fn rber_factor(&self, chunk: ChunkIndex) -> f64 {
         let ChunkAge { written_at: since, reads } = self.chunks[chunk.0 as usize];
         let times = |what: f64, unit: f64| if unit > 0.0 { what / unit } else { 0.0 };

@@ -1,4 +1,4 @@
-//! Power cuts, forced faults, and what a medium is told from outside of its operations.
+//! Power cuts, injected faults, wear presets, and the release of free space.
 
 use std::io;
 
@@ -7,15 +7,14 @@ use crate::chunk::{BAD, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPT
 use crate::{ChunkIndex, InjectedFault, MediaError, PowerLossReport};
 
 impl Nand {
-    /// Cuts the power: programs that are under way leave torn units, which the write pointer
-    /// covers; erases that are under way must be repeated. The medium is then as the next
-    /// power-on finds it.
+    /// Cuts the power: units in programming become torn, and the write pointer covers them;
+    /// interrupted erases must be repeated. The medium is then in the state of the next power-on.
     pub fn power_cut(&mut self) -> PowerLossReport {
         self.stats.power_cuts += 1;
         self.resolve_interrupted()
     }
 
-    /// Resolves the operations that are under way.
+    /// Resolves the operations in progress.
     pub(super) fn resolve_interrupted(&mut self) -> PowerLossReport {
         let mut cut = PowerLossReport::default();
         for i in 0..self.records.len() {
@@ -40,8 +39,8 @@ impl Nand {
         cut
     }
 
-    /// The record of a chunk that is about to get a mark. Marks that an image has from before the
-    /// chunk's last erase go first.
+    /// Returns the record of a chunk that is about to get a defect mark. Clears marks in the image
+    /// that date from before the chunk's last erase.
     fn prepare_defect_mark(&mut self, chunk: ChunkIndex) -> ChunkRecord {
         let record = self.records[chunk.0 as usize];
         if !record.has_any(HAS_DEFECTS) {
@@ -50,10 +49,10 @@ impl Nand {
         record.with(HAS_DEFECTS)
     }
 
-    /// Forces a fault.
+    /// Injects a fault.
     ///
     /// # Errors
-    /// [`MediaError::OutOfRange`] for something that does not exist.
+    /// [`MediaError::OutOfRange`] for an object that does not exist.
     pub fn inject(&mut self, fault: InjectedFault) -> Result<(), MediaError> {
         match fault {
             InjectedFault::Program { chunk, unit } => {
@@ -100,7 +99,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Gives a chunk a past of so many program/erase cycles, for a drive that is not new.
+    /// Sets the program/erase cycles of a chunk, to emulate a used drive.
     ///
     /// # Errors
     /// [`MediaError::OutOfRange`] for a chunk that does not exist.
@@ -110,11 +109,12 @@ impl Nand {
         Ok(())
     }
 
-    /// Gives the memory or disk blocks of free chunks back to the machine; erases do not, since the
-    /// chunk is about to be written again. To be called when no data is staged in a free chunk.
+    /// Returns the memory or disk blocks of free chunks to the operating system. Erases do not do
+    /// so, because the chunk is soon written again. The caller must not have staged data in a free
+    /// chunk.
     ///
     /// # Errors
-    /// What the operating system says; the medium is as before.
+    /// The error of the operating system; the medium does not change.
     pub fn release_free(&mut self) -> io::Result<()> {
         let mut run: Option<(u32, u32)> = None;
         for i in 0..=self.records.len() {
@@ -133,10 +133,10 @@ impl Nand {
         Ok(())
     }
 
-    /// Waits until everything is on the image's device. Nothing to do without an image.
+    /// Waits until all data is on the image's device. Does nothing without an image.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn sync(&self) -> io::Result<()> {
         self.store.sync()
     }

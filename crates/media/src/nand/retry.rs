@@ -1,19 +1,20 @@
-//! Read retries: what a drive does when a page has more bit errors than are corrected (LightNVM
-//! paper section 2.2: ECC, then threshold tuning).
+//! Read retries of a page with more bit errors than ECC corrects ([LightNVM17 §2.2]: ECC, then
+//! threshold tuning).
 //!
-//! Every repetition leaves a share of the bit errors
-//! ([`retry_error_fraction`](crate::ErrorModel::retry_error_fraction)), until they can be corrected or there have
-//! been [`read_retries`](crate::ErrorModel::read_retries) of them. How many a sector needs is as
-//! certain as its bit errors are. The drive asks first, spends the time, and then reads.
+//! Every retry leaves a fraction of the bit errors
+//! ([`retry_error_fraction`](crate::ErrorModel::retry_error_fraction)), until ECC corrects them or
+//! [`read_retries`](crate::ErrorModel::read_retries) is reached. The number of retries of a sector
+//! is deterministic, as its bit errors are. The drive asks for the number, charges the time, and
+//! then reads.
 
 use super::Nand;
 use crate::chunk::PROGRAMMING;
 use crate::{MediaError, PhysSector};
 
 impl Nand {
-    /// How often a read of a sector is repeated before it succeeds, or is given up: 0 for one that
-    /// succeeds at once, and for one that repetitions do not help (nothing is written there, or the
-    /// chunk is bad); all that there are for one whose data is lost. Counts nothing.
+    /// Returns the number of read retries of a sector, until success or the maximum. Returns 0 if
+    /// the first attempt succeeds, or if retries cannot help (unwritten sector or bad chunk).
+    /// Returns the maximum if the data is uncorrectable. Changes no counters.
     #[inline]
     pub fn retries_needed(&mut self, psn: PhysSector) -> u32 {
         if self.config.errors.read_retries == 0 { 0 } else { self.find_retries(psn) }
@@ -56,8 +57,8 @@ impl Nand {
     }
 }
 
-/// After how many repetitions, `most` at most, `bits` errors are no more than `ecc_bits`, and how
-/// many are left then.
+/// Returns the number of retries, at most `most`, until `bits` errors are no more than `ecc_bits`,
+/// and the errors that remain.
 pub(super) fn retries_to_correct(bits: u32, ecc_bits: u32, leaves: f64, most: u32) -> (u32, u32) {
     let (mut left, mut retries) = (f64::from(bits), 0);
     while left as u32 > ecc_bits && retries < most {

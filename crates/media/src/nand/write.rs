@@ -1,4 +1,4 @@
-//! Placing data, program and erase.
+//! Staging data, programs and erases.
 
 use ring::SharedRegion;
 
@@ -9,16 +9,16 @@ use crate::chunk::{
 use crate::{ChunkIndex, MediaError, Operation, PhysSector};
 
 impl Nand {
-    /// Places the data of a sector that is about to be programmed: `sector_bytes` of `from` at
-    /// `offset`. It can be read once its unit is programmed. Nothing to do for a medium that keeps
-    /// no data.
+    /// Stages the data of a sector that is about to be programmed: `sector_bytes` bytes of `from`
+    /// at `offset`. The data is readable after its unit is programmed. Does nothing if the medium
+    /// stores no data.
     ///
     /// # Errors
-    /// [`MediaError::Overwrite`] when the sector is programmed or being programmed,
-    /// [`MediaError::HostDiskFull`], and those of a chunk that cannot be programmed.
+    /// [`MediaError::Overwrite`] if the sector is programmed or being programmed;
+    /// [`MediaError::HostDiskFull`]; and the errors of a chunk that cannot be programmed.
     ///
     /// # Panics
-    /// When the range is outside of the region.
+    /// If the range is outside the region.
     #[inline]
     pub fn stage(
         &mut self,
@@ -33,7 +33,7 @@ impl Nand {
         Ok(())
     }
 
-    /// As [`stage`](Nand::stage), from `sector_bytes` bytes.
+    /// Stages the data of a sector, like [`stage`](Nand::stage), from `sector_bytes` bytes.
     ///
     /// # Errors
     /// As [`stage`](Nand::stage); [`MediaError::OutOfRange`] for another number of bytes.
@@ -50,8 +50,8 @@ impl Nand {
         Ok(())
     }
 
-    /// Places the out-of-band bytes of a sector that is about to be programmed, at most
-    /// `oob_bytes`; the rest are 0.
+    /// Stages the out-of-band bytes of a sector that is about to be programmed, at most
+    /// `oob_bytes`; the remaining bytes are 0.
     ///
     /// # Errors
     /// As [`stage`](Nand::stage); [`MediaError::OutOfRange`] for too many bytes.
@@ -68,7 +68,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Whether data may be placed in a sector.
+    /// Checks that data may be staged in a sector.
     #[inline]
     fn check_stage(&mut self, psn: PhysSector) -> Result<(), MediaError> {
         let (chunk, sector) = self.layout.split(psn);
@@ -76,7 +76,7 @@ impl Nand {
             Some(record) => *record,
             None => return Err(self.sector_out_of_range(psn)),
         };
-        // What an erase that is under way removes is gone already.
+        // An erase in progress has already removed the data.
         let free = if record.has_any(ERASING) {
             0
         } else if record.has_any(PROGRAMMING) {
@@ -99,14 +99,14 @@ impl Nand {
         room
     }
 
-    /// Begins to program a unit: `write_unit` sectors of a chunk. Until
-    /// [`complete_program`](Nand::complete_program) a power cut tears it.
+    /// Begins to program a unit: `write_unit` sectors of a chunk. A power cut before
+    /// [`complete_program`](Nand::complete_program) tears the unit.
     ///
     /// # Errors
-    /// [`MediaError::OutOfOrder`] when the unit is not the one at the write pointer;
-    /// [`MediaError::Busy`] when an operation is under way in the chunk;
-    /// [`MediaError::ClosedEarly`], [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`],
-    /// [`MediaError::DieFailed`], [`MediaError::HostDiskFull`].
+    /// [`MediaError::OutOfOrder`] if the unit is not at the write pointer; [`MediaError::Busy`] if
+    /// an operation is in progress in the chunk; [`MediaError::ClosedEarly`],
+    /// [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`], [`MediaError::DieFailed`],
+    /// [`MediaError::HostDiskFull`].
     #[inline]
     pub fn begin_program(&mut self, chunk: ChunkIndex, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
@@ -125,7 +125,7 @@ impl Nand {
         Ok(())
     }
 
-    /// The sector in its chunk that a unit starts at, if there is such a unit.
+    /// Returns the index of a unit's first sector in the chunk, if the unit exists.
     #[inline]
     fn unit_start_sector(&self, unit: u32) -> Option<u32> {
         let sector = u64::from(unit) * u64::from(self.layout.write_unit());
@@ -151,12 +151,12 @@ impl Nand {
         }
     }
 
-    /// Ends a program: the unit is programmed, and the write pointer moves past it.
+    /// Completes a program: the unit is programmed, and the write pointer moves past it.
     ///
     /// # Errors
-    /// [`MediaError::ProgramFailed`]: the unit is lost, the chunk is closed, and what it held before
-    /// is readable. [`MediaError::ChunkBad`] or [`MediaError::DieFailed`] when that happened
-    /// meanwhile; [`MediaError::NotBegun`].
+    /// [`MediaError::ProgramFailed`]: the unit is lost, the chunk is closed, and its earlier
+    /// contents stay readable. [`MediaError::ChunkBad`] or [`MediaError::DieFailed`] if that
+    /// happened in the meantime; [`MediaError::NotBegun`].
     #[inline]
     pub fn complete_program(&mut self, chunk: ChunkIndex, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
@@ -193,7 +193,7 @@ impl Nand {
         if !record.has_any(PROGRAMMING) || self.layout.unit_of(record.write_pointer()) != unit {
             return MediaError::NotBegun { chunk, doing };
         }
-        // The chunk went bad, or its die, while it was programmed.
+        // The chunk or its die failed while it was programmed.
         self.set_record(chunk, record.without(PROGRAMMING));
         self.stats.program_failures += 1;
         match self.check_usable(chunk, record, doing) {
@@ -202,9 +202,9 @@ impl Nand {
         }
     }
 
-    /// Begins to erase a chunk, which wears it by one cycle. Its data is gone from now on; until
-    /// [`complete_erase`](Nand::complete_erase) a power cut leaves it to be erased again. Physics allows to
-    /// erase a chunk in any state.
+    /// Begins to erase a chunk, which adds one cycle of wear. Its data is gone immediately. A power
+    /// cut before [`complete_erase`](Nand::complete_erase) requires another erase. A chunk in any
+    /// state may be erased.
     ///
     /// # Errors
     /// [`MediaError::Busy`], [`MediaError::ChunkBad`], [`MediaError::DieFailed`].
@@ -225,7 +225,7 @@ impl Nand {
             .with_write_pointer(self.layout.sectors_per_chunk())
             .with(ERASING);
         self.records[chunk.0 as usize] = erasing;
-        // Before data for the next program is placed where the old data was.
+        // The record must be stored before new data is staged over the old data.
         self.store.record_and_fence(chunk, erasing);
         Ok(())
     }
@@ -243,11 +243,11 @@ impl Nand {
         }
     }
 
-    /// Ends an erase: the chunk is free.
+    /// Completes an erase: the chunk is free.
     ///
     /// # Errors
     /// [`MediaError::EraseFailed`]: the chunk is bad. [`MediaError::ChunkBad`] or
-    /// [`MediaError::DieFailed`] when that happened meanwhile; [`MediaError::NotBegun`].
+    /// [`MediaError::DieFailed`] if that happened in the meantime; [`MediaError::NotBegun`].
     pub fn complete_erase(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         let doing = Operation::Erase;
@@ -268,7 +268,7 @@ impl Nand {
             return Err(MediaError::EraseFailed { chunk });
         }
         self.stats.erases += 1;
-        // Marks of this erase's past, such as sectors made uncorrectable while it was under way.
+        // Keep marks made during the erase, such as sectors made uncorrectable.
         self.set_record(chunk, erased.with(record.0 & HAS_DEFECTS));
         Ok(())
     }
