@@ -1,7 +1,7 @@
 //! The completion ring: [`CqProducer`] posts, [`CqConsumer`] reaps.
 //!
-//! The host knows a new entry by its phase tag, which flips with every pass over the ring; the half
-//! of the entry that holds the tag is written last, with release order.
+//! The host recognizes a new entry by its phase tag, which inverts with every pass over the ring.
+//! The half of the entry that holds the tag is written last, with release order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,21 +26,21 @@ pub struct CqProducer {
     phase: bool,
     vector: Option<u16>,
     posted: bool,
-    /// The head doorbell, if it is in memory.
+    /// The head doorbell in the doorbell buffer, if enabled.
     shadow: Option<Box<ShadowDoorbell>>,
 }
 
-/// The host has not reaped: the drive keeps the completion and tries again.
+/// The error for a full completion ring: the drive keeps the completion and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the completion queue is full")]
 pub struct CompletionFull;
 
 impl CqProducer {
-    /// The drive's end of queue `qid`, whose memory is at `at` and must be zero; `vector` is raised
-    /// after completions have been posted.
+    /// Opens the drive's end of queue `qid`, whose memory is at `at` and must be zero. `vector` is
+    /// raised after completions were posted.
     ///
     /// # Errors
-    /// [`NotRegistered`] when the memory is not registered, not page aligned, or too small.
+    /// [`NotRegistered`] if the memory is not registered, not page aligned, or too small.
     pub fn open(
         port: &Arc<Port>,
         qid: u16,
@@ -54,7 +54,7 @@ impl CqProducer {
         Ok(CqProducer { ring, tail: 0, head: 0, phase, vector, posted, shadow })
     }
 
-    /// The doorbell is in memory from now on.
+    /// Uses the doorbell buffer from now on.
     pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
         self.shadow = shadows.completion(self.ring.qid).map(Box::new);
         if let Some(shadow) = &self.shadow {
@@ -65,7 +65,7 @@ impl CqProducer {
     /// Posts a completion.
     ///
     /// # Errors
-    /// [`CompletionFull`]; a head doorbell outside of the ring counts as no progress.
+    /// [`CompletionFull`]; an invalid head doorbell value counts as no progress.
     #[inline]
     pub fn post(&mut self, cqe: Cqe) -> Result<(), CompletionFull> {
         let next = if self.tail + 1 == self.ring.depth { 0 } else { self.tail + 1 };
@@ -84,7 +84,7 @@ impl CqProducer {
         Ok(())
     }
 
-    /// Raises the interrupt vector if something was posted since the last call.
+    /// Raises the interrupt vector if completions were posted since the last call.
     #[inline]
     pub fn raise_interrupt(&mut self) {
         if self.posted {
@@ -99,7 +99,7 @@ impl CqProducer {
         if let Some(shadow) = &self.shadow {
             self.head = self.ring.check_index(shadow.load())?;
             if self.head == self.ring.next_index(self.tail) {
-                // Full: the host is asked to say when it is not any more.
+                // The ring is full: ask the host for a register write when it frees an entry.
                 self.head = self.ring.check_index(shadow.arm_event(self.head))?;
             }
             return Ok(self.head);
@@ -121,46 +121,48 @@ pub struct CqConsumer {
 }
 
 impl CqConsumer {
-    /// The host's end of queue `qid`, whose memory is at `at` and must be zero.
+    /// Opens the host's end of queue `qid`, whose memory is at `at` and must be zero.
     ///
     /// # Errors
-    /// [`NotRegistered`] when the memory is not registered, not page aligned, or too small.
+    /// [`NotRegistered`] if the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, NotRegistered> {
         let ring = Ring::open(port, qid, at, depth)?;
         let bell = DoorbellWriter::new(ring.cq_doorbell());
         Ok(CqConsumer { ring, head: 0, phase: true, reaped: false, doorbell: bell })
     }
 
-    /// The doorbell is in memory, too, from now on; nothing was reaped yet. A queue that has none there
-    /// keeps to its register.
+    /// Uses the doorbell buffer as well from now on, before the first completion was reaped. A
+    /// queue without a doorbell in the buffer keeps its register.
     pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
         self.doorbell.enable_shadow(shadows.completion(self.ring.qid));
     }
 
-    /// Takes over what another end of the same queue had, which the drive has forgotten.
+    /// Takes over the doorbell state of an earlier end of this queue, after the drive has deleted
+    /// the queue.
     pub fn take_over_state(&mut self, from: &mut CqConsumer) {
         self.doorbell.take_over_state(&mut from.doorbell);
     }
 
-    /// How often the doorbell was rung, if it is in memory.
+    /// Returns the doorbell counters, if the doorbell buffer is in use.
     pub fn doorbell_stats(&self) -> Option<DoorbellStats> {
         self.doorbell.stats()
     }
 
-    /// Writes the register of a doorbell in memory once more, as that of the submission ring.
+    /// Writes the doorbell register again, if the last write was omitted because of the doorbell
+    /// buffer.
     pub fn rewrite_doorbell(&mut self) {
         self.doorbell.rewrite_register(&self.ring.port);
     }
 
-    /// Whether [`pop`](CqConsumer::pop) would find a completion.
+    /// Whether [`pop`](CqConsumer::pop) would return a completion.
     #[inline]
     pub fn has_completion(&self) -> bool {
         let entry = self.ring.entry::<2>(self.head);
         Cqe::phase(entry[1].load(Ordering::Acquire)) == self.phase
     }
 
-    /// Takes the next completion. Its entry goes back to the drive with
-    /// [`release`](CqConsumer::release).
+    /// Removes the next completion. [`release`](CqConsumer::release) returns its entry to the
+    /// drive.
     #[inline]
     pub fn pop(&mut self) -> Option<Cqe> {
         let entry = self.ring.entry::<2>(self.head);
@@ -178,8 +180,8 @@ impl CqConsumer {
         Some(Cqe::from_words([low, high]))
     }
 
-    /// Rings the head doorbell if something was reaped since the last call. Wakes a drive that
-    /// waits for room.
+    /// Writes the head doorbell if completions were reaped since the last call, and wakes a drive
+    /// that waits for a free entry.
     #[inline]
     pub fn release(&mut self) {
         if self.release_without_wake() {
@@ -187,8 +189,9 @@ impl CqConsumer {
         }
     }
 
-    /// As [`release`](CqConsumer::release), without waking the drive: for who rings another doorbell of
-    /// the same port next, which does. Returns whether there was something.
+    /// Writes the head doorbell like [`release`](CqConsumer::release), without waking the drive:
+    /// for a caller that next writes another doorbell of this port, which wakes it. Returns whether
+    /// there was something to release.
     #[inline]
     pub fn release_without_wake(&mut self) -> bool {
         if !std::mem::replace(&mut self.reaped, false) {

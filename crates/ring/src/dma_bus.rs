@@ -1,13 +1,13 @@
-//! [`Bus`]: what a port to a real controller needs of the bus that the controller sits on, and
-//! [`DmaWindow`]: the addresses that the controller can reach memory by.
+//! [`DmaBus`]: the interface between a port and the bus of a real controller; [`DmaWindow`]: the
+//! addresses at which the controller can access memory.
 //!
-//! Registers and doorbells are memory of the controller (NVMe section 3.1, base address register
-//! 0). Memory that is registered with such a port is pinned and mapped for the controller at the
-//! address that the registration has, so that an I/O virtual address is what the controller's
-//! I/O memory management unit translates, and no command pays for a translation of ours.
+//! Registers and doorbells are in the controller's memory (base address register 0) [NVMe1.4 §3.1].
+//! Memory registered with such a port is pinned, and mapped for the controller at the address of
+//! the registration. The I/O memory management unit (IOMMU) translates I/O virtual addresses, so no
+//! command needs a translation in software.
 //!
-//! A controller without such a unit in front of it goes to physical addresses, which a region has one per
-//! page, if it has any: then commands name pages by [`AddressSpace::bus_address`](crate::AddressSpace::bus_address).
+//! A controller without an IOMMU uses physical addresses. A region has one per page, if it has any;
+//! then commands name pages by [`AddressSpace::bus_address`](crate::AddressSpace::bus_address).
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -16,75 +16,81 @@ use clock::Waker;
 
 use crate::{Iova, PAGE_BYTES, SharedRegion};
 
-/// Where a controller finds a region.
+/// The addresses at which a controller can access a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DmaReach {
-    /// At the address of its registration, in one piece.
+    /// At the address of its registration, contiguously.
     Contiguous,
-    /// At these addresses, one for each of its pages, which begin with its first byte.
+    /// At these addresses, one for each page, starting with the page of the first byte.
     Paged(Box<[u64]>),
-    /// Nowhere: what is there must be copied to where it can be found.
+    /// Not accessible: data must be copied to accessible memory.
     Unreachable,
 }
 
-/// Whose a controller is, as far as its bus knows. It never becomes better.
+/// The ownership of a controller, as its bus reports it. It never improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerOwnership {
-    /// This process's.
+    /// This process owns the controller.
     Owned,
-    /// To be let go: the system wants it back, or its bus has failed. It is to be stopped first.
+    /// The process must release the controller, after stopping it: the system requests it, or the
+    /// bus has failed.
     ReleaseRequested,
-    /// Not this process's any more: its memory was taken from it, and its registers may be another's.
+    /// The controller is lost: its DMA mappings are gone, and its registers may belong to another
+    /// process.
     Lost,
 }
 
-/// The bus of a real controller: pins memory for it, and brings its interrupts.
+/// The bus of a real controller: pins memory for it, and delivers its interrupts.
 pub trait DmaBus: fmt::Debug + Send + Sync {
-    /// Makes all of a region readable and writable for the controller, from `at` on, in whole
-    /// pages, if it can, and says where the controller finds it. It stays so until the bus lets go of
+    /// Maps a whole region, in whole pages, for reads and writes of the controller from address
+    /// `at`, and returns how the controller can access it. The mapping lasts until the bus releases
     /// the controller.
     ///
     /// # Errors
-    /// What the operating system says: no memory that may be locked, pages that cannot be pinned.
+    /// The error of the operating system: the limit of locked memory, or pages that cannot be
+    /// pinned.
     fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach>;
 
-    /// Whether [`map`](Bus::map) says anything but [`DmaReach::Contiguous`].
+    /// Whether [`map`](DmaBus::map) may return anything but [`DmaReach::Contiguous`].
     fn is_paged(&self) -> bool {
         false
     }
 
-    /// Makes a zeroed region that the controller can reach once it is mapped. One of 2 MiB at most that is
-    /// reached by pages is in one piece for it.
+    /// Allocates a zeroed region that the controller can access once it is mapped. If regions are
+    /// accessed by pages, a region of up to 2 MiB is physically contiguous.
     ///
     /// # Errors
-    /// What the operating system says; [`advice`](DmaBus::remediation) has what to do about it.
+    /// The error of the operating system; [`remediation`](DmaBus::remediation) describes the
+    /// remedy.
     fn allocate(&self, len: usize) -> io::Result<Arc<SharedRegion>> {
         SharedRegion::anonymous(len)
     }
 
-    /// What to do when there is no memory of the kind that this bus needs, for people; may be empty.
+    /// Returns advice for the user if the memory that this bus needs is not available; may be
+    /// empty.
     fn remediation(&self) -> &'static str {
         ""
     }
 
-    /// Interrupt vectors that [`connect`](DmaBus::bind_vector) takes, 0 to this minus 1; 0 for a controller
-    /// whose completions must be looked for.
+    /// Returns the number of interrupt vectors for [`bind_vector`](DmaBus::bind_vector); 0 if the
+    /// controller must be polled.
     fn vectors(&self) -> u16;
 
-    /// Has interrupts of `vector` wake this runner from now on, and no other.
+    /// Binds interrupts of `vector` to a runner, replacing an earlier one.
     ///
     /// # Errors
-    /// What the operating system says; the vector wakes nobody then.
+    /// The error of the operating system; then the vector wakes no runner.
     fn bind_vector(&self, vector: u16, waker: &Waker) -> io::Result<()>;
 
-    /// Whose the controller is now: asked a few times a second, and while it is waited for.
+    /// Returns the ownership of the controller. Drivers call it a few times per second, and while
+    /// they wait.
     fn ownership(&self) -> ControllerOwnership {
         ControllerOwnership::Owned
     }
 }
 
-/// A controller's doorbells: where they are behind its base address register, and how far apart
-/// (NVMe sections 3.1.1, CAP.DSTRD, 3.1.24 and 3.1.25).
+/// The doorbell layout of a controller: their offset behind its base address register, and their
+/// stride [NVMe1.4 §3.1.1, CAP.DSTRD, §3.1.24, §3.1.25].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoorbellLayout {
     pub(crate) base: usize,
@@ -92,38 +98,38 @@ pub struct DoorbellLayout {
 }
 
 impl DoorbellLayout {
-    /// Offset of the first doorbell of a real controller.
+    /// Offset of a real controller's first doorbell.
     pub const BASE: usize = 0x1000;
 
-    /// Doorbells with a stride of `4 << dstrd` bytes, behind the registers of a controller.
+    /// Returns the layout with a stride of `4 << dstrd` bytes, behind the controller registers.
     pub const fn from_dstrd(dstrd: u8) -> DoorbellLayout {
         DoorbellLayout { base: DoorbellLayout::BASE, stride: 4 << (dstrd & 0xf) }
     }
 
-    /// Those of a port without registers of hardware.
+    /// The layout of an emulated controller.
     pub(crate) const EMULATED: DoorbellLayout =
         DoorbellLayout { base: 0, stride: crate::DOORBELL_STRIDE };
 
-    /// Offset of a submission queue's tail doorbell.
+    /// Returns the offset of a submission queue's tail doorbell.
     pub(crate) const fn submission(self, qid: u16) -> usize {
         self.base + 2 * qid as usize * self.stride
     }
 
-    /// Offset of a completion queue's head doorbell.
+    /// Returns the offset of a completion queue's head doorbell.
     pub(crate) const fn completion(self, qid: u16) -> usize {
         self.base + (2 * qid as usize + 1) * self.stride
     }
 
-    /// Queues, the admin queue included, whose doorbells are within `bytes` bytes of the base
-    /// address register.
+    /// Returns the number of queues, admin queue included, whose doorbells fit in `bytes` bytes of
+    /// the base address register.
     pub fn max_queues_for_bar(self, bytes: usize) -> u16 {
         let queues = bytes.saturating_sub(self.base) / (2 * self.stride);
         queues.min(crate::MAX_QUEUES.into()) as u16
     }
 }
 
-/// The addresses by which a controller can reach memory, cut into places of one size: a
-/// registration takes one.
+/// The addresses at which a controller can access memory, divided into spans of equal size; each
+/// registration uses one span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaWindow {
     pub(crate) first: u64,
@@ -131,19 +137,20 @@ pub struct DmaWindow {
     pub(crate) spans: usize,
 }
 
-/// Places are cut no smaller than this, 16 MiB: rings and arenas of buffers fit.
+/// Smallest span, 16 MiB: rings and buffer arenas fit.
 const SPAN_SHIFT_MIN: u32 = 24;
-/// And a window has at least this many, if it can: queues and arenas take one each.
+/// Preferred minimum number of spans: each queue and arena uses one.
 const SPANS_WANTED: u64 = 256;
 
 impl DmaWindow {
-    /// The places of the largest of `ranges` (first and last address); `None` when none has room
-    /// for a registration. Addresses below 1 MiB are left alone: a zeroed entry is an error.
+    /// Divides the largest of `ranges` (first and last address) into spans; `None` if no range has
+    /// space for a registration. Addresses below 1 MiB are excluded, so that a zeroed entry is an
+    /// error.
     pub fn largest_range(ranges: &[(u64, u64)]) -> Option<DmaWindow> {
         let size = |(first, last): (u64, u64)| last.saturating_sub(first);
         let usable = ranges.iter().map(|(first, last)| ((*first).max(1 << 20), *last));
         let (first, last) = usable.max_by_key(|range| size(*range))?;
-        // The largest places of which there are enough, or the smallest.
+        // The largest span size that gives enough spans, or the smallest size.
         (SPAN_SHIFT_MIN..=40).rev().find_map(|shift| {
             let aligned = first.checked_next_multiple_of(1 << shift)?;
             let places = last.checked_sub(aligned)?.saturating_add(1) >> shift;
@@ -156,25 +163,25 @@ impl DmaWindow {
         })
     }
 
-    /// Bytes of one registration at most.
+    /// Returns the maximum size of a registration in bytes.
     pub fn span_bytes(&self) -> u64 {
         1 << self.shift
     }
 
-    /// Registrations at most.
+    /// Returns the maximum number of registrations.
     pub fn span_count(&self) -> usize {
         self.spans
     }
 }
 
-/// Bytes of a region in whole pages: what is mapped for a controller.
+/// Rounds a length up to whole pages, which is what is mapped for a controller.
 pub(crate) fn round_up_to_pages(len: usize) -> usize {
     len.next_multiple_of(PAGE_BYTES)
 }
 
 impl SharedRegion {
-    /// Where the region is in this process and how many bytes it has, in whole pages: what a bus
-    /// is told that maps it.
+    /// Returns the address of the region in this process and its size in bytes, in whole pages, for
+    /// a bus that maps it.
     pub fn whole_pages(&self) -> (*mut u8, usize) {
         (self.base(), round_up_to_pages(self.len()))
     }
@@ -186,7 +193,7 @@ mod tests {
 
     #[test]
     fn windows_are_cut_from_what_controllers_can_reach() {
-        // 39 bits, with the interrupt range left out, as Intel's units have it.
+        // 39 bits without the interrupt range, as in Intel's IOMMUs.
         let narrow = [(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)];
         let window = DmaWindow::largest_range(&narrow).unwrap();
         assert_eq!((window.first, window.shift), (1 << 32, 30));
@@ -195,7 +202,7 @@ mod tests {
         let wide = [(0, 0xfedf_ffff), (0xfef0_0000, (1 << 48) - 1)];
         let window = DmaWindow::largest_range(&wide).unwrap();
         assert_eq!((window.first, window.shift, window.span_count()), (1 << 39, 39, 511));
-        // 57 bits and more: places are as large as registrations can be.
+        // 57 bits and more: spans reach the maximum size of a registration.
         let window = DmaWindow::largest_range(&[(0, u64::MAX)]).unwrap();
         assert_eq!((window.first, window.shift, window.span_count()), (1 << 40, 40, 1024));
         // 32 bits.

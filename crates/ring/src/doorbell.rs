@@ -1,11 +1,13 @@
-//! [`DoorbellWriter`]: the host's end of a doorbell, wherever it is.
+//! [`DoorbellWriter`]: the host's end of a doorbell, in a register and optionally in the doorbell
+//! buffer.
 
 use std::sync::atomic::Ordering;
 
 use crate::Port;
 use crate::shadow_doorbell::{DoorbellStats, ShadowDoorbell};
 
-/// A doorbell that the host rings: a register, and a word in memory before it if it has one.
+/// A doorbell that the host writes: a register, and before it a word in the doorbell buffer, if
+/// enabled.
 #[derive(Debug)]
 pub(crate) struct DoorbellWriter {
     /// Offset of its register.
@@ -14,18 +16,19 @@ pub(crate) struct DoorbellWriter {
 }
 
 impl DoorbellWriter {
-    /// The one whose register is at `register`.
+    /// Creates a doorbell whose register is at offset `register`.
     pub(crate) fn new(register: usize) -> DoorbellWriter {
         DoorbellWriter { register, shadow_doorbell: None }
     }
 
-    /// It is in memory, too, from now on, if it has a place there; it was not rung yet.
+    /// Uses the doorbell buffer from now on, if it has a word for this doorbell, before the first
+    /// write.
     pub(crate) fn enable_shadow(&mut self, memory: Option<ShadowDoorbell>) {
         self.shadow_doorbell = memory.map(Box::new);
     }
 
-    /// Takes over the place in memory that another end of the same doorbell had, which the drive has
-    /// forgotten.
+    /// Takes over the doorbell buffer word of an earlier end of this doorbell, after the drive has
+    /// deleted the queue.
     pub(crate) fn take_over_state(&mut self, from: &mut DoorbellWriter) {
         self.shadow_doorbell = from.shadow_doorbell.take();
         if let Some(memory) = &mut self.shadow_doorbell {
@@ -33,12 +36,12 @@ impl DoorbellWriter {
         }
     }
 
-    /// How often it was rung, if it is in memory.
+    /// Returns the counters, if the doorbell buffer is in use.
     pub(crate) fn stats(&self) -> Option<DoorbellStats> {
         self.shadow_doorbell.as_ref().map(|memory| memory.stats)
     }
 
-    /// It has this value from now on. The drive is not woken.
+    /// Writes a new value. Does not wake the drive.
     #[inline]
     pub(crate) fn ring(&mut self, port: &Port, value: u16) {
         if self.shadow_doorbell.is_none() || self.needs_register_write(value) {
@@ -46,8 +49,8 @@ impl DoorbellWriter {
         }
     }
 
-    /// Writes the register once more, if it may have been left out: a controller that was told of everything
-    /// may have missed it all the same.
+    /// Writes the register again, if an earlier write may have been omitted: the controller may
+    /// have missed the value in the doorbell buffer.
     pub(crate) fn rewrite_register(&mut self, port: &Port) {
         if let Some(memory) = &mut self.shadow_doorbell {
             let last = memory.record_rewrite();
@@ -55,7 +58,7 @@ impl DoorbellWriter {
         }
     }
 
-    /// Whether the register must be written, too.
+    /// Whether the register must be written as well.
     #[inline(never)]
     fn needs_register_write(&mut self, value: u16) -> bool {
         self.shadow_doorbell.as_mut().is_none_or(|memory| memory.update_and_check_event(value))

@@ -1,25 +1,25 @@
-//! [`Table`]: a large array of words.
+//! [`HugeArray`]: a large array of words.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
 
 use crate::SharedRegion;
 
-/// An array of `u32` that is zero until touched and lives on huge pages where there are some: a
-/// mapping table of a 2 TB drive costs memory only for what is mapped, and a random look-up one
-/// cache miss rather than two.
+/// An array of `u32` that is zero until written and uses huge pages where available. A mapping
+/// table of a 2 TB drive takes memory only for mapped sectors, and a random look-up costs one cache
+/// miss, not two.
 #[derive(Debug)]
 pub struct HugeArray {
-    /// `None` for a table of no words, since a mapping is never empty.
+    /// `None` for an empty array, because a mapping is never empty.
     region: Option<SharedRegion>,
     len: usize,
 }
 
 impl HugeArray {
-    /// `len` words of zero.
+    /// Creates an array of `len` zeros.
     ///
     /// # Errors
-    /// What `mmap(2)` returns.
+    /// The error that `mmap(2)` returns.
     pub fn zeroed(len: usize) -> io::Result<HugeArray> {
         let region = if len == 0 { None } else { Some(SharedRegion::map_anonymous(len * 4)?) };
         Ok(HugeArray { region, len })
@@ -28,7 +28,7 @@ impl HugeArray {
 
 impl Clone for HugeArray {
     /// # Panics
-    /// When there is no address space for another mapping: as for any other memory.
+    /// If there is no address space for another mapping.
     fn clone(&self) -> HugeArray {
         let copy = |region: &SharedRegion| {
             let copied = region.map_duplicate();
@@ -43,8 +43,8 @@ impl Deref for HugeArray {
     #[inline]
     fn deref(&self) -> &[u32] {
         match &self.region {
-            // SAFETY: the private mapping holds `len` words, is aligned to a page, was zeroed by
-            // the kernel, and is reachable only through this table, which is borrowed.
+            // SAFETY: the private mapping holds `len` words, is page aligned, was zeroed by the
+            // kernel, and is accessible only through this array, which is borrowed.
             Some(r) => unsafe { std::slice::from_raw_parts(r.base().cast(), self.len) },
             None => &[],
         }
@@ -55,7 +55,7 @@ impl DerefMut for HugeArray {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u32] {
         match &self.region {
-            // SAFETY: as in `deref`, and the table is borrowed mutably.
+            // SAFETY: as in `deref`; the array is borrowed mutably.
             Some(r) => unsafe { std::slice::from_raw_parts_mut(r.base().cast(), self.len) },
             None => &mut [],
         }

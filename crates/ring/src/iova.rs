@@ -1,19 +1,19 @@
-//! [`AddressSpace`]: the memory that a drive may touch on behalf of one host.
+//! [`AddressSpace`]: the memory that a drive may access on behalf of one host.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fmt, io};
 
 use crate::{DmaBus, DmaReach, DmaWindow, PAGE_BYTES, PortLimits, SharedRegion};
 
-/// An I/O virtual address: what PRP and SGL entries hold. Registration number and offset, so that
-/// a look-up is one shift and one bounds check. How many bits the offset has depends on what the
-/// controller can reach; 40 unless it is a real one.
+/// An I/O virtual address, as in PRP and SGL entries. It consists of a registration index and an
+/// offset, so that a look-up is one shift and one bounds check. The offset has 40 bits, except for
+/// a real controller, whose addressable range determines the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Iova(pub u64);
 
 impl Iova {
-    /// The address `bytes` further on.
+    /// Returns the address `bytes` bytes further on.
     #[inline]
     #[must_use]
     pub fn offset(self, bytes: u64) -> Iova {
@@ -30,48 +30,49 @@ impl fmt::Display for Iova {
 const SLOT_SHIFT: u32 = 40;
 const MAX_REGIONS: usize = 1024;
 
-/// The registrations of one host (rule R1: memory is registered once and named by an I/O virtual
-/// address; the drive checks every address against the registrations of the queue's owner).
+/// The registered memory of one host. Memory is registered once and named by an I/O virtual
+/// address; the drive checks every address against the registrations of the queue's owner
+/// (ARCHITECTURE.md, R1).
 ///
-/// A registration lasts as long as the address space: a drive may hold an address for as long as a
-/// command is outstanding, and an in-process host that wants its memory back drops the whole port.
-/// Look-ups take no lock.
+/// A registration lasts as long as the address space, because a drive may use an address until a
+/// command completes. An in-process host that wants its memory back drops the whole port. Look-ups
+/// take no lock.
 ///
-/// When host and drive are in two processes, each has an address space: the host
-/// [`register`](AddressSpace::register)s, which hands the region over, and the drive's side
-/// [`register_at`](AddressSpace::register_at)s what it was handed, as far as its limits go.
+/// If host and drive are in two processes, each has an address space. The host calls
+/// [`register`](AddressSpace::register), which exports the region. The drive's side calls
+/// [`register_at`](AddressSpace::register_at) for each received region, within its limits.
 #[derive(Clone, Debug)]
 pub struct AddressSpace {
     regions: Arc<[OnceLock<Arc<SharedRegion>>]>,
-    /// Bits of an offset, and how many registrations' worth of addresses come before the first.
+    /// Number of offset bits, and the number of unused registration indexes before the first.
     shift: u32,
     base_slot: usize,
-    /// Addresses are not what the drive is told: [`AddressSpace::bus_address`] is.
+    /// Commands do not use addresses of this space, but those of [`AddressSpace::bus_address`].
     paged: bool,
     peer: Arc<Peer>,
 }
 
-/// How the drive's side in another process hears of a registration: outside of the data path, by
-/// whatever carries descriptors.
+/// Sends registrations to the drive's side in another process, outside of the data path, over a
+/// transport that carries descriptors.
 pub trait RegistrationExporter: fmt::Debug + Send + Sync {
-    /// Gives the other process the region (its [`backing`](Region::backing)) to register under
-    /// `slot`. Returns when it has.
+    /// Sends the region (its [`backing`](SharedRegion::backing)) to the other process, to be
+    /// registered as `slot`. Returns after the other process has registered it.
     ///
     /// # Errors
-    /// What the other process, or the way there, says against it.
+    /// The error of the other process, or of the transport.
     fn export_region(&self, slot: usize, region: &SharedRegion) -> io::Result<()>;
 }
 
-/// What concerns the other process, if the other side is in one.
+/// The state of an address space whose other side is another process or a real controller.
 #[derive(Debug, Default)]
 struct Peer {
-    /// This is the host's side.
+    /// Set on the host's side.
     exporter: Option<Box<dyn RegistrationExporter>>,
-    /// This is the drive's side: what its host may register, and what it has.
+    /// Set on the drive's side: the limits of its host, and the host's usage.
     limits: Option<PortLimits>,
-    /// The drive is a real controller, which reaches memory through this.
+    /// Set if the drive is a real controller.
     bus: Option<Arc<dyn DmaBus>>,
-    /// Of a controller that reaches memory by pages: how it reaches each registration.
+    /// For a controller that accesses memory by pages: how it accesses each registration.
     reach: Box<[OnceLock<DmaReach>]>,
     used: Mutex<RegisteredUsage>,
 }
@@ -82,41 +83,41 @@ struct RegisteredUsage {
     bytes: u64,
 }
 
-/// A range of registered memory, found and checked.
+/// A checked range of registered memory.
 #[derive(Clone, Copy, Debug)]
 pub struct IovaSlice<'a> {
     /// The region.
     pub region: &'a Arc<SharedRegion>,
-    /// Where in the region the range starts.
+    /// Offset of the range in the region.
     pub offset: usize,
-    /// Which of the [`CAPACITY`](AddressSpace::CAPACITY) registrations it is: what a driver files
-    /// its own facts about the region under.
+    /// Index of the registration, below [`CAPACITY`](AddressSpace::CAPACITY). A driver uses it to
+    /// index its own state of the region.
     pub slot: usize,
 }
 
-/// The range is not registered, or not all of it.
+/// The error for a range that is not, or not completely, registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {iova}..+{len} are not registered memory")]
 pub struct NotRegistered {
     /// The address.
     pub iova: Iova,
-    /// Bytes asked for.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// A registration was refused.
+/// The reason for which a registration was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
     /// All registrations are in use.
     #[error("all memory registrations of this port are in use")]
     Full,
-    /// The region does not fit the address format.
+    /// The region exceeds the maximum size of a registration.
     #[error("a region of {len} bytes is over the {max_bytes} that one registration can name")]
     TooLong {
-        /// Bytes.
+        /// Size in bytes.
         len: usize,
-        /// Bytes of a registration at most.
+        /// Maximum size in bytes.
         max_bytes: u64,
     },
     /// The memory cannot be pinned and mapped for a real controller.
@@ -126,50 +127,50 @@ pub enum RegisterError {
         _ => "",
     })]
     Map {
-        /// Bytes.
+        /// Size in bytes.
         len: usize,
-        /// What the operating system says.
+        /// The error of the operating system.
         kind: io::ErrorKind,
     },
-    /// There is no memory for a region.
+    /// Out of memory for a region.
     #[error("no memory for a region of {len} bytes: {kind}")]
     Memory {
-        /// Bytes.
+        /// Size in bytes.
         len: usize,
-        /// What the operating system says.
+        /// The error of the operating system.
         kind: io::ErrorKind,
     },
-    /// There is no memory of the kind that a real controller needs.
+    /// The memory that a real controller needs is not available.
     #[error("no memory for {len} bytes that the controller reaches: {kind}{remediation}")]
     Reachable {
-        /// Bytes.
+        /// Size in bytes.
         len: usize,
-        /// What the operating system says.
+        /// The error of the operating system.
         kind: io::ErrorKind,
-        /// What to do about it.
+        /// Advice for the user.
         remediation: &'static str,
     },
     /// The other side is another process, which cannot map this region.
     #[error("the drive is in another process: only shared memory can be registered with it")]
     NotShared,
-    /// The other process was not given the region.
+    /// The region could not be sent to the other process.
     #[error("handing memory over to the drive's process: {kind}")]
     Export {
-        /// What went wrong.
+        /// The kind of the error.
         kind: io::ErrorKind,
     },
-    /// A registration with this number cannot be.
+    /// The registration index is out of range or in use.
     #[error("memory registration {slot} is in use, or past the last")]
     Slot {
-        /// The number.
+        /// The index.
         slot: usize,
     },
-    /// The host has registered as much as it may.
+    /// The host has reached its registration limit.
     #[error("a host may register {regions} regions of {bytes} bytes together")]
     Limit {
-        /// Regions that it may register.
+        /// Maximum number of regions.
         regions: usize,
-        /// Bytes of them together.
+        /// Maximum total size in bytes.
         bytes: u64,
     },
 }
@@ -181,7 +182,7 @@ impl Default for AddressSpace {
 }
 
 impl AddressSpace {
-    /// Registrations at most.
+    /// Maximum number of registrations.
     pub const CAPACITY: usize = MAX_REGIONS;
 
     fn with_peer(beyond: Peer) -> AddressSpace {
@@ -195,8 +196,8 @@ impl AddressSpace {
         }
     }
 
-    /// The address space of a real controller: registrations are mapped for it, in the places of
-    /// `window`.
+    /// Creates the address space of a real controller: registrations are mapped for it, in the
+    /// spans of `window`.
     pub(crate) fn on_bus(window: DmaWindow, bus: Arc<dyn DmaBus>) -> AddressSpace {
         let regions = (0..window.spans).map(|_| OnceLock::new()).collect();
         let base_slot = (window.first >> window.shift) as usize;
@@ -207,14 +208,14 @@ impl AddressSpace {
         AddressSpace { regions, shift: window.shift, base_slot, paged, peer }
     }
 
-    /// The address of a registration's first byte. Address 0 stays invalid, so that a zeroed entry
-    /// is an error.
+    /// Returns the address of a registration's first byte. Address 0 stays invalid, so that a
+    /// zeroed entry is an error.
     fn address(&self, slot: usize) -> Iova {
         Iova(((slot + self.base_slot) as u64) << self.shift)
     }
 
-    /// The drive's side of an address space whose host is another process. `queues` is registered
-    /// first, and does not count.
+    /// Creates the drive's side of an address space whose host is another process. `queues` is
+    /// registered first and does not count toward the limits.
     pub(crate) fn for_remote_host(
         limits: PortLimits,
         queues: &Arc<SharedRegion>,
@@ -224,8 +225,8 @@ impl AddressSpace {
         (space, at)
     }
 
-    /// The host's side of an address space whose drive is in another process, which has `queues`
-    /// registered already.
+    /// Creates the host's side of an address space whose drive is in another process, which has
+    /// already registered `queues`.
     pub(crate) fn with_exporter(
         hand_over: Box<dyn RegistrationExporter>,
         queues: &Arc<SharedRegion>,
@@ -237,13 +238,13 @@ impl AddressSpace {
     }
 
     fn register_admin_queues(&self, queues: &Arc<SharedRegion>) -> Iova {
-        // Nobody else knows of the space yet: slot 0 is free.
+        // The space is not shared yet, so slot 0 is free.
         let _ = self.regions[0].set(queues.clone());
         self.address(0)
     }
 
-    /// Registers a region and returns the address of its first byte. Returns when the drive's side
-    /// knows of it.
+    /// Registers a region and returns the address of its first byte, after the drive's side has
+    /// registered it.
     ///
     /// # Errors
     /// [`RegisterError`].
@@ -255,17 +256,17 @@ impl AddressSpace {
         for (i, slot) in self.regions.iter().enumerate() {
             if slot.get().is_none() && slot.set(region.clone()).is_ok() {
                 if let Some(beyond) = &self.peer.exporter {
-                    // Refused, the slot stays taken: whether the other side has it is not known.
+                    // On failure the slot stays in use, because the other side may have the region.
                     let given = beyond.export_region(i, region);
                     given.map_err(|e| RegisterError::Export { kind: e.kind() })?;
                 }
                 if let Some(bus) = &self.peer.bus {
-                    // Refused, the slot stays taken: registrations are never withdrawn.
+                    // On failure the slot stays in use, because registrations are never withdrawn.
                     let mapped = bus.map(self.address(i), region);
                     let len = region.len();
                     let reach = mapped.map_err(|e| RegisterError::Map { len, kind: e.kind() })?;
                     if let Some(place) = self.peer.reach.get(i) {
-                        // The slot is ours, and it is set once.
+                        // The slot is reserved by this call, and is set once.
                         let _ = place.set(reach);
                     }
                 }
@@ -284,13 +285,13 @@ impl AddressSpace {
         }
     }
 
-    /// Whether only memory that other processes can map ([`SharedRegion::memfd`]) can be registered: the
-    /// drive is in another process.
+    /// Whether only memory that other processes can map ([`SharedRegion::memfd`]) can be
+    /// registered, because the drive is in another process.
     pub fn needs_shared(&self) -> bool {
         self.peer.exporter.is_some()
     }
 
-    /// Makes a zeroed region that the drive's side can touch, wherever it is, and registers it.
+    /// Allocates and registers a zeroed region that the drive's side can access, wherever it is.
     ///
     /// # Errors
     /// [`RegisterError`].
@@ -310,15 +311,16 @@ impl AddressSpace {
         Ok((region, at))
     }
 
-    /// Whether the drive is told of memory by other addresses than those of this space, page by page
-    /// ([`wire`](AddressSpace::bus_address)), and does not reach all of it.
+    /// Whether commands name memory by page with other addresses than those of this space
+    /// ([`bus_address`](AddressSpace::bus_address)); the drive cannot access all memory then.
     #[inline]
     pub fn is_paged(&self) -> bool {
         self.paged
     }
 
-    /// What commands call the byte at `at`, up to the end of its page; `None` for what the drive does not
-    /// reach. What is not registered is the drive's to refuse, unless it reaches memory by pages.
+    /// Returns the address by which commands name the byte at `at`, valid up to the end of its
+    /// page; `None` if the drive cannot access it. Unregistered addresses are passed through for
+    /// the drive to refuse, unless it accesses memory by pages.
     #[inline]
     pub fn bus_address(&self, at: Iova) -> Option<u64> {
         if self.paged { self.page_bus_address(at) } else { Some(at.0) }
@@ -335,8 +337,8 @@ impl AddressSpace {
         }
     }
 
-    /// What commands call `len` bytes at `at` that must be in one piece for the drive; `None` if they are
-    /// not.
+    /// Returns the address by which commands name `len` bytes at `at` that must be contiguous for
+    /// the drive; `None` if they are not.
     pub fn contiguous_bus_address(&self, at: Iova, len: u64) -> Option<u64> {
         let first = self.bus_address(at)?;
         if self.paged {
@@ -350,11 +352,11 @@ impl AddressSpace {
         Some(first)
     }
 
-    /// Registers what the host in another process has handed over, under the number that it has
-    /// given the region, and returns the address that the host uses for it.
+    /// Registers a region received from the host in another process, at the index that the host has
+    /// chosen. Returns the address that the host uses for it.
     ///
     /// # Errors
-    /// [`RegisterError`]; nothing has changed.
+    /// [`RegisterError`]; the address space does not change on error.
     pub fn register_at(
         &self,
         slot: usize,
@@ -377,7 +379,7 @@ impl AddressSpace {
         Ok(self.address(slot))
     }
 
-    /// Bytes that the host in another process may still register: what is to be mapped at most.
+    /// Returns the bytes that the host in another process may still register.
     pub fn remaining_bytes(&self) -> u64 {
         let used = self.peer.used.lock().unwrap_or_else(PoisonError::into_inner);
         match self.peer.limits {
@@ -462,7 +464,7 @@ mod tests {
         assert_eq!(drive.remaining_bytes(), 2 * 8192);
         let anonymous = SharedRegion::anonymous(4096).unwrap();
         assert_eq!(host.register(&anonymous), Err(RegisterError::NotShared));
-        // Too many bytes: refused where the other process asks how much it may map.
+        // Too many bytes: refused when the other process checks how much it may map.
         let refused = RegisterError::Export { kind: io::ErrorKind::Other };
         assert_eq!(host.allocate_registered(2 * 8192 + 1).unwrap_err(), refused);
         host.allocate_registered(1).unwrap();

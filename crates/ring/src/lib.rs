@@ -1,30 +1,18 @@
-//! What host and drive share (rule R1): memory, and two rings in it.
+//! The queue-pair interface between host and drive (ARCHITECTURE.md, R1): shared memory, and two
+//! rings in it.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`region`](Region) | a mapping: anonymous memory, or a file; the only unsafe code below `capi` |
-//! | [`shared`](SharedMemoryError) | memory that two processes map, sealed so that neither can pull it away |
-//! | [`view`](ReadOnlyRegion) | such memory where it can only be read |
-//! | [`word`](SharedParkedFlag) | one word of either: whether somebody sleeps |
-//! | [`table`](Table) | a large array of words on huge pages, zero until touched |
-//! | [`iova`](AddressSpace) | the memory a drive may touch, by I/O virtual address |
-//! | [`submission`](SqProducer) | the submission ring, host's end and drive's end |
-//! | [`completion`](CqConsumer) | the completion ring, drive's end and host's end |
-//! | [`shadow`](ShadowDoorbells) | doorbells in memory, and when their registers must be written all the same |
-//! | `entries` | the memory of one ring, and its doorbell |
-//! | `bell` | the host's end of a doorbell, wherever it is |
-//! | [`function`](PciFunction) | a device with registers and an interrupt line |
-//! | [`port`](Port) | one host's connection to a drive: address space, doorbells, interrupt vectors |
-//! | [`bus`](Bus) | what a port to a real controller needs of the bus that it sits on |
-//! | [`parts`](PortDescriptor) | what a port whose ends are in two processes is made of |
-//! | [`wires`](Limits) | how such a port wakes either side; what its host may take |
+//! Rings hold real NVMe entries. A ring owned by one host thread and one drive thread needs no lock
+//! (ARCHITECTURE.md, R4).
 //!
-//! Rings hold real NVMe entries. Every word of a ring that both sides touch is an atomic; a ring
-//! owned by one host thread and one drive thread needs no lock (rule R4).
+//! # Invariants
 //!
-//! The other side may be another process, and hostile: what it can write, it may write at any
-//! moment. Every value is read once and checked after it was read, memory is mapped only if it
-//! cannot be taken away, and no wake-up blocks.
+//! The other side may be another process, and hostile: it may change shared memory at any time.
+//! Every value is read once and checked after the read. Memory is mapped only if the other process
+//! cannot truncate it. No wake-up blocks.
+//!
+//! # Concurrency
+//!
+//! Every word of a ring that both sides access is an atomic.
 
 mod completion;
 mod dma_bus;
@@ -60,5 +48,5 @@ pub use remote_notify::PortLimits;
 pub use shadow_doorbell::{DoorbellStats, ShadowDoorbells};
 pub use submission::{InvalidDoorbell, SqConsumer, SqProducer, SubmissionFull};
 
-/// Bytes of a memory page, the unit of PRP entries and of registration.
+/// Size of a memory page in bytes, the unit of PRP entries and of registration.
 pub const PAGE_BYTES: usize = 4096;

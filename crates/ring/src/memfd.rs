@@ -1,15 +1,15 @@
-//! Memory that two processes map: [`SharedRegion::memfd`] makes some, [`SharedRegion::import`] takes what
-//! another process made (Linux `memfd_create(2)`, `fcntl(2)` on seals).
+//! Memory that two processes map: [`SharedRegion::memfd`] creates it, [`SharedRegion::import`] maps
+//! memory that another process created (Linux `memfd_create(2)`, `fcntl(2)` on seals).
 //!
-//! A mapping of a file that gets shorter raises SIGBUS in whoever touches it. So memory is shared
-//! only through memory files that are sealed against shrinking, and their length is asked of the
-//! kernel, never of the peer. Pages of `hugetlbfs` are refused: a peer that punches holes into them
-//! when there are no more of them raises SIGBUS just as well. Huge pages come from
-//! `madvise(2)`, where the machine gives them to shared memory
+//! An access to a mapping beyond the end of a truncated file raises SIGBUS. Memory is therefore
+//! shared only through memory files that are sealed against shrinking, and their length is read
+//! from the kernel, never from the peer. Pages of `hugetlbfs` are refused: if a peer punches holes
+//! into them and the pool is exhausted, an access raises SIGBUS as well. Huge pages come from
+//! `madvise(2)`, where the system enables them for shared memory
 //! (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
 //!
-//! Pages belong to whoever touches them first, and a peer can give them back at any moment: they
-//! read as zeros then, which is no worse than if it had written zeros.
+//! A page is charged to the process that touches it first. A peer can release pages at any time;
+//! they then read as zeros, as if the peer had written zeros.
 
 use std::fs::File;
 use std::io;
@@ -20,32 +20,32 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::SharedRegion;
 
-/// Why memory of another process cannot be mapped.
+/// The reason for which another process's memory cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedMemoryError {
-    /// It could be made shorter under who uses it, or is no memory at all.
+    /// The file is not sealed against shrinking, or is not a memory file.
     #[error("the descriptor is not of memory (memfd) that is sealed against shrinking")]
     NotSealed,
-    /// Its pages can run out under who uses it.
+    /// The file is on `hugetlbfs`, whose pages can run out.
     #[error("memory on pages of hugetlbfs: they can be taken away by punching holes")]
     HugePages,
-    /// It is empty, or more than is allowed.
+    /// The memory is empty, or exceeds the limit.
     #[error("memory of {bytes} bytes, where 1 to {max_bytes} are allowed")]
     Length {
-        /// Bytes.
+        /// Length in bytes.
         bytes: u64,
-        /// Bytes at most.
+        /// Maximum length in bytes.
         max_bytes: u64,
     },
-    /// The operating system refuses.
+    /// The operating system refuses the mapping.
     #[error("mapping shared memory: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Of `statfs(2)`.
+/// The file system type of `hugetlbfs` in `statfs(2)`.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// A memory file of `len` bytes, which cannot be sealed any further once it has `seals`.
+/// Creates a memory file of `len` bytes that can be sealed.
 pub(crate) fn create_memfd(len: usize) -> io::Result<File> {
     if len == 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of 0 bytes"));
@@ -56,16 +56,17 @@ pub(crate) fn create_memfd(len: usize) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Seals a memory file: its length stays, and so do the seals. With `FUTURE_WRITE`, whoever maps it
-/// from now on can only read it.
+/// Seals a memory file: its length and its seals become fixed. With `FUTURE_WRITE`, later mappings
+/// are read-only.
 pub(crate) fn seal_memfd(file: &File, more: SealFlags) -> io::Result<()> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     Ok(rustix::fs::fcntl_add_seals(file, seals | more)?)
 }
 
-/// The length of memory that another process handed over, which it cannot make shorter any more.
+/// Returns the length of another process's memory, after checking that it is sealed against
+/// shrinking.
 pub(crate) fn check_sealed(file: &OwnedFd, most: u64) -> Result<usize, SharedMemoryError> {
-    // Files that are not memory know no seals, and those of a mounted tmpfs cannot have this one.
+    // Other files do not support seals, and files of a mounted tmpfs cannot have this seal.
     let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {
         return Err(SharedMemoryError::NotSealed);
@@ -82,11 +83,11 @@ pub(crate) fn check_sealed(file: &OwnedFd, most: u64) -> Result<usize, SharedMem
 }
 
 impl SharedRegion {
-    /// Zeroed memory that other processes can map: its descriptor ([`backing`](Region::backing)) is
-    /// all they need. Backed by nothing until touched.
+    /// Allocates zeroed memory that other processes can map through its descriptor
+    /// ([`backing`](SharedRegion::backing)). It takes no memory until it is touched.
     ///
     /// # Errors
-    /// What `memfd_create(2)`, `ftruncate(2)` and `mmap(2)` return; `InvalidInput` for a length of
+    /// The error of `memfd_create(2)`, `ftruncate(2)` or `mmap(2)`; `InvalidInput` for a length of
     /// zero.
     pub fn memfd(len: usize) -> io::Result<Arc<SharedRegion>> {
         let file = create_memfd(len)?;
@@ -94,10 +95,10 @@ impl SharedRegion {
         Ok(Arc::new(SharedRegion::map_sealed(file, len)?))
     }
 
-    /// As [`shared`](SharedRegion::memfd), but whoever else maps it can only read it.
+    /// Allocates memory like [`memfd`](SharedRegion::memfd), which later mappings can only read.
     ///
     /// # Errors
-    /// As for [`shared`](SharedRegion::memfd); `InvalidInput` on a kernel before 5.1.
+    /// As for [`memfd`](SharedRegion::memfd); `InvalidInput` on a kernel before 5.1.
     pub fn published_memfd(len: usize) -> io::Result<Arc<SharedRegion>> {
         let file = create_memfd(len)?;
         let region = SharedRegion::map_sealed(file, len)?;
@@ -107,8 +108,8 @@ impl SharedRegion {
         Ok(Arc::new(region))
     }
 
-    /// Maps memory of at most `most` bytes that another process handed over, for reading and
-    /// writing. What can only be read is a [`ReadOnlyRegion`](crate::ReadOnlyRegion).
+    /// Maps memory of at most `most` bytes received from another process, for reads and writes. Use
+    /// [`ReadOnlyRegion`](crate::ReadOnlyRegion) for read-only memory.
     ///
     /// # Errors
     /// [`SharedMemoryError`].
@@ -138,7 +139,7 @@ mod tests {
             let mut byte = [0];
             theirs.read(len - 1, &mut byte);
             assert_eq!(&byte, b"x");
-            // A hole is zeros, not a signal.
+            // A hole reads as zeros and raises no signal.
             theirs.discard(0, len).unwrap();
             ours.read(len - 1, &mut byte);
             assert_eq!(byte, [0]);
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn pages_of_hugetlbfs_are_refused() {
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-        // A kernel without them has nothing to refuse.
+        // The test does not apply to a kernel without huge pages.
         let Ok(huge) = rustix::fs::memfd_create("huge", flags) else { return };
         rustix::fs::ftruncate(&huge, 2 << 20).unwrap();
         rustix::fs::fcntl_add_seals(&huge, SealFlags::SHRINK).unwrap();

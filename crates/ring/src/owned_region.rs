@@ -1,11 +1,11 @@
-//! [`OwnedRegion`]: memory that belongs to one owner, and so can be copied with it.
+//! [`OwnedRegion`]: memory with a single owner, which can be copied with it.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::SharedRegion;
 
-/// A region that only its owner writes to. A clone is a copy in private memory.
+/// A region that only its owner writes. A clone is a copy in private memory.
 #[derive(Debug)]
 pub struct OwnedRegion(Arc<SharedRegion>);
 
@@ -17,7 +17,7 @@ impl From<Arc<SharedRegion>> for OwnedRegion {
 
 impl Clone for OwnedRegion {
     /// # Panics
-    /// When there is no address space for another mapping: as for any other memory.
+    /// If there is no address space for another mapping.
     fn clone(&self) -> OwnedRegion {
         let copied = self.0.duplicate();
         OwnedRegion(copied.unwrap_or_else(|e| panic!("no memory for a copy of a region: {e}")))

@@ -1,4 +1,5 @@
-//! [`SharedParkedFlag`] and [`SharedParkedFlagReader`]: a word of shared memory that says whether somebody sleeps.
+//! [`SharedParkedFlag`] and [`SharedParkedFlagReader`]: a word of shared memory that is set while a
+//! runner is parked.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +8,7 @@ use clock::{ParkedFlag, ParkedFlagReader};
 
 use crate::{ReadOnlyRegion, SharedRegion};
 
-/// A word of memory that this process may write to.
+/// A parked flag that this process writes.
 #[derive(Clone, Debug)]
 pub struct SharedParkedFlag {
     region: Arc<SharedRegion>,
@@ -15,10 +16,10 @@ pub struct SharedParkedFlag {
 }
 
 impl SharedParkedFlag {
-    /// The word at `offset`.
+    /// Creates a flag in the word at `offset`.
     ///
     /// # Panics
-    /// When there is none: offsets are the code's own, never the other side's.
+    /// If the offset is out of range: offsets never come from the other side.
     pub fn new(region: &Arc<SharedRegion>, offset: usize) -> SharedParkedFlag {
         region.atomic_u32(offset);
         SharedParkedFlag { region: region.clone(), offset }
@@ -38,7 +39,7 @@ impl ParkedFlagReader for SharedParkedFlag {
     }
 }
 
-/// A word of memory that this process can only read.
+/// A parked flag that this process can only read.
 #[derive(Clone, Debug)]
 pub struct SharedParkedFlagReader {
     view: Arc<ReadOnlyRegion>,
@@ -46,10 +47,10 @@ pub struct SharedParkedFlagReader {
 }
 
 impl SharedParkedFlagReader {
-    /// The word at `offset`.
+    /// Creates a reader of the word at `offset`.
     ///
     /// # Panics
-    /// When there is none: offsets are the code's own, never the other side's.
+    /// If the offset is out of range: offsets never come from the other side.
     pub fn new(view: &Arc<ReadOnlyRegion>, offset: usize) -> SharedParkedFlagReader {
         view.load_u32(offset);
         SharedParkedFlagReader { view: view.clone(), offset }

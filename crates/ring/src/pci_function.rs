@@ -1,4 +1,4 @@
-//! [`PciFunction`]: a device with registers, as its host sees it.
+//! [`PciFunction`]: a device with registers and an interrupt line, as its host sees it.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,14 +8,14 @@ use clock::Waker;
 
 use crate::{AddressSpace, SharedRegion};
 
-/// A device that is not spoken to through NVMe queues: a bank of registers (what a base address
-/// register of a PCI function maps), the memory that the device may touch, and one interrupt line.
-/// Both sides hold it; neither calls the other (rule R1).
+/// A device without NVMe queues. It has a register bank (the mapping of a PCI function's base
+/// address register), the memory that the device may access, and one interrupt line. Host and
+/// device share it; neither calls the other (ARCHITECTURE.md, R1).
 ///
-/// The bank is memory without logic of its own. A register whose bits are set or cleared by writing
-/// ones is written with [`set`](PciFunction::set_bits) and [`clear`](PciFunction::clear_bits), which do to the
-/// word at once what the device's logic would do; everything else that a write causes happens when
-/// the device looks, which [`wake_device`](PciFunction::wake_device) makes it do.
+/// The bank is plain memory. Registers with write-1-to-set or write-1-to-clear bits are written
+/// with [`set_bits`](PciFunction::set_bits) and [`clear_bits`](PciFunction::clear_bits), which
+/// apply the device's logic to the word at once. All other effects of a write happen when the
+/// device is polled, which [`wake_device`](PciFunction::wake_device) ensures.
 #[derive(Debug)]
 pub struct PciFunction {
     registers: Arc<SharedRegion>,
@@ -25,10 +25,10 @@ pub struct PciFunction {
 }
 
 impl PciFunction {
-    /// A function with `register_bytes` bytes of registers, all zero.
+    /// Creates a function with `register_bytes` bytes of registers, all zero.
     ///
     /// # Errors
-    /// What `mmap(2)` returns; `InvalidInput` for no registers.
+    /// The error that `mmap(2)` returns; `InvalidInput` for no registers.
     pub fn new(register_bytes: usize) -> io::Result<Arc<PciFunction>> {
         Ok(Arc::new(PciFunction {
             registers: SharedRegion::anonymous(register_bytes)?,
@@ -38,56 +38,56 @@ impl PciFunction {
         }))
     }
 
-    /// The memory that the device may touch.
+    /// Returns the memory that the device may access.
     pub fn memory(&self) -> &AddressSpace {
         &self.memory
     }
 
-    /// Bytes of registers.
+    /// Returns the size of the registers in bytes.
     pub fn register_bytes(&self) -> usize {
         self.registers.len()
     }
 
-    /// The register at `offset`.
+    /// Returns the register at `offset`.
     ///
     /// # Panics
-    /// When `offset` is not a multiple of 4, or out of range: offsets are the code's own, never the
-    /// other side's.
+    /// If `offset` is not a multiple of 4, or out of range: offsets never come from the other side.
     #[inline]
     pub fn register(&self, offset: usize) -> &AtomicU32 {
         self.registers.atomic_u32(offset)
     }
 
-    /// Reads a register; what the other side did before it wrote the value is visible afterwards.
+    /// Reads a register with acquire order: earlier writes of the other side are visible
+    /// afterwards.
     #[inline]
     pub fn read(&self, offset: usize) -> u32 {
         self.register(offset).load(Ordering::Acquire)
     }
 
-    /// Writes a register; what was done before is visible to who reads the value.
+    /// Writes a register with release order: earlier writes are visible to a reader of the value.
     #[inline]
     pub fn write(&self, offset: usize, value: u32) {
         self.register(offset).store(value, Ordering::Release);
     }
 
-    /// Sets bits of a register and returns what it was.
+    /// Sets bits of a register and returns its previous value.
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u32) -> u32 {
         self.register(offset).fetch_or(bits, Ordering::AcqRel)
     }
 
-    /// Clears bits of a register and returns what it was.
+    /// Clears bits of a register and returns its previous value.
     #[inline]
     pub fn clear_bits(&self, offset: usize, bits: u32) -> u32 {
         self.register(offset).fetch_and(!bits, Ordering::AcqRel)
     }
 
-    /// Says how to wake the runner that polls the device. Later calls are ignored.
+    /// Sets the waker of the runner that polls the device. Later calls have no effect.
     pub fn set_device_waker(&self, waker: Waker) {
         let _ = self.device_waker.set(waker);
     }
 
-    /// Wakes the device's runner if it sleeps: to be called after writing registers.
+    /// Wakes the device's runner if it is parked. The host calls it after it has written registers.
     #[inline]
     pub fn wake_device(&self) {
         if let Some(waker) = self.device_waker.get() {
@@ -95,8 +95,8 @@ impl PciFunction {
         }
     }
 
-    /// Says whom the interrupt line wakes, and wakes it once: the line may have been raised before.
-    /// Later calls are ignored.
+    /// Sets the waker of the interrupt line, and wakes it once, because the line may have been
+    /// raised before. Later calls have no effect.
     pub fn set_interrupt_waker(&self, waker: Waker) {
         if let Ok(()) = self.interrupt_waker.set(waker)
             && let Some(waker) = self.interrupt_waker.get()

@@ -20,28 +20,28 @@ use crate::{
 /// Queue identifiers 0 (admin) to `MAX_QUEUES - 1`.
 pub const MAX_QUEUES: u16 = 1025;
 
-/// Bytes between doorbells (NVMe CAP.DSTRD = 4), so that no two share a cache line.
+/// Bytes between doorbells (CAP.DSTRD = 4), so that no two share a cache line.
 pub const DOORBELL_STRIDE: usize = 64;
 
-/// Base address registers of a PCI function.
+/// Number of base address registers of a PCI function.
 const BARS: usize = 6;
 
-/// Entries of the admin queues.
+/// Depth of the admin queues in entries.
 pub(crate) const ADMIN_DEPTH: u16 = 64;
 
-/// Memory of both admin queues.
+/// Size of the memory of both admin queues in bytes.
 const ADMIN_BYTES: usize = 2 * PAGE_BYTES;
 const DOORBELL_BYTES: usize = 2 * MAX_QUEUES as usize * DOORBELL_STRIDE;
-/// Of any part of a shared port.
+/// Maximum size of any part of a shared port in bytes.
 const PART_BYTES_MAX: u64 = 1 << 20;
 
-/// One host's connection to a drive: what a PCI function is to a real one. Both sides hold it; it
-/// has the memory the drive may touch, the doorbells, where the admin queues are (NVMe's AQA, ASQ
-/// and ACQ registers), and how each side wakes the other.
+/// One host's connection to a drive, as a PCI function is to a real drive. Both sides hold it. It
+/// contains the memory that the drive may access, the doorbells, the location of the admin queues
+/// (the registers AQA, ASQ and ACQ), and the wakers of both sides.
 ///
-/// A port within a process is one object for both sides. One between processes is two: the drive's
-/// side makes it ([`Port::shared`]) and gives its [parts](PortDescriptor) to the host's process, which puts
-/// them together ([`Port::join`]). Whoever has the port need not know which it is.
+/// Within a process, a port is one object for both sides. Between processes it is two: the drive's
+/// side creates it ([`Port::shared`]) and sends its [descriptor](PortDescriptor) to the host's
+/// process, which opens it ([`Port::join`]). Callers need not distinguish the two.
 #[derive(Debug)]
 pub struct Port {
     memory: AddressSpace,
@@ -52,25 +52,25 @@ pub struct Port {
     admin_sq: Iova,
     admin_cq: Iova,
     drive_waker: OnceLock<Waker>,
-    /// Read once for a batch of completions, and written to when a queue changes hands. None on
-    /// the host's side.
+    /// Read once per batch of completions; written when a queue is assigned to another runner.
+    /// Empty on the host's side.
     vector_wakers: Vec<RwLock<Option<Waker>>>,
     side: PortSide,
 }
 
-/// Controller registers, at their NVMe offsets; those that nobody needs are zero.
+/// Controller registers at their NVMe offsets; unused registers are zero.
 #[derive(Debug)]
 enum Registers {
     Owned(Arc<SharedRegion>),
     ReadOnly(Arc<ReadOnlyRegion>),
 }
 
-/// Where the two sides are.
+/// The location of the two sides.
 #[derive(Debug)]
 enum PortSide {
-    /// Both here.
+    /// Both sides are in this process.
     InProcess,
-    /// The host is in another process. Its ends of the wires are here until it gets them.
+    /// The host is in another process. Its sockets are stored here until it receives them.
     DriveSide {
         notify: RemoteNotify,
         peer_sockets: Mutex<Option<(OwnedFd, Vec<OwnedFd>)>>,
@@ -83,10 +83,10 @@ enum PortSide {
 }
 
 impl Port {
-    /// A port with its admin queues' memory and no I/O queues.
+    /// Creates a port with memory for its admin queues and no I/O queues.
     ///
     /// # Errors
-    /// What `mmap(2)` returns.
+    /// The error that `mmap(2)` returns.
     pub fn new() -> io::Result<Arc<Port>> {
         let memory = AddressSpace::default();
         let queues = SharedRegion::anonymous(ADMIN_BYTES)?;
@@ -105,12 +105,12 @@ impl Port {
         }))
     }
 
-    /// The drive's side of a port whose host is in another process, which gets the
-    /// [parts](Port::take_descriptor).
+    /// Creates the drive's side of a port whose host is in another process, which receives the
+    /// [descriptor](Port::take_descriptor).
     ///
     /// # Errors
-    /// What making memory and sockets returns; `InvalidInput` for more vectors than
-    /// [`Limits::MAX_VECTORS`].
+    /// The error of creating memory and sockets; `InvalidInput` for more vectors than
+    /// [`PortLimits::MAX_VECTORS`].
     pub fn shared(limits: PortLimits) -> io::Result<Arc<Port>> {
         if limits.vectors > PortLimits::MAX_VECTORS {
             let text = format!("{} vectors, {} at most", limits.vectors, PortLimits::MAX_VECTORS);
@@ -148,12 +148,12 @@ impl Port {
         }))
     }
 
-    /// What the host's process needs of a [shared](Port::shared) port; nothing of it stays here, so
-    /// that the wires break when that process ends.
+    /// Returns the descriptor that the host's process needs to join a [shared](Port::shared) port.
+    /// This side keeps no copy of it, so that the sockets close when that process ends.
     ///
     /// # Errors
-    /// `Unsupported` for a port that is not the drive's side of a shared one, `AlreadyExists` when
-    /// they have been given out, or what `dup(2)` returns.
+    /// `Unsupported` if this is not the drive's side of a shared port, `AlreadyExists` if the
+    /// descriptor was already taken, or the error that `dup(2)` returns.
     pub fn take_descriptor(&self) -> io::Result<PortDescriptor> {
         let (PortSide::DriveSide { peer_sockets: theirs, queues, .. }, Registers::Owned(shown)) =
             (&self.side, &self.registers)
@@ -167,8 +167,8 @@ impl Port {
         Ok(PortDescriptor { published: shown, doorbells, queues, drive, vectors })
     }
 
-    /// The host's side of a port whose drive is in another process. Memory that is registered from
-    /// now on goes there by way of `hand_over`.
+    /// Creates the host's side of a port whose drive is in another process. The exporter sends
+    /// later registrations to that process.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -212,12 +212,13 @@ impl Port {
         }))
     }
 
-    /// The host's side of a port whose drive is a real controller: its registers and doorbells are
-    /// `registers` (what its base address register 0 maps), and memory is registered at addresses
-    /// of `window`, by way of `bus`.
+    /// Creates the host's side of a port whose drive is a real controller. `registers` is the
+    /// mapping of its base address register 0 with registers and doorbells. Memory is registered at
+    /// addresses of `window`, through `bus`.
     ///
     /// # Errors
-    /// Making or mapping the admin queues' memory; `InvalidInput` for registers without doorbells.
+    /// The error of creating or mapping the admin queues; `InvalidInput` for registers without
+    /// doorbells.
     pub fn for_real_controller(
         registers: Arc<SharedRegion>,
         bells: DoorbellLayout,
@@ -260,12 +261,13 @@ impl Port {
         matches!(self.side, PortSide::InProcess | PortSide::DriveSide { .. })
     }
 
-    /// Whether the drive is a real controller, with registers that do something.
+    /// Whether the drive is a real controller, whose registers are hardware.
     pub fn is_real_controller(&self) -> bool {
         matches!(self.side, PortSide::RealController(_))
     }
 
-    /// Whose a real controller is ([`DmaBus::ownership`]); a drive is its port's.
+    /// Returns the ownership of a real controller ([`DmaBus::ownership`]); an emulated drive is
+    /// always owned.
     pub fn ownership(&self) -> ControllerOwnership {
         match &self.side {
             PortSide::RealController(bus) => bus.ownership(),
@@ -275,8 +277,8 @@ impl Port {
         }
     }
 
-    /// I/O queues that there are doorbells and, on a real controller, interrupt vectors for; the
-    /// admin queue has the first of each.
+    /// Returns the number of I/O queues for which there are doorbells and, on a real controller,
+    /// interrupt vectors. The admin queue uses the first of each.
     pub fn max_io_queues(&self) -> u16 {
         let queues = self.doorbell_layout.max_queues_for_bar(self.doorbells.len()) - 1;
         match &self.side {
@@ -285,7 +287,7 @@ impl Port {
         }
     }
 
-    /// Interrupt vectors.
+    /// Returns the number of interrupt vectors.
     pub fn vectors(&self) -> u16 {
         match &self.side {
             PortSide::InProcess | PortSide::DriveSide { .. } => self.vector_wakers.len() as u16,
@@ -294,27 +296,27 @@ impl Port {
         }
     }
 
-    /// Whether completions can wake anybody: not those of a real controller whose interrupts are not
-    /// to be had.
+    /// Whether completions can wake a runner; not on a real controller without available
+    /// interrupts.
     pub fn has_interrupts(&self) -> bool {
         !matches!(&self.side, PortSide::RealController(bus) if bus.vectors() == 0)
     }
 
-    /// The memory that the drive may touch for this host.
+    /// Returns the memory that the drive may access for this host.
     pub fn memory(&self) -> &AddressSpace {
         &self.memory
     }
 
-    /// The region of the doorbells: submission tails at even strides, completion heads at odd. A
-    /// real controller has its registers before them, and strides of its own.
+    /// Returns the region of the doorbells: submission tails at even strides, completion heads at
+    /// odd ones. A real controller has its registers before them, and its own stride.
     pub fn doorbells(&self) -> &Arc<SharedRegion> {
         &self.doorbells
     }
 
-    /// The 32-bit controller register at `offset`, a multiple of 4 below 4096 (NVMe section 3.1).
+    /// Reads the 32-bit controller register at `offset`, a multiple of 4 below 4096 [NVMe1.4 §3.1].
     ///
     /// # Panics
-    /// When there is no such register: offsets are the code's own, never the other side's.
+    /// If there is no such register: offsets never come from the other side.
     pub fn register(&self, offset: usize) -> u32 {
         match &self.registers {
             Registers::Owned(region) => region.atomic_u32(offset).load(Ordering::Acquire),
@@ -322,8 +324,8 @@ impl Port {
         }
     }
 
-    /// Sets a controller register, which is for the drive to do; those of a real controller are set
-    /// by its driver.
+    /// Writes a controller register of an emulated drive, for the drive's side; the driver of a
+    /// real controller writes its registers.
     ///
     /// # Panics
     /// As for [`register`](Port::register), and on the host's side of a shared port.
@@ -334,36 +336,35 @@ impl Port {
         }
     }
 
-    /// Where the memory behind a base address register is, if there is some: memory of the drive
-    /// that the host reaches into.
+    /// Returns the address of the drive memory behind a base address register, if there is any.
     pub fn bar(&self, number: u8) -> Option<Iova> {
         self.bars.get(usize::from(number))?.get().copied()
     }
 
-    /// Says what memory is behind a base address register, which is for the drive to do, once.
-    /// Later calls, and those for numbers over 5, are ignored.
+    /// Sets the memory behind a base address register, for the drive's side, once. Later calls, and
+    /// numbers over 5, have no effect.
     pub fn set_bar(&self, number: u8, at: Iova) {
         if let Some(bar) = self.bars.get(usize::from(number)) {
             let _ = bar.set(at);
         }
     }
 
-    /// Address and entries of the admin submission queue.
+    /// Returns the address and depth of the admin submission queue.
     pub fn admin_submission(&self) -> (Iova, u16) {
         (self.admin_sq, ADMIN_DEPTH)
     }
 
-    /// Address and entries of the admin completion queue.
+    /// Returns the address and depth of the admin completion queue.
     pub fn admin_completion(&self) -> (Iova, u16) {
         (self.admin_cq, ADMIN_DEPTH)
     }
 
-    /// Says how to wake the runner that polls the drive, which is for the drive's side to do. Later
-    /// calls are ignored.
+    /// Sets the waker of the runner that polls the drive, for the drive's side. Later calls have no
+    /// effect.
     ///
     /// # Errors
-    /// On a shared port, what [`Waker::add_remote`] returns: its host cannot wake the drive. A port within
-    /// a process refuses nothing.
+    /// On a shared port, the error of [`Waker::add_remote`]: its host cannot wake the drive. A port
+    /// within a process never fails.
     pub fn set_drive_waker(&self, waker: Waker) -> io::Result<()> {
         if let (PortSide::DriveSide { notify: wires, .. }, Registers::Owned(shown)) =
             (&self.side, &self.registers)
@@ -374,13 +375,13 @@ impl Port {
         Ok(())
     }
 
-    /// Says whom interrupt vector `vector` wakes from now on: what came before may have woken
-    /// another. Vectors out of range are ignored.
+    /// Binds interrupt vector `vector` to a waker, and wakes it once, because earlier interrupts
+    /// may have woken another runner. Vectors out of range are ignored.
     ///
     /// # Errors
-    /// On the host's side of a shared port, what [`Waker::add_remote`] returns, and on a real
-    /// controller's, what [`DmaBus::bind_vector`] returns: the vector wakes nobody.
-    /// A port within a process refuses nothing.
+    /// On the host's side of a shared port, the error of [`Waker::add_remote`]; on a real
+    /// controller, the error of [`DmaBus::bind_vector`]. Then the vector wakes no runner. A port
+    /// within a process never fails.
     pub fn set_vector(&self, vector: u16, waker: Waker) -> io::Result<()> {
         match &self.side {
             PortSide::HostSide(wires) => {
@@ -389,12 +390,12 @@ impl Port {
             PortSide::RealController(bus) => {
                 if vector < bus.vectors() {
                     bus.bind_vector(vector, &waker)?;
-                    // What was completed before raised an interrupt that woke nobody.
+                    // Earlier completions may have raised an interrupt before the waker was bound.
                     waker.wake();
                 }
                 return Ok(());
             }
-            // The host's own, in its process.
+            // The vectors belong to the host, in its process.
             PortSide::DriveSide { .. } => return Err(io::ErrorKind::Unsupported.into()),
             PortSide::InProcess => {}
         }
@@ -404,15 +405,15 @@ impl Port {
         Ok(())
     }
 
-    /// The drive has let go of a shared port: its host wakes it no more, and hears that the wires are
-    /// closed. Nothing to do within a process.
+    /// Closes a shared port on the drive's side: its host cannot wake the drive any more, and sees
+    /// that the sockets are closed. Does nothing within a process.
     pub fn close(&self) {
         if let PortSide::DriveSide { notify: wires, .. } = &self.side {
             wires.close();
         }
     }
 
-    /// Wakes the drive's runner if it sleeps.
+    /// Wakes the drive's runner if it is parked.
     #[inline]
     pub fn wake_drive(&self) {
         if let Some(waker) = self.drive_waker.get() {
@@ -430,17 +431,18 @@ impl Port {
         }
     }
 
-    /// How far apart doorbells in memory are: as a real controller's registers, or four bytes.
+    /// Returns the stride of the doorbell buffer: that of a real controller's registers, or four
+    /// bytes.
     pub fn shadow_stride(&self) -> usize {
         if self.is_real_controller() { self.doorbell_layout.stride } else { 4 }
     }
 
-    /// Offset of a submission queue's tail doorbell.
+    /// Returns the offset of a submission queue's tail doorbell.
     pub(crate) fn sq_doorbell(&self, qid: u16) -> usize {
         self.doorbell_layout.submission(qid)
     }
 
-    /// Offset of a completion queue's head doorbell.
+    /// Returns the offset of a completion queue's head doorbell.
     pub(crate) fn cq_doorbell(&self, qid: u16) -> usize {
         self.doorbell_layout.completion(qid)
     }

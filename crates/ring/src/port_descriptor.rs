@@ -1,15 +1,15 @@
-//! [`PortDescriptor`]: what a port is made of whose host is in another process, on the way there.
+//! [`PortDescriptor`]: the descriptors and header by which a host in another process joins a port.
 //!
-//! | descriptor | what it is |
+//! | descriptor | contents |
 //! |---|---|
-//! | 0 | memory that the drive shows: controller registers; whether the drive's runner sleeps |
-//! | 1 | memory of the doorbells, and flags of the host's runners behind them |
+//! | 0 | memory that the drive publishes: controller registers, and the parked flag of the drive's runner |
+//! | 1 | memory of the doorbells, followed by the parked flags of the host's runners |
 //! | 2 | memory of the admin queues, registration 0 |
 //! | 3 | socket that wakes the drive's runner |
-//! | 4 … | a socket for each interrupt vector, which wakes the host's |
+//! | 4 … | one socket per interrupt vector, which wakes the host's runner |
 //!
-//! Before them goes a header of [`PortDescriptor::HEADER_BYTES`] bytes: four of magic, the version and the
-//! number of vectors, two bytes each, little endian.
+//! A header of [`PortDescriptor::HEADER_BYTES`] bytes precedes them: four bytes of magic, then
+//! version and number of vectors, two bytes each, little endian.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,11 +18,11 @@ use crate::{PortLimits, SharedMemoryError};
 
 const MAGIC: [u8; 4] = *b"SLPT";
 const VERSION: u16 = 1;
-/// Descriptors before those of the vectors.
+/// Number of descriptors before those of the vectors.
 const FIRST_VECTOR: usize = 4;
 
-/// What [`Port::take_descriptor`](crate::Port::take_descriptor) gives out and [`Port::join`](crate::Port::join) puts
-/// together.
+/// The descriptors that [`Port::take_descriptor`](crate::Port::take_descriptor) returns and
+/// [`Port::join`](crate::Port::join) consumes.
 #[derive(Debug)]
 pub struct PortDescriptor {
     pub(crate) published: OwnedFd,
@@ -32,52 +32,52 @@ pub struct PortDescriptor {
     pub(crate) vectors: Vec<OwnedFd>,
 }
 
-/// Why a port cannot be put together.
+/// The reason for which a port cannot be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The other side is of another version, or no port.
+    /// The header has another version, or does not belong to a port.
     #[error("these are not the parts of a port of version {VERSION}: {header:02x?}")]
     Header {
-        /// What came.
+        /// The received header.
         header: [u8; PortDescriptor::HEADER_BYTES],
     },
-    /// Something is missing, or is more than there should be.
+    /// Descriptors are missing or superfluous.
     #[error("a port with {vectors} interrupt vectors has {expected} descriptors, not {found}")]
     Descriptors {
-        /// Interrupt vectors that the header names.
+        /// Interrupt vectors according to the header.
         vectors: u16,
-        /// Descriptors that go with them.
+        /// Expected number of descriptors.
         expected: usize,
-        /// Descriptors that came.
+        /// Received number of descriptors.
         found: usize,
     },
     /// A part's memory cannot be mapped.
     #[error("the {what} of the port: {source}")]
     Memory {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// Why.
+        /// The error.
         source: SharedMemoryError,
     },
-    /// A part's memory is too short for what it is.
+    /// A part's memory is too short.
     #[error("the {what} of the port are {bytes} bytes, less than {least}")]
     Short {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// Bytes.
+        /// Size in bytes.
         bytes: usize,
-        /// Bytes that it should have at least.
+        /// Minimum size in bytes.
         least: usize,
     },
 }
 
 impl PortDescriptor {
-    /// Bytes of the header.
+    /// Size of the header in bytes.
     pub const HEADER_BYTES: usize = 8;
-    /// Descriptors at most.
+    /// Maximum number of descriptors.
     pub const MAX_DESCRIPTORS: usize = FIRST_VECTOR + PortLimits::MAX_VECTORS as usize;
 
-    /// Header and descriptors, to be sent in this order.
+    /// Returns header and descriptors, to be sent in this order.
     pub fn into_message(self) -> ([u8; PortDescriptor::HEADER_BYTES], Vec<OwnedFd>) {
         let mut header = [0; PortDescriptor::HEADER_BYTES];
         header[..4].copy_from_slice(&MAGIC);
@@ -88,7 +88,7 @@ impl PortDescriptor {
         (header, descriptors)
     }
 
-    /// What was received.
+    /// Parses a received message.
     ///
     /// # Errors
     /// [`JoinError::Header`], [`JoinError::Descriptors`].

@@ -1,7 +1,7 @@
 //! [`ReadOnlyRegion`]: memory of another process that can only be read.
 //!
-//! A type of its own, so that there is nothing to call that would write: a store to such a mapping
-//! is a SIGSEGV. Guarantee: as for a [`Region`](crate::Region), accesses are by value and checked.
+//! It is a type of its own without write methods, because a store to such a mapping raises SIGSEGV.
+//! As for a [`SharedRegion`](crate::SharedRegion), accesses are by value and bounds-checked.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -13,24 +13,25 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::SharedMemoryError;
 use crate::memfd::check_sealed;
 
-/// A mapping of memory that can only be read; see [`SharedRegion::published_memfd`](crate::SharedRegion::published_memfd).
+/// A read-only mapping; see
+/// [`SharedRegion::published_memfd`](crate::SharedRegion::published_memfd).
 ///
 /// # Panics
-/// Every access panics when the range is outside of the mapping: ranges are the code's own.
+/// Every access panics if the range exceeds the mapping: ranges never come from the other side.
 #[derive(Debug)]
 pub struct ReadOnlyRegion {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the view until it is dropped, is valid from any thread, and no
+// SAFETY: the mapping belongs to this region until it is dropped, is valid from any thread, and no
 // references to it are given out.
 unsafe impl Send for ReadOnlyRegion {}
 // SAFETY: see above.
 unsafe impl Sync for ReadOnlyRegion {}
 
 impl ReadOnlyRegion {
-    /// Maps memory of at most `most` bytes that another process handed over, for reading.
+    /// Maps memory of at most `most` bytes received from another process, for reads.
     ///
     /// # Errors
     /// [`SharedMemoryError`].
@@ -54,7 +55,7 @@ impl ReadOnlyRegion {
         Ok(Arc::new(ReadOnlyRegion { base, len }))
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a view is never empty")]
     pub fn len(&self) -> usize {
         self.len
@@ -74,15 +75,16 @@ impl ReadOnlyRegion {
     /// Copies bytes out.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.checked_pointer(offset, into.len());
-        // SAFETY: `from` is valid for the length; `into` is ours and no part of the mapping, of
-        // which no references exist.
+        // SAFETY: `from` is valid for the length; `into` cannot be part of the mapping, because no
+        // references to the mapping exist.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
     }
 
-    /// The 32-bit word at `offset`, and after it whatever was written before the word was.
+    /// Reads the 32-bit word at `offset` with acquire order: writes before the store of the word
+    /// are visible afterwards.
     ///
     /// # Panics
-    /// When `offset` is not a multiple of 4, or out of range.
+    /// If `offset` is not a multiple of 4, or out of range.
     #[inline]
     pub fn load_u32(&self, offset: usize) -> u32 {
         assert!(offset.is_multiple_of(4), "half word at odd offset {offset}");
@@ -98,7 +100,7 @@ impl ReadOnlyRegion {
 
 impl Drop for ReadOnlyRegion {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing refers to it any more.
+        // SAFETY: the mapping belongs to this region, and no references to it remain.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,4 +1,4 @@
-//! [`Region`]: a piece of memory that host and drive may both touch.
+//! [`SharedRegion`]: memory that host and drive may both access.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -10,46 +10,47 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// A mapping of memory, shared by reference.
+/// A memory mapping, shared by reference.
 ///
-/// Accesses are by value and bounds-checked, so a region never hands out a Rust reference to bytes
-/// that another thread or process may change; words that both sides use to agree on something are
-/// handed out as atomics.
+/// Accesses are by value and bounds-checked. A region never hands out a Rust reference to bytes
+/// that another thread or process may change. Words by which both sides synchronize are handed out
+/// as atomics.
 ///
 /// # Panics
-/// Every access method panics when the range is outside the region: ranges that come from a user,
-/// a guest or a drive are checked against [`AddressSpace`](crate::AddressSpace) first.
+/// Every access method panics if the range exceeds the region. Ranges from a user, a guest or a
+/// drive are checked against [`AddressSpace`](crate::AddressSpace) first.
 #[derive(Debug)]
 pub struct SharedRegion {
     base: NonNull<u8>,
     len: usize,
-    /// A file mapping gives its blocks back by punching, anonymous memory by `MADV_DONTNEED`.
+    /// The mapped file. A file mapping releases blocks by punching holes, anonymous memory by
+    /// `MADV_DONTNEED`.
     file: Option<File>,
     /// The file is sealed memory ([`SharedRegion::memfd`]).
     sealed: bool,
-    /// A private mapping of a file: its pages are the file's until they are written.
+    /// A private file mapping: its pages are those of the file until they are written.
     copy_on_write: bool,
-    /// Whose mapping it is a part of.
+    /// The region that owns the mapping, if this is a part of another region.
     parent: Option<Arc<SharedRegion>>,
 }
 
 // SAFETY: the mapping belongs to the region until it is dropped, is valid from any thread, and the
 // region gives out no references to plain bytes. Concurrent copies into overlapping ranges may tear
-// data that both sides agreed to fight over, as with any DMA buffer, but touch nothing else.
+// data, as with any DMA buffer, but affect nothing else.
 unsafe impl Send for SharedRegion {}
 // SAFETY: see above.
 unsafe impl Sync for SharedRegion {}
 
 impl SharedRegion {
-    /// Zeroed private memory, backed by nothing until touched.
+    /// Allocates zeroed private memory, which takes no memory until it is touched.
     ///
     /// # Errors
-    /// What `mmap(2)` returns; `InvalidInput` for a length of zero.
+    /// The error that `mmap(2)` returns; `InvalidInput` for a length of zero.
     pub fn anonymous(len: usize) -> io::Result<Arc<SharedRegion>> {
         Ok(Arc::new(SharedRegion::map_anonymous(len)?))
     }
 
-    /// The region of a fresh mapping at `base`, which nothing else unmaps.
+    /// Creates the region of a fresh mapping at `base`, which it then owns.
     fn mapped(base: *mut c_void, len: usize, file: Option<File>) -> io::Result<SharedRegion> {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
@@ -74,11 +75,12 @@ impl SharedRegion {
         Ok(region)
     }
 
-    /// `len` bytes of `file` from its start, shared with the file: what is written survives the
-    /// process. The file must be at least that long.
+    /// Maps `len` bytes of `file` from its start, shared with the file: writes survive the process.
+    /// The file must be at least that long.
     ///
     /// # Errors
-    /// What `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the file.
+    /// The error that `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the
+    /// file.
     pub fn file(file: File, len: usize) -> io::Result<Arc<SharedRegion>> {
         if len == 0 || file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(
@@ -101,12 +103,13 @@ impl SharedRegion {
         Ok(Arc::new(SharedRegion::mapped(base, len, Some(file))?))
     }
 
-    /// `len` bytes of `file` from its start, copied on write: what is written stays in this process, and
-    /// the file, which may be open for reading only, never changes. It must be at least that long, and
-    /// nothing else may change it as long as the region is there.
+    /// Maps `len` bytes of `file` from its start, copied on write: writes stay in this process. The
+    /// file may be open read-only and never changes. It must be at least that long, and must not
+    /// change while the region exists.
     ///
     /// # Errors
-    /// What `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the file.
+    /// The error that `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the
+    /// file.
     pub fn copy_on_write(file: &File, len: usize) -> io::Result<Arc<SharedRegion>> {
         if len == 0 || file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(
@@ -124,31 +127,31 @@ impl SharedRegion {
         Ok(Arc::new(region))
     }
 
-    /// `len` bytes of what `file` maps from `offset` on: registers of a device, which are read and
-    /// written as words only ([`half_word`](SharedRegion::atomic_u32)).
+    /// Maps `len` bytes of a device `file` from `offset`: registers, which are accessed only as
+    /// words ([`atomic_u32`](SharedRegion::atomic_u32)).
     ///
     /// # Errors
-    /// What `mmap(2)` returns; `InvalidInput` for a length of zero.
+    /// The error that `mmap(2)` returns; `InvalidInput` for a length of zero.
     pub fn device(file: &File, offset: u64, len: usize) -> io::Result<Arc<SharedRegion>> {
         if len == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of 0 bytes"));
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The kernel
-        // keeps the device's registers there as long as the mapping is; those of a device that is
-        // gone read as ones.
+        // keeps the device's registers mapped for the lifetime of the mapping; the registers of a
+        // removed device read as ones.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, offset)?
         };
         Ok(Arc::new(SharedRegion::mapped(base, len, None)?))
     }
 
-    /// `pages` zeroed huge pages of 2 MiB, which are there and stay where they are in physical memory:
-    /// they are never swapped, split or compacted. Other processes do not inherit them.
+    /// Allocates `pages` zeroed huge pages of 2 MiB, which are resident and keep their physical
+    /// addresses: they are never swapped, split or compacted. Child processes do not inherit them.
     ///
     /// # Errors
-    /// What `memfd_create(2)`, `mmap(2)`, `mlock(2)` and `madvise(2)` return: `OutOfMemory` where there are
-    /// not so many huge pages, or not so much memory may be locked.
+    /// The error of `memfd_create(2)`, `mmap(2)`, `mlock(2)` or `madvise(2)`: `OutOfMemory` if
+    /// there are not enough huge pages, or the limit of locked memory is too low.
     pub fn huge(pages: usize) -> io::Result<Arc<SharedRegion>> {
         let len = pages.checked_mul(SharedRegion::HUGE_PAGE_BYTES).filter(|len| *len > 0);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -156,15 +159,15 @@ impl SharedRegion {
         let file = File::from(rustix::fs::memfd_create("sluice", flags)?);
         file.set_len(len as u64)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The pages are
-        // reserved by it, and there after they were locked: no access raises SIGBUS. Nobody else has
-        // the file.
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The
+        // mapping reserves the pages, and `mlock` makes them resident: no access raises SIGBUS. No
+        // other process has the file.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
         };
         let region = SharedRegion::mapped(base, len, Some(file))?;
         let at = region.base.as_ptr().cast();
-        // SAFETY: our own mapping, all of it.
+        // SAFETY: the range is the whole of a mapping that this function owns.
         unsafe {
             rustix::mm::mlock(at, len)?;
             rustix::mm::madvise(at, len, Advice::LinuxDontFork)?;
@@ -172,13 +175,13 @@ impl SharedRegion {
         Ok(Arc::new(region))
     }
 
-    /// Bytes of a [huge](Region::huge) page.
+    /// Size of a [huge](SharedRegion::huge) page in bytes.
     pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-    /// A part of another region, which it keeps.
+    /// Returns a part of another region, which it keeps alive.
     ///
     /// # Panics
-    /// When the range is outside of the region, or empty.
+    /// If the range exceeds the region, or is empty.
     pub fn subregion(whole: &Arc<SharedRegion>, offset: usize, len: usize) -> Arc<SharedRegion> {
         assert!(len > 0, "a part of 0 bytes");
         let base = NonNull::new(whole.checked_pointer(offset, len)).unwrap_or(whole.base);
@@ -192,11 +195,11 @@ impl SharedRegion {
         })
     }
 
-    /// All of a memory file that is sealed against shrinking, shared with whoever else has it.
+    /// Maps the whole of a memory file that is sealed against shrinking.
     pub(crate) fn map_sealed(file: File, len: usize) -> io::Result<SharedRegion> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The seal
-        // keeps the file as long as it is: no access raises SIGBUS.
+        // prevents truncation: no access raises SIGBUS.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
         };
@@ -206,26 +209,27 @@ impl SharedRegion {
         Ok(region)
     }
 
-    /// Asks for huge pages, if the region is large enough for one.
+    /// Requests huge pages, if the region is large enough for one.
     fn prefer_huge_pages(&self) {
         if self.len >= 2 << 20 {
-            // SAFETY: advice on our own mapping; refusal (no huge pages here) costs only speed.
+            // SAFETY: advice on a mapping that this region owns; refusal (no huge pages) costs only
+            // speed.
             let _ = unsafe {
                 rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage)
             };
         }
     }
 
-    /// Whether other processes can map it: sealed memory ([`SharedRegion::memfd`]).
+    /// Whether other processes can map the region: sealed memory ([`SharedRegion::memfd`]).
     pub fn is_shared(&self) -> bool {
         self.sealed
     }
 
-    /// A private copy in memory, of a region that nobody writes to meanwhile. Pages of zeros stay backed by
-    /// nothing.
+    /// Returns a private copy in memory. No thread may write to the region in the meantime. Pages
+    /// of zeros take no memory.
     ///
     /// # Errors
-    /// What `mmap(2)` returns.
+    /// The error that `mmap(2)` returns.
     pub fn duplicate(&self) -> io::Result<Arc<SharedRegion>> {
         self.map_duplicate().map(Arc::new)
     }
@@ -244,28 +248,28 @@ impl SharedRegion {
         Ok(copy)
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The mapped file, if there is one.
+    /// Returns the mapped file, if there is one.
     pub fn backing(&self) -> Option<&File> {
         self.file.as_ref()
     }
 
-    /// Where the mapping starts.
+    /// Returns the start of the mapping.
     #[inline]
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Where a range is in this process: what a system call is told that reads or writes it. Valid
-    /// for `len` bytes as long as the region is; whoever lets anybody use it keeps the region.
+    /// Returns the address of a range in this process, for system calls that read or write it. It
+    /// is valid for `len` bytes while the region exists; the caller keeps the region alive.
     ///
-    /// Memory that is pinned for a device by its address must not be given back
-    /// ([`discard`](Region::discard)) while it is: the device would go on using the old pages.
+    /// Memory that is pinned for a device by its address must not be released
+    /// ([`discard`](SharedRegion::discard)): the device would continue to use the old pages.
     #[inline]
     pub fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
         self.checked_pointer(offset, len)
@@ -286,8 +290,8 @@ impl SharedRegion {
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.checked_pointer(offset, into.len());
-        // SAFETY: `from` is valid for the length; `into` is ours and cannot be part of the mapping,
-        // of which no references exist.
+        // SAFETY: `from` is valid for the length; `into` cannot be part of the mapping, because no
+        // references to the mapping exist.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
     }
 
@@ -321,20 +325,20 @@ impl SharedRegion {
         unsafe { std::ptr::write_bytes(to, byte, len) }
     }
 
-    /// A 64-bit word, little endian in memory as this project supports only such machines.
+    /// Returns a 64-bit word, little endian in memory because only such machines are supported.
     ///
     /// # Panics
-    /// When `offset` is not a multiple of 8, or out of range.
+    /// If `offset` is not a multiple of 8, or out of range.
     #[inline]
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         let [word] = self.atomic_u64_array::<1>(offset);
         word
     }
 
-    /// `N` neighbouring words, checked once.
+    /// Returns `N` consecutive words, checked once.
     ///
     /// # Panics
-    /// As for [`word`](SharedRegion::atomic_u64).
+    /// As for [`atomic_u64`](SharedRegion::atomic_u64).
     #[inline]
     pub fn atomic_u64_array<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         assert!(offset.is_multiple_of(8), "word at odd offset {offset}");
@@ -344,23 +348,23 @@ impl SharedRegion {
         unsafe { &*at.cast::<[AtomicU64; N]>() }
     }
 
-    /// A 32-bit word, for doorbells.
+    /// Returns a 32-bit word, for doorbells.
     ///
     /// # Panics
-    /// When `offset` is not a multiple of 4, or out of range.
+    /// If `offset` is not a multiple of 4, or out of range.
     #[inline]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4), "half word at odd offset {offset}");
         let at = self.checked_pointer(offset, 4);
-        // SAFETY: as in `word`.
+        // SAFETY: as in `atomic_u64`.
         unsafe { AtomicU32::from_ptr(at.cast()) }
     }
 
-    /// Gives the memory, or the file's blocks, of the pages wholly inside the range back; they
-    /// read as zeros afterwards. Bytes at the ragged ends are zeroed.
+    /// Releases the memory, or the file's blocks, of the pages entirely inside the range; they read
+    /// as zeros afterwards. Partial pages at both ends are zeroed.
     ///
     /// # Errors
-    /// What `fallocate(2)` or `madvise(2)` return.
+    /// The error of `fallocate(2)` or `madvise(2)`.
     pub fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
         self.checked_pointer(offset, len);
         if self.parent.is_some() {
@@ -382,9 +386,9 @@ impl SharedRegion {
                 start as u64,
                 (end - start) as u64,
             )?,
-            // SAFETY: whole pages of our own mapping are replaced by zero pages at the same address;
-            // no reference to plain bytes of them exists. `MADV_DONTNEED` would bring back what the
-            // file has there.
+            // SAFETY: whole pages of a mapping that this region owns are replaced by zero pages at
+            // the same address; no reference to plain bytes of them exists. `MADV_DONTNEED` would
+            // restore the contents of the file.
             None if self.copy_on_write => unsafe {
                 rustix::mm::mmap_anonymous(
                     self.checked_pointer(start, end - start).cast(),
@@ -393,8 +397,8 @@ impl SharedRegion {
                     MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
                 )?;
             },
-            // SAFETY: whole pages of our own anonymous mapping; they become zero pages, and no
-            // reference to plain bytes of them exists.
+            // SAFETY: whole pages of an anonymous mapping that this region owns; they become zero
+            // pages, and no reference to plain bytes of them exists.
             None => unsafe {
                 rustix::mm::madvise(
                     self.checked_pointer(start, end - start).cast(),
@@ -406,10 +410,10 @@ impl SharedRegion {
         Ok(())
     }
 
-    /// Makes sure that storing to the range cannot fail for want of space.
+    /// Allocates space for the range, so that a store to it cannot fail on a full disk.
     ///
     /// # Errors
-    /// What `fallocate(2)` returns, for a file on a full file system `ENOSPC`.
+    /// The error of `fallocate(2)`; `ENOSPC` for a file on a full file system.
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
         self.checked_pointer(offset, len);
         if let Some(file) = &self.file {
@@ -423,10 +427,10 @@ impl SharedRegion {
         Ok(())
     }
 
-    /// Waits until everything written is on the file's device. Nothing to do for memory.
+    /// Waits until all written data is on the file's device. Does nothing for memory.
     ///
     /// # Errors
-    /// What `fsync(2)` returns.
+    /// The error that `fsync(2)` returns.
     pub fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), File::sync_all)
     }
@@ -437,7 +441,7 @@ impl Drop for SharedRegion {
         if self.parent.is_some() {
             return;
         }
-        // SAFETY: the mapping is ours and nothing refers to it any more.
+        // SAFETY: the mapping belongs to this region, and no references to it remain.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
@@ -480,7 +484,7 @@ mod tests {
             }
             panic!("{at:#x} is nowhere in\n{maps}");
         };
-        // A kernel without them does not say so.
+        // A kernel without huge pages does not have this directory.
         let kernel_has_them = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
         for region in
             [SharedRegion::anonymous(4 << 20).unwrap(), SharedRegion::memfd(4 << 20).unwrap()]
@@ -546,7 +550,7 @@ mod tests {
         region.write(100, b"mine");
         region.reserve(0, 4 * 4096).unwrap();
         region.sync().unwrap();
-        // Discarded pages are zeros, not what the file has there.
+        // Discarded pages are zeros, not the contents of the file.
         region.discard(4096, 2 * 4096).unwrap();
         region.read(0, &mut found);
         assert_eq!(&found[100..104], b"mine");
@@ -603,7 +607,7 @@ mod tests {
         assert_eq!(SharedRegion::huge(usize::MAX).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let free = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
         let free = std::fs::read_to_string(free).ok().and_then(|n| n.trim().parse::<usize>().ok());
-        // As many as there are and one more.
+        // One more than are free.
         let most = free.unwrap_or(0);
         if most < 1 << 20 {
             assert!(SharedRegion::huge(most + (1 << 20)).is_err());

@@ -1,13 +1,13 @@
-//! [`Limits`]: what the host of a port whose ends are in two processes may take; and the wires of
-//! such a port, by which either side wakes the other.
+//! [`PortLimits`]: the limits of a host in another process; `RemoteNotify`: the sockets and parked
+//! flags by which the two sides of such a port wake each other.
 //!
-//! | who wakes | flag of the sleeper | where |
+//! | direction | parked flags | location |
 //! |---|---|---|
-//! | host wakes drive | one | the drive's memory, which the host can only read |
-//! | drive wakes host | one per interrupt vector | behind the doorbells: the host's to write |
+//! | host wakes drive | one | the drive's published memory, which the host can only read |
+//! | drive wakes host | one per interrupt vector | behind the doorbells, where the host can write |
 //!
-//! Each goes with a pair of sockets ([`clock::Link`]). A host that writes nonsense into its flags
-//! costs the drive's side one system call per batch of completions, which does not block.
+//! Each flag belongs to a pair of sockets ([`clock::RemoteWaker`]). A host that writes invalid
+//! flags costs the drive's side one system call per batch of completions, which does not block.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,54 +18,58 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::{MAX_QUEUES, PAGE_BYTES, SharedParkedFlag, SharedRegion};
 
-/// What a host in another process may take of the drive's.
+/// The drive resources that a host in another process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLimits {
-    /// Interrupt vectors, [`Limits::MAX_VECTORS`] at most: each is a descriptor on either side.
+    /// Interrupt vectors, at most [`PortLimits::MAX_VECTORS`]: each needs a descriptor on either
+    /// side.
     pub vectors: u16,
-    /// Regions of memory that it may register.
+    /// Maximum number of memory regions that it may register.
     pub regions: usize,
-    /// Bytes of them together: the memory may be charged to the drive's process.
+    /// Maximum total size of the regions in bytes; the memory may be charged to the drive's
+    /// process.
     pub bytes: u64,
 }
 
 impl PortLimits {
-    /// Interrupt vectors at most: their descriptors travel in one message (`unix(7)`: 253).
+    /// Maximum number of interrupt vectors: their descriptors are sent in one message (`unix(7)`:
+    /// 253).
     pub const MAX_VECTORS: u16 = 128;
 }
 
 impl Default for PortLimits {
-    /// 16 vectors and 256 MiB in 64 regions.
+    /// Returns limits of 16 vectors, 64 regions and 256 MiB.
     fn default() -> PortLimits {
         PortLimits { vectors: 16, regions: 64, bytes: 256 << 20 }
     }
 }
 
-/// Where the drive shows that it sleeps: on the page after the controller registers.
+/// Offset of the drive's parked flag: on the page after the controller registers.
 pub(crate) const DRIVE_PARKED_OFFSET: usize = PAGE_BYTES;
-/// Bytes that the drive shows to the host.
+/// Size in bytes of the memory that the drive publishes.
 pub(crate) const PUBLISHED_BYTES: usize = 2 * PAGE_BYTES;
-/// Between two flags, so that no two share a cache line.
+/// Distance between two flags, so that no two share a cache line.
 const FLAG_STRIDE: usize = 64;
 
-/// Where, behind the doorbells, the sleeper of interrupt vector `vector` shows that it sleeps.
+/// Returns the offset, behind the doorbells, of the parked flag of interrupt vector `vector`.
 pub(crate) fn host_parked_offset(vector: u16) -> usize {
     2 * usize::from(MAX_QUEUES) * crate::DOORBELL_STRIDE + usize::from(vector) * FLAG_STRIDE
 }
 
-/// The sockets of one side.
+/// The sockets of one side of a port.
 #[derive(Debug)]
 pub(crate) struct RemoteNotify {
-    /// To the other side's runner, or from it.
+    /// The socket of the drive's runner.
     pub(crate) drive: Arc<OwnedFd>,
-    /// By interrupt vector.
+    /// The sockets of the host's runners, by interrupt vector.
     pub(crate) vectors: Vec<Arc<OwnedFd>>,
-    /// What wakes this side's runners: one for the drive's, one per vector for the host's.
+    /// The wakers of this side's runners: one on the drive's side, one per vector on the host's
+    /// side.
     remote_wakers: Vec<Mutex<Option<RemoteWaker>>>,
 }
 
 impl RemoteNotify {
-    /// One side's wires, of which it listens to `listening`.
+    /// Creates one side, which listens on `listening` sockets.
     pub(crate) fn new(drive: OwnedFd, vectors: Vec<OwnedFd>, listening: usize) -> RemoteNotify {
         RemoteNotify {
             drive: Arc::new(drive),
@@ -78,7 +82,7 @@ impl RemoteNotify {
         self.remote_wakers[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, what comes through the drive's wire wakes this runner.
+    /// Binds the drive's socket to a runner.
     pub(crate) fn bind_drive_waker(
         &self,
         waker: &Waker,
@@ -92,7 +96,7 @@ impl RemoteNotify {
         Ok(())
     }
 
-    /// From now on, what comes through a vector's wire wakes this runner, and no other.
+    /// Binds a vector's socket to a runner, replacing an earlier one.
     pub(crate) fn bind_host_waker(
         &self,
         vector: u16,
@@ -103,30 +107,30 @@ impl RemoteNotify {
             return Ok(());
         };
         let mut linked = self.lock_remote_waker(usize::from(vector));
-        // First: a socket has one listener.
+        // Unbind first: a socket has one listener.
         *linked = None;
         let flag = SharedParkedFlag::new(doorbells, host_parked_offset(vector));
         *linked = Some(waker.add_remote(wire.clone(), Box::new(flag))?);
-        // What the drive has completed before did not find the flag up.
+        // Earlier completions did not find the flag set.
         waker.wake();
         Ok(())
     }
 }
 
 impl RemoteNotify {
-    /// Nobody listens any more, and whoever does at the other end is told.
+    /// Stops listening, and tells the other side.
     pub(crate) fn close(&self) {
         for at in 0..self.remote_wakers.len() {
             *self.lock_remote_waker(at) = None;
         }
         for wire in std::iter::once(&self.drive).chain(&self.vectors) {
-            // A peer that is gone need not be told.
+            // The peer may already be gone.
             let _ = rustix::net::shutdown(wire, rustix::net::Shutdown::Both);
         }
     }
 }
 
-/// A wire: this side's end and the other's.
+/// Creates a pair of connected sockets: this side's end and the other's.
 pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)

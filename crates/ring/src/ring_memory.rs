@@ -1,4 +1,4 @@
-//! [`Entries`]: the memory of one ring, found and checked once, and its doorbell.
+//! [`RingMemory`]: the memory of one ring, checked once, and its doorbell.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +17,8 @@ pub(crate) struct RingMemory<const SIZE: usize> {
 }
 
 impl<const SIZE: usize> RingMemory<SIZE> {
-    /// The ring of queue `qid` at `at`, which must be page aligned (NVMe section 5.3: contiguous
-    /// memory, offset 0) and hold at least two entries.
+    /// Opens the ring of queue `qid` at `at`, which must be page aligned ([NVMe1.4 §5.3]:
+    /// contiguous memory, offset 0) and hold at least two entries.
     pub(crate) fn open(
         port: &Arc<Port>,
         qid: u16,
@@ -38,41 +38,41 @@ impl<const SIZE: usize> RingMemory<SIZE> {
         Ok(RingMemory { port: port.clone(), region, base, depth, qid, doorbells })
     }
 
-    /// The index after `index`.
+    /// Returns the index after `index`.
     #[inline]
     pub(crate) fn next_index(&self, index: u16) -> u16 {
         if index + 1 == self.depth { 0 } else { index + 1 }
     }
 
-    /// The words of an entry, of which there are `WORDS`.
+    /// Returns the `WORDS` words of an entry.
     #[inline]
     pub(crate) fn entry<const WORDS: usize>(&self, index: u16) -> &[AtomicU64; WORDS] {
         const { assert!(8 * WORDS == SIZE) };
         self.region.atomic_u64_array(self.base + usize::from(index) * SIZE)
     }
 
-    /// Offset of the submission queue's tail doorbell.
+    /// Returns the offset of the submission queue's tail doorbell.
     #[inline]
     pub(crate) fn sq_doorbell(&self) -> usize {
         self.doorbells.0
     }
 
-    /// Offset of the completion queue's head doorbell.
+    /// Returns the offset of the completion queue's head doorbell.
     #[inline]
     pub(crate) fn cq_doorbell(&self) -> usize {
         self.doorbells.1
     }
 
-    /// What the host has written to the doorbell at `offset`.
+    /// Reads the value that the host has written to the doorbell at `offset`.
     ///
     /// # Errors
-    /// [`InvalidDoorbell`] for a value outside of the ring.
+    /// [`InvalidDoorbell`] for a value outside the ring.
     #[inline]
     pub(crate) fn doorbell(&self, offset: usize) -> Result<u16, InvalidDoorbell> {
         self.check_index(self.port.doorbells().atomic_u32(offset).load(Ordering::Acquire))
     }
 
-    /// The same of a value that was read.
+    /// Checks a doorbell value that was read.
     ///
     /// # Errors
     /// [`InvalidDoorbell`].

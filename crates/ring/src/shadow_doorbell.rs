@@ -1,17 +1,17 @@
-//! [`ShadowDoorbells`]: doorbells in memory (NVMe section 7.13 and 5.7, Doorbell Buffer Config), for a
-//! controller whose registers are dear: behind a hypervisor, each write to one stops the guest.
+//! [`ShadowDoorbells`]: doorbells in memory (Doorbell Buffer Config, [NVMe1.4 §7.13, §5.7]), for a
+//! controller whose register writes are expensive: behind a hypervisor, each write stops the guest.
 //!
-//! The host writes a doorbell's value to one page; the controller says in the other, the *event
-//! index*, beyond which value it wants to be told of it by the register. Guarantee: a controller that
-//! looks once more after it has set an event index misses nothing: each side writes its word before
-//! it reads the other's, with a full barrier between.
+//! The host writes a doorbell's value to one page. The controller writes the *event index* to the
+//! other: the value beyond which it wants a register write. Invariant: a controller that reads the
+//! doorbell again after it has set an event index misses nothing. Each side writes its own word
+//! before it reads the other's, with a full barrier in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::{AddressSpace, Iova, NotRegistered, PAGE_BYTES, SharedRegion};
 
-/// The two pages of a controller's doorbells in memory.
+/// The two pages of a controller's doorbell buffer.
 #[derive(Debug)]
 pub struct ShadowDoorbells {
     values: (Arc<SharedRegion>, usize),
@@ -20,10 +20,10 @@ pub struct ShadowDoorbells {
 }
 
 impl ShadowDoorbells {
-    /// The pages at `values` and `events`, for doorbells that are `stride` bytes apart.
+    /// Opens the pages at `values` and `events`, for doorbells with a stride of `stride` bytes.
     ///
     /// # Errors
-    /// [`NotRegistered`] for what is not registered or no page's address.
+    /// [`NotRegistered`] for an address that is not registered or not page aligned.
     pub fn open(
         memory: &AddressSpace,
         (values, events): (Iova, Iova),
@@ -39,14 +39,14 @@ impl ShadowDoorbells {
         Ok(ShadowDoorbells { values: page(values)?, events: page(events)?, stride })
     }
 
-    /// All doorbells and event indices are zero: of a controller that does not look.
+    /// Zeroes all doorbells and event indexes, before the controller uses them.
     pub fn clear(&self) {
         for (region, at) in [&self.values, &self.events] {
             region.fill(*at, PAGE_BYTES, 0);
         }
     }
 
-    /// The same for queue `qid` alone, which the controller does not know.
+    /// Zeroes the words of queue `qid`, which the controller does not know.
     pub fn clear_queue(&self, qid: u16) {
         for doorbell in [self.submission(qid), self.completion(qid)].into_iter().flatten() {
             doorbell.value().store(0, Ordering::Relaxed);
@@ -54,13 +54,13 @@ impl ShadowDoorbells {
         }
     }
 
-    /// A submission queue's tail doorbell; `None` for the admin queue, whose doorbells are registers,
-    /// and for queues beyond the page.
+    /// Returns a submission queue's tail doorbell; `None` for the admin queue, whose doorbells are
+    /// registers, and for queues beyond the page.
     pub(crate) fn submission(&self, qid: u16) -> Option<ShadowDoorbell> {
         self.doorbell(qid, 2 * usize::from(qid))
     }
 
-    /// A completion queue's head doorbell.
+    /// Returns a completion queue's head doorbell.
     pub(crate) fn completion(&self, qid: u16) -> Option<ShadowDoorbell> {
         self.doorbell(qid, 2 * usize::from(qid) + 1)
     }
@@ -77,19 +77,19 @@ impl ShadowDoorbells {
     }
 }
 
-/// How often doorbells were rung.
+/// Counters of doorbell writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DoorbellStats {
-    /// Registers written.
+    /// Register writes.
     pub register_writes: u64,
-    /// Registers that needed not be written, because the controller was looking.
+    /// Register writes omitted because the controller was polling the doorbell buffer.
     pub register_writes_saved: u64,
-    /// Registers written once more, because nothing was heard for long.
+    /// Register writes repeated after a long time without completions.
     pub register_rewrites: u64,
 }
 
 impl DoorbellStats {
-    /// Both together.
+    /// Returns the sum of two sets of counters.
     #[must_use]
     pub fn and(self, other: DoorbellStats) -> DoorbellStats {
         DoorbellStats {
@@ -100,23 +100,23 @@ impl DoorbellStats {
     }
 }
 
-/// One doorbell in memory, and its event index.
+/// One doorbell in the buffer, with its event index.
 #[derive(Debug)]
 pub(crate) struct ShadowDoorbell {
     values: (Arc<SharedRegion>, usize),
     events: (Arc<SharedRegion>, usize),
-    /// What was written last.
+    /// The value written last.
     last_written: u16,
     pub(crate) stats: DoorbellStats,
-    /// The controller's: it looks without being told.
+    /// Controller side: the controller polls the doorbell without a register write.
     pub(crate) active: bool,
 }
 
-/// The register of a queue with a doorbell in memory when the controller has seen it written.
+/// The register value that the controller stores after it has consumed a register write.
 pub(crate) const REGISTER_CONSUMED: u32 = u32::MAX;
 
-/// Whether a doorbell that goes round from `old` to `new` passes `event`: the controller wants to be
-/// told as soon as there is more than `event`.
+/// Whether an update from `old` to `new` passes `event`, so that the controller needs a register
+/// write.
 fn needs_event(event: u16, old: u16, new: u16) -> bool {
     match old <= new {
         true => old <= event && event < new,
@@ -133,25 +133,26 @@ impl ShadowDoorbell {
         self.events.0.atomic_u32(self.events.1)
     }
 
-    /// The host's: begins anew on a queue that the controller has forgotten.
+    /// Host side: resets the doorbell of a queue that the controller has deleted.
     pub(crate) fn reset(&mut self) {
         self.last_written = 0;
     }
 
-    /// The host's: what the register is to have that is written once more.
+    /// Host side: counts a repeated register write and returns its value.
     pub(crate) fn record_rewrite(&mut self) -> u16 {
         self.stats.register_rewrites += 1;
         self.last_written
     }
 
-    /// The host's: the doorbell has this value from now on. Whether its register must be written, too.
+    /// Host side: writes a new value. Returns whether the register must be written as well.
     pub(crate) fn update_and_check_event(&mut self, value: u16) -> bool {
         self.value().store(value.into(), Ordering::Release);
-        // The controller writes its event index, and then reads the value: one of the two is seen.
+        // The controller writes its event index and then reads the value, so one side sees the
+        // other's write.
         fence(Ordering::SeqCst);
         let event = self.event().load(Ordering::Acquire);
         let old = std::mem::replace(&mut self.last_written, value);
-        // What is no index is no reason to be silent.
+        // An invalid event index counts as a request.
         let asks = u16::try_from(event).map_or(true, |event| needs_event(event, old, value));
         match asks {
             true => self.stats.register_writes += 1,
@@ -160,19 +161,20 @@ impl ShadowDoorbell {
         asks
     }
 
-    /// The controller's: what the host has written.
+    /// Controller side: reads the host's value.
     pub(crate) fn load(&self) -> u32 {
         self.value().load(Ordering::Acquire)
     }
 
-    /// The controller's: it wants to be told of anything beyond `value`, and looks once more.
+    /// Controller side: requests a register write beyond `value`, and returns the value read
+    /// afterwards.
     pub(crate) fn arm_event(&self, value: u16) -> u32 {
         self.event().store(value.into(), Ordering::Release);
         fence(Ordering::SeqCst);
         self.load()
     }
 
-    /// The controller's: takes a queue over whose doorbell has had this value so far.
+    /// Controller side: takes over a queue whose doorbell has this value.
     pub(crate) fn init(&self, value: u16) {
         self.value().store(value.into(), Ordering::Release);
         self.event().store(value.into(), Ordering::Release);
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn event_indices_are_passed_as_the_specification_says() {
-        // By counting: the doorbell takes every value on its way.
+        // Compare with counting: the doorbell passes through every value in between.
         const DEPTH: u16 = 7;
         for old in 0..DEPTH {
             for moved in 1..DEPTH {
@@ -237,8 +239,8 @@ mod tests {
         assert_eq!(doorbell.load(), 0);
     }
 
-    /// A register is written only when the controller has asked for it, and a value that is no index
-    /// asks for everything.
+    /// The host writes a register only when the controller has requested it; an invalid event index
+    /// requests every write.
     #[test]
     fn registers_are_written_when_the_controller_asks() {
         let port = Port::new().unwrap();
@@ -256,8 +258,8 @@ mod tests {
         );
     }
 
-    /// Host and drive on two threads: the drive looks only at what it was told of, and goes to sleep
-    /// at any moment. Nothing is lost.
+    /// Host and drive run on two threads. The drive reads only doorbells that were announced, and
+    /// parks at any time. No doorbell is lost.
     #[test]
     fn two_threads_lose_no_doorbell() {
         const COUNT: u64 = 100_000;

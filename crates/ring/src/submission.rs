@@ -19,51 +19,52 @@ type Ring = RingMemory<ENTRY_BYTES>;
 pub struct SqProducer {
     ring: Ring,
     tail: u16,
-    /// As far as the drive has said that it fetched.
+    /// The drive's head, as last reported by a completion.
     head: u16,
     /// The tail doorbell.
     doorbell: DoorbellWriter,
 }
 
-/// The ring has no free entry: reap completions, they carry the drive's progress.
+/// The error for a full submission ring: completions that the host reaps report free entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the submission queue is full")]
 pub struct SubmissionFull;
 
 impl SqProducer {
-    /// The host's end of queue `qid`, whose memory is at `at`.
+    /// Opens the host's end of queue `qid`, whose memory is at `at`.
     ///
     /// # Errors
-    /// [`NotRegistered`] when the memory is not registered, not page aligned, or too small.
+    /// [`NotRegistered`] if the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, NotRegistered> {
         let ring = Ring::open(port, qid, at, depth)?;
         let bell = DoorbellWriter::new(ring.sq_doorbell());
         Ok(SqProducer { ring, tail: 0, head: 0, doorbell: bell })
     }
 
-    /// The doorbell is in memory, too, from now on; nothing was pushed yet. A queue that has none there
-    /// keeps to its register.
+    /// Uses the doorbell buffer as well from now on, before the first entry was pushed. A queue
+    /// without a doorbell in the buffer keeps its register.
     pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
         self.doorbell.enable_shadow(shadows.submission(self.ring.qid));
     }
 
-    /// Takes over what another end of the same queue had, which the drive has forgotten.
+    /// Takes over the doorbell state of an earlier end of this queue, after the drive has deleted
+    /// the queue.
     pub fn take_over_state(&mut self, from: &mut SqProducer) {
         self.doorbell.take_over_state(&mut from.doorbell);
     }
 
-    /// How often the doorbell was rung, if it is in memory.
+    /// Returns the doorbell counters, if the doorbell buffer is in use.
     pub fn doorbell_stats(&self) -> Option<DoorbellStats> {
         self.doorbell.stats()
     }
 
-    /// Writes the register of a doorbell in memory once more: a controller that was told of everything
-    /// may have missed it all the same.
+    /// Writes the doorbell register again: a controller may have missed the value in the doorbell
+    /// buffer.
     pub fn rewrite_doorbell(&mut self) {
         self.doorbell.rewrite_register(&self.ring.port);
     }
 
-    /// Entries that can be pushed before the ring is full.
+    /// Returns the number of free entries.
     #[inline]
     pub fn free(&self) -> u16 {
         let depth = self.ring.depth;
@@ -93,14 +94,14 @@ impl SqProducer {
         Ok(())
     }
 
-    /// Rings the doorbell: everything pushed so far is the drive's. Wakes a parked drive.
+    /// Writes the doorbell, so that the drive may fetch all pushed entries. Wakes a parked drive.
     #[inline]
     pub fn ring(&mut self) {
         self.doorbell.ring(&self.ring.port, self.tail);
         self.ring.port.wake_drive();
     }
 
-    /// Takes note of the drive's progress, from a completion's `sq_head`.
+    /// Updates the drive's head from a completion's `sq_head`.
     #[inline]
     pub fn update_head(&mut self, sq_head: u16) {
         if sq_head < self.ring.depth {
@@ -115,28 +116,28 @@ pub struct SqConsumer {
     ring: Ring,
     head: u16,
     tail: u16,
-    /// The tail doorbell, if it is in memory.
+    /// The tail doorbell in the doorbell buffer, if enabled.
     shadow: Option<Box<ShadowDoorbell>>,
 }
 
-/// The host wrote a tail that is outside of the ring (NVMe section 5.2: an error event of type
-/// *invalid doorbell write value*). The queue stands still until it is deleted.
+/// The error for a tail outside the ring ([NVMe1.4 §5.2]: error event *invalid doorbell write
+/// value*). The drive fetches nothing more from the queue until it is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("queue {qid}: doorbell value {value} is outside of a ring of {depth}")]
 pub struct InvalidDoorbell {
-    /// The queue.
+    /// Identifier of the queue.
     pub qid: u16,
-    /// What the host wrote.
+    /// The value that the host wrote.
     pub value: u32,
-    /// Entries in the ring.
+    /// Depth of the ring in entries.
     pub depth: u16,
 }
 
 impl SqConsumer {
-    /// The drive's end of queue `qid`, whose memory is at `at`.
+    /// Opens the drive's end of queue `qid`, whose memory is at `at`.
     ///
     /// # Errors
-    /// [`NotRegistered`] when the memory is not registered, not page aligned, or too small.
+    /// [`NotRegistered`] if the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, NotRegistered> {
         let doorbell = port.doorbells().atomic_u32(port.sq_doorbell(qid));
         doorbell.store(0, Ordering::Relaxed);
@@ -144,8 +145,9 @@ impl SqConsumer {
         Ok(SqConsumer { ring, head: 0, tail: 0, shadow: None })
     }
 
-    /// The doorbell is in memory from now on, and its register only says that there is something: it is
-    /// looked at again when the host was asked to write it and has done so.
+    /// Uses the doorbell buffer from now on. The register then only announces new entries: the
+    /// drive reads the buffer again after it has requested a register write and the host has made
+    /// it.
     pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
         self.shadow = shadows.submission(self.ring.qid).map(Box::new);
         if let Some(shadow) = &self.shadow {
@@ -153,8 +155,8 @@ impl SqConsumer {
         }
     }
 
-    /// The doorbell of a queue that has it in memory. Without a word from the host it is looked at until
-    /// nothing is left, and then not before the register is written.
+    /// Reads the tail in the doorbell buffer. The drive reads it until the queue is empty, and then
+    /// only after the next register write.
     #[inline(never)]
     fn read_shadow_tail(&mut self) -> Result<u16, InvalidDoorbell> {
         let Some(shadow) = &mut self.shadow else { return Ok(self.waiting()) };
@@ -175,12 +177,12 @@ impl SqConsumer {
         Ok(self.waiting())
     }
 
-    /// The queue's identifier.
+    /// Returns the queue identifier.
     pub fn qid(&self) -> u16 {
         self.ring.qid
     }
 
-    /// Entries waiting, as of a fresh look at the doorbell.
+    /// Reads the doorbell and returns the number of waiting entries.
     ///
     /// # Errors
     /// [`InvalidDoorbell`].
@@ -193,7 +195,7 @@ impl SqConsumer {
         Ok(self.waiting())
     }
 
-    /// Entries waiting, as of the last [`look`](SqConsumer::read_tail).
+    /// Returns the number of waiting entries, as of the last [`read_tail`](SqConsumer::read_tail).
     #[inline]
     pub fn waiting(&self) -> u16 {
         if self.tail >= self.head {
@@ -203,7 +205,7 @@ impl SqConsumer {
         }
     }
 
-    /// Takes the next entry, copied once: what the host does to the ring afterwards changes nothing.
+    /// Fetches the next entry as a copy, so that later changes by the host have no effect.
     #[inline]
     pub fn fetch(&mut self) -> Option<Sqe> {
         if self.head == self.tail {
@@ -215,7 +217,7 @@ impl SqConsumer {
         Some(Sqe::from_words(words))
     }
 
-    /// How far the ring has been fetched, for completions.
+    /// Returns the head of the ring, for completions.
     #[inline]
     pub fn head(&self) -> u16 {
         self.head
