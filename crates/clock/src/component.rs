@@ -1,15 +1,15 @@
-//! [`Component`]: rule R2, components are poll-driven state machines.
+//! [`Component`]: a polled state machine (ARCHITECTURE.md, R2).
 
 use crate::Nanos;
 
-/// A poll-driven state machine. It owns no thread, sleeps nowhere and reads no clock.
+/// A polled state machine. It owns no thread, never sleeps and reads no clock.
 pub trait Component {
-    /// Does everything that can be done at `now`, which never runs backwards. Returns whether
-    /// anything moved: when every component on a runner answers `false`, time may pass.
+    /// Does all work that is possible at `now`, which never decreases. Returns whether it made
+    /// progress. When every component of a runner returns `false`, time may advance.
     fn poll(&mut self, now: Nanos) -> bool;
 
-    /// When [`poll`](Component::poll) must be called again even if nobody else moves;
-    /// [`Nanos::MAX`] if only somebody else's move can give it work.
+    /// Returns the latest time of the next [`poll`](Component::poll) if no other component makes
+    /// progress; [`Nanos::MAX`] if only another component can cause work.
     fn deadline(&self) -> Nanos;
 }
 

@@ -1,17 +1,12 @@
-//! Time: what an instant is, who tells it, and who polls whom when.
+//! Time: instants and durations, virtual and real clocks, and the runners that poll components.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`nanos`](Nanos) | an instant or a duration, in nanoseconds |
-//! | [`real`](RealClock) | wall time, monotonic, from the start of the process's run |
-//! | [`timer`](TimerQueue) | what happens next, in one deterministic order |
-//! | [`component`](Component) | a poll-driven state machine (rule R2) |
-//! | [`wake`](Waker) | how a parked runner is woken |
-//! | [`link`](Link) | how it is woken from another process |
-//! | [`virtual_runner`](VirtualRunner) | the loop that polls until nothing moves, then jumps |
-//! | [`real_runner`](RealRunner) | the loop that polls, spins, and parks |
+//! [`VirtualRunner`] polls its components until none makes progress, and then advances time to the
+//! next deadline. [`RealRunner`] polls, spins, and parks on a [`Parker`]; a [`Waker`] wakes it,
+//! also from another process ([`RemoteWaker`]).
 //!
-//! Nothing outside this crate reads a clock.
+//! # Invariants
+//!
+//! No code outside this crate reads a clock.
 
 #![forbid(unsafe_code)]
 

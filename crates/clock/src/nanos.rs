@@ -1,53 +1,53 @@
-//! [`Nanos`]: the one unit of time.
+//! [`Nanos`]: the unit of time.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
-/// Nanoseconds: an instant since the start of its clock, or a duration between two instants.
+/// Nanoseconds: an instant since the start of its clock, or a duration.
 ///
-/// Arithmetic saturates at the ends, so that "never" ([`Nanos::MAX`]) stays never.
+/// Arithmetic saturates, so that "never" ([`Nanos::MAX`]) stays never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The start of the clock, or no time at all.
+    /// The start of the clock, or an empty duration.
     pub const ZERO: Nanos = Nanos(0);
-    /// Never.
+    /// An instant that is never reached.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
-    /// `n` microseconds.
+    /// Returns `n` microseconds.
     pub const fn from_micros(n: u64) -> Nanos {
         Nanos(n.saturating_mul(1_000))
     }
 
-    /// `n` milliseconds.
+    /// Returns `n` milliseconds.
     pub const fn from_millis(n: u64) -> Nanos {
         Nanos(n.saturating_mul(1_000_000))
     }
 
-    /// `n` seconds.
+    /// Returns `n` seconds.
     pub const fn from_secs(n: u64) -> Nanos {
         Nanos(n.saturating_mul(1_000_000_000))
     }
 
-    /// Seconds, for rates and for people.
+    /// Returns the value in seconds, for rates and output.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Microseconds, for people.
+    /// Returns the value in microseconds, for output.
     pub fn as_micros_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// The time since `earlier`, zero if `earlier` is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The time that `bytes` take at `bytes_per_sec`, rounded up; zero for a rate of zero, which
-    /// stands for "without limit".
+    /// Returns the time that `bytes` take at `bytes_per_sec`, rounded up; zero for a rate of zero,
+    /// which means no limit.
     pub fn transfer(bytes: u64, bytes_per_sec: u64) -> Nanos {
         if bytes_per_sec == 0 {
             return Nanos::ZERO;
@@ -89,7 +89,7 @@ impl Mul<u64> for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// The unit a person would choose: `250ns`, `35.0us`, `1.39ms`, `2.00s`.
+    /// Formats the value with the most readable unit: `250ns`, `35.0us`, `1.39ms`, `2.00s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0;
         match n {

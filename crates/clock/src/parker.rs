@@ -1,13 +1,13 @@
-//! [`Parker`] and [`Waker`]: how a runner with nothing to do sleeps, and how a doorbell wakes it.
+//! [`Parker`] and [`Waker`]: an idle runner parks, and a doorbell wakes it.
 //!
-//! A doorbell on a spinning runner costs one load; on a parked one, one system call. The protocol
-//! is the flag dance of a futex: the sleeper raises `parked`, looks for work once more, and only
-//! then blocks; the waker publishes its work first and looks at `parked` second. Both sides put a
-//! sequentially consistent fence between their two steps, so at least one of them sees the other. Of many
-//! wakers in this process one makes the system call: the first takes the flag down.
+//! A doorbell costs one load if the runner spins, and one system call if it is parked. The protocol
+//! is that of a futex. The sleeper sets `parked`, checks for work once more, and then blocks. The
+//! waker publishes its work, and then reads `parked`. Both sides execute a sequentially consistent
+//! fence between their two steps, so that at least one sees the other. Of several wakers in this
+//! process, only the first makes the system call: it clears the flag.
 //!
-//! Who wakes from another process has a [link](crate::Link): a flag of its own in memory that both
-//! processes see, and a descriptor. The dance is the same.
+//! A waker in another process has a [`RemoteWaker`](crate::RemoteWaker): a flag of its own in
+//! shared memory, and a socket. The protocol is the same.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ use crate::{Nanos, ParkedFlag, ParkedFlagReader, RemoteWaker};
 pub(crate) struct ParkerState {
     parked: AtomicBool,
     event: OwnedFd,
-    /// Wakers in other processes; made when the first comes.
+    /// Wakers in other processes; allocated for the first one.
     remotes: OnceLock<RemoteWakers>,
 }
 
@@ -39,18 +39,18 @@ impl ParkerState {
 
     #[cold]
     fn signal(&self) {
-        // A full counter already wakes; there is no other failure for a valid eventfd.
+        // A full counter already wakes the runner; a valid eventfd has no other write error.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 }
 
-/// The sleeper's end: one per runner.
+/// The sleeper's side: one per runner.
 #[derive(Debug)]
 pub struct Parker {
     shared: Arc<ParkerState>,
 }
 
-/// The waking end: any number of clones.
+/// The waker's side, which can be cloned.
 #[derive(Clone, Debug)]
 pub struct Waker {
     target: WakerTarget,
@@ -70,23 +70,23 @@ struct RemoteTarget {
 }
 
 impl Parker {
-    /// A new parker, not parked.
+    /// Creates a parker that is not parked.
     ///
     /// # Errors
-    /// What `eventfd(2)` returns, usually the limit on open files.
+    /// The error that `eventfd(2)` returns, usually the limit of open files.
     pub fn new() -> io::Result<Parker> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (parked, links) = (AtomicBool::new(false), OnceLock::new());
         Ok(Parker { shared: Arc::new(ParkerState { parked, event, remotes: links }) })
     }
 
-    /// A waker for this parker.
+    /// Returns a waker for this parker.
     pub fn waker(&self) -> Waker {
         Waker { target: WakerTarget::Local(self.shared.clone()) }
     }
 
-    /// Announces that the runner is about to sleep. The caller must look for work once more after
-    /// this and, if there is some, call [`unpark`](Parker::unpark) instead of sleeping.
+    /// Announces that the runner is about to park. The caller must check for work once more and, if
+    /// there is some, call [`unpark`](Parker::unpark) instead of parking.
     pub fn prepare(&self) {
         self.shared.parked.store(true, Ordering::Relaxed);
         if let Some(links) = self.shared.remotes.get() {
@@ -95,7 +95,7 @@ impl Parker {
         fence(Ordering::SeqCst);
     }
 
-    /// Withdraws [`prepare`](Parker::prepare) and swallows a wake-up that came meanwhile.
+    /// Withdraws [`prepare`](Parker::prepare) and discards a wake-up that arrived in the meantime.
     pub fn unpark(&self) {
         self.shared.parked.store(false, Ordering::Relaxed);
         if let Some(links) = self.shared.remotes.get() {
@@ -103,15 +103,15 @@ impl Parker {
             links.drain();
         }
         let mut buf = [0u8; 8];
-        // Nothing to read is the usual case; the descriptor is non-blocking.
+        // Usually there is nothing to read; the descriptor is non-blocking.
         let _ = rustix::io::read(&self.shared.event, &mut buf);
     }
 
-    /// Sleeps until woken, until one of `others` is readable, or for `timeout` at most
-    /// ([`Nanos::MAX`]: without limit); then unparks.
+    /// Parks until woken, until one of `others` is readable, or for at most `timeout`
+    /// ([`Nanos::MAX`]: no limit); then unparks.
     ///
     /// # Errors
-    /// What `ppoll(2)` returns; an interruption by a signal counts as a wake-up.
+    /// The error that `ppoll(2)` returns; an interruption by a signal counts as a wake-up.
     pub fn park(&self, others: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<()> {
         let mut fds = Vec::with_capacity(others.len() + 2);
         fds.push(PollFd::new(&self.shared.event, PollFlags::IN));
@@ -133,29 +133,29 @@ impl Parker {
 }
 
 impl AsFd for Parker {
-    /// The eventfd, for a caller that sleeps in its own `epoll`. Wakers in other processes do not
-    /// write to it.
+    /// Returns the eventfd, for a caller that waits in its own `epoll`. Wakers in other processes
+    /// do not write to it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }
 }
 
 impl Waker {
-    /// The waker of a sleeper in another process, which raises the flag that `parked` shows while it
-    /// sleeps and is woken by a byte on `link`, a socket whose other end it has
-    /// ([`link`](Waker::add_remote)).
+    /// Creates the waker of a sleeper in another process. The sleeper sets the flag that `parked`
+    /// reads while it is parked, and is woken by a byte on `link`, a socket whose other end it
+    /// passed to [`add_remote`](Waker::add_remote).
     pub fn remote(parked: Box<dyn ParkedFlagReader>, link: Arc<OwnedFd>) -> Waker {
         Waker { target: WakerTarget::Remote(Arc::new(RemoteTarget { parked, socket: link })) }
     }
 
-    /// Wakes the runner if it is parked. Call it after the work has been published.
+    /// Wakes the runner if it is parked. Callers publish their work first.
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
         match &self.target {
             WakerTarget::Local(shared) => {
-                // One signal ends the sleep: who takes the flag down sends it, and others need not. Whoever
-                // sleeps again raises the flag and looks once more first, and sees what they have published.
+                // The waker that clears the flag sends the only signal. A sleeper that parks again
+                // sets the flag and then checks for work, so it sees the work of the other wakers.
                 if shared.is_parked() && shared.parked.swap(false, Ordering::Relaxed) {
                     shared.signal();
                 }
@@ -168,12 +168,12 @@ impl Waker {
         }
     }
 
-    /// Lets another process wake the runner, too, until the link is dropped: a byte that comes
-    /// through `link`, one end of a pair of sockets, ends its sleep, and `parked` is raised while
-    /// it sleeps. The runner may be asleep already.
+    /// Allows another process to wake the runner until the returned value is dropped. A byte that
+    /// arrives on `link`, one end of a socket pair, wakes the runner. The runner sets `parked`
+    /// while it is parked; it may be parked already.
     ///
     /// # Errors
-    /// What `epoll_create1(2)` and `epoll_ctl(2)` return; `Unsupported` for the waker of a sleeper
+    /// The error of `epoll_create1(2)` or `epoll_ctl(2)`; `Unsupported` for the waker of a sleeper
     /// in another process.
     pub fn add_remote(
         &self,
@@ -191,7 +191,7 @@ impl Waker {
             }
         };
         let id = links.add(link, parked, || shared.is_parked())?;
-        // A runner that sleeps already does not wait for its first link: it has to look again.
+        // A parked runner does not wait on its first socket yet: make it park again.
         shared.signal();
         Ok(RemoteWaker::new(shared.clone(), id))
     }
@@ -200,16 +200,16 @@ impl Waker {
 impl RemoteTarget {
     #[cold]
     fn signal(&self) {
-        // Per call, because the other end of a descriptor's flags may be somebody else's. A full
-        // socket already wakes, and a closed one has nobody to wake.
+        // The flags are per call, because the other process may share the file status flags. A full
+        // socket already wakes the peer, and a closed one has no peer.
         let _ = rustix::net::send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 
 impl AsFd for Waker {
-    /// The parker's eventfd, for a kernel that writes to it by itself (io_uring, an interrupt of a
-    /// real device). It does so whether the runner is parked or not, so such a runner's sleep can
-    /// end once without cause. For a sleeper in another process, the socket.
+    /// Returns the parker's eventfd, for a kernel that writes to it (io_uring, interrupts of a real
+    /// device). The kernel writes even if the runner is not parked, so a later park can end once
+    /// without cause. For a sleeper in another process, returns the socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.target {
             WakerTarget::Local(shared) => shared.event.as_fd(),
@@ -280,7 +280,7 @@ mod tests {
             let now = seen();
             match now > last {
                 true => parker.unpark(),
-                // Without a limit: a wake that is lost is a test that does not end.
+                // No timeout: if a wake-up is lost, the test hangs.
                 false => parker.park(&[], Nanos::MAX).unwrap(),
             }
             last = seen();

@@ -4,41 +4,43 @@ use std::time::{Duration, Instant};
 
 use crate::Nanos;
 
-/// Monotonic time since the clock was made, or from an instant on that it was made with. Copies agree with each other.
+/// Monotonic time since the clock was created, or from the instant it was created with. Copies
+/// agree with each other.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock {
     start: Instant,
 }
 
 impl RealClock {
-    /// A clock that starts now.
+    /// Creates a clock that starts now at zero.
     pub fn start() -> RealClock {
         RealClock { start: Instant::now() }
     }
 
-    /// A clock that says `at` now, for what has lived in virtual time before.
+    /// Creates a clock whose present time is `at`, to continue from virtual time.
     pub fn starting_at(at: Nanos) -> RealClock {
         let now = Instant::now();
-        // Where the machine has no name for an instant that long ago, the clock starts at 0.
+        // If the system cannot represent an instant that long ago, the clock starts at 0.
         RealClock { start: now.checked_sub(Duration::from_nanos(at.0)).unwrap_or(now) }
     }
 
-    /// Time since the start. About 20 ns on x86-64 (vDSO).
+    /// Returns the time since the start. Takes about 20 ns on x86-64 (vDSO).
     #[inline]
     pub fn now(&self) -> Nanos {
         Nanos(self.start.elapsed().as_nanos() as u64)
     }
 }
 
-/// Time that the calling thread has had a CPU: what others do on the machine does not count.
+/// Returns the CPU time of the calling thread, which excludes other load on the machine.
 pub fn thread_cpu_time() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Lets timed sleeps of the calling thread end when they are due, as far as the kernel can: Linux ends
-/// those of other threads up to 50 us later, to wake several sleepers at once (prctl(2),
-/// `PR_SET_TIMERSLACK`). Threads that it starts are like it. Refused, sleeps stay as late as they were.
+/// Minimizes the timer slack of the calling thread, so that its timed sleeps end as exactly as the
+/// kernel can (prctl(2), `PR_SET_TIMERSLACK`). By default Linux delays them by up to 50 us to wake
+/// several sleepers at once. Threads that the thread creates inherit the setting. On failure the
+/// slack does not change.
 pub fn disable_timer_slack() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

@@ -1,4 +1,4 @@
-//! [`RealRunner`]: real time.
+//! [`RealRunner`]: a runner in real time.
 
 use std::io;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Component, Nanos, Parker, RealClock, Waker};
 
-/// When a runner stops spinning.
+/// The durations after which a runner parks and before which it wakes.
 ///
-/// Waking from sleep costs tens of microseconds, more than most devices' latency, so a runner
-/// spins through short waits and sleeps through long ones.
+/// Waking a parked thread takes tens of microseconds, more than the latency of most devices. A
+/// runner therefore spins through short waits and parks for long ones.
 #[derive(Clone, Copy, Debug)]
 pub struct IdlePolicy {
-    /// Spin this long without any move before sleeping.
+    /// Time without progress after which the runner parks.
     pub spin_time: Nanos,
-    /// Wake this much before a deadline and spin the rest: how late a sleeper wakes on the
-    /// machine (`sluice calibrate` measures it).
+    /// Time before a deadline at which the runner wakes, to spin until the deadline. It covers the
+    /// wake-up latency of the machine, which `sluice calibrate` measures.
     pub wake_margin: Nanos,
 }
 
@@ -25,7 +25,7 @@ impl Default for IdlePolicy {
     }
 }
 
-/// Polls components on one thread: spins while there is work, sleeps when there is none.
+/// Polls components on one thread: spins while there is work, and parks when there is none.
 #[derive(Debug)]
 pub struct RealRunner {
     clock: RealClock,
@@ -35,7 +35,7 @@ pub struct RealRunner {
 }
 
 impl RealRunner {
-    /// A runner on `clock`; runners that share drives and queues share a clock.
+    /// Creates a runner on `clock`; runners that share drives and queues share a clock.
     ///
     /// # Errors
     /// See [`Parker::new`].
@@ -48,12 +48,13 @@ impl RealRunner {
         })
     }
 
-    /// What others call after they gave a component of this runner work.
+    /// Returns the waker that other threads call after they have given a component of this runner
+    /// work.
     pub fn waker(&self) -> Waker {
         self.parker.waker()
     }
 
-    /// A handle that ends [`run`](RealRunner::run) from another thread.
+    /// Returns a handle that stops [`run`](RealRunner::run) from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle { stop: self.stop.clone(), waker: self.waker() }
     }
@@ -61,7 +62,7 @@ impl RealRunner {
     /// Polls `component` until stopped.
     ///
     /// # Errors
-    /// What [`Parker::park`] returns.
+    /// The error that [`Parker::park`] returns.
     pub fn run(&self, component: &mut dyn Component) -> io::Result<()> {
         let mut idle_since = None;
         while !self.stop.load(Ordering::Relaxed) {
@@ -95,7 +96,7 @@ impl RealRunner {
     }
 }
 
-/// Ends a [`RealRunner::run`] from another thread.
+/// Stops a [`RealRunner::run`] from another thread.
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     stop: Arc<AtomicBool>,
@@ -103,7 +104,7 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
-    /// Asks the runner to return; it does so after the poll it is in.
+    /// Asks the runner to return after its current poll.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.waker.wake();

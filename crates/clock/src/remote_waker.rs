@@ -1,13 +1,13 @@
-//! [`Link`]: a waker in another process, as the sleeper sees it.
+//! [`RemoteWaker`]: a waker in another process, as the sleeper sees it.
 //!
-//! A link is one end of a pair of sockets, and a flag in memory that both processes see. Each
-//! process has an open file description of its own: whatever the other one does to its end, writing
-//! to ours does not block, and nobody else's wake-ups go through it. (An eventfd has one description
-//! for both: who shares it can make its writer block, and can swallow what wakes the sleeper.)
+//! A remote waker is one end of a socket pair, and a flag in memory that both processes map. Each
+//! process has its own open file description. Whatever the other process does to its end, a write
+//! to this end does not block, and no other waker depends on it. An eventfd would have one
+//! description for both: a peer could make its writer block, and could consume a wake-up.
 //!
-//! Guarantees: a byte that was sent after the sleeper raised the flags ends its sleep; a peer that
-//! closes its end, or fills it, ends one sleep and not all of them (edge-triggered); a link that is
-//! dropped leaves nothing behind. Costs one store per link when the runner goes to sleep.
+//! Invariants: a byte sent after the sleeper has set its flags ends its sleep. A peer that closes
+//! or fills its end ends one sleep only (edge-triggered). A dropped remote waker leaves nothing
+//! behind. Parking costs one store per remote waker.
 
 use std::fmt;
 use std::io;
@@ -19,19 +19,20 @@ use rustix::net::RecvFlags;
 
 use crate::parker::ParkerState;
 
-/// A word that another process looks at to see whether somebody sleeps: the sleeper's side.
+/// A flag that tells another process whether a runner is parked: the sleeper's side.
 pub trait ParkedFlag: fmt::Debug + Send + Sync {
-    /// Shows whether the sleeper sleeps, or is about to. A fence follows.
+    /// Sets whether the sleeper is parked or about to park. A fence follows.
     fn set(&self, up: bool);
 }
 
-/// The same word: the waker's side, which may be unable to write to it.
+/// A flag that tells whether a runner in another process is parked: the waker's side, possibly
+/// read-only.
 pub trait ParkedFlagReader: fmt::Debug + Send + Sync {
-    /// Whether the sleeper shows that it sleeps. A fence comes before.
+    /// Whether the sleeper is parked. A fence precedes.
     fn is_set(&self) -> bool;
 }
 
-/// A waker in another process is connected as long as this lives; see
+/// The connection of a waker in another process, until it is dropped; see
 /// [`Waker::add_remote`](crate::Waker::add_remote).
 #[derive(Debug)]
 pub struct RemoteWaker {
@@ -53,7 +54,7 @@ impl Drop for RemoteWaker {
     }
 }
 
-/// All links of one sleeper.
+/// All remote wakers of one sleeper.
 #[derive(Debug)]
 pub(crate) struct RemoteWakers {
     epoll: OwnedFd,
@@ -73,7 +74,7 @@ struct RemoteEntry {
     parked: Box<dyn ParkedFlag>,
 }
 
-/// Wake-ups that are swallowed at a time; the rest ends the next sleep.
+/// Maximum number of wake-ups drained at once; further ones end the next sleep.
 const DRAIN_EVENTS_MAX: usize = 32;
 
 impl RemoteWakers {
@@ -96,7 +97,7 @@ impl RemoteWakers {
         members.next += 1;
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&self.epoll, &socket, EventData::new_u64(id), flags)?;
-        // Under the lock: a sleeper that goes to sleep now raises it again.
+        // Under the lock: a sleeper that parks now sets the flag again.
         parked.set(is_parked());
         members.list.push(RemoteEntry { id, socket, parked });
         Ok(id)
@@ -106,20 +107,20 @@ impl RemoteWakers {
         let mut members = self.members();
         if let Some(at) = members.list.iter().position(|m| m.id == id) {
             let member = members.list.swap_remove(at);
-            // It is in there, or its descriptor is closed: then the kernel has removed it.
+            // The socket is registered, or it is closed and the kernel has removed it.
             let _ = epoll::delete(&self.epoll, &member.socket);
             member.parked.set(false);
         }
     }
 
-    /// Shows all peers whether the sleeper sleeps.
+    /// Sets the flags of all remote wakers.
     pub(crate) fn set_parked(&self, up: bool) {
         for member in &self.members().list {
             member.parked.set(up);
         }
     }
 
-    /// Takes out what peers have sent.
+    /// Reads the bytes that peers have sent.
     pub(crate) fn drain(&self) {
         let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; DRAIN_EVENTS_MAX];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -131,7 +132,7 @@ impl RemoteWakers {
         for event in events {
             let id = event.data.u64();
             if let Some(member) = members.list.iter().find(|m| m.id == id) {
-                // What is left of a flood means nothing, and does not end another sleep.
+                // The rest of a flood has no meaning, and does not end another sleep.
                 let mut bytes = [0u8; 256];
                 let _ = rustix::net::recv(&member.socket, &mut bytes[..], RecvFlags::DONTWAIT);
             }
@@ -176,7 +177,7 @@ mod tests {
         (Arc::new(a), Arc::new(b))
     }
 
-    /// Whether the parker sleeps for its whole timeout.
+    /// Whether the parker stays parked for its whole timeout.
     fn sleeps_full_timeout(parker: &Parker) -> bool {
         let before = std::time::Instant::now();
         parker.prepare();
@@ -230,7 +231,7 @@ mod tests {
         while rustix::net::send(&theirs, &[7; 64], rustix::net::SendFlags::DONTWAIT).is_ok() {}
         assert!(!sleeps_full_timeout(&parker));
         assert!(sleeps_full_timeout(&parker), "what is left does not wake again");
-        // Our own sends to a peer that never reads do not block either.
+        // Sends to a peer that never reads do not block either.
         let up = TestFlag(Arc::new(AtomicBool::new(true)));
         let waker = Waker::remote(Box::new(up), ours);
         (0..10_000).for_each(|_| waker.wake());
@@ -254,7 +255,7 @@ mod tests {
             assert!(twice.is_err(), "one link per socket");
             drop(link);
         }
-        // Other tests of this process open some of their own.
+        // Other tests of this process open descriptors as well.
         assert!(descriptors() < before + 100);
         let far = Waker::remote(Box::new(TestFlag::default()), ours.clone());
         let refused = far.add_remote(ours, Box::new(TestFlag::default())).unwrap_err();

@@ -1,12 +1,12 @@
-//! [`TimerQueue`]: what happens next, in one deterministic order.
+//! [`TimerQueue`]: pending events in one deterministic order.
 
 use crate::Nanos;
 
-/// A priority queue of events by time; events at the same time come out in the order they went in,
-/// so that a run depends on nothing but its inputs (rule R3).
+/// A priority queue of events by time. Events with equal times are returned in insertion order, so
+/// that a run depends only on its inputs (ARCHITECTURE.md, R3).
 ///
-/// A 4-ary implicit heap: at the depths a drive reaches (two events per parallel unit) its sifts
-/// touch one or two cache lines per level. Allocates only while growing to its high-water mark.
+/// The queue is a 4-ary implicit heap. At the usual sizes (two events per parallel unit), its sift
+/// operations touch one or two cache lines per level. It allocates only when it grows.
 #[derive(Clone, Debug)]
 pub struct TimerQueue<T> {
     heap: Vec<Entry<T>>,
@@ -30,22 +30,22 @@ impl<T> Entry<T> {
 const ARITY: usize = 4;
 
 impl<T: Copy> TimerQueue<T> {
-    /// An empty queue with room for `capacity` events.
+    /// Creates an empty queue with space for `capacity` events.
     pub fn with_capacity(capacity: usize) -> TimerQueue<T> {
         TimerQueue { heap: Vec::with_capacity(capacity), pushed: 0 }
     }
 
-    /// Number of events waiting.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// When the next event is due; [`Nanos::MAX`] if there is none.
+    /// Returns the time of the next event; [`Nanos::MAX`] if there is none.
     #[inline]
     pub fn next_at(&self) -> Nanos {
         self.heap.first().map_or(Nanos::MAX, |e| e.at)
@@ -69,7 +69,7 @@ impl<T: Copy> TimerQueue<T> {
         self.heap[hole] = entry;
     }
 
-    /// Takes the earliest event if it is due at `now` or before, with the time it was due.
+    /// Removes the earliest event if it is due at `now` or earlier, and returns it with its time.
     #[inline]
     pub fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, T)> {
         let first = *self.heap.first()?;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn earliest_first_and_equal_times_in_order_of_arrival() {
         let mut q = TimerQueue::with_capacity(0);
-        // A fixed scramble of 4,000 events over 97 instants.
+        // A fixed permutation of 4,000 events over 97 instants.
         for i in 0..4_000u64 {
             q.push(Nanos(i * 7_919 % 97), i);
         }

@@ -1,19 +1,21 @@
-//! [`VirtualRunner`]: virtual time.
+//! [`VirtualRunner`]: a runner in virtual time.
 
 use crate::{Component, Nanos};
 
-/// Polls components until nothing moves, then jumps to the earliest deadline among them.
+/// Polls components until none makes progress, then advances time to their earliest deadline.
 ///
-/// Components are polled in the order given, so a run depends on nothing but its inputs (rule R3).
+/// The components are polled in the given order, so that a run depends only on its inputs
+/// (ARCHITECTURE.md, R3).
 #[derive(Clone, Debug, Default)]
 pub struct VirtualRunner {
     now: Nanos,
 }
 
-/// Nothing can ever move again, yet the caller still waits for something.
+/// The error for a deadlock: no component can make progress, but the condition of the caller does
+/// not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// When the last thing moved.
+    /// Time of the last progress.
     pub at: Nanos,
 }
 
@@ -26,23 +28,23 @@ impl std::fmt::Display for Deadlock {
 impl std::error::Error for Deadlock {}
 
 impl VirtualRunner {
-    /// A runner at time zero.
+    /// Creates a runner at time zero.
     pub fn new() -> VirtualRunner {
         VirtualRunner::default()
     }
 
-    /// The present.
+    /// Returns the present time.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Makes `to` the present, for a caller that does its own polling; never back.
+    /// Advances the present time to `to`, for a caller that polls by itself. Time never goes back.
     #[inline]
     pub fn advance_to(&mut self, to: Nanos) {
         self.now = self.now.max(to);
     }
 
-    /// Polls every component until none moves, without letting time pass.
+    /// Polls every component until none makes progress, without advancing time.
     pub fn run_until_idle(&mut self, components: &mut [&mut dyn Component]) {
         loop {
             let mut moved = false;
@@ -55,23 +57,23 @@ impl VirtualRunner {
         }
     }
 
-    /// Lets everything happen at the present instant, then jumps to the next deadline if it is at
-    /// or before `limit`. Returns whether it jumped; at `false` the present is still the old one.
+    /// Runs all work at the present time, then advances to the next deadline if it is not after
+    /// `limit`. Returns whether time advanced.
     pub fn step(&mut self, components: &mut [&mut dyn Component], limit: Nanos) -> bool {
         self.run_until_idle(components);
         let next = components.iter().map(|c| c.deadline()).min().unwrap_or(Nanos::MAX);
         if next == Nanos::MAX || next > limit {
             return false;
         }
-        // A deadline in the past means "as soon as time moves": the present is the earliest.
+        // A deadline in the past means "as soon as time advances".
         self.now = self.now.max(next);
         true
     }
 
-    /// Runs until `done` holds at a settled instant.
+    /// Runs until `done` holds at an instant without further progress.
     ///
     /// # Errors
-    /// [`Deadlock`] when no component has a deadline and `done` does not hold.
+    /// [`Deadlock`] if no component has a deadline and `done` does not hold.
     pub fn run_until(
         &mut self,
         components: &mut [&mut dyn Component],
@@ -88,7 +90,7 @@ impl VirtualRunner {
         }
     }
 
-    /// Runs to the instant `until`, which then is the present.
+    /// Runs until the time `until`, which is then the present time.
     pub fn run_until_time(&mut self, components: &mut [&mut dyn Component], until: Nanos) {
         while self.step(components, until) {}
         self.now = self.now.max(until);
@@ -100,7 +102,7 @@ impl VirtualRunner {
 mod tests {
     use super::*;
 
-    /// Ticks `left` times, every `every`.
+    /// Ticks `left` times, at intervals of `every`.
     struct Ticker {
         every: Nanos,
         next: Nanos,

@@ -1,15 +1,14 @@
-//! [`Rng`]: xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators",
-//! ACM TOMS 2021), seeded by splitmix64 as its authors recommend.
+//! [`Rng`]: xoshiro256++ \[Xoshiro21\], seeded by SplitMix64 as its authors recommend.
 
 use crate::math;
 
-/// A generator of uniform numbers. What a seed means never changes.
+/// A generator of uniform random numbers. The sequence of a seed never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
     s: [u64; 4],
 }
 
-/// One step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): advances `state`, returns a word.
+/// Executes one step of SplitMix64 \[SplitMix14\]: advances `state` and returns a word.
 fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -19,14 +18,14 @@ fn splitmix64(state: &mut u64) -> u64 {
 }
 
 impl Rng {
-    /// The generator that `seed` names; every seed is a good one.
+    /// Creates the generator of `seed`; every seed is valid.
     pub fn new(seed: u64) -> Rng {
         let mut state = seed;
         Rng { s: std::array::from_fn(|_| splitmix64(&mut state)) }
     }
 
-    /// An independent generator for `stream`, without moving this one: the same stream of the same
-    /// state is the same generator, so that one consumer's draws never shift another's.
+    /// Returns an independent generator for `stream`, without changing this one. Equal streams of
+    /// equal states give equal generators, so that one consumer's numbers never shift another's.
     #[must_use]
     pub fn fork(&self, stream: u64) -> Rng {
         let mut state = stream;
@@ -38,7 +37,7 @@ impl Rng {
         Rng::new(seed)
     }
 
-    /// 64 uniform bits.
+    /// Returns 64 uniform bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.s;
@@ -53,8 +52,7 @@ impl Rng {
         out
     }
 
-    /// A uniform number of `0..n`, without bias (Lemire, "Fast random integer generation in an
-    /// interval", 2019); 0 for `n` = 0.
+    /// Returns a uniform number in `0..n`, without bias \[Lemire19a\]; 0 for `n` = 0.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         let mut product = u128::from(self.next_u64()) * u128::from(n);
@@ -67,26 +65,26 @@ impl Rng {
         (product >> 64) as u64
     }
 
-    /// A uniform number of `[0, 1)`, a multiple of 2^-53.
+    /// Returns a uniform number in `[0, 1)`, a multiple of 2^-53.
     #[inline]
     pub fn f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// True with probability `p`; never for 0 or less, always for 1 or more.
+    /// Returns true with probability `p`: never for 0 or less, always for 1 or more.
     #[inline]
     pub fn chance(&mut self, p: f64) -> bool {
         self.f64() < p
     }
 
-    /// The time to the next event of a Poisson process whose events are `mean` apart on average.
+    /// Returns the time to the next event of a Poisson process with a mean interval of `mean`.
     #[inline]
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -math::ln(1.0 - self.f64()) * mean
     }
 
-    /// How many events of a Poisson process happen where `mean` are expected. Exact; takes time
-    /// proportional to `mean`. 0 for a mean of zero or less.
+    /// Returns the number of events of a Poisson distribution with mean `mean`. The result is
+    /// exact, and takes time proportional to `mean`. Returns 0 for a mean of zero or less.
     pub fn poisson(&mut self, mean: f64) -> u64 {
         let (mut at, mut events) = (self.exponential(1.0), 0);
         while at < mean {
@@ -96,7 +94,7 @@ impl Rng {
         events
     }
 
-    /// Puts `items` in a uniformly random order (Fisher and Yates).
+    /// Shuffles `items` uniformly (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);
@@ -118,7 +116,7 @@ mod tests {
         assert_eq!(first, PINNED);
         let mut fork = Rng::new(42).fork(7);
         assert_eq!(fork.next_u64(), PINNED_FORK);
-        // The reference implementation of splitmix64 prints this first for seed 1234567.
+        // The first output of the reference implementation of SplitMix64 for seed 1234567.
         assert_eq!(splitmix64(&mut 1_234_567), 6_457_827_717_110_365_317);
     }
 
@@ -140,7 +138,7 @@ mod tests {
         }
         let chi2: f64 = counts.iter().map(|&c| (c as f64 - 1e5).powi(2) / 1e5).sum();
         assert!(chi2 < 22.5, "6 degrees of freedom, p = 0.001: {chi2}");
-        // A range over half of 2^64 is where a biased method shows: thirds must be equal.
+        // A range over half of 2^64 reveals a biased method: all thirds must be equally frequent.
         let n = 3 << 62;
         let low = (0..300_000).filter(|_| rng.below(n) < 1 << 62).count();
         assert!((low as f64 / 300_000.0 - 1.0 / 3.0).abs() < 0.005);

@@ -1,11 +1,11 @@
-//! `ln` and `exp` from additions, multiplications and divisions only, which IEEE 754 defines to the
-//! last bit: samples drawn through them are the same on every machine. Errors stay under 2 ulp. The
-//! coefficients are the minimax polynomials published with fdlibm (Sun Microsystems, 1993).
+//! `ln` and `exp` from additions, multiplications and divisions only. IEEE 754 defines these
+//! exactly, so samples are equal on every machine. Errors are below 2 ulp. The coefficients are the
+//! minimax polynomials published with fdlibm (Sun Microsystems, 1993).
 
 const LN2_HI: f64 = 6.931_471_803_691_238e-1;
 const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 
-/// Natural logarithm of a positive, finite, normal number.
+/// Returns the natural logarithm of a positive, finite, normal number.
 #[inline]
 pub(crate) fn ln(x: f64) -> f64 {
     debug_assert!(x.is_normal() && x > 0.0);
@@ -29,7 +29,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     e * LN2_HI - ((half - (s * (half + even + odd) + e * LN2_LO)) - f)
 }
 
-/// `e` to the power of `x`; 0 below -708, infinity above 709.
+/// Returns `e` to the power of `x`; 0 below -708, infinity above 709.
 #[inline]
 pub(crate) fn exp(x: f64) -> f64 {
     if x < -708.0 {
@@ -48,11 +48,11 @@ pub(crate) fn exp(x: f64) -> f64 {
                 + t * (6.613_756_321_437_934e-5
                     + t * (-1.653_390_220_546_525_2e-6 + t * 4.138_136_797_057_238e-8))));
     let y = 1.0 + (r * c / (2.0 - c) - lo + hi);
-    // 2^k by its exponent field: k is in -1022..=1023.
+    // Build 2^k from its exponent field: k is in -1022..=1023.
     y * f64::from_bits(((k as i64 + 1023) as u64) << 52)
 }
 
-/// `x` to the power of `p`, for `x` in `[0, 1]` and positive `p`.
+/// Returns `x` to the power of `p`, for `x` in `[0, 1]` and positive `p`.
 #[inline]
 pub(crate) fn pow(x: f64, p: f64) -> f64 {
     if x.is_normal() { exp(p * ln(x)) } else { 0.0 }

@@ -1,9 +1,9 @@
-//! [`Pareto`]: ranks by fio's `random_distribution=pareto:h`.
+//! [`Pareto`]: ranks with the distribution of fio's `random_distribution=pareto:h`.
 
 use crate::{Rng, math};
 
-/// Draws ranks of `0..n` so that the first `h * n` get a share `1 - h` of the draws, and the same
-/// holds again within them: `h` = 0.2 is the 80/20 rule.
+/// Draws ranks in `0..n` such that the first `h * n` ranks get a fraction `1 - h` of the draws,
+/// recursively: `h` = 0.2 is the 80/20 rule.
 #[derive(Clone, Debug)]
 pub struct Pareto {
     n: u64,
@@ -11,7 +11,8 @@ pub struct Pareto {
 }
 
 impl Pareto {
-    /// For `h` in (0, 1), both ends excluded, and `n` of at least 1; `None` otherwise.
+    /// Creates a distribution for `h` in (0, 1), both ends excluded, and `n` of at least 1; `None`
+    /// otherwise.
     pub fn new(n: u64, h: f64) -> Option<Pareto> {
         if n == 0 || !(h > 1e-9 && h < 1.0 - 1e-9) {
             return None;
@@ -19,7 +20,7 @@ impl Pareto {
         Some(Pareto { n, power: math::ln(h) / math::ln(1.0 - h) })
     }
 
-    /// A rank, 0 the most popular for `h` below a half.
+    /// Draws a rank; for `h` below 0.5, rank 0 is the most popular.
     #[inline]
     pub fn sample(&self, rng: &mut Rng) -> u64 {
         let at = self.n as f64 * math::pow(rng.f64(), self.power);

@@ -1,13 +1,13 @@
-//! [`Permutation`]: every number of 0..n once, in a shuffled order, without a table.
+//! [`Permutation`]: a permutation of `0..n` without a table.
 
 use crate::Rng;
 
-/// A bijection of `0..n` onto itself, drawn from a generator. Takes no memory that grows with `n`,
-/// so that a random map over a 2 TB drive costs nothing.
+/// A random bijection of `0..n` onto itself. Its memory does not grow with `n`, so that a random
+/// map over a 2 TB drive costs nothing.
 ///
-/// Works on the next power of two with four rounds of steps that can each be undone (multiply by an
-/// odd number, add, fold the high half onto the low), and walks on from what falls outside `0..n`:
-/// two evaluations per look-up at most on average.
+/// It applies four rounds of invertible steps (multiply by an odd number, add, fold the high half
+/// onto the low) on the next power of two. Results outside `0..n` are mapped again, which takes at
+/// most two evaluations per look-up on average.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     n: u64,
@@ -17,7 +17,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// A permutation of `0..n`.
+    /// Creates a permutation of `0..n`.
     pub fn new(n: u64, rng: &mut Rng) -> Permutation {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
@@ -25,20 +25,20 @@ impl Permutation {
         Permutation { n, mask, shift: bits.div_ceil(2), rounds }
     }
 
-    /// How many numbers there are.
+    /// Returns `n`.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Whether there are none.
+    /// Whether `n` is 0.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// Where `i` goes.
+    /// Returns the image of `i`.
     ///
     /// # Panics
-    /// When `i` is not below `n`.
+    /// If `i` is not below `n`.
     #[inline]
     pub fn at(&self, i: u64) -> u64 {
         assert!(i < self.n, "{i} of a permutation of {}", self.n);
@@ -48,7 +48,7 @@ impl Permutation {
                 x = x.wrapping_mul(multiplier).wrapping_add(addend) & self.mask;
                 x ^= x >> self.shift;
             }
-            // Walking from inside 0..n along the cycle of a bijection returns inside.
+            // Following the cycle of a bijection from inside 0..n returns inside.
             if x < self.n {
                 return x;
             }
@@ -78,7 +78,7 @@ mod tests {
     fn looks_random() {
         let n = 1_000_003;
         let p = Permutation::new(n, &mut Rng::new(2));
-        // Any window of positions lands evenly over eight stretches of the range.
+        // Any window of positions is spread evenly over eight parts of the range.
         for window in [0, 1, 7, 90] {
             let mut counts = [0u32; 8];
             for i in window * 10_000..(window + 1) * 10_000 {
@@ -87,7 +87,7 @@ mod tests {
             let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - 1250.0).powi(2) / 1250.0).sum();
             assert!(chi2 < 30.0, "{counts:?}");
         }
-        // Neighbours land far apart: the mean distance of two uniform points is n/3.
+        // Neighbors are mapped far apart: the mean distance of two uniform points is n/3.
         let mean = (0..100_000).map(|i| p.at(i).abs_diff(p.at(i + 1)) as f64).sum::<f64>() / 1e5;
         assert!((mean / n as f64 - 1.0 / 3.0).abs() < 0.02, "{mean}");
     }

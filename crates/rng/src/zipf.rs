@@ -1,11 +1,10 @@
-//! [`Zipf`]: ranks with Zipf's popularity, by rejection-inversion (Hörmann and Derflinger,
-//! "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS
-//! 1996). Unlike the approximation of Gray et al. (SIGMOD 1994) that YCSB and fio use, it is exact,
-//! takes any exponent, and needs no sum over all ranks before the first draw.
+//! [`Zipf`]: ranks with a Zipf distribution, by rejection-inversion \[Zipf96\]. Unlike the
+//! approximation \[Gray94\] that YCSB and fio use, it is exact, accepts any exponent, and needs no
+//! sum over all ranks before the first draw.
 
 use crate::{Rng, math};
 
-/// Draws ranks of `0..n`, rank `r` with a probability proportional to `1 / (r + 1)^theta`.
+/// Draws ranks in `0..n`, with rank `r` at a probability proportional to `1 / (r + 1)^theta`.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     n: u64,
@@ -15,7 +14,7 @@ pub struct Zipf {
     accept: f64,
 }
 
-/// `ln(1 + x) / x`.
+/// Returns `ln(1 + x) / x`.
 #[inline]
 fn ln_1p_over(x: f64) -> f64 {
     if x.abs() > 1e-4 {
@@ -25,7 +24,7 @@ fn ln_1p_over(x: f64) -> f64 {
     }
 }
 
-/// `(e^x - 1) / x`.
+/// Returns `(e^x - 1) / x`.
 #[inline]
 fn exp_m1_over(x: f64) -> f64 {
     if x.abs() > 1e-4 {
@@ -35,14 +34,14 @@ fn exp_m1_over(x: f64) -> f64 {
     }
 }
 
-/// The integral of `x^-theta` from 1 to `x`.
+/// Returns the integral of `x^-theta` from 1 to `x`.
 #[inline]
 fn integral(x: f64, theta: f64) -> f64 {
     let ln = math::ln(x);
     exp_m1_over((1.0 - theta) * ln) * ln
 }
 
-/// The inverse of [`integral`].
+/// Returns the inverse of [`integral`].
 #[inline]
 fn integral_inverse(y: f64, theta: f64) -> f64 {
     let t = (y * (1.0 - theta)).max(-1.0);
@@ -50,7 +49,8 @@ fn integral_inverse(y: f64, theta: f64) -> f64 {
 }
 
 impl Zipf {
-    /// For a `theta` of 0 (uniform) to 100 and `n` of at least 1; `None` otherwise.
+    /// Creates a distribution for a `theta` of 0 (uniform) to 100 and `n` of at least 1; `None`
+    /// otherwise.
     pub fn new(n: u64, theta: f64) -> Option<Zipf> {
         if n == 0 || !(0.0..=100.0).contains(&theta) {
             return None;
@@ -65,7 +65,7 @@ impl Zipf {
         })
     }
 
-    /// A rank, 0 the most popular.
+    /// Draws a rank; rank 0 is the most popular.
     #[inline]
     pub fn sample(&self, rng: &mut Rng) -> u64 {
         loop {
@@ -89,7 +89,7 @@ mod tests {
     use rand::distr::Distribution;
     use rand::rngs::SmallRng;
 
-    /// Counts of the first ranks, and of all beyond.
+    /// Returns the frequencies of the first ranks, and of all others.
     fn histogram(mut draw: impl FnMut() -> u64, draws: u32) -> [f64; 33] {
         let mut counts = [0.0; 33];
         for _ in 0..draws {

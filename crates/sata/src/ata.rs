@@ -1,5 +1,5 @@
-//! ATA commands, the bits of status and error, trim ranges, and the NCQ error log (ATA/ATAPI Command
-//! Set 3, "ACS-3", by the names of its commands and logs).
+//! ATA commands, status and error bits, trim ranges, and the NCQ error log. Commands and logs have
+//! the names that ATA/ATAPI Command Set 3 \[ACS3\] uses.
 
 /// Command codes (ACS-3, the clause of each command).
 pub mod command {
@@ -51,40 +51,40 @@ pub mod error {
     pub const ICRC: u8 = 1 << 7;
 }
 
-/// A range of DATA SET MANAGEMENT: LBA in 47:0, sectors in 63:48; none if the sectors are 0 (ACS-3,
-/// LBA Range Entry).
+/// A range of DATA SET MANAGEMENT: LBA in bits 47:0, sectors in bits 63:48; empty if the number of
+/// sectors is 0 (ACS-3, LBA Range Entry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimRange {
     /// First sector.
     pub lba: u64,
-    /// Sectors.
+    /// Number of sectors.
     pub sectors: u16,
 }
 
 impl TrimRange {
-    /// Bytes of a range.
+    /// Size of a range in bytes.
     pub const BYTES: usize = 8;
-    /// Ranges of a block of 512 bytes.
+    /// Ranges per block of 512 bytes.
     pub const PER_BLOCK: usize = 512 / TrimRange::BYTES;
 
-    /// On the wire.
+    /// Encodes the range.
     pub fn to_bytes(self) -> [u8; TrimRange::BYTES] {
         (self.lba & 0xffff_ffff_ffff | u64::from(self.sectors) << 48).to_le_bytes()
     }
 
-    /// From the wire.
+    /// Decodes a range.
     pub fn from_bytes(bytes: [u8; TrimRange::BYTES]) -> TrimRange {
         let word = u64::from_le_bytes(bytes);
         TrimRange { lba: word & 0xffff_ffff_ffff, sectors: (word >> 48) as u16 }
     }
 }
 
-/// The NCQ Command Error log, 10h: which queued command failed, and how (ACS-3, "Queued Error Log").
-/// A drive that has failed a queued command takes no other one until this log is read, which also
-/// aborts what is outstanding.
+/// The NCQ Command Error log, 10h: the failed queued command and its error (ACS-3, "Queued Error
+/// Log"). After a queued command has failed, a drive accepts no other command until the host reads
+/// this log, which also aborts the outstanding commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedErrorLog {
-    /// Byte 0 bit 7, NQ: the command was not queued; the tag means nothing.
+    /// Byte 0 bit 7, NQ: the failed command was not queued; the tag is invalid.
     pub not_queued: bool,
     /// Byte 0 bits 4:0: the tag.
     pub tag: u8,
@@ -97,12 +97,12 @@ pub struct QueuedErrorLog {
 }
 
 impl QueuedErrorLog {
-    /// Its address among the logs.
+    /// Log address.
     pub const LOG: u8 = 0x10;
-    /// Bytes of a log page.
+    /// Size of a log page in bytes.
     pub const BYTES: usize = 512;
 
-    /// On the wire, with the checksum that makes all bytes add up to zero.
+    /// Encodes the log page, with the checksum by which all bytes add up to zero.
     pub fn to_bytes(self) -> [u8; QueuedErrorLog::BYTES] {
         let mut page = [0; QueuedErrorLog::BYTES];
         let [a, b, c, d, e, f, ..] = self.lba.to_le_bytes();
@@ -113,7 +113,7 @@ impl QueuedErrorLog {
         page
     }
 
-    /// From the wire; `None` if the checksum is wrong.
+    /// Decodes a log page; `None` if the checksum is wrong.
     pub fn from_bytes(page: &[u8; QueuedErrorLog::BYTES]) -> Option<QueuedErrorLog> {
         if page.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)) != 0 {
             return None;

@@ -1,11 +1,12 @@
-//! Frame information structures: what travels over the link (Serial ATA 3.2 section 10.5).
+//! Frame information structures (FIS): the packets of the SATA link [SATA3.2 §10.5].
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ata::{self, command};
 
-/// Where the controller keeps received FISes, from PxFB on (AHCI 1.3.1 section 4.2.1).
+/// Offsets in the area where the controller stores received FISes, at PxFB (AHCI 1.3.1 section
+/// 4.2.1).
 pub mod received {
     /// PSFIS: PIO Setup.
     pub const PIO_SETUP: usize = 0x20;
@@ -13,7 +14,7 @@ pub mod received {
     pub const REGISTER: usize = 0x40;
     /// SDBFIS: Set Device Bits.
     pub const SET_DEVICE_BITS: usize = 0x58;
-    /// Bytes of the area, and its alignment.
+    /// Size and alignment of the area in bytes.
     pub const BYTES: usize = 256;
 }
 
@@ -88,54 +89,54 @@ impl RegisterH2d {
     }
 
     fn queued(command: u8, lba: u64, sectors: u32, tag: u8) -> RegisterH2d {
-        // A count of 0 stands for 65,536.
+        // A count of 0 means 65,536.
         let [low, high, ..] = sectors.to_le_bytes();
         let fis = RegisterH2d::for_command(command).with_lba(lba);
         let count = (u16::from(tag) << 3).into();
         RegisterH2d { features_low: low, features_high: high, count, ..fis }
     }
 
-    /// READ FPDMA QUEUED of 1 to 65,536 sectors under `tag`.
+    /// Returns READ FPDMA QUEUED of 1 to 65,536 sectors with `tag`.
     pub fn read_queued(lba: u64, sectors: u32, tag: u8) -> RegisterH2d {
         RegisterH2d::queued(command::READ_FPDMA_QUEUED, lba, sectors, tag)
     }
 
-    /// WRITE FPDMA QUEUED of 1 to 65,536 sectors under `tag`.
+    /// Returns WRITE FPDMA QUEUED of 1 to 65,536 sectors with `tag`.
     pub fn write_queued(lba: u64, sectors: u32, tag: u8, fua: bool) -> RegisterH2d {
         let fis = RegisterH2d::queued(command::WRITE_FPDMA_QUEUED, lba, sectors, tag);
         let fua = if fua { RegisterH2d::FUA } else { 0 };
         RegisterH2d { device: fis.device | fua, ..fis }
     }
 
-    /// FLUSH CACHE EXT.
+    /// Returns FLUSH CACHE EXT.
     pub fn flush() -> RegisterH2d {
         RegisterH2d::for_command(command::FLUSH_CACHE_EXT).with_lba(0)
     }
 
-    /// DATA SET MANAGEMENT with TRIM: `blocks` blocks of 512 bytes of ranges follow.
+    /// Returns DATA SET MANAGEMENT with TRIM, for `blocks` blocks of 512 bytes of ranges.
     pub fn trim(blocks: u16) -> RegisterH2d {
         let fis = RegisterH2d::for_command(command::DATA_SET_MANAGEMENT).with_lba(0);
         RegisterH2d { features_low: ata::FEATURE_TRIM, count: blocks.into(), ..fis }
     }
 
-    /// IDENTIFY DEVICE: 512 bytes follow.
+    /// Returns IDENTIFY DEVICE, for 512 bytes of data.
     pub fn identify() -> RegisterH2d {
         RegisterH2d::for_command(command::IDENTIFY_DEVICE)
     }
 
-    /// READ LOG EXT of one page of 512 bytes of log `log`.
+    /// Returns READ LOG EXT of one 512-byte page of log `log`.
     pub fn read_log(log: u8) -> RegisterH2d {
         let fis = RegisterH2d::for_command(command::READ_LOG_EXT).with_lba(u64::from(log));
         RegisterH2d { count: 1.into(), ..fis }
     }
 
-    /// The LBA.
+    /// Returns the LBA.
     pub fn lba(&self) -> u64 {
         let ([a, b, c], [d, e, f]) = (self.lba_low, self.lba_high);
         u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
     }
 
-    /// Sectors of a queued command: 1 to 65,536.
+    /// Returns the sectors of a queued command: 1 to 65,536.
     pub fn queued_sectors(&self) -> u32 {
         match u16::from_le_bytes([self.features_low, self.features_high]) {
             0 => 65_536,
@@ -143,19 +144,18 @@ impl RegisterH2d {
         }
     }
 
-    /// Tag of a queued command: 0 to 31.
+    /// Returns the tag of a queued command: 0 to 31.
     pub fn queued_tag(&self) -> u8 {
         (self.count.get() >> 3 & 0x1f) as u8
     }
 
-    /// FUA of a queued write.
+    /// Whether a queued write has FUA set.
     pub fn fua(&self) -> bool {
         self.device & RegisterH2d::FUA != 0
     }
 }
 
-/// Register Device to Host FIS: how a command that is not queued ended (Serial ATA 3.2 section
-/// 10.5.6).
+/// Register Device to Host FIS: the result of a non-queued command (Serial ATA 3.2 section 10.5.6).
 #[derive(
     Clone,
     Copy,
@@ -197,17 +197,17 @@ impl RegisterD2h {
     /// Bytes of the FIS.
     pub const BYTES: usize = 20;
 
-    /// A command ended with `status` and `error`; the host is to be interrupted.
+    /// Returns a FIS that completes a command with `status` and `error`, and interrupts the host.
     pub fn new(status: u8, error: u8) -> RegisterD2h {
         RegisterD2h { kind: 0x34, flags: INTERRUPT, status, error, ..RegisterD2h::default() }
     }
 }
 
-/// Set Device Bits FIS: queued commands ended (Serial ATA 3.2 section 10.5.7).
+/// Set Device Bits FIS: the completion of queued commands (Serial ATA 3.2 section 10.5.7).
 ///
-/// The controller clears the bits of [`sactive`](SetDeviceBits::sactive) in PxSACT, takes the status
-/// (without BSY and DRQ) and the error into PxTFD, and if I is set sets PxIS.SDBS. If ERR is set in
-/// the status it sets PxIS.TFES and stops (AHCI 1.3.1 sections 5.3 and 6.2.2).
+/// The controller clears the bits of [`sactive`](SetDeviceBits::sactive) in PxSACT, and copies the
+/// status (without BSY and DRQ) and the error to PxTFD. If I is set, it sets PxIS.SDBS. If the
+/// status has ERR, it sets PxIS.TFES and stops [AHCI1.3 §5.3, §6.2.2].
 #[derive(
     Clone,
     Copy,
@@ -231,7 +231,7 @@ pub struct SetDeviceBits {
     pub status: u8,
     /// Byte 3: error.
     pub error: u8,
-    /// Bytes 4 to 7: tags of the commands that ended.
+    /// Bytes 4 to 7: tags of the completed commands.
     pub sactive: U32,
 }
 
@@ -239,7 +239,7 @@ impl SetDeviceBits {
     /// Bytes of the FIS.
     pub const BYTES: usize = 8;
 
-    /// The commands of `sactive` ended.
+    /// Returns a FIS that completes the commands of `sactive`.
     pub fn new(status: u8, error: u8, sactive: u32) -> SetDeviceBits {
         // BSY and DRQ are not part of the FIS.
         let status = status & 0x77;
@@ -285,7 +285,7 @@ impl PioSetup {
     /// Bytes of the FIS.
     pub const BYTES: usize = 20;
 
-    /// `bytes` go to the host, after which the command has ended well.
+    /// Returns a FIS for `bytes` bytes to the host, after which the command is complete.
     pub fn to_host(bytes: u16) -> PioSetup {
         PioSetup {
             kind: 0x5f,

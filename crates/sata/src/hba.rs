@@ -1,6 +1,7 @@
-//! The registers of the controller as a whole: generic host control (AHCI 1.3.1 section 3.1).
+//! The controller registers: generic host control [AHCI1.3 §3.1].
 //!
-//! Offsets are bytes from the start of the controller's memory (BAR 5, "ABAR").
+//! Offsets are in bytes from the start of the controller's memory (BAR 5, "ABAR"). Section numbers
+//! are those of AHCI 1.3.1.
 
 /// CAP, host capabilities (section 3.1.1).
 pub const CAP: usize = 0x00;
@@ -14,28 +15,28 @@ pub const PI: usize = 0x0c;
 pub const VS: usize = 0x10;
 /// CAP2, host capabilities extended (section 3.1.10).
 pub const CAP2: usize = 0x24;
-/// Where the registers of port 0 are (section 3, register map).
+/// Offset of the registers of port 0 (section 3, register map).
 pub const PORT_BASE: usize = 0x100;
-/// Bytes of a port's registers.
+/// Size of a port's registers in bytes.
 pub const PORT_BYTES: usize = 0x80;
 
-/// Bytes of the memory of a controller with `ports` ports.
+/// Returns the size in bytes of the memory of a controller with `ports` ports.
 pub const fn bytes(ports: usize) -> usize {
     PORT_BASE + ports * PORT_BYTES
 }
 
-/// Offset of register `register` of port `port`.
+/// Returns the offset of register `register` of port `port`.
 pub const fn port(port: usize, register: usize) -> usize {
     PORT_BASE + port * PORT_BYTES + register
 }
 
 /// Bits of GHC (section 3.1.2).
 pub mod ghc {
-    /// HR: reset the controller; it clears the bit when done.
+    /// HR: resets the controller, which clears the bit when the reset is complete.
     pub const HR: u32 = 1 << 0;
     /// IE: interrupts enabled.
     pub const IE: u32 = 1 << 1;
-    /// AE: AHCI enabled; reads as 1 where CAP.SAM is set.
+    /// AE: AHCI enabled; reads as 1 if CAP.SAM is set.
     pub const AE: u32 = 1 << 31;
 }
 
@@ -52,23 +53,23 @@ pub mod cap {
     /// ISS, interface speed: generation 3, 6 Gb/s.
     pub const ISS_GEN3: u32 = 3 << 20;
 
-    /// NP, number of ports: 1 to 32.
+    /// Returns NP, the number of ports: 1 to 32.
     pub const fn ports(cap: u32) -> u32 {
         (cap & 0x1f) + 1
     }
 
-    /// NCS, number of command slots per port: 1 to 32.
+    /// Returns NCS, the number of command slots per port: 1 to 32.
     pub const fn slots(cap: u32) -> u32 {
         (cap >> 8 & 0x1f) + 1
     }
 
-    /// NP and NCS of a controller with `ports` ports of `slots` slots, both 1 to 32.
+    /// Encodes NP and NCS for `ports` ports with `slots` slots each, both 1 to 32.
     pub const fn encode_counts(ports: u32, slots: u32) -> u32 {
         ((ports - 1) & 0x1f) | ((slots - 1) & 0x1f) << 8
     }
 }
 
-/// AHCI 1.3.1, as VS says it (section 3.1.5).
+/// The value of VS for AHCI 1.3.1 (section 3.1.5).
 pub const VERSION_1_3_1: u32 = 0x0001_0301;
 
 const _: () = assert!(bytes(crate::PORTS_MAX) == 0x1100);

@@ -1,13 +1,13 @@
-//! [`Identify`]: what a drive says about itself (ACS-3, IDENTIFY DEVICE), as far as it matters here.
+//! [`Identify`]: the data of IDENTIFY DEVICE \[ACS3\], as far as Sluice uses it.
 
-/// What a drive says about itself.
+/// The data that IDENTIFY DEVICE returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identify {
-    /// Words 10 to 19: serial number, 20 characters at most.
+    /// Words 10 to 19: serial number, at most 20 characters.
     pub serial: String,
-    /// Words 23 to 26: firmware revision, 8 characters at most.
+    /// Words 23 to 26: firmware revision, at most 8 characters.
     pub firmware: String,
-    /// Words 27 to 46: model number, 40 characters at most.
+    /// Words 27 to 46: model number, at most 40 characters.
     pub model: String,
     /// Words 100 to 103: addressable sectors.
     pub sectors: u64,
@@ -17,21 +17,21 @@ pub struct Identify {
     pub queue_depth: u32,
     /// Word 76 bit 8: native command queuing.
     pub queuing: bool,
-    /// Words 82 and 85 bit 5: a volatile write cache is there and enabled.
+    /// Words 82 and 85 bit 5: the volatile write cache is supported and enabled.
     pub write_cache: bool,
     /// Word 169 bit 0: DATA SET MANAGEMENT with TRIM.
     pub trim: bool,
-    /// Word 105: blocks of 512 bytes of ranges that one DATA SET MANAGEMENT takes.
+    /// Word 105: maximum number of 512-byte blocks of ranges per DATA SET MANAGEMENT.
     pub trim_blocks: u16,
     /// Word 69 bits 14 and 5: trimmed sectors read as zeros.
     pub trim_zeroes: bool,
 }
 
 impl Identify {
-    /// Bytes of the answer.
+    /// Size of the data in bytes.
     pub const BYTES: usize = 512;
 
-    /// On the wire, with integrity word 255.
+    /// Encodes the data, with integrity word 255.
     pub fn to_bytes(&self) -> [u8; Identify::BYTES] {
         let mut words = [0u16; 256];
         let mut text = |first: usize, words_len: usize, text: &str| {
@@ -58,7 +58,7 @@ impl Identify {
         }
         words[105] = self.trim_blocks;
         if self.sector_bytes != 512 {
-            // Word 106 bit 14: the word is valid; bit 12: words 117 and 118 have the size in words.
+            // Word 106 bit 14: the word is valid; bit 12: words 117 and 118 hold the size in words.
             words[106] = 1 << 14 | 1 << 12;
             let size = self.sector_bytes / 2;
             (words[117], words[118]) = (size as u16, (size >> 16) as u16);
@@ -74,7 +74,7 @@ impl Identify {
         bytes
     }
 
-    /// From the wire; `None` if the integrity word is there and wrong.
+    /// Decodes the data; `None` if the integrity word is present and wrong.
     pub fn from_bytes(bytes: &[u8; Identify::BYTES]) -> Option<Identify> {
         let sum = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         if bytes[510] == 0xa5 && sum != 0 {

@@ -1,10 +1,12 @@
-//! Command list and command table: where the controller finds what to do (AHCI 1.3.1 sections 4.2.2
-//! and 4.2.3).
+//! Command list and command table: the descriptions of commands in host memory [AHCI1.3 §4.2.2,
+//! §4.2.3].
+//!
+//! Section numbers are those of AHCI 1.3.1.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// One of the 32 entries of a command list (section 4.2.2).
+/// An entry of a command list, which has 32 (section 4.2.2).
 #[derive(
     Clone,
     Copy,
@@ -24,7 +26,8 @@ pub struct CommandHeader {
     pub flags: U16,
     /// DW 0 bits 31:16, PRDTL: entries of the physical region descriptor table.
     pub prdtl: U16,
-    /// DW 1, PRDBC: bytes transferred, written by the controller; not kept for queued commands.
+    /// DW 1, PRDBC: bytes transferred, written by the controller; not maintained for queued
+    /// commands.
     pub prdbc: U32,
     /// DW 2 and 3, CTBA and CTBAU: address of the command table, 128-byte aligned.
     pub ctba: U64,
@@ -33,18 +36,19 @@ pub struct CommandHeader {
 }
 
 impl CommandHeader {
-    /// Bytes of a header.
+    /// Size of a header in bytes.
     pub const BYTES: usize = 32;
     /// Alignment of a command list in memory (PxCLB).
     pub const LIST_ALIGN: u64 = 1024;
     /// W, in [`flags`](CommandHeader::flags): data goes to the drive.
     pub const WRITE: u16 = 1 << 6;
-    /// C: clear BSY once the FIS was sent; for resets by software only.
+    /// C: the controller clears BSY after it has sent the FIS; for software resets only.
     pub const CLEAR_BUSY: u16 = 1 << 10;
     /// A: an ATAPI command.
     pub const ATAPI: u16 = 1 << 5;
 
-    /// The header of a command with a register FIS and `regions` physical regions at `table`.
+    /// Returns the header of a command with a register FIS, whose table at `table` has `regions`
+    /// regions.
     pub fn new(table: u64, write: bool, regions: u16) -> CommandHeader {
         let length = (super::RegisterH2d::BYTES / 4) as u16;
         CommandHeader {
@@ -55,30 +59,30 @@ impl CommandHeader {
         }
     }
 
-    /// CFL: length of the command FIS in double words; 2 to 16 are legal.
+    /// Returns CFL, the length of the command FIS in double words; 2 to 16 are legal.
     pub fn fis_dwords(&self) -> u16 {
         self.flags.get() & 0x1f
     }
 
-    /// W: data goes to the drive.
+    /// Whether W is set: data goes to the drive.
     pub fn is_write(&self) -> bool {
         self.flags.get() & CommandHeader::WRITE != 0
     }
 }
 
-/// Offsets inside of a command table (section 4.2.3).
+/// Offsets in a command table (section 4.2.3).
 #[derive(Clone, Copy, Debug)]
 pub struct CommandTable;
 
 impl CommandTable {
     /// CFIS, the command FIS: up to 64 bytes.
     pub const CFIS: usize = 0x00;
-    /// Where the physical region descriptors begin.
+    /// Offset of the physical region descriptors.
     pub const PRDT: usize = 0x80;
-    /// Alignment in memory.
+    /// Alignment in memory in bytes.
     pub const ALIGN: u64 = 128;
 
-    /// Bytes of a table with `regions` physical regions.
+    /// Returns the size in bytes of a table with `regions` regions.
     pub const fn bytes(regions: usize) -> usize {
         CommandTable::PRDT + regions * PrdtEntry::BYTES
     }
@@ -104,28 +108,30 @@ pub struct PrdtEntry {
     pub dba: U64,
     /// DW 2, reserved.
     pub reserved: U32,
-    /// DW 3: DBC, bytes minus one, in 21:0, of which bit 0 is 1; I, interrupt on completion, 31.
+    /// DW 3: DBC in bits 21:0, number of bytes minus one, with bit 0 set; I, interrupt on
+    /// completion, in bit 31.
     pub dbc: U32,
 }
 
 impl PrdtEntry {
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub const BYTES: usize = 16;
-    /// Bytes that one region holds at most.
+    /// Maximum size of a region in bytes.
     pub const BYTES_MAX: u32 = 1 << 22;
 
-    /// `bytes` (even, 2 to [`MAX`](PrdtEntry::BYTES_MAX)) at `address` (even).
+    /// Returns a descriptor of `bytes` bytes (even, 2 to [`BYTES_MAX`](PrdtEntry::BYTES_MAX)) at
+    /// `address` (even).
     pub fn new(address: u64, bytes: u32) -> PrdtEntry {
         let dbc = bytes.wrapping_sub(1) & (PrdtEntry::BYTES_MAX - 1);
         PrdtEntry { dba: address.into(), reserved: 0.into(), dbc: dbc.into() }
     }
 
-    /// Bytes of the region; odd ones are illegal.
+    /// Returns the size of the region in bytes; odd sizes are illegal.
     pub fn bytes(&self) -> u32 {
         (self.dbc.get() & (PrdtEntry::BYTES_MAX - 1)) + 1
     }
 
-    /// Whether address and length are even, as they must be.
+    /// Whether address and size are even, as required.
     pub fn is_legal(&self) -> bool {
         self.dba.get().is_multiple_of(2) && self.bytes().is_multiple_of(2)
     }
@@ -134,7 +140,7 @@ impl PrdtEntry {
 const _: () = assert!(size_of::<CommandHeader>() == CommandHeader::BYTES);
 const _: () = assert!(size_of::<CommandHeader>() * super::COMMAND_SLOTS_MAX == 1024);
 const _: () = assert!(size_of::<PrdtEntry>() == PrdtEntry::BYTES);
-// 168 regions make a table of a multiple of the alignment.
+// A table with 168 regions is a multiple of the alignment.
 const _: () = assert!(CommandTable::bytes(168).is_multiple_of(CommandTable::ALIGN as usize));
 
 #[cfg(test)]

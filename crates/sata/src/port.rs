@@ -1,5 +1,5 @@
-//! The registers of a port (AHCI 1.3.1 section 3.3). Offsets are bytes from the start of the port's
-//! registers ([`crate::hba::port`]).
+//! The registers of a port [AHCI1.3 §3.3]. Offsets are in bytes from the start of the port's
+//! registers ([`crate::hba::port`]). Section numbers are those of AHCI 1.3.1.
 
 /// PxCLB and PxCLBU: address of the command list, 1 KB aligned (sections 3.3.1, 3.3.2).
 pub const CLB: usize = 0x00;
@@ -25,11 +25,11 @@ pub const SSTS: usize = 0x28;
 pub const SCTL: usize = 0x2c;
 /// PxSERR: SATA error, write 1 to clear (section 3.3.12).
 pub const SERR: usize = 0x30;
-/// PxSACT: tags of queued commands outstanding; set by the host, cleared by Set Device Bits FISes
-/// and when PxCMD.ST goes from 1 to 0 (section 3.3.13).
+/// PxSACT: tags of outstanding queued commands. The host sets the bits; Set Device Bits FISes clear
+/// them, and so does a change of PxCMD.ST from 1 to 0 (section 3.3.13).
 pub const SACT: usize = 0x34;
-/// PxCI: command slots issued; set by the host, cleared as the drive takes a queued command or ends
-/// another one, and when PxCMD.ST goes from 1 to 0 (section 3.3.14).
+/// PxCI: issued command slots. The host sets the bits. They are cleared when the drive accepts a
+/// queued command or completes another one, and when PxCMD.ST changes from 1 to 0 (section 3.3.14).
 pub const CI: usize = 0x38;
 
 /// Bits of PxIS and PxIE (sections 3.3.5, 3.3.6).
@@ -48,22 +48,22 @@ pub mod is {
     pub const PCS: u32 = 1 << 6;
     /// PRCS: PhyRdy change; the state of PxSERR.DIAG.N.
     pub const PRCS: u32 = 1 << 22;
-    /// OFS: the drive sent more than the physical regions hold.
+    /// OFS: the drive sent more data than the physical regions hold.
     pub const OFS: u32 = 1 << 24;
-    /// INFS: interface error that did not stop the port.
+    /// INFS: non-fatal interface error, which does not stop the port.
     pub const INFS: u32 = 1 << 26;
-    /// IFS: interface error that did.
+    /// IFS: fatal interface error, which stops the port.
     pub const IFS: u32 = 1 << 27;
     /// HBDS: host bus data error, such as a parity error in memory.
     pub const HBDS: u32 = 1 << 28;
-    /// HBFS: host bus fatal error, such as an address that is nobody's.
+    /// HBFS: host bus fatal error, such as an invalid address.
     pub const HBFS: u32 = 1 << 29;
     /// TFES: the drive set ERR in its status.
     pub const TFES: u32 = 1 << 30;
 
-    /// What stops the port until PxCMD.ST is cleared (section 6.2.2).
+    /// The errors that stop the port until the host clears PxCMD.ST (section 6.2.2).
     pub const FATAL: u32 = IFS | HBDS | HBFS | TFES;
-    /// Everything that is not a command's ordinary end.
+    /// All bits except those of a normal completion.
     pub const ERRORS: u32 = FATAL | OFS | INFS | PCS | PRCS;
 }
 
@@ -75,16 +75,16 @@ pub mod cmd {
     pub const SUD: u32 = 1 << 1;
     /// POD: power on.
     pub const POD: u32 = 1 << 2;
-    /// CLO: clear BSY and DRQ in PxTFD; the controller clears the bit when done.
+    /// CLO: clears BSY and DRQ in PxTFD; the controller clears the bit when done.
     pub const CLO: u32 = 1 << 3;
-    /// FRE: the controller stores received FISes.
+    /// FRE: enables the storing of received FISes.
     pub const FRE: u32 = 1 << 4;
-    /// FR: it does (read only).
+    /// FR: the controller stores received FISes (read only).
     pub const FR: u32 = 1 << 14;
-    /// CR: the command list runs (read only).
+    /// CR: the command list is running (read only).
     pub const CR: u32 = 1 << 15;
 
-    /// CCS, the slot that is processed at the moment.
+    /// Returns CCS, the slot being processed.
     pub const fn ccs(cmd: u32) -> u32 {
         cmd >> 8 & 0x1f
     }
@@ -95,14 +95,14 @@ pub mod cmd {
 
 /// Fields of PxSSTS (section 3.3.10).
 pub mod ssts {
-    /// DET: a drive is there and the link is up.
+    /// DET: a drive is present and the link is up.
     pub const DET_UP: u32 = 3;
-    /// DET: a drive is there, the link is not up.
+    /// DET: a drive is present and the link is down.
     pub const DET_PRESENT: u32 = 1;
     /// SPD generation 3, IPM active.
     pub const GEN3_ACTIVE: u32 = 3 << 4 | 1 << 8;
 
-    /// DET, device detection.
+    /// Returns DET, device detection.
     pub const fn det(ssts: u32) -> u32 {
         ssts & 0xf
     }
@@ -110,10 +110,10 @@ pub mod ssts {
 
 /// Fields of PxSCTL (section 3.3.11).
 pub mod sctl {
-    /// DET: while it is 1 the port sends COMRESET.
+    /// DET: while it is 1, the port sends COMRESET.
     pub const DET_COMRESET: u32 = 1;
 
-    /// DET, device detection initialization.
+    /// Returns DET, device detection initialization.
     pub const fn det(sctl: u32) -> u32 {
         sctl & 0xf
     }
@@ -131,5 +131,5 @@ pub mod serr {
     pub const DIAG_X: u32 = 1 << 26;
 }
 
-/// PxSIG of an ATA drive (section 3.3.9).
+/// The PxSIG value of an ATA drive (section 3.3.9).
 pub const SIGNATURE_ATA: u32 = 0x0000_0101;

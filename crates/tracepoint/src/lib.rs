@@ -1,12 +1,12 @@
-//! Static tracepoints: what each layer did with a request, from the job to the flash and back.
+//! Static tracepoints: the path of a request, from the job to the flash and back.
 //!
-//! Every layer reports [`Event`]s through [`trace`]. A recording ([`Recorder`]) belongs to the thread
-//! that started it, and collects the events of that thread in the order in which they happened, so that
-//! a run in virtual time has one deterministic sequence. Without a recording in the process a tracepoint
-//! costs one load and a branch that is never taken.
+//! Every layer emits [`Event`]s through [`trace`]. A recording ([`Recorder`]) belongs to the thread
+//! that started it, and collects the events of that thread in order, so that a run in virtual time
+//! has one deterministic sequence. If no thread of the process records, a tracepoint costs one load
+//! and an untaken branch.
 //!
-//! Layers know the time where they are polled; a tracepoint in a function that is not told the time
-//! takes that of the last [`set_time`] or [`trace_at`] of its thread.
+//! A layer knows the time when it is polled. A tracepoint in a function without a time argument
+//! uses the time of the last [`set_time`] or [`trace_at`] of its thread.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ use clock::Nanos;
 
 pub use event::{Admission, ArrayOp, Cause, Event, PuOpStep, Record, RequestOp, StageKind};
 
-/// Recordings of the process.
+/// Number of recordings in the process.
 static ACTIVE_RECORDINGS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -34,13 +34,13 @@ struct ThreadLog {
     records: Vec<Record>,
 }
 
-/// Whether any thread records. A guard for work that only a tracepoint needs.
+/// Whether any thread records. Guards work that only a tracepoint needs.
 #[inline(always)]
 pub fn is_on() -> bool {
     ACTIVE_RECORDINGS.load(Ordering::Relaxed) != 0
 }
 
-/// Reports an event of the instant `at`.
+/// Emits an event at the time `at`.
 #[inline(always)]
 pub fn trace_at(at: Nanos, event: impl FnOnce() -> Event) {
     if is_on() {
@@ -48,7 +48,7 @@ pub fn trace_at(at: Nanos, event: impl FnOnce() -> Event) {
     }
 }
 
-/// Reports an event of the thread's present instant.
+/// Emits an event at the thread's present time.
 #[inline(always)]
 pub fn trace(event: impl FnOnce() -> Event) {
     if is_on() {
@@ -56,7 +56,7 @@ pub fn trace(event: impl FnOnce() -> Event) {
     }
 }
 
-/// Sets the thread's present instant.
+/// Sets the thread's present time.
 #[inline(always)]
 pub fn set_time(now: Nanos) {
     if is_on() {
@@ -64,7 +64,7 @@ pub fn set_time(now: Nanos) {
     }
 }
 
-/// Names the drive that the following events of the thread are about.
+/// Sets the drive that later events of the thread refer to.
 #[inline(always)]
 pub fn set_drive(drive: u16) {
     if is_on() {
@@ -72,7 +72,7 @@ pub fn set_drive(drive: u16) {
     }
 }
 
-/// Names the target on the host that the following events of the thread are about; 0 for none.
+/// Sets the host-side target that later events of the thread refer to; 0 for none.
 #[inline(always)]
 pub fn set_target(target: u16) {
     if is_on() {
@@ -98,15 +98,15 @@ fn with_log(change: impl FnOnce(&mut ThreadLog)) {
     });
 }
 
-/// A recording of the thread that made it. Ends when it is dropped.
+/// A recording of the thread that created it; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Recordings belong to their thread.
+    /// Makes the type `!Send`: recordings belong to their thread.
     not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Recorder {
-    /// Starts a recording. `None` when the thread has one already.
+    /// Starts a recording. Returns `None` if the thread is already recording.
     pub fn start() -> Option<Recorder> {
         LOG.with(|log| {
             let mut log = log.borrow_mut();
@@ -119,12 +119,12 @@ impl Recorder {
         })
     }
 
-    /// Moves the events since the last call behind those in `into`.
+    /// Appends the events since the last call to `into`.
     pub fn drain_into(&mut self, into: &mut Vec<Record>) {
         with_log(|log| into.append(&mut log.records));
     }
 
-    /// Events that have not been taken.
+    /// Returns the number of events not yet drained.
     pub fn pending(&self) -> usize {
         LOG.with(|log| log.borrow().as_ref().map_or(0, |log| log.records.len()))
     }
