@@ -1,8 +1,8 @@
-//! [`AdminCommand`]: a submission queue entry of the admin queue, understood.
+//! [`AdminCommand`]: a typed command of the admin queue, parsed from a submission queue entry.
 //!
-//! As [`IoCommand`](crate::IoCommand) for I/O queues: counts are counts, reserved combinations are
-//! refused, memory is not looked at. The data pointer stays on the entry, except for the queues'
-//! own memory. NVMe section 5; OC section 3.
+//! As in [`IoCommand`](crate::IoCommand), counts are not zero-based, and reserved values are
+//! refused. Parsing accesses no memory. The data pointer stays in the entry, except for the memory
+//! of queues. [NVMe1.4 §5], [OC20 §3].
 
 use crate::io_command::flags_invalid;
 use crate::opcode::admin;
@@ -11,14 +11,14 @@ use crate::{Sqe, Status};
 /// Priority of a submission queue under weighted arbitration (NVMe section 5.4, QPRIO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueuePriority {
-    /// Served before all others.
+    /// Urgent: served before all other classes.
     Urgent,
-    /// Its share is the high-priority weight.
+    /// High priority: served by weight.
     High,
-    /// Its share is the medium-priority weight.
+    /// Medium priority: served by weight.
     #[default]
     Medium,
-    /// Its share is the low-priority weight.
+    /// Low priority: served by weight.
     Low,
 }
 
@@ -33,118 +33,118 @@ impl QueuePriority {
     }
 }
 
-/// Which value of a feature is meant (NVMe section 5.13, SEL).
+/// The requested value of a feature (NVMe section 5.13, SEL).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FeatureSelect {
-    /// The one in force.
+    /// The value in force.
     #[default]
     Current,
-    /// The one before any Set Features.
+    /// The default value.
     Default,
-    /// The one that a reset would bring back.
+    /// The saved value, which a reset restores.
     Saved,
-    /// What can be done with the feature.
+    /// The capabilities of the feature.
     Capabilities,
 }
 
-/// A command of the admin queue.
+/// A typed command of the admin queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminCommand {
     /// Delete I/O Submission Queue (NVMe section 5.6).
     DeleteSq {
-        /// The queue, at least 1.
+        /// Queue identifier, at least 1.
         qid: u16,
     },
     /// Create I/O Submission Queue (NVMe section 5.4).
     CreateSq {
-        /// The queue, at least 1.
+        /// Queue identifier, at least 1.
         qid: u16,
-        /// Entries, 2 to 65,536.
+        /// Depth in entries, 2 to 65,536.
         entries: u32,
         /// I/O virtual address of the ring, which is contiguous and page aligned.
         at: u64,
-        /// The completion queue, at least 1.
+        /// Identifier of the completion queue, at least 1.
         cqid: u16,
         /// The queue's priority.
         priority: QueuePriority,
     },
     /// Delete I/O Completion Queue (NVMe section 5.5).
     DeleteCq {
-        /// The queue, at least 1.
+        /// Queue identifier, at least 1.
         qid: u16,
     },
     /// Create I/O Completion Queue (NVMe section 5.3).
     CreateCq {
-        /// The queue, at least 1.
+        /// Queue identifier, at least 1.
         qid: u16,
-        /// Entries, 2 to 65,536.
+        /// Depth in entries, 2 to 65,536.
         entries: u32,
         /// I/O virtual address of the ring, which is contiguous and page aligned.
         at: u64,
-        /// The interrupt vector, if the queue raises one.
+        /// Interrupt vector, if interrupts are enabled.
         vector: Option<u16>,
     },
     /// Get Log Page (NVMe section 5.14).
     GetLogPage {
-        /// The page, one of [`log_page`](crate::log_page).
+        /// Log page identifier, one of [`log_page`](crate::log_page).
         lid: u8,
-        /// The namespace, or all (`0xffff_ffff`), or the controller (0).
+        /// Namespace identifier; `0xffff_ffff` for all namespaces, 0 for the controller.
         nsid: u32,
-        /// Bytes to return, a multiple of 4, at least 4.
+        /// Number of bytes to return: a multiple of 4, at least 4.
         bytes: u64,
-        /// Byte of the page to start at, a multiple of 4.
+        /// Offset in the log page: a multiple of 4.
         offset: u64,
-        /// Leave asynchronous events about the page pending.
+        /// Retain Asynchronous Event: do not clear the event of this page.
         retain: bool,
     },
     /// Identify (NVMe section 5.15).
     Identify {
-        /// What to describe, one of [`cns`](crate::cns).
+        /// Data structure to return, one of [`cns`](crate::cns).
         cns: u8,
-        /// The namespace, where one is meant.
+        /// Namespace identifier, where used.
         nsid: u32,
     },
     /// Abort (NVMe section 5.1).
     Abort {
-        /// The command's submission queue.
+        /// Submission queue of the command to abort.
         sqid: u16,
-        /// The command.
+        /// Identifier of the command to abort.
         cid: u16,
     },
     /// Set Features (NVMe section 5.21).
     SetFeatures {
-        /// The feature, one of [`feature`](crate::feature).
+        /// Feature identifier, one of [`feature`](crate::feature).
         fid: u8,
-        /// Keep the value through a reset.
+        /// Save the value, so that it persists through a reset.
         save: bool,
         /// The value, command dword 11.
         value: u32,
     },
     /// Get Features (NVMe section 5.13).
     GetFeatures {
-        /// The feature, one of [`feature`](crate::feature).
+        /// Feature identifier, one of [`feature`](crate::feature).
         fid: u8,
-        /// Which value of it.
+        /// The requested value.
         select: FeatureSelect,
-        /// Which member of it, for features that have several; command dword 11.
+        /// Selector for features with several values; command dword 11.
         member: u32,
     },
     /// Asynchronous Event Request (NVMe section 5.2).
     AsyncEventRequest,
-    /// Get LBA Status (NVMe section 5.27), with the list's header.
+    /// Get LBA Status (NVMe section 5.27), whose list has a header.
     GetLbaStatus {
         /// First logical block.
         slba: u64,
-        /// Logical blocks; 0 for all that follow.
+        /// Number of logical blocks; 0 for all that follow.
         nlb: u16,
-        /// Bytes of the buffer, a multiple of 4.
+        /// Size of the buffer in bytes, a multiple of 4.
         bytes: u64,
     },
-    /// Doorbell Buffer Config (NVMe section 5.7): doorbells in memory, from now to the next reset.
+    /// Doorbell Buffer Config (NVMe section 5.7): enables the doorbell buffer until the next reset.
     DoorbellBufferConfig {
-        /// I/O virtual address of the page with the doorbells' values.
+        /// I/O virtual address of the page with the doorbell values.
         values: u64,
-        /// That of the page with their event indices.
+        /// I/O virtual address of the page with the event indexes.
         events: u64,
     },
     /// Geometry of an open-channel drive (OC section 3.1).
@@ -154,16 +154,16 @@ pub enum AdminCommand {
     },
 }
 
-/// Entries of a queue, from the zero-based QSIZE in the upper half of CDW10.
+/// Parses the depth of a queue from the zero-based QSIZE in the upper half of CDW10.
 fn parse_queue_size(cdw10: u32) -> Result<u32, Status> {
     match cdw10 >> 16 {
-        // A ring of one entry holds nothing.
+        // A ring of one entry holds no command.
         0 => Err(Status::INVALID_QUEUE_SIZE),
         n => Ok(n + 1),
     }
 }
 
-/// A queue identifier that is not the admin queue's.
+/// Parses the identifier of an I/O queue, which is not 0.
 fn parse_io_qid(cdw10: u32, wrong: Status) -> Result<u16, Status> {
     match cdw10 as u16 {
         0 => Err(wrong),
@@ -171,7 +171,7 @@ fn parse_io_qid(cdw10: u32, wrong: Status) -> Result<u16, Status> {
     }
 }
 
-/// A ring's memory: contiguous (PC) and aligned.
+/// Parses the address of a ring, which must be contiguous (PC) and aligned.
 fn parse_ring_address(sqe: &Sqe) -> Result<u64, Status> {
     if sqe.cdw11.get() & PC == 0 {
         return Err(Status::INVALID_FIELD);
@@ -180,20 +180,20 @@ fn parse_ring_address(sqe: &Sqe) -> Result<u64, Status> {
     if at & 0xfff != 0 { Err(Status::PRP_OFFSET_INVALID) } else { Ok(at) }
 }
 
-/// Physically contiguous, CDW11 of both Create commands.
+/// Physically contiguous (PC), CDW11 of both Create commands.
 const PC: u32 = 1;
-/// Interrupts enabled, CDW11 of Create I/O Completion Queue.
+/// Interrupts enabled (IEN), CDW11 of Create I/O Completion Queue.
 const IEN: u32 = 1 << 1;
-/// Retain asynchronous event, CDW10 of Get Log Page.
+/// Retain Asynchronous Event (RAE), CDW10 of Get Log Page.
 const RAE: u32 = 1 << 15;
-/// Save, CDW10 of Set Features.
+/// Save (SV), CDW10 of Set Features.
 const SV: u32 = 1 << 31;
 
 impl AdminCommand {
-    /// Understands an entry.
+    /// Parses an entry.
     ///
     /// # Errors
-    /// The status to complete the command with.
+    /// The status with which the command is to complete.
     pub fn parse(sqe: &Sqe) -> Result<AdminCommand, Status> {
         if flags_invalid(sqe) {
             return Err(Status::INVALID_FIELD);
@@ -267,11 +267,11 @@ impl AdminCommand {
         })
     }
 
-    /// The entry that [`parse`](AdminCommand::parse) understands as this command, without command
-    /// identifier and, the queues' own memory aside, data pointer.
+    /// Returns the entry that [`parse`](AdminCommand::parse) parses as this command. The command
+    /// identifier is zero, and so is the data pointer, except for the memory of queues.
     ///
-    /// Numbers out of their range are a bug of the caller: asserted in debug builds, cut off to the
-    /// width of their field in others.
+    /// Values out of range are a bug of the caller: they are asserted in debug builds, and
+    /// truncated to the width of their field otherwise.
     pub fn to_sqe(self) -> Sqe {
         match self {
             AdminCommand::DeleteSq { qid } => Sqe::admin(admin::DELETE_SQ, 0, qid.into(), 0),
@@ -334,7 +334,7 @@ impl AdminCommand {
         }
     }
 
-    /// What the command is called, for messages.
+    /// Returns the name of the command, for messages.
     pub fn name(self) -> &'static str {
         match self {
             AdminCommand::DeleteSq { .. } => "Delete I/O Submission Queue",

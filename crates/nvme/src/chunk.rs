@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
-/// What state a chunk is in (OC section 2, chunk state machine).
+/// The state of a chunk (OC section 2, chunk state machine).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChunkState {
     /// Erased: writing starts at its first sector.
@@ -14,12 +14,12 @@ pub enum ChunkState {
     Closed,
     /// Written up to its write pointer.
     Open,
-    /// Bad: neither written nor read.
+    /// Bad: neither writable nor readable.
     Offline,
 }
 
 impl ChunkState {
-    /// The bit of the wire's state byte.
+    /// Returns the bit in the state byte.
     pub const fn to_bits(self) -> u8 {
         match self {
             ChunkState::Free => 1 << 0,
@@ -29,7 +29,7 @@ impl ChunkState {
         }
     }
 
-    /// From the wire's state byte; `None` unless exactly one known bit is set.
+    /// Decodes the state byte; `None` unless exactly one known bit is set.
     pub const fn from_bits(bits: u8) -> Option<ChunkState> {
         match bits {
             0b0001 => Some(ChunkState::Free),
@@ -41,8 +41,8 @@ impl ChunkState {
     }
 }
 
-/// A chunk, 32 bytes (OC section 3, log page CAh). Chunks follow each other in the page in the
-/// order of their addresses, so that the descriptor of the n-th is at byte 32 · n.
+/// A chunk descriptor, 32 bytes (OC section 3, log page CAh). The log page has the chunks in
+/// address order, so that the descriptor of the n-th chunk is at byte 32 · n.
 #[derive(
     Clone,
     Copy,
@@ -63,13 +63,13 @@ pub struct ChunkDescriptor {
     /// Type: bit 0 sequential write, bit 1 random write, bit 4 its size deviates from the geometry
     /// (byte 1).
     pub kind: u8,
-    /// Wear-level index: 0 for a fresh chunk, 255 for one at its end (byte 2).
+    /// Wear-level index: 0 for a fresh chunk, 255 at the end of its life (byte 2).
     pub wear_index: u8,
     /// Reserved (bytes 7:3).
     pub reserved3: [u8; 5],
     /// Physical address of the first sector (bytes 15:8).
     pub slba: U64,
-    /// Sectors (bytes 23:16).
+    /// Number of sectors (bytes 23:16).
     pub cnlb: U64,
     /// Write pointer: sectors written (bytes 31:24).
     pub wp: U64,
@@ -78,14 +78,14 @@ pub struct ChunkDescriptor {
 wire!(ChunkDescriptor, 32);
 
 impl ChunkDescriptor {
-    /// Type: written in order.
+    /// Type: sequential write.
     pub const SEQUENTIAL: u8 = 1 << 0;
-    /// Type: written in any order.
+    /// Type: random write.
     pub const RANDOM: u8 = 1 << 1;
-    /// Type: fewer sectors than the geometry says.
+    /// Type: fewer sectors than in the geometry.
     pub const SIZE_DEVIATES: u8 = 1 << 4;
 
-    /// The state, if it is one.
+    /// Returns the state, if it is valid.
     pub fn chunk_state(&self) -> Option<ChunkState> {
         ChunkState::from_bits(self.state)
     }

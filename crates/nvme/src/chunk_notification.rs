@@ -1,26 +1,26 @@
-//! [`ChunkNotification`]: what an open-channel drive tells of its media unasked, and
-//! [`AsyncEvent`]: how it says that there is something to be read.
+//! [`ChunkNotification`]: an event of the media that an open-channel drive reports, and
+//! [`AsyncEvent`]: the asynchronous event that announces it.
 //!
-//! OC section 3, log page D0h, and NVMe section 5.2 (Asynchronous Event Request).
+//! [OC20 §3], log page D0h, and [NVMe1.4 §5.2] (Asynchronous Event Request).
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
-/// Which part of the media a notification is about.
+/// The part of the media that a notification concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChunkNotificationScope {
-    /// Sectors from the address on.
+    /// Sectors from the address.
     Sector,
-    /// The chunk that the address is in.
+    /// The chunk of the address.
     Chunk,
-    /// The parallel unit that the address is in, with all its chunks.
+    /// The parallel unit of the address, with all its chunks.
     Pu,
 }
 
 impl ChunkNotificationScope {
-    /// The bit of the wire's mask byte.
+    /// Returns the bit in the mask byte.
     pub const fn to_bits(self) -> u8 {
         match self {
             ChunkNotificationScope::Sector => 1 << 0,
@@ -29,7 +29,7 @@ impl ChunkNotificationScope {
         }
     }
 
-    /// From the wire's mask byte; `None` unless exactly one known bit is set.
+    /// Decodes the mask byte; `None` unless exactly one known bit is set.
     pub const fn from_bits(bits: u8) -> Option<ChunkNotificationScope> {
         match bits {
             0b001 => Some(ChunkNotificationScope::Sector),
@@ -40,25 +40,28 @@ impl ChunkNotificationScope {
     }
 }
 
-/// What has happened, from harmless to worst for the first four.
+/// The event that a notification reports; the first four in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChunkNotificationKind {
-    /// Bit errors have become few, or more than usual but harmless.
+    /// Low error rate: few bit errors, or more than usual but harmless.
     ErrorRateLow,
-    /// Bit errors use up much of what can be corrected: the data should be moved in time.
+    /// Medium error rate: bit errors use much of the ECC capacity; the data should be relocated in
+    /// time.
     ErrorRateMedium,
-    /// Bit errors need extra effort, or a program failed here: the data should be moved now.
+    /// High error rate: reads need retries, or a program failed; the data should be relocated
+    /// immediately.
     ErrorRateHigh,
-    /// The sector's data is lost; or the chunk, or all of the parallel unit, is offline.
+    /// Unrecoverable: the sector is uncorrectable, or the chunk or the whole parallel unit is
+    /// offline.
     Unrecoverable,
-    /// The drive has moved the data to fresh cells itself.
+    /// The drive itself has refreshed the data.
     Refreshed,
-    /// The wear-level index is out of the drive's bounds.
+    /// The wear-level index is outside the drive's limits.
     WearOutside,
 }
 
 impl ChunkNotificationKind {
-    /// The bit of the wire's state field.
+    /// Returns the bit in the state field.
     pub const fn to_bits(self) -> u16 {
         match self {
             ChunkNotificationKind::ErrorRateLow => 1 << 0,
@@ -70,7 +73,7 @@ impl ChunkNotificationKind {
         }
     }
 
-    /// From the wire's state field; `None` unless exactly one known bit is set.
+    /// Decodes the state field; `None` unless exactly one known bit is set.
     pub const fn from_bits(bits: u16) -> Option<ChunkNotificationKind> {
         match bits {
             0x001 => Some(ChunkNotificationKind::ErrorRateLow),
@@ -100,20 +103,19 @@ impl ChunkNotificationKind {
 )]
 #[repr(C)]
 pub struct ChunkNotification {
-    /// Which notification it is, counted from 1 without gaps; 0 for an entry that is none (bytes
-    /// 7:0).
+    /// Number of the notification, counted from 1 without gaps; 0 for an unused entry (bytes 7:0).
     pub count: U64,
     /// Physical address (bytes 15:8).
     pub address: U64,
     /// Namespace (bytes 19:16).
     pub nsid: U32,
-    /// What happened, one bit of [`ChunkNotificationKind`] (bytes 21:20).
+    /// Event, one bit of [`ChunkNotificationKind`] (bytes 21:20).
     pub state: U16,
-    /// To what, one bit of [`ChunkNotificationScope`] (byte 22).
+    /// Scope, one bit of [`ChunkNotificationScope`] (byte 22).
     pub mask: u8,
     /// Reserved (bytes 31:23).
     pub reserved23: [u8; 9],
-    /// Sectors from the address on, zero-based, if the mask says sectors (bytes 33:32).
+    /// Number of sectors from the address, zero-based, if the scope is sectors (bytes 33:32).
     pub nlb: U16,
     /// Reserved (bytes 63:34).
     pub reserved34: [u8; 30],
@@ -122,7 +124,7 @@ pub struct ChunkNotification {
 wire!(ChunkNotification, 64);
 
 impl ChunkNotification {
-    /// The `count`-th notification, of one sector if `scope` is sectors.
+    /// Returns the `count`-th notification; it concerns one sector if `scope` is sectors.
     pub fn new(
         count: u64,
         address: u64,
@@ -144,37 +146,37 @@ impl ChunkNotification {
 /// Dword 0 of the completion of an Asynchronous Event Request (NVMe section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What kind of event, three bits.
+    /// Event type, three bits.
     pub kind: u8,
-    /// Which of its kind.
+    /// Event information.
     pub info: u8,
-    /// The log page that has more, and clears the event when it is read.
+    /// Log page that describes the event, and clears it when read.
     pub log_page: u8,
 }
 
 impl AsyncEvent {
-    /// Error status.
+    /// Event type: error status.
     pub const ERROR: u8 = 0;
-    /// SMART and health status.
+    /// Event type: SMART and health status.
     pub const HEALTH: u8 = 1;
-    /// Notice.
+    /// Event type: notice.
     pub const NOTICE: u8 = 2;
-    /// Vendor specific: what chunk notifications are.
+    /// Event type: vendor specific, which includes chunk notifications.
     pub const VENDOR: u8 = 7;
 
-    /// There are chunk notifications to be read (OC section 3).
+    /// The event that announces chunk notifications (OC section 3).
     pub const CHUNK_NOTIFICATION: AsyncEvent = AsyncEvent {
         kind: AsyncEvent::VENDOR,
         info: 0,
         log_page: crate::log_page::CHUNK_NOTIFICATION,
     };
 
-    /// The dword.
+    /// Encodes the dword.
     pub const fn to_dword(self) -> u32 {
         (self.kind & 7) as u32 | (self.info as u32) << 8 | (self.log_page as u32) << 16
     }
 
-    /// From the dword.
+    /// Decodes the dword.
     pub const fn from_dword(dword: u32) -> AsyncEvent {
         AsyncEvent {
             kind: (dword & 7) as u8,

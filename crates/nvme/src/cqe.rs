@@ -15,20 +15,20 @@ use crate::Status;
 pub struct Cqe {
     /// Dwords 0 (low) and 1 (high).
     pub result: u64,
-    /// How far the controller has consumed the submission queue.
+    /// Head of the submission queue, as far as the controller has fetched.
     pub sq_head: u16,
-    /// Which submission queue the command came from.
+    /// Submission queue of the command.
     pub sq_id: u16,
-    /// The command's identifier.
+    /// Command identifier.
     pub cid: u16,
-    /// How the command ended.
+    /// Status of the command.
     pub status: Status,
 }
 
 const PHASE: u64 = 1 << 48;
 
 impl Cqe {
-    /// The two words of the wire, with the phase tag of this pass over the ring.
+    /// Encodes the entry as two words, with the phase tag of this pass over the ring.
     #[inline]
     pub fn to_words(self, phase: bool) -> [u64; 2] {
         let word1 = u64::from(self.sq_head)
@@ -39,7 +39,7 @@ impl Cqe {
         [self.result, word1]
     }
 
-    /// Reads the two words of the wire; the phase tag is not part of the result.
+    /// Decodes two words; the phase tag is ignored.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Cqe {
         Cqe {
@@ -51,7 +51,7 @@ impl Cqe {
         }
     }
 
-    /// The phase tag in the second word of the wire.
+    /// Returns the phase tag in the second word.
     #[inline]
     pub fn phase(word1: u64) -> bool {
         word1 & PHASE != 0

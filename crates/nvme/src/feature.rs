@@ -1,4 +1,4 @@
-//! Feature identifiers and the meaning of their values (NVMe section 5.21.1).
+//! Feature identifiers and the encoding of their values (NVMe section 5.21.1).
 
 /// Arbitration: burst and weights ([`Arbitration`]).
 pub const ARBITRATION: u8 = 0x01;
@@ -6,7 +6,7 @@ pub const ARBITRATION: u8 = 0x01;
 pub const POWER_MANAGEMENT: u8 = 0x02;
 /// Temperature threshold, in kelvins.
 pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
-/// Error recovery: time limited retries, and errors for unwritten sectors ([`ErrorRecovery`]).
+/// Error recovery: time limit of retries, and errors for unwritten sectors ([`ErrorRecovery`]).
 pub const ERROR_RECOVERY: u8 = 0x05;
 /// Volatile write cache: bit 0 enables it.
 pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
@@ -16,12 +16,12 @@ pub const NUMBER_OF_QUEUES: u8 = 0x07;
 pub const INTERRUPT_COALESCING: u8 = 0x08;
 /// Interrupt vector configuration: vector `[15:0]`, coalescing disabled `[16]`.
 pub const INTERRUPT_VECTOR: u8 = 0x09;
-/// Write atomicity normal: bit 0 gives up atomicity beyond a power failure.
+/// Write atomicity normal: bit 0 limits atomicity to power failures.
 pub const WRITE_ATOMICITY: u8 = 0x0a;
 /// Asynchronous event configuration: which events are reported.
 pub const ASYNC_EVENT: u8 = 0x0b;
 
-/// What can be done with a feature: the answer to Get Features with
+/// Feature capabilities: the result of Get Features with
 /// [`FeatureSelect::Capabilities`](crate::FeatureSelect::Capabilities) (NVMe section 5.13).
 pub mod capability {
     /// The value can be saved.
@@ -32,24 +32,24 @@ pub mod capability {
     pub const CHANGEABLE: u32 = 1 << 2;
 }
 
-/// I/O queues, the value of [`NUMBER_OF_QUEUES`] (NVMe section 5.21.1.7): asked for in Set
-/// Features, granted in its result.
+/// Numbers of I/O queues, the value of [`NUMBER_OF_QUEUES`] (NVMe section 5.21.1.7): requested by
+/// Set Features, and granted in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberOfQueues {
-    /// Submission queues, 1 to 65,535.
+    /// Number of submission queues, 1 to 65,535.
     pub submission: u16,
-    /// Completion queues, 1 to 65,535.
+    /// Number of completion queues, 1 to 65,535.
     pub completion: u16,
 }
 
 impl NumberOfQueues {
-    /// The wire's value: both counts zero-based; a count of 0 stands for 1.
+    /// Encodes the value: both counts are zero-based; a count of 0 is encoded as 1.
     pub fn to_value(self) -> u32 {
         u32::from(self.submission.saturating_sub(1))
             | u32::from(self.completion.saturating_sub(1)) << 16
     }
 
-    /// From the wire's value; `None` for 65,535 in either half, which is not allowed.
+    /// Decodes the value; `None` for 65,535 in either half, which is not allowed.
     pub fn from_value(value: u32) -> Option<NumberOfQueues> {
         Some(NumberOfQueues {
             submission: (value as u16).checked_add(1)?,
@@ -61,7 +61,8 @@ impl NumberOfQueues {
 /// Weighted arbitration, the value of [`ARBITRATION`] (NVMe section 5.21.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arbitration {
-    /// Commands taken from one queue in a row as a power of two; 7 for no limit.
+    /// Maximum number of commands fetched from one queue in a row, as a power of two; 7 for no
+    /// limit.
     pub burst_log2: u8,
     /// Commands of low-priority queues per round, 1 to 256.
     pub low: u16,
@@ -72,7 +73,7 @@ pub struct Arbitration {
 }
 
 impl Arbitration {
-    /// The wire's value; weights out of range become the nearest in it.
+    /// Encodes the value; weights out of range are clamped.
     pub fn to_value(self) -> u32 {
         let weight = |w: u16| u32::from(w.clamp(1, 256) - 1);
         u32::from(self.burst_log2.min(7))
@@ -81,7 +82,7 @@ impl Arbitration {
             | weight(self.high) << 24
     }
 
-    /// From the wire's value.
+    /// Decodes the value.
     pub fn from_value(value: u32) -> Arbitration {
         let weight = |shift: u32| (value >> shift & 0xff) as u16 + 1;
         Arbitration {
@@ -103,12 +104,12 @@ pub struct ErrorRecovery {
 }
 
 impl ErrorRecovery {
-    /// The wire's value.
+    /// Encodes the value.
     pub fn to_value(self) -> u32 {
         u32::from(self.time_limit) | u32::from(self.unwritten_is_error) << 16
     }
 
-    /// From the wire's value.
+    /// Decodes the value.
     pub fn from_value(value: u32) -> ErrorRecovery {
         ErrorRecovery { time_limit: value as u16, unwritten_is_error: value & 1 << 16 != 0 }
     }

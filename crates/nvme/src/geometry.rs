@@ -1,17 +1,17 @@
-//! [`Geometry`]: what a host knows of an open-channel drive's shape.
+//! [`Geometry`]: the geometry of an open-channel drive, as its host sees it.
 
 use std::fmt;
 
 use crate::{InvalidPpa, Ppa, PpaFormat};
 
-/// The shape of a drive as the Geometry command reports it (OC section 3.1, LightNVM paper section
-/// 3.1): groups (channels) → parallel units → chunks → sectors. Planes and pages are inside a
-/// chunk: its sectors are numbered in programming order, and `ws_opt` is one multi-plane page.
+/// The geometry of a drive as the Geometry command reports it [OC20 §3.1, LightNVM17 §3.1]: groups
+/// (channels) → parallel units → chunks → sectors. Planes and pages are inside a chunk: its sectors
+/// are numbered in programming order, and `ws_opt` is one multi-plane page.
 ///
-/// Invariant: every count is at least 1, and the address format fits 64 bits.
+/// Invariant: every count is at least 1, and an address fits in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Groups; a group's PUs share one channel.
+    /// Number of groups; the parallel units of a group share one channel.
     pub groups: u32,
     /// Parallel units per group.
     pub pus: u32,
@@ -21,21 +21,21 @@ pub struct Geometry {
     pub sectors: u32,
     /// Bytes per sector.
     pub sector_bytes: u32,
-    /// Out-of-band bytes per sector that travel through the metadata pointer.
+    /// Out-of-band bytes per sector that are transferred through the metadata pointer.
     pub oob_bytes: u32,
     /// Smallest write, in sectors.
     pub ws_min: u32,
-    /// Best write, in sectors.
+    /// Optimal write size, in sectors.
     pub ws_opt: u32,
-    /// Sectors that must follow in the same chunk before a sector can be read (cache minimum write
-    /// units): the distance to the paired page.
+    /// Number of sectors that must be programmed in the same chunk after a sector before it is
+    /// readable (cache minimum write units): the distance to the paired page.
     pub mw_cunits: u32,
 }
 
 /// A physical address by its components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Address {
-    /// Group, that is channel.
+    /// Group (channel).
     pub group: u32,
     /// Parallel unit in its group.
     pub pu: u32,
@@ -51,32 +51,32 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a shape cannot be a drive.
+/// The reason for which a geometry is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// A count is zero.
     #[error("{what} is 0, but a drive has at least 1")]
     Zero {
-        /// The count's name.
+        /// Name of the count.
         what: &'static str,
     },
-    /// The fields do not fit an address.
+    /// The fields of an address need more than 64 bits.
     #[error(
         "an address needs {bits} bits (groups, PUs, chunks and sectors, each rounded up to a \
          power of two), but there are 64"
     )]
     TooManyBits {
-        /// Bits needed.
+        /// Number of bits needed.
         bits: u32,
     },
-    /// A number is not what another one allows.
+    /// A value is inconsistent with another one.
     #[error("{what} is {value}, but {allowed}")]
     Unfit {
-        /// The number's name.
+        /// Name of the value.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: u64,
-        /// What it may be.
+        /// The allowed values.
         allowed: String,
     },
 }
@@ -85,7 +85,7 @@ impl Geometry {
     /// Checks the invariant.
     ///
     /// # Errors
-    /// The first count that is zero, or does not fit the others.
+    /// The first count that is zero or inconsistent with the others.
     pub fn check(&self) -> Result<(), GeometryError> {
         for (what, n) in [
             ("groups", self.groups),
@@ -120,33 +120,34 @@ impl Geometry {
         PpaFormat::from_geometry(self).map(|_| ())
     }
 
-    /// All parallel units.
+    /// Returns the number of parallel units.
     pub fn total_pus(&self) -> u32 {
         self.groups * self.pus
     }
 
-    /// All chunks.
+    /// Returns the number of chunks.
     pub fn total_chunks(&self) -> u64 {
         u64::from(self.total_pus()) * u64::from(self.chunks)
     }
 
-    /// All sectors.
+    /// Returns the number of sectors.
     pub fn total_sectors(&self) -> u64 {
         self.total_chunks() * u64::from(self.sectors)
     }
 
-    /// All bytes, out-of-band bytes not counted.
+    /// Returns the capacity in bytes, without out-of-band bytes.
     pub fn total_bytes(&self) -> u64 {
         self.total_sectors() * u64::from(self.sector_bytes)
     }
 
-    /// Whether `a` names a sector.
+    /// Whether `a` is the address of a sector.
     #[inline]
     pub fn contains(&self, a: Address) -> bool {
         a.group < self.groups && a.pu < self.pus && a.chunk < self.chunks && a.sector < self.sectors
     }
 
-    /// The flat form of an address: sectors numbered without holes, chunk by chunk, PU by PU.
+    /// Returns the flat form of an address: sectors numbered without holes, chunk by chunk, by
+    /// parallel unit.
     #[inline]
     pub fn flat(&self, a: Address) -> u64 {
         let pu = u64::from(a.group) * u64::from(self.pus) + u64::from(a.pu);
@@ -154,7 +155,7 @@ impl Geometry {
             + u64::from(a.sector)
     }
 
-    /// The address with this flat form; `None` past the end.
+    /// Returns the address with this flat form; `None` past the end.
     #[inline]
     pub fn from_flat(&self, flat: u64) -> Option<Address> {
         let (rest, sector) =
@@ -169,7 +170,7 @@ impl Geometry {
         })
     }
 
-    /// The components of a physical page address.
+    /// Unpacks a physical page address.
     ///
     /// # Errors
     /// [`InvalidPpa`] for an address in a hole of the format.
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     pub(crate) fn westlake() -> Geometry {
-        // The FAST'17 drive: 1067 chunks need 11 bits.
+        // The drive of [LightNVM17]: 1067 chunks need 11 bits.
         Geometry {
             groups: 16,
             pus: 8,

@@ -1,4 +1,4 @@
-//! [`GeometryPage`]: what the Geometry command of an open-channel drive returns, 4096 bytes (OC
+//! [`GeometryPage`]: the data of the Geometry command of an open-channel drive, 4096 bytes (OC
 //! section 3.1).
 
 use zerocopy::byteorder::little_endian::{U16, U32};
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::wire::wire;
 use crate::{Geometry, GeometryError, PpaFormat};
 
-/// How long the media takes, as the drive tells it: nanoseconds, typical and maximal.
+/// The reported times of the media in nanoseconds, typical and maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MediaTiming {
     /// Reading a write unit: typical, tRDT.
@@ -24,7 +24,7 @@ pub struct MediaTiming {
     pub reset_max: u32,
 }
 
-/// The shape of the drive.
+/// The data of the Geometry command.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -67,13 +67,14 @@ pub struct GeometryPage {
     pub reserved76: [u8; 52],
     /// Smallest write, blocks, WS_MIN (bytes 131:128).
     pub ws_min: U32,
-    /// Best write, blocks, WS_OPT (bytes 135:132).
+    /// Optimal write size, blocks, WS_OPT (bytes 135:132).
     pub ws_opt: U32,
-    /// Blocks that must follow before one can be read, MW_CUNITS (bytes 139:136).
+    /// Blocks that must be programmed after a block before it is readable, MW_CUNITS (bytes
+    /// 139:136).
     pub mw_cunits: U32,
-    /// Open chunks at most, 0 for no limit, MAXOC (bytes 143:140).
+    /// Maximum number of open chunks, 0 for no limit, MAXOC (bytes 143:140).
     pub maxoc: U32,
-    /// Open chunks per parallel unit at most, 0 for no limit, MAXOCPU (bytes 147:144).
+    /// Maximum number of open chunks per parallel unit, 0 for no limit, MAXOCPU (bytes 147:144).
     pub maxocpu: U32,
     /// Reserved (bytes 191:148).
     pub reserved148: [u8; 44],
@@ -98,17 +99,17 @@ pub struct GeometryPage {
 wire!(GeometryPage, 4096);
 
 impl GeometryPage {
-    /// Vector copy is supported, in `mccap`.
+    /// Bit of `mccap`: vector copy is supported.
     pub const MCCAP_COPY: u32 = 1 << 0;
-    /// A free chunk may be reset again, in `mccap`.
+    /// Bit of `mccap`: a free chunk may be reset again.
     pub const MCCAP_MULTIPLE_RESETS: u32 = 1 << 1;
 
-    /// The page of a drive of this shape and speed. Its capabilities are none and its number of
-    /// open chunks has no limit: the caller sets what it has.
+    /// Creates the page of a drive with this geometry and timing. It reports no capabilities and no
+    /// limit of open chunks; the caller sets them.
     ///
     /// # Errors
-    /// What is wrong with the geometry, or does not fit the page: it has 16 bits for groups and for
-    /// parallel units per group.
+    /// The invalid part of the geometry, or the part that does not fit: the page has 16 bits for
+    /// groups and for parallel units per group.
     pub fn new(geometry: &Geometry, timing: &MediaTiming) -> Result<GeometryPage, GeometryError> {
         let format = PpaFormat::from_geometry(geometry)?;
         let narrow = |what, n: u32| {
@@ -140,13 +141,13 @@ impl GeometryPage {
         Ok(page)
     }
 
-    /// The geometry and the address format. Bytes per sector and out-of-band bytes are not in this
-    /// page but in the namespace's LBA format.
+    /// Returns the geometry and the address format. Bytes per sector and out-of-band bytes are not
+    /// in this page, but in the namespace's LBA format.
     ///
     /// # Errors
-    /// [`GeometryError`] if the page describes no possible drive: a count of zero, write sizes that
-    /// do not divide a chunk, address fields too narrow for their counts, or over 32 bits each, or
-    /// over 64 in all.
+    /// [`GeometryError`] if the page is invalid: a count is zero, the write sizes do not divide a
+    /// chunk, or an address field is too narrow for its count. Also if a field has over 32 bits, or
+    /// all fields over 64.
     pub fn geometry(
         &self,
         sector_bytes: u32,
@@ -193,7 +194,7 @@ impl GeometryPage {
         Ok((geometry, format))
     }
 
-    /// How long the media takes.
+    /// Returns the times of the media.
     pub fn timing(&self) -> MediaTiming {
         MediaTiming {
             read_typical: self.trdt.get(),

@@ -1,26 +1,27 @@
-//! [`IdentifyController`], [`IdentifyNamespace`] and the active namespace list: what the Identify
-//! command returns, 4096 bytes each (NVMe section 5.15.2).
+//! [`IdentifyController`], [`IdentifyNamespace`] and the active namespace list: the data of the
+//! Identify command, 4096 bytes each (NVMe section 5.15.2).
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
-/// What an Identify command asks for (NVMe section 5.15.1).
+/// The data structures that Identify can return (NVMe section 5.15.1).
 pub mod cns {
-    /// A namespace.
+    /// Identify Namespace.
     pub const NAMESPACE: u8 = 0x00;
-    /// The controller.
+    /// Identify Controller.
     pub const CONTROLLER: u8 = 0x01;
-    /// The identifiers of active namespaces above the one given: 1024 32-bit numbers, ascending,
-    /// zero after the last.
+    /// Active namespace list: up to 1024 32-bit identifiers above the given one, ascending, zero
+    /// after the last.
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
 }
 
-/// Bytes of what Identify and Geometry return.
+/// Size in bytes of the data of Identify and Geometry.
 pub const IDENTIFY_BYTES: usize = 4096;
 
-/// Fills a fixed field with printable ASCII, cut off or padded with spaces (NVMe section 1.5).
+/// Encodes text in a fixed field as printable ASCII, truncated or padded with spaces (NVMe section
+/// 1.5).
 fn ascii<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (to, from) in field.iter_mut().zip(text.bytes()) {
@@ -29,7 +30,7 @@ fn ascii<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// The text of a field, without the padding; bytes that are not printable become `?`.
+/// Decodes the text of a field, without the padding; bytes that are not printable become `?`.
 fn text(field: &[u8]) -> String {
     let len = field.iter().rposition(|b| *b != b' ' && *b != 0).map_or(0, |last| last + 1);
     field[..len]
@@ -68,7 +69,7 @@ pub struct PowerState {
 
 wire!(PowerState, 32);
 
-/// The controller (NVMe section 5.15.2.2).
+/// The Identify Controller data structure (NVMe section 5.15.2.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -90,7 +91,7 @@ pub struct IdentifyController {
     pub ieee: [u8; 3],
     /// Multi-path and sharing capabilities, CMIC (byte 76).
     pub cmic: u8,
-    /// Maximum data transfer, in pages as a power of two; 0 for no limit; MDTS (byte 77).
+    /// Maximum data transfer size, in pages as a power of two; 0 for no limit; MDTS (byte 77).
     pub mdts: u8,
     /// Controller identifier, CNTLID (bytes 79:78).
     pub cntlid: U16,
@@ -118,9 +119,9 @@ pub struct IdentifyController {
     pub reserved134: [u8; 122],
     /// Optional admin commands, OACS (bytes 257:256).
     pub oacs: U16,
-    /// Abort commands outstanding at most, zero-based, ACL (byte 258).
+    /// Maximum number of outstanding Abort commands, zero-based, ACL (byte 258).
     pub acl: u8,
-    /// Asynchronous event requests outstanding at most, zero-based, AERL (byte 259).
+    /// Maximum number of outstanding asynchronous event requests, zero-based, AERL (byte 259).
     pub aerl: u8,
     /// Firmware updates, FRMW (byte 260).
     pub frmw: u8,
@@ -158,7 +159,7 @@ pub struct IdentifyController {
     pub sqes: u8,
     /// Completion entry sizes as powers of two, CQES (byte 513).
     pub cqes: u8,
-    /// Commands outstanding at most on a queue, MAXCMD (bytes 515:514).
+    /// Maximum number of outstanding commands per queue, MAXCMD (bytes 515:514).
     pub maxcmd: U16,
     /// Namespaces, NN (bytes 519:516).
     pub nn: U32,
@@ -168,8 +169,8 @@ pub struct IdentifyController {
     pub fuses: U16,
     /// Format attributes, FNA (byte 524).
     pub fna: u8,
-    /// Volatile write cache: bit 0 present; bits 2:1 = 11b if Flush knows all namespaces, VWC (byte
-    /// 525).
+    /// Volatile write cache: bit 0 present; bits 2:1 = 11b if Flush supports all namespaces, VWC
+    /// (byte 525).
     pub vwc: u8,
     /// Atomic write unit normal, blocks, zero-based, AWUN (bytes 527:526).
     pub awun: U16,
@@ -202,22 +203,22 @@ pub struct IdentifyController {
 wire!(IdentifyController, 4096);
 
 impl IdentifyController {
-    /// Dataset Management is supported, in `oncs`.
+    /// Bit of `oncs`: Dataset Management is supported.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
-    /// Write Zeroes is supported, in `oncs`.
+    /// Bit of `oncs`: Write Zeroes is supported.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
-    /// Doorbell Buffer Config is supported, in `oacs`.
+    /// Bit of `oacs`: Doorbell Buffer Config is supported.
     pub const OACS_DOORBELL_BUFFER_CONFIG: u16 = 1 << 8;
-    /// Get LBA Status is supported, in `oacs`.
+    /// Bit of `oacs`: Get LBA Status is supported.
     pub const OACS_GET_LBA_STATUS: u16 = 1 << 9;
-    /// Log pages can be read in pieces, in `lpa`.
+    /// Bit of `lpa`: log pages can be read in parts.
     pub const LPA_EXTENDED: u8 = 1 << 2;
-    /// SGLs are supported at any alignment, in `sgls`.
+    /// Value of `sgls`: SGLs are supported at any alignment.
     pub const SGLS_SUPPORTED: u32 = 1;
-    /// The SGL bit bucket descriptor is supported, in `sgls`.
+    /// Bit of `sgls`: the Bit Bucket descriptor is supported.
     pub const SGLS_BIT_BUCKET: u32 = 1 << 16;
 
-    /// Whether an optional command, one of `ONCS_`, is supported.
+    /// Whether an optional command, one of the `ONCS_` bits, is supported.
     pub fn supports(&self, command: u16) -> bool {
         self.oncs.get() & command != 0
     }
@@ -227,42 +228,42 @@ impl IdentifyController {
         self.sgls.get() & 3 == IdentifyController::SGLS_SUPPORTED
     }
 
-    /// Whether bit buckets may be among those SGLs.
+    /// Whether these SGLs may contain Bit Bucket descriptors.
     pub fn supports_sgl_bit_bucket(&self) -> bool {
         self.supports_sgls() && self.sgls.get() & IdentifyController::SGLS_BIT_BUCKET != 0
     }
 
-    /// A controller of zeros.
+    /// Returns a structure of zeros.
     pub fn zeroed() -> IdentifyController {
         IdentifyController::new_zeroed()
     }
 
-    /// Sets the serial number, at most 20 characters of it.
+    /// Sets the serial number, truncated to 20 characters.
     pub fn set_serial(&mut self, serial: &str) {
         self.sn = ascii(serial);
     }
 
-    /// Sets the model number, at most 40 characters of it.
+    /// Sets the model number, truncated to 40 characters.
     pub fn set_model(&mut self, model: &str) {
         self.mn = ascii(model);
     }
 
-    /// Sets the firmware revision, at most 8 characters of it.
+    /// Sets the firmware revision, truncated to 8 characters.
     pub fn set_firmware(&mut self, revision: &str) {
         self.fr = ascii(revision);
     }
 
-    /// The serial number.
+    /// Returns the serial number.
     pub fn serial(&self) -> String {
         text(&self.sn)
     }
 
-    /// The model number.
+    /// Returns the model number.
     pub fn model(&self) -> String {
         text(&self.mn)
     }
 
-    /// The firmware revision.
+    /// Returns the firmware revision.
     pub fn firmware(&self) -> String {
         text(&self.fr)
     }
@@ -272,7 +273,7 @@ impl IdentifyController {
         self.vwc & 1 != 0
     }
 
-    /// Bytes of one transfer at most, for pages of `page` bytes; `None` for no limit.
+    /// Returns the maximum transfer size in bytes, for pages of `page` bytes; `None` for no limit.
     pub fn max_transfer(&self, page: u32) -> Option<u64> {
         match self.mdts {
             0 => None,
@@ -281,7 +282,7 @@ impl IdentifyController {
     }
 }
 
-/// A format that a namespace may have, 4 bytes (NVMe section 5.15.2.1, LBA format).
+/// An LBA format of a namespace, 4 bytes (NVMe section 5.15.2.1).
 #[derive(
     Clone,
     Copy,
@@ -301,13 +302,13 @@ pub struct LbaFormat {
     pub ms: U16,
     /// Bytes per block as a power of two, at least 9, LBADS (byte 2).
     pub lbads: u8,
-    /// Relative performance, 0 best, RP (byte 3).
+    /// Relative performance, 0 is best, RP (byte 3).
     pub rp: u8,
 }
 
 wire!(LbaFormat, 4);
 
-/// A namespace (NVMe section 5.15.2.1).
+/// The Identify Namespace data structure (NVMe section 5.15.2.1).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -322,7 +323,7 @@ pub struct IdentifyNamespace {
     /// Features: bit 0 thin provisioning, bit 2 DULBE is supported, bit 4 the NPWG to NOWS fields
     /// are valid, NSFEAT (byte 24).
     pub nsfeat: u8,
-    /// Formats, zero-based, NLBAF (byte 25).
+    /// Number of formats, zero-based, NLBAF (byte 25).
     pub nlbaf: u8,
     /// The format in use `[3:0]`; bit 4 metadata at the end of each block, FLBAS (byte 26).
     pub flbas: u8,
@@ -394,33 +395,33 @@ pub struct IdentifyNamespace {
 wire!(IdentifyNamespace, 4096);
 
 impl IdentifyNamespace {
-    /// The namespace speaks the open-channel command set, bit 0 of the first vendor byte (byte
-    /// 384): how hosts tell such drives, as Linux does.
+    /// Bit 0 of the first vendor byte (byte 384): the namespace supports the open-channel command
+    /// set. Linux identifies such drives by this bit as well.
     pub const VENDOR_OPEN_CHANNEL: u8 = 1;
 
-    /// A namespace of zeros.
+    /// Returns a structure of zeros.
     pub fn zeroed() -> IdentifyNamespace {
         IdentifyNamespace::new_zeroed()
     }
 
-    /// The format in use.
+    /// Returns the format in use.
     pub fn format(&self) -> LbaFormat {
         self.lbaf[usize::from(self.flbas & 0xf)]
     }
 
-    /// Bytes per block; `None` if the drive gives a size that cannot be (under 512 B or over 1
-    /// GiB).
+    /// Returns the block size in bytes; `None` if the drive reports an invalid size (under 512 B or
+    /// over 1 GiB).
     pub fn block_bytes(&self) -> Option<u32> {
         let shift = self.format().lbads;
         (9..=30).contains(&shift).then(|| 1 << shift)
     }
 
-    /// Whether the namespace speaks the open-channel command set.
+    /// Whether the namespace supports the open-channel command set.
     pub fn is_open_channel(&self) -> bool {
         self.vendor[0] & IdentifyNamespace::VENDOR_OPEN_CHANNEL != 0
     }
 
-    /// Best write, in blocks; 1 if the drive does not say.
+    /// Returns the optimal write size in blocks; 1 if the drive does not report one.
     pub fn optimal_write(&self) -> u32 {
         if self.nsfeat & 1 << 4 == 0 { 1 } else { u32::from(self.nows.get()) + 1 }
     }
@@ -432,14 +433,14 @@ impl IdentifyNamespace {
 )]
 #[repr(C)]
 pub struct NamespaceList {
-    /// Identifiers.
+    /// Namespace identifiers.
     pub nsid: [U32; 1024],
 }
 
 wire!(NamespaceList, 4096);
 
 impl NamespaceList {
-    /// The namespaces of `all`, which ascend, that are above `nsid`.
+    /// Returns the list of the namespaces of `all`, in ascending order, that are above `nsid`.
     pub fn above(nsid: u32, all: &[u32]) -> NamespaceList {
         let mut list = NamespaceList::new_zeroed();
         for (to, from) in list.nsid.iter_mut().zip(all.iter().filter(|n| **n > nsid)) {
@@ -448,7 +449,7 @@ impl NamespaceList {
         list
     }
 
-    /// The namespaces.
+    /// Returns the namespace identifiers.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.nsid.iter().map(|n| n.get()).take_while(|n| *n != 0)
     }

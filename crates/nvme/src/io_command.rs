@@ -1,41 +1,43 @@
-//! [`IoCommand`]: a submission queue entry of an I/O queue, understood.
+//! [`IoCommand`]: a typed command of an I/O queue, parsed from a submission queue entry.
 //!
-//! The second of three steps: raw entry ([`Sqe`]) → typed command → request. Parsing looks at no
-//! memory but the entry and allocates nothing. It guarantees that every count is in its range and
-//! every flag is one that Sluice's drives know; whether addresses name sectors, whether the data
-//! pointer fits the length and whether the namespace exists is for the drive to say, who finds them
-//! on the entry ([`Sqe::data`], `mptr`, `nsid`).
+//! Parsing is the second of three steps: raw entry ([`Sqe`]) → typed command → request. It accesses
+//! no memory except the entry and allocates nothing.
 //!
-//! NVMe section 6 (NVM command set); OC section 4 (vector commands); [`VectorHints`] from revision 1.2.
+//! Invariants: every count is in its range, and every flag is one that Sluice's drives support. The
+//! drive checks addresses, the data pointer and the namespace, which stay in the entry
+//! ([`Sqe::data`], `mptr`, `nsid`).
+//!
+//! References: [NVMe1.4 §6] (NVM command set); [OC20 §4] (vector commands); [`VectorHints`] from
+//! \[OC12\].
 
 use crate::opcode::io;
 use crate::vector_hints::LIMITED_RETRY;
 use crate::{Ppa, Sqe, Status, VectorHints};
 
-/// Logical blocks of one read or write at most: the wire's field has 16 bits and is zero-based.
+/// Maximum number of logical blocks of a read or write: the field has 16 bits and is zero-based.
 pub const MAX_BLOCKS: u32 = 1 << 16;
-/// Ranges of one Dataset Management command at most: eight bits, zero-based.
+/// Maximum number of ranges of a Dataset Management command: eight bits, zero-based.
 pub const MAX_RANGES: u16 = 256;
-/// Addresses of one vector command at most: as many as the completion has status bits (OC
+/// Maximum number of addresses of a vector command, one per status bit of the completion (OC
 /// section 4).
 pub const MAX_VECTOR_ADDRESSES: u8 = 64;
 
 /// The addresses of a vector command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PpaList {
-    /// One address, in the command itself.
+    /// One address, in the command.
     One(Ppa),
     /// A list of little-endian 64-bit addresses in host memory.
     List {
         /// I/O virtual address of the list.
         at: u64,
-        /// Addresses in the list, 2 to [`MAX_VECTOR_ADDRESSES`].
+        /// Number of addresses in the list, 2 to [`MAX_VECTOR_ADDRESSES`].
         count: u8,
     },
 }
 
 impl PpaList {
-    /// Number of addresses, 1 to [`MAX_VECTOR_ADDRESSES`].
+    /// Returns the number of addresses, 1 to [`MAX_VECTOR_ADDRESSES`].
     #[inline]
     pub const fn count(self) -> u8 {
         match self {
@@ -44,7 +46,7 @@ impl PpaList {
         }
     }
 
-    /// `count` addresses, whose list, or whose only member, is `word`.
+    /// Decodes `count` addresses; `word` is the address of the list, or the only address.
     #[inline]
     const fn decode(count: u8, word: u64) -> PpaList {
         if count == 1 { PpaList::One(Ppa(word)) } else { PpaList::List { at: word, count } }
@@ -59,103 +61,102 @@ impl PpaList {
     }
 }
 
-/// A command of an I/O queue. Counts are counts: nothing here is zero-based.
+/// A typed command of an I/O queue. All counts are plain numbers, not zero-based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoCommand {
-    /// What completed so far becomes durable (NVMe section 6.8).
+    /// Flush: makes all completed writes durable (NVMe section 6.8).
     Flush,
-    /// Memory to sectors (NVMe section 6.15).
+    /// Write (NVMe section 6.15).
     Write {
         /// First logical block.
         slba: u64,
-        /// Logical blocks, 1 to [`MAX_BLOCKS`].
+        /// Number of logical blocks, 1 to [`MAX_BLOCKS`].
         nlb: u32,
-        /// Complete only when the data is durable (force unit access).
+        /// Force unit access: the command completes when the data is durable.
         fua: bool,
-        /// Give up early (LR).
+        /// Limited retry (LR).
         limited_retry: bool,
     },
-    /// Sectors to memory (NVMe section 6.9).
+    /// Read (NVMe section 6.9).
     Read {
         /// First logical block.
         slba: u64,
-        /// Logical blocks, 1 to [`MAX_BLOCKS`].
+        /// Number of logical blocks, 1 to [`MAX_BLOCKS`].
         nlb: u32,
-        /// Read what is durable (force unit access).
+        /// Force unit access: the command reads durable data.
         fua: bool,
-        /// Give up early (LR).
+        /// Limited retry (LR).
         limited_retry: bool,
     },
-    /// Sectors read as zeros afterwards (NVMe section 6.17).
+    /// Write Zeroes (NVMe section 6.17).
     WriteZeroes {
         /// First logical block.
         slba: u64,
-        /// Logical blocks, 1 to [`MAX_BLOCKS`].
+        /// Number of logical blocks, 1 to [`MAX_BLOCKS`].
         nlb: u32,
-        /// The sectors may be unmapped instead of written (DEAC).
+        /// Deallocate (DEAC): the sectors may be unmapped instead of written.
         deallocate: bool,
-        /// Complete only when that is durable (force unit access).
+        /// Force unit access: the command completes when the zeros are durable.
         fua: bool,
     },
-    /// Ranges of sectors with a hint (NVMe section 6.7); on an open-channel drive a deallocated
-    /// range that is a chunk resets it. The data pointer names the [`DsmRange`](crate::DsmRange)s.
+    /// Dataset Management (NVMe section 6.7). On an open-channel drive, deallocating a range that
+    /// is a chunk resets the chunk. The data pointer contains the [`DsmRange`](crate::DsmRange)s.
     DatasetManagement {
-        /// Ranges, 1 to [`MAX_RANGES`].
+        /// Number of ranges, 1 to [`MAX_RANGES`].
         ranges: u16,
-        /// The sectors are no longer needed (AD).
+        /// Deallocate (AD): the sectors are not needed any more.
         deallocate: bool,
     },
-    /// Which sectors are mapped: fills the data pointer with
-    /// [`LbaStatusDescriptor`](crate::LbaStatusDescriptor)s and says in the completion's result how
-    /// many. As the admin command Get LBA Status (NVMe section 5.27), but on an I/O queue, without
-    /// the list's header, and with a 32-bit range.
+    /// LBA status (vendor specific): reports which sectors are mapped. The drive writes
+    /// [`LbaStatusDescriptor`](crate::LbaStatusDescriptor)s to the data pointer, and their number
+    /// to the result of the completion. The command equals the admin command Get LBA Status (NVMe
+    /// section 5.27), but it uses an I/O queue, has no list header, and takes a 32-bit range.
     LbaStatus {
         /// First logical block.
         slba: u64,
-        /// Logical blocks, at least 1.
+        /// Number of logical blocks, at least 1.
         nlb: u32,
-        /// Descriptors that fit the buffer, at least 1.
+        /// Maximum number of descriptors, at least 1.
         max_descriptors: u32,
     },
-    /// Sectors to memory, by physical address (OC section 4, Vector Chunk Read).
+    /// Vector Chunk Read (OC section 4).
     VectorRead {
-        /// From where.
+        /// Source addresses.
         addresses: PpaList,
-        /// How.
+        /// Hints.
         hints: VectorHints,
     },
-    /// Memory to sectors, by physical address (OC section 4, Vector Chunk Write).
+    /// Vector Chunk Write (OC section 4).
     VectorWrite {
-        /// To where.
+        /// Destination addresses.
         addresses: PpaList,
-        /// How.
+        /// Hints.
         hints: VectorHints,
     },
-    /// Erases chunks (OC section 4, Vector Chunk Reset). A metadata pointer other than zero names
-    /// where the [`ChunkDescriptor`](crate::ChunkDescriptor)s of the reset chunks go.
+    /// Vector Chunk Reset (OC section 4). If the metadata pointer is not zero, the drive writes the
+    /// [`ChunkDescriptor`](crate::ChunkDescriptor)s of the reset chunks there.
     VectorReset {
         /// Any sector of each chunk.
         addresses: PpaList,
-        /// How.
+        /// Hints.
         hints: VectorHints,
     },
-    /// Sectors to sectors inside of the drive (OC section 4, Vector Chunk Copy). Both lists are
-    /// equally long.
+    /// Vector Chunk Copy (OC section 4), inside the drive. Both lists have equal length.
     VectorCopy {
-        /// From where.
+        /// Source addresses.
         from: PpaList,
-        /// To where.
+        /// Destination addresses.
         to: PpaList,
-        /// How.
+        /// Hints.
         hints: VectorHints,
     },
-    /// Logical addresses that are no longer needed (vendor specific): the drive's own map forgets
-    /// their copies, and copies that are as old do not come back. The data pointer names the
-    /// [`DsmRange`](crate::DsmRange)s, of logical addresses.
+    /// Device trim (vendor specific): unmaps logical addresses in the device L2P. Copies with a
+    /// sequence number up to `sequence` are not mapped again. The data pointer contains the
+    /// [`DsmRange`](crate::DsmRange)s of logical addresses.
     DeviceTrim {
-        /// Ranges, 1 to [`MAX_RANGES`].
+        /// Number of ranges, 1 to [`MAX_RANGES`].
         ranges: u16,
-        /// Copies with sequence numbers up to this one are meant, under 2⁴⁸.
+        /// Largest sequence number that is trimmed, below 2⁴⁸.
         sequence: u64,
     },
 }
@@ -168,7 +169,7 @@ const DTYPE: u32 = 0xf << 20;
 const DEAC: u32 = 1 << 25;
 /// Deallocate attribute, CDW11 of Dataset Management.
 const AD: u32 = 1 << 2;
-/// Sequence numbers are below this.
+/// Exclusive limit of sequence numbers.
 const SEQUENCE_END: u64 = 1 << 48;
 /// Dwords of an LBA status descriptor.
 const DESCRIPTOR_DWORDS: u32 = 4;
@@ -177,7 +178,7 @@ const DESCRIPTOR_DWORDS: u32 = 4;
 const FUSED: u8 = 0x3f;
 const PSDT_RESERVED: u8 = 0xc0;
 
-/// A fused operation, or a data pointer of a reserved kind.
+/// Whether the entry is a fused operation, or has a reserved data pointer type.
 #[inline]
 pub(crate) fn flags_invalid(sqe: &Sqe) -> bool {
     sqe.flags & FUSED != 0 || sqe.flags & PSDT_RESERVED == PSDT_RESERVED
@@ -189,13 +190,13 @@ fn parse_block_count(cdw12: u32) -> u32 {
 }
 
 impl IoCommand {
-    /// Understands an entry.
+    /// Parses an entry.
     ///
     /// # Errors
-    /// The status to complete the command with: [`Status::INVALID_OPCODE`];
-    /// [`Status::INVALID_FIELD`] for fused operations, reserved data pointer kinds, directives,
-    /// more than 64 addresses, reserved hints, an empty LBA status query, a sequence number of over
-    /// 48 bits.
+    /// The status with which the command is to complete: [`Status::INVALID_OPCODE`];
+    /// [`Status::INVALID_FIELD`] for fused operations, reserved data pointer types, directives,
+    /// more than 64 addresses, reserved hints, an empty LBA status query, or a sequence number of
+    /// over 48 bits.
     #[inline]
     pub fn parse(sqe: &Sqe) -> Result<IoCommand, Status> {
         if flags_invalid(sqe) {
@@ -225,7 +226,7 @@ impl IoCommand {
         }
     }
 
-    /// Everything but the four that make up nearly all commands.
+    /// Parses all commands except the four most frequent ones.
     fn parse_rare(sqe: &Sqe) -> Result<IoCommand, Status> {
         let cdw12 = sqe.cdw12.get();
         Ok(match sqe.opcode {
@@ -241,7 +242,7 @@ impl IoCommand {
                 deallocate: sqe.cdw11.get() & AD != 0,
             },
             io::LBA_STATUS => {
-                // MNDW is zero-based; a buffer that ends within a descriptor holds one less.
+                // MNDW is zero-based; a partial descriptor at the end of the buffer does not count.
                 let max_descriptors =
                     ((u64::from(cdw12) + 1) / u64::from(DESCRIPTOR_DWORDS)) as u32;
                 let nlb = sqe.cdw13.get();
@@ -266,14 +267,14 @@ impl IoCommand {
                 }
                 IoCommand::DeviceTrim { ranges: (sqe.cdw10.get() & 0xff) as u16 + 1, sequence }
             }
-            // With a directive, or it would have been parsed by now.
+            // A write without a directive was parsed before.
             io::WRITE => return Err(Status::INVALID_FIELD),
             _ => return Err(Status::INVALID_OPCODE),
         })
     }
 }
 
-/// The address list of a vector command: CDW10 and 11, and the zero-based count in CDW12.
+/// Parses the address list of a vector command: CDW10 and 11, and the zero-based count in CDW12.
 #[inline]
 fn parse_addresses(sqe: &Sqe) -> Result<PpaList, Status> {
     let count = sqe.cdw12.get() & 0xffff;
@@ -283,25 +284,26 @@ fn parse_addresses(sqe: &Sqe) -> Result<PpaList, Status> {
     Ok(PpaList::decode(count as u8 + 1, sqe.slba()))
 }
 
-/// Entries of I/O queues. Data pointer ([`Sqe::set_prp`], [`Sqe::set_sgl`]), metadata pointer and
-/// command identifier are zero and for the caller to set.
+/// Constructors of I/O queue entries. The data pointer ([`Sqe::set_prp`], [`Sqe::set_sgl`]),
+/// metadata pointer and command identifier are zero; the caller sets them.
 ///
-/// Counts out of their range are a bug of the caller: asserted in debug builds, cut off to the
-/// width of their field in others.
+/// Counts out of range are a bug of the caller: they are asserted in debug builds, and truncated to
+/// the width of their field otherwise.
 impl Sqe {
-    /// Flush.
+    /// Returns a Flush.
     #[inline]
     pub fn flush(nsid: u32) -> Sqe {
         Sqe::new(io::FLUSH, nsid)
     }
 
-    /// Read of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba` on.
+    /// Returns a Read of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba`.
     #[inline]
     pub fn read(nsid: u32, slba: u64, nlb: u32) -> Sqe {
         Sqe::transfer(io::READ, nsid, slba, nlb)
     }
 
-    /// Write of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba` on; `fua` for force unit access.
+    /// Returns a Write of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba`; `fua` for force unit
+    /// access.
     #[inline]
     pub fn write(nsid: u32, slba: u64, nlb: u32, fua: bool) -> Sqe {
         let mut sqe = Sqe::transfer(io::WRITE, nsid, slba, nlb);
@@ -311,8 +313,8 @@ impl Sqe {
         sqe
     }
 
-    /// Write Zeroes to `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba` on, which may unmap them if
-    /// `deallocate`.
+    /// Returns a Write Zeroes of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba`; with `deallocate`,
+    /// the drive may unmap them.
     #[inline]
     pub fn write_zeroes(nsid: u32, slba: u64, nlb: u32, deallocate: bool) -> Sqe {
         let mut sqe = Sqe::transfer(io::WRITE_ZEROES, nsid, slba, nlb);
@@ -328,7 +330,8 @@ impl Sqe {
         self.cdw12 |= FUA;
     }
 
-    /// Dataset Management with `ranges` (1 to [`MAX_RANGES`]) in the data pointer's memory.
+    /// Returns a Dataset Management with `ranges` (1 to [`MAX_RANGES`]) in the memory of the data
+    /// pointer.
     #[inline]
     pub fn dataset_management(nsid: u32, ranges: u16, deallocate: bool) -> Sqe {
         debug_assert!((1..=MAX_RANGES).contains(&ranges), "{ranges} ranges");
@@ -338,8 +341,8 @@ impl Sqe {
         sqe
     }
 
-    /// Map trim of `ranges` (1 to [`MAX_RANGES`]) of logical addresses in the data pointer's memory,
-    /// as of `sequence` (under 2⁴⁸).
+    /// Returns a device trim of `ranges` (1 to [`MAX_RANGES`]) of logical addresses in the memory
+    /// of the data pointer, as of `sequence` (below 2⁴⁸).
     #[inline]
     pub fn device_trim(nsid: u32, ranges: u16, sequence: u64) -> Sqe {
         debug_assert!((1..=MAX_RANGES).contains(&ranges), "{ranges} ranges");
@@ -351,8 +354,8 @@ impl Sqe {
         sqe
     }
 
-    /// LBA status of `nlb` blocks (at least 1) from `slba` on, in at most `max_descriptors` (at
-    /// least 1, under 2³⁰) descriptors.
+    /// Returns an LBA status query of `nlb` blocks (at least 1) from `slba`, with at most
+    /// `max_descriptors` (at least 1, below 2³⁰) descriptors.
     #[inline]
     pub fn lba_status(nsid: u32, slba: u64, nlb: u32, max_descriptors: u32) -> Sqe {
         debug_assert!(nlb > 0 && (1..1 << 30).contains(&max_descriptors));
@@ -363,25 +366,25 @@ impl Sqe {
         sqe
     }
 
-    /// Vector read.
+    /// Returns a vector read.
     #[inline]
     pub fn vector_read(nsid: u32, addresses: PpaList) -> Sqe {
         Sqe::vector(io::VECTOR_READ, nsid, addresses)
     }
 
-    /// Vector write.
+    /// Returns a vector write.
     #[inline]
     pub fn vector_write(nsid: u32, addresses: PpaList) -> Sqe {
         Sqe::vector(io::VECTOR_WRITE, nsid, addresses)
     }
 
-    /// Vector reset of the chunks that the addresses are in.
+    /// Returns a vector reset of the chunks of the addresses.
     #[inline]
     pub fn vector_reset(nsid: u32, addresses: PpaList) -> Sqe {
         Sqe::vector(io::VECTOR_RESET, nsid, addresses)
     }
 
-    /// Vector copy; both lists are equally long.
+    /// Returns a vector copy; both lists have equal length.
     #[inline]
     pub fn vector_copy(nsid: u32, from: PpaList, to: PpaList) -> Sqe {
         debug_assert_eq!(from.count(), to.count());
@@ -413,9 +416,9 @@ impl Sqe {
 }
 
 impl IoCommand {
-    /// The entry that [`parse`](IoCommand::parse) understands as this command, without data
-    /// pointer, metadata pointer and command identifier. The same cautions apply as for the
-    /// constructors of [`Sqe`].
+    /// Returns the entry that [`parse`](IoCommand::parse) parses as this command, without data
+    /// pointer, metadata pointer and command identifier. As for the constructors of [`Sqe`], counts
+    /// must be in range.
     #[inline]
     pub fn to_sqe(self, nsid: u32) -> Sqe {
         match self {
@@ -466,8 +469,8 @@ impl IoCommand {
         }
     }
 
-    /// The hints of the command: all of a vector command, limited retry of a read or write by
-    /// logical block, none of others.
+    /// Returns the hints of the command: all hints of a vector command, limited retry of a Read or
+    /// Write, none of other commands.
     #[inline]
     pub fn hints(&self) -> VectorHints {
         match *self {

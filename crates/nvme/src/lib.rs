@@ -1,30 +1,15 @@
-//! NVMe as it is on the wire. No I/O, and no allocation on the hot path.
+//! NVMe data structures and commands, as encoded on the wire. No I/O, and no allocation on the hot
+//! path.
 //!
-//! Specifications cited: *NVMe* is the NVM Express Base Specification 1.4 (with the NVM command
-//! set, which that revision contains); *OC* is the Open-Channel Solid State Drives Specification,
-//! revision 2.0 (January 2018), the successor of the interface in section 3 of the LightNVM paper.
+//! An entry of a queue is an [`Sqe`] or a [`Cqe`]. [`IoCommand`] and [`AdminCommand`] are the typed
+//! commands parsed from entries. The other modules define identify data, log pages, features,
+//! registers, and the address formats of open-channel drives.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`sqe`](Sqe) | the 64-byte submission queue entry |
-//! | [`cqe`](Cqe) | the 16-byte completion queue entry |
-//! | [`status`](Status) | status codes: generic, command-specific, media, vendor |
-//! | [`opcode`] | what an entry asks for |
-//! | [`hint`](VectorHints) | how a vector command wants the media used |
-//! | [`geometry`](Geometry) | groups, parallel units, chunks, sectors; write sizes |
-//! | [`io_command`](IoCommand) | an entry of an I/O queue, understood; constructors of entries |
-//! | [`admin_command`](AdminCommand) | an entry of the admin queue, understood |
-//! | [`feature`] | feature identifiers and values |
-//! | [`range`](DsmRange) | Dataset Management ranges and LBA status descriptors |
-//! | [`chunk`](ChunkDescriptor) | chunk states, and the chunk information log page's entries |
-//! | [`metadata`](Metadata) | what a namespace keeps beside its blocks, and how it is protected |
-//! | [`identify`](IdentifyController) | controller, namespace, namespace list |
-//! | [`geometry_page`](GeometryPage) | a geometry as the Geometry command returns it |
-//! | [`log_page`] | health, errors, firmware slots |
-//! | [`notification`](ChunkNotification) | what a drive tells of its media unasked |
-//! | [`register`] | a controller's registers: capabilities, configuration, status, memory buffer |
-//! | [`extension`](VendorExtensions) | what drives can do beyond the specifications |
-//! | [`ppa`](Ppa) | physical page addresses and their bit-field format, with holes |
+//! # References
+//!
+//! The bibliography (`docs/bibliography.md`) resolves the citations. NVMe 1.4 contains the NVM
+//! command set. The Open-Channel SSD specification 2.0 succeeds the interface of [LightNVM17 §3].
+//! `docs/format/ppa.md` specifies the vendor-specific parts.
 
 #![forbid(unsafe_code)]
 

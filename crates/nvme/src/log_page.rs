@@ -1,5 +1,5 @@
-//! Log pages: health, errors, firmware slots (NVMe section 5.14.1). The chunk information page is a
-//! run of [`ChunkDescriptor`](crate::ChunkDescriptor)s.
+//! Log pages: health, errors, firmware slots (NVMe section 5.14.1). The chunk information page is
+//! an array of [`ChunkDescriptor`](crate::ChunkDescriptor)s.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,12 +18,12 @@ pub const CHUNK_INFORMATION: u8 = 0xca;
 /// Chunk notifications of an open-channel drive, newest first:
 /// [`ChunkNotification`](crate::ChunkNotification)s (OC section 3).
 pub const CHUNK_NOTIFICATION: u8 = 0xd0;
-/// The drive's own map (vendor specific): for each logical address the physical address of its
-/// newest copy, or [`UNMAPPED`], 64 bits little endian each.
+/// The device L2P (vendor specific): for each logical address, the physical address of its latest
+/// version, or [`UNMAPPED`], as a little-endian 64-bit word.
 pub const DEVICE_L2P: u8 = 0xc1;
-/// In [`DEVICE_L2P`], a logical address that has no copy.
+/// The value in [`DEVICE_L2P`] of a logical address that is not mapped.
 pub const UNMAPPED: u64 = u64::MAX;
-/// What the drive's own map holds, in sum (vendor specific): [`DeviceL2pLog`].
+/// Counters of the device L2P (vendor specific): [`DeviceL2pLog`].
 pub const DEVICE_L2P_TOTALS: u8 = 0xc2;
 
 /// SMART and health, 512 bytes (NVMe section 5.14.1.2).
@@ -37,11 +37,11 @@ pub struct HealthLog {
     pub critical_warning: u8,
     /// Composite temperature, kelvins (bytes 2:1).
     pub temperature: U16,
-    /// Spare left, percent (byte 3).
+    /// Available spare, percent (byte 3).
     pub available_spare: u8,
-    /// Spare below which bit 0 warns, percent (byte 4).
+    /// Available spare threshold, percent (byte 4).
     pub spare_threshold: u8,
-    /// Life used, percent, may exceed 100, stops at 255 (byte 5).
+    /// Percentage used, may exceed 100, saturates at 255 (byte 5).
     pub percentage_used: u8,
     /// Endurance group summary (byte 6).
     pub endurance_group: u8,
@@ -65,7 +65,7 @@ pub struct HealthLog {
     pub unsafe_shutdowns: U128,
     /// Media and integrity errors that were not recovered (bytes 175:160).
     pub media_errors: U128,
-    /// Entries ever made in the error log (bytes 191:176).
+    /// Number of error log entries since manufacture (bytes 191:176).
     pub error_entries: U128,
     /// Minutes above the warning temperature (bytes 195:192).
     pub warning_minutes: U32,
@@ -82,39 +82,40 @@ pub struct HealthLog {
 wire!(HealthLog, 512);
 
 impl HealthLog {
-    /// A log of zeros.
+    /// Returns a log of zeros.
     pub fn zeroed() -> HealthLog {
         HealthLog::new_zeroed()
     }
 
-    /// Bytes in the unit of `data_units_read` and `data_units_written`.
+    /// Converts bytes to the unit of `data_units_read` and `data_units_written`.
     pub fn data_units(bytes: u64) -> U128 {
         u128::from(bytes.div_ceil(512_000)).into()
     }
 }
 
-/// One error, 64 bytes (NVMe section 5.14.1.1).
+/// An error log entry, 64 bytes (NVMe section 5.14.1.1).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// Which error it is, counted from 1; 0 for an entry that is none (bytes 7:0).
+    /// Error count, from 1; 0 for an unused entry (bytes 7:0).
     pub count: U64,
-    /// The command's submission queue; `ffffh` if no command is at fault (bytes 9:8).
+    /// Submission queue of the command; `ffffh` if the error is not specific to a command (bytes
+    /// 9:8).
     pub sqid: U16,
-    /// The command; `ffffh` if none is at fault (bytes 11:10).
+    /// Command identifier; `ffffh` if the error is not specific to a command (bytes 11:10).
     pub cid: U16,
     /// Status field with phase tag in bit 0 (bytes 13:12).
     pub status: U16,
-    /// Byte `[7:0]` and bit `[10:8]` of the command that is in error; `ffffh` if none is (bytes
-    /// 15:14).
+    /// Parameter error location: byte `[7:0]` and bit `[10:8]` of the command; `ffffh` if none
+    /// (bytes 15:14).
     pub location: U16,
     /// First logical block in error (bytes 23:16).
     pub lba: U64,
     /// Namespace (bytes 27:24).
     pub nsid: U32,
-    /// Vendor log page with more, 0 for none (byte 28).
+    /// Vendor log page with more information, 0 for none (byte 28).
     pub vendor_page: u8,
     /// Transport (byte 29).
     pub transport: u8,
@@ -131,10 +132,10 @@ pub struct ErrorEntry {
 wire!(ErrorEntry, 64);
 
 impl ErrorEntry {
-    /// Parameter error location, queue and command of an error that is not a command's.
+    /// The value of location, queue and command for an error without a command.
     pub const NONE: u16 = 0xffff;
 
-    /// The `count`-th error: a command that ended with `status`.
+    /// Returns the `count`-th entry, for a command that completed with `status`.
     pub fn new(count: u64, sqid: u16, cid: u16, status: Status, nsid: u32, lba: u64) -> ErrorEntry {
         ErrorEntry {
             count: count.into(),
@@ -148,13 +149,13 @@ impl ErrorEntry {
         }
     }
 
-    /// The same error, at a byte (and bit, times 256) of the command.
+    /// Sets the location: a byte (and a bit, times 256) of the command.
     #[must_use]
     pub fn with_location(self, location: u16) -> ErrorEntry {
         ErrorEntry { location: location.into(), ..self }
     }
 
-    /// How the command ended.
+    /// Returns the status of the command.
     pub fn status(&self) -> Status {
         Status::from_bits(self.status.get() >> 1)
     }
@@ -179,7 +180,7 @@ pub struct FirmwareLog {
 wire!(FirmwareLog, 512);
 
 impl FirmwareLog {
-    /// One slot, which is active.
+    /// Returns a log with one slot, which is active.
     pub fn one_slot(revision: [u8; 8]) -> FirmwareLog {
         let mut log = FirmwareLog::new_zeroed();
         log.active = 1;
@@ -188,7 +189,7 @@ impl FirmwareLog {
     }
 }
 
-/// What a drive's own map holds, 24 bytes.
+/// The counters of a device L2P, 24 bytes.
 #[derive(
     Clone,
     Copy,
@@ -204,11 +205,11 @@ impl FirmwareLog {
 )]
 #[repr(C)]
 pub struct DeviceL2pLog {
-    /// Logical addresses that have a copy (bytes 7:0).
+    /// Number of mapped logical addresses (bytes 7:0).
     pub mapped: U64,
-    /// Logical addresses that were trimmed and have had no newer copy since (bytes 15:8).
+    /// Number of trimmed logical addresses (bytes 15:8).
     pub trimmed: U64,
-    /// The largest sequence number of those copies and trims: what is numbered above it is taken
+    /// The largest sequence number of these versions and trims; new sequence numbers must be larger
     /// (bytes 23:16).
     pub seq_max: U64,
 }

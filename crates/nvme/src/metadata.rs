@@ -1,55 +1,55 @@
-//! [`Metadata`]: what a namespace keeps beside the bytes of its blocks (NVMe sections 8.2 and 8.3).
+//! [`MetadataFormat`]: the metadata of a namespace's blocks, and end-to-end protection (NVMe
+//! sections 8.2 and 8.3).
 
 use crate::opcode::io;
 use crate::{IdentifyNamespace, Sqe};
 
-/// PRINFO: the controller makes protection information when blocks are written, and checks and takes it off
-/// when they are read (CDW12 bit 29).
+/// PRINFO: the controller generates protection information on writes, and checks and strips it on
+/// reads (CDW12 bit 29).
 const PRACT: u32 = 1 << 29;
-/// PRINFO: the guard is checked (CDW12 bit 28).
+/// PRINFO: check the guard (CDW12 bit 28).
 const CHECK_GUARD: u32 = 1 << 28;
-/// PRINFO: the reference tag is checked (CDW12 bit 26).
+/// PRINFO: check the reference tag (CDW12 bit 26).
 const CHECK_REFERENCE: u32 = 1 << 26;
-/// Bytes of protection information, whose guard has 16 bits.
+/// Size in bytes of protection information with a 16-bit guard.
 const PROTECTION_BYTES: u16 = 8;
 
-/// How a namespace protects its blocks (DPS bits 2:0): with a guard, and with a reference tag that
-/// counts blocks or not.
+/// The end-to-end protection type of a namespace (DPS bits 2:0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectionType {
-    /// The reference tag is the low half of the block's address.
+    /// Type 1: the reference tag is the low half of the block address.
     Type1,
-    /// The same, from a beginning that the host chooses.
+    /// Type 2: the reference tag counts from an initial value of the host.
     Type2,
-    /// The reference tag is the host's.
+    /// Type 3: the reference tag is defined by the host.
     Type3,
 }
 
-/// Where metadata of blocks goes that are read or written.
+/// The location of the metadata in a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataTransfer {
-    /// Nowhere: it is protection information and nothing else, which the controller keeps to itself if it
-    /// is told to ([`MetadataFormat::set_protection_info`]).
+    /// Not transferred: the metadata is only protection information, which the controller generates
+    /// and strips if requested ([`MetadataFormat::set_protection_info`]).
     ControllerOnly,
-    /// To a buffer of its own ([`Sqe::mptr`]), in one piece.
+    /// In a separate contiguous buffer ([`Sqe::mptr`]).
     SeparateBuffer,
-    /// Behind the bytes of each block, in the same buffer.
+    /// After the data of each block, in the data buffer.
     ExtendedLba,
 }
 
-/// What a namespace keeps beside its blocks.
+/// The metadata format of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataFormat {
-    /// Bytes per block.
+    /// Metadata bytes per block.
     pub bytes: u16,
-    /// Where they go.
+    /// Location in a read or write.
     pub transfer: MetadataTransfer,
-    /// What of them is protection information.
+    /// Type of protection information, if enabled.
     pub protection: Option<ProtectionType>,
 }
 
 impl MetadataFormat {
-    /// That of a namespace, if it has any.
+    /// Returns the metadata format of a namespace, if it has metadata.
     pub fn from_namespace(namespace: &IdentifyNamespace) -> Option<MetadataFormat> {
         let bytes = Some(namespace.format().ms.get()).filter(|bytes| *bytes > 0)?;
         let protection = match namespace.dps & 7 {
@@ -66,7 +66,7 @@ impl MetadataFormat {
         Some(MetadataFormat { bytes, transfer: place, protection })
     }
 
-    /// Bytes of the data buffer per block that are not the block's.
+    /// Returns the bytes per block in the data buffer that are metadata.
     pub fn extended_lba_bytes(&self) -> u32 {
         match self.transfer {
             MetadataTransfer::ExtendedLba => self.bytes.into(),
@@ -74,16 +74,16 @@ impl MetadataFormat {
         }
     }
 
-    /// Has the controller make, check and take off protection information of a read, a write or a Write
-    /// Zeroes, if there is any; other commands stay as they are. Reference tags are the low halves of
-    /// addresses, as Linux has them.
+    /// Requests that the controller generates, checks and strips protection information, if
+    /// enabled, in a Read, a Write or a Write Zeroes. Other commands do not change. Reference tags
+    /// are the low halves of addresses, as in Linux.
     pub fn set_protection_info(&self, sqe: &mut Sqe) {
         let Some(protection) = self.protection else { return };
         let counts = matches!(protection, ProtectionType::Type1 | ProtectionType::Type2);
         let checks = match sqe.opcode {
             io::READ | io::WRITE if counts => CHECK_GUARD | CHECK_REFERENCE,
             io::READ | io::WRITE => CHECK_GUARD,
-            // Of zeros nothing is checked (section 6.17: PRCHK is zero).
+            // Write Zeroes checks nothing (section 6.17: PRCHK is zero).
             io::WRITE_ZEROES => 0,
             _ => return,
         };
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(found(0, 0x13, 1), None, "no bytes");
         assert_eq!(found(8, 0, 0), Some((MetadataTransfer::SeparateBuffer, None)));
         assert_eq!(found(64, 0x12, 0), Some((MetadataTransfer::ExtendedLba, None)));
-        // Bit 3 says where in the metadata it is.
+        // Bit 3 is the position in the metadata.
         for (dps, kind) in
             [(1, ProtectionType::Type1), (10, ProtectionType::Type2), (3, ProtectionType::Type3)]
         {

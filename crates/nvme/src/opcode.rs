@@ -52,6 +52,6 @@ pub mod io {
     pub const VECTOR_READ: u8 = 0x92;
     /// Vector Chunk Copy.
     pub const VECTOR_COPY: u8 = 0x93;
-    /// Map trim (vendor specific): logical addresses are no longer needed in the drive's own map.
+    /// Device trim (vendor specific): unmaps logical addresses in the device L2P.
     pub const DEVICE_TRIM: u8 = 0x95;
 }

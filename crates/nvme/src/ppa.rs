@@ -4,14 +4,14 @@ use std::fmt;
 
 use crate::{Address, Geometry, GeometryError};
 
-/// A physical page address as a command carries it: an opaque 64-bit word whose fields a
-/// [`PpaFormat`] tells apart (LightNVM paper section 3.1; OC section 2.1).
+/// A physical page address in a command: an opaque 64-bit word whose fields a [`PpaFormat`] defines
+/// (LightNVM paper section 3.1; OC section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Ppa(pub u64);
 
-/// Where the fields of an address are: sector lowest, then chunk, parallel unit, group. Each field
-/// has as many bits as its largest value needs, so counts that are not powers of two leave holes.
+/// The fields of an address, from low to high: sector, chunk, parallel unit, group. A field has as
+/// many bits as its largest value needs, so counts that are not powers of two leave holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PpaFormat {
     /// Bits of the group field.
@@ -24,7 +24,7 @@ pub struct PpaFormat {
     pub sector_bits: u8,
 }
 
-/// An address in a hole of its format: an error of the caller, answered and never a panic.
+/// The error for an address in a hole of its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("physical address {:#x} ({address}) is in a hole of the address format", ppa.0)]
 pub struct InvalidPpa {
@@ -35,7 +35,7 @@ pub struct InvalidPpa {
 }
 
 fn bits_for(count: u32) -> u8 {
-    // A field that can only be 0 has no bits.
+    // A field whose only value is 0 has no bits.
     (u32::BITS - (count - 1).leading_zeros()) as u8
 }
 
@@ -46,11 +46,11 @@ fn mask(bits: u8) -> u64 {
 }
 
 impl PpaFormat {
-    /// The format of a geometry.
+    /// Returns the format of a geometry.
     ///
     /// # Errors
-    /// [`GeometryError::TooManyBits`] when the fields need more than 64 bits,
-    /// [`GeometryError::Zero`] when a count is zero.
+    /// [`GeometryError::TooManyBits`] if the fields need more than 64 bits, [`GeometryError::Zero`]
+    /// if a count is zero.
     pub fn from_geometry(g: &Geometry) -> Result<PpaFormat, GeometryError> {
         for (what, n) in [
             ("groups", g.groups),
@@ -75,7 +75,7 @@ impl PpaFormat {
         if bits > 64 { Err(GeometryError::TooManyBits { bits }) } else { Ok(format) }
     }
 
-    /// Packs components, each of which must be within its field.
+    /// Packs components, each of which must fit its field.
     #[inline]
     pub fn pack(&self, a: Address) -> Ppa {
         let mut word = u64::from(a.group);
@@ -84,8 +84,7 @@ impl PpaFormat {
         Ppa(word << self.sector_bits | u64::from(a.sector))
     }
 
-    /// Splits an address; whether the components name a sector is for
-    /// [`Geometry::address`] to say.
+    /// Unpacks an address without a range check; [`Geometry::address`] checks the components.
     #[inline]
     pub fn unpack(&self, ppa: Ppa) -> Address {
         let mut word = ppa.0;
@@ -113,7 +112,7 @@ impl PpaFormat {
 }
 
 impl fmt::Display for PpaFormat {
-    /// `group 4 | pu 3 | chunk 11 | sector 12`, highest field first.
+    /// Formats as `group 4 | pu 3 | chunk 11 | sector 12`, highest field first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

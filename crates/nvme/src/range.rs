@@ -1,4 +1,4 @@
-//! [`DsmRange`] and [`LbaStatusDescriptor`]: runs of sectors, as lists in host memory hold them.
+//! [`DsmRange`] and [`LbaStatusDescriptor`]: ranges of sectors, as entries of lists in host memory.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,7 +21,7 @@ use crate::wire::wire;
 )]
 #[repr(C)]
 pub struct DsmRange {
-    /// Context attributes: access hints, which drives here ignore (bytes 3:0).
+    /// Context attributes: access hints, which Sluice's drives ignore (bytes 3:0).
     pub attributes: U32,
     /// Logical blocks, not zero-based (bytes 7:4).
     pub nlb: U32,
@@ -32,13 +32,13 @@ pub struct DsmRange {
 wire!(DsmRange, 16);
 
 impl DsmRange {
-    /// `nlb` blocks from `slba` on.
+    /// Returns a range of `nlb` blocks from `slba`.
     pub fn new(slba: u64, nlb: u32) -> DsmRange {
         DsmRange { attributes: 0.into(), nlb: nlb.into(), slba: slba.into() }
     }
 }
 
-/// A run of blocks in one state, 16 bytes (NVMe section 5.27).
+/// A range of blocks in one state, 16 bytes (NVMe section 5.27).
 #[derive(
     Clone,
     Copy,
@@ -60,7 +60,7 @@ pub struct LbaStatusDescriptor {
     pub nlb: U32,
     /// Reserved (byte 12).
     pub reserved12: u8,
-    /// 1 for mapped blocks, 0 for holes that read as zeros (byte 13).
+    /// 1 for mapped blocks, 0 for unmapped blocks, which read as zeros (byte 13).
     pub status: u8,
     /// Reserved (bytes 15:14).
     pub reserved14: [u8; 2],
@@ -69,7 +69,7 @@ pub struct LbaStatusDescriptor {
 wire!(LbaStatusDescriptor, 16);
 
 impl LbaStatusDescriptor {
-    /// `nlb` blocks from `slba` on, which are mapped or not.
+    /// Returns a descriptor of `nlb` blocks from `slba`.
     pub fn new(slba: u64, nlb: u32, mapped: bool) -> LbaStatusDescriptor {
         LbaStatusDescriptor {
             slba: slba.into(),

@@ -1,9 +1,9 @@
-//! Controller registers (NVMe section 3.1): what a controller can do, how it is enabled, where its
-//! admin queues are, and where a controller memory buffer is and how large.
+//! Controller registers [NVMe1.4 §3.1]: capabilities, configuration, status, admin queues, and the
+//! controller memory buffer.
 //!
-//! An emulated drive has those of the memory buffer only: everything else that a register says of
-//! a real controller is part of the connection there. Registers of 64 bits are read and written as
-//! two halves, the lower first (NVMe section 3.1: a host may access them so).
+//! An emulated drive has only the registers of the memory buffer; the port contains all other
+//! properties of its controller. Registers of 64 bits are accessed as two halves, the lower first,
+//! as [NVMe1.4 §3.1] allows.
 
 /// Offset of [`Capabilities`], CAP, 64 bits.
 pub const CAP: usize = 0x00;
@@ -24,25 +24,25 @@ pub const CMBLOC: usize = 0x38;
 /// Offset of [`CmbSize`], CMBSZ.
 pub const CMBSZ: usize = 0x3c;
 
-/// What a controller can do, CAP (NVMe section 3.1.1).
+/// Controller capabilities, CAP (NVMe section 3.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// Entries of an I/O queue at most, 2 to 65,536, MQES (bits 15:0, zero-based).
+    /// Maximum depth of an I/O queue in entries, 2 to 65,536, MQES (bits 15:0, zero-based).
     pub max_entries: u32,
-    /// Worst time that it takes to become ready, or to stop, in units of 500 ms, TO (bits 31:24).
+    /// Maximum time to become ready, or to stop, in units of 500 ms, TO (bits 31:24).
     pub timeout_500ms: u8,
     /// Doorbells are `4 << stride` bytes apart, DSTRD (bits 35:32).
     pub doorbell_stride: u8,
     /// The NVM command set is supported, CSS (bit 37).
     pub nvm_commands: bool,
-    /// Memory pages are `4096 << this` bytes at least, MPSMIN (bits 51:48).
+    /// Minimum memory page size is `4096 << page_min` bytes, MPSMIN (bits 51:48).
     pub page_min: u8,
-    /// Memory pages are `4096 << this` bytes at most, MPSMAX (bits 55:52).
+    /// Maximum memory page size is `4096 << page_max` bytes, MPSMAX (bits 55:52).
     pub page_max: u8,
 }
 
 impl Cap {
-    /// From the register's value.
+    /// Decodes the register.
     pub const fn from_value(value: u64) -> Cap {
         Cap {
             max_entries: (value & 0xffff) as u32 + 1,
@@ -54,7 +54,7 @@ impl Cap {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register.
     pub const fn to_value(self) -> u64 {
         (self.max_entries.wrapping_sub(1) & 0xffff) as u64
             // Queues must be contiguous, CQR.
@@ -67,43 +67,42 @@ impl Cap {
     }
 }
 
-/// How a controller is to run, CC (NVMe section 3.1.5). Memory pages are 4096 bytes, commands are
-/// those of the NVM command set, queues are served round robin, and entries have 64 and 16 bytes.
+/// Controller configuration, CC (NVMe section 3.1.5). Fixed settings: memory pages of 4096 bytes,
+/// the NVM command set, round-robin arbitration, and queue entries of 64 and 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cc {
-    /// It runs, EN (bit 0).
+    /// Enable, EN (bit 0).
     pub enabled: bool,
-    /// It is told of a normal shutdown, SHN (bits 15:14 = 01b).
+    /// Normal shutdown notification, SHN (bits 15:14 = 01b).
     pub shut_down: bool,
 }
 
 impl Cc {
-    /// The register's value.
+    /// Encodes the register.
     pub const fn to_value(self) -> u32 {
         // IOSQES 2^6 and IOCQES 2^4 bytes.
         self.enabled as u32 | (self.shut_down as u32) << 14 | 6 << 16 | 4 << 20
     }
 
-    /// From the register's value.
+    /// Decodes the register.
     pub const fn from_value(value: u32) -> Cc {
         Cc { enabled: value & 1 != 0, shut_down: value >> 14 & 3 == 1 }
     }
 }
 
-/// How a controller is, CSTS (NVMe section 3.1.6).
+/// Controller status, CSTS (NVMe section 3.1.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Csts {
-    /// It takes commands, RDY (bit 0).
+    /// Ready, RDY (bit 0).
     pub ready: bool,
-    /// It has failed, and must be reset, CFS (bit 1).
+    /// Fatal status: the controller must be reset, CFS (bit 1).
     pub fatal: bool,
-    /// A shutdown is complete, SHST (bits 3:2 = 10b).
+    /// Shutdown complete, SHST (bits 3:2 = 10b).
     pub shut_down: bool,
 }
 
 impl Csts {
-    /// From the register's value; `None` for all ones, which is what a controller that is gone
-    /// reads as.
+    /// Decodes the register; `None` for all ones, which a removed controller returns.
     pub const fn from_value(value: u32) -> Option<Csts> {
         match value {
             u32::MAX => None,
@@ -115,64 +114,65 @@ impl Csts {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register.
     pub const fn to_value(self) -> u32 {
         self.ready as u32 | (self.fatal as u32) << 1 | (self.shut_down as u32) << 3
     }
 }
 
-/// The value of [`AQA`] for admin queues of `entries` entries, 2 to 4096 (NVMe section 3.1.8).
+/// Returns the value of [`AQA`] for admin queues of `entries` entries, 2 to 4096 (NVMe section
+/// 3.1.8).
 pub const fn admin_queue_sizes(entries: u16) -> u32 {
     let size = entries.saturating_sub(1) as u32 & 0xfff;
     size | size << 16
 }
 
-/// Where a controller memory buffer is.
+/// The location of a controller memory buffer, CMBLOC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CmbLocation {
-    /// The base address register whose range it is in, 0 or 2 to 5, BIR (bits 2:0).
+    /// Base address register that contains it, 0 or 2 to 5, BIR (bits 2:0).
     pub bar: u8,
-    /// How far into that range, in units of the buffer's size, OFST (bits 31:12).
+    /// Offset in that register's range, in units of the size unit, OFST (bits 31:12).
     pub offset_units: u32,
 }
 
 impl CmbLocation {
-    /// The register's value.
+    /// Encodes the register.
     pub const fn to_value(self) -> u32 {
         (self.bar & 7) as u32 | self.offset_units << 12
     }
 
-    /// From the register's value.
+    /// Decodes the register.
     pub const fn from_value(value: u32) -> CmbLocation {
         CmbLocation { bar: (value & 7) as u8, offset_units: value >> 12 }
     }
 }
 
-/// How large a controller memory buffer is, and what may be in it. All zero: there is none.
+/// The size and supported uses of a controller memory buffer, CMBSZ. All zero: there is no buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CmbSize {
-    /// Submission queues, SQS (bit 0).
+    /// Submission queues are supported, SQS (bit 0).
     pub submission_queues: bool,
-    /// Completion queues, CQS (bit 1).
+    /// Completion queues are supported, CQS (bit 1).
     pub completion_queues: bool,
-    /// PRP and SGL lists, LISTS (bit 2).
+    /// PRP and SGL lists are supported, LISTS (bit 2).
     pub lists: bool,
-    /// Data that commands read, RDS (bit 3).
+    /// Data of commands to the host is supported, RDS (bit 3).
     pub read_data: bool,
-    /// Data that commands write, WDS (bit 4).
+    /// Data of commands from the host is supported, WDS (bit 4).
     pub write_data: bool,
-    /// The unit of size and offset: 4 KiB times 16 to this power, 0 to 6, SZU (bits 11:8).
+    /// Unit of size and offset: 4 KiB times 16 to this power, 0 to 6, SZU (bits 11:8).
     pub unit_log16: u8,
-    /// Units, under 2²⁰, SZ (bits 31:12).
+    /// Size in units, below 2²⁰, SZ (bits 31:12).
     pub units: u32,
 }
 
-/// Bits of the number of units.
+/// Width of the size field in bits.
 const UNITS_BITS: u32 = 20;
 
 impl CmbSize {
-    /// The size of a buffer for everything, in the smallest unit that tells `bytes` exactly; `None`
-    /// unless there is one.
+    /// Returns the registers of a buffer that supports all uses, in the smallest unit that
+    /// represents `bytes` exactly; `None` if there is no such unit.
     pub fn from_size_bytes(bytes: u64) -> Option<CmbSize> {
         (0..=6).find_map(|unit_log16: u8| {
             let unit = 4096u64 << (4 * unit_log16);
@@ -190,17 +190,17 @@ impl CmbSize {
         })
     }
 
-    /// Bytes of one unit; `None` for a reserved unit.
+    /// Returns the size unit in bytes; `None` for a reserved unit.
     pub fn unit_bytes(&self) -> Option<u64> {
         (self.unit_log16 <= 6).then(|| 4096u64 << (4 * self.unit_log16))
     }
 
-    /// Bytes of the buffer; `None` for a reserved unit.
+    /// Returns the size of the buffer in bytes; `None` for a reserved unit.
     pub fn bytes(&self) -> Option<u64> {
         Some(self.unit_bytes()? * u64::from(self.units))
     }
 
-    /// The register's value.
+    /// Encodes the register.
     pub const fn to_value(self) -> u32 {
         self.submission_queues as u32
             | (self.completion_queues as u32) << 1
@@ -211,7 +211,7 @@ impl CmbSize {
             | self.units << (32 - UNITS_BITS)
     }
 
-    /// From the register's value.
+    /// Decodes the register.
     pub const fn from_value(value: u32) -> CmbSize {
         CmbSize {
             submission_queues: value & 1 != 0,
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn registers_survive_the_wire() {
-        // What QEMU's controller has: 2048 entries, 7.5 s, NVM commands, pages to 64 KiB.
+        // The value of QEMU's controller: 2048 entries, 7.5 s, NVM commands, pages up to 64 KiB.
         let capabilities = Cap::from_value(0x0040_0020_0f01_07ff);
         assert_eq!(capabilities.max_entries, 2048);
         assert_eq!((capabilities.timeout_500ms, capabilities.doorbell_stride), (15, 0));

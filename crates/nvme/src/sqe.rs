@@ -21,7 +21,7 @@ pub struct Sqe {
     pub cdw2: U32,
     /// Command dword 3.
     pub cdw3: U32,
-    /// Metadata pointer: I/O virtual address of the out-of-band bytes of all sectors, in a row.
+    /// Metadata pointer: I/O virtual address of the out-of-band bytes of all sectors, contiguous.
     pub mptr: U64,
     /// Data pointer: two PRP entries, or one SGL descriptor.
     pub dptr: [U64; 2],
@@ -45,11 +45,11 @@ const _: () = assert!(size_of::<Sqe>() == 64);
 const FLAG_SGL: u8 = 0x40;
 const FLAG_PSDT: u8 = 0xc0;
 
-/// What the data pointer of an entry says, before any address in it is checked.
+/// The data pointer of an entry, before its addresses are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPointer {
-    /// Two physical region page entries (NVMe section 4.3): the second is a page, or a list of
-    /// pages, depending on the transfer's length.
+    /// Two physical region page (PRP) entries (NVMe section 4.3): the second is a page, or a list
+    /// of pages, depending on the transfer length.
     Prp(u64, u64),
     /// One scatter-gather descriptor (NVMe section 4.4).
     Sgl(SglDescriptor),
@@ -67,7 +67,7 @@ pub enum SglDescriptor {
         /// Bytes.
         length: u32,
     },
-    /// Data of a read is thrown away, data of a write is undefined: nothing is transferred.
+    /// Bit Bucket: read data is discarded, write data is undefined, and nothing is transferred.
     BitBucket {
         /// Bytes.
         length: u32,
@@ -115,19 +115,19 @@ impl SglDescriptor {
 }
 
 impl Sqe {
-    /// An entry with an opcode, a namespace and zeros.
+    /// Creates an entry with an opcode, a namespace and zeros.
     #[inline]
     pub fn new(opcode: u8, nsid: u32) -> Sqe {
         Sqe { opcode, nsid: nsid.into(), ..Sqe::default() }
     }
 
-    /// The data pointer.
+    /// Returns the data pointer.
     #[inline]
     pub fn data(&self) -> DataPointer {
         let words = [self.dptr[0].get(), self.dptr[1].get()];
         match self.flags & FLAG_PSDT {
             0 => DataPointer::Prp(words[0], words[1]),
-            // 10b differs from 01b only in what the metadata pointer means, which must be a buffer.
+            // 10b differs from 01b only in the metadata pointer, which must be a buffer.
             FLAG_SGL => DataPointer::Sgl(SglDescriptor::decode(words)),
             _ => DataPointer::Reserved,
         }
@@ -148,8 +148,8 @@ impl Sqe {
         self.dptr = [a.into(), b.into()];
     }
 
-    /// The 64-bit value in command dwords 10 (low) and 11 (high): a starting LBA, a physical page
-    /// address, or the address of a list of them.
+    /// Returns the 64-bit value in command dwords 10 (low) and 11 (high): a starting LBA, a
+    /// physical page address, or the address of a list of these.
     #[inline]
     pub fn slba(&self) -> u64 {
         u64::from(self.cdw10.get()) | u64::from(self.cdw11.get()) << 32
@@ -162,13 +162,13 @@ impl Sqe {
         self.cdw11 = ((value >> 32) as u32).into();
     }
 
-    /// The eight 64-bit words of the entry, for a ring.
+    /// Encodes the entry as eight 64-bit words, for a ring.
     #[inline]
     pub fn to_words(self) -> [u64; 8] {
         zerocopy::transmute!(self)
     }
 
-    /// The entry made of eight 64-bit words of a ring.
+    /// Decodes eight 64-bit words of a ring.
     #[inline]
     pub fn from_words(words: [u64; 8]) -> Sqe {
         zerocopy::transmute!(words)

@@ -1,4 +1,4 @@
-//! [`Status`]: how a command ended.
+//! [`Status`]: the status of a completed command.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ use std::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
-/// What kind of status code it is (NVMe figure 126).
+/// The type of a status code (NVMe figure 126).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusType {
     /// Defined for all commands.
     Generic,
     /// Defined by the command.
     CommandSpecific,
-    /// The media or the data's integrity.
+    /// A media or data integrity error.
     Media,
     /// Reserved, path related or vendor specific.
     Other(u8),
@@ -46,27 +46,27 @@ macro_rules! statuses {
 statuses! {
     /// The command succeeded.
     SUCCESS = 0x000, "success";
-    /// The opcode is not known.
+    /// The opcode is not supported.
     INVALID_OPCODE = 0x001, "invalid command opcode";
     /// A field has a value that is not supported.
     INVALID_FIELD = 0x002, "invalid field in command";
-    /// A data pointer names memory that is not registered, or an error on its way.
+    /// A data pointer contains memory that is not registered, or the transfer failed.
     DATA_TRANSFER_ERROR = 0x004, "data transfer error";
     /// The controller lost power while the command was outstanding.
     POWER_LOSS = 0x005, "commands aborted due to power loss notification";
-    /// The drive's own fault.
+    /// Internal error of the drive.
     INTERNAL = 0x006, "internal error";
     /// Aborted by an Abort command.
     ABORTED = 0x007, "command abort requested";
     /// Aborted because its submission queue was deleted.
     ABORTED_SQ_DELETED = 0x008, "command aborted due to SQ deletion";
-    /// The command may not follow those before it.
+    /// The command violates the required command sequence.
     COMMAND_SEQUENCE = 0x00c, "command sequence error";
     /// The namespace does not exist.
     INVALID_NAMESPACE = 0x00b, "invalid namespace or format";
     /// An SGL descriptor has a type or sub-type that is not supported.
     SGL_TYPE_INVALID = 0x011, "SGL descriptor type invalid";
-    /// A PRP entry is not aligned as it must be.
+    /// A PRP entry is misaligned.
     PRP_OFFSET_INVALID = 0x013, "PRP offset invalid";
     /// An SGL is shorter than the transfer.
     SGL_LENGTH_INVALID = 0x00f, "data SGL length invalid";
@@ -74,9 +74,9 @@ statuses! {
     WRITE_PROTECTED = 0x020, "namespace is write protected";
     /// The address, or the address plus the length, is past the end.
     LBA_OUT_OF_RANGE = 0x080, "LBA out of range";
-    /// The drive has no place to put the data. A trim makes some.
+    /// The drive has no space for the data. A trim frees space.
     CAPACITY_EXCEEDED = 0x081, "capacity exceeded";
-    /// The drive cannot serve the command now.
+    /// The drive cannot execute the command now.
     NOT_READY = 0x082, "namespace not ready";
     /// The completion queue of a new submission queue does not exist.
     INVALID_CQ = 0x100, "completion queue invalid";
@@ -84,7 +84,7 @@ statuses! {
     INVALID_QID = 0x101, "invalid queue identifier";
     /// The queue size is zero or too large.
     INVALID_QUEUE_SIZE = 0x102, "invalid queue size";
-    /// More asynchronous event requests than the drive holds.
+    /// The number of outstanding asynchronous event requests exceeds the limit.
     TOO_MANY_EVENT_REQUESTS = 0x105, "asynchronous event request limit exceeded";
     /// The interrupt vector is out of range.
     INVALID_VECTOR = 0x108, "invalid interrupt vector";
@@ -100,33 +100,33 @@ statuses! {
     CONFLICTING_ATTRIBUTES = 0x180, "conflicting attributes";
     /// A program or erase failed on the media, or the medium takes no more writes.
     WRITE_FAULT = 0x280, "write fault";
-    /// Error correction gave up, or the page is torn.
+    /// ECC could not correct the data, or the page is torn.
     UNRECOVERED_READ = 0x281, "unrecovered read error";
-    /// The sector's bytes are not those that its guard is of (NVMe section 8.3).
+    /// The guard does not match the sector's data (NVMe section 8.3).
     GUARD_CHECK = 0x282, "end-to-end guard check error";
-    /// The sector's protection information is of another application.
+    /// The application tag of the protection information does not match.
     APPLICATION_TAG_CHECK = 0x283, "end-to-end application tag check error";
-    /// The sector's protection information is of another sector.
+    /// The reference tag of the protection information does not match.
     REFERENCE_TAG_CHECK = 0x284, "end-to-end reference tag check error";
-    /// The sector is not written, or not readable before its pair is programmed.
+    /// The sector is not written, or not readable before its paired page is programmed.
     UNWRITTEN = 0x287, "deallocated or unwritten logical block";
-    /// A reset made the chunk go offline, or it already was (OC section 4, media errors).
+    /// A reset took the chunk offline, or it was offline (OC section 4, media errors).
     OFFLINE_CHUNK = 0x2c0, "offline chunk";
     /// A reset of a chunk in a state that does not allow it (OC section 4, media errors).
     INVALID_RESET = 0x2c1, "invalid reset";
-    /// A read succeeded, but the data should be moved soon (OC section 4, media errors).
+    /// A read succeeded, but the data should be relocated soon (OC section 4, media errors).
     HIGH_ECC = 0x2d0, "high ECC";
-    /// A program failed and the chunk stays open: writing goes on with the next write unit (OC
+    /// A program failed and the chunk stays open: the host continues with the next write unit (OC
     /// section 4, media errors).
     WRITE_NEXT_UNIT = 0x2f0, "write fault, write next unit";
-    /// A program failed and the chunk is closed early; what is below its write pointer stays
+    /// A program failed and the chunk was closed early; sectors below its write pointer stay
     /// readable (OC section 4, media errors).
     CHUNK_CLOSED_EARLY = 0x2f1, "write fault, chunk closed early";
-    /// A write did not start at the chunk's write pointer, or not in whole write units; the chunk
-    /// may still be written (OC section 4, media errors).
+    /// A write did not start at the chunk's write pointer, or was not a multiple of the write unit;
+    /// the chunk is still writable (OC section 4, media errors).
     OUT_OF_ORDER_WRITE = 0x2f2, "out of order write";
-    /// The host has lost the way to the controller (NVMe 1.4, figure 128: host pathing error).
-    /// Never sent by a drive.
+    /// The host lost the path to the controller ([NVMe1.4 fig. 128]: host pathing error). A drive
+    /// never returns this status.
     HOST_PATH_ERROR = 0x370, "host pathing error";
 }
 
@@ -134,24 +134,24 @@ const MORE: u16 = 1 << 13;
 const DO_NOT_RETRY: u16 = 1 << 14;
 
 impl Status {
-    /// From the wire's 15 bits (without the phase tag).
+    /// Decodes the 15 bits of the status field, without the phase tag.
     #[inline]
     pub const fn from_bits(bits: u16) -> Status {
         Status(bits & 0x7fff)
     }
 
-    /// The wire's 15 bits (without the phase tag).
+    /// Encodes the 15 bits of the status field, without the phase tag.
     #[inline]
     pub const fn to_bits(self) -> u16 {
         self.0
     }
 
-    /// The status code, 8 bits.
+    /// Returns the status code, 8 bits.
     pub const fn code(self) -> u8 {
         self.0 as u8
     }
 
-    /// The status code type.
+    /// Returns the status code type.
     pub const fn kind(self) -> StatusType {
         match self.0 >> 8 & 7 {
             0 => StatusType::Generic,
@@ -172,22 +172,22 @@ impl Status {
         matches!(self.kind(), StatusType::Media)
     }
 
-    /// The same status, marked as pointless to retry.
+    /// Returns this status with the *do not retry* bit.
     pub const fn do_not_retry(self) -> Status {
         Status(self.0 | DO_NOT_RETRY)
     }
 
-    /// Whether a retry is pointless.
+    /// Whether the *do not retry* bit is set.
     pub const fn is_final(self) -> bool {
         self.0 & DO_NOT_RETRY != 0
     }
 
-    /// Whether the error log has more about it.
+    /// Whether the error log has more information.
     pub const fn has_more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// Whether it is the same status, retry advice aside.
+    /// Whether two statuses are equal, apart from the *more* and *do not retry* bits.
     pub const fn is(self, other: Status) -> bool {
         self.0 & 0x7ff == other.0 & 0x7ff
     }

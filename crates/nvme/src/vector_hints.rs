@@ -1,36 +1,36 @@
-//! [`VectorHints`]: what a host says about one command's use of the media (LightNVM paper section 3.3).
+//! [`VectorHints`]: a host's hints on the use of the media by one command [LightNVM17 §3.3].
 //!
-//! They are where revision 1.2 of the Open-Channel interface has its control word, in the upper half
-//! of command dword 12 of vector commands, whose lower half is the zero-based number of addresses:
+//! They are in the control word of Open-Channel revision 1.2 \[OC12\]: the upper half of command
+//! dword 12 of vector commands. The lower half is the zero-based number of addresses.
 //!
 //! ```text
 //! bits 18:16  planes at once: 0 the drive's choice, 1 two, 2 four, 4 one
 //! bit  23     a read may suspend a program or an erase
 //! bit  31     limited retry: fail fast; also of Read and Write (NVMe section 6.9, LR)
 //! ```
-//! Revision 1.2 has 0 for one plane. A host that gives no hint sends 0, too, and would get a
-//! fraction of the drive's speed; so 0 leaves the choice to the drive, and one plane is 4. All other
-//! bits are reserved: they change how data is stored (SLC mode, scrambling), which a drive must not
-//! ignore.
+//! In revision 1.2, 0 means one plane. A host without hints sends 0 as well, and would get a
+//! fraction of the drive's speed. Here 0 therefore leaves the choice to the drive, and 4 means one
+//! plane. All other bits are reserved, because they change how data is stored (SLC mode,
+//! scrambling), which a drive must not ignore.
 
 use crate::{Sqe, Status};
 
-/// How many planes of a parallel unit an array operation may use at once.
+/// The number of planes that an array operation may use at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PlaneMode {
-    /// As many as the drive likes: nothing was said.
+    /// The drive chooses.
     #[default]
     Auto,
-    /// One.
+    /// One plane.
     Single,
-    /// Two.
+    /// Two planes.
     Dual,
-    /// Four.
+    /// Four planes.
     Quad,
 }
 
 impl PlaneMode {
-    /// Planes at once; `None` if that is the drive's choice.
+    /// Returns the number of planes; `None` if the drive chooses.
     #[inline]
     pub const fn planes(self) -> Option<u32> {
         match self {
@@ -61,14 +61,14 @@ impl PlaneMode {
     }
 }
 
-/// The hints of one command. None by default.
+/// The hints of a command. By default there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VectorHints {
-    /// Planes that the command's array operations use at once.
+    /// Plane mode of the command's array operations.
     pub planes: PlaneMode,
-    /// The command's reads may suspend programs and erases, whatever the drive's policy.
+    /// Whether the command's reads may suspend programs and erases, whatever the drive's policy.
     pub suspend: bool,
-    /// The drive gives up early instead of exhausting what it can do to get at the data.
+    /// Whether the drive gives up without read retries.
     pub limited_retry: bool,
 }
 
@@ -83,11 +83,11 @@ impl VectorHints {
     pub const NONE: VectorHints =
         VectorHints { planes: PlaneMode::Auto, suspend: false, limited_retry: false };
 
-    /// Where in an entry the hints begin, as an error log tells it: byte `[7:0]`, bit `[10:8]`
+    /// Position of the hints in an entry, for the error log: byte `[7:0]`, bit `[10:8]`
     /// ([`ErrorEntry::location`](crate::ErrorEntry)).
     pub const ERROR_LOCATION: u16 = 50;
 
-    /// The upper half of command dword 12, in place.
+    /// Encodes the upper half of command dword 12, in place.
     #[inline]
     pub const fn to_cdw12(self) -> u32 {
         let mut bits = self.planes.to_bits() << PLANES_SHIFT;
@@ -100,7 +100,7 @@ impl VectorHints {
         bits
     }
 
-    /// From command dword 12 of a vector command.
+    /// Decodes command dword 12 of a vector command.
     ///
     /// # Errors
     /// [`Status::INVALID_FIELD`] for a reserved plane mode or another reserved bit.
@@ -122,7 +122,7 @@ impl VectorHints {
 }
 
 impl Sqe {
-    /// The hints of a vector command.
+    /// Returns the hints of a vector command.
     ///
     /// # Errors
     /// [`Status::INVALID_FIELD`] for reserved bits.
@@ -131,7 +131,7 @@ impl Sqe {
         VectorHints::from_cdw12(self.cdw12.get())
     }
 
-    /// The same vector command with these hints.
+    /// Returns the vector command with these hints.
     #[inline]
     #[must_use]
     pub fn with_hints(mut self, hints: VectorHints) -> Sqe {
@@ -139,7 +139,7 @@ impl Sqe {
         self
     }
 
-    /// Sets limited retry of a read or write by logical block (NVMe section 6.9, LR).
+    /// Sets limited retry of a Read or Write (NVMe section 6.9, LR).
     #[inline]
     pub fn set_limited_retry(&mut self) {
         self.cdw12 |= LIMITED_RETRY;

@@ -1,13 +1,13 @@
-//! [`VendorExtensions`]: what Sluice's drives can do beyond the specifications, 32 bytes at the start of
-//! the vendor bytes (byte 3072) of Identify Controller and of the Geometry page. The byte map of
-//! everything that is vendor specific is `docs/format/ppa.md`.
+//! [`VendorExtensions`]: the capabilities of Sluice's drives beyond the specifications. They are
+//! the first 32 vendor bytes (byte 3072) of Identify Controller and of the Geometry page.
+//! `docs/format/ppa.md` is the byte map of all vendor-specific structures.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
-/// Capabilities of a drive. A drive that is not Sluice's has none.
+/// The vendor extensions of a drive. A drive of another vendor has none.
 #[derive(
     Clone,
     Copy,
@@ -23,19 +23,20 @@ use crate::wire::wire;
 )]
 #[repr(C)]
 pub struct VendorExtensions {
-    /// [`SIGNATURE`](VendorExtensions::SIGNATURE), or the rest means something else (bytes 3:0).
+    /// [`SIGNATURE`](VendorExtensions::SIGNATURE); with another value, the other fields are not
+    /// valid (bytes 3:0).
     pub signature: [u8; 4],
     /// Version of this structure: 1 (byte 4).
     pub version: u8,
     /// Reserved (byte 5).
     pub reserved5: u8,
-    /// Planes per parallel unit, as far as plane modes go (bytes 7:6).
+    /// Planes per parallel unit, for plane modes (bytes 7:6).
     pub planes: U16,
-    /// What there is, the bits below (bytes 11:8).
+    /// Supported extensions, the bits below (bytes 11:8).
     pub flags: U32,
-    /// Times that a read is retried at most (bytes 15:12).
+    /// Maximum number of read retries (bytes 15:12).
     pub read_retries: U32,
-    /// Logical addresses of the drive's own map (bytes 23:16).
+    /// Number of logical addresses of the device L2P (bytes 23:16).
     pub l2p_entries: U64,
     /// Reserved (bytes 31:24).
     pub reserved24: [u8; 8],
@@ -44,25 +45,25 @@ pub struct VendorExtensions {
 wire!(VendorExtensions, 32);
 
 impl VendorExtensions {
-    /// What the structure begins with.
+    /// The signature of the structure.
     pub const SIGNATURE: [u8; 4] = *b"SLCX";
-    /// The version described here.
+    /// The version of the structure.
     pub const VERSION: u8 = 1;
 
-    /// Plane modes are obeyed.
+    /// Plane modes are supported.
     pub const PLANE_MODES: u32 = 1 << 0;
-    /// Reads with the hint suspend programs and erases.
+    /// Suspension by reads with the hint is supported.
     pub const SUSPEND: u32 = 1 << 1;
-    /// Reads are retried, and less so with the hint.
+    /// Reads are retried, and limited retry is supported.
     pub const LIMITED_RETRY: u32 = 1 << 2;
-    /// Chunk notifications are logged and announced.
+    /// Chunk notifications are logged and reported.
     pub const NOTIFICATIONS: u32 = 1 << 3;
-    /// What is in the controller memory buffer survives the loss of power.
+    /// The contents of the controller memory buffer survive a power loss.
     pub const PROTECTED_CMB: u32 = 1 << 4;
-    /// The drive keeps a map of its own from logical to physical addresses.
+    /// The drive keeps a device L2P.
     pub const DEVICE_L2P: u32 = 1 << 5;
 
-    /// The extensions that the vendor bytes of a structure tell of; none if they are not ours.
+    /// Decodes the extensions from vendor bytes; none if the signature differs.
     pub fn from_vendor_bytes(vendor: &[u8]) -> VendorExtensions {
         let Some(bytes) = vendor.first_chunk::<{ VendorExtensions::BYTES }>() else {
             return VendorExtensions::default();
@@ -72,15 +73,15 @@ impl VendorExtensions {
         if ours { found } else { VendorExtensions::default() }
     }
 
-    /// Puts the extensions at the start of the vendor bytes of a structure.
+    /// Writes the extensions to the start of the vendor bytes of a structure.
     ///
     /// # Panics
-    /// When there are fewer than 32 of them.
+    /// If there are fewer than 32 bytes.
     pub fn write_to(self, vendor: &mut [u8]) {
         vendor[..VendorExtensions::BYTES].copy_from_slice(&self.to_bytes());
     }
 
-    /// Signed, with these flags.
+    /// Returns the structure with signature, version and these flags.
     pub fn with_flags(flags: u32) -> VendorExtensions {
         VendorExtensions {
             signature: VendorExtensions::SIGNATURE,

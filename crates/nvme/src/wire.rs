@@ -1,21 +1,22 @@
-//! `wire!`: a structure of the wire has a size, and is its bytes.
+//! `wire!`: defines the size of a wire structure, and its conversion to and from bytes.
 
-/// Gives a structure without padding `BYTES`, `to_bytes` and `from_bytes`, and asserts its size.
+/// Implements `BYTES`, `to_bytes` and `from_bytes` for a structure without padding, and asserts its
+/// size.
 macro_rules! wire {
     ($type:ident, $bytes:literal) => {
         const _: () = assert!(size_of::<$type>() == $type::BYTES);
 
         impl $type {
-            /// Bytes on the wire.
+            /// Size on the wire in bytes.
             pub const BYTES: usize = $bytes;
 
-            /// The bytes of the wire.
+            /// Encodes the structure.
             #[inline]
             pub fn to_bytes(self) -> [u8; $bytes] {
                 zerocopy::transmute!(self)
             }
 
-            /// What the bytes of the wire say.
+            /// Decodes the structure.
             #[inline]
             pub fn from_bytes(bytes: [u8; $bytes]) -> $type {
                 zerocopy::transmute!(bytes)
