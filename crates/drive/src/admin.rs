@@ -4,7 +4,7 @@
 //! answer here and copies it to the host's memory. The controller owns the queues; this module only
 //! checks the parameters of a new queue. It owns the feature values and the error log.
 //!
-//! Invariants: every answer is the one that [NVMe1.4 §5] ([OC20] §3 for chunks and geometry)
+//! Invariants: every answer is the one that [NVMe1.4 §5] ([OC20 §3] for chunks and geometry)
 //! requires of a controller with one namespace. A request allocates at most one page of the log
 //! that it reads.
 

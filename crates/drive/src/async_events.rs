@@ -1,4 +1,4 @@
-//! [`AsyncEventQueue`]: the chunk notification log ([OC20] §3, log page D0h) and the asynchronous
+//! [`AsyncEventQueue`]: the chunk notification log ([OC20 §3], log page D0h) and the asynchronous
 //! event requests of hosts [NVMe1.4 §5.2].
 //!
 //! The queue owns the log, newest first, and the outstanding requests. Invariants: a request

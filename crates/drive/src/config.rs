@@ -12,7 +12,7 @@ pub enum PersonalityKind {
     Null,
     /// Block personality: the drive manages its own flash and exposes sectors.
     Block,
-    /// Open-channel personality: physical page addresses; the host manages the flash ([OC20],
+    /// Open-channel personality: physical page addresses; the host manages the flash (\[OC20\],
     /// [LightNVM17 §3]).
     OpenChannel,
 }

@@ -1,5 +1,5 @@
 //! [`MediaEventLog`]: events that a drive detects when NAND operations fail or nearly fail. An
-//! open-channel drive reports them to its host ([LightNVM17 §2.2]; [OC20] §3, log page D0h). A
+//! open-channel drive reports them to its host ([LightNVM17 §2.2]; [OC20 §3], log page D0h). A
 //! block drive handles them in its own FTL.
 //!
 //! Invariant: per chunk, an event of equal or lower severity is not repeated until the chunk is

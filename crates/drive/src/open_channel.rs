@@ -1,5 +1,5 @@
 //! The open-channel personality: physical addresses; the host manages the flash ([LightNVM17 §3],
-//! [OC20] §4).
+//! [OC20 §4]).
 //!
 //! The drive checks a write when it accepts it, against the writes accepted before. The media check
 //! it again when they program it (ARCHITECTURE.md, R5). An address in a hole of the address format
@@ -404,7 +404,7 @@ impl OpenChannelDrive {
         Ok(())
     }
 
-    /// Executes Dataset Management: deallocating a range that is a chunk resets the chunk ([OC20]
+    /// Executes Dataset Management: deallocating a range that is a chunk resets the chunk (\[OC20\]
     /// §4).
     fn reset_ranges(
         &mut self,

@@ -156,7 +156,7 @@ pub struct DeviceL2pStats {
     pub trims: u64,
 }
 
-/// The counters of chunk notifications ([OC20] §3).
+/// The counters of chunk notifications [OC20 §3].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotificationStats {
     /// Notifications logged.

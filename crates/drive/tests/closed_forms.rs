@@ -152,7 +152,8 @@ fn each_direction_has_its_own_rate() {
 fn sequential_writes_reach_the_program_rate() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());
-    // Data only: on a drive as small as this the pages and the journal of checkpoints take another 2 %.
+    // Data only: on a drive as small as this the pages and the journal of checkpoints take another
+    // 2 %.
     config.ftl.checkpoint_sectors = u32::MAX;
     let mut d = Controller::new(config).unwrap();
     let pairs = [("rw", "write"), ("bs", "64k"), ("iodepth", "16"), ("end_fsync", "1")];

@@ -1,4 +1,4 @@
-//! The open-channel command set (OC sections 3 and 4; LightNVM paper section 3): addresses, chunks,
+//! The open-channel command set ([OC20 §3, §4]; [LightNVM17 §3]): addresses, chunks,
 //! vector commands and their status bits.
 
 mod common;

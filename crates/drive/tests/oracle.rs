@@ -1,5 +1,6 @@
 //! Random commands with failures and power cuts against an oracle, through a driver's queue pair in
-//! virtual time: for every sector, the values that it may hold if power fails now (rule R7).
+//! virtual time: for every sector, the values that it may hold if power fails now (ARCHITECTURE.md,
+//! R7).
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-drive --test
 //! oracle`. `SLUICE_CASES` sets how many seeds are tried.

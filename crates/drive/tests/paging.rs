@@ -1,4 +1,5 @@
-//! A drive whose map is larger than its memory, in virtual time: what a page that is not there costs.
+//! A drive whose map is larger than its memory, in virtual time: what a page that is not there
+//! costs.
 
 mod common;
 

@@ -8,7 +8,7 @@ use crate::io_command::flags_invalid;
 use crate::opcode::admin;
 use crate::{Sqe, Status};
 
-/// Priority of a submission queue under weighted arbitration (NVMe section 5.4, QPRIO).
+/// Priority of a submission queue under weighted arbitration ([NVMe1.4 §5.4], QPRIO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueuePriority {
     /// Urgent: served before all other classes.
@@ -33,7 +33,7 @@ impl QueuePriority {
     }
 }
 
-/// The requested value of a feature (NVMe section 5.13, SEL).
+/// The requested value of a feature ([NVMe1.4 §5.13], SEL).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FeatureSelect {
     /// The value in force.
@@ -50,12 +50,12 @@ pub enum FeatureSelect {
 /// A typed command of the admin queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminCommand {
-    /// Delete I/O Submission Queue (NVMe section 5.6).
+    /// Delete I/O Submission Queue [NVMe1.4 §5.6].
     DeleteSq {
         /// Queue identifier, at least 1.
         qid: u16,
     },
-    /// Create I/O Submission Queue (NVMe section 5.4).
+    /// Create I/O Submission Queue [NVMe1.4 §5.4].
     CreateSq {
         /// Queue identifier, at least 1.
         qid: u16,
@@ -68,12 +68,12 @@ pub enum AdminCommand {
         /// The queue's priority.
         priority: QueuePriority,
     },
-    /// Delete I/O Completion Queue (NVMe section 5.5).
+    /// Delete I/O Completion Queue [NVMe1.4 §5.5].
     DeleteCq {
         /// Queue identifier, at least 1.
         qid: u16,
     },
-    /// Create I/O Completion Queue (NVMe section 5.3).
+    /// Create I/O Completion Queue [NVMe1.4 §5.3].
     CreateCq {
         /// Queue identifier, at least 1.
         qid: u16,
@@ -84,7 +84,7 @@ pub enum AdminCommand {
         /// Interrupt vector, if interrupts are enabled.
         vector: Option<u16>,
     },
-    /// Get Log Page (NVMe section 5.14).
+    /// Get Log Page [NVMe1.4 §5.14].
     GetLogPage {
         /// Log page identifier, one of [`log_page`](crate::log_page).
         lid: u8,
@@ -97,21 +97,21 @@ pub enum AdminCommand {
         /// Retain Asynchronous Event: do not clear the event of this page.
         retain: bool,
     },
-    /// Identify (NVMe section 5.15).
+    /// Identify [NVMe1.4 §5.15].
     Identify {
         /// Data structure to return, one of [`cns`](crate::cns).
         cns: u8,
         /// Namespace identifier, where used.
         nsid: u32,
     },
-    /// Abort (NVMe section 5.1).
+    /// Abort [NVMe1.4 §5.1].
     Abort {
         /// Submission queue of the command to abort.
         sqid: u16,
         /// Identifier of the command to abort.
         cid: u16,
     },
-    /// Set Features (NVMe section 5.21).
+    /// Set Features [NVMe1.4 §5.21].
     SetFeatures {
         /// Feature identifier, one of [`feature`](crate::feature).
         fid: u8,
@@ -120,7 +120,7 @@ pub enum AdminCommand {
         /// The value, command dword 11.
         value: u32,
     },
-    /// Get Features (NVMe section 5.13).
+    /// Get Features [NVMe1.4 §5.13].
     GetFeatures {
         /// Feature identifier, one of [`feature`](crate::feature).
         fid: u8,
@@ -129,9 +129,9 @@ pub enum AdminCommand {
         /// Selector for features with several values; command dword 11.
         member: u32,
     },
-    /// Asynchronous Event Request (NVMe section 5.2).
+    /// Asynchronous Event Request [NVMe1.4 §5.2].
     AsyncEventRequest,
-    /// Get LBA Status (NVMe section 5.27), whose list has a header.
+    /// Get LBA Status [NVMe1.4 §5.27], whose list has a header.
     GetLbaStatus {
         /// First logical block.
         slba: u64,
@@ -140,14 +140,14 @@ pub enum AdminCommand {
         /// Size of the buffer in bytes, a multiple of 4.
         bytes: u64,
     },
-    /// Doorbell Buffer Config (NVMe section 5.7): enables the doorbell buffer until the next reset.
+    /// Doorbell Buffer Config [NVMe1.4 §5.7]: enables the doorbell buffer until the next reset.
     DoorbellBufferConfig {
         /// I/O virtual address of the page with the doorbell values.
         values: u64,
         /// I/O virtual address of the page with the event indexes.
         events: u64,
     },
-    /// Geometry of an open-channel drive (OC section 3.1).
+    /// Geometry of an open-channel drive [OC20 §3.1].
     Geometry {
         /// The namespace.
         nsid: u32,

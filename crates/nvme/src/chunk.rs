@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
-/// The state of a chunk (OC section 2, chunk state machine).
+/// The state of a chunk ([OC20 §2], chunk state machine).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChunkState {
     /// Erased: writing starts at its first sector.
@@ -41,7 +41,7 @@ impl ChunkState {
     }
 }
 
-/// A chunk descriptor, 32 bytes (OC section 3, log page CAh). The log page has the chunks in
+/// A chunk descriptor, 32 bytes ([OC20 §3], log page CAh). The log page has the chunks in
 /// address order, so that the descriptor of the n-th chunk is at byte 32 · n.
 #[derive(
     Clone,

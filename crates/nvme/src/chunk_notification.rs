@@ -87,7 +87,7 @@ impl ChunkNotificationKind {
     }
 }
 
-/// A notification, 64 bytes (OC section 3, log page D0h).
+/// A notification, 64 bytes ([OC20 §3], log page D0h).
 #[derive(
     Clone,
     Copy,
@@ -143,7 +143,7 @@ impl ChunkNotification {
     }
 }
 
-/// Dword 0 of the completion of an Asynchronous Event Request (NVMe section 5.2).
+/// Dword 0 of the completion of an Asynchronous Event Request [NVMe1.4 §5.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
     /// Event type, three bits.
@@ -164,7 +164,7 @@ impl AsyncEvent {
     /// Event type: vendor specific, which includes chunk notifications.
     pub const VENDOR: u8 = 7;
 
-    /// The event that announces chunk notifications (OC section 3).
+    /// The event that announces chunk notifications [OC20 §3].
     pub const CHUNK_NOTIFICATION: AsyncEvent = AsyncEvent {
         kind: AsyncEvent::VENDOR,
         info: 0,

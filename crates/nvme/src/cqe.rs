@@ -2,7 +2,7 @@
 
 use crate::Status;
 
-/// A completion queue entry, 16 bytes (NVMe figure 122), as two 64-bit words so that a ring can
+/// A completion queue entry, 16 bytes [NVMe1.4 fig. 122], as two 64-bit words so that a ring can
 /// write the half with the phase tag last.
 ///
 /// ```text
@@ -10,7 +10,7 @@ use crate::Status;
 /// word 1: SQ head [15:0], SQ identifier [31:16], CID [47:32], phase [48], status [63:49]
 /// ```
 /// On an open-channel drive dwords 0 and 1 hold one status bit per address of a vector command
-/// (OC section 4; LightNVM paper section 3.3).
+/// ([OC20 §4]; [LightNVM17 §3.3]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cqe {
     /// Dwords 0 (low) and 1 (high).

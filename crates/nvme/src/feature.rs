@@ -1,4 +1,4 @@
-//! Feature identifiers and the encoding of their values (NVMe section 5.21.1).
+//! Feature identifiers and the encoding of their values [NVMe1.4 §5.21.1].
 
 /// Arbitration: burst and weights ([`Arbitration`]).
 pub const ARBITRATION: u8 = 0x01;
@@ -22,7 +22,7 @@ pub const WRITE_ATOMICITY: u8 = 0x0a;
 pub const ASYNC_EVENT: u8 = 0x0b;
 
 /// Feature capabilities: the result of Get Features with
-/// [`FeatureSelect::Capabilities`](crate::FeatureSelect::Capabilities) (NVMe section 5.13).
+/// [`FeatureSelect::Capabilities`](crate::FeatureSelect::Capabilities) [NVMe1.4 §5.13].
 pub mod capability {
     /// The value can be saved.
     pub const SAVEABLE: u32 = 1 << 0;
@@ -32,7 +32,7 @@ pub mod capability {
     pub const CHANGEABLE: u32 = 1 << 2;
 }
 
-/// Numbers of I/O queues, the value of [`NUMBER_OF_QUEUES`] (NVMe section 5.21.1.7): requested by
+/// Numbers of I/O queues, the value of [`NUMBER_OF_QUEUES`] [NVMe1.4 §5.21.1.7]: requested by
 /// Set Features, and granted in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberOfQueues {
@@ -58,7 +58,7 @@ impl NumberOfQueues {
     }
 }
 
-/// Weighted arbitration, the value of [`ARBITRATION`] (NVMe section 5.21.1.1).
+/// Weighted arbitration, the value of [`ARBITRATION`] [NVMe1.4 §5.21.1.1].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arbitration {
     /// Maximum number of commands fetched from one queue in a row, as a power of two; 7 for no
@@ -94,7 +94,7 @@ impl Arbitration {
     }
 }
 
-/// Error recovery, the value of [`ERROR_RECOVERY`] (NVMe section 5.21.1.5).
+/// Error recovery, the value of [`ERROR_RECOVERY`] [NVMe1.4 §5.21.1.5].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorRecovery {
     /// Time limit of retries in units of 100 ms; 0 for none.

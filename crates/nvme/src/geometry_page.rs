@@ -1,5 +1,5 @@
-//! [`GeometryPage`]: the data of the Geometry command of an open-channel drive, 4096 bytes (OC
-//! section 3.1).
+//! [`GeometryPage`]: the data of the Geometry command of an open-channel drive, 4096 bytes [OC20
+//! §3.1].
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,12 +1,12 @@
 //! [`IdentifyController`], [`IdentifyNamespace`] and the active namespace list: the data of the
-//! Identify command, 4096 bytes each (NVMe section 5.15.2).
+//! Identify command, 4096 bytes each [NVMe1.4 §5.15.2].
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
-/// The data structures that Identify can return (NVMe section 5.15.1).
+/// The data structures that Identify can return [NVMe1.4 §5.15.1].
 pub mod cns {
     /// Identify Namespace.
     pub const NAMESPACE: u8 = 0x00;
@@ -20,8 +20,7 @@ pub mod cns {
 /// Size in bytes of the data of Identify and Geometry.
 pub const IDENTIFY_BYTES: usize = 4096;
 
-/// Encodes text in a fixed field as printable ASCII, truncated or padded with spaces (NVMe section
-/// 1.5).
+/// Encodes text in a fixed field as printable ASCII, truncated or padded with spaces [NVMe1.4 §1.5].
 fn ascii<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (to, from) in field.iter_mut().zip(text.bytes()) {
@@ -39,7 +38,7 @@ fn text(field: &[u8]) -> String {
         .collect()
 }
 
-/// A power state, 32 bytes (NVMe section 5.15.2.2, power state descriptor).
+/// A power state, 32 bytes ([NVMe1.4 §5.15.2.2], power state descriptor).
 #[derive(
     Clone,
     Copy,
@@ -69,7 +68,7 @@ pub struct PowerState {
 
 wire!(PowerState, 32);
 
-/// The Identify Controller data structure (NVMe section 5.15.2.2).
+/// The Identify Controller data structure [NVMe1.4 §5.15.2.2].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -282,7 +281,7 @@ impl IdentifyController {
     }
 }
 
-/// An LBA format of a namespace, 4 bytes (NVMe section 5.15.2.1).
+/// An LBA format of a namespace, 4 bytes [NVMe1.4 §5.15.2.1].
 #[derive(
     Clone,
     Copy,
@@ -308,7 +307,7 @@ pub struct LbaFormat {
 
 wire!(LbaFormat, 4);
 
-/// The Identify Namespace data structure (NVMe section 5.15.2.1).
+/// The Identify Namespace data structure [NVMe1.4 §5.15.2.1].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -427,7 +426,7 @@ impl IdentifyNamespace {
     }
 }
 
-/// Active namespaces, ascending, zero after the last (NVMe section 5.15.2.3).
+/// Active namespaces, ascending, zero after the last [NVMe1.4 §5.15.2.3].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -18,8 +18,7 @@ use crate::{Ppa, Sqe, Status, VectorHints};
 pub const MAX_BLOCKS: u32 = 1 << 16;
 /// Maximum number of ranges of a Dataset Management command: eight bits, zero-based.
 pub const MAX_RANGES: u16 = 256;
-/// Maximum number of addresses of a vector command, one per status bit of the completion (OC
-/// section 4).
+/// Maximum number of addresses of a vector command, one per status bit of the completion [OC20 §4].
 pub const MAX_VECTOR_ADDRESSES: u8 = 64;
 
 /// The addresses of a vector command.
@@ -64,9 +63,9 @@ impl PpaList {
 /// A typed command of an I/O queue. All counts are plain numbers, not zero-based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoCommand {
-    /// Flush: makes all completed writes durable (NVMe section 6.8).
+    /// Flush: makes all completed writes durable [NVMe1.4 §6.8].
     Flush,
-    /// Write (NVMe section 6.15).
+    /// Write [NVMe1.4 §6.15].
     Write {
         /// First logical block.
         slba: u64,
@@ -77,7 +76,7 @@ pub enum IoCommand {
         /// Limited retry (LR).
         limited_retry: bool,
     },
-    /// Read (NVMe section 6.9).
+    /// Read [NVMe1.4 §6.9].
     Read {
         /// First logical block.
         slba: u64,
@@ -88,7 +87,7 @@ pub enum IoCommand {
         /// Limited retry (LR).
         limited_retry: bool,
     },
-    /// Write Zeroes (NVMe section 6.17).
+    /// Write Zeroes [NVMe1.4 §6.17].
     WriteZeroes {
         /// First logical block.
         slba: u64,
@@ -99,7 +98,7 @@ pub enum IoCommand {
         /// Force unit access: the command completes when the zeros are durable.
         fua: bool,
     },
-    /// Dataset Management (NVMe section 6.7). On an open-channel drive, deallocating a range that
+    /// Dataset Management [NVMe1.4 §6.7]. On an open-channel drive, deallocating a range that
     /// is a chunk resets the chunk. The data pointer contains the [`DsmRange`](crate::DsmRange)s.
     DatasetManagement {
         /// Number of ranges, 1 to [`MAX_RANGES`].
@@ -109,8 +108,8 @@ pub enum IoCommand {
     },
     /// LBA status (vendor specific): reports which sectors are mapped. The drive writes
     /// [`LbaStatusDescriptor`](crate::LbaStatusDescriptor)s to the data pointer, and their number
-    /// to the result of the completion. The command equals the admin command Get LBA Status (NVMe
-    /// section 5.27), but it uses an I/O queue, has no list header, and takes a 32-bit range.
+    /// to the result of the completion. The command equals the admin command Get LBA Status
+    /// [NVMe1.4 §5.27], but it uses an I/O queue, has no list header, and takes a 32-bit range.
     LbaStatus {
         /// First logical block.
         slba: u64,
@@ -119,21 +118,21 @@ pub enum IoCommand {
         /// Maximum number of descriptors, at least 1.
         max_descriptors: u32,
     },
-    /// Vector Chunk Read (OC section 4).
+    /// Vector Chunk Read [OC20 §4].
     VectorRead {
         /// Source addresses.
         addresses: PpaList,
         /// Hints.
         hints: VectorHints,
     },
-    /// Vector Chunk Write (OC section 4).
+    /// Vector Chunk Write [OC20 §4].
     VectorWrite {
         /// Destination addresses.
         addresses: PpaList,
         /// Hints.
         hints: VectorHints,
     },
-    /// Vector Chunk Reset (OC section 4). If the metadata pointer is not zero, the drive writes the
+    /// Vector Chunk Reset [OC20 §4]. If the metadata pointer is not zero, the drive writes the
     /// [`ChunkDescriptor`](crate::ChunkDescriptor)s of the reset chunks there.
     VectorReset {
         /// Any sector of each chunk.
@@ -141,7 +140,7 @@ pub enum IoCommand {
         /// Hints.
         hints: VectorHints,
     },
-    /// Vector Chunk Copy (OC section 4), inside the drive. Both lists have equal length.
+    /// Vector Chunk Copy [OC20 §4], inside the drive. Both lists have equal length.
     VectorCopy {
         /// Source addresses.
         from: PpaList,
@@ -163,7 +162,7 @@ pub enum IoCommand {
 
 // CDW12 of reads and writes.
 const FUA: u32 = 1 << 30;
-/// Directive type: none is supported (NVMe section 6.15, DTYPE).
+/// Directive type: none is supported ([NVMe1.4 §6.15], DTYPE).
 const DTYPE: u32 = 0xf << 20;
 /// Deallocate, of Write Zeroes.
 const DEAC: u32 = 1 << 25;

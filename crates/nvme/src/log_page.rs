@@ -1,4 +1,4 @@
-//! Log pages: health, errors, firmware slots (NVMe section 5.14.1). The chunk information page is
+//! Log pages: health, errors, firmware slots [NVMe1.4 §5.14.1]. The chunk information page is
 //! an array of [`ChunkDescriptor`](crate::ChunkDescriptor)s.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64, U128};
@@ -13,10 +13,10 @@ pub const ERROR: u8 = 0x01;
 pub const HEALTH: u8 = 0x02;
 /// Firmware slots: [`FirmwareLog`].
 pub const FIRMWARE: u8 = 0x03;
-/// Chunks of an open-channel drive: [`ChunkDescriptor`](crate::ChunkDescriptor)s (OC section 3).
+/// Chunks of an open-channel drive: [`ChunkDescriptor`](crate::ChunkDescriptor)s [OC20 §3].
 pub const CHUNK_INFORMATION: u8 = 0xca;
 /// Chunk notifications of an open-channel drive, newest first:
-/// [`ChunkNotification`](crate::ChunkNotification)s (OC section 3).
+/// [`ChunkNotification`](crate::ChunkNotification)s [OC20 §3].
 pub const CHUNK_NOTIFICATION: u8 = 0xd0;
 /// The device L2P (vendor specific): for each logical address, the physical address of its latest
 /// version, or [`UNMAPPED`], as a little-endian 64-bit word.
@@ -26,7 +26,7 @@ pub const UNMAPPED: u64 = u64::MAX;
 /// Counters of the device L2P (vendor specific): [`DeviceL2pLog`].
 pub const DEVICE_L2P_TOTALS: u8 = 0xc2;
 
-/// SMART and health, 512 bytes (NVMe section 5.14.1.2).
+/// SMART and health, 512 bytes [NVMe1.4 §5.14.1.2].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -93,7 +93,7 @@ impl HealthLog {
     }
 }
 
-/// An error log entry, 64 bytes (NVMe section 5.14.1.1).
+/// An error log entry, 64 bytes [NVMe1.4 §5.14.1.1].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -161,7 +161,7 @@ impl ErrorEntry {
     }
 }
 
-/// Firmware slots, 512 bytes (NVMe section 5.14.1.3).
+/// Firmware slots, 512 bytes [NVMe1.4 §5.14.1.3].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

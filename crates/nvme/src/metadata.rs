@@ -1,5 +1,5 @@
-//! [`MetadataFormat`]: the metadata of a namespace's blocks, and end-to-end protection (NVMe
-//! sections 8.2 and 8.3).
+//! [`MetadataFormat`]: the metadata of a namespace's blocks, and end-to-end protection [NVMe1.4
+//! §8.2, §8.3].
 
 use crate::opcode::io;
 use crate::{IdentifyNamespace, Sqe};

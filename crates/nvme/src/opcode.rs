@@ -1,6 +1,6 @@
 //! Command opcodes: the first byte of a submission queue entry.
 
-/// Admin commands (NVMe figure 139; OC section 3).
+/// Admin commands ([NVMe1.4 fig. 139]; [OC20 §3]).
 pub mod admin {
     /// Delete I/O Submission Queue.
     pub const DELETE_SQ: u8 = 0x00;
@@ -26,11 +26,11 @@ pub mod admin {
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
     /// Get LBA Status.
     pub const GET_LBA_STATUS: u8 = 0x86;
-    /// Geometry (OC section 3.1).
+    /// Geometry [OC20 §3.1].
     pub const GEOMETRY: u8 = 0xe2;
 }
 
-/// NVM command set commands (NVMe figure 346; OC section 4).
+/// NVM command set commands ([NVMe1.4 fig. 346]; [OC20 §4]).
 pub mod io {
     /// Flush.
     pub const FLUSH: u8 = 0x00;

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::{Address, Geometry, GeometryError};
 
 /// A physical page address in a command: an opaque 64-bit word whose fields a [`PpaFormat`] defines
-/// (LightNVM paper section 3.1; OC section 2.1).
+/// ([LightNVM17 §3.1]; [OC20 §2.1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Ppa(pub u64);

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
-/// One range of a Dataset Management command, 16 bytes (NVMe section 6.7).
+/// One range of a Dataset Management command, 16 bytes [NVMe1.4 §6.7].
 #[derive(
     Clone,
     Copy,
@@ -38,7 +38,7 @@ impl DsmRange {
     }
 }
 
-/// A range of blocks in one state, 16 bytes (NVMe section 5.27).
+/// A range of blocks in one state, 16 bytes [NVMe1.4 §5.27].
 #[derive(
     Clone,
     Copy,

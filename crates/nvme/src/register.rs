@@ -24,7 +24,7 @@ pub const CMBLOC: usize = 0x38;
 /// Offset of [`CmbSize`], CMBSZ.
 pub const CMBSZ: usize = 0x3c;
 
-/// Controller capabilities, CAP (NVMe section 3.1.1).
+/// Controller capabilities, CAP [NVMe1.4 §3.1.1].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
     /// Maximum depth of an I/O queue in entries, 2 to 65,536, MQES (bits 15:0, zero-based).
@@ -67,7 +67,7 @@ impl Cap {
     }
 }
 
-/// Controller configuration, CC (NVMe section 3.1.5). Fixed settings: memory pages of 4096 bytes,
+/// Controller configuration, CC [NVMe1.4 §3.1.5]. Fixed settings: memory pages of 4096 bytes,
 /// the NVM command set, round-robin arbitration, and queue entries of 64 and 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cc {
@@ -90,7 +90,7 @@ impl Cc {
     }
 }
 
-/// Controller status, CSTS (NVMe section 3.1.6).
+/// Controller status, CSTS [NVMe1.4 §3.1.6].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Csts {
     /// Ready, RDY (bit 0).
@@ -120,8 +120,7 @@ impl Csts {
     }
 }
 
-/// Returns the value of [`AQA`] for admin queues of `entries` entries, 2 to 4096 (NVMe section
-/// 3.1.8).
+/// Returns the value of [`AQA`] for admin queues of `entries` entries, 2 to 4096 [NVMe1.4 §3.1.8].
 pub const fn admin_queue_sizes(entries: u16) -> u32 {
     let size = entries.saturating_sub(1) as u32 & 0xfff;
     size | size << 16

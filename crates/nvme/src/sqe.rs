@@ -3,7 +3,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A submission queue entry, 64 bytes, little endian, as a controller fetches it (NVMe figure 105).
+/// A submission queue entry, 64 bytes, little endian, as a controller fetches it [NVMe1.4 fig. 105].
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -48,16 +48,16 @@ const FLAG_PSDT: u8 = 0xc0;
 /// The data pointer of an entry, before its addresses are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPointer {
-    /// Two physical region page (PRP) entries (NVMe section 4.3): the second is a page, or a list
+    /// Two physical region page (PRP) entries [NVMe1.4 §4.3]: the second is a page, or a list
     /// of pages, depending on the transfer length.
     Prp(u64, u64),
-    /// One scatter-gather descriptor (NVMe section 4.4).
+    /// One scatter-gather descriptor [NVMe1.4 §4.4].
     Sgl(SglDescriptor),
     /// PSDT has a reserved value.
     Reserved,
 }
 
-/// The scatter-gather descriptors that Sluice's drives accept (NVMe figure 115 and following).
+/// The scatter-gather descriptors that Sluice's drives accept ([NVMe1.4 fig. 115] and following).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SglDescriptor {
     /// `length` bytes at `address`.

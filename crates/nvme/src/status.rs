@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A status field without its phase tag: status code, status code type, and the *more* and
-/// *do not retry* bits (NVMe section 4.6.1).
+/// *do not retry* bits [NVMe1.4 §4.6.1].
 ///
 /// ```text
 /// bits  7:0   status code
@@ -15,7 +15,7 @@ use std::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
-/// The type of a status code (NVMe figure 126).
+/// The type of a status code [NVMe1.4 fig. 126].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusType {
     /// Defined for all commands.
@@ -102,7 +102,7 @@ statuses! {
     WRITE_FAULT = 0x280, "write fault";
     /// ECC could not correct the data, or the page is torn.
     UNRECOVERED_READ = 0x281, "unrecovered read error";
-    /// The guard does not match the sector's data (NVMe section 8.3).
+    /// The guard does not match the sector's data [NVMe1.4 §8.3].
     GUARD_CHECK = 0x282, "end-to-end guard check error";
     /// The application tag of the protection information does not match.
     APPLICATION_TAG_CHECK = 0x283, "end-to-end application tag check error";
@@ -110,20 +110,20 @@ statuses! {
     REFERENCE_TAG_CHECK = 0x284, "end-to-end reference tag check error";
     /// The sector is not written, or not readable before its paired page is programmed.
     UNWRITTEN = 0x287, "deallocated or unwritten logical block";
-    /// A reset took the chunk offline, or it was offline (OC section 4, media errors).
+    /// A reset took the chunk offline, or it was offline ([OC20 §4], media errors).
     OFFLINE_CHUNK = 0x2c0, "offline chunk";
-    /// A reset of a chunk in a state that does not allow it (OC section 4, media errors).
+    /// A reset of a chunk in a state that does not allow it ([OC20 §4], media errors).
     INVALID_RESET = 0x2c1, "invalid reset";
-    /// A read succeeded, but the data should be relocated soon (OC section 4, media errors).
+    /// A read succeeded, but the data should be relocated soon ([OC20 §4], media errors).
     HIGH_ECC = 0x2d0, "high ECC";
-    /// A program failed and the chunk stays open: the host continues with the next write unit (OC
-    /// section 4, media errors).
+    /// A program failed and the chunk stays open: the host continues with the next write unit
+    /// ([OC20 §4], media errors).
     WRITE_NEXT_UNIT = 0x2f0, "write fault, write next unit";
     /// A program failed and the chunk was closed early; sectors below its write pointer stay
-    /// readable (OC section 4, media errors).
+    /// readable ([OC20 §4], media errors).
     CHUNK_CLOSED_EARLY = 0x2f1, "write fault, chunk closed early";
     /// A write did not start at the chunk's write pointer, or was not a multiple of the write unit;
-    /// the chunk is still writable (OC section 4, media errors).
+    /// the chunk is still writable ([OC20 §4], media errors).
     OUT_OF_ORDER_WRITE = 0x2f2, "out of order write";
     /// The host lost the path to the controller ([NVMe1.4 fig. 128]: host pathing error). A drive
     /// never returns this status.

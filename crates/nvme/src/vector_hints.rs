@@ -6,7 +6,7 @@
 //! ```text
 //! bits 18:16  planes at once: 0 the drive's choice, 1 two, 2 four, 4 one
 //! bit  23     a read may suspend a program or an erase
-//! bit  31     limited retry: fail fast; also of Read and Write (NVMe section 6.9, LR)
+//! bit  31     limited retry: fail fast; also of Read and Write ([NVMe1.4 §6.9], LR)
 //! ```
 //! In revision 1.2, 0 means one plane. A host without hints sends 0 as well, and would get a
 //! fraction of the drive's speed. Here 0 therefore leaves the choice to the drive, and 4 means one
@@ -139,7 +139,7 @@ impl Sqe {
         self
     }
 
-    /// Sets limited retry of a Read or Write (NVMe section 6.9, LR).
+    /// Sets limited retry of a Read or Write ([NVMe1.4 §6.9], LR).
     #[inline]
     pub fn set_limited_retry(&mut self) {
         self.cdw12 |= LIMITED_RETRY;

@@ -343,8 +343,8 @@ impl SharedRegion {
     pub fn atomic_u64_array<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         assert!(offset.is_multiple_of(8), "word at odd offset {offset}");
         let at = self.checked_pointer(offset, 8 * N);
-        // SAFETY: valid for all of them, aligned (mappings start on a page), and atomics may be shared;
-        // the reference lives no longer than the region.
+        // SAFETY: valid for all of them, aligned (mappings start on a page), and atomics may be
+        // shared; the reference lives no longer than the region.
         unsafe { &*at.cast::<[AtomicU64; N]>() }
     }
 

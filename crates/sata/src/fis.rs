@@ -5,8 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ata::{self, command};
 
-/// Offsets in the area where the controller stores received FISes, at PxFB (AHCI 1.3.1 section
-/// 4.2.1).
+/// Offsets in the area where the controller stores received FISes, at PxFB [AHCI1.3 §4.2.1].
 pub mod received {
     /// PSFIS: PIO Setup.
     pub const PIO_SETUP: usize = 0x20;
@@ -18,7 +17,7 @@ pub mod received {
     pub const BYTES: usize = 256;
 }
 
-/// Register Host to Device FIS: a command (Serial ATA 3.2 section 10.5.5).
+/// Register Host to Device FIS: a command [SATA3.2 §10.5.5].
 #[derive(
     Clone,
     Copy,
@@ -155,7 +154,7 @@ impl RegisterH2d {
     }
 }
 
-/// Register Device to Host FIS: the result of a non-queued command (Serial ATA 3.2 section 10.5.6).
+/// Register Device to Host FIS: the result of a non-queued command [SATA3.2 §10.5.6].
 #[derive(
     Clone,
     Copy,
@@ -203,7 +202,7 @@ impl RegisterD2h {
     }
 }
 
-/// Set Device Bits FIS: the completion of queued commands (Serial ATA 3.2 section 10.5.7).
+/// Set Device Bits FIS: the completion of queued commands [SATA3.2 §10.5.7].
 ///
 /// The controller clears the bits of [`sactive`](SetDeviceBits::sactive) in PxSACT, and copies the
 /// status (without BSY and DRQ) and the error to PxTFD. If I is set, it sets PxIS.SDBS. If the
@@ -247,7 +246,7 @@ impl SetDeviceBits {
     }
 }
 
-/// PIO Setup FIS: a block of data follows (Serial ATA 3.2 section 10.5.11).
+/// PIO Setup FIS: a block of data follows [SATA3.2 §10.5.11].
 #[derive(
     Clone,
     Copy,

@@ -23,8 +23,8 @@ pub use fis::{PioSetup, RegisterD2h, RegisterH2d, SetDeviceBits, received};
 pub use identify::Identify;
 pub use list::{CommandHeader, CommandTable, PrdtEntry};
 
-/// Maximum number of command slots, and of NCQ tags, per port (AHCI 1.3.1 section 3.1.1).
+/// Maximum number of command slots, and of NCQ tags, per port [AHCI1.3 §3.1.1].
 pub const COMMAND_SLOTS_MAX: usize = 32;
 
-/// Maximum number of ports per controller (AHCI 1.3.1 section 3.1.1).
+/// Maximum number of ports per controller [AHCI1.3 §3.1.1].
 pub const PORTS_MAX: usize = 32;

@@ -122,7 +122,7 @@ impl Port {
         self.set_interrupt_bits(function, is::SDBS);
     }
 
-    /// Fails a queued command; the drive drops all queued commands ([ACS3], NCQ feature set).
+    /// Fails a queued command; the drive drops all queued commands (\[ACS3\], NCQ feature set).
     pub(super) fn fail_queued(
         &mut self,
         function: &PciFunction,

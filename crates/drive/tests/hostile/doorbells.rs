@@ -28,8 +28,8 @@ fn a_wild_doorbell_stops_its_queue_and_no_other() {
     assert_eq!(h.admin(&mut d, delete).status, Status::SUCCESS);
 }
 
-/// Doorbells in memory: pages that are not there, values outside of rings, queues that were there before;
-/// a drive that does not offer them.
+/// Doorbells in memory: pages that are not there, values outside of rings, queues that were there
+/// before; a drive that does not offer them.
 #[test]
 fn doorbells_in_memory_are_checked_like_registers() {
     let mut plain = Controller::new(block_config()).unwrap();
@@ -87,8 +87,8 @@ fn doorbells_in_memory_are_checked_like_registers() {
     other.check_serves(&mut d);
 }
 
-/// Random traffic on two queues of a host that has its doorbells in memory, with a drive that is polled
-/// now and then: every command is answered once.
+/// Random traffic on two queues of a host that has its doorbells in memory, with a drive that is
+/// polled now and then: every command is answered once.
 #[test]
 fn doorbells_in_memory_lose_nothing() {
     let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(17);

@@ -423,8 +423,8 @@ impl Case {
         let durable = match self.config.write_buffer {
             WriteBuffer::None => !trims,
             WriteBuffer::Volatile { .. } => request.fua,
-            // What is only in the buffer does not survive the death of the process. And a drive whose
-            // spare is exhausted has no place for the trims that its capacitors would save.
+            // What is only in the buffer does not survive the death of the process. And a drive
+            // whose spare is exhausted has no place for the trims that its capacitors would save.
             WriteBuffer::PowerLossProtected { .. } => {
                 request.fua || self.medium == Medium::Memory && !(self.failing && trims)
             }

@@ -1,6 +1,5 @@
-//! The physical page address interface beyond its plain commands (LightNVM paper section 3.3; OC
-//! section 3; thesis chapter 6, section 4.3): hints, media events, the controller memory buffer, the
-//! drive's own map.
+//! The physical page address interface beyond its plain commands ([LightNVM17 §3.3]; [OC20 §3];
+//! [Thesis15 ch. 6 §4.3]): hints, media events, the controller memory buffer, the drive's own map.
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-drive --test ppa`.
 //! `SLUICE_CASES` sets how many seeds are tried.

@@ -50,7 +50,8 @@ const GAP_SECTORS: u64 = 20;
 /// Parallel units of the host that behaves.
 const PUS: u32 = 5;
 
-/// The same by a fuzzer's bytes: which drive, the seed of the host that behaves, what the other one does.
+/// The same by a fuzzer's bytes: which drive, the seed of the host that behaves, what the other one
+/// does.
 pub fn fuzz(bytes: &[u8]) {
     let [which, seed, rest @ ..] = bytes else { return };
     let config = match which % 3 {
