@@ -1,6 +1,6 @@
 //! Nanoseconds per simulated I/O, end to end in virtual time: a workload, a raw device, a driver's
-//! queue pair and a drive that keeps no data. The drive has the shape and timing of MQSim's default
-//! one, with fewer blocks so that it is ready in seconds.
+//! queue pair, and a drive that stores no data. The drive has the shape and timing of MQSim's
+//! default one, with fewer blocks so that it is ready in seconds.
 //!
 //! `SLUICE_BLOCKS` sets the blocks per plane (MQSim: 2048).
 
@@ -44,7 +44,7 @@ fn config(blocks: u32) -> DriveConfig {
     }
 }
 
-/// A job that never ends on a drive that is full, and was overwritten so many times.
+/// An endless job on a full drive that was overwritten a given number of times.
 struct Run {
     drive: Controller,
     host: JobRunner<block::Raw>,
@@ -83,7 +83,7 @@ impl Run {
         stats.reads + stats.writes
     }
 
-    /// Measures stretches of this much simulated time.
+    /// Measures intervals of `time` of simulated time.
     fn measure(mut self, bencher: Bencher<'_, '_>, time: Nanos) {
         self.advance(time * 20);
         let before = self.commands_done();

@@ -404,8 +404,7 @@ impl OpenChannelDrive {
         Ok(())
     }
 
-    /// Executes Dataset Management: deallocating a range that is a chunk resets the chunk (\[OC20\]
-    /// §4).
+    /// Executes Dataset Management: deallocating a range that is a chunk resets the chunk [OC20 §4].
     fn reset_ranges(
         &mut self,
         now: Nanos,

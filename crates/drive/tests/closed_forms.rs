@@ -1,4 +1,4 @@
-//! The model against the closed forms of DESIGN ("How time is modelled"), within one per cent.
+//! The model against closed forms (ARCHITECTURE.md, time model), within one percent.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn iops(result: &RunResult, direction: usize) -> f64 {
     result.jobs[0].directions[direction].iops()
 }
 
-/// One page of one plane over a channel of 400 MB/s.
+/// Transfer time of one page of one plane over a channel of 400 MB/s.
 const TRANSFER: f64 = 4096.0 / 400e6;
 
 #[test]
@@ -46,7 +46,7 @@ fn a_drive_that_times_commands_agrees_with_its_host() {
     assert_eq!((times.reads.read().count, times.writes.read().count), (read.ios, 0));
     let mean = times.total.0 as f64 / read.ios as f64;
     assert!((mean / read.clat.mean() - 1.0).abs() < 1e-9, "{mean} {}", read.clat.mean());
-    // Two digits of a histogram.
+    // The histogram has two significant digits.
     let (p50, host) = (times.reads.read().p50.0 as f64, read.clat.percentile(50.0).0 as f64);
     assert!((p50 / host - 1.0).abs() < 0.02, "{p50} {host}");
     let none = times.since(&times);
@@ -57,7 +57,7 @@ fn a_drive_that_times_commands_agrees_with_its_host() {
 fn random_reads_reach_the_parallel_units_rate() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());
-    // Fast channels: the arrays bind.
+    // Fast channels: the arrays are the bottleneck.
     if let media::MediaConfig::Nand(n) = &mut config.media {
         n.timing.channel_bytes_per_sec = 4_000_000_000;
     }
@@ -72,7 +72,7 @@ fn random_reads_reach_the_parallel_units_rate() {
         ("time_based", "1"),
     ];
     let result = run(&mut d, &mut runner, vec![job(&pairs)]);
-    // Of 16 units with 1,000 requests wandering among them, 15 in 1,015 are idle (a closed network).
+    // With 1,000 requests in flight over 16 units, 15 in 1,015 are idle (a closed network).
     let busy = 1_000.0 / 1_015.0;
     close(iops(&result, 0), busy * 16.0 / (50e-6 + TRANSFER / 10.0), "random reads per second");
 }
@@ -81,14 +81,14 @@ fn random_reads_reach_the_parallel_units_rate() {
 fn random_reads_reach_the_channels_rate() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());
-    // Slow channels: they bind.
+    // Slow channels: the channels are the bottleneck.
     if let media::MediaConfig::Nand(n) = &mut config.media {
         n.timing.channel_bytes_per_sec = 100_000_000;
     }
     let mut d = Controller::new(config).unwrap();
     precondition(&mut d, &mut runner, 0.0);
-    // Long enough for the queues before the channels, which wander, to be short only as often as
-    // they must: for 3 in 1,003 of the time.
+    // Long enough for the queue lengths of the channels to average out: they are short for 3 in
+    // 1,003 of the time.
     let pairs = [
         ("rw", "randread"),
         ("bs", "4k"),
@@ -101,8 +101,8 @@ fn random_reads_reach_the_channels_rate() {
     close(iops(&result, 0), 4.0 * 100e6 / 4096.0, "random reads per second");
 }
 
-/// One parallel unit: its page register gives the array back only when it is empty, a cache register
-/// beside it lets the two overlap.
+/// One parallel unit: its page register occupies the array until it is empty; with a cache
+/// register, array and channel overlap.
 #[test]
 fn cache_read_overlaps_the_array_and_the_channel() {
     for (cache, channel) in [(false, 400e6), (true, 400e6), (false, 40e6), (true, 40e6)] {
@@ -131,7 +131,7 @@ fn cache_read_overlaps_the_array_and_the_channel() {
     }
 }
 
-/// The two directions between host and drive, where they are paths of their own.
+/// The two DMA directions, with their own paths.
 #[test]
 fn each_direction_has_its_own_rate() {
     let mut runner = VirtualRunner::new();
@@ -152,8 +152,7 @@ fn each_direction_has_its_own_rate() {
 fn sequential_writes_reach_the_program_rate() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());
-    // Data only: on a drive as small as this the pages and the journal of checkpoints take another
-    // 2 %.
+    // Only data: on a drive this small, map pages and the checkpoint journal take another 2 %.
     config.ftl.checkpoint_sectors = u32::MAX;
     let mut d = Controller::new(config).unwrap();
     let pairs = [("rw", "write"), ("bs", "64k"), ("iodepth", "16"), ("end_fsync", "1")];
@@ -168,7 +167,7 @@ fn sequential_writes_reach_the_program_rate() {
 fn sustained_random_writes_meet_the_write_amplification_formula() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());
-    // Fast channels, so that nothing but the arrays binds.
+    // Fast channels, so that only the arrays are a bottleneck.
     if let media::MediaConfig::Nand(n) = &mut config.media {
         n.timing.channel_bytes_per_sec = 0;
         n.geometry.chunks = 256;

@@ -1,4 +1,4 @@
-//! Drives at their end: no space left, no spare left, a die gone, an image of something else.
+//! Drives at their limits: no free space, no spare chunks, a failed die, an invalid image.
 
 mod common;
 
@@ -56,8 +56,8 @@ fn a_drive_without_spare_refuses_writes_until_it_is_trimmed() {
     for lba in 0..sectors {
         assert_eq!(h.write(lba), Status::SUCCESS);
     }
-    // Chunk after chunk fails while it is written, until nothing is left to write to; but not the
-    // first two of each parallel unit, where the journal is.
+    // Every chunk fails while it is written, until none is left. The first two of each parallel
+    // unit hold the journal and do not fail.
     let mut lba = 0;
     let refused = loop {
         let nand = h.drive.nand_mut().unwrap();
@@ -80,7 +80,7 @@ fn a_drive_without_spare_refuses_writes_until_it_is_trimmed() {
         assert_eq!(h.read(lba), Status::SUCCESS, "sector {lba} can still be read");
     }
     assert_eq!(h.write(1), Status::CAPACITY_EXCEEDED);
-    // Room: half of everything is no longer needed.
+    // Free space: trim half of all sectors.
     assert_eq!(h.run(Request::discard(0, sectors as u32 / 2, 0)), Status::SUCCESS);
     for lba in 0..sectors / 8 {
         assert_eq!(h.write(lba), Status::SUCCESS, "sector {lba} after the trim");
@@ -114,7 +114,7 @@ fn a_die_takes_its_data_with_it_and_nothing_else() {
     }
     // Lines are striped over all four dies.
     assert!((sectors / 5..sectors / 3).contains(&lost), "{lost} of {sectors} sectors are lost");
-    // What is written again is there again.
+    // Sectors that are written again are readable.
     for lba in 0..sectors / 4 {
         assert_eq!(h.write(lba), Status::SUCCESS);
         assert_eq!(h.read(lba), Status::SUCCESS, "sector {lba}");
@@ -129,7 +129,7 @@ fn unreadable_sectors_fail_alone() {
     }
     assert_eq!(h.run(Request::flush(0)), Status::SUCCESS);
     let nand = h.drive.nand_mut().unwrap();
-    // The first ones are the journal's.
+    // The first chunks belong to the journal.
     let written = nand.chunks().filter(|(_, info)| info.write_pointer > 2).last().unwrap().0;
     let psn = nand.layout().psn(written, 1);
     nand.inject(InjectedFault::Uncorrectable { psn }).unwrap();
@@ -159,7 +159,7 @@ fn an_image_of_something_else_is_refused_and_unharmed() {
     assert!(matches!(Controller::new(other).unwrap_err(), DriveError::Media(_)));
     assert!(std::fs::read(&path).unwrap() == before, "not touched");
     assert_eq!(Host::new(config.clone()).read(5), Status::SUCCESS);
-    // Something that is no image at all.
+    // A file that is not an image.
     std::fs::write(&path, b"not an image, but somebody's file").unwrap();
     assert!(matches!(Controller::new(config).unwrap_err(), DriveError::Media(_)));
     assert_eq!(std::fs::read(&path).unwrap(), b"not an image, but somebody's file");

@@ -96,7 +96,7 @@ fn vectors_carry_data_and_metadata_of_1_to_64_sectors() {
         let readable = if count == 48 { 48 } else { count.saturating_sub(8) };
         for n in [1, 2, 3, 7, readable].into_iter().filter(|n| (1..=readable).contains(n)) {
             wipe(&d);
-            // Backwards, to see that every address has its own place.
+            // In reverse order, to check that every address has its own destination.
             let back: Vec<Ppa> = ppas[..n as usize].iter().rev().copied().collect();
             let sqe = d.with_data(Sqe::vector_read(1, d.list(&back)), n as usize);
             let sqe = d.with_meta(sqe);
@@ -136,7 +136,7 @@ fn pages_and_lists_in_pieces_carry_data_too() {
     sqe.set_prp(page(0), d.at.offset(OTHER_LIST as u64).0);
     assert_eq!(d.run(sqe).0.status, Status::SUCCESS);
     wipe(&d);
-    // SGL: a segment of blocks that cut through sectors.
+    // SGL: a segment of blocks whose boundaries are inside sectors.
     let mut sqe = Sqe::vector_read(1, d.list(&ppas[..8]));
     let lengths = [4096 + 100, 96, 3 * 4096 - 196, 4 * 4096];
     let mut at = d.at.offset(DATA as u64).0;
@@ -162,7 +162,7 @@ fn addresses_in_holes_fail_one_by_one() {
     let mut d = new();
     d.fill(1, 2, 0, 4);
     let good = d.ppa(1, 2, 0, 0);
-    // Chunk 11 to 15, sector 48 to 63 and parallel unit 3 have bits, but are not there.
+    // Chunks 11 to 15, sectors 48 to 63 and parallel unit 3 are encodable, but do not exist.
     let holes = [d.ppa(1, 2, 11, 0), d.ppa(1, 3, 0, 0), d.ppa(1, 2, 0, 48), Ppa(u64::MAX)];
     for (i, hole) in holes.into_iter().enumerate() {
         let mut ppas = [good; 8];
@@ -187,7 +187,7 @@ fn writes_are_whole_units_in_order() {
     assert_eq!(d.write(&at(&d, 0..3)).status, Status::INVALID_FIELD, "not whole units");
     let mixed = [0, 1, 3, 2].map(|s| d.ppa(1, 2, 0, s));
     assert_eq!(d.write(&mixed).status, Status::OUT_OF_ORDER_WRITE);
-    // The second unit does not follow: nothing is written at all.
+    // The second unit is not contiguous: nothing is written.
     let ppas = [at(&d, 0..4), at(&d, 8..12)].concat();
     let ended = d.write(&ppas);
     assert_eq!((ended.status, ended.result), (Status::OUT_OF_ORDER_WRITE, 0b1111_0000));
@@ -261,7 +261,7 @@ fn copies_stay_inside_of_the_drive() {
         assert!(found[i * 4096..][..4096] == data[i * 3 * 4096..][..4096]);
         assert_eq!(oob[i * 16..][..16], meta[i * 3 * 16..][..16]);
     }
-    // A source that cannot be read: its bit, and the destination is as before.
+    // An unreadable source sets its status bit, and the destination does not change.
     let mut unreadable = from[..4].to_vec();
     unreadable[2] = d.ppa(1, 1, 1, 1);
     let next: Vec<Ppa> = (16..20).map(|s| d.ppa(0, 0, 7, s)).collect();
@@ -354,7 +354,7 @@ fn power_cuts_tear_programs_and_interrupt_erases() {
     let mut d = OpenChannelHost::from_drive(drive.power_cut().power_on().unwrap());
     assert_eq!(d.read(&run(&d, 0, 0..48)).status, Status::SUCCESS);
     assert_eq!(chunk_info(&mut d, 1, 2, 1).1, 20, "the torn unit is behind the write pointer");
-    // The chunk goes on behind it.
+    // Writes continue after the failed unit.
     for first in [20, 24, 28] {
         assert_eq!(d.write(&run(&d, 1, first..first + 4)).status, Status::SUCCESS);
     }

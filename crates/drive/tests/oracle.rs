@@ -1,9 +1,9 @@
 //! Random commands with failures and power cuts against an oracle, through a driver's queue pair in
-//! virtual time: for every sector, the values that it may hold if power fails now (ARCHITECTURE.md,
-//! R7).
+//! virtual time. For every sector, the oracle knows the possible values after a power cut
+//! (ARCHITECTURE.md, R7).
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-drive --test
-//! oracle`. `SLUICE_CASES` sets how many seeds are tried.
+//! oracle`. `SLUICE_CASES` sets the number of seeds.
 
 mod common;
 mod oracle {
@@ -13,10 +13,11 @@ mod oracle {
 
 use oracle::case::{Case, Medium};
 
-/// Seeds that found something: space that ran out with spare left.
+/// Seeds that found a bug: space was exhausted although spare chunks remained.
 const REGRESSIONS: [u64; 1] = [4149];
 
-/// Runs seeds, and names the one that fails. Returns lines reclaimed and power cuts over all.
+/// Runs seeds and reports the failing one. Returns the lines reclaimed and the power cuts of all
+/// seeds.
 fn run(medium: Medium, cases: u64) -> (u64, u64) {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let (found, seeds) = match number("SLUICE_SEED") {

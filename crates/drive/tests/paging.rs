@@ -1,5 +1,4 @@
-//! A drive whose map is larger than its memory, in virtual time: what a page that is not there
-//! costs.
+//! A drive with a cached map, in virtual time: the cost of a missing translation page.
 
 mod common;
 
@@ -30,7 +29,7 @@ impl Host {
         Host { drive, raw, runner: VirtualRunner::new(), memory, at }
     }
 
-    /// Runs a request; how long it took.
+    /// Executes a request; returns the time that it took.
     fn run(&mut self, request: Request) -> Nanos {
         let begin = self.runner.now();
         self.raw.submit(begin, request).unwrap();
@@ -57,7 +56,7 @@ impl Host {
     }
 }
 
-/// Some 40 pages of the map.
+/// A map of some 40 translation pages.
 fn config(map_cache_sectors: u32) -> DriveConfig {
     let mut nand = NandConfig { data: DataStore::Memory, ..nand() };
     (nand.geometry.channels, nand.geometry.pus, nand.geometry.planes) = (1, 1, 1);
@@ -99,7 +98,7 @@ fn a_page_that_is_not_there_costs_a_read_and_comes_back_after_a_power_cut() {
             assert_eq!(h.read(lba).0, lba + 1, "after a power cut");
         }
         let stats = h.drive.stats().ftl.unwrap();
-        // Those that all fitted had not been written yet: what is in them was found.
+        // If all pages fit, they were never written, and the fetches find the buffered ones.
         assert!(stats.map_page_reads > 10 || frames == 1_000, "{stats:?}");
         assert_eq!(stats.map_mismatches, 0);
     }
@@ -107,7 +106,7 @@ fn a_page_that_is_not_there_costs_a_read_and_comes_back_after_a_power_cut() {
     assert_eq!(none, 0.0);
     for &(misses, mean) in &means[1..] {
         assert!(misses > 0.4, "{misses}");
-        // The page is on the same parallel unit as all else, and is read before.
+        // The translation page is on the only parallel unit, and is read first.
         let expected = whole * (1.0 + misses);
         assert!((mean / expected - 1.0).abs() < 0.05, "{mean} {expected}");
     }

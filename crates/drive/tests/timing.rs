@@ -1,4 +1,4 @@
-//! When things end, to the nanosecond (DESIGN: how time is modelled).
+//! Exact completion times (ARCHITECTURE.md, time model).
 
 mod common;
 
@@ -12,7 +12,7 @@ use nvme::{Ppa, SglDescriptor, Sqe, Status};
 const READ: Nanos = Nanos(50_000);
 const PROGRAM: Nanos = Nanos(500_000);
 const ERASE: Nanos = Nanos(3_000_000);
-/// A sector of 4 KiB at 400 MB/s.
+/// Transfer time of a 4 KiB sector at 400 MB/s.
 const SECTOR: Nanos = Nanos(10_240);
 
 /// One channel, one parallel unit, pages of four sectors.
@@ -46,7 +46,7 @@ fn completion_times(d: &mut OpenChannelHost, start: Nanos) -> Vec<(u64, Nanos)> 
     ended
 }
 
-/// A read sent 100 us into the first of three programs. Returns when each ends.
+/// Sends a read 100 us into the first of three programs. Returns the completion times.
 fn read_among_programs(policy: PuScheduling) -> Vec<(u64, Nanos)> {
     let mut d =
         OpenChannelHost::new(DriveConfig { pu_scheduling: policy, ..open_channel(one_pu()) });
@@ -151,7 +151,7 @@ fn the_page_register_saves_the_array() {
             assert_eq!(completion_times(&mut d, start), [(0, array + SECTOR)], "sector {sector}");
         }
         assert_eq!(d.drive.stats().register_hits, hits);
-        // Another page, and the first again: the register holds one.
+        // Another page, and the first again: the register holds only one.
         for sector in [4, 0] {
             let start = d.now;
             read_sector(&mut d, 0, sector, 0);
@@ -241,7 +241,7 @@ fn null(latency: u64, bytes_per_sec: u64) -> DriveConfig {
     }
 }
 
-/// When each of `n` reads (or writes) of a sector ends that are sent at once.
+/// Returns the completion times of `n` reads (or writes) of a sector that are sent at once.
 fn burst(config: DriveConfig, n: u64, write: bool) -> Vec<Nanos> {
     let mut d = OpenChannelHost::new(config);
     for i in 0..n {
@@ -258,7 +258,7 @@ fn burst(config: DriveConfig, n: u64, write: bool) -> Vec<Nanos> {
 
 #[test]
 fn a_null_drive_has_a_latency_and_a_bandwidth() {
-    // 4 KiB at 380 MB/s, and what is left of 35 us.
+    // 4 KiB at 380 MB/s, and the rest of 35 us.
     let transfer = Nanos::transfer(4096, 380_000_000);
     let latency = 35_000 - transfer.0;
     for write in [false, true] {
@@ -282,7 +282,7 @@ fn the_controller_has_costs_of_its_own() {
     for (i, at) in (1..).zip(&ends) {
         assert_eq!(*at, Nanos(1_000) * i + Nanos(300));
     }
-    // 4 KiB at 1 GB/s take 4.096 us: now data binds, in both directions.
+    // 4 KiB at 1 GB/s take 4.096 us: now DMA is the bottleneck, in both directions.
     config.controller.dma_bytes_per_sec = 1_000_000_000;
     for write in [false, true] {
         let ends = burst(config.clone(), 50, write);
@@ -314,7 +314,7 @@ fn phase_change_memory_is_read_and_written_in_place() {
     assert_eq!(burst(config, 5, true)[4], Nanos(41_000));
 }
 
-/// Sends everything at once and polls only every `every`.
+/// Sends all commands at once and polls only at intervals of `every`.
 fn polled(config: DriveConfig, sqes: &[Sqe], every: Option<Nanos>) -> Vec<(u64, Nanos)> {
     let mut d = OpenChannelHost::new(config);
     for (i, sqe) in sqes.iter().enumerate() {
@@ -347,7 +347,7 @@ fn late_polls_delay_completions_and_nothing_else() {
     through.controller.fetch_latency = Nanos(1_100);
     through.controller.completion_latency = Nanos(900);
     through.controller.dma_bytes_per_sec = 1_000_000_000;
-    // Enough that the write buffer is full and programs wait for programs.
+    // Enough to fill the write buffer, so that programs wait for programs.
     let writes: Vec<Sqe> = (0..120).map(|i| Sqe::write(1, i * 4, 4, false)).collect();
     let mut mixed: Vec<Sqe> = (0..100).map(|i| Sqe::write(1, i, 3, i % 7 == 0)).collect();
     mixed.push(Sqe::flush(1));

@@ -1,5 +1,5 @@
-//! How what has been read leaves a parallel unit, to the nanosecond: from which register, and in how
-//! many pieces ([`TransferConfig`]).
+//! Exact times of read data leaving a parallel unit: from which register, and in how many segments
+//! ([`TransferConfig`]).
 
 mod common;
 
@@ -13,15 +13,15 @@ use nvme::Sqe;
 const READ: Nanos = Nanos(50_000);
 const PROGRAM: Nanos = Nanos(500_000);
 const ERASE: Nanos = Nanos(3_000_000);
-/// A sector of 4 KiB at 400 MB/s.
+/// Transfer time of a 4 KiB sector at 400 MB/s.
 const SECTOR: Nanos = Nanos(10_240);
-/// A page of four sectors, each on its own, as transfer times are rounded.
+/// Transfer time of a page of four sectors, each rounded.
 const PAGE: Nanos = Nanos(40_960);
 
 const CACHE: TransferConfig =
     TransferConfig { cache_read: true, dedicated_read_register: false, by_page: false };
 
-/// One channel with so many parallel units of so many planes, pages of four sectors.
+/// One channel with `pus` parallel units of `planes` planes, with pages of four sectors.
 fn shape(pus: u32, planes: u32) -> NandConfig {
     let mut nand = nand();
     (nand.geometry.channels, nand.geometry.pus, nand.geometry.planes) = (1, pus, planes);
@@ -62,7 +62,8 @@ fn completion_times(d: &mut OpenChannelHost, start: Nanos) -> Vec<(u64, Nanos)> 
 
 #[test]
 fn the_array_reads_on_while_the_cache_register_is_emptied() {
-    // tR of 50 us against 4 sectors of 10.24 us: the array binds. Against 8, the channel.
+    // tR of 50 us against 4 sectors of 10.24 us: the array is the bottleneck. With 8 sectors, the
+    // channel is.
     for planes in [1, 2] {
         let mut d = powered(shape(1, planes), CACHE, PuScheduling::Fifo);
         d.fill(0, 0, 0, 4);
@@ -75,7 +76,7 @@ fn the_array_reads_on_while_the_cache_register_is_emptied() {
         let each = READ.max(out);
         let expected: Vec<_> = (0..4).map(|i| (i, READ + each * i + out)).collect();
         assert_eq!(completion_times(&mut d, start), expected, "{planes} planes");
-        // Three waited for the register before them, if the channel binds.
+        // Three waited for the register, if the channel is the bottleneck.
         let waited = (each - READ) * 3;
         assert_eq!(d.drive.stats().pus[0].read, READ * 4 + waited);
         assert_eq!(d.drive.stats().channels[0], out * 4);
@@ -90,7 +91,7 @@ fn sectors_of_the_page_in_the_register_follow_each_other() {
     for sector in 0..5 {
         read(&mut d, 0, 0, sector, 1, sector.into());
     }
-    // The fifth is on the next page: the array turns to it while the fourth leaves.
+    // The fifth is on the next page: the array reads it while the fourth is transferred.
     let mut expected: Vec<_> = (0..4).map(|i| (i, READ + SECTOR * (i + 1))).collect();
     expected.push((4, READ + SECTOR * 3 + READ + SECTOR));
     assert_eq!(completion_times(&mut d, start), expected);
@@ -155,8 +156,8 @@ fn a_suspended_program_goes_on_when_what_was_read_has_left() {
     read(&mut d, 0, 0, 4, 4, 2);
     let leaves = at + suspend + READ;
     d.run_to(start + leaves + Nanos(1_000));
-    // The next program's data waits for the cache register; then the second read finds that taken,
-    // and the channel by the first sector of four.
+    // The next program's data waits for the cache register. Then the second read finds that
+    // register in use, and the channel occupied by the first of four sectors.
     write(&mut d, 0, 1, 4, 4, 3);
     let second = leaves + PAGE + SECTOR + PAGE;
     let first = second + resume + PROGRAM - Nanos(100_000);
@@ -176,7 +177,7 @@ fn others_on_the_channel_go_between_the_pages_of_a_read() {
         d.fill(0, 1, 0, 1);
         let start = d.now;
         read(&mut d, 0, 0, 0, 8, 0);
-        // A sector of the first plane's page, and one of the second's: two pieces.
+        // A sector of the first plane's page, and one of the second's: two segments.
         read(&mut d, 1, 0, 3, 2, 1);
         let expected = if by_page {
             // Page, sector, page, sector.
@@ -197,7 +198,7 @@ fn a_program_goes_on_beside_a_read_that_has_a_register_of_its_own() {
     read(&mut d, 0, 0, 0, 4, 0);
     write(&mut d, 0, 1, 0, 4, 1);
     write(&mut d, 0, 1, 4, 4, 2);
-    // The program's data comes on the channel behind what was read; an erase still waits.
+    // The program's data follows the read data on the channel; an erase still waits.
     let gone = READ + PAGE;
     let programmed = gone + PAGE + PROGRAM;
     assert_eq!(
@@ -210,7 +211,7 @@ fn a_program_goes_on_beside_a_read_that_has_a_register_of_its_own() {
     read(&mut d, 0, 0, 4, 4, 2);
     write(&mut d, 0, 1, 16, 4, 3);
     let second = PAGE + PROGRAM * 2;
-    // The fourth program begins when its data has come, which waits for the channel alone.
+    // The fourth program starts when its data has arrived, which waits only for the channel.
     let third = second + READ + PAGE * 2 + PROGRAM;
     let expected = [(0, PAGE + PROGRAM), (1, second), (2, second + gone), (3, third)];
     assert_eq!(completion_times(&mut d, start), expected);

@@ -1,4 +1,4 @@
-//! Every command ends exactly once, and what was written is read.
+//! Every command completes exactly once, and reads return what was written.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn empty_bays_are_left_out_and_odd_drives_named() {
     assert_eq!(rig.queues[0].limits().sectors, SECTORS);
 }
 
-/// What a random run has under way.
+/// The requests in flight of a random run.
 struct InFlight {
     op: Op,
     lba: u64,
@@ -45,12 +45,12 @@ struct InFlight {
     slot: usize,
 }
 
-/// One request at a time per sector, so that there is one right answer.
+/// At most one request in flight per sector, so that the expected result is unique.
 #[test]
 fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
     let mut rig = Rig::new(&config(6, SECTORS, SataData::Memory));
     let mut random = rng::Rng::new(11);
-    // Per queue and sector: the version that it holds; 0 reads as zeros.
+    // Version of each sector per queue; 0 reads as zeros.
     let mut versions = vec![vec![0u64; SECTORS as usize]; 6];
     let mut busy = vec![vec![false; SECTORS as usize]; 6];
     let mut under: BTreeMap<u64, (usize, InFlight)> = BTreeMap::new();
@@ -82,7 +82,7 @@ fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
                 } else {
                     rig.region.fill(at, bytes_each, 0xee);
                 }
-                // Every other payload is scattered, with pieces of even lengths.
+                // Every other payload is scattered, in segments of even lengths.
                 let mut data = rig.payload(at);
                 if next % 2 == 0 {
                     let table = tables + slot * 64;
@@ -153,7 +153,7 @@ fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
     assert_eq!(issued, next - 1);
     let stats = rig.controller.stats();
     let total: u64 = stats.drives.iter().map(|d| d.reads + d.writes + d.others).sum();
-    // Each drive was identified once.
+    // Each drive executed IDENTIFY DEVICE once.
     assert_eq!(total - 6, done);
     assert!(stats.drives.iter().all(|d| d.errors + d.dropped + d.fatal_errors == 0));
 }
@@ -207,7 +207,7 @@ fn neither_kind_starves_the_other() {
         }
         assert!(rig.step());
     }
-    // One flush, then the sixteen reads that wait, and so on.
+    // One flush, then the sixteen waiting reads, and so on.
     assert!(counts[0] > 100 && counts[1] > 1_000, "{counts:?}");
 }
 
@@ -241,7 +241,7 @@ fn what_a_drive_cannot_do_is_refused_before_it_hears_of_it() {
     }
     assert_eq!(refused(&mut rig, &Request::read(0, 1, many, 0)), Status::INVALID_FIELD);
     assert_eq!(rig.queues[0].tags().free(), 32);
-    // The largest request there is, and the largest to nowhere.
+    // The largest request, and the largest one with an invalid address.
     assert!(rig.run(0, &Request::read(0, 8192, good, 0)).status.is_success());
     assert!(rig.run(0, &Request::read(0, 8192, Payload::BitBucket, 0)).status.is_success());
     assert_eq!(rig.queues[0].stats().recoveries + rig.queues[0].stats().resets, 0);

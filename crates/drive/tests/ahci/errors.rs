@@ -1,4 +1,4 @@
-//! Failures: of sectors, of drives, of controllers.
+//! Failures of sectors, drives and controllers.
 
 use clock::Nanos;
 use drive::{InjectedSectorError, SataData};
@@ -30,7 +30,7 @@ fn a_bad_sector_fails_its_command_and_no_other() {
     }
     fault(&mut rig, true, false);
     for i in 0..32u64 {
-        // The tenth reads sectors 1000 to 1003.
+        // The tenth request reads sectors 1000 to 1003.
         let sectors = if i == 10 { 4 } else { 1 };
         let payload = rig.payload(i as usize * 4096);
         rig.submit(0, &Request::read(i * 100, sectors, payload, i)).unwrap();
@@ -131,7 +131,7 @@ fn an_unplugged_drive_is_removed_and_the_others_go_on() {
     }
     let request = Request::read(0, 1, Payload::BitBucket, 0);
     assert_eq!(rig.submit(1, &request), Err(BindError::Busy));
-    // A drive that comes back is another one for who attaches next.
+    // A drive that is plugged in again counts as a new one.
     rig.controller.plug(1, rig.runner.now());
     rig.pass(Nanos::from_millis(5));
     rig.queues[1].reset(rig.runner.now());
@@ -204,7 +204,7 @@ fn a_controller_that_does_nothing_is_given_up() {
     let queue = &mut rig.queues[0];
     let mut now = rig.runner.now();
     queue.reset(now);
-    // Nobody polls the controller. Its registers say that the link is up, but nothing starts.
+    // The controller is not polled: its registers report a link, but commands do not start.
     for _ in 0..1_000_000 {
         queue.poll(now);
         now = queue.deadline().max(now);

@@ -1,4 +1,4 @@
-//! The line: raised once for what appears, again for what is left, and not while masked.
+//! The interrupt line: raised once per new bit, again for remaining bits, and not while masked.
 
 use clock::{Nanos, Parker};
 use drive::SataData;
@@ -48,7 +48,7 @@ fn the_line_is_raised_once_until_somebody_acknowledges() {
     rig.pass(Nanos::from_millis(1));
     assert_eq!((interrupt.pending(), rig.controller.stats().interrupts - before), (3, 2));
     assert!(raised(&parker));
-    // Acknowledging one of two raises the line for the other.
+    // Acknowledging one of two bits raises the line for the other.
     interrupt.acknowledge(1);
     rig.settle();
     assert_eq!((interrupt.pending(), rig.controller.stats().interrupts - before), (2, 3));
@@ -80,7 +80,7 @@ fn a_masked_line_is_quiet_and_remembers() {
     interrupt.unmask();
     rig.settle();
     assert!(raised(&parker), "what came meanwhile raises the line");
-    // Polling with interrupts masked finds everything, acknowledged or not.
+    // Polling with masked interrupts finds every completion, acknowledged or not.
     interrupt.mask();
     rig.queues[0].set_self_acknowledge(false);
     assert_eq!(rig.wait(1).len(), 1);
@@ -122,7 +122,7 @@ fn errors_that_were_acknowledged_by_the_line_reach_the_queue() {
     read(&mut rig, 0);
     let mut ended = Vec::new();
     while ended.is_empty() {
-        // Acknowledged before the queue looks, every time.
+        // Always acknowledge before polling the queue.
         use clock::Component;
         rig.controller.poll(rig.runner.now());
         interrupt.acknowledge(interrupt.pending());
@@ -137,7 +137,7 @@ fn errors_that_were_acknowledged_by_the_line_reach_the_queue() {
     assert_eq!(ended[0].status, nvme::Status::UNRECOVERED_READ);
     let stats = rig.queues[0].stats();
     assert_eq!((stats.recoveries, stats.resets), (1, 0), "{stats:?}");
-    // And so does an unplugged drive.
+    // An unplugged drive raises the line as well.
     let now = rig.now();
     rig.controller.unplug(1, now);
     rig.settle();

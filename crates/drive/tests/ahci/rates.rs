@@ -1,4 +1,4 @@
-//! Closed forms: what six drives behind one uplink can do.
+//! Closed forms: the throughput of six drives behind one uplink.
 
 use clock::Nanos;
 use drive::{AhciConfig, SataData, SataDriveConfig};
@@ -8,8 +8,8 @@ use crate::rig::{Rig, config};
 
 const SECTORS: u64 = 500_118_192;
 
-/// Requests of `sectors` sectors per second and their mean latency, with `depth` random ones
-/// outstanding per drive.
+/// Returns the requests of `sectors` sectors per second and their mean latency, with `depth` random
+/// requests in flight per drive.
 fn rate(config: &AhciConfig, sectors: u32, depth: usize, write: bool) -> (f64, Nanos) {
     let mut rig = Rig::new(config);
     let mut random = rng::Rng::new(7);
@@ -53,7 +53,7 @@ fn near(measured: f64, expected: f64, share: f64) {
     assert!((measured / expected - 1.0).abs() <= share, "{measured:.0}, expected {expected:.0}");
 }
 
-/// `min(1 / (command + size / processor), link / size)` of one drive.
+/// Returns the rate of one drive: `min(1 / (command + size / processor), link / size)`.
 fn drive_rate(drive: &SataDriveConfig, bytes: f64) -> f64 {
     let command = drive.read_command.as_secs_f64() + bytes / drive.processor_bytes_per_sec as f64;
     let link = drive.link_command.as_secs_f64() + bytes / drive.link_bytes_per_sec as f64;
@@ -70,7 +70,7 @@ fn six_drives_meet_the_drives_or_the_uplink() {
         let (measured, latency) = rate(&config, sectors, 32, false);
         println!("6 drives, {bytes:6} B: {measured:.0}/s of {expected:.0}/s, mean {latency}");
         near(measured, expected, share);
-        // Little's law: 192 are always outstanding.
+        // Little's law: 192 requests are always in flight.
         near(measured * latency.as_secs_f64(), 192.0, 0.02);
     }
 }

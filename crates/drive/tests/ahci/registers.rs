@@ -1,4 +1,4 @@
-//! A hostile host, register by register.
+//! A hostile host that writes arbitrary register values.
 
 use clock::{Component, Nanos};
 use drive::{AhciConfig, AhciController, SataData};
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::rig::config;
 
-/// A controller and raw access to what it shares with its host: one port, started.
+/// A controller with one started port, and raw access to the registers and memory of its host.
 struct RawHost {
     controller: AhciController,
     function: Arc<PciFunction>,
@@ -127,7 +127,7 @@ impl RawHost {
         self.read(port::IS) & is::ERRORS
     }
 
-    /// The port still works.
+    /// Checks that the port still works.
     fn check_works(&mut self) {
         self.put(3, &RegisterH2d::read_queued(0, 1, 3), false, &[self.data(512)]);
         self.issue(8, 8);
@@ -162,7 +162,7 @@ fn a_queued_command_ends_with_its_fis_and_its_bits() {
     bare.set(port::IE, is::SDBS);
     bare.pass(Nanos(1));
     assert_eq!(bare.function.read(hba::IS), 1);
-    // IS alone cannot be cleared for long.
+    // Clearing only IS has no lasting effect.
     bare.function.clear_bits(hba::IS, 1);
     bare.pass(Nanos(1));
     assert_eq!(bare.function.read(hba::IS), 1);
@@ -198,7 +198,7 @@ fn wild_addresses_stop_the_port_until_it_is_restarted() {
     let mut bare = RawHost::new();
     for address in wild {
         let address = address & !1;
-        // A region, a table, and a list that are nobody's.
+        // A region, a table, and a list at unregistered addresses.
         bare.put(0, &fis, false, &[PrdtEntry::new(address, 4096)]);
         assert_eq!(bare.queued(), is::HBFS, "region at {address:#x}");
         bare.function.set_bits(hba::port(0, port::CI), 2);
@@ -216,7 +216,7 @@ fn wild_addresses_stop_the_port_until_it_is_restarted() {
         bare.set(port::CLB, low);
         bare.set(port::CLBU, high);
         bare.start();
-        // The received FISes: noticed when the first one comes.
+        // The address of the received FIS area is checked when the first FIS is stored.
         let (low, high) = (bare.read(port::FB), bare.read(port::FBU));
         bare.set(port::FB, address as u32);
         bare.set(port::FBU, (address >> 32) as u32);
@@ -250,14 +250,14 @@ fn regions_that_are_short_odd_or_none() {
             (&[odd_address][..], is::HBFS),
             (&[past_the_end][..], is::HBFS),
             (&[data, PrdtEntry::new(0, 2048)][..], is::HBFS),
-            // More than needed is none of the controller's business.
+            // Regions beyond the data are not checked.
             (&[data, data, odd_address][..], 0),
         ] {
             bare.put(0, &fis, write, regions);
             assert_eq!(bare.queued(), expected, "write {write}, {regions:?}");
             bare.start();
         }
-        // A table that does not fit into its region.
+        // A table that exceeds its memory region.
         let at = bare.at.0 + BYTES as u64 - 1024;
         bare.region.write(BYTES - 1024, fis.as_bytes());
         bare.header(0, &CommandHeader::new(at, write, 65_535));
@@ -289,7 +289,7 @@ fn what_is_no_command_is_none() {
         assert_eq!(bare.queued(), is::IFS, "{length}");
         bare.start();
     }
-    // Commands that a drive does not know, or not so.
+    // Unsupported commands, and commands with unsupported parameters.
     let unknown = [
         RegisterH2d { command: 0, ..RegisterH2d::flush() },
         RegisterH2d { command: 0x25, ..fis },
@@ -311,7 +311,7 @@ fn what_is_no_command_is_none() {
     bare.put(0, &fis, false, &[data]);
     bare.header(0, &CommandHeader { flags: (5 | CommandHeader::ATAPI).into(), ..atapi });
     assert_eq!(bare.queued(), is::TFES);
-    // A write that its header calls a read.
+    // A write whose header has W clear.
     bare.start();
     bare.put(0, &RegisterH2d::write_queued(0, 1, 0, false), false, &[data]);
     assert_eq!(bare.queued(), is::TFES);
@@ -320,16 +320,16 @@ fn what_is_no_command_is_none() {
 #[test]
 fn bits_without_meaning_mean_nothing() {
     let mut bare = RawHost::new();
-    // PxSACT without PxCI: no command. It stays until the port is stopped.
+    // PxSACT without PxCI issues no command. The bits stay until the port is stopped.
     bare.function.set_bits(hba::port(0, port::SACT), 0xff00_0000);
     bare.pass(Nanos::from_millis(1));
     bare.check_works_with(0xff00_0000);
     bare.start();
-    // PxCI without PxSACT: the drive does it, and nobody can tell.
+    // PxCI without PxSACT: the drive executes the command, and the host cannot see the completion.
     bare.put(3, &RegisterH2d::read_queued(0, 1, 3), false, &[bare.data(512)]);
     bare.issue(0, 8);
     assert_eq!((bare.read(port::CI), bare.read(port::IS)), (0, is::SDBS));
-    // Every register written with ones, and with noise.
+    // Write ones, and then random values, to every register.
     let mut random = rng::Rng::new(5);
     for round in 0..2_000 {
         let register = 4 * random.below(bare.function.register_bytes() as u64 / 4) as usize;
@@ -337,7 +337,7 @@ fn bits_without_meaning_mean_nothing() {
         bare.function.write(register, value);
         bare.pass(Nanos::from_micros(300));
     }
-    // A reset of the controller puts all of it right.
+    // A controller reset restores everything.
     bare.function.write(hba::GHC, hba::ghc::HR);
     bare.pass(Nanos::from_millis(2));
     assert_eq!(bare.function.read(hba::GHC), hba::ghc::AE);
@@ -390,7 +390,7 @@ fn a_drive_that_failed_a_queued_command_takes_none_before_its_log_is_read() {
     assert_eq!((log.not_queued, log.tag, log.error, log.lba), (false, 2, ata::error::UNC, 7));
     bare.set(port::IS, 0);
     bare.check_works();
-    // A command that is not queued among queued ones fails all of them.
+    // A non-queued command among queued ones fails all of them.
     bare.start();
     for slot in 0..3 {
         let fis = RegisterH2d::read_queued(0, 1, slot as u8);
@@ -413,7 +413,7 @@ fn random_memory_as_command_list_is_survived() {
             bare.region.write(word, &random.next_u64().to_le_bytes());
         }
         if round % 2 == 0 {
-            // Headers that at least lead somewhere, to FISes that look like commands.
+            // Headers with valid addresses, of FISes that resemble commands.
             for slot in 0..32 {
                 let table = bare.at.0 + TABLE as u64 + slot * 1024;
                 let regions = random.below(64) as u16;

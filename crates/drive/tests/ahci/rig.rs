@@ -1,4 +1,4 @@
-//! A controller, its host, and virtual time.
+//! A controller and its host in virtual time.
 
 #![allow(unreachable_pub, reason = "shared by the tests of one target")]
 
@@ -21,7 +21,7 @@ pub struct Rig {
     pub at: Iova,
 }
 
-/// How a request ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletedRequest {
     pub queue: usize,
@@ -68,7 +68,7 @@ impl Rig {
         Ok(tag[0])
     }
 
-    /// Everything that has ended by now; every event must belong to a command.
+    /// Reaps all completions; every event must belong to a command.
     pub fn reap(&mut self, into: &mut Vec<CompletedRequest>) {
         let now = self.runner.now();
         for (index, queue) in self.queues.iter_mut().enumerate() {
@@ -82,8 +82,8 @@ impl Rig {
         }
     }
 
-    /// Lets everything happen at the present, then time pass to the next deadline. Returns whether
-    /// anything can still happen.
+    /// Runs all work at the present time, then advances to the next deadline. Returns whether there
+    /// was one.
     pub fn step(&mut self) -> bool {
         self.settle();
         let host = self.queues.iter().map(|queue| queue.deadline()).min();
@@ -108,7 +108,7 @@ impl Rig {
         }
     }
 
-    /// Runs until `count` requests have ended.
+    /// Runs until `count` requests have completed.
     pub fn wait(&mut self, count: usize) -> Vec<CompletedRequest> {
         let mut ended = Vec::new();
         loop {
@@ -122,13 +122,13 @@ impl Rig {
         }
     }
 
-    /// Carries one request out.
+    /// Executes one request.
     pub fn run(&mut self, queue: usize, request: &Request) -> CompletedRequest {
         self.submit(queue, request).unwrap();
         self.wait(1)[0]
     }
 
-    /// Lets time pass, with everything that happens meanwhile.
+    /// Advances time, and runs events at their times.
     pub fn pass(&mut self, time: Nanos) {
         let until = self.now() + time;
         loop {
@@ -144,13 +144,13 @@ impl Rig {
         self.settle();
     }
 
-    /// The payload at byte `offset` of the registered memory.
+    /// Returns the payload at byte `offset` of the registered memory.
     pub fn payload(&self, offset: usize) -> Payload {
         Payload::Contiguous(self.at.offset(offset as u64))
     }
 }
 
-/// What a sector holds in its `version`th writing.
+/// Returns the contents of a sector after its `version`th write.
 pub fn stamp(queue: usize, lba: u64, version: u64) -> [u8; 512] {
     let mut bytes = [0; 512];
     for (i, word) in bytes.chunks_exact_mut(8).enumerate() {

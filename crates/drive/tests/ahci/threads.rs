@@ -1,5 +1,5 @@
-//! Real time: the controller on its runner's thread, the host on others, and an interrupt context
-//! between them.
+//! Real time: the controller on its runner's thread, the host on other threads, and an interrupt
+//! context between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ fn start_with(drives: usize, prepare: impl Fn(&mut AhciController)) -> Running {
     Running { clock, function, stopper, thread }
 }
 
-/// A drive's queue with commands that write sectors, read them back and compare.
+/// A drive's queue, with commands that write sectors, read them back and compare.
 struct Load {
     queue: AhciPort,
     region: Arc<SharedRegion>,
@@ -53,7 +53,7 @@ struct Load {
 }
 
 impl Load {
-    /// Ends what has ended and issues as much again. Returns how many commands ended.
+    /// Reaps completions and issues as many new commands. Returns the number of completions.
     fn poll(&mut self, clock: RealClock) -> u64 {
         let mut ended = 0;
         while let Some(event) = self.queue.fetch_event() {
@@ -66,7 +66,7 @@ impl Load {
                 self.region.read(self.offset(event.tag), &mut bytes);
                 assert!(bytes == stamp(self.index, number % 4096, number), "command {number}");
             } else {
-                // What was written is read back under the same tag or another.
+                // Read back written data, with any tag.
                 self.submit(number, true, clock);
             }
             ended += 1;
@@ -156,7 +156,7 @@ fn interrupts_drive_six_drives_without_anybody_polling() {
         load.lock().unwrap().poll(clock);
     }
     let started = Instant::now();
-    // A write and a read for each.
+    // One write and one read each.
     while done.load(Ordering::Acquire) < 6 * COMMANDS * 2 {
         assert!(started.elapsed() < Duration::from_secs(60), "{done:?} commands ended");
         assert!(context.is_running());
@@ -192,8 +192,8 @@ fn a_poller_needs_no_interrupts() {
     assert!(stats.late.count >= 2 * COMMANDS * 2);
 }
 
-/// Errors are acknowledged by the interrupt context, found by the queue, and recovered from by
-/// whoever polls it: each exactly once, whichever of the threads comes first.
+/// The interrupt context acknowledges errors, the queue detects them, and the polling thread
+/// recovers: each exactly once, in any order of the threads.
 #[test]
 fn errors_are_recovered_from_while_interrupts_come() {
     const COMMANDS: u64 = 3_000;
@@ -230,7 +230,7 @@ fn errors_are_recovered_from_while_interrupts_come() {
             }
             let mut tag = [Tag(0)];
             while *submitted < COMMANDS && queue.get_free_tags(&mut tag) == 1 {
-                // One in sixteen fails.
+                // One command in sixteen fails.
                 let lba = if *submitted % 16 == 0 { *submitted % 64 } else { 64 + *submitted };
                 let request = Request::read(lba, 1, Payload::BitBucket, lba);
                 queue.bind_tag_cmd(tag[0], &request, clock.now()).unwrap();

@@ -1,4 +1,5 @@
-//! [`Load`]: one core's random requests over sectors of its own, and what must come of them.
+//! [`Load`]: random requests of one core over its own sectors, with a model of the expected
+//! results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use rng::Rng;
 
 pub(crate) const SECTOR: usize = 4096;
 
-/// Sectors that each core has to itself.
+/// Sectors per core.
 pub(crate) const SECTORS_PER_CORE: u64 = 512;
 
-/// Sectors of a request at most: more than the 24 that one command carries.
+/// Maximum number of sectors per request: more than the 24 of one command.
 const REQUEST_SECTORS_MAX: u64 = 90;
 
-/// Requests under way at once, at most: each has memory of its own.
+/// Maximum number of requests in flight; each has its own memory.
 const BUFFERS: u64 = 16;
 
 pub(crate) struct Load {
@@ -29,13 +30,13 @@ pub(crate) struct Load {
     base: u64,
     region: Arc<SharedRegion>,
     at: Iova,
-    /// What each own sector must read as; `None` if a write of it failed, or nothing keeps data.
+    /// Expected value of each sector; `None` if a write failed, or the media store no data.
     model: Vec<Option<u64>>,
     next_tag: u64,
     rng: Rng,
 }
 
-/// What a write puts into one of its sectors.
+/// Returns the value that a write stores in one of its sectors.
 fn stamp(tag: u64, index: u64) -> u64 {
     (tag + 1) << 8 | index
 }
@@ -60,7 +61,8 @@ impl Load {
         }
     }
 
-    /// Memory of a request, apart from that of others: merged requests have several pieces.
+    /// Returns the memory of a request, not adjacent to that of others, so that merged requests
+    /// have several segments.
     fn buffer_offset(tag: u64) -> usize {
         (tag % BUFFERS * REQUEST_SECTORS_MAX) as usize * SECTOR
     }
@@ -72,7 +74,7 @@ impl Load {
         })
     }
 
-    /// Submits a request unless it would meet another. Returns whether it did.
+    /// Submits a request unless it overlaps one in flight. Returns whether it did.
     pub(crate) fn submit(&mut self, now: Nanos) -> bool {
         let tag = self.next_tag;
         let oldest = self.outstanding.keys().next().copied().unwrap_or(tag);
@@ -85,7 +87,7 @@ impl Load {
             1..6 => 1 + rng.below(16),
             _ => 1 + rng.below(4),
         };
-        // Often right behind the one before, so that they merge.
+        // Often contiguous with the previous request, so that they merge.
         let last = self.outstanding.values().rfind(|r| r.op != Op::Flush);
         let lba = match last.map(|r| r.lba + u64::from(r.sectors)) {
             Some(end) if rng.below(2) == 0 && end + sectors <= self.base + SECTORS_PER_CORE => end,
@@ -117,7 +119,7 @@ impl Load {
         taken
     }
 
-    /// Reaps what there is; returns how many.
+    /// Reaps available completions; returns their number.
     pub(crate) fn reap(&mut self) -> u64 {
         let before = self.completed;
         while let Some(completion) = self.queue.reap() {

@@ -1,5 +1,5 @@
-//! The block layer over queue pairs of an emulated drive: right data under every layout, merging and
-//! splitting included, and recovery from commands that take too long and from a drive that hangs.
+//! The block layer over queue pairs of an emulated drive: data integrity with every queue model,
+//! with merges and splits, and recovery from command timeouts and from a drive that hangs.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,7 +13,7 @@ use clock::{Component, Nanos};
 use nvme::Status;
 use rig::{Rig, config, multi, timeouts};
 
-/// Layouts, and hardware queues for four cores.
+/// Queue models, and hardware queues for four cores.
 const LAYOUTS: [(QueueModel, u16); 6] = [
     (QueueModel::SingleQueue, 1),
     (QueueModel::MultiQueue { staging: StagingScope::Core }, 4),
@@ -42,7 +42,7 @@ fn data_is_right_whatever_the_layout() {
             assert_eq!(merges > 50, merge, "{what}: {merges} merges");
             let splits: u64 = rig.layer.submitters().iter().map(|s| s.splits.get()).sum();
             assert!(splits > 0, "{what}: nothing was too long");
-            // What the layer says it issued is what the drive says it got.
+            // The layer's count of issued commands equals the drive's count.
             let stats = rig.drive.stats();
             assert_eq!(rig.count(|d| d.issued.get()), rig.count(|d| d.completed.get()), "{what}");
             assert!(stats.late.count >= rig.count(|d| d.issued.get()), "{what}");
@@ -75,8 +75,8 @@ fn virtual_time_repeats_itself() {
     assert_eq!(run(), run());
 }
 
-/// Commands that take longer than they may are aborted (which the drive does not do), then their
-/// queue is deleted and made again; they go again until they are quick enough.
+/// Commands that exceed their timeout are aborted (which the drive does not support). Then their
+/// queue is deleted and created again, and they are reissued until they complete in time.
 #[test]
 fn queues_are_reset_in_mid_flight_and_nothing_is_lost() {
     for (layout, queues) in LAYOUTS {
@@ -96,7 +96,7 @@ fn queues_are_reset_in_mid_flight_and_nothing_is_lost() {
             }
             assert!(rig.failed().iter().all(|status| *status == Status::ABORTED));
             assert!(rig.count(|d| d.requeued.get()) > 0, "{what}");
-            // And afterwards it is a drive like any other.
+            // Afterwards the drive works normally.
             let failed = rig.failed().len();
             let before = rig.completed();
             for load in &mut rig.loads {
@@ -116,7 +116,7 @@ fn a_drive_that_hangs_and_comes_back_loses_nothing() {
         let mut rig = Rig::new(rig::nand(), queues, 17, &config);
         rig.submit(50, 60_000);
         rig.drain();
-        // For less than a reset waits.
+        // Shorter than the timeout of a reset.
         rig.hung = true;
         rig.submit(20, 60_000);
         assert!(rig.outstanding() > 0);
@@ -145,13 +145,13 @@ fn a_drive_that_hangs_for_good_is_removed() {
         }
         let lost = rig.outstanding();
         let took = rig.drain();
-        // Timeout, abort, and the patience of a reset.
+        // Command timeout, abort timeout, and reset timeout.
         let expected = Nanos::from_millis(20 + 5 + 1000);
         let late = took.since(expected);
         assert!(took >= expected && late < Nanos::from_millis(2), "{took}");
         assert_eq!(rig.failed().len(), lost);
         assert!(rig.failed().iter().all(|status| *status == STATUS_REMOVED), "{:?}", rig.failed());
-        // Whatever comes later fails at once, and the drive coming back changes nothing.
+        // Later requests fail at once, and the return of the drive changes nothing.
         rig.hung = false;
         rig.settle();
         for load in &mut rig.loads {

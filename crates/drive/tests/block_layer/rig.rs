@@ -11,7 +11,7 @@ use rng::Rng;
 use super::common;
 use super::load::{Load, SECTOR};
 
-/// Four parallel units, and room for eight loads.
+/// A drive with four parallel units and space for eight loads.
 pub(crate) fn nand() -> DriveConfig {
     let geometry =
         NandGeometry { channels: 2, pus: 2, chunks: 64, pages: 32, ..common::nand().geometry };
@@ -46,7 +46,7 @@ pub(crate) fn timeouts(command: u64, abort: u64, retries: u16) -> Timeouts {
     Timeouts { command: us(command), abort: us(abort), retries }
 }
 
-/// A drive whose commands carry 24 sectors: the emulated one takes as many as there are.
+/// A drive whose commands carry at most 24 sectors; the emulated one has no limit.
 pub(crate) struct Narrow(pub(crate) NvmeDevice);
 
 impl LowLevelDriver for Narrow {
@@ -73,7 +73,7 @@ pub(crate) struct Rig {
     pub(crate) layer: BlockLayer,
     pub(crate) loads: Vec<Load>,
     pub(crate) now: Nanos,
-    /// The drive does nothing.
+    /// The drive is not polled.
     pub(crate) hung: bool,
     rng: Rng,
 }
@@ -97,7 +97,7 @@ impl Rig {
         Rig { drive, layer, loads, now: Nanos(1), hung: false, rng: Rng::new(3) }
     }
 
-    /// Lets everything happen that can at this instant.
+    /// Runs all work at the present time.
     pub(crate) fn settle(&mut self) {
         let mut looks = 0;
         loop {
@@ -114,14 +114,14 @@ impl Rig {
         }
     }
 
-    /// The next instant at which something happens by itself.
+    /// Returns the time of the next event.
     fn next(&self) -> Nanos {
         let drive = if self.hung { Nanos::MAX } else { self.drive.deadline() };
         self.loads.iter().map(|load| load.queue.deadline()).fold(drive, Nanos::min)
     }
 
-    /// Submits at random for a while, `spread` nanoseconds apart at most; what happens meanwhile
-    /// happens when it is due.
+    /// Submits random requests at intervals of at most `spread` nanoseconds, and runs events at
+    /// their times.
     pub(crate) fn submit(&mut self, rounds: u32, spread: u64) {
         for _ in 0..rounds {
             for load in &mut self.loads {
@@ -142,14 +142,14 @@ impl Rig {
                 break;
             }
             self.now = self.now.max(next);
-            // A deadline that is not over yet stays in the present only once.
+            // A deadline that has not passed may equal the present time only once.
             self.settle();
             assert!(self.next() > self.now, "a deadline in the past at {}", self.now);
         }
         self.now = self.now.max(until);
     }
 
-    /// Until every request has completed; returns how long that took.
+    /// Runs until every request has completed; returns the time that it took.
     pub(crate) fn drain(&mut self) -> Nanos {
         let since = self.now;
         while self.outstanding() > 0 {
@@ -181,7 +181,7 @@ impl Rig {
         self.loads.iter().flat_map(|load| load.failed.clone()).collect()
     }
 
-    /// A counter over all dispatch queues.
+    /// Returns the sum of a counter over all dispatch queues.
     pub(crate) fn count(&self, of: impl Fn(&block::DispatchStats) -> u64) -> u64 {
         self.layer.dispatch().iter().map(|stats| of(stats)).sum()
     }

@@ -1,4 +1,4 @@
-//! Real time: the drive on its runner's thread, submitters on theirs, asleep or polling.
+//! Real time: the drive on its runner's thread, and submitters on theirs, which sleep or poll.
 
 use std::time::{Duration, Instant};
 
@@ -35,18 +35,18 @@ fn start(drive: DriveConfig, queues: u16, config: &BlockLayerConfig) -> Running 
     Running { clock, loads, layer, stopper, thread }
 }
 
-/// How a submitter waits.
+/// The wait mode of a submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Sleep,
     Poll,
 }
 
-/// A sleep of this length ends by itself: nobody woke the sleeper, although it had requests.
+/// A sleep of this length times out: the submitter was not woken, although it had requests.
 const WAKE_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 
-/// Carries out `count` requests; leaves early, with requests under way, if `leaves`. Returns how
-/// often a sleep ended by itself.
+/// Executes `count` requests; if `leaves`, returns early with requests in flight. Returns the
+/// number of sleeps that timed out.
 fn work(load: &mut Load, clock: RealClock, wait: Wait, count: u64, leaves: bool) -> u32 {
     let started = Instant::now();
     let mut forgotten = 0;
@@ -96,7 +96,7 @@ fn run(
     let what = format!("{queues} queues, {:?}, {wait:?}, {leaves}", config.queue_model);
     let Running { clock, mut loads, layer, stopper, thread } = start(drive, queues, &config);
     if wait == Wait::Sleep {
-        // So that the one who leaves is the one whom the hardware wakes.
+        // The submitter that leaves is the one that the interrupt wakes.
         for load in &mut loads {
             load.queue.parker().unwrap();
         }

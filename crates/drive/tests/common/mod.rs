@@ -1,4 +1,4 @@
-//! Drives in virtual time for tests: a configuration to start from, a host's bring-up, a run.
+//! Drives in virtual time for tests: a base configuration, host initialization, and runs.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 pub mod open_channel_host;
@@ -55,14 +55,14 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         cache_program: true,
         transfers: drive::TransferConfig::default(),
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
-        // The closed forms count data only.
+        // The closed forms count only data.
         ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }
 }
 
-/// Brings a host up on a drive, without letting time pass.
+/// Initializes a host on a drive, without advancing time.
 pub fn attach(drive: &mut Controller) -> (ControllerHandle, std::sync::Arc<ring::Port>) {
     let port = drive.attach().unwrap();
     let controller = ControllerHandle::connect(
@@ -90,7 +90,7 @@ pub fn job(pairs: &[(&str, &str)]) -> JobSpec {
     JobSpec::from_pairs("job", Path::new("test"), pairs).unwrap().0
 }
 
-/// Runs jobs to their end on a drive whose clock is at `runner`'s.
+/// Runs jobs to completion on a drive, from `runner`'s time.
 pub fn run(drive: &mut Controller, runner: &mut VirtualRunner, jobs: Vec<JobSpec>) -> RunResult {
     let raw = raw(drive, 1024);
     let mut host = JobRunner::new(raw, jobs, IoCpuCosts::default(), 1).unwrap();
@@ -100,7 +100,7 @@ pub fn run(drive: &mut Controller, runner: &mut VirtualRunner, jobs: Vec<JobSpec
     host.finish().unwrap()
 }
 
-/// Fills a drive, and overwrites it at random so many times, in no time.
+/// Fills a drive and overwrites it `overwrites` times at random, without advancing time.
 pub fn precondition(drive: &mut Controller, runner: &mut VirtualRunner, overwrites: f64) {
     drive.set_zero_latency(true);
     let mut jobs = vec![job(&[("rw", "write"), ("bs", "256k"), ("iodepth", "4")])];

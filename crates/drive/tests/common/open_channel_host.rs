@@ -1,4 +1,4 @@
-//! A host of an open-channel drive, or of any other: entries in, completions and their times out.
+//! A host of a drive: submits raw entries, and returns completions with their times.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use media::{DataStore, NandConfig};
 use nvme::{Address, Ppa, PpaList, SglDescriptor, Sqe, Status};
 use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 
-/// A command that has ended.
+/// A completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletedCommand {
     pub user: u64,
@@ -30,7 +30,7 @@ pub struct OpenChannelHost {
     pub completed: Vec<CompletedCommand>,
 }
 
-/// Where things are in the memory: data, metadata, address lists.
+/// Offsets in the host's memory: data, metadata, address lists.
 pub const DATA: usize = 0;
 pub const META: usize = 256 * PAGE_BYTES;
 pub const LIST: usize = 288 * PAGE_BYTES;
@@ -72,12 +72,12 @@ impl OpenChannelHost {
         self.info.open_channel.unwrap()
     }
 
-    /// The address of a sector of a chunk of a parallel unit.
+    /// Returns the address of a sector.
     pub fn ppa(&self, group: u32, pu: u32, chunk: u32, sector: u32) -> Ppa {
         self.open_channel().format.pack(Address { group, pu, chunk, sector })
     }
 
-    /// Puts addresses into memory at `offset`, unless there is only one.
+    /// Stores addresses in memory at `offset`, unless there is only one.
     pub fn list_at(&self, offset: usize, ppas: &[Ppa]) -> PpaList {
         if let [one] = ppas {
             return PpaList::One(*one);
@@ -92,14 +92,14 @@ impl OpenChannelHost {
         self.list_at(LIST, ppas)
     }
 
-    /// Names data of an entry.
+    /// Sets the data pointer of an entry.
     pub fn with_data(&self, mut sqe: Sqe, sectors: usize) -> Sqe {
         let length = sectors as u32 * self.info.sector_bytes;
         sqe.set_sgl(SglDescriptor::DataBlock { address: self.at.offset(DATA as u64).0, length });
         sqe
     }
 
-    /// Names metadata of an entry.
+    /// Sets the metadata pointer of an entry.
     pub fn with_meta(&self, mut sqe: Sqe) -> Sqe {
         sqe.mptr = self.at.offset(META as u64).0.into();
         sqe
@@ -119,7 +119,7 @@ impl OpenChannelHost {
         }
     }
 
-    /// Lets time pass to this instant.
+    /// Advances time to `until`.
     pub fn run_to(&mut self, until: Nanos) {
         self.settle();
         while self.drive.deadline() <= until {
@@ -130,7 +130,7 @@ impl OpenChannelHost {
         self.settle();
     }
 
-    /// Waits for everything; returns what has ended since the last call.
+    /// Runs until all commands have completed; returns the completions since the last call.
     pub fn wait(&mut self) -> Vec<CompletedCommand> {
         self.settle();
         while self.queue.outstanding() > 0 {
@@ -141,7 +141,7 @@ impl OpenChannelHost {
         std::mem::take(&mut self.completed)
     }
 
-    /// One command to its end: how, and how long it took.
+    /// Executes one command; returns its completion and the time that it took.
     pub fn run(&mut self, sqe: Sqe) -> (CompletedCommand, Nanos) {
         let start = self.now;
         self.send(sqe, 77);

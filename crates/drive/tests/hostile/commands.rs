@@ -1,4 +1,4 @@
-//! Commands that cannot be: each has its status.
+//! Invalid commands: each completes with its specified status.
 
 use clock::Component;
 use drive::Controller;
@@ -38,7 +38,7 @@ fn statuses_of_malformed_commands() {
         sqe.set_sgl(h.block(0, 16));
         assert!(io(&mut h, &mut d, sqe).is(Status::LBA_OUT_OF_RANGE));
     }
-    // Memory that is not there, only half there, or of another host.
+    // Memory that is not registered, partly registered, or registered by another host.
     let other = Host::new(&mut d);
     let end = h.at.offset(MEMORY as u64 - 2048).0;
     for address in [0, 1 << 39, u64::MAX - 4096, end, h.at.0 + (1 << 46), other.at.0 + (9 << 40)] {
@@ -105,7 +105,7 @@ fn a_queue_is_deleted_when_its_commands_have_ended() {
         h.submit(read);
     }
     while d.poll(h.now) {}
-    // Twice, while reads are outstanding: the second is refused, the first waits.
+    // Delete twice while reads are outstanding: the second command is refused, the first waits.
     for cid in [500u16, 501] {
         let mut sqe = AdminCommand::DeleteSq { qid: 1 }.to_sqe();
         sqe.cid = cid.into();

@@ -1,4 +1,4 @@
-//! Doorbells that point anywhere, in registers and in memory.
+//! Arbitrary doorbell values, in registers and in the doorbell buffer.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ fn a_wild_doorbell_stops_its_queue_and_no_other() {
         h.drain(&mut d);
     }
     assert_eq!(d.stats().invalid_doorbells, 1);
-    // A head outside of the ring counts as no progress.
+    // A head outside the ring counts as no progress.
     let head = other.port.doorbells().atomic_u32(3 * DOORBELL_STRIDE);
     head.store(u32::MAX, Ordering::Release);
     other.check_serves(&mut d);
@@ -28,8 +28,8 @@ fn a_wild_doorbell_stops_its_queue_and_no_other() {
     assert_eq!(h.admin(&mut d, delete).status, Status::SUCCESS);
 }
 
-/// Doorbells in memory: pages that are not there, values outside of rings, queues that were there
-/// before; a drive that does not offer them.
+/// Doorbell buffer: unregistered pages, values outside rings, queues created before; a drive that
+/// does not support it.
 #[test]
 fn doorbells_in_memory_are_checked_like_registers() {
     let mut plain = Controller::new(block_config()).unwrap();
@@ -57,7 +57,7 @@ fn doorbells_in_memory_are_checked_like_registers() {
     let (values, events) =
         (h.at.offset(40 * PAGE_BYTES as u64), h.at.offset(41 * PAGE_BYTES as u64));
     assert_eq!(h.admin(&mut d, set_up(values, events)).status, Status::SUCCESS);
-    // The queue that was there goes on from where it was, by memory and its register.
+    // The earlier queue continues from its state, through the doorbell buffer and its register.
     let word = |page: usize, word: usize| h.memory.atomic_u32(page * PAGE_BYTES + 4 * word);
     let (tail, head) = (word(40, 2).load(Ordering::Relaxed), word(40, 3).load(Ordering::Relaxed));
     assert!(tail > 0 && tail == word(41, 2).load(Ordering::Relaxed));
@@ -67,7 +67,8 @@ fn doorbells_in_memory_are_checked_like_registers() {
     let mut rings = h.create(&mut d, 2, DEPTH, QueuePriority::Medium);
     rings.0.enable_shadow(&shadows);
     rings.1.enable_shadow(&shadows);
-    // What is in memory, and not in the register, the drive may leave alone; it is told, and looks.
+    // The drive may ignore a value that is only in the buffer; after the register write it reads
+    // the buffer.
     let mut flush = Sqe::flush(1);
     flush.cid = 7.into();
     rings.0.push(&flush).unwrap();
@@ -75,7 +76,7 @@ fn doorbells_in_memory_are_checked_like_registers() {
     h.drain(&mut d);
     assert_eq!(rings.1.pop().expect("it was told").cid, 7);
     assert_eq!(rings.0.doorbell_stats().unwrap().register_writes, 1);
-    // A value outside of the ring stops the queue and no other.
+    // A value outside the ring stops only that queue.
     h.memory.atomic_u32(40 * PAGE_BYTES + 4 * 4).store(u32::from(DEPTH), Ordering::Release);
     h.port.doorbells().atomic_u32(4 * DOORBELL_STRIDE).store(1, Ordering::Release);
     h.drain(&mut d);
@@ -87,8 +88,8 @@ fn doorbells_in_memory_are_checked_like_registers() {
     other.check_serves(&mut d);
 }
 
-/// Random traffic on two queues of a host that has its doorbells in memory, with a drive that is
-/// polled now and then: every command is answered once.
+/// Random traffic on two queues of a host with a doorbell buffer, on a drive that is polled at
+/// random times: every command completes once.
 #[test]
 fn doorbells_in_memory_lose_nothing() {
     let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(17);
@@ -146,7 +147,8 @@ fn doorbells_in_memory_lose_nothing() {
     for (sq, cq, ..) in &queues {
         let (sq, cq) = (sq.doorbell_stats().unwrap(), cq.doorbell_stats().unwrap());
         assert!(sq.register_writes > 100 && sq.register_writes_saved > 100, "seed {seed}: {sq:?}");
-        // The larger ring has room for all; the smaller is full now and then, and the drive asks.
+        // The larger ring has space for all; the smaller one is sometimes full, and the drive
+        // requests a write.
         assert!(cq.register_writes > 0 && cq.register_writes_saved > 100, "seed {seed}: {cq:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Host`]: rings and nothing in between, and the drives that it is connected to.
+//! [`Host`]: a host with raw rings, and the drives that it is connected to.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use ring::{CqConsumer, Iova, PAGE_BYTES, Port, SharedRegion, SqProducer};
 
 use crate::common::{drive, nand};
 
-/// A host without a driver: rings and nothing in between.
+/// A host without a driver, with raw rings.
 pub(crate) struct Host {
     pub(crate) port: Arc<Port>,
     pub(crate) memory: Arc<SharedRegion>,
@@ -66,7 +66,7 @@ impl Host {
         )
     }
 
-    /// Lets the drive go on until nothing is left to happen.
+    /// Runs the drive until no event is pending.
     pub(crate) fn drain(&mut self, drive: &mut Controller) {
         loop {
             while drive.poll(self.now) {}
@@ -77,7 +77,7 @@ impl Host {
         }
     }
 
-    /// One admin command to its end.
+    /// Executes one admin command.
     pub(crate) fn admin(&mut self, drive: &mut Controller, mut sqe: Sqe) -> Cqe {
         self.cid = self.cid.wrapping_add(1);
         sqe.cid = self.cid.into();
@@ -111,7 +111,7 @@ impl Host {
         Some(cqe)
     }
 
-    /// One I/O command to its end.
+    /// Executes one I/O command.
     pub(crate) fn io(&mut self, drive: &mut Controller, sqe: Sqe) -> Cqe {
         let cid = self.submit(sqe);
         self.drain(drive);
@@ -125,7 +125,7 @@ impl Host {
         SglDescriptor::DataBlock { address: self.at.offset(page * PAGE_BYTES as u64).0, length }
     }
 
-    /// Writes and reads a sector, to see that the drive still serves.
+    /// Writes and reads a sector, to check that the drive still works.
     pub(crate) fn check_serves(&mut self, drive: &mut Controller) {
         let mut write = Sqe::write(1, 3, 1, false);
         write.set_sgl(self.block(0, 4096));

@@ -1,5 +1,5 @@
-//! Hosts that send anything: every command gets exactly one completion with the status that the
-//! specification gives, the drive never panics, and it goes on serving.
+//! Hosts that send arbitrary input: every command gets exactly one completion with the specified
+//! status, the drive never panics, and it continues to work.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Many queues, queues that nobody reaps, and whose turn it is.
+//! Many queues, queues that are not reaped, and arbitration.
 
 use clock::{Component, Nanos};
 use drive::{Arbitration, Controller, NullConfig};
@@ -70,7 +70,7 @@ fn a_thousand_queues_of_several_hosts() {
     }
 }
 
-/// Sends `each` flushes on every queue; returns the queues in the order in which they were served.
+/// Sends `each` flushes on every queue; returns the queues in the order of service.
 fn order_of_service(
     arbitration: Arbitration,
     priorities: &[QueuePriority],
@@ -92,7 +92,7 @@ fn order_of_service(
         }
         sq.ring();
     }
-    // One read of 4 KiB takes a microsecond: completions tell the order of fetching.
+    // One read of 4 KiB takes a microsecond: completions reveal the order of fetching.
     let mut order = Vec::new();
     loop {
         while d.poll(h.now) {}
@@ -127,7 +127,7 @@ fn weights_are_kept_and_urgent_queues_come_first() {
     let order = order_of_service(arbitration, &[Low, Medium, High, Urgent], 70);
     assert_eq!(order[..70], [3; 70], "urgent first");
     let shares = |part: &[usize]| [0, 1, 2].map(|q| part.iter().filter(|s| **s == q).count());
-    // As long as all have something: seven turns a round.
+    // While all queues have commands: seven turns per round.
     assert_eq!(shares(&order[70..70 + 70]), [10, 20, 40]);
     assert_eq!(shares(&order[70..]), [70, 70, 70]);
 }

@@ -1,4 +1,4 @@
-//! Entries of any bits.
+//! Entries with random bits.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use ring::PAGE_BYTES;
 
 use crate::host::{DEPTH, Host, MEMORY, configs};
 
-/// An entry of anything, with fields that are often nearly right.
+/// A random entry whose fields are often nearly valid.
 fn entry(opcodes: Vec<u8>, at: u64) -> impl Strategy<Value = Sqe> {
     let pointer = prop_oneof![
         3 => (0..MEMORY as u64 / 512).prop_map(move |i| at + i * 512),
@@ -54,8 +54,8 @@ fn io_opcodes() -> Vec<u8> {
     [plain.as_slice(), &vector].concat()
 }
 
-/// Memory full of addresses that may be taken for PRP entries, SGL descriptors, ranges and
-/// physical addresses.
+/// Fills memory with values that may be parsed as PRP entries, SGL descriptors, ranges and physical
+/// addresses.
 fn scribble(host: &Host, seed: u64) {
     let mut rng = rng::Rng::new(seed);
     for word in 0..MEMORY / 8 {
@@ -148,7 +148,7 @@ proptest! {
             }
         }
         prop_assert!(waiting <= 4, "{waiting} commands never ended");
-        // Somebody else notices nothing.
+        // Another host is not affected.
         let mut other = Host::with_queue(&mut d);
         if which != 1 {
             other.check_serves(&mut d);

@@ -1,4 +1,4 @@
-//! [`Case`]: one drive of a random shape, one host, random commands, and the oracle.
+//! [`Case`]: a drive with a random configuration, one host, random commands, and the oracle.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use rng::Rng;
 
 use super::sector::{Sector, decode, encode};
 
-/// Where the data is kept.
+/// The storage of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Memory,
     Image,
 }
 
-/// Requests under way at once, and sectors of each at most.
+/// Maximum number of requests in flight, and of sectors per request.
 const REQUESTS: usize = 12;
 const SECTORS: u32 = 40;
 
 #[derive(Clone, Debug)]
 struct InFlight {
     request: Request,
-    /// Of a command that changes sectors: the numbers of what it sends.
+    /// For a command that changes sectors: the sequence numbers of its values.
     value_seqs: Vec<u64>,
-    /// Of a flush: the numbers of what every sector held when it was sent.
+    /// For a flush: the sequence numbers of the values of all sectors when it was sent.
     seqs_at_submit: Vec<u64>,
     durable: bool,
 }
@@ -143,7 +143,8 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             write_buffer_sectors: 0,
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_queue_depth_units: rng.below(20) as u32,
-            // So small a map is all in memory, but its pages come from the media after a power cut.
+            // A map of this size is entirely in memory, but its pages are read from the media after
+            // a power cut.
             map_cache_sectors: if nand.seed % 3 == 1 { 1 << 20 } else { 0 },
             instance_id: 0,
             dynamic_wear_leveling: false,
@@ -163,7 +164,7 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
     }
 }
 
-/// On the media, in two of three where lines are certain to have room for metadata.
+/// On the media in two of three cases, if lines certainly have space for metadata.
 fn reverse_map(nand: &NandConfig) -> P2lLocation {
     let (shape, total) =
         (FlashGeometry::from_geometry(&nand.host_geometry()), nand.host_geometry().total_chunks());
@@ -176,7 +177,7 @@ fn reverse_map(nand: &NandConfig) -> P2lLocation {
     if wanted && (0..=shape.pus).all(fits) { P2lLocation::Media } else { P2lLocation::Memory }
 }
 
-/// From a generator of its own, so that seeds of old stand for what they stood for.
+/// Uses its own generator, so that existing seeds keep their meaning.
 fn random_transfers(seed: u64) -> TransferConfig {
     let mut rng = Rng::new(seed);
     let cache_read = rng.chance(0.5);
@@ -184,7 +185,7 @@ fn random_transfers(seed: u64) -> TransferConfig {
     TransferConfig { cache_read, dedicated_read_register: read_register, by_page: rng.chance(0.5) }
 }
 
-/// A drive of this configuration, with more chunks if it has too few for its configuration.
+/// Creates a drive with this configuration, with more chunks if it needs them.
 fn power_on(config: &mut DriveConfig) -> Controller {
     loop {
         let error = match Controller::new(config.clone()) {
@@ -249,7 +250,7 @@ impl Case {
         self.at = port.memory().register(&self.memory).unwrap();
     }
 
-    /// Whether a flush says nothing about trims; see [`Case::submit`].
+    /// Whether a flush does not cover trims; see [`Case::submit`].
     fn is_flush_lossy_for_trims(&self) -> bool {
         let protected = matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. });
         self.failing && protected && self.medium == Medium::Memory
@@ -275,7 +276,7 @@ impl Case {
         }
     }
 
-    /// Takes note of everything that has completed. Returns whether something has.
+    /// Processes all completions. Returns whether there were any.
     fn reap(&mut self) -> bool {
         let mut ended = false;
         while let Some(done) = self.raw.as_mut().unwrap().reap() {
@@ -335,7 +336,7 @@ impl Case {
         }
     }
 
-    /// Requests that failed may have been carried out in part.
+    /// Failed requests may have been executed in part.
     fn recheck_failed(&mut self) {
         while let Some((lba, sectors)) = self.failed_ranges.pop() {
             for (i, value) in (lba as usize..).zip(self.read_now(lba, sectors)) {
@@ -348,7 +349,7 @@ impl Case {
         }
     }
 
-    /// Reads past the oracle, with everything else under way going on.
+    /// Reads without the oracle, while other commands proceed.
     fn read_now(&mut self, lba: u64, sectors: u32) -> Vec<u64> {
         let bytes = sectors as usize * self.sector_bytes;
         let memory = SharedRegion::anonymous(bytes).unwrap();
@@ -377,12 +378,12 @@ impl Case {
         found.map(|value| value.expect("a sector is never mixed")).collect()
     }
 
-    /// A range that no command under way changes, nor reads if it is to be changed.
+    /// Returns a range that no command in flight changes, or reads if the range is to be changed.
     fn range(&mut self, change: bool) -> Option<(u64, u32)> {
         let most = SECTORS.min(self.oracle.len() as u32 / 4).max(1);
         let few = self.rng.chance(0.7);
         let n = 1 + self.rng.below(if few { most.min(6) } else { most }.into()) as usize;
-        // Half of all commands go to an eighth of the sectors.
+        // Half of all commands address an eighth of the sectors.
         let hot = self.rng.chance(0.5);
         let span = if hot { self.oracle.len() / 8 } else { self.oracle.len() }.max(n);
         let lba = self.rng.below((span - n + 1) as u64) as usize;
@@ -423,8 +424,8 @@ impl Case {
         let durable = match self.config.write_buffer {
             WriteBuffer::None => !trims,
             WriteBuffer::Volatile { .. } => request.fua,
-            // What is only in the buffer does not survive the death of the process. And a drive
-            // whose spare is exhausted has no place for the trims that its capacitors would save.
+            // Data that is only in the buffer does not survive the death of the process. A drive
+            // without spare chunks cannot store the trims that its capacitors would save.
             WriteBuffer::PowerLossProtected { .. } => {
                 request.fua || self.medium == Medium::Memory && !(self.failing && trims)
             }
@@ -469,8 +470,8 @@ impl Case {
         } else {
             drive = drive.power_cut().power_on().unwrap();
         }
-        // What was posted before was acknowledged, whether the host has seen it or not. Requests
-        // whose sectors would have to be looked at again are as if they had not ended.
+        // Completions posted before the cut count as acknowledged, even if the host has not reaped
+        // them. Requests whose sectors would need another check count as not completed.
         let raw = self.raw.as_mut().unwrap();
         let posted: Vec<_> = std::iter::from_fn(|| raw.reap()).collect();
         for done in posted {
@@ -482,7 +483,7 @@ impl Case {
         }
         self.in_flight.fill(None);
         self.failed_ranges.clear();
-        // A cut can be followed by a cut before anything was written.
+        // A second cut may follow before anything is written.
         while self.rng.chance(0.2) && self.medium == Medium::Memory {
             drive = drive.power_cut().power_on().unwrap();
         }

@@ -1,17 +1,17 @@
-//! [`Sector`]: what one logical sector may hold.
+//! [`Sector`]: the possible values of one logical sector.
 
 use std::collections::VecDeque;
 
-/// What one logical sector may hold. Values are numbered in the order in which they were sent.
+/// The possible values of one logical sector, numbered in the order in which they were sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sector {
-    /// What a power cut may leave: the last value known to be durable, and everything sent since.
+    /// Possible values after a power cut: the last durable one, and all sent since.
     possible: VecDeque<u64>,
-    /// Number of the first of these.
+    /// Sequence number of the first possible value.
     first_seq: u64,
-    /// Number of the value that the sector holds while power lasts.
+    /// Sequence number of the present value without a power cut.
     current_seq: u64,
-    /// Whether a command that changes the sector is under way, or how many read it.
+    /// Whether a command that changes the sector is in flight.
     pub(crate) changing: bool,
     pub(crate) reading: u32,
 }
@@ -22,18 +22,18 @@ impl Sector {
         Sector { possible, first_seq: 0, current_seq: 0, changing: false, reading: 0 }
     }
 
-    /// A value is on its way. Returns its number.
+    /// Records that a value was sent. Returns its sequence number.
     pub(crate) fn send(&mut self, value: u64) -> u64 {
         self.possible.push_back(value);
         self.first_seq + self.possible.len() as u64 - 1
     }
 
-    /// The value with this number is what the sector holds.
+    /// Records that the value with this sequence number is the present one.
     pub(crate) fn arrive(&mut self, number: u64) {
         self.current_seq = number;
     }
 
-    /// The value with this number is durable, or a later one.
+    /// Records that the value with this sequence number, or a later one, is durable.
     pub(crate) fn set_durable(&mut self, number: u64) {
         while self.first_seq < number {
             self.possible.pop_front();
@@ -53,14 +53,14 @@ impl Sector {
         self.possible.contains(&value)
     }
 
-    /// This is what a power cut left.
+    /// Records the value found after a power cut.
     pub(crate) fn settle(&mut self, value: u64) {
         *self = Sector::zero();
         self.possible[0] = value;
     }
 }
 
-/// The bytes of a value: 0 is zeros.
+/// Encodes a value; 0 is zeros.
 pub(crate) fn encode(value: u64, bytes: &mut [u8]) {
     let mut word = value;
     for chunk in bytes.chunks_exact_mut(8) {
@@ -71,7 +71,7 @@ pub(crate) fn encode(value: u64, bytes: &mut [u8]) {
     }
 }
 
-/// The value in these bytes; `None` if they are no value's, because they are mixed or damaged.
+/// Decodes a value; `None` if the bytes are mixed or damaged.
 pub(crate) fn decode(bytes: &[u8]) -> Option<u64> {
     let value = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     let mut expected = vec![0; bytes.len()];

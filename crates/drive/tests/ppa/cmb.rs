@@ -1,5 +1,5 @@
-//! The controller memory buffer: data, lists and rings in the drive's memory, and what is left of
-//! them when the power fails.
+//! The controller memory buffer: data, lists and rings in the drive's memory, and its contents
+//! after a power loss.
 
 use clock::{Component, Nanos};
 use drive::{CmbConfig, Controller, DriveConfig};
@@ -53,12 +53,12 @@ fn registers_tell_where_it_is() {
     assert!(cmb.stage(BYTES, &r.open.memory, 0, 1).is_err());
     cmb.read(7, &mut end).unwrap();
     assert_eq!(&end, b"bc\0");
-    // An unprotected one says so, and a drive without has none.
+    // An unprotected buffer is reported as such, and a drive without one reports none.
     assert!(!Rig::new(with_cmb(false)).controller.cmb().unwrap().is_protected());
     let none = Rig::new(drive(planes(1)));
     assert!(none.controller.cmb().is_none());
     assert_eq!((none.open.port.register(CMBSZ), none.open.port.bar(2)), (0, None));
-    // The hosts of a drive have the same.
+    // All hosts of a drive share the buffer.
     let (other, _) = crate::common::attach(&mut r.open.drive);
     other.cmb().unwrap().read(BYTES - 3, &mut end).unwrap();
     assert_eq!(&end, b"end");
@@ -70,7 +70,7 @@ fn data_in_it_takes_no_transfer() {
     let cmb = r.controller.cmb().unwrap();
     let d = &mut r.open;
     let ppa = |d: &OpenChannelHost, s| d.ppa(0, 0, 0, s);
-    // From the host's memory: over the bus, over the channel, into the array.
+    // From host memory: over the bus, over the channel, into the array.
     let sqe = d.with_data(Sqe::vector_write(1, PpaList::One(ppa(d, 0))), 1);
     assert_eq!(d.run(sqe).1, DMA + SECTOR + PROGRAM);
     // From the buffer.
@@ -80,7 +80,7 @@ fn data_in_it_takes_no_transfer() {
     sqe.set_sgl(block(&cmb, 8192, 4096));
     let (ended, time) = d.run(sqe);
     assert_eq!((ended.status, time), (Status::SUCCESS, SECTOR + PROGRAM));
-    // Back, to either place.
+    // Back, to both locations.
     let sqe = d.with_data(Sqe::vector_read(1, PpaList::One(ppa(d, 1))), 1);
     assert_eq!(d.run(sqe).1, READ + SECTOR + DMA);
     let mut found = vec![0; 4096];
@@ -92,7 +92,7 @@ fn data_in_it_takes_no_transfer() {
     cmb.read(4096, &mut found).unwrap();
     assert_eq!(found, data);
     assert_eq!(d.drive.stats().cmb_bytes, 8192);
-    // Half here, half there.
+    // One half in host memory, the other in the buffer.
     let host = SglDescriptor::DataBlock { address: d.at.0, length: 4096 };
     for (i, descriptor) in [block(&cmb, 0, 4096), host].into_iter().enumerate() {
         for (w, word) in descriptor.encode().into_iter().enumerate() {
@@ -137,7 +137,7 @@ fn lists_and_rings_may_be_in_it() {
         d.memory.read(crate::common::open_channel_host::META + i * 16, &mut byte);
         assert_eq!(byte, [i as u8 + 1]);
     }
-    // One byte over the end is nobody's memory.
+    // One byte past the end is unregistered memory.
     let mut sqe = Sqe::vector_write(1, PpaList::One(d.ppa(0, 0, 2, 0)));
     let address = cmb.at(BYTES - 4095, 4095).unwrap().0;
     sqe.set_sgl(SglDescriptor::DataBlock { address, length: 4096 });
@@ -174,10 +174,10 @@ fn what_is_protected_survives_the_loss_of_power_and_nothing_else_does() {
         let mut r = Rig::new(with_cmb(protected));
         let old = r.controller.cmb().unwrap();
         old.write(1000, b"staged").unwrap();
-        // Twice, as power fails.
+        // Cut the power twice.
         for _ in 0..2 {
             let off = r.open.drive.power_cut();
-            // The host does not know yet, and goes on writing to where the drive was.
+            // The host has not noticed, and still writes to the old mapping.
             old.write(1000, b"STRAYS").unwrap();
             r = Rig::from_drive(off.power_on().unwrap());
             old.write(1000, b"astray").unwrap();
@@ -203,11 +203,11 @@ fn beside_an_image_it_survives_the_process() {
     };
     let r = Rig::new(config(true, BYTES));
     r.controller.cmb().unwrap().write(1000, b"staged").unwrap();
-    // Killed: nothing is shut down.
+    // Killed without a shutdown.
     drop(r);
     let r = Rig::new(config(true, BYTES));
     assert_eq!(&look(&r), b"staged");
-    // A cut in between, with a stray write, and an orderly stop.
+    // A power cut with a late write, and an orderly shutdown.
     let old = r.controller.cmb().unwrap();
     let off = r.open.drive.power_cut();
     old.write(1000, b"STRAYS").unwrap();
@@ -217,12 +217,12 @@ fn beside_an_image_it_survives_the_process() {
     r.open.drive.shut_down().unwrap();
     drop((r.open.queue, r.controller));
     assert!(folder.path().join("drive.img.cmb").exists());
-    // Another size is not taken for it, and one that is not protected leaves it alone.
+    // A file of another size is refused, and an unprotected buffer does not change it.
     let error = Controller::new(config(true, 2 * BYTES)).unwrap_err().to_string();
     assert!(error.contains("drive.img.cmb") && error.contains("bytes"), "{error}");
     assert_eq!(&look(&Rig::new(config(false, BYTES))), &[0; 6]);
     assert_eq!(&look(&Rig::new(config(true, BYTES))), b"staged");
-    // Damage is found.
+    // Damage is detected.
     let path = folder.path().join("drive.img.cmb");
     let mut bytes = std::fs::read(&path).unwrap();
     let at = bytes.len() - PAGE_BYTES + 20;
@@ -241,14 +241,14 @@ fn sizes_that_no_register_tells_are_refused() {
     }
 }
 
-/// Records are staged and count as durable at once; now and then one is written to the media and its
-/// place given away. After a cut at any time, every record is on the media or in the buffer.
+/// Records are staged and count as durable at once; some are written to the media, and their slots
+/// are reused. After a power cut at any time, every record is on the media or in the buffer.
 fn staged_is_durable(seed: u64) {
     const SLOTS: u64 = 8;
     let mut rng = Rng::new(seed);
     let mut r = Rig::new(with_cmb(true));
     let (mut next, mut value) = (0u32, 0u64);
-    // By slot: the record, and the sector that it is being written to.
+    // Per slot: the record, and the sector to which it is being written.
     let mut slots: Vec<Option<(u64, Option<u32>)>> = vec![None; SLOTS as usize];
     let mut placed: Vec<(u32, u64)> = Vec::new();
     for _ in 0..200 {
@@ -288,7 +288,7 @@ fn staged_is_durable(seed: u64) {
                     assert_eq!(u64::from_le_bytes(record), *value, "slot {slot}");
                     *under_way = None;
                 }
-                // What was under way may be there, torn or not begun: the chunk says how far.
+                // Writes in flight may be complete, torn or not begun: the write pointer tells.
                 let nand = r.open.drive.nand_mut().unwrap();
                 next = nand.chunk_info(media::ChunkIndex(0)).unwrap().write_pointer;
             }

@@ -1,4 +1,4 @@
-//! The drive's own map: against a model, with copies, resets, trims and power cuts.
+//! The device L2P against a model, with copies, resets, trims and power cuts.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ fn oob_bytes(lba: u64, sequence: u64) -> [u8; Oob::BYTES] {
     Oob { lba: Some(lba as u32), poison: false, metadata: false, sequence }.encode()
 }
 
-/// Puts out-of-band bytes for a write.
+/// Stores out-of-band bytes for a write.
 fn put(d: &OpenChannelHost, labels: &[[u8; Oob::BYTES]]) {
     for (i, bytes) in labels.iter().enumerate() {
         d.memory.write(META + i * Oob::BYTES, bytes);
@@ -105,13 +105,13 @@ fn the_map_has_the_newest_copy() {
     let map = read_map(&mut r);
     assert_eq!((map[5], map[6]), (at(0, 0), at(0, 1)));
     assert_eq!(map.iter().flatten().count(), 2);
-    // An older copy that is late, padding, and bytes that mean nothing.
+    // A late older version, padding, and invalid bytes.
     let sqe = write(&r.open, &pair(&r.open, 0, 1, 0), &[oob_bytes(5, 9), padding]);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     let sqe = write(&r.open, &pair(&r.open, 0, 1, 1), &[[0xff; 16], oob_bytes(ALL, 99)]);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     assert_eq!(read_map(&mut r)[5], at(0, 0));
-    // The same copy moved by the drive, then a newer one.
+    // The drive copies this version, then a newer one is written.
     let (from, to) = (pair(&r.open, 0, 0, 0), pair(&r.open, 0, 2, 0));
     let sqe = Sqe::vector_copy(1, r.open.list(&from), r.open.list_at(OTHER_LIST, &to));
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
@@ -119,12 +119,12 @@ fn the_map_has_the_newest_copy() {
     let sqe = write(&r.open, &pair(&r.open, 0, 1, 2), &[oob_bytes(6, 12), padding]);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     assert_eq!(read_map(&mut r)[6], at(1, 4));
-    // A reset takes what is there, and not what has moved away.
+    // A reset unmaps the sectors of the chunk, and not the relocated ones.
     assert_eq!(r.open.reset(&[r.open.ppa(0, 0, 0, 0)]).status, Status::SUCCESS);
     assert_eq!((read_map(&mut r)[5], read_map(&mut r)[6]), (at(2, 0), at(1, 4)));
     assert_eq!(r.open.reset(&[r.open.ppa(0, 0, 1, 0)]).status, Status::SUCCESS);
     assert_eq!((read_map(&mut r)[5], read_map(&mut r)[6]), (at(2, 0), None));
-    // By logical block, without metadata: no label, no entry.
+    // By logical block, without metadata: no entry.
     let sqe = r.open.with_data(Sqe::write(1, r.open.ppa(0, 0, 1, 0).0, UNIT, false), 2);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     assert_eq!(read_map(&mut r).iter().flatten().count(), 1);
@@ -157,11 +157,11 @@ fn trimmed_addresses_do_not_come_back() {
     assert!(!put_one(&mut r, 7, 15), "as old as the trim");
     assert!(!put_one(&mut r, 9, 3), "trimmed before it came");
     assert!(put_one(&mut r, 7, 16));
-    // An older trim that is late does nothing.
+    // A late older trim has no effect.
     let sqe = trim(&r.open, &[DsmRange::new(0, ALL as u32)], 14);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     assert!(read_map(&mut r)[7].is_some());
-    // It survives the loss of power.
+    // The map survives a power loss.
     let sqe = trim(&r.open, &[DsmRange::new(7, 1), DsmRange::new(20, 2)], 40);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     let mut r = Rig::from_drive(r.open.drive.power_cut().power_on().unwrap());
@@ -169,7 +169,7 @@ fn trimmed_addresses_do_not_come_back() {
     assert!(!put_one(&mut r, 7, 40));
     assert!(!put_one(&mut r, 21, 39));
     assert!(put_one(&mut r, 21, 41));
-    // Past the end, too much, and in a drive without a map.
+    // Past the end, too many addresses, and a drive without a device L2P.
     for (ranges, status) in [
         (vec![DsmRange::new(ALL, 1)], Status::LBA_OUT_OF_RANGE),
         (vec![DsmRange::new(ALL - 1, 2)], Status::LBA_OUT_OF_RANGE),
@@ -208,7 +208,7 @@ fn the_page_is_read_in_pieces_and_not_past_its_end() {
         let error = c.dual_map(first, count, &mut pump).unwrap_err();
         assert!(matches!(error, DriverError::Unsupported { .. }), "{error}");
     }
-    // The page itself: half an entry, the end, past it.
+    // The log page: half an entry, the end, past the end.
     let read = |c: &mut ControllerHandle, offset, bytes: &mut [u8], pump: &mut dyn FnMut()| {
         c.log_page(log_page::DEVICE_L2P, offset, bytes, pump).map_err(|e| e.status())
     };
@@ -220,7 +220,7 @@ fn the_page_is_read_in_pieces_and_not_past_its_end() {
     assert!(read(c, ALL * 8, &mut half, &mut pump).is_ok(), "nothing of it");
     let past = read(c, ALL * 8 + 4, &mut half, &mut pump);
     assert_eq!(past, Err(Some(Status::INVALID_FIELD)));
-    // A drive without.
+    // A drive without a device L2P.
     let mut plain = Rig::new(crate::rig::drive(shape()));
     let OpenChannelHost { drive, .. } = &mut plain.open;
     let mut pump = || {
@@ -261,7 +261,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     let before = read_map(&mut r);
     assert_eq!(before.iter().flatten().count(), 1);
     drop(r);
-    // Killed in the middle of an erase: what was there is gone.
+    // Killed during an erase: the old data is gone.
     let mut r = Rig::new(config());
     assert_eq!(read_map(&mut r), before);
     let reset = Sqe::vector_reset(1, r.open.list(&[r.open.ppa(0, 0, 4, 0)]));
@@ -269,7 +269,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     drop(r);
     let mut r = Rig::new(config());
     assert!(read_map(&mut r).iter().all(Option::is_none));
-    // Its trims are still known.
+    // The map still knows its trims.
     let sqe = write(&r.open, &pair(&r.open, 0, 5, 0), &[oob_bytes(1, 1), oob_bytes(2, 9)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
     assert_eq!(read_map(&mut r).iter().flatten().count(), 1);
@@ -282,7 +282,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     let error = Controller::new(config()).unwrap_err().to_string();
     assert!(error.contains("logical address 1") && error.contains("drive.img.map"), "{error}");
     std::fs::write(&map, &good).unwrap();
-    // The image made anew, and the map left over: nothing of it is true.
+    // If the image is recreated, the old map is obsolete.
     std::fs::remove_file(&image).unwrap();
     let mut r = Rig::new(config());
     assert!(read_map(&mut r).iter().all(Option::is_none));
@@ -300,19 +300,19 @@ fn a_chunk_that_goes_bad_keeps_its_entries_until_it_is_reset() {
     let chunk = nand.layout().chunk(0, 4);
     nand.inject(InjectedFault::ChunkBad { chunk }).unwrap();
     let mut r = Rig::from_drive(r.open.drive.power_cut().power_on().unwrap());
-    // Reads of it fail, which is better than to find nothing.
+    // Reads of it fail, which is better than an unmapped address.
     assert_eq!(read_map(&mut r).iter().flatten().count(), 2);
     let other = r.open.drive.nand_mut().unwrap().layout().chunk(0, 5);
     let sqe = write(&r.open, &pair(&r.open, 0, 5, 0), &[oob_bytes(1, 1), oob_bytes(7, 2)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
     r.open.drive.nand_mut().unwrap().inject(InjectedFault::Erase { chunk: other }).unwrap();
     assert!(!r.open.reset(&[r.open.ppa(0, 0, 5, 0)]).status.is_success());
-    // The reset failed and took the chunk with it.
+    // The reset failed and took the chunk offline.
     let map = read_map(&mut r);
     assert_eq!((map[1], map[7]), (None, None));
 }
 
-/// What a logical address may be, newest first: a place with its sequence number, or nothing.
+/// The possible locations of a logical address with their sequence numbers, newest first.
 #[derive(Clone, Debug, PartialEq)]
 enum Expected {
     Nothing,
@@ -320,7 +320,7 @@ enum Expected {
     Trimmed(u64),
 }
 
-/// A command under way.
+/// A command in flight.
 enum Sent {
     Write(Vec<(Address, u64, u64)>),
     Reset(u32, u32),
@@ -386,7 +386,7 @@ fn device_l2p_matches_the_model(seed: u64) {
     let (mut sent, mut user, mut sequence) = (BTreeMap::new(), 0u64, 0u64);
     // Units accepted per chunk.
     let mut filled = [0u32; 2 * CHUNKS as usize];
-    // Chunks that a reset is under way in, or that a power cut interrupted.
+    // Chunks with a reset in flight, or interrupted by a power cut.
     let mut resetting = [false; 2 * CHUNKS as usize];
     let settle = |r: &mut Rig,
                   model: &mut Model,
@@ -418,7 +418,7 @@ fn device_l2p_matches_the_model(seed: u64) {
                 let mut sectors = Vec::new();
                 for i in 0..UNIT {
                     sequence += 1;
-                    // Now and then an old number: a copy that is late.
+                    // Sometimes an old sequence number: a late version.
                     let number = if rng.chance(0.2) { rng.below(sequence) } else { sequence };
                     let lba = rng.below(40);
                     let sector = filled[flat] * UNIT + i;
@@ -429,7 +429,7 @@ fn device_l2p_matches_the_model(seed: u64) {
                 filled[flat] += 1;
                 user += 1;
                 sent.insert(user, Sent::Write(sectors));
-                // The labels are in memory that the next command uses, so they are read now.
+                // The next command reuses this memory, so the drive must read it now.
                 r.open.send(sqe, user);
             }
             11 if !resetting[flat] => {
@@ -449,7 +449,7 @@ fn device_l2p_matches_the_model(seed: u64) {
                 let first = rng.below(40);
                 let count = 1 + rng.below(5);
                 let number = rng.below(sequence + 1);
-                // Writes that end meanwhile end before it in the model, too.
+                // Writes that complete in the meantime precede it in the model as well.
                 let sqe = trim(&r.open, &[DsmRange::new(first, count as u32)], number);
                 r.open.send(sqe, u64::MAX);
                 let at = r.open.completed.iter().position(|e| e.user == u64::MAX).unwrap();
@@ -470,8 +470,8 @@ fn device_l2p_matches_the_model(seed: u64) {
                 } else {
                     Rig::from_drive(r.open.drive.power_cut().power_on().unwrap())
                 };
-                // What was under way was not done: units are torn or untouched, chunks are to be
-                // erased again or as they were.
+                // Commands in flight were not executed: units are torn or untouched; chunks need an
+                // erase or did not change.
                 for s in std::mem::take(&mut sent).into_values() {
                     let Sent::Reset(pu, chunk) = s else { continue };
                     let nand = r.open.drive.nand_mut().unwrap();

@@ -1,4 +1,4 @@
-//! Media events: what the drive notices, who is told, and what hosts may not do.
+//! Media events: detection by the drive, reports to hosts, and refused requests.
 
 use clock::Component;
 use drive::Controller;
@@ -53,23 +53,24 @@ fn chunks_that_go_offline_are_told_of_once() {
     inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(0, 7) });
     assert!(!r.open.reset(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), [event(1, 0, 7, Chunk, Unrecoverable)]);
-    // The host has heard of it: using it is its own mistake.
+    // The event was reported: a further access is an error of the host.
     assert!(!r.open.read(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), []);
-    // A program that fails: what the chunk holds should go elsewhere.
+    // A program fails: the contents of the chunk should be relocated.
     inject(&mut r.open, InjectedFault::Program { chunk: layout.chunk(0, 8), unit: 1 });
     r.open.fill(0, 0, 8, 1);
     let second = r.open.ppa(0, 0, 8, 1);
     assert_eq!(r.open.write(&[second]).status, Status::CHUNK_CLOSED_EARLY);
     assert_eq!(r.events(), [event(2, 0, 8, Chunk, ErrorRateHigh)]);
-    // One that goes bad while nobody looks: the next operation finds out, whichever.
+    // A chunk becomes bad without an event: the next operation detects it, whatever it is.
     for (n, chunk) in [(3, 9), (4, 10), (5, 11)] {
         r.open.fill(0, 0, chunk, 1);
         inject(&mut r.open, InjectedFault::ChunkBad { chunk: layout.chunk(0, chunk) });
         let first = r.open.ppa(0, 0, chunk, 0);
         match n {
             3 => assert!(!r.open.read(&[first]).status.is_success()),
-            // The drive refuses these before they reach the media, and has told of it already.
+            // The drive refuses these before they reach the media, and has already reported the
+            // chunk.
             _ => {
                 assert!(!r.open.write(&[r.open.ppa(0, 0, chunk, 1)]).status.is_success());
                 assert!(!r.open.reset(&[first]).status.is_success());
@@ -102,7 +103,8 @@ fn a_die_that_fails_is_one_event() {
 #[test]
 fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     let mut nand = planes(1);
-    // Mean 36 errors of 40 that are corrected: most sectors are over three quarters, some over all.
+    // On average 36 errors of 40 correctable ones: most sectors exceed three quarters, some exceed
+    // all.
     nand.errors.rber = 36.0 / 32768.0;
     (nand.errors.ecc_bits, nand.errors.read_retries) = (40, 2);
     let mut r = watching(drive(nand));
@@ -126,7 +128,7 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     assert_eq!(r.events(), [at(1, high, chunk, ChunkNotificationKind::ErrorRateMedium)]);
     assert!(read(&mut r, high).status.is_success());
     assert_eq!(r.events(), [], "known");
-    // A host that wants no repetitions loses nothing for good.
+    // A limited-retry read does not make the sector permanently unreadable.
     let ppa = r.open.ppa(0, 0, 0, bad);
     let limited = VectorHints { limited_retry: true, ..VectorHints::NONE };
     let sqe = r.open.with_data(Sqe::vector_read(1, r.open.list(&[ppa])), 1);
@@ -134,12 +136,12 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     assert_eq!(r.events(), [at(2, bad, chunk, ChunkNotificationKind::ErrorRateHigh)]);
     assert!(read(&mut r, bad).status.is_success());
     assert_eq!(r.events(), [], "known");
-    // What is lost is told by the sector.
+    // An uncorrectable sector is reported as a sector.
     inject(&mut r.open, InjectedFault::Uncorrectable { psn: PhysSector(quiet) });
     assert!(!read(&mut r, quiet).status.is_success());
     let lost = at(3, quiet, ChunkNotificationScope::Sector, ChunkNotificationKind::Unrecoverable);
     assert_eq!(r.events(), [MediaEvent { sectors: 1, ..lost }]);
-    // After an erase it all begins anew.
+    // An erase clears the reported severity.
     assert!(r.open.reset(&[ppa]).status.is_success());
     r.open.fill(0, 0, 0, 64);
     for sector in 0..64 {
@@ -195,7 +197,7 @@ fn drives_that_manage_their_flash_keep_it_to_themselves() {
     assert_eq!(log.unwrap_err().status(), Some(Status::INVALID_LOG_PAGE));
 }
 
-/// A host without a driver: its admin queue.
+/// A host without a driver, with its admin queue.
 pub(crate) struct RawHost {
     pub(crate) port: std::sync::Arc<Port>,
     memory: std::sync::Arc<SharedRegion>,
@@ -217,7 +219,7 @@ impl RawHost {
         RawHost { port, memory, at, queues, cid: 0 }
     }
 
-    /// Sends a command that reads into the memory, if it reads.
+    /// Sends a command; if it reads, into the host's memory.
     fn send(&mut self, drive: &mut Controller, mut sqe: Sqe) -> u16 {
         self.cid += 1;
         sqe.cid = self.cid.into();
@@ -263,7 +265,7 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
     let others = other.send(&mut drive, listen);
     assert_eq!(other.reap(), None, "every host has its own");
 
-    // Abort gives one back, with a status of its own.
+    // Abort completes one request with a status of its own.
     let cid = host.send(&mut drive, AdminCommand::Abort { sqid: 0, cid: requests[1] }.to_sqe());
     let aborted = host.reap().unwrap();
     assert_eq!((aborted.cid, aborted.status), (requests[1], Status::ABORTED));
@@ -274,7 +276,7 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
         assert_eq!((again.status, again.result), (Status::SUCCESS, 1), "nothing to abort");
     }
 
-    // Two events: each host is told once.
+    // Two events: each host is notified once.
     let mut d = OpenChannelHost::from_drive(drive);
     for chunk in [3, 4] {
         inject(&mut d, InjectedFault::NextErase);
@@ -285,7 +287,7 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
     assert_eq!(host.reap(), None);
     assert_eq!(other.reap().map(|c| c.cid), Some(others));
 
-    // Reading clears it, unless that is not wanted; a read that fails does not.
+    // Reading the log clears the event, unless it is retained; a failed read does not.
     let drive = &mut d.drive;
     assert_eq!(host.log(drive, (1, 0), true).status, Status::SUCCESS);
     assert_eq!(host.log(drive, (7, 0), false).status, Status::INVALID_NAMESPACE);

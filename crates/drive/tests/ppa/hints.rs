@@ -1,4 +1,4 @@
-//! Hints of single commands: when things end, to the nanosecond, and that nothing else changes.
+//! Hints of vector commands: exact completion times; nothing but times changes.
 
 use clock::Nanos;
 use drive::{DriveConfig, OpenChannelConfig, PuScheduling, SuspendConfig};
@@ -46,7 +46,7 @@ fn planes_are_programmed_read_and_erased_a_few_at_a_time() {
         let read = d.with_data(Sqe::vector_read(1, d.list(&all)), all.len());
         let found = timed(d, read, mode(hint));
         assert_eq!(found, (Status::SUCCESS, READ * rounds + SECTOR * sectors), "{what}");
-        // One plane is one array operation, however few are wanted at once.
+        // One plane is one array operation, whatever the plane mode.
         let one = d.with_data(Sqe::vector_read(1, d.list(&all[..1])), 1);
         assert_eq!(timed(d, one, mode(hint)), (Status::SUCCESS, READ + SECTOR), "{what}");
         let reset = Sqe::vector_reset(1, d.list(&all[..1]));
@@ -66,7 +66,7 @@ fn copies_take_their_planes_as_they_are_told() {
     let d = &mut r.open;
     let copy = Sqe::vector_copy(1, d.list(&from), d.list_at(OTHER_LIST, &to));
     let took = timed(d, copy, mode(PlaneMode::Dual));
-    // Out of the array and into it again, over the channel both ways.
+    // Read and program again, with transfers in both directions.
     let time = READ * 2 + SECTOR * 4 + SECTOR * 4 + PROGRAM * 2;
     assert_eq!(took, (Status::SUCCESS, time));
 }
@@ -93,7 +93,7 @@ fn more_planes_than_there_are_and_reserved_bits_are_refused_by_name() {
             assert_eq!(error.location.get(), 50, "byte 50, where the hints begin");
         }
     }
-    // Nothing was written, and an error of another field names no hints.
+    // Nothing was written, and an error of another field does not point to the hints.
     assert_eq!(r.open.write(&all).status, Status::SUCCESS);
     let half = r.unit(5, 0)[..1].to_vec();
     assert_eq!(r.open.write(&half).status, Status::INVALID_FIELD);
@@ -140,7 +140,7 @@ fn suspending(costs: Option<SuspendConfig>) -> DriveConfig {
     DriveConfig { open_channel, ..drive(planes(1)) }
 }
 
-/// Reads sent into a program; returns when each command has ended, since the program began.
+/// Sends reads during a program; returns the completion times relative to the start of the program.
 fn reads_into_a_program(
     config: DriveConfig,
     reads: &[(u64, VectorHints)],
@@ -172,7 +172,7 @@ fn a_hinted_read_suspends_a_program_on_a_drive_that_works_in_order() {
     assert_eq!((stats.suspensions, stats.hints.suspend, stats.hints.suspend_ignored), (1, 1, 0));
     assert!(d.open_channel().extensions.has(VendorExtensions::SUSPEND));
 
-    // Without the hint it waits, as everything does.
+    // Without the hint the read waits.
     let (d, ended) = reads_into_a_program(suspending(Some(COSTS)), &[(100_000, NO_HINT)]);
     assert_eq!(ended, [(0, PROGRAM), (1, PROGRAM + READ + SECTOR)]);
     assert_eq!(d.drive.stats().suspensions, 0);
@@ -185,7 +185,7 @@ fn suspension_is_a_hint_to_drives_that_cannot() {
     let hints = d.drive.stats().hints;
     assert_eq!((hints.suspend, hints.suspend_ignored), (0, 1));
     assert!(!d.open_channel().extensions.has(VendorExtensions::SUSPEND));
-    // And does nothing for commands that read nothing.
+    // The hint has no effect on commands that do not read.
     let mut r = Rig::new(suspending(Some(COSTS)));
     let all = r.unit(0, 0);
     let write = r.open.with_data(Sqe::vector_write(1, r.open.list(&all)), 1);
@@ -210,7 +210,7 @@ fn an_operation_is_suspended_as_often_as_may_be_and_then_in_order() {
             (3, programmed + one * 2)
         ]
     );
-    // One that comes while another has the array keeps it for itself as well.
+    // A read that arrives while another one has the array continues the suspension.
     let reads = [(100_000, SUSPEND), (120_000, SUSPEND)];
     let (d, ended) = reads_into_a_program(suspending(Some(COSTS)), &reads);
     let first = Nanos(100_000) + read;
@@ -228,7 +228,7 @@ fn a_policy_that_suspends_anyway_has_its_own_costs() {
     };
     let (_, ended) = reads_into_a_program(config, &[(100_000, SUSPEND)]);
     assert_eq!(ended[1], (1, Nanos(100_000) + Nanos(1_000) + READ + SECTOR));
-    // Reads first, but only hints suspend.
+    // Reads have priority, but only hints suspend.
     let config = DriveConfig {
         pu_scheduling: PuScheduling::ReadPriority { suspend: None },
         ..suspending(Some(COSTS))
@@ -240,8 +240,8 @@ fn a_policy_that_suspends_anyway_has_its_own_costs() {
     assert_eq!(d.drive.stats().suspensions, 1);
 }
 
-/// A drive whose every sector has some 80 bit errors, of which 40 are corrected; a repetition leaves
-/// half, so that one or two are needed.
+/// A drive whose sectors have some 80 bit errors, of which ECC corrects 40; a retry leaves half, so
+/// that one or two are needed.
 fn worn(retries: u32) -> DriveConfig {
     let mut nand = planes(1);
     nand.errors.rber = 76.0 / 32768.0;
@@ -269,7 +269,7 @@ fn reads_are_repeated_and_with_limited_retry_fail_fast() {
         repeated += u64::from(needs);
         let status = if needs > 0 { Status::UNRECOVERED_READ } else { Status::SUCCESS };
         assert_eq!(timed(d, read, LIMITED), (status, READ + SECTOR), "one shot");
-        // By logical block, too.
+        // By logical block as well.
         let mut plain = d.with_data(Sqe::read(1, ppa.0, 1), 1);
         assert_eq!(timed_raw(d, plain), (Status::SUCCESS, time));
         repeated += u64::from(needs);
@@ -321,9 +321,9 @@ fn the_page_register_has_what_repetitions_have_got() {
     let read = d.with_data(Sqe::vector_read(1, d.list(&[ppa])), 1);
     let time = READ * (1 + u64::from(needs(d, worst))) + SECTOR;
     assert_eq!(timed(d, read, LIMITED).0, Status::UNRECOVERED_READ);
-    // The register has the page as the first attempt read it: not good enough.
+    // The register holds the page as the first attempt read it, which is uncorrectable.
     assert_eq!(timed(d, read, NO_HINT), (Status::SUCCESS, time));
-    // And now as the last did: good enough even for who would not repeat.
+    // Now it holds the page as the last retry read it, which is correctable without retries.
     assert_eq!(timed(d, read, LIMITED), (Status::SUCCESS, SECTOR));
     assert_eq!(timed(d, read, NO_HINT), (Status::SUCCESS, SECTOR));
     assert_eq!(d.drive.stats().register_hits, 2);
@@ -353,7 +353,7 @@ fn limited_retry_reaches_a_drive_that_manages_its_flash() {
     assert_eq!(d.drive.stats().hints.retries_forgone, failed);
 }
 
-/// The same random commands with hints and without: times differ, nothing else does.
+/// Runs the same random commands with hints and without: only times differ.
 fn hints_change_only_times(seed: u64) {
     let mut rng = Rng::new(seed);
     let mut nand = planes(1 + rng.below(4) as u32);
@@ -384,7 +384,7 @@ fn hints_change_only_times(seed: u64) {
             limited_retry: rng.chance(0.5),
         };
         let (what, first) = (rng.below(6), rng.below(6) as u32 * unit);
-        // The second host gives no hints.
+        // The second host sends no hints.
         let mut results = Vec::new();
         for (i, rig) in rigs.iter_mut().enumerate() {
             let d = &mut rig.open;

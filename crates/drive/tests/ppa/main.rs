@@ -1,8 +1,8 @@
-//! The physical page address interface beyond its plain commands ([LightNVM17 §3.3]; [OC20 §3];
-//! [Thesis15 ch. 6 §4.3]): hints, media events, the controller memory buffer, the drive's own map.
+//! The physical page address interface beyond its basic commands: hints, media events, the
+//! controller memory buffer, the device L2P. [LightNVM17 §3.3], [OC20 §3], [Thesis15 ch. 6 §4.3].
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-drive --test ppa`.
-//! `SLUICE_CASES` sets how many seeds are tried.
+//! `SLUICE_CASES` sets the number of seeds.
 
 #[path = "../common/mod.rs"]
 mod common;

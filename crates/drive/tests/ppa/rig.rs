@@ -1,4 +1,4 @@
-//! A host with its controller at hand, and how seeds are run.
+//! A host with its controller, and the runs of seeds.
 
 use clock::{Component, Nanos};
 use drive::{Controller, DriveConfig};
@@ -12,17 +12,17 @@ use crate::common::open_channel_host::{OpenChannelHost, open_channel};
 pub(crate) const READ: Nanos = Nanos(50_000);
 pub(crate) const PROGRAM: Nanos = Nanos(500_000);
 pub(crate) const ERASE: Nanos = Nanos(3_000_000);
-/// A sector of 4 KiB at 400 MB/s.
+/// Transfer time of a 4 KiB sector at 400 MB/s.
 pub(crate) const SECTOR: Nanos = Nanos(10_240);
 
-/// One channel, one parallel unit, so many planes with pages of one sector.
+/// One channel and one parallel unit with `planes` planes, with pages of one sector.
 pub(crate) fn planes(planes: u32) -> NandConfig {
     let mut nand = nand();
     (nand.geometry.channels, nand.geometry.pus, nand.geometry.planes) = (1, 1, planes);
     nand
 }
 
-/// Such a drive for the host to manage.
+/// An open-channel drive over these media.
 pub(crate) fn drive(nand: NandConfig) -> DriveConfig {
     DriveConfig { page_register: false, ..open_channel(nand) }
 }
@@ -67,7 +67,7 @@ impl Rig {
         Rig { open, controller }
     }
 
-    /// What the host hears of now.
+    /// Returns the media events that the host receives.
     pub(crate) fn events(&mut self) -> Vec<MediaEvent> {
         let mut events = Vec::new();
         for _ in 0..8 {
@@ -79,7 +79,7 @@ impl Rig {
         events
     }
 
-    /// The newest entry of the error log.
+    /// Returns the newest entry of the error log.
     pub(crate) fn last_error(&mut self) -> ErrorEntry {
         let mut bytes = [0; ErrorEntry::BYTES];
         let OpenChannelHost { drive, now, .. } = &mut self.open;
@@ -90,14 +90,14 @@ impl Rig {
         ErrorEntry::from_bytes(bytes)
     }
 
-    /// Addresses of one write unit of a chunk of the first parallel unit.
+    /// Returns the addresses of one write unit of a chunk of the first parallel unit.
     pub(crate) fn unit(&self, chunk: u32, unit: u32) -> Vec<Ppa> {
         let size = self.open.open_channel().geometry.ws_min;
         (unit * size..(unit + 1) * size).map(|s| self.open.ppa(0, 0, chunk, s)).collect()
     }
 }
 
-/// Runs seeds, and names the one that fails.
+/// Runs seeds and reports the failing one.
 pub(crate) fn seeds(cases: u64, case: fn(u64)) {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let seeds = match number("SLUICE_SEED") {

@@ -1,4 +1,4 @@
-//! Every command is checked against what its host was given.
+//! Every command is checked against the access policy of its host.
 
 use clock::Nanos;
 use drive::{AccessPolicy, AccessScope, AttachError, Controller};
@@ -49,12 +49,13 @@ fn a_part_is_a_namespace_and_its_ends_are_ends() {
                 assert_eq!(h.io(&mut d, zeroes).status, status);
             }
         }
-        // What the host knows as 0 is the drive's 100; its neighbours are as they were.
+        // Sector 0 of the host is sector 100 of the drive; the sectors around its partition do not
+        // change.
         assert_eq!(h.write(&mut d, 0, 2, 0x77), Status::SUCCESS);
         let around = all.read(&mut d, first - 1, 4).unwrap();
         assert_eq!(around[..3], [0x99, 0x77, 0x77]);
         assert_eq!(all.read(&mut d, first + count, 1).unwrap(), [0x99]);
-        // Trims: every range, and no more than there is.
+        // Trims: every range is checked, and their total.
         let mut trim = |h: &mut Host, ranges: &[DsmRange]| {
             for (i, range) in ranges.iter().enumerate() {
                 h.memory.write(i * DsmRange::BYTES, &range.to_bytes());
@@ -94,7 +95,7 @@ fn what_is_mapped_is_told_in_the_hosts_addresses() {
         .map(|r| (r.slba.get(), r.nlb.get()))
         .collect();
     assert_eq!(runs, [(0, 4), (4, 2), (6, 58)]);
-    // The admin command, too.
+    // The admin command as well.
     let mut raw = Raw::attach(&mut d, access);
     let ask = |slba, nlb| AdminCommand::GetLbaStatus { slba, nlb, bytes: 8 + 16 * 4 };
     assert_eq!(raw.admin(&mut d, ask(64, 1)).status, out());
@@ -172,7 +173,7 @@ fn what_is_everybodys_is_not_changed() {
         assert_eq!(set, Err(Status::FEATURE_NOT_CHANGEABLE), "{fid:#x}");
         assert_eq!(get(&mut other, &mut d), Ok(before));
     }
-    // Errors are told to whom they happened.
+    // Errors are logged only for the host that caused them.
     assert_eq!(h.write(&mut d, 64, 1, 1), out());
     let mut newest = |h: &mut Host| {
         let mut bytes = [0; ErrorEntry::BYTES];
@@ -202,7 +203,7 @@ fn physical_addresses_are_checked_one_by_one() {
     assert_eq!(info.geometry, media.geometry, "addresses stay as they are");
     assert!(!info.extensions.has(VendorExtensions::NOTIFICATIONS));
     let unit = media.geometry.ws_min as usize;
-    // By vector: the bits of the addresses that are another's.
+    // By vector: the status bits of another host's addresses.
     let vector = |h: &mut Host, d: &mut Controller, opcode: u8, ppas: &[nvme::Ppa]| {
         for (i, ppa) in ppas.iter().enumerate() {
             h.memory.write(32 * SECTOR + 8 * i, &ppa.0.to_le_bytes());
@@ -228,7 +229,7 @@ fn physical_addresses_are_checked_one_by_one() {
         assert_eq!(vector(&mut h, &mut d, VECTOR_WRITE, &run), expected, "pu {pu}");
         let expected = if mine { (Status::SUCCESS, 0) } else { (Status::LBA_OUT_OF_RANGE, 1) };
         assert_eq!(vector(&mut h, &mut d, VECTOR_RESET, &run[..1]), expected, "pu {pu}");
-        // By logical block addressing, and by trim.
+        // By logical block address, and by trim.
         assert_eq!(h.write(&mut d, ppa(pu, 2, 0).0, unit as u32, 1).is_success(), mine);
         h.memory.write(0, &DsmRange::new(ppa(pu, 2, 0).0, media.geometry.sectors).to_bytes());
         let mut trim = Sqe::dataset_management(1, 1, true);
@@ -239,7 +240,7 @@ fn physical_addresses_are_checked_one_by_one() {
     let mixed = [ppa(5, 0, 0), ppa(11, 0, 0), ppa(10, 0, 0), ppa(4, 0, 0)];
     let answer = vector(&mut h, &mut d, VECTOR_READ, &mixed);
     assert_eq!(answer, (Status::LBA_OUT_OF_RANGE, 0b1010));
-    // The chunks of others look offline; nothing of theirs is told.
+    // The chunks of other hosts are reported as offline, without further information.
     let chunks = u64::from(media.geometry.chunks);
     assert_eq!(all.write(&mut d, ppa(4, 3, 0).0, unit as u32, 1), Status::SUCCESS);
     let report = h.ask(&mut d, |c, pump| c.chunks(0, 16 * chunks, pump)).unwrap();

@@ -1,4 +1,4 @@
-//! Hosts that go, with commands under way or without, and leave nothing behind.
+//! Hosts that detach, with commands in flight or without, and leave nothing behind.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rng::Rng;
 
 use crate::rig::{Host, Raw, SECTOR, block, drain, null, open_channel, pcm};
 
-/// Descriptors and mappings of this process.
+/// Returns the numbers of descriptors and mappings of this process.
 pub fn fds_and_mappings() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     (std::fs::read_dir("/proc/self/fd").unwrap().count(), maps.lines().count())
@@ -57,11 +57,11 @@ fn commands_under_way_end_without_their_host() {
             h.port.memory().read(at, &mut bytes).unwrap();
             assert!(bytes.iter().all(|b| *b == 0xcc), "its memory was written to");
             assert!(d.is_idle() && d.host_count() == 1);
-            // The controller, the pair and the test have it, and the drive has not.
+            // The controller, the queue pair and the test hold it; the drive does not.
             let port = h.port.clone();
             drop(h);
             assert_eq!(Arc::strong_count(&port), 1);
-            // What was flushed is there, and the other host is where it was.
+            // Flushed data is there, and the other host is not affected.
             let mut again = Host::attach(&mut d, Some(part(0)), 8, 8);
             again.now = now;
             let read = again.read(&mut d, 0, 1).unwrap();
@@ -82,7 +82,7 @@ fn requests_and_deletions_that_wait_go_with_their_host() {
         let mut h = Host::attach(&mut d, None, 8, 8);
         h.controller.subscribe_events().unwrap();
         d.poll(h.now);
-        // A queue with a command under way is being deleted.
+        // A queue with a command in flight is being deleted.
         let mut sqe = Sqe::write(1, 0, 1, false);
         sqe.set_sgl(h.block(0, 1));
         h.pair.submit(sqe, 0).unwrap();
@@ -130,7 +130,7 @@ fn a_queue_that_is_being_deleted_goes_with_its_host() {
     assert_eq!(d.port_stats(&raw.port).unwrap().outstanding, 2, "one waits for the other");
     d.detach(&raw.port).unwrap();
     assert!(!d.is_idle());
-    // Its number is not given away while a command is under way.
+    // The index is not reused while a command is in flight.
     let _other = Host::attach(&mut d, Some(access), 8, 8);
     drain(&mut d, &mut raw.now);
     assert!(d.is_idle() && d.host_count() == 1);
@@ -165,6 +165,6 @@ fn a_hundred_thousand_hosts_leave_nothing() {
         }
     }
     let after = fds_and_mappings();
-    // Tests that run beside this one have some of their own.
+    // Concurrent tests have descriptors and mappings of their own.
     assert!(after.0 < before.0 + 200 && after.1 < before.1 + 400, "{before:?} became {after:?}");
 }

@@ -1,5 +1,5 @@
-//! A host that does anything it can: entries of any content, entries changed after the doorbell,
-//! doorbells of any value, addresses of any kind, queues over queues, and no reaping.
+//! A host with arbitrary behavior: random entries, entries changed after the doorbell, random
+//! doorbell values and addresses, overlapping queues, and missing reaps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use ring::{DOORBELL_STRIDE, Iova, PAGE_BYTES, Port, SharedRegion};
 use crate::choices::Choices;
 
 const PAGES: u64 = 64;
-/// Entries of each of its queues.
+/// Depth of each of its queues in entries.
 const DEPTH: u32 = 16;
 
 pub struct Garbage {
@@ -20,12 +20,12 @@ pub struct Garbage {
     at: Iova,
     admin_tail: u32,
     tail: u32,
-    /// Vector flags and all.
+    /// The host may write anywhere in the doorbell memory, parked flags included.
     everywhere: bool,
 }
 
 impl Garbage {
-    /// `everywhere`: it may write behind the doorbells, too.
+    /// Creates the host; with `everywhere`, it also writes behind the doorbells.
     pub fn new(port: Arc<Port>, rng: Choices, everywhere: bool) -> Garbage {
         let (memory, at) = port.memory().allocate_registered(PAGES as usize * PAGE_BYTES).unwrap();
         let mut garbage = Garbage { rng, port, memory, at, admin_tail: 0, tail: 0, everywhere };
@@ -33,12 +33,12 @@ impl Garbage {
         garbage
     }
 
-    /// Whether nothing is left to choose by.
+    /// Whether no more choices are left.
     pub fn is_over(&self) -> bool {
         self.rng.is_over()
     }
 
-    /// Anything.
+    /// Executes a random step.
     pub fn step(&mut self) {
         match self.rng.below(100) {
             0..40 => {
@@ -54,7 +54,7 @@ impl Garbage {
                 self.make_queue(qid);
             }
             60..75 => {
-                // A doorbell of a queue: nearby, at the ring's ends, or far out.
+                // A doorbell value: close to the present one, at the ring's ends, or far outside.
                 let bell = self.rng.below(8) as usize * DOORBELL_STRIDE;
                 let value = match self.rng.below(8) {
                     0 => self.rng.next_u64() as u32,
@@ -65,7 +65,7 @@ impl Garbage {
                 self.ring(bell, value);
             }
             75..95 => {
-                // Its rings and lists, while the drive may be reading them.
+                // Writes to its rings and lists while the drive may be reading them.
                 for _ in 0..self.rng.below(20) {
                     let offset = 8 * self.rng.below(PAGES * PAGE_BYTES as u64 / 8) as usize;
                     let word = self.word();
@@ -100,7 +100,7 @@ impl Garbage {
         self.put(ring.region, ring.offset + 64 * self.admin_tail as usize, sqe);
         self.admin_tail = (self.admin_tail + 1) % u32::from(depth);
         self.ring(0, self.admin_tail);
-        // Mostly it reaps this one, or it would soon be over.
+        // Usually reaps this queue, because the run would end early otherwise.
         if self.rng.chance(0.9) {
             let head = (self.admin_tail + 63) % 64;
             self.ring(DOORBELL_STRIDE, head);
@@ -121,7 +121,7 @@ impl Garbage {
         let page = |rng: &mut Choices| rng.below(8) * PAGE_BYTES as u64;
         let (sq, cq) = match qid {
             1 => (self.at, self.at.offset(PAGE_BYTES as u64)),
-            // Anywhere: rings over rings, over lists, over data.
+            // Any address: rings over rings, over lists, over data.
             _ => (self.at.offset(page(&mut self.rng)), self.at.offset(page(&mut self.rng))),
         };
         let vector = self.rng.chance(0.5).then_some(self.rng.below(3) as u16);
@@ -144,7 +144,7 @@ impl Garbage {
         }
     }
 
-    /// A word that may mean something: an address, a descriptor's second half, a range's.
+    /// Returns a word that may be valid: an address, half of a descriptor, or part of a range.
     fn word(&mut self) -> u64 {
         match self.rng.below(5) {
             0 => self.rng.next_u64(),

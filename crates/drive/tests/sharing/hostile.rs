@@ -1,9 +1,9 @@
-//! A hostile host beside one that behaves, in virtual time: whatever the first does, the second's
-//! data is what it wrote, what is neither's is as it was, and the drive goes on.
+//! A hostile host beside a correct one, in virtual time. Whatever the first does, the second reads
+//! what it wrote, the sectors of neither do not change, and the drive continues to work.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-drive --test sharing hostile`. `SLUICE_CASES` sets how many
-//! seeds are tried. `fuzz/targets/drive_ring.rs` has the same done by a fuzzer's bytes ([`fuzz`]).
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-drive --test
+//! sharing hostile`. `SLUICE_CASES` sets the number of seeds. `fuzz/targets/drive_ring.rs` runs
+//! this test with a fuzzer's bytes ([`fuzz`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -44,14 +44,14 @@ fn physical() -> DriveConfig {
     config
 }
 
-/// Sectors of each host, and of nobody between them.
+/// Sectors of each host, and of the unassigned gap between them.
 const HOST_SECTORS: u64 = 300;
 const GAP_SECTORS: u64 = 20;
-/// Parallel units of the host that behaves.
+/// Parallel units of the correct host.
 const PUS: u32 = 5;
 
-/// The same by a fuzzer's bytes: which drive, the seed of the host that behaves, what the other one
-/// does.
+/// Runs a case from a fuzzer's bytes: the kind of drive, the seed of the correct host, and the
+/// hostile host's behavior.
 pub fn fuzz(bytes: &[u8]) {
     let [which, seed, rest @ ..] = bytes else { return };
     let config = match which % 3 {
@@ -105,7 +105,7 @@ fn case(config: DriveConfig, seed: u64, choices: Choices) {
         assert!(stats.queues <= 4, "{stats:?}");
     }
     model.check(&mut d, &mut h);
-    // The good host hears of no error that is not its own, and the drive has none of its own.
+    // The correct host sees only errors of its own, and the drive has none.
     d.detach(&port).unwrap();
     let mut all = Host::attach(&mut d, None, 8, 64);
     all.now = h.now;
@@ -127,11 +127,11 @@ fn case(config: DriveConfig, seed: u64, choices: Choices) {
     model.check(&mut d, &mut h);
 }
 
-/// What the host that behaves has written.
+/// The data that the correct host has written.
 struct Model {
     physical: bool,
     sectors: Vec<u8>,
-    /// Of an open-channel drive: the first address of the chunk that is written, and how far.
+    /// For an open-channel drive: first address and write pointer of the chunk being written.
     chunks: Vec<u64>,
     unit: u32,
     next: u64,
@@ -156,7 +156,7 @@ impl Model {
         Model { physical, sectors, chunks, unit, next: 0, per_chunk }
     }
 
-    /// Where the n-th sector that was written is.
+    /// Returns the address of the n-th sector written.
     fn address_of(&self, n: u64) -> u64 {
         match self.physical {
             true => self.chunks[(n / self.per_chunk) as usize] + n % self.per_chunk,
@@ -201,7 +201,7 @@ impl Model {
     }
 }
 
-/// On a drive whose media are nobody's: what is left is what the drive itself does for each of them.
+/// On an idle drive: only the drive's own work for each host costs time.
 #[test]
 fn a_hostile_host_costs_others_no_time() {
     for seed in 0..20 {
@@ -260,7 +260,7 @@ fn hostile_beside_a_host_of_physical_addresses() {
     seeds(physical);
 }
 
-/// Bytes that are no sense at all, as a fuzzer begins.
+/// Arbitrary bytes are a valid case, as a fuzzer starts with them.
 #[test]
 fn any_bytes_are_a_case() {
     for seed in 0..30 {

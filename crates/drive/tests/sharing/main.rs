@@ -1,5 +1,5 @@
-//! A drive that hosts share: what each may do, how fast, how they come and go, and what becomes of
-//! the others when one of them is hostile or dies.
+//! A drive shared by hosts: access rights, rate limits, attach and detach, and isolation when one
+//! host is hostile or dies.
 #![allow(unreachable_pub, reason = "modules of one test")]
 
 mod access;
@@ -16,7 +16,7 @@ mod rig;
 #[path = "../../../ring/tests/common/mod.rs"]
 mod socket;
 
-/// The other process, when this binary runs itself as one.
+/// Runs this binary as the other process.
 #[test]
 fn child() {
     processes::child();

@@ -21,13 +21,13 @@ use crate::garbage::Garbage;
 use crate::rig::{SECTOR, block, null};
 use crate::socket::{self, kind};
 
-/// These tests count descriptors and time: one at a time.
+/// Serializes the tests, because they count descriptors and measure time.
 static SERIAL_LOCK: Mutex<()> = Mutex::new(());
 
 const COUNT: u64 = 400;
 
 pub fn child() {
-    // Whatever becomes of the tests: no process stays.
+    // The process must end with the test process.
     let signal = rustix::process::Signal::KILL;
     rustix::process::set_parent_process_death_signal(Some(signal)).unwrap();
     match std::env::var(socket::ROLE).as_deref() {
@@ -35,7 +35,7 @@ pub fn child() {
         Ok("write") => write(),
         Ok("sleep") => sleep(),
         Ok("garbage") => hostile(),
-        // Run as a test among others: there is no other process.
+        // Started as a normal test: there is no other process.
         _ => rustix::process::set_parent_process_death_signal(None).unwrap(),
     }
 }
@@ -46,7 +46,7 @@ fn number(name: &str) -> u64 {
 
 // ---- The hosts' processes.
 
-/// Writes and reads at random, many at a time, and looks at every byte.
+/// Writes and reads at random, with many commands in flight, and checks every byte.
 fn verify() {
     let (seed, rounds) = (number("SEED"), number("ROUNDS"));
     let port = socket::join();
@@ -60,7 +60,7 @@ fn verify() {
     let mut rng = Rng::new(seed);
     let value = |lba: u64, version: u64| (lba << 32 | version).wrapping_mul(seed | 1);
     let mut versions = vec![0u64; COUNT as usize];
-    // Somebody else may have had the part before.
+    // Another host may have used the partition before.
     pair.submit(Sqe::write_zeroes(1, 0, COUNT as u32, true), 0).unwrap();
     pair.ring();
     let zeroed = loop {
@@ -125,7 +125,7 @@ fn verify() {
     assert_eq!(pair.spurious_completions(), 0);
 }
 
-/// Says when it has begun, and writes until it is killed.
+/// Reports when it has started, and writes until it is killed.
 fn write() {
     let port = socket::join();
     let pump = &mut std::thread::yield_now;
@@ -152,7 +152,7 @@ fn write() {
     }
 }
 
-/// One read whenever the other process says so; tells how long it took.
+/// Executes one read per request of the other process; reports the time that it took.
 fn sleep() {
     let port = socket::join();
     let pump = &mut std::thread::yield_now;
@@ -190,7 +190,7 @@ fn hostile() {
 
 type Job = Box<dyn FnOnce(&mut Controller) + Send>;
 
-/// A drive, and what others ask of its thread.
+/// A drive with its thread, which executes closures of other threads.
 struct DriveService {
     drive: Controller,
     jobs: Receiver<Job>,
@@ -266,7 +266,7 @@ impl Server {
         Client { child, port, socket, control, notes }
     }
 
-    /// Waits for the end of a host's process, and lets go of it.
+    /// Waits until a host's process has ended, and reaps it.
     fn finish(&self, mut client: Client) -> bool {
         let success = client.child.wait().unwrap().success();
         client.control.join().unwrap();
@@ -321,7 +321,7 @@ fn two_processes_share_a_drive() {
     }
     assert_eq!(server.call(|drive| drive.host_count()), 0);
     server.wait_until_idle();
-    // Other tests of this process come and go beside this one.
+    // Concurrent tests of this process open and close descriptors.
     let after = fds_and_mappings();
     assert!(after.0 < before.0 + 100, "{before:?} became {after:?}");
     server.stop();
@@ -344,7 +344,7 @@ fn hostile_processes_disturb_nobody() {
         (commands, refused) = (commands + stats.commands, refused + stats.refused);
         bad.child.kill().unwrap();
         assert!(!server.finish(bad));
-        // One that breaks its queues at once, or gets no processor, has tried nothing.
+        // A host that breaks its queues at once, or gets no CPU time, has tested nothing.
         if seed >= 2 && commands > 300 && refused > 0 {
             break;
         }
@@ -377,7 +377,7 @@ fn processes_that_are_killed_leave_nothing() {
     assert_eq!(server.call(|drive| drive.host_count()), 0);
     let after = fds_and_mappings();
     assert!(after.0 < before.0 + 50 && after.1 < before.1 + 100, "{before:?} became {after:?}");
-    // And the drive is as good as new.
+    // The drive works normally.
     let good = server.client("verify", sector_access(3), &environment(1, 50));
     assert!(server.finish(good));
     server.stop();
@@ -397,7 +397,7 @@ fn an_idle_drive_uses_no_processor_and_wakes() {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     };
     for round in 0..20 {
-        // Asking takes some, and so does spinning before it sleeps.
+        // The calls take CPU time, and so does spinning before the runner parks.
         let before = server.call(move |_| used());
         std::thread::sleep(Duration::from_millis(50));
         let spent = server.call(move |_| used()) - before;

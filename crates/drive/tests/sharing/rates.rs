@@ -1,4 +1,4 @@
-//! Rates in virtual time, and hosts that do not reap.
+//! Rate limits in virtual time, and hosts that do not reap.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use nvme::{Sqe, Status};
 
 use crate::rig::{Host, SECTOR, block, drain, null};
 
-/// Keeps the queue full of reads of so many sectors, and reaps.
+/// Keeps a queue full of reads of a fixed size, and reaps.
 struct Reader {
     host: Host,
     sectors: u32,
@@ -99,7 +99,7 @@ fn who_does_not_reap_is_not_served_and_holds_nobody_up() {
     let access = AccessPolicy { queue_depth: 16, ..AccessPolicy::for_scope(AccessScope::All) };
     let lazy = Host::attach(&mut d, Some(access), 16, 4);
     let mut other = Host::attach(&mut d, Some(access), 16, 4);
-    // It rings and rings: the doorbell goes round the ring, whatever is outstanding.
+    // The host keeps writing its doorbell around the ring, whatever is outstanding.
     let bell = lazy.port.doorbells().atomic_u32(2 * ring::DOORBELL_STRIDE);
     let mut now = other.now;
     for turn in 0..10_000u32 {
@@ -130,7 +130,7 @@ fn a_flood_of_admin_commands_leaves_the_drive_to_others() {
     let mut flood = crate::rig::Raw::attach(&mut d, access);
     let mut other = reader(&mut d, access, 1);
     let (mut sent, mut now) = (0u64, Nanos::ZERO);
-    // A hundred thousand a second, for a second.
+    // 100,000 per second, for a second.
     while now < Nanos::from_secs(1) {
         let command = nvme::AdminCommand::Identify { cns: 1, nsid: 0 };
         let mut sqe = command.to_sqe();

@@ -1,4 +1,5 @@
-//! Hosts in virtual time: a port with rights, its controller, one queue pair, some memory.
+//! Hosts in virtual time: a port with access rights, its controller, one queue pair, and some
+//! memory.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::common::{drive, nand};
 
 pub const SECTOR: usize = 4096;
 
-/// A drive that keeps its data: 4 × 4 PUs of 16 chunks of 16 pages, fast enough for real time.
+/// A drive that stores data: 4 × 4 PUs of 16 chunks of 16 pages, fast enough for real time.
 pub fn block() -> DriveConfig {
     let mut config = drive(media::NandConfig { data: DataStore::Memory, ..nand() });
     if let MediaConfig::Nand(nand) = &mut config.media {
@@ -55,7 +56,7 @@ pub fn pcm() -> DriveConfig {
     DriveConfig { media, ..block() }
 }
 
-/// Lets the drive go on until nothing is left to happen.
+/// Runs the drive until no event is pending.
 pub fn drain(drive: &mut Controller, now: &mut Nanos) {
     loop {
         while drive.poll(*now) {}
@@ -76,7 +77,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// With `access`, or all of the drive.
+    /// Attaches a host with `access`, or with all rights.
     pub fn attach(
         drive: &mut Controller,
         access: Option<AccessPolicy>,
@@ -103,13 +104,13 @@ impl Host {
         self.controller.info().sectors
     }
 
-    /// Where a page of the host's memory is, as a data block.
+    /// Returns the data block descriptor of a page of the host's memory.
     pub fn block(&self, page: usize, sectors: u32) -> SglDescriptor {
         let address = self.at.offset((page * SECTOR) as u64).0;
         SglDescriptor::DataBlock { address, length: sectors * SECTOR as u32 }
     }
 
-    /// One command to its end.
+    /// Executes one command.
     pub fn io(&mut self, drive: &mut Controller, sqe: Sqe) -> Completed {
         self.pair.submit(sqe, 7).unwrap();
         self.pair.ring();
@@ -127,7 +128,7 @@ impl Host {
         self.io(drive, sqe).status
     }
 
-    /// The first byte of every sector.
+    /// Returns the first byte of every sector.
     pub fn read(
         &mut self,
         drive: &mut Controller,
@@ -149,7 +150,7 @@ impl Host {
         byte[0]
     }
 
-    /// Lets the controller do something.
+    /// Executes a controller function.
     pub fn ask<T>(
         &mut self,
         drive: &mut Controller,
@@ -164,7 +165,7 @@ impl Host {
     }
 }
 
-/// A host without a driver: its admin queue, one command at a time.
+/// A host without a driver: its admin queue, with one command at a time.
 pub struct Raw {
     pub port: Arc<Port>,
     pub sq: SqProducer,

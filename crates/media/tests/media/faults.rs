@@ -230,8 +230,7 @@ fn faults_of_things_that_do_not_exist_are_refused() {
 
 #[test]
 fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
-    // 32768 bits per sector. Fresh: mean 1 error. At 3000 cycles: mean 20, of which 30 are
-    // corrected.
+    // 32768 bits per sector. Fresh: mean 1 error. At 3000 cycles: mean 20, of which 30 are corrected.
     let mut cfg = many();
     cfg.geometry.sector_bytes = 4096;
     cfg.geometry.page_bytes = 8192;

@@ -1,7 +1,7 @@
 //! [`Choices`]: what a test that does anything decides by: a seed, or the bytes of a fuzzer.
 //!
-//! Guarantee: the same seed or bytes make the same choices. A test takes `Choices` where it would
-//! take a generator, and is a fuzz target without another line (`fuzz/`).
+//! Guarantee: the same seed or bytes make the same choices. A test takes `Choices` where it would take a
+//! generator, and is a fuzz target without another line (`fuzz/`).
 #![allow(dead_code, unreachable_pub, reason = "every test uses its own part")]
 
 use rng::Rng;
