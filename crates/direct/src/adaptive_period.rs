@@ -1,71 +1,79 @@
-//! [`Pace`]: how fast requests of a queue end, and so how long nobody need look (NVMeDirect section 3.2,
-//! the dynamic polling period).
+//! [`AdaptivePeriod`]: when a queue is polled next, estimated from its completion rate (the dynamic
+//! polling period of [NVMeDirect16 §3.2]).
 //!
-//! A device is kept busy by what is outstanding, whether somebody looks or not. Of n requests that end one
-//! every t, those that have ended at a look are submitted again, and it takes the latency L of a request
-//! alone until the device has something of them to end: what is left must last as long. A look is due when
-//! all but those, and a sixteenth for sleeps that end late, should have ended: as late as nothing is lost
-//! by it, because a sleep costs the same however long it is. Not more than three fifths at once, for devices
-//! that are not as even as that, and a third at least: where L is longer there is little to be slept through, or
-//! the device was kept from its work when L was seen. While L is not known it is a third, too. One or two are
-//! due when the first should have ended.
+//! # Model
 //!
-//! Those that were found by the last look count as outstanding: they are about to be submitted again, and if
-//! they are not, the device has nothing to lose.
+//! A device works on outstanding requests whether or not the host polls. Assume n outstanding
+//! requests, of which one completes every t. Requests found complete at a poll are submitted again,
+//! and the device needs the latency L of a single request before the first of them completes. The
+//! requests that remain must keep it busy for that time.
 //!
-//! # What is learnt
+//! The next poll is therefore due when all but L/t requests, and all but one sixteenth as a reserve
+//! for late wakeups, should have completed. A later poll would idle the device; an earlier one
+//! saves nothing, because a sleep costs the same whatever its length. Two bounds apply:
 //!
-//! L, from the first end after the device had nothing to do: the least that was seen. More than that
-//! is believed by an eighth, and only from looks that were close together.
+//! - At most three fifths of the requests per sleep, because real devices are less even than the
+//!   model.
+//! - At least one third. If L demands less, little time is left to sleep through, or L was measured
+//!   while the device was kept from its work. While L is unknown, the period is one third too.
 //!
-//! The mean time between two ends, over the last hundred or so. The time at which somebody *finds* that a
-//! request has ended is not when it ended: a look that comes after everything has ended says only that it
-//! took no longer. Such looks make the pace faster, never slower, and by an eighth if they say nothing else:
-//! otherwise whoever sleeps too long would believe that requests take as long as the sleep, and sleep as
-//! long again.
+//! With one or two requests outstanding, the poll is due when the first should have completed.
+//! Requests found by the last poll count as outstanding, because they are about to be submitted
+//! again.
 //!
-//! # What is kept
+//! # Estimates
 //!
-//! A closed loop of n requests at such a device: it is idle at no time as long as sleeps end when they should,
-//! and less than a sixteenth of n·t later than that. Where the time until a look is less than a sleeper's
-//! usual lateness there is no sleep at all.
+//! L is the smallest latency seen of the first completion after the device was idle. A larger value
+//! moves the estimate by one eighth, and only if polls were close together.
+//!
+//! t is the mean time between completions over the last hundred or so. A poll that finds everything
+//! complete gives an upper bound only. It can shorten the period, never lengthen it, and by one
+//! eighth if it carries no other information. Otherwise a poller that slept too long would take its
+//! own sleep for the latency, and sleep as long again.
+//!
+//! # Guarantee
+//!
+//! In a closed loop of n requests on such a device, the device is never idle while sleeps end on
+//! time, and idle for less than the lateness minus n·t/16 otherwise. If the time until the next
+//! poll is shorter than the sleeper's usual lateness, it does not sleep.
 
 use clock::Nanos;
 
-/// A look is due when one of so many of the outstanding requests should have ended, or later.
+/// Without a known latency, the poll is due when one in this many outstanding requests should be
+/// complete.
 const DUE_DIVISOR: u64 = 3;
-/// One of so many requests is left for sleeps that end late.
+/// One in this many outstanding requests is reserved for late wakeups.
 const SPARE_DIVISOR: u64 = 16;
-/// Ends after which those before count half.
+/// Number of completions after which older samples weigh half.
 const HALF_LIFE_COMPLETIONS: u64 = 64;
 
-/// How fast requests of one queue end.
+/// Estimates how fast requests of one queue complete.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AdaptivePeriod {
-    /// Time in which requests ended, and how many: both forget together.
+    /// Decayed sum of the time in which `completions` requests completed; both decay together.
     time: Nanos,
     completions: u64,
-    /// Since when the device has worked on what ends next: the last end found, or the first submission
-    /// to an idle device; `None` while nothing has been seen of either.
+    /// Start of the work on the next completion: the last completion found, or the first submission
+    /// to an idle device. `None` before either has been seen.
     busy_since: Option<Nanos>,
-    /// The last look.
+    /// Time of the last poll.
     last_poll: Nanos,
-    /// What `since` is: a submission to an idle device.
+    /// Whether `busy_since` is a submission to an idle device.
     since_is_submit: bool,
-    /// How long a request takes alone, if that is known.
+    /// Latency of a request that is alone on the device, if known.
     idle_latency: Option<Nanos>,
-    /// Requests outstanding before the last look that found any.
+    /// Requests outstanding before the last poll that found a completion.
     depth: u32,
 }
 
 impl AdaptivePeriod {
-    /// A request goes to a device that has had nothing to do.
+    /// Records a submission to an idle device.
     pub(crate) fn on_first_submit(&mut self, now: Nanos) {
         (self.busy_since, self.last_poll, self.since_is_submit) = (Some(now), now, true);
     }
 
-    /// The first of `found` ends after an idle time were seen `time` after it, and looked for all the time
-    /// but for a `gap`.
+    /// Updates the latency estimate: `found` completions were seen `time` after a submission to an
+    /// idle device. `gap` is the time since the poll before.
     fn record_idle_latency(&mut self, time: Nanos, gap: Nanos, found: u64) {
         let each = self.time.0.checked_div(self.completions).unwrap_or(0);
         let seen = time.since(Nanos(each.saturating_mul(found - 1)));
@@ -78,7 +86,7 @@ impl AdaptivePeriod {
         };
     }
 
-    /// Somebody has looked, found that many ends, and `left` requests are outstanding.
+    /// Records a poll that found `found` completions and left `left` requests outstanding.
     pub(crate) fn on_poll(&mut self, now: Nanos, found: u64, left: u32) {
         let gap = now.since(std::mem::replace(&mut self.last_poll, now));
         if found == 0 {
@@ -91,15 +99,16 @@ impl AdaptivePeriod {
         if fresh {
             self.record_idle_latency(time, gap, found);
             if left > 0 && self.completions == 0 {
-                // It says nothing of how soon others follow.
+                // The first completion says nothing about the rate of those that follow.
                 return;
             }
         }
-        // Everything has ended, at some time since the last look.
+        // All requests completed at some time since the last poll.
         let unknown = left == 0 && gap.0 > time.0 / 8;
         if unknown && self.completions > 0 {
-            // Perhaps it took less than is believed: the next look comes earlier, and sees. But what had not
-            // ended at the last look took longer than until then.
+            // The requests may have taken less time than estimated. Shorten the period, so that the
+            // next poll tells. The requests were incomplete at the last poll, which bounds the
+            // estimate from below.
             let mean = self.time.0 / self.completions;
             let (least, most) = (time.since(gap).0 / found, time.0 / found);
             let believed = (mean - mean / 8).clamp(least, most);
@@ -112,14 +121,15 @@ impl AdaptivePeriod {
         }
     }
 
-    /// When somebody should look, with `left` requests outstanding; now, as long as nothing is known.
+    /// Returns the time of the next poll, with `left` requests outstanding. Returns the current
+    /// start of work, which is in the past, while nothing is known.
     pub(crate) fn next_poll(&self, left: u32) -> Nanos {
         let Some(since) = self.busy_since else { return Nanos::ZERO };
         let outstanding = u64::from(left.max(self.depth));
         let (Some(each), 1..) = (self.time.0.checked_div(self.completions), outstanding) else {
             return since;
         };
-        // So that nothing is divided by a device that takes no time.
+        // Avoids a division by zero for a device that takes no time.
         let each = each.max(1);
         let count = match self.idle_latency {
             None => outstanding / DUE_DIVISOR,
@@ -141,9 +151,10 @@ mod tests {
 
     use super::*;
 
-    /// A device that begins one request every `each`, and ends it `latency` later; a closed loop of
-    /// `depth`, looked at when the pace says so by somebody who wakes up to half of `late` later or
-    /// earlier, and can sleep no less than that. Requests ended by `end`, and looks.
+    /// Simulates a device that starts one request every `each` and completes it `latency` later,
+    /// under a closed loop of `depth` requests. The poller follows the period, wakes up to half of
+    /// `late` early or late, and cannot sleep for less than `late`. Returns the completions until
+    /// `end`, and the polls.
     fn closed_loop((each, latency): (u64, u64), depth: u32, late: u64, end: u64) -> (u64, u64) {
         let (mut pace, mut rng, mut now) = (AdaptivePeriod::default(), Rng::new(late), 0);
         let (mut free_at, mut ends) = (0u64, VecDeque::new());
@@ -157,7 +168,8 @@ mod tests {
             if left == 0 {
                 pace.on_first_submit(Nanos(now));
             }
-            // The application submits again after the look; when nothing was left it is what wakes.
+            // The application submits again after the poll; if no request was left, the submission
+            // starts the device.
             let due = pace.next_poll(if left == 0 { depth } else { left }).0;
             while ends.len() < depth as usize {
                 free_at = free_at.max(now) + each;
@@ -173,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_device_is_kept_busy_wherever_there_is_time_to_sleep() {
-        // 2.2 GB/s and 80 us: 8 and 16 KB.
+        // 2.2 GB/s and 80 us, with requests of 8 and 16 KB.
         for (each, depth) in [(7_447, 32), (3_724, 128), (7_447, 128), (1_862, 128)] {
             for late in [5_000, 20_000, 55_000] {
                 let slack = u64::from(depth) * each * 2 / 3;
@@ -185,7 +197,7 @@ mod tests {
                 let kept = done as f64 * each as f64 / end as f64;
                 println!("{each} x {depth}, {late} late: kept {kept:.3}, {looks} looks");
                 assert!(kept > 0.95, "{each} x {depth}, {late} late: {kept}");
-                // One look for half of the queue, or nearly that, after those that have seen it begin.
+                // About one poll per half of the queue, after the polls that measure the latency.
                 let most = done * 9 / 4 / u64::from(depth) + (80_000 + each) / 500;
                 assert!(looks < most, "{each} x {depth}: {looks} looks, not {most}");
             }
@@ -196,7 +208,7 @@ mod tests {
     fn who_has_slept_too_long_does_not_believe_it() {
         let mut pace = AdaptivePeriod::default();
         pace.on_first_submit(Nanos(0));
-        // One at a time, each of 10 us, found after sleeps of 100.
+        // One request at a time, each of 10 us, found after sleeps of 100 us.
         pace.on_poll(Nanos(100_000), 1, 0);
         assert_eq!(pace.next_poll(1), Nanos(200_000), "nothing better is known");
         let mut waited = 0;
@@ -204,7 +216,8 @@ mod tests {
             let begin = Nanos(1_000_000 * round);
             pace.on_first_submit(begin);
             let due = pace.next_poll(1).since(begin).0;
-            // It sleeps until a microsecond after it is due, and looks all the time from then on.
+            // The poller sleeps until a microsecond after the due time, and busy-polls from then
+            // on.
             let mut look = due + 1_000;
             while look < 10_000 {
                 pace.on_poll(begin + Nanos(look), 0, 1);
@@ -224,7 +237,8 @@ mod tests {
         for round in 1..=200u64 {
             let begin = Nanos(100_000_000 * round);
             pace.on_first_submit(begin);
-            // Of 3 ms; the look before the end and the one that finds it are a millisecond apart.
+            // A latency of 3 ms; the poll before the completion and the poll that finds it are 1 ms
+            // apart.
             pace.on_poll(begin + Nanos(2_500_000), 0, 1);
             pace.on_poll(begin + Nanos(3_500_000), 1, 0);
         }
@@ -243,7 +257,7 @@ mod tests {
                 pace.on_poll(Nanos(now), 1, 30);
             }
             let due = pace.next_poll(30).since(Nanos(now));
-            // A third: nobody has seen it begin.
+            // A third: the latency is unknown.
             assert!(due.0.abs_diff(10 * each) < each, "{due:?} of {each}");
         }
     }
@@ -252,7 +266,7 @@ mod tests {
     fn requests_that_remain_after_a_poll_last_as_long_as_a_single_request() {
         let mut pace = AdaptivePeriod::default();
         pace.on_first_submit(Nanos(0));
-        // Looked for all the time: 80 us, and one every microsecond then.
+        // Busy-polling: the first completion after 80 us, then one every microsecond.
         for us in 1..80 {
             pace.on_poll(Nanos(us * 1_000), 0, 128);
         }
@@ -261,13 +275,13 @@ mod tests {
         }
         let since = Nanos(399_000);
         let wait = |pace: &AdaptivePeriod, left| pace.next_poll(left).since(since).0 / 1_000;
-        // 80 would stay, and one in 16; a third goes.
+        // 80 and one in 16 would remain, so the lower bound of one third applies.
         assert!((41..=43).contains(&wait(&pace, 128)), "{}", wait(&pace, 128));
         assert!((150..=155).contains(&wait(&pace, 256)), "{}", wait(&pace, 256));
         assert!((598..=606).contains(&wait(&pace, 1_000)), "not more than three fifths");
-        // What was found a moment ago counts as submitted again.
+        // Requests found at the last poll count as outstanding.
         assert_eq!(wait(&pace, 1), wait(&pace, 128));
-        // A device that is slow to begin is believed slowly, one that is fast at once.
+        // A larger latency changes the estimate slowly, a smaller one at once.
         let alone = pace.idle_latency.unwrap();
         pace.on_first_submit(Nanos(1_000_000));
         (1..=16).for_each(|n| pace.on_poll(Nanos(1_000_000 + n * 10_000), u64::from(n == 16), 3));

@@ -1,5 +1,5 @@
-//! The administrative side of a [`Device`] that is a drive: its health, its features, its events (NVMe
-//! sections 5.2, 5.13, 5.14 and 5.21).
+//! Administrative commands of an [`IoDevice`] that is a drive: health, features and events
+//! ([NVMe1.4 §5.2, §5.13, §5.14, §5.21]).
 
 use nvme::{AsyncEvent, FeatureSelect, HealthLog};
 
@@ -7,10 +7,10 @@ use crate::device_inner::{Backend, lock};
 use crate::{DirectError, IoDevice};
 
 impl IoDevice {
-    /// What a drive says of its health.
+    /// Reads the drive's health log.
     ///
     /// # Errors
-    /// [`DirectError::NoHealth`] on what is no drive; the drive's refusal.
+    /// [`DirectError::NoHealth`] if the device is not a drive; otherwise the status of the command.
     pub fn health(&self) -> Result<HealthLog, DirectError> {
         match self.inner().backend() {
             Backend::Drive(way) => {
@@ -21,10 +21,10 @@ impl IoDevice {
         }
     }
 
-    /// The value of a drive's feature ([`nvme::feature`]).
+    /// Returns the value of a feature ([`nvme::feature`]) of the drive.
     ///
     /// # Errors
-    /// [`DirectError::NoDrive`] on what is no drive; the drive's refusal.
+    /// [`DirectError::NoDrive`] if the device is not a drive; otherwise the status of the command.
     pub fn get_feature(&self, fid: u8, select: FeatureSelect) -> Result<u32, DirectError> {
         match self.inner().backend() {
             Backend::Drive(way) => self
@@ -35,32 +35,36 @@ impl IoDevice {
         }
     }
 
-    /// Sets a drive's feature until its next reset, and returns the drive's answer. Not of a controller that
-    /// the kernel drives: its features are the kernel's.
+    /// Sets a feature of the drive until its next reset, and returns dword 0 of the completion.
+    /// Features of a controller with a kernel driver belong to the kernel and cannot be set.
     ///
     /// # Errors
-    /// [`DirectError::NoDrive`] on what is no drive of ours; the drive's refusal.
+    /// [`DirectError::NoDrive`] if this process does not drive the controller; otherwise the status
+    /// of the command.
     pub fn set_feature(&self, fid: u8, value: u32) -> Result<u32, DirectError> {
         let Backend::Drive(way) = self.inner().backend() else { return Err(self.no_drive_error()) };
         self.inner().wait_for_admin(|pump| Ok(lock(&way.controller).set_feature(fid, value, pump)?))
     }
 
-    /// Asks the drive to tell of its next event: of its health, its errors, changes. Nothing to do if that
-    /// was asked already. Which events there are says feature [`nvme::feature::ASYNC_EVENT`]. Those of a
-    /// controller that the kernel drives are the kernel's.
+    /// Submits an asynchronous event request, by which the drive reports its next event. Does
+    /// nothing if one is outstanding. Feature [`nvme::feature::ASYNC_EVENT`] selects the kinds of
+    /// events. A kernel driver receives the events of its controller itself.
     ///
     /// # Errors
-    /// [`DirectError::NoDrive`] on what is no drive of ours; [`DirectError::Drive`].
+    /// [`DirectError::NoDrive`] if this process does not drive the controller;
+    /// [`DirectError::Drive`].
     pub fn arm_event(&self) -> Result<(), DirectError> {
         let Backend::Drive(way) = self.inner().backend() else { return Err(self.no_drive_error()) };
         Ok(lock(&way.controller).request_event()?)
     }
 
-    /// The event that was [awaited](IoDevice::arm_event), once there is one; then the next is to be asked
-    /// for. Does not wait. Whoever reads the log page that it names clears it.
+    /// Returns the event requested by [`arm_event`](IoDevice::arm_event), if it has occurred. Does
+    /// not wait. After an event, arm the next one. Reading the log page that the event names clears
+    /// the event.
     ///
     /// # Errors
-    /// [`DirectError::NoDrive`] on what is no drive of ours; [`DirectError::Drive`] if none is awaited.
+    /// [`DirectError::NoDrive`] if this process does not drive the controller;
+    /// [`DirectError::Drive`] if no event request is outstanding.
     pub fn poll_event(&self) -> Result<Option<AsyncEvent>, DirectError> {
         let Backend::Drive(way) = self.inner().backend() else { return Err(self.no_drive_error()) };
         Ok(lock(&way.controller).poll_event()?)

@@ -1,8 +1,8 @@
-//! [`Buffer`]: registered memory, handed out and taken back (`nvmed_get_buffer`, `nvmed_put_buffer`).
+//! [`Buffer`]: registered memory, allocated and freed (`nvmed_get_buffer`, `nvmed_put_buffer`).
 //!
-//! Memory is registered with the device once, in arenas, and named by I/O virtual address ever after:
-//! no request pays for translation. An arena is cut by halves (a buddy allocator), so that what comes
-//! back grows together again; registrations are few and never given up.
+//! Memory is registered with the device once, in arenas, and is named by I/O virtual address from
+//! then on. No request pays for address translation. A buddy allocator splits the arenas, so that
+//! freed blocks merge again. Registrations are few and stay until the device is closed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,13 @@ use ring::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
 use crate::DirectError;
 
-/// Pages of an arena, unless one buffer needs more: 4 MiB.
+/// Pages of an arena (4 MiB), unless one buffer needs more.
 const ARENA_PAGES: usize = 1024;
 
-/// Memory for I/O, from [`Device::buffer`](crate::Device::buffer): whole pages, at a page's beginning.
-/// Goes back to the device's other users when it is dropped; by then nothing may be outstanding that
-/// names it. What is in it at first is whatever was in it last.
+/// Memory for I/O, from [`IoDevice::buffer`](crate::IoDevice::buffer): whole pages, page-aligned.
+///
+/// Dropping a buffer returns it to the device's pool. No outstanding request may refer to it by
+/// then. Its initial contents are unspecified: a previous user's data may still be in it.
 #[derive(Debug)]
 pub struct Buffer {
     region: Arc<SharedRegion>,
@@ -28,7 +29,7 @@ pub struct Buffer {
     block: Block,
 }
 
-/// A piece of an arena: 2^order pages.
+/// A block of an arena: 2^order pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Block {
     order: u8,
@@ -46,11 +47,12 @@ struct Arena {
 #[derive(Debug, Default)]
 struct Arenas {
     arenas: Vec<Arena>,
-    /// By size, then place: what is taken first is what has been used.
+    /// Free blocks by size, then address. The lowest block is taken first, so that used memory is
+    /// reused.
     free: BTreeSet<Block>,
 }
 
-/// The memory that a device's users have.
+/// The buffer allocator of a device.
 #[derive(Debug)]
 pub(crate) struct Pool {
     memory: AddressSpace,
@@ -62,7 +64,7 @@ impl Pool {
         Arc::new(Pool { memory, arenas: Mutex::default() })
     }
 
-    /// `bytes` of memory, at least 1.
+    /// Allocates `bytes` of memory, at least 1.
     pub(crate) fn allocate(self: &Arc<Pool>, bytes: usize) -> Result<Buffer, DirectError> {
         let pages = bytes.max(1).div_ceil(PAGE_BYTES);
         let order = pages.next_power_of_two().trailing_zeros() as u8;
@@ -107,7 +109,7 @@ impl Pool {
         arenas.free.insert(block);
     }
 
-    /// Bytes that are registered, and bytes of them that nobody has.
+    /// Returns the registered bytes, and how many of them are free.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = |order: u8| (PAGE_BYTES as u64) << order;
@@ -119,9 +121,9 @@ impl Pool {
 impl Arenas {
     fn grow(&mut self, memory: &AddressSpace, order: u8) -> Result<Block, DirectError> {
         let order = order.max(ARENA_PAGES.trailing_zeros() as u8);
-        // Over what an address can name is refused by the registration.
+        // The registration refuses a size beyond the address range.
         let bytes = PAGE_BYTES.checked_shl(order.into()).unwrap_or(usize::MAX);
-        // Memory that the other side can map, if that is another process.
+        // Memory that another process can map, if the device is in one.
         let (region, at) = memory.allocate_registered(bytes).map_err(|error| match error {
             RegisterError::Memory { len, kind } => {
                 DirectError::Memory { bytes: len, source: kind.into() }
@@ -135,41 +137,41 @@ impl Arenas {
 }
 
 impl Buffer {
-    /// Bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a buffer is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The address of its first byte, for the device.
+    /// Returns the I/O virtual address of the first byte.
     #[inline]
     pub fn iova(&self) -> Iova {
         self.iova
     }
 
-    /// All of it as the data of a request.
+    /// Returns the whole buffer as the payload of a request.
     #[inline]
     pub fn payload(&self) -> Payload {
         Payload::Contiguous(self.iova)
     }
 
-    /// Where it is in this process, for who reads and writes it by its address; see
-    /// [`Region::pointer`].
+    /// Returns the buffer's address in this process; see [`Region::pointer`] for the rules of
+    /// access.
     pub fn pointer(&self) -> *mut u8 {
         self.region.pointer(self.offset, self.len)
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the buffer.
     ///
     /// # Panics
-    /// When `offset` and the length are not inside of the buffer.
+    /// If `offset` plus the length is beyond the end of the buffer.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         self.region.read(self.offset + offset, into);
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the buffer.
     ///
     /// # Panics
     /// As for [`read`](Buffer::read).
@@ -179,7 +181,7 @@ impl Buffer {
         self.region.write(self.offset + offset, from);
     }
 
-    /// Sets bytes to one value.
+    /// Sets `len` bytes from `offset` to one value.
     ///
     /// # Panics
     /// As for [`read`](Buffer::read).
@@ -188,7 +190,7 @@ impl Buffer {
         self.region.fill(self.offset + offset, len, byte);
     }
 
-    /// The region that it is in, and where it begins there.
+    /// Returns the buffer's region and its offset there.
     #[inline]
     pub(crate) fn region(&self) -> (&SharedRegion, usize) {
         (&self.region, self.offset)

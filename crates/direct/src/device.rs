@@ -1,4 +1,4 @@
-//! [`Device`]: what was opened (`nvmed_open`), of which queues and memory are made.
+//! [`IoDevice`]: an opened device (`nvmed_open`), from which queues and memory are made.
 
 use std::any::Any;
 use std::path::Path;
@@ -23,20 +23,20 @@ use crate::queue_factory::QueueFactory;
 use crate::remote::RemoteDevice;
 use crate::{DirectError, RemovalReason};
 
-/// Entries of a queue, unless said otherwise.
+/// Default number of entries of a queue.
 const QUEUE_DEPTH_DEFAULT: u16 = 256;
 
-/// Who sleeps for a vector queue has its number and this bit; other queues count from 0.
+/// The waiter id of a vector queue is its queue id with this bit; other waiter ids count from 0.
 const VECTOR_WAITER_BIT: u64 = 1 << 63;
 
-/// How a queue is made.
+/// Configuration of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Entries of the rings, 2 or more: one more than requests that may be outstanding. A file's
-    /// queues are all as deep as it was opened with.
+    /// Entries of the rings, at least 2: one more than the number of outstanding requests. Queues
+    /// of a file have the depth with which the file was opened.
     pub depth: u16,
-    /// Whether the device wakes who waits for completions (`WaitMode::Interrupt`), if it can:
-    /// [`Device::has_interrupts`].
+    /// Whether completions wake a sleeping handle (`WaitMode::Interrupt`), if the device can:
+    /// [`IoDevice::has_interrupts`].
     pub interrupts: bool,
 }
 
@@ -46,27 +46,27 @@ impl Default for QueueConfig {
     }
 }
 
-/// Which kind of device it is.
+/// Kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// Acknowledges everything at once, without data.
+    /// Completes every request at once, without data.
     Null,
-    /// A file or block device of the host.
+    /// A file or block device of the operating system.
     File,
-    /// A drive on the other side of a port.
+    /// An emulated drive on the other side of a port.
     Drive,
-    /// A target that manages the flash of such a drive.
+    /// A target that manages the flash of an emulated drive.
     Target,
-    /// A part of a drive in another process.
+    /// A partition of a drive in another process.
     Remote,
-    /// A real controller of this machine.
+    /// A real controller, driven by this process.
     Controller,
-    /// A namespace of a controller that the kernel drives, by commands of our own.
+    /// A namespace of a controller with a kernel driver, through NVMe passthrough commands.
     Passthrough,
 }
 
-/// An opened device. Clones are the same device; it closes when the last of them, its queues and
-/// their handles are gone.
+/// An opened device. Clones refer to the same device. It closes when the last clone, its queues and
+/// their handles are dropped.
 #[derive(Clone, Debug)]
 pub struct IoDevice {
     inner: Arc<DeviceInner>,
@@ -100,7 +100,7 @@ impl IoDevice {
         IoDevice { inner: Arc::new(opened) }
     }
 
-    /// A device that acknowledges at once and has no data: what is left is the cost of the layers
+    /// Creates a device that completes at once and has no data: it measures the cost of the layers
     /// above.
     pub fn null(limits: Limits) -> IoDevice {
         let null = Null::new(limits, 0);
@@ -114,8 +114,8 @@ impl IoDevice {
         )
     }
 
-    /// A file or block device of the host, through io_uring. `config.queues` and `config.depth` stand
-    /// for every queue that is made of it; none is made yet.
+    /// Opens a file or block device of the operating system, through io_uring. `config.queues` and
+    /// `config.depth` apply to every queue made later; no queue is made yet.
     ///
     /// # Errors
     /// [`DirectError::File`].
@@ -127,8 +127,8 @@ impl IoDevice {
         Ok(IoDevice::new(name, facts, memory, Backend::File(Box::new(uring)), (None, None)))
     }
 
-    /// A namespace of a controller that the kernel drives, by its generic character device
-    /// (`/dev/ng0n1`); otherwise as [`file`](Device::file).
+    /// Opens a namespace of a controller with a kernel driver by its generic character device
+    /// (`/dev/ng0n1`). Otherwise as [`file`](IoDevice::file).
     ///
     /// # Errors
     /// [`DirectError::File`].
@@ -150,10 +150,10 @@ impl IoDevice {
         ))
     }
 
-    /// The drive that `controller` was brought up on. Whoever polls the drive is on another thread;
-    /// `keeper` is dropped after everything that leads to it.
+    /// Wraps the drive behind an initialized `controller`. Another thread polls the drive. `keeper`
+    /// is dropped after everything that refers to the drive.
     ///
-    /// An open-channel drive has queues for vector commands only ([`Device::vector_queue`]).
+    /// An open-channel drive has vector queues only ([`IoDevice::vector_queue`]).
     pub fn drive(controller: ControllerHandle, keeper: impl Any + Send + Sync) -> IoDevice {
         let name = (controller.info().serial.clone(), DeviceKind::Drive);
         IoDevice::with_controller(
@@ -164,11 +164,11 @@ impl IoDevice {
         )
     }
 
-    /// How long a command of a real controller may take, unless something else is said.
+    /// Default timeout of a command on a real controller.
     pub const COMMAND_TIMEOUT_DEFAULT: Nanos = Nanos::from_millis(30_000);
 
-    /// A real controller of this machine, called `name`. A command that takes longer than `timeout` is
-    /// aborted; one that takes as long again after that, 5 seconds at most, has its queue reset.
+    /// Wraps a real controller of this machine, named `name`. A command that exceeds `timeout` is
+    /// aborted. If it is outstanding for as long again (5 seconds at most), its queue is reset.
     pub fn controller(name: String, opened: OpenedController, timeout: Nanos) -> IoDevice {
         let OpenedController { controller, guard: keeper, kernel_driver: given_by } = opened;
         let name = (name, DeviceKind::Controller);
@@ -180,7 +180,7 @@ impl IoDevice {
         device
     }
 
-    /// The same, of a drive in another process.
+    /// Wraps a drive in another process.
     pub(crate) fn from_remote(
         name: String,
         controller: ControllerHandle,
@@ -222,12 +222,12 @@ impl IoDevice {
         IoDevice::new(name, (limits, features), memory, way, behind)
     }
 
-    /// A target on host-managed flash: its `queues` are block devices that are handed out one by one,
-    /// and all lead to the same sectors. Each may need the others' polls: those that nobody has are
-    /// polled by whoever polls one, and until all are handed out nobody sleeps.
+    /// Wraps a target on host-managed flash. Its `queues` are block devices over the same sectors,
+    /// leased one by one. A queue may need polls of the others to make progress. Pollers therefore
+    /// also poll the unleased queues, and handles do not sleep until all queues are leased.
     ///
     /// # Errors
-    /// [`DirectError::NoQueueLeft`] without any.
+    /// [`DirectError::NoQueueLeft`] if `queues` is empty.
     pub fn target(
         name: String,
         queues: Vec<Box<dyn BlockDevice + Send>>,
@@ -244,28 +244,28 @@ impl IoDevice {
         Ok(IoDevice::new(name, (limits, features), memory, way, behind))
     }
 
-    /// Its name: a drive's serial number, or a path.
+    /// Returns the name: a drive's serial number, or a path.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Which kind it is.
+    /// Returns the kind of the device.
     pub fn kind(&self) -> DeviceKind {
         self.inner.kind
     }
 
-    /// Its size and what requests may be; `queue_depth` is that of the deepest queue.
+    /// Returns the size and the limits of requests; `queue_depth` is that of the deepest queue.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
 
-    /// What it can do beside reads and writes.
+    /// Returns the optional operations that the device supports.
     pub fn features(&self) -> Features {
         self.inner.features
     }
 
-    /// Payloads begin on a multiple of this many bytes, a power of two; others are refused with
-    /// [`nvme::Status::PRP_OFFSET_INVALID`].
+    /// Returns the alignment of payloads in bytes, a power of two. Requests with other payloads
+    /// fail with [`nvme::Status::PRP_OFFSET_INVALID`].
     pub fn memory_alignment(&self) -> u32 {
         match &self.inner.backend {
             Backend::File(uring) => uring.memory_alignment(),
@@ -275,7 +275,7 @@ impl IoDevice {
         }
     }
 
-    /// What the drive says about itself, if it is one.
+    /// Returns the identify data of a drive; `None` for other devices.
     pub fn drive_info(&self) -> Option<&ControllerInfo> {
         match &self.inner.backend {
             Backend::Drive(way) => Some(&way.info),
@@ -284,7 +284,8 @@ impl IoDevice {
         }
     }
 
-    /// Whether the queues of a drive have their doorbells in memory; `None` where somebody else rings.
+    /// Returns whether the queues of a drive use shadow doorbells; `None` if this process does not
+    /// ring the doorbells.
     pub fn has_shadow_doorbells(&self) -> Option<bool> {
         match &self.inner.backend {
             Backend::Drive(way) => Some(lock(&way.controller).has_shadow_doorbells()),
@@ -292,26 +293,28 @@ impl IoDevice {
         }
     }
 
-    /// Why it is not there any more, if it is not: the server of a served device has gone, a real controller was
-    /// pulled out, taken away, or has failed for good. A controller is looked at by its queues, while something
-    /// is outstanding there, and by who asks here, both twice a second. To be asked by who submits vector
-    /// commands, and gives them up then
-    /// ([`VectorQueue::abandon`](lightnvm::vector::VectorQueue::abandon)).
+    /// Returns why the device was removed, or `None` while it is present. Reasons: the server of a
+    /// remote device has disconnected; a real controller was unplugged, unbound, or has failed
+    /// permanently.
+    ///
+    /// Queues check a controller while requests are outstanding, and this call checks it too, both
+    /// twice a second. Submitters of vector commands must ask here, and abandon their commands on
+    /// removal ([`VectorQueue::abandon`](lightnvm::vector::VectorQueue::abandon)).
     pub fn removal_reason(&self) -> Option<RemovalReason> {
         self.inner.removal_reason()
     }
 
-    /// The clock of its handles.
+    /// Returns the clock of the device's handles.
     pub fn clock(&self) -> RealClock {
         self.inner.clock
     }
 
-    /// Where payloads must be registered: what a [`Buffer`] is, and what else is registered here.
+    /// Returns the address space in which payloads must be registered. Every [`Buffer`] is.
     pub fn memory(&self) -> &AddressSpace {
         &self.inner.memory
     }
 
-    /// `bytes` of registered memory, at least 1.
+    /// Allocates `bytes` of registered memory, at least 1.
     ///
     /// # Errors
     /// [`DirectError::Memory`], [`DirectError::Register`].
@@ -319,15 +322,15 @@ impl IoDevice {
         self.inner.buffer(bytes)
     }
 
-    /// Bytes that are registered for buffers, and bytes of them that nobody has.
+    /// Returns the bytes registered for buffers, and how many of them are free.
     pub fn buffer_bytes(&self) -> (u64, u64) {
         self.inner.pool.bytes()
     }
 
-    /// Makes a queue.
+    /// Creates a queue.
     ///
     /// # Errors
-    /// [`DirectError`]: none left, or refused.
+    /// [`DirectError`] if no queue is left, or the device refuses it.
     pub fn create_queue(&self, config: QueueConfig) -> Result<Queue, DirectError> {
         let opened = &self.inner;
         let mut interrupts = true;
@@ -373,8 +376,8 @@ impl IoDevice {
         Ok(queue)
     }
 
-    /// Whether its queues can wake who waits: not those of a controller that is driven by way of
-    /// `uio_pci_generic`.
+    /// Returns whether queues can wake sleeping handles. Those of a controller bound to
+    /// `uio_pci_generic` cannot.
     pub fn has_interrupts(&self) -> bool {
         match &self.inner.backend {
             Backend::Drive(way) => way.has_interrupts(),
@@ -382,17 +385,18 @@ impl IoDevice {
         }
     }
 
-    /// Which driver of the kernel has given a real controller to this process.
+    /// Returns the kernel driver through which this process accesses a real controller.
     pub fn bound_driver(&self) -> Option<PciDriver> {
         self.inner.bound_driver
     }
 
-    /// Makes `count` hardware queues for layers that are put on a drive as a kernel does it
+    /// Creates a factory of `count` hardware queues, for layers that use a drive as a kernel does
     /// ([`block::BlockLayer`], [`block::completion::Blocking`]), wherever the drive is.
     ///
     /// # Errors
-    /// [`DirectError::NoDrive`] on anything but a drive; [`DirectError::NoInterrupts`] for interrupts that
-    /// the drive does not have; [`DirectError`] for a queue that is refused, or for `count` of zero.
+    /// [`DirectError::NoDrive`] if the device is not a drive; [`DirectError::NoInterrupts`] if
+    /// interrupts are requested and the drive has none; [`DirectError`] if a queue is refused, or
+    /// `count` is 0.
     pub fn queue_factory(
         &self,
         count: u16,
@@ -418,10 +422,11 @@ impl IoDevice {
         QueueFactory::new(opened.clone(), queues.collect::<Result<_, _>>()?)
     }
 
-    /// Makes a queue for vector commands: reads, writes, resets and copies of physical addresses.
+    /// Creates a queue for vector commands: read, write, reset and copy of physical addresses.
     ///
     /// # Errors
-    /// [`DirectError::NoVector`] on anything but an open-channel drive; no queue or memory left.
+    /// [`DirectError::NoVector`] if the device is not an open-channel drive; an error if no queue
+    /// or memory is left.
     pub fn vector_queue(&self, config: QueueConfig) -> Result<VectorQueue, DirectError> {
         let refused = || DirectError::NoVector { device: self.inner.name.clone() };
         let Backend::Drive(way) = &self.inner.backend else { return Err(refused()) };
@@ -435,11 +440,11 @@ impl IoDevice {
         self.inner.wait_for_admin(|_| Ok(VectorQueue::new(pair, port, &way.info)?))
     }
 
-    /// Says whom completions of a vector queue with interrupts wake from now on, and the end of a served
-    /// device's server.
+    /// Sets the waker of a vector queue with interrupts. Completions wake it, and so does the end
+    /// of a remote device's server.
     ///
     /// # Errors
-    /// [`DirectError::Memory`]: no file descriptor left.
+    /// [`DirectError::Memory`] if no file descriptor is left.
     pub fn set_vector_waker(
         &self,
         queue: &VectorQueue,
@@ -456,13 +461,13 @@ impl IoDevice {
         Ok(())
     }
 
-    /// What an open-channel drive says of `count` chunks from the `first` on, in the order of their
-    /// addresses (chunk within parallel unit within group); to a host with a part of the drive, of all
-    /// chunks as well.
+    /// Returns the descriptors of `count` chunks of an open-channel drive, starting at `first`.
+    /// They are in address order (chunk within parallel unit within group). The client of a
+    /// partition sees all chunks of the drive, too.
     ///
     /// # Errors
-    /// [`DirectError::NoVector`]; [`DirectError::Drive`] for chunks that are not there, or a drive that
-    /// does not answer.
+    /// [`DirectError::NoVector`] if the device is not an open-channel drive; [`DirectError::Drive`]
+    /// for chunks out of range, or if the drive does not answer.
     pub fn chunks(&self, first: u64, count: u64) -> Result<Vec<ChunkDescriptor>, DirectError> {
         let Backend::Drive(way) = &self.inner.backend else {
             return Err(DirectError::NoVector { device: self.inner.name.clone() });
@@ -470,8 +475,8 @@ impl IoDevice {
         self.inner.wait_for_admin(|pump| Ok(lock(&way.controller).chunks(first, count, pump)?))
     }
 
-    /// Destroys a queue of [`vector_queue`](Device::vector_queue). Commands that are outstanding are
-    /// given up.
+    /// Deletes a queue of [`vector_queue`](IoDevice::vector_queue). Outstanding commands are
+    /// abandoned.
     pub fn destroy_vector_queue(&self, queue: VectorQueue) {
         if let Some(served) = &self.inner.remote {
             let sleeper = VECTOR_WAITER_BIT | u64::from(queue.queue().qid());

@@ -1,5 +1,5 @@
-//! [`Opened`]: what a [`Device`](crate::Device), its queues and their handles keep open together, and the
-//! [`Way`] to what is on the other side.
+//! [`DeviceInner`]: the state that an [`IoDevice`](crate::IoDevice), its queues and their handles share, and the
+//! [`Backend`] behind it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,13 +20,13 @@ use crate::remote::{RemoteDevice, RemoteQueue};
 use crate::supervised::SupervisedQueue;
 use crate::{DeviceKind, DirectError, QueueConfig, RemovalReason};
 
-/// How long what is outstanding at a target's queue may take when the queue is given back.
+/// Timeout for the requests outstanding on a target's queue when the queue is returned.
 const TARGET_DRAIN_TIMEOUT: Nanos = Nanos::from_millis(5000);
 
-/// How often a real controller that nobody waits for is looked at.
+/// Interval of presence checks of a real controller without outstanding requests.
 const PRESENCE_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
-/// What a device's queues are made of.
+/// The backend that provides a device's queues.
 #[derive(Debug)]
 pub(crate) enum Backend {
     Null(Null),
@@ -40,21 +40,20 @@ pub(crate) enum Backend {
 pub(crate) struct NvmeBackend {
     pub(crate) controller: Arc<Mutex<ControllerHandle>>,
     pub(crate) info: ControllerInfo,
-    /// Held while a queue is made: its number is its interrupt vector's.
+    /// Held while a queue is created: the interrupt vector is the queue id.
     queue_creation: Mutex<()>,
-    /// What runs while the drive has not answered an admin command.
+    /// Runs while an admin command is outstanding.
     pump: fn(),
     interrupts: bool,
     lives: ControllerGeneration,
-    /// Of a real controller: when somebody looks next whether it is there, in nanoseconds of the device's
-    /// clock.
+    /// Of a real controller: time of the next presence check, in nanoseconds of the device's clock.
     next_presence_check: AtomicU64,
 }
 
-/// Block devices that are handed out as queues, and come back.
+/// Block devices that are leased as queues.
 pub(crate) struct TargetBackend {
     idle_queues: Mutex<Vec<Box<dyn BlockDevice + Send>>>,
-    /// How many of them nobody has.
+    /// Number of queues that are not leased.
     idle_count: AtomicUsize,
     pub(crate) queues: usize,
 }
@@ -65,7 +64,7 @@ impl std::fmt::Debug for TargetBackend {
     }
 }
 
-/// Keeps what is on the other side alive, such as the thread of a drive; dropped last.
+/// Keeps the other side alive, such as the thread of a drive; dropped last.
 pub(crate) struct KeepAlive(
     #[allow(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>,
 );
@@ -92,11 +91,11 @@ pub(crate) struct DeviceInner {
     pub(crate) clock: RealClock,
     pub(crate) pool: Arc<Pool>,
     pub(crate) backend: Backend,
-    /// Where it came from, if its drive is in another process.
+    /// The connection, if the drive is in another process.
     pub(crate) remote: Option<RemoteDevice>,
-    /// How long a command of a real controller may take before it is aborted.
+    /// Timeout of a command on a real controller, after which it is aborted.
     pub(crate) timeout: Nanos,
-    /// Of a real controller.
+    /// Kernel driver of a real controller.
     pub(crate) bound_driver: Option<PciDriver>,
     pub(crate) _keep_alive: Option<KeepAlive>,
 }
@@ -105,7 +104,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What runs while a drive has not answered an admin command: it has a thread of its own.
+/// Runs while an admin command is outstanding on a drive that has a thread of its own.
 pub(crate) fn yield_to_drive() {
     std::thread::yield_now();
 }
@@ -125,7 +124,7 @@ impl TargetBackend {
 }
 
 impl NvmeBackend {
-    /// The way to the drive of `controller`; `pump` runs while that has not answered an admin command.
+    /// Creates the backend for `controller`; `pump` runs while an admin command is outstanding.
     pub(crate) fn new(controller: ControllerHandle, pump: fn()) -> NvmeBackend {
         let (info, lives) = (controller.info().clone(), controller.generation());
         let interrupts = controller.port().has_interrupts();
@@ -157,11 +156,12 @@ impl NvmeBackend {
         lock(&self.controller).create_queue_pair(config.depth, vector, pump)
     }
 
-    /// Whether a real controller is gone: as its queues have found, and who asks here, a few times a second.
+    /// Returns whether a real controller was removed. Checks at most twice a second.
     fn is_removed(&self, now: Nanos) -> bool {
         if !self.lives.is_removed() && now.0 >= self.next_presence_check.load(Ordering::Relaxed) {
             self.next_presence_check.store((now + PRESENCE_CHECK_INTERVAL).0, Ordering::Relaxed);
-            // Who has it waits for an answer, and looks meanwhile.
+            // If the lock is taken, its holder waits for an admin command and checks presence
+            // itself.
             if let Ok(mut controller) = self.controller.try_lock() {
                 controller.is_removed();
             }
@@ -169,7 +169,7 @@ impl NvmeBackend {
         self.lives.is_removed()
     }
 
-    /// Each queue has an interrupt vector of its own: that of its number.
+    /// Returns the interrupt vector of the next queue, which equals its queue id.
     fn interrupt_vector(&self, config: QueueConfig) -> Option<u16> {
         let interrupts = config.interrupts && self.has_interrupts();
         interrupts.then(|| lock(&self.controller).next_qid()).flatten()
@@ -188,7 +188,7 @@ impl NvmeBackend {
 }
 
 impl DeviceInner {
-    /// A file's queue for several threads, where those that are made otherwise are for one.
+    /// Creates a file's queue for several threads, if its ordinary queues are single-issuer.
     pub(crate) fn shared_file_queue(&self) -> Option<UringQueue> {
         match &self.backend {
             Backend::File(uring) if uring.is_single_issuer() => uring.create_shared_queue().ok(),
@@ -216,7 +216,7 @@ impl DeviceInner {
         self.remote.as_ref()
     }
 
-    /// Why it is not there any more, if it is not.
+    /// Returns why the device was removed, or `None` while it is present.
     pub(crate) fn removal_reason(&self) -> Option<RemovalReason> {
         match (&self.remote, &self.backend) {
             (Some(served), _) => served.session.liveness().removal_reason(),
@@ -227,7 +227,7 @@ impl DeviceInner {
         }
     }
 
-    /// What has to wait for the drive's answers.
+    /// Runs an operation that waits for admin completions of the drive.
     pub(crate) fn wait_for_admin<T>(
         &self,
         what: impl FnOnce(&mut dyn FnMut()) -> Result<T, DirectError>,
@@ -238,7 +238,7 @@ impl DeviceInner {
         }
     }
 
-    /// What runs while the drive has not answered an admin command.
+    /// Returns the function that runs while an admin command is outstanding.
     pub(crate) fn pump(&self) -> fn() {
         match &self.backend {
             Backend::Drive(way) => way.pump,
@@ -272,7 +272,7 @@ impl DeviceInner {
         })
     }
 
-    /// Gives a queue back to a drive in another process.
+    /// Returns a queue to a drive in another process.
     pub(crate) fn close_remote(&self, queue: &mut RemoteQueue) {
         if let Some(served) = &self.remote {
             queue.close(&mut served.admin_pump());
@@ -291,8 +291,8 @@ impl DeviceInner {
         &self.memory
     }
 
-    /// Gives a queue pair for vector commands back to its drive. One that does not answer keeps its
-    /// number and its rings.
+    /// Deletes a queue pair for vector commands. If the drive does not answer, the queue id and the
+    /// rings stay allocated.
     pub(crate) fn delete_queue_pair(&self, pair: QueuePair) {
         if let Backend::Drive(way) = &self.backend {
             let _ = self.wait_for_admin(|pump| {
@@ -301,8 +301,8 @@ impl DeviceInner {
         }
     }
 
-    /// Takes a target's queue back, when what is outstanding there has ended; one where it does not end is
-    /// not handed out again.
+    /// Takes back a target's queue after its outstanding requests have completed. If they do not
+    /// complete within the timeout, the queue is not leased again.
     pub(crate) fn return_target_queue(&self, mut borrowed: LeasedQueue) {
         let Backend::Target(way) = &self.backend else { return };
         let until = self.clock.now() + TARGET_DRAIN_TIMEOUT;
@@ -322,7 +322,7 @@ impl DeviceInner {
         way.idle_count.store(left.len(), Ordering::Relaxed);
     }
 
-    /// Whether a target has queues that nobody has; with all of them handed out, one load.
+    /// Returns whether a target has unleased queues; a single load if all are leased.
     #[inline]
     pub(crate) fn has_idle_targets(&self) -> bool {
         match &self.backend {
@@ -331,7 +331,7 @@ impl DeviceInner {
         }
     }
 
-    /// Polls the queues of a target that nobody has, unless somebody does so now.
+    /// Polls the unleased queues of a target, unless another thread is doing so.
     #[cold]
     pub(crate) fn poll_idle_targets(&self, now: Nanos) -> bool {
         let Backend::Target(way) = &self.backend else { return false };

@@ -1,4 +1,4 @@
-//! [`DirectError`]: why something cannot be set up; [`IoError`]: how a request ended.
+//! [`DirectError`]: errors of setup; [`IoError`]: errors of requests.
 
 use std::io;
 
@@ -10,19 +10,19 @@ use ring::RegisterError;
 
 use crate::remote::RemoteDeviceError;
 
-/// Why a device, a queue or memory cannot be had.
+/// Why a device, a queue or memory cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectError {
-    /// The file or block device of the host.
+    /// Error of a file or block device.
     #[error(transparent)]
     File(#[from] UringError),
-    /// The drive.
+    /// Error of the drive.
     #[error(transparent)]
     Drive(#[from] DriverError),
     /// The drive's queues take no block requests.
     #[error(transparent)]
     Queue(#[from] NvmeDeviceError),
-    /// Memory for lists of addresses.
+    /// No memory for address lists.
     #[error(transparent)]
     Vector(#[from] MemoryError),
     /// The device takes no physical addresses.
@@ -31,7 +31,7 @@ pub enum DirectError {
         /// The device.
         device: String,
     },
-    /// What is asked for, only the queues of a drive have.
+    /// The operation needs the queues of a drive.
     #[error("{device} is no drive: it has no hardware queues to hand out")]
     NoDrive {
         /// The device.
@@ -43,85 +43,85 @@ pub enum DirectError {
         /// The device.
         device: String,
     },
-    /// Somebody would sleep whom nobody wakes.
+    /// A sleeping thread would never be woken.
     #[error(
         "{what}: nobody would wake who sleeps: the queue was made without interrupts, or its controller has \
          none (behind uio_pci_generic there is only its line, which stays raised until doorbells are rung, and \
          is not used): look for completions (Wait::Poll, Wait::Hybrid, strategies that poll)"
     )]
     NoInterrupts {
-        /// What was asked for.
+        /// The operation that was requested.
         what: String,
     },
-    /// All queues of a target have been handed out.
+    /// All queues of a target are in use.
     #[error("{device} has {queues} queues, and all are in use")]
     NoQueueLeft {
         /// The device.
         device: String,
-        /// How many there are.
+        /// Number of queues.
         queues: usize,
     },
-    /// No memory.
+    /// Memory could not be allocated.
     #[error("{bytes} bytes of memory for I/O: {source}")]
     Memory {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// No registration left.
+    /// Memory could not be registered.
     #[error("registering memory for I/O: {0}")]
     Register(#[from] RegisterError),
-    /// The server of a drive in another process.
+    /// Error of the server of a drive in another process.
     #[error(transparent)]
     Remote(#[from] RemoteDeviceError),
-    /// What a policy was configured with cannot be.
+    /// A configuration value is out of range.
     #[error("{key} = {value}: {allowed}")]
     Config {
-        /// Which option.
+        /// The option.
         key: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
 }
 
-/// A request that did not go well.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoError {
-    /// The device carried it out, or refused to.
+    /// The device failed or refused the request.
     #[error("{op:?} of {sectors} sectors at {lba}: {status}")]
     Status {
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First sector.
         lba: u64,
         /// Sectors.
         sectors: u32,
-        /// How it ended.
+        /// Status of the completion.
         status: Status,
     },
-    /// The buffer is not whole sectors, or longer than one request may be.
+    /// The buffer is not a multiple of the sector size, or exceeds the maximum length of a request.
     #[error(
         "a buffer of {bytes} bytes: a request takes whole sectors of {sector_bytes} bytes, {sectors_max} at \
          most"
     )]
     Length {
-        /// The buffer's.
+        /// Bytes of the buffer.
         bytes: usize,
         /// Bytes of a sector.
         sector_bytes: u32,
-        /// Sectors of a request at most.
+        /// Maximum number of sectors of a request.
         sectors_max: u32,
     },
-    /// More pieces than the device takes.
+    /// The request has more segments than the device supports.
     #[error("{segments} pieces of memory in one request: the device takes {segments_max}")]
     Segments {
-        /// How many.
+        /// Segments of the request.
         segments: usize,
-        /// How many it takes.
+        /// Maximum number of segments.
         segments_max: u16,
     },
     /// The queue is full.
@@ -130,7 +130,7 @@ pub enum IoError {
 }
 
 impl IoError {
-    /// How the device answered, if it did.
+    /// Returns the device's status, if the device answered.
     pub fn status(&self) -> Option<Status> {
         match self {
             IoError::Status { status, .. } => Some(*status),
@@ -138,8 +138,8 @@ impl IoError {
         }
     }
 
-    /// Whether the drive, or its process, is gone, so that nobody knows what became of the request
-    /// ([`IoDevice::removal_reason`](crate::IoDevice::removal_reason) says why).
+    /// Returns whether the drive or its process was removed, so that the outcome of the request is
+    /// unknown ([`IoDevice::removal_reason`](crate::IoDevice::removal_reason) says why).
     pub fn is_removed(&self) -> bool {
         self.status().is_some_and(|status| status.is(Status::HOST_PATH_ERROR))
     }

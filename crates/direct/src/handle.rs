@@ -1,4 +1,4 @@
-//! [`Handle`]: requests and their ends, for one thread (`nvmed_create_handle`).
+//! [`Handle`]: requests and completions of one thread (`nvmed_create_handle`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,36 +13,36 @@ use crate::device_inner::DeviceInner;
 use crate::wait::{WaitMode, WaitState};
 use crate::{Buffer, DirectError, IoError};
 
-/// Tags from here on are the handle's own.
+/// Tags from this value on are reserved for the handle.
 const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
-/// Who submits and reaps: one thread, over whatever devices and policies it is made of.
+/// Submits and reaps requests of one thread, over any stack of devices and policies.
 ///
-/// One after the other ([`read`](Handle::read), [`write`](Handle::write), …), or many at once
-/// ([`submit`](Handle::submit), [`poll`](Handle::poll), [`reap`](Handle::reap)), also mixed: what ends
-/// while another request is waited for is reaped afterwards.
+/// Requests run one by one ([`read`](Handle::read), [`write`](Handle::write), …) or many at once
+/// ([`submit`](Handle::submit), [`poll`](Handle::poll), [`reap`](Handle::reap)). Both can be mixed:
+/// completions that arrive during a blocking call are reaped afterwards.
 #[derive(Debug)]
 pub struct Handle<D> {
     device: D,
     opened: Arc<DeviceInner>,
     clock: RealClock,
     wait_state: WaitState,
-    /// Ended while another request was waited for.
+    /// Completions that arrived during a blocking call.
     ready: VecDeque<Completion>,
     outstanding: u32,
     next_internal_tag: u64,
-    /// It sleeps in the device.
+    /// Whether the handle sleeps inside the device's wait function.
     sleeps_in_device: bool,
-    /// The device knows whom to wake.
+    /// Whether the device has the handle's waker.
     has_waker: bool,
 }
 
 impl<D: BlockDevice> Handle<D> {
-    /// A handle over `device`, which is made of queues of `opened`; it polls for completions unless
-    /// told otherwise ([`set_wait`](Handle::set_wait)).
+    /// Creates a handle over `device`, whose queues belong to `opened`. It busy-polls until
+    /// [`set_wait`](Handle::set_wait) selects another mode.
     ///
     /// # Errors
-    /// [`DirectError::Memory`]: no file descriptor left.
+    /// [`DirectError::Memory`] if no file descriptor is left.
     pub fn new(opened: &crate::IoDevice, device: D) -> Result<Handle<D>, DirectError> {
         let memory = |source: io::Error| DirectError::Memory { bytes: 0, source };
         let parker = Parker::new().map_err(memory)?;
@@ -59,10 +59,11 @@ impl<D: BlockDevice> Handle<D> {
         })
     }
 
-    /// Chooses how it waits; nothing may be outstanding.
+    /// Sets the wait mode; no request may be outstanding.
     ///
     /// # Errors
-    /// [`DirectError::Config`]; [`DirectError::NoInterrupts`] for a sleep that nobody would end.
+    /// [`DirectError::Config`]; [`DirectError::NoInterrupts`] if the mode sleeps and the device
+    /// cannot wake the handle.
     pub fn set_wait(&mut self, wait: WaitMode) -> Result<(), DirectError> {
         wait.check()?;
         if self.outstanding > 0 {
@@ -81,49 +82,49 @@ impl<D: BlockDevice> Handle<D> {
         Ok(())
     }
 
-    /// Tells the device whom to wake: not before somebody sleeps elsewhere, because some pay for it with
-    /// every completion.
+    /// Registers the handle's waker with the device. Deferred until the handle sleeps outside the
+    /// device, because some devices pay for a waker with every completion.
     fn register_waker(&mut self) {
         if !std::mem::replace(&mut self.has_waker, true) {
             self.device.set_waker(self.wait_state.parker().waker());
         }
     }
 
-    /// What the device can do.
+    /// Returns the limits of the device.
     pub fn limits(&self) -> &Limits {
         self.device.limits()
     }
 
-    /// What it is made of.
+    /// Returns the device below.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The same, to change it.
+    /// Returns the device below, mutably.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    /// Gives back what it is made of. What is outstanding there ends there.
+    /// Returns the device below. Outstanding requests complete there.
     pub fn into_device(self) -> D {
         self.device
     }
 
-    /// Requests submitted and not reaped.
+    /// Returns the number of requests submitted and not reaped.
     pub fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// How often it slept, and for how long in all.
+    /// Returns the number of sleeps, and their total time.
     pub fn sleep_stats(&self) -> (u64, Nanos) {
         (self.wait_state.sleeps, self.wait_state.slept)
     }
 
-    /// Takes a request; its tag is below 2^63. It goes to the device with the next
-    /// [`poll`](Handle::poll), together with others submitted by then.
+    /// Submits a request, whose tag must be below 2^63. The next [`poll`](Handle::poll) passes it
+    /// to the device together with all others submitted by then.
     ///
     /// # Errors
-    /// [`IoError::Busy`]: reap first. [`IoError::Status`] for a tag that is the handle's own.
+    /// [`IoError::Busy`] if the queue is full: reap first. [`IoError::Status`] for a reserved tag.
     #[inline]
     pub fn submit(&mut self, request: Request) -> Result<(), IoError> {
         if request.tag >= INTERNAL_TAG_MIN {
@@ -141,13 +142,14 @@ impl<D: BlockDevice> Handle<D> {
         Ok(())
     }
 
-    /// Gives the device what was submitted and looks for completions. Returns whether anything moved.
+    /// Rings the doorbell for submitted requests and collects completions. Returns whether it made
+    /// progress.
     #[inline]
     pub fn poll(&mut self) -> bool {
         self.device.poll(self.clock.now())
     }
 
-    /// Takes a completion.
+    /// Returns the next completion, if there is one.
     #[inline]
     pub fn reap(&mut self) -> Option<Completion> {
         let completion = match self.ready.pop_front() {
@@ -158,7 +160,7 @@ impl<D: BlockDevice> Handle<D> {
         Some(completion)
     }
 
-    /// Takes a completion from the device.
+    /// Returns the device's next completion, and records its latency if the wait mode needs it.
     #[inline]
     fn pop_completion(&mut self) -> Option<Completion> {
         let completion = self.device.reap()?;
@@ -168,7 +170,7 @@ impl<D: BlockDevice> Handle<D> {
         Some(completion)
     }
 
-    /// Waits for a completion, as it was told to; `None` if nothing is outstanding.
+    /// Waits for a completion in the configured mode. Returns `None` if no request is outstanding.
     pub fn wait(&mut self) -> Option<Completion> {
         while self.outstanding > 0 {
             let rested = self.advance(Nanos::MAX);
@@ -180,8 +182,9 @@ impl<D: BlockDevice> Handle<D> {
         None
     }
 
-    /// As [`wait`](Handle::wait), but by the device's clock ([`Device::clock`](crate::Device::clock))
-    /// until `limit` at most; `None` also when nothing has come by then.
+    /// Waits for a completion until `limit`, a time of the device's clock
+    /// ([`IoDevice::clock`](crate::IoDevice::clock)). Returns `None` if none arrives by then, or no
+    /// request is outstanding.
     pub fn wait_until(&mut self, limit: Nanos) -> Option<Completion> {
         while self.outstanding > 0 {
             let rested = self.advance(limit);
@@ -196,7 +199,7 @@ impl<D: BlockDevice> Handle<D> {
         None
     }
 
-    /// Waits until everything outstanding has ended, which is then to be reaped.
+    /// Waits until all outstanding requests have completed; the caller reaps them afterwards.
     pub fn drain(&mut self) {
         while self.ready.len() < self.outstanding as usize {
             let rested = self.advance(Nanos::MAX);
@@ -207,8 +210,8 @@ impl<D: BlockDevice> Handle<D> {
         }
     }
 
-    /// Gives the device what was submitted and looks for completions; sleeps until there is one, or
-    /// `limit`, if that is done in the device. Whether it was.
+    /// Polls the device once. If the handle sleeps in the device, sleeps there until a completion
+    /// or `limit`. Returns whether it slept.
     #[inline]
     fn advance(&mut self, limit: Nanos) -> bool {
         if self.sleeps_in_device && self.ready.is_empty() {
@@ -230,7 +233,8 @@ impl<D: BlockDevice> Handle<D> {
         rest != WaitResult::Unsupported
     }
 
-    /// Nothing has come: waits as it was told to, until `limit` at most, unless it has `rested`.
+    /// Waits in the configured mode until `limit`, unless the thread has already `rested` in the
+    /// device.
     fn pause(&mut self, rested: bool, limit: Nanos) {
         if rested {
             return;
@@ -243,7 +247,7 @@ impl<D: BlockDevice> Handle<D> {
         self.wait_state.pause(|| clock.now(), deadline, || device.poll(clock.now()));
     }
 
-    /// Carries one request out. `request.tag` does not matter.
+    /// Executes one request and returns its result. `request.tag` is ignored.
     ///
     /// # Errors
     /// [`IoError::Status`].
@@ -251,9 +255,10 @@ impl<D: BlockDevice> Handle<D> {
         let own = self.next_internal_tag;
         self.next_internal_tag = INTERNAL_TAG_MIN | own.wrapping_add(1);
         let request = Request { tag: own, ..request };
-        // Full of what the caller has submitted: those end first, and wait to be reaped.
+        // The queue is full of the caller's requests: wait for one, and keep its completion for the
+        // caller.
         while self.push(request).is_err() {
-            // What has come for the caller makes room without a sleep.
+            // A completion that is already there frees a slot without a sleep.
             self.poll();
             match self.pop_completion() {
                 Some(completion) => self.ready.push_back(completion),
@@ -293,7 +298,7 @@ impl<D: BlockDevice> Handle<D> {
         })
     }
 
-    /// Reads sectors from `lba` on into all of `buffer`.
+    /// Reads sectors from `lba` into the whole `buffer`.
     ///
     /// # Errors
     /// [`IoError`].
@@ -302,8 +307,8 @@ impl<D: BlockDevice> Handle<D> {
         self.run(Request::read(lba, sectors, buffer.payload(), 0)).map(drop)
     }
 
-    /// Writes all of `buffer` to the sectors from `lba` on. Durable after the next
-    /// [`flush`](Handle::flush), or with `fua` when it returns.
+    /// Writes the whole `buffer` to the sectors from `lba`. The data is durable after the next
+    /// [`flush`](Handle::flush), or on return with `fua`.
     ///
     /// # Errors
     /// [`IoError`].
@@ -313,10 +318,10 @@ impl<D: BlockDevice> Handle<D> {
         self.run(Request { fua, ..write }).map(drop)
     }
 
-    /// Reads sectors from `lba` on into several buffers, one after the other.
+    /// Reads sectors from `lba` into several buffers in order.
     ///
     /// # Errors
-    /// [`IoError`]; [`IoError::Segments`] when the device does not take as many.
+    /// [`IoError`]; [`IoError::Segments`] if the device does not support that many segments.
     pub fn read_vectored(&mut self, lba: u64, buffers: &[&Buffer]) -> Result<(), IoError> {
         let (table, sectors, data) = self.build_segment_list(buffers)?;
         let done = self.run(Request::read(lba, sectors, data, 0)).map(drop);
@@ -324,7 +329,7 @@ impl<D: BlockDevice> Handle<D> {
         done
     }
 
-    /// Writes several buffers, one after the other, to the sectors from `lba` on.
+    /// Writes several buffers in order to the sectors from `lba`.
     ///
     /// # Errors
     /// As for [`read_vectored`](Handle::read_vectored).
@@ -341,7 +346,7 @@ impl<D: BlockDevice> Handle<D> {
         done
     }
 
-    /// A table of the pieces, which must stay until the request has ended.
+    /// Builds the segment table, which must live until the request has completed.
     fn build_segment_list(&self, buffers: &[&Buffer]) -> Result<(Buffer, u32, Payload), IoError> {
         let most = self.opened.features().segments;
         let refused = IoError::Segments { segments: buffers.len(), segments_max: most };
@@ -351,7 +356,7 @@ impl<D: BlockDevice> Handle<D> {
         let sectors = self.sectors(buffers.iter().map(|b| b.len()).sum())?;
         let table = self.opened.buffer(buffers.len() * Segment::BYTES).map_err(|_| refused)?;
         for (i, buffer) in buffers.iter().enumerate() {
-            // No longer than the whole, which has 32 bits.
+            // Cannot truncate: the total length fits in 32 bits.
             let segment = Segment { at: Some(buffer.iova()), bytes: buffer.len() as u32 };
             for (j, word) in segment.encode().iter().enumerate() {
                 table.write(i * Segment::BYTES + 8 * j, &word.to_le_bytes());
@@ -361,7 +366,7 @@ impl<D: BlockDevice> Handle<D> {
         Ok((table, sectors, data))
     }
 
-    /// Makes everything durable that has completed.
+    /// Makes all completed writes durable.
     ///
     /// # Errors
     /// [`IoError::Status`].
@@ -369,7 +374,7 @@ impl<D: BlockDevice> Handle<D> {
         self.run(Request::flush(0)).map(drop)
     }
 
-    /// Gives sectors up; they read as zeros afterwards.
+    /// Deallocates sectors; they read as zeros afterwards.
     ///
     /// # Errors
     /// [`IoError::Status`].
@@ -377,7 +382,7 @@ impl<D: BlockDevice> Handle<D> {
         self.run(Request::discard(lba, sectors, 0)).map(drop)
     }
 
-    /// Makes sectors read as zeros; with `may_unmap` the device may give them up for it.
+    /// Writes zeros to sectors; with `may_unmap` the device may deallocate them instead.
     ///
     /// # Errors
     /// [`IoError::Status`].
@@ -387,16 +392,16 @@ impl<D: BlockDevice> Handle<D> {
 }
 
 impl<D> AsFd for Handle<D> {
-    /// Readable when the device has woken a handle that waits for events and sleeps: for who sleeps
-    /// elsewhere, after [`prepare`](Handle::arm).
+    /// Returns a descriptor that becomes readable when the device wakes a sleeping handle in
+    /// interrupt mode. For event loops, after [`arm`](Handle::arm).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wait_state.parker().as_fd()
     }
 }
 
 impl<D: BlockDevice> Handle<D> {
-    /// Before sleeping on the handle's descriptor: arms it, and says whether to sleep. When it returns
-    /// `false` something has come already, and nothing is armed.
+    /// Arms the handle's descriptor before a sleep on it. Returns whether to sleep; if `false`, a
+    /// completion is already there and the descriptor is not armed.
     pub fn arm(&mut self) -> bool {
         if self.sleeps_in_device {
             self.register_waker();
@@ -417,7 +422,7 @@ impl<D: BlockDevice> Handle<D> {
         true
     }
 
-    /// After it: disarms the descriptor and makes it unreadable.
+    /// Disarms the descriptor after the sleep, and makes it unreadable.
     pub fn disarm(&mut self) {
         self.wait_state.parker().unpark();
     }

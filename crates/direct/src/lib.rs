@@ -1,36 +1,24 @@
-//! User-level I/O: queues, handles and policies in the application's hands (NVMeDirect, HotStorage
-//! 2016).
+//! User-level I/O: queues, handles and policies in the application's hands ([NVMeDirect16]).
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`device`](Device) | what was opened: a drive, a file or block device of the host, nothing at all |
-//! | `opened` | what it, its queues and their handles keep open together, and the way there |
-//! | `admin` | of a drive: its health, its features, its events |
-//! | [`buffer`](Buffer) | registered memory, handed out and taken back |
-//! | [`queue`](Queue) | a hardware queue of the application's own |
-//! | [`shared`](SharedQueue) | one that several handles use, each from a [`QueueHandle`] |
-//! | [`lanes`](MultiQueue) | several of them as one, and who chooses |
-//! | [`cache`](Cache) | a block cache: write-back or write-through, read-ahead |
-//! | [`scheduled`](Scheduled) | a scheduler in front of a device: deadlines, classes, shares, rates |
-//! | [`poller`](CompletionPoller) | a thread that looks for completions on others' behalf |
-//! | [`handle`](Handle) | requests and their ends, for one thread: at once or one after the other |
-//! | `watched` | a queue of a real controller: late commands, resets, removal |
-//! | [`wait`](Wait) | how a handle spends the time until a completion |
-//! | [`error`](DirectError) | what went wrong |
-//! | [`served`] | a drive in another process: its server's socket, and what is said there |
+//! # Composition
 //!
-//! # One trait
+//! Queues, queue handles, multi-queues and policies all implement [`block::BlockDevice`], and
+//! policies stack over another device. An application composes a handle from the parts that it
+//! needs; a part left out costs nothing. Custom policies implement the same trait.
 //!
-//! A queue, a seat, several lanes and every policy are [`block::Device`]s, each over another one: a
-//! handle is made of what its application wants and of nothing else. Whatever is left out costs
-//! nothing, and whoever has a policy of their own puts it in between.
+//! # The path of a read
 //!
-//! # The path of one read
+//! 1. [`Handle::submit`] passes the request to the uppermost device, which checks it or passes it
+//!    on. [`Queue`] binds it to a tag of its hardware queue.
+//! 2. [`Handle::poll`] rings the doorbell, once for all requests submitted so far, and collects
+//!    completions.
+//! 3. [`Handle::reap`] returns them.
 //!
-//! [`Handle::submit`] gives the request to the uppermost device, which checks it or passes it on;
-//! [`Queue`] binds it to a tag of its hardware queue. [`Handle::poll`] rings the doorbell, once for
-//! everything that was submitted, and looks for completions; [`Handle::reap`] takes them. No lock, no
-//! allocation and no system call, unless a policy is one.
+//! The path takes no lock, allocates no memory and makes no system call, unless a policy does.
+//!
+//! # References
+//!
+//! [NVMeDirect16]; docs/direct.md.
 
 #![forbid(unsafe_code)]
 

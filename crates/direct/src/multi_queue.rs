@@ -1,5 +1,6 @@
-//! [`MultiQueue`]: several devices over the same sectors as one (`nvmed_create_mq_handle`; NVMeDirect
-//! figure 1, thread B: reads apart from writes, so that bulk writes do not starve them).
+//! [`MultiQueue`]: several devices over the same sectors, used as one (`nvmed_create_mq_handle`). In
+//! [NVMeDirect16 fig. 1], thread B separates reads from writes, so that bulk writes do not starve
+//! reads.
 
 use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult};
 use clock::{Component, Nanos, Waker};
@@ -7,20 +8,19 @@ use ring::AddressSpace;
 
 use crate::DirectError;
 
-/// Chooses a lane: from a request and the number of lanes.
+/// Selects a queue, given a request and the number of queues.
 pub type QueueSelectFn = Box<dyn FnMut(&Request, usize) -> usize + Send>;
 
-/// Which lane a request takes.
+/// Selects the queue of a request.
 pub enum QueueSelector {
-    /// Reads the first lane, everything else the second.
+    /// Reads use the first queue, all other requests the second.
     ByDirection,
-    /// Requests of up to so many sectors the first lane, longer ones the second. What has no data
-    /// counts as short.
+    /// Requests of up to this many sectors use the first queue, longer ones the second. Requests
+    /// without data count as short.
     BySize(u32),
-    /// One lane after the other.
+    /// Queues in rotation.
     RoundRobin,
-    /// The caller's function: from the request and the number of lanes, a lane. Numbers out of range
-    /// count from the beginning again.
+    /// The caller's function. An index out of range wraps around.
     Function(QueueSelectFn),
 }
 
@@ -35,19 +35,19 @@ impl std::fmt::Debug for QueueSelector {
     }
 }
 
-/// Several devices over the same sectors. A flush goes one way like every request: it makes durable
-/// what has completed, on whichever lane.
+/// Several devices over the same sectors, used as one. A flush uses one queue like any other
+/// request, and makes all completed writes durable, whichever queue they used.
 ///
-/// Requests on different lanes are not ordered, as requests on different queues are not; who overlaps
-/// them waits in between.
+/// Requests on different queues are not ordered. To order overlapping requests, wait for the first
+/// before submitting the second.
 #[derive(Debug)]
 pub struct MultiQueue<D> {
     queues: Vec<D>,
-    /// Requests that each lane has.
+    /// Outstanding requests per queue.
     outstanding: Vec<u32>,
     selector: QueueSelector,
     limits: Limits,
-    /// The next lane: of round robin; to be reaped first.
+    /// Next queue for round robin, and the first to be reaped.
     next: usize,
     reap_from: usize,
 }

@@ -1,7 +1,9 @@
-//! Requests that go past the frames: discards, zeroes, queries for extents; and the end of flushes.
+//! Requests that bypass the frames (discard, write zeroes, extent queries), and the completion of
+//! flushes.
 //!
-//! One at a time, with nothing else under way: everything before it has ended and is at the device,
-//! and what the frames held of its sectors is forgotten when it has succeeded.
+//! At most one bypass request is in flight, and nothing else with it: it waits until every earlier
+//! request has completed on the device. When it succeeds, the cached blocks of its sectors are
+//! invalidated.
 
 use block::{BlockDevice, Completion, Op, Request};
 
@@ -9,10 +11,10 @@ use super::frames::FrameState;
 use super::{Cache, CacheRequest};
 
 impl<D: BlockDevice> Cache<D> {
-    /// Sends the request that goes past, when everything before it has ended.
+    /// Sends the bypass request if every earlier request has completed.
     pub(super) fn send_bypass(&mut self) -> bool {
         let Some((io, false)) = self.bypass else { return false };
-        // Itself, and those behind it.
+        // Excludes the bypass request and the requests behind it.
         let before = self.in_flight() - 1 - self.behind_bypass.len();
         let nothing = before == 0
             && self.ops.in_flight() == 0
@@ -30,7 +32,7 @@ impl<D: BlockDevice> Cache<D> {
         true
     }
 
-    /// The device has answered a request that went past.
+    /// Completes a bypass request with the device's result.
     pub(super) fn on_bypass_complete(&mut self, id: u32, completion: Completion) {
         let CacheRequest { request, .. } = self.ios[id as usize];
         self.ios[id as usize].result = completion.result;
@@ -66,7 +68,8 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// Forgets a unit; but one that could not be written, and is zeros in part now, is zeros in part.
+    /// Invalidates a block. If the request covers only a part of a dirty block whose writeback
+    /// failed, zeroes that part instead.
     fn invalidate_partial(&mut self, request: &Request, unit: u64, frame: u32) {
         let (at, bytes, _) = self.overlap(request, unit);
         let whole = bytes as u32 == self.sectors_in_block(unit) * self.limits.sector_bytes;

@@ -1,28 +1,28 @@
-//! [`CacheConfig`]: what a cache is told.
+//! [`CacheConfig`]: configuration of a block cache, and its counters.
 
 use crate::DirectError;
 
-/// Which frame is used again.
+/// Selects the frame to evict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvictionPolicy {
-    /// The one that has not been used for longest.
+    /// The least recently used frame.
     #[default]
     Lru,
-    /// The next one that has not been used since it was last passed by: nearly the same, at less cost
-    /// per use.
+    /// The next frame that was not used since the clock hand passed it last: close to LRU, at less
+    /// cost per use.
     Clock,
 }
 
-/// When a write is at the device.
+/// When a write reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritePolicy {
-    /// When it completes.
+    /// Before it completes.
     WriteThrough,
-    /// Later: it completes when it is in the cache, and is durable after a flush.
+    /// After it completes: the write completes in the cache, and is durable after a flush.
     WriteBack {
-        /// Percent of the cache that may be dirty; writes wait beyond it. 1 to 90.
+        /// Percent of the cache that may be dirty, 1 to 90. Writes beyond it wait.
         dirty_percent: u8,
-        /// Percent from which on dirty units are written in the background; at most the former.
+        /// Percent of dirty blocks at which background writeback starts; at most `dirty_percent`.
         background_percent: u8,
     },
 }
@@ -33,18 +33,18 @@ impl Default for WritePolicy {
     }
 }
 
-/// What a cache is told.
+/// Configuration of a block cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Bytes of memory for data, at least [`FRAMES_MIN`](CacheConfig::FRAMES_MIN) units.
+    /// Bytes of memory for data, at least [`FRAMES_MIN`](CacheConfig::FRAMES_MIN) blocks.
     pub bytes: u64,
-    /// Which frame is used again.
+    /// Eviction policy.
     pub eviction: EvictionPolicy,
-    /// When a write is at the device.
+    /// Write policy.
     pub write_policy: WritePolicy,
-    /// Units that are read ahead of who reads one after the other, at most; 0 for none.
+    /// Maximum number of blocks read ahead of a sequential reader; 0 disables read-ahead.
     pub read_ahead: u32,
-    /// Requests outstanding at most.
+    /// Maximum number of outstanding requests.
     pub depth: u32,
 }
 
@@ -61,16 +61,16 @@ impl Default for CacheConfig {
 }
 
 impl CacheConfig {
-    /// Bytes of a unit, unless the device's sectors are larger (NVMeDirect section 3.1).
+    /// Bytes of a block, unless the device's sectors are larger ([NVMeDirect16 §3.1]).
     pub const BLOCK_BYTES: u32 = 4096;
 
-    /// Units of the smallest cache.
+    /// Minimum number of blocks of a cache.
     pub const FRAMES_MIN: u64 = 64;
 
-    /// Units of the largest: a number has 32 bits.
+    /// Limit of the number of blocks (exclusive): frame indexes have 32 bits.
     pub const FRAMES_MAX: u64 = 1 << 31;
 
-    /// Frames of `unit_bytes`.
+    /// Returns the number of frames of `unit_bytes` each.
     pub(super) fn frames(&self, unit_bytes: u32) -> Result<u32, DirectError> {
         let frames = self.bytes / u64::from(unit_bytes);
         let refused = |key, value, allowed| Err(DirectError::Config { key, value, allowed });
@@ -101,25 +101,25 @@ impl CacheConfig {
     }
 }
 
-/// What a cache has done. Units, if nothing else is said.
+/// Counters of a block cache, in blocks unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Asked for and there.
+    /// Blocks requested that were in the cache.
     pub hits: u64,
-    /// Asked for and not there, or on their way.
+    /// Blocks requested that were absent or still being filled.
     pub misses: u64,
-    /// Read from the device, ahead of anybody asking included.
+    /// Blocks read from the device, including read-ahead.
     pub fills: u64,
-    /// Of them read ahead.
+    /// Blocks of `fills` that were read ahead.
     pub read_ahead: u64,
-    /// Written to the device.
+    /// Blocks written to the device.
     pub written: u64,
-    /// Commands that wrote them.
+    /// Commands that wrote blocks.
     pub write_commands: u64,
-    /// Given up for others.
+    /// Blocks evicted.
     pub evictions: u64,
-    /// Writes to the device that failed; what they wrote is still in the cache.
+    /// Blocks whose write to the device failed; their data is still in the cache.
     pub write_errors: u64,
-    /// Times that a request waited for a frame.
+    /// Number of times that a request waited for a frame.
     pub stalls: u64,
 }

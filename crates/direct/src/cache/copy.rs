@@ -1,20 +1,19 @@
-//! Bytes between frames and the memory of requests.
+//! Copies data between frames and the memory of requests.
 
 use block::{Payload, Segment};
 use nvme::Status;
 use ring::{AddressSpace, Iova, SharedRegion};
 
-/// Which way.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyDirection {
     /// From the cache to the request.
     CacheToRequest,
-    /// From the request to the cache; bytes from nowhere are zeros.
+    /// From the request to the cache; a segment without an address supplies zeros.
     RequestToCache,
 }
 
-/// Copies `len` bytes between `frame`, from its `frame_offset` on, and a request's data, from `offset`
-/// on.
+/// Copies `len` bytes between `frame` at `frame_offset` and a request's data at `offset`.
 #[inline]
 pub(super) fn copy(
     memory: &AddressSpace,

@@ -1,7 +1,8 @@
-//! Reads that are over at once: what most requests to a cache are, and what has to be cheap.
+//! Reads that complete at once: the most frequent request, and therefore the cheapest path.
 //!
-//! Guarantee: a hit does what the way through the table of requests would do, in the same order to
-//! everybody else: nothing overtakes a request that waits for a frame, or one that goes past the frames.
+//! Guarantee: a fast read has the same effect, in the same order to all other requests, as one that
+//! goes through the request table. It overtakes neither a request that waits for a frame nor a
+//! bypass request.
 
 use block::{BlockDevice, Completion, Op, Request};
 use nvme::Status;
@@ -11,8 +12,8 @@ use super::copy::{self, CopyDirection};
 use super::frames::FrameState;
 
 impl<D: BlockDevice> Cache<D> {
-    /// A read that is in one unit whose frame can be read: copied and ended at once, without a place among
-    /// those under way. `None` for every other request.
+    /// Completes a read of one readable block by copying it, without a request-table entry. Returns
+    /// `None` for every other request.
     #[inline]
     pub(super) fn try_fast_read(&mut self, request: &Request) -> Option<Completion> {
         let unit = self.single_block(request)?;
@@ -44,7 +45,7 @@ impl<D: BlockDevice> Cache<D> {
         Some(Completion { tag: request.tag, status, result: 0 })
     }
 
-    /// The unit that a read is in, if it is in one.
+    /// Returns the block of a read that lies in a single block.
     #[inline]
     fn single_block(&self, request: &Request) -> Option<u64> {
         let within = (request.lba & u64::from(self.block_sectors - 1)) + u64::from(request.sectors);

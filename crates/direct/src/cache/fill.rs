@@ -1,6 +1,6 @@
-//! Units on their way from the device, wanted or read ahead.
+//! Fills: blocks that are being read from the device, on demand or ahead.
 //!
-//! Guarantee: what is read ahead takes no frame that somebody waits for.
+//! Guarantee: read-ahead takes no frame that a request waits for.
 
 use block::{BlockDevice, Op};
 use nvme::Status;
@@ -9,22 +9,22 @@ use super::Cache;
 use super::frames::FrameState;
 use super::ops::{OP_FRAMES_MAX, OpPurpose};
 
-/// Who reads one unit after the other.
+/// Detects a sequential reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Readahead {
-    /// Where the next read begins if it goes on.
+    /// The block at which a sequential reader's next read begins.
     pub(super) next_expected: u64,
     pub(super) window: u64,
-    /// Everything before has been asked for.
+    /// End of the blocks already requested.
     pub(super) requested_end: u64,
 }
 
 impl<D: BlockDevice> Cache<D> {
-    /// Asks for units before somebody who reads one after the other does.
+    /// Requests blocks ahead of a sequential reader.
     #[inline]
     pub(super) fn read_ahead(&mut self, first: u64, end: u64) {
         let ahead = &mut self.readahead;
-        // Two reads of one unit go on, too.
+        // Two reads of the same block count as sequential, too.
         let goes_on = self.config.read_ahead > 0
             && (first == ahead.next_expected || first + 1 == ahead.next_expected);
         ahead.next_expected = end;
@@ -47,7 +47,7 @@ impl<D: BlockDevice> Cache<D> {
             if self.tree.get(unit).is_some() {
                 continue;
             }
-            // Not at anybody's cost.
+            // Read-ahead must not delay a request that waits for a frame.
             if !self.stalled.is_empty() {
                 break;
             }
@@ -59,7 +59,7 @@ impl<D: BlockDevice> Cache<D> {
         self.readahead.requested_end = self.readahead.requested_end.max(target);
     }
 
-    /// Makes commands of what is to be filled.
+    /// Builds commands for the queued fills.
     pub(super) fn fill(&mut self) -> bool {
         let mut moved = false;
         while self.ops.available() > 0 {
@@ -81,7 +81,7 @@ impl<D: BlockDevice> Cache<D> {
         moved
     }
 
-    /// What a unit's frame is for has come, or not.
+    /// Completes the fill of a block's frame, or fails its waiters.
     pub(super) fn on_fill_complete(&mut self, unit: u64, frame: u32, status: Status) {
         if status.is_success() {
             self.frames.set_state(frame, FrameState::Clean);

@@ -1,23 +1,23 @@
-//! [`Frames`]: the memory of the cache, unit by unit, and which is used again next.
+//! [`Frames`]: the memory of the cache in blocks, and its eviction order.
 
 use super::EvictionPolicy;
 
 /// No frame.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What is in a frame.
+/// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameState {
-    /// Nothing.
+    /// Empty.
     Free,
-    /// Nothing yet: it is being read.
+    /// Being read from the device.
     Filling,
-    /// What the device has.
+    /// Holds the data that the device has.
     Clean,
-    /// Something newer.
+    /// Holds data newer than the device's.
     Dirty,
-    /// Something newer, on its way to the device: not to be changed until it is there, or the device
-    /// might get half of either.
+    /// Holds newer data that is being written to the device. It must not change until the write
+    /// completes, or the device might receive a mix of both versions.
     Writing,
 }
 
@@ -25,18 +25,18 @@ pub(super) enum FrameState {
 pub(super) struct Frame {
     pub(super) block: u64,
     pub(super) state: FrameState,
-    /// It was dirtied before the flush of this number.
+    /// The epoch in which the frame became dirty: it belongs to the flush with this number.
     pub(super) epoch: u64,
-    /// Somebody waits for it to be written; and for it to be durable then.
+    /// A request waits for the frame to be written, and (`fua`) to be durable.
     pub(super) write_requested: bool,
     pub(super) fua: bool,
-    /// Writing it has failed, and is tried again with the next flush.
+    /// Writeback failed; the next flush retries it.
     pub(super) failed: bool,
-    /// Who waits for it: first of a list.
+    /// Head of the list of waiting requests.
     pub(super) waiters: u32,
-    /// Used since the hand passed.
+    /// Used since the clock hand passed.
     referenced: bool,
-    /// Neighbours, of clean frames in order of their last use.
+    /// Neighbors in the LRU list of clean frames.
     prev: u32,
     next: u32,
 }
@@ -56,16 +56,16 @@ impl Frame {
     };
 }
 
-/// The frames.
+/// All frames of a cache.
 #[derive(Debug)]
 pub(super) struct Frames {
     frames: Box<[Frame]>,
     free: Vec<u32>,
     eviction: EvictionPolicy,
-    /// The list: least and most recently used.
+    /// Ends of the LRU list: least and most recently used.
     lru: u32,
     mru: u32,
-    /// The clock's hand.
+    /// The clock hand.
     hand: u32,
 }
 
@@ -95,7 +95,7 @@ impl Frames {
         &mut self.frames[frame as usize]
     }
 
-    /// A frame that is used.
+    /// Records a use of a frame.
     #[inline]
     pub(super) fn touch(&mut self, frame: u32) {
         match self.eviction {
@@ -105,14 +105,14 @@ impl Frames {
         }
     }
 
-    /// Makes a clean frame the most recently used; it is not that yet.
+    /// Makes a clean frame the most recently used, unless it is already.
     #[inline]
     fn make_mru(&mut self, frame: u32) {
         let last = self.mru;
         let Some(f) = self.frames.get_mut(frame as usize) else { return };
         let Frame { prev: before, next: after, .. } = *f;
         if after == NONE {
-            // Not listed: the newest alone has nobody behind it.
+            // Not in the list: a listed frame without a successor is `mru`.
             return;
         }
         (f.prev, f.next) = (last, NONE);
@@ -150,7 +150,7 @@ impl Frames {
         }
     }
 
-    /// Changes what is in a frame.
+    /// Changes the state of a frame.
     pub(super) fn set_state(&mut self, frame: u32, state: FrameState) {
         let old = std::mem::replace(&mut self.frames[frame as usize].state, state);
         if self.eviction == EvictionPolicy::Lru {
@@ -168,8 +168,8 @@ impl Frames {
         }
     }
 
-    /// A frame for a unit: a free one, or one whose clean unit is given up, which the second value
-    /// names. `None` if every unit is dirty or on its way, or waited for.
+    /// Allocates a frame: a free one, or one whose clean block is evicted and returned as the
+    /// second value. Returns `None` if every block is dirty, in flight, or waited for.
     pub(super) fn allocate(&mut self) -> Option<(u32, Option<u64>)> {
         if let Some(frame) = self.free.pop() {
             return Some((frame, None));
@@ -186,12 +186,12 @@ impl Frames {
         }?;
         let unit = self.frames[frame as usize].block;
         self.set_state(frame, FrameState::Free);
-        // It is the one that was given back just now.
+        // `set_state` pushed the evicted frame to the free list.
         self.free.pop();
         Some((frame, Some(unit)))
     }
 
-    /// Moves the hand on to a frame that was not used since it last passed.
+    /// Advances the clock hand to a frame that was not used since the hand last passed.
     fn sweep(&mut self) -> Option<u32> {
         for _ in 0..2 * self.count() {
             let at = self.hand;
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn the_hand_passes_what_was_used() {
         let mut frames = filled(EvictionPolicy::Clock);
-        // All were used when they came: the first round takes that from them.
+        // All frames were used when they were filled; the first sweep clears the bits.
         assert_eq!(evicted_block(&mut frames), Some(0));
         frames.touch(1);
         assert_eq!(evicted_block(&mut frames), Some(2));

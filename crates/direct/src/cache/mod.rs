@@ -1,36 +1,25 @@
-//! [`Cache`]: a block cache in front of a device (NVMeDirect section 3.1).
+//! [`Cache`]: a block cache in front of a device ([NVMeDirect16 §3.1]).
 //!
-//! | file | noun |
-//! |---|---|
-//! | `mod` | the cache, and the way of a request through it |
-//! | `config` | what it is told, and what it has done |
-//! | `radix` | from a unit to its frame; dirty units in order |
-//! | `frames` | the memory, and which of it is used again |
-//! | `hit` | reads that are over at once |
-//! | `fill` | units on their way from the device; read-ahead |
-//! | `waiting` | requests that wait for a frame |
-//! | `back` | dirty units on their way to the device; flushes |
-//! | `past` | requests that go past the frames |
-//! | `ops` | commands to the device |
-//! | `data` | bytes between frames and requests |
+//! # Requests
 //!
-//! # A request
+//! Sectors are cached in blocks of 4 KB, or of one sector if that is larger. A read copies cached
+//! blocks and waits for the others. A write changes the frame; if it covers a block partially, the
+//! block is filled first. A write completes at once ([`WritePolicy::WriteBack`]), or when the
+//! device has completed it ([`WritePolicy::WriteThrough`], force unit access). A block that is
+//! being written to the device is not changed until that write completes.
 //!
-//! Sectors are kept in units of 4 KB (or a sector, if that is larger). A read copies what is there and
-//! waits for what is not; a write changes the frame, once what was in it is there if it covers only part
-//! of it, and completes: at once ([`WritePolicy::WriteBack`]) or when the device has it
-//! ([`WritePolicy::WriteThrough`], force unit access). A unit on its way to the device is not changed until it
-//! is there.
+//! A flush waits for everything that was dirty when it arrived, then flushes the device. Discards,
+//! write zeroes and extent queries wait for all earlier requests, and all later requests wait for
+//! them.
 //!
-//! A flush waits for everything that was dirty when it came, then flushes the device. Discards, zeroes
-//! and queries for extents wait for everything before them, and everything after them waits.
+//! # Errors
 //!
-//! # What goes wrong
+//! - A block that cannot be read fails the requests that need it, and no others.
+//! - A block that cannot be written stays in the cache, where reads find it. The next flush reports
+//!   the error, and the flush after that retries the write.
+//! - If only such blocks are left to evict, writes fail with the device's status.
 //!
-//! A unit that cannot be read fails the requests that want it, and no others. One that cannot be
-//! written stays in the cache: it is read from there, the next flush says so, and the one after that
-//! tries again. When nothing but such units is left to make room, writes fail with the device's status.
-//! What was not flushed is lost with the cache.
+//! Data that was not flushed is lost when the cache is dropped.
 
 mod bypass;
 mod config;
@@ -63,31 +52,31 @@ use writeback::Writeback;
 
 use crate::{Buffer, DirectError};
 
-/// Commands to the device at a time.
+/// Maximum number of commands in flight on the device.
 const DEVICE_OPS_MAX: u32 = 64;
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct CacheRequest {
     request: Request,
-    /// The next unit that has not begun, and the one behind its last.
+    /// The next block to start, and the end of the range.
     next_block: u64,
     end_block: u64,
-    /// Units that have not ended; and 1 while some have not begun.
+    /// Blocks that have not completed, plus 1 while some have not started.
     remaining: u32,
     status: Status,
     result: u64,
 }
 
-/// What became of one unit of a request.
+/// Outcome of the access to one block of a request.
 enum BlockAccess {
     Done,
     Waiting,
-    /// There is no frame.
+    /// No frame is available.
     NoFrame,
 }
 
-/// A cache in front of a device.
+/// A block cache in front of a device.
 #[derive(Debug)]
 pub struct Cache<D> {
     device: D,
@@ -95,10 +84,10 @@ pub struct Cache<D> {
     limits: Limits,
     memory: AddressSpace,
     block_bytes: u32,
-    /// A power of two, and of which.
+    /// Sectors per block, a power of two, and its logarithm.
     block_sectors: u32,
     block_shift: u32,
-    /// Units of one command.
+    /// Maximum number of blocks in one command.
     op_blocks_max: usize,
     buffer: Buffer,
     frames: Frames,
@@ -108,16 +97,16 @@ pub struct Cache<D> {
     waiters: Vec<FrameWaiter>,
     free_waiters: Vec<u32>,
     ops: DeviceOps,
-    /// Frames that are to be filled, with their units, in the order in which they were asked for.
+    /// Frames to be filled and their blocks, in the order of the requests.
     to_fill: VecDeque<(u64, u32)>,
-    /// Commands that the device has not taken.
+    /// Commands that the device has not accepted yet.
     to_send: VecDeque<u32>,
     /// Requests that wait for a frame.
     stalled: VecDeque<u32>,
     writeback: Writeback,
-    /// The request that goes past the frames, and whether the device has it.
+    /// The bypass request, and whether it was sent to the device.
     bypass: Option<(u32, bool)>,
-    /// Requests behind it.
+    /// Requests queued behind the bypass request.
     behind_bypass: VecDeque<u32>,
     readahead: Readahead,
     ready: VecDeque<Completion>,
@@ -125,10 +114,11 @@ pub struct Cache<D> {
 }
 
 impl<D: BlockDevice> Cache<D> {
-    /// Puts a cache in front of `device`, which is made of queues of `opened`.
+    /// Creates a cache in front of `device`, whose queues belong to `opened`.
     ///
     /// # Errors
-    /// [`DirectError::Config`], and no memory.
+    /// [`DirectError::Config`] for an invalid configuration; [`DirectError::Memory`] without
+    /// memory.
     pub fn new(
         opened: &crate::IoDevice,
         device: D,
@@ -182,32 +172,32 @@ impl<D: BlockDevice> Cache<D> {
         })
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> CacheStats {
         self.stats
     }
 
-    /// Units that the device does not have.
+    /// Returns the number of blocks that are newer than the device's.
     pub fn dirty(&self) -> u32 {
         self.writeback.dirty()
     }
 
-    /// What it is in front of.
+    /// Returns the device below the cache.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The same, to change it.
+    /// Returns the device below the cache, mutably.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    /// Gives the device back. What was not flushed is lost.
+    /// Returns the device. Data that was not flushed is lost.
     pub fn into_device(self) -> D {
         self.device
     }
 
-    /// Sectors of a unit: the last one may be shorter.
+    /// Returns the number of sectors of a block; the last block of the device may be shorter.
     fn sectors_in_block(&self, unit: u64) -> u32 {
         let first = unit * u64::from(self.block_sectors);
         u64::from(self.block_sectors).min(self.limits.sectors - first) as u32
@@ -241,12 +231,12 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// Requests that have not ended.
+    /// Returns the number of requests in flight.
     fn in_flight(&self) -> usize {
         self.ios.len() - self.free_ios.len()
     }
 
-    /// One thing less that a request waits for.
+    /// Completes one part of a request; the first error becomes the request's status.
     fn complete_part(&mut self, id: u32, status: Status) {
         let io = &mut self.ios[id as usize];
         if io.status.is_success() {
@@ -273,7 +263,7 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// Begins the rest of a request's units; `false` if there was no frame for one.
+    /// Starts the remaining blocks of a request. Returns `false` if a block found no frame.
     fn advance(&mut self, id: u32) -> bool {
         loop {
             let CacheRequest { next_block: next, end_block: end, request, .. } =
@@ -294,7 +284,8 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// Where a request and a unit meet: offset and bytes in the unit, offset in the data.
+    /// Returns the overlap of a request and a block: offset and length in the block, and offset in
+    /// the data.
     fn overlap(&self, request: &Request, unit: u64) -> (usize, usize, u64) {
         let bytes = u64::from(self.limits.sector_bytes);
         let (begin, end) =
@@ -304,7 +295,7 @@ impl<D: BlockDevice> Cache<D> {
         ((from - unit_begin) as usize, (to - from) as usize, from - begin)
     }
 
-    /// Carries out one unit of a request, or has the request wait for it.
+    /// Executes one block of a request, or queues the request on the block's frame.
     fn access_block(&mut self, id: u32, unit: u64) -> BlockAccess {
         let request = self.ios[id as usize].request;
         let frame = self.tree.get(unit);
@@ -353,7 +344,7 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// A frame for a unit that has none.
+    /// Allocates a frame for an uncached block.
     fn allocate_frame(&mut self, unit: u64) -> Option<u32> {
         let (frame, given_up) = self.frames.allocate()?;
         if let Some(old) = given_up {
@@ -388,7 +379,7 @@ impl<D: BlockDevice> Cache<D> {
         BlockAccess::Done
     }
 
-    /// A command for neighbouring units; there is room for it.
+    /// Builds a command for contiguous blocks; a slot must be available.
     fn issue(&mut self, what: OpPurpose, op: Op, run: &[(u64, u32)], fua: bool) {
         let first = run[0].0;
         let sectors = run.iter().map(|(unit, _)| self.sectors_in_block(*unit)).sum();
@@ -404,7 +395,7 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// Gives the device what it takes.
+    /// Submits queued commands until the device is full.
     fn send(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(op) = self.to_send.front() {
@@ -417,14 +408,14 @@ impl<D: BlockDevice> Cache<D> {
         moved
     }
 
-    /// A command has ended.
+    /// Handles the completion of a command.
     fn on_op_complete(&mut self, completion: Completion) {
-        // The device returns what it was given.
+        // The device returns the tag that it was given.
         let op = self.ops.release(completion.tag as u32);
         let run = op.frames[..usize::from(op.count)].iter().enumerate();
         let run = run.map(|(i, frame)| (op.first_block + i as u64, *frame));
         if !completion.status.is_success() && op.count > 1 {
-            // One of them may be all that is wrong.
+            // One bad block may have failed the whole command: retry the blocks one by one.
             if op.purpose == OpPurpose::Write {
                 self.on_write_complete();
             }
@@ -449,7 +440,8 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// Takes what the device has ended, and gives it what is to be done. Returns whether anything moved.
+    /// Processes completions of the device and issues new commands. Returns whether it made
+    /// progress.
     fn step(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(completion) = self.device.reap() {
@@ -519,7 +511,7 @@ impl<D: BlockDevice> BlockDevice for Cache<D> {
         if !self.device.can_wait() {
             return WaitResult::Unsupported;
         }
-        // A sleep is for when all that can be done without the device is done.
+        // Sleep only when all work that does not need the device is done.
         while self.ready.is_empty() {
             if !self.step(now) {
                 return self.device.wait_for_event(now, until);

@@ -1,20 +1,20 @@
-//! [`Ops`]: what the cache has asked of its device.
+//! [`DeviceOps`]: the commands in flight between the cache and its device.
 
 use block::{Op, Payload, Request, Segment};
 
 use crate::Buffer;
 
-/// Units of one command at most.
+/// Maximum number of blocks in one command.
 pub(super) const OP_FRAMES_MAX: usize = 32;
 
-/// What a command is for.
+/// Purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpPurpose {
-    /// To fill frames.
+    /// Fills frames.
     Fill,
-    /// To write them.
+    /// Writes frames.
     Write,
-    /// For a request that goes past the frames.
+    /// Executes a bypass request.
     Bypass {
         /// The request.
         io: u32,
@@ -25,14 +25,14 @@ pub(super) enum OpPurpose {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceOp {
     pub(super) purpose: OpPurpose,
-    /// First unit.
+    /// First block.
     pub(super) first_block: u64,
     pub(super) frames: [u32; OP_FRAMES_MAX],
     pub(super) count: u8,
     pub(super) request: Request,
 }
 
-/// Commands, and a table of segments for each.
+/// Commands, each with a segment table.
 #[derive(Debug)]
 pub(super) struct DeviceOps {
     ops: Vec<DeviceOp>,
@@ -41,12 +41,12 @@ pub(super) struct DeviceOps {
 }
 
 impl DeviceOps {
-    /// Bytes of tables for `count` commands.
+    /// Returns the bytes of the segment tables of `count` commands.
     pub(super) const fn table_bytes(count: u32) -> usize {
         count as usize * OP_FRAMES_MAX * Segment::BYTES
     }
 
-    /// Places for `count` commands.
+    /// Creates the slots of `count` commands.
     pub(super) fn new(count: u32, tables: Buffer) -> DeviceOps {
         let nothing = DeviceOp {
             purpose: OpPurpose::Fill,
@@ -58,12 +58,12 @@ impl DeviceOps {
         DeviceOps { ops: vec![nothing; count as usize], free: (0..count).rev().collect(), tables }
     }
 
-    /// Commands that can be made now.
+    /// Returns the number of free command slots.
     pub(super) fn available(&self) -> usize {
         self.free.len()
     }
 
-    /// Commands under way.
+    /// Returns the number of commands in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.ops.len() - self.free.len()
     }
@@ -72,7 +72,7 @@ impl DeviceOps {
         &self.ops[op as usize]
     }
 
-    /// A command for a request that goes past the frames; `None` without a place.
+    /// Adds a command for a bypass request. Returns `None` if no slot is free.
     pub(super) fn push_bypass(&mut self, io: u32, request: Request) -> Option<u32> {
         let op = self.free.pop()?;
         let slot = &mut self.ops[op as usize];
@@ -81,8 +81,8 @@ impl DeviceOps {
         Some(op)
     }
 
-    /// A command for neighbouring units, each of `pieces` being a frame, where its memory is, and
-    /// how many bytes; `None` without a place. `request` is without data.
+    /// Adds a command for contiguous blocks. Each element of `pieces` is a frame, its memory and
+    /// its length in bytes; `request` has no payload yet. Returns `None` if no slot is free.
     pub(super) fn push_blocks(
         &mut self,
         what: OpPurpose,
@@ -112,14 +112,14 @@ impl DeviceOps {
         Some(op)
     }
 
-    /// A command has ended.
+    /// Releases the slot of a completed command.
     pub(super) fn release(&mut self, op: u32) -> DeviceOp {
         self.free.push(op);
         self.ops[op as usize]
     }
 }
 
-/// A request without data for a run of sectors.
+/// Returns a request without payload for a range of sectors.
 pub(super) fn request_without_data(op: Op, lba: u64, sectors: u32, fua: bool) -> Request {
     Request { op, fua, ..Request::read(lba, sectors, Payload::BitBucket, 0) }
 }

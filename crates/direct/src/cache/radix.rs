@@ -1,12 +1,12 @@
-//! [`Radix`]: from the number of a unit to its frame, and which of them are dirty (NVMeDirect section
-//! 3.2 indexes its cache by a radix tree; that dirty units are found in order is Linux's addition).
+//! [`Radix`]: maps block numbers to frames and marks dirty blocks. [NVMeDirect16 §3.2] indexes its cache by a
+//! radix tree; the ordered search for dirty blocks follows Linux.
 //!
-//! A node has 64 places, 6 bits of the number each. A bit per place says whether something dirty is
-//! below it, so that the next dirty unit is found without looking at clean ones. Nodes come from a
-//! list and go back to it: nothing is allocated once the tree has been as large as it gets.
+//! A node has 64 slots and consumes 6 bits of the block number. One bit per slot says whether a
+//! dirty block is below it, so that the search skips clean subtrees. Nodes come from a free list
+//! and return to it: the tree stops allocating once it has reached its maximum size.
 //!
-//! Who looks for a unit finds the lowest node of its neighbourhood in a small table first, if it was there
-//! lately. An entry is good as long as the node is: [`remove`](Radix::remove) takes it out with the node.
+//! A small table of hints maps recently used block prefixes to leaf nodes. A hint is valid as long
+//! as its node exists: [`remove`](Radix::remove) clears the hint together with the node.
 
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
@@ -14,17 +14,17 @@ const SLOTS: usize = 1 << BITS;
 /// No node, no frame.
 const NONE: u32 = u32::MAX;
 
-/// Lowest nodes that are remembered: a unit's is in one place only.
+/// Number of hints, direct-mapped by prefix.
 const LEAF_HINTS: usize = 64;
 
-/// A lowest node, and the numbers that it is for: those of its units without their last bits.
+/// A leaf node, and the prefix of its blocks: their number without the last 6 bits.
 #[derive(Clone, Copy, Debug)]
 struct LeafHint {
     prefix: u64,
     node: u32,
 }
 
-/// No unit has this prefix: two of its bits are always zeros.
+/// An impossible prefix: two of its upper bits are always zero.
 const NO_HINT: LeafHint = LeafHint { prefix: u64::MAX, node: 0 };
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ struct Node {
     dirty: u64,
 }
 
-/// The tree.
+/// A radix tree from block numbers to frames.
 #[derive(Debug)]
 pub(crate) struct Radix {
     nodes: Vec<Node>,
@@ -50,7 +50,7 @@ fn slot_index(unit: u64, level: u32) -> usize {
 }
 
 impl Radix {
-    /// An empty tree for units below `units`.
+    /// Creates an empty tree for blocks below `units`.
     pub(crate) fn new(units: u64) -> Radix {
         let bits = u64::BITS - units.saturating_sub(1).leading_zeros();
         let mut tree = Radix {
@@ -72,7 +72,7 @@ impl Radix {
         (self.nodes.len() - 1) as u32
     }
 
-    /// The frame of a unit.
+    /// Returns the frame of a block.
     #[inline]
     pub(crate) fn get(&self, unit: u64) -> Option<u32> {
         let mut at = self.root;
@@ -85,7 +85,7 @@ impl Radix {
         Some(at)
     }
 
-    /// The same, for who will look for its neighbours.
+    /// Returns the frame of a block, and remembers its leaf for accesses to neighboring blocks.
     #[inline]
     pub(crate) fn get_with_hint(&mut self, unit: u64) -> Option<u32> {
         let prefix = unit >> BITS;
@@ -97,7 +97,7 @@ impl Radix {
         (frame != NONE).then_some(frame)
     }
 
-    /// The lowest node of a unit, which is remembered.
+    /// Finds the leaf node of a block and stores it as a hint.
     fn leaf(&mut self, unit: u64) -> Option<u32> {
         let mut node = self.root;
         for level in (1..self.levels).rev() {
@@ -111,7 +111,7 @@ impl Radix {
         Some(node)
     }
 
-    /// Puts a unit's frame in; there must be none.
+    /// Inserts a block's frame; the block must not be present.
     pub(crate) fn insert(&mut self, unit: u64, frame: u32) {
         let mut at = self.root;
         for level in (1..self.levels).rev() {
@@ -131,12 +131,12 @@ impl Radix {
         node.present |= 1 << p;
     }
 
-    /// Takes a unit out; it must be in, and clean.
+    /// Removes a block; it must be present and clean.
     pub(crate) fn remove(&mut self, unit: u64) {
         self.remove_below(self.root, self.levels - 1, unit);
     }
 
-    /// Whether the node is empty now.
+    /// Removes a block below a node. Returns whether the node is empty now.
     fn remove_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
         let p = slot_index(unit, level);
         if level > 0 {
@@ -157,7 +157,7 @@ impl Radix {
         node.present == 0
     }
 
-    /// Marks a unit that is in.
+    /// Marks a block dirty; it must be present.
     pub(crate) fn set_dirty(&mut self, unit: u64) {
         let mut at = self.root;
         for level in (0..self.levels).rev() {
@@ -167,12 +167,12 @@ impl Radix {
         }
     }
 
-    /// Takes the mark back.
+    /// Marks a block clean.
     pub(crate) fn set_clean(&mut self, unit: u64) {
         self.clean_below(self.root, self.levels - 1, unit);
     }
 
-    /// Whether nothing is dirty below the node now.
+    /// Clears the dirty bits below a node. Returns whether no dirty block remains below it.
     fn clean_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
         let p = slot_index(unit, level);
         if level > 0 {
@@ -186,7 +186,7 @@ impl Radix {
         node.dirty == 0
     }
 
-    /// The first dirty unit from `from` on, and its frame.
+    /// Returns the first dirty block at or after `from`, and its frame.
     pub(crate) fn next_dirty(&self, from: u64) -> Option<(u64, u32)> {
         if from >> (self.levels * BITS).min(63) > 0 {
             return None;
@@ -201,7 +201,7 @@ impl Radix {
         while bits != 0 {
             let p = bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            // Beyond the first place everything below counts.
+            // Later slots are beyond `from`: every block below them counts.
             let below = if p == first { from } else { 0 };
             let next = node.slots[p];
             if level == 0 {
@@ -215,7 +215,7 @@ impl Radix {
         None
     }
 
-    /// Nodes there is memory for.
+    /// Returns the number of allocated nodes.
     #[cfg(test)]
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.len()

@@ -1,7 +1,7 @@
-//! Requests that wait for a frame: for what is on its way to or from it, or for there to be one.
+//! Requests that wait: for a frame's transfer to complete, or for a free frame.
 //!
-//! Guarantee: who came first goes first; nobody waits for ever: when nothing is on its way that could make
-//! room, who waits for it fails.
+//! Guarantee: waiters proceed in arrival order, and none waits forever. If no operation in flight
+//! can free a frame, requests that wait for one fail.
 
 use block::BlockDevice;
 use nvme::Status;
@@ -14,13 +14,13 @@ use super::{BlockAccess, Cache};
 pub(super) struct FrameWaiter {
     pub(super) io: u32,
     pub(super) block: u64,
-    /// For what it wrote to be at the device; else for the frame to be usable.
+    /// Waits until its data is on the device; otherwise until the frame is usable.
     pub(super) until_written: bool,
     pub(super) next: u32,
 }
 
 impl<D: BlockDevice> Cache<D> {
-    /// Lets a unit of a request wait for a frame.
+    /// Queues a block of a request on a frame.
     pub(super) fn wait_for_frame(&mut self, frame: u32, io: u32, unit: u64, stored: bool) {
         let waiting = FrameWaiter { io, block: unit, until_written: stored, next: NONE };
         let name = match self.free_waiters.pop() {
@@ -33,7 +33,7 @@ impl<D: BlockDevice> Cache<D> {
                 (self.waiters.len() - 1) as u32
             }
         };
-        // At the end, so that who came first goes first.
+        // Append, to keep arrival order.
         let mut last = self.frames.get(frame).waiters;
         if last == NONE {
             self.frames.get_mut(frame).waiters = name;
@@ -45,8 +45,8 @@ impl<D: BlockDevice> Cache<D> {
         self.waiters[last as usize].next = name;
     }
 
-    /// Lets everybody go on who waited for a frame that is usable now, or, with a `failure`, is not
-    /// there any more. What was to be stored is, or has failed with `stored`.
+    /// Resumes all waiters of a frame, which is usable now, or, with a `failure`, was released.
+    /// `stored` is the result of writing the frame.
     pub(super) fn wake_waiters(&mut self, frame: u32, failure: Option<Status>, stored: Status) {
         let mut next = std::mem::replace(&mut self.frames.get_mut(frame).waiters, NONE);
         while next != NONE {
@@ -65,13 +65,13 @@ impl<D: BlockDevice> Cache<D> {
             match self.access_block(io, unit) {
                 BlockAccess::Done => self.complete_part(io, Status::SUCCESS),
                 BlockAccess::Waiting => {}
-                // It comes back for this unit alone.
+                // Retry this block alone.
                 BlockAccess::NoFrame => self.writeback.push_retry(io, unit),
             }
         }
     }
 
-    /// Lets those go on who waited for a frame.
+    /// Resumes the requests that waited for a free frame.
     pub(super) fn resume_waiters(&mut self) -> bool {
         let mut moved = false;
         while let Some((io, unit)) = self.writeback.pop_retry() {
@@ -95,12 +95,12 @@ impl<D: BlockDevice> Cache<D> {
         moved | self.fail_stalled_writes()
     }
 
-    /// Whether anybody waits for a frame.
+    /// Returns whether a request waits for a free frame.
     pub(super) fn is_stalled(&self) -> bool {
         !self.stalled.is_empty() || self.writeback.has_retries()
     }
 
-    /// When nothing is on its way that could make room, writes that wait for some fail.
+    /// Fails writes that wait for a frame if no operation in flight can free one.
     pub(super) fn fail_stalled_writes(&mut self) -> bool {
         let hopeless = self.is_stalled()
             && self.ops.in_flight() == 0
@@ -111,7 +111,7 @@ impl<D: BlockDevice> Cache<D> {
         if let Some((io, _)) = self.writeback.pop_retry() {
             self.complete_part(io, status);
         } else if let Some(id) = self.stalled.pop_front() {
-            // What has begun of it is in the cache.
+            // Its blocks that have started are in the cache.
             let io = &mut self.ios[id as usize];
             io.next_block = io.end_block;
             self.complete_part(id, status);

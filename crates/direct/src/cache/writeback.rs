@@ -1,8 +1,8 @@
-//! [`Back`]: dirty units, and their way to the device.
+//! [`Writeback`]: writing dirty blocks to the device.
 //!
-//! Whatever is dirty when a flush comes belongs to the flush's *epoch*; a flush goes to the device when
-//! nothing of its epoch or an earlier one is dirty any more. What cannot be written moves to the epoch
-//! that is now, so that the flush ends, and says so.
+//! Blocks that are dirty when a flush arrives belong to its *epoch*. The flush is sent to the
+//! device when no block of its epoch or an earlier one is dirty. A block whose write fails moves to
+//! the current epoch, so that the flush completes and reports the error.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::frames::FrameState;
 use super::ops::{OP_FRAMES_MAX, OpPurpose};
 use super::{Cache, WritePolicy};
 
-/// A flush that waits.
+/// A waiting flush.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     io: u32,
@@ -21,35 +21,35 @@ struct Flush {
     status: Status,
 }
 
-/// Dirty units, counted.
+/// State of the writeback.
 #[derive(Debug)]
 pub(super) struct Writeback {
-    /// Units dirty or being written, those that failed included.
+    /// Blocks that are dirty or being written, including those whose write failed.
     dirty: u32,
-    /// How many may be.
+    /// Maximum number of dirty blocks.
     dirty_max: u32,
-    /// From how many on they are written without anybody waiting.
+    /// Number of dirty blocks at which background writeback starts.
     background_threshold: u32,
-    /// Units that somebody waits for to be stored.
+    /// Blocks whose write a request waits for.
     write_requested_count: u32,
-    /// The number of the next flush, and dirty units by epoch, the oldest first.
+    /// The current epoch (the number of the next flush), and dirty blocks by epoch, oldest first.
     epoch: u64,
     dirty_by_epoch: VecDeque<u32>,
     flushes: VecDeque<Flush>,
-    /// Where writing goes on.
+    /// The block at which the writeback scan continues.
     cursor: u64,
-    /// Commands that write.
+    /// Write commands in flight.
     write_commands: u32,
-    /// Units that could not be written.
+    /// Blocks whose write failed.
     failed: Vec<u64>,
     last_error: Option<Status>,
-    /// Units of commands that failed, to be tried one by one.
+    /// Blocks of failed commands, to be retried one by one.
     single_retries: VecDeque<(OpPurpose, (u64, u32))>,
-    /// Units of requests that had waited for a frame and then found none.
+    /// Blocks of requests that were resumed and then found no frame.
     retries: VecDeque<(u32, u64)>,
 }
 
-/// Commands that write at a time at most: some places are for reads.
+/// Maximum number of write commands in flight; the remaining slots are for reads.
 const WRITE_COMMANDS_MAX: u32 = 32;
 
 impl Writeback {
@@ -82,7 +82,7 @@ impl Writeback {
         self.dirty
     }
 
-    /// Whether no further unit may become dirty.
+    /// Returns whether the limit of dirty blocks is reached.
     pub(super) fn is_full(&self) -> bool {
         self.dirty >= self.dirty_max
     }
@@ -115,7 +115,7 @@ impl Writeback {
         !self.retries.is_empty()
     }
 
-    /// The oldest epoch that something dirty may belong to.
+    /// Returns the oldest epoch that can have dirty blocks.
     fn oldest_dirty_epoch(&self) -> u64 {
         self.epoch + 1 - self.dirty_by_epoch.len() as u64
     }
@@ -125,7 +125,7 @@ impl Writeback {
         self.dirty_by_epoch.get_mut(at as usize)
     }
 
-    /// Something of an epoch is not dirty any more.
+    /// Removes one dirty block from an epoch.
     fn remove_dirty(&mut self, epoch: u64) {
         if let Some(count) = self.epoch_count_mut(epoch) {
             *count -= 1;
@@ -145,7 +145,7 @@ impl Writeback {
 }
 
 impl<D: BlockDevice> Cache<D> {
-    /// A frame has been written to.
+    /// Marks a frame dirty after a write.
     pub(super) fn mark_dirty(&mut self, frame: u32, fua: bool) {
         let wanted = fua || self.config.write_policy == WritePolicy::WriteThrough;
         let f = self.frames.get_mut(frame);
@@ -165,9 +165,9 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// A flush: everything that is dirty now must be at the device, and then durable there.
+    /// Starts a flush: everything dirty now is written to the device, and then flushed there.
     pub(super) fn flush(&mut self, io: u32) {
-        // What failed is tried again.
+        // Retry the blocks whose write failed.
         for unit in std::mem::take(&mut self.writeback.failed) {
             if let Some(frame) = self.tree.get(unit) {
                 self.frames.get_mut(frame).failed = false;
@@ -185,7 +185,7 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    /// Whether dirty units are to be written now.
+    /// Returns whether dirty blocks must be written now.
     fn is_urgent(&self) -> bool {
         self.writeback.write_requested_count > 0
             || !self.writeback.flushes.is_empty()
@@ -193,7 +193,7 @@ impl<D: BlockDevice> Cache<D> {
             || self.bypass.is_some()
     }
 
-    /// Writes dirty units, as far as there is reason to, and sends flushes whose epoch is clean.
+    /// Writes dirty blocks as far as needed, and sends flushes whose epoch is clean.
     pub(super) fn write_back(&mut self) -> bool {
         let mut moved = false;
         while self.ops.available() > 0
@@ -254,7 +254,7 @@ impl<D: BlockDevice> Cache<D> {
         self.issue(OpPurpose::Write, Op::Write, &run[..count], fua);
     }
 
-    /// A unit has been written, or has not.
+    /// Handles the result of writing a block.
     pub(super) fn on_block_written(&mut self, unit: u64, frame: u32, status: Status) {
         let f = self.frames.get_mut(frame);
         let epoch = f.epoch;
@@ -281,12 +281,12 @@ impl<D: BlockDevice> Cache<D> {
         self.wake_waiters(frame, None, status);
     }
 
-    /// A command that writes has ended.
+    /// Handles the completion of a write command.
     pub(super) fn on_write_complete(&mut self) {
         self.writeback.write_commands -= 1;
     }
 
-    /// Forgets a unit, whatever is in it.
+    /// Invalidates a block, whatever its state.
     pub(super) fn invalidate(&mut self, unit: u64, frame: u32) {
         let f = *self.frames.get(frame);
         if f.state == FrameState::Dirty {
