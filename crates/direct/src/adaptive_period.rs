@@ -33,9 +33,9 @@
 //!
 //! # Guarantee
 //!
-//! In a closed loop of n requests on such a device, the device is never idle while sleeps end on
-//! time, and idle for less than the lateness minus n·t/16 otherwise. If the time until the next
-//! poll is shorter than the sleeper's usual lateness, it does not sleep.
+//! In a closed loop of n requests on such a device, the device is never idle as long as each sleep
+//! ends less than n·t/16 late. If the time until the next poll is shorter than the sleeper's usual
+//! lateness, the poller does not sleep.
 
 use clock::Nanos;
 

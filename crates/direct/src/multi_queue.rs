@@ -53,11 +53,11 @@ pub struct MultiQueue<D> {
 }
 
 impl<D: BlockDevice> MultiQueue<D> {
-    /// Makes one device of several.
+    /// Combines several devices into one.
     ///
     /// # Errors
-    /// [`DirectError::Config`]: none, fewer than the selector tells apart, or devices of different
-    /// sizes.
+    /// [`DirectError::Config`] if there are no queues, fewer than the selector distinguishes, or
+    /// devices of different sizes.
     pub fn new(lanes: Vec<D>, selector: QueueSelector) -> Result<MultiQueue<D>, DirectError> {
         let wanted = match selector {
             QueueSelector::ByDirection | QueueSelector::BySize(_) => 2,
@@ -82,7 +82,7 @@ impl<D: BlockDevice> MultiQueue<D> {
         Ok(MultiQueue { queues: lanes, outstanding, selector, limits, next: 0, reap_from: 0 })
     }
 
-    /// The lanes.
+    /// Returns the queues.
     pub fn queues(&self) -> &[D] {
         &self.queues
     }
@@ -153,7 +153,8 @@ impl<D: BlockDevice> BlockDevice for MultiQueue<D> {
         self.queues.iter().all(BlockDevice::can_wait)
     }
 
-    /// In the only lane that has anything. One that has to be looked after meanwhile has a deadline.
+    /// Waits in the only queue with outstanding requests. The other queues are covered by the
+    /// deadline.
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
         let mut busy = (0..self.queues.len()).filter(|lane| self.outstanding[*lane] > 0);
         let (Some(lane), None) = (busy.next(), busy.next()) else { return WaitResult::Unsupported };

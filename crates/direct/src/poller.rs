@@ -1,11 +1,11 @@
-//! [`CompletionPoller`]: a thread that looks for completions on others' behalf, of one queue or of several
-//! (NVMeDirect section 3.2: the I/O completion thread).
+//! [`CompletionPoller`]: a thread that polls one or several queues for other threads (the I/O completion
+//! thread of [NVMeDirect16 §3.2]).
 //!
-//! Between two looks it sleeps: a fixed time, or until enough should have ended for a look to be worth it
-//! while the device still has enough to do ([`crate::pace`]). It asks the kernel not to wake it later than
-//! it must ([`clock::disable_timer_slack`]) and measures how late that is; what is shorter is not slept through:
-//! it looks all the time then, but lets others have its core in between. With nothing on its way it
-//! sleeps until somebody submits.
+//! Between polls the thread sleeps: for a fixed time, or until enough requests should have
+//! completed while the device still has enough work (module `adaptive_period`). It disables timer
+//! slack ([`clock::disable_timer_slack`]) and measures its wakeup latency. For periods shorter than
+//! that, it polls continuously and yields its core between polls. With nothing in flight it sleeps
+//! until a submission.
 
 use std::cell::Cell;
 use std::io;
@@ -18,30 +18,30 @@ use clock::{Nanos, Parker, RealClock, Waker};
 use crate::scheduled::GroupedSubmit;
 use crate::{DirectError, SharedQueue};
 
-/// The least that a sleep may be found to be late at once, in nanoseconds.
+/// Minimum of the bound on one wakeup-latency sample, in nanoseconds.
 const WAKEUP_LATENCY_STEP_MIN: u64 = 10_000;
 
-/// How long the thread sleeps between two looks.
+/// Sleep between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollPeriod {
-    /// Not at all, while something is on its way.
+    /// Busy-polls while requests are in flight.
     Busy,
-    /// So long, and longer by how late it wakes.
+    /// Sleeps for this time, plus the wakeup latency.
     Fixed(Nanos),
-    /// Until as much of what is on its way should have ended as can be submitted again before the device
-    /// has nothing to do.
+    /// Sleeps until as many requests should have completed as can be resubmitted before the device
+    /// becomes idle.
     Dynamic {
-        /// How late a sleeper wakes on this machine, at first: it measures that itself.
+        /// Initial estimate of the wakeup latency; the thread measures it from then on.
         wakeup_latency: Nanos,
-        /// The longest sleep while something is on its way.
+        /// Maximum sleep while requests are in flight.
         sleep_max: Nanos,
     },
 }
 
-/// How a poller is made.
+/// Configuration of a poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollerConfig {
-    /// How long it sleeps.
+    /// Sleep between two polls.
     pub period: PollPeriod,
 }
 
@@ -52,16 +52,16 @@ impl Default for PollerConfig {
     }
 }
 
-/// What a poller has done.
+/// Counters of a poller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollerStats {
-    /// Looks, each at all queues.
+    /// Polls, each of all queues.
     pub polls: u64,
     /// Completions found.
     pub completions: u64,
-    /// Sleeps with something on its way.
+    /// Sleeps with requests in flight.
     pub sleeps: u64,
-    /// Time that the thread has had a core.
+    /// CPU time of the thread.
     pub cpu_time: Nanos,
 }
 
@@ -90,7 +90,7 @@ impl<D: GroupedSubmit + Send + 'static> PolledQueue for SharedQueue<D> {
 struct PollerShared {
     queues: Mutex<Vec<Box<dyn PolledQueue>>>,
     stop: AtomicBool,
-    /// A time that the application expects its requests to take, if it knows better.
+    /// The application's estimate of the latency, if it gave one.
     hint: AtomicU64,
     polls: AtomicU64,
     completions: AtomicU64,
@@ -98,8 +98,8 @@ struct PollerShared {
     cpu_nanos: AtomicU64,
 }
 
-/// A thread that looks for completions. It ends when it is dropped; queues that it watched are looked at
-/// by their seats again.
+/// A thread that polls for completions. Dropping it stops the thread; its queues are then polled by
+/// their handles.
 pub struct CompletionPoller {
     shared: Arc<PollerShared>,
     waker: Waker,
@@ -113,11 +113,11 @@ impl std::fmt::Debug for CompletionPoller {
 }
 
 impl CompletionPoller {
-    /// Starts the thread; `clock` is that of the device whose queues it is given.
+    /// Starts the thread. `clock` is the clock of the device to which the queues belong.
     ///
     /// # Errors
-    /// [`DirectError::Config`] for a period of zero or of more than a second; [`DirectError::Memory`]
-    /// without a thread or a descriptor to be had.
+    /// [`DirectError::Config`] for a period of zero or of more than a second;
+    /// [`DirectError::Memory`] if no thread or descriptor can be created.
     pub fn start(clock: RealClock, config: PollerConfig) -> Result<CompletionPoller, DirectError> {
         let longest = match config.period {
             PollPeriod::Busy => Nanos(1),
@@ -148,8 +148,9 @@ impl CompletionPoller {
         Ok(CompletionPoller { shared, waker, thread: Some(thread) })
     }
 
-    /// Watches a queue from now on. Its seats wait for [`WaitMode::Interrupt`](crate::WaitMode::Interrupt): the thread
-    /// wakes them. A queue is watched by one poller at most: the last that was asked.
+    /// Starts to poll a queue. Its handles wait with
+    /// [`WaitMode::Interrupt`](crate::WaitMode::Interrupt), and the thread wakes them. At most one
+    /// poller polls a queue: the last one on which this was called.
     pub fn watch<D: GroupedSubmit + Send + 'static>(&self, queue: &SharedQueue<D>) {
         let mut queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|q| !q.is_same(queue.as_ptr()));
@@ -159,7 +160,7 @@ impl CompletionPoller {
         self.waker.wake();
     }
 
-    /// Watches a queue no more.
+    /// Stops polling a queue.
     pub fn unwatch<D: GroupedSubmit + Send + 'static>(&self, queue: &SharedQueue<D>) {
         let mut queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let before = queues.len();
@@ -169,13 +170,13 @@ impl CompletionPoller {
         }
     }
 
-    /// Says how long requests take, for who knows better than what has been seen; zero takes it back.
-    /// Only with a dynamic period.
+    /// Sets the expected latency of requests, which overrides the measured one; zero removes it.
+    /// Applies to a dynamic period only.
     pub fn hint(&self, time: Nanos) {
         self.shared.hint.store(time.0, Ordering::Relaxed);
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> PollerStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PollerStats {
@@ -197,13 +198,13 @@ impl Drop for CompletionPoller {
     }
 }
 
-/// The thread.
+/// State of the thread.
 struct PollerThread {
     shared: Arc<PollerShared>,
     parker: Parker,
     clock: RealClock,
     period: PollPeriod,
-    /// How much longer than asked for its sleeps take: a mean that forgets an eighth with each.
+    /// Mean wakeup latency, with a weight of one eighth for each new sample.
     wakeup_latency: Cell<Nanos>,
 }
 
@@ -215,7 +216,7 @@ impl PollerThread {
                 self.sleep(next);
                 continue;
             }
-            // Nothing is on its way: somebody submits, or all is over.
+            // Nothing is in flight: sleep until a submission or the stop.
             self.parker.prepare();
             if self.shared.stop.load(Ordering::Relaxed) || self.poll_queues().is_some() {
                 self.parker.unpark();
@@ -227,7 +228,7 @@ impl PollerThread {
         self.record_cpu_time();
     }
 
-    /// Looks at all queues. Returns when the next look is due, if something is on its way.
+    /// Polls all queues. Returns when the next poll is due, or `None` if nothing is in flight.
     fn poll_queues(&self) -> Option<Nanos> {
         let hint = Nanos(self.shared.hint.load(Ordering::Relaxed));
         let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,13 +259,13 @@ impl PollerThread {
             }
         };
         if time == Nanos::ZERO {
-            // Whoever is to submit may need this core.
+            // A submitting thread may need this core.
             return std::thread::yield_now();
         }
         self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_nanos(time.0));
         let (late, old) = (self.clock.now().since(begin + time), self.wakeup_latency.get());
-        // One that was kept from its core for long says little of the next.
+        // Bound the sample: a thread that was preempted for long says little about the next wakeup.
         let late = late.0.min(4 * old.0 + WAKEUP_LATENCY_STEP_MIN);
         self.wakeup_latency.set(Nanos(old.0 - old.0 / 8 + late / 8));
     }

@@ -12,7 +12,7 @@ use crate::remote::RemoteQueue;
 use crate::scheduled::GroupedSubmit;
 use crate::supervised::SupervisedQueue;
 
-/// What a queue leads to.
+/// Backend of a queue.
 #[allow(clippy::large_enum_variant, reason = "a drive's queue is reached without another step")]
 pub(crate) enum HardwareQueueKind {
     Null(Raw<NullQueue>),
@@ -26,27 +26,27 @@ pub(crate) enum HardwareQueueKind {
     Target(LeasedQueue),
     /// A drive in another process.
     Remote(Box<RemoteQueue>),
-    /// Given back.
+    /// Returned to the device.
     Closed,
 }
 
-/// What a queue did beside sending commands. All zero, and nothing, for what is no drive of queue pairs:
-/// there the kernel copies and rings.
+/// Work that a queue did beside sending commands. All zero and `None` for devices without NVMe
+/// queue pairs, where the kernel copies data and rings doorbells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
-    /// What was copied because commands could not name it: how often, how many bytes, how often there was
-    /// too little memory for it, and how much memory it takes.
+    /// Data that was copied because commands could not address it: requests, bytes, failures for
+    /// lack of memory, and the memory in use.
     pub bounced: BounceStats,
-    /// Why nothing can be copied, if something had to be: such requests end with
+    /// Why data cannot be copied, if that was needed: such requests complete with
     /// [`INTERNAL`](nvme::Status::INTERNAL).
     pub bounce_refused: Option<RegisterError>,
-    /// Doorbells in memory: registers written, and saved. `None` for doorbells that are registers, of which
-    /// every batch of commands writes one.
+    /// Shadow doorbells: register writes done and saved. `None` without shadow doorbells; then
+    /// every batch of commands writes a register.
     pub doorbells: Option<DoorbellStats>,
 }
 
 impl QueueStats {
-    /// Those of several queues together.
+    /// Returns the sum of two queues' counters.
     #[must_use]
     pub fn and(self, other: QueueStats) -> QueueStats {
         let doorbells = match (self.doorbells, other.doorbells) {
@@ -58,8 +58,8 @@ impl QueueStats {
     }
 }
 
-/// A target's queue, and how much is outstanding there: it is handed out again, and then nobody must find
-/// another's completions.
+/// A target's queue and its number of outstanding requests. They must complete before the queue is
+/// leased again, so that the next owner does not reap another's completions.
 pub(crate) struct LeasedQueue {
     pub(crate) target: Box<dyn BlockDevice + Send>,
     pub(crate) outstanding: u64,
@@ -90,9 +90,9 @@ impl LeasedQueue {
     }
 }
 
-/// A hardware queue, owned by who submits to it (rule R4): no lock and no atomic on its path beside the
-/// rings themselves. It is destroyed when it is dropped; what is outstanding then is given up. A target's
-/// goes back instead, and what is outstanding there is waited for.
+/// A hardware queue, owned by its submitter (ARCHITECTURE.md, R4): its path takes no lock, and no
+/// atomic beside those of the rings. Dropping a queue deletes it and abandons its outstanding
+/// requests. A target's queue is returned instead, after its outstanding requests have completed.
 pub struct Queue {
     pub(crate) hardware: HardwareQueueKind,
     pub(crate) limits: Limits,
@@ -108,12 +108,12 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Whether the device wakes who waits: without, completions must be looked for.
+    /// Returns whether the device wakes sleeping handles. If not, the handle must poll.
     pub fn has_interrupts(&self) -> bool {
         self.interrupts
     }
 
-    /// What was done for its commands beside sending them.
+    /// Returns the counters of the queue.
     pub fn stats(&self) -> QueueStats {
         let of = |queue: &NvmeQueue| QueueStats {
             bounced: queue.bounce_stats(),
@@ -129,7 +129,7 @@ impl Queue {
     }
 }
 
-/// Calls the device behind a queue; a queue that has been given back has none.
+/// Dispatches to the queue's backend; a closed queue has none.
 macro_rules! dispatch {
     ($self:ident, $queue:ident => $call:expr, $gone:expr) => {
         match &mut $self.hardware {
@@ -169,8 +169,8 @@ impl BlockDevice for Queue {
         dispatch!(self, queue => queue.set_waker(waker), ());
     }
 
-    /// A file's queue is made again, unless its kernel work is done for any thread. Where there is no memory
-    /// for that it stays as it is.
+    /// Recreates a file's queue for several threads, unless it allows them already. If memory is
+    /// short, the queue is left unchanged.
     fn enable_sharing(&mut self) {
         if let HardwareQueueKind::File(queue) = &mut self.hardware
             && let Some(shared) = self.device.shared_file_queue()
@@ -179,12 +179,12 @@ impl BlockDevice for Queue {
         }
     }
 
-    /// With [interrupts](Queue::has_interrupts) only.
+    /// Returns whether the queue has [interrupts](Queue::has_interrupts).
     fn can_wake(&self) -> bool {
         self.interrupts
     }
 
-    /// In a ring of the kernel: it does both in one system call.
+    /// Returns whether the queue is an io_uring, which submits and sleeps in one system call.
     fn can_wait(&self) -> bool {
         match &self.hardware {
             HardwareQueueKind::File(queue) => queue.can_wait(),
@@ -204,7 +204,7 @@ impl BlockDevice for Queue {
 }
 
 impl GroupedSubmit for Queue {
-    /// A queue treats everybody alike.
+    /// A plain queue ignores groups.
     #[inline]
     fn submit_for(&mut self, now: Nanos, _: Group, request: Request) -> Result<(), QueueFull> {
         self.submit(now, request)
@@ -227,7 +227,7 @@ impl Component for Queue {
             HardwareQueueKind::Drive(queue) => queue.deadline(),
             HardwareQueueKind::File(queue) => queue.deadline(),
             HardwareQueueKind::Passthrough(queue) => queue.deadline(),
-            // Those that nobody has wake nobody.
+            // Unleased queues of the target wake no handle, so they must be polled.
             HardwareQueueKind::Target(_) if self.device.has_idle_targets() => Nanos::ZERO,
             HardwareQueueKind::Target(queue) => queue.target.deadline(),
             HardwareQueueKind::Remote(queue) => queue.deadline(),
@@ -240,7 +240,7 @@ impl Component for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.hardware, HardwareQueueKind::Closed) {
-            // A drive that does not answer keeps the queue's number and its memory.
+            // A drive that does not answer keeps the queue id and its memory.
             HardwareQueueKind::Drive(raw) => {
                 let _ = raw.into_queue().0.close(&mut |_| {}, &mut self.device.pump());
             }

@@ -1,9 +1,9 @@
-//! [`QueueFactory`]: hardware queues of an opened drive as a low-level driver, for layers that several
-//! submitters share (SYSTOR'13 section 3: the block layer above the driver).
+//! [`QueueFactory`]: hardware queues of an opened drive as a low-level driver, for layers that several submitters
+//! share (the block layer above the driver, [SYSTOR13 §3]).
 //!
-//! Guarantee: as every queue of [`Device`](crate::Device), also of a drive in another process. When that
-//! process goes, commands end by the layer's own timeouts: it aborts, resets, and finds the drive
-//! removed.
+//! Guarantee: queues behave as every queue of [`IoDevice`](crate::IoDevice), also for a drive in
+//! another process. If that process ends, commands end by the timeouts of the layer above, which
+//! aborts, resets, and finds the drive removed.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use ring::AddressSpace;
 use crate::DirectError;
 use crate::device_inner::DeviceInner;
 
-/// Hardware queues of a drive ([`IoDevice::queue_factory`](crate::IoDevice::queue_factory)), handed out one by
-/// one. The drive must outlive them: whoever takes queues keeps this.
+/// Hardware queues of a drive ([`IoDevice::queue_factory`](crate::IoDevice::queue_factory)), taken
+/// one by one. Keep the factory while its queues are in use: it keeps the drive alive.
 #[derive(Debug)]
 pub struct QueueFactory {
     queues: Vec<Option<NvmeQueue>>,

@@ -1,8 +1,8 @@
-//! [`Scheduled`]: a scheduler in front of a device (NVMeDirect section 3.1).
+//! [`Scheduled`]: a scheduler in front of a device ([NVMeDirect16 §3.1]).
 //!
-//! The schedulers are the block layer's ([`block::sched`]): in order of arrival, deadlines, latency
-//! targets, shares, classes, and rates before any of them. They have something to choose from only
-//! while requests wait here and not in the device: so many go down at a time, and no more.
+//! The schedulers are those of the block layer ([`block::sched`]): arrival order, deadlines,
+//! latency targets, shares, classes, each optionally behind rate limits. A scheduler can choose
+//! only among requests that wait here, so the number of requests in the device is limited.
 
 use block::sched::{SchedError, Scheduler, Scheduling};
 use block::{
@@ -12,14 +12,14 @@ use block::{
 use clock::{Component, Nanos, Waker};
 use ring::AddressSpace;
 
-/// How requests wait.
+/// Configuration of a scheduled device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduledConfig {
-    /// The scheduler, and rates.
+    /// The scheduler and the rate limits.
     pub scheduling: Scheduling,
-    /// Requests that the device has at a time.
+    /// Maximum number of requests in the device.
     pub device_depth: u16,
-    /// Requests outstanding in all.
+    /// Maximum number of outstanding requests.
     pub depth: u32,
 }
 
@@ -29,12 +29,12 @@ impl Default for ScheduledConfig {
     }
 }
 
-/// A device whose requests belong to groups that are treated differently.
+/// A device that distinguishes groups of requests.
 pub trait GroupedSubmit: BlockDevice {
-    /// As [`submit`](Device::submit), for a group.
+    /// Submits a request of a group, as [`submit`](BlockDevice::submit) does.
     ///
     /// # Errors
-    /// [`Busy`].
+    /// [`QueueFull`].
     fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), QueueFull>;
 }
 
@@ -43,7 +43,7 @@ struct PendingRequest {
     staged: StagedRequest,
     /// The caller's tag.
     tag: u64,
-    /// When the device got it.
+    /// Time at which the device accepted the request.
     sent: Nanos,
 }
 
@@ -52,13 +52,13 @@ struct PendingRequest {
 pub struct Scheduled<D> {
     device: D,
     scheduler: Box<dyn Scheduler>,
-    /// Under the tag that the device has.
+    /// Indexed by the tag given to the device.
     requests: Vec<PendingRequest>,
     free: Vec<u32>,
     limits: Limits,
     device_depth: u32,
     in_device: u32,
-    /// When the last poll was: completions are found by it.
+    /// Time of the last poll, at which completions are found.
     now: Nanos,
 }
 
@@ -83,22 +83,22 @@ impl<D: BlockDevice> Scheduled<D> {
         })
     }
 
-    /// Requests that wait.
+    /// Returns the number of requests that wait.
     pub fn queued(&self) -> usize {
         self.scheduler.len()
     }
 
-    /// Requests that the device has.
+    /// Returns the number of requests in the device.
     pub fn in_device(&self) -> u32 {
         self.in_device
     }
 
-    /// What it is in front of.
+    /// Returns the device below.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// When something that waits may go down.
+    /// Returns when the next waiting request may be dispatched.
     fn scheduler_deadline(&self) -> Nanos {
         match self.in_device < self.device_depth {
             true => self.scheduler.deadline(),
@@ -159,7 +159,7 @@ impl<D: BlockDevice> BlockDevice for Scheduled<D> {
 
     fn reap(&mut self) -> Option<Completion> {
         let completion = self.device.reap()?;
-        // The device returns what it was given.
+        // The device returns the tag that it was given.
         let PendingRequest { staged, tag, sent } = self.requests[completion.tag as usize];
         self.scheduler.completed(self.now, &staged, self.now.since(sent));
         self.in_device -= 1;
@@ -191,7 +191,7 @@ impl<D: BlockDevice> BlockDevice for Scheduled<D> {
         self.now = now;
         self.send(now);
         if self.in_device == 0 {
-            // There is nothing below to sleep for.
+            // Nothing is in flight below, so there is nothing to sleep for.
             return WaitResult::Unsupported;
         }
         let until = self.scheduler_deadline().min(until);
@@ -202,7 +202,7 @@ impl<D: BlockDevice> BlockDevice for Scheduled<D> {
 impl<D: BlockDevice> Component for Scheduled<D> {
     fn poll(&mut self, now: Nanos) -> bool {
         self.now = now;
-        // What a completion made room for goes with the next poll, which follows its reaping.
+        // A slot freed by a completion is used at the next poll, which follows its reaping.
         self.send(now) | self.device.poll(now)
     }
 

@@ -1,10 +1,12 @@
-//! [`SharedQueue`]: one queue that several handles use, each from a [`QueueHandle`] (NVMeDirect figure 1,
+//! [`SharedQueue`]: one queue that several handles use, each through a [`QueueHandle`] ([NVMeDirect16 fig. 1],
 //! threads C and D).
 //!
-//! The same queue behind a lock (rule R4), or a queue behind a scheduler that tells the seats apart by
-//! their groups. Whoever holds the lock takes everything that has come and puts it where its owner
-//! looks: completions of others are not left for them to find. Who is woken wants the lock, and perhaps the
-//! core: it is woken once, after the lock was given back.
+//! # Concurrency
+//!
+//! Handles share the queue under a lock (ARCHITECTURE.md, R4). The queue may be behind a scheduler
+//! that distinguishes handles by group. The lock holder reaps every available completion and stores
+//! it in the owning handle's mailbox. Sleeping handles are woken once per batch, after the lock is
+//! released, so that they do not contend for it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +19,8 @@ use crate::Queue;
 use crate::adaptive_period::AdaptivePeriod;
 use crate::scheduled::GroupedSubmit;
 
-/// A queue that several handles use. Clones are the same queue; it is destroyed with the last clone and
-/// the last seat.
+/// A queue that several handles use. Clones refer to the same queue. It is destroyed with the last
+/// clone and the last handle.
 #[derive(Debug)]
 pub struct SharedQueue<D = Queue> {
     inner: Arc<SharedQueueInner<D>>,
@@ -40,15 +42,16 @@ struct SharedQueueInner<D> {
 #[derive(Debug)]
 struct SharedQueueState<D> {
     device: D,
-    /// Whose each request on its way is.
+    /// Owner of each request in flight.
     slots: Vec<RequestSlot>,
     free: Vec<u32>,
     mailboxes: Vec<Option<Mailbox>>,
-    /// A thread that looks for everybody.
+    /// The poller thread that polls for all handles.
     watcher: Option<Waker>,
-    /// How often somebody has looked.
+    /// Number of polls.
     poll_count: u64,
-    /// What it needs to know of the future: with it, requests in order of arrival, and how fast they end.
+    /// For the poller: submission times of requests in order of arrival, and the estimated
+    /// completion rate.
     arrivals: VecDeque<(u32, Nanos)>,
     adaptive_period: AdaptivePeriod,
 }
@@ -61,23 +64,23 @@ struct RequestSlot {
     busy: bool,
 }
 
-/// What has come for a seat.
+/// Completions of one handle.
 #[derive(Debug, Default)]
 struct Mailbox {
     completions: VecDeque<Completion>,
     waker: Option<Waker>,
-    /// The turn that has last called it.
+    /// The poll that woke the handle last.
     last_wake: u64,
-    /// Requests on their way.
+    /// Requests in flight.
     outstanding: u32,
-    /// Nobody sits there any more: the place is free when nothing is outstanding.
+    /// The handle was dropped; its index is free when nothing is outstanding.
     detached: bool,
 }
 
-/// Seats that one turn calls without the lock.
+/// Maximum number of handles that one poll wakes without the lock.
 const WAKES_MAX: usize = 8;
 
-/// Whom a turn has found something for, to be woken without the lock.
+/// Handles with new completions, to be woken after the lock is released.
 #[derive(Debug, Default)]
 struct WakeList {
     wakers: [Option<Waker>; WAKES_MAX],
@@ -93,12 +96,12 @@ impl WakeList {
                 *place = Some(waker.clone());
                 self.count += 1;
             }
-            // More than there are places: with the lock, then.
+            // The list is full: wake while holding the lock.
             None => waker.wake(),
         }
     }
 
-    /// Wakes everybody. Returns how many completions there were.
+    /// Wakes the listed handles. Returns the number of completions found.
     #[inline]
     fn wake_all(self) -> usize {
         for waker in self.wakers.iter().take(self.count).flatten() {
@@ -108,19 +111,19 @@ impl WakeList {
     }
 }
 
-/// A place at a shared queue: a device of one handle's own.
+/// One handle's access to a shared queue, as a device.
 #[derive(Debug)]
 pub struct QueueHandle<D: GroupedSubmit = Queue> {
     inner: Arc<SharedQueueInner<D>>,
     index: u32,
     group: Group,
-    /// Taken from the mail, to be reaped.
+    /// Taken from the mailbox, to be reaped.
     ready: VecDeque<Completion>,
 }
 
 impl<D: GroupedSubmit> SharedQueue<D> {
-    /// Shares a queue, or a queue behind a [`Scheduled`](crate::Scheduled), on which nothing is outstanding
-    /// ([`share`](BlockDevice::enable_sharing)).
+    /// Shares a queue, or a queue behind a [`Scheduled`](crate::Scheduled), without outstanding
+    /// requests ([`enable_sharing`](BlockDevice::enable_sharing)).
     pub fn new(mut device: D) -> SharedQueue<D> {
         device.enable_sharing();
         let (limits, memory) = (*device.limits(), device.memory().clone());
@@ -139,12 +142,13 @@ impl<D: GroupedSubmit> SharedQueue<D> {
         }
     }
 
-    /// Takes a seat, in group 0.
+    /// Attaches a handle in group 0.
     pub fn attach(&self) -> QueueHandle<D> {
         self.attach_group(Group(0))
     }
 
-    /// Takes a seat whose requests are `group`'s, for a scheduler that tells groups apart.
+    /// Attaches a handle whose requests belong to `group`, for a scheduler that distinguishes
+    /// groups.
     pub fn attach_group(&self, group: Group) -> QueueHandle<D> {
         let mut state = self.inner.lock();
         let seat = match state.mailboxes.iter().position(Option::is_none) {
@@ -160,36 +164,36 @@ impl<D: GroupedSubmit> SharedQueue<D> {
         QueueHandle { inner, index: seat as u32, group, ready: VecDeque::new() }
     }
 
-    /// Seats that are taken, or whose requests are still on their way.
+    /// Returns the number of handles, including dropped ones with requests in flight.
     pub fn handle_count(&self) -> usize {
         self.inner.lock().mailboxes.iter().flatten().count()
     }
 
-    /// Requests on their way.
+    /// Returns the number of requests in flight.
     pub fn outstanding(&self) -> u32 {
         self.inner.lock().outstanding()
     }
 
-    /// Moves everything on, for all seats, and wakes those for which something has come: what a thread
-    /// does that looks for completions on others' behalf. Returns how many there were.
+    /// Polls the queue for all handles, and wakes those with new completions. For poller threads.
+    /// Returns the number of completions.
     pub fn poll_all(&self, now: Nanos) -> usize {
         let calls = self.inner.lock().poll_all(now, None);
         calls.wake_all()
     }
 
-    /// When a watcher should look, if anything is on its way: when enough should have ended, or the oldest
-    /// has taken as long as the `hint` says, if there is one.
+    /// Returns when a poller should poll next, or `None` if nothing is in flight. That is when
+    /// enough requests should have completed, or, with a `hint`, when the oldest is that old.
     pub(crate) fn next_poll(&self, hint: Nanos) -> Option<Nanos> {
         self.inner.lock().next_poll(hint)
     }
 
-    /// What tells one queue from another.
+    /// Returns the identity of the queue.
     pub(crate) fn as_ptr(&self) -> *const () {
         Arc::as_ptr(&self.inner).cast()
     }
 
-    /// Says who looks for everybody: woken when there is something to look for. From now on what
-    /// requests take is learnt.
+    /// Sets the poller to be woken when there are requests in flight, and starts to measure their
+    /// rate.
     pub(crate) fn watch(&self, watcher: Option<Waker>) {
         let mut state = self.inner.lock();
         state.arrivals.clear();
@@ -205,8 +209,8 @@ impl<D> SharedQueueInner<D> {
 }
 
 impl<D: BlockDevice> SharedQueueState<D> {
-    /// Rings for what was submitted and sorts what has come. Returns how much that was and who is to be
-    /// woken for it: not the seat `own`, whose thread is here.
+    /// Rings the doorbell and distributes completions. Returns the number of completions and the
+    /// handles to wake, except handle `own`, which is the caller.
     fn poll_all(&mut self, now: Nanos, own: Option<u32>) -> WakeList {
         self.device.poll(now);
         self.poll_count += 1;
@@ -214,7 +218,7 @@ impl<D: BlockDevice> SharedQueueState<D> {
         let mut count = 0;
         while let Some(completion) = self.device.reap() {
             count += 1;
-            // The device returns what it was given: places in the table.
+            // The device returns the tag that it was given: an index into the table.
             let slot = &mut self.slots[completion.tag as usize];
             slot.busy = false;
             let RequestSlot { handle: seat, tag, .. } = *slot;
@@ -244,7 +248,7 @@ impl<D: BlockDevice> SharedQueueState<D> {
         calls
     }
 
-    /// The device has taken a seat's request.
+    /// Records that the device accepted a handle's request.
     fn on_submit(&mut self, now: Nanos, seat: u32, name: u32) {
         if let Some(mail) = &mut self.mailboxes[seat as usize] {
             mail.outstanding += 1;
@@ -262,7 +266,7 @@ impl<D: BlockDevice> SharedQueueState<D> {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    /// The oldest request on its way: when it was submitted.
+    /// Returns the submission time of the oldest request in flight.
     fn oldest_submit(&mut self) -> Option<Nanos> {
         while let Some(&(slot, since)) = self.arrivals.front() {
             let RequestSlot { submitted_at: began, busy, .. } = self.slots[slot as usize];
@@ -284,7 +288,7 @@ impl<D: BlockDevice> SharedQueueState<D> {
 }
 
 impl<D: GroupedSubmit> QueueHandle<D> {
-    /// Asks the device that everybody shares: nobody moves it on meanwhile.
+    /// Calls a function with the shared device, under the lock.
     pub fn with_device<T>(&self, what: impl FnOnce(&D) -> T) -> T {
         what(&self.inner.lock().device)
     }
@@ -311,7 +315,7 @@ impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
         if submitted.is_err() {
             let turn = calls.insert(state.poll_all(now, Some(self.index)));
             if turn.found > 0 {
-                // It was full of what has ended, for others perhaps.
+                // The queue was full of completed requests, possibly of other handles.
                 submitted = state.device.submit_for(now, self.group, named);
             }
         }
@@ -335,8 +339,9 @@ impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
         &self.inner.memory
     }
 
-    /// Whom another thread wakes that finds this seat's completions, or, where no thread looks for
-    /// everybody, the device: it wakes the seat that asked last, and that finds everybody's.
+    /// Sets the waker used by threads that find this handle's completions. Without a poller, the
+    /// device gets it too: the device wakes the handle that registered last, which then reaps for
+    /// all.
     fn set_waker(&mut self, waker: Waker) {
         let mut state = self.inner.lock();
         if state.watcher.is_none() {
@@ -347,7 +352,7 @@ impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
         }
     }
 
-    /// A thread that looks for everybody does, or the device.
+    /// Returns whether a poller or the device wakes this handle.
     fn can_wake(&self) -> bool {
         let state = self.inner.lock();
         state.watcher.is_some() || state.device.can_wake()

@@ -1,12 +1,13 @@
-//! [`Watched`]: a hardware queue of a real controller, which may be slow, fail, or be pulled out.
+//! [`SupervisedQueue`]: a hardware queue of a real controller, which may be slow, fail, or be unplugged.
 //!
-//! A command that is not answered in time is aborted; if that does not end it, the queue is reset,
-//! and with it, if it must be, the controller (NVMe sections 5.1, 7.3.2 and 7.3.3). Guarantee: every
-//! request that was taken ends exactly once: with the controller's answer; with [`Status::ABORTED`],
-//! when its queue was reset; or with [`Status::HOST_PATH_ERROR`], when the controller is gone. A write
-//! that ended in the last two ways may have been carried out or not.
+//! A command that exceeds its timeout is aborted. If that does not complete it, the queue is reset,
+//! and if necessary the controller ([NVMe1.4 §5.1, §7.3.2, §7.3.3]).
 //!
-//! Costs one comparison per poll; commands are looked through once per [`LOOK`].
+//! Guarantee: every accepted request completes exactly once: with the controller's status, with
+//! [`Status::ABORTED`] if its queue was reset, or with [`Status::HOST_PATH_ERROR`] if the
+//! controller was removed. In the last two cases the outcome of a write is unknown.
+//!
+//! Cost: one comparison per poll; commands are checked once per [`TIMEOUT_CHECK_INTERVAL`].
 
 use std::collections::VecDeque;
 
@@ -16,20 +17,20 @@ use driver::{HardwareQueue, QueueState, Tag};
 use nvme::Status;
 use ring::AddressSpace;
 
-/// How long an abort may take before the queue is reset; where commands have less, as long as these.
+/// Timeout of an abort before the queue is reset; the command timeout if that is shorter.
 const ABORT_TIMEOUT: Nanos = Nanos::from_millis(5_000);
-/// How often commands are looked through.
+/// Interval of timeout checks.
 const TIMEOUT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
-/// A queue that is watched over.
+/// A queue with supervised commands.
 pub(crate) struct SupervisedQueue<Q> {
     raw: Raw<Q>,
     /// As of the last poll.
     state: QueueState,
     next_check: Nanos,
-    /// How long a command may take before it is aborted.
+    /// Timeout of a command before it is aborted.
     timeout: Nanos,
-    /// What ended without the controller, or was found before a reset.
+    /// Completions generated without the controller, or reaped before a reset.
     completed: VecDeque<Completion>,
 }
 
@@ -41,7 +42,7 @@ impl<Q: HardwareQueue> SupervisedQueue<Q> {
         SupervisedQueue { raw, state, next_check: Nanos::ZERO, timeout, completed }
     }
 
-    /// The queue; what is outstanding is lost.
+    /// Returns the queue; outstanding requests are lost.
     pub(crate) fn into_queue(self) -> Q {
         self.raw.into_queue().0
     }
@@ -50,14 +51,14 @@ impl<Q: HardwareQueue> SupervisedQueue<Q> {
         self.raw.queue()
     }
 
-    /// Takes in what the controller has answered.
+    /// Reaps the controller's completions.
     fn reap_raw(&mut self) {
         while let Some(completion) = self.raw.reap() {
             self.completed.push_back(completion);
         }
     }
 
-    /// Ends everything that the controller will not.
+    /// Completes every request that the controller will not complete.
     #[cold]
     fn fail_outstanding(&mut self, status: Status) {
         self.reap_raw();
@@ -65,25 +66,25 @@ impl<Q: HardwareQueue> SupervisedQueue<Q> {
         let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
         for tag in bound {
             let Ok(command) = queue.detach_tag_cmd(tag) else { continue };
-            // Detached, so it can be given back.
+            // Detached, so the tag can be released.
             let _ = queue.release_tags(&[tag]);
             self.completed.push_back(Completion { tag: command.user, status, result: 0 });
         }
     }
 
-    /// What to do about a queue that has changed its state since the last poll.
+    /// Handles a change of the queue's state since the last poll.
     #[cold]
     fn on_state_change(&mut self, state: QueueState) {
         match state {
             QueueState::Removed => self.fail_outstanding(Status::HOST_PATH_ERROR),
-            // What was answered before the reset is an answer.
+            // Completions posted before the reset remain valid.
             QueueState::Resetting => self.reap_raw(),
             QueueState::Ready => self.fail_outstanding(Status::ABORTED),
         }
         self.state = state;
     }
 
-    /// Aborts what is late, and resets the queue when that does not help.
+    /// Aborts the oldest command if it is late, and resets the queue if the abort did not help.
     #[cold]
     fn check_timeouts(&mut self, now: Nanos) {
         self.next_check = now + TIMEOUT_CHECK_INTERVAL.min(self.timeout);
@@ -96,7 +97,7 @@ impl<Q: HardwareQueue> SupervisedQueue<Q> {
             self.reap_raw();
             self.raw.queue_mut().reset(now);
         } else if late >= self.timeout {
-            // One at a time, again with every look: the controller may take no more.
+            // One abort per check, repeated: the controller may limit concurrent aborts.
             let _ = queue.abort_tag(tag, now);
         }
     }
@@ -111,7 +112,7 @@ impl<Q: HardwareQueue> BlockDevice for SupervisedQueue<Q> {
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         if self.state == QueueState::Removed {
-            // As many as the queue has tags: memory stays bounded when nobody reaps.
+            // Bounded, so that memory stays limited if the caller does not reap.
             if self.completed.len() >= 2 * self.raw.limits().queue_depth as usize {
                 return Err(QueueFull);
             }
@@ -154,7 +155,7 @@ impl<Q: HardwareQueue> Component for SupervisedQueue<Q> {
         moved | !self.completed.is_empty()
     }
 
-    /// When it looks again, as long as something is outstanding.
+    /// Returns the time of the next check while requests are outstanding.
     fn deadline(&self) -> Nanos {
         match self.raw.queue().tags().bound() {
             0 => self.raw.deadline(),
@@ -174,7 +175,7 @@ mod tests {
 
     const TIMEOUT: Nanos = Nanos::from_millis(30_000);
 
-    /// A device that answers some commands, and does as it is told.
+    /// A controller that completes some commands, as the test directs.
     struct ScriptedController {
         tags: TagSet,
         memory: AddressSpace,
@@ -340,7 +341,7 @@ mod tests {
                         let at = rng.below(queue.issued.len() as u64) as usize;
                         queue.answer(at, Status::SUCCESS);
                     }
-                    // Reset on another queue's behalf.
+                    // A reset for another queue.
                     9 if rng.below(8) == 0 => {
                         watched.raw.queue_mut().drop_commands(QueueState::Resetting);
                     }

@@ -1,8 +1,8 @@
-//! [`Wait`]: how a handle spends the time until a completion (NVMeDirect section 3.1).
+//! [`WaitMode`]: how a handle waits for a completion ([NVMeDirect16 §3.1]).
 //!
-//! Polling has the least latency and takes a core; being woken takes tens of microseconds and no core.
-//! Hybrid polling sleeps through the part of the expected time in which nothing can have come, and
-//! polls through the rest: what it expects is what requests of the same kind and size took lately.
+//! Busy-polling has the lowest latency and occupies a core. An interrupt costs tens of microseconds
+//! and no core. Hybrid polling sleeps through the first part of the expected latency and busy-polls
+//! through the rest. The expected latency is the recent mean of requests of the same kind and size.
 
 use std::collections::VecDeque;
 
@@ -14,22 +14,22 @@ use crate::DirectError;
 /// How a handle waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitMode {
-    /// It looks all the time.
+    /// Busy-polls.
     #[default]
     Poll,
-    /// It sleeps until the device says so. Of a queue with interrupts.
+    /// Sleeps until the device wakes it. Needs a queue with interrupts.
     Interrupt,
-    /// It sleeps for part of the expected time, and looks all the time then.
+    /// Sleeps for a part of the expected latency, then busy-polls.
     Hybrid(Hybrid),
 }
 
-/// How much of the expected time is slept through.
+/// The part of the expected latency that is slept through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hybrid {
-    /// Percent of the expected time after which looking begins, 1 to 99.
+    /// Percent of the expected latency after which busy-polling begins, 1 to 99.
     pub sleep_percent: u8,
-    /// How late a sleeper wakes on this machine (`sluice calibrate`): looking begins that much earlier,
-    /// and what is shorter is not slept through.
+    /// Wakeup latency of this machine (`sluice calibrate`). Busy-polling begins that much earlier,
+    /// and shorter sleeps are skipped.
     pub wakeup_latency: Nanos,
 }
 
@@ -54,12 +54,12 @@ impl WaitMode {
     }
 }
 
-/// Classes of size: of up to 1, 2, 4 … sectors.
+/// Size classes: up to 1, 2, 4 … sectors.
 const SIZE_CLASSES: usize = 12;
-/// Reads, writes, and the rest.
+/// Reads, writes, and others.
 const OP_CLASSES: usize = 3;
 
-/// What requests took lately, by kind and size: a mean that forgets an eighth with each.
+/// Recent latency by kind and size: a mean in which each sample has a weight of one eighth.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LatencyEstimator {
     means: [[Nanos; SIZE_CLASSES]; OP_CLASSES],
@@ -76,7 +76,7 @@ fn class(op: Op, sectors: u32) -> (usize, usize) {
 }
 
 impl LatencyEstimator {
-    /// What such a request is expected to take; nothing if it is not known.
+    /// Returns the expected latency; zero if unknown.
     pub(crate) fn estimate(&self, op: Op, sectors: u32) -> Nanos {
         let (kind, size) = class(op, sectors);
         self.means[kind][size]
@@ -92,7 +92,7 @@ impl LatencyEstimator {
     }
 }
 
-/// What is on its way, as far as somebody who sleeps must know it.
+/// A request in flight, for the estimate.
 #[derive(Clone, Copy, Debug)]
 struct InFlightRequest {
     tag: u64,
@@ -102,15 +102,15 @@ struct InFlightRequest {
     expected: Nanos,
 }
 
-/// How a handle waits, and what it has learnt.
+/// Wait mode and estimates of a handle.
 #[derive(Debug)]
 pub(crate) struct WaitState {
     mode: WaitMode,
     parker: Parker,
     estimator: LatencyEstimator,
-    /// With hybrid waiting: what is on its way, oldest first.
+    /// With hybrid polling: requests in flight, oldest first.
     in_flight: VecDeque<InFlightRequest>,
-    /// Time slept.
+    /// Total time slept.
     pub(crate) slept: Nanos,
     pub(crate) sleeps: u64,
 }
@@ -136,7 +136,7 @@ impl WaitState {
         &self.parker
     }
 
-    /// A request is on its way.
+    /// Records a submission.
     #[inline]
     pub(crate) fn on_submit(&mut self, now: Nanos, request: &Request) {
         if matches!(self.mode, WaitMode::Hybrid(_)) {
@@ -152,16 +152,16 @@ impl WaitState {
         }
     }
 
-    /// Whether it must be told when requests end: nobody else pays for a look at the clock.
+    /// Returns whether completion times are needed; otherwise the clock is not read.
     #[inline]
     pub(crate) fn needs_completion_times(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    /// A request has ended.
+    /// Records a completion.
     #[inline]
     pub(crate) fn on_complete(&mut self, now: Nanos, completion: &Completion) {
-        // Most end in the order in which they began.
+        // Most requests complete in submission order.
         if let Some(at) = self.in_flight.iter().position(|f| f.tag == completion.tag)
             && let Some(InFlightRequest { op, sectors, submitted_at: since, .. }) =
                 self.in_flight.remove(at)
@@ -170,8 +170,8 @@ impl WaitState {
         }
     }
 
-    /// Nothing has come: waits as it was told, `look` being one more look for what came meanwhile.
-    /// Sleeps until `deadline` at most.
+    /// Waits in the configured mode after a poll without completions, until `deadline` at most.
+    /// `look` polls once more before a sleep.
     pub(crate) fn pause(
         &mut self,
         now: impl Fn() -> Nanos,
@@ -200,7 +200,7 @@ impl WaitState {
             return self.parker.unpark();
         }
         let timeout = if until == Nanos::MAX { Nanos::MAX } else { until.since(now()) };
-        // An interruption is a wake-up; there is no other failure for a valid descriptor.
+        // EINTR counts as a wakeup; `ppoll` cannot fail otherwise for a valid descriptor.
         let _ = self.parker.park(&[], timeout);
         self.slept += now().since(begin);
         self.sleeps += 1;

@@ -1,23 +1,24 @@
-//! Who may use what: [`Subject`], [`Grant`], [`Rule`]; and [`PartitionSpan`], where a partition is.
+//! Access control: [`Principal`], [`Grant`], [`AclRule`]; and [`PartitionSpan`], the location of a
+//! partition.
 
 use std::fmt;
 
 use super::name::ResourceName;
 
-/// Whom a rule is for. Of several that fit a user, the most special one counts: the user's own, then
-/// the group's, then everybody's.
+/// The users to whom a rule applies. If several rules match a user, the most specific one applies:
+/// the user's, then the group's, then [`Anyone`](Principal::Anyone)'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
-    /// A user, by number.
+    /// A user id.
     Uid(u32),
-    /// Users whose primary group it is, by number.
+    /// Users with this primary group id.
     Gid(u32),
-    /// Everybody who can open the socket.
+    /// Every user who can open the socket.
     Anyone,
 }
 
 impl Principal {
-    /// Whether it is about a user.
+    /// Returns whether the principal includes a user.
     pub fn matches(self, uid: u32, gid: u32) -> bool {
         match self {
             Principal::Uid(number) => number == uid,
@@ -40,57 +41,57 @@ impl fmt::Display for Principal {
 /// What a user may do on a partition, over all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Whether to write, trim and erase.
+    /// Whether the user may write, trim and erase.
     pub write: bool,
     /// I/O queues, over all of the user's connections.
     pub queues: u16,
-    /// Entries of a queue at most.
+    /// Maximum number of entries of a queue.
     pub depth: u16,
-    /// Commands per second; without, as many as the drive can do. A connection that has some of the
-    /// queues has as large a part of the rate.
+    /// Commands per second; `None` for no limit. A connection gets the share of the rate that
+    /// corresponds to its share of the queues.
     pub iops: Option<u64>,
-    /// Bytes per second, read and written together.
+    /// Bytes per second, reads and writes together; `None` for no limit.
     pub bytes_per_sec: Option<u64>,
 }
 
 impl Grant {
-    /// Queues of a grant that does not say.
+    /// Default number of queues.
     pub const QUEUES_DEFAULT: u16 = 4;
 
-    /// Everything, with so many queues.
+    /// Returns a grant of full access with this many queues.
     pub fn with_queues(queues: u16) -> Grant {
         Grant { write: true, queues, depth: u16::MAX, iops: None, bytes_per_sec: None }
     }
 }
 
-/// A line of the table of who may use what.
+/// One rule of the access-control list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclRule {
-    /// Who.
+    /// The users.
     pub principal: Principal,
     /// The drive.
     pub device: ResourceName,
-    /// The part of it.
+    /// The partition.
     pub partition: ResourceName,
-    /// How.
+    /// The permissions.
     pub grant: Grant,
 }
 
-/// Where on a drive a partition is.
+/// Location of a partition on a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionSpan {
     /// Sectors of a drive that manages its own media.
     Sectors {
-        /// The first.
+        /// First sector.
         first: u64,
-        /// How many.
+        /// Number of sectors.
         count: u64,
     },
     /// Parallel units of an open-channel drive.
     ParallelUnits {
-        /// The first.
+        /// First parallel unit.
         first: u32,
-        /// How many.
+        /// Number of parallel units.
         count: u32,
     },
 }

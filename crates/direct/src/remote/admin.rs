@@ -1,4 +1,4 @@
-//! [`Admin`]: who may use what, asked and said by the server's own user and by root.
+//! [`Admin`]: administration of the access-control list, by the server's own user and by root.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -13,26 +13,27 @@ use super::open::RemoteDeviceConfig;
 use super::protocol_error::{Code, ProtocolError, RemoteDeviceError};
 use super::rpc_client::RpcClient;
 
-/// A connection to a server, to administrate it.
+/// A connection to a server for administration.
 #[derive(Debug)]
 pub struct Admin {
     client: RpcClient,
 }
 
 impl Admin {
-    /// Connects to the server at `path`; each answer may take [`RemoteDeviceConfig::REPLY_TIMEOUT_DEFAULT`].
+    /// Connects to the server at `path`; each reply may take
+    /// [`RemoteDeviceConfig::REPLY_TIMEOUT_DEFAULT`].
     ///
     /// # Errors
-    /// [`RemoteDeviceError::Connect`], [`RemoteDeviceError::Timeout`]; [`RemoteDeviceError::Refused`] with [`Code::NotAdmin`] for users who may
-    /// not.
+    /// [`RemoteDeviceError::Connect`], [`RemoteDeviceError::Timeout`];
+    /// [`RemoteDeviceError::Refused`] with [`Code::NotAdmin`] if the user may not administrate.
     pub fn connect(path: impl AsRef<Path>) -> Result<Admin, RemoteDeviceError> {
         Admin::connect_timeout(path, RemoteDeviceConfig::REPLY_TIMEOUT_DEFAULT)
     }
 
-    /// The same, where each answer may take as long as `timeout`.
+    /// Connects to the server at `path`; each reply may take `timeout`.
     ///
     /// # Errors
-    /// As [`connect`](Admin::connect).
+    /// As for [`connect`](Admin::connect).
     pub fn connect_timeout(
         path: impl AsRef<Path>,
         timeout: Nanos,
@@ -52,8 +53,8 @@ impl Admin {
         }
     }
 
-    /// Lets a subject use a partition from now on, in place of what it could do there before. Returns
-    /// whether there was something before. Connections that exist stay as they are.
+    /// Sets a rule, which replaces the rule of its principal for that partition. Returns whether it
+    /// replaced one. Existing connections are not changed.
     ///
     /// # Errors
     /// [`RemoteDeviceError`].
@@ -61,8 +62,8 @@ impl Admin {
         Ok(self.call_for_count(Message::Allow(rule))? > 0)
     }
 
-    /// Takes a subject's permission back, for one partition or, without one, all of a drive's; and
-    /// ends the connections that live by it. Returns how many rules that were.
+    /// Removes the rules of a principal, for one partition or, without one, for all of a drive, and
+    /// closes the connections that rely on them. Returns the number of rules removed.
     ///
     /// # Errors
     /// [`RemoteDeviceError`]; [`Code::Unknown`] if there was none.
@@ -76,7 +77,7 @@ impl Admin {
         self.call_for_count(Message::Deny { subject, device, partition })
     }
 
-    /// Ends connections, and returns how many. Whoever may connect may do so again.
+    /// Closes connections, and returns their number. Their users may connect again.
     ///
     /// # Errors
     /// [`RemoteDeviceError`]; [`Code::Unknown`] if there was none.
@@ -84,7 +85,7 @@ impl Admin {
         self.call_for_count(Message::Kick(whom))
     }
 
-    /// All partitions, rules and clients, in this order.
+    /// Returns all partitions, rules and clients, in this order.
     ///
     /// # Errors
     /// [`RemoteDeviceError`].
@@ -102,8 +103,8 @@ impl Admin {
         }
     }
 
-    /// The statistics of each drive over the time since this connection's last call; the first call
-    /// covers the time since the server began to serve the drive.
+    /// Returns the statistics of each drive since the previous call on this connection. The first
+    /// call covers the time since the server began to serve the drive.
     ///
     /// # Errors
     /// [`RemoteDeviceError`].
@@ -123,8 +124,8 @@ impl Admin {
 }
 
 impl AsFd for Admin {
-    /// Readable while no question is asked when the server has ended the connection: the next question
-    /// returns why.
+    /// Returns a descriptor that becomes readable between calls when the server has closed the
+    /// connection. The next call returns the reason.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.client.as_fd()
     }

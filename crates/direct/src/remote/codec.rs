@@ -1,12 +1,12 @@
-//! [`Writer`] and [`Reader`]: the fields of a message, one after the other, little endian. A reader
-//! that runs past the end, or meets what cannot be, says so: nothing that comes is trusted.
+//! [`Writer`] and [`Reader`]: the fields of a message, in order, little endian. Input is not
+//! trusted: a reader returns `None` at the end of the message or for an invalid value.
 
 use super::name::{NAME_BYTES, ResourceName};
 
-/// Bytes of a text on the wire, cut at a letter's end.
+/// Maximum bytes of a text on the wire, truncated at a character boundary.
 pub(super) const TEXT_BYTES_MAX: usize = 240;
 
-/// Puts fields into a message.
+/// Writes fields into a message.
 pub(super) struct Writer<'m> {
     bytes: &'m mut [u8],
     position: usize,
@@ -17,13 +17,15 @@ impl<'m> Writer<'m> {
         Writer { bytes, position: 0 }
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub(super) fn len(&self) -> usize {
         self.position
     }
 
+    /// Appends a field.
+    ///
     /// # Panics
-    /// Past the end: messages are no longer than the buffer for the longest.
+    /// Past the end of the buffer, which is sized for the longest message.
     pub(super) fn put(&mut self, field: &[u8]) -> &mut Self {
         self.bytes[self.position..self.position + field.len()].copy_from_slice(field);
         self.position += field.len();
@@ -50,7 +52,7 @@ impl<'m> Writer<'m> {
         self.put(&value.to_le_bytes())
     }
 
-    /// A number that may be missing, which all ones stand for.
+    /// Appends an optional number; all ones stand for `None`.
     pub(super) fn option(&mut self, value: Option<u64>) -> &mut Self {
         self.u64(value.unwrap_or(u64::MAX))
     }
@@ -66,13 +68,13 @@ impl<'m> Writer<'m> {
         self.put(&field)
     }
 
-    /// Reserved bytes: zeros.
+    /// Appends reserved bytes, which are zero.
     pub(super) fn zeros(&mut self, count: usize) -> &mut Self {
         self.put(&[0; 16][..count])
     }
 }
 
-/// Takes fields from a message; `None` for what cannot be.
+/// Reads fields from a message; returns `None` for invalid input.
 pub(super) struct Reader<'m> {
     bytes: &'m [u8],
 }
@@ -112,7 +114,7 @@ impl<'m> Reader<'m> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// A number that may be missing, which all ones stand for.
+    /// Reads an optional number; all ones stand for `None`.
     pub(super) fn option(&mut self) -> Option<Option<u64>> {
         self.u64().map(|value| (value != u64::MAX).then_some(value))
     }
@@ -130,12 +132,12 @@ impl<'m> Reader<'m> {
         std::str::from_utf8(&field[..len]).ok().map(str::to_owned)
     }
 
-    /// Reserved bytes, which must be zeros.
+    /// Reads reserved bytes, which must be zero.
     pub(super) fn zeros<const N: usize>(&mut self) -> Option<()> {
         (self.take::<N>()? == [0; N]).then_some(())
     }
 
-    /// Nothing may be left.
+    /// Returns `value` if the message ends here.
     pub(super) fn finish<T>(self, value: T) -> Option<T> {
         self.bytes.is_empty().then_some(value)
     }

@@ -1,11 +1,11 @@
-//! [`IntervalStats`]: what a served drive has done in an interval, and where it stands at its end: the
-//! numbers of the status line of `sluice serve`, and of `sluice admin stats`.
+//! [`IntervalStats`]: the statistics of a served drive over an interval, as the status line of `sluice serve`
+//! and `sluice admin stats` show them.
 
 use clock::Nanos;
 
 use super::codec::{Reader, Writer};
 
-/// Durations that ended in an interval.
+/// Latencies of the requests that completed in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencySummary {
     /// Median.
@@ -16,14 +16,14 @@ pub struct LatencySummary {
     pub max: Nanos,
 }
 
-/// Requests that ended in an interval.
+/// Requests that completed in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     /// Reads.
     pub reads: u64,
     /// Writes.
     pub writes: u64,
-    /// Trims, writes of zeros, flushes and whatever else clients asked for.
+    /// Trims, write zeroes, flushes and all other requests.
     pub others: u64,
     /// Bytes read.
     pub bytes_read: u64,
@@ -33,14 +33,14 @@ pub struct RequestCounts {
     pub errors: u64,
 }
 
-/// A translation layer's counts over an interval.
+/// Counters of an FTL over an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlInterval {
-    /// Sectors that users wrote.
+    /// Sectors written by hosts.
     pub host_sectors: u64,
-    /// Sectors programmed: users', moved ones, padding and metadata.
+    /// Sectors programmed: host data, relocated sectors, padding and metadata.
     pub programmed_sectors: u64,
-    /// Sectors that garbage collection moved.
+    /// Sectors relocated by garbage collection.
     pub gc_sectors: u64,
     /// Chunks erased.
     pub erases: u64,
@@ -48,28 +48,28 @@ pub struct FtlInterval {
     pub free_lines_milli: u64,
 }
 
-/// A drive's counts and latencies over an interval, and its state at the end of the interval.
+/// Counters and latencies of a drive over an interval, and its state at the end of the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalStats {
     /// Length of the interval.
     pub interval: Nanos,
-    /// From when clients could connect to the end of the interval.
+    /// Time from when clients could connect to the end of the interval.
     pub uptime: Nanos,
-    /// Requests that ended.
+    /// Requests that completed.
     pub requests: RequestCounts,
-    /// Latency of reads; `None` if none ended. Of a drive served over NBD alone: from when the server
-    /// received the request to when it answered. Of a drive whose clients have queues of their own:
-    /// from when the drive fetched the command to when it posted the completion.
+    /// Latency of reads; `None` if none completed. For a drive served over NBD alone: from the
+    /// arrival of the request at the server to its reply. For a drive whose clients have queues:
+    /// from the fetch of the command by the drive to its completion entry.
     pub read_latency: Option<LatencySummary>,
-    /// Latency of writes, likewise.
+    /// Latency of writes, measured as `read_latency`.
     pub write_latency: Option<LatencySummary>,
-    /// Requests under way at the end of the interval.
+    /// Requests in flight at the end of the interval.
     pub queue_depth: u64,
-    /// Mean number of requests under way over the interval, in thousandths.
+    /// Mean number of requests in flight over the interval, in thousandths.
     pub queue_depth_mean_milli: u64,
-    /// The translation layer, on whichever side it is; `None` for drives without one.
+    /// The FTL's counters, whether it runs in the drive or in the host; `None` without an FTL.
     pub ftl: Option<FtlInterval>,
-    /// How late the drive's completions were (real time behind the model's).
+    /// Lateness of the drive's completions: real time behind the model's time.
     pub lateness: LatencySummary,
     /// NBD clients connected at the end of the interval.
     pub nbd_clients: u32,
@@ -78,7 +78,7 @@ pub struct IntervalStats {
 }
 
 impl FtlInterval {
-    /// Sectors programmed for each that users wrote; `None` if they wrote none.
+    /// Returns sectors programmed per sector that hosts wrote; `None` if they wrote none.
     pub fn write_amplification(&self) -> Option<f64> {
         let user = self.host_sectors;
         (user > 0).then(|| self.programmed_sectors as f64 / user as f64)
@@ -86,7 +86,7 @@ impl FtlInterval {
 }
 
 impl IntervalStats {
-    /// Number of the layout below.
+    /// Version of the layout below.
     const LAYOUT_VERSION: u32 = 1;
     /// Bytes in a message, without the drive's name.
     pub(super) const WIRE_BYTES: usize = 8 + 24 * 8 + 8;
@@ -109,8 +109,8 @@ impl IntervalStats {
         w.u32(self.nbd_clients).u32(self.socket_clients);
     }
 
-    /// `None` for another layout, for latencies of which only a part is there, and for counts of a
-    /// translation layer that is not.
+    /// Decodes the statistics. Returns `None` for another layout version, for incomplete latencies,
+    /// and for FTL counters without an FTL.
     pub(super) fn decode(r: &mut Reader<'_>) -> Option<IntervalStats> {
         if r.u32()? != IntervalStats::LAYOUT_VERSION {
             return None;

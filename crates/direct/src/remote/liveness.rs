@@ -1,10 +1,12 @@
-//! [`ServerLiveness`]: whether the server of a device is still there, as everybody sees it who waits for it.
+//! [`ServerLiveness`]: whether the server of a remote device is present.
 //!
-//! A thread of the device's sleeps on the socket, and is the only one that receives: answers go from it
-//! to who has asked. When the server closes, says that it ends, or its process is killed (the kernel
-//! closes its end then), that thread notes why, raises one flag, and wakes every handle that sleeps
-//! for completions. A queue looks at the flag when it is polled: one load of a word that never
-//! changes until then, no system call, and no request is left waiting for who is not there.
+//! A watcher thread of the device sleeps on the socket and is its only receiver; it passes replies
+//! to the caller. When the server closes the connection, sends `Disconnect`, or is killed (the
+//! kernel then closes its end), the watcher records the reason, sets a flag, and wakes every
+//! sleeping handle.
+//!
+//! A queue checks the flag at each poll. That is one load of a rarely changed cache line and no
+//! system call. No request is left waiting for a server that has ended.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,12 +21,12 @@ use super::protocol_error::RemovalReason;
 use super::socket::{self, ReceivedPacket};
 use super::wire::Packet;
 
-/// Whether the server is there.
+/// Whether the server is present.
 #[derive(Debug, Default)]
 pub(crate) struct ServerLiveness {
     disconnected: AtomicBool,
     reason: Mutex<Option<RemovalReason>>,
-    /// By queue: who sleeps for its completions.
+    /// Wakers by waiter id.
     waiters: Mutex<Vec<(u64, Waker)>>,
     next_waiter: AtomicU64,
 }
@@ -39,18 +41,18 @@ impl ServerLiveness {
         self.disconnected.load(Ordering::Acquire)
     }
 
-    /// Why it is over, if it is.
+    /// Returns why the server was disconnected, or `None` while it is present.
     pub(crate) fn removal_reason(&self) -> Option<RemovalReason> {
         self.is_disconnected()
             .then(|| lock(&self.reason).clone().unwrap_or(RemovalReason::ServerDied))
     }
 
-    /// A number for a queue.
+    /// Allocates a waiter id.
     pub(super) fn new_waiter_id(&self) -> u64 {
         self.next_waiter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// From now on the end wakes this one when it waits for this queue; nobody any more with `None`.
+    /// Sets the waker that a disconnect wakes for this waiter id; `None` removes it.
     pub(crate) fn set_waker(&self, queue: u64, waker: Option<Waker>) {
         let mut sleepers = lock(&self.waiters);
         sleepers.retain(|(of, _)| *of != queue);
@@ -71,7 +73,7 @@ impl ServerLiveness {
     }
 }
 
-/// The thread's work, until the server is gone.
+/// Body of the watcher thread: receives until the server disconnects.
 pub(super) fn watch_socket(socket: &OwnedFd, life: &Arc<ServerLiveness>, answers: &Sender<Packet>) {
     let why = loop {
         match socket::receive(socket, 0, RecvFlags::empty()) {
@@ -79,7 +81,7 @@ pub(super) fn watch_socket(socket: &OwnedFd, life: &Arc<ServerLiveness>, answers
                 break RemovalReason::Disconnected(refusal);
             }
             Ok(ReceivedPacket::Packet(packet, _)) => {
-                // Nobody may wait for it any more.
+                // The caller may have timed out.
                 let _ = answers.send(packet);
             }
             Ok(ReceivedPacket::Malformed(error)) => break RemovalReason::Malformed(error),
@@ -134,7 +136,7 @@ mod tests {
             let why =
                 if told { RemovalReason::Disconnected(refusal) } else { RemovalReason::ServerDied };
             assert_eq!(life.removal_reason(), Some(why));
-            // Who comes later is woken at once.
+            // A waiter that registers later is woken at once.
             life.set_waker(queue, None);
             parker.prepare();
             life.set_waker(life.new_waiter_id(), Some(parker.waker()));

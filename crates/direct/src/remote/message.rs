@@ -1,4 +1,4 @@
-//! [`Message`]: what is said on the socket of `sluice serve --socket`.
+//! [`Message`]: messages on the socket of `sluice serve --socket`.
 
 use ring::PortDescriptor;
 
@@ -7,74 +7,75 @@ use super::interval::IntervalStats;
 use super::name::ResourceName;
 use super::protocol_error::ProtocolError;
 
-/// What is said.
+/// A message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client, first of all.
+    /// Client: opens the connection. Must be the first message.
     Hello,
-    /// The answer.
+    /// Reply to `Hello`.
     Welcome {
         /// Whether the client's user may administrate.
         admin: bool,
-        /// The user that the server sees at the other end.
+        /// The user id that the server sees for the client.
         uid: u32,
-        /// The server's process.
+        /// Process id of the server.
         pid: u32,
     },
-    /// Client: wants a part of a drive.
+    /// Client: opens a partition of a drive.
     Open {
-        /// The drive; none, if there is only one.
+        /// The drive; may be empty if there is only one.
         device: ResourceName,
-        /// Its part; none, if the user may use only one.
+        /// The partition; may be empty if the user may use only one.
         partition: ResourceName,
-        /// I/O queues; 0 for what the user has left, [`Grant::QUEUES_DEFAULT`] at most.
+        /// I/O queues; 0 for the user's remaining queues, at most [`Grant::QUEUES_DEFAULT`].
         queues: u16,
     },
-    /// The answer, with the descriptors of a port (`ring::Parts`).
+    /// Reply to `Open`, with the descriptors of a port (`ring::PortDescriptor`).
     Granted(SessionGrant),
-    /// Client: a region, which is the one descriptor that comes along, under this number.
+    /// Client: registers a region, whose descriptor accompanies the message.
     Register {
-        /// The registration.
+        /// Registration slot.
         slot: u32,
-        /// Its bytes.
+        /// Length of the region in bytes.
         bytes: u64,
     },
-    /// The answer to what needs no other.
+    /// Reply to requests that return nothing else.
     Done {
-        /// To how many something happened.
+        /// Number of objects affected.
         count: u64,
     },
-    /// The answer to what was not done.
+    /// Reply to a request that failed.
     Refused(ProtocolError),
-    /// Server: the last message of a connection that it ends.
+    /// Server: last message of a connection that the server closes.
     Disconnect(ProtocolError),
-    /// Administrator: from now on this rule stands, in place of the one for the same subject.
+    /// Administrator: sets a rule, which replaces the rule of its principal for that partition.
     Allow(AclRule),
-    /// Administrator: the rule goes, and with it the connections that live by it.
+    /// Administrator: removes a rule, and closes the connections that rely on it.
     Deny {
-        /// Whose.
+        /// The principal.
         subject: Principal,
         /// The drive.
         device: ResourceName,
-        /// Its part; none, for all parts.
+        /// The partition; empty for all partitions.
         partition: ResourceName,
     },
-    /// Administrator: ends connections.
+    /// Administrator: closes connections.
     Kick(KickTarget),
-    /// Administrator: the entry of a list with this number; the list is made with number 0.
+    /// Administrator: requests the list entry with this index; index 0 takes a new snapshot of the
+    /// list.
     List {
-        /// From 0.
+        /// Index, from 0.
         index: u32,
     },
-    /// The answer; after the last of them comes [`Message::Done`].
+    /// Reply to `List`; [`Message::Done`] follows the last entry.
     Entry(ListEntry),
-    /// Administrator: what drive number `index` has done since this connection's previous question
-    /// about it, or since it is served.
+    /// Administrator: requests the statistics of drive `index` since the previous such request on
+    /// this connection, or since the drive is served.
     Stats {
-        /// From 0.
+        /// Index, from 0.
         index: u32,
     },
-    /// The answer; past the last drive, [`Message::Done`].
+    /// Reply to `Stats`; past the last drive the reply is [`Message::Done`].
     Interval {
         /// The drive.
         device: ResourceName,
@@ -83,91 +84,91 @@ pub enum Message {
     },
 }
 
-/// What a client has been given.
+/// The resources granted to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionGrant {
-    /// The connection's number, by which administrators name it.
+    /// Connection id, by which administrators refer to it.
     pub client: u64,
     /// The drive.
     pub device: ResourceName,
-    /// Its part.
+    /// The partition.
     pub partition: ResourceName,
-    /// Where that is on the drive. Sectors count from 0 all the same.
+    /// Location of the partition on the drive. The client's sectors count from 0 nevertheless.
     pub span: PartitionSpan,
-    /// How much; queues and rates are this connection's.
+    /// The permissions; queues and rates are this connection's.
     pub grant: Grant,
-    /// Regions of memory that may be registered.
+    /// Maximum number of registered regions.
     pub regions: u32,
-    /// Bytes of them together.
+    /// Maximum total bytes of registered regions.
     pub bytes: u64,
-    /// The port's header; its descriptors come beside the message.
+    /// Header of the port; its descriptors accompany the message.
     pub port: [u8; PortDescriptor::HEADER_BYTES],
 }
 
-/// Whose connections.
+/// Connections to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KickTarget {
     /// One connection.
     Client(u64),
-    /// Those of users.
+    /// All connections of matching users.
     Subject(Principal),
 }
 
-/// One line of a list.
+/// One entry of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ListEntry {
-    /// A part of a drive.
+    /// A partition.
     Partition {
         /// The drive.
         device: ResourceName,
-        /// The part.
+        /// Its name.
         name: ResourceName,
-        /// Where it is.
+        /// Its location.
         span: PartitionSpan,
-        /// Whether another front end has it (NBD).
+        /// Whether another front end (NBD) uses it.
         in_use: bool,
-        /// Clients that use it.
+        /// Number of clients that use it.
         clients: u32,
     },
-    /// Who may use what.
+    /// A rule.
     Rule(AclRule),
-    /// A connection that has a part open.
+    /// A connection that has a partition open.
     Client(ClientEntry),
 }
 
-/// A client, and what it has done.
+/// A client and its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientEntry {
-    /// Its number.
+    /// Connection id.
     pub client: u64,
-    /// Its user.
+    /// User id.
     pub uid: u32,
-    /// Its user's group.
+    /// Group id.
     pub gid: u32,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
     /// The drive.
     pub device: ResourceName,
-    /// Its part.
+    /// The partition.
     pub partition: ResourceName,
-    /// Queues that it may have.
+    /// Queues granted.
     pub queues_granted: u16,
-    /// Queues that it has made.
+    /// Queues created.
     pub queues: u16,
     /// Commands fetched.
     pub commands: u64,
-    /// Bytes that they were about.
+    /// Bytes transferred by these commands.
     pub bytes: u64,
-    /// Commands that were refused for what it may not do.
+    /// Commands refused for lack of permission.
     pub refused: u64,
-    /// Times that a queue was passed over for want of tokens.
+    /// Number of times that a queue was skipped for lack of rate-limit tokens.
     pub throttled: u64,
-    /// Commands under way.
+    /// Commands in flight.
     pub outstanding: u32,
-    /// Completions that it has left no room for.
+    /// Completions that wait for space in a completion queue.
     pub stalled: u32,
-    /// Bytes of memory that it has registered.
+    /// Bytes of registered memory.
     pub registered: u64,
-    /// For how long it has been there.
+    /// Age of the connection in seconds.
     pub seconds: u64,
 }

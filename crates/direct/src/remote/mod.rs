@@ -1,26 +1,13 @@
-//! A drive in another process: what is said on the socket of `sluice serve --socket`, and the client's
-//! side of it (NVMeDirect, HotStorage 2016, section 3.1: queues are granted by who owns the device,
-//! and used without it).
+//! A drive in another process: the protocol on the socket of `sluice serve --socket`, and its
+//! client.
 //!
-//! The socket carries who may use what, the parts of a port (`ring::Parts`) and the memory that the
-//! client registers. Commands and data never go through it.
+//! The owner of the device grants queues, and clients use them without it ([NVMeDirect16 §3.1]).
+//! The socket carries access control, the descriptors of a port (`ring::PortDescriptor`) and the
+//! memory that the client registers. Commands and data never pass through it.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`message`](Message) | what is said |
-//! | [`wire`](Packet) | the same, byte by byte (`docs/format/socket.md`) |
-//! | `fields` | what messages are made of |
-//! | [`name`](Name) | what drives and their parts are called |
-//! | [`rule`](Rule) | who may use what, and how much of it |
-//! | [`refusal`](ProtocolError) | what a server does not do; why it is gone |
-//! | [`socket`] | packets with descriptors |
-//! | `ask` | a question and its answer, on a connection that nobody else uses |
-//! | [`interval`](IntervalStats) | what a served drive has done in an interval |
-//! | `life` | whether the server is there: the thread that sleeps on the socket |
-//! | `session` | a connection with a part of a drive open |
-//! | `queue` | a hardware queue whose requests end when the server does |
-//! | [`open`](RemoteDeviceConfig) | `IoDevice::connect` |
-//! | [`admin`](Admin) | the table of who may use what |
+//! # References
+//!
+//! docs/format/socket.md (byte layout); docs/sharing.md.
 
 mod acl;
 mod admin;

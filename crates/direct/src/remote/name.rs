@@ -1,4 +1,4 @@
-//! [`Name`]: what a drive or a part of one is called on the socket, and in a scenario.
+//! [`ResourceName`]: the name of a drive or partition, on the socket and in a scenario.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,27 @@ use std::str::FromStr;
 /// Bytes of a name on the wire.
 pub const NAME_BYTES: usize = 32;
 
-/// 1 to 32 printable ASCII letters without spaces or slashes; or nothing, where a name may be left
-/// out.
+/// A name of 1 to 32 printable ASCII characters without spaces or slashes, or empty where a name is
+/// optional.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceName {
-    /// Zeros after its end.
+    /// Padded with zeros.
     bytes: [u8; NAME_BYTES],
 }
 
-/// A text is no name.
+/// A text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no name: 1 to 32 printable ASCII letters without spaces and slashes are")]
 pub struct NameError(pub String);
 
 impl ResourceName {
-    /// No name.
+    /// The empty name.
     pub const NONE: ResourceName = ResourceName { bytes: [0; NAME_BYTES] };
 
-    /// A name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// [`NameError`]; an empty text is none, either.
+    /// [`NameError`], also for an empty text.
     pub fn new(text: &str) -> Result<ResourceName, NameError> {
         let fits = (1..=NAME_BYTES).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
@@ -38,7 +38,7 @@ impl ResourceName {
         Ok(ResourceName { bytes })
     }
 
-    /// What came over the wire; `None` if it is neither a name nor empty.
+    /// Decodes a name from the wire. Returns `None` if it is neither valid nor empty.
     pub(crate) fn from_wire(bytes: [u8; NAME_BYTES]) -> Option<ResourceName> {
         let len = bytes.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
         if bytes[len..].iter().any(|b| *b != 0) {
@@ -54,14 +54,14 @@ impl ResourceName {
         self.bytes
     }
 
-    /// The text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         let len = self.bytes.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
-        // ASCII only, by construction.
+        // ASCII by construction.
         std::str::from_utf8(&self.bytes[..len]).unwrap_or("")
     }
 
-    /// Whether it was left out.
+    /// Returns whether the name is empty.
     pub fn is_none(&self) -> bool {
         self.bytes[0] == 0
     }

@@ -1,4 +1,4 @@
-//! [`IoDevice::connect`]: a part of a drive that another process serves (`sluice serve --socket`).
+//! [`IoDevice::connect`]: opens a partition of a drive that another process serves (`sluice serve --socket`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::rpc_client::RpcClient;
 use super::session::ClientSession;
 use crate::{DirectError, IoDevice};
 
-/// What is opened, and how.
+/// Configuration of a remote device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteDeviceConfig {
-    /// The drive; without, the only one.
+    /// The drive; `None` for the only one.
     pub device: Option<ResourceName>,
-    /// Its part; without, the only one that the user may use.
+    /// The partition; `None` for the only one that the user may use.
     pub partition: Option<ResourceName>,
-    /// I/O queues, exactly; without, what the user has left, 4 at most.
+    /// Exact number of I/O queues; `None` for the user's remaining queues, at most 4.
     pub queues: Option<u16>,
-    /// How long the server may take for an answer, and its drive for the commands that make, change or
-    /// delete a queue; more than 0. A server that is stopped is waited for no longer, and what it was
-    /// asked fails with [`RemoteDeviceError::Timeout`]. Reads and writes have no such limit.
+    /// Timeout of each reply of the server, and of the drive's commands that create, change or
+    /// delete a queue; more than 0. A call that exceeds it fails with
+    /// [`RemoteDeviceError::Timeout`]. Reads and writes have no such timeout.
     pub timeout: Nanos,
 }
 
@@ -38,10 +38,10 @@ impl Default for RemoteDeviceConfig {
 }
 
 impl RemoteDeviceConfig {
-    /// How long a server may take unless it is said otherwise.
+    /// Default timeout of replies.
     pub const REPLY_TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(5);
 
-    /// From `PARTITION` or `DEVICE/PARTITION`.
+    /// Parses `PARTITION` or `DEVICE/PARTITION`.
     ///
     /// # Errors
     /// [`RemoteDeviceError::Name`].
@@ -55,7 +55,7 @@ impl RemoteDeviceConfig {
     }
 }
 
-/// Where a device came from, to open it again.
+/// The connection and its parameters, kept for reconnecting.
 #[derive(Debug)]
 pub(crate) struct RemoteDevice {
     pub(crate) session: Arc<ClientSession>,
@@ -64,13 +64,13 @@ pub(crate) struct RemoteDevice {
 }
 
 impl RemoteDevice {
-    /// The same error, as the server would tell it: why it is gone, what it refused, or that it did not
-    /// answer.
+    /// Refines an error with the server's reason: why it was removed, what it refused, or that it
+    /// timed out.
     pub(crate) fn explain(&self, error: DirectError) -> DirectError {
         explain(&self.session, self.config.timeout, error)
     }
 
-    /// What runs while the drive has not answered an admin command.
+    /// Returns the function that runs while an admin command is outstanding.
     pub(crate) fn admin_pump(&self) -> impl FnMut() + '_ {
         admin_pump(self.session.liveness(), self.config.timeout)
     }
@@ -93,18 +93,18 @@ fn explain(session: &ClientSession, timeout: Nanos, error: DirectError) -> Direc
     }
 }
 
-/// Looks without a sleep.
+/// Polls without a pause before the first sleep.
 const SPIN_POLL_LIMIT: u64 = 2_000;
 const POLL_PAUSE: Duration = Duration::from_micros(20);
 
-/// Looks for the answer to an admin command before it counts as missing: with a pause between them they
-/// last for `timeout` at least.
+/// Returns the number of polls after which an admin command has timed out. With the pause between
+/// them, they take at least `timeout`.
 fn poll_limit(timeout: Nanos) -> u64 {
     SPIN_POLL_LIMIT + timeout.0 / POLL_PAUSE.as_nanos() as u64 + 1
 }
 
-/// What runs while the drive has not answered admin commands. When the time is over, or the server is
-/// gone, there is no pause between two looks any more, and they are over at once.
+/// Returns the function that runs while admin commands are outstanding. After the timeout or a
+/// disconnect it does not pause, so that the remaining polls end at once.
 fn admin_pump(life: &ServerLiveness, timeout: Nanos) -> impl FnMut() + '_ {
     let clock = RealClock::start();
     let until = Nanos(clock.now().0.saturating_add(timeout.0));
@@ -123,30 +123,32 @@ fn admin_pump(life: &ServerLiveness, timeout: Nanos) -> impl FnMut() + '_ {
 }
 
 impl IoDevice {
-    /// Opens a part of a drive that the server at `path` shares: `what` is `PARTITION` or
-    /// `DEVICE/PARTITION`, or nothing, if there is only one that the user may use. Its sectors count
-    /// from 0. Commands, data and doorbells are memory that both processes have: no system call is
-    /// made while both are awake.
+    /// Opens a partition of a drive that the server at `path` shares. `what` is `PARTITION` or
+    /// `DEVICE/PARTITION`, or `None` if the user may use only one. Its sectors count from 0.
+    /// Commands, data and doorbells are shared memory: no system call is made while both sides are
+    /// awake.
     ///
-    /// When the server goes, everything outstanding ends at once with
+    /// If the server ends, everything outstanding completes at once with
     /// [`Status::HOST_PATH_ERROR`](nvme::Status::HOST_PATH_ERROR)
-    /// ([`IoError::is_removed`](crate::IoError::is_removed)), [`gone`](IoDevice::removal_reason) says why, and
-    /// [`reconnect`](Device::reconnect) opens the same again when the server is back. A server that is
-    /// there and does not answer is waited for as long as [`RemoteDeviceConfig::timeout`] says; the device goes
-    /// on when the server does.
+    /// ([`IoError::is_removed`](crate::IoError::is_removed)).
+    /// [`removal_reason`](IoDevice::removal_reason) returns the reason, and
+    /// [`reconnect`](IoDevice::reconnect) opens the partition again when the server is back. If the
+    /// server is present but does not answer, calls time out after [`RemoteDeviceConfig::timeout`];
+    /// the device continues when the server does.
     ///
     /// # Errors
-    /// [`DirectError::Remote`] with what the server refuses, and would not refuse;
+    /// [`DirectError::Remote`] if the server refuses, with what it would grant;
     /// [`RemoteDeviceError::Timeout`].
     pub fn connect(path: impl AsRef<Path>, what: Option<&str>) -> Result<IoDevice, DirectError> {
         let config = what.map_or(Ok(RemoteDeviceConfig::default()), RemoteDeviceConfig::parse)?;
         IoDevice::connect_with(path, config)
     }
 
-    /// As [`served`](IoDevice::connect), with a number of queues, and how long the server may take.
+    /// Opens a partition as [`connect`](IoDevice::connect) does, with a number of queues and a
+    /// timeout.
     ///
     /// # Errors
-    /// [`DirectError::Remote`]; [`DirectError::Config`] for no time at all.
+    /// [`DirectError::Remote`]; [`DirectError::Config`] for a timeout of zero.
     pub fn connect_with(
         path: impl AsRef<Path>,
         config: RemoteDeviceConfig,
@@ -173,12 +175,12 @@ impl IoDevice {
         Ok(IoDevice::from_remote(name, controller, RemoteDevice { session, path, config }))
     }
 
-    /// Opens the same part of the same server's drive again: one attempt. This device stays as it is;
-    /// its buffers and queues are not the new one's.
+    /// Opens the same partition of the same server again, in one attempt. This device stays as it
+    /// is; its buffers and queues do not belong to the new one.
     ///
     /// # Errors
-    /// [`DirectError::Remote`], also for a device that is not a served one
-    /// ([`RemoteDeviceError::is_disconnected`]: the server is not back yet).
+    /// [`DirectError::Remote`], also if the device is not remote. If
+    /// [`RemoteDeviceError::is_disconnected`], the server is not back yet.
     pub fn reconnect(&self) -> Result<IoDevice, DirectError> {
         let Some(served) = self.inner().remote() else {
             return Err(RemoteDeviceError::NotRemote { device: self.name().to_owned() }.into());
@@ -186,7 +188,7 @@ impl IoDevice {
         IoDevice::connect_with(&served.path, served.config)
     }
 
-    /// What the server has given, if it is a served device.
+    /// Returns the resources that the server granted; `None` if the device is not remote.
     pub fn session_grant(&self) -> Option<&SessionGrant> {
         Some(&self.inner().remote()?.session.grant)
     }

@@ -1,5 +1,5 @@
-//! [`ProtocolError`]: what a server does not do, and what it would do; [`Gone`]: why a served device is not
-//! there any more; [`RemoteDeviceError`]: why one cannot be opened.
+//! [`ProtocolError`]: a request that the server refused; [`RemovalReason`]: why a remote device was removed;
+//! [`RemoteDeviceError`]: why one cannot be opened.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::wire::WireError;
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $number:expr;)*) => {
-        /// Why something was refused or has ended; the numbers are those of the wire
+        /// Reason of a refusal or a disconnect; the values are those on the wire
         /// (`docs/format/socket.md`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -22,7 +22,7 @@ macro_rules! error_codes {
         }
 
         impl Code {
-            /// All of them.
+            /// All codes.
             pub const ALL: &[Code] = &[$(Code::$name,)*];
 
             pub(crate) fn from_wire(number: u16) -> Option<Code> {
@@ -33,122 +33,122 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// The server speaks another version.
+    /// The server implements another version.
     Version = 1;
-    /// The message means nothing; the connection ends.
+    /// The message is malformed; the connection is closed.
     Malformed = 2;
-    /// The message comes at the wrong time; the connection ends.
+    /// The message is out of order; the connection is closed.
     Order = 3;
-    /// The user may not use that, or it is not there: which of the two is not told.
+    /// The user may not use the resource, or it does not exist; the reply does not tell which.
     NotAllowed = 4;
-    /// More queues than the user may have, or has left.
+    /// More queues than the user may have, or has remaining.
     Queues = 5;
     /// More connections than the user, or all users, may have.
     Connections = 6;
     /// More memory than may be registered.
     Memory = 7;
-    /// What was handed over is no memory that can be mapped without danger.
+    /// The descriptor is not memory that can be mapped safely.
     BadMemory = 8;
-    /// Another front end of the server has the partition.
+    /// Another front end of the server uses the partition.
     Taken = 9;
-    /// Only the server's own user and root may ask that.
+    /// Only the server's own user and root may make this request.
     NotAdmin = 10;
-    /// There is no such drive, partition, rule or client (told to administrators only).
+    /// No such drive, partition, rule or client (reported to administrators only).
     Unknown = 11;
-    /// A rule that gives nothing, or more than there is.
+    /// The rule grants nothing, or more than exists.
     Rule = 12;
-    /// The server has run out of something: descriptors, memory.
+    /// The server is out of descriptors or memory.
     Resources = 13;
-    /// The drive does not take the host, or is not there any more.
+    /// The drive refuses the host, or was removed.
     Drive = 14;
-    /// An administrator has ended the connection.
+    /// An administrator closed the connection.
     Kicked = 15;
-    /// The user's permission was taken back.
+    /// The user's permission was removed.
     Denied = 16;
-    /// The server is shutting down in order.
+    /// The server is shutting down.
     Stopping = 17;
 }
 
-/// Something was refused.
+/// A request that the server refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct ProtocolError {
-    /// Why.
+    /// Reason.
     pub code: Code,
-    /// The same, with what is allowed instead; 240 bytes at most on the wire.
+    /// The reason as text, with what is allowed instead; at most 240 bytes on the wire.
     pub text: String,
 }
 
 impl ProtocolError {
-    /// A refusal.
+    /// Creates an error.
     pub fn new(code: Code, text: impl Into<String>) -> ProtocolError {
         ProtocolError { code, text: text.into() }
     }
 }
 
-/// Why a device is not there any more.
+/// Why a device was removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemovalReason {
-    /// The server's process has ended without a word, or was killed.
+    /// The server's process ended without a message, or was killed.
     #[error("the server is gone: its process has ended")]
     ServerDied,
-    /// The server has ended the connection: it stops, or somebody there wanted it.
+    /// The server closed the connection: it is shutting down, or an administrator closed it.
     #[error("the server has ended the connection: {0}")]
     Disconnected(ProtocolError),
-    /// The server has sent something that means nothing.
+    /// The server sent a malformed message.
     #[error("the server has sent what cannot be: {0}")]
     Malformed(WireError),
-    /// A real controller was pulled out, taken away, or has not come back from a reset.
+    /// A real controller was unplugged, unbound, or did not recover from a reset.
     #[error("the controller is gone")]
     Removed,
 }
 
-/// Why a served drive cannot be opened, or a server not be asked.
+/// Why a served drive cannot be opened, or a call to its server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteDeviceError {
-    /// Nobody answers at the socket.
+    /// No server accepts connections at the socket.
     #[error("no server at {path}: {source}")]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The server, or its drive, does not answer in time: it is stopped, or has much too much to do.
+    /// The server or its drive did not answer in time: it is stopped or overloaded.
     #[error("the server has not answered within {} s: {what}", timeout.as_secs_f64())]
     Timeout {
-        /// What it was asked.
+        /// The call that timed out.
         what: &'static str,
-        /// How long it may take.
+        /// The timeout.
         timeout: Nanos,
     },
-    /// The system fails.
+    /// A system call on the socket failed.
     #[error("asking the server: {0}")]
     Io(#[source] io::Error),
-    /// The server refuses.
+    /// The server refused the request.
     #[error("the server refuses: {0}")]
     Refused(#[from] ProtocolError),
-    /// The server is gone.
+    /// The server has ended.
     #[error(transparent)]
     Removed(#[from] RemovalReason),
-    /// The server's answer means nothing.
+    /// The server's reply is malformed.
     #[error("the server's answer: {0}")]
     Wire(#[from] WireError),
-    /// The server answers another question.
+    /// The server's reply does not match the request.
     #[error("the server's answer is none to what was asked: {reply}")]
     UnexpectedReply {
-        /// What came.
+        /// The reply.
         reply: &'static str,
     },
-    /// The parts of the port do not fit together.
+    /// The parts of the port do not match each other.
     #[error("the drive's port: {0}")]
     Port(#[from] JoinError),
-    /// A name that cannot be.
+    /// Invalid name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A device that is not served was asked for what only those can do.
+    /// The operation needs a remote device.
     #[error("{device} is not a served drive")]
     NotRemote {
         /// The device.
@@ -157,7 +157,7 @@ pub enum RemoteDeviceError {
 }
 
 impl RemoteDeviceError {
-    /// What the server refused, if it did.
+    /// Returns the server's refusal, if it refused.
     pub fn protocol_error(&self) -> Option<&ProtocolError> {
         match self {
             RemoteDeviceError::Refused(refusal)
@@ -166,13 +166,13 @@ impl RemoteDeviceError {
         }
     }
 
-    /// Whether the server does not answer in time: worth another try later, on the same connection as
-    /// well.
+    /// Returns whether the server did not answer in time; the call may be retried later, on the
+    /// same connection too.
     pub fn is_timeout(&self) -> bool {
         matches!(self, RemoteDeviceError::Timeout { .. })
     }
 
-    /// Whether the server is gone, or was not there: worth another try later.
+    /// Returns whether the server was absent or has ended; a new connection may be tried later.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, RemoteDeviceError::Connect { .. } | RemoteDeviceError::Removed(_))
     }

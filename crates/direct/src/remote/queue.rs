@@ -1,9 +1,8 @@
-//! [`RemoteQueue`]: a hardware queue of a drive in another process, whose requests end when that
-//! process does.
+//! [`RemoteQueue`]: a hardware queue of a drive in another process, whose requests fail when that process ends.
 //!
-//! Guarantee: every request that was taken ends exactly once: with the drive's answer, or, when the
-//! server is gone, with [`Status::HOST_PATH_ERROR`]. A write that ended so may have been carried out
-//! or not.
+//! Guarantee: every accepted request completes exactly once: with the drive's status, or with
+//! [`Status::HOST_PATH_ERROR`] if the server has ended. In the second case the outcome of a write
+//! is unknown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use nvme::Status;
 
 use super::liveness::ServerLiveness;
 
-/// A hardware queue of a served drive.
+/// A hardware queue of a remote drive.
 pub(crate) struct RemoteQueue {
-    /// None when the server is gone.
+    /// `None` after the server has ended.
     raw: Option<Raw<NvmeQueue>>,
     limits: Limits,
     liveness: Arc<ServerLiveness>,
     waiter_id: u64,
-    /// What ends without the drive.
+    /// Completions generated without the drive.
     failed_completions: VecDeque<Completion>,
 }
 
@@ -44,7 +43,7 @@ impl RemoteQueue {
         &self.limits
     }
 
-    /// The queue, as long as the server is there.
+    /// Returns the queue while the server is present.
     #[inline]
     fn raw(&mut self) -> Option<&mut Raw<NvmeQueue>> {
         if self.liveness.is_disconnected() {
@@ -53,14 +52,14 @@ impl RemoteQueue {
         self.raw.as_mut()
     }
 
-    /// The server is gone: what is outstanding ends.
+    /// Fails all outstanding requests after the server has ended.
     #[cold]
     fn fail_outstanding(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         let (queue, ended) = raw.into_queue();
         self.failed_completions.extend(ended);
         let mut pair = queue.into_pair();
-        // What was answered before the end is answered.
+        // Completions posted before the end remain valid.
         while let Some(done) = pair.reap() {
             let result = done.result.min(Request::extent_capacity() as u64);
             self.failed_completions.push_back(Completion {
@@ -79,7 +78,7 @@ impl RemoteQueue {
     }
 
     #[inline]
-    /// The queue itself, as long as there is a server.
+    /// Returns the NVMe queue while the server is present.
     pub(crate) fn queue(&self) -> Option<&NvmeQueue> {
         self.raw.as_ref().map(Raw::queue)
     }
@@ -123,14 +122,14 @@ impl RemoteQueue {
         }
     }
 
-    /// Deletes the queue, if the server is there.
+    /// Deletes the queue if the server is present.
     pub(crate) fn close(&mut self, pump: &mut dyn FnMut()) {
         self.liveness.set_waker(self.waiter_id, None);
         if self.liveness.is_disconnected() {
             return;
         }
         if let Some(raw) = self.raw.take() {
-            // A drive that does not answer keeps the queue's number and its memory.
+            // A drive that does not answer keeps the queue id and its memory.
             let _ = raw.into_queue().0.close(&mut |_| {}, pump);
         }
     }

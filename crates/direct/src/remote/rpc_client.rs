@@ -1,5 +1,5 @@
-//! [`RpcClient`]: one question at a time over a connection that nobody else receives from: until a device
-//! is open, and for administrators.
+//! [`RpcClient`]: one request and reply at a time, on a connection without another receiver. Used until a device
+//! is open, and for administration.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,19 +15,19 @@ use super::protocol_error::{RemoteDeviceError, RemovalReason};
 use super::socket::{self, ReceivedPacket};
 use super::wire::Packet;
 
-/// Asks and waits.
+/// A blocking client.
 #[derive(Debug)]
 pub(super) struct RpcClient {
     socket: OwnedFd,
     serial: u32,
-    /// How long the server may take for an answer.
+    /// Timeout of each reply.
     timeout: Nanos,
-    /// Whether the server says that the user may administrate.
+    /// Whether the server grants administration to the user.
     pub(super) admin: bool,
 }
 
 impl RpcClient {
-    /// Connects, and greets; each answer may take as long as `timeout`, which is more than 0.
+    /// Connects and sends `Hello`; each reply may take `timeout`, which is more than 0.
     pub(super) fn connect(path: &Path, timeout: Nanos) -> Result<RpcClient, RemoteDeviceError> {
         let within = Duration::from_nanos(timeout.0.max(1));
         let socket =
@@ -47,7 +47,7 @@ impl RpcClient {
         Ok(asker)
     }
 
-    /// The answer, with `most` descriptors at most.
+    /// Sends a request and returns its reply, with at most `most` descriptors.
     pub(super) fn call(
         &mut self,
         message: Message,
@@ -61,7 +61,7 @@ impl RpcClient {
             _ => RemoteDeviceError::Io(error),
         };
         let packet = Packet { serial: self.serial, message };
-        // A server that has hung up may have said why before.
+        // A server that has closed the connection may have sent the reason before.
         let sent = socket::send(&self.socket, &packet, descriptors, SendFlags::empty());
         if let Err(error) = &sent
             && error.kind() == io::ErrorKind::WouldBlock
@@ -82,7 +82,7 @@ impl RpcClient {
                         Message::Disconnect(refusal) => {
                             Err(RemovalReason::Disconnected(refusal).into())
                         }
-                        // To a question that was given up.
+                        // A reply to an earlier request that timed out.
                         _ if serial != self.serial => continue,
                         message => Ok((message, descriptors)),
                     }
@@ -91,7 +91,7 @@ impl RpcClient {
         }
     }
 
-    /// The connection, for who receives from now on, however long nothing comes.
+    /// Returns the socket for another receiver, without a receive timeout.
     pub(super) fn into_socket(self) -> Result<OwnedFd, RemoteDeviceError> {
         let set = set_socket_timeout(&self.socket, Timeout::Recv, None);
         set.map_err(|e| RemoteDeviceError::Io(e.into()))?;

@@ -1,8 +1,8 @@
-//! [`Session`]: a connection with a part of a drive open, on the client's side.
+//! [`ClientSession`]: the client's side of a connection with an open partition.
 //!
-//! What goes over it after the opening is memory that the client registers ([`HandOver`]): commands
-//! and data do not. Guarantee: whoever asks gets an answer, a refusal, or the news that the server is
-//! gone; nobody waits for ever.
+//! After the open, the connection carries only the memory that the client registers
+//! ([`RegistrationExporter`]). Guarantee: every call returns a reply, a refusal, or the removal
+//! reason; no call waits forever.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,18 +22,18 @@ use super::rpc_client::RpcClient;
 use super::socket;
 use super::wire::Packet;
 
-/// A connection with a part of a drive open. Closed when it is dropped, and everything that it had
-/// registered and made is gone with it.
+/// A connection with an open partition. Dropping it closes the connection; the server then releases
+/// everything that it had registered and created.
 #[derive(Debug)]
 pub(crate) struct ClientSession {
     socket: Arc<OwnedFd>,
     pub(crate) grant: SessionGrant,
     liveness: Arc<ServerLiveness>,
-    /// One question at a time.
+    /// One call at a time.
     rpc: Mutex<RpcState>,
-    /// Why the server did not take the last region that it did not: `ring` carries only the kind.
+    /// The last registration error; `ring` carries only its kind.
     register_error: Mutex<Option<RemoteDeviceError>>,
-    /// How long the server may take for an answer.
+    /// Timeout of each reply.
     timeout: Nanos,
     watcher: Option<JoinHandle<()>>,
 }
@@ -45,7 +45,7 @@ struct RpcState {
 }
 
 impl ClientSession {
-    /// Opens, as `open` says, and puts the port together.
+    /// Sends `open` and joins the granted port.
     pub(super) fn open(
         mut asker: RpcClient,
         open: Message,
@@ -63,7 +63,7 @@ impl ClientSession {
             .name("sluice-watch".into())
             .spawn(move || watch_socket(&theirs, &seen, &sender))
             .map_err(RemoteDeviceError::Io)?;
-        // Questions before the port's had smaller numbers.
+        // Serials of earlier calls were smaller.
         let asking = Mutex::new(RpcState { serial: 1 << 16, replies: answers });
         let (untaken, watcher) = (Mutex::default(), Some(watcher));
         let session = Arc::new(ClientSession {
@@ -83,12 +83,12 @@ impl ClientSession {
         &self.liveness
     }
 
-    /// Why the server did not take the last region, once.
+    /// Takes the error of the last registration.
     pub(crate) fn take_register_error(&self) -> Option<RemoteDeviceError> {
         self.register_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Lets the server map a region.
+    /// Registers a region with the server.
     fn register(&self, slot: usize, region: &SharedRegion) -> Result<(), RemoteDeviceError> {
         let memory = region.backing().ok_or(io::ErrorKind::InvalidInput);
         let memory = memory.map_err(|kind| RemoteDeviceError::Io(kind.into()))?;
@@ -129,7 +129,7 @@ impl ClientSession {
 
 impl Drop for ClientSession {
     fn drop(&mut self) {
-        // The thread is woken by it, and the server. One that is gone need not be told.
+        // Wakes the watcher thread and the server; fails harmlessly if the server has ended.
         let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
@@ -137,7 +137,7 @@ impl Drop for ClientSession {
     }
 }
 
-/// Hands the client's memory over.
+/// Exports the client's registered memory to the server.
 #[derive(Debug)]
 struct MemoryRegistrar(Arc<ClientSession>);
 

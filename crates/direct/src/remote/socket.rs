@@ -1,7 +1,7 @@
 //! Packets with descriptors over a Unix socket (`unix(7)`: `SOCK_SEQPACKET`, `SCM_RIGHTS`).
 //!
-//! A packet is whole or it is refused: one that is longer than the longest message, or that brings
-//! more descriptors than were expected, is an error, and its descriptors are closed.
+//! A packet is accepted as a whole or refused. A packet that exceeds the longest message, or
+//! carries more descriptors than expected, is an error, and its descriptors are closed.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,39 +17,39 @@ use rustix::net::{
 
 use super::wire::{MESSAGE_BYTES_MAX, Packet, WireError};
 
-/// Something came, or did not.
+/// Result of a receive.
 #[derive(Debug)]
 pub enum ReceivedPacket {
     /// A message.
     Packet(Packet, Vec<OwnedFd>),
-    /// Something that is none.
+    /// A malformed packet.
     Malformed(WireError),
     /// The other side has closed.
     Closed,
 }
 
-/// A socket for packets, which no child inherits.
+/// Creates a packet socket with `FD_CLOEXEC`.
 ///
 /// # Errors
-/// What `socket(2)` returns.
+/// Those of `socket(2)`.
 pub fn socket() -> io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     Ok(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A connection to a server.
+/// Connects to a server.
 ///
 /// # Errors
-/// What `connect(2)` returns: `NotFound` and `ConnectionRefused` when there is no server,
-/// `PermissionDenied` when the socket's mode keeps us out.
+/// Those of `connect(2)`: `NotFound` and `ConnectionRefused` without a server, `PermissionDenied`
+/// if the mode of the socket denies access.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     connect_from(socket()?, path)
 }
 
-/// The same, where neither connecting nor any packet from then on takes longer than that, each.
+/// Connects to a server, with a timeout for the connect and for each later packet.
 ///
 /// # Errors
-/// As [`connect`]; `WouldBlock` from a server that accepts nobody in time.
+/// As for [`connect`]; `WouldBlock` if the server does not accept in time.
 pub fn connect_timeout(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     let socket = socket()?;
     for which in [Timeout::Recv, Timeout::Send] {
@@ -66,7 +66,7 @@ fn connect_from(socket: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
 /// Sends a packet.
 ///
 /// # Errors
-/// What `sendmsg(2)` returns.
+/// Those of `sendmsg(2)`.
 pub fn send(
     socket: impl AsFd,
     packet: &Packet,
@@ -77,10 +77,10 @@ pub fn send(
     send_bytes(socket, packet.encode(&mut bytes), descriptors, flags)
 }
 
-/// Sends any bytes as a packet.
+/// Sends arbitrary bytes as a packet.
 ///
 /// # Errors
-/// What `sendmsg(2)` returns; `InvalidInput` for more descriptors than a packet carries.
+/// Those of `sendmsg(2)`; `InvalidInput` for more descriptors than a packet can carry.
 pub fn send_bytes(
     socket: impl AsFd,
     bytes: &[u8],
@@ -104,10 +104,10 @@ pub fn send_bytes(
     }
 }
 
-/// Waits for a packet, with `most` descriptors at most.
+/// Waits for a packet with at most `most` descriptors.
 ///
 /// # Errors
-/// What `recvmsg(2)` returns: `WouldBlock` for what has not come in time.
+/// Those of `recvmsg(2)`: `WouldBlock` after the timeout.
 pub fn receive(socket: impl AsFd, most: usize, flags: RecvFlags) -> io::Result<ReceivedPacket> {
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(most + 1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -118,7 +118,7 @@ pub fn receive(socket: impl AsFd, most: usize, flags: RecvFlags) -> io::Result<R
         let mut into = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(socket.as_fd(), &mut into, &mut control, flags) {
             Err(rustix::io::Errno::INTR) => {}
-            // It has closed without reading all that it was sent; what it said before comes next.
+            // The peer closed with unread input; packets that it sent before follow.
             Err(rustix::io::Errno::CONNRESET) if !reset => reset = true,
             Err(rustix::io::Errno::CONNRESET) => return Ok(ReceivedPacket::Closed),
             received => break received?,
@@ -137,7 +137,7 @@ pub fn receive(socket: impl AsFd, most: usize, flags: RecvFlags) -> io::Result<R
     if received.flags.contains(ReturnFlags::CTRUNC) || found > most {
         return Ok(ReceivedPacket::Malformed(WireError::Descriptors { found }));
     }
-    // One that is too long has lost its end: its length is not what its kind's is.
+    // A packet that is too long was truncated, so its length does not match its kind.
     Ok(match Packet::decode(&bytes[..received.bytes.min(bytes.len())]) {
         Ok(packet) => ReceivedPacket::Packet(packet, descriptors),
         Err(error) => ReceivedPacket::Malformed(error),

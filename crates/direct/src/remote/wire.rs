@@ -1,7 +1,7 @@
-//! [`Packet`]: a [`Message`], byte by byte as `docs/format/socket.md` has it.
+//! [`Packet`]: encoding of a [`Message`] as `docs/format/socket.md` defines it.
 //!
-//! A message is one packet: a header of [`HEADER_BYTES`] bytes, and a body whose length its kind
-//! fixes. Every byte is checked; what has no meaning is refused, never guessed at.
+//! A message is one packet: a header of [`HEADER_BYTES`] bytes, and a body whose length depends on
+//! its kind. Every byte is checked; a packet with an invalid field is refused.
 
 use super::acl::{AclRule, Grant, PartitionSpan, Principal};
 use super::codec::{Reader, Writer};
@@ -9,63 +9,63 @@ use super::interval::IntervalStats;
 use super::message::{ClientEntry, KickTarget, ListEntry, Message, SessionGrant};
 use super::protocol_error::{Code, ProtocolError};
 
-/// The protocol's version.
+/// Protocol version.
 pub const VERSION: u16 = 1;
 /// First bytes of every message.
 pub const MAGIC: [u8; 4] = *b"SLSK";
-/// Bytes before the body.
+/// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes of the longest message.
 pub const MESSAGE_BYTES_MAX: usize = 320;
 
-/// A message, and the number by which an answer names its question (0 of what nobody asked).
+/// A message, and the serial number that matches a reply to its request (0 if unsolicited).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
-    /// The question's number.
+    /// Serial number of the request.
     pub serial: u32,
-    /// What is said.
+    /// The message.
     pub message: Message,
 }
 
-/// A packet that means nothing.
+/// Why a packet is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Too short for a header, or not one of ours.
+    /// Too short for a header, or a wrong magic number.
     #[error("{bytes} bytes that are no message of this protocol")]
     Header {
-        /// Of the packet.
+        /// Bytes of the packet.
         bytes: usize,
     },
-    /// Another version.
+    /// Another protocol version.
     #[error("a message of version {found}; this side speaks version {VERSION}")]
     Version {
-        /// What came.
+        /// The version received.
         found: u16,
     },
-    /// No such kind of message.
+    /// Unknown kind of message.
     #[error("messages of kind {kind} are not known")]
     Kind {
-        /// What came.
+        /// The kind received.
         kind: u16,
     },
-    /// The packet is not as long as its kind is.
+    /// The length does not match the kind.
     #[error("a message of kind {kind} with {bytes} bytes")]
     Length {
-        /// Of which kind.
+        /// The kind.
         kind: u16,
         /// Bytes of the packet.
         bytes: usize,
     },
-    /// A field is not what it can be.
+    /// A field has an invalid value.
     #[error("a message of kind {kind} whose fields cannot be")]
     Field {
-        /// Of which kind.
+        /// The kind.
         kind: u16,
     },
-    /// More or fewer descriptors than belong to the message, or they have been cut off.
+    /// The number of descriptors does not match the message, or they were truncated.
     #[error("a message with {found} descriptors")]
     Descriptors {
-        /// How many came.
+        /// Descriptors received.
         found: usize,
     },
 }
@@ -115,7 +115,7 @@ impl Message {
         }
     }
 
-    /// What it is called in messages to people.
+    /// Returns the name of the message for diagnostics.
     pub fn title(&self) -> &'static str {
         match self {
             Message::Hello => "Hello",
@@ -306,7 +306,7 @@ impl ClientEntry {
     }
 }
 
-/// 8 bytes; the first is not 0.
+/// Encodes 8 bytes; the first is not 0.
 fn encode_principal(w: &mut Writer<'_>, subject: Principal) {
     let (kind, number) = match subject {
         Principal::Uid(number) => (1, number),
@@ -327,7 +327,7 @@ fn decode_principal(r: &mut Reader<'_>) -> Option<Principal> {
     }
 }
 
-/// 24 bytes; a rate of 0 is none.
+/// Encodes 24 bytes; a rate of 0 means no limit.
 fn encode_grant(w: &mut Writer<'_>, grant: Grant) {
     w.flag(grant.write).zeros(3).u16(grant.queues).u16(grant.depth);
     w.u64(grant.iops.unwrap_or(0)).u64(grant.bytes_per_sec.unwrap_or(0));
@@ -341,7 +341,7 @@ fn decode_grant(r: &mut Reader<'_>) -> Option<Grant> {
     Some(Grant { write, queues, depth, iops: rate()?, bytes_per_sec: rate()? })
 }
 
-/// 24 bytes.
+/// Encodes 24 bytes.
 fn encode_span(w: &mut Writer<'_>, span: PartitionSpan) {
     match span {
         PartitionSpan::Sectors { first, count } => drop(w.u32(0).zeros(4).u64(first).u64(count)),
@@ -366,7 +366,7 @@ fn decode_span(r: &mut Reader<'_>) -> Option<PartitionSpan> {
 }
 
 impl Packet {
-    /// The bytes, which are put at the beginning of `into`.
+    /// Encodes the packet at the start of `into`, and returns its bytes.
     pub fn encode<'b>(&self, into: &'b mut [u8; MESSAGE_BYTES_MAX]) -> &'b [u8] {
         let mut body = Writer::new(&mut into[HEADER_BYTES..]);
         self.message.encode_body(&mut body);
@@ -377,7 +377,7 @@ impl Packet {
         &into[..length]
     }
 
-    /// What a packet says.
+    /// Decodes a packet.
     ///
     /// # Errors
     /// [`WireError`].

@@ -47,8 +47,8 @@ fn intervals_keep_every_field_and_other_layouts_are_refused() {
     let bytes = packet.encode(&mut bytes).to_vec();
     assert_eq!(bytes.len(), 256, "as documented");
     assert_eq!(Packet::decode(&bytes), Ok(packet));
-    // The layout's number, the median of the writes' latency, whose other two are missing, and a count
-    // of the translation layer, which is not there.
+    // The layout version; the median of the write latency, whose other fields are absent; and a
+    // counter of the FTL, which is absent.
     for (at, value) in [(48, 2), (48 + 8 + 11 * 8, 0), (48 + 8 + 16 * 8, 1)] {
         let mut other = bytes.clone();
         other[at] = value;
