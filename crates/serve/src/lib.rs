@@ -1,12 +1,8 @@
-//! Front ends: how somebody else's program reaches a [`block::Device`].
+//! Front ends: servers that make a [`block::BlockDevice`] or a drive available to other programs.
 //!
-//! | module | noun |
-//! |---|---|
-//! | [`nbd`] | a network block device server: one thread, one device, many clients |
-//! | [`share`] | drives shared between processes: queues and memory of their own for each client |
-//!
-//! A front end owns its device (rule R4: no lock) and the thread that polls it; [`share`] owns none:
-//! its clients reach the drive by themselves.
+//! The NBD server owns its device and the thread that polls it, so that its path takes no lock
+//! (ARCHITECTURE.md, R4). [`share`] owns no device: its clients reach the drive through queues of
+//! their own.
 
 #![forbid(unsafe_code)]
 

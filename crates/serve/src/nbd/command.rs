@@ -1,11 +1,11 @@
-//! [`Command`]: a request that passed every check, or the [`RequestError`] it gets. Requests come from
-//! anyone, so nothing past this file has to look at ranges, alignment or flags again.
+//! [`Command`]: a request that passed every check, or the [`RequestError`] it gets. Requests are untrusted; code
+//! after this module relies on valid ranges, alignment and flags.
 
 use super::export::Export;
 use super::handshake::NegotiatedSession;
 use super::wire::{ErrorCode, RequestHeader, command, command_flag as flag};
 
-/// What the device is to do.
+/// Operation on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandAction {
     Read,
@@ -64,7 +64,7 @@ impl Command {
         use ErrorCode::{Invalid, NoSpace, NotSupported, Permission};
         // FUA is valid for all commands (NBD "Command flags").
         let (action, flags) = match header.kind {
-            // DF is honoured by never fragmenting.
+            // The server never fragments a read, which satisfies DF.
             command::READ if session.structured => (CommandAction::Read, flag::DF),
             command::READ => (CommandAction::Read, 0),
             command::WRITE => (CommandAction::Write, 0),

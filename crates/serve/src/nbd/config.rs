@@ -1,13 +1,13 @@
-//! [`NbdConfig`]: a limit on everything a client can make the server hold or wait for.
+//! [`NbdConfig`]: limits on everything that a client can make the server hold or wait for.
 
 use clock::Nanos;
 
-/// Name, limits and time-outs of a server. The defaults suit one machine's programs.
+/// Name, limits and timeouts of a server. The defaults suit clients on one machine.
 #[derive(Clone, Debug)]
 pub struct NbdConfig {
     /// The export's name. The empty name always means this export too. At most 4096 bytes.
     pub name: String,
-    /// A line for people, shown by `nbdinfo --list`. At most 4096 bytes.
+    /// A description for users, shown by `nbdinfo --list`. At most 4096 bytes.
     pub description: String,
     /// Writes, trims and zeroes are refused with `EPERM`.
     pub read_only: bool,
@@ -15,25 +15,26 @@ pub struct NbdConfig {
     /// least 1 MiB. One quarter is for requests up to 64 KiB, one for those up to 1 MiB, two for
     /// longer ones; two quarters under 32 MiB lower the longest request to their size.
     pub pool_bytes: usize,
-    /// Clients at a time; further ones are closed at once. Default 256.
+    /// Maximum number of clients; further ones are closed at once. Default 256.
     pub connections_max: usize,
-    /// Requests of one client under way at a time; further ones stay in its socket. Default 128.
+    /// Maximum number of requests in flight per client; further ones stay in its socket. Default
+    /// 128.
     pub in_flight_max: usize,
-    /// Bytes of an option; a longer one is skipped with `NBD_REP_ERR_TOO_BIG`, and one over 1 MiB
-    /// ends the connection. Default 16 KiB.
+    /// Maximum bytes of an option. A longer one is skipped with `NBD_REP_ERR_TOO_BIG`; one over 1
+    /// MiB ends the connection. Default 16 KiB.
     pub option_bytes_max: u32,
-    /// How long the handshake may take. Default 10 s.
+    /// Timeout of the handshake. Default 10 s.
     pub handshake_timeout: Nanos,
-    /// A client that holds payload memory which others wait for must move at least 1 MiB in this
+    /// A client that holds payload memory for which others wait must move at least 1 MiB in this
     /// time, or is dropped. Default 10 s.
     pub stall_timeout: Nanos,
-    /// How long a client that is leaving, or a server that was stopped, waits for replies to be
-    /// taken. Default 5 s.
+    /// How long a closing connection, or a stopped server, waits for the client to read its
+    /// replies. Default 5 s.
     pub linger: Nanos,
-    /// TCP addresses other than loopback are allowed. There is no authentication. Default no.
+    /// Allows TCP addresses other than loopback. There is no authentication. Default no.
     pub allow_remote: bool,
-    /// A client that does not ask for block sizes may use a device with sectors over 512 bytes
-    /// (say, because it was told about them otherwise). Default no.
+    /// Allows a client that does not ask for block sizes to use a device with sectors over 512
+    /// bytes (for instance, because it learned them otherwise). Default no.
     pub admit_unsized: bool,
 }
 

@@ -1,5 +1,5 @@
-//! [`Connection`]: one client: its socket, what has arrived, what waits to be sent, and how far it
-//! has got. [`Connections`] gives each a name that is never used again while anyone remembers it.
+//! [`Connection`]: one client's socket, receive buffer, send queue and protocol state. [`Connections`] gives each
+//! an id that is not reused while a reference to it may exist.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,20 +13,20 @@ use super::pool::{PayloadBuffer, PayloadPool, SIZE_CLASSES, SMALL_BYTES_MAX};
 use super::send_queue::SendQueue;
 use super::wire::REQUEST_BYTES;
 
-/// Bytes that are read ahead of what is understood; untouched pages cost nothing.
-/// Half of it has room for a header and a small payload, which waits here until it is complete:
-/// a client that stops in the middle holds no payload memory.
+/// Size of the receive buffer; untouched pages cost nothing. Half of it holds a header and a small
+/// payload, which stays here until it is complete. A client that stops in the middle thus holds no
+/// pool memory.
 const RECV_BUFFER_BYTES: usize = 160 << 10;
 const _: () = assert!(RECV_BUFFER_BYTES / 2 >= REQUEST_BYTES + SMALL_BYTES_MAX as usize);
 
-/// A connection's slot and how often it was used.
+/// A connection's slot and the slot's generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionId {
     pub(super) slot: u32,
     pub(super) generation: u32,
 }
 
-/// Handshake, then transmission.
+/// Protocol phase of a connection.
 #[derive(Debug)]
 pub(super) enum Phase {
     Handshake(Handshake),
@@ -37,13 +37,13 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) enum IncomingPayload {
     Nothing,
-    /// Of a write that will be executed.
+    /// The payload of a write that will be executed.
     Payload {
         command: Command,
         buffer: PayloadBuffer,
         received: usize,
     },
-    /// Of a write that was refused; the answer follows the last byte.
+    /// The payload of a refused write; the error reply follows the last byte.
     Skip {
         remaining: usize,
         cookie: u64,
@@ -51,7 +51,7 @@ pub(super) enum IncomingPayload {
     },
 }
 
-/// Bytes that have arrived and are not understood yet.
+/// Received bytes that have not been parsed.
 #[derive(Debug)]
 pub(super) struct RecvBuffer {
     bytes: Vec<u8>,
@@ -75,7 +75,7 @@ impl RecvBuffer {
         }
     }
 
-    /// Room at the end: at least half of the inbox if what is in it is less than that.
+    /// Returns the free space at the end: at least half of the buffer if it is less than half full.
     fn free_space(&mut self) -> &mut [u8] {
         if self.bytes.len() - self.end < RECV_BUFFER_BYTES / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -94,34 +94,35 @@ pub(super) struct Connection {
     pub(super) recv_buffer: RecvBuffer,
     pub(super) send_queue: SendQueue,
     pub(super) incoming: IncomingPayload,
-    /// There may be something to read.
+    /// The socket may be readable.
     pub(super) readable: bool,
-    /// The client has closed its side, or all: reading goes on to the end.
+    /// The client has shut down its side or the connection; reading continues until the end of the
+    /// stream.
     pub(super) hung_up: bool,
-    /// Nothing more will arrive.
+    /// The end of the stream was reached.
     pub(super) eof: bool,
-    /// Nobody reads what is sent.
+    /// The client no longer reads.
     pub(super) send_closed: bool,
-    /// The client has said that it goes.
+    /// The client sent a disconnect request.
     pub(super) said_disconnect: bool,
-    /// No further request is taken, since when; it closes when everything is answered.
+    /// Time since which no request is accepted; the connection closes when everything is answered.
     pub(super) closing_since: Option<Nanos>,
-    /// It stands in the line of those to be served, or to be sent to.
+    /// Whether the connection is in the ready queue, and in the dirty list.
     pub(super) in_ready: bool,
     pub(super) in_dirty: bool,
-    /// The socket was full; epoll tells when it is not.
+    /// The socket was full; epoll reports when it is writable.
     pub(super) awaits_writable: bool,
-    /// A request is not taken up because something must happen first.
+    /// A request waits for another event.
     pub(super) blocked: bool,
-    /// It stands in the pool's line, or has come to its head.
+    /// The connection is in the pool's wait queue, or was granted memory.
     pub(super) awaits_memory: bool,
     pub(super) granted_buffer: Option<PayloadBuffer>,
-    /// Requests under way.
+    /// Requests in flight.
     pub(super) in_flight: usize,
-    /// Payload memory of its requests under way, by area of the pool.
+    /// Payload memory of its requests in flight, by size class of the pool.
     pub(super) payload_bytes: [usize; SIZE_CLASSES],
     pub(super) since: Nanos,
-    /// Bytes in and out, ever; and how many it was at some time, to judge its pace.
+    /// Total bytes received and sent; and a sample of it, to measure progress.
     pub(super) bytes_moved: u64,
     pub(super) progress_mark: (Nanos, u64),
 }
@@ -155,19 +156,20 @@ impl Connection {
         }
     }
 
-    /// Whether everything is answered and it may close.
+    /// Returns whether everything is answered, so that the connection may close.
     pub(super) fn is_finished(&self) -> bool {
         self.closing_since.is_some()
             && self.in_flight == 0
             && (self.send_closed || self.send_queue.is_empty())
     }
 
-    /// Whether it holds payload memory that only the client's reading or writing sets free.
+    /// Returns whether it holds pool memory that only the client's progress can free.
     pub(super) fn is_holding_pool_memory(&self) -> bool {
         self.send_queue.pooled() > 0 || matches!(self.incoming, IncomingPayload::Payload { .. })
     }
 
-    /// Reads once from the socket, straight to where the bytes belong. Whether anything moved.
+    /// Reads once from the socket, directly to the bytes' destination. Returns whether it made
+    /// progress.
     pub(super) fn receive<W: Copy>(&mut self, pool: &PayloadPool<W>, scratch: &mut [u8]) -> bool {
         if !self.readable || self.eof || self.closing_since.is_some() {
             return false;
@@ -195,7 +197,7 @@ impl Connection {
                     self.readable = false;
                     return false;
                 }
-                // Reset by the client: what it has not read it never will.
+                // The client reset the connection, and will not read any reply.
                 Err(_) => {
                     self.send_closed = true;
                     break 0;
@@ -216,13 +218,13 @@ impl Connection {
             IncomingPayload::Skip { remaining: left, .. } => *left -= n,
         }
         self.bytes_moved += n as u64;
-        // A stream that gave less than was asked for is empty, and says when it is not any more;
-        // of its end it has told already.
+        // A short read means that the socket is empty; epoll reports new data. After a hangup, no
+        // further event follows, so reading continues.
         self.readable = n == want || self.hung_up;
         true
     }
 
-    /// Moves what the inbox has of an arriving payload to where it belongs.
+    /// Moves payload bytes from the receive buffer to their destination.
     pub(super) fn move_payload<W: Copy>(&mut self, pool: &PayloadPool<W>) {
         let bytes = self.recv_buffer.as_slice();
         let n = match &mut self.incoming {
@@ -242,7 +244,7 @@ impl Connection {
         self.recv_buffer.consume(n);
     }
 
-    /// Gives back all payload memory that is not with the device.
+    /// Frees all pool memory that is not in use by the device.
     pub(super) fn release<W: Copy>(&mut self, pool: &mut PayloadPool<W>) {
         self.send_queue.clear(pool);
         if let Some(buffer) = self.granted_buffer.take() {
@@ -303,7 +305,7 @@ impl Connections {
             .is_some_and(|s| s.generation == id.generation && s.connection.is_some())
     }
 
-    /// Takes a connection out to work on it; [`put`](Connections::put) it back.
+    /// Takes a connection out of the table for processing; [`put`](Connections::put) returns it.
     pub(super) fn take(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         if slot.generation != id.generation { None } else { slot.connection.take() }
@@ -314,16 +316,16 @@ impl Connections {
         self.slots[slot].connection = Some(connection);
     }
 
-    /// Forgets a connection that was taken out; its name means nobody from now on.
+    /// Removes a connection that was taken out; its id becomes invalid.
     pub(super) fn retire(&mut self, connection: Box<Connection>) {
         let slot = &mut self.slots[connection.id.slot as usize];
-        // Names are 31 bits in an epoll token; two billion clients later they repeat.
+        // Generations have 31 bits in an epoll token, so they repeat after two billion clients.
         slot.generation = (slot.generation + 1) & 0x7fff_ffff;
         self.free.push(connection.id.slot);
         self.open_count -= 1;
     }
 
-    /// The names of all clients.
+    /// Returns the ids of all clients.
     pub(super) fn ids(&self) -> Vec<ConnectionId> {
         self.slots.iter().filter_map(|s| s.connection.as_ref().map(|c| c.id)).collect()
     }

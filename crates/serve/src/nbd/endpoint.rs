@@ -1,4 +1,4 @@
-//! [`Endpoint`]: where to listen; and the listening socket, which cleans up after itself.
+//! [`Endpoint`]: an address to listen on; and the listening socket, which removes its file on drop.
 
 use std::fmt;
 use std::io;
@@ -18,8 +18,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 pub enum Endpoint {
     /// A Unix socket at a path of at most 107 bytes.
     Unix(PathBuf),
-    /// A TCP port. `host` is a name or an address, an IPv6 one without its brackets; port 0 lets
-    /// the system choose.
+    /// A TCP port. `host` is a name or an address, IPv6 without brackets; port 0 lets the system
+    /// choose.
     Tcp {
         /// Name or address.
         host: String,
@@ -28,10 +28,10 @@ pub enum Endpoint {
     },
 }
 
-/// A text is not an endpoint.
+/// Why a text is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Neither of the two kinds.
+    /// Neither `unix:` nor `tcp:`.
     #[error("`{0}` is no place to listen: use unix:PATH or tcp:HOST:PORT")]
     Kind(String),
     /// No path, or one that a socket address cannot hold.
@@ -42,16 +42,16 @@ pub enum EndpointError {
     HostPort(String),
 }
 
-/// An endpoint cannot be listened on.
+/// Why an endpoint cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The path cannot be a socket's.
+    /// The path is not valid for a socket.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// Something that is not a socket is there; it is left alone.
+    /// A file that is not a socket exists there; it is not removed.
     #[error("{0} exists and is not a socket; choose another path or remove it")]
     NotASocket(PathBuf),
-    /// A server answers there.
+    /// Another server listens there.
     #[error("somebody already serves {0}; end that server, or choose another endpoint")]
     InUse(Endpoint),
     /// The address is not a loopback address.
@@ -60,15 +60,15 @@ pub enum BindError {
          loopback address (127.0.0.1, [::1]), or --allow-remote (`NbdConfig::allow_remote`)"
     )]
     NotLoopback {
-        /// What the host resolved to.
+        /// The address to which the host resolved.
         address: SocketAddr,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot listen on {endpoint}: {source}")]
     Io {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -120,13 +120,13 @@ fn check_path(path: &Path) -> Result<(), EndpointError> {
 pub(super) struct Listener {
     fd: OwnedFd,
     endpoint: Endpoint,
-    /// Device and inode of our socket file, so that only ours is removed.
+    /// Device and inode of the socket file, so that no other server's file is removed.
     file: Option<(u64, u64)>,
 }
 
 impl Endpoint {
-    /// Sees whether it can be listened on, and leaves nothing behind: so that what is wrong with it is said
-    /// before anything takes its time.
+    /// Checks whether the endpoint can be listened on, and leaves nothing behind. For reporting a
+    /// bad endpoint before a long start-up.
     ///
     /// # Errors
     /// [`BindError`].
@@ -136,7 +136,7 @@ impl Endpoint {
 }
 
 impl Listener {
-    /// Listens. A socket file that nobody answers on is replaced.
+    /// Binds and listens. A stale socket file is replaced.
     pub(super) fn bind(endpoint: &Endpoint, allow_remote: bool) -> Result<Listener, BindError> {
         let refused = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse(endpoint.clone()),
@@ -172,16 +172,16 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// Returns the address, with the port that the system chose.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// A client, if one is waiting; its socket is non-blocking and does not wait to fill packets.
+    /// Accepts a waiting client. Its socket is non-blocking, with Nagle's algorithm off.
     pub(super) fn accept(&self) -> Result<OwnedFd, Errno> {
         let fd = rustix::net::accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
         if matches!(self.endpoint, Endpoint::Tcp { .. }) {
-            // Refusal costs only latency.
+            // A failure costs only latency.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
         }
         Ok(fd)
@@ -200,13 +200,13 @@ impl Drop for Listener {
             && let Ok(meta) = std::fs::symlink_metadata(path)
             && (meta.dev(), meta.ino()) == ours
         {
-            // Nothing to be done about a file that cannot be removed; the next server will try.
+            // If the file cannot be removed, the next server replaces it.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Removes a socket file that a dead server left behind.
+/// Removes a socket file that a terminated server left behind.
 fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), BindError> {
     let failed = |source: io::Error| BindError::Io { endpoint: endpoint.clone(), source };
     let meta = match std::fs::symlink_metadata(path) {
@@ -224,9 +224,10 @@ fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), BindError> {
     match connect(&probe, &address) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
         Err(Errno::NOENT) => Ok(()),
-        // Connected, or too many others are connecting: somebody is there.
+        // Connected, or the backlog is full: a server is listening.
         Ok(()) | Err(Errno::AGAIN) => Err(BindError::InUse(endpoint.clone())),
-        // A socket of another type, such as `sluice serve --socket` has: alive, or dead in its own way.
+        // A socket of another type, such as that of `sluice serve --socket`; it is not probed
+        // further.
         Err(Errno::PROTOTYPE) => Err(BindError::InUse(endpoint.clone())),
         Err(e) => Err(failed(e.into())),
     }

@@ -1,14 +1,15 @@
-//! [`Export`]: what is offered to clients, computed once from the device and the configuration.
+//! [`Export`]: properties reported to clients, computed once from the device and the configuration.
 
 use block::Limits;
 
 use super::NbdConfig;
 use super::wire::{PAYLOAD_BYTES_MAX, transmission_flag as flag};
 
-/// An option must fit the inbox whole.
+/// An option must fit into the receive buffer.
 const OPTION_BYTES_LIMIT: u32 = 60 << 10;
 
-/// What a client is told about the device (NBD "Transmission flags", "Block size constraints").
+/// Properties of the device as reported to clients (NBD "Transmission flags", "Block size
+/// constraints").
 #[derive(Clone, Debug)]
 pub(super) struct Export {
     pub(super) name: String,
@@ -30,15 +31,15 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// `payload_max` is the longest request that fits the memory pool.
+    /// Computes the export; `payload_max` is the longest request that fits into the pool.
     pub(super) fn new(limits: &Limits, config: &NbdConfig, payload_max: u32) -> Export {
         let payload_max = payload_max.min(PAYLOAD_BYTES_MAX);
         let sector = limits.sector_bytes;
         let bytes_of = |sectors: u32| u64::from(sectors) * u64::from(sector);
         let preferred = bytes_of(limits.optimal_sectors.max(1)).next_power_of_two();
         let preferred = (preferred as u32).clamp(sector.max(512), payload_max);
-        // "SHOULD be at least 2^20", "at least as large as the preferred block size": longer
-        // requests than the device takes are split, so the larger number is the honest one.
+        // "SHOULD be at least 2^20", "at least as large as the preferred block size". Requests
+        // beyond the device's limit are split, so the larger number is supported.
         let block_max = bytes_of(limits.max_sectors)
             .clamp(1 << 20, u64::from(payload_max))
             .max(u64::from(preferred)) as u32;
@@ -56,20 +57,20 @@ impl Export {
         }
     }
 
-    /// Whether a client means this export: by its name, or by the empty, default one.
+    /// Returns whether a name selects this export: its own name, or the empty default name.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         name.is_empty() || name == self.name.as_bytes()
     }
 
-    /// The transmission flags. `SEND_DF` belongs to clients with structured replies only.
+    /// Returns the transmission flags. `SEND_DF` requires structured replies.
     pub(super) fn flags(&self, structured: bool) -> u16 {
         // One device with one cache serves all connections, and a flush covers all of it.
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::CAN_MULTI_CONN;
         if self.read_only {
             flags |= flag::READ_ONLY;
         } else {
-            // Zeroing that may unmap moves no data, so it is faster than writing zeros; zeroing
-            // that may not is refused when it must be fast.
+            // Zeroing with unmap moves no data, so it is faster than writing zeros. Fast zeroing
+            // without unmap is refused.
             flags |= flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO;
         }
         if structured {

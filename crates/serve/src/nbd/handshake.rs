@@ -1,6 +1,6 @@
-//! [`Handshake`]: the option haggling of one client (NBD "Handshake"). It turns bytes into bytes
-//! and touches no socket; whatever a client sends, it answers, waits, or asks for the connection
-//! to be closed.
+//! [`Handshake`]: option negotiation of one client (NBD "Handshake"). It maps input bytes to output bytes and
+//! uses no socket. For any input it replies, asks for more input, or requests that the connection
+//! be closed.
 
 use super::export::Export;
 use super::wire::{
@@ -9,47 +9,47 @@ use super::wire::{
     option_reply as rep,
 };
 
-/// An option longer than this is no option: nothing is skipped, the client is dropped.
+/// Longest option that is skipped; a client that sends a longer one is dropped.
 const SKIP_BYTES_MAX: u32 = 1 << 20;
 
 /// What a client has negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NegotiatedSession {
-    /// Reads are answered with chunks (`NBD_OPT_STRUCTURED_REPLY`).
+    /// Reads are answered with structured chunks (`NBD_OPT_STRUCTURED_REPLY`).
     pub(super) structured: bool,
     /// `base:allocation` was selected.
     pub(super) allocation: bool,
-    /// The client has asked for block sizes, and so keeps to them.
+    /// The client asked for block sizes, and therefore observes them.
     pub(super) sized: bool,
 }
 
-/// What comes after a piece of input.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeStep {
-    /// The input so far is not a whole message.
+    /// The input does not hold a complete message.
     NeedMore,
-    /// This many bytes were used; there may be another message behind them.
+    /// This many bytes were consumed; another message may follow.
     Consumed(usize),
-    /// This many bytes were used, and the transmission phase begins.
+    /// This many bytes were consumed, and the transmission phase begins.
     Transmission(usize),
-    /// The client takes its leave (`NBD_OPT_ABORT`): send what is to be sent, then close.
+    /// The client aborts (`NBD_OPT_ABORT`): send the pending output, then close.
     Abort(usize),
-    /// The client broke a rule that leaves no way to tell it so.
+    /// The client violated the protocol in a way that allows no reply.
     Violation(&'static str),
 }
 
-/// One client's negotiation.
+/// Negotiation state of one client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Handshake {
     greeted: bool,
     no_zeroes: bool,
-    /// Bytes of an oversized option still to be thrown away.
+    /// Bytes of an oversized option still to be skipped.
     skip: usize,
     session: NegotiatedSession,
 }
 
 impl Handshake {
-    /// What the server says first.
+    /// Returns the server's greeting.
     pub(super) fn greeting() -> [u8; 18] {
         let mut out = [0; 18];
         out[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
@@ -59,12 +59,12 @@ impl Handshake {
         out
     }
 
-    /// What has been negotiated so far.
+    /// Returns the options negotiated so far.
     pub(super) fn session(&self) -> NegotiatedSession {
         self.session
     }
 
-    /// Takes at most one message off the front of `input` and appends the answer to `out`.
+    /// Parses at most one message at the start of `input` and appends the reply to `out`.
     pub(super) fn step(
         &mut self,
         input: &[u8],
@@ -150,7 +150,8 @@ impl Handshake {
         }
     }
 
-    /// `NBD_OPT_EXPORT_NAME`: has no way to answer with an error, so an unknown name closes.
+    /// Handles `NBD_OPT_EXPORT_NAME`, which has no error reply: an unknown name closes the
+    /// connection.
     fn export_name(
         &self,
         name: &[u8],
@@ -169,7 +170,7 @@ impl Handshake {
         HandshakeStep::Transmission(used)
     }
 
-    /// `NBD_OPT_INFO` and `NBD_OPT_GO`; whether the answer was `NBD_REP_ACK`.
+    /// Handles `NBD_OPT_INFO` and `NBD_OPT_GO`. Returns whether the reply was `NBD_REP_ACK`.
     fn info(&mut self, opt: u32, data: &[u8], export: &Export, out: &mut Vec<u8>) -> bool {
         let Some((name, asked)) = parse_info(data) else {
             reply_error(out, opt, rep::ERR_INVALID, "malformed name or information requests");
@@ -184,7 +185,7 @@ impl Handshake {
         body.extend_from_slice(&export.bytes.to_be_bytes());
         body.extend_from_slice(&export.flags(self.session.structured).to_be_bytes());
         reply(out, opt, rep::INFO, &body);
-        // Sent unasked as well: clients ignore what they do not know, and before
+        // Sent even if not requested: clients ignore unknown information, and before
         // ERR_BLOCK_SIZE_REQD it saves a round trip.
         body.clear();
         body.extend_from_slice(&info::BLOCK_SIZE.to_be_bytes());
@@ -213,7 +214,8 @@ impl Handshake {
         true
     }
 
-    /// `NBD_OPT_LIST_META_CONTEXT` and `NBD_OPT_SET_META_CONTEXT` (also NBD "Metadata querying").
+    /// Handles `NBD_OPT_LIST_META_CONTEXT` and `NBD_OPT_SET_META_CONTEXT` (also NBD "Metadata
+    /// querying").
     fn meta_context(&mut self, opt: u32, data: &[u8], export: &Export, out: &mut Vec<u8>) {
         let set = opt == option::SET_META_CONTEXT;
         if set {
@@ -235,7 +237,7 @@ impl Handshake {
             if !query.contains(&b':') {
                 return reply_error(out, opt, rep::ERR_INVALID, "a query starts with a namespace");
             }
-            // A namespace with no leaf lists all of it, and selects nothing.
+            // A namespace without a leaf lists all its contexts, and selects none.
             selected |= query == BASE_ALLOCATION.as_bytes() || (!set && query == b"base:");
         }
         if selected {
@@ -249,7 +251,7 @@ impl Handshake {
     }
 }
 
-/// `NBD_OPT_LIST`.
+/// Handles `NBD_OPT_LIST`.
 fn list(data: &[u8], export: &Export, out: &mut Vec<u8>) {
     if !data.is_empty() {
         return reply_error(out, option::LIST, rep::ERR_INVALID, "LIST has no data");
@@ -261,7 +263,7 @@ fn list(data: &[u8], export: &Export, out: &mut Vec<u8>) {
     reply(out, option::LIST, rep::ACK, &[]);
 }
 
-/// The name, and the information types asked for, two bytes each.
+/// Parses the name and the requested information types, two bytes each.
 fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut input = WireInput(data);
     let name = input.string().filter(|n| n.len() <= STRING_BYTES_MAX)?;
@@ -270,7 +272,7 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
     input.0.is_empty().then_some((name, asked))
 }
 
-/// The name, and the queries, each checked to be all there.
+/// Parses the name and the queries; checks that all queries are complete.
 fn parse_meta(data: &[u8]) -> Option<(&[u8], impl Iterator<Item = &[u8]> + Clone)> {
     let mut input = WireInput(data);
     let name = input.string().filter(|n| n.len() <= STRING_BYTES_MAX)?;
@@ -328,7 +330,7 @@ mod tests {
         Handshake { greeted: true, ..Handshake::default() }
     }
 
-    /// The types of the replies, each checked to be well-formed.
+    /// Returns the types of the replies, after checking that each is well formed.
     fn kinds(mut out: &[u8], opt: u32) -> Vec<u32> {
         let mut kinds = Vec::new();
         while !out.is_empty() {

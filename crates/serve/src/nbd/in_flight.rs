@@ -1,6 +1,5 @@
-//! [`Flight`]: one client request on its way through the device, cut into as many device requests
-//! as the device's limits ask for. A flight outlives its client: it ends when its last part has
-//! completed, and not before.
+//! [`InFlightRequest`]: one client request in execution, split into as many device requests as the device's
+//! limits require. It may outlive its client: it ends when its last fragment has completed.
 
 use block::{Completion, Extent, ExtentState, Limits, Payload, Request};
 use clock::Nanos;
@@ -12,40 +11,40 @@ use super::connection::ConnectionId;
 use super::pool::PayloadBuffer;
 use super::wire::state;
 
-/// Parts of one request that are with the device at a time, so that a trim of 4 GiB leaves room
-/// for others.
+/// Maximum number of fragments of one request in the device, so that a trim of 4 GiB does not block
+/// other requests.
 const FRAGMENTS_IN_FLIGHT_MAX: u32 = 16;
 /// A block-status reply may stop early (NBD "NBD_CMD_BLOCK_STATUS"); it does after this many
 /// descriptors or device queries.
 const DESCRIPTORS_MAX: usize = 1024;
 const QUERIES_MAX: u32 = 256;
 
-/// One request under way.
+/// One request in flight.
 #[derive(Debug)]
 pub(super) struct InFlightRequest {
     pub(super) client: ConnectionId,
-    /// When it had come in.
+    /// Time at which the request was complete in the server.
     pub(super) received_at: Nanos,
     pub(super) command: Command,
     pub(super) structured: bool,
     pub(super) buffer: Option<PayloadBuffer>,
-    /// The first error of any part.
+    /// The first error of any fragment.
     pub(super) error: Option<Status>,
-    /// For a block status: bytes and state, adjacent, from the command's offset on.
+    /// For a block status: contiguous extents (bytes, state), starting at the command's offset.
     pub(super) descriptors: Vec<(u32, u32)>,
-    /// Whether it stands in line for the device.
+    /// Whether it is in the device backlog.
     pub(super) queued: bool,
-    /// Where the buffer is, for the device.
+    /// Address of the buffer for the device.
     iova: Iova,
-    /// Next sector to ask the device for, and the end.
+    /// Next sector to request from the device, and the end.
     next: u64,
     end: u64,
-    /// Sectors of a block-status query that is out.
+    /// Sectors of the block-status query in flight.
     queried_sectors: u32,
     fragments: u32,
     fragments_in_flight: u32,
-    /// A flush must follow: the request is one, or is a trim or zeroes with FUA, of which devices
-    /// promise nothing.
+    /// A flush must follow: the request is a flush, or a trim or write zeroes with FUA, which
+    /// devices do not guarantee to be durable.
     flush_due: bool,
 }
 
@@ -83,12 +82,12 @@ impl InFlightRequest {
         }
     }
 
-    /// The next part for the device, with `slot` in its tag; `None` if there is none now.
+    /// Returns the next fragment for the device, with `slot` in its tag; `None` if none is due.
     pub(super) fn next_fragment(&self, slot: u32, limits: &Limits) -> Option<Request> {
         if self.error.is_some() {
             return None;
         }
-        // A part's number keeps the tags of parts that are out together distinct.
+        // The fragment index makes the tags of concurrent fragments distinct.
         let tag = u64::from(self.fragments) << 32 | u64::from(slot);
         if self.next == self.end {
             return (self.flush_due && self.fragments_in_flight == 0).then(|| Request::flush(tag));
@@ -119,7 +118,8 @@ impl InFlightRequest {
         })
     }
 
-    /// The device has taken what [`next_fragment`](InFlightRequest::next_fragment) gave.
+    /// Records that the device accepted the fragment from
+    /// [`next_fragment`](InFlightRequest::next_fragment).
     pub(super) fn on_fragment_issued(&mut self, request: &Request) {
         self.fragments = self.fragments.wrapping_add(1);
         self.fragments_in_flight += 1;
@@ -131,7 +131,7 @@ impl InFlightRequest {
         }
     }
 
-    /// A part has completed. `extents` reads what a query has put into the buffer.
+    /// Completes a fragment. `extents` reads the result of a query from the buffer.
     pub(super) fn on_fragment_complete(
         &mut self,
         completion: &Completion,
@@ -164,13 +164,13 @@ impl InFlightRequest {
         }
     }
 
-    /// Whether no part is out and none is to come.
+    /// Returns whether no fragment is in flight and none will follow.
     pub(super) fn is_complete(&self) -> bool {
         self.fragments_in_flight == 0
             && (self.error.is_some() || (self.next == self.end && !self.flush_due))
     }
 
-    /// Gives up what is not with the device yet: nobody waits for it any more.
+    /// Cancels the fragments that were not issued; the client is gone.
     pub(super) fn abandon(&mut self) {
         self.next = self.end;
         self.flush_due = false;
@@ -184,7 +184,7 @@ impl InFlightRequest {
         }
     }
 
-    /// Appends the extents that a query of `asked` sectors before `next` has found.
+    /// Appends the extents returned by the query of the sectors before `next`.
     fn push_extents(&mut self, found: &[Extent], one: bool, limits: &Limits) {
         let mut cursor = self.next - u64::from(self.queried_sectors);
         for extent in found {
@@ -208,11 +208,11 @@ impl InFlightRequest {
             cursor = end;
         }
         if cursor == self.next - u64::from(self.queried_sectors) {
-            // An answer that says nothing: nothing is known, and the client makes progress.
+            // An empty answer is reported as allocated data, so that the client makes progress.
             self.push_descriptor(u64::from(self.queried_sectors), 0, limits);
             cursor = self.next;
         }
-        // An answer cut short by its capacity is continued after the last extent.
+        // An answer truncated by its capacity is continued after the last extent.
         self.next = cursor;
         let enough = self.descriptors.len() >= DESCRIPTORS_MAX || self.fragments >= QUERIES_MAX;
         if enough || (one && self.descriptors.len() > 1) {
@@ -221,7 +221,7 @@ impl InFlightRequest {
     }
 }
 
-/// All requests under way, by slot; a slot is part of a device request's tag.
+/// All requests in flight, by slot; the slot is part of a device request's tag.
 #[derive(Debug, Default)]
 pub(super) struct InFlightRequests {
     slots: Vec<Option<InFlightRequest>>,

@@ -1,8 +1,8 @@
-//! [`LatencyCounts`]: how long requests took, counted by the server's thread and read by any other.
+//! [`LatencyCounts`]: latency histograms, written by the server's thread and read by any other.
 //!
-//! Buckets are log-linear, 32 for each power of two: a quantile is at most 3.2 % above the duration that
-//! it stands for, and exact below 64 ns. Recording is a load and a store of one counter. Counts only grow, so
-//! the distribution of an interval is the difference of two readings.
+//! Buckets are log-linear, 32 per power of two. A quantile exceeds the duration it stands for by at
+//! most 3.2 %, and is exact below 64 ns. Recording is a load and a store of one counter. Counts
+//! only grow, so the distribution of an interval is the difference of two readings.
 
 use clock::Nanos;
 
@@ -20,7 +20,7 @@ fn index(value: u64) -> usize {
     (index as usize).min(BUCKETS - 1)
 }
 
-/// The longest duration of a bucket.
+/// Returns the longest duration of a bucket.
 fn upper(index: usize) -> Nanos {
     let index = index as u64;
     if index < 2 * SUB {
@@ -31,7 +31,7 @@ fn upper(index: usize) -> Nanos {
     Nanos(from + (1 << shift) - 1)
 }
 
-/// A distribution that one thread adds to.
+/// A histogram with a single writer.
 #[derive(Debug)]
 pub(super) struct LatencyCounter(Box<[Count]>);
 
@@ -52,26 +52,26 @@ impl LatencyCounter {
     }
 }
 
-/// How many requests took how long, since the server was made or in an interval.
+/// A snapshot of a histogram, or the difference of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencyCounts(Box<[u64]>);
 
 impl LatencyCounts {
-    /// The requests that ended since the reading `before`.
+    /// Returns the requests that completed since the reading `before`.
     #[must_use]
     pub fn since(&self, before: &LatencyCounts) -> LatencyCounts {
-        // A default has no buckets.
+        // A default value has no buckets.
         let old = before.0.iter().copied().chain(std::iter::repeat(0));
         LatencyCounts(self.0.iter().zip(old).map(|(now, old)| now.wrapping_sub(old)).collect())
     }
 
-    /// Requests counted.
+    /// Returns the number of requests.
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The duration that a part `q` of the requests, from 0 to 1, did not exceed; `None` if there are
-    /// none. With `q` of 1 the longest.
+    /// Returns the `q` quantile of the latency, with `q` from 0 to 1; 1 returns the maximum.
+    /// Returns `None` without requests.
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
         let count = self.count();
         let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));

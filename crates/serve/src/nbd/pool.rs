@@ -1,25 +1,27 @@
-//! [`Pool`]: the registered memory that payloads live in. Bounded; whoever finds it empty waits its
-//! turn, first come first served, so that a long request is not overtaken forever.
+//! [`PayloadPool`]: the registered memory for payloads. It is bounded; requests that find it empty wait in
+//! arrival order, so that a long request is not starved.
 //!
-//! Three areas by length of request, each a buddy allocator of pages, so that nobody waits for a
-//! client that dawdles over a longer transfer. Memory of the first is held only while a request is
-//! with the device: such payloads wait for slow clients elsewhere, in the inbox before and in the
-//! outbox after. So small requests never wait for somebody else's socket.
+//! There are three size classes by request length, each a buddy allocator of pages, so that short
+//! requests do not wait for a slow client's long transfer. Memory of the first class is held only
+//! while a request is in the device: small payloads wait for slow clients in the receive buffer
+//! before, and in the send queue after. Small requests therefore never wait for another client's
+//! socket.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ring::{Iova, PAGE_BYTES, SharedRegion};
 
-/// Longest request of the first area.
+/// Longest request of the first class.
 pub(super) const SMALL_BYTES_MAX: u32 = 64 << 10;
-/// Longest request of the second; the third has the rest.
+/// Longest request of the second class; the third has the rest.
 pub(super) const MEDIUM_BYTES_MAX: u32 = 1 << 20;
-/// How many areas there are, and how many quarters of the pool are in each.
+/// Number of size classes, and quarters of the pool in each.
 pub(super) const SIZE_CLASSES: usize = 3;
 const CLASS_QUARTERS: [usize; SIZE_CLASSES] = [1, 1, 2];
 
-/// A piece of the pool. It goes back through [`Pool::free`]; it is deliberately not `Clone`.
+/// A block of the pool. It must be returned by [`PayloadPool::free`]; it is deliberately not
+/// `Clone`.
 #[derive(Debug)]
 #[must_use = "a buffer that is dropped is lost to the pool"]
 pub(super) struct PayloadBuffer {
@@ -28,7 +30,7 @@ pub(super) struct PayloadBuffer {
     order: u8,
 }
 
-/// The payload memory, and who waits for it (`W` names a waiter).
+/// The payload memory and its wait queues (`W` identifies a waiter).
 #[derive(Debug)]
 pub(super) struct PayloadPool<W> {
     region: Arc<SharedRegion>,
@@ -44,14 +46,15 @@ struct SizeClass<W> {
 }
 
 impl<W: Copy> PayloadPool<W> {
-    /// Bytes of a quarter for a wish for `pool_bytes` in all: a power of two, at least 1 MiB.
+    /// Returns the bytes of a quarter for a configured `pool_bytes`: a power of two, at least 1
+    /// MiB.
     pub(super) fn quarter_bytes(pool_bytes: usize) -> usize {
         let quarter = (pool_bytes / 4).clamp(MEDIUM_BYTES_MAX as usize, 1 << 30);
         1 << quarter.ilog2()
     }
 
-    /// A pool in `region`, which is registered at `base` and of four times
-    /// [`quarter_bytes`](Pool::quarter_bytes) bytes.
+    /// Creates a pool in `region`, which is registered at `base` and has four times
+    /// [`quarter_bytes`](PayloadPool::quarter_bytes) bytes.
     pub(super) fn new(region: Arc<SharedRegion>, base: Iova) -> PayloadPool<W> {
         let quarter_bytes = region.len() / 4;
         let classes = CLASS_QUARTERS.map(|quarters| SizeClass {
@@ -61,12 +64,13 @@ impl<W: Copy> PayloadPool<W> {
         PayloadPool { region, base, quarter_bytes, classes }
     }
 
-    /// The area for a request of `len` bytes.
+    /// Returns the size class of a request of `len` bytes.
     pub(super) fn size_class_for(len: u32) -> usize {
         usize::from(len > SMALL_BYTES_MAX) + usize::from(len > MEDIUM_BYTES_MAX)
     }
 
-    /// A buffer of `len` bytes, unless there is none or somebody waits for one already.
+    /// Allocates a buffer of `len` bytes. Returns `None` if memory is short or another request
+    /// waits for it.
     pub(super) fn alloc(&mut self, len: u32) -> Option<PayloadBuffer> {
         let area = Self::size_class_for(len);
         if !self.classes[area].waiters.is_empty() {
@@ -82,13 +86,13 @@ impl<W: Copy> PayloadPool<W> {
         Some(PayloadBuffer { size_class: area, page, order })
     }
 
-    /// Queues for a buffer of `len` bytes, to be had from [`pop_granted`](PayloadPool::pop_granted).
+    /// Queues for a buffer of `len` bytes, which [`pop_granted`](PayloadPool::pop_granted) returns.
     pub(super) fn wait(&mut self, who: W, len: u32) {
         self.classes[Self::size_class_for(len)].waiters.push_back((who, len));
     }
 
-    /// A buffer for whoever waits longest, if there is enough memory by now. Waiters that are no
-    /// longer `alive` lose their place.
+    /// Allocates a buffer for the longest waiter of a class, if there is enough memory. Removes
+    /// waiters that are no longer `alive`.
     pub(super) fn pop_granted(&mut self, alive: impl Fn(W) -> bool) -> Option<(W, PayloadBuffer)> {
         for area in 0..self.classes.len() {
             while let Some(&(who, len)) = self.classes[area].waiters.front() {
@@ -106,17 +110,17 @@ impl<W: Copy> PayloadPool<W> {
         None
     }
 
-    /// Whether anybody waits.
+    /// Returns whether a request waits.
     pub(super) fn has_waiters(&self) -> bool {
         self.classes.iter().any(|a| !a.waiters.is_empty())
     }
 
-    /// Takes a buffer back.
+    /// Frees a buffer.
     pub(super) fn free(&mut self, buffer: PayloadBuffer) {
         self.classes[buffer.size_class].buddy.free(buffer.page, buffer.order);
     }
 
-    /// Bytes that are handed out.
+    /// Returns the bytes in use.
     pub(super) fn in_use(&self) -> u64 {
         self.classes.iter().map(|a| a.buddy.used_pages as u64 * PAGE_BYTES as u64).sum()
     }
@@ -126,7 +130,7 @@ impl<W: Copy> PayloadPool<W> {
         quarters * self.quarter_bytes + buffer.page as usize * PAGE_BYTES
     }
 
-    /// Where the drive finds the buffer.
+    /// Returns the buffer's address for the device.
     pub(super) fn iova(&self, buffer: &PayloadBuffer) -> Iova {
         self.base.offset(self.offset(buffer) as u64)
     }
@@ -145,12 +149,12 @@ impl<W: Copy> PayloadPool<W> {
 }
 
 impl PayloadBuffer {
-    /// Bytes of the pool that the buffer takes up.
+    /// Returns the bytes of the pool that the buffer occupies.
     pub(super) fn footprint(&self) -> usize {
         PAGE_BYTES << self.order
     }
 
-    /// The area that it is of.
+    /// Returns the size class.
     pub(super) fn size_class(&self) -> usize {
         self.size_class
     }
@@ -160,21 +164,20 @@ const ORDERS: usize = 20;
 const NOT_FREE: u8 = u8::MAX;
 
 /// A buddy allocator of pages: a free block of order `o` is `1 << o` pages, aligned to its size.
-/// Freed blocks are reused last in, first out, so that short requests keep to memory that the
-/// caches know.
+/// Freed blocks are reused last in, first out, so that short requests stay in cached memory.
 #[derive(Debug)]
 struct Buddy {
     /// Free blocks by order.
     free: [Vec<u32>; ORDERS],
     /// Per page: the order of the free block that starts there, or [`NOT_FREE`].
     order: Vec<u8>,
-    /// Per page that starts a free block: its place in `free[order]`.
+    /// Per page that starts a free block: its index in `free[order]`.
     free_index: Vec<u32>,
     used_pages: usize,
 }
 
 impl Buddy {
-    /// `pages` must be a power of two.
+    /// Creates an allocator; `pages` must be a power of two.
     fn new(pages: usize) -> Buddy {
         assert!(pages.is_power_of_two() && pages.ilog2() < ORDERS as u32, "checked at start");
         let mut buddy = Buddy {

@@ -1,5 +1,5 @@
-//! Replies (NBD "Simple reply message", "Structured reply chunk message"), and which error a
-//! device's status becomes.
+//! Encodes replies (NBD "Simple reply message", "Structured reply chunk message"), and maps device
+//! status to NBD errors.
 
 use nvme::Status;
 
@@ -13,7 +13,7 @@ pub(super) fn done(out: &mut Vec<u8>, cookie: u64) {
     simple(out, cookie, 0);
 }
 
-/// Appends an error, with its text where the client can take it.
+/// Appends an error, with its text if the client negotiated structured replies.
 pub(super) fn error(out: &mut Vec<u8>, structured: bool, cookie: u64, code: ErrorCode, text: &str) {
     if !structured {
         return simple(out, cookie, code as u32);
@@ -25,7 +25,7 @@ pub(super) fn error(out: &mut Vec<u8>, structured: bool, cookie: u64, code: Erro
     out.extend_from_slice(text);
 }
 
-/// Appends what a refused request gets.
+/// Appends the reply to a refused request.
 pub(super) fn request_error(
     out: &mut Vec<u8>,
     structured: bool,
@@ -35,8 +35,8 @@ pub(super) fn request_error(
     error(out, structured, cookie, refusal.code, refusal.text);
 }
 
-/// Appends what goes before the data of a read; all of `length` bytes must follow. The data is in
-/// memory by then, so no error can come between.
+/// Appends the header of read data; all `length` bytes must follow. The data is in memory already,
+/// so no error can occur in between.
 pub(super) fn data_header(
     out: &mut Vec<u8>,
     structured: bool,
@@ -67,7 +67,7 @@ fn simple(out: &mut Vec<u8>, cookie: u64, error: u32) {
     out.extend_from_slice(&cookie.to_be_bytes());
 }
 
-/// Every reply here is of one chunk, so every chunk is the last.
+/// Appends a chunk header. Every reply has a single chunk, which is therefore the last.
 fn chunk_header(out: &mut Vec<u8>, cookie: u64, kind: u16, length: u32) {
     out.extend_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
     out.extend_from_slice(&chunk::FLAG_DONE.to_be_bytes());
@@ -76,8 +76,8 @@ fn chunk_header(out: &mut Vec<u8>, cookie: u64, kind: u16, length: u32) {
     out.extend_from_slice(&length.to_be_bytes());
 }
 
-/// What a device's status becomes (NBD "Error values"). `None` if the request succeeded, which a
-/// read that needed heavy correction did too.
+/// Maps a device status to an NBD error (NBD "Error values"). Returns `None` for success, which
+/// includes a read that needed heavy error correction.
 pub(super) fn error_code_for(status: Status, action: CommandAction) -> Option<ErrorCode> {
     if status.is_success() || (status.is(Status::HIGH_ECC) && action == CommandAction::Read) {
         return None;

@@ -1,6 +1,6 @@
-//! [`SendQueue`]: what waits to be sent to one client. Headers and small payloads are copied together,
-//! so that many replies leave in one system call and their pool memory is free at once; longer
-//! payloads stay in the pool until they are sent.
+//! [`SendQueue`]: data to be sent to one client. Headers and small payloads are copied together, so that many
+//! replies need one system call and free their pool memory at once. Longer payloads stay in the
+//! pool until they are sent.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -10,33 +10,33 @@ use rustix::net::SendFlags;
 
 use super::pool::{PayloadBuffer, PayloadPool, SMALL_BYTES_MAX};
 
-/// With more than this to send, no further request is taken from the client.
+/// With more than this to send, no further request is accepted from the client.
 pub(super) const SEND_QUEUE_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug)]
 enum SendItem {
-    /// The next so many bytes of `bytes`.
+    /// This many next bytes of `bytes`.
     Copied(usize),
     /// A payload in the pool, from `sent` on.
     Pooled { buffer: PayloadBuffer, sent: usize, len: usize },
 }
 
-/// What a send achieved.
+/// Result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendResult {
-    /// All of it.
+    /// Everything was sent.
     Complete,
     /// The socket is full; wait until it is writable.
     Blocked,
-    /// Nobody will ever read it.
+    /// The client has closed the connection.
     Closed,
 }
 
-/// Bytes on their way to one client, in order.
+/// Bytes to be sent to one client, in order.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     bytes: Vec<u8>,
-    /// How many of `bytes` are sent.
+    /// Bytes of `bytes` already sent.
     head: usize,
     items: VecDeque<SendItem>,
     /// Bytes of the pool held by items.
@@ -48,22 +48,22 @@ impl SendQueue {
         self.items.is_empty()
     }
 
-    /// Whether the client must read before it may ask for more.
+    /// Returns whether the client must read replies before it may send more requests.
     pub(super) fn is_full(&self) -> bool {
         self.copied() > SEND_QUEUE_BYTES_MAX
     }
 
-    /// Bytes of its own that wait to be sent.
+    /// Returns the copied bytes that wait to be sent.
     pub(super) fn copied(&self) -> usize {
         self.bytes.len() - self.head
     }
 
-    /// Bytes of the pool that it holds, for which others may wait.
+    /// Returns the pool bytes held, for which other requests may wait.
     pub(super) fn pooled(&self) -> usize {
         self.pooled
     }
 
-    /// Appends what `write` appends.
+    /// Appends the bytes that `write` produces.
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.bytes.len();
         write(&mut self.bytes);
@@ -75,8 +75,8 @@ impl SendQueue {
         }
     }
 
-    /// Appends the first `len` bytes of a buffer, which is given back now or after it is sent;
-    /// returns it in the first case.
+    /// Appends the first `len` bytes of a buffer. A small payload is copied and the buffer returned
+    /// to the caller; a longer one is freed after it is sent.
     pub(super) fn append_payload<W: Copy>(
         &mut self,
         pool: &PayloadPool<W>,
@@ -96,7 +96,7 @@ impl SendQueue {
         None
     }
 
-    /// Forgets everything and gives the memory back.
+    /// Discards everything and frees the pool memory.
     pub(super) fn clear<W: Copy>(&mut self, pool: &mut PayloadPool<W>) {
         for item in self.items.drain(..) {
             if let SendItem::Pooled { buffer, .. } = item {
@@ -108,9 +108,8 @@ impl SendQueue {
         self.pooled = 0;
     }
 
-    /// Sends as much as the socket takes. `scratch` is where pieces from different places are put
-    /// together; it is small enough to stay in the cache. Returns the outcome and how many bytes
-    /// went out.
+    /// Sends as much as the socket accepts. `scratch` gathers fragments from different places; it
+    /// is small enough to stay in the CPU cache. Returns the result and the number of bytes sent.
     pub(super) fn send<W: Copy>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -147,7 +146,7 @@ impl SendQueue {
         }
     }
 
-    /// Fills `scratch` from the front of the queue without taking anything off it.
+    /// Fills `scratch` from the front of the queue without removing anything.
     fn gather<W: Copy>(&self, pool: &PayloadPool<W>, scratch: &mut [u8]) -> usize {
         let (mut at, mut head) = (0, self.head);
         for item in &self.items {
@@ -172,7 +171,7 @@ impl SendQueue {
         at
     }
 
-    /// Takes `n` sent bytes off the front.
+    /// Removes `n` sent bytes from the front.
     fn advance<W: Copy>(&mut self, mut n: usize, pool: &mut PayloadPool<W>) {
         while n > 0 {
             let Some(item) = self.items.front_mut() else {

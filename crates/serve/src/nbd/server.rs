@@ -1,9 +1,9 @@
-//! [`NbdServer`]: the thread. It owns the device and every client; it polls the device, looks at
-//! the sockets, spins while there is work and sleeps when there is none.
+//! [`NbdServer`]: the server thread. It owns the device and every client; it polls the device and the sockets,
+//! spins while there is work, and sleeps otherwise.
 //!
-//! One turn: look at the sockets (every [`SOCKET_POLL_INTERVAL`] while the device is busy, always when it
-//! is not, for the look is a system call), serve whoever has something to say, poll the device,
-//! take its completions, send the replies of each client in one go.
+//! One iteration: poll the sockets, serve the ready clients, poll the device, reap its completions,
+//! and send each client's replies in one call. While the device is busy, sockets are polled once
+//! per [`SOCKET_POLL_INTERVAL`], because that is a system call.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,30 +30,30 @@ use super::pool::{PayloadPool, SIZE_CLASSES};
 use super::stats::{Counters, NbdStats, NbdStatsReader};
 use super::wire::{PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
 
-/// Between two looks at the sockets while the device is busy.
+/// Interval of socket polls while the device is busy.
 const SOCKET_POLL_INTERVAL: Nanos = Nanos::from_micros(2);
-/// Between two looks at who has been waiting for too long.
+/// Interval of timeout checks.
 const TIMEOUT_SWEEP_INTERVAL: Nanos = Nanos::from_millis(100);
-/// What a client that others wait for must move in [`NbdConfig::stall_timeout`].
+/// Bytes that a client must move within [`NbdConfig::stall_timeout`] while others wait for it.
 const STALL_PROGRESS_BYTES: u64 = 1 << 20;
-/// What one client may have of small payloads, with the device and waiting to be sent.
+/// Limit of one client's small payloads, in the device and in its send queue.
 const SMALL_CLIENT_BYTES_MAX: usize = 1 << 20;
-/// Where pieces of payloads pass through: large enough to make system calls rare, small enough to
-/// stay in the second-level cache.
+/// Buffer through which payloads pass: large enough to make system calls rare, small enough to stay
+/// in the second-level cache.
 const SCRATCH_BYTES: usize = 256 << 10;
-/// Clients taken in, and events looked at, per turn.
+/// Maximum number of clients accepted, and of events handled, per iteration.
 const ACCEPTS_PER_ITERATION: usize = 64;
 const EVENTS_PER_ITERATION: usize = 128;
 /// Marks the token of a listener; other tokens are connections.
 const LISTENER: u64 = 1 << 63;
 
-/// A server cannot start.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
     /// An endpoint cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// There is nowhere to listen.
+    /// No endpoint was given.
     #[error("an NBD server needs at least one endpoint")]
     NoEndpoint,
     /// The device's sectors cannot be a minimum block size (NBD "Block size constraints").
@@ -67,30 +67,30 @@ pub enum NbdError {
         /// Bytes.
         bytes: usize,
     },
-    /// The payload memory was refused.
+    /// The payload memory could not be registered.
     #[error("cannot register the payload memory: {0}")]
     Register(#[from] RegisterError),
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot start the NBD server: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Serves one device to many clients. See the [module](crate::nbd) for what clients are promised.
+/// Serves one device to many clients. The [module](crate::nbd) documents the guarantees to clients.
 pub struct NbdServer<D> {
     pub(super) device: D,
     pub(super) limits: Limits,
     pub(super) export: Export,
     pub(super) pool: PayloadPool<ConnectionId>,
-    /// Payload memory of each area that one client may have at a time.
+    /// Maximum payload memory of each size class that one client may hold.
     pub(super) client_bytes_max: [usize; SIZE_CLASSES],
     pub(super) in_flight_max: usize,
     pub(super) connections: Connections,
     pub(super) in_flight: InFlightRequests,
-    /// Requests that the device was too busy for, in order.
+    /// Requests that the device could not accept yet, in order.
     pub(super) backlog: VecDeque<u32>,
-    /// Clients to be served.
+    /// Clients with input to be processed.
     pub(super) ready: VecDeque<ConnectionId>,
-    /// Clients that have something to be sent.
+    /// Clients with output to be sent.
     pub(super) dirty: Vec<ConnectionId>,
     pub(super) scratch: Box<[u8]>,
     pub(super) counters: Arc<Counters>,
@@ -100,7 +100,7 @@ pub struct NbdServer<D> {
     epoll: OwnedFd,
     parker: Parker,
     next_sweep: Nanos,
-    /// Listeners are out of the epoll set because no descriptor was left for a client.
+    /// Listeners were removed from the epoll set because no descriptor was left for a client.
     accept_paused: bool,
     stopping: bool,
 }
@@ -116,9 +116,8 @@ impl<D> fmt::Debug for NbdServer<D> {
 }
 
 impl<D: BlockDevice> NbdServer<D> {
-    /// Listens on `endpoints` and prepares `device`: registers the payload memory with it and has
-    /// it wake this server. Clients can connect from now on and are answered by
-    /// [`run`](NbdServer::run).
+    /// Listens on `endpoints` and prepares `device`: registers the payload memory and sets the
+    /// waker. Clients can connect from now on; [`run`](NbdServer::run) serves them.
     ///
     /// # Errors
     /// [`NbdError`]; nothing is left listening then.
@@ -176,41 +175,41 @@ impl<D: BlockDevice> NbdServer<D> {
         Ok(server)
     }
 
-    /// Where it listens, in the order given, with the ports that the system chose.
+    /// Returns the endpoints in the order given, with the ports that the system chose.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
 
-    /// Wakes [`run`](NbdServer::run) if it sleeps, so that it sees that it is to stop.
+    /// Returns the waker of [`run`](NbdServer::run), to be used after setting `stop`.
     pub fn waker(&self) -> Waker {
         self.parker.waker()
     }
 
-    /// What the export did so far.
+    /// Returns the counters.
     pub fn stats(&self) -> NbdStats {
         self.stats_reader().snapshot()
     }
 
-    /// Reads the counts from other threads while the server runs.
+    /// Returns a reader of the counters for other threads.
     pub fn stats_reader(&self) -> NbdStatsReader {
         NbdStatsReader::new(&self.counters)
     }
 
-    /// The device, once [`run`](NbdServer::run) has returned.
+    /// Returns the device, after [`run`](NbdServer::run) has returned.
     pub fn into_device(self) -> D {
         self.device
     }
 
-    /// Serves until `stop` is set; then takes no more requests, answers those under way, closes
+    /// Serves until `stop` is set. Then accepts no more requests, completes those in flight, closes
     /// all connections, and flushes the device. `with` is polled on the same thread: the drive
-    /// behind the device, if it has no thread of its own, or something that does nothing.
+    /// behind the device if it has no thread of its own, or a component that does nothing.
     ///
-    /// Whoever sets `stop` must [wake](NbdServer::waker) the server, or interrupt its thread with
-    /// a signal. A stopped server listens no more and cannot be run again.
+    /// After setting `stop`, [wake](NbdServer::waker) the server or interrupt its thread with a
+    /// signal. A stopped server no longer listens and cannot be run again.
     ///
     /// # Errors
-    /// What `epoll_wait(2)`, `epoll_ctl(2)` or `ppoll(2)` return, and the status of the last flush
-    /// if it failed: what clients were promised may not be durable then.
+    /// Those of `epoll_wait(2)`, `epoll_ctl(2)` and `ppoll(2)`, and the status of the last flush if
+    /// it failed. After such a failure, acknowledged writes may not be durable.
     pub fn run(
         &mut self,
         clock: RealClock,
@@ -266,18 +265,18 @@ impl<D: BlockDevice> NbdServer<D> {
             if self.needs_sweeping() {
                 timeout = timeout.min(self.next_sweep.since(now));
             }
-            // An epoll descriptor is readable when it has events; sleeping in ppoll(2) rather than
-            // epoll_wait(2) makes the timeout one of nanoseconds, not of milliseconds.
+            // An epoll descriptor is readable when it has events. Sleeping in ppoll(2) instead of
+            // epoll_wait(2) gives a timeout in nanoseconds instead of milliseconds.
             self.parker.park(&[self.epoll.as_fd()], timeout)?;
             sockets_at = Nanos::ZERO;
             idle_since = None;
         }
     }
 
-    /// Everything that can be done without looking at the sockets.
+    /// Does all work that does not need the sockets polled.
     fn poll_once(&mut self, now: Nanos, clock: RealClock, with: &mut dyn Component) -> bool {
         let mut moved = false;
-        // Those who come back while others are served wait for the next turn.
+        // Clients that become ready again meanwhile wait for the next iteration.
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else {
                 break;
@@ -296,7 +295,7 @@ impl<D: BlockDevice> NbdServer<D> {
         moved | !self.ready.is_empty()
     }
 
-    /// Asks the system which sockets have something for us.
+    /// Polls epoll for socket events.
     fn poll_sockets(&mut self, now: Nanos) -> io::Result<bool> {
         let mut room = [const { MaybeUninit::uninit() }; EVENTS_PER_ITERATION];
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -319,7 +318,7 @@ impl<D: BlockDevice> NbdServer<D> {
         Ok(!events.is_empty())
     }
 
-    /// Notes what has become possible with a client.
+    /// Records a client's socket events.
     fn on_socket_event(&mut self, id: ConnectionId, flags: EventFlags) {
         let Some(c) = self.connections.get_mut(id) else {
             return;
@@ -339,7 +338,7 @@ impl<D: BlockDevice> NbdServer<D> {
         }
     }
 
-    /// Takes in those who knock.
+    /// Accepts waiting clients.
     fn accept(&mut self, listener: usize, now: Nanos) -> io::Result<()> {
         for _ in 0..ACCEPTS_PER_ITERATION {
             let Some(from) = self.listeners.get(listener) else {
@@ -352,7 +351,7 @@ impl<D: BlockDevice> NbdServer<D> {
                     tracing::warn!("no descriptor is left for another NBD client");
                     return self.pause_accept(now);
                 }
-                // Nobody there, or a client that is gone again.
+                // No client waits, or it has disconnected already.
                 Err(_) => return Ok(()),
             };
             if self.connections.open_count() >= self.config.connections_max {
@@ -363,7 +362,7 @@ impl<D: BlockDevice> NbdServer<D> {
             let c = self.connections.insert(fd, now);
             let id = c.id;
             let token = u64::from(id.generation) << 32 | u64::from(id.slot);
-            // Edge-triggered: a client that is not read from for want of memory costs nothing.
+            // Edge-triggered: a client that is not read for lack of memory causes no events.
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
             let added = epoll::add(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
             c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
@@ -383,7 +382,7 @@ impl<D: BlockDevice> NbdServer<D> {
         Ok(())
     }
 
-    /// Asks, or no longer asks, to be told when a client's socket has room.
+    /// Enables or disables notification when a client's socket becomes writable.
     pub(super) fn await_writable(&self, c: &mut Connection, wanted: bool) {
         if c.awaits_writable == wanted {
             return;
@@ -393,8 +392,8 @@ impl<D: BlockDevice> NbdServer<D> {
         if wanted {
             flags |= EventFlags::OUT;
         }
-        // Modifying a watch that exists allocates nothing and cannot fail. It also reports at
-        // once what is already true, so room that came meanwhile is not missed.
+        // Modifying an existing watch allocates nothing and cannot fail. It also reports the
+        // current state at once, so that no transition is missed.
         let _ = epoll::modify(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
         c.awaits_writable = wanted;
     }
@@ -417,14 +416,14 @@ impl<D: BlockDevice> NbdServer<D> {
         Ok(())
     }
 
-    /// Whether time alone can change something.
+    /// Returns whether timeouts must be checked.
     fn needs_sweeping(&self) -> bool {
-        // A served client that asks for nothing costs nothing, but which they are is not worth
-        // keeping track of: ten looks a second while anyone is connected.
+        // Tracking idle clients is not worth its cost: check ten times a second while any client is
+        // connected.
         self.accept_paused || self.stopping || self.connections.open_count() > 0
     }
 
-    /// Drops those who have taken too long.
+    /// Drops clients that exceeded a timeout.
     fn sweep(&mut self, now: Nanos) -> io::Result<()> {
         self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
         if self.accept_paused && !self.stopping {
@@ -443,7 +442,7 @@ impl<D: BlockDevice> NbdServer<D> {
             }
             if let Some(since) = &mut c.closing_since {
                 if c.in_flight > 0 {
-                    // Requests under way are the device's business, not the client's.
+                    // Time that requests spend in the device does not count against the client.
                     *since = now;
                 } else if now.since(*since) >= self.config.linger {
                     why = Some("replies were not taken");
@@ -469,12 +468,12 @@ impl<D: BlockDevice> NbdServer<D> {
         Ok(())
     }
 
-    /// Whether the server has been told to stop.
+    /// Returns whether the server is stopping.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Takes nothing new from anyone.
+    /// Stops accepting connections and requests.
     fn begin_stop(&mut self, now: Nanos) {
         self.stopping = true;
         self.listeners.clear();
@@ -490,7 +489,7 @@ impl<D: BlockDevice> NbdServer<D> {
         }
     }
 
-    /// The last flush.
+    /// Flushes the device at the end.
     fn finish_run(&mut self, clock: RealClock, with: &mut dyn Component) -> io::Result<()> {
         let mut asked = false;
         loop {

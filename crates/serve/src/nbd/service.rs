@@ -1,4 +1,4 @@
-//! What the server does for one client: read, check, submit, reply, and part. Nothing here waits.
+//! Per-client processing: read, parse, submit, reply, close. Nothing here blocks.
 
 use block::{BlockDevice, Extent};
 use clock::{Nanos, RealClock};
@@ -14,20 +14,21 @@ use super::send_queue::SendResult;
 use super::server::NbdServer;
 use super::wire::{PAYLOAD_BYTES_MAX, REQUEST_BYTES, RequestHeader, command};
 
-/// How far the next message in an inbox was taken.
+/// Result of parsing the next message.
 enum Parsed {
-    /// Something was done; look again.
+    /// A message was processed; parse again.
     Message,
     /// More bytes are needed.
     NeedMore,
-    /// Something else must happen first: a completion, memory, room in the outbox.
+    /// Another event must happen first: a completion, free memory, or space in the send queue.
     Blocked,
-    /// The client broke the protocol.
+    /// The client violated the protocol.
     Violation(&'static str),
 }
 
 impl<D: BlockDevice> NbdServer<D> {
-    /// Reads once from a client and does all that its messages allow. Whether anything moved.
+    /// Reads once from a client and processes its messages as far as possible. Returns whether it
+    /// made progress.
     pub(super) fn serve(&mut self, id: ConnectionId, now: Nanos) -> bool {
         let Some(mut c) = self.connections.take(id) else {
             return false;
@@ -59,7 +60,7 @@ impl<D: BlockDevice> NbdServer<D> {
         moved
     }
 
-    /// For a client that is leaving: gives up what it will never finish. Whether it may go.
+    /// Cancels what a closing client will never finish. Returns whether the connection may close.
     fn finish_closing(&mut self, c: &mut Connection) -> bool {
         if let IncomingPayload::Payload { buffer, .. } =
             std::mem::replace(&mut c.incoming, IncomingPayload::Nothing)
@@ -72,9 +73,9 @@ impl<D: BlockDevice> NbdServer<D> {
         c.is_finished()
     }
 
-    /// Takes one message off the inbox.
+    /// Parses one message from the receive buffer.
     fn parse(&mut self, c: &mut Connection, now: Nanos) -> Parsed {
-        // Memory that was granted is used at once: it must not wait for the client's reading.
+        // Granted memory is used at once: it must not wait for the client to read replies.
         if c.closing_since.is_some() || (c.send_queue.is_full() && c.granted_buffer.is_none()) {
             return Parsed::Blocked;
         }
@@ -180,7 +181,7 @@ impl<D: BlockDevice> NbdServer<D> {
         Parsed::Message
     }
 
-    /// Goes on with a payload that is arriving.
+    /// Continues to receive a payload.
     fn parse_payload(&mut self, c: &mut Connection, structured: bool, now: Nanos) -> Parsed {
         c.move_payload(&self.pool);
         match std::mem::replace(&mut c.incoming, IncomingPayload::Nothing) {
@@ -201,8 +202,7 @@ impl<D: BlockDevice> NbdServer<D> {
         Parsed::Message
     }
 
-    /// Payload memory for the request at the head of the inbox; if there is none, the client
-    /// stands in line for it.
+    /// Allocates payload memory for the next request; if there is none, queues the client for it.
     fn buffer(&mut self, c: &mut Connection, len: u32) -> Option<PayloadBuffer> {
         if let Some(buffer) = c.granted_buffer.take() {
             return Some(buffer);
@@ -214,7 +214,8 @@ impl<D: BlockDevice> NbdServer<D> {
         let elsewhere = if area == 0 { c.send_queue.copied() } else { c.send_queue.pooled() };
         let held = c.payload_bytes[area] + elsewhere;
         if held > 0 && held + len as usize > self.client_bytes_max[area] {
-            // Its own completions and reading will make room; others need not wait for it.
+            // The client's own completions and reads free this memory, so it does not enter the
+            // queue.
             return None;
         }
         let buffer = self.pool.alloc(len);
@@ -226,7 +227,7 @@ impl<D: BlockDevice> NbdServer<D> {
         buffer
     }
 
-    /// Sends a checked request on its way.
+    /// Starts a checked request.
     fn start_request(
         &mut self,
         c: &mut Connection,
@@ -255,7 +256,7 @@ impl<D: BlockDevice> NbdServer<D> {
         });
         let flight = InFlightRequest::new(c.id, command, structured, buffer, (&self.limits, now));
         let slot = self.in_flight.insert(flight);
-        // Who came before and found the device busy goes first.
+        // Requests in the backlog go first.
         if !self.backlog.is_empty() || !self.advance(slot, now) {
             self.enqueue(slot);
         }
@@ -270,7 +271,7 @@ impl<D: BlockDevice> NbdServer<D> {
         }
     }
 
-    /// Gives the device what it takes of a flight; whether it took all that is due now.
+    /// Issues due fragments of a request. Returns whether the device accepted all of them.
     fn advance(&mut self, slot: u32, now: Nanos) -> bool {
         let Some(flight) = self.in_flight.get_mut(slot) else {
             return true;
@@ -284,7 +285,7 @@ impl<D: BlockDevice> NbdServer<D> {
         true
     }
 
-    /// Gives the device what it was too busy for.
+    /// Issues the requests of the backlog.
     pub(super) fn retry_backlog(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(&slot) = self.backlog.front() {
@@ -300,8 +301,8 @@ impl<D: BlockDevice> NbdServer<D> {
         moved
     }
 
-    /// Takes the device's completions. The clock is read once, if there are any: a device that answers in
-    /// the turn in which it is asked takes its time in it.
+    /// Reaps the device's completions. The clock is read at most once, and only if there are any. A
+    /// device that completes within the iteration gets its latency from that reading.
     pub(super) fn reap(&mut self, now: Nanos, clock: RealClock) -> bool {
         let mut moved = false;
         let mut ended = None;
@@ -322,7 +323,8 @@ impl<D: BlockDevice> NbdServer<D> {
                 flight.abandon();
             }
             if flight.is_complete() {
-                // One that stands in line has parts to come, or nothing: it leaves the line.
+                // A queued request that is complete has nothing to issue: remove it from the
+                // backlog.
                 if flight.queued {
                     self.backlog.retain(|s| *s != slot);
                 }
@@ -335,7 +337,7 @@ impl<D: BlockDevice> NbdServer<D> {
         moved
     }
 
-    /// Answers a request whose last part has completed.
+    /// Answers a request whose last fragment has completed.
     fn finish(&mut self, slot: u32, now: Nanos) {
         let Some(mut flight) = self.in_flight.remove(slot) else {
             return;
@@ -409,7 +411,7 @@ impl<D: BlockDevice> NbdServer<D> {
         }
     }
 
-    /// Notes that a client has something to be sent.
+    /// Records that a client has output.
     pub(super) fn mark_dirty(&mut self, c: &mut Connection) {
         if !c.in_dirty {
             c.in_dirty = true;
@@ -417,7 +419,7 @@ impl<D: BlockDevice> NbdServer<D> {
         }
     }
 
-    /// Sends what waits for the clients that have something new or have room again.
+    /// Sends the output of clients that have new data or a writable socket.
     pub(super) fn send(&mut self) -> bool {
         let mut moved = false;
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -437,7 +439,7 @@ impl<D: BlockDevice> NbdServer<D> {
                 SendResult::Complete => self.await_writable(&mut c, false),
                 SendResult::Blocked => self.await_writable(&mut c, true),
                 SendResult::Closed => {
-                    // What it has sent is still done; nothing more is told to it.
+                    // Requests already received are still executed; their replies are discarded.
                     c.send_closed = true;
                     c.send_queue.clear(&mut self.pool);
                 }
@@ -452,7 +454,7 @@ impl<D: BlockDevice> NbdServer<D> {
         moved
     }
 
-    /// Hands freed memory to those who wait for it.
+    /// Grants freed memory to waiting clients.
     pub(super) fn grant_memory(&mut self) -> bool {
         let mut moved = false;
         loop {
@@ -478,7 +480,7 @@ impl<D: BlockDevice> NbdServer<D> {
         }
     }
 
-    /// Closes a connection that has nothing more to expect.
+    /// Closes a connection that is finished.
     pub(super) fn close(&mut self, mut c: Box<Connection>) {
         if !c.said_disconnect && !self.is_stopping() {
             self.counters.clients_vanished.add(1);
@@ -488,7 +490,7 @@ impl<D: BlockDevice> NbdServer<D> {
         self.counters.connections_open.set(self.connections.open_count() as u64);
     }
 
-    /// Closes a connection that broke the rules. Its requests under way complete unheard.
+    /// Closes a connection after a violation. Its requests in flight complete without replies.
     pub(super) fn drop_client(&mut self, mut c: Box<Connection>, why: &'static str) {
         tracing::debug!(why, "NBD client dropped");
         self.counters.clients_dropped.add(1);

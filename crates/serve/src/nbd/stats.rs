@@ -1,5 +1,5 @@
-//! [`NbdStats`]: what an export did. The server's thread is the only writer, so a count is a load
-//! and a store, never a locked instruction (rule R9); anyone may read.
+//! [`NbdStats`]: counters of an export. The server's thread is the only writer, so an update is a load and a
+//! store, without a locked instruction (ARCHITECTURE.md, R9). Any thread may read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::latency::{LatencyCounter, LatencyCounts};
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the server was made, and two levels of now.
+        /// Counters since the server was created, and two current levels.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct NbdStats {
@@ -39,9 +39,9 @@ stats! {
     connections_refused,
     /// Connections open now.
     connections_open,
-    /// Clients dropped: they broke the protocol, or took too long.
+    /// Clients dropped for a protocol violation or a timeout.
     clients_dropped,
-    /// Clients that went without saying so (no `NBD_CMD_DISC`, no `NBD_OPT_ABORT`).
+    /// Clients that disconnected without `NBD_CMD_DISC` or `NBD_OPT_ABORT`.
     clients_vanished,
     /// Reads that reached the device.
     reads,
@@ -57,7 +57,7 @@ stats! {
     block_statuses,
     /// Bytes that successful reads returned.
     bytes_read,
-    /// Bytes that successful writes brought.
+    /// Bytes that successful writes wrote.
     bytes_written,
     /// Bytes of successful trims.
     bytes_trimmed,
@@ -69,17 +69,17 @@ stats! {
     errors_device,
     /// Requests whose client was gone when they completed.
     replies_discarded,
-    /// Times a client waited for payload memory.
+    /// Number of times that a client waited for payload memory.
     memory_waits,
     /// Bytes of payload memory in use now.
     memory_bytes,
 }
 
-/// How many requests were under way, and how long they took.
+/// Queue depth and latencies.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     in_flight: Count,
-    /// When that changed last, and the time integral of it until then.
+    /// Time of the last change, and the time integral of the depth until then.
     changed: Count,
     depth_nanos: Count,
     reads: LatencyCounter,
@@ -95,13 +95,13 @@ impl Activity {
         self.in_flight.set(in_flight.wrapping_add(by));
     }
 
-    /// A request came.
+    /// Records the arrival of a request.
     #[inline]
     pub(super) fn begin(&self, now: Nanos) {
         self.change(now, 1);
     }
 
-    /// The request that came at `since` has ended.
+    /// Records the completion of the request that arrived at `since`.
     #[inline]
     pub(super) fn end(&self, now: Nanos, action: CommandAction, since: Nanos) {
         self.change(now, u64::MAX);
@@ -113,20 +113,20 @@ impl Activity {
     }
 }
 
-/// How many requests were under way, and how long they took, since the server was made.
+/// Queue depth and latencies since the server was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NbdActivity {
-    /// Requests under way now.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Requests under way, integrated over time: nanoseconds. Wraps around.
+    /// Requests in flight, integrated over time, in nanoseconds. Wraps around.
     pub depth_nanos: u64,
-    /// How long reads took, from when they had come in to when their answer was ready to be sent.
+    /// Latency of reads, from complete arrival until the reply is ready to be sent.
     pub reads: LatencyCounts,
-    /// How long writes took, likewise.
+    /// Latency of writes, measured as `reads`.
     pub writes: LatencyCounts,
 }
 
-/// One counter, written by one thread.
+/// A counter with a single writer.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -144,7 +144,7 @@ impl Count {
     }
 }
 
-/// Reads a running server's counts from any thread.
+/// Reads a running server's counters from any thread.
 #[derive(Clone, Debug)]
 pub struct NbdStatsReader {
     counters: Arc<Counters>,
@@ -155,13 +155,13 @@ impl NbdStatsReader {
         NbdStatsReader { counters: counters.clone() }
     }
 
-    /// A snapshot. Counts are read one by one: of two that move together, one may be ahead.
+    /// Returns a snapshot. Counters are read one by one, so related counters may differ slightly.
     pub fn snapshot(&self) -> NbdStats {
         self.counters.read()
     }
 
-    /// What is under way at `now`, of the server's clock, and how long requests took. Read count by
-    /// count as [`snapshot`](NbdStatsReader::snapshot) is.
+    /// Returns queue depth and latencies at `now`, a time of the server's clock. Counters are read
+    /// one by one, as for [`snapshot`](NbdStatsReader::snapshot).
     pub fn activity(&self, now: Nanos) -> NbdActivity {
         let activity = &self.counters.activity;
         let (in_flight, changed) = (activity.in_flight.get(), activity.changed.get());

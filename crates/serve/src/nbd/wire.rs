@@ -1,5 +1,4 @@
-//! The protocol's numbers (NBD "Values") and its fixed-size messages. Everything on the wire is
-//! big endian. Nothing here keeps state.
+//! Constants (NBD "Values") and fixed-size messages of the protocol. All fields are big endian.
 
 /// `NBDMAGIC` (NBD "Newstyle negotiation").
 pub(super) const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -26,8 +25,8 @@ pub(super) const SIMPLE_REPLY_BYTES: usize = 16;
 pub(super) const CHUNK_HEADER_BYTES: usize = 20;
 /// A string is at most this long (NBD "Conventions").
 pub(super) const STRING_BYTES_MAX: usize = 4096;
-/// A payload below 2^25 bytes is never a denial of service (NBD "Block size constraints"): what is
-/// read into the pool at most, and where a client that sends more is disconnected.
+/// Payloads below 2^25 bytes must be accepted (NBD "Block size constraints"): the largest payload
+/// read into the pool. A client that sends more is disconnected.
 pub(super) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 /// Handshake flags (server) and client flags, which have the same bits.
@@ -116,12 +115,12 @@ pub(super) mod state {
     pub(in super::super) const ZERO: u32 = 1 << 1;
 }
 
-/// The name of the one metadata context.
+/// Name of the only metadata context.
 pub(super) const BASE_ALLOCATION: &str = "base:allocation";
-/// Its identifier on every connection.
+/// Its id on every connection.
 pub(super) const BASE_ALLOCATION_ID: u32 = 1;
 
-/// What went wrong with a request (NBD "Error values").
+/// Error of a request (NBD "Error values").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum ErrorCode {
@@ -137,14 +136,15 @@ pub(super) enum ErrorCode {
 pub(super) struct RequestHeader {
     pub(super) flags: u16,
     pub(super) kind: u16,
-    /// The client's name for the request, which its reply carries.
+    /// The client's id for the request, which the reply repeats.
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) length: u32,
 }
 
 impl RequestHeader {
-    /// `None` if the magic is wrong: the stream is out of step and nothing after it means anything.
+    /// Parses a header. Returns `None` for a wrong magic: the stream is out of sync and cannot be
+    /// parsed further.
     pub(super) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<RequestHeader> {
         let mut input = WireInput(bytes);
         if input.u32()? != REQUEST_MAGIC {
@@ -160,7 +160,7 @@ impl RequestHeader {
     }
 }
 
-/// Reads big-endian fields off the front of bytes that a client sent; `None` where they end early.
+/// Reads big-endian fields from the front of a client's bytes; returns `None` at the end.
 #[derive(Clone, Debug)]
 pub(super) struct WireInput<'a>(pub(super) &'a [u8]);
 
@@ -189,7 +189,7 @@ impl<'a> WireInput<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A length and that many bytes.
+    /// Reads a length and that many bytes.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()? as usize;
         self.bytes(len)

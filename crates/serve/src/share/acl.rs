@@ -1,15 +1,19 @@
-//! [`AclFile`]: rules that outlive the server (`sluice serve --rules`; `docs/format/rules.md`).
+//! [`AclFile`]: access rules that persist across servers (`sluice serve --rules`; `docs/format/rules.md`).
 //!
-//! Guarantees: the file is written whole or not at all, and is on its medium before whoever wanted the
-//! change is told that it is made; a file that is damaged, cut short or of another version is refused, with
-//! the line, and is left as it is; it is one server's at a time.
+//! # Guarantees
 //!
-//! # Whose it is
+//! - The file is replaced atomically, and is durable before the change is acknowledged.
+//! - A damaged or truncated file, or one of another version, is refused with its line number and
+//!   not changed.
+//! - At most one server uses the file at a time.
 //!
-//! A server holds an exclusive `flock(2)` on the file from [`begin`](AclFile::load_or_create) on, until it ends, however
-//! it ends. A change puts another file in its place, which is locked before it is there: whoever finds a file
-//! by its name finds it locked. Where there is none yet, the lock on the file beside decides, and then a
-//! second look.
+//! # Locking
+//!
+//! A server holds an exclusive `flock(2)` on the file from
+//! [`load_or_create`](AclFile::load_or_create) until its process ends. A change renames a new file
+//! over the old one; the new file is locked before the rename, so any file found at the path is
+//! locked. If no file exists yet, the lock on the temporary file decides, followed by a second
+//! check of the path.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -24,54 +28,54 @@ use rustix::io::Errno;
 
 use super::partition_table::PartitionTable;
 
-/// The first line: what it is, and its version.
+/// The first line: type and version.
 const HEADER_LINE: &str = "sluice-rules 1";
-/// Before a line's checksum.
+/// Precedes a line's checksum.
 const CHECKSUM_PREFIX: &str = " crc32c=";
-/// Bytes of a file at most: a hundred times more than anybody has users.
+/// Maximum bytes of a file, about a hundred times of any realistic use.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Rules cannot be kept, or not be read.
+/// Why rules cannot be read or saved.
 #[derive(Debug, thiserror::Error)]
 pub enum AclError {
-    /// The file cannot be read, or not be written.
+    /// The file cannot be read or written.
     #[error("the rules' file {path}: {source}")]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// Another server keeps its rules there.
+    /// Another server uses the file.
     #[error("the rules' file {path} is another server's: give each server a file of its own")]
     InUse {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// A line is not what this library writes, or its rule cannot be.
+    /// A line is malformed, or its rule is invalid.
     #[error(
         "{path}:{line}: {why}; remove or mend the file: without it the rules are those of the scenario"
     )]
     Line {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line, from 1 on.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
 
-/// A file of rules. Clones are the same file; it is let go of with the last.
+/// A file of rules. Clones refer to the same file; its lock is released with the last.
 #[derive(Clone, Debug)]
 pub struct AclFile {
     path: PathBuf,
-    /// The file that is in its place, locked.
+    /// The current file, locked.
     locked_file: Arc<Mutex<Option<File>>>,
 }
 
-/// Whether `file` is what `path` names.
+/// Returns whether `path` names `file`.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let meta = file.metadata()?;
     match std::fs::metadata(path) {
@@ -124,7 +128,7 @@ fn parse_rule(line: &str) -> Option<AclRule> {
     words.next().is_none().then_some(AclRule { principal: subject, device, partition, grant })
 }
 
-/// The text before a line's checksum, if that is right.
+/// Returns the text before a line's checksum, if the checksum is correct.
 fn verify_checksum(line: &str) -> Result<&str, String> {
     let (text, sum) = line.rsplit_once(CHECKSUM_PREFIX).ok_or("a line without a checksum")?;
     let right = format!("{:08x}", crc32c::crc32c(text.as_bytes()));
@@ -135,12 +139,12 @@ fn verify_checksum(line: &str) -> Result<&str, String> {
 }
 
 impl AclFile {
-    /// The file at `path`, which need not be there yet.
+    /// Creates a reference to the file at `path`, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> AclFile {
         AclFile { path: path.into(), locked_file: Arc::default() }
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -149,18 +153,19 @@ impl AclFile {
         |source| AclError::Io { path: self.path.clone(), source }
     }
 
-    /// At the start of a server: the file's rules take the place of the table's; without a file, those of
-    /// the table are written to it. The file is this server's from now on. Returns whether there was a file.
+    /// Loads the rules at the start of a server: they replace those of the table. Without a file,
+    /// writes the rules of the table to a new one. Locks the file for this server. Returns whether
+    /// a file existed.
     ///
     /// # Errors
-    /// [`AclError`]; the table is as it was, and so is the file.
+    /// [`AclError`]; the table and the file are unchanged.
     pub fn load_or_create(&self, table: &mut PartitionTable) -> Result<bool, AclError> {
         let mut bytes = Vec::new();
         let file = loop {
             match File::open(&self.path) {
                 Ok(file) => {
                     self.lock(&file)?;
-                    // It may have been replaced before it was locked.
+                    // The file may have been replaced before it was locked.
                     if is_at(&file, &self.path).map_err(self.io_error())? {
                         break file;
                     }
@@ -173,7 +178,8 @@ impl AclFile {
                 Err(error) => return Err(self.io_error()(error)),
             }
         };
-        // One byte more, so that what is too long has no end.
+        // One byte more than the limit, so that an oversized file fails to parse for lack of its
+        // end line.
         let read = (&file).take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
         read.map_err(self.io_error())?;
         let rules = self.parse(&bytes, table)?;
@@ -182,7 +188,7 @@ impl AclFile {
         Ok(true)
     }
 
-    /// The table with a file's rules in place of its own.
+    /// Returns the table with the file's rules in place of its own.
     fn parse(&self, bytes: &[u8], table: &PartitionTable) -> Result<PartitionTable, AclError> {
         let mut new = table.clone();
         new.clear_rules();
@@ -237,12 +243,12 @@ impl AclFile {
         }
     }
 
-    /// Writes all rules: beside the file first, then in its place.
+    /// Saves all rules: writes a temporary file and renames it.
     ///
     /// # Errors
-    /// [`AclError::Io`], [`AclError::InUse`]; the file is as it was.
+    /// [`AclError::Io`], [`AclError::InUse`]; the file is unchanged.
     pub fn save(&self, rules: &[AclRule]) -> Result<(), AclError> {
-        // Who had the file beside has put it into its place, and is not there any more.
+        // Retry if another server renamed the temporary file before it was locked.
         while !self.replace_file(rules, true)? {}
         Ok(())
     }
@@ -259,20 +265,21 @@ impl AclFile {
         *self.locked_file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
     }
 
-    /// Writes all rules, in place of a file that is there only if that is wanted. Whether it did.
+    /// Writes all rules. Overwrites an existing file only with `replace`. Returns whether the file
+    /// was written.
     fn replace_file(&self, rules: &[AclRule], replace: bool) -> Result<bool, AclError> {
         let mut text = format!("{HEADER_LINE}\n");
         let ends = std::iter::once(format!("end {}", rules.len()));
         for line in rules.iter().map(format_line).chain(ends) {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ =
                 writeln!(text, "{line}{CHECKSUM_PREFIX}{:08x}", crc32c::crc32c(line.as_bytes()));
         }
         let mut beside = self.path.clone().into_os_string();
         beside.push(".new");
         let beside = PathBuf::from(beside);
-        // Rules say who may do what: for the server's user alone. It may be another server's still, until it
-        // is locked.
+        // Permissions are for the server's user alone, because rules control access. Until it is
+        // locked, the file may belong to another server.
         let options =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
         let mut file = options.open(&beside).map_err(self.io_error())?;

@@ -1,4 +1,4 @@
-//! [`Connection`]: one client's: whose it is, and what it has open.
+//! [`ClientConnection`]: one client's connection, credentials and open device.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,8 @@ use rustix::net::sockopt::socket_peercred;
 
 use super::server::{StatsFollower, StatsSource};
 
-/// Who is at the other end, as the kernel says it (`unix(7)`: `SO_PEERCRED`, of when it connected).
+/// Credentials of the peer as the kernel reports them (`unix(7)`: `SO_PEERCRED`, as of the
+/// connect).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) uid: u32,
@@ -42,9 +43,9 @@ pub(super) struct ClientConnection {
     pub(super) peer: Peer,
     pub(super) greeted: bool,
     pub(super) device: Option<OpenDevice>,
-    /// What it is told line by line.
+    /// Snapshot of the list that it reads entry by entry.
     pub(super) listing: Vec<ListEntry>,
-    /// Of each drive that it has asked the statistics of: where its last interval ended.
+    /// Per drive: a follower that knows where this client's last statistics interval ended.
     followers: BTreeMap<usize, StatsFollower>,
 }
 
@@ -58,16 +59,16 @@ impl fmt::Debug for ClientConnection {
     }
 }
 
-/// A part of a drive that a client has.
+/// A partition that a client has open.
 #[derive(Debug)]
 pub(super) struct OpenDevice {
     pub(super) port: Arc<Port>,
-    /// The drive's place.
+    /// Index of the drive.
     pub(super) drive: usize,
     pub(super) grant: SessionGrant,
-    /// By whose rule.
+    /// Principal of the rule that granted access.
     pub(super) principal: Principal,
-    /// Bytes.
+    /// Bytes of registered memory.
     pub(super) registered: u64,
     pub(super) opened_at: Instant,
 }
@@ -82,20 +83,21 @@ impl ClientConnection {
         &self.socket
     }
 
-    /// Sends an answer; whether it could. Who does not read what was asked for is not waited for.
+    /// Sends a reply. Returns whether it was sent; does not wait for a client that does not read.
     pub(super) fn send(&self, serial: u32, message: Message, descriptors: &[OwnedFd]) -> bool {
         let descriptors: Vec<_> = descriptors.iter().map(std::os::fd::AsFd::as_fd).collect();
         let packet = Packet { serial, message };
         socket::send(&self.socket, &packet, &descriptors, SendFlags::DONTWAIT).is_ok()
     }
 
-    /// What a drive has done since this client asked before, or since it is served.
+    /// Returns the drive's statistics since this client's previous request, or since the drive is
+    /// served.
     pub(super) fn interval(&mut self, drive: usize, source: &StatsSource) -> Option<IntervalStats> {
         let follower = self.followers.entry(drive).or_insert_with(|| source.follow());
         follower()
     }
 
-    /// The line about it in a list.
+    /// Returns the client's list entry.
     pub(super) fn entry(&self, stats: PortStats) -> Option<ListEntry> {
         let open = self.device.as_ref()?;
         Some(ListEntry::Client(ClientEntry {
@@ -106,7 +108,7 @@ impl ClientConnection {
             device: open.grant.device,
             partition: open.grant.partition,
             queues_granted: open.grant.grant.queues,
-            // Without the admin queue's.
+            // Without the admin queue.
             queues: stats.queues.saturating_sub(1),
             commands: stats.commands,
             bytes: stats.bytes,

@@ -1,4 +1,4 @@
-//! What the server does about one message of a client.
+//! Executes one message of a client.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use super::client::OpenDevice;
 use super::partition_table::PartitionTable;
 use super::server::{AfterReply, ControlThread};
 
-/// I/O queues of one connection: each has an interrupt vector, and so has the admin queue.
+/// Maximum number of I/O queues of a connection: each needs an interrupt vector, as does the admin
+/// queue.
 const CONNECTION_QUEUES_MAX: u16 = PortLimits::MAX_VECTORS - 1;
 
-/// Lines of a list.
+/// Maximum number of entries of a list.
 const LIST_ENTRIES_MAX: usize = 1 << 16;
 
 type HandleResult = Result<(Message, Vec<OwnedFd>), ProtocolError>;
@@ -131,7 +132,7 @@ impl ControlThread {
 
     // ---- Clients.
 
-    /// How many queues of those that are wanted a user gets.
+    /// Returns how many of the requested queues a user gets.
     fn grant_queues(
         &self,
         uid: u32,
@@ -176,7 +177,7 @@ impl ControlThread {
         let place = self.drives.iter().position(|d| d.name == partition.device);
         let (index, drive) = place.and_then(|i| Some((i, self.drives.get(i)?))).ok_or_else(gone)?;
         let queues = self.grant_queues(peer.uid, &rule, drive.io_queues, queues)?;
-        // A part of the queues has that part of the rates.
+        // A connection gets the share of the rates that corresponds to its share of the queues.
         let share = |rate: u64| {
             let part = u128::from(rate) * u128::from(queues) / u128::from(rule.grant.queues.max(1));
             (part as u64).max(1)
@@ -195,7 +196,7 @@ impl ControlThread {
                 }
             },
             write: grant.write,
-            // Of a drive that manages its own media there are none.
+            // A drive that manages its own media accepts no vector commands anyway.
             vector_commands: true,
             queues,
             queue_depth: grant.depth,
@@ -287,7 +288,7 @@ impl ControlThread {
 
     // ---- Administrators.
 
-    /// From now on this is the table, if its rules are kept where they are to be.
+    /// Replaces the table, after its rules were saved to the file, if there is one.
     fn set_table(&mut self, table: PartitionTable) -> Result<(), ProtocolError> {
         if let Some(file) = &self.acl_file {
             file.save(table.rules()).map_err(|error| {
@@ -298,7 +299,7 @@ impl ControlThread {
         Ok(())
     }
 
-    /// Ends the connections that live by rules that are gone.
+    /// Closes the connections that rely on removed rules.
     fn disconnect_revoked(&mut self, rules: &[AclRule]) {
         let lives_by = |open: &OpenDevice| {
             let key = (open.principal, open.grant.device, open.grant.partition);
@@ -387,7 +388,7 @@ impl ControlThread {
             let asked = drive.owner_calls.call(&drive.waker, move |drive| -> Vec<PortStats> {
                 ports.iter().map(|port| drive.port_stats(port).unwrap_or_default()).collect()
             });
-            // A drive that is being shut down has nothing to say any more.
+            // A drive that is shutting down returns no statistics.
             let stats = asked.unwrap_or_default();
             let lines = here.zip(stats).filter_map(|(connection, stats)| connection.entry(stats));
             entries.extend(lines);

@@ -1,5 +1,5 @@
-//! [`Listener`]: the listening socket. A socket file that a killed server has left is replaced, one
-//! that somebody listens at is not; and only our own file is removed at the end.
+//! [`Listener`]: the listening socket. It replaces a socket file without a listener, never one with a listener,
+//! and removes only its own file on drop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,46 +12,46 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
 
-/// Connections that wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: i32 = 1024;
-/// Bytes of a socket's path (`unix(7)`), without the zero at its end.
+/// Maximum bytes of a socket path (`unix(7)`), without the terminating zero.
 const PATH_BYTES: usize = 107;
 
-/// A socket cannot be listened at.
+/// Why a path cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Nothing that a socket address can hold.
+    /// Empty, or longer than a socket address can hold.
     #[error("a socket's path has 1 to {PATH_BYTES} bytes: {0}")]
     Path(PathBuf),
-    /// Something else is there; it is left alone.
+    /// A file that is not a socket exists there; it is not removed.
     #[error("{0} exists and is not a socket; choose another path or remove it")]
     NotASocket(PathBuf),
-    /// A server listens there.
+    /// Another server listens there.
     #[error("somebody already serves {0}; end that server, or choose another path")]
     InUse(PathBuf),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot listen at {path}: {source}")]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A listening socket for packets, which does not block.
+/// A non-blocking listening socket for packets.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// Device and inode of our file.
+    /// Device and inode of the socket file.
     file: (u64, u64),
-    /// Given up for a moment when there is no descriptor left for a client that is to be turned away.
+    /// A reserve descriptor, released briefly to reject a client when no descriptor is left.
     spare: Option<OwnedFd>,
 }
 
-/// Sees whether `path` can be listened at with the permissions `mode`, and leaves nothing behind.
+/// Checks whether `path` can be listened on with permissions `mode`, and leaves nothing behind.
 ///
 /// # Errors
 /// [`ListenError`].
@@ -60,7 +60,7 @@ pub fn check(path: &Path, mode: u32) -> Result<(), ListenError> {
 }
 
 impl Listener {
-    /// Listens at `path`, which has the permissions `mode` before anybody can connect.
+    /// Listens on `path`, which has permissions `mode` before any client can connect.
     pub(super) fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
         let failed = |source: io::Error| ListenError::Io { path: path.to_path_buf(), source };
         if !(1..=PATH_BYTES).contains(&path.as_os_str().as_bytes().len()) {
@@ -87,8 +87,8 @@ impl Listener {
         Ok(Listener { socket, path: path.to_path_buf(), file, spare: spare() })
     }
 
-    /// A client, if one waits; its socket does not block. One for whom there is no descriptor is
-    /// turned away, so that it does not wait, nor keep us awake.
+    /// Accepts a waiting client with a non-blocking socket. If no descriptor is left, the client is
+    /// rejected, so that it does not wait and does not keep the thread awake.
     pub(super) fn accept(&mut self) -> Option<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match accept_with(&self.socket, flags) {
@@ -96,7 +96,7 @@ impl Listener {
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 self.spare = None;
                 if accept_with(&self.socket, flags).is_err() {
-                    // Nothing helps but that somebody else gives something back.
+                    // Only a descriptor freed elsewhere can help.
                     std::thread::sleep(std::time::Duration::from_millis(10));
                 }
                 self.spare = spare();
@@ -111,7 +111,7 @@ fn spare() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
-/// Removes a socket file at which nobody listens.
+/// Removes a socket file without a listener.
 fn remove_stale(path: &Path) -> Result<(), ListenError> {
     let failed = |source: io::Error| ListenError::Io { path: path.to_path_buf(), source };
     match std::fs::symlink_metadata(path) {
@@ -127,7 +127,7 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
             std::fs::remove_file(path).map_err(failed)
         }
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(failed(e)),
-        // Somebody answers, or is busy, or speaks something else (EPROTOTYPE).
+        // A server answers, is busy, or uses another socket type (EPROTOTYPE).
         _ => Err(ListenError::InUse(path.to_path_buf())),
     }
 }
@@ -143,7 +143,7 @@ impl Drop for Listener {
         if let Ok(meta) = std::fs::symlink_metadata(&self.path)
             && (meta.dev(), meta.ino()) == self.file
         {
-            // Nothing to be done about a file that cannot be removed; the next server will try.
+            // If the file cannot be removed, the next server replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -161,7 +161,7 @@ mod tests {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::InUse(_))));
-        // As after a kill: the file stays, nobody listens.
+        // As after SIGKILL: the file remains without a listener.
         let meta = std::fs::symlink_metadata(&path).unwrap();
         let Listener { socket, .. } = &first;
         drop(socket.try_clone().unwrap());
@@ -172,7 +172,7 @@ mod tests {
         let again = Listener::bind(&path, 0o666).unwrap();
         drop(again);
         assert!(!path.exists(), "removed at the end");
-        // Another kind of server, another kind of file.
+        // A listener of another socket type, and a regular file.
         let _stream = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::InUse(_))));
         let file = dir.path().join("file");

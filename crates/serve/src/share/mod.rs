@@ -1,20 +1,13 @@
-//! A drive shared between processes: the server's side of the socket (`docs/format/socket.md`), by
-//! which clients get queues of their own (NVMeDirect, HotStorage 2016, section 3.1: the kernel driver
-//! grants queues and is not asked again; `docs/sharing.md`).
+//! A drive shared between processes: the server's side of the socket (`docs/format/socket.md`).
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`table`](Table) | partitions, and who may use what of them |
-//! | [`errand`](OwnerCalls) | how the control thread has something done by the thread that owns a drive |
-//! | [`rules`](AclFile) | rules that outlive the server, in a file |
-//! | `listener` | the listening socket, which replaces a dead server's and cleans up after itself |
-//! | `client` | one connection: whose it is, and what it has open |
-//! | [`server`](ShareServer) | the control thread: sockets, and what comes over them |
-//! | `answer` | what the server does about one message |
+//! Clients get queues of their own. As in [NVMeDirect16 §3.1], the owner grants queues and is not
+//! involved in their use (`docs/sharing.md`).
 //!
-//! One thread serves all drives' clients, and sleeps unless there is a message. It never touches the
-//! data path: commands go from the client's process to the drive's thread through shared memory, and
-//! the drive checks each of them.
+//! # Concurrency
+//!
+//! One control thread serves the clients of all drives, and sleeps unless there is a message. It
+//! never touches the data path: commands go from the client's process to the drive's thread through
+//! shared memory, and the drive checks each of them.
 
 mod acl;
 mod client;

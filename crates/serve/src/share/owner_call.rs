@@ -1,5 +1,5 @@
-//! [`OwnerCalls`]: how the control thread has something done by the thread that owns a drive (rule R4).
-//! The owner looks at one flag per poll, and has no lock on its path while nobody wants anything.
+//! [`OwnerCalls`]: functions that the control thread sends to the thread that owns a drive (ARCHITECTURE.md, R4).
+//! The owner checks one flag per poll; it takes a lock only when a call is pending.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,10 +13,10 @@ use drive::Controller;
 
 type OwnerCall = Box<dyn FnOnce(&mut Controller) + Send>;
 
-/// How long a drive's thread may take: it looks between two commands.
+/// Timeout of a call. The owner runs it between two commands.
 const OWNER_CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What others want of a drive, carried out by who owns it.
+/// Calls to a drive, executed by its owner thread.
 #[derive(Default)]
 pub struct OwnerCalls {
     pending: AtomicBool,
@@ -29,7 +29,7 @@ struct OwnerCallQueue {
     closed: bool,
 }
 
-/// Nobody polls the drive any more.
+/// The drive is no longer polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the drive is being shut down")]
 pub struct DriveStopped;
@@ -41,7 +41,7 @@ impl fmt::Debug for OwnerCalls {
 }
 
 impl OwnerCalls {
-    /// Nothing to do yet.
+    /// Creates an empty queue of calls.
     pub fn new() -> Arc<OwnerCalls> {
         Arc::default()
     }
@@ -50,7 +50,7 @@ impl OwnerCalls {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The owner's side, with each poll. Returns whether there was something to do.
+    /// Runs pending calls; called by the owner at each poll. Returns whether there were any.
     #[inline]
     pub fn run_pending(&self, drive: &mut Controller) -> bool {
         self.pending.load(Ordering::Relaxed) && self.drain(drive)
@@ -72,14 +72,14 @@ impl OwnerCalls {
         }
     }
 
-    /// The owner goes: who waits is told, and nobody waits from now on.
+    /// Closes the queue when the owner ends: pending and later calls fail.
     pub fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
         queue.calls.clear();
     }
 
-    /// Has something done, by the owner, whom `waker` wakes, and waits until it is.
+    /// Runs a function on the owner thread, which `waker` wakes, and waits for its result.
     ///
     /// # Errors
     /// [`DriveStopped`].
@@ -95,7 +95,7 @@ impl OwnerCalls {
                 return Err(DriveStopped);
             }
             queue.calls.push_back(Box::new(move |drive| {
-                // Who has given up needs no answer.
+                // The caller may have timed out.
                 let _ = answer.send(what(drive));
             }));
             self.pending.store(true, Ordering::Relaxed);

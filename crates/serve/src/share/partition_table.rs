@@ -1,28 +1,28 @@
-//! [`Table`]: partitions, and who may use what of them (NVMeDirect section 3.1: "the administrator
-//! sets which users may use which part").
+//! [`PartitionTable`]: partitions and their access rules ([NVMeDirect16 §3.1]: "the administrator sets which
+//! users may use which part").
 //!
-//! Guarantees: partitions of a drive do not overlap; a user who may not use a partition is not told
-//! that it is there; the server's own user may use what is given to nobody else.
+//! Guarantees: partitions of a drive do not overlap; a user without access is not told that a
+//! partition exists; the server's own user may use every partition without rules.
 
 use direct::remote::{AclRule, Code, Grant, PartitionSpan, Principal, ProtocolError, ResourceName};
 
-/// A part of a drive.
+/// A partition of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// The drive.
     pub device: ResourceName,
-    /// What it is called.
+    /// Its name.
     pub name: ResourceName,
-    /// Where it is.
+    /// Its location.
     pub span: PartitionSpan,
-    /// Whether another front end of the server has it.
+    /// Whether another front end of the server uses it.
     pub in_use: bool,
 }
 
-/// Partitions that cannot be.
+/// Why a partition cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// Two have a name.
+    /// Two partitions have the same name.
     #[error("two partitions of {device} are called {name}")]
     Duplicate {
         /// The drive.
@@ -30,19 +30,19 @@ pub enum TableError {
         /// The name.
         name: ResourceName,
     },
-    /// Two have something in common.
+    /// Two partitions overlap.
     #[error("partitions {first} and {second} of {device} overlap")]
     Overlap {
         /// The drive.
         device: ResourceName,
-        /// One.
+        /// One partition.
         first: ResourceName,
-        /// The other.
+        /// The other partition.
         second: ResourceName,
     },
 }
 
-/// Who may use what.
+/// Partitions and access rules.
 #[derive(Clone, Debug)]
 pub struct PartitionTable {
     owner: u32,
@@ -50,10 +50,10 @@ pub struct PartitionTable {
     rules: Vec<AclRule>,
 }
 
-/// Queues that the server's own user may have where no rule says.
+/// Default number of queues of the server's own user.
 const OWNER_QUEUES_DEFAULT: u16 = 64;
 
-/// Queues of a rule at most.
+/// Maximum number of queues of a rule.
 const RULE_QUEUES_MAX: u16 = 1024;
 
 fn range(span: PartitionSpan) -> (bool, u64, u64) {
@@ -66,12 +66,12 @@ fn range(span: PartitionSpan) -> (bool, u64, u64) {
 }
 
 impl PartitionTable {
-    /// No partitions and no rules; `owner` is the server's own user.
+    /// Creates an empty table; `owner` is the server's own user.
     pub fn new(owner: u32) -> PartitionTable {
         PartitionTable { owner, partitions: Vec::new(), rules: Vec::new() }
     }
 
-    /// The server's own user.
+    /// Returns the server's own user.
     pub fn owner(&self) -> u32 {
         self.owner
     }
@@ -79,7 +79,7 @@ impl PartitionTable {
     /// Adds a partition.
     ///
     /// # Errors
-    /// [`TableError`]; nothing has changed.
+    /// [`TableError`]; the table is unchanged.
     pub fn add(&mut self, new: Partition) -> Result<(), TableError> {
         let (kind, first, end) = range(new.span);
         for old in self.partitions.iter().filter(|p| p.device == new.device) {
@@ -96,12 +96,12 @@ impl PartitionTable {
         Ok(())
     }
 
-    /// All partitions.
+    /// Returns all partitions.
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
     }
 
-    /// All rules.
+    /// Returns all rules.
     pub fn rules(&self) -> &[AclRule] {
         &self.rules
     }
@@ -124,11 +124,11 @@ impl PartitionTable {
         })
     }
 
-    /// Sets a rule, in place of the one for the same subject and partition. Returns whether there was
-    /// one.
+    /// Sets a rule, which replaces the rule of its principal for that partition. Returns whether it
+    /// replaced one.
     ///
     /// # Errors
-    /// [`Code::Unknown`], [`Code::Taken`], [`Code::Rule`]; nothing has changed.
+    /// [`Code::Unknown`], [`Code::Taken`], [`Code::Rule`]; the table is unchanged.
     pub fn allow(&mut self, rule: AclRule) -> Result<bool, ProtocolError> {
         let partition = self.partition(rule.device, rule.partition)?;
         if partition.in_use {
@@ -155,8 +155,8 @@ impl PartitionTable {
         }
     }
 
-    /// Removes rules of a subject: for a partition, or for all of a drive's if that is left out; and
-    /// returns them.
+    /// Removes the rules of a principal, for one partition or, without one, for all of a drive.
+    /// Returns them.
     ///
     /// # Errors
     /// [`Code::Unknown`].
@@ -180,12 +180,12 @@ impl PartitionTable {
         Ok(gone)
     }
 
-    /// The rule by which a user may use a partition.
+    /// Returns the rule by which a user may use a partition.
     fn rule_for(&self, (uid, gid): (u32, u32), partition: &Partition) -> Option<AclRule> {
         let (device, name) = (partition.device, partition.name);
         let mut given = self.rules.iter().filter(|r| (r.device, r.partition) == (device, name));
         let nobodys = given.clone().next().is_none();
-        // The most special one: their order is that of `Subject`.
+        // The most specific principal is the smallest in the order of `Principal`.
         let best =
             given.by_ref().filter(|r| r.principal.matches(uid, gid)).min_by_key(|r| r.principal);
         let own = AclRule {
@@ -197,7 +197,8 @@ impl PartitionTable {
         best.copied().or((nobodys && uid == self.owner).then_some(own))
     }
 
-    /// What a user gets who asks for this; names may be left out where there is only one.
+    /// Finds the partition and the rule for a user's request. Empty names are allowed where only
+    /// one partition matches.
     ///
     /// # Errors
     /// [`Code::NotAllowed`], [`Code::Taken`].
@@ -218,7 +219,7 @@ impl PartitionTable {
         match fitting[..] {
             [(partition, _)] if partition.in_use => Err(in_use_error(partition)),
             [(partition, rule)] => Ok((**partition, *rule)),
-            // Nothing is left beside what NBD has.
+            // All other partitions are used by NBD.
             [] if partition.is_none()
                 && let Some((partition, _)) = usable
                     .iter()
@@ -251,7 +252,7 @@ fn in_use_error(partition: &Partition) -> ProtocolError {
     ProtocolError::new(Code::Taken, text)
 }
 
-/// For people.
+/// Formats partitions for error messages.
 fn names<'p>(partitions: impl Iterator<Item = &'p Partition>) -> String {
     let all: Vec<_> = partitions.map(|p| format!("{}/{}", p.device, p.name)).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(table.allow(rule(Principal::Uid(8), "a", 4)), Ok(true));
         for (user, expected) in [((8, 9), 4), ((5, 9), 2), ((5, 5), 1), ((7, 5), 1)] {
             assert_eq!(queues(&table, user, a), Ok(expected), "{user:?}");
-            // Only one, and so it need not be named.
+            // This user may use only one partition, so the name may be empty.
             if user.0 != 7 {
                 assert_eq!(queues(&table, user, ResourceName::NONE), Ok(expected));
             }

@@ -1,8 +1,11 @@
-//! [`ShareServer`]: the control thread, which accepts clients, reads what they ask, and lets go of them.
+//! [`ShareServer`]: the control thread, which accepts clients, handles their messages, and closes connections.
 //!
-//! Guarantees: it sleeps while nobody asks anything; a client can make it do one message's work at a
-//! time, in turns with the others', and can neither block nor end it; what a client had is given back
-//! as soon as its process has ended, however it has.
+//! # Guarantees
+//!
+//! - The thread sleeps while no client sends a message.
+//! - A client can make it process one message at a time, interleaved with other clients', and can
+//!   neither block nor stop it.
+//! - A client's resources are released as soon as its process ends, however it ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,36 +31,37 @@ use super::listener::{ListenError, Listener};
 use super::owner_call::OwnerCalls;
 use super::partition_table::PartitionTable;
 
-/// A drive that is shared, and how to reach who owns it.
+/// A shared drive, and how to reach its owner thread.
 #[derive(Clone, Debug)]
 pub struct SharedDrive {
-    /// What it is called.
+    /// Name of the drive.
     pub name: ResourceName,
-    /// What its thread is asked.
+    /// Calls to the owner thread.
     pub owner_calls: Arc<OwnerCalls>,
-    /// Wakes that thread.
+    /// Wakes the owner thread.
     pub waker: Waker,
-    /// I/O queues of a host at most.
+    /// Maximum number of I/O queues of a host.
     pub io_queues: u16,
-    /// What the drive does; `None` if that is not observed.
+    /// Statistics of the drive; `None` if they are not collected.
     pub stats: Option<StatsSource>,
 }
 
-/// What a drive has done since it was asked before, or since it is served; `None` when its threads do not
-/// answer.
+/// Returns a drive's statistics since its previous call, or since the drive is served. Returns
+/// `None` if the drive's threads do not answer.
 pub type StatsFollower = Box<dyn FnMut() -> Option<IntervalStats> + Send>;
 
-/// Makes a [`StatsFollower`] for each connection that asks.
+/// Creates a [`StatsFollower`] for each connection that requests statistics.
 #[derive(Clone)]
 pub struct StatsSource(Arc<dyn Fn() -> StatsFollower + Send + Sync>);
 
 impl StatsSource {
-    /// Of what makes followers. They are called on the control thread, which waits for them.
+    /// Creates a source from a function that creates followers. The control thread calls them and
+    /// waits.
     pub fn new(source: impl Fn() -> StatsFollower + Send + Sync + 'static) -> StatsSource {
         StatsSource(Arc::new(source))
     }
 
-    /// A follower whose first interval begins when the drive began to be served.
+    /// Returns a follower whose first interval begins when the drive began to be served.
     pub(super) fn follow(&self) -> StatsFollower {
         (self.0)()
     }
@@ -69,23 +73,23 @@ impl fmt::Debug for StatsSource {
     }
 }
 
-/// What clients may take of the server.
+/// Limits of the resources that clients can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareLimits {
-    /// Connections of all users together.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Connections of one user.
+    /// Maximum number of connections per user.
     pub connections_per_user: usize,
-    /// Regions of memory that a connection may register.
+    /// Maximum number of registered regions per connection.
     pub regions: usize,
-    /// Bytes of memory that a connection may register.
+    /// Maximum bytes of registered memory per connection.
     pub bytes: u64,
-    /// Bytes of memory that one user's connections may register together.
+    /// Maximum bytes of registered memory per user.
     pub bytes_per_user: u64,
 }
 
 impl Default for ShareLimits {
-    /// 1024 connections, 256 of a user; 64 regions of 256 MiB together, 1 GiB of a user.
+    /// 1024 connections, 256 per user; 64 regions, 256 MiB per connection, 1 GiB per user.
     fn default() -> ShareLimits {
         ShareLimits {
             connections: 1024,
@@ -97,41 +101,41 @@ impl Default for ShareLimits {
     }
 }
 
-/// How drives are shared.
+/// Configuration of sharing.
 #[derive(Clone, Debug)]
 pub struct ShareConfig {
     /// The socket.
     pub path: PathBuf,
-    /// Its permissions: who may connect at all.
+    /// Permissions of the socket, which decide who may connect.
     pub mode: u32,
-    /// What clients may take.
+    /// Limits of clients.
     pub limits: ShareLimits,
-    /// Where rules are kept that administrators set; without, they end with the server.
+    /// File for rules that administrators set; without it, they are lost when the server ends.
     pub acl_file: Option<AclFile>,
 }
 
-/// Drives cannot be shared.
+/// Why drives cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
-    /// The socket.
+    /// The socket cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The file of rules.
+    /// The rules file cannot be used.
     #[error(transparent)]
     Acl(#[from] AclError),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot run the control thread: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What becomes of a connection after a message.
+/// What to do with a connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterReply {
     Keep,
     Close,
 }
 
-/// The control thread's.
+/// State of the control thread.
 #[derive(Debug)]
 pub(super) struct ControlThread {
     pub(super) table: PartitionTable,
@@ -140,14 +144,14 @@ pub(super) struct ControlThread {
     pub(super) acl_file: Option<AclFile>,
     epoll: OwnedFd,
     listener: Listener,
-    /// By number; 0 and 1 are the listener's and the bell's.
+    /// By connection id; 0 and 1 are the listener and the wakeup descriptor.
     pub(super) connections: BTreeMap<u64, ClientConnection>,
     next_client: u64,
     stop: Arc<AtomicBool>,
     wakeup_fd: Arc<OwnedFd>,
 }
 
-/// Drives being shared, until dropped or stopped.
+/// A running server; dropping or stopping it closes all connections.
 #[derive(Debug)]
 pub struct ShareServer {
     stop: Arc<AtomicBool>,
@@ -157,13 +161,13 @@ pub struct ShareServer {
 
 const LISTENER: u64 = 0;
 const WAKEUP: u64 = 1;
-/// Messages that are looked at before the next are asked for.
+/// Maximum number of events per `epoll_wait(2)`.
 const EVENTS: usize = 64;
-/// Descriptors of a client's message.
+/// Maximum number of descriptors in a client's message.
 const DESCRIPTORS: usize = 1;
 
 impl ShareServer {
-    /// Reads the rules that are kept, if any are, in place of the table's; listens, and starts the thread.
+    /// Loads the rules file, if configured, into the table; listens, and starts the thread.
     ///
     /// # Errors
     /// [`ShareError`]; nothing is left listening then.
@@ -175,9 +179,9 @@ impl ShareServer {
         if let Some(rules) = &config.acl_file {
             rules.load_or_create(&mut table)?;
         }
-        // Each client takes a dozen descriptors; the hard limit is the administrator's word.
+        // Each client needs about a dozen descriptors; raise the soft limit to the hard limit.
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        // Where it is refused, clients are refused earlier.
+        // If that fails, clients are refused earlier.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
         let listener = Listener::bind(&config.path, config.mode)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
@@ -207,17 +211,17 @@ impl ShareServer {
         Ok(ShareServer { stop, wakeup_fd: bell, thread })
     }
 
-    /// Tells every client that the server stops, and lets go of them.
+    /// Stops the server: notifies every client and closes its connection.
     pub fn stop(mut self) {
         self.shut_down();
     }
 
     fn shut_down(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // A full counter rings as well.
+        // A full counter wakes the thread as well.
         let _ = rustix::io::write(&*self.wakeup_fd, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A thread that has panicked has let go of everything, too.
+            // A thread that has panicked has released everything, too.
             let _ = thread.join();
         }
     }
@@ -256,7 +260,7 @@ impl ControlThread {
         }
     }
 
-    /// Accepts who waits, one per turn.
+    /// Accepts one waiting client per iteration.
     fn accept(&mut self) {
         let Some(socket) = self.listener.accept() else { return };
         let Some(peer) = Peer::from_socket(&socket) else { return };
@@ -287,7 +291,7 @@ impl ControlThread {
         }
     }
 
-    /// One message of a client.
+    /// Receives and handles one message of a client.
     fn receive(&mut self, client: u64) {
         let Some(connection) = self.connections.get(&client) else { return };
         match socket::receive(connection.socket(), DESCRIPTORS, RecvFlags::DONTWAIT) {
@@ -308,8 +312,8 @@ impl ControlThread {
         }
     }
 
-    /// Ends a connection. The drive lets go of it first: nothing is written to its memory from when
-    /// it hears of the end.
+    /// Closes a connection. The drive detaches its port first: it does not write to the client's
+    /// memory after the client is told of the end.
     pub(super) fn disconnect(&mut self, client: u64, why: Option<ProtocolError>) {
         let Some(mut connection) = self.connections.remove(&client) else { return };
         if let Some(open) = connection.device.take() {
@@ -322,7 +326,7 @@ impl ControlThread {
 
     pub(super) fn detach(&self, drive: usize, port: Arc<Port>) {
         if let Some(drive) = self.drives.get(drive) {
-            // A drive that is being shut down lets go of everybody.
+            // A drive that is shutting down detaches every port.
             let _ = drive.owner_calls.call(&drive.waker, move |drive| drive.detach(&port).is_ok());
         }
     }
