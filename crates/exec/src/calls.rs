@@ -1,7 +1,8 @@
-//! What each call asks of the store. Error numbers are those of Linux's manual pages for the call.
+//! Translates calls into operations of the volume. Error numbers are those of the Linux manual page
+//! of each call.
 //!
-//! Paths come normalized (no `..`), relative to an open directory or the root; the volume has no symbolic
-//! links, so nothing leads out of it.
+//! Paths arrive normalized (no `..`), relative to an open directory or the root. The volume has no
+//! symbolic links, so no path leaves it.
 
 use block::BlockDevice;
 use rustix::io::Errno;
@@ -14,7 +15,7 @@ use crate::locks::{Lock, LockOwner};
 use crate::open_files::{OpenFile, flags as f};
 use crate::service::{CallId, StartResult};
 
-/// An error number, as an answer has it.
+/// Returns an error number as it appears in a reply.
 pub(crate) fn negative_errno(errno: Errno) -> i64 {
     -i64::from(errno.raw_os_error())
 }
@@ -25,15 +26,15 @@ fn store_errno(error: Error) -> i64 {
 
 type CallResult<T> = Result<T, i64>;
 
-/// `fallocate(2)`: the size stays.
+/// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: u64 = 1;
-/// `fallocate(2)`: give blocks back.
+/// `fallocate(2)`: deallocate blocks.
 const PUNCH_HOLE: u64 = 2;
-/// `renameat2(2)`: nothing may have the new name.
+/// `renameat2(2)`: fail if the new name exists.
 const NO_REPLACE: u64 = 1;
 
 impl<D: BlockDevice> Service<D> {
-    /// Begins what a call is for. Nothing has changed if the answer is [`StartResult::Retry`].
+    /// Starts a call. If the result is [`StartResult::Retry`], nothing has changed.
     pub(crate) fn start_call(&mut self, from: CallId, call: &Call) -> StartResult {
         self.start_call_inner(from, call).unwrap_or_else(StartResult::Completed)
     }
@@ -147,7 +148,7 @@ impl<D: BlockDevice> Service<D> {
         self.files.get(&handle).ok_or(negative_errno(Errno::BADF))
     }
 
-    /// Where a path begins.
+    /// Returns the inode relative to which a path is resolved.
     fn base(&self, handle: u64) -> CallResult<Ino> {
         match handle {
             0 => Ok(Ino::ROOT),
@@ -162,7 +163,7 @@ impl<D: BlockDevice> Service<D> {
         region.read(slots::data_offset(from.slot) + at, &mut self.path);
     }
 
-    /// What a path leads to; without one, what is open.
+    /// Resolves a path; an empty path means the open file.
     fn resolve(&mut self, from: CallId, handle: u64, len: usize) -> CallResult<Ino> {
         self.copy_path(from, (0, len));
         self.volume.lookup(self.base(handle)?, &self.path).map_err(store_errno)
@@ -173,7 +174,7 @@ impl<D: BlockDevice> Service<D> {
         if stat.kind == Kind::Directory { Err(negative_errno(Errno::ISDIR)) } else { Ok(()) }
     }
 
-    /// The directory that a path's last name is in, and the name.
+    /// Resolves the directory of a path's last component, and returns it with the name.
     fn resolve_parent(
         &mut self,
         from: CallId,
@@ -187,7 +188,7 @@ impl<D: BlockDevice> Service<D> {
         let (path, directory) = (&path[..end], end < path.len());
         let begin = path.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
         if path[begin..].is_empty() {
-            // The volume's root itself.
+            // The path is the root of the volume.
             return Err(negative_errno(Errno::BUSY));
         }
         let dir = self.volume.lookup(base, &path[..begin]).map_err(store_errno)?;
@@ -304,7 +305,7 @@ impl<D: BlockDevice> Service<D> {
         Ok(self.start_at_offset(from, call.handle, op, true))
     }
 
-    /// Asks for what moves an open file's offset.
+    /// Submits an operation that uses and advances an open file's offset.
     fn start_at_offset(&mut self, from: CallId, handle: u64, op: Op, writes: bool) -> StartResult {
         let begun = self.submit_op(from, op, OnComplete::Advance { handle, writes });
         if begun == StartResult::Pending
@@ -323,7 +324,8 @@ impl<D: BlockDevice> Service<D> {
             0 => Some(to),
             1 => (file.offset as i64).checked_add(to),
             2 => size.checked_add(to),
-            // All of a file is data, and behind it is a hole (lseek(2) allows this).
+            // A file is reported as all data, followed by a hole at its end (lseek(2) permits
+            // this).
             3 | 4 if to < 0 || to >= size => return Err(negative_errno(Errno::NXIO)),
             3 => Some(to),
             4 => Some(size),
@@ -353,7 +355,7 @@ impl<D: BlockDevice> Service<D> {
         Ok(StatReply::BYTES as i64)
     }
 
-    /// Puts a part of an answer into a slot.
+    /// Writes a part of a reply into a slot.
     fn write_reply(&self, from: CallId, at: usize, bytes: &[u8]) {
         self.sessions[from.session].region.write(slots::data_offset(from.slot) + at, bytes);
     }
@@ -469,7 +471,7 @@ impl<D: BlockDevice> Service<D> {
     }
 
     fn flock(&mut self, handle: u64, operation: u64) -> CallResult<i64> {
-        /// Of `flock(2)`: shared, exclusive, unlock; whether it waits is the client's matter.
+        /// `flock(2)`: shared, exclusive, unlock. The client does the waiting.
         const OPERATIONS: [u64; 3] = [1, 2, 8];
         let ino = self.file(handle)?.ino;
         let (owner, begin, end) = (LockOwner::Flock(handle), 0, u64::MAX);

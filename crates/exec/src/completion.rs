@@ -1,4 +1,4 @@
-//! What becomes of requests that have ended: answers, offsets, open files.
+//! Completion of volume operations: replies, file offsets, open files.
 
 use block::BlockDevice;
 use rustix::io::Errno;
@@ -12,24 +12,24 @@ use crate::pending_calls::PendingCall;
 use crate::posted_writes::PostedWrite;
 use crate::service::StartResult;
 
-/// What is to be done when a request has ended well.
+/// Action after an operation has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnComplete {
-    /// Answer 0.
+    /// Reply 0.
     Answer,
-    /// Answer with the bytes.
+    /// Reply the number of bytes.
     Bytes,
-    /// The same, of a write.
+    /// Reply the number of bytes of a write.
     Written(u64),
-    /// Answer with the bytes; the open file's offset is behind them.
+    /// Reply the number of bytes, and advance the open file's offset.
     Advance { handle: u64, writes: bool },
-    /// Answer with the bytes that were written before, and are durable now.
+    /// Reply the number of bytes written before, which are durable now.
     Synced(u32),
-    /// A file was made, and is open: the socket with the number is to stand for it.
+    /// The file was created and is open: the numbered socket represents it.
     Created { number: u64, flags: u64 },
-    /// A file that is open was cut off.
+    /// A file that is open was truncated.
     Truncated { number: u64, flags: u64, ino: Ino },
-    /// Nobody waits for it.
+    /// A posted write, which has no reply.
     PostedWrite(PostedWrite),
 }
 
@@ -50,7 +50,7 @@ impl<D: BlockDevice> Service<D> {
         let result = result.map_err(number).and_then(|outcome| {
             let (region, at) = (&self.sessions[from.session].region, slots::data_offset(from.slot));
             let followed = self.shared_mappings.apply(effect, outcome, region, at);
-            // The store has it, and who maps the file does not: it has no memory for it.
+            // The volume has the data, but the mapping's memory file does not: it is out of memory.
             followed.map_err(|_| negative_errno(Errno::NOMEM)).map(|()| outcome)
         });
         if let OnComplete::PostedWrite(left) = then {
@@ -71,7 +71,7 @@ impl<D: BlockDevice> Service<D> {
         {
             let data_only = file.flags & f::SYNC != f::SYNC;
             let sync = Op::Sync { ino: file.ino, data_only };
-            // There is room for it: the write has ended.
+            // The write has completed, so a request is free for the sync.
             if self.submit_op(from, sync, OnComplete::Synced(len)) == StartResult::Pending {
                 return;
             }
@@ -85,7 +85,7 @@ impl<D: BlockDevice> Service<D> {
             }
             (OnComplete::Truncated { number, ino, .. }, Err(answer)) => {
                 self.connections.drop_socket(number);
-                // It was open, by ourselves.
+                // The service had opened it.
                 let _ = self.volume.close(ino);
                 answer
             }
@@ -112,7 +112,7 @@ impl<D: BlockDevice> Service<D> {
         }
     }
 
-    /// A socket stands for an inode that has been opened, from now on; the answer to who opened it.
+    /// Makes a socket represent an opened inode, and returns the reply to the open call.
     pub(crate) fn register_open_file(
         &mut self,
         number: u64,
@@ -123,12 +123,12 @@ impl<D: BlockDevice> Service<D> {
         let end = match self.connections.claim(number) {
             Ok(end) => end,
             Err(errno) => {
-                // Nothing would ever close it.
+                // No descriptor represents it, so the service closes it.
                 let _ = self.volume.close(ino);
                 return -i64::from(errno.raw_os_error());
             }
         };
-        // A number that was another's is that one's no more.
+        // If the number was in use, the previous file's socket is closed already.
         if let Some(before) = self.files.remove(&number) {
             self.close_file(number, &before);
         }
@@ -139,7 +139,7 @@ impl<D: BlockDevice> Service<D> {
         directory.into()
     }
 
-    /// Closes an open file of which no descriptor is left; one that a call uses when that has ended.
+    /// Closes an open file without descriptors; if a call still uses it, closes it after that call.
     pub(crate) fn close_if_unused(&mut self, number: u64) {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.hung_up = file.is_used();
@@ -157,7 +157,7 @@ impl<D: BlockDevice> Service<D> {
         if file.posted_write_error.is_some() {
             self.count_writeback_failure();
         }
-        // It was open; a store that has failed has nothing to close.
+        // A failed volume cannot close a file; ignore it.
         let _ = self.volume.close(file.ino);
         if file.is_mapping {
             self.on_unmapped(file.ino);

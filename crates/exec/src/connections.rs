@@ -1,12 +1,14 @@
-//! [`ConnectionManager`]: how processes come to the service, and how it hears that they, or what they opened, are gone.
+//! [`ConnectionManager`]: connections of client processes, and notification of their end.
 //!
-//! Two kinds of connections come to one socket. A process without a session sends the token and gets two
-//! memory files, its slots and the bell. A socket that has a name of its own (`unix(7)`, autobind) is to stand
-//! for an open file; the call that opens the file names it.
+//! Two kinds of connections arrive at one socket. A process without a session sends the token and
+//! receives two memory files: its slots and the doorbell. A socket with an autobind name
+//! (`unix(7)`) will represent an open file; the call that opens the file names it.
 //!
-//! The service's thread takes part only without waiting. A thread of the door's waits for all these descriptors, and
-//! for the device while the service sleeps, and rings the bell. The service then makes a system call to hear what
-//! came to the door, and not before somebody came.
+//! # Concurrency
+//!
+//! The service's thread never blocks here. The listener thread waits for all these descriptors, and
+//! for the device while the service sleeps, and rings the doorbell. The service makes a system call
+//! for connection events only after the listener has flagged one.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -25,42 +27,43 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg,
 use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::thread::futex;
 
-/// Where a service is: what goes into the environment of the program.
+/// Address of a service, passed in the environment of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The abstract name of its socket.
     pub name: String,
-    /// What a process must know to be let in: [`slots::TOKEN`] hexadecimal digits. The name of the socket can be
-    /// read by everybody on the machine, the environment by the program's user only.
+    /// Secret that a process must send: [`slots::TOKEN_BYTES`] hexadecimal digits. Every user of
+    /// the machine can read the name of the socket; only the program's user can read its
+    /// environment.
     pub token: String,
 }
 
 impl Address {
-    /// As the value of [`slots::ENV_SERVICE`].
+    /// Returns the value of [`slots::ENV_SERVICE`].
     pub fn environment(&self) -> String {
         format!("{} {}", self.name, self.token)
     }
 }
 
-/// What has happened at the door.
+/// A connection event.
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
-    /// A process wants a session.
+    /// A process requests a session.
     Hello { stream: UnixStream, process: u32, pidfd: OwnedFd },
-    /// The last copy of what stands for an open file may be closed.
+    /// The last descriptor of an open file may have been closed.
     FileClosed(u64),
     /// The process of a session has ended.
     ProcessExited(usize),
 }
 
-/// A process's connections at most that have said nothing yet, and its sockets that no call has named: who does that is
-/// gone after some microseconds. Of more, some lose theirs.
+/// Maximum number of a process's connections without a handshake, and of its unclaimed sockets.
+/// Both normally last microseconds. A process that exceeds the limit loses some of its own.
 const PENDING_SOCKETS_MAX: usize = 64;
 
-/// Connections that something is to come of, each with the process that it is of.
+/// Pending connections, each with its process id.
 type PendingSockets = BTreeMap<u64, (i32, UnixStream)>;
 
-/// Adds one; a process that has too many loses another one of its own.
+/// Adds a connection; if its process has too many, drops another one of that process.
 fn add_pending(waiting: &mut PendingSockets, number: u64, process: i32, stream: UnixStream) {
     let own = |(_, (of, _)): &(&u64, &(i32, UnixStream))| *of == process;
     if waiting.len() >= PENDING_SOCKETS_MAX
@@ -90,30 +93,31 @@ pub(crate) struct ConnectionManager {
     /// Processes that have not sent their token yet.
     pending_handshakes: PendingSockets,
     next_handshake: u64,
-    /// Sockets that no call has named yet.
+    /// Sockets that no call has claimed yet.
     unclaimed_sockets: PendingSockets,
     listener_thread: Option<JoinHandle<()>>,
     shared: Arc<ListenerShared>,
     stopper: UnixStream,
-    /// Kept, so that `stopper` can be written to.
+    /// Kept open, so that writing to `stopper` works.
     _stopped: UnixStream,
 }
 
-/// What the service's thread and the door's share.
+/// State shared by the service's thread and the listener thread.
 #[derive(Debug)]
 struct ListenerShared {
-    /// Woken by the device, while the service sleeps.
+    /// Woken by the device while the service sleeps.
     parker: Parker,
-    /// Somebody came to the door, and the service has not heard it.
+    /// An event is pending that the service has not processed.
     event_pending: AtomicBool,
     stop: AtomicBool,
 }
 
 impl ListenerShared {
-    /// Listens until the door is closed.
+    /// Waits for events until the manager is dropped.
     fn listen(&self, events: &OwnedFd, bell: &SharedRegion) {
         while !self.stop.load(Ordering::Acquire) {
-            // Interrupted or not: the service looks. What the device said is forgotten here: the bell says it.
+            // EINTR is harmless: the service polls anyway. The device's wakeup is consumed here and
+            // passed on by the doorbell.
             let _ = self.parker.park(&[events.as_fd()], Nanos::MAX);
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             let knocks = poll(&mut [PollFd::new(events, PollFlags::IN)], Some(&now)) != Ok(0);
@@ -121,7 +125,7 @@ impl ListenerShared {
                 self.event_pending.store(true, Ordering::SeqCst);
             }
             ring_doorbell(bell);
-            // Until the service has heard.
+            // Wait until the service has processed the events.
             while knocks
                 && self.event_pending.load(Ordering::SeqCst)
                 && !self.stop.load(Ordering::Acquire)
@@ -171,29 +175,29 @@ impl ConnectionManager {
         })
     }
 
-    /// Whom the device is to wake: who waits at the door, and rings for the service.
+    /// Returns the waker for the device: it wakes the listener thread, which rings the doorbell.
     pub(crate) fn waker(&self) -> Waker {
         self.shared.parker.waker()
     }
 
-    /// The service is about to sleep: from now on the device's word rings the bell. The service looks at the device
-    /// once more after this.
+    /// Prepares for the service's sleep: device wakeups ring the doorbell from now on. The service
+    /// must poll the device once more after this call.
     pub(crate) fn on_park(&self) {
         self.shared.parker.prepare();
     }
 
-    /// The service looks at the device by itself again.
+    /// Ends the preparation: the service polls the device itself again.
     pub(crate) fn on_unpark(&self) {
         self.shared.parker.unpark();
     }
 
-    /// Whether somebody came and was not heard. A thread that has just come to the door may not have been noticed
-    /// yet: only [`hear`](ConnectionManager::drain_events) knows.
+    /// Returns whether an unprocessed event is flagged. A very recent event may not be flagged yet;
+    /// only [`drain_events`](ConnectionManager::drain_events) is exact.
     pub(crate) fn has_pending_event(&self) -> bool {
         self.shared.event_pending.load(Ordering::SeqCst)
     }
 
-    /// What has happened; never waits.
+    /// Collects the events that have occurred; never blocks.
     pub(crate) fn drain_events(&mut self, heard: &mut Vec<ConnectionEvent>) -> io::Result<()> {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut events = std::mem::take(&mut self.buffer);
@@ -206,12 +210,12 @@ impl ConnectionManager {
         for event in events.drain(..) {
             let number = event.data.u64() & ((1 << 56) - 1);
             match event.data.u64() >> 56 {
-                // Who finds no descriptor is let in when there is one again.
+                // Without a free descriptor, the connection is accepted later.
                 LISTENER => drop(self.accept()),
                 HANDSHAKE => self.finish_handshake(number, heard),
                 FILE => {
-                    // A socket that nobody has named is nobody's when it is closed. Its number may have been
-                    // another's before, of which this tells.
+                    // Drop an unclaimed socket that was closed. Its number may have belonged to an
+                    // earlier open file, which this event then refers to.
                     let closed = |mut end: &UnixStream| matches!(end.read(&mut [0]), Ok(0));
                     match self.unclaimed_sockets.get(&number) {
                         Some((_, end)) if closed(end) => {
@@ -233,21 +237,22 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Lets everybody in who waits and may.
+    /// Accepts all waiting connections that are permitted.
     ///
     /// # Errors
-    /// No descriptor is left for one of them, who goes on waiting.
+    /// If no descriptor is left for a connection, which then keeps waiting.
     fn accept(&mut self) -> io::Result<()> {
         loop {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                // They have left already.
+                // The peer has disconnected already.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(e) => return Err(e),
             };
-            // Everybody on the machine sees the socket's name. A program of root may have become another user.
+            // Every user of the machine sees the socket's name, so check the peer's user. A program
+            // of root may have changed its user.
             let own = rustix::process::geteuid();
             let Ok(peer) = sockopt::socket_peercred(&stream) else { continue };
             if !own.is_root() && peer.uid != own || stream.set_nonblocking(true).is_err() {
@@ -276,43 +281,44 @@ impl ConnectionManager {
     fn finish_handshake(&mut self, number: u64, heard: &mut Vec<ConnectionEvent>) {
         let Some((_, mut stream)) = self.pending_handshakes.remove(&number) else { return };
         let mut said = [0; slots::TOKEN_BYTES];
-        // Small enough to come as a whole; who sends less is not let in.
+        // The token is small enough to arrive in one piece; a shorter message is rejected.
         let known = matches!(stream.read(&mut said), Ok(len) if len == said.len())
             && said == self.token.as_bytes();
         let Ok(peer) = sockopt::socket_peercred(&stream) else { return };
         if !known {
             return;
         }
-        // Of a process that has ended already there is nothing to hear.
+        // A process that has ended already needs no session.
         if let Ok(pidfd) = pidfd_open(peer.pid, PidfdFlags::empty()) {
             let process = peer.pid.as_raw_nonzero().get() as u32;
             heard.push(ConnectionEvent::Hello { stream, process, pidfd });
         }
     }
 
-    /// Hears when the process of a session ends.
+    /// Watches for the end of a session's process.
     pub(crate) fn watch_process(&self, session: usize, pidfd: &OwnedFd) -> io::Result<()> {
         let once = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
         Ok(epoll::add(&self.events, pidfd, tag(SESSION, session as u64), once)?)
     }
 
-    /// The socket with a number, which is to stand for an open file from now on. Its other end is
-    /// readable from then on, as files are for `poll(2)`.
+    /// Claims the socket with a number to represent an open file. The other end becomes readable,
+    /// as files are for `poll(2)`.
     ///
     /// # Errors
-    /// `ENFILE` without a descriptor for it, `EINVAL` if nobody has such a socket.
+    /// `ENFILE` without a free descriptor, `EINVAL` if no such socket exists.
     pub(crate) fn claim(&mut self, number: u64) -> Result<UnixStream, Errno> {
         let mut stream = self.take_socket(number)?;
         stream.write_all(&[0]).map_err(|_| Errno::INVAL)?;
-        // What is written to it behind the library's back fails, instead of being lost.
+        // Data written to the socket by calls that the library does not intercept fails instead of
+        // being lost.
         stream.shutdown(std::net::Shutdown::Read).map_err(|_| Errno::INVAL)?;
         Ok(stream)
     }
 
-    /// The socket with a number, as it came.
+    /// Takes the socket with a number, unchanged.
     ///
     /// # Errors
-    /// As of [`claim`](ConnectionManager::claim).
+    /// As for [`claim`](ConnectionManager::claim).
     pub(crate) fn take_socket(&mut self, number: u64) -> Result<UnixStream, Errno> {
         if !self.unclaimed_sockets.contains_key(&number) {
             self.accept().map_err(|_| Errno::NFILE)?;
@@ -320,7 +326,7 @@ impl ConnectionManager {
         self.unclaimed_sockets.remove(&number).map(|(_, stream)| stream).ok_or(Errno::INVAL)
     }
 
-    /// Forgets a socket that was to stand for a file which could not be opened.
+    /// Drops the socket of a file that could not be opened.
     pub(crate) fn drop_socket(&mut self, number: u64) {
         self.unclaimed_sockets.remove(&number);
     }
@@ -329,7 +335,7 @@ impl ConnectionManager {
 impl Drop for ConnectionManager {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        // It cannot be full: nobody else writes.
+        // The socket cannot be full: this is its only write.
         let _ = self.stopper.write_all(&[0]);
         if let Some(ears) = self.listener_thread.take() {
             ears.thread().unpark();
@@ -338,13 +344,13 @@ impl Drop for ConnectionManager {
     }
 }
 
-/// The number that an automatic name is, five hexadecimal digits; made one that is never 0.
+/// Parses an autobind name of five hexadecimal digits into a handle, which is never 0.
 fn parse_socket_number(name: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(name).ok().filter(|digits| digits.len() == 5)?;
     u64::from_str_radix(digits, 16).ok().map(|number| slots::FILE_HANDLE_BASE + number)
 }
 
-/// Wakes the service if it sleeps.
+/// Rings the doorbell, and wakes the service if it sleeps.
 pub(crate) fn ring_doorbell(bell: &SharedRegion) {
     let word = bell.atomic_u32(slots::DOORBELL);
     if slots::slot_protocol::ring_doorbell(word, bell.atomic_u32(slots::SERVICE_PARKED)) {
@@ -352,7 +358,7 @@ pub(crate) fn ring_doorbell(bell: &SharedRegion) {
     }
 }
 
-/// Hands a process its memory.
+/// Sends a process the descriptors of its memory.
 pub(crate) fn send_memory(stream: &UnixStream, memory: [&SharedRegion; 2]) -> io::Result<()> {
     let none = || io::Error::other("memory that cannot be shared");
     let [slots, bell] = memory;

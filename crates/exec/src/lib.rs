@@ -1,28 +1,15 @@
-//! The file service of `sluice exec`: it owns a volume ([`store`]), and programs into which
-//! `libsluice_preload.so` is loaded ask it for files, by slots in shared memory ([`slots`]). `docs/exec.md` says what
-//! is covered and how.
+//! The file service of `sluice exec`. It owns a volume ([`store`]) and serves file calls of
+//! programs that have loaded `libsluice_preload.so`, through slots in shared memory ([`slots`]).
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`service`](Service) | the loop: calls in, requests to the store, answers out |
-//! | `door` | connections: processes that introduce themselves, sockets that stand for open files, ends of both |
-//! | `session` | the memory that one process shares with the service |
-//! | `calls` | what each call asks of the store |
-//! | `left` | writes that nobody waits for: their order, their room, their errors |
-//! | `ends` | what becomes of requests that have ended |
-//! | `under_way` | which calls wait for the store |
-//! | `images` | files that programs map and share, as memory files |
-//! | `passes` | going through a file that is mapped: into its image, and what has changed back |
-//! | `patience` | how long the loop looks for work before it sleeps |
-//! | `open_files` | open file descriptions: offset, flags |
-//! | [`locks`] | record locks, and locks of whole files |
-//! | [`program`] | which program is to run, and whether it can be |
+//! # Representation of an open file
 //!
-//! # What stands for an open file
+//! A program's descriptor is one end of a socket; the service has the other end. The kernel counts
+//! the copies of the descriptor across `dup`, `fork`, `exec` and process exit, and notifies the
+//! service when the last one is closed. The service needs no reference count of its own.
 //!
-//! A program's descriptor is one end of a socket whose other end the service has. The kernel counts its
-//! copies, whoever makes and closes them (`dup`, `fork`, `exec`, death), and the service hears of the last
-//! one: there is no count of ours that could be wrong.
+//! # References
+//!
+//! docs/exec.md (covered calls and protocol).
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,17 @@
 //! [`Locks`]: record locks of processes and of open files (`fcntl(2)`), and locks of whole files (`flock(2)`).
 //!
-//! Guarantees: no two owners hold a byte of a file if one of them holds it for writing; the two kinds do
-//! not know of each other, as on Linux. Who waits asks again; deadlocks are not looked for.
+//! Guarantees: if one owner holds a byte for writing, no other owner holds it. As on Linux, the two
+//! kinds of locks do not conflict with each other. A blocked client retries; deadlocks are not
+//! detected.
 
 use store::Ino;
 
-/// Who holds a lock.
+/// Owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOwner {
-    /// A process: any of its descriptors of the file that is closed takes its locks away.
+    /// A process: closing any of its descriptors of the file releases its locks.
     Process(u32),
-    /// An open file: its last descriptor does.
+    /// An open file: closing its last descriptor releases its locks.
     OpenFile(u64),
     /// An open file, by `flock(2)`.
     Flock(u64),
@@ -22,18 +23,18 @@ impl LockOwner {
     }
 }
 
-/// A range that is held.
+/// A locked range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Of which file.
+    /// The file.
     pub ino: Ino,
-    /// Who.
+    /// The owner.
     pub owner: LockOwner,
     /// The first byte.
     pub begin: u64,
-    /// The first byte behind it; `u64::MAX` for all that there ever is.
+    /// End of the range (exclusive); `u64::MAX` for the end of any file.
     pub end: u64,
-    /// Whether nobody else may hold it.
+    /// Whether the lock is exclusive.
     pub write: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Somebody else's lock that keeps `wanted` from being held.
+    /// Returns another owner's lock that conflicts with `wanted`.
     pub fn conflict(&self, wanted: &Lock) -> Option<Lock> {
         let clash = |held: &&Lock| {
             held.ino == wanted.ino
@@ -57,7 +58,7 @@ impl Locks {
         self.locks.iter().find(clash).copied()
     }
 
-    /// Takes a lock, in place of what its owner held there; returns whether nobody was in the way.
+    /// Sets a lock, which replaces its owner's locks in the range. Returns `false` on a conflict.
     pub fn set(&mut self, wanted: Lock) -> bool {
         if self.conflict(&wanted).is_some() {
             return false;
@@ -69,7 +70,7 @@ impl Locks {
         true
     }
 
-    /// Gives up what `owner` holds of a range.
+    /// Releases an owner's locks within a range.
     pub fn clear(&mut self, ino: Ino, owner: LockOwner, (begin, end): (u64, u64)) {
         let mut rest = Vec::new();
         self.locks.retain(|held| {
@@ -88,12 +89,12 @@ impl Locks {
         self.locks.append(&mut rest);
     }
 
-    /// Gives up everything that `owner` holds.
+    /// Releases all locks of an owner.
     pub fn release_all(&mut self, owner: LockOwner) {
         self.locks.retain(|held| held.owner != owner);
     }
 
-    /// Ranges that are held.
+    /// Returns all locks.
     pub fn locks(&self) -> &[Lock] {
         &self.locks
     }
@@ -135,7 +136,7 @@ mod tests {
         assert!(!locks.set(lock(2, 40, 61, true)));
     }
 
-    /// Against one owner per byte.
+    /// Compares with a model of one state per byte and owner.
     #[test]
     fn any_sequence_is_as_byte_by_byte() {
         let mut state = 1u64;

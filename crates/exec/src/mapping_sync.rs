@@ -1,10 +1,11 @@
-//! [`MappingSync`]: going through the bytes of a file that is mapped, a piece at a time: bringing them into its image,
-//! and what mappings have changed of them back to the store.
+//! [`MappingSync`]: copies a mapped file between the volume and its memory file, chunk by chunk. It fills ranges
+//! before they are mapped, and writes changes made through mappings back to the volume.
 //!
-//! What was changed is found by comparison with the store, block by block, in what was ever mapped: a pass reads
-//! all of that, twice, and writes what differs. It does so when the file is synced, and when it is mapped no more.
+//! Changes are found by comparing memory file and volume block by block, over everything that was
+//! ever mapped. A write-back scan reads both completely and writes what differs. It runs when the
+//! file is synced, and when its last mapping is removed.
 //!
-//! One pass at a time; while it is at a file nothing else changes that file's bytes by calls.
+//! One job runs at a time. While it processes a file, no call changes that file's bytes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -26,25 +27,25 @@ use crate::open_files::{OpenFile, flags as f};
 use crate::service::{CallId, StartResult};
 use crate::shared_mappings::{MappedFile, Range, intersection};
 
-/// Bytes that are looked at at once.
+/// Bytes processed at a time.
 const SYNC_CHUNK_BYTES: usize = slots::DATA_BYTES;
-/// The number of a pass's request at the store.
+/// Id of a job's volume operation.
 pub(crate) const SYNC_REQUEST_ID: u64 = u64::MAX - 1;
 /// All bytes of a file.
 const ALL: Range = (0, u64::MAX);
 
-/// What a pass is for.
+/// Purpose of a job.
 #[derive(Clone, Copy, Debug)]
 enum SyncPurpose {
-    /// Brings a range into the image; then a socket with the number stands for a mapping.
+    /// Fills a range of the memory file; then the numbered socket represents a mapping.
     Map { from: CallId, range: Range, writes: bool, number: u64, flags: u64 },
-    /// Brings changes of a range back, and makes the file durable.
+    /// Writes back changes in a range, and makes the file durable.
     Sync { from: CallId, range: Range, data_only: bool },
-    /// Brings all changes back.
+    /// Writes back all changes.
     WriteBack,
-    /// The same, and there is no image any more, unless it is mapped again.
+    /// Writes back all changes, then removes the memory file unless the file is mapped again.
     Release,
-    /// Makes everything durable; of no file.
+    /// Makes the whole volume durable; refers to no file.
     SyncAll { from: CallId },
 }
 
@@ -54,31 +55,31 @@ struct SyncJob {
     purpose: SyncPurpose,
 }
 
-/// What the pass at the head does next.
+/// Next step of the first job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SyncStep {
-    /// It waits until nobody changes the file.
+    /// Waits until no operation changes the file.
     Begin,
-    /// It asks for the piece that begins there.
+    /// Reads the chunk at this offset.
     Read(u64),
-    /// The store has been asked.
+    /// Waits for the read of the chunk.
     AwaitRead(u64),
-    /// It looks for changes from a byte of the piece on, which has so many.
+    /// Compares from a byte of the chunk (offset of the chunk, position, length).
     Compare(u64, usize, usize),
-    /// The store has been told so many bytes, up to that one.
+    /// Waits for a write of this many bytes, up to this position.
     AwaitWrite(u64, usize, usize, u32),
-    /// It has gone through everything, or as far as it went.
+    /// Finished, completely or with an error.
     Done(Result<(), i64>),
 }
 
-/// All that are to be made, in order.
+/// All jobs, in order.
 #[derive(Debug)]
 pub(crate) struct MappingSync {
     jobs: VecDeque<SyncJob>,
     step: SyncStep,
-    /// What the one at the head goes through.
+    /// Remaining ranges of the first job.
     ranges: [Option<Range>; 2],
-    /// Memory that the store reads into, and writes from.
+    /// Registered memory for the volume's reads and writes.
     memory: Option<(Arc<SharedRegion>, Iova)>,
     volume_bytes: Vec<u8>,
     mapped_bytes: Vec<u8>,
@@ -104,12 +105,12 @@ impl MappingSync {
         self.jobs.is_empty()
     }
 
-    /// Whether a pass is at a file, or about to be: whoever wants to change it waits.
+    /// Returns whether a job processes a file, or is about to: operations that change it must wait.
     pub(crate) fn is_syncing(&self, ino: Ino) -> bool {
         self.jobs.front().is_some_and(|job| job.ino == ino)
     }
 
-    /// What the pass goes through next.
+    /// Returns the step that starts the next range.
     fn next_range(&mut self) -> SyncStep {
         self.ranges[0].map_or(SyncStep::Done(Ok(())), |(begin, _)| SyncStep::Read(begin))
     }
@@ -125,7 +126,8 @@ impl MappingSync {
         }
     }
 
-    /// The next bytes of a piece that mappings have changed, whole blocks if the file has them.
+    /// Returns the next range of a chunk that mappings have changed, in whole blocks where the file
+    /// has them.
     fn next_change(&self, from: usize) -> Option<(usize, usize)> {
         let len = self.mapped_bytes.len();
         let (store, image) = (&self.volume_bytes[..len], &self.mapped_bytes[..]);
@@ -143,17 +145,17 @@ fn op_errno(error: Error) -> i64 {
     -i64::from(error.errno())
 }
 
-/// What a failing system call of the service's is to a program.
+/// Maps a failed system call of the service to an error number for the program.
 fn io_errno(error: &std::io::Error) -> i64 {
     match error.raw_os_error() {
-        // A memory file without room.
+        // The memory file is out of space.
         None | Some(28) => negative_errno(Errno::NOMEM),
         Some(errno) => -i64::from(errno),
     }
 }
 
 impl<D: BlockDevice> Service<D> {
-    /// Begins what [`slots::Op::Mmap`] asks for.
+    /// Starts an [`slots::Op::Mmap`] call.
     pub(crate) fn map(&mut self, from: CallId, call: &Call) -> Result<StartResult, i64> {
         let Call { handle, args: [offset, len, writes, number], .. } = *call;
         let begun = self.map_inner(from, handle, (offset, len, writes != 0, number));
@@ -185,20 +187,20 @@ impl<D: BlockDevice> Service<D> {
         if !self.disable_posting() {
             return Ok(StartResult::Retry);
         }
-        // Whoever closes it meanwhile: the mapping's.
+        // Opened for the mapping, whatever the program closes meanwhile.
         self.volume.open(job.ino).map_err(op_errno)?;
         self.mapping_sync.jobs.push_back(job);
         Ok(StartResult::Pending)
     }
 
-    /// Whether mappings may have changed a file.
+    /// Returns whether mappings may have changed a file.
     pub(crate) fn is_written_by_mappings(&self, ino: Ino) -> bool {
-        // Also if the first that may is about to be there: it comes before.
+        // Includes a queued first writable mapping, because it precedes the caller's operation.
         self.shared_mappings.get(ino).is_some_and(|image| image.has_writers)
             || self.mapping_sync.jobs.iter().any(|job| job.ino == ino)
     }
 
-    /// Makes a file durable with what mappings have changed of `len` bytes, 0 for all.
+    /// Makes a file durable, including changes by mappings in `len` bytes (0 for all).
     pub(crate) fn sync_mapped(
         &mut self,
         from: CallId,
@@ -212,7 +214,7 @@ impl<D: BlockDevice> Service<D> {
         StartResult::Pending
     }
 
-    /// Makes everything durable, with what mappings have changed.
+    /// Makes the volume durable, including all changes by mappings.
     pub(crate) fn sync_all_mapped(&mut self, from: CallId) -> StartResult {
         let back = self
             .shared_mappings
@@ -225,19 +227,19 @@ impl<D: BlockDevice> Service<D> {
         StartResult::Pending
     }
 
-    /// Whether anybody maps a file, or any file.
+    /// Returns whether a file, or any file, is mapped.
     pub(crate) fn is_mapped(&self, ino: Option<Ino>) -> bool {
         self.files.values().any(|file| file.is_mapping && ino.is_none_or(|ino| ino == file.ino))
     }
 
-    /// A mapping of a file is gone.
+    /// Handles the removal of a mapping.
     pub(crate) fn on_unmapped(&mut self, ino: Ino) {
         if !self.is_mapped(Some(ino)) {
             self.mapping_sync.jobs.push_back(SyncJob { ino, purpose: SyncPurpose::Release });
         }
     }
 
-    /// Takes passes one step on; returns whether anything moved.
+    /// Advances the jobs. Returns whether it made progress.
     pub(crate) fn step_mapping_sync(&mut self) -> bool {
         let mut moved = false;
         while let Some(job) = self.mapping_sync.jobs.front().copied() {
@@ -258,7 +260,7 @@ impl<D: BlockDevice> Service<D> {
             },
             SyncStep::Read(at) => {
                 let range = self.mapping_sync.ranges[0].unwrap_or((at, at));
-                // What nobody has touched is as it was: nothing of a hole is read back.
+                // Skip holes of the memory file: untouched bytes have not changed.
                 let at = match job.purpose {
                     SyncPurpose::Map { .. } => at,
                     _ => self
@@ -308,7 +310,7 @@ impl<D: BlockDevice> Service<D> {
         self.volume.submit(self.now, Request { id: SYNC_REQUEST_ID, op, time: self.time }).is_ok()
     }
 
-    /// Finds out what the pass has to go through.
+    /// Determines the ranges of a job.
     fn begin_job(&mut self, job: SyncJob) -> Result<(), i64> {
         self.mapping_sync.ranges = [None; 2];
         let ino = job.ino;
@@ -323,7 +325,7 @@ impl<D: BlockDevice> Service<D> {
             }
             SyncPurpose::Release if self.is_mapped(Some(ino)) => {}
             SyncPurpose::WriteBack | SyncPurpose::Release => {
-                // Of a file without a name that nobody has open nothing is wanted.
+                // A file without a name and without descriptors needs no write-back.
                 let named = self.volume.stat(ino).is_ok_and(|stat| stat.links > 0);
                 let wanted = named || self.files.values().any(|file| file.ino == ino);
                 let image = self.shared_mappings.get(ino).filter(written);
@@ -349,14 +351,15 @@ impl<D: BlockDevice> Service<D> {
         Ok(())
     }
 
-    /// What an image has to be given for a range to be mapped; makes it, if there is none.
+    /// Determines what must be filled for a range to be mapped; creates the memory file if there is
+    /// none.
     fn begin_map(&mut self, ino: Ino, range: Range) -> Result<(), i64> {
         let stat = self.volume.stat(ino).map_err(op_errno)?;
         let had = self.shared_mappings.get(ino).map(|image| image.range).filter(|had| had.1 > 0);
         let had = had.unwrap_or((range.0, range.0));
         let more = |range: Range| (range.0 < range.1).then_some(range);
         let ranges = [more((range.0.min(had.0), had.0)), more((had.1, range.1.max(had.1)))];
-        // Holes count: the store does not say where they are.
+        // Counts holes of the file as well, because the volume does not report them.
         let within =
             ranges.iter().flatten().filter_map(|range| intersection(*range, (0, stat.size)));
         let bytes: u64 = within.map(|(begin, end)| end - begin).sum();
@@ -375,7 +378,7 @@ impl<D: BlockDevice> Service<D> {
         Ok(())
     }
 
-    /// A request of the pass has ended.
+    /// Handles the completion of a job's volume operation.
     pub(crate) fn on_sync_op_complete(&mut self, result: Result<OpResult, Error>) {
         let Some(job) = self.mapping_sync.jobs.front().copied() else { return };
         let got = match result {
@@ -389,7 +392,7 @@ impl<D: BlockDevice> Service<D> {
                 Ok(step) => step,
                 Err(error) => SyncStep::Done(Err(io_errno(&error))),
             },
-            // Fewer than there were: space has run out.
+            // A short write: the volume is out of space.
             (SyncStep::AwaitWrite(_, _, _, wanted), Ok(len)) if len < wanted => {
                 SyncStep::Done(Err(negative_errno(Errno::NOSPC)))
             }
@@ -401,7 +404,7 @@ impl<D: BlockDevice> Service<D> {
         };
     }
 
-    /// A piece of the store's is there.
+    /// Handles a chunk read from the volume.
     fn on_chunk_read(&mut self, job: SyncJob, at: u64, len: usize) -> std::io::Result<SyncStep> {
         let passes = &mut self.mapping_sync;
         let (Some((memory, _)), Some(image)) = (&passes.memory, self.shared_mappings.get(job.ino))
@@ -411,13 +414,13 @@ impl<D: BlockDevice> Service<D> {
         passes.volume_bytes.resize(len, 0);
         memory.read(0, &mut passes.volume_bytes);
         if let SyncPurpose::Map { .. } = job.purpose {
-            // Zeros are there already.
+            // The memory file is zero already.
             for (i, block) in passes.volume_bytes.chunks(BLOCK).enumerate() {
                 if block.iter().any(|byte| *byte != 0) {
                     image.write(at + (i * BLOCK) as u64, block)?;
                 }
             }
-            // A file is no shorter meanwhile: nobody changes it.
+            // The file cannot have become shorter: no operation changes it.
             return Ok(if len == 0 {
                 SyncStep::Done(Ok(()))
             } else {
@@ -426,13 +429,13 @@ impl<D: BlockDevice> Service<D> {
         }
         passes.mapped_bytes.resize(len, 0);
         let got = image.read(at, &mut passes.mapped_bytes)?;
-        // Of an image that a process has made shorter only what it has.
+        // If a process has shortened the memory file, use only what remains.
         memory.write(0, &passes.mapped_bytes[..got]);
         passes.mapped_bytes.truncate(got);
         Ok(if len == 0 { SyncStep::Done(Ok(())) } else { SyncStep::Compare(at, 0, len) })
     }
 
-    /// Does what the pass was for; `false` if the store is busy.
+    /// Finishes a job. Returns `false` if the volume is busy.
     fn finish_job(&mut self, job: SyncJob, result: Result<(), i64>) -> bool {
         let ino = job.ino;
         match (job.purpose, result) {
@@ -442,7 +445,7 @@ impl<D: BlockDevice> Service<D> {
                     self.connections.drop_socket(number);
                     let _ = self.volume.close(ino);
                     if let Some(image) = self.shared_mappings.get(ino) {
-                        // What it was given so far may be something else the next time.
+                        // Discard what was filled: the file may change before the next mapping.
                         let _ = image.punch_outside();
                     }
                     self.on_unmapped(ino);
@@ -463,7 +466,7 @@ impl<D: BlockDevice> Service<D> {
                     self.count_writeback_failure();
                 }
                 if !self.is_mapped(Some(ino)) && self.shared_mappings.remove(ino) {
-                    // It was open, by the image; a store that has failed has nothing to close.
+                    // The memory file held the file open; a failed volume cannot close it.
                     let _ = self.volume.close(ino);
                 }
             }
@@ -471,7 +474,8 @@ impl<D: BlockDevice> Service<D> {
         true
     }
 
-    /// A socket stands for a mapping from now on, and has a descriptor of the image; the answer.
+    /// Makes a socket represent the mapping and sends the memory file's descriptor. Returns the
+    /// reply.
     fn complete_map(&mut self, job: SyncJob) -> Result<i64, i64> {
         let SyncPurpose::Map { range, writes, number, flags, .. } = job.purpose else {
             return Err(negative_errno(Errno::INVAL));
@@ -497,7 +501,7 @@ impl<D: BlockDevice> Service<D> {
     }
 }
 
-/// Hands a process the descriptor of an image.
+/// Sends a process the descriptor of a memory file.
 fn send_descriptor(end: &UnixStream, memory: &std::os::fd::OwnedFd) -> Result<(), Errno> {
     let descriptors = [memory.as_fd()];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -507,7 +511,7 @@ fn send_descriptor(end: &UnixStream, memory: &std::os::fd::OwnedFd) -> Result<()
     end.shutdown(std::net::Shutdown::Read).map_err(|_| Errno::INVAL)
 }
 
-/// Bytes of memory that the machine can give, by its own account.
+/// Returns the available bytes of memory, as the kernel reports them.
 fn available_memory() -> Option<u64> {
     let all = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

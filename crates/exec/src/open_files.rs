@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use store::Ino;
 
-/// `O_*` of Linux that have a meaning here; the same on all architectures that Sluice runs on.
+/// Linux `O_*` flags used here; the same on all supported architectures unless noted.
 pub(crate) mod flags {
     pub(crate) const ACCESS: u64 = 3;
     pub(crate) const WRITE_ONLY: u64 = 1;
@@ -15,9 +15,9 @@ pub(crate) mod flags {
     pub(crate) const TRUNCATE: u64 = 0o1000;
     pub(crate) const APPEND: u64 = 0o2000;
     pub(crate) const NONBLOCK: u64 = 0o4000;
-    /// `O_SYNC`, of which `O_DSYNC` is a part.
+    /// `O_SYNC`, which includes `O_DSYNC`.
     pub(crate) const SYNC: u64 = 0o4010000;
-    /// x86-64 has `O_DIRECTORY` and `O_DIRECT` elsewhere than aarch64.
+    /// `O_DIRECTORY` and `O_DIRECT` differ between x86-64 and aarch64.
     #[cfg(target_arch = "aarch64")]
     pub(crate) const DIRECTORY: u64 = 0o40000;
     #[cfg(not(target_arch = "aarch64"))]
@@ -27,9 +27,9 @@ pub(crate) mod flags {
     #[cfg(not(target_arch = "aarch64"))]
     pub(crate) const DIRECT: u64 = 0o40000;
     pub(crate) const NO_ACCESS_TIME: u64 = 0o1000000;
-    /// Those that `F_SETFL` changes.
+    /// Flags that `F_SETFL` changes.
     pub(crate) const SETTABLE: u64 = APPEND | NONBLOCK | DIRECT | NO_ACCESS_TIME;
-    /// Those that only say how to open.
+    /// Flags that only affect the open.
     pub(crate) const OPENING: u64 = CREATE | EXCLUSIVE | TRUNCATE | 0o400 | 0o2000000;
 }
 
@@ -40,17 +40,17 @@ pub(crate) struct OpenFile {
     pub(crate) directory: bool,
     pub(crate) flags: u64,
     pub(crate) offset: u64,
-    /// A call that uses the offset is under way; others wait for it.
+    /// A call that uses the offset is in flight; others wait for it.
     pub(crate) busy: bool,
-    /// Writes under way that nobody waits for.
+    /// Posted writes in flight.
     pub(crate) posted_writes: u32,
-    /// What went wrong with one, as an answer has it: the next sync's.
+    /// Error of a posted write, as in a reply; reported by the next sync.
     pub(crate) posted_write_error: Option<i64>,
-    /// The kernel has said meanwhile that what stands for it may be closed.
+    /// The kernel has reported a hangup meanwhile, so the last descriptor may be closed.
     pub(crate) hung_up: bool,
-    /// It stands for a mapping, not for a descriptor.
+    /// It represents a mapping, not a descriptor.
     pub(crate) is_mapping: bool,
-    /// The other end of what stands for it; closed when its last copy is.
+    /// The service's end of the socket; closed when the last copy of the other end is.
     pub(crate) peer: UnixStream,
 }
 
@@ -80,19 +80,19 @@ impl OpenFile {
         !self.directory && self.flags & flags::ACCESS != 0
     }
 
-    /// Whether something that is under way needs it.
+    /// Returns whether an operation in flight uses it.
     pub(crate) fn is_used(&self) -> bool {
         self.busy || self.posted_writes > 0
     }
 
-    /// Whether what stands for it has been closed everywhere.
+    /// Returns whether all descriptors have been closed.
     pub(crate) fn is_closed(&self) -> bool {
         let mut end = [PollFd::new(&self.peer, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Interrupted or refused: it is looked at again when the last process ends.
+        // On EINTR or an error, the check is repeated when the last process ends.
         poll(&mut end, Some(&now)).is_ok() && end[0].revents().contains(PollFlags::HUP)
     }
 }
 
-/// All of them, by the number of the socket that stands for each.
+/// All open files, by the number of their socket.
 pub(crate) type OpenFiles = BTreeMap<u64, OpenFile>;

@@ -1,4 +1,4 @@
-//! [`UnderWay`]: which calls wait for the store. In steady state nothing is allocated for one.
+//! [`PendingCalls`]: calls that wait for the volume. Allocates nothing in steady state.
 
 use store::Ino;
 
@@ -6,7 +6,7 @@ use crate::completion::OnComplete;
 use crate::service::CallId;
 use crate::shared_mappings::MappingUpdate;
 
-/// Whose a request is, and what it does to a file.
+/// A call with an operation in flight, and the operation's effect on mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingCall {
     pub(crate) from: CallId,
@@ -14,22 +14,22 @@ pub(crate) struct PendingCall {
     pub(crate) mapping_update: MappingUpdate,
 }
 
-/// Calls that the store has requests for, by the requests' numbers: a place that is free is the next number.
+/// Pending calls by operation id; free slots provide the next ids.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCalls {
     slots: Vec<Option<PendingCall>>,
     free: Vec<u32>,
-    /// Of these, writes that nobody waits for.
+    /// Number of posted writes among them.
     posted_writes: usize,
 }
 
 impl PendingCalls {
-    /// The number of the next request.
+    /// Returns the id of the next operation.
     pub(crate) fn next(&self) -> u64 {
         self.free.last().map_or(self.slots.len() as u64, |place| u64::from(*place))
     }
 
-    /// Notes whose the request with the [`next`](UnderWay::next) number is.
+    /// Inserts a call under the [`next`](PendingCalls::next) id.
     pub(crate) fn insert(&mut self, id: u64, asked: PendingCall) {
         self.posted_writes += usize::from(asked.on_complete.is_posted_write());
         match self.free.pop() {
@@ -38,7 +38,7 @@ impl PendingCalls {
         }
     }
 
-    /// Whose a request was that has ended.
+    /// Removes the call of a completed operation.
     pub(crate) fn remove(&mut self, id: u64) -> Option<PendingCall> {
         let asked = self.slots.get_mut(usize::try_from(id).ok()?)?.take()?;
         self.free.push(id as u32);
@@ -46,12 +46,12 @@ impl PendingCalls {
         Some(asked)
     }
 
-    /// Whether a request is under way that changes a file's bytes.
+    /// Returns whether an operation in flight changes a file's bytes.
     pub(crate) fn is_changing(&self, ino: Ino) -> bool {
         self.slots.iter().flatten().any(|asked| asked.mapping_update.changed_inode() == Some(ino))
     }
 
-    /// Whether there is a write that nobody waits for: to a file, or to any.
+    /// Returns whether a posted write is in flight, to a file or to any.
     pub(crate) fn has_posted_write(&self, ino: Option<Ino>) -> bool {
         let of = |asked: &PendingCall| {
             asked.on_complete.is_posted_write()

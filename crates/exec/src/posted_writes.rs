@@ -1,10 +1,9 @@
-//! Writes that nobody waits for ([`slots::left`]): in which order they are done, what is reserved for them, and who
-//! hears of their errors.
+//! Posted writes ([`slots::posted`]): their order, their reserved blocks, and their errors.
 //!
-//! What a thread left before it called, or before it told another thread, is to be done before what that one calls or
-//! leaves. So calls are taken first and what is left second: of what was left before any of these calls nothing is missed.
-//! And what is left is looked for twice: what the second look finds with a smaller number than something of the
-//! first came before it, as far as anybody can tell.
+//! **Order of posted writes.** A posted write executes before every call or posted write issued
+//! after it, by any thread. The service collects calls first and posted writes second, so none
+//! posted before a collected call is missed. It scans twice and executes, in ticket order, all
+//! writes up to the largest ticket of the first scan; later tickets wait for the next iteration.
 
 use std::collections::VecDeque;
 
@@ -19,33 +18,33 @@ use crate::completion::OnComplete;
 use crate::open_files::flags as f;
 use crate::service::{CallId, StartResult};
 
-/// Of what a session may leave, how much must be free for it to be granted: as many times, and after that.
+/// Free space required to grant a reservation, as a multiple of its size.
 const GRANT_HEADROOM: u64 = 8;
 
-/// One that the store has a request for.
+/// A posted write with an operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PostedWrite {
     handle: u64,
     len: u32,
-    /// Blocks that were reserved for it.
+    /// Blocks reserved for it.
     reserved_blocks: u64,
-    /// The open file's offset is where it ends.
+    /// The open file's offset is at its end.
     moves_offset: bool,
 }
 
-/// Those that the store has no request for yet.
+/// Posted writes without an operation yet.
 #[derive(Debug, Default)]
 pub(crate) struct PostedWriteQueue {
-    /// Found, with their tickets; something that came before may not have been.
+    /// Found, with their tickets; an earlier one may not have been found yet.
     found: Vec<(u64, CallId, Option<Call>)>,
-    /// In order.
+    /// In ticket order.
     ready: VecDeque<(CallId, Option<Call>)>,
-    /// Programs have been told to leave nothing.
+    /// Programs were told to stop posting.
     posting_disabled: bool,
 }
 
 impl<D: BlockDevice> Service<D> {
-    /// Takes what was left, and begins it as far as it goes; whether there was anything.
+    /// Collects posted writes and starts as many as possible. Returns whether there were any.
     pub(crate) fn drain_posted(&mut self) -> bool {
         let mut found = std::mem::take(&mut self.posted_writes.found);
         self.scan_posted(&mut found);
@@ -78,7 +77,7 @@ impl<D: BlockDevice> Service<D> {
         }
     }
 
-    /// Begins what is ready, until one has to wait; whether anything was.
+    /// Starts ready writes until one must wait. Returns whether any was started.
     pub(crate) fn start_posted(&mut self) -> bool {
         let mut moved = false;
         while let Some((from, call)) = self.posted_writes.ready.front().copied() {
@@ -116,7 +115,7 @@ impl<D: BlockDevice> Service<D> {
         let at = if moves { file.offset } else { offset(at)? };
         let session = &self.sessions[from.session];
         let data = session.buffer(from.slot, len);
-        // Who leaves what it has no room for may find that there is none.
+        // A write posted beyond the reservation may fail with ENOSPC.
         let room = Some(posted::blocks_touched_max(len))
             .filter(|room| *room <= session.reserved_blocks)
             .unwrap_or(0);
@@ -134,7 +133,7 @@ impl<D: BlockDevice> Service<D> {
             self.sessions[from.session].reserved_blocks -= room;
             if let Some(file) = self.files.get_mut(&handle) {
                 file.posted_writes += 1;
-                // All of it will be written, so the next one need not wait.
+                // The write will be complete, so the next one need not wait for it.
                 file.offset += if moves && !appends { len as u64 } else { 0 };
             }
         }
@@ -169,7 +168,7 @@ impl<D: BlockDevice> Service<D> {
         }
     }
 
-    /// What is added to the answer of a write that has ended there.
+    /// Returns the value added to a write's reply: whether the client may post the next ones.
     pub(crate) fn grant_posting(&mut self, from: CallId, handle: u64, offset: u64) -> i64 {
         let synced = self.files.get(&handle).is_none_or(|file| file.flags & f::SYNC != 0);
         if synced || offset >= posted::POSTED_END_MAX {
@@ -185,7 +184,7 @@ impl<D: BlockDevice> Service<D> {
         posted::MAY_POST
     }
 
-    /// Whether a call would come before something that was left before it.
+    /// Returns whether a call must wait for a write that was posted before it.
     pub(crate) fn must_wait_for_posted(&self, call: &Call) -> bool {
         if !self.posted_writes.ready.is_empty() {
             return true;
@@ -210,7 +209,7 @@ impl<D: BlockDevice> Service<D> {
         }
     }
 
-    /// Takes what is reserved back when these calls may need it.
+    /// Revokes reservations if these calls may need the blocks.
     pub(crate) fn revoke_reservations(&mut self, posted: &[(CallId, Option<Call>)]) {
         let needs = |call: &Call| match call.op {
             CallOp::Allocate => call.args[2] / BLOCK as u64 + 1,
@@ -225,15 +224,16 @@ impl<D: BlockDevice> Service<D> {
         }
     }
 
-    /// A session's process is gone: what is reserved for it is not, when nothing of it is under way.
+    /// Releases the reservation of a session whose process has ended, once nothing of it is in
+    /// flight.
     pub(crate) fn release_reservation(&mut self, session: usize) {
         if self.sessions[session].is_reusable() {
             self.volume.unreserve(self.sessions[session].revoke());
         }
     }
 
-    /// Has programs leave nothing, because somebody is about to see bytes without asking; whether what was left
-    /// has begun.
+    /// Tells programs to stop posting, because a mapping is about to see file data without a call.
+    /// Returns whether all writes posted before have been started.
     pub(crate) fn disable_posting(&mut self) -> bool {
         if !self.posted_writes.posting_disabled {
             self.posted_writes.posting_disabled = true;
@@ -243,7 +243,7 @@ impl<D: BlockDevice> Service<D> {
         self.posted_writes.ready.is_empty()
     }
 
-    /// Lets them again when nobody does.
+    /// Allows posting again when no mapping is left.
     pub(crate) fn reenable_posting(&mut self) {
         if self.posted_writes.posting_disabled
             && self.shared_mappings.is_empty()

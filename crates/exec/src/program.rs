@@ -1,29 +1,29 @@
-//! Which program is to run, and whether the preloaded library can be loaded into it: programs that are
-//! linked statically and those that run with other rights never load it (`ld.so(8)`).
+//! Finds the program to run, and checks whether it can load the preload library. Statically linked
+//! and set-user-ID programs never load it (`ld.so(8)`).
 
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Why a program cannot be run on a volume.
+/// Why a program cannot run on a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// There is none of that name.
+    /// No executable program has this name.
     #[error("there is no program \"{name}\" that can be run")]
     NotFound {
         /// The name.
         name: String,
     },
-    /// It could not be read.
+    /// The program could not be read.
     #[error("{}: {source}", path.display())]
     Io {
         /// The program.
         path: PathBuf,
-        /// What the system said.
+        /// Cause.
         source: std::io::Error,
     },
-    /// It makes system calls without the C library.
+    /// The program makes system calls without the C library.
     #[error(
         "{} is linked statically: its calls cannot be taken over. Use a dynamically linked build of it",
         path.display()
@@ -32,7 +32,7 @@ pub enum ProgramError {
         /// The program.
         path: PathBuf,
     },
-    /// The system loads nothing into such a program.
+    /// The dynamic linker loads no library into such a program.
     #[error(
         "{} is set-user-ID or set-group-ID: the system loads no library into it. Run it as its user, \
          from a copy without these bits", path.display()
@@ -41,7 +41,7 @@ pub enum ProgramError {
         /// The program.
         path: PathBuf,
     },
-    /// It is for another machine.
+    /// The program is built for another machine.
     #[error("{} is no program of this machine (64-bit, little-endian ELF)", path.display())]
     OtherMachine {
         /// The program.
@@ -49,11 +49,11 @@ pub enum ProgramError {
     },
 }
 
-/// Interpreters of interpreters that are followed.
+/// Maximum depth of script interpreters.
 const SCRIPTS_MAX: usize = 4;
 
-/// Finds `name` as a shell does, in the directories of `search` (`PATH`) if it has no slash, and sees whether it can be run on a volume;
-/// a script's interpreter is what counts.
+/// Finds `name` as a shell does, in the directories of `search` (`PATH`) if it has no slash, and
+/// checks whether it can run on a volume. For a script, its interpreter is checked.
 ///
 /// # Errors
 /// [`ProgramError`].
@@ -82,7 +82,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Looks at a program; returns the interpreter if it is a script.
+/// Checks a program; returns the interpreter if it is a script.
 fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
     let wrong = |source| ProgramError::Io { path: path.into(), source };
     let file = File::open(path).map_err(wrong)?;
@@ -95,7 +95,7 @@ fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
         return Ok(Some(PathBuf::from(interpreter)));
     }
     let metadata = file.metadata().map_err(wrong)?;
-    // Root's own set-user-ID programs get no other rights when root runs them.
+    // Set-user-ID programs of root gain no privileges when root runs them.
     let other_user =
         metadata.mode() & 0o4000 != 0 && metadata.uid() != rustix::process::geteuid().as_raw();
     let other_group =
@@ -111,7 +111,8 @@ fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
     }
 }
 
-/// Whether an ELF file has a program header `PT_INTERP` (3); `None` if it is no such file.
+/// Returns whether an ELF file has a program header `PT_INTERP` (3); `None` if it is not such a
+/// file.
 fn has_interpreter(file: &File, head: &[u8]) -> Option<std::io::Result<bool>> {
     let number = |bytes: &[u8], at: usize, len: usize| -> Option<u64> {
         let mut word = [0; 8];

@@ -1,8 +1,8 @@
-//! [`Service`]: the loop. Calls are taken from slots, become requests of the store, and are answered; with
-//! nothing to do it sleeps at the bell.
+//! [`Service`]: the service loop. It takes calls from slots, submits operations to the volume, and replies; with
+//! nothing to do it sleeps on the doorbell.
 //!
-//! Guarantee: every call is answered once, in any order; a call that cannot be taken now (the store is
-//! busy, another one uses the open file's offset) is tried again, in the order in which calls came.
+//! Guarantee: every call is answered once, in any order. A call that cannot start yet (the volume
+//! is busy, or another call uses the open file's offset) is retried, in arrival order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,90 +28,92 @@ use crate::posted_writes::PostedWriteQueue;
 use crate::session::Session;
 use crate::shared_mappings::{MappingUpdate, SharedMappings};
 
-/// Why a service cannot go on.
+/// Why a service stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The system refuses sockets or memory.
+    /// A socket or memory operation failed.
     #[error("the file service: {0}")]
     Io(#[from] io::Error),
-    /// The volume could not be closed in order; what was made durable is there.
+    /// The volume was not closed cleanly; durable data is safe.
     #[error("the volume was not closed in order: {0}")]
     Close(Error),
 }
 
-/// What a service has done.
+/// Counters of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceStats {
     /// Calls answered.
     pub calls: u64,
-    /// Writes that nobody waited for.
+    /// Posted writes executed.
     pub posted_writes: u64,
-    /// Calls that made no sense.
+    /// Malformed calls.
     pub refused: u64,
     /// Processes that had a session.
     pub sessions: u64,
     /// Files and directories opened.
     pub opened: u64,
-    /// Times that it slept.
+    /// Number of sleeps.
     pub sleeps: u64,
-    /// What the store has done.
+    /// Counters of the volume.
     pub store: store::Stats,
-    /// Times that bytes of a file were mapped and shared.
+    /// Number of shared mappings created.
     pub mapped: u64,
-    /// Bytes that mappings had changed, and that were brought back.
+    /// Bytes changed by mappings and written back.
     pub written_back: u64,
-    /// Files of which that failed after nobody had them mapped any more.
+    /// Files whose write-back failed after their last mapping was removed.
     pub writeback_failures: u64,
 }
 
-/// Where a call came from.
+/// Session and slot of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallId {
     pub(crate) session: usize,
     pub(crate) slot: usize,
 }
 
-/// What came of looking at a call.
+/// Result of starting a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartResult {
-    /// It is answered: a count, or an error number as a negative one.
+    /// Completed with this reply: a count, or a negative error number.
     Completed(i64),
-    /// The store has a request for it.
+    /// An operation of the volume is in flight.
     Pending,
-    /// Try again when something has ended.
+    /// Retry after another operation has completed.
     Retry,
 }
 
-/// Tells a service from another thread that the program has ended: it returns when no process has files open.
+/// Tells a service, from another thread, that the program has ended. The service stops when no
+/// process has files open.
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     doorbell: Arc<SharedRegion>,
 }
 
-/// Where the word is that says so, in the bell's memory; only this process looks at it.
+/// Offset of the stop flag in the doorbell's memory; only this process reads it.
 const STOPPED_OFFSET: usize = 128;
 
 impl StopHandle {
-    /// The program has ended.
+    /// Reports that the program has ended.
     pub fn stop(&self) {
         self.doorbell.atomic_u32(STOPPED_OFFSET).store(1, Ordering::SeqCst);
         ring_doorbell(&self.doorbell);
     }
 }
 
-/// Rounds without work, with requests under way, before it sleeps until the device says something; at most, and
-/// where that takes no longer than so.
+/// Maximum rounds without work, with operations in flight, before the service sleeps until the
+/// device wakes it; and the time within which spinning pays.
 const BUSY_SPIN: (u32, Nanos) = (64, Nanos::from_micros(30));
-/// Rounds without work and without requests before it sleeps, in the same way: the next call often comes at once.
+/// Maximum rounds without work and without operations before the service sleeps, and the time
+/// within which spinning pays. The next call often follows at once.
 const IDLE_SPIN: (u32, Nanos) = (200, Nanos::from_micros(100));
-/// How long it sleeps while the device works that cannot wake it.
+/// Sleep between polls of a device that cannot wake the service.
 const POLL_SLEEP: Nanos = Nanos::from_micros(50);
-/// Free blocks for each call that has come, below which files that were just closed are heard of before anything is
-/// written: they may be what makes room. What one call writes at most, and its ends.
+/// Free blocks needed per waiting call: the maximum that one call writes, with both ends. Below
+/// that, close events are processed before any write, because they may free blocks.
 const CALL_BLOCKS_MAX: u64 = slots::DATA_BYTES as u64 / store::BLOCK as u64 + 2;
-/// How long it sleeps at most.
+/// Maximum sleep.
 const SLEEP_MAX: Nanos = Nanos::from_millis(1000);
-/// Sessions at most, of processes that live at once: the device's memory has as many places.
+/// Maximum number of sessions of live processes, limited by the device's memory registrations.
 const SESSIONS_MAX: usize = 900;
 
 /// The file service of one volume.
@@ -134,17 +136,17 @@ pub struct Service<D> {
     events: Vec<ConnectionEvent>,
     submitted: Vec<(CallId, Option<Call>)>,
     stats: ServiceStats,
-    /// The last call that was taken was one for durability.
+    /// The last call taken was a sync.
     after_sync: bool,
-    /// What was last taken was only left: its program is elsewhere.
+    /// Only posted writes were taken last: the program does not wait.
     after_posted: bool,
 }
 
 impl<D: BlockDevice> Service<D> {
-    /// A service of an open volume, which can be reached at once.
+    /// Creates a service of a mounted volume; clients can connect at once.
     ///
     /// # Errors
-    /// [`ServiceError::Io`]: the name is taken, no memory, no threads.
+    /// [`ServiceError::Io`] if the name is in use, or memory or threads are unavailable.
     pub fn new(store: Volume<D>, address: &Address) -> Result<Service<D>, ServiceError> {
         let bell = SharedRegion::memfd(slots::DOORBELL_BYTES)?;
         let door = ConnectionManager::open(address, bell.clone())?;
@@ -171,24 +173,24 @@ impl<D: BlockDevice> Service<D> {
         })
     }
 
-    /// What ends it.
+    /// Returns the handle that stops the service.
     pub fn stop(&self) -> StopHandle {
         StopHandle { doorbell: self.doorbell.clone() }
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> ServiceStats {
         ServiceStats { store: self.volume.stats(), ..self.stats }
     }
 
-    /// Serves until it is told to [`stop`](Stop::stop) and no process that has a session is left. Then
-    /// the volume is closed in order, and its device given back.
+    /// Serves until [`stop`](StopHandle::stop) was called and no process with a session is left.
+    /// Then closes the volume cleanly and returns its device.
     ///
     /// # Errors
     /// [`ServiceError`].
     pub fn run(mut self, clock: RealClock) -> Result<(D, ServiceStats), ServiceError> {
-        // While the device works; when the last call was a sync, after which programs do something else first;
-        // otherwise.
+        // One statistic while the device works; one after a sync, when programs usually do
+        // something else first; one otherwise.
         let mut waits = [BUSY_SPIN, IDLE_SPIN, IDLE_SPIN].map(AdaptiveSpin::new);
         let (mut idle, mut slept) = (0, false);
         let (mut wait, mut since) = (0, Nanos::ZERO);
@@ -218,7 +220,7 @@ impl<D: BlockDevice> Service<D> {
                 since = self.now;
             }
             idle += 1;
-            // Nobody hurries with what is left: it comes in numbers, or before a call.
+            // Posted writes do not justify a spin: they arrive in bulk, or before a call.
             slept |= self.after_posted && !busy;
             if idle <= waits[wait].spin_budget() && !slept {
                 std::thread::yield_now();
@@ -233,7 +235,7 @@ impl<D: BlockDevice> Service<D> {
         self.close(clock)
     }
 
-    /// Takes calls and requests one step on; returns whether anything moved.
+    /// Advances calls and operations. Returns whether it made progress.
     fn poll_once(&mut self) -> Result<bool, ServiceError> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.time = Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
@@ -246,8 +248,8 @@ impl<D: BlockDevice> Service<D> {
                 bits &= bits - 1;
             }
         }
-        // What a process closed before it called is heard of before its call is looked at, where it matters. What it
-        // left before either is done before both.
+        // Where it matters, process what a program closed before its call, and execute what it
+        // posted before either.
         let mut moved = !posted.is_empty();
         if moved {
             self.revoke_reservations(&posted);
@@ -295,7 +297,7 @@ impl<D: BlockDevice> Service<D> {
         Ok(moved | ended)
     }
 
-    /// Whether a call among these may depend on what was closed before.
+    /// Returns whether a call among these may depend on earlier closes.
     fn depends_on_closes(&self, posted: &[(CallId, Option<Call>)]) -> bool {
         let room = self.volume.has_free_blocks(posted.len() as u64 * CALL_BLOCKS_MAX);
         posted.iter().flat_map(|(_, call)| call).any(|call| match call.op {
@@ -330,19 +332,19 @@ impl<D: BlockDevice> Service<D> {
         self.release_reservation(from.session);
     }
 
-    /// A write that nobody waited for has ended.
+    /// Frees the slot of a completed posted write.
     pub(crate) fn free_slot(&mut self, from: CallId) {
         self.stats.posted_writes += 1;
         self.sessions[from.session].free(from.slot);
         self.release_reservation(from.session);
     }
 
-    /// Gives the store a request.
+    /// Submits an operation to the volume.
     pub(crate) fn submit_op(&mut self, from: CallId, op: Op, then: OnComplete) -> StartResult {
         self.submit_op_with(from, op, then, (self.time, 0))
     }
 
-    /// The same, of a time, and with blocks that are reserved for it.
+    /// Submits an operation with a time stamp and reserved blocks.
     pub(crate) fn submit_op_with(
         &mut self,
         from: CallId,
@@ -363,14 +365,14 @@ impl<D: BlockDevice> Service<D> {
         StartResult::Pending
     }
 
-    /// Acts upon what was heard at the door.
+    /// Handles connection events.
     fn handle_events(&mut self) -> bool {
         let mut heard = std::mem::take(&mut self.events);
         let moved = !heard.is_empty();
         for what in heard.drain(..) {
             match what {
                 ConnectionEvent::Hello { stream, process, pidfd } => {
-                    // A process that cannot be served sees its connection closed.
+                    // If no session can be created, the process sees its connection closed.
                     if let Ok(session) = self.create_session(process, pidfd) {
                         let _ =
                             send_memory(&stream, [&self.sessions[session].region, &self.doorbell]);
@@ -390,8 +392,8 @@ impl<D: BlockDevice> Service<D> {
         moved
     }
 
-    /// A session for a process: the memory of one that is over, or new memory. A program that a process
-    /// has become by `exec` takes the place of the one before.
+    /// Creates a session for a process, in the memory of an ended session or in new memory. A
+    /// process that calls `exec` replaces its previous session.
     fn create_session(&mut self, process: u32, pidfd: rustix::fd::OwnedFd) -> io::Result<usize> {
         for before in 0..self.sessions.len() {
             if self.sessions[before].process == process {
@@ -450,13 +452,13 @@ impl<D: BlockDevice> Service<D> {
         self.stats.writeback_failures += 1;
     }
 
-    /// Sleeps until the bell rings; with requests under way, the device rings it, too, if it can.
+    /// Sleeps on the doorbell; with operations in flight, the device rings it too, if it can.
     fn sleep(&mut self, bell: u32, busy: bool, clock: RealClock) -> Result<(), ServiceError> {
-        // Of a device that wakes nobody completions are looked for, between naps.
+        // A device that cannot wake is polled between short sleeps.
         let rings = busy && self.volume.device().can_wake();
         if rings {
             self.connections.on_park();
-            // What has ended since the last look rang for nobody.
+            // Completions since the last poll did not ring: poll once more.
             self.now = clock.now();
             if self.poll_once()? {
                 self.connections.on_unpark();
@@ -473,7 +475,7 @@ impl<D: BlockDevice> Service<D> {
         slot_protocol::park(asleep);
         let (tv_sec, tv_nsec) = ((most.0 / 1_000_000_000) as i64, (most.0 % 1_000_000_000) as _);
         let timeout = futex::Timespec { tv_sec, tv_nsec };
-        // Woken, too late, interrupted: it looks in every case.
+        // Whether woken, timed out or interrupted, the service polls next.
         let _ = futex::wait(word, futex::Flags::empty(), bell, Some(&timeout));
         slot_protocol::unpark(asleep);
         if rings {

@@ -1,7 +1,7 @@
-//! [`Session`]: the memory that one process shares with the service, and the process.
+//! [`Session`]: one process, and the memory that it shares with the service.
 //!
-//! Guarantee: nothing in it is trusted. A call is copied out once; what is answered goes to the slot's own
-//! data. Memory outlives the process, because the device may be reading from it.
+//! Guarantee: the shared memory is not trusted. A call is copied out once; a reply is written only
+//! to the call's own slot. The memory outlives the process, because the device may be reading it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,34 +18,35 @@ pub(crate) struct Session {
     pub(crate) region: Arc<SharedRegion>,
     pub(crate) iova: Iova,
     pub(crate) process: u32,
-    /// Readable when the process has ended; gone once that is known, or another session is the process's.
+    /// Readable when the process has ended; `None` after that, or if another session replaced this
+    /// one.
     pub(crate) pidfd: Option<OwnedFd>,
-    /// Calls that are not answered.
+    /// Number of unanswered calls.
     pub(crate) pending_calls: usize,
-    /// By slot, whether its call is not answered.
+    /// Bit mask of slots with unanswered calls.
     pub(crate) taken_slots: u64,
-    /// Blocks that are reserved for what its process leaves, those of requests under way not included.
+    /// Blocks reserved for the process's posted writes, without those of operations in flight.
     pub(crate) reserved_blocks: u64,
 }
 
 impl Session {
-    /// Makes memory ready for a process that knows nothing of it.
+    /// Initializes the memory for a new process.
     pub(crate) fn clear(&self) {
         self.region.fill(0, slots::DATA_OFFSET, 0);
         self.region.atomic_u64(0).store(slots::MAGIC, Ordering::Release);
     }
 
-    /// Slots that have been posted since.
+    /// Takes the slots submitted since the last call.
     pub(crate) fn take_submitted(&mut self) -> u64 {
         self.take_bits(slots::SUBMITTED_BITS)
     }
 
-    /// Slots that have been left since.
+    /// Takes the slots with writes posted since the last call.
     pub(crate) fn take_posted_writes(&mut self) -> u64 {
         self.take_bits(slots::POSTED_WRITE_BITS)
     }
 
-    /// Slots that a word says, as bits, without those that are under way already.
+    /// Takes the bits of a word, without slots that are in flight already.
     fn take_bits(&mut self, word: usize) -> u64 {
         if self.pidfd.is_none() {
             return 0;
@@ -58,7 +59,7 @@ impl Session {
         bits
     }
 
-    /// The call in a slot; `None` if it makes no sense.
+    /// Copies the call out of a slot; `None` if it is malformed.
     pub(crate) fn call(&self, slot: usize) -> Option<Call> {
         let words = self.region.atomic_u64_array::<{ slots::CALL_WORDS }>(
             slots::header_offset(slot) + slots::CALL_OFFSET,
@@ -66,12 +67,12 @@ impl Session {
         Call::from_words(words.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
-    /// The slot's data as the store's requests name it.
+    /// Returns the slot's data as a buffer for the volume.
     pub(crate) fn buffer(&self, slot: usize, len: usize) -> Buffer {
         Buffer { iova: self.iova.offset(slots::data_offset(slot) as u64), len: len as u32 }
     }
 
-    /// Gives a slot back that was left.
+    /// Frees the slot of a posted write.
     pub(crate) fn free(&mut self, slot: usize) {
         self.release_slot(slot);
         slot_protocol::free(self.region.atomic_u32(slots::header_offset(slot)));
@@ -82,7 +83,7 @@ impl Session {
         self.taken_slots &= !(1 << slot);
     }
 
-    /// Answers a call: its thread goes on.
+    /// Completes a call with its reply, and wakes the thread if it waits.
     pub(crate) fn complete(&mut self, slot: usize, answer: i64) {
         self.release_slot(slot);
         let header = slots::header_offset(slot);
@@ -91,18 +92,19 @@ impl Session {
             .store(answer as u64, Ordering::Relaxed);
         let state = self.region.atomic_u32(header);
         if slot_protocol::complete(state) {
-            // Waking nobody is no error that anything could be done about.
+            // A failed wakeup cannot be handled.
             let _ = futex::wake(state, futex::Flags::empty(), 1);
         }
     }
 
-    /// Says that the process may leave writes of so many more blocks.
+    /// Grants the process a reservation of this many more blocks for posted writes.
     pub(crate) fn grant(&mut self, blocks: u64) {
         self.reserved_blocks += blocks;
         self.region.atomic_u64(slots::RESERVED_BLOCKS).fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// Takes back what it has not used, or all when it has no process any more; how many blocks.
+    /// Revokes the unused part of the reservation, or all of it without a process. Returns the
+    /// number of blocks.
     pub(crate) fn revoke(&mut self) -> u64 {
         let unused = self.region.atomic_u64(slots::RESERVED_BLOCKS).swap(0, Ordering::Relaxed);
         let back = if self.is_reusable() {
@@ -114,7 +116,7 @@ impl Session {
         back
     }
 
-    /// Whether its memory can be another process's.
+    /// Returns whether another process can use the memory.
     pub(crate) fn is_reusable(&self) -> bool {
         self.pidfd.is_none() && self.pending_calls == 0
     }

@@ -1,11 +1,13 @@
-//! [`Image`]: a file of the volume as a memory file, for as long as somebody maps and shares bytes of it.
+//! [`MappedFile`]: a memory file with the bytes of a volume file, while programs map it shared.
 //!
-//! The store stays what the file is: calls go to it as ever. What ends there is then done to the image, and what
-//! was read is taken from it: a mapping sees what is written by calls, and a call sees what was written by
-//! mappings. What only mappings have changed is found by comparison ([`passes`](crate::passes)).
+//! The volume remains authoritative: calls use it as before. A completed write is then applied to
+//! the memory file, and the data of a read is replaced by the memory file's. Mappings thus see what
+//! calls write, and calls see what mappings write. Changes by mappings alone are found by
+//! comparison ([`mapping_sync`](crate::mapping_sync)).
 //!
-//! Guarantees: the service touches an image by system calls only, so that a process that shrinks it hurts nobody
-//! but those who map it. Outside of [`Image::range`] an image is a hole, and the file's bytes are the store's.
+//! Guarantees: the service accesses a memory file by system calls only, so that a process that
+//! truncates it affects only processes that map it. Outside [`MappedFile::range`] the memory file
+//! is a hole, and the volume has the file's bytes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,17 +22,17 @@ use rustix::fs::{
 use rustix::io::Errno;
 use store::{BLOCK, Ino, Op, OpResult};
 
-/// What a request does to a file's bytes when it has ended well.
+/// Effect of a successful operation on a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MappingUpdate {
     None,
     Read(Ino),
-    /// A slot's bytes are where the outcome says.
+    /// The slot's data was written at the offset that the result gives.
     Write(Ino),
     Resize(Ino, u64),
-    /// It is at least so long.
+    /// The size is at least this.
     Grow(Ino, u64),
-    /// From here on, so many bytes are zeros.
+    /// This many bytes from this offset are zeros.
     Punch(Ino, u64, u64),
 }
 
@@ -48,7 +50,7 @@ impl MappingUpdate {
         }
     }
 
-    /// The file whose bytes it changes.
+    /// Returns the file whose bytes change.
     pub(crate) fn changed_inode(self) -> Option<Ino> {
         match self {
             MappingUpdate::None | MappingUpdate::Read(_) => None,
@@ -60,44 +62,44 @@ impl MappingUpdate {
     }
 }
 
-/// Bytes of a file from the first on, up to the second.
+/// A byte range: begin and end (exclusive).
 pub(crate) type Range = (u64, u64);
 
-/// What two ranges have in common, if anything.
+/// Returns the intersection of two ranges, if it is not empty.
 pub(crate) fn intersection(a: Range, b: Range) -> Option<Range> {
     let (begin, end) = (a.0.max(b.0), a.1.min(b.1));
     (begin < end).then_some((begin, end))
 }
 
-/// A file whose bytes are mapped and shared.
+/// A file with shared mappings.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     memory: File,
-    /// As long as the file.
+    /// Length of the file.
     len: u64,
-    /// The bytes that it has, whole blocks, also behind the file's end: everything that was ever mapped, and what
-    /// is between.
+    /// Range with valid bytes, in whole blocks, which may extend past the end of the file: the hull
+    /// of everything that was ever mapped.
     pub(crate) range: Range,
-    /// Whether anybody got it to write to.
+    /// Whether a writable mapping was ever created.
     pub(crate) has_writers: bool,
 }
 
 impl MappedFile {
-    /// Of a file with so many bytes; it has none of them.
+    /// Creates a memory file of this length, without valid bytes.
     pub(crate) fn new(len: u64) -> io::Result<MappedFile> {
         let memory = File::from(memfd_create("sluice-mapped", MemfdFlags::CLOEXEC)?);
         memory.set_len(len)?;
         Ok(MappedFile { memory, len, range: (0, 0), has_writers: false })
     }
 
-    /// A descriptor of it to map it by, with flags of its own; it can be written by only if that is said.
+    /// Returns a new descriptor for mapping; it is writable only if `writes`.
     pub(crate) fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.memory.as_raw_fd());
         let access = if writes { OFlags::RDWR } else { OFlags::RDONLY };
         Ok(open(path, access | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// Bytes of it, fewer at its end.
+    /// Reads bytes; returns fewer at the end.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < into.len() {
@@ -111,12 +113,13 @@ impl MappedFile {
         Ok(done)
     }
 
-    /// The first byte from `at` on that anybody has touched, or before it in its block; `u64::MAX` if there is none.
+    /// Returns the first byte at or after `at` that may have been touched (block granularity), or
+    /// `u64::MAX` if there is none.
     pub(crate) fn next_data(&self, at: u64) -> u64 {
         match seek(&self.memory, SeekFrom::Data(at)) {
             Ok(data) => data.max(at),
             Err(Errno::NXIO) => u64::MAX,
-            // One that cannot say is looked at as a whole.
+            // Without SEEK_DATA, scan everything.
             Err(_) => at,
         }
     }
@@ -126,7 +129,8 @@ impl MappedFile {
     }
 
     fn resize(&mut self, len: u64) -> io::Result<()> {
-        // What mappings have written behind the end, in the last page, is not the file's when it grows.
+        // Clear what mappings wrote beyond the end of the file in its last page, so that growth
+        // yields zeros.
         let page_end = self.len.next_multiple_of(BLOCK as u64);
         let tail = intersection((self.len, page_end), (0, len));
         self.memory.set_len(len)?;
@@ -137,7 +141,7 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Makes it a hole again where it has no bytes of the file.
+    /// Punches holes outside the valid range.
     pub(crate) fn punch_outside(&self) -> io::Result<()> {
         let parts = [(0, self.range.0), (self.range.1, self.len)];
         parts.into_iter().filter(|(begin, end)| begin < end).try_for_each(|part| self.punch(part))
@@ -149,7 +153,7 @@ impl MappedFile {
     }
 }
 
-/// All of them, and memory for what is copied.
+/// All mapped files, and a copy buffer.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMappings {
     by_ino: BTreeMap<Ino, MappedFile>,
@@ -173,7 +177,7 @@ impl SharedMappings {
         self.by_ino.insert(ino, image);
     }
 
-    /// Whether there was one.
+    /// Removes a mapped file. Returns whether it existed.
     pub(crate) fn remove(&mut self, ino: Ino) -> bool {
         self.by_ino.remove(&ino).is_some()
     }
@@ -182,10 +186,11 @@ impl SharedMappings {
         self.by_ino.keys().copied()
     }
 
-    /// Does to an image what a request has done to the store, with the slot's data at `at` of `region`.
+    /// Applies the effect of a completed operation to the memory file; the slot's data is at `at`
+    /// of `region`.
     ///
     /// # Errors
-    /// No memory for what was written; the store has it.
+    /// If there is no memory for the written bytes; the volume has them.
     pub(crate) fn apply(
         &mut self,
         effect: MappingUpdate,
@@ -268,7 +273,7 @@ mod tests {
         images.apply(MappingUpdate::Write(FILE), wrote, &slot, 100).unwrap();
         assert_eq!(bytes(&images, 4088, 100), b"\0\0\0\0\0\0\0\0efgh", "and it has grown");
         images.apply(MappingUpdate::Write(Ino(8)), wrote, &slot, 100).unwrap();
-        // What is read is the image's there, whatever the store had.
+        // A read within the range returns the memory file's bytes, whatever the volume has.
         images.get(FILE).unwrap().write(4096, b"M").unwrap();
         let read = OpResult::Bytes { offset: 4090, len: 10 };
         slot.write(200, b"..........");

@@ -1,160 +1,171 @@
-//! The words that a program under `sluice exec` and the file service share: where slots are in a session's
-//! memory, what a call says, and what it is answered.
+//! Shared-memory protocol between a program under `sluice exec` and the file service: the layout of
+//! a session's memory, the encoding of calls, and of replies.
 //!
-//! Guarantees: no pointer and no length of one side is used by the other unchecked (a call is copied out of
-//! the slot once, [`Call::from_words`]); every number is a little-endian word. `docs/exec.md` has the protocol.
+//! Guarantees: neither side uses a pointer or a length of the other unchecked (a call is copied out
+//! of the slot once, [`Call::from_words`]); every number is a little-endian word.
 //!
-//! # A slot's state
+//! # States of a slot
 //!
-//! `FREE` → (client) `CLAIMED` → (client) `SUBMITTED` → (client, if it sleeps) `WAITING` → (service) `COMPLETED`
-//! → (client) `FREE`. Posting sets the slot's bit in the session's `SUBMITTED_BITS` and adds one to the
-//! service's bell, which is a futex word; the state is one, too. [`hands`] has the steps.
+//! `FREE` → (client) `CLAIMED` → (client) `SUBMITTED` → (client, if it sleeps) `WAITING` →
+//! (service) `COMPLETED` → (client) `FREE`. To submit a call, the client sets the slot's bit in the
+//! session's `SUBMITTED_BITS` and increments the service's doorbell, which is a futex word, as is
+//! the state. Module [`slot_protocol`] has the steps.
 //!
-//! A write can also be *left*: `CLAIMED` → (client) `LEFT` → (service) `FREE`, with a bit in `POSTED_WRITE_BITS`. Nobody waits
-//! for it and nobody rings, so it costs no system call. Whoever calls afterwards finds it done: the
-//! service takes calls first and what was left second, and what was left it does first. [`left`] has the rules.
+//! A write can also be *posted*: `CLAIMED` → (client) `POSTED_WRITE` → (service) `FREE`, with a bit
+//! in `POSTED_WRITE_BITS`. The client does not wait, and does not ring the doorbell, so it costs no
+//! system call. A later call sees its effect: the service collects calls first and posted writes
+//! second, and executes the posted writes first. Module [`posted`] has the rules.
+//!
+//! # References
+//!
+//! docs/exec.md.
 
 #![forbid(unsafe_code)]
 
 pub mod posted;
 pub mod slot_protocol;
 
-/// Of a session's memory, in its first word.
+/// First word of a session's memory.
 pub const MAGIC: u64 = 0x3173_746f_6c73_6c73;
-/// Slots of a session: threads of one process that call at once.
+/// Slots of a session: the number of threads of a process that can call at once.
 pub const SLOTS: usize = 32;
-/// Bytes of data that one call carries.
+/// Maximum bytes of data of a call.
 pub const DATA_BYTES: usize = 128 << 10;
-/// Where the word is whose bits say which slots are posted.
+/// Offset of the word with one bit per submitted slot.
 pub const SUBMITTED_BITS: usize = 64;
-/// Where the word is whose bits say which slots are left.
+/// Offset of the word with one bit per slot with a posted write.
 pub const POSTED_WRITE_BITS: usize = 128;
-/// Where the word is that says of how many blocks the process may leave writes: they are reserved for it.
+/// Offset of the word with the number of blocks reserved for the process's posted writes.
 pub const RESERVED_BLOCKS: usize = 192;
-/// Where the slots' headers are.
+/// Offset of the slots' headers.
 pub const HEADERS_OFFSET: usize = 4096;
 /// Bytes from one header to the next.
 pub const HEADER_STRIDE: usize = 128;
-/// Where the slots' data is.
+/// Offset of the slots' data.
 pub const DATA_OFFSET: usize = 8192;
 /// Bytes of a session's memory.
 pub const SESSION_BYTES: usize = DATA_OFFSET + SLOTS * DATA_BYTES;
 const _: () = assert!(HEADERS_OFFSET + SLOTS * HEADER_STRIDE == DATA_OFFSET);
 
-/// Bytes of the bell's memory.
+/// Bytes of the doorbell's memory.
 pub const DOORBELL_BYTES: usize = 4096;
-/// Where the bell is: a word that only counts.
+/// Offset of the doorbell, a counter.
 pub const DOORBELL: usize = 0;
-/// Where the word is that says whether the service sleeps at the bell.
+/// Offset of the flag that the service sleeps on the doorbell.
 pub const SERVICE_PARKED: usize = 64;
-/// Where the word is that numbers what is left, in all sessions.
+/// Offset of the ticket counter of posted writes, shared by all sessions.
 pub const TICKET_COUNTER: usize = 192;
-/// Where the word is that says whether somebody sees bytes of files without asking: nothing is left then.
+/// Offset of the flag that shared mappings exist, which disables posting.
 pub const MMAP_ACTIVE: usize = 256;
 
-/// What is added to the number that is a socket's automatic name: an open file's number is never 0.
+/// Added to the number of a socket's autobind name, so that a file handle is never 0.
 pub const FILE_HANDLE_BASE: u64 = 1 << 20;
 
-/// Where a slot's header begins.
+/// Returns the offset of a slot's header.
 pub const fn header_offset(slot: usize) -> usize {
     HEADERS_OFFSET + slot * HEADER_STRIDE
 }
 
-/// Where a slot's data begins.
+/// Returns the offset of a slot's data.
 pub const fn data_offset(slot: usize) -> usize {
     DATA_OFFSET + slot * DATA_BYTES
 }
 
-/// Nobody's.
+/// The slot is free.
 pub const FREE: u32 = 0;
-/// Some thread's, which is filling it.
+/// A thread fills the slot.
 pub const CLAIMED: u32 = 1;
-/// The service's.
+/// The service owns the slot.
 pub const SUBMITTED: u32 = 2;
-/// The service's, and the thread sleeps until it is answered.
+/// The service owns the slot, and the thread sleeps until the reply.
 pub const WAITING: u32 = 3;
-/// The thread's again.
+/// The thread owns the slot again; the reply is there.
 pub const COMPLETED: u32 = 4;
-/// The service's, and nobody waits.
+/// The service owns the slot, and the client does not wait.
 pub const POSTED_WRITE: u32 = 5;
 
-/// Words of a header behind its state: the operation, what it is about, four arguments, bytes of data.
+/// Words of a header after its state: operation, handle, four arguments, bytes of data.
 pub const CALL_WORDS: usize = 7;
-/// Where they begin, from the header's begin.
+/// Offset of these words in the header.
 pub const CALL_OFFSET: usize = 8;
-/// Where the answer is, from the header's begin: a count, or an error number as a negative one.
+/// Offset of the reply in the header: a count, or a negative error number.
 pub const REPLY_OFFSET: usize = CALL_OFFSET + CALL_WORDS * 8;
 
-/// The environment variable that says where the service is: `ABSTRACT-NAME TOKEN`.
+/// Environment variable with the service's address: `ABSTRACT-NAME TOKEN`.
 pub const ENV_SERVICE: &str = "SLUICE_EXEC_SERVICE";
-/// The directory that the volume is at.
+/// Environment variable with the directory at which the volume is mounted.
 pub const ENV_MOUNT: &str = "SLUICE_EXEC_AT";
-/// The working directory, if it is below that one.
+/// Environment variable with the working directory, if it is below the mount.
 pub const ENV_CWD: &str = "SLUICE_EXEC_CWD";
 /// Bytes of a token: hexadecimal digits.
 pub const TOKEN_BYTES: usize = 32;
 
-/// What a call is for.
+/// Operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Op {
-    /// Data: path. Arguments: `O_*` flags, mode, the descriptor's socket name. About: a directory.
+    /// Opens a file. Data: path. Arguments: `O_*` flags, mode, number of the descriptor's socket.
+    /// Handle: a directory.
     Open = 1,
-    /// Reads at the offset of the open file. Length: bytes wanted.
+    /// Reads at the open file's offset. Length: bytes requested.
     Read,
-    /// Writes there, or at the end with `O_APPEND`. Data: what. Arguments of one that is left, 1: when, in nanoseconds
-    /// since 1970; 2: its ticket. Answer: bytes, and [`MAY_POST`](left::MAY_POST).
+    /// Writes at the open file's offset, or at the end with `O_APPEND`. Data: the bytes. Arguments
+    /// of a posted write, 1: time in nanoseconds since 1970; 2: its ticket. Reply: bytes, plus
+    /// [`MAY_POST`](posted::MAY_POST).
     Write,
     /// Reads at argument 0.
     ReadAt,
-    /// The same, at argument 0.
+    /// Writes at argument 0.
     WriteAt,
-    /// Arguments: offset, whence.
+    /// Changes the offset. Arguments: offset, whence.
     Seek,
-    /// Arguments: 1 if the times may be older; of what was changed by mappings, from where on, and bytes (0: all).
+    /// Makes a file durable. Arguments: 1 if times need not be durable; begin and length of the
+    /// range changed by mappings (length 0: all).
     Sync,
-    /// Everything of the volume.
+    /// Makes the whole volume durable.
     SyncAll,
-    /// Argument: size.
+    /// Sets the size. Argument: size.
     Truncate,
-    /// Arguments: mode of `fallocate(2)`, offset, length.
+    /// Allocates or deallocates blocks. Arguments: mode of `fallocate(2)`, offset, length.
     Allocate,
-    /// Data: path, or none for what is open. Answer's data: [`StatReply`].
+    /// Returns attributes. Data: path, or none for the open file. Reply data: [`StatReply`].
     Stat,
-    /// Data: two paths, argument 0 the bytes of the first; argument 1 the directory of the second;
-    /// argument 2 the flags of `renameat2(2)`.
+    /// Renames. Data: two paths, argument 0 the bytes of the first; argument 1 the directory of the
+    /// second; argument 2 the flags of `renameat2(2)`.
     Rename,
-    /// Data: path.
+    /// Removes a file's name. Data: path.
     Unlink,
-    /// Data: path. Argument: mode.
+    /// Creates a directory. Data: path. Argument: mode.
     MakeDirectory,
-    /// Data: path.
+    /// Removes a directory. Data: path.
     RemoveDirectory,
-    /// Lists behind the cookie in argument 0. Answer's data: [`entry`] after entry.
+    /// Lists a directory after the cookie in argument 0. Reply data: consecutive [`entry`] records.
     List,
-    /// Data: path or none. Arguments: what ([`CHANGE_MODE`]…), mode or user, group or last access, last
-    /// modification.
+    /// Sets attributes. Data: path or none. Arguments: which ([`CHANGE_MODE`]…), mode or user,
+    /// group or last access, last modification.
     SetAttr,
-    /// Answer's data, words: bytes of a block, blocks, free blocks, inodes, free inodes.
+    /// Returns volume statistics. Reply data, words: block size, blocks, free blocks, inodes, free
+    /// inodes.
     Statfs,
-    /// Answer: the open file's `O_*` flags.
+    /// Returns the open file's `O_*` flags.
     Flags,
-    /// Argument: `O_*` flags; only `O_APPEND` and what has no meaning here change.
+    /// Sets flags. Argument: `O_*` flags; only `O_APPEND` and flags without effect here change.
     SetFlags,
     /// A process has closed a descriptor of the open file.
     Release,
-    /// Answer's data: the path of an open directory from the root on.
+    /// Returns the path of an open directory from the root. Reply data: the path.
     Path,
-    /// Record locks. Arguments: [`LOCK_SET`]…, type, begin, length (0: to the end). Answer's data for
+    /// Record locks. Arguments: [`LOCK_SET`]…, type, begin, length (0: to the end). Reply data for
     /// [`LOCK_GET`]: type, begin, length, process.
     Lock,
     /// Locks of whole files (`flock(2)`). Argument: its operation.
     Flock,
-    /// As `Truncate`, of a path. Data: path.
+    /// Sets the size of a file by path. Data: path. Argument: size.
     TruncatePath,
-    /// Bytes of a file are to be mapped and shared. Arguments: offset, bytes, 1 if they will be written to, a
-    /// socket's name as of `Open`: a descriptor of the file's memory is sent to it, and there is a mapping until
-    /// its last copy is closed. Its number is an open file's, for `Sync` and `Map`. Answer: the inode.
+    /// Creates a shared mapping. Arguments: offset, length, 1 if writable, number of a socket as
+    /// for `Open`. The service sends a descriptor of the memory file to that socket; the mapping
+    /// exists until the socket's last copy is closed. Its number is a file handle for `Sync` and
+    /// `Mmap`. Reply: the inode.
     Mmap,
 }
 
@@ -189,7 +200,7 @@ const OPS: [Op; 26] = [
 ];
 
 impl Op {
-    /// The operation with a number.
+    /// Returns the operation with a number.
     pub fn from_number(number: u64) -> Option<Op> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
         OPS.get(index).copied()
@@ -200,41 +211,41 @@ impl Op {
 pub const CHANGE_MODE: u64 = 1;
 /// [`Op::SetAttr`]: user and group, each unless it is `u32::MAX`.
 pub const CHANGE_OWNER: u64 = 2;
-/// [`Op::SetAttr`]: instants of access and modification, each unless it is [`TIME_STAYS`].
+/// [`Op::SetAttr`]: times of access and modification, each unless it is [`TIME_STAYS`].
 pub const CHANGE_TIMES: u64 = 4;
-/// An instant that stays.
+/// A time that does not change.
 pub const TIME_STAYS: u64 = i64::MIN as u64;
-/// An instant that is now.
+/// The current time.
 pub const TIME_NOW: u64 = (i64::MIN + 1) as u64;
 
-/// [`Op::Lock`]: try. Who waits tries again: a signal must be able to end that.
+/// [`Op::Lock`]: tries to lock. A blocked client retries, so that a signal can interrupt the wait.
 pub const LOCK_SET: u64 = 0;
-/// [`Op::Lock`]: who is in the way.
+/// [`Op::Lock`]: returns the conflicting lock.
 pub const LOCK_GET: u64 = 1;
-/// [`Op::Lock`], added: the lock is the open file's, not the process's.
+/// [`Op::Lock`], added: the open file owns the lock, not the process.
 pub const LOCK_OPEN_FILE: u64 = 2;
 
 /// A call, copied out of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What for.
+    /// Operation.
     pub op: Op,
-    /// The open file that it is about; for paths the directory that they begin at, 0 for the root.
+    /// The open file; for paths the directory relative to which they are resolved, 0 for the root.
     pub handle: u64,
-    /// The rest.
+    /// Arguments.
     pub args: [u64; 4],
-    /// Bytes of data, or bytes wanted.
+    /// Bytes of data, or bytes requested.
     pub len: usize,
 }
 
 impl Call {
-    /// As words.
+    /// Encodes the call as words.
     pub fn words(&self) -> [u64; CALL_WORDS] {
         let [a, b, c, d] = self.args;
         [self.op as u64, self.handle, a, b, c, d, self.len as u64]
     }
 
-    /// Out of words that anybody may have written.
+    /// Decodes a call from untrusted words; `None` if it is malformed.
     pub fn from_words(words: [u64; CALL_WORDS]) -> Option<Call> {
         let [op, handle, a, b, c, d, len] = words;
         let len = usize::try_from(len).ok().filter(|len| *len <= DATA_BYTES)?;
@@ -242,10 +253,10 @@ impl Call {
     }
 }
 
-/// What is known of a file.
+/// Attributes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatReply {
-    /// Its number.
+    /// Inode number.
     pub ino: u64,
     /// Whether it is a directory.
     pub directory: bool,
@@ -255,7 +266,7 @@ pub struct StatReply {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names.
+    /// Number of links.
     pub links: u32,
     /// Bytes.
     pub size: u64,
@@ -266,10 +277,10 @@ pub struct StatReply {
 }
 
 impl StatReply {
-    /// Bytes of it in a slot.
+    /// Encoded size in bytes.
     pub const BYTES: usize = 12 * 8;
 
-    /// As bytes.
+    /// Encodes the attributes.
     pub fn encode(&self) -> [u8; StatReply::BYTES] {
         let [access, modify, change, birth] = self.times.map(|t| t as u64);
         let words = [
@@ -293,7 +304,7 @@ impl StatReply {
         bytes
     }
 
-    /// Out of bytes.
+    /// Decodes the attributes.
     pub fn decode(bytes: &[u8; StatReply::BYTES]) -> StatReply {
         let word = |i: usize| {
             let mut word = [0; 8];
@@ -314,13 +325,13 @@ impl StatReply {
     }
 }
 
-/// An entry of a directory in an answer: cookie, inode, whether it is a directory, bytes of its name, and the
-/// name.
+/// Directory entries in a reply: cookie, inode, whether it is a directory, length of the name, and
+/// the name.
 pub mod entry {
     /// Bytes before the name.
     pub const HEAD_BYTES: usize = 18;
 
-    /// An entry's head.
+    /// Encodes an entry's head.
     pub fn encode(cookie: u64, ino: u64, directory: bool, name_bytes: u8) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(&cookie.to_le_bytes());
@@ -329,10 +340,10 @@ pub mod entry {
         head
     }
 
-    /// Cookie, inode, whether it is a directory, name.
+    /// A decoded entry: cookie, inode, whether it is a directory, name.
     pub type Entry<'a> = (u64, u64, bool, &'a [u8]);
 
-    /// The first of some entries, and the others.
+    /// Decodes the first entry; returns it and the remaining bytes.
     pub fn decode(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let word = |at: usize| {

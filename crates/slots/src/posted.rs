@@ -1,35 +1,38 @@
-//! Writes that nobody waits for: what a program must know before it leaves one, so that none that matters differs from
-//! one that was waited for.
+//! Posted writes: writes without a reply. The rules keep a posted write indistinguishable, where it
+//! matters, from one that was waited for.
 //!
-//! | what a program sees after `write(2)` | and why it does with one that is left |
+//! | observable after `write(2)` | how a posted write preserves it |
 //! |---|---|
-//! | the bytes, by any call of any process | calls are begun after what was left before them |
-//! | the order of writes | each has a ticket; the service does them in the order of these |
-//! | `ENOSPC` | blocks are reserved before ([`RESERVED_BLOCKS`](crate::RESERVED_BLOCKS)); without, it is a call |
-//! | `EBADF`, `EISDIR`, `EFBIG`, durable bytes with `O_SYNC` | the first write of an open file is a call, whose answer says whether later ones may be left |
-//! | the bytes in a mapping that is shared | where there is one nothing is left ([`MMAP_ACTIVE`](crate::MMAP_ACTIVE)) |
-//! | `EIO` | from the next sync of the open file, as Linux has it of its page cache |
-//! | the bytes after a crash | neither has them before a sync; if the program dies, the service has the memory |
+//! | the bytes, by any call of any process | calls start after the writes posted before them |
+//! | the order of writes | each has a ticket; the service executes them in ticket order |
+//! | `ENOSPC` | blocks are reserved in advance ([`RESERVED_BLOCKS`](crate::RESERVED_BLOCKS)); otherwise the write is a call |
+//! | `EBADF`, `EISDIR`, `EFBIG`, durability with `O_SYNC` | the first write of an open file is a call, whose reply says whether later ones may be posted |
+//! | the bytes in a shared mapping | nothing is posted while one exists ([`MMAP_ACTIVE`](crate::MMAP_ACTIVE)) |
+//! | `EIO` | reported by the next sync of the open file, as for Linux's page cache |
+//! | the bytes after a crash | not guaranteed before a sync in either case; if the program dies, the service has the memory |
 //!
-//! Of one that races with the first shared mapping of a service, the program makes a call before it goes on
-//! ([`hands::is_mmap_active`](crate::hands::is_mmap_active)): then it is done.
+//! If a posted write races with the first shared mapping, the program makes a call before it
+//! continues ([`slot_protocol::is_mmap_active`](crate::slot_protocol::is_mmap_active)); the write
+//! is executed by then.
 
 use crate::{DATA_BYTES, SLOTS};
 
-/// Added to the answer of a write: later ones of the open file may be left.
+/// Added to the reply of a write: later ones of the open file may be posted.
 pub const MAY_POST: i64 = 1 << 32;
-/// Writes of a session that are left at most; the next is a call. Others find slots.
+/// Maximum number of posted writes of a session; the next one is a call. The remaining slots are
+/// for calls.
 pub const POSTED_WRITE_MAX: u32 = 24;
-/// Every so many the service is rung for.
+/// The client rings the doorbell once per this many posted writes.
 pub const POSTED_WRITES_PER_DOORBELL: u32 = 12;
-/// Writes that end before it may be left: far from the longest file.
+/// A posted write must end before this offset, which is far below the maximum file size.
 pub const POSTED_END_MAX: u64 = 1 << 40;
 /// Bytes of a block.
 const BLOCK: usize = 4096;
-/// Blocks that all slots of a session can take.
+/// Blocks that all slots of a session can touch.
 pub const RESERVATION_MAX: u64 = SLOTS as u64 * blocks_touched_max(DATA_BYTES);
 
-/// Blocks that a write of so many bytes touches at most: those that it is in, and the one that the file ended in.
+/// Returns the maximum number of blocks that a write touches: those of its range, and the previous
+/// last block.
 pub const fn blocks_touched_max(len: usize) -> u64 {
     (len / BLOCK) as u64 + 3
 }

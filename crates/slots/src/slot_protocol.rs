@@ -1,10 +1,16 @@
-//! How a slot goes from a program's thread to the service and back, and how either sleeps meanwhile: the steps on the
-//! words that both share, each with the order that it needs. Who waits does so by `futex(2)` on the word named.
+//! State transitions of a slot between a program's thread and the service, and the sleep of either.
+//! Each step has the memory order that it needs. Sleeps use `futex(2)` on the named word.
 //!
-//! Guarantees: a call that was posted is taken once, with what was written before it was posted; its answer is seen with
-//! what was written before it was given; no sleep is missed by who should end it; what was left before a call was posted,
-//! or before something else was left, by whatever threads, is not missed by who looks for it after that. Under `--cfg loom` the atomics are
-//! those of the model checker, which goes through every interleaving (`make test-loom`).
+//! Guarantees:
+//!
+//! - A submitted call is taken once, and the service sees what was written before the submission.
+//! - The client sees what was written before the reply.
+//! - No wakeup is lost.
+//! - A write posted before a call or another posted write, by any threads, is found by a scan after
+//!   that call or write was found.
+//!
+//! Under `--cfg loom` the atomics are those of the model checker, which explores every interleaving
+//! (`make test-loom`).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -13,50 +19,50 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::{CLAIMED, COMPLETED, FREE, POSTED_WRITE, SUBMITTED, WAITING};
 
-/// A thread takes a slot, if it is free.
+/// Claims a slot for a thread, if it is free.
 #[inline]
 pub fn claim(state: &AtomicU32) -> bool {
     state.load(Ordering::Relaxed) == FREE
         && state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// It gives it back.
+/// Frees a claimed slot.
 #[inline]
 pub fn free(state: &AtomicU32) {
     state.store(FREE, Ordering::Release);
 }
 
-/// It hands the slot, with the call in it, to the service. The [bell](ring) comes next.
+/// Submits the call in a slot to the service. [`ring_doorbell`] follows.
 #[inline]
 pub fn submit(state: &AtomicU32, posted: &AtomicU64, slot: usize) {
     state.store(SUBMITTED, Ordering::Relaxed);
     posted.fetch_or(1 << slot, Ordering::AcqRel);
 }
 
-/// It leaves the slot, with a write in it, to the service: returns how many of the session's are left now.
+/// Posts the write in a slot; returns the number of posted writes of the session.
 #[inline]
 pub fn post_write(state: &AtomicU32, left: &AtomicU64, slot: usize) -> u32 {
     state.store(POSTED_WRITE, Ordering::Relaxed);
     left.fetch_or(1 << slot, Ordering::AcqRel).count_ones() + 1
 }
 
-/// After it has left one: whether somebody began to see bytes without asking, who may have missed it.
+/// Returns, after a post, whether a shared mapping was created that may have missed the write.
 #[inline]
 #[must_use]
 pub fn is_mmap_active(watched: &AtomicU32) -> bool {
-    // Either the word is seen here, or the slot's bit by the service after `watch`.
+    // Either this load sees the flag, or the service sees the slot's bit after `set_mmap_active`.
     fence(Ordering::SeqCst);
     watched.load(Ordering::Relaxed) != 0
 }
 
-/// Nothing is to be left from now on. The service takes what was after this.
+/// Disables posting. The service must scan for posted writes after this.
 #[inline]
 pub fn set_mmap_active(watched: &AtomicU32) {
     watched.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// Takes so many of what there is; `false` if there are not as many.
+/// Takes this many blocks from the reservation; returns `false` if it has fewer.
 #[inline]
 #[must_use]
 pub fn spend_reservation(room: &AtomicU64, blocks: u64) -> bool {
@@ -64,36 +70,38 @@ pub fn spend_reservation(room: &AtomicU64, blocks: u64) -> bool {
     room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
-/// Rings; `true` if the service sleeps at the bell and is to be woken.
+/// Rings the doorbell; returns `true` if the service sleeps and must be woken.
 #[inline]
 #[must_use]
 pub fn ring_doorbell(bell: &AtomicU32, asleep: &AtomicU32) -> bool {
     bell.fetch_add(1, Ordering::AcqRel);
-    // Either the service's flag is seen here, or the bell's new number by its `futex(2)`, which has a fence too.
+    // Either this load sees the flag, or the service's `futex(2)`, which has a fence too, sees the
+    // new count.
     fence(Ordering::SeqCst);
     asleep.load(Ordering::Relaxed) != 0
 }
 
-/// The bell's number, to be read before the service looks for work, and handed to `futex(2)` if there is none.
+/// Returns the doorbell's count. The service reads it before it polls, and passes it to `futex(2)`
+/// to sleep.
 #[inline]
 pub fn read_doorbell(bell: &AtomicU32) -> u32 {
     bell.load(Ordering::Acquire)
 }
 
-/// The service is about to sleep at the bell.
+/// Announces that the service is about to sleep on the doorbell.
 #[inline]
 pub fn park(asleep: &AtomicU32) {
     asleep.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// It is up again.
+/// Announces that the service is awake.
 #[inline]
 pub fn unpark(asleep: &AtomicU32) {
     asleep.store(0, Ordering::Relaxed);
 }
 
-/// The service takes what was posted, as bits.
+/// Takes the submitted slots, as bits.
 #[inline]
 pub fn take_bits(posted: &AtomicU64) -> u64 {
     if posted.load(Ordering::Relaxed) == 0 {
@@ -102,20 +110,21 @@ pub fn take_bits(posted: &AtomicU64) -> u64 {
     posted.swap(0, Ordering::AcqRel)
 }
 
-/// It hands a slot back, with the answer in it; `true` if the thread sleeps at the slot's state and is to be woken.
+/// Completes a call; returns `true` if the thread sleeps on the slot's state and must be woken.
 #[inline]
 #[must_use]
 pub fn complete(state: &AtomicU32) -> bool {
     state.swap(COMPLETED, Ordering::AcqRel) == WAITING
 }
 
-/// Whether the slot is the thread's again.
+/// Returns whether the thread owns the slot again.
 #[inline]
 pub fn is_completed(state: &AtomicU32) -> bool {
     state.load(Ordering::Acquire) == COMPLETED
 }
 
-/// The thread is about to sleep while the state is [`WAITING`]; `false` if it is answered already.
+/// Announces that the thread will sleep while the state is [`WAITING`]; `false` if the reply is
+/// already there.
 #[inline]
 #[must_use]
 pub fn begin_wait(state: &AtomicU32) -> bool {
@@ -185,7 +194,7 @@ mod loom_tests {
 
     use super::*;
 
-    /// `futex(2)` on a word: the look at it and the sleep are one step for who wakes.
+    /// A model of `futex(2)`: check and sleep are atomic with respect to a waker.
     #[derive(Default)]
     struct Futex {
         waiters: Mutex<u32>,
@@ -195,7 +204,7 @@ mod loom_tests {
     impl Futex {
         fn wait(&self, word: &AtomicU32, value: u32) {
             let mut waiters = self.waiters.lock().unwrap();
-            // As the kernel's look: behind a fence, and nothing else.
+            // As the kernel's check: behind a fence only.
             fence(Ordering::SeqCst);
             if word.load(Ordering::Relaxed) == value {
                 *waiters += 1;
@@ -219,7 +228,7 @@ mod loom_tests {
         answer: AtomicU64,
     }
 
-    /// What a program and the service share.
+    /// State shared by a program and the service.
     struct Shared {
         bell: AtomicU32,
         asleep: AtomicU32,
@@ -239,7 +248,7 @@ mod loom_tests {
             })
         }
 
-        /// One call, as a thread of a program makes it.
+        /// Makes one call, as a thread of a program does.
         fn call(&self, what: u64) -> u64 {
             let free = || self.slots.iter().position(|slot| claim(&slot.state));
             let index = loop {
@@ -264,7 +273,7 @@ mod loom_tests {
             answer
         }
 
-        /// The service, until it has answered so many calls.
+        /// Runs the service until it has answered this many calls.
         fn serve(&self, calls: u32) -> u64 {
             let (mut answered, mut sum) = (0, 0);
             while answered < calls {
@@ -292,7 +301,7 @@ mod loom_tests {
         }
     }
 
-    /// Every interleaving with so many preemptions: with one more there are minutes of them.
+    /// Explores all interleavings with this many preemptions; one more takes minutes.
     fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);
@@ -328,12 +337,12 @@ mod loom_tests {
         });
     }
 
-    /// A service that does what is left, as the one of `crates/exec` finds it; and its memory of what it did.
+    /// A service that executes posted writes as `crates/exec` does, and records them.
     struct Leaving {
         posted: AtomicU64,
         watched: AtomicU32,
         tickets: AtomicU32,
-        /// Of two processes, each with one slot.
+        /// Two processes with one slot each.
         left: [AtomicU64; 2],
         states: [AtomicU32; 2],
         ticket: [AtomicU32; 2],
@@ -358,7 +367,7 @@ mod loom_tests {
             post_write(&self.states[process], &self.left[process], 0);
         }
 
-        /// One look at every process: who has left what.
+        /// Scans every process once for posted writes.
         fn look(&self, found: &mut Vec<(u32, usize)>) {
             for process in 0..2 {
                 if take_bits(&self.left[process]) != 0 {
@@ -367,7 +376,7 @@ mod loom_tests {
             }
         }
 
-        /// Processes whose writes are done now, in order; what comes later is kept.
+        /// Returns the processes whose writes execute now, in order; later ones are kept.
         fn take_left(&self, found: &mut Vec<(u32, usize)>) -> Vec<usize> {
             self.look(found);
             let Some(last) = found.iter().map(|(ticket, _)| *ticket).max() else {
@@ -390,7 +399,7 @@ mod loom_tests {
                 let shared = shared.clone();
                 move || {
                     shared.leave(0);
-                    // A pipe, say.
+                    // Communication outside the service, such as a pipe.
                     told.store(1, Ordering::Release);
                 }
             });
@@ -419,7 +428,7 @@ mod loom_tests {
             let threads = [0, 1].map(|process| {
                 let (shared, told) = (shared.clone(), told.clone());
                 thread::spawn(move || match process {
-                    // The service looks at this one first, and may have when it leaves something.
+                    // The service scans this process first, possibly before it posts.
                     0 => {
                         shared.leave(0);
                         told.store(1, Ordering::Release);
@@ -449,7 +458,7 @@ mod loom_tests {
             let theirs = shared.clone();
             let writer = thread::spawn(move || {
                 theirs.leave(0);
-                // Whether it makes a call before it goes on.
+                // Whether the program makes a call before it continues.
                 is_mmap_active(&theirs.watched)
             });
             set_mmap_active(&shared.watched);
