@@ -1,12 +1,12 @@
-//! Extended attributes, which a volume does not have: asked for by path they are `ENOTSUP`, as on file systems
-//! without them, and nothing is said.
+//! Extended attributes, which a volume does not support: calls by path fail with `ENOTSUP`, as on
+//! file systems without them, and print no diagnostic.
 
 use libc::{AT_FDCWD, c_char, c_void, size_t, ssize_t};
 
 use crate::paths::{PathTarget, ResolvedPath, resolve};
 use crate::{fail, libc_fns};
 
-/// Whether a path leads to the volume; an error is the C library's to find.
+/// Returns whether a path leads to the volume; errors are left to the C library.
 unsafe fn is_on_volume(path: *const c_char, follow: bool) -> bool {
     matches!(resolve(AT_FDCWD, path, follow, &mut ResolvedPath::new()), Ok(PathTarget::Volume(_)))
 }

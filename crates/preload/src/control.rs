@@ -7,10 +7,10 @@ use crate::open::duplicate;
 use crate::session::{Slot, call};
 use crate::{Errno, fail, fd_table, libc_fns, status, unsupported_fd};
 
-/// How long who waits for a lock waits before asking again: at first, and at most.
+/// Initial and maximum pause between attempts to take a lock.
 const LOCK_RETRY_NANOS: (i64, i64) = (100_000, 10_000_000);
 
-/// Tries until it is done, fails otherwise, or a signal was handled.
+/// Retries until the attempt succeeds, fails otherwise than by a conflict, or a signal was handled.
 fn retry_until_done(mut attempt: impl FnMut() -> Result<i64, Errno>) -> Result<i64, Errno> {
     let mut pause = LOCK_RETRY_NANOS.0;
     loop {
@@ -27,7 +27,7 @@ fn retry_until_done(mut attempt: impl FnMut() -> Result<i64, Errno>) -> Result<i
     }
 }
 
-/// The first byte and the length that a record lock means.
+/// Returns the first byte and the length of a record lock.
 unsafe fn range(handle: u64, lock: &libc::flock) -> Result<(u64, u64), Errno> {
     let base = match c_int::from(lock.l_whence) {
         libc::SEEK_SET => 0,
@@ -75,7 +75,7 @@ unsafe fn record_lock(handle: u64, command: c_int, lock: *mut libc::flock) -> Re
 unsafe fn control(fd: c_int, handle: u64, command: c_int, argument: c_ulong) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, command, argument),
-        // The kernel's own.
+        // Descriptor flags belong to the kernel.
         libc::F_GETFD | libc::F_SETFD => libc_fns::fcntl()(fd, command, argument),
         libc::F_GETFL => match call(Op::Flags, handle, [0; 4]) {
             Ok(flags) => flags as c_int,
@@ -88,7 +88,7 @@ unsafe fn control(fd: c_int, handle: u64, command: c_int, argument: c_ulong) -> 
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => status(record_lock(handle, command, argument as *mut libc::flock)),
-        // Hints how long data will live (F_GET_RW_HINT to F_SET_FILE_RW_HINT): kept nowhere.
+        // Write-lifetime hints (F_GET_RW_HINT to F_SET_FILE_RW_HINT) are not stored.
         1035..=1038 => fail(libc::EINVAL),
         _ => fail(unsupported_fd("fcntl", fd, "this command is not supported on a volume")),
     }
@@ -127,7 +127,7 @@ interpose! {
     }
     fn [ioctl] (fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
         match (fd_table::handle(fd), request) {
-            // FIOCLEX, FIONCLEX: the kernel's own.
+            // FIOCLEX, FIONCLEX: handled by the kernel.
             (Some(_), 0x5450 | 0x5451) | (None, _) => libc_fns::ioctl()(fd, request, argument),
             (Some(_), _) => fail(libc::ENOTTY),
         }

@@ -1,4 +1,4 @@
-//! Reading, writing, and what makes data durable. Transfers longer than a slot are cut.
+//! Reads, writes, and syncs. Transfers longer than a slot's data are split.
 
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use slots::{Op, posted};
@@ -6,20 +6,20 @@ use slots::{Op, posted};
 use crate::session::{Slot, call};
 use crate::{Errno, count, fail, fd_table, libc_fns, status, streams};
 
-/// Bytes of one call at most, as on Linux.
+/// Maximum bytes of one call, as on Linux.
 const BYTES_MAX: usize = 0x7fff_f000;
 
-/// Where a transfer begins.
+/// Offset of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) enum FileOffset {
-    /// At the open file's offset.
+    /// The open file's offset.
     Current,
-    /// At a byte.
+    /// An explicit offset.
     At(off_t),
 }
 
 impl FileOffset {
-    /// So many bytes behind it.
+    /// Returns the offset this many bytes later.
     fn advanced_by(self, bytes: usize) -> FileOffset {
         match self {
             FileOffset::Current => FileOffset::Current,
@@ -28,7 +28,7 @@ impl FileOffset {
     }
 }
 
-/// Reads into buffers, one after the other.
+/// Reads into several buffers in order.
 pub(crate) unsafe fn read_into(
     handle: u64,
     parts: impl Iterator<Item = (*mut u8, usize)>,
@@ -60,7 +60,7 @@ pub(crate) unsafe fn read_into(
         }
     }
     if total == 0 {
-        // Of no bytes: whether it could be read.
+        // A read of no bytes checks that the file is readable.
         let (op, at) = match from {
             FileOffset::Current => (Op::Read, 0),
             FileOffset::At(at) => (Op::ReadAt, at as u64),
@@ -70,7 +70,7 @@ pub(crate) unsafe fn read_into(
     Ok(total as i64)
 }
 
-/// Writes buffers, one after the other.
+/// Writes several buffers in order.
 pub(crate) unsafe fn write_from(
     fd: c_int,
     handle: u64,
@@ -110,7 +110,7 @@ pub(crate) unsafe fn write_from(
     Ok(total as i64)
 }
 
-/// Writes so many bytes that are in a slot: leaves them if it may, or waits.
+/// Writes bytes that are in a slot: posts the write if permitted, otherwise waits.
 fn write_slot(
     slot: Slot,
     (fd, handle): (c_int, u64),
@@ -164,7 +164,7 @@ unsafe fn vector<'a>(parts: *const iovec, len: c_int) -> Option<&'a [iovec]> {
     }
 }
 
-/// The flags of `preadv2(2)` and `pwritev2(2)` without a meaning here: high priority, do not wait.
+/// Flags of `preadv2(2)` and `pwritev2(2)` that have no effect here: high priority, no wait.
 const FLAGS_IGNORED: c_int = 1 | 8;
 
 unsafe fn vector2(at: off_t, flags: c_int) -> Result<FileOffset, Errno> {
@@ -291,9 +291,9 @@ interpose! {
     fn [sync_file_range] (fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::sync_file_range()(fd, at, len, flags),
-            // More than was asked for: all of the file.
+            // Syncs the whole file, which is more than requested.
             Some(handle) if flags & 4 != 0 => status(call(Op::Sync, handle, [1, 0, 0, 0])),
-            // Only to begin, or to wait for what was begun: nothing has to have happened.
+            // Starting or awaiting writeback guarantees nothing, so nothing is done.
             Some(_) => 0,
         }
     }
@@ -305,7 +305,7 @@ interpose! {
     }
     fn [sync] () -> () {
         if crate::start::mount_point().is_some() {
-            // `sync(2)` has no way to fail.
+            // `sync(2)` cannot fail.
             let _ = call(Op::SyncAll, 0, [0; 4]);
         }
         libc_fns::sync()();
@@ -346,7 +346,7 @@ interpose! {
     }
     fn [sendfile sendfile64] (to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
         if fd_table::handle(to).or(fd_table::handle(from)).is_some() {
-            // Callers then read and write.
+            // Callers fall back to read and write.
             return fail(libc::EINVAL) as ssize_t;
         }
         libc_fns::sendfile()(to, from, at, len)

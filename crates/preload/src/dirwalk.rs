@@ -1,5 +1,5 @@
-//! Calls with which the C library looks at directories by itself: refused of the volume, of which they would
-//! see the host's empty directory; and temporary files, which are made here.
+//! Functions in which the C library itself reads directories. They are refused on the volume,
+//! because they would see the empty directory of the host. Temporary files are implemented here.
 
 use std::ffi::CStr;
 
@@ -13,7 +13,7 @@ use crate::{Errno, fail, libc_fns, status, unsupported};
 
 const REFUSAL_REASON: &str = "the C library does not see volumes: list directories with readdir";
 
-/// Whether a path leads to the volume; an error is the C library's to find.
+/// Returns whether a path leads to the volume; errors are left to the C library.
 unsafe fn is_on_volume(path: *const c_char) -> bool {
     matches!(resolve(AT_FDCWD, path, true, &mut ResolvedPath::new()), Ok(PathTarget::Volume(_)))
 }
@@ -22,10 +22,10 @@ unsafe fn refuse(call: &str, path: *const c_char) -> c_int {
     fail(unsupported(call, CStr::from_ptr(path).to_bytes(), REFUSAL_REASON))
 }
 
-/// Attempts at a name that nobody has.
+/// Maximum attempts to find an unused name.
 const ATTEMPTS: u32 = 1000;
 
-/// Puts letters in place of the six `X` before the `suffix` last bytes, until `make` finds the name free.
+/// Replaces the six `X` before the last `suffix` bytes, until `make` finds the name unused.
 unsafe fn temporary(
     template: *mut c_char,
     suffix: c_int,

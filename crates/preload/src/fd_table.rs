@@ -1,33 +1,35 @@
-//! Which descriptors are the volume's. Each is a socket that the kernel copies, inherits and closes; the
-//! table only remembers what the sockets stand for, and is read again from the sockets after `exec`.
+//! The descriptors that represent files of the volume. Each is a socket that the kernel copies,
+//! inherits and closes. The table only caches which file a socket represents, and is rebuilt from
+//! the sockets after `exec`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::c_int;
 
-/// Descriptors that can be the volume's.
+/// Number of descriptors that can represent files of the volume.
 const TABLE_LEN: usize = 1 << 16;
 
 static TABLE: [AtomicU32; TABLE_LEN] = [const { AtomicU32::new(0) }; TABLE_LEN];
 
-/// Of an entry: writes may be left ([`slots::left`]). Whoever copies the descriptor learns that anew.
+/// Bit of an entry: writes may be posted ([`slots::posted`]). A copied descriptor starts without
+/// it.
 const MAY_POST: u32 = 1 << 31;
 
-/// What a descriptor stands for, if it is the volume's.
+/// Returns the handle of a descriptor of the volume.
 #[inline]
 pub(crate) fn handle(fd: c_int) -> Option<u64> {
     let entry = TABLE.get(usize::try_from(fd).ok()?)?.load(Ordering::Acquire);
     (entry != 0).then_some((entry & !MAY_POST).into())
 }
 
-/// Whether writes may be left, by the descriptor if it still stands for that.
+/// Returns whether writes may be posted, if the descriptor still represents this handle.
 #[inline]
 pub(crate) fn can_post(fd: c_int, handle: u64) -> bool {
     let entry = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd));
     entry.is_some_and(|e| e.load(Ordering::Relaxed) == handle as u32 | MAY_POST)
 }
 
-/// Notes that they may.
+/// Records that writes may be posted.
 pub(crate) fn allow_posting(fd: c_int, handle: u64) {
     if let Some(entry) = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)) {
         let (from, to) = (handle as u32, handle as u32 | MAY_POST);
@@ -35,19 +37,19 @@ pub(crate) fn allow_posting(fd: c_int, handle: u64) {
     }
 }
 
-/// Whether a descriptor can be in the table.
+/// Returns whether a descriptor fits into the table.
 pub(crate) fn is_in_range(fd: c_int) -> bool {
     usize::try_from(fd).is_ok_and(|fd| fd < TABLE_LEN)
 }
 
-/// Notes what a descriptor stands for from now on: 0 for nothing of the volume.
+/// Sets the handle of a descriptor; 0 if it does not belong to the volume.
 pub(crate) fn set(fd: c_int, handle: u64) {
     if let Some(entry) = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)) {
         entry.store(handle as u32, Ordering::Release);
     }
 }
 
-/// Forgets what a descriptor stood for; returns that.
+/// Removes a descriptor; returns its handle.
 pub(crate) fn clear(fd: c_int) -> Option<u64> {
     let entry = TABLE.get(usize::try_from(fd).ok()?)?;
     if entry.load(Ordering::Acquire) == 0 {
@@ -57,7 +59,7 @@ pub(crate) fn clear(fd: c_int) -> Option<u64> {
     (handle != 0).then_some(handle.into())
 }
 
-/// The volume's descriptors in a range.
+/// Returns the volume's descriptors in a range.
 pub(crate) fn descriptors_within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     let last = (last as usize).min(TABLE_LEN - 1);
     (first as usize..=last)

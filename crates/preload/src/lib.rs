@@ -1,26 +1,21 @@
-//! `libsluice_preload.so`: takes the C library's calls over in a program under `sluice exec`, and answers those that
-//! are about files below one directory from a Sluice volume. `docs/exec.md` says which, and how.
+//! `libsluice_preload.so`: interposes C library functions in a program under `sluice exec`, and
+//! serves calls about files below one directory from a Sluice volume. docs/exec.md lists the
+//! functions.
 //!
-//! Guarantees: a call about anything else goes to the C library with the arguments that it came with. A call
-//! about the volume that is not supported fails with `ENOTSUP` and one line on standard error. Reads, writes and
-//! syncs allocate nothing and take no lock, so that signal handlers may use them.
+//! # Guarantees
 //!
-//! | file | noun |
-//! |---|---|
-//! | `real` | the C library's functions, found behind this library's |
-//! | `session` | the slots that this process shares with the service |
-//! | `table` | which descriptors are the volume's |
-//! | `paths` | which paths lead to the volume |
-//! | `mappings` | what is mapped and shared, and what tells the service so |
-//! | `start` | what is done when the library is loaded |
-//! | `opening`, `data`, `control`, `names`, `facts`, `listing`, `streams`, `memory`, `processes`, `walks`, `attributes` | the calls |
+//! - Any other call goes to the C library with its original arguments.
+//! - A call about the volume that is not supported fails with `ENOTSUP` and prints one line on
+//!   standard error.
+//! - Reads, writes and syncs allocate no memory and take no lock, so that signal handlers may use
+//!   them.
 //!
 //! # Variadic functions
 //!
-//! `open`, `openat`, `fcntl` and `ioctl` are variadic in C. Here they have fixed parameters: by the calling
-//! conventions of Linux on x86-64 (System V ABI 3.5.7) and aarch64 (AAPCS64 6.8.2) integers and pointers come in the
-//! same registers either way, and one that the caller left out is a register with any value, which is looked
-//! at only where the C function would look at it.
+//! `open`, `openat`, `fcntl` and `ioctl` are variadic in C. Here they have fixed parameters. The
+//! calling conventions of Linux on x86-64 (System V ABI 3.5.7) and aarch64 (AAPCS64 6.8.2) pass
+//! integers and pointers in the same registers either way. An argument that the caller omitted is a
+//! register with an arbitrary value, which is read only where the C function would read it.
 
 #![allow(
     unsafe_op_in_unsafe_fn,
@@ -28,7 +23,7 @@
               are the C library's"
 )]
 
-/// Defines functions that take the place of the C library's; several names share one body.
+/// Defines functions that replace those of the C library; several names may share one body.
 macro_rules! interpose {
     ($(fn [$($name:ident)+] $args:tt -> $ret:ty $body:block)+) => { $($(
         #[unsafe(no_mangle)]
@@ -56,17 +51,17 @@ mod streams;
 
 use libc::c_int;
 
-/// How a call failed: an error number.
+/// Error number of a failed call.
 type Errno = c_int;
 
-/// Sets `errno`, and returns what failing functions return.
+/// Sets `errno` and returns -1.
 fn fail(errno: Errno) -> c_int {
-    // SAFETY: the C library's word of this thread.
+    // SAFETY: `errno` of this thread.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
 
-/// Zero, or the failure.
+/// Converts a result into 0 or -1 with `errno`.
 fn status(result: Result<i64, Errno>) -> c_int {
     match result {
         Ok(_) => 0,
@@ -74,7 +69,7 @@ fn status(result: Result<i64, Errno>) -> c_int {
     }
 }
 
-/// A count, or the failure.
+/// Converts a result into a count or -1 with `errno`.
 fn count(result: Result<i64, Errno>) -> isize {
     match result {
         Ok(count) => count as isize,
@@ -82,7 +77,7 @@ fn count(result: Result<i64, Errno>) -> isize {
     }
 }
 
-/// What cannot be done: says so once per call, on standard error, and is the error number.
+/// Reports an unsupported call on standard error, once per call, and returns its error number.
 fn unsupported(call: &str, what: &[u8], why: &str) -> Errno {
     let mut line = [0u8; 512];
     let mut len = 0;
@@ -93,12 +88,12 @@ fn unsupported(call: &str, what: &[u8], why: &str) -> Errno {
         len += part.len();
     }
     line[len] = b'\n';
-    // SAFETY: the line is there for the call. A line that cannot be written is not.
+    // SAFETY: the line outlives the call. A failed write is ignored.
     unsafe { libc_fns::write()(2, line.as_ptr().cast(), len + 1) };
     libc::ENOTSUP
 }
 
-/// As [`unsupported`], of a descriptor.
+/// Reports an unsupported call on a descriptor, as [`unsupported`] does.
 fn unsupported_fd(call: &str, fd: c_int, why: &str) -> Errno {
     let mut text = *b"descriptor 0000000000";
     let mut rest = fd.max(0);

@@ -1,5 +1,5 @@
-//! The C library's functions, found behind this library's (`dlsym(3)`, `RTLD_NEXT`), all of them when the
-//! library is loaded, so that signal handlers need not look for any.
+//! The C library's own functions (`dlsym(3)`, `RTLD_NEXT`). All are resolved when the library is
+//! loaded, so that signal handlers need not resolve any.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -13,11 +13,11 @@ fn find(cell: &AtomicPtr<c_void>, name: &std::ffi::CStr) -> *mut c_void {
     if !found.is_null() {
         return found;
     }
-    // SAFETY: a name that ends in NUL.
+    // SAFETY: the name is terminated by NUL.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {
-        // A C library without it: nothing that could be called.
-        // SAFETY: ends the process.
+        // The C library lacks the function, so the program cannot continue. SAFETY: ends the
+        // process.
         unsafe { libc::abort() };
     }
     cell.store(found, Ordering::Relaxed);
@@ -34,12 +34,12 @@ macro_rules! reals {
                     Ok(name) => name,
                     Err(_) => c"",
                 };
-                // SAFETY: the C library's function of that name has that type.
+                // SAFETY: the C library's function of this name has this type.
                 unsafe { std::mem::transmute::<*mut c_void, $type>(find(&CELL, name)) }
             }
         )+
 
-        /// Finds all of them.
+        /// Resolves all functions.
         pub(crate) fn find_all() {
             $( let _ = $name(); )+
         }

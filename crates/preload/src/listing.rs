@@ -1,5 +1,6 @@
-//! Listing directories: `opendir` and its family. A `DIR` of the volume is ours, and begins with a word that no
-//! `DIR` of the C library begins with: theirs have a descriptor there.
+//! Directory listing: `opendir` and its family. A `DIR` of the volume is this library's
+//! [`Listing`]. Its first word differs from that of every `DIR` of the C library, which has a
+//! descriptor there.
 
 use libc::{DIR, c_char, c_int, c_long};
 use slots::{Op, entry};
@@ -11,14 +12,14 @@ use crate::{Errno, fail, fd_table, libc_fns, stat};
 
 const MAGIC: u64 = 0x5249_4465_6369_756c;
 
-/// A directory that is being listed.
+/// An open directory listing.
 #[repr(C)]
 struct Listing {
     magic: u64,
     fd: c_int,
-    /// 0 and 1 for `.` and `..`, else two more than the cookie of the entry before.
+    /// 0 and 1 for `.` and `..`, else two more than the cookie of the previous entry.
     position: u64,
-    /// Entries that were asked for.
+    /// Entries read from the service.
     bytes: Vec<u8>,
     next: usize,
     entry: libc::dirent,
@@ -30,7 +31,7 @@ unsafe fn ours<'a>(dir: *mut DIR) -> Option<&'a mut Listing> {
 }
 
 fn listing(fd: c_int) -> *mut DIR {
-    // SAFETY: numbers and characters.
+    // SAFETY: all fields are numbers and characters, for which zero is valid.
     let entry = unsafe { std::mem::zeroed() };
     let listing = Listing { magic: MAGIC, fd, position: 0, bytes: Vec::new(), next: 0, entry };
     Box::into_raw(Box::new(listing)).cast()
@@ -52,7 +53,7 @@ impl Listing {
         Ok(())
     }
 
-    /// The next entry; `None` at the end.
+    /// Returns the next entry; `None` at the end.
     fn step(&mut self) -> Result<Option<&mut libc::dirent>, Errno> {
         if self.position < 2 {
             let handle = fd_table::handle(self.fd).ok_or(libc::EBADF)?;
@@ -102,7 +103,7 @@ type Filter = Option<unsafe extern "C" fn(*const libc::dirent) -> c_int>;
 type Compare =
     Option<unsafe extern "C" fn(*mut *const libc::dirent, *mut *const libc::dirent) -> c_int>;
 
-/// `scandir(3)` by the functions here, for directories of the host too.
+/// Implements `scandir(3)` with the functions of this module, also for directories of the host.
 unsafe fn scan(
     path: *const c_char,
     list: *mut *mut *mut libc::dirent,

@@ -1,12 +1,13 @@
-//! What this process maps and shares of files on the volume, and what tells the service so.
+//! Shared mappings of volume files in this process, and the references that keep them alive in the
+//! service.
 //!
-//! A mapping is of a memory file that the service has (`docs/exec.md`). The service must know that there is one as
-//! long as there is: for that the process has a *hold*, a socket as those that stand for open files, of which the
-//! kernel gives a forked process a copy, and which it closes at `exec` and death. The program does not know of
-//! its descriptor: `close` and the like leave it alone.
+//! A mapping is of a memory file of the service (`docs/exec.md`). The service must know as long as
+//! the mapping exists. The process therefore holds a *mapping reference*: a socket like those that
+//! represent open files. The kernel copies it at `fork`, and closes it at `exec` and process exit.
+//! The program does not know its descriptor, and `close` and similar calls do not affect it.
 //!
-//! Guarantees: nothing here allocates, because allocators call `munmap`; no process is forked while another
-//! thread has the lock, and no signal is handled by a thread that has it.
+//! Guarantees: nothing here allocates, because allocators call `munmap`. No process is forked while
+//! another thread holds the lock, and no signal is handled by a thread that holds it.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -15,39 +16,41 @@ use libc::c_int;
 
 use crate::{Errno, libc_fns};
 
-/// Mappings that a process has at most: neighbours are not joined.
+/// Maximum number of mappings of a process; adjacent ones are not merged.
 const MAPPINGS_MAX: usize = 1024;
-/// Files that a process maps at most; by descriptors to read and by others it is two.
+/// Maximum number of mapping references. A file mapped through both read-only and other descriptors
+/// needs two.
 const MAPPING_REFS_MAX: usize = 256;
-/// Where descriptors of holds are, if there can be so many: out of the way of the program's.
+/// Lowest descriptor of mapping references, if the descriptor limit permits: out of the program's
+/// range.
 const DESCRIPTOR_MIN: c_int = 500;
 
-/// Bytes of a file in memory.
+/// A mapped range of a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapping {
     pub(crate) begin: usize,
     pub(crate) end: usize,
-    /// Of the first byte in the file.
+    /// Offset of the first byte in the file.
     pub(crate) offset: u64,
-    /// Whether it can be made writable.
+    /// Whether the mapping can be made writable.
     pub(crate) can_write: bool,
-    /// The place of its hold.
+    /// Index of its mapping reference.
     reference: usize,
 }
 
 impl Mapping {
-    /// Where an address in it, or its end, is in the file.
+    /// Returns the file offset of an address in the mapping, or of its end.
     pub(crate) fn offset_of(&self, address: usize) -> u64 {
         self.offset + (address - self.begin) as u64
     }
 }
 
-/// What keeps mappings of one file alive at the service.
+/// A reference that keeps the mappings of one file alive in the service.
 #[derive(Clone, Copy)]
 struct MappingRef {
     fd: c_int,
     number: u64,
-    /// Inode, and how the file was open that was mapped.
+    /// Inode, and the access mode of the mapped descriptor.
     file: (u64, u64),
     mappings: usize,
 }
@@ -55,18 +58,18 @@ struct MappingRef {
 const NO_MAPPING: Mapping = Mapping { begin: 0, end: 0, offset: 0, can_write: false, reference: 0 };
 const NO_MAPPING_REF: MappingRef = MappingRef { fd: -1, number: 0, file: (0, 0), mappings: 0 };
 
-/// Everything, behind the lock.
+/// All mappings, protected by the lock.
 pub(crate) struct Mappings {
     all: [Mapping; MAPPINGS_MAX],
     len: usize,
     references: [MappingRef; MAPPING_REFS_MAX],
-    /// The signals that were blocked before `fork`.
+    /// Signal mask before `fork`.
     forking: Option<libc::sigset_t>,
 }
 
 struct SharedMappings(UnsafeCell<Mappings>);
 
-// SAFETY: used by who has the lock only.
+// SAFETY: accessed only by the lock holder.
 unsafe impl Sync for SharedMappings {}
 
 static SHARED: SharedMappings = SharedMappings(UnsafeCell::new(Mappings {
@@ -76,22 +79,23 @@ static SHARED: SharedMappings = SharedMappings(UnsafeCell::new(Mappings {
     forking: None,
 }));
 static LOCKED: AtomicBool = AtomicBool::new(false);
-/// All mappings are between these addresses.
+/// Bounds of all mappings.
 static LOW: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGH: AtomicUsize = AtomicUsize::new(0);
-/// The descriptors of the holds, to be looked at without the lock; those behind the last were never used.
+/// Descriptors of the mapping references, readable without the lock; those past `DESCRIPTORS_USED`
+/// were never used.
 static DESCRIPTORS: [AtomicI32; MAPPING_REFS_MAX] =
     [const { AtomicI32::new(-1) }; MAPPING_REFS_MAX];
 static DESCRIPTORS_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The lock.
+/// Guard of the lock; blocks signals.
 pub(crate) struct MappingsGuard {
     saved_signals: libc::sigset_t,
 }
 
 impl MappingsGuard {
     pub(crate) fn lock() -> MappingsGuard {
-        // SAFETY: sets of signals on the stack.
+        // SAFETY: signal sets on the stack.
         let saved_signals = unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
@@ -100,7 +104,7 @@ impl MappingsGuard {
             before
         };
         while LOCKED.swap(true, Ordering::Acquire) {
-            // SAFETY: gives the processor away.
+            // SAFETY: yields the processor.
             unsafe { libc::sched_yield() };
         }
         MappingsGuard { saved_signals }
@@ -110,7 +114,7 @@ impl MappingsGuard {
 impl Drop for MappingsGuard {
     fn drop(&mut self) {
         LOCKED.store(false, Ordering::Release);
-        // SAFETY: a set of signals of ours.
+        // SAFETY: the saved signal set.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.saved_signals, std::ptr::null_mut())
         };
@@ -120,14 +124,14 @@ impl Drop for MappingsGuard {
 impl std::ops::Deref for MappingsGuard {
     type Target = Mappings;
     fn deref(&self) -> &Mappings {
-        // SAFETY: we have the lock.
+        // SAFETY: the guard holds the lock.
         unsafe { &*SHARED.0.get() }
     }
 }
 
 impl std::ops::DerefMut for MappingsGuard {
     fn deref_mut(&mut self) -> &mut Mappings {
-        // SAFETY: we have the lock.
+        // SAFETY: the guard holds the lock.
         unsafe { &mut *SHARED.0.get() }
     }
 }
@@ -146,32 +150,32 @@ extern "C" fn after_fork() {
     }
 }
 
-/// Sees to forks; once, when the library is loaded.
+/// Installs the fork handlers; called once, when the library is loaded.
 pub(crate) fn prepare() -> bool {
-    // SAFETY: functions that stay.
+    // SAFETY: the functions are never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) == 0 }
 }
 
-/// Whether there may be a mapping in a range: exact enough to leave everything else alone.
+/// Returns whether a range may overlap a mapping. A fast filter for unrelated calls.
 #[inline]
 pub(crate) fn can_overlap(begin: usize, len: usize) -> bool {
     begin < HIGH.load(Ordering::Acquire) && begin.saturating_add(len) > LOW.load(Ordering::Acquire)
 }
 
-/// The descriptors of holds in a range, in no order.
+/// Returns the descriptors of mapping references in a range, unordered.
 fn mapping_refs_within(first: c_int, last: c_int) -> impl Iterator<Item = c_int> {
     let used = DESCRIPTORS_USED.load(Ordering::Acquire);
     let all = DESCRIPTORS[..used].iter().map(|fd| fd.load(Ordering::Acquire));
     all.filter(move |fd| (first.max(0)..=last).contains(fd))
 }
 
-/// Whether a descriptor is a hold's, of which the program knows nothing.
+/// Returns whether a descriptor is a mapping reference, which is hidden from the program.
 #[inline]
 pub(crate) fn is_mapping_ref(fd: c_int) -> bool {
     mapping_refs_within(fd, fd).next().is_some()
 }
 
-/// The parts of a range of descriptors between those of holds.
+/// Calls `each` for the subranges of a descriptor range between mapping references.
 pub(crate) fn ranges_between_mapping_refs(
     first: c_int,
     last: c_int,
@@ -194,7 +198,7 @@ pub(crate) fn ranges_between_mapping_refs(
     }
 }
 
-/// The program wants a hold's descriptor for something else.
+/// Moves a mapping reference whose descriptor the program wants to replace.
 pub(crate) fn relocate_mapping_ref(fd: c_int) -> Result<(), Errno> {
     if !is_mapping_ref(fd) {
         return Ok(());
@@ -204,52 +208,53 @@ pub(crate) fn relocate_mapping_ref(fd: c_int) -> Result<(), Errno> {
     let Some(place) = found else { return Ok(()) };
     let copy = copy_descriptor_up(fd)?;
     locked.references[place].fd = copy;
-    // The descriptor stays open until it is replaced.
+    // The old descriptor stays open until it is replaced.
     DESCRIPTORS[place].store(copy, Ordering::Release);
     Ok(())
 }
 
-/// A copy of a descriptor out of the program's way.
+/// Duplicates a descriptor out of the program's range.
 fn copy_descriptor_up(fd: c_int) -> Result<c_int, Errno> {
     let mut copy = -1;
     for least in [DESCRIPTOR_MIN, 3] {
         if copy < 0 {
-            // SAFETY: a descriptor of ours.
+            // SAFETY: a descriptor of this library.
             copy = unsafe { libc_fns::fcntl()(fd, libc::F_DUPFD_CLOEXEC, least as _) };
         }
     }
-    // SAFETY: the C library's word of this thread.
+    // SAFETY: `errno` of this thread.
     if copy < 0 { Err(unsafe { *libc::__errno_location() }) } else { Ok(copy) }
 }
 
 impl Mappings {
-    /// Whether so many more mappings fit.
+    /// Returns whether this many more mappings fit.
     pub(crate) fn has_capacity(&self, more: usize) -> bool {
         self.len + more <= MAPPINGS_MAX
     }
 
-    /// Whether nothing of a range can be unmapped: it is within a mapping, of which two would be left.
+    /// Returns whether a range cannot be unmapped: it splits a mapping in two, and the table is
+    /// full.
     pub(crate) fn cannot_split(&self, begin: usize, end: usize) -> bool {
         let is_within = |m: &Mapping| m.begin < begin && end < m.end;
         !self.has_capacity(1) && self.all[..self.len].iter().any(is_within)
     }
 
-    /// The first mapping that has something of a range.
+    /// Returns the first mapping that overlaps a range.
     pub(crate) fn first(&self, begin: usize, end: usize) -> Option<Mapping> {
         let touches = |m: &&Mapping| m.begin < end && begin < m.end;
         self.all[..self.len].iter().filter(touches).min_by_key(|m| m.begin).copied()
     }
 
-    /// The open file's number that stands for a mapping.
+    /// Returns the handle that represents a mapping.
     pub(crate) fn number(&self, mapping: &Mapping) -> u64 {
         self.references[mapping.reference].number
     }
 
-    /// Notes a mapping, for which there is room, where nothing else is noted. Takes the socket: it is the hold of
-    /// the file, or closed, if there is one.
+    /// Adds a mapping, which must fit and overlap no other. Takes the socket: it becomes the file's
+    /// mapping reference, or is closed if the file has one.
     ///
     /// # Errors
-    /// `ENOMEM`: too many files. The socket is closed.
+    /// `ENOMEM` for too many files. The socket is closed.
     pub(crate) fn add(
         &mut self,
         (begin, end): (usize, usize),
@@ -260,13 +265,13 @@ impl Mappings {
     ) -> Result<(), Errno> {
         let known = self.references.iter().position(|hold| hold.mappings > 0 && hold.file == file);
         let free = self.references.iter().position(|hold| hold.mappings == 0);
-        // Without a descriptor up there it stays where it is.
+        // If no high descriptor is available, the socket keeps its own.
         let kept = match (known, free) {
             (None, Some(_)) => copy_descriptor_up(socket).unwrap_or(socket),
             _ => -1,
         };
         if kept != socket {
-            // SAFETY: the socket is ours.
+            // SAFETY: a descriptor of this library.
             unsafe { libc_fns::close()(socket) };
         }
         let hold = known.or(free).ok_or(libc::ENOMEM)?;
@@ -280,7 +285,7 @@ impl Mappings {
         Ok(())
     }
 
-    /// Notes another mapping of the same bytes.
+    /// Adds another mapping of the same file.
     pub(crate) fn add_like(&mut self, of: &Mapping, (begin, end): (usize, usize), offset: u64) {
         self.push(Mapping { begin, end, offset, ..*of });
         self.update_bounds();
@@ -294,7 +299,7 @@ impl Mappings {
         }
     }
 
-    /// Makes two mappings of one that goes over an address; there is room for one more.
+    /// Splits a mapping at an address; there must be capacity for one more.
     fn split(&mut self, at: usize) {
         let over = self.all[..self.len].iter().position(|m| m.begin < at && at < m.end);
         if let Some(place) = over {
@@ -304,7 +309,7 @@ impl Mappings {
         }
     }
 
-    /// Forgets what is mapped in a range, which [can be cut](Mappings::cannot_split).
+    /// Removes a range, which must be [splittable](Mappings::cannot_split).
     pub(crate) fn remove_range(&mut self, begin: usize, end: usize) {
         let whole = |m: &Mapping| begin <= m.begin && m.end <= end;
         let mut at = if begin < end { 0 } else { self.len };
@@ -314,7 +319,7 @@ impl Mappings {
                 self.remove(at);
                 continue;
             }
-            // What is left of it: an end, a begin, or both.
+            // Keep the remaining head, tail, or both.
             if mapping.begin < begin && begin < mapping.end {
                 if end < mapping.end {
                     self.split(end);
@@ -329,7 +334,7 @@ impl Mappings {
         self.update_bounds();
     }
 
-    /// What is mapped in a range can be made writable from now on; there is room for two more.
+    /// Marks mappings in a range as writable; there must be capacity for two more.
     pub(crate) fn set_writable(&mut self, begin: usize, end: usize) {
         self.split(begin);
         self.split(end);
@@ -337,13 +342,13 @@ impl Mappings {
         self.all[..self.len].iter_mut().filter(within).for_each(|m| m.can_write = true);
     }
 
-    /// What was mapped from an address on, up to another, is in a new range; there is room for two more.
+    /// Moves the mappings of a range to a new range; there must be capacity for two more.
     pub(crate) fn on_remap(&mut self, (begin, end): (usize, usize), new: (usize, usize)) {
         self.split(begin);
         self.split(end);
         let first = self.all[..self.len].iter().position(|m| m.begin == begin);
         let Some(place) = first else { return };
-        // Neighbours that the kernel had joined have moved with it.
+        // Adjacent mappings that the kernel had merged have moved with it.
         let first_end = self.all[place].end;
         (self.all[place].begin, self.all[place].end) = (0, 0);
         self.remove_range(first_end, end);
@@ -354,7 +359,7 @@ impl Mappings {
         self.update_bounds();
     }
 
-    /// Takes a mapping out; the last one of a file takes its hold along.
+    /// Removes a mapping, and its mapping reference with the last one of a file.
     fn remove(&mut self, at: usize) {
         let place = self.all[at].reference;
         self.len -= 1;
@@ -363,7 +368,7 @@ impl Mappings {
         hold.mappings -= 1;
         if hold.mappings == 0 {
             DESCRIPTORS[place].store(-1, Ordering::Release);
-            // SAFETY: a descriptor of ours.
+            // SAFETY: a descriptor of this library.
             unsafe { libc_fns::close()(hold.fd) };
             *hold = NO_MAPPING_REF;
         }

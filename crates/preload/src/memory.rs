@@ -1,5 +1,5 @@
-//! Mappings of files of the volume. A private one is a copy of what is there when it is made, as it may be. A
-//! shared one is of the memory file that the service keeps for a file while somebody maps it.
+//! Mappings of volume files. A private mapping is a copy of the current contents. A shared mapping
+//! is of the memory file that the service keeps for a mapped file.
 
 use libc::{c_int, c_void, off_t, size_t};
 use slots::Op;
@@ -9,7 +9,7 @@ use crate::mappings::{MappingsGuard, can_overlap};
 use crate::session::{call, receive};
 use crate::{Errno, fail, fd_table, libc_fns, start, status, unsupported_fd};
 
-/// The least page: a larger one is the kernel's to insist on.
+/// Smallest page size; the kernel enforces a larger one.
 const PAGE: usize = 4096;
 
 fn failed(errno: Errno) -> *mut c_void {
@@ -18,16 +18,16 @@ fn failed(errno: Errno) -> *mut c_void {
 }
 
 fn errno() -> Errno {
-    // SAFETY: the C library's word of this thread.
+    // SAFETY: `errno` of this thread.
     unsafe { *libc::__errno_location() }
 }
 
-/// The first byte behind so many, in whole pages.
+/// Returns the end of a range, rounded up to whole pages.
 fn end_of(begin: usize, len: size_t) -> usize {
     begin.saturating_add(len).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX)
 }
 
-/// A descriptor of a file's memory, and the socket that says that it is mapped.
+/// The descriptor of a memory file, and the socket that becomes its mapping reference.
 struct MappingDescriptors {
     memory: c_int,
     socket: c_int,
@@ -36,7 +36,7 @@ struct MappingDescriptors {
 }
 
 impl MappingDescriptors {
-    /// Asks for it, and for a range to be there.
+    /// Requests the memory file, with a range filled.
     fn request(
         handle: u64,
         offset: u64,
@@ -53,13 +53,13 @@ impl MappingDescriptors {
             Ok(MappingDescriptors { memory, socket, number, ino })
         };
         asked().inspect_err(|_| {
-            // SAFETY: a descriptor of our own.
+            // SAFETY: a descriptor of this library.
             unsafe { libc_fns::close()(socket) };
         })
     }
 
     fn close(&self) {
-        // SAFETY: descriptors of our own.
+        // SAFETY: descriptors of this library.
         unsafe {
             libc_fns::close()(self.memory);
             libc_fns::close()(self.socket);
@@ -86,7 +86,7 @@ unsafe fn share(
             }
         })?;
     let mut locked = MappingsGuard::lock();
-    // One that takes the middle of another one's place leaves two of that.
+    // A mapping in the middle of another one splits it in two.
     if !locked.has_capacity(1 + usize::from(flags & libc::MAP_FIXED != 0)) {
         fetched.close();
         unsupported_fd("mmap", fd, "a process has as many mappings that are shared as it may");
@@ -100,7 +100,7 @@ unsafe fn share(
     }
     libc_fns::close()(fetched.memory);
     let (begin, end) = (base as usize, end_of(base as usize, len));
-    // With `MAP_FIXED` something may have been there.
+    // With `MAP_FIXED`, the range may have been mapped.
     locked.remove_range(begin, end);
     let (file, hold) = ((fetched.ino, opened), (fetched.socket, fetched.number));
     locked.add((begin, end), offset as u64, writes, file, hold).inspect_err(|_| {
@@ -110,7 +110,7 @@ unsafe fn share(
     Ok(base)
 }
 
-/// Maps by the kernel alone; what is mapped and shared there is no more.
+/// Calls the kernel's `mmap`, and removes shared mappings in the range.
 unsafe fn map_over(
     at: *mut c_void,
     len: size_t,
@@ -131,7 +131,7 @@ unsafe fn map_over(
     )
 }
 
-/// Does something after which nothing of a range is mapped and shared.
+/// Runs an operation that ends all shared mappings in a range.
 fn replace_range<T: Copy>(
     begin: usize,
     len: size_t,
@@ -190,7 +190,7 @@ unsafe fn map(
     }
 }
 
-/// Makes what was mapped to be read, in a range, something that can be written to.
+/// Makes the read-only shared mappings in a range writable.
 unsafe fn make_writable(locked: &mut MappingsGuard, begin: usize, end: usize) -> Result<(), Errno> {
     let mut at = begin;
     while let Some(mapping) = locked.first(at, end) {
@@ -212,7 +212,7 @@ unsafe fn make_writable(locked: &mut MappingsGuard, begin: usize, end: usize) ->
             fetched.close();
             return Err(errno);
         }
-        // The file's hold is there already.
+        // The file has a mapping reference already.
         fetched.close();
         locked.set_writable(from, to);
     }
@@ -250,7 +250,7 @@ unsafe fn remap(
     if let Some(mapping) = mapping
         && len > old_len
     {
-        // What comes to it has to be there.
+        // The additional range must be filled.
         let (number, offset) = (locked.number(&mapping), mapping.offset_of(begin));
         match MappingDescriptors::request(number, offset, len, false) {
             Ok(fetched) => fetched.close(),
@@ -274,7 +274,7 @@ unsafe fn remap(
     base
 }
 
-/// Makes what was changed of a range durable.
+/// Makes changes in a mapped range durable.
 fn sync(begin: usize, end: usize) -> Result<i64, Errno> {
     let mut at = begin;
     loop {
@@ -311,7 +311,8 @@ interpose! {
         protect(at, len, access)
     }
     fn [madvise] (at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-        // Holes that it makes would not be found: an image's are what nobody has touched.
+        // MADV_REMOVE would punch holes that a write-back scan does not find, because holes count
+        // as untouched.
         if advice == libc::MADV_REMOVE
             && can_overlap(at as usize, len)
             && MappingsGuard::lock().first(at as usize, end_of(at as usize, len)).is_some()

@@ -1,4 +1,4 @@
-//! Opening, closing and copying descriptors.
+//! Opens, closes and duplicates descriptors.
 
 use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
 use slots::Op;
@@ -7,10 +7,10 @@ use crate::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::{Slot, call};
 use crate::{Errno, fail, fd_table, libc_fns, mappings, start, streams, unsupported};
 
-/// The bits that `umask(2)` leaves of a mode. There is no call that only asks.
+/// Applies the process's `umask(2)` to a mode. No call only reads the mask.
 pub(crate) fn masked(mode: mode_t) -> u64 {
-    // SAFETY: sets the mask, and sets it back; another thread that makes a file in between gets a file for
-    // its owner only.
+    // SAFETY: sets the mask and restores it. A file that another thread creates in between is
+    // accessible to its owner only.
     unsafe {
         let mask = libc::umask(0o077);
         libc::umask(mask);
@@ -18,7 +18,7 @@ pub(crate) fn masked(mode: mode_t) -> u64 {
     }
 }
 
-/// Opens a file of the volume; the descriptor is a socket that the service knows the file by.
+/// Opens a file of the volume; the descriptor is a socket that represents the file.
 pub(crate) fn open_on_volume(
     base: u64,
     path: &[u8],
@@ -38,13 +38,13 @@ pub(crate) fn open_on_volume(
         slot.put(0, path)?;
         let creates = flags & libc::O_CREAT != 0;
         let mode = if creates { masked(mode) } else { 0 };
-        // SAFETY: these cannot fail.
+        // SAFETY: these calls cannot fail.
         let owner = unsafe { u64::from(libc::geteuid()) | u64::from(libc::getegid()) << 32 };
         let flags = (flags & !libc::O_CLOEXEC) as u64;
         slot.call(Op::Open, base, [flags, mode, number, owner], path.len())?;
         Ok(number)
     };
-    // SAFETY: a descriptor of our own.
+    // SAFETY: a descriptor of this library.
     unsafe {
         match opened() {
             Ok(number) => {
@@ -74,28 +74,28 @@ unsafe fn open_any(dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t
     opened.unwrap_or_else(fail)
 }
 
-/// A descriptor that is about to be closed: the process gives up its locks of the file, as POSIX has it.
+/// Prepares a close: the process releases its locks of the file, as POSIX demands.
 pub(crate) fn before_close(fd: c_int) {
-    // SAFETY: the C library's variables.
+    // SAFETY: the C library's stream variables.
     unsafe { streams::flush(fd) };
     if let Some(handle) = fd_table::clear(fd) {
-        // A service that is gone has nothing to be told.
+        // Ignored if the service has ended.
         let _ = call(Op::Release, handle, [0; 4]);
     }
 }
 
-/// The copy of a descriptor stands for the same.
+/// Makes a duplicate represent the same open file.
 fn after_dup(from: c_int, to: c_int) -> c_int {
     if to >= 0 && to != from {
         match fd_table::handle(from) {
             Some(_) if !fd_table::is_in_range(to) => {
-                // SAFETY: the copy is new, and nobody knows of it.
+                // SAFETY: the duplicate is new and not known to the program.
                 unsafe { libc_fns::close()(to) };
                 return fail(libc::EMFILE);
             }
             handle => fd_table::set(to, handle.unwrap_or(0)),
         }
-        // SAFETY: the C library's variables.
+        // SAFETY: the C library's stream variables.
         unsafe { streams::replace_standard(to) };
     }
     to
@@ -129,12 +129,12 @@ interpose! {
         libc_fns::close()(fd)
     }
     fn [close_range] (first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        // Not with CLOSE_RANGE_CLOEXEC, or a flag that this does not know.
+        // Neither with CLOSE_RANGE_CLOEXEC nor with unknown flags.
         if flags & !2 == 0 && first <= last {
             fd_table::descriptors_within(first, last).for_each(before_close);
         }
         let max = c_int::MAX as c_uint;
-        // Behind the greatest descriptor there are none, and those of holds are closed by `exec` anyway.
+        // No descriptor exceeds c_int::MAX, and mapping references have FD_CLOEXEC anyway.
         if first > last || first > max || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
             return libc_fns::close_range()(first, last, flags);
         }
@@ -148,7 +148,7 @@ interpose! {
     }
     fn [closefrom] (first: c_int) -> () {
         fd_table::descriptors_within(first.max(0) as c_uint, c_uint::MAX).for_each(before_close);
-        // Parts in front of a hold; behind the last one there is no end.
+        // Ranges before each mapping reference; the last range is open-ended.
         mappings::ranges_between_mapping_refs(first.max(0), c_int::MAX, |first, last| match last {
             c_int::MAX => libc_fns::closefrom()(first),
             last => {
@@ -170,7 +170,7 @@ interpose! {
     }
 }
 
-/// A copy that takes the place of another descriptor.
+/// Duplicates onto another descriptor, which is closed.
 unsafe fn replacing(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
     if fd != to
         && let Err(errno) = mappings::relocate_mapping_ref(to)

@@ -1,4 +1,4 @@
-//! Names: making, renaming, removing, and the working directory.
+//! Creating, renaming and removing names, and the working directory.
 
 use std::ffi::CStr;
 
@@ -10,7 +10,7 @@ use crate::paths::{PathTarget, ResolvedPath, cwd, open_path, resolve, set_cwd};
 use crate::session::Slot;
 use crate::{Errno, fail, fd_table, libc_fns, start, stat, status, unsupported};
 
-/// A call about one path.
+/// Makes a call with one path.
 pub(crate) fn path_call(
     op: Op,
     base: u64,
@@ -72,7 +72,7 @@ unsafe fn mkdir_any(dirfd: c_int, path: *const c_char, mode: mode_t) -> Result<c
     }
 }
 
-/// A call that would make something a volume does not have.
+/// Refuses a call that would create an object that volumes do not support.
 unsafe fn refuse_call(
     call: &str,
     dirfd: c_int,
@@ -115,7 +115,7 @@ unsafe fn readlink_any(dirfd: c_int, path: *const c_char, to: *mut c_char, len: 
     let mut buffer = ResolvedPath::new();
     let errno = match resolve(dirfd, path, false, &mut buffer) {
         Ok(PathTarget::Host(dirfd, path)) => return libc_fns::readlinkat()(dirfd, path, to, len),
-        // What there is is no link.
+        // Volumes have no symbolic links, so an existing file is not one.
         Ok(PathTarget::Volume(base)) => {
             stat::stat_path(base, &buffer).err().unwrap_or(libc::EINVAL)
         }
@@ -124,7 +124,7 @@ unsafe fn readlink_any(dirfd: c_int, path: *const c_char, to: *mut c_char, len: 
     fail(errno) as isize
 }
 
-/// A path on the volume without what slashes and dots add.
+/// Returns a path on the volume without redundant slashes and dots.
 fn normalize(path: &[u8]) -> Vec<u8> {
     let names: Vec<&[u8]> =
         path.split(|b| *b == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
@@ -151,8 +151,8 @@ unsafe fn chdir_any(path: *const c_char) -> Result<c_int, Errno> {
     }
 }
 
-/// An absolute path below the volume's directory, as the C library gives it to programs: in their buffer, or
-/// in one that they free.
+/// Returns an absolute path below the mount point, in the program's buffer or in allocated memory,
+/// as the C library does.
 unsafe fn copy_path_out(path: &[u8], to: *mut c_char, room: Option<size_t>) -> *mut c_char {
     let at = start::mount_point().unwrap_or_default();
     let path = if path.is_empty() { at.to_vec() } else { [at, b"/", path].concat() };

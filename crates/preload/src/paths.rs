@@ -1,9 +1,9 @@
-//! Which paths lead to the volume.
+//! Decides which paths lead to the volume.
 //!
-//! A path is followed component by component: symbolic links of the host are resolved, `..` goes up, until it
-//! comes to the volume's directory. What is left is a path on the volume, which has no symbolic links, so
-//! that `a/..` there is nothing; `..` that leads out of it leads to the host. A path that never comes there is
-//! the C library's, as it was given.
+//! A path is resolved component by component until it reaches the mount point: symbolic links of
+//! the host are followed, and `..` goes up. The remainder is a path on the volume. The volume has
+//! no symbolic links, so `a/..` cancels out there; a `..` out of the volume leads to the host. A
+//! path that never reaches the mount point is passed to the C library unchanged.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,12 +14,12 @@ use slots::Op;
 use crate::session::Slot;
 use crate::{Errno, fd_table, libc_fns, start};
 
-/// Bytes of a path at most, its NUL included.
+/// Maximum bytes of a path, including its NUL.
 const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize;
-/// Symbolic links of a path at most (`path_resolution(7)`).
+/// Maximum symbolic links of a path (`path_resolution(7)`).
 const LINKS_MAX: u32 = 40;
 
-/// A path that is being put together.
+/// A path under construction.
 pub(crate) struct ResolvedPath {
     bytes: [u8; PATH_BYTES_MAX],
     len: usize,
@@ -34,7 +34,7 @@ impl ResolvedPath {
         &self.bytes[..self.len]
     }
 
-    /// With a NUL behind.
+    /// Returns a pointer to the path, terminated by NUL.
     pub(crate) fn as_ptr(&self) -> *const c_char {
         self.bytes.as_ptr().cast()
     }
@@ -60,38 +60,38 @@ impl ResolvedPath {
         self.push(name)
     }
 
-    /// Takes the last name away.
+    /// Removes the last component.
     fn pop(&mut self) {
         self.len = self.bytes().iter().rposition(|b| *b == b'/').unwrap_or(0);
         self.bytes[self.len] = 0;
     }
 }
 
-/// Where a path leads.
+/// Target of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathTarget {
-    /// To the host: what the C library is to be given.
+    /// The host: the arguments for the C library.
     Host(c_int, *const c_char),
-    /// To the volume: from an open directory on, or from the root (0); the path is in the buffer.
+    /// The volume: relative to an open directory or the root (0); the path is in the buffer.
     Volume(u64),
 }
 
-/// The working directory on the volume, if it is there; earlier ones are kept, because a thread may be
-/// looking at one.
+/// The working directory, if it is on the volume. Earlier values are never freed, because a thread
+/// may be reading one.
 static CWD: AtomicPtr<Vec<u8>> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The working directory's path on the volume.
+/// Returns the path of the working directory on the volume.
 pub(crate) fn cwd() -> Option<&'static [u8]> {
-    // SAFETY: null, or a vector that stays.
+    // SAFETY: null, or a vector that is never freed.
     unsafe { CWD.load(Ordering::Acquire).as_ref() }.map(|path| &path[..])
 }
 
-/// The working directory is on the volume from now on, or on the host.
+/// Sets the working directory to a path on the volume, or to the host.
 pub(crate) fn set_cwd(path: Option<&[u8]>) {
     let new = path.map_or(std::ptr::null_mut(), |p| Box::into_raw(Box::new(p.to_vec())));
     CWD.store(new, Ordering::Release);
     let name = slots::ENV_CWD;
-    // SAFETY: the environment is the C library's, which locks it. Programs that this one becomes find it.
+    // SAFETY: the C library locks the environment. Programs started by `exec` read the variable.
     unsafe {
         match path.map(|p| std::ffi::CString::new([b"/", p].concat())) {
             Some(Ok(path)) => libc::setenv(c_name(name).as_ptr().cast(), path.as_ptr(), 1),
@@ -106,19 +106,20 @@ fn c_name(name: &str) -> [u8; 32] {
     bytes
 }
 
-/// The working directory of the program before `exec`.
+/// Restores the working directory from before `exec`.
 pub(crate) fn restore_cwd(path: &[u8]) {
     let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
     CWD.store(Box::into_raw(Box::new(path)), Ordering::Release);
 }
 
-/// Where `path`, from `dirfd` on, leads. `follow` says whether a symbolic link at its end is followed.
+/// Resolves `path` relative to `dirfd`. `follow` says whether a symbolic link in the last component
+/// is followed.
 ///
 /// # Errors
-/// Too long, too many links, a working directory that cannot be told.
+/// If the path is too long, has too many links, or the working directory cannot be determined.
 ///
 /// # Safety
-/// `path` ends in NUL, or is null.
+/// `path` is terminated by NUL, or null.
 pub(crate) unsafe fn resolve(
     dirfd: c_int,
     path: *const c_char,
@@ -143,7 +144,7 @@ pub(crate) unsafe fn resolve(
                 todo.set(at)?;
                 todo.push_name(cwd)?;
             } else {
-                // The system call: the C library's function may allocate.
+                // The system call, because the C library's function may allocate.
                 let len = libc::syscall(libc::SYS_getcwd, todo.bytes.as_mut_ptr(), PATH_BYTES_MAX);
                 if len <= 1 || todo.bytes[0] != b'/' {
                     return Ok(host);
@@ -174,7 +175,7 @@ pub(crate) unsafe fn resolve(
     }
     match walk(at, &mut todo, follow, out)? {
         WalkResult::Volume => return Ok(PathTarget::Volume(0)),
-        // The host has no such way.
+        // The host has no such path.
         WalkResult::HostViaVolume => virtual_base = true,
         WalkResult::Host => {}
     }
@@ -197,7 +198,7 @@ pub(crate) fn open_path(handle: u64, to: &mut ResolvedPath) -> Result<(), Errno>
     to.push(path)
 }
 
-/// Where a descriptor of the host leads.
+/// Reads the path of a host descriptor.
 fn link_of_descriptor(fd: c_int, to: &mut ResolvedPath) -> bool {
     let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0u8; 11];
@@ -211,7 +212,7 @@ fn link_of_descriptor(fd: c_int, to: &mut ResolvedPath) -> bool {
         }
     }
     name[14..14 + digits.len() - at].copy_from_slice(&digits[at..]);
-    // SAFETY: the name ends in NUL, the buffer is as long as is said.
+    // SAFETY: the name is terminated by NUL, and the length is that of the buffer.
     let len = unsafe {
         libc_fns::readlinkat()(
             libc::AT_FDCWD,
@@ -227,17 +228,17 @@ fn link_of_descriptor(fd: c_int, to: &mut ResolvedPath) -> bool {
     true
 }
 
-/// Where a path came to.
+/// Result of a walk.
 enum WalkResult {
-    /// To the volume.
+    /// The volume.
     Volume,
-    /// To the host, by way of the volume.
+    /// The host, through the volume.
     HostViaVolume,
-    /// To the host.
+    /// The host.
     Host,
 }
 
-/// Follows the absolute path `todo`; the path on the volume, or on the host, is in `out`.
+/// Walks the absolute path `todo`; the resulting path on the volume, or on the host, is in `out`.
 fn walk(
     at: &[u8],
     todo: &mut ResolvedPath,
@@ -277,7 +278,7 @@ fn walk(
                 }
             }
         }
-        // What these name changes with who asks, and is not the volume's.
+        // Links in these depend on the process, and do not lead to the volume.
         if matches!(out.bytes(), b"/proc" | b"/sys" | b"/dev") {
             out.push(&todo.bytes[next..todo.len])?;
             return Ok(host);
@@ -288,7 +289,8 @@ fn walk(
             continue;
         }
         let mut link = [0u8; PATH_BYTES_MAX];
-        // SAFETY: a path that ends in NUL, and a buffer as long as is said; `errno` stays.
+        // SAFETY: the path is terminated by NUL, the length is that of the buffer, and `errno` is
+        // restored.
         let len = unsafe {
             let errno = *libc::__errno_location();
             let len = libc_fns::readlinkat()(
@@ -320,8 +322,8 @@ fn walk(
     }
 }
 
-/// The rest of a path that has come to the volume, put into `out`; or how much of it leads out again, to the
-/// directory that the volume is in.
+/// Puts the remainder of a path below the mount point into `out`. If it leaves the volume, returns
+/// the length of the part that leads to the mount point's parent.
 fn strip_mount_point(rest: &[u8], out: &mut ResolvedPath) -> Result<Option<usize>, Errno> {
     out.set(b"")?;
     let mut at = 0;

@@ -1,8 +1,8 @@
-//! `vfork` and running programs that are on the volume.
+//! `vfork`, and running programs that are on the volume.
 //!
-//! A forked process shares no slots with its parent: [`session`](crate::session) sees to that, for `fork` and
-//! everything like it. A process after `vfork` shares all memory, so that what it closes would be closed in
-//! its parent's table: it gets memory of its own, which POSIX allows.
+//! A forked process shares no slots with its parent; module [`session`](crate::session) ensures
+//! that for `fork` and similar calls. After `vfork` a child shares all memory, so its closes would
+//! change its parent's table. It therefore gets memory of its own, which POSIX permits.
 
 use std::ffi::CStr;
 
@@ -15,8 +15,8 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// An environment that says where the working directory is, whatever the program put together: shells have
-/// environments of their own. The first part is what the second points to.
+/// Returns an environment with the working directory, whatever environment the program passes:
+/// shells build their own. The second part points into the first.
 unsafe fn with_cwd(given: *const *const c_char) -> (Vec<u8>, Vec<*const c_char>) {
     let mut all = Vec::new();
     let mut next = given;

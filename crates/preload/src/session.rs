@@ -1,8 +1,8 @@
-//! The slots that this process shares with the service, and a call through one.
+//! The slots that this process shares with the service, and calls through them.
 //!
-//! Guarantees: a process never uses the slots of the one that it was forked from: what says that there is a
-//! session is on a page that the kernel clears in children (`madvise(2)`, `MADV_WIPEONFORK`). A call ends
-//! with an answer, or with `EIO` if the service is gone. `errno` stays as it was.
+//! Guarantees: a process never uses its parent's slots, because the session's state is on a page
+//! that the kernel clears in children (`madvise(2)`, `MADV_WIPEONFORK`). A call ends with a reply,
+//! or with `EIO` if the service has ended. `errno` is preserved.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use slots::{Call, Op, posted, slot_protocol};
 
 use crate::{Errno, libc_fns, start};
 
-/// What the kernel clears in a forked process.
+/// State that the kernel clears in a forked process.
 #[repr(C)]
 struct ProcessState {
-    /// 0, or 1 while a thread is making the session.
+    /// 1 while a thread creates the session, else 0.
     making: AtomicU32,
-    /// Where the slots are mapped.
+    /// Address of the mapped slots.
     slots: AtomicPtr<u8>,
     doorbell: AtomicPtr<u8>,
 }
@@ -25,32 +25,33 @@ struct ProcessState {
 static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// The slot that this thread had last.
+    /// The slot that this thread used last.
     static LAST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Set for good when the service is found to be gone: nobody waits for it any more.
+/// Set permanently once the service is found to have ended.
 static SERVICE_GONE: AtomicBool = AtomicBool::new(false);
 
 const PAGE: usize = 4096;
-/// How long an answer is waited for before it is asked whether the service is there; afterwards every second.
+/// Wait for a reply before the service's presence is checked; one second for later checks.
 const SERVICE_ALIVE_CHECK_NANOS: i64 = 50_000_000;
-/// Looks at an answer before it is waited for, at most: a call that needs no device is answered in a microsecond or
-/// two by a service that is awake.
+/// Maximum number of polls for a reply before sleeping. A call that needs no device takes a
+/// microsecond or two while the service is awake.
 const SPIN_POLL_LIMIT: u32 = 200;
-/// Answers that did not come meanwhile after which it is looked once more, whether it is worth it or not.
+/// Failed spins after which one more is tried, whatever the credit.
 const SPIN_RETRY_MISSES: u32 = 16;
-/// What answers that came meanwhile count at most, together.
+/// Maximum credit.
 const SPIN_CREDIT_MAX: u32 = 8;
 
-/// Whether it is worth to look, of one kind of calls: as long as one answer in three comes meanwhile.
+/// Spin statistics of one kind of call: spinning continues while one reply in three arrives within
+/// the spin.
 struct AdaptiveSpin {
-    /// Answers that came count two, others take one away.
+    /// A successful spin adds two, a failed one removes one.
     credit: AtomicU32,
     miss_count: AtomicU32,
 }
 
-/// Of calls to a service that is awake and that need no device by themselves; of others.
+/// Statistics of calls that need no device, to a service that is awake; and of all other calls.
 static SPIN_FAST_CALL: AdaptiveSpin = AdaptiveSpin::new();
 static SPIN_DEVICE_CALL: AdaptiveSpin = AdaptiveSpin::new();
 
@@ -59,7 +60,8 @@ impl AdaptiveSpin {
         AdaptiveSpin { credit: AtomicU32::new(SPIN_CREDIT_MAX), miss_count: AtomicU32::new(0) }
     }
 
-    /// Looks; whether it has come. What other threads note meanwhile may be lost.
+    /// Spins for a reply; returns whether it arrived. Concurrent updates of the statistics may be
+    /// lost.
     fn spin(&self, has_come: impl Fn() -> bool) -> bool {
         let credit = self.credit.load(Ordering::Relaxed);
         let missed = self.miss_count.load(Ordering::Relaxed);
@@ -81,11 +83,11 @@ impl AdaptiveSpin {
     }
 }
 
-/// Makes the page; once, when the library is loaded.
+/// Creates the page; called once, when the library is loaded.
 pub(crate) fn prepare() -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice; advice on it.
+    // SAFETY: a new mapping at an address chosen by the kernel, and advice on it.
     unsafe {
         let page = libc_fns::mmap()(std::ptr::null_mut(), PAGE, access, flags, -1, 0);
         if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
@@ -104,13 +106,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Claims one.
+    /// Claims a slot.
     pub(crate) fn claim() -> Result<Slot, Errno> {
         let own = PROCESS_STATE.load(Ordering::Acquire);
         if own.is_null() || SERVICE_GONE.load(Ordering::Relaxed) {
             return Err(libc::EIO);
         }
-        // SAFETY: the page stays; it has atomics only, for which zeros are values.
+        // SAFETY: the page is never unmapped; it has only atomics, for which zero is valid.
         let own = unsafe { &*own };
         while own.slots.load(Ordering::Acquire).is_null() {
             own.create()?;
@@ -127,13 +129,13 @@ impl Slot {
                 }
                 std::mem::forget(slot);
             }
-            // SAFETY: gives the processor away.
+            // SAFETY: yields the processor.
             unsafe { libc::sched_yield() };
         }
     }
 
     fn state(&self) -> &AtomicU32 {
-        // SAFETY: within the mapping, which stays; aligned; shared words are atomics.
+        // SAFETY: within the mapping, which is never unmapped; aligned; shared words are atomics.
         unsafe { AtomicU32::from_ptr(self.base.add(slots::header_offset(self.index)).cast()) }
     }
 
@@ -142,30 +144,30 @@ impl Slot {
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
 
-    /// Its data: [`slots::DATA`] bytes.
+    /// Returns the slot's data: [`slots::DATA_BYTES`] bytes.
     pub(crate) fn data(&self) -> *mut u8 {
         // SAFETY: within the mapping.
         unsafe { self.base.add(slots::data_offset(self.index)) }
     }
 
-    /// Puts bytes into the data, behind others.
+    /// Copies bytes into the data at an offset.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         if at + bytes.len() > slots::DATA_BYTES {
             return Err(libc::ENAMETOOLONG);
         }
-        // SAFETY: within the data; nobody else uses a claimed slot.
+        // SAFETY: within the data, which only the claiming thread uses.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data().add(at), bytes.len()) };
         Ok(())
     }
 
-    /// Bytes of an answer.
+    /// Copies bytes of a reply.
     pub(crate) fn get(&self, at: usize, into: &mut [u8]) {
         let len = into.len().min(slots::DATA_BYTES - at);
         // SAFETY: within the data.
         unsafe { std::ptr::copy_nonoverlapping(self.data().add(at), into.as_mut_ptr(), len) };
     }
 
-    /// Calls, and waits for the answer.
+    /// Makes a call and waits for its reply.
     pub(crate) fn call(
         &self,
         op: Op,
@@ -182,8 +184,8 @@ impl Slot {
         if answer < 0 { Err((-answer) as Errno) } else { Ok(answer) }
     }
 
-    /// Leaves a write of `len` bytes that are in the slot, to byte `at` or to the open file's offset, and does not
-    /// wait for it; the slot again if that may not be ([`slots::left`]).
+    /// Posts a write of `len` bytes in the slot, at byte `at` or at the open file's offset. Does
+    /// not wait. Returns the slot if the write may not be posted ([`slots::posted`]).
     pub(crate) fn post_write(self, handle: u64, at: Option<u64>, len: usize) -> Result<(), Slot> {
         let watched = self.doorbell_word(slots::MMAP_ACTIVE);
         let left = self.word(slots::POSTED_WRITE_BITS);
@@ -198,7 +200,8 @@ impl Slot {
         {
             return Err(self);
         }
-        // SAFETY: within the bell's mapping, which stays; aligned; shared words are atomics.
+        // SAFETY: within the doorbell's mapping, which is never unmapped; aligned; shared words are
+        // atomics.
         let tickets =
             unsafe { AtomicU64::from_ptr(self.doorbell.add(slots::TICKET_COUNTER).cast()) };
         let ticket = tickets.fetch_add(1, Ordering::Relaxed);
@@ -209,16 +212,17 @@ impl Slot {
             self.ring_doorbell();
         }
         let is_watched = slot_protocol::is_mmap_active(watched);
-        // It is the service's, to be freed by it.
+        // The service owns the slot now, and frees it.
         std::mem::forget(self);
         if is_watched {
-            // What is answered is that everything that was left before is done. (A service that is gone has none.)
+            // The reply shows that all writes posted before have been executed. If the service has
+            // ended, the failure is ignored.
             let _ = call(Op::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0]);
         }
         Ok(())
     }
 
-    /// Says what the call is; where its header is.
+    /// Writes the call into the header; returns the header's offset.
     fn write_call(&self, call: &Call) -> usize {
         let header = slots::header_offset(self.index);
         for (i, word) in call.words().iter().enumerate() {
@@ -228,11 +232,11 @@ impl Slot {
     }
 
     fn doorbell_word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: as in `state`, of the bell's mapping.
+        // SAFETY: as in `state`, within the doorbell's mapping.
         unsafe { AtomicU32::from_ptr(self.doorbell.add(at).cast()) }
     }
 
-    /// Whether the service slept.
+    /// Rings the doorbell; returns whether the service was sleeping.
     fn ring_doorbell(&self) -> bool {
         let (bell, asleep) =
             (self.doorbell_word(slots::DOORBELL), self.doorbell_word(slots::SERVICE_PARKED));
@@ -270,14 +274,14 @@ impl Drop for Slot {
     }
 }
 
-/// One call without data.
+/// Makes a call without data.
 pub(crate) fn call(op: Op, handle: u64, args: [u64; 4]) -> Result<i64, Errno> {
     Slot::claim()?.call(op, handle, args, 0)
 }
 
-/// Nanoseconds since 1970.
+/// Returns the time in nanoseconds since 1970.
 fn now() -> u64 {
-    // SAFETY: a time on the stack. The clock is there, and so `errno` stays.
+    // SAFETY: a time on the stack. The clock exists, so `errno` is unchanged.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_REALTIME, &mut time);
@@ -286,9 +290,10 @@ fn now() -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// `futex(2)`, between processes; how it ended is seen in the word. `errno` stays.
+/// Calls `futex(2)` between processes; the caller reads the result from the word. Preserves
+/// `errno`.
 fn futex(word: &AtomicU32, op: c_int, value: u32, timeout: *const libc::timespec) {
-    // SAFETY: the word and the time are there during the call; `errno` is this thread's.
+    // SAFETY: the word and the time outlive the call; `errno` is this thread's.
     unsafe {
         let errno = *libc::__errno_location();
         libc::syscall(
@@ -305,10 +310,10 @@ fn futex(word: &AtomicU32, op: c_int, value: u32, timeout: *const libc::timespec
 }
 
 impl ProcessState {
-    /// Makes the session, or waits until another thread has. Signals wait meanwhile: a handler that reads
-    /// would wait for its own thread.
+    /// Creates the session, or waits until another thread has. Signals are blocked meanwhile,
+    /// because a handler that reads would wait for its own thread.
     fn create(&self) -> Result<(), Errno> {
-        // SAFETY: sets of signals on the stack; `errno` is this thread's.
+        // SAFETY: signal sets on the stack; `errno` is this thread's.
         unsafe {
             let errno = *libc::__errno_location();
             let mut all: libc::sigset_t = std::mem::zeroed();
@@ -332,7 +337,7 @@ impl ProcessState {
 
     fn connect(&self) -> Result<(), Errno> {
         let socket = start::connect(false)?;
-        // SAFETY: a descriptor of our own; buffers on the stack.
+        // SAFETY: a descriptor of this library; buffers on the stack.
         let descriptors = unsafe {
             let token = start::token();
             let sent = libc::send(socket, token.as_ptr().cast(), token.len(), libc::MSG_NOSIGNAL);
@@ -350,7 +355,7 @@ impl ProcessState {
         let mut bases = [std::ptr::null_mut(); 2];
         let access = libc::PROT_READ | libc::PROT_WRITE;
         for ((fd, len), base) in descriptors.into_iter().zip(lengths).zip(&mut bases) {
-            // SAFETY: a new mapping, of memory that the service has sealed at that length.
+            // SAFETY: a new mapping of memory that the service has sealed at that length.
             *base = unsafe {
                 let mapped =
                     libc_fns::mmap()(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
@@ -367,10 +372,10 @@ impl ProcessState {
     }
 }
 
-/// So many bytes of the service's, and so many descriptors, four at most.
+/// Receives this many bytes and descriptors (at most four) from the service.
 ///
 /// # Safety
-/// A connected socket.
+/// `socket` is a connected socket.
 pub(crate) unsafe fn receive<const BYTES: usize, const DESCRIPTORS: usize>(
     socket: c_int,
 ) -> Result<([u8; BYTES], [c_int; DESCRIPTORS]), Errno> {

@@ -1,5 +1,5 @@
-//! What is done when the library is loaded: where the service and the volume are is read from the environment,
-//! and descriptors that came through `exec` are recognized.
+//! Initialization when the library is loaded: reads the addresses of the service and of the volume
+//! from the environment, and adopts descriptors inherited through `exec`.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use libc::{c_char, c_int};
 
 use crate::{Errno, fd_table, libc_fns, mappings, paths, session, streams};
 
-/// Where the service and the volume are.
+/// Address of the service, and the mount point.
 #[derive(Debug)]
 struct Service {
     name: Vec<u8>,
@@ -30,7 +30,7 @@ extern "C" fn loaded() {
     }
     adopt_descriptors();
     for fd in 0..3 {
-        // SAFETY: nothing has used the standard streams yet.
+        // SAFETY: no code has used the standard streams yet.
         unsafe { streams::replace_standard(fd) };
     }
     if let Some(cwd) = variable(slots::ENV_CWD) {
@@ -50,7 +50,7 @@ fn from_environment() -> Option<Service> {
     Some(Service { name, token, mount_point: variable(slots::ENV_MOUNT)? })
 }
 
-/// The directory that the volume is at; `None` outside of `sluice exec`.
+/// Returns the mount point; `None` outside `sluice exec`.
 #[inline]
 pub(crate) fn mount_point() -> Option<&'static [u8]> {
     SERVICE.get().map(|service| &service.mount_point[..])
@@ -60,11 +60,12 @@ pub(crate) fn token() -> &'static [u8] {
     SERVICE.get().map_or(b"", |service| &service.token)
 }
 
-/// Whether the service listens: the kernel forgets its socket's name when it dies, also while nobody has waited
-/// for it yet, and whatever becomes of its process number. A service that has too many callers lives.
+/// Returns whether the service listens. The kernel removes the socket's name when the service dies,
+/// even before it is waited for, and independently of its process id. A service with a full backlog
+/// counts as alive.
 pub(crate) fn is_service_alive() -> bool {
     let Some(service) = SERVICE.get() else { return false };
-    // SAFETY: an address on the stack; the descriptor is ours; `errno` is this thread's, and stays.
+    // SAFETY: an address on the stack; a descriptor of this library; `errno` is preserved.
     unsafe {
         let errno = *libc::__errno_location();
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -81,9 +82,9 @@ pub(crate) fn is_service_alive() -> bool {
     }
 }
 
-/// An address of an abstract name, and its bytes.
+/// Returns the address of an abstract socket name, and its length.
 fn address(name: &[u8]) -> (libc::sockaddr_un, libc::socklen_t) {
-    // SAFETY: plain numbers.
+    // SAFETY: all fields are numbers.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as _;
     let room = address.sun_path.len() - 1;
@@ -94,10 +95,10 @@ fn address(name: &[u8]) -> (libc::sockaddr_un, libc::socklen_t) {
     (address, len as _)
 }
 
-/// A socket to the service; with an automatic name of its own if it is to stand for a file.
+/// Connects to the service; with an autobind name if the socket will represent a file.
 pub(crate) fn connect(named: bool) -> Result<c_int, Errno> {
     let service = SERVICE.get().ok_or(libc::EIO)?;
-    // SAFETY: addresses on the stack; the descriptor is ours until it is returned.
+    // SAFETY: addresses on the stack; the descriptor is this library's until it is returned.
     unsafe {
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         if socket < 0 {
@@ -117,7 +118,7 @@ pub(crate) fn connect(named: bool) -> Result<c_int, Errno> {
     }
 }
 
-/// The number of a socket of ours, by its automatic name.
+/// Returns the number in a socket's autobind name.
 pub(crate) fn socket_number(socket: c_int) -> Option<u64> {
     // SAFETY: an address on the stack.
     unsafe {
@@ -134,12 +135,12 @@ pub(crate) fn socket_number(socket: c_int) -> Option<u64> {
     }
 }
 
-/// Finds the volume's descriptors among those that this process began with.
+/// Finds the volume's descriptors among those inherited by the process.
 fn adopt_descriptors() {
     let Some(service) = SERVICE.get() else { return };
     let (mine, mine_len) = address(&service.name);
     let path: &CStr = c"/proc/self/fd";
-    // SAFETY: buffers on the stack, as long as is said; records of the kernel's are read where it put them.
+    // SAFETY: buffers on the stack with their lengths; records are read where the kernel put them.
     unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
         let dir = libc_fns::open()(path.as_ptr(), flags, 0);

@@ -1,4 +1,4 @@
-//! What is known of files: `stat` and its family, rights and times, what a volume has.
+//! File attributes: `stat` and its family, permissions and times, and volume statistics.
 
 use libc::{AT_FDCWD, c_char, c_int, c_uint, c_ulong, mode_t, timespec};
 use slots::{Op, StatReply};
@@ -8,7 +8,7 @@ use crate::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::Slot;
 use crate::{Errno, fail, fd_table, libc_fns, status};
 
-/// The device number that files of the volume tell: of no block device.
+/// Device number of the volume's files; it belongs to no block device.
 const DEVICE: u64 = 0x51_0000_0001;
 const BLOCK: u64 = 4096;
 
@@ -18,14 +18,14 @@ fn read_stat_reply(slot: &Slot) -> StatReply {
     StatReply::decode(&bytes)
 }
 
-/// Of what is open.
+/// Returns the attributes of an open file.
 pub(crate) fn stat_handle(handle: u64) -> Result<StatReply, Errno> {
     let slot = Slot::claim()?;
     slot.call(Op::Stat, handle, [0; 4], 0)?;
     Ok(read_stat_reply(&slot))
 }
 
-/// Of what a path leads to.
+/// Returns the attributes of the file at a path.
 pub(crate) fn stat_path(base: u64, path: &ResolvedPath) -> Result<StatReply, Errno> {
     let slot = Slot::claim()?;
     slot.put(0, path.bytes())?;
@@ -82,7 +82,7 @@ unsafe fn fill_statx(to: *mut libc::statx, facts: &StatReply) {
     to.write(stat);
 }
 
-/// What a call is about: an open file, a path on the volume, or the host's.
+/// Target of a call: an open file, a path on the volume, or the host.
 enum CallTarget {
     Handle(u64),
     Path(u64),
@@ -136,7 +136,8 @@ unsafe fn access_any(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_in
         Err(errno) => Err(errno),
     };
     match found {
-        // Rights are kept, not enforced; nobody may run what nobody may run.
+        // Permissions are stored, not enforced, except that a file without any execute bit cannot
+        // be executed.
         Ok(facts) if mode & libc::X_OK != 0 && !facts.directory && facts.mode & 0o111 == 0 => {
             fail(libc::EACCES)
         }
@@ -145,7 +146,7 @@ unsafe fn access_any(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_in
     }
 }
 
-/// Changes facts of what a call is about.
+/// Changes attributes of a call's target.
 unsafe fn set_attr(
     (dirfd, path, flags): (c_int, *const c_char, c_int),
     args: [u64; 4],
@@ -180,7 +181,7 @@ unsafe fn times_change(times: *const timespec) -> [u64; 4] {
     [slots::CHANGE_TIMES, 0, word(&*times), word(&*times.add(1))]
 }
 
-/// What the volume has: bytes of a block, blocks, free ones, inodes, free ones.
+/// Returns the volume's block size, blocks, free blocks, inodes and free inodes.
 fn statfs_words() -> Result<[u64; 5], Errno> {
     let slot = Slot::claim()?;
     slot.call(Op::Statfs, 0, [0; 4], 0)?;
@@ -221,7 +222,7 @@ unsafe fn fill_statvfs(to: *mut libc::statvfs) -> c_int {
     }
 }
 
-/// Whether a path leads to something on the volume.
+/// Returns whether a path leads to an existing file on the volume.
 unsafe fn on_volume(path: *const c_char) -> Result<bool, Errno> {
     let mut buffer = ResolvedPath::new();
     match resolve(AT_FDCWD, path, true, &mut buffer)? {

@@ -1,5 +1,5 @@
-//! Streams of C (`fopen` and its family) over files of the volume: `fopencookie(3)` has the C library buffer,
-//! and `fileno` is answered here.
+//! C streams (`fopen` and its family) over files of the volume: `fopencookie(3)` lets the C library
+//! buffer, and `fileno` is implemented here.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
@@ -13,19 +13,20 @@ use crate::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::call;
 use crate::{Errno, count, fail, fd_table, libc_fns, unsupported};
 
-/// Streams on the volume that a process has at most.
+/// Maximum number of streams on the volume in a process.
 const STREAMS_MAX: usize = 1024;
 
 static FILES: [AtomicPtr<FILE>; STREAMS_MAX] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; STREAMS_MAX];
 static DESCRIPTORS: [AtomicI32; STREAMS_MAX] = [const { AtomicI32::new(-1) }; STREAMS_MAX];
-/// Where the open file of a stream that is read from is, or [`UNKNOWN`]: `ftell` asks each time, and programs ask `ftell` for
-/// every line. The C library's own streams remember it as well.
+/// File offset of a stream that is being read, or [`UNKNOWN`]. `ftell` would ask the service each
+/// time, and some programs call it for every line. The C library's own streams cache the offset as
+/// well.
 static OFFSETS: [AtomicI64; STREAMS_MAX] = [const { AtomicI64::new(UNKNOWN) }; STREAMS_MAX];
 const UNKNOWN: i64 = -1;
-/// The place is taken, without a descriptor.
+/// The slot is in use, without a descriptor.
 const NO_DESCRIPTOR: c_int = -2;
-/// Places that were ever used.
+/// Slots that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 #[repr(C)]
@@ -59,7 +60,7 @@ unsafe extern "C" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> 
 
 unsafe extern "C" fn write(cookie: *mut c_void, bytes: *const c_char, len: size_t) -> ssize_t {
     let parts = std::iter::once((bytes.cast(), len));
-    // It may go to the end, wherever that is.
+    // With O_APPEND the new offset is unknown.
     OFFSETS[cookie as usize].store(UNKNOWN, Ordering::Relaxed);
     let written = handle(cookie).and_then(|handle| {
         let fd = DESCRIPTORS[cookie as usize].load(Ordering::Acquire);
@@ -67,7 +68,7 @@ unsafe extern "C" fn write(cookie: *mut c_void, bytes: *const c_char, len: size_
     });
     match written {
         Ok(done) => done as ssize_t,
-        // The C library takes 0 for an error here, and a negative number for a count.
+        // The C library interprets 0 as an error here, and a negative number as a count.
         Err(errno) => {
             fail(errno);
             0
@@ -102,7 +103,7 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
     if fd < 0 { 0 } else { libc::close(fd) }
 }
 
-/// The `O_*` flags of a mode.
+/// Returns the `O_*` flags of a mode.
 fn flags(mode: &[u8]) -> Result<c_int, Errno> {
     let access = if mode.contains(&b'+') { libc::O_RDWR } else { libc::O_WRONLY };
     let flags = match mode.first() {
@@ -116,7 +117,7 @@ fn flags(mode: &[u8]) -> Result<c_int, Errno> {
     Ok(more.iter().filter(|(c, _)| mode.contains(c)).fold(flags, |all, (_, flag)| all | flag))
 }
 
-/// The open file was moved beside its streams.
+/// Invalidates the cached offset after the open file's offset was changed by other means.
 pub(crate) fn invalidate_offsets(fd: c_int) {
     for (offset, of) in OFFSETS.iter().zip(&DESCRIPTORS).take(USED.load(Ordering::Acquire)) {
         if of.load(Ordering::Relaxed) == fd {
@@ -125,7 +126,7 @@ pub(crate) fn invalidate_offsets(fd: c_int) {
     }
 }
 
-/// A stream over a descriptor of the volume.
+/// Creates a stream over a descriptor of the volume.
 unsafe fn stream(fd: c_int, mode: *const c_char) -> Result<*mut FILE, Errno> {
     let free = |i: &usize| {
         let place = &DESCRIPTORS[*i];
@@ -167,11 +168,11 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-/// The C library's own standard streams, while ours are in their places.
+/// The C library's standard streams, while replaced.
 static HOST: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
 
-/// Puts a stream in the place of a standard one if its descriptor is the volume's now, or the C library's
-/// back: that one writes to the descriptor without being asked.
+/// Replaces a standard stream if its descriptor belongs to the volume now, or restores it. The C
+/// library's own stream would write to the descriptor directly.
 pub(crate) unsafe fn replace_standard(fd: c_int) {
     let (variable, mode) = match fd {
         0 => (&raw mut stdin, c"r"),
@@ -183,7 +184,8 @@ pub(crate) unsafe fn replace_standard(fd: c_int) {
     if fd_table::handle(fd).is_none() {
         if !host.is_null() {
             let ours = std::mem::replace(&mut *variable, host);
-            // It was flushed when the descriptor was given up, which is somebody else's now.
+            // The stream was flushed when its descriptor was released, which may be in use for
+            // another file now.
             if let Some(index) = index(ours) {
                 DESCRIPTORS[index].store(NO_DESCRIPTOR, Ordering::Release);
                 libc::fclose(ours);
@@ -204,7 +206,7 @@ pub(crate) unsafe fn replace_standard(fd: c_int) {
     }
 }
 
-/// Flushes our stream in the place of a standard one, whose descriptor is about to be given up.
+/// Flushes a replaced standard stream before its descriptor is released.
 pub(crate) unsafe fn flush(fd: c_int) {
     if (0..3).contains(&fd) && !HOST[fd as usize].load(Ordering::Acquire).is_null() {
         match fd {
