@@ -1,23 +1,24 @@
-//! [`Space`]: which data blocks are free, and how many of these are promised to buffered data, or reserved for
-//! writes to come.
+//! [`BlockAllocator`]: the free data blocks, and how many of them are promised to buffered data (delayed
+//! allocation) or reserved for future writes.
 //!
-//! Next fit with a stride: a file goes on behind its last block if that is free; otherwise the next place
-//! is a stride away from where the last file was placed, which leaves both room to grow. What fits nowhere
-//! behind that goes into the smallest run that has room, or else into the largest one.
+//! Placement is next fit with a stride. A file continues behind its last block if that block is
+//! free. Otherwise it is placed a stride away from the previously placed file, which leaves both
+//! space to grow. If nothing near that point fits, the smallest extent with enough space is used,
+//! or else the largest one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks between places of files that are small when they are placed.
+/// Blocks between small files at their placement.
 const PLACEMENT_STRIDE: u32 = 64;
-/// Runs looked at behind the last place.
+/// Extents searched behind the last placement.
 const NEXT_FIT_EXTENTS_MAX: usize = 16;
 
 /// The free blocks of a volume.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockAllocator {
-    /// Runs, by first block.
+    /// Free extents by first block.
     extents: BTreeMap<u32, u32>,
-    /// The same by length.
+    /// Free extents by length.
     extents_by_length: BTreeSet<(u32, u32)>,
     free_blocks: u64,
     delalloc_blocks: u64,
@@ -27,7 +28,8 @@ pub(crate) struct BlockAllocator {
 }
 
 impl BlockAllocator {
-    /// The blocks `first..end` without those in use, which are in order and do not overlap.
+    /// Creates an allocator of the blocks `first..end` without those in use, which are sorted and
+    /// disjoint.
     pub(crate) fn new(first: u32, end: u32, used: &[(u32, u32)]) -> BlockAllocator {
         let mut space = BlockAllocator { placement_cursor: first, ..BlockAllocator::default() };
         let mut at = first;
@@ -43,17 +45,17 @@ impl BlockAllocator {
         space
     }
 
-    /// Free blocks that are neither promised nor reserved.
+    /// Returns the free blocks that are neither promised nor reserved.
     pub(crate) fn available(&self) -> u64 {
         self.free_blocks - self.delalloc_blocks - self.reserved_blocks
     }
 
-    /// Blocks that are reserved.
+    /// Returns the number of reserved blocks.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved_blocks
     }
 
-    /// Reserves blocks; `false` if there are not as many.
+    /// Reserves blocks; returns `false` if too few are available.
     #[must_use]
     pub(crate) fn reserve(&mut self, blocks: u64) -> bool {
         let enough = self.available() >= blocks;
@@ -63,7 +65,7 @@ impl BlockAllocator {
         enough
     }
 
-    /// Blocks that were reserved are not.
+    /// Releases reserved blocks.
     pub(crate) fn unreserve(&mut self, blocks: u64) {
         self.reserved_blocks -= blocks;
     }
@@ -73,7 +75,7 @@ impl BlockAllocator {
         self.free_blocks
     }
 
-    /// Promises blocks to somebody; `false` if there are not as many.
+    /// Promises blocks to buffered data; returns `false` if too few are available.
     #[must_use]
     pub(crate) fn reserve_delalloc(&mut self, blocks: u64) -> bool {
         let enough = self.available() >= blocks;
@@ -83,7 +85,8 @@ impl BlockAllocator {
         enough
     }
 
-    /// A promise is not needed, or is kept by the next [`take`](BlockAllocator::allocate).
+    /// Releases a promise, which is obsolete or fulfilled by the next
+    /// [`allocate`](BlockAllocator::allocate).
     pub(crate) fn release_delalloc(&mut self, blocks: u64) {
         self.delalloc_blocks = self.delalloc_blocks.saturating_sub(blocks);
     }
@@ -100,7 +103,7 @@ impl BlockAllocator {
         }
     }
 
-    /// The run that `block` is in.
+    /// Returns the free extent that contains `block`.
     fn extent_at(&self, block: u32) -> Option<(u32, u32)> {
         let (&start, &count) = self.extents.range(..=block).next_back()?;
         (block - start < count).then_some((start, count))
@@ -115,7 +118,8 @@ impl BlockAllocator {
         (at, taken)
     }
 
-    /// Takes up to `want` blocks in one run, at `goal` if it is free. `None` if nothing is.
+    /// Allocates up to `want` contiguous blocks, at `goal` if it is free. Returns `None` if no
+    /// block is free.
     pub(crate) fn allocate(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
         if let Some(goal) = goal
             && let Some(run) = self.extent_at(goal)
@@ -154,7 +158,7 @@ impl BlockAllocator {
         (at, taken)
     }
 
-    /// Gives blocks back.
+    /// Frees blocks.
     pub(crate) fn free(&mut self, start: u32, count: u32) {
         let (mut from, mut to) = (start, start + count);
         if let Some((&s, &n)) = self.extents.range(..start).next_back()

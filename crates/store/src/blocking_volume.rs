@@ -1,4 +1,4 @@
-//! [`Session`]: a store that waits for each request, for tools and tests; and transfers that do, for
+//! [`BlockingVolume`]: a volume that waits for each request, for tools and tests; and blocking transfers, for
 //! making a volume.
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::{
     Options, Request, Time, Volume,
 };
 
-/// Bytes of a session's buffer.
+/// Bytes of the buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A store, and whoever lets time pass: `tick` polls what is behind the device, if need be, and says what
-/// time it is.
+/// A volume, and a function that lets time pass. `tick` polls the drive behind the device if
+/// necessary, and returns the time.
 #[derive(Debug)]
 pub struct BlockingVolume<D, F> {
     volume: Volume<D>,
@@ -26,7 +26,7 @@ pub struct BlockingVolume<D, F> {
     region: Arc<SharedRegion>,
     iova: Iova,
     next_id: u64,
-    /// What time files are told.
+    /// Current time for the times of files.
     pub time: Time,
 }
 
@@ -53,7 +53,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         Ok(BlockingVolume::new(store, tick)?)
     }
 
-    /// Over a store that is open.
+    /// Wraps an open volume.
     ///
     /// # Errors
     /// [`ring::RegisterError`].
@@ -62,25 +62,25 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         Ok(BlockingVolume { volume: store, tick, region, iova: at, next_id: 0, time: Time(0) })
     }
 
-    /// The store.
+    /// Returns the volume.
     pub fn volume(&self) -> &Volume<D> {
         &self.volume
     }
 
-    /// The same, to change it.
+    /// Returns the volume, mutably.
     pub fn volume_mut(&mut self) -> &mut Volume<D> {
         &mut self.volume
     }
 
-    /// Gives the store back.
+    /// Returns the volume by value.
     pub fn into_volume(self) -> Volume<D> {
         self.volume
     }
 
-    /// Carries one request out.
+    /// Executes one request.
     ///
     /// # Errors
-    /// How the request failed.
+    /// The error of the request.
     pub fn run(&mut self, op: Op) -> Result<OpResult, Error> {
         self.next_id += 1;
         let request = Request { id: self.next_id, op, time: self.time };
@@ -100,7 +100,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         }
     }
 
-    /// Makes or finds a file.
+    /// Creates or finds a file.
     ///
     /// # Errors
     /// [`Error`].
@@ -109,7 +109,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         self.inode(Op::Create { dir, name, access, exclusive: false, open: false })
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// [`Error`].
@@ -147,7 +147,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         Ok(())
     }
 
-    /// Reads into `bytes`; returns how many there were.
+    /// Reads into `bytes`; returns the number of bytes read.
     ///
     /// # Errors
     /// [`Error`].
@@ -166,7 +166,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         Ok(done)
     }
 
-    /// All of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
     /// [`Error`].
@@ -187,17 +187,17 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         self.run(Op::Sync { ino, data_only: false }).map(drop)
     }
 
-    /// Closes the volume in order, and gives the device back.
+    /// Closes the volume cleanly, and returns the device.
     ///
     /// # Errors
-    /// [`Error`]; the device is closed as it is.
+    /// [`Error`]; the device is dropped in that case.
     pub fn close(mut self) -> Result<D, Error> {
         self.run(Op::Close)?;
         Ok(self.volume.into_device())
     }
 }
 
-/// Transfers one after the other, from and to a buffer.
+/// Sequential transfers from and to a buffer.
 pub(crate) struct BlockingTransfers<'a, D, F> {
     pub(crate) device: &'a mut D,
     pub(crate) tick: &'a mut F,
@@ -213,7 +213,7 @@ impl<'a, D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingTransfers<'a, D, F> 
         Ok(BlockingTransfers { device, tick, region, iova: at, transfers: flights })
     }
 
-    /// Carries one out.
+    /// Executes one transfer.
     pub(crate) fn run(&mut self, op: DeviceOp, lba: u64, sectors: u64) -> Result<(), OpenError> {
         match op {
             DeviceOp::Flush => self.transfers.submit_flush(()),

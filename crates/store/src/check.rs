@@ -1,4 +1,4 @@
-//! [`check`]: whether all metadata of a volume fits together.
+//! [`check`]: consistency check of all metadata of a volume.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::record::EXTENT_BYTES;
 use crate::tree::Tree;
 use crate::{BLOCK, FsckProblem, Ino, Kind, Layout};
 
-/// Looks at everything, and returns what is wrong.
+/// Checks everything, and returns the problems found.
 pub(crate) fn check(tree: &Tree, parts: &JournaledBlocks, layout: &Layout) -> Vec<FsckProblem> {
     let mut findings = Vec::new();
     if tree.find(Ino::ROOT).is_none_or(|n| !n.has_record || n.kind != Kind::Directory) {
@@ -24,7 +24,7 @@ pub(crate) fn check(tree: &Tree, parts: &JournaledBlocks, layout: &Layout) -> Ve
     findings
 }
 
-/// Data that the journal has; returns how many blocks it makes necessary.
+/// Checks journaled data; returns the number of blocks that must be allocated for it.
 fn check_journaled_data(
     tree: &Tree,
     parts: &JournaledBlocks,
@@ -74,7 +74,7 @@ fn check_names(tree: &Tree, findings: &mut Vec<FsckProblem>) {
                 }
                 Some(_) => {}
             }
-            // The first one counts.
+            // The first name counts.
             if *named.entry(child).or_insert(dir) != dir || !children.insert(child) {
                 findings.push(FsckProblem::SecondName { dir, name: name.to_vec(), child });
             }
@@ -82,7 +82,7 @@ fn check_names(tree: &Tree, findings: &mut Vec<FsckProblem>) {
     }
     let mut reached = BTreeSet::from([Ino::ROOT]);
     for (ino, node) in tree.iter().filter(|(_, n)| n.has_record) {
-        // Up to something that is known to be reached; a circle never gets there.
+        // Follow parents up to an inode known to be reachable; a cycle never reaches one.
         let (mut path, mut at) = (Vec::new(), ino);
         let found = loop {
             if reached.contains(&at) {

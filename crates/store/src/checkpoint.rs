@@ -1,7 +1,6 @@
-//! [`Checkpoint`]: a snapshot of all metadata, after which the journal before it is not needed, because the
-//! data that it has is in place by then as well. The first
-//! one is made before a volume is ready, the last one when it is closed, and others when a third of
-//! the journal is in use.
+//! [`Checkpoint`]: writes a snapshot of all metadata. After it, the earlier journal is not needed, because its
+//! data has been written in place as well. The first checkpoint precedes the completion of a mount,
+//! the last one is part of closing, and others run when a third of the journal is in use.
 
 use std::sync::Arc;
 
@@ -17,30 +16,30 @@ use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 #[derive(Clone, Copy, Debug)]
 enum CheckpointState {
     Idle,
-    /// Pieces are made, and what only the journal has is written in place.
+    /// Segments and journaled data are being written.
     Writing(SnapshotCursor),
-    /// What the snapshot may have seen has to be durable.
+    /// Waits until the transactions that the snapshot may contain are durable.
     Committing {
         txn: u64,
     },
-    /// The pieces have to be.
+    /// Waits until the segments are durable.
     Flushing {
         write_seq: u64,
     },
-    /// The first, or the second, superblock is on its way.
+    /// The first or second superblock is being written.
     Superblock {
         second: bool,
     },
 }
 
-/// A snapshot that is being made.
+/// A checkpoint in progress.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     state: CheckpointState,
-    /// What the superblock will say.
+    /// The superblock to be written.
     next_superblock: Option<Superblock>,
     begin: u64,
-    /// Its first transaction: data that those before have must be in place.
+    /// The first transaction after the snapshot; data of earlier transactions must be in place.
     first_txn: u64,
     segments: u32,
     in_flight: u32,
@@ -48,12 +47,12 @@ pub(crate) struct Checkpoint {
     region: Arc<SharedRegion>,
     iova: Iova,
     segment: Vec<u8>,
-    /// The volume is closed with this one.
+    /// This is the final checkpoint of a close.
     is_final: bool,
 }
 
 impl Checkpoint {
-    /// Two buffers for pieces and one for a superblock are in `region`.
+    /// Creates the state; `region` has two segment buffers and one for a superblock.
     pub(crate) fn new(region: Arc<SharedRegion>, iova: Iova) -> Checkpoint {
         Checkpoint {
             state: CheckpointState::Idle,
@@ -80,7 +79,7 @@ impl Checkpoint {
 }
 
 impl Core {
-    /// Begins a snapshot, if none is being made.
+    /// Starts a checkpoint, unless one is in progress.
     pub(crate) fn begin_checkpoint(&mut self) -> bool {
         if !self.checkpoint.is_idle() || self.aborted.is_some() {
             return false;
@@ -105,7 +104,7 @@ impl Core {
         true
     }
 
-    /// Begins the one after which the volume is not in use.
+    /// Starts the final checkpoint, after which the volume is not in use.
     pub(crate) fn begin_final_checkpoint(&mut self) -> bool {
         if !self.checkpoint.is_idle() {
             return false;
@@ -114,14 +113,14 @@ impl Core {
         self.begin_checkpoint()
     }
 
-    /// Whether data that only the journal has must be written in place for there to be room in it, or for
-    /// the volume to be closed.
+    /// Returns whether journaled data must be written in place, because the journal needs space or
+    /// the volume is being closed.
     pub(crate) fn needs_journal_space(&self) -> bool {
         let full = self.ring.used() > self.ring.sectors / 2;
         !self.checkpoint.is_idle() && (self.checkpoint.is_final || full)
     }
 
-    /// Goes on with a snapshot.
+    /// Advances a checkpoint.
     pub(crate) fn poll_checkpoint(&mut self) {
         if self.aborted.is_some() || self.options.read_only {
             return;
@@ -174,7 +173,7 @@ impl Core {
         let layout = next.layout;
         let begin = index * SEGMENT_BLOCKS;
         if begin + blocks > layout.snapshot_blocks {
-            // The limit on metadata and the size of the journal make sure that it fits.
+            // The limit on metadata and the size of the journal guarantee that it fits.
             return self.abort(Status::INTERNAL);
         }
         let at = buffer as usize * SEGMENT_BYTES;

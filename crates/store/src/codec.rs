@@ -1,6 +1,6 @@
-//! Little-endian numbers in and out of byte slices. Reading past the end is `None`.
+//! Little-endian encoding and decoding. Reading past the end returns `None`.
 
-/// Reads one field after the other.
+/// Reads fields in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
@@ -40,7 +40,7 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Puts `bytes` at `at`; the caller has made the space.
+/// Copies `bytes` to offset `at`, which must be within `into`.
 pub(crate) fn put(into: &mut [u8], at: usize, bytes: &[u8]) {
     into[at..at + bytes.len()].copy_from_slice(bytes);
 }

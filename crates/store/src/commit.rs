@@ -1,9 +1,9 @@
-//! [`Txn`] and [`Commit`]: changes are collected in one transaction; when somebody waits for one, or it is
-//! old or large, it is closed and written to the journal, and the next one collects. Whoever comes
-//! meanwhile shares the next.
+//! [`Txn`] and [`Commit`]: group commit. Changes are collected in one transaction. When a request
+//! waits for it, or it is old or large, it is closed and written to the journal, while the next one
+//! collects. Requests that arrive meanwhile share the next one.
 //!
-//! What the transaction's changes rely on is durable before it is written: the data that its extents and
-//! sizes cover. What it gives up is free once it is durable itself.
+//! Invariant: data that a transaction's extents and sizes cover is durable before the transaction
+//! is written. Blocks that it frees become available once it is durable.
 
 use block::Op as DeviceOp;
 use clock::Nanos;
@@ -15,17 +15,17 @@ use crate::journal::{self, SectorHeader};
 use crate::layout::BLOCK;
 use crate::record::{INODE_BYTES, Record};
 
-/// Changes that belong together.
+/// Changes that are committed together.
 #[derive(Debug)]
 pub(crate) struct Txn {
-    /// Its number.
+    /// Transaction number.
     pub(crate) id: u64,
     pub(crate) records: Vec<u8>,
-    /// Inodes whose own record is made when it is closed.
+    /// Inodes whose record is encoded when the transaction is closed.
     pub(crate) inodes: Vec<Ino>,
-    /// Runs of blocks that are free once it is durable.
+    /// Extents that become free once it is durable.
     pub(crate) freed_extents: Vec<(u32, u32)>,
-    /// When its first change was made.
+    /// Time of its first change.
     pub(crate) started_at: Option<Nanos>,
 }
 
@@ -35,7 +35,7 @@ impl Txn {
         Txn { id, records, inodes: Vec::new(), freed_extents: Vec::new(), started_at: None }
     }
 
-    /// Bytes of its records, those included that will be made.
+    /// Returns the bytes of its records, including those still to be encoded.
     pub(crate) fn bytes(&self) -> usize {
         self.records.len() + self.inodes.len() * INODE_BYTES
     }
@@ -51,11 +51,11 @@ enum CommitState {
     Idle,
     /// Waits for a flush of the data.
     Flushing { write_seq: u64 },
-    /// Waits for so many transfers.
+    /// Waits for this many transfers.
     Writing { remaining: u32 },
 }
 
-/// The transaction that is on its way.
+/// The transaction being committed.
 #[derive(Debug, Default)]
 pub(crate) struct Commit {
     state: CommitState,
@@ -66,12 +66,12 @@ pub(crate) struct Commit {
 }
 
 impl Core {
-    /// When the transaction will be old.
+    /// Returns when the running transaction expires.
     pub(crate) fn commit_deadline(&self) -> Nanos {
         self.txn.started_at.map_or(Nanos::MAX, |opened| opened + self.options.dirty_expire)
     }
 
-    /// Goes on with flushes and transactions.
+    /// Advances flushes and commits.
     pub(crate) fn poll_commit(&mut self) {
         if self.aborted.is_some() {
             return;
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Closes the running transaction: its sectors are made, and the next one runs.
+    /// Closes the running transaction: encodes its sectors, and starts the next one.
     fn close_txn(&mut self) {
         let id = self.txn.id;
         let mut inodes = std::mem::take(&mut self.txn.inodes);
@@ -142,7 +142,7 @@ impl Core {
         let at = first % self.ring.sectors;
         let head = sectors.min(self.ring.sectors - at);
         let mut left = 0;
-        // In two pieces where the ring ends.
+        // Two transfers if the sectors wrap around the end of the ring.
         for (offset, lba, count) in [(0, begin + at, head), (head, begin, sectors - head)] {
             if count > 0 {
                 let from = self.journal_iova.offset(offset * u64::from(self.ring.sector_bytes));
@@ -178,7 +178,7 @@ impl Core {
         self.free_committed();
     }
 
-    /// The blocks that the transaction gave up are nobody's.
+    /// Frees the blocks that the committed transaction released.
     fn free_committed(&mut self) {
         let mut frees = std::mem::take(&mut self.commit.freed_extents);
         frees.sort_unstable();

@@ -1,5 +1,5 @@
-//! [`Core`]: everything of a store but its device: what is in memory, what is under way, and what the
-//! steps of all operations share.
+//! [`Core`]: the state of a volume without its device: metadata, page cache, operations in flight, and functions
+//! that all operations share.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,104 +22,105 @@ use crate::tree::{InodeNode, Tree};
 use crate::writeback::WriteExtent;
 use crate::{Error, Ino, Op, OpCompletion, OpResult, Options, Stats, Time};
 
-/// Blocks of a staging buffer, from which data is written, and into which what is not aligned is read.
+/// Blocks of a staging buffer, from which data is written and into which unaligned data is read.
 pub(crate) const STAGING_BUFFER_BLOCKS: u32 = 32;
-/// Staging buffers.
+/// Number of staging buffers.
 const STAGING_BUFFERS: u32 = 8;
-/// Bytes of a transaction at most.
+/// Maximum bytes of a transaction.
 const TXN_BYTES_MAX: usize = 256 << 10;
-/// Bytes of records that a run of written blocks brings with it.
+/// Bytes of records that a written extent adds.
 pub(crate) const EXTENT_RECORD_BYTES: usize = EXTENT_BYTES + INODE_BYTES;
 
-/// What a transfer is for.
+/// Purpose of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TransferPurpose {
-    /// A block into a frame.
+    /// Reads a block into a page.
     Load { ino: Ino, block: u32, page: PageId },
-    /// Blocks into the data of a request.
+    /// Reads blocks into a request's data.
     Direct { slot: u32, ino: Ino },
-    /// Blocks into a staging buffer, of which a part goes to the data of a request.
+    /// Reads blocks into a staging buffer, part of which is copied to a request's data.
     Staged { slot: u32, ino: Ino, staging_index: u32, from: usize, to: Iova, len: usize },
-    /// Blocks of a file from a staging buffer.
+    /// Writes blocks of a file from a staging buffer.
     Writeback(WriteExtent),
-    /// A part of a transaction.
+    /// Writes a part of a transaction.
     Journal,
-    /// A flush, of writes up to this one.
+    /// Flushes writes up to this number.
     Flush(u64),
-    /// A piece of a snapshot, from one of two buffers.
+    /// Writes a segment of a snapshot from one of two buffers.
     SnapshotSegment(u32),
-    /// A superblock.
+    /// Writes a superblock.
     Superblock,
-    /// Blocks that nobody has.
+    /// Discards free blocks.
     Discard { start: u32, count: u32 },
 }
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpState {
     Start,
-    /// The next byte; bytes done.
+    /// Next byte; bytes done.
     Write {
         offset: u64,
         done: u32,
     },
-    /// The next byte, the end, and transfers under way.
+    /// Next byte, end, and transfers in flight.
     Read {
         next: u64,
         end: u64,
         pending: u32,
     },
-    /// It is the writer of its file.
+    /// The request is its file's writer.
     Changing,
-    /// The next block; blocks promised to it.
+    /// Next block; blocks promised to the request.
     Allocate {
         next: u32,
         delalloc_blocks: u64,
     },
-    /// Waits for what was dirty then; errors by then.
+    /// Waits for pages that were dirty at that time; the error count at that time.
     Written {
         upto: u64,
         errors: u64,
     },
-    /// Waits for a transaction, and for a flush.
+    /// Waits for a transaction and a flush.
     Durable {
         txn: u64,
         flush: u64,
     },
-    /// Waits for the last snapshot.
+    /// Waits for the final checkpoint.
     Closing,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActiveOp {
     pub(crate) id: u64,
     pub(crate) op: Op,
     pub(crate) time: Time,
     pub(crate) state: OpState,
-    /// The inode that it holds on to.
+    /// The inode that it pins.
     pub(crate) pinned_inode: Option<Ino>,
     /// The block that it waits for.
     pub(crate) awaited_block: Option<u32>,
-    /// What went wrong with a transfer for it.
+    /// Error of one of its transfers.
     pub(crate) failed: Option<Status>,
-    /// Blocks that are reserved for it.
+    /// Blocks reserved for it.
     pub(crate) reserved_blocks: u64,
-    /// Parts of blocks that it has made zeros: each once, because it is the file's writer. While it waits for room
-    /// the block may be in place, and has to be if the room is to come from there.
+    /// Number of partial blocks that it has zeroed. Each is zeroed once, because the request is the
+    /// file's writer. While the request waits for space, such a block may be written back, and must
+    /// be if that frees the space.
     pub(crate) zeroed: usize,
 }
 
-/// How a step of a request ended: it waits, or is done.
+/// Result of a step: the request waits, or is complete.
 pub(crate) enum OpStep {
     Wait,
     Done(OpResult),
 }
 
-/// A step that may fail.
+/// Result of a step that may fail.
 pub(crate) type StepResult = Result<OpStep, Error>;
 
-/// All of a store but its device.
+/// The state of a volume without its device.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) options: Options,
@@ -136,52 +137,52 @@ pub(crate) struct Core {
     free_slots: Vec<u32>,
     order: VecDeque<u32>,
     pub(crate) completions: VecDeque<OpCompletion>,
-    /// Something happened that requests may have waited for.
+    /// Set by events for which requests may wait.
     pub(crate) made_progress: bool,
 
     pub(crate) staging: Arc<SharedRegion>,
     pub(crate) staging_iova: Iova,
     pub(crate) free_staging: Vec<u32>,
 
-    /// Numbers of dirtied frames, and of writes that need a flush.
+    /// Sequence numbers of dirtied pages, and of writes that need a flush.
     pub(crate) dirty_seq: u64,
     pub(crate) write_seq: u64,
     pub(crate) flushed_seq: u64,
     pub(crate) flush_requested: u64,
     pub(crate) flushing: bool,
-    /// Inodes with dirty frames, by age; those that are to be written now.
+    /// Inodes with dirty pages by age; inodes to be written now.
     pub(crate) dirty_inodes: VecDeque<(Nanos, Ino)>,
     pub(crate) writeback_queue: VecDeque<Ino>,
-    /// Writes of data that failed, and what the last one said.
+    /// Number of failed data writes, and the last status.
     pub(crate) write_errors: u64,
     pub(crate) last_error: Status,
 
     pub(crate) txn: Txn,
     pub(crate) commit: Commit,
     pub(crate) ring: JournalRing,
-    /// Bytes of a transaction at most.
+    /// Maximum bytes of a transaction.
     pub(crate) txn_bytes_max: usize,
-    /// Bytes of records that runs under way will bring.
+    /// Bytes of records that extents in flight will add.
     pub(crate) record_bytes_in_flight: usize,
     pub(crate) commit_requested: u64,
-    /// The last transaction that is durable.
+    /// The last durable transaction.
     pub(crate) durable_txn: u64,
     pub(crate) journal: Arc<SharedRegion>,
     pub(crate) journal_iova: Iova,
-    /// Blocks whose discard is under way.
+    /// Blocks with a discard in flight.
     pub(crate) discarding: u64,
 
     pub(crate) checkpoint: Checkpoint,
     pub(crate) orphans: VecDeque<Ino>,
     pub(crate) closing: bool,
     pub(crate) closed: bool,
-    /// The journal or a superblock could not be written: nothing changes any more.
+    /// Writing the journal or a superblock failed; the volume accepts no more changes.
     pub(crate) aborted: Option<Status>,
     pub(crate) stats: Stats,
 }
 
 impl Core {
-    /// A store of what was read, before its first checkpoint.
+    /// Creates the state from loaded metadata, before the first checkpoint.
     pub(crate) fn new(
         options: Options,
         superblock: Superblock,
@@ -250,7 +251,7 @@ impl Core {
         })
     }
 
-    /// Takes a request, for which so many blocks are reserved; `false` if there are too many.
+    /// Accepts a request with reserved blocks; returns `false` if too many are in flight.
     pub(crate) fn submit(&mut self, request: &crate::Request, room: u64) -> bool {
         let Some(slot) = self.free_slots.pop() else { return false };
         let crate::Request { id, op, time } = *request;
@@ -273,12 +274,12 @@ impl Core {
         true
     }
 
-    /// Requests under way.
+    /// Returns the number of requests in flight.
     pub(crate) fn active_count(&self) -> usize {
         self.order.len()
     }
 
-    /// Takes every request as far as it goes.
+    /// Advances every request as far as possible.
     pub(crate) fn step_all(&mut self) {
         for _ in 0..self.order.len() {
             let Some(slot) = self.order.pop_front() else { return };
@@ -330,7 +331,7 @@ impl Core {
         self.made_progress = true;
     }
 
-    /// A request that changes, syncs or closes cannot go on if the journal cannot be written.
+    /// Requests that change, sync or close fail if the journal cannot be written.
     fn step(&mut self, slot: u32, active: &mut ActiveOp) -> StepResult {
         let reads = matches!(active.op, Op::Read { .. });
         if let Some(status) = self.aborted.filter(|_| !reads) {
@@ -367,7 +368,7 @@ impl Core {
         }
     }
 
-    /// The request holds on to an inode: it stays, even if its last name and user go.
+    /// Pins an inode for a request: it stays, even if its last name and user are removed.
     pub(crate) fn pin_inode(
         &mut self,
         active: &mut ActiveOp,
@@ -381,8 +382,8 @@ impl Core {
         Ok(node)
     }
 
-    /// Something of an inode has changed in the running transaction; `data` if its data could not be
-    /// read without it.
+    /// Adds an inode to the running transaction; `data` if its data could not be read without the
+    /// change.
     pub(crate) fn add_inode_to_txn(&mut self, ino: Ino, data: bool) {
         let Some(node) = self.tree.find_mut(ino) else { return };
         let txn = self.txn.id;
@@ -396,14 +397,14 @@ impl Core {
         self.txn.started_at.get_or_insert(self.now);
     }
 
-    /// Whether there is room for so many more records' bytes, in the transaction and in the journal. If
-    /// not, it is seen to.
+    /// Returns whether the transaction and the journal have space for this many more bytes of
+    /// records. If not, requests a commit or a checkpoint.
     pub(crate) fn ensure_journal_space(&mut self, bytes: usize) -> bool {
         self.ensure_journal_sectors(bytes, 0)
     }
 
-    /// The same, with sectors besides. What is to be written in place, and what is on its way, may come to
-    /// a transaction each.
+    /// Returns whether there is journal space for records and additional sectors. Journaled blocks
+    /// and extents in flight may need a transaction each.
     pub(crate) fn ensure_journal_sectors(&mut self, bytes: usize, sectors: u64) -> bool {
         let all = self.txn.bytes() + self.record_bytes_in_flight + bytes;
         let each =
@@ -416,21 +417,22 @@ impl Core {
         fits
     }
 
-    /// Whether metadata may grow by so many bytes; what is dirty or reserved may bring two extents each.
+    /// Returns whether metadata may grow by this many bytes; each dirty or reserved block may add
+    /// two extents.
     pub(crate) fn has_metadata_space(&self, bytes: usize) -> bool {
         let blocks = self.page_cache.dirty as u64 + self.allocator.reserved();
         let coming = (blocks * (2 * EXTENT_BYTES) as u64).saturating_add(bytes as u64);
         self.tree.bytes().saturating_add(coming) <= self.superblock.layout.metadata_bytes()
     }
 
-    /// Whether so many blocks can be written, with what they may bring of metadata.
+    /// Returns whether this many blocks can be written, including the metadata that they may add.
     pub(crate) fn has_free_blocks(&self, blocks: u64) -> bool {
         let bytes = usize::try_from(blocks).unwrap_or(usize::MAX).saturating_mul(2 * EXTENT_BYTES);
         let writes = self.aborted.is_none() && !self.options.read_only && !self.closing;
         writes && self.allocator.available() >= blocks && self.has_metadata_space(bytes)
     }
 
-    /// Whether blocks will be free soon that are not yet.
+    /// Returns whether blocks will become free soon.
     pub(crate) fn has_pending_frees(&mut self) -> bool {
         if !self.txn.freed_extents.is_empty() {
             self.commit_requested = self.commit_requested.max(self.txn.id);
@@ -441,7 +443,7 @@ impl Core {
             || !self.orphans.is_empty()
     }
 
-    /// A transfer has ended.
+    /// Handles the completion of a transfer.
     pub(crate) fn on_transfer_complete(&mut self, completion: &Completion) {
         let Some((what, status)) = self.transfers.on_completion(completion) else { return };
         self.made_progress = true;
@@ -469,7 +471,7 @@ impl Core {
             }
             TransferPurpose::SnapshotSegment(buffer) => self.on_segment_complete(buffer, status),
             TransferPurpose::Superblock => self.on_superblock_complete(status),
-            // A discard is a hint: whatever came of it, the blocks are free.
+            // A discard is only advisory: the blocks are free whatever its result.
             TransferPurpose::Discard { start, count } => {
                 self.discarding -= u64::from(count);
                 self.stats.discarded_blocks += u64::from(count);
@@ -478,14 +480,14 @@ impl Core {
         }
     }
 
-    /// A transfer for a request has failed.
+    /// Records the failure of a request's transfer.
     pub(crate) fn fail_transfer(&mut self, slot: u32, status: Status) {
         if let Some(active) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
             active.failed.get_or_insert(status);
         }
     }
 
-    /// Nothing can be made durable any more.
+    /// Aborts the volume: nothing can be made durable any more.
     pub(crate) fn abort(&mut self, status: Status) {
         self.aborted.get_or_insert(status);
         self.made_progress = true;

@@ -1,10 +1,10 @@
-//! Data of files in the journal: what is small and has to wait for a transaction anyway goes into it, and
-//! its sync is one durable write.
+//! Journaled data: small file data that has to wait for a transaction anyway is written to the
+//! journal with it, so that a sync is one durable write.
 //!
-//! The blocks are written in place later, many at a time: when they are old, when frames or the journal's
-//! space are needed. Until then their frames stay in memory, dirty or not. Whatever is written in place,
-//! and newer than what the journal has, brings a record of its extent, after which the journal's data of
-//! these blocks does not count (`docs/format/volume.md`, *Data in the journal*).
+//! The blocks are written in place later, many at a time: when they are old, or when pages or
+//! journal space are needed. Until then their pages stay in memory, dirty or not. A write in place
+//! of newer data adds a record of its extent, which supersedes the journaled data of these blocks
+//! (`docs/format/volume.md`, *Data in the journal*).
 
 use crate::core::Core;
 use crate::extents::{BlockMapping, Extent};
@@ -14,42 +14,44 @@ use crate::record::{DATA_BYTES, INODE_BYTES, Record};
 use crate::tree::InodeNode;
 use crate::{BLOCK, Ino};
 
-/// Blocks of which one sync puts data into the journal.
+/// Maximum number of blocks whose data one sync journals.
 const SYNC_JOURNALED_BLOCKS_MAX: usize = 4;
 
-/// What becomes of a file's dirty blocks that a sync waits for.
+/// Decision about the dirty blocks that a sync waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalDecision {
     /// They are in the running transaction.
     Journaled,
-    /// They will be; something is in the way now.
+    /// They will be journaled, but something prevents it now.
     Deferred,
-    /// They are to be written in place.
+    /// They must be written in place.
     InPlace,
 }
 
-/// Blocks whose data goes into the journal.
+/// Blocks to be journaled.
 #[derive(Debug, Default)]
 struct JournalBatch {
     blocks: [(u32, ByteRange); SYNC_JOURNALED_BLOCKS_MAX],
     count: usize,
     /// Bytes of the records.
     bytes: usize,
-    /// Those that have nothing there yet.
+    /// Blocks without earlier journaled data.
     fresh: usize,
-    /// Some of them are on their way as they were before.
+    /// Some blocks are being written in place with older contents.
     writing: bool,
-    /// They could not be read, or would be read as they were, without a transaction.
+    /// Without a transaction they could not be read, or would be read with older contents.
     needed: bool,
 }
 
 impl Core {
-    /// Blocks that may wait to be written in place: each keeps a sector of the journal free.
+    /// Returns the maximum number of blocks with journaled data; each keeps a sector of the journal
+    /// free.
     pub(crate) fn journaled_blocks_max(&self) -> usize {
         (self.page_cache.len() / 4).min((self.ring.sectors / 8) as usize)
     }
 
-    /// Puts what is dirty of a file into the running transaction, if it is little, and has to wait for one.
+    /// Journals a file's dirty data in the running transaction, if it is small and must wait for
+    /// one.
     pub(crate) fn journal_data(&mut self, ino: Ino, data_only: bool) -> JournalDecision {
         let Some(node) = self.tree.find(ino) else { return JournalDecision::InPlace };
         if node.state.in_writeback_queue && node.state.urgent {
@@ -60,7 +62,7 @@ impl Core {
         let needed = batch.needed || txn > self.durable_txn || node.recorded_size < node.size;
         let all = self.page_cache.journaled + batch.fresh;
         if needed && all > self.journaled_blocks_max() / 2 {
-            // An error has been told, or will be, to whoever waits for what cannot be written.
+            // Requests that wait for data that cannot be written get the error themselves.
             let _ = self.force_writeback();
         }
         if !needed || all > self.journaled_blocks_max() || batch.bytes > self.txn_bytes_max / 2 {
@@ -79,7 +81,7 @@ impl Core {
         JournalDecision::Journaled
     }
 
-    /// A file's dirty blocks; `None` if they are too many.
+    /// Collects a file's dirty blocks; returns `None` if there are too many.
     fn collect_batch(&self, node: &InodeNode) -> Option<JournalBatch> {
         let mut batch = JournalBatch::default();
         for block in node.state.dirty.iter().copied() {
@@ -102,8 +104,8 @@ impl Core {
         Some(batch)
     }
 
-    /// What the journal is told of a block that belongs to its file up to `end`: whole sectors, so that
-    /// none of them is ever a part of what was and a part of what became of it.
+    /// Returns the bytes of a block to be journaled; the block belongs to its file up to `end`.
+    /// Whole sectors, so that no sector ever mixes old and new contents.
     fn journaled_range(&self, frame: &Page, end: usize) -> Option<ByteRange> {
         let sector = self.ring.sector_bytes as usize;
         let ByteRange(from, to) = frame.dirty_range;
@@ -135,9 +137,10 @@ impl Core {
         }
     }
 
-    /// Sends blocks of which the journal has data from before transaction `below`, as far as there is
-    /// room; whether none are left. Nobody who waits for the journal is waited for: neither for its space,
-    /// which is kept for this, nor for those who will take blocks away.
+    /// Writes blocks in place that were journaled before transaction `below`, as far as buffers
+    /// permit. Returns whether none remain. Does not wait for requests that wait for the journal,
+    /// because journal space is kept for these records, nor for requests that will remove the
+    /// blocks.
     pub(crate) fn write_journaled_in_place(&mut self, below: u64) -> bool {
         if self.page_cache.journaled == 0 {
             return true;

@@ -1,5 +1,5 @@
-//! [`DeviceTransfers`]: transfers on their way to the device. One transfer is as many requests as the device's
-//! longest one makes of it, and ends when all of them have; a device that is busy is asked again.
+//! [`DeviceTransfers`]: transfers in flight on the device. A transfer is split by the device's longest request,
+//! and completes when all its parts have; if the device is full, the remaining parts are retried.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use ring::Iova;
 
 use crate::BLOCK;
 
-/// Sectors of a request without data at most.
+/// Maximum sectors of a request without data.
 const DATALESS_SECTORS_MAX: u32 = 1 << 20;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ struct DeviceTransfer<W> {
     status: Status,
 }
 
-/// Transfers, each for something (`W`).
+/// Transfers in flight, each with a purpose (`W`).
 #[derive(Debug)]
 pub(crate) struct DeviceTransfers<W> {
     transfers: Vec<Option<DeviceTransfer<W>>>,
@@ -29,7 +29,7 @@ pub(crate) struct DeviceTransfers<W> {
     block_sectors: u32,
     sector_bytes: u32,
     max_sectors: u32,
-    /// Requests sent and not ended.
+    /// Requests submitted and not completed.
     in_flight: u32,
 }
 
@@ -46,7 +46,7 @@ impl<W> DeviceTransfers<W> {
         }
     }
 
-    /// Whether nothing is on its way.
+    /// Returns whether no transfer is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.send_queue.is_empty()
     }
@@ -70,7 +70,7 @@ impl<W> DeviceTransfers<W> {
         );
     }
 
-    /// Reads, writes or discards sectors, 1 or more.
+    /// Reads, writes or discards at least one sector.
     pub(crate) fn submit_sectors(
         &mut self,
         what: W,
@@ -101,7 +101,7 @@ impl<W> DeviceTransfers<W> {
         }
     }
 
-    /// Makes what has ended durable.
+    /// Flushes completed writes.
     pub(crate) fn submit_flush(&mut self, what: W) {
         let tag = self.insert(what, 1);
         self.send_queue.push_back(Request::flush(tag));
@@ -122,7 +122,7 @@ impl<W> DeviceTransfers<W> {
         }
     }
 
-    /// Gives the device what it takes. Returns whether it took anything.
+    /// Submits requests until the device is full. Returns whether it submitted any.
     pub(crate) fn send<D: BlockDevice>(&mut self, device: &mut D, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(request) = self.send_queue.front() {
@@ -136,7 +136,7 @@ impl<W> DeviceTransfers<W> {
         moved
     }
 
-    /// A request has ended; returns the transfer that ended with it.
+    /// Handles the completion of a request; returns the transfer that completes with it.
     pub(crate) fn on_completion(&mut self, completion: &Completion) -> Option<(W, Status)> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let index = usize::try_from(completion.tag).ok()?;

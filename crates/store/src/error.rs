@@ -4,35 +4,35 @@ use nvme::Status;
 
 use crate::{FsckProblem, Owner};
 
-/// Why an operation failed. Nothing of it was done, unless a count of bytes says otherwise.
+/// Why an operation failed. It had no effect, unless a byte count says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No such name, or no such inode any more.
+    /// The name or the inode does not exist.
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken.
+    /// The name exists already.
     #[error("it exists")]
     Exists,
-    /// Something on the way, or the thing itself, is no directory.
+    /// A component of the path, or the target, is not a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// The thing is a directory.
+    /// The target is a directory.
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries.
     #[error("the directory is not empty")]
     NotEmpty,
-    /// No blocks left.
+    /// No block is free.
     #[error("no space left on the volume")]
     NoSpace,
-    /// The inodes, names and extents of the volume take all of the space for metadata.
+    /// Inodes, names and extents use all space for metadata.
     #[error("no space left for metadata: too many files, names or extents")]
     NoMetadataSpace,
     /// A name of more than 255 bytes.
     #[error("a name has 255 bytes at most")]
     NameTooLong,
-    /// Something else is wrong with the request; the words say what.
+    /// The request is invalid otherwise; the text says why.
     #[error("{0}")]
     Invalid(&'static str),
     /// The offset or size is beyond 16 TiB.
@@ -44,20 +44,20 @@ pub enum Error {
     /// The root cannot be removed or renamed.
     #[error("the root stays")]
     Root,
-    /// The volume takes no more changes: it was opened for reading, is being closed, or its journal could
-    /// not be written.
+    /// The volume accepts no changes: it was opened read-only, is being closed, or its journal
+    /// could not be written.
     #[error("the volume is read-only")]
     ReadOnly,
     /// The device failed.
     #[error("the device failed: {status}")]
     Io {
-        /// What it said.
+        /// Status of the device.
         status: Status,
     },
 }
 
 impl Error {
-    /// The number that Linux programs know the error by (`errno.h`).
+    /// Returns the Linux error number (`errno.h`).
     pub fn errno(self) -> i32 {
         match self {
             Error::NotFound => 2,
@@ -77,26 +77,26 @@ impl Error {
     }
 }
 
-/// Why a volume cannot be made or opened. Nothing was written, except where it is said.
+/// Why a volume cannot be made or opened. Nothing was written, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no superblock.
+    /// The device has no superblock.
     #[error("this is not a volume of files")]
     NotAVolume,
-    /// A later version, or features that this one does not know.
+    /// The volume has a later version, or unknown features.
     #[error(
         "the volume has version {version} and features {features:#x}; version {known} is known"
     )]
     Newer {
         /// Its version.
         version: u32,
-        /// Features that are not known.
+        /// Unknown features.
         features: u32,
-        /// The version that is known.
+        /// The supported version.
         known: u32,
     },
-    /// The device has another size, or other sectors, than the volume was made for.
+    /// The size or the sectors of the device differ from those for which the volume was made.
     #[error(
         "the volume was made for {blocks} blocks of 4096 bytes and sectors of {sector_bytes}; the \
          device has {device_blocks} and {device_sector_bytes}"
@@ -111,42 +111,42 @@ pub enum OpenError {
         /// Bytes per sector, of the device.
         device_sector_bytes: u32,
     },
-    /// Somebody of this boot uses it, or was killed while using it.
+    /// A process of this boot uses the volume, or was killed while using it.
     #[error(
         "the volume is in use by process {} of this boot; if that is gone, take it over, or let fsck \
          clear the mark",
         owner.process
     )]
     InUse {
-        /// Who.
+        /// The owner.
         owner: Owner,
     },
-    /// The metadata is damaged: what was found first, and how much in all.
+    /// The metadata is damaged.
     #[error("the volume is damaged: {first} ({count} findings; fsck has them all)")]
     Damaged {
-        /// The first.
+        /// The first problem found.
         first: FsckProblem,
-        /// How many.
+        /// Number of problems.
         count: usize,
     },
-    /// There is a volume already.
+    /// The device has a volume already.
     #[error("there is a volume on the device; it is overwritten only on demand")]
     HasVolume,
-    /// The device, or what was asked for, does not fit.
+    /// The device or the options are unsuitable.
     #[error("{what}")]
     Unfit {
-        /// Why.
+        /// The reason.
         what: String,
     },
     /// The device failed.
     #[error("the device failed at byte {offset}: {status}")]
     Io {
-        /// Where.
+        /// Byte offset on the device.
         offset: u64,
-        /// What it said.
+        /// Status of the device.
         status: Status,
     },
-    /// No memory to be had for buffers.
+    /// No memory for buffers.
     #[error(transparent)]
     Memory(#[from] ring::RegisterError),
 }

@@ -1,15 +1,15 @@
-//! [`Extents`]: which blocks of the volume a file's blocks are.
+//! [`Extents`]: maps a file's blocks to blocks of the volume.
 
-/// A run of blocks.
+/// A contiguous range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// First block of the file.
     pub(crate) logical: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub(crate) count: u32,
     /// First block of the volume.
     pub(crate) phys: u32,
-    /// Holds data; otherwise it is reserved and reads as zeros.
+    /// Whether it holds data; otherwise it is preallocated and reads as zeros.
     pub(crate) written: bool,
 }
 
@@ -18,7 +18,7 @@ impl Extent {
         self.logical + self.count
     }
 
-    /// The part within `from..to`, which overlaps it.
+    /// Returns the part within `from..to`, which must overlap.
     fn clip(self, from: u32, to: u32) -> Extent {
         let (start, end) = (self.logical.max(from), self.end().min(to));
         Extent {
@@ -29,7 +29,7 @@ impl Extent {
         }
     }
 
-    /// Whether `next` goes on where this one ends.
+    /// Returns whether `next` continues this extent.
     fn can_merge(self, next: Extent) -> bool {
         self.end() == next.logical
             && self.phys + self.count == next.phys
@@ -37,16 +37,16 @@ impl Extent {
     }
 }
 
-/// What a block of a file is, and how many blocks from it on are alike.
+/// Mapping of a block, and the number of following blocks with the same mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockMapping {
-    /// Nothing: zeros.
+    /// Not allocated; reads as zeros.
     Hole { count: u32 },
     /// A part of an extent.
     Extent(Extent),
 }
 
-/// All extents of a file, in order, none touching another that it could be one with.
+/// All extents of a file, sorted, with contiguous ones merged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extents {
     extents: Vec<Extent>,
@@ -58,7 +58,7 @@ impl Extents {
         self.extents.len()
     }
 
-    /// Blocks of all of them.
+    /// Returns the number of blocks of all extents.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -67,13 +67,13 @@ impl Extents {
         self.extents.iter().copied()
     }
 
-    /// Those that end behind `block`, the first one clipped.
+    /// Returns the extents that end after `block`, the first one clipped.
     pub(crate) fn range_from(&self, block: u32) -> impl Iterator<Item = Extent> + '_ {
         let first = self.extents.partition_point(|e| e.end() <= block);
         self.extents[first..].iter().map(move |e| e.clip(block, u32::MAX))
     }
 
-    /// What `block` is.
+    /// Returns the mapping of `block`.
     pub(crate) fn find(&self, block: u32) -> BlockMapping {
         match self.range_from(block).next() {
             Some(extent) if extent.logical == block => BlockMapping::Extent(extent),
@@ -82,14 +82,14 @@ impl Extents {
         }
     }
 
-    /// Where the file's next block had best be: behind the nearest one before it.
+    /// Returns the preferred location of the file's next block: behind the nearest block before it.
     pub(crate) fn goal(&self, block: u32) -> Option<u32> {
         let before = self.extents.partition_point(|e| e.logical < block).checked_sub(1)?;
         let extent = self.extents[before];
         extent.phys.checked_add(block - extent.logical)
     }
 
-    /// Says what some blocks are, whatever they were.
+    /// Maps blocks, replacing earlier mappings.
     pub(crate) fn set(&mut self, new: Extent) {
         let last = self.extents.last().copied();
         if last.is_none_or(|last| last.end() <= new.logical) {
@@ -117,7 +117,7 @@ impl Extents {
         }
     }
 
-    /// Takes blocks away; `freed` hears of each run of the volume's blocks.
+    /// Unmaps blocks; calls `freed` with each extent of the volume that this frees.
     pub(crate) fn clear(&mut self, at: u32, count: u32, mut freed: impl FnMut(u32, u32)) {
         let end = at.saturating_add(count);
         let first = self.extents.partition_point(|e| e.end() <= at);

@@ -9,28 +9,29 @@ use crate::record::{InodeRecord, Record};
 use crate::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
 use crate::{Access, Ino, Kind, Layout, OpenError, Times, snapshot};
 
-/// How a volume is made.
+/// Options of a new volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// The volume's own name: anything that no other volume has.
+    /// Unique id of the volume.
     pub uuid: u128,
-    /// What people call it: 32 bytes at most.
+    /// Label for users, at most 32 bytes.
     pub label: String,
-    /// Who may do what with the root.
+    /// Permissions of the root.
     pub access: Access,
     /// The times of the root.
     pub times: Times,
-    /// Blocks for metadata; unsaid, one in 128.
+    /// Blocks for metadata; by default one in 128.
     pub metadata_blocks: Option<u32>,
-    /// Blocks of the journal; unsaid, one in 128, up to 32 MiB.
+    /// Blocks of the journal; by default one in 128, up to 32 MiB.
     pub journal_blocks: Option<u32>,
-    /// Whether a volume that is there, of any version, is overwritten.
+    /// Whether to overwrite an existing volume of any version.
     pub force: bool,
-    /// Whether what the data blocks hold is discarded.
+    /// Whether to discard the data blocks.
     pub discard: bool,
 }
 
-/// Makes an empty volume of all of `device`; `tick` is as for [`Session`](crate::Session).
+/// Makes an empty volume that fills `device`; `tick` is as for
+/// [`BlockingVolume`](crate::BlockingVolume).
 ///
 /// # Errors
 /// [`OpenError::Unfit`], [`OpenError::HasVolume`], with nothing written; [`OpenError::Io`].
@@ -62,7 +63,7 @@ pub fn format<D: BlockDevice>(
             DecodedSuperblock::Damaged | DecodedSuperblock::Newer { .. } => {}
         }
     }
-    // What is there is none any more before anything else changes.
+    // Invalidate an existing volume before anything else changes.
     io.region.fill(0, SEGMENT_BYTES, 0);
     for lba in blocks {
         io.run(Op::Write, lba, 1)?;
@@ -106,7 +107,7 @@ pub fn format<D: BlockDevice>(
     Ok(superblock)
 }
 
-/// Makes every sector of a journal zeros, durably; none of them counts.
+/// Writes zeros to every sector of the journal and flushes, so that no sector is valid.
 pub(crate) fn clear_journal<D: BlockDevice, F: FnMut(&mut D) -> Nanos>(
     io: &mut BlockingTransfers<'_, D, F>,
     layout: &Layout,

@@ -1,5 +1,4 @@
-//! [`fsck()`]: reads all metadata of a volume, says everything that is wrong with it, and repairs what can
-//! be without guessing.
+//! [`fsck()`]: checks all metadata of a volume, reports every problem, and repairs unambiguous ones.
 
 use block::BlockDevice;
 use clock::Nanos;
@@ -17,60 +16,60 @@ use crate::{
     format,
 };
 
-/// Where repairs put what has lost its name.
+/// Directory in which repairs put unnamed inodes.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// What is to be done besides looking.
+/// Options of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsckOptions {
     /// Whether to repair.
     pub repair: bool,
-    /// Whether the mark that the volume is in use counts as nobody's, and is cleared by a repair.
+    /// Whether to ignore the owner mark; a repair clears it.
     pub clear_owner: bool,
 }
 
-/// What was found.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsckReport {
-    /// The superblock that counts.
+    /// The current superblock.
     pub superblock: Superblock,
-    /// Everything that is wrong.
+    /// All problems found.
     pub problems: Vec<FsckProblem>,
-    /// Whether it was repaired: everything that was wrong is put right.
+    /// Whether all problems were repaired.
     pub repaired: bool,
-    /// Files, directories, extents.
+    /// Number of files.
     pub files: u64,
-    /// Directories, the root included.
+    /// Number of directories, including the root.
     pub directories: u64,
-    /// Extents of all files.
+    /// Number of extents of all files.
     pub extents: u64,
-    /// Blocks of all files.
+    /// Number of blocks of all files.
     pub used_blocks: u64,
     /// Bytes of all metadata.
     pub metadata_bytes: u64,
     /// Transactions in the journal.
     pub transactions: u64,
-    /// Blocks of which the journal has data that may not be in place.
+    /// Blocks with journaled data that may not be in place.
     pub journaled_blocks: u64,
 }
 
 impl FsckReport {
-    /// Whether nothing is wrong that opening the volume would not put right.
+    /// Returns whether no problem remains that a mount would not fix.
     pub fn is_clean(&self) -> bool {
         !self.problems.iter().any(FsckProblem::is_damage)
     }
 
-    /// Who uses the volume, or was cut off while using it.
+    /// Returns the process that uses the volume, or was killed while using it.
     pub fn owner(&self) -> Option<Owner> {
         self.superblock.owner
     }
 }
 
-/// Looks at the volume on `device`, and repairs it if that was asked for and all of it can be; `tick` is
-/// as for [`Session`].
+/// Checks the volume on `device`, and repairs it if requested and if every problem is repairable;
+/// `tick` is as for [`BlockingVolume`].
 ///
 /// # Errors
-/// [`OpenError`], where there is nothing to look at; [`OpenError::InUse`] of a repair.
+/// [`OpenError`] if there is nothing to check; [`OpenError::InUse`] for a repair.
 pub fn fsck<D: BlockDevice>(
     device: &mut D,
     options: FsckOptions,
@@ -126,7 +125,7 @@ fn repair<D: BlockDevice>(
     tick: &mut impl FnMut(&mut D) -> Nanos,
 ) -> Result<bool, OpenError> {
     let layout = loaded.superblock.layout;
-    // What is put right may show what else is wrong.
+    // A repair may reveal further problems.
     for _ in 0..4 {
         let findings = check(&loaded.tree, &loaded.journaled, &layout);
         for finding in findings.iter().filter(|f| f.is_damage()) {
@@ -158,13 +157,13 @@ fn repair<D: BlockDevice>(
         }
         (Err(error), None) => return Err(OpenError::Unfit { what: error.to_string() }),
     }
-    // Nothing in the journal counts any more: no damaged sector may be taken for the next one.
+    // Clear the journal, so that no damaged sector can be mistaken for its continuation.
     let device = session.into_volume().into_device();
     format::clear_journal(&mut BlockingTransfers::new(device, tick, SEGMENT_BYTES)?, &layout)?;
     Ok(true)
 }
 
-/// Puts one thing right.
+/// Repairs one problem.
 fn repair_problem(tree: &mut Tree, finding: &FsckProblem) {
     match finding {
         FsckProblem::NoInode { ino } => {
@@ -189,7 +188,7 @@ fn repair_problem(tree: &mut Tree, finding: &FsckProblem) {
         FsckProblem::Unnamed { ino } => {
             let lost = lost_and_found(tree);
             let Some(kind) = tree.find(*ino).map(|n| n.kind) else { return };
-            // A circle of directories is cut where it is met first.
+            // A cycle of directories is cut where it is found first.
             if let Some(parent) = tree.find(*ino).map(|n| n.parent).filter(|p| p.0 != 0) {
                 let name = tree.find(parent).and_then(|n| {
                     n.entries
@@ -216,7 +215,7 @@ fn repair_problem(tree: &mut Tree, finding: &FsckProblem) {
     }
 }
 
-/// The directory for what has lost its name.
+/// Returns the directory for unnamed inodes; creates it if necessary.
 fn lost_and_found(tree: &mut Tree) -> Ino {
     let found = tree.find(Ino::ROOT).and_then(|root| root.entries.get(LOST_AND_FOUND.as_bytes()));
     if let Some(entry) = found.filter(|e| e.kind == Kind::Directory) {

@@ -1,6 +1,6 @@
-//! What is known of a file: [`Ino`], [`Kind`], [`Times`], [`Stat`], and what a volume has ([`StatFs`]).
+//! File attributes: [`Ino`], [`Kind`], [`Times`], [`Stat`], and volume statistics ([`StatFs`]).
 
-/// The number of an inode; never used twice on one volume.
+/// An inode number; never reused on a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Ino(pub u64);
@@ -16,7 +16,7 @@ impl std::fmt::Display for Ino {
     }
 }
 
-/// What an inode is.
+/// Type of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -43,67 +43,66 @@ impl Kind {
     }
 }
 
-/// An instant of a file: nanoseconds since the beginning of 1970, from whoever sends the request. The
-/// store reads no clock.
+/// A time in nanoseconds since 1970, supplied by the caller with each request. The volume reads no
+/// clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Time(pub i64);
 
-/// The instants of a file. Reading does not change any.
+/// Times of a file. Reading does not change them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Last access, as it was set.
+    /// Last access, as set explicitly.
     pub access: Time,
     /// Last change of the contents.
     pub modify: Time,
-    /// Last change of anything.
+    /// Last change of contents or attributes.
     pub change: Time,
-    /// When it was made.
+    /// Creation.
     pub birth: Time,
 }
 
-/// Who may do what; kept, not enforced.
+/// Owner and permissions; stored, not enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Permission bits, as given.
     pub mode: u32,
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
 }
 
-/// Everything about an inode.
+/// Attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What it is.
+    /// Type.
     pub kind: Kind,
-    /// Who may do what.
+    /// Owner and permissions.
     pub access: Access,
-    /// Names: 1 for a file, 2 for a directory, 0 once the name is gone.
+    /// Number of links: 1 for a file, 2 for a directory, 0 after its name was removed.
     pub links: u32,
-    /// Bytes of a file, 0 of a directory.
+    /// Size of a file in bytes; 0 for a directory.
     pub size: u64,
-    /// Blocks of 4096 bytes that it has, those included that buffered data will get.
+    /// Blocks of 4096 bytes, including those promised to buffered data.
     pub blocks: u64,
     /// Its instants.
     pub times: Times,
 }
 
-/// What a volume has.
+/// Statistics of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Blocks for data.
     pub blocks: u64,
-    /// Of these, blocks that nobody has and that no buffered data will get. Blocks given up count once
-    /// that is durable.
+    /// Free blocks that are not promised to buffered data. Freed blocks count once that is durable.
     pub free: u64,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u64,
-    /// How many more empty files with names of 16 bytes there is space for.
+    /// Number of additional empty files with names of 16 bytes for which there is space.
     pub free_inodes: u64,
 }

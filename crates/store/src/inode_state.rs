@@ -1,5 +1,4 @@
-//! [`Live`]: what is known of an inode only while the volume is open: who uses it, what is buffered of
-//! it, and which transactions its changes are in.
+//! [`InodeState`]: the volatile state of an inode of an open volume: users, buffered data, and transactions.
 
 use std::collections::BTreeMap;
 
@@ -8,52 +7,53 @@ use crate::page_cache::PageId;
 /// The part of an inode that is not recorded.
 #[derive(Debug, Default)]
 pub(crate) struct InodeState {
-    /// How often it is open.
+    /// Number of opens.
     pub(crate) open_count: u32,
-    /// Operations that are under way on it.
+    /// Operations in flight that pin it.
     pub(crate) ref_count: u32,
-    /// The operation that changes it, by slot. One at a time.
+    /// Slot of the operation that changes it; at most one at a time.
     pub(crate) writer: Option<u32>,
-    /// Reads and writes at the device.
+    /// Reads and writes in flight on the device.
     pub(crate) io_in_flight: u32,
-    /// The writer takes blocks away, and waits for those to end: none begin.
+    /// The writer removes blocks and waits for I/O in flight; no new I/O starts.
     pub(crate) io_blocked: bool,
-    /// Its blocks in memory.
+    /// Its blocks in the page cache.
     pub(crate) pages: BTreeMap<u32, PageId>,
-    /// Blocks of these that are not on the device as they are in memory, or on their way there.
+    /// Pages that differ from the device, or are being written.
     pub(crate) dirty: BlockSet,
-    /// Those of which the journal has bytes that are not in place.
+    /// Blocks with journaled bytes that are not in place.
     pub(crate) journaled: BlockSet,
-    /// It is among the inodes that will be written when they are old enough.
+    /// It is in the queue of dirty inodes by age.
     pub(crate) in_dirty_queue: bool,
-    /// It is among those that are being written.
+    /// It is in the writeback queue.
     pub(crate) in_writeback_queue: bool,
-    /// Its writes are waited for: they go out durable, if they are few.
+    /// A request waits for its writes: if they are few, they are written with FUA.
     pub(crate) urgent: bool,
-    /// A write has failed, and nobody has asked again since.
+    /// A write failed and has not been requested again since.
     pub(crate) writeback_paused: bool,
-    /// Writes that failed.
+    /// Number of failed writes.
     pub(crate) errors: u64,
-    /// It is among the running transaction's inodes.
+    /// It is in the running transaction.
     pub(crate) in_txn: bool,
-    /// The last transaction with a change of it.
+    /// The last transaction that changes it.
     pub(crate) txn: u64,
     /// The last transaction without which its data could not be read.
     pub(crate) data_txn: u64,
-    /// The last write of its data that was not durable by itself, by number.
+    /// Sequence number of the last data write without FUA.
     pub(crate) unflushed_seq: u64,
-    /// It has no name, and nobody has it open: it is among those that will go.
+    /// It has no name and no users, and is queued for removal.
     pub(crate) is_orphan: bool,
 }
 
 impl InodeState {
-    /// Whether everything of it is in place.
+    /// Returns whether all its data is in place.
     pub(crate) fn is_in_place(&self) -> bool {
         self.dirty.is_empty() && self.journaled.is_empty()
     }
 }
 
-/// Blocks in order. Its memory stays when they go: what is written again and again takes none.
+/// A sorted set of blocks. It keeps its memory when emptied, so that repeated writes do not
+/// allocate.
 #[derive(Debug, Default)]
 pub(crate) struct BlockSet(Vec<u32>);
 
@@ -66,19 +66,19 @@ impl BlockSet {
         self.0.len()
     }
 
-    /// All of them.
+    /// Returns all blocks.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, u32> {
         self.0.iter()
     }
 
-    /// Those from a block on.
+    /// Returns the blocks from a block on.
     pub(crate) fn range_from(&self, block: u32) -> std::slice::Iter<'_, u32> {
         let at = self.0.partition_point(|b| *b < block);
         self.0[at..].iter()
     }
 
     pub(crate) fn insert(&mut self, block: u32) {
-        // Most are appended.
+        // Most blocks are appended.
         if self.0.last().is_none_or(|last| *last < block) {
             self.0.push(block);
         } else if let Err(at) = self.0.binary_search(&block) {

@@ -1,15 +1,16 @@
-//! The journal's sectors, and [`Ring`], which of them are in use. The byte map and the argument why a
-//! damaged sector is told from the end of what was written are in `docs/format/volume.md`.
+//! The journal's sectors, and [`JournalRing`], which tracks the sectors in use.
+//! `docs/format/volume.md` has the byte map, and the argument why a damaged sector can be
+//! distinguished from the end of the journal.
 
 use crate::codec::{FieldReader, put};
 
-/// Bytes of a sector before its payload.
+/// Bytes of a sector's header.
 pub(crate) const HEADER_BYTES: usize = 40;
 const MAGIC: u16 = u16::from_le_bytes(*b"SJ");
 const FLAG_FIRST: u32 = 1;
 const FLAG_LAST: u32 = 2;
 
-/// What a sector says of itself.
+/// Header of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SectorHeader {
     pub(crate) length: u16,
@@ -20,7 +21,7 @@ pub(crate) struct SectorHeader {
     pub(crate) last: bool,
 }
 
-/// What a sector of the journal turns out to be.
+/// A decoded sector of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sector<'a> {
     Written(SectorHeader, &'a [u8]),
@@ -28,7 +29,7 @@ pub(crate) enum Sector<'a> {
     Damaged,
 }
 
-/// Makes a sector of `header` and `payload`, which fits.
+/// Encodes a sector of `header` and `payload`, which must fit.
 pub(crate) fn encode(header: &SectorHeader, payload: &[u8], into: &mut [u8]) {
     into.fill(0);
     let flags = if header.first { FLAG_FIRST } else { 0 } | if header.last { FLAG_LAST } else { 0 };
@@ -43,7 +44,7 @@ pub(crate) fn encode(header: &SectorHeader, payload: &[u8], into: &mut [u8]) {
     put(into, 0, &crc.to_le_bytes());
 }
 
-/// What a sector is.
+/// Decodes a sector.
 pub(crate) fn decode(bytes: &[u8]) -> Sector<'_> {
     decode_fields(bytes).unwrap_or_else(|| {
         if bytes.iter().all(|b| *b == 0) { Sector::Zeros } else { Sector::Damaged }
@@ -63,26 +64,26 @@ fn decode_fields(bytes: &[u8]) -> Option<Sector<'_>> {
     Some(Sector::Written(SectorHeader { length, epoch, seq, txn, first, last }, payload))
 }
 
-/// Which sectors of the journal's ring are in use.
+/// The sectors in use of the journal's ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JournalRing {
     /// Sectors of the ring.
     pub(crate) sectors: u64,
     pub(crate) sector_bytes: u32,
     pub(crate) epoch: u64,
-    /// The next sector's number.
+    /// Number of the next sector.
     pub(crate) head: u64,
-    /// The first one that recovery may need.
+    /// Number of the first sector that recovery may need.
     pub(crate) tail: u64,
 }
 
 impl JournalRing {
-    /// Bytes of records in a sector.
+    /// Returns the bytes of records in a sector.
     pub(crate) fn payload(&self) -> usize {
         self.sector_bytes as usize - HEADER_BYTES
     }
 
-    /// Sectors that so many bytes of records take.
+    /// Returns the sectors that this many bytes of records need.
     pub(crate) fn sectors_for(&self, bytes: usize) -> u64 {
         bytes.div_ceil(self.payload()) as u64
     }

@@ -1,4 +1,4 @@
-//! [`JournaledBlocks`]: data of files that the journal has, and the files' blocks may not have yet, as it is read
+//! [`JournaledBlocks`]: file data in the journal that may not be in place yet, as it is read
 //! (`docs/format/volume.md`, *Data in the journal*).
 
 use std::collections::BTreeMap;
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use crate::record::{Record, TO_EOF};
 use crate::{BLOCK, Ino};
 
-/// What the journal says of one block's bytes, oldest first: where in the block, and what.
+/// Journaled bytes of one block, oldest first: offset in the block, and the bytes.
 #[derive(Debug, Default)]
 pub(crate) struct JournaledBlock(Vec<(usize, Vec<u8>)>);
 
 impl JournaledBlock {
-    /// Whether nothing of what the block held before is left.
+    /// Returns whether the journaled bytes cover the whole block.
     pub(crate) fn is_complete(&self) -> bool {
         self.0.iter().any(|(_, bytes)| bytes.len() == BLOCK)
     }
 
-    /// Puts it over what the block held.
+    /// Applies the bytes to the block's contents.
     pub(crate) fn apply_to(&self, block: &mut [u8]) {
         for (at, bytes) in &self.0 {
             block[*at..*at + bytes.len()].copy_from_slice(bytes);
@@ -24,12 +24,12 @@ impl JournaledBlock {
     }
 }
 
-/// The same of all blocks, by inode and block of the file.
+/// Journaled data by inode and block of the file.
 #[derive(Debug, Default)]
 pub(crate) struct JournaledBlocks(BTreeMap<(Ino, u32), JournaledBlock>);
 
 impl JournaledBlocks {
-    /// Takes note of a record of the journal, in order.
+    /// Applies a record of the journal; records must be applied in order.
     pub(crate) fn apply(&mut self, record: &Record<'_>) {
         match *record {
             Record::Data { ino, offset, bytes } => {
@@ -37,7 +37,7 @@ impl JournaledBlocks {
                 let part = self.0.entry((ino, block as u32)).or_default();
                 part.0.push((within as usize, bytes.to_vec()));
             }
-            // The blocks hold what was said before, or something newer.
+            // The block has these bytes or newer ones in place.
             Record::Map { ino, extent } if extent.written => {
                 self.remove(ino, extent.logical, extent.end());
             }
@@ -50,7 +50,7 @@ impl JournaledBlocks {
         }
     }
 
-    /// What was said of blocks `from..to` of a file does not count.
+    /// Discards journaled data of blocks `from..to` of a file.
     pub(crate) fn remove(&mut self, ino: Ino, from: u32, to: u32) {
         while let Some((&key, _)) = self.0.range((ino, from)..(ino, to.max(from))).next() {
             self.0.remove(&key);
@@ -61,12 +61,12 @@ impl JournaledBlocks {
         self.0.len()
     }
 
-    /// The blocks.
+    /// Returns the blocks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ino, u32)> + '_ {
         self.0.keys().copied()
     }
 
-    /// Takes the first block.
+    /// Removes the first block.
     pub(crate) fn pop(&mut self) -> Option<((Ino, u32), JournaledBlock)> {
         self.0.pop_first()
     }

@@ -1,4 +1,4 @@
-//! [`Layout`]: where everything is on a volume (`docs/format/volume.md`).
+//! [`Layout`]: the layout of a volume (`docs/format/volume.md`).
 
 use block::Limits;
 
@@ -7,23 +7,24 @@ use crate::OpenError;
 /// Bytes of a block, the unit of allocation.
 pub const BLOCK: usize = 4096;
 
-/// Blocks of a snapshot's piece.
+/// Blocks of a snapshot segment.
 pub(crate) const SEGMENT_BLOCKS: u32 = 16;
 pub(crate) const SEGMENT_BYTES: usize = SEGMENT_BLOCKS as usize * BLOCK;
-/// Bytes of a piece before its records.
+/// Bytes of a segment's header.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 32;
 
-/// Blocks of a journal at least: a transaction, what comes while it is written, and a snapshot's time.
+/// Minimum blocks of a journal: a transaction, the changes during its commit, and the changes
+/// during a snapshot.
 const JOURNAL_BLOCKS_MIN: u32 = 32;
-/// Blocks for metadata at least.
+/// Minimum blocks for metadata.
 const METADATA_BLOCKS_MIN: u32 = 16;
 
-/// The shape of a volume.
+/// The layout of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes per sector of the device.
     pub sector_bytes: u32,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u32,
     /// Blocks of each of the two snapshot areas.
     pub snapshot_blocks: u32,
@@ -31,14 +32,14 @@ pub struct Layout {
     pub journal_blocks: u32,
 }
 
-/// Whole blocks of a device.
+/// Returns the number of whole blocks of a device.
 pub(crate) fn device_blocks(limits: &Limits) -> u64 {
     limits.bytes() / BLOCK as u64
 }
 
 impl Layout {
-    /// The shape of a new volume. `metadata_blocks` and `journal_blocks` as asked for, or, unsaid, what
-    /// suits the device.
+    /// Computes the layout of a new volume. `metadata_blocks` and `journal_blocks` default to
+    /// values that suit the device.
     ///
     /// # Errors
     /// [`OpenError::Unfit`].
@@ -75,7 +76,7 @@ impl Layout {
         Ok(Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks: journal })
     }
 
-    /// Whether the numbers of a superblock fit together.
+    /// Returns whether the fields of a superblock are consistent.
     pub(crate) fn is_plausible(&self) -> bool {
         let metadata = u64::from(self.snapshot_blocks) * 2 + u64::from(self.journal_blocks) + 2;
         self.sector_bytes.is_power_of_two()
@@ -86,43 +87,43 @@ impl Layout {
             && metadata < u64::from(self.blocks)
     }
 
-    /// Sectors of a block.
+    /// Returns the sectors per block.
     pub(crate) fn block_sectors(&self) -> u32 {
         BLOCK as u32 / self.sector_bytes
     }
 
-    /// First block of a snapshot area.
+    /// Returns the first block of a snapshot area.
     pub(crate) fn snapshot(&self, area: u32) -> u32 {
         1 + (area & 1) * self.snapshot_blocks
     }
 
-    /// First block of the journal.
+    /// Returns the first block of the journal.
     pub(crate) fn journal(&self) -> u32 {
         1 + 2 * self.snapshot_blocks
     }
 
-    /// Sectors of the journal.
+    /// Returns the sectors of the journal.
     pub(crate) fn journal_sectors(&self) -> u64 {
         u64::from(self.journal_blocks) * u64::from(self.block_sectors())
     }
 
-    /// First block for data.
+    /// Returns the first data block.
     pub fn data(&self) -> u32 {
         self.journal() + self.journal_blocks
     }
 
-    /// Block of the second superblock, where data ends.
+    /// Returns the block of the second superblock, which is the end of the data blocks.
     pub(crate) fn second(&self) -> u32 {
         self.blocks - 1
     }
 
-    /// Blocks for data.
+    /// Returns the number of data blocks.
     pub fn data_blocks(&self) -> u32 {
         self.second() - self.data()
     }
 
-    /// Bytes that all records of a snapshot may take: the rest of an area is for what is added while it
-    /// is written, which is no more than the journal holds.
+    /// Returns the maximum bytes of a snapshot's records. The rest of an area is for records added
+    /// while it is written, which are at most what the journal holds.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         u64::from(self.snapshot_blocks - self.journal_blocks) * BLOCK as u64 / 16 * 15
     }

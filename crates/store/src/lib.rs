@@ -1,45 +1,25 @@
-//! A small crash-safe store of files on any block device: extents, a metadata journal, checkpoints, fsck.
-//!
-//! Under `sluice exec`, whose programs' files live on a Sluice volume. The on-media format, with the order
-//! in which things become durable, is `docs/format/volume.md`.
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`store`](Store) | files on a device, for one owner: submit, poll, reap |
-//! | [`request`](Request) | what is asked, and how it ended |
-//! | [`options`](Options), [`stats`](Stats), [`error`](Error) | how a volume is opened; what was done; what went wrong |
-//! | [`inode`](Stat), [`name`](Name) | what is known of a file; one component of a path |
-//! | `core` | what is in memory and under way; what all steps share |
-//! | `names`, `read`, `write`, `shape`, `sync` | the steps of requests |
-//! | `tree`, `extents`, `live` | inodes, entries and extents in memory; what is not recorded of them |
-//! | `frames`, `cached` | blocks of files in memory |
-//! | `writeback` | buffered data on its way to the device |
-//! | `log` | buffered data that goes into the journal first |
-//! | `space` | which blocks are free |
-//! | `commit`, `journal` | transactions, and the sectors that they are written to |
-//! | `checkpoint`, `snapshot` | all metadata at once, after which the journal before is not needed |
-//! | `record` | what both are made of |
-//! | [`superblock`](Superblock), [`layout`](Layout) | what a volume is; where everything is |
-//! | [`opening`](Opening), `loading` | a volume on its way to being a store; reading everything |
-//! | `parts`, `replay` | data that the journal has; bringing it to where it belongs |
-//! | `check`, [`finding`](Finding) | whether everything fits together; what does not |
-//! | [`mod@format`], [`fsck`](fsck::fsck) | making a volume; looking at one, and repairing it |
-//! | [`session`](Session) | a store that waits: for tools and tests |
-//! | `flights`, `bytes` | transfers at the device; numbers in bytes |
+//! A small crash-safe file store on any block device: extents, a metadata journal, checkpoints,
+//! fsck. It holds the files of programs under `sluice exec`.
 //!
 //! # The path of an append and its sync
 //!
-//! [`Op::Append`] copies from the caller's registered memory into the frame of the file's last block and
-//! ends. [`Op::Sync`] puts the bytes and the new size into the running transaction, which is closed and
-//! written to the journal with FUA: one write of the device. Syncs that come meanwhile share the next
-//! transaction. The block is written in place later, through a staging buffer, with others. What is more
-//! than four blocks is written in place at once, and the transaction when that has ended: two writes of the
-//! device, one after the other. What was overwritten in place, without a new size or block, is one.
+//! [`Op::Append`] copies from the caller's registered memory into the page of the file's last
+//! block, and completes. [`Op::Sync`] adds the bytes and the new size to the running transaction,
+//! which is closed and written to the journal with FUA: one device write. Syncs that arrive
+//! meanwhile share the next transaction. The block is written in place later, together with others,
+//! through a staging buffer.
+//!
+//! More than four blocks are written in place at once, followed by the transaction: two device
+//! writes in sequence. An overwrite in place that changes neither size nor blocks needs one.
 //!
 //! # Limits
 //!
-//! One owner per volume, one name per inode, no data checksums. All metadata is in memory: volumes hold
-//! tens of thousands of files.
+//! One owner per volume, one name per inode, no data checksums. All metadata is in memory: volumes
+//! hold tens of thousands of files.
+//!
+//! # References
+//!
+//! docs/format/volume.md (on-media format, and the order in which data becomes durable).
 
 #![forbid(unsafe_code)]
 
@@ -98,5 +78,5 @@ pub use stats::Stats;
 pub use superblock::{Owner, Superblock, VERSION};
 pub use volume::{DirEntry, QueueFull, Volume};
 
-/// Bytes of a file at most: 16 TiB less a block.
+/// Maximum bytes of a file: 16 TiB less a block.
 pub const FILE_BYTES_MAX: u64 = (u32::MAX as u64) * BLOCK as u64;

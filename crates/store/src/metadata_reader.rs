@@ -1,8 +1,8 @@
 //! [`MetadataReader`]: reads all metadata of a volume, one transfer at a time, and writes nothing.
 //!
-//! Superblocks, then the snapshot that the newer one names, then the journal up to its end, and then
-//! everything is checked ([`check`]). It stops at the first thing that cannot be (`OpenError`), or, for
-//! `fsck`, goes on as far as there is anything to be read.
+//! It reads the superblocks, the snapshot of the newer one, and the journal up to its end, and then
+//! checks everything ([`check`]). It stops at the first error (`OpenError`), or, for `fsck`,
+//! continues as far as data can be read.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use crate::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock, VERSION
 use crate::tree::Tree;
 use crate::{FsckProblem, OpenError};
 
-/// What was read.
+/// Loaded metadata.
 #[derive(Debug)]
 pub(crate) struct LoadedMetadata {
     pub(crate) superblock: Superblock,
     pub(crate) tree: Tree,
-    /// Data that the journal has.
+    /// Journaled data.
     pub(crate) journaled: JournaledBlocks,
     pub(crate) problems: Vec<FsckProblem>,
     /// Transactions read from the journal, and their sectors.
@@ -54,17 +54,17 @@ pub(crate) struct MetadataReader {
     transfers: DeviceTransfers<()>,
     step: ReadStep,
     reading: bool,
-    /// Goes on after damage.
+    /// Whether to continue after damage.
     continues_after_damage: bool,
     copies: [Option<DecodedSuperblock>; 2],
     superblock: Option<Superblock>,
     tree: Tree,
     journaled: JournaledBlocks,
     problems: Vec<FsckProblem>,
-    /// The next sector of the journal, and how many are read at a time.
+    /// The next sector of the journal, and the number of sectors per read.
     seq: u64,
     chunk: u64,
-    /// Of the transaction that has begun: payloads, and sectors.
+    /// Payloads and sectors of the incomplete transaction.
     records: Vec<u8>,
     txn: Option<u64>,
     pub(crate) transactions: u64,
@@ -106,7 +106,7 @@ impl MetadataReader {
         })
     }
 
-    /// Goes on; the result when there is one.
+    /// Advances; returns the result when finished.
     pub(crate) fn poll<D: BlockDevice>(
         &mut self,
         device: &mut D,
@@ -240,7 +240,7 @@ impl MetadataReader {
         Ok(())
     }
 
-    /// Takes note of records; `data` if those of data may be among them.
+    /// Applies records; `data` if records of journaled data are allowed.
     fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), OpenError> {
         let mut fields = FieldReader(bytes);
         while !fields.0.is_empty() {
@@ -275,7 +275,7 @@ impl MetadataReader {
     fn on_journal(&mut self, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
         let Some(block) = self.superblock else { return Ok(()) };
         if !status.is_success() && self.sectors > 1 {
-            // A sector that cannot be read may be behind the end.
+            // The unreadable sector may be beyond the end: read one sector at a time.
             self.chunk = 1;
             return Ok(());
         }
@@ -346,7 +346,7 @@ impl MetadataReader {
         }))
     }
 
-    /// The superblock, as soon as it is known.
+    /// Returns the superblock once it is known.
     pub(crate) fn known_superblock(&self) -> Option<&Superblock> {
         self.superblock.as_ref()
     }

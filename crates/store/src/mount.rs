@@ -1,8 +1,9 @@
-//! [`Opening`]: a volume on its way to being a [`Store`].
+//! [`Mount`]: opens a volume.
 //!
-//! Everything is read and checked, and nothing written if anything is wrong. Then data that the journal has
-//! is written in place, a snapshot that takes the journal in, and superblocks that name it and the owner:
-//! from then on the store is ready. A power cut before leaves the files as they were.
+//! All metadata is read and checked; nothing is written if it is damaged. Then journaled data is
+//! written in place, followed by a snapshot that includes the journal, and superblocks that name
+//! the snapshot and the owner. The volume is ready after that. A power cut before that point leaves
+//! the files unchanged.
 
 use block::BlockDevice;
 use clock::Nanos;
@@ -13,7 +14,7 @@ use crate::replay::{Replay, ReplayedVolume};
 use crate::superblock::Superblock;
 use crate::{OpenError, Options, Owner, Volume};
 
-/// A volume that is being opened: poll it until it is ready.
+/// A volume being opened: poll it until it is ready.
 #[derive(Debug)]
 pub struct Mount<D> {
     options: Options,
@@ -28,16 +29,16 @@ enum MountState<D> {
     Finished,
 }
 
-/// How far it has come.
+/// Progress of a mount.
 #[derive(Debug)]
 pub enum MountStatus<D> {
-    /// Not yet.
+    /// In progress.
     Pending,
-    /// The store.
+    /// The open volume.
     Ready(Box<Volume<D>>),
 }
 
-/// Whether a mark of somebody else stands in the way.
+/// Returns an owner that prevents opening the volume.
 pub(crate) fn conflicting_owner(superblock: &Superblock, options: &Options) -> Option<Owner> {
     let Owner { boot, .. } = options.owner;
     superblock
@@ -46,17 +47,17 @@ pub(crate) fn conflicting_owner(superblock: &Superblock, options: &Options) -> O
 }
 
 impl<D: BlockDevice> Mount<D> {
-    /// Begins to open the volume on `device`, with which nobody else does anything meanwhile.
+    /// Starts to open the volume on `device`, which must have no other user meanwhile.
     ///
     /// # Errors
-    /// [`OpenError::Unfit`] for options that cannot be, [`OpenError::Memory`].
+    /// [`OpenError::Unfit`] for invalid options, [`OpenError::Memory`].
     pub fn new(device: D, options: Options) -> Result<Mount<D>, OpenError> {
         options.check()?;
         let loader = Box::new(MetadataReader::new(&device, false)?);
         Ok(Mount { options, state: MountState::Loading(loader, device) })
     }
 
-    /// Goes on.
+    /// Advances the mount.
     ///
     /// # Errors
     /// [`OpenError`]. Nothing was written, unless it is [`OpenError::Io`] of a write.
@@ -110,7 +111,7 @@ impl<D: BlockDevice> Mount<D> {
         }
     }
 
-    /// Gives up, and gives the device back, unless it has been given back before.
+    /// Cancels the mount and returns the device, unless it was returned before.
     pub fn into_device(self) -> Option<D> {
         match self.state {
             MountState::Loading(_, device) | MountState::Replaying(_, device) => Some(device),
@@ -119,7 +120,7 @@ impl<D: BlockDevice> Mount<D> {
         }
     }
 
-    /// When it must be polled even if the device does not move.
+    /// Returns when it must be polled even without events of the device.
     pub fn deadline(&self) -> Nanos {
         match &self.state {
             MountState::Loading(_, device) | MountState::Replaying(_, device) => device.deadline(),
@@ -128,7 +129,7 @@ impl<D: BlockDevice> Mount<D> {
         }
     }
 
-    /// The device, as long as this has it: to poll what is behind it.
+    /// Returns the device, while the mount owns it, to poll the drive behind it.
     pub fn device_mut(&mut self) -> Option<&mut D> {
         match &mut self.state {
             MountState::Loading(_, device) | MountState::Replaying(_, device) => Some(device),
@@ -138,7 +139,7 @@ impl<D: BlockDevice> Mount<D> {
     }
 }
 
-/// A store of what was read, which begins with a checkpoint.
+/// Creates a volume from loaded metadata, and starts its first checkpoint.
 pub(crate) fn start_volume<D: BlockDevice>(
     device: D,
     options: Options,
@@ -151,7 +152,7 @@ pub(crate) fn start_volume<D: BlockDevice>(
     superblock.journal_txn += transactions;
     superblock.epoch += u64::from(!options.read_only);
     let (limits, memory) = (*device.limits(), device.memory().clone());
-    // What is kept has frames besides those that were asked for.
+    // Pinned blocks need pages in addition to those configured.
     let frames = options.cache_pages.saturating_add(kept.len() as u32);
     let options = Options { cache_pages: frames, ..options };
     let mut core = Core::new(options, superblock, (tree, space), &limits, &memory)?;
@@ -162,7 +163,7 @@ pub(crate) fn start_volume<D: BlockDevice>(
         core.pin_journaled_block(whole);
     }
     if !options.read_only {
-        // The flush of its pieces makes durable what was brought in place as well.
+        // The flush of its segments also makes replayed data durable.
         core.begin_checkpoint();
     }
     Ok(Volume { device, core })

@@ -1,4 +1,4 @@
-//! [`Name`]: one component of a path, checked.
+//! [`Name`]: a validated component of a path.
 
 use crate::Error;
 
@@ -10,10 +10,10 @@ pub struct Name {
 }
 
 impl Name {
-    /// Bytes of a name at most.
+    /// Maximum bytes of a name.
     pub const MAX: usize = 255;
 
-    /// The name.
+    /// Validates a name.
     ///
     /// # Errors
     /// [`Error::NameTooLong`], [`Error::Invalid`].
@@ -31,7 +31,7 @@ impl Name {
         Ok(Name { len, bytes })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len.into()]
     }

@@ -1,16 +1,16 @@
-//! What concerns names: making, finding, renaming and removing files and directories, and the facts of
-//! inodes. All of it is done in memory at once; a journal that is full is all that it waits for.
+//! Operations on names (creating, finding, renaming and removing files and directories) and on
+//! attributes. They complete in memory at once, and wait only if the journal is full.
 
 use crate::core::{Core, OpStep, StepResult};
 use crate::record::{ENTRY_BYTES, INODE_BYTES, RECORD_MAX, Record, TO_EOF};
 use crate::tree::{Entry, new_node};
 use crate::{Access, Error, Ino, Kind, Name, OpResult, SetAttr, Stat, StatFs, Time, Times};
 
-/// Bytes of records of any of these at most.
+/// Maximum bytes of the records of one such operation.
 const CHANGE_RECORD_BYTES_MAX: usize = 2 * RECORD_MAX + 5 * INODE_BYTES;
 
 impl Core {
-    /// What a path leads to, from `base` on; `..` of the root is the root.
+    /// Resolves a path relative to `base`; `..` of the root is the root.
     pub(crate) fn lookup(&self, base: Ino, path: &[u8]) -> Result<Ino, Error> {
         let mut at = base;
         self.tree.get(at)?;
@@ -26,7 +26,7 @@ impl Core {
                 _ => node.entries.get(part).ok_or(Error::NotFound)?.child,
             };
         }
-        // A path that ends in a slash names a directory.
+        // A trailing slash demands a directory.
         if path.ends_with(b"/") {
             self.tree.directory(at)?;
         }
@@ -60,10 +60,10 @@ impl Core {
         }
     }
 
-    /// A directory in which something is to change.
+    /// Checks that entries of a directory may change.
     fn check_changeable(&self, dir: Ino) -> Result<(), Error> {
         let node = self.tree.directory(dir)?;
-        // It was removed while somebody had it open.
+        // The directory was removed while open.
         if node.links == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
@@ -86,7 +86,7 @@ impl Core {
         self.add_inode_to_txn(dir, true);
     }
 
-    /// Makes a new inode; `None` while the journal is full.
+    /// Creates an inode; returns `None` while the journal is full.
     fn create_inode(
         &mut self,
         time: Time,
@@ -152,7 +152,7 @@ impl Core {
         })
     }
 
-    /// Whether an inode may lose its name to an operation on files, or on directories.
+    /// Checks whether an operation on files, or on directories, may remove an inode's name.
     fn check_removable(&self, ino: Ino, directory: bool) -> Result<(), Error> {
         let node = self.tree.get(ino)?;
         match (node.kind, directory) {
@@ -181,7 +181,7 @@ impl Core {
         Ok(OpStep::Done(OpResult::Done))
     }
 
-    /// An inode has lost its name.
+    /// Handles the removal of an inode's name.
     fn unlink(&mut self, time: Time, ino: Ino) {
         if let Some(node) = self.tree.find_mut(ino) {
             node.links = 0;
@@ -208,7 +208,7 @@ impl Core {
             Some(victim) => self.check_removable(victim, kind == Kind::Directory)?,
             None => {}
         }
-        // A directory cannot be put into itself.
+        // A directory cannot be moved into itself.
         let mut above = to;
         while kind == Kind::Directory && above != Ino::ROOT {
             if above == child {
@@ -255,7 +255,7 @@ impl Core {
         Ok(OpStep::Done(OpResult::Done))
     }
 
-    /// An inode that nobody needs any more will go.
+    /// Queues an inode for removal if it has no name and no users.
     pub(crate) fn add_orphan(&mut self, ino: Ino) {
         if self.options.read_only {
             return;
@@ -268,13 +268,13 @@ impl Core {
         }
     }
 
-    /// Lets go what nobody needs any more.
+    /// Removes queued inodes.
     pub(crate) fn reap_orphans(&mut self) {
         for _ in 0..self.orphans.len() {
             let Some(ino) = self.orphans.pop_front() else { return };
             let Some(node) = self.tree.find_mut(ino) else { continue };
             node.state.io_blocked = true;
-            // Somebody has opened it again by its number.
+            // The inode was opened again by its number.
             if node.state.open_count > 0 || node.state.ref_count > 0 {
                 (node.state.is_orphan, node.state.io_blocked) = (false, false);
                 continue;

@@ -1,25 +1,25 @@
-//! [`Options`]: how a volume is opened.
+//! [`Options`]: options of a mount.
 
 use clock::Nanos;
 
 use crate::{OpenError, Owner};
 
-/// How a volume is opened.
+/// Options of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Who opens it.
+    /// The owner to record.
     pub owner: Owner,
-    /// Somebody of this boot whose mark counts as nobody's: they are known to be gone.
+    /// An owner of this boot whose mark is ignored, because its process is known to have ended.
     pub take_over: Option<Owner>,
-    /// Whether nothing is to be written, not even that it is in use.
+    /// Whether to write nothing, not even the owner mark.
     pub read_only: bool,
-    /// Blocks of files in memory, 16 or more. They bound what is buffered.
+    /// Number of pages in the page cache, at least 16. It bounds the buffered data.
     pub cache_pages: u32,
-    /// Requests under way at most, 1 or more.
+    /// Maximum requests in flight, at least 1.
     pub requests_max: u32,
-    /// What is buffered longer than this is written and made durable without being asked.
+    /// Age at which buffered changes are written and made durable without a request.
     pub dirty_expire: Nanos,
-    /// Whether blocks given up are discarded.
+    /// Whether to discard freed blocks.
     pub discard: bool,
 }
 

@@ -1,5 +1,4 @@
-//! [`Frames`]: blocks of files in memory. Their number is given once; clean ones go by CLOCK (second
-//! chance) when another is needed.
+//! [`PageCache`]: file blocks in memory. Its size is fixed; clean pages are evicted by CLOCK (second chance).
 
 use std::sync::Arc;
 
@@ -7,44 +6,45 @@ use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::{BLOCK, Ino};
 
-/// A frame's number.
+/// Index of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PageId(pub(crate) u32);
 
 /// A block in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Page {
-    /// Whose it is.
+    /// The file and block.
     pub(crate) owner: Option<(Ino, u32)>,
-    /// It is being read: what is in it means nothing yet.
+    /// The page is being read; its contents are not valid yet.
     pub(crate) loading: bool,
-    /// It was changed since it was last sent to the device.
+    /// Changed since it was last sent to the device.
     pub(crate) dirty: bool,
-    /// It is on its way there.
+    /// Being written to the device.
     pub(crate) writing: bool,
-    /// When it became dirty, by number; and that of what is on its way, if it was dirty.
+    /// Sequence number of the change that made it dirty; and that of the contents being written.
     pub(crate) seq: u64,
     pub(crate) sent_seq: u64,
     /// A free block is promised to it.
     pub(crate) has_delalloc: bool,
-    /// How much of the block, from its beginning, is on the device as a part of the file: as it is here,
-    /// or as it was.
+    /// Bytes from the start of the block that are on the device as part of the file, with current
+    /// or older contents.
     pub(crate) on_device_bytes: u32,
-    /// Where it was changed since it was last sent to the device, or to the journal.
+    /// Range changed since it was last sent to the device or the journal.
     pub(crate) dirty_range: ByteRange,
-    /// The first transaction with bytes of it that are not in place, or on their way there; 0 if there is none.
+    /// The first transaction with bytes of it that are neither in place nor being written; 0 for
+    /// none.
     pub(crate) journaled_txn: u64,
     referenced: bool,
 }
 
-/// Some bytes of a block: from, to.
+/// A byte range of a block: begin and end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ByteRange(pub(crate) usize, pub(crate) usize);
 
 impl ByteRange {
     pub(crate) const ALL: ByteRange = ByteRange(0, BLOCK);
 
-    /// The shortest one that has both.
+    /// Returns the smallest range that contains both.
     pub(crate) fn union(self, other: ByteRange) -> ByteRange {
         if self == ByteRange::default() {
             return other;
@@ -54,18 +54,19 @@ impl ByteRange {
 }
 
 impl Page {
-    /// Whether it is all that there is of some bytes, or of some bytes in place.
+    /// Returns whether the page is the only copy of some bytes, or their only copy outside the
+    /// journal.
     pub(crate) fn is_only_copy(&self) -> bool {
         self.dirty || self.writing || self.journaled_txn > 0
     }
 
-    /// Whether a change made up to `seq` is not at the device.
+    /// Returns whether a change up to `seq` is not on the device.
     pub(crate) fn is_unwritten(&self, seq: u64) -> bool {
         self.dirty && self.seq <= seq || self.writing && self.sent_seq <= seq
     }
 }
 
-/// All of them.
+/// All pages.
 #[derive(Debug)]
 pub(crate) struct PageCache {
     pages: Vec<Page>,
@@ -73,9 +74,10 @@ pub(crate) struct PageCache {
     hand: usize,
     region: Arc<SharedRegion>,
     iova: Iova,
-    /// Frames that cannot go: dirty, on their way, or in place nowhere but in the journal.
+    /// Pages that cannot be evicted: dirty, being written, or with journaled bytes that are not in
+    /// place.
     pub(crate) dirty: usize,
-    /// Those of which the journal has bytes that are not in place.
+    /// Pages with journaled bytes that are not in place.
     pub(crate) journaled: usize,
 }
 
@@ -91,7 +93,7 @@ impl PageCache {
         &self.pages[id.0 as usize]
     }
 
-    /// The frame at a place among all.
+    /// Returns the page with an index.
     pub(crate) fn by_index(&self, index: usize) -> &Page {
         &self.pages[index]
     }
@@ -104,12 +106,12 @@ impl PageCache {
         self.pages.iter()
     }
 
-    /// Where a frame is, for the device.
+    /// Returns the device address of a page.
     pub(crate) fn iova(&self, id: PageId) -> Iova {
         self.iova.offset(id.0 as u64 * BLOCK as u64)
     }
 
-    /// Where a byte of a frame is, for copies.
+    /// Returns the location of a byte of a page, for copies.
     pub(crate) fn location(&self, id: PageId, offset: usize) -> (&SharedRegion, usize) {
         (&self.region, id.0 as usize * BLOCK + offset)
     }
@@ -120,12 +122,13 @@ impl PageCache {
         }
     }
 
-    /// Somebody looked at it.
+    /// Records a use of a page.
     pub(crate) fn touch(&mut self, id: PageId) {
         self.get_mut(id).referenced = true;
     }
 
-    /// A frame for a block; what it held before is said, and is to be forgotten. `None` if none can go.
+    /// Allocates a page for a block; the second value is the evicted block. Returns `None` if no
+    /// page is evictable.
     pub(crate) fn allocate(&mut self, owner: (Ino, u32)) -> Option<(PageId, Option<(Ino, u32)>)> {
         let fresh = Page { owner: Some(owner), referenced: true, ..Page::default() };
         if let Some(id) = self.free.pop() {
@@ -148,7 +151,7 @@ impl PageCache {
         None
     }
 
-    /// A frame is nobody's any more.
+    /// Frees a page.
     pub(crate) fn free(&mut self, id: PageId) {
         let frame = std::mem::take(self.get_mut(id));
         self.dirty -= usize::from(frame.is_only_copy());

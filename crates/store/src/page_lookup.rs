@@ -1,8 +1,8 @@
-//! Blocks of files in memory: finding, loading, changing and forgetting them.
+//! Pages of files: lookup, loading, changing and invalidating.
 //!
-//! In a frame, whatever is beyond the end of its file is zeros. On the device it need not be: a block is
-//! written before the size that covers it is durable. So what becomes part of a file by growing is made
-//! zeros on the device first ([`Core::zero_tail`]).
+//! Invariant: in a page, bytes beyond the end of the file are zero. On the device they may not be,
+//! because a block is written before the size that covers it is durable. Bytes that become part of
+//! a file by growth are therefore zeroed on the device first ([`Core::zero_tail`]).
 
 use nvme::Status;
 use ring::{Iova, SharedRegion};
@@ -13,24 +13,24 @@ use crate::page_cache::{ByteRange, PageId};
 use crate::replay::CompleteBlock;
 use crate::{BLOCK, Error, Ino};
 
-/// A block for a change: there, or to be waited for.
+/// Result of a lookup for a change: the page, or wait for it.
 pub(crate) enum LookupResult {
     Ready(PageId),
     Wait,
 }
 
-/// How many bytes of a block belong to a file of this size.
+/// Returns the number of bytes of a block within a file of this size.
 pub(crate) fn bytes_within(size: u64, block: u32) -> u32 {
     size.saturating_sub(u64::from(block) * BLOCK as u64).min(BLOCK as u64) as u32
 }
 
 impl Core {
-    /// The frame of a block, if there is one.
+    /// Returns the page of a block, if it is cached.
     pub(crate) fn find_page(&self, ino: Ino, block: u32) -> Option<PageId> {
         self.tree.find(ino)?.state.pages.get(&block).copied()
     }
 
-    /// A frame for a block that has none.
+    /// Allocates a page for an uncached block.
     fn allocate_page(&mut self, ino: Ino, block: u32) -> Option<PageId> {
         let (id, before) = self.page_cache.allocate((ino, block))?;
         if let Some((owner, was)) = before
@@ -42,7 +42,7 @@ impl Core {
         Some(id)
     }
 
-    /// Begins to read a block into a frame; `None` if there is no frame now.
+    /// Starts to read a block into a page; returns `None` if no page is available.
     pub(crate) fn load_page(&mut self, ino: Ino, block: u32, phys: u32) -> Option<PageId> {
         let frame = self.allocate_page(ino, block)?;
         self.page_cache.get_mut(frame).loading = true;
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// A block that is in the journal, and nowhere else, of a volume that is only read: it stays.
+    /// Pins a block that is only in the journal, on a read-only volume.
     pub(crate) fn pin_journaled_block(&mut self, whole: &CompleteBlock) {
         let CompleteBlock { ino, block, ref bytes } = *whole;
         let Some(id) = self.allocate_page(ino, block) else { return };
@@ -87,8 +87,9 @@ impl Core {
         self.page_cache.dirty += 1;
     }
 
-    /// A block that a request is to change; `whole` if nothing of what it holds stays. One that has room of its own
-    /// gives some of it to everybody, and takes what it needs as everybody does.
+    /// Returns the page of a block that a request will change; `whole` if all its contents are
+    /// replaced. A request with reserved blocks releases the needed part first, and then allocates
+    /// like any other.
     pub(crate) fn page_for_write(
         &mut self,
         active: &mut ActiveOp,
@@ -101,7 +102,7 @@ impl Core {
         active.reserved_blocks -= own;
         let found = self.find_page_for_write(active, ino, block, whole);
         if own > 0 && !matches!(found, Ok(LookupResult::Ready(_))) {
-            // Nobody took it meanwhile.
+            // No other request can have taken them meanwhile.
             active.reserved_blocks += u64::from(self.allocator.reserve(own));
         }
         found
@@ -146,7 +147,7 @@ impl Core {
             }
             return Ok(LookupResult::Wait);
         }
-        // What is there, zeros of a hole included, is a part of the file already.
+        // Existing contents, including zeros of a hole, are part of the file already.
         let on_device = bytes_within(node.size, block);
         let hole = matches!(place, BlockMapping::Hole { .. });
         if hole && !self.allocator.reserve_delalloc(1) {
@@ -166,7 +167,7 @@ impl Core {
         let state = self.page_cache.get_mut(frame);
         (state.has_delalloc, state.on_device_bytes) = (hole, on_device);
         if matches!(place, BlockMapping::Extent(Extent { written: true, .. })) {
-            // What the block holds is not what the file has here.
+            // The block on the device does not have the file's contents.
             state.dirty_range = ByteRange::ALL;
         }
         if !whole {
@@ -175,7 +176,7 @@ impl Core {
         Ok(LookupResult::Ready(frame))
     }
 
-    /// Whether another frame may become dirty. If not, it is seen to.
+    /// Returns whether another page may become dirty. If not, starts writeback or a checkpoint.
     fn can_dirty(&mut self) -> Result<bool, Error> {
         let full = self.page_cache.dirty + 1 > self.page_cache.len() / 4 * 3;
         if !full && self.has_metadata_space(2 * crate::record::EXTENT_BYTES) {
@@ -188,7 +189,7 @@ impl Core {
         Ok(false)
     }
 
-    /// Some bytes of a block were changed in memory.
+    /// Marks bytes of a page as changed.
     pub(crate) fn mark_dirty(&mut self, ino: Ino, block: u32, id: PageId, span: ByteRange) {
         let frame = self.page_cache.get_mut(id);
         frame.dirty_range = frame.dirty_range.union(span);
@@ -207,7 +208,7 @@ impl Core {
         }
     }
 
-    /// Moves a file's recorded size up to where the first byte is that is not on the device.
+    /// Advances a file's recorded size to its first byte that is not on the device.
     pub(crate) fn update_recorded_size(&mut self, ino: Ino) {
         let Some(node) = self.tree.find_mut(ino) else { return };
         while node.recorded_size < node.size {
@@ -231,8 +232,8 @@ impl Core {
         }
     }
 
-    /// Before a file grows: what its last block holds behind the end becomes zeros on the device, before
-    /// the new size is recorded. `false` while that waits.
+    /// Before a file grows: zeroes the rest of its last block on the device, before the new size is
+    /// recorded. Returns `false` while that is in progress.
     pub(crate) fn zero_tail(&mut self, active: &mut ActiveOp, ino: Ino) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
         if active.zeroed > 0 || node.size.is_multiple_of(BLOCK as u64) {
@@ -255,8 +256,8 @@ impl Core {
         }
     }
 
-    /// Forgets frames of blocks from `from` on, to `to`. None of them is at the device. Returns whether
-    /// the journal has data of any.
+    /// Invalidates the pages of blocks `from..to`, which have no I/O in flight. Returns whether any
+    /// has journaled data.
     pub(crate) fn invalidate(&mut self, ino: Ino, from: u32, to: u32) -> bool {
         let Some(node) = self.tree.find_mut(ino) else { return false };
         let mut logged = false;
@@ -274,12 +275,12 @@ impl Core {
         logged
     }
 
-    /// Where registered memory is.
+    /// Resolves registered memory.
     pub(crate) fn resolve_buffer(&self, at: Iova, len: u64) -> Result<ring::IovaSlice<'_>, Error> {
         self.memory.find(at, len).map_err(|_| Error::BadAddress)
     }
 
-    /// Copies from the data of a request to a frame.
+    /// Copies from a request's data to a page.
     pub(crate) fn copy_in(
         &self,
         frame: PageId,
@@ -293,7 +294,7 @@ impl Core {
         Ok(())
     }
 
-    /// Copies from a frame to the data of a request.
+    /// Copies from a page to a request's data.
     pub(crate) fn copy_out(
         &self,
         frame: PageId,

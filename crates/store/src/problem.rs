@@ -1,56 +1,56 @@
-//! [`Finding`]: one thing that is wrong with a volume.
+//! [`FsckProblem`]: a problem of a volume's metadata.
 
 use std::fmt;
 
 use crate::Ino;
 
-/// What is wrong, and where.
+/// A problem and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FsckProblem {
-    /// A copy of the superblock has a wrong CRC or cannot be read; the other one is whole. Opening the
-    /// volume for writing makes both anew.
+    /// One copy of the superblock has a wrong CRC or cannot be read; the other one is valid. A
+    /// writable mount rewrites both.
     Superblock {
-        /// Byte of the device.
+        /// Byte offset on the device.
         offset: u64,
     },
-    /// A piece of the snapshot has a wrong CRC, or is another one's.
+    /// A segment of the snapshot has a wrong CRC, or belongs to another snapshot.
     SnapshotSegment {
-        /// Which.
+        /// Index of the segment.
         index: u32,
-        /// Byte of the device.
+        /// Byte offset on the device.
         offset: u64,
     },
-    /// A record, of the snapshot or of the journal, that makes no sense.
+    /// A malformed record in the snapshot or the journal.
     Record {
-        /// Byte of the device where its piece or sector begins.
+        /// Byte offset of its segment or sector on the device.
         offset: u64,
     },
-    /// A sector of the journal, where the next one was expected, is neither zeros nor has a right CRC: what it held,
-    /// and everything behind it, cannot be known.
+    /// A sector of the journal where the next one was expected is neither zero nor has a valid CRC.
+    /// Its contents, and everything after it, are unknown.
     JournalSector {
-        /// Its number.
+        /// Number of the sector.
         seq: u64,
-        /// Byte of the device.
+        /// Byte offset on the device.
         offset: u64,
     },
     /// There is no root directory.
     NoRoot,
-    /// Entries or extents of an inode that is not there.
+    /// An inode that does not exist has entries or extents.
     NoInode {
-        /// Which.
+        /// The inode.
         ino: Ino,
     },
-    /// A name of an inode that is not there.
+    /// A name refers to an inode that does not exist.
     DanglingEntry {
         /// The directory.
         dir: Ino,
         /// The name.
         name: Vec<u8>,
-        /// The inode that is not there.
+        /// The missing inode.
         child: Ino,
     },
-    /// A name says that an inode is a file, or a directory, and it is not.
+    /// The type in a directory entry differs from that of the inode.
     WrongKind {
         /// The directory.
         dir: Ino,
@@ -59,80 +59,81 @@ pub enum FsckProblem {
     },
     /// An inode has several names.
     SecondName {
-        /// The directory of the second one.
+        /// Directory of the second name.
         dir: Ino,
-        /// The second one.
+        /// The second name.
         name: Vec<u8>,
         /// The inode.
         child: Ino,
     },
-    /// An inode has no name, or none that the root leads to, but should have.
+    /// An inode has no name that is reachable from the root.
     Unnamed {
-        /// Which.
+        /// The inode.
         ino: Ino,
     },
-    /// An inode has another number of links than names.
+    /// The link count of an inode differs from its number of names.
     Links {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// The number recorded.
+        /// The recorded count.
         recorded: u32,
-        /// The right one.
+        /// The correct count.
         right: u32,
     },
-    /// A file has entries, or a directory extents.
+    /// A file has entries, or a directory has extents.
     WrongContents {
-        /// Which.
+        /// The inode.
         ino: Ino,
     },
-    /// An extent outside of the data blocks.
+    /// An extent is outside the data blocks.
     OutOfRange {
-        /// Whose.
+        /// The inode.
         ino: Ino,
         /// First block of the volume.
         block: u32,
     },
-    /// Two extents have a block in common.
+    /// Two extents share a block.
     Overlap {
-        /// Whose.
+        /// One inode.
         first: Ino,
-        /// And whose.
+        /// The other inode.
         second: Ino,
-        /// The first block of the volume that both have.
+        /// The first shared block of the volume.
         block: u32,
     },
-    /// The journal has data of a block of a file that is not there, is a directory, or ends before it.
+    /// The journal has data for a file that does not exist, is a directory, or ends before the
+    /// data.
     StrayData {
-        /// Whose.
+        /// The inode.
         ino: Ino,
         /// Block of the file.
         block: u32,
     },
-    /// The journal has data of more blocks that no file has yet than are free.
+    /// Journaled data needs more new blocks than are free.
     NotEnoughSpace {
-        /// Such blocks.
+        /// Number of blocks needed.
         blocks: u64,
     },
-    /// The metadata is larger than the volume's limit.
+    /// The metadata exceeds the volume's limit.
     TooMuchMetadata {
-        /// Bytes.
+        /// Bytes of the metadata.
         bytes: u64,
     },
-    /// An inode without a name, whose last user was cut off: it goes when the volume is opened.
+    /// An inode without a name, which was open when its user was killed; a mount removes it.
     Orphan {
-        /// Which.
+        /// The inode.
         ino: Ino,
     },
 }
 
 impl FsckProblem {
-    /// Whether the volume must not be used as it is. What is not damage is put right by opening.
+    /// Returns whether the problem prevents the use of the volume. A mount fixes the others.
     pub fn is_damage(&self) -> bool {
         !matches!(self, FsckProblem::Orphan { .. } | FsckProblem::Superblock { .. })
     }
 
-    /// Whether `fsck` can repair it without guessing what should be there. Behind a damaged sector of the
-    /// journal nothing is known: it and what it was followed by are left out.
+    /// Returns whether `fsck` can repair the problem unambiguously. A damaged sector of the journal
+    /// and everything after it are discarded.
     pub fn is_repairable(&self) -> bool {
         use FsckProblem::*;
         !matches!(self, SnapshotSegment { .. } | Record { .. } | Overlap { .. } | NoRoot)

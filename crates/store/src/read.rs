@@ -1,5 +1,5 @@
-//! Reading: from frames, straight from the device, or, where the data is not aligned, past a staging
-//! buffer; holes are zeros.
+//! Reads: from pages, directly from the device, or, for unaligned data, through a staging buffer.
+//! Holes read as zeros.
 
 use nvme::Status;
 use ring::{Iova, SharedRegion};
@@ -10,7 +10,7 @@ use crate::core::{
 use crate::extents::{BlockMapping, Extent};
 use crate::{BLOCK, Buffer, Error, Ino, OpResult};
 
-/// What the address of data must be a multiple of, for the device to put it there.
+/// Alignment of a data address for direct reads.
 const DATA_ALIGNMENT: u64 = 512;
 
 impl Core {
@@ -55,7 +55,8 @@ impl Core {
         }
     }
 
-    /// Some bytes from `next` on: how many, and whether they come from the device. `None` if it waits.
+    /// Reads a segment starting at `next`. Returns its length and whether it comes from the device,
+    /// or `None` if the request must wait.
     fn read_segment(
         &mut self,
         slot: u32,
@@ -84,7 +85,7 @@ impl Core {
                 return Ok(Some((here, false)));
             }
         };
-        // As far as it is in one piece and not in memory.
+        // Limited to contiguous blocks that are not cached.
         let last = ((end - 1) / BLOCK as u64) as u32;
         let cached = node.state.pages.range(block..).next().map_or(u32::MAX, |(b, _)| *b);
         let count = extent.count.min(cached - block).min(last - block + 1);

@@ -1,26 +1,25 @@
-//! [`Record`]: what snapshots and the journal are made of (`docs/format/volume.md`, *Records*). A record
-//! says what is, not what was done: applying one again, or an older state's records before it, comes to
-//! the same.
+//! [`Record`]: the records of snapshots and the journal (`docs/format/volume.md`, *Records*). A record states a
+//! fact, not an operation. Applying records again, or after older ones, yields the same state.
 
 use crate::codec::FieldReader;
 use crate::extents::Extent;
 use crate::{Access, BLOCK, FILE_BYTES_MAX, Ino, Kind, Name, Time, Times};
 
-/// Blocks of an [`Record::Unmap`] that goes to the end of the file.
+/// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.
 pub(crate) const TO_EOF: u32 = u32::MAX;
 
 /// Bytes of an inode's record.
 pub(crate) const INODE_BYTES: usize = 66;
 /// Bytes of an extent's record.
 pub(crate) const EXTENT_BYTES: usize = 22;
-/// Bytes of an entry's record besides the name.
+/// Bytes of an entry's record without the name.
 pub(crate) const ENTRY_BYTES: usize = 27;
-/// Bytes of a record of data besides the data.
+/// Bytes of a data record without the data.
 pub(crate) const DATA_BYTES: usize = 19;
-/// Bytes of any record of a snapshot at most.
+/// Maximum bytes of a snapshot's record.
 pub(crate) const RECORD_MAX: usize = ENTRY_BYTES + Name::MAX;
 
-/// What is recorded of an inode itself.
+/// Recorded attributes of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InodeRecord {
     pub(crate) kind: Kind,
@@ -30,7 +29,7 @@ pub(crate) struct InodeRecord {
     pub(crate) times: Times,
 }
 
-/// One fact.
+/// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Inode {
@@ -63,7 +62,7 @@ pub(crate) enum Record<'a> {
     NextInode {
         ino: Ino,
     },
-    /// Bytes of a file, all of one block. In the journal only.
+    /// Bytes of a file within one block. In the journal only.
     Data {
         ino: Ino,
         offset: u64,
@@ -72,7 +71,7 @@ pub(crate) enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Appends its bytes.
+    /// Appends the encoded record.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Record::Inode { ino, record: image } => {
@@ -134,7 +133,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Takes a record off the front; `None` if there is none, or it makes no sense.
+    /// Decodes a record from the front; returns `None` at the end or for a malformed record.
     pub(crate) fn decode(f: &mut FieldReader<'a>) -> Option<Record<'a>> {
         let tag = f.u8()?;
         let ino = Ino(f.u64()?);
@@ -157,7 +156,7 @@ impl<'a> Record<'a> {
             2 => {
                 let (cookie, child) = (f.u64()?, Ino(f.u64()?));
                 let (kind, name) = (Kind::from_code(f.u8()?)?, name(f)?);
-                // The largest cookie would leave none for the next entry.
+                // The largest cookie is refused, because the next entry would have none.
                 let cookie = (cookie < u64::MAX).then_some(cookie)?;
                 Record::Entry { dir: ino, cookie, child, kind, name }
             }
@@ -234,7 +233,7 @@ mod tests {
             }
         }
         assert_eq!(Record::decode(&mut FieldReader(&[9; 99])), None);
-        // Data of no bytes, of two blocks, or beyond every file.
+        // No bytes, bytes of two blocks, or beyond the maximum file size.
         for (offset, len) in [(0, 0), (4000, 97), (FILE_BYTES_MAX, 1)] {
             let mut bytes = Vec::new();
             Record::Data { ino: Ino(5), offset, bytes: &vec![7; len] }.encode(&mut bytes);

@@ -1,8 +1,9 @@
-//! [`Replay`]: brings data that the journal has to where it belongs: in place, before the journal is given
-//! up, or, if nothing may be written, into frames that stay. One block at a time.
+//! [`Replay`]: applies journaled data, one block at a time. It is written in place before the journal is
+//! discarded, or, on a read-only volume, kept in pinned pages.
 //!
-//! Nothing of it is recorded before the first snapshot: a power cut leaves the journal as it was, and it
-//! is done again. New blocks are free ones, and whatever comes of a block in place the journal has again.
+//! Nothing is recorded before the first snapshot, so after a power cut the journal is unchanged and
+//! the replay starts again. New blocks are taken from free ones, and the journal still has the
+//! contents of every block written in place.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::journaled_blocks::{JournaledBlock, JournaledBlocks};
 use crate::metadata_reader::LoadedMetadata;
 use crate::{BLOCK, FsckProblem, Ino, OpenError};
 
-/// A block of a file, as it should be.
+/// A file's block with its final contents.
 #[derive(Debug)]
 pub(crate) struct CompleteBlock {
     pub(crate) ino: Ino,
@@ -25,28 +26,28 @@ pub(crate) struct CompleteBlock {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What was read, with its data in place.
+/// Loaded metadata, with journaled data applied.
 #[derive(Debug)]
 pub(crate) struct ReplayedVolume {
     pub(crate) loaded: LoadedMetadata,
     pub(crate) allocator: BlockAllocator,
-    /// What could not be written, because nothing may be.
+    /// Blocks that could not be written because the volume is read-only.
     pub(crate) unwritten_blocks: Vec<CompleteBlock>,
     pub(crate) blocks: u64,
 }
 
-/// The block whose turn it is.
+/// The block being replayed.
 #[derive(Debug)]
 struct ReplayStep {
     ino: Ino,
     block: u32,
     data: JournaledBlock,
-    /// Where it is, or will be; `None` in a hole if nothing may be written.
+    /// Its location; `None` for a hole on a read-only volume.
     extent: Option<Extent>,
     writing: bool,
 }
 
-/// Brings data to where it belongs.
+/// Applies journaled data.
 #[derive(Debug)]
 pub(crate) struct Replay {
     region: Arc<SharedRegion>,
@@ -59,7 +60,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Of what was read, and is not damaged.
+    /// Creates a replay of undamaged metadata.
     pub(crate) fn new<D: BlockDevice>(
         device: &D,
         mut loaded: LoadedMetadata,
@@ -92,7 +93,7 @@ impl Replay {
         })
     }
 
-    /// Goes on; the result when there is one.
+    /// Advances; returns the result when finished.
     pub(crate) fn poll<D: BlockDevice>(
         &mut self,
         device: &mut D,
@@ -151,7 +152,7 @@ impl Replay {
         Ok(())
     }
 
-    /// The block was read, or need not be; or it was written.
+    /// Continues after the block was read, or need not be; or was written.
     fn advance(&mut self, mut turn: ReplayStep, read: bool) {
         let Some(ReplayedVolume { loaded, unwritten_blocks: kept, blocks, .. }) =
             &mut self.replayed
@@ -170,7 +171,7 @@ impl Replay {
             self.region.read(0, &mut bytes);
         }
         turn.data.apply_to(&mut bytes);
-        // Behind the end of a file there are zeros.
+        // Bytes beyond the end of the file are zero.
         let size = loaded.tree.find(ino).map_or(0, |n| n.size);
         let end = crate::page_lookup::bytes_within(size, block) as usize;
         bytes[end..].fill(0);
@@ -187,16 +188,16 @@ impl Replay {
     }
 }
 
-/// What belongs to nobody any more goes.
+/// Drops data of removed inodes, and of blocks beyond the end of their file.
 fn drop_orphaned_data(loaded: &mut LoadedMetadata, parts: &mut JournaledBlocks) {
     let tree = &mut loaded.tree;
-    // Whoever had them open is gone.
+    // Inodes without a name; their users have ended.
     let orphans: Vec<Ino> = tree.iter().filter(|(_, n)| n.links == 0).map(|(i, _)| i).collect();
     for ino in orphans {
         tree.remove(ino);
         parts.remove(ino, 0, u32::MAX);
     }
-    // What was written, but never became part of its file.
+    // Blocks that were written but never became part of their file.
     let sizes: Vec<(Ino, u32)> =
         tree.iter().map(|(ino, n)| (ino, n.size.div_ceil(BLOCK as u64) as u32)).collect();
     for (ino, end) in sizes {

@@ -1,28 +1,29 @@
-//! [`Request`] and [`Done`]: what is asked of a store, and how it ended.
+//! [`Request`] and [`OpCompletion`]: requests to a volume, and their results.
 
 use ring::Iova;
 
 use crate::{Access, Error, Ino, Name, Time};
 
-/// Data of a request: bytes in memory that is registered with the device
-/// ([`Store::memory`](crate::Store::memory)). They must not change, or be used, before the request has
-/// ended. Reads of whole blocks go straight there if the address is a multiple of 512.
+/// Data of a request, in memory registered with the device
+/// ([`Volume::memory`](crate::Volume::memory)). The caller must not change or use it before the
+/// request has completed. Whole blocks are read directly into it if the address is a multiple of
+/// 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Where.
+    /// Address.
     pub iova: Iova,
     /// Bytes.
     pub len: u32,
 }
 
-/// What of an inode's facts is to change.
+/// Attributes to change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u32>,
-    /// User.
+    /// User id.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id.
     pub gid: Option<u32>,
     /// Last access.
     pub access: Option<Time>,
@@ -30,166 +31,167 @@ pub struct SetAttr {
     pub modify: Option<Time>,
 }
 
-/// What is asked.
+/// An operation.
 #[allow(clippy::large_enum_variant, reason = "names are inside: no request allocates")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Makes a file, or finds the one that there is unless `exclusive`. Ends with its inode, which is
-    /// open once more if `open`.
+    /// Creates a file, or finds an existing one unless `exclusive`. Returns its inode, which is
+    /// opened once more if `open`.
     Create {
         /// The directory.
         dir: Ino,
         /// The name.
         name: Name,
-        /// Of a new file.
+        /// Permissions of a new file.
         access: Access,
-        /// Whether there must be none yet.
+        /// Whether to fail if the name exists.
         exclusive: bool,
         /// Whether to open it.
         open: bool,
     },
-    /// Makes a directory. Ends with its inode.
+    /// Creates a directory. Returns its inode.
     MakeDirectory {
-        /// The directory that it will be in.
+        /// The parent directory.
         dir: Ino,
         /// The name.
         name: Name,
-        /// Who may do what.
+        /// Permissions.
         access: Access,
     },
-    /// Takes a file's name away; the file goes when nobody has it open.
+    /// Removes a file's name; the file is removed when it is not open.
     Unlink {
         /// The directory.
         dir: Ino,
         /// The name.
         name: Name,
     },
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     RemoveDirectory {
-        /// The directory that it is in.
+        /// The parent directory.
         dir: Ino,
         /// The name.
         name: Name,
     },
-    /// Gives a file or directory another name, in one step; what has that name goes as with `Unlink` and
+    /// Renames a file or directory atomically; an existing target is removed as by `Unlink` and
     /// `RemoveDirectory`.
     Rename {
         /// The directory.
         from: Ino,
         /// The name.
         name: Name,
-        /// The directory that it will be in.
+        /// The new directory.
         to: Ino,
-        /// The name that it will have.
+        /// The new name.
         new: Name,
-        /// Whether something may have that name.
+        /// Whether the new name may exist.
         replace: bool,
     },
-    /// Reads. Ends with the bytes read, which are fewer at the end of the file.
+    /// Reads. Returns the bytes read, which are fewer at the end of the file.
     Read {
         /// The file.
         ino: Ino,
-        /// From here.
+        /// First byte.
         offset: u64,
-        /// Into this.
+        /// Destination.
         data: Buffer,
     },
-    /// Writes. Ends with the bytes written, which are fewer when space runs out.
+    /// Writes. Returns the bytes written, which are fewer if space runs out.
     Write {
         /// The file.
         ino: Ino,
-        /// From here.
+        /// First byte.
         offset: u64,
-        /// This.
+        /// Source.
         data: Buffer,
     },
-    /// Writes to where the file ends when it is its turn.
+    /// Writes at the end of the file, as of the request's execution.
     Append {
         /// The file.
         ino: Ino,
-        /// This.
+        /// Source.
         data: Buffer,
     },
-    /// Sets the size; what is new reads as zeros.
+    /// Sets the size; added bytes read as zeros.
     Truncate {
         /// The file.
         ino: Ino,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// Makes sure that there are blocks for a range.
+    /// Allocates blocks for a range.
     Allocate {
         /// The file.
         ino: Ino,
-        /// From here.
+        /// First byte.
         offset: u64,
         /// Bytes.
         len: u64,
-        /// Whether the size stays although the range is beyond it.
+        /// Whether the size stays unchanged if the range extends beyond it.
         keep_size: bool,
     },
-    /// Makes a range zeros, and gives its blocks back. The size stays.
+    /// Zeroes a range and frees its blocks. The size does not change.
     Punch {
         /// The file.
         ino: Ino,
-        /// From here.
+        /// First byte.
         offset: u64,
         /// Bytes.
         len: u64,
     },
-    /// Changes an inode's facts.
+    /// Changes an inode's attributes.
     SetAttr {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// What.
+        /// The changes.
         changes: SetAttr,
     },
-    /// Ends when everything that ended before, of this inode, is durable: data, facts, and its name.
+    /// Completes when every operation on the inode that completed before is durable: data,
+    /// attributes, and its name.
     Sync {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// Whether its times may be older (`fdatasync`).
+        /// Whether its times need not be durable (`fdatasync`).
         data_only: bool,
     },
-    /// Ends when everything that ended before is durable.
+    /// Completes when every operation that completed before is durable.
     SyncAll,
-    /// Makes everything durable and marks the volume as not in use. Everything else has to have ended
-    /// by itself for it to go on; nothing is taken afterwards.
+    /// Makes everything durable and marks the volume as not in use. Waits until all other requests
+    /// have completed; no request is accepted afterwards.
     Close,
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's name for it, returned with its end.
+    /// The caller's id, returned with the completion.
     pub id: u64,
-    /// What is asked.
+    /// The operation.
     pub op: Op,
-    /// What time it is, for the times of files.
+    /// Current time, for the times of files.
     pub time: Time,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpResult {
-    /// It is done.
+    /// Completed.
     Done,
     /// The inode.
     Inode(Ino),
-    /// So many bytes, from `offset` on.
+    /// Number of bytes, and their offset.
     Bytes {
-        /// From here.
+        /// First byte.
         offset: u64,
         /// Bytes.
         len: u32,
     },
 }
 
-/// How a request ended.
+/// Completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpCompletion {
-    /// The request's name.
+    /// Id of the request.
     pub id: u64,
-    /// What came of it.
+    /// Its result.
     pub result: Result<OpResult, Error>,
 }

@@ -1,8 +1,9 @@
-//! A snapshot's pieces (`docs/format/volume.md`), and [`Cursor`], how far one has been written.
+//! Segments of a snapshot (`docs/format/volume.md`), and [`SnapshotCursor`], the progress of
+//! writing one.
 //!
-//! A snapshot is made while files change. The cursor goes through inodes in order, and in each through
-//! its extents and entries in theirs; what changes behind it is in the journal anyway, and what changes
-//! in front of it is as well: reading the journal after the snapshot comes to what is.
+//! A snapshot is written while files change. The cursor visits inodes in order, and the extents and
+//! entries of each in order. Changes behind the cursor are in the journal; so are those in front of
+//! it. Applying the journal after the snapshot therefore yields the current state.
 
 use crate::codec::{FieldReader, put};
 use crate::layout::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
@@ -12,24 +13,24 @@ use crate::{Ino, Kind};
 
 const MAGIC: [u8; 4] = *b"SLPC";
 
-/// What comes next.
+/// Next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRecord {
     Number,
-    /// The first inode from here on.
+    /// The first inode from this number on.
     Inode(Ino),
     /// Extents of an inode from a block on.
     Extents(Ino, u32),
-    /// Entries of an inode behind a cookie.
+    /// Entries of an inode after a cookie.
     Entries(Ino, u64),
     End,
 }
 
-/// How far a snapshot has been written.
+/// Progress of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotCursor {
     next: NextRecord,
-    /// Inodes from here on were made later: the journal has all of them.
+    /// Inodes from this number on are newer than the snapshot; the journal has all of them.
     end: Ino,
 }
 
@@ -42,7 +43,7 @@ impl SnapshotCursor {
         self.next == NextRecord::End
     }
 
-    /// Puts as many records as fit into `piece`, behind room for its header.
+    /// Appends as many records to `piece` as fit, after space for its header.
     pub(crate) fn fill(&mut self, tree: &Tree, piece: &mut Vec<u8>) {
         piece.clear();
         piece.resize(SEGMENT_HEADER_BYTES, 0);
@@ -92,7 +93,7 @@ impl SnapshotCursor {
     }
 }
 
-/// Completes a piece that was filled: header, zeros up to whole blocks, CRC. Returns its blocks.
+/// Completes a filled segment: header, zeros up to whole blocks, CRC. Returns its number of blocks.
 pub(crate) fn seal(piece: &mut Vec<u8>, number: u64, index: u32, last: bool) -> u32 {
     let length = (piece.len() - SEGMENT_HEADER_BYTES) as u32;
     let blocks = piece.len().div_ceil(BLOCK);
@@ -108,7 +109,7 @@ pub(crate) fn seal(piece: &mut Vec<u8>, number: u64, index: u32, last: bool) -> 
     blocks as u32
 }
 
-/// The records of a piece, if it is the one that was expected; and whether it is the last.
+/// Returns the records of a segment if it is the expected one, and whether it is the last.
 pub(crate) fn open(bytes: &[u8], number: u64, index: u32) -> Option<(&[u8], bool)> {
     let mut f = FieldReader(bytes);
     let (crc, magic) = (f.u32()?, f.take(4)?);

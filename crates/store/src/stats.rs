@@ -1,17 +1,17 @@
-//! [`Stats`]: what a store has done since it was opened.
+//! [`Stats`]: counters of a volume since it was opened.
 
 use clock::Nanos;
 
-/// Counters, and how full the journal is.
+/// Counters, and the use of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Requests that ended, by what they asked.
+    /// Reads completed.
     pub reads: u64,
-    /// Writes and appends.
+    /// Writes and appends completed.
     pub writes: u64,
-    /// `Sync` and `SyncAll`.
+    /// `Sync` and `SyncAll` completed.
     pub syncs: u64,
-    /// Everything else.
+    /// Other requests completed.
     pub changes: u64,
     /// Requests that failed.
     pub failed: u64,
@@ -21,41 +21,41 @@ pub struct Stats {
     pub bytes_written: u64,
     /// Bytes read from the device.
     pub device_bytes_read: u64,
-    /// Bytes of files written to the device.
+    /// File data written to the device, in bytes.
     pub data_bytes: u64,
-    /// Commands for these.
+    /// Device commands for `data_bytes`.
     pub data_commands: u64,
-    /// Transactions that were made durable.
+    /// Transactions committed.
     pub commits: u64,
-    /// Requests that waited for one to be: over `commits`, how many share one.
+    /// Requests that waited for a commit; divided by `commits`, the number of requests per commit.
     pub commit_waiters: u64,
     /// Sectors of the journal written.
     pub journal_sectors: u64,
-    /// Blocks of files of which the journal was given data, and the bytes. Each is written in place later,
-    /// once for all that the journal was given of it by then.
+    /// File blocks whose data was journaled. Each is written in place later, once for all its
+    /// journaled data so far.
     pub journaled_blocks: u64,
-    /// The bytes.
+    /// Bytes of file data journaled.
     pub journaled_bytes: u64,
-    /// Blocks of which the journal has data that are not in place yet.
+    /// Blocks with journaled data that is not in place.
     pub journal_only_blocks: u64,
     /// Flushes sent to the device.
     pub flushes: u64,
     /// Snapshots completed.
     pub checkpoints: u64,
-    /// Bytes of their pieces.
+    /// Bytes of their segments.
     pub checkpoint_bytes: u64,
     /// Blocks discarded.
     pub discarded_blocks: u64,
-    /// Sectors that the journal has, and that are in use of them.
+    /// Sectors of the journal.
     pub journal_size: u64,
-    /// In use.
+    /// Sectors of the journal in use.
     pub journal_used: u64,
-    /// Frames that are not on the device as they are.
+    /// Pages that differ from the device.
     pub dirty_pages: u64,
-    /// Transactions that were read from the journal when the volume was opened.
+    /// Transactions recovered from the journal at the mount.
     pub recovered: u64,
-    /// Blocks of which the journal had data then that may not have been in place.
+    /// Blocks with journaled data at the mount that may not have been in place.
     pub recovered_blocks: u64,
-    /// When it was ready.
+    /// Time at which the volume was ready.
     pub ready_at: Nanos,
 }

@@ -1,10 +1,10 @@
-//! [`Superblock`]: what a volume is, where its snapshot and journal begin, and who uses it. The byte map
-//! is in `docs/format/volume.md`.
+//! [`Superblock`]: identity and layout of a volume, its current snapshot and journal position, and its owner. The
+//! byte map is in `docs/format/volume.md`.
 
 use crate::Layout;
 use crate::codec::{FieldReader, put};
 
-/// The version written and read.
+/// The version written and supported.
 pub const VERSION: u32 = 1;
 
 /// Bytes of a superblock.
@@ -12,65 +12,65 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"SLUICVOL";
 const CRC_OFFSET: usize = 508;
 const FLAG_IN_USE: u32 = 1;
-/// A feature that a reader must know: the journal may have data of files.
+/// Incompatible feature: the journal may have file data.
 const FEATURE_DATA_JOURNAL: u32 = 1;
 
-/// Who uses a volume, as it says itself. The store compares, and knows no processes.
+/// Owner of a volume, as supplied by the caller. The volume only compares owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// Which boot of the machine: whoever used the volume in another one is gone.
+    /// Id of the boot: owners of another boot have ended.
     pub boot: u128,
-    /// Which process of that boot.
+    /// Process id in that boot.
     pub process: u64,
 }
 
 /// The first sector of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Where everything is.
+    /// Layout of the volume.
     pub layout: Layout,
-    /// The volume's own name.
+    /// Unique id of the volume.
     pub uuid: u128,
-    /// What people call it, padded with zeros.
+    /// Label, padded with zeros.
     pub label: [u8; 32],
-    /// Which of two copies is newer.
+    /// Generation: the copy with the larger one is newer.
     pub generation: u64,
-    /// How often it was opened for writing.
+    /// Number of writable mounts.
     pub epoch: u64,
-    /// Which snapshot area counts.
+    /// The current snapshot area.
     pub snapshot_area: u32,
-    /// Pieces of the snapshot.
+    /// Segments of the snapshot.
     pub segments: u32,
     /// Number of the snapshot.
     pub snapshot: u64,
-    /// Where reading the journal begins.
+    /// Number of the journal sector at which recovery starts.
     pub journal_seq: u64,
     /// The first transaction there.
     pub journal_txn: u64,
-    /// Who has it open for writing, or was cut off while it had.
+    /// The process that has the volume open for writing, or was killed while it had.
     pub owner: Option<Owner>,
-    /// Whether the journal may have data of files: as long as it is in use, and until it is closed in
-    /// order. Who does not know such records refuses the volume.
+    /// Whether the journal may have file data: while the volume is in use, until a clean close. A
+    /// reader that does not support such records refuses the volume.
     pub data_in_journal: bool,
 }
 
-/// What a sector turns out to be.
+/// A decoded sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodedSuperblock {
     Superblock(Superblock),
-    /// Of another version, or with features that are not known.
+    /// Another version, or unknown features.
     Newer {
         version: u32,
         features: u32,
     },
-    /// With the magic of a superblock, but damaged.
+    /// A superblock's magic, but damaged.
     Damaged,
     /// Anything else.
     NotASuperblock,
 }
 
 impl Superblock {
-    /// As bytes.
+    /// Encodes the superblock.
     pub(crate) fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut out = [0; SUPERBLOCK_BYTES];
         let Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks } = self.layout;
@@ -101,7 +101,7 @@ impl Superblock {
         out
     }
 
-    /// What the bytes are.
+    /// Decodes a sector.
     pub(crate) fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> DecodedSuperblock {
         if bytes[..8] != MAGIC {
             return DecodedSuperblock::NotASuperblock;
@@ -150,7 +150,7 @@ impl Superblock {
         })
     }
 
-    /// The label for people.
+    /// Returns the label as text.
     pub fn label(&self) -> String {
         let end = self.label.iter().position(|b| *b == 0).unwrap_or(self.label.len());
         String::from_utf8_lossy(&self.label[..end]).into_owned()

@@ -1,4 +1,4 @@
-//! Making things durable on demand, and closing.
+//! Sync requests and closing.
 
 use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
 use crate::data_journal::JournalDecision;
@@ -36,8 +36,8 @@ impl Core {
         self.wait_durable(active)
     }
 
-    /// Whether changes of a file up to `seq` are neither in place nor in the journal; and whether some of
-    /// them are not even on their way.
+    /// Returns whether changes of a file up to `seq` are neither in place nor in the journal, and
+    /// whether some are not even being written.
     fn unwritten(&self, ino: Ino, seq: u64) -> Result<(bool, bool), Error> {
         let live = &self.tree.get(ino)?.state;
         let frames = live.dirty.iter().filter_map(|b| live.pages.get(b));
@@ -72,7 +72,7 @@ impl Core {
                 if let Some(node) = self.tree.find_mut(ino) {
                     node.state.writeback_paused = false;
                 }
-                // What is in the journal is durable with it; closing writes it in place.
+                // Journaled data is durable with the journal; closing writes it in place.
                 if self.closing || self.tree.find(ino).is_some_and(|n| !n.state.dirty.is_empty()) {
                     self.request_writeback(ino, false);
                 }
@@ -86,7 +86,7 @@ impl Core {
             if self.page_cache.iter().any(|f| f.is_unwritten(upto)) {
                 return Ok(OpStep::Wait);
             }
-            // The transaction that runs, or the one that is on its way.
+            // The running transaction, or the one being committed.
             let txn = if self.txn.is_empty() { self.txn.id - 1 } else { self.txn.id };
             active.state = OpState::Durable { txn, flush: self.write_seq };
         }
@@ -99,12 +99,12 @@ impl Core {
             self.closed = true;
             return Ok(OpStep::Done(OpResult::Done));
         }
-        // Itself is not among those that wait while it steps.
+        // The request itself is not counted during its step.
         if self.active_count() > 0 {
             return Ok(OpStep::Wait);
         }
         if active.state == OpState::Start {
-            // Whoever had something open has not any more.
+            // Files still open have no users any more.
             let orphans: Vec<Ino> =
                 self.tree.iter().filter(|(_, n)| n.links == 0).map(|(ino, _)| ino).collect();
             for ino in orphans {
@@ -136,7 +136,7 @@ impl Core {
         Ok(OpStep::Done(OpResult::Done))
     }
 
-    /// Whether all discards have ended.
+    /// Returns whether all discards have completed.
     fn is_discard_done(&self) -> bool {
         self.discarding == 0 && self.commit.freed_extents.is_empty()
     }

@@ -1,7 +1,7 @@
-//! [`Tree`]: all metadata of a volume, in memory: inodes, their entries and extents.
+//! [`Tree`]: all metadata of a volume in memory: inodes, entries and extents.
 //!
-//! The same thing is built by reading a volume ([`Tree::apply`], record by record) and changed by
-//! operations. It knows nothing of the device, and counts what it would take as records.
+//! It is built from records when a volume is read ([`Tree::apply`]), and changed by operations. It
+//! does not access the device, and tracks the bytes of records that it would need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::inode_state::InodeState;
 use crate::record::{ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF};
 use crate::{Access, Error, Ino, Kind, Times};
 
-/// What a name stands for.
+/// Target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) child: Ino,
@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     pub(crate) cookie: u64,
 }
 
-/// The entries of a directory, by name, and in the order in which they are listed.
+/// Entries of a directory, by name and in listing order.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     names: BTreeMap<Arc<[u8]>, Entry>,
@@ -36,7 +36,7 @@ impl Directory {
         self.names.get(name).copied()
     }
 
-    /// Entries behind `cookie`.
+    /// Returns the entries after `cookie`.
     pub(crate) fn entries_after(&self, cookie: u64) -> impl Iterator<Item = (&[u8], Entry)> {
         self.order.range(cookie.saturating_add(1)..).filter_map(|(_, name)| {
             let (name, entry) = self.names.get_key_value(name)?;
@@ -44,7 +44,7 @@ impl Directory {
         })
     }
 
-    /// A cookie for an entry behind all others.
+    /// Returns a cookie after all others.
     pub(crate) fn next_cookie(&self) -> u64 {
         self.next_cookie + 1
     }
@@ -57,7 +57,7 @@ impl Directory {
 
     fn set(&mut self, name: &[u8], entry: Entry) {
         let name: Arc<[u8]> = name.into();
-        // Reading a volume: an entry of an older state may have the cookie.
+        // While a volume is read, an entry of an older state may have the cookie.
         if let Some(other) = self.order.insert(entry.cookie, name.clone())
             && other != name
         {
@@ -71,19 +71,19 @@ impl Directory {
 /// An inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeNode {
-    /// Whether there was a record of it: what belongs to it may be read first.
+    /// Whether its own record was read; its entries or extents may be read first.
     pub(crate) has_record: bool,
     pub(crate) kind: Kind,
     pub(crate) access: Access,
     pub(crate) links: u32,
-    /// As users see it.
+    /// Size as seen by requests.
     pub(crate) size: u64,
-    /// As it is recorded: everything below is on the device.
+    /// Recorded size: all bytes below are on the device.
     pub(crate) recorded_size: u64,
     pub(crate) times: Times,
     pub(crate) extents: Extents,
     pub(crate) entries: Directory,
-    /// The directory that it is in.
+    /// Parent directory.
     pub(crate) parent: Ino,
     pub(crate) state: InodeState,
 }
@@ -94,7 +94,7 @@ impl InodeNode {
         (INODE_BYTES + self.extents.len() * EXTENT_BYTES) as u64 + names
     }
 
-    /// What is recorded of it.
+    /// Returns its record.
     pub(crate) fn record(&self) -> InodeRecord {
         let InodeNode { kind, access, links, times, .. } = *self;
         InodeRecord { kind, access, links, size: self.recorded_size, times }
@@ -105,9 +105,9 @@ impl InodeNode {
 #[derive(Debug)]
 pub(crate) struct Tree {
     nodes: BTreeMap<Ino, Box<InodeNode>>,
-    /// No inode has had it.
+    /// Greater than every inode number used so far.
     pub(crate) next_ino: Ino,
-    /// Bytes of all records that it would take.
+    /// Bytes of all records.
     bytes: u64,
 }
 
@@ -128,7 +128,7 @@ impl Tree {
         self.nodes.iter().map(|(ino, node)| (*ino, &**node))
     }
 
-    /// Inodes from `ino` on.
+    /// Returns the inodes from `ino` on.
     pub(crate) fn range_from(&self, ino: Ino) -> impl Iterator<Item = (Ino, &InodeNode)> {
         self.nodes.range(ino..).map(|(ino, node)| (*ino, &**node))
     }
@@ -159,7 +159,7 @@ impl Tree {
         if node.kind == Kind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
     }
 
-    /// Adds an inode.
+    /// Inserts an inode.
     pub(crate) fn insert(&mut self, ino: Ino, node: InodeNode) {
         self.remove(ino);
         self.bytes += node.bytes();
@@ -167,7 +167,7 @@ impl Tree {
         self.nodes.insert(ino, Box::new(node));
     }
 
-    /// Takes an inode away.
+    /// Removes an inode.
     pub(crate) fn remove(&mut self, ino: Ino) -> Option<Box<InodeNode>> {
         let node = self.nodes.remove(&ino)?;
         self.bytes -= node.bytes();
@@ -188,26 +188,26 @@ impl Tree {
         let node = self.get_or_insert(dir);
         let names = node.entries.len();
         node.entries.set(name, entry);
-        // An entry that had its cookie may have gone, in the reading of a volume only; the count is made
-        // anew behind it (`count`).
+        // Replacing an entry with the same cookie happens only while a volume is read; the count is
+        // recomputed afterwards (`rebuild_counts`).
         if node.entries.len() > names {
             self.bytes += (ENTRY_BYTES + name.len()) as u64;
         }
     }
 
-    /// Takes an entry away.
+    /// Removes an entry.
     pub(crate) fn remove_entry(&mut self, dir: Ino, name: &[u8]) -> Option<Entry> {
         let entry = self.nodes.get_mut(&dir)?.entries.remove(name)?;
         self.bytes = self.bytes.saturating_sub((ENTRY_BYTES + name.len()) as u64);
         Some(entry)
     }
 
-    /// Says what some blocks of a file are.
+    /// Maps blocks of a file.
     pub(crate) fn map(&mut self, ino: Ino, extent: Extent) {
         self.extents(ino, |extents| extents.set(extent));
     }
 
-    /// Takes blocks of a file away.
+    /// Unmaps blocks of a file.
     pub(crate) fn unmap(&mut self, ino: Ino, at: u32, count: u32, freed: impl FnMut(u32, u32)) {
         self.extents(ino, |extents| extents.clear(at, count, freed));
     }
@@ -221,7 +221,7 @@ impl Tree {
         self.bytes -= (before * EXTENT_BYTES) as u64;
     }
 
-    /// Takes note of a record that was read.
+    /// Applies a record.
     pub(crate) fn apply(&mut self, record: Record<'_>) {
         match record {
             Record::Inode { ino, record: image } => {
@@ -249,12 +249,12 @@ impl Tree {
                 self.next_ino = self.next_ino.max(Ino(ino.0.saturating_add(1)));
             }
             Record::NextInode { ino } => self.next_ino = self.next_ino.max(ino),
-            // Contents are not metadata.
+            // Data is not metadata.
             Record::Data { .. } => {}
         }
     }
 
-    /// Behind the last record: counts what there is, and notes what is in which directory.
+    /// After the last record: recomputes the byte count, and sets parents.
     pub(crate) fn rebuild_counts(&mut self) {
         self.bytes = self.nodes.values().map(|n| n.bytes()).sum();
         let parents: Vec<(Ino, Ino)> = self
@@ -272,7 +272,7 @@ impl Tree {
     }
 }
 
-/// A new directory or file.
+/// Creates the node of a new directory or file.
 pub(crate) fn new_node(kind: Kind, access: Access, times: Times, parent: Ino) -> InodeNode {
     let links = if kind == Kind::Directory { 2 } else { 1 };
     InodeNode { has_record: true, kind, access, links, times, parent, ..InodeNode::default() }

@@ -1,7 +1,7 @@
-//! What changes which blocks a file has: truncating, reserving, punching holes.
+//! Operations that change a file's blocks: truncate, allocate, punch hole.
 //!
-//! Blocks are taken away only when nothing of the file is at the device, so that nobody who gets them
-//! afterwards is read or overwritten by what was sent before.
+//! Blocks are removed only while no I/O of the file is in flight. Otherwise an earlier transfer
+//! could read or overwrite data of their next owner.
 
 use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
 use crate::extents::{BlockMapping, Extent};
@@ -10,20 +10,20 @@ use crate::page_lookup::LookupResult;
 use crate::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
 
-/// The first block that begins at or behind a byte.
+/// Returns the first block that begins at or after a byte.
 fn next_block_boundary(byte: u64) -> u32 {
     byte.div_ceil(BLOCK as u64) as u32
 }
 
 impl Core {
-    /// Waits until nothing of the file is at the device, and lets nothing begin.
+    /// Blocks new I/O of a file, and returns whether none is in flight.
     fn quiesce(&mut self, ino: Ino) -> Result<bool, Error> {
         let node = self.tree.get_mut(ino)?;
         node.state.io_blocked = true;
         Ok(node.state.io_in_flight == 0)
     }
 
-    /// Takes blocks of a file away, from `from` to `to`. They are free when that is durable.
+    /// Removes blocks `from..to` of a file. They become free once that is durable.
     pub(crate) fn unmap_blocks(&mut self, ino: Ino, from: u32, to: u32) {
         let logged = self.invalidate(ino, from, to);
         let count = if to == TO_EOF { TO_EOF } else { to - from };
@@ -94,7 +94,7 @@ impl Core {
             if !self.begin_change(slot, active, ino)? {
                 return Ok(OpStep::Wait);
             }
-            // A hole in the middle of an extent makes two of it.
+            // A hole in the middle of an extent splits it in two.
             if !self.has_metadata_space(EXTENT_BYTES) {
                 return Err(Error::NoMetadataSpace);
             }
@@ -115,7 +115,8 @@ impl Core {
             }
             active.zeroed += 1;
         }
-        // The size's last block goes as a whole if everything of it that there is does.
+        // The last block is removed as a whole if the range covers all of its bytes within the
+        // file.
         let last = if end >= size { last.max(next_block_boundary(seen)) } else { last };
         if first < last {
             if !self.quiesce(ino)? {
@@ -130,7 +131,7 @@ impl Core {
         Ok(OpStep::Done(OpResult::Done))
     }
 
-    /// Makes a part of a block zeros; `false` while that waits.
+    /// Zeroes a part of a block; returns `false` while it must wait.
     fn zero_part(
         &mut self,
         active: &mut ActiveOp,
@@ -217,7 +218,7 @@ impl Core {
         Ok(OpStep::Done(OpResult::Done))
     }
 
-    /// Blocks of a range that the file does not have.
+    /// Returns the number of unallocated blocks in a range.
     fn count_holes(&self, ino: Ino, mut at: u32, end: u32) -> Result<u64, Error> {
         let node = self.tree.get(ino)?;
         let mut holes = 0;
@@ -250,7 +251,7 @@ impl Core {
                 }
                 BlockMapping::Hole { count } => count.min(end - *next),
             };
-            // A run on its way to the device has its blocks, which are not in the map yet.
+            // An extent in flight has blocks that are not mapped yet.
             if node.state.io_in_flight > 0 {
                 return Ok(false);
             }
@@ -271,7 +272,7 @@ impl Core {
     }
 }
 
-/// The parts of a range that are not whole blocks.
+/// Returns the parts of a range that are not whole blocks.
 fn unaligned_parts(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
     let block = BLOCK as u64;
     let head_end = from.next_multiple_of(block).min(to);

@@ -1,4 +1,4 @@
-//! [`Store`]: files on a device, for one owner: submit, poll, reap.
+//! [`Volume`]: an open volume with a single owner: submit, poll, reap.
 
 use block::BlockDevice;
 use clock::{Component, Nanos, Waker};
@@ -9,29 +9,30 @@ use crate::core::Core;
 use crate::superblock::Superblock;
 use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats};
 
-/// The store takes no further request now; try again after one has ended.
+/// The request limit is reached; retry after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("as many requests are under way as the store was opened for")]
 pub struct QueueFull;
 
-/// An entry of a directory, as it is listed.
+/// An entry of a directory listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// What it stands for.
+    /// Inode.
     pub ino: Ino,
-    /// What that is.
+    /// Type of the inode.
     pub kind: Kind,
-    /// Where listing goes on behind it, whatever is added and removed meanwhile.
+    /// Position for continuing the listing after this entry, valid whatever is added or removed
+    /// meanwhile.
     pub cookie: u64,
 }
 
 /// An open volume.
 ///
-/// What only looks at metadata is answered at once; everything else is a [`Request`], ends with one
-/// [`Done`], and may end in any order. What has ended of others is seen; what was not followed by a sync
-/// may be lost with the power.
+/// Queries of metadata return at once. Everything else is a [`Request`], which completes with one
+/// [`OpCompletion`], in any order. The effects of completed requests are visible to all later ones.
+/// Changes without a later sync may be lost in a power cut.
 #[derive(Debug)]
 pub struct Volume<D> {
     pub(crate) device: D,
@@ -39,23 +40,23 @@ pub struct Volume<D> {
 }
 
 impl<D: BlockDevice> Volume<D> {
-    /// Takes a request.
+    /// Submits a request.
     ///
     /// # Errors
-    /// [`Busy`]; the request was not taken.
+    /// [`QueueFull`]; the request was not accepted.
     pub fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         self.submit_reserved(now, request, 0)
     }
 
-    /// Takes a request for which so many blocks have been [reserved](Store::reserve): a write that touches no more
-    /// of them, the one that its file ended in included, does not end for lack of space. What it does not need is
-    /// everybody's when it has ended.
+    /// Submits a request for which blocks were [reserved](Volume::reserve). A write that touches at
+    /// most that many blocks, including the file's previous last block, does not fail for lack of
+    /// space. Unused blocks are released when it completes.
     ///
     /// # Errors
-    /// [`Busy`]; the request was not taken, and what is reserved still is.
+    /// [`QueueFull`]; the request was not accepted, and the blocks stay reserved.
     ///
     /// # Panics
-    /// Less is reserved.
+    /// If fewer blocks are reserved.
     pub fn submit_reserved(
         &mut self,
         now: Nanos,
@@ -73,40 +74,41 @@ impl<D: BlockDevice> Volume<D> {
         if self.core.submit(&request, blocks) { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Whether there is room for so many blocks, with what they may bring of metadata, besides what is reserved.
-    /// A volume that is only read has none, nor has one whose journal cannot be written.
+    /// Returns whether this many blocks are available, with the metadata that they may add, besides
+    /// those reserved. A read-only volume has none, nor has one whose journal cannot be written.
     pub fn has_free_blocks(&self, blocks: u64) -> bool {
         self.core.has_free_blocks(blocks)
     }
 
-    /// Reserves blocks for writes to come; whether there was [room](Volume::has_free_blocks). They are nobody else's, though
-    /// [`statfs`](Store::statfs) counts them as free.
+    /// Reserves blocks for future writes. Returns whether they were
+    /// [available](Volume::has_free_blocks). Reserved blocks cannot be used otherwise, although
+    /// [`statfs`](Volume::statfs) counts them as free.
     pub fn reserve(&mut self, blocks: u64) -> bool {
         self.core.has_free_blocks(blocks) && self.core.allocator.reserve(blocks)
     }
 
-    /// Gives blocks back that were reserved and not submitted with a request.
+    /// Releases blocks that were reserved and not submitted with a request.
     ///
     /// # Panics
-    /// Fewer are reserved.
+    /// If fewer blocks are reserved.
     pub fn unreserve(&mut self, blocks: u64) {
         assert!(blocks <= self.core.allocator.reserved(), "{blocks} blocks that were not reserved");
         self.core.allocator.unreserve(blocks);
         self.core.made_progress = true;
     }
 
-    /// Takes a request that has ended.
+    /// Returns the next completion, if there is one.
     pub fn reap(&mut self) -> Option<OpCompletion> {
         self.core.completions.pop_front()
     }
 
-    /// Requests under way, those that were not reaped not included.
+    /// Returns the number of requests in flight, without those waiting to be reaped.
     pub fn in_flight(&self) -> usize {
         self.core.active_count()
     }
 
-    /// What `path` leads to, from directory `base` on. `..` of the root is the root, and a path is
-    /// relative whether it begins with a slash or not.
+    /// Resolves `path` relative to directory `base`, also if it begins with a slash. `..` of the
+    /// root is the root.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`].
@@ -114,7 +116,7 @@ impl<D: BlockDevice> Volume<D> {
         self.core.lookup(base, path.as_ref())
     }
 
-    /// Everything about an inode.
+    /// Returns the attributes of an inode.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -122,12 +124,12 @@ impl<D: BlockDevice> Volume<D> {
         self.core.stat(ino)
     }
 
-    /// What the volume has.
+    /// Returns the statistics of the volume.
     pub fn statfs(&self) -> StatFs {
         self.core.statfs()
     }
 
-    /// The entries of a directory behind `cookie`, 0 for all. `.` and `..` are not among them.
+    /// Returns the entries of a directory after `cookie` (0 for all), without `.` and `..`.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
@@ -136,7 +138,7 @@ impl<D: BlockDevice> Volume<D> {
         Ok(entries.map(|(name, e)| DirEntry { name, ino: e.child, kind: e.kind, cookie: e.cookie }))
     }
 
-    /// The directory that a directory or file is in; the root is in itself.
+    /// Returns the parent directory of a directory or file; the root is its own parent.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -144,7 +146,7 @@ impl<D: BlockDevice> Volume<D> {
         self.core.tree.get(ino).map(|node| node.parent)
     }
 
-    /// Opens an inode: it stays until it is closed as often, whatever becomes of its name.
+    /// Opens an inode: it exists until it is closed as often, whatever happens to its name.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -153,7 +155,7 @@ impl<D: BlockDevice> Volume<D> {
         Ok(())
     }
 
-    /// Closes it.
+    /// Closes an inode once.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Invalid`] if it is not open.
@@ -164,12 +166,12 @@ impl<D: BlockDevice> Volume<D> {
         Ok(())
     }
 
-    /// Where the data of requests must be registered.
+    /// Returns the address space in which data of requests must be registered.
     pub fn memory(&self) -> &AddressSpace {
         &self.core.memory
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> Stats {
         let (ring, frames) = (&self.core.ring, &self.core.page_cache);
         Stats {
@@ -180,38 +182,38 @@ impl<D: BlockDevice> Volume<D> {
         }
     }
 
-    /// What the volume is.
+    /// Returns the superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.core.superblock
     }
 
-    /// What stopped all changes, if something did.
+    /// Returns the status that aborted the volume, if it was aborted.
     pub fn failure(&self) -> Option<Status> {
         self.core.aborted
     }
 
-    /// Whether it was closed in order.
+    /// Returns whether the volume was closed cleanly.
     pub fn is_closed(&self) -> bool {
         self.core.closed
     }
 
-    /// Whom the device wakes when something completes while the owner's runner is parked.
+    /// Sets the waker that the device wakes on completions while the owner's runner is parked.
     pub fn set_waker(&mut self, waker: Waker) {
         self.device.set_waker(waker);
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The same, to change it; its completions are the store's.
+    /// Returns the device, mutably; its completions belong to the volume.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    /// Gives the device back. What was not made durable may be lost, and the volume is marked as in use
-    /// unless it was closed.
+    /// Returns the device by value. Changes that were not made durable may be lost, and unless the
+    /// volume was closed, it stays marked as in use.
     pub fn into_device(self) -> D {
         self.device
     }
@@ -236,7 +238,7 @@ impl<D: BlockDevice> Volume<D> {
 }
 
 impl Core {
-    /// Does everything that can be done now.
+    /// Does all work that is possible now.
     fn advance(&mut self) {
         self.expire_dirty();
         loop {
@@ -261,7 +263,7 @@ impl<D: BlockDevice> Component for Volume<D> {
     fn deadline(&self) -> Nanos {
         let core = &self.core;
         let own = core.dirty_deadline().min(core.commit_deadline());
-        // What is due and has not happened waits for the device.
+        // Work that is due but not done waits for the device.
         let own = if core.aborted.is_some() || own <= core.now { Nanos::MAX } else { own };
         self.device.deadline().min(own)
     }

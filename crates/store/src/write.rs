@@ -1,5 +1,5 @@
-//! Writing and appending: into frames. One request at a time changes a file, so that what is appended is
-//! in one piece.
+//! Writes and appends, into pages. One request at a time changes a file, so that appended data is
+//! contiguous.
 
 use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
 use crate::page_cache::ByteRange;
@@ -8,7 +8,7 @@ use crate::record::INODE_BYTES;
 use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, OpResult};
 
 impl Core {
-    /// Makes a request the one that changes its file; `false` while there is another one.
+    /// Makes a request its file's writer; returns `false` while there is another one.
     pub(crate) fn begin_change(
         &mut self,
         slot: u32,
@@ -53,7 +53,7 @@ impl Core {
         let result = self.step_write(active, ino, offset, data, &mut done);
         active.state = OpState::Write { offset, done };
         match result {
-            // What was written is written.
+            // A partial write succeeds with the bytes written.
             Err(Error::BadAddress) | Ok(()) if done == data.len => {}
             Err(_) if done > 0 => {}
             Err(error) => return Err(error),
@@ -62,7 +62,7 @@ impl Core {
         Ok(OpStep::Done(OpResult::Bytes { offset, len: done }))
     }
 
-    /// Writes as far as it goes now.
+    /// Writes as far as possible now.
     fn step_write(
         &mut self,
         active: &mut ActiveOp,
@@ -88,7 +88,7 @@ impl Core {
                 LookupResult::Wait => return Ok(()),
             };
             self.copy_in(frame, within, data.iova.offset((*done).into()), len)?;
-            // Zeros before it that become part of the file are changed as well.
+            // Preceding zeros that become part of the file have changed as well.
             let begin = u64::from(block) * BLOCK as u64;
             let end = size.saturating_sub(begin).min(within as u64) as usize;
             self.mark_dirty(ino, block, frame, ByteRange(end.min(within), within + len));

@@ -1,8 +1,9 @@
-//! Buffered data on its way to the device.
+//! Writeback of buffered data.
 //!
-//! Dirty frames that are neighbours in the file go together, through a staging buffer: they may change
-//! again while that is written. Blocks are chosen only now, so that what was appended bit by bit lies in
-//! one piece; the file has them once they are written, and not before.
+//! Dirty pages that are contiguous in the file are written together, through a staging buffer, so
+//! that they may change during the write. Blocks are allocated only now (delayed allocation), so
+//! that data appended in small steps is contiguous. The file's extents change once the blocks are
+//! written, and not before.
 
 use block::Op as DeviceOp;
 use clock::Nanos;
@@ -16,25 +17,25 @@ use crate::page_lookup::bytes_within;
 use crate::record::Record;
 use crate::{BLOCK, Error, Ino};
 
-/// Blocks that are waited for and go out durable by themselves, instead of with a flush.
+/// Maximum number of urgent blocks that are written with FUA instead of a flush.
 const URGENT_BLOCKS_MAX: usize = 16;
 
-/// Blocks of a file on their way.
+/// Blocks of a file in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteExtent {
     ino: Ino,
     extent: Extent,
-    /// The file did not have them; it had, but not written.
+    /// Whether the blocks are newly allocated; whether they were preallocated and unwritten.
     new: bool,
     unwritten: bool,
     staging_index: u32,
-    /// How long the file was when they were sent.
+    /// Size of the file when they were sent.
     size: u64,
     durable: bool,
 }
 
 impl Core {
-    /// An inode's dirty frames are to be written; `urgent` if somebody waits for them.
+    /// Requests writeback of an inode's dirty pages; `urgent` if a request waits for them.
     pub(crate) fn request_writeback(&mut self, ino: Ino, urgent: bool) {
         let Some(node) = self.tree.find_mut(ino) else { return };
         if node.state.writeback_paused || node.state.is_in_place() {
@@ -46,7 +47,8 @@ impl Core {
         }
     }
 
-    /// Frames are needed: the oldest dirty ones are written. An error if none of them can be.
+    /// Starts writeback of the oldest dirty pages, because pages are needed. Fails if none can be
+    /// written.
     pub(crate) fn force_writeback(&mut self) -> Result<(), Error> {
         let held = |core: &Core, ino| core.tree.find(ino).is_none_or(|n| n.state.writeback_paused);
         let oldest = self.dirty_inodes.iter().map(|(_, ino)| *ino).find(|ino| !held(self, *ino));
@@ -60,7 +62,7 @@ impl Core {
         Ok(())
     }
 
-    /// Wants what is old, or too much.
+    /// Requests writeback of pages that are old or too many.
     pub(crate) fn expire_dirty(&mut self) {
         for _ in 0..=self.dirty_inodes.len() {
             let Some((since, ino)) = self.dirty_inodes.front().copied() else { return };
@@ -78,7 +80,7 @@ impl Core {
                 break;
             }
             if old {
-                // Another time, and after an error another try.
+                // Requeue; after an error, this is the retry.
                 node.state.writeback_paused = false;
                 self.dirty_inodes.pop_front();
                 self.dirty_inodes.push_back((self.now, ino));
@@ -92,13 +94,13 @@ impl Core {
         }
     }
 
-    /// When something will be old.
+    /// Returns when the oldest dirty data expires.
     pub(crate) fn dirty_deadline(&self) -> Nanos {
         let data = self.dirty_inodes.front().map(|(since, _)| *since + self.options.dirty_expire);
         data.unwrap_or(Nanos::MAX)
     }
 
-    /// Sends what is wanted, as far as there is room.
+    /// Writes queued inodes, as far as buffers permit.
     pub(crate) fn write_back(&mut self) {
         for _ in 0..self.writeback_queue.len() {
             let Some(ino) = self.writeback_queue.pop_front() else { return };
@@ -112,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Sends an inode's dirty frames; `false` if some are left that could go later.
+    /// Writes an inode's dirty pages; returns `false` if some remain that can be written later.
     fn write_inode(&mut self, ino: Ino) -> bool {
         let mut from = 0;
         loop {
@@ -124,11 +126,11 @@ impl Core {
                 |block: &u32| node.state.pages.get(block).map(|id| self.page_cache.get(*id));
             let ready = |b: &u32| frame(b).is_some_and(|f| f.is_only_copy() && !f.writing);
             let dirty = node.state.dirty.range_from(from).copied().find(ready);
-            // Nobody waits for what is durable in the journal.
+            // No request waits for data that is durable in the journal.
             let logged = node.state.journaled.range_from(from).copied().find(ready);
             let logged = logged.filter(|_| !node.state.urgent);
             let Some(first) = dirty.into_iter().chain(logged).min() else {
-                // What was changed while it is on its way has to wait for that.
+                // A page changed during its write must wait for that write.
                 return !node.state.dirty.iter().any(|b| frame(b).is_some_and(|f| f.dirty));
             };
             if node.state.io_blocked
@@ -144,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Sends a run that begins with a block that is not in place, and returns where it ends.
+    /// Writes an extent that starts with a block that is not in place; returns its end.
     pub(crate) fn write_extent(&mut self, ino: Ino, first: u32) -> Option<u32> {
         let node = self.tree.find(ino)?;
         let ready = |block: u32| {
@@ -212,7 +214,7 @@ impl Core {
             logged |= self.on_page_written(ino, block, (new, failed), size);
         }
         if failed && new {
-            // The blocks are free again, and promised again to those that are still dirty.
+            // The blocks are free again, and promised again to the pages, which are dirty again.
             self.allocator.free(extent.phys, extent.count);
             let promised = self.allocator.reserve_delalloc(extent.count.into());
             debug_assert!(promised, "blocks that were just given back");
@@ -242,7 +244,7 @@ impl Core {
         if new || unwritten {
             self.tree.map(ino, extent);
         }
-        // What the journal has of these blocks is old from here on.
+        // This record supersedes journaled data of these blocks.
         if new || unwritten || logged {
             Record::Map { ino, extent }.encode(&mut self.txn.records);
         }
@@ -251,7 +253,7 @@ impl Core {
         }
     }
 
-    /// Returns whether the journal has, or had, data of the block.
+    /// Returns whether the block has, or had, journaled data.
     fn on_page_written(
         &mut self,
         ino: Ino,
@@ -265,7 +267,7 @@ impl Core {
         let logged = frame.journaled_txn > 0;
         if failed {
             frame.has_delalloc = new;
-            // Unless it was in the journal as it was sent.
+            // Unless the contents sent were journaled.
             if frame.sent_seq < u64::MAX {
                 frame.dirty_range = ByteRange::ALL;
                 if !std::mem::replace(&mut frame.dirty, true) {
