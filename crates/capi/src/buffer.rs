@@ -1,7 +1,7 @@
-//! `sluice_buffer`: memory that the device may touch.
+//! `sluice_buffer`: memory registered with the device.
 //!
-//! [`Buffers`] knows which addresses of this process are buffers, so that who reads and writes by address
-//! (`sluice_pread`) pays for no copy where that can be spared.
+//! [`Buffers`] maps addresses of this process to buffers, so that transfers by address
+//! (`sluice_pread`) avoid a copy where possible.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -14,7 +14,7 @@ use crate::device::{hand_out, init_out_pointer, object_ref, sluice_device};
 use crate::device_ref::DeviceRef;
 use crate::error::{CallError, call, call_or};
 
-/// A buffer as others find it.
+/// A buffer found by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundBuffer {
     len: usize,
@@ -24,7 +24,7 @@ pub(crate) struct FoundBuffer {
     object: usize,
 }
 
-/// Buffers of all devices by where they are in this process.
+/// Buffers of all devices, by address in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     by_address: RwLock<BTreeMap<usize, FoundBuffer>>,
@@ -41,7 +41,7 @@ impl Buffers {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
     }
 
-    /// The buffer that `bytes` at `address` are all in, and where in it they begin.
+    /// Returns the buffer that contains all `bytes` at `address`, and their offset in it.
     fn find(&self, address: usize, bytes: usize) -> Option<(FoundBuffer, usize)> {
         let map = self.by_address.read().unwrap_or_else(PoisonError::into_inner);
         let (begin, found) = map.range(..=address).next_back()?;
@@ -51,7 +51,7 @@ impl Buffers {
     }
 }
 
-/// Where the device finds `bytes` at `address`, if they are all in one buffer of `owner`'s.
+/// Returns the device address of `bytes` at `address`, if they are all in one buffer of `owner`.
 pub(crate) fn registered_iova(
     owner: &Arc<DeviceRef>,
     address: usize,

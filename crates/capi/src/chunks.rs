@@ -1,5 +1,5 @@
-//! An open-channel drive's shape, its addresses, and what it says of its chunks (LightNVM, FAST'17,
-//! sections 3.2 and 3.3; Open-Channel SSD specification 2.0, Geometry and Chunk Information).
+//! Geometry, physical addresses and chunk information of an open-channel drive ([LightNVM17 §3.2,
+//! §3.3]; \[OC20\], Geometry and Chunk Information).
 
 use std::ffi::c_int;
 
@@ -93,7 +93,7 @@ pub struct sluice_chunk {
     pub wear: u32,
 }
 
-/// What an open-channel drive says of its media.
+/// Returns the geometry of an open-channel drive.
 pub(crate) fn media(device: &IoDevice) -> Result<OpenChannelInfo, CallError> {
     let open = device.drive_info().and_then(|info| info.open_channel);
     open.ok_or_else(|| direct::DirectError::NoVector { device: device.name().to_owned() }.into())
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn sluice_vector_get_chunks(
     count: u64,
     chunks: *mut sluice_chunk,
 ) -> c_int {
-    /// Chunks that are asked for at a time.
+    /// Chunk descriptors read at a time.
     const BATCH: u64 = 256;
     call(|| {
         // SAFETY: the pointer is as the header demands.
@@ -243,8 +243,8 @@ pub unsafe extern "C" fn sluice_vector_get_chunks(
                     state: chunk.state.into(),
                     wear: chunk.wear_index.into(),
                 };
-                // SAFETY: `done` is less than `count`, and there are as many places, as the header
-                // demands; the drive's answer has as many chunks as were asked for.
+                // SAFETY: `done` is less than `count`, which is the capacity that the header
+                // demands; the drive returns as many descriptors as requested.
                 unsafe { chunks.add(done as usize).write(value) };
                 done += 1;
             }

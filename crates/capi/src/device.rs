@@ -1,4 +1,4 @@
-//! `sluice_device`: what was opened.
+//! `sluice_device`: an opened device.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
@@ -126,7 +126,7 @@ unsafe impl ExtensibleStruct for sluice_device_info {
     const NAME: &'static str = "struct sluice_device_info";
 }
 
-/// What a `flags` member says, if it says nothing else.
+/// Checks a `flags` member; `allowed` is the text of the error.
 pub(crate) fn flags(value: u32, known: u32, allowed: &'static str) -> Result<u32, CallError> {
     match value & !known {
         0 => Ok(value),
@@ -141,23 +141,22 @@ pub(crate) fn reserved(value: u32) -> Result<(), CallError> {
     }
 }
 
-/// The object behind a pointer.
+/// Returns the object behind a pointer.
 ///
 /// # Safety
-/// `pointer` is `NULL` or was given out by this library and not taken back yet.
+/// `pointer` is `NULL`, or was returned by this library and not destroyed yet.
 pub(crate) unsafe fn object_ref<'a, T>(
     name: &'static str,
     pointer: *const T,
 ) -> Result<&'a T, CallError> {
-    // SAFETY: by the caller's promise; objects of which references are made here are only changed
-    // through cells and locks.
+    // SAFETY: guaranteed by the caller; referenced objects change only through cells and locks.
     unsafe { pointer.as_ref() }.ok_or(CallError::Null(name))
 }
 
-/// Where a new object's pointer goes; `NULL` until there is one.
+/// Checks the pointer for a new object, and stores `NULL` there.
 ///
 /// # Safety
-/// `place` is `NULL`, or may be written to.
+/// `place` is `NULL` or writable.
 pub(crate) unsafe fn init_out_pointer<T>(
     name: &'static str,
     place: *mut *mut T,
@@ -165,23 +164,23 @@ pub(crate) unsafe fn init_out_pointer<T>(
     if place.is_null() {
         return Err(CallError::Null(name));
     }
-    // SAFETY: not NULL, and writable by the caller's promise.
+    // SAFETY: not NULL, and writable as guaranteed by the caller.
     unsafe { place.write(std::ptr::null_mut()) };
     Ok(())
 }
 
-/// Hands an object out.
+/// Moves an object to the heap and stores its pointer.
 ///
 /// # Safety
-/// [`place`] has accepted `into`.
+/// [`init_out_pointer`] has accepted `into`.
 pub(crate) unsafe fn hand_out<T>(into: *mut *mut T, object: impl Into<Box<T>>) -> *mut T {
     let object = Box::into_raw(object.into());
-    // SAFETY: not NULL and writable, as was checked and promised.
+    // SAFETY: not NULL and writable, as checked before and guaranteed by the caller.
     unsafe { into.write(object) };
     object
 }
 
-/// A text of the caller's.
+/// Returns a caller's string.
 ///
 /// # Safety
 /// `from` is `NULL` or a C string.
@@ -189,11 +188,11 @@ unsafe fn text<'a>(name: &'static str, from: *const c_char) -> Result<&'a str, C
     if from.is_null() {
         return Err(CallError::Null(name));
     }
-    // SAFETY: not NULL, and a C string by the caller's promise.
+    // SAFETY: not NULL, and a C string as guaranteed by the caller.
     unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| CallError::Text(name))
 }
 
-/// An optional text of the caller's.
+/// Returns a caller's optional string.
 ///
 /// # Safety
 /// As for [`text`].
@@ -201,7 +200,7 @@ pub(crate) unsafe fn optional_text<'a>(
     name: &'static str,
     from: *const c_char,
 ) -> Result<Option<&'a str>, CallError> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if from.is_null() { Ok(None) } else { unsafe { text(name, from) }.map(Some) }
 }
 

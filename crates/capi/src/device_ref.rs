@@ -1,6 +1,6 @@
-//! [`Owner`]: what everything made of one device has in common.
+//! [`DeviceRef`]: shared state of all objects made from one device.
 //!
-//! Guarantee: whoever gives up the last of what keeps a device open is told if it was not closed in order.
+//! Guarantee: releasing the last object that keeps a device open reports an unclean close.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use sluice::open::CloseError;
 
 use crate::error::CallError;
 
-/// Tells the buffers of one device from those of another, and hears whether its drive was closed in order.
+/// Identifies the device of a buffer, and receives an unclean close of its drive.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceRef {
     closed: Option<Mutex<Receiver<CloseError>>>,
@@ -20,8 +20,8 @@ impl DeviceRef {
         DeviceRef { closed: Some(Mutex::new(closed)) }
     }
 
-    /// Gives up an object that keeps the device open, which buffers do not. The last one closes it, which
-    /// is waited for.
+    /// Releases an object that keeps the device open (buffers do not). The last release waits until
+    /// the device is closed.
     ///
     /// # Errors
     /// [`CallError::Close`].
@@ -30,7 +30,7 @@ impl DeviceRef {
         let Some(closed) = &self.closed else { return Ok(()) };
         match closed.lock().unwrap_or_else(PoisonError::into_inner).try_recv() {
             Ok(error) => Err(error.into()),
-            // Others have the device still, or it was closed in order.
+            // Other objects keep the device open, or it was closed cleanly.
             Err(_) => Ok(()),
         }
     }
@@ -53,7 +53,7 @@ mod tests {
         sluice_queue_destroy,
     };
 
-    /// The thread of a drive that does not end as it should.
+    /// The thread of a drive that fails to close cleanly.
     struct Fails(Sender<CloseError>);
 
     impl Drop for Fails {
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(says, "drive d0: its thread has failed; its image is as after a power cut");
     }
 
-    /// Whatever is given back last is told how the device was closed, and nothing before it.
+    /// The last object released reports how the device was closed, and no other.
     #[test]
     fn a_drive_that_is_not_closed_in_order_is_said_to_whoever_closes_it() {
         // SAFETY: pointers are to live objects, each of which is given back once.

@@ -1,7 +1,8 @@
 //! [`CallError`]: why a call failed, as `errno` and as text.
 //!
-//! Every call runs inside [`call`]: a failure becomes `-errno`, its text is kept for the thread that
-//! called ([`sluice_last_error`]), and a panic ends here, since unwinding into C is undefined.
+//! Every call runs inside [`call`]. A failure becomes `-errno`, and its text is stored for the
+//! calling thread ([`sluice_last_error`]). A panic is caught here, because unwinding into C is
+//! undefined.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -197,8 +198,8 @@ fn uring_errno(error: &UringError) -> c_int {
     }
 }
 
-/// How a command's status reads as `errno`: Linux's own table (`nvme_error_status`, `blk_errors`) where
-/// that tells apart what programs want to know.
+/// Maps a command's status to `errno`, as Linux does (`nvme_error_status`, `blk_errors`) where that
+/// distinguishes what programs need.
 pub(crate) fn status_errno(status: Status) -> c_int {
     match Status::from_bits(status.to_bits() & 0x7ff) {
         Status::SUCCESS => 0,
@@ -219,7 +220,7 @@ pub(crate) fn status_errno(status: Status) -> c_int {
     }
 }
 
-/// What the thread's last failed call said.
+/// Text of the thread's last failure.
 enum LastError {
     Text(&'static CStr),
     Owned(CString),
@@ -229,7 +230,7 @@ thread_local! {
     static LAST: RefCell<LastError> = const { RefCell::new(LastError::Text(c"")) };
 }
 
-/// Keeps the text for the thread; what comes on the path of every request is not composed.
+/// Stores the text for the thread; frequent errors are stored without formatting.
 fn remember(error: &CallError) {
     let last = match error {
         CallError::Busy | CallError::Io(IoError::Busy(_)) => {
@@ -240,7 +241,7 @@ fn remember(error: &CallError) {
             CString::new(text).map_or(LastError::Text(c"an error without text"), LastError::Owned)
         }
     };
-    // A thread that is ending has nobody to ask it.
+    // A thread that is ending cannot ask for it.
     let _ = LAST.try_with(|place| {
         if let Ok(mut place) = place.try_borrow_mut() {
             *place = last;
@@ -253,7 +254,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
 }
 
-/// Runs a call: `-errno` when it fails, also by a panic.
+/// Runs a call; returns `-errno` if it fails or panics.
 pub(crate) fn call<T: From<c_int>>(body: impl FnOnce() -> Result<T, CallError>) -> T {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
@@ -264,7 +265,7 @@ pub(crate) fn call<T: From<c_int>>(body: impl FnOnce() -> Result<T, CallError>) 
     T::from(-error.errno())
 }
 
-/// Runs a call whose answer is a pointer or a number that has no room for an error: `otherwise` when it
+/// Runs a call that returns a pointer or a number without error values; returns `otherwise` if it
 /// fails.
 pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, CallError>) -> T {
     let error = match catch_unwind(AssertUnwindSafe(body)) {

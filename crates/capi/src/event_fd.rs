@@ -1,4 +1,4 @@
-//! How a handle waits, and sleeping on its descriptor beside others.
+//! Wait modes of a handle, and sleeping on its descriptor together with others.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,7 +12,7 @@ use crate::handle_options::{SLUICE_WAIT_EVENT, parse_wait, value_error};
 use crate::queue_binding::QueueOwner;
 use crate::single_thread::{Guard, sluice_handle};
 
-/// A handle that sleeps needs somebody to wake it.
+/// Checks that a device or a poller can wake a sleeping handle.
 pub(crate) fn check_can_wake<'a>(
     wait: WaitMode,
     homes: impl IntoIterator<Item = &'a Arc<QueueOwner>>,

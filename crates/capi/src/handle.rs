@@ -1,4 +1,4 @@
-//! Handles: made of queues and policies, and taken apart again (`nvmed_create_handle`,
+//! Handles: creation over queues and policies, and destruction (`nvmed_create_handle`,
 //! `nvmed_create_mq_handle`).
 
 use std::ffi::c_int;
@@ -21,11 +21,11 @@ use crate::queue::sluice_queue;
 use crate::queue_binding::{QueueBinding, QueueOwner};
 use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
-/// How long a handle that is destroyed waits for the device. Longer than a file's queue waits for the
-/// kernel before it gives commands up.
+/// Timeout for the device when a handle is destroyed. Longer than the time after which a file's
+/// queue abandons commands.
 const CLOSE_TIMEOUT_SECONDS: u64 = 60;
 
-/// Makes a handle of queues of one device.
+/// Creates a handle over queues of one device.
 fn create_handle(
     homes: &[Arc<QueueOwner>],
     options: &sluice_handle_options,
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn sluice_handle_create_mq(
     })
 }
 
-/// Waits until nothing of a handle is on its way and nothing is only in its cache.
+/// Waits until nothing of a handle is in flight and its cache is flushed.
 fn drain_and_flush(inner: &mut HandleInner) -> Result<(), CallError> {
     let limit = inner.clock.now() + Nanos::from_millis(1000 * CLOSE_TIMEOUT_SECONDS);
     let unanswered =
@@ -197,7 +197,7 @@ fn drain_and_flush(inner: &mut HandleInner) -> Result<(), CallError> {
             }
         }
     }
-    // What the cache has read ahead is still on its way to memory that goes with it.
+    // Blocks being read ahead are still being written to memory that will be freed.
     loop {
         let left: u32 = inner.bindings.iter().map(|(_, count)| count.load(Ordering::Relaxed)).sum();
         if left == 0 {
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn sluice_handle_destroy(handle: *mut sluice_handle) -> c_
         let mut inner = handle.into_inner();
         match drain_and_flush(&mut inner) {
             Err(error @ CallError::Timeout { .. }) => {
-                // The device may yet write to its memory.
+                // The device may still write to its memory, so leak it.
                 std::mem::forget(inner);
                 Err(error)
             }

@@ -1,4 +1,4 @@
-//! [`Stack`]: what a handle is made of: one lane or several, behind a block cache or not.
+//! [`HandleDevice`]: the device stack of a handle: one queue or several, with or without a block cache.
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request, WaitResult};
 use clock::{Component, Nanos, Waker};
@@ -7,7 +7,7 @@ use ring::AddressSpace;
 
 use crate::queue_binding::QueueBinding;
 
-/// What a handle is made of; what it does not want is not there.
+/// The device stack of a handle; unused parts are absent.
 #[derive(Debug)]
 pub(crate) enum HandleDevice {
     One(QueueBinding),
@@ -17,7 +17,7 @@ pub(crate) enum HandleDevice {
 }
 
 impl HandleDevice {
-    /// What the cache has done, and units that the device does not have, if there is a cache.
+    /// Returns the cache's counters and its number of dirty blocks, if there is a cache.
     pub(crate) fn cache(&self) -> Option<(CacheStats, u32)> {
         match self {
             HandleDevice::One(_) | HandleDevice::Many(_) => None,
@@ -26,7 +26,7 @@ impl HandleDevice {
         }
     }
 
-    /// What its queues did beside sending commands, together.
+    /// Returns the sum of its queues' counters.
     pub(crate) fn queues(&self) -> QueueStats {
         let all = |lanes: &[QueueBinding]| {
             lanes.iter().map(QueueBinding::stats).fold(QueueStats::default(), QueueStats::and)

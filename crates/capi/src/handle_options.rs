@@ -1,4 +1,4 @@
-//! What a handle is told: how it waits, which of its queues a request goes to, and its block cache.
+//! Options of a handle: wait mode, queue selection, and block cache.
 
 use std::ffi::c_void;
 
@@ -96,7 +96,7 @@ pub(crate) fn value_error(
     CallError::Value { what, value: value.into(), allowed }
 }
 
-/// How a handle waits.
+/// Parses the wait mode.
 pub(crate) fn parse_wait(wait: u32, percent: u32, late_ns: u64) -> Result<WaitMode, CallError> {
     let hybrid = Hybrid::default();
     let waits = match wait {
@@ -124,20 +124,21 @@ pub(crate) fn parse_wait(wait: u32, percent: u32, late_ns: u64) -> Result<WaitMo
     Ok(waits)
 }
 
-/// A caller's function and what it is given.
+/// A caller's function and its argument.
 struct Callback {
     select: unsafe extern "C" fn(*mut c_void, u32, u64, u32, usize) -> usize,
     arg: *mut c_void,
 }
 
-// SAFETY: it is called by the one thread that is inside of the handle, as the header says; where that
-// thread may be is the caller's business.
+// SAFETY: only the thread inside the handle calls it, as the header says; the caller is responsible
+// for the function's own demands on threads.
 unsafe impl Send for Callback {}
 
 impl Callback {
     fn call(&self, request: &Request, queues: usize) -> usize {
         let Request { op, lba, sectors, .. } = *request;
-        // SAFETY: the header demands a function that can be called so, and that returns.
+        // SAFETY: the header demands a function that can be called with these arguments, and that
+        // returns.
         unsafe { (self.select)(self.arg, op_code(op), lba, sectors, queues) }
     }
 }
@@ -229,7 +230,7 @@ pub(crate) fn parse_cache(
         (true, n) => {
             return Err(value_error("cache_read_ahead", n, "0 with SLUICE_CACHE_NO_READ_AHEAD"));
         }
-        // No more than the cache takes, which is checked where somebody has said a number.
+        // Clamped to the cache's maximum; explicit values are checked instead.
         (false, 0) => {
             let frames = cache_bytes / u64::from(CacheConfig::BLOCK_BYTES);
             default.read_ahead.min((frames / 4).min(u32::MAX.into()) as u32)

@@ -1,6 +1,6 @@
-//! One request after the other, by sectors; by addresses of memory in `vectored`.
+//! Blocking requests by sectors; module `vectored` has those by memory address.
 //!
-//! What ends meanwhile of requests that were submitted before is reaped afterwards.
+//! Requests submitted before that complete meanwhile are reaped afterwards.
 
 use std::ffi::c_int;
 
@@ -20,7 +20,7 @@ impl HandleInner {
         Ok(done.map(drop)?)
     }
 
-    /// A transfer in pieces that the device takes.
+    /// Splits a transfer into requests that the device accepts.
     pub(crate) fn transfer(
         &mut self,
         write: bool,

@@ -1,7 +1,7 @@
-//! [`open_device`]: from what a caller names to a device ([`sluice::open`](mod@sluice::open)), in the words of the
-//! header.
+//! [`open_device`]: opens the device that a caller names ([`sluice::open`](mod@sluice::open)), with errors in the
+//! terms of the header.
 //!
-//! Guarantee: an option that the device cannot honour is refused by the name that it has in C.
+//! Guarantee: an option that the device does not support is refused by its C name.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -14,26 +14,26 @@ use sluice::scenario::ScenarioError;
 
 use crate::error::direct_errno;
 
-/// How a device is opened.
+/// Options of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenOptions {
-    /// For reading only.
+    /// Open read-only.
     pub(crate) read_only: bool,
-    /// Through the host's page cache.
+    /// Use the page cache of the operating system.
     pub(crate) buffered: bool,
-    /// Also a block device that something else uses.
+    /// Allow a block device that is in use.
     pub(crate) shared: bool,
     /// Requests outstanding per queue; `None` for the device's default.
     pub(crate) queue_depth: Option<u16>,
-    /// Bytes of a sector; `None` for the device's own.
+    /// Bytes of a sector; `None` for the device's default.
     pub(crate) sector_bytes: Option<u32>,
-    /// Queues that can be made, at least; `None` for what the device has.
+    /// Minimum number of queues that can be made; `None` for what the device has.
     pub(crate) queues: Option<u16>,
-    /// How long a server may take for an answer; `None` for 5 seconds.
+    /// Timeout of a server's replies; `None` for 5 seconds.
     pub(crate) timeout: Option<Nanos>,
 }
 
-/// How a failure reads as `errno`.
+/// Returns the `errno` of a failure.
 pub(crate) fn errno_of(error: &OpenError) -> i32 {
     let of_os = |source: &io::Error| source.raw_os_error().unwrap_or(libc::EIO);
     match error {
@@ -47,7 +47,7 @@ pub(crate) fn errno_of(error: &OpenError) -> i32 {
     }
 }
 
-/// The same of a controller.
+/// Returns the `errno` of a controller's failure.
 fn controller_errno(error: &PciError) -> i32 {
     match error {
         PciError::NoSuchFunction { .. } | PciError::NotNvme { .. } => libc::ENODEV,
@@ -68,7 +68,7 @@ fn controller_errno(error: &PciError) -> i32 {
     }
 }
 
-/// What only files and block devices have, as the header calls it.
+/// Returns the C name of an option that only files and block devices support, if it is set.
 fn file_only_option(options: &OpenOptions) -> Option<(&'static str, String)> {
     let OpenOptions { read_only, buffered, shared, sector_bytes, .. } = *options;
     let flags = [
@@ -80,7 +80,8 @@ fn file_only_option(options: &OpenOptions) -> Option<(&'static str, String)> {
     flag.or_else(|| sector_bytes.map(|bytes| ("sector_bytes", bytes.to_string())))
 }
 
-/// Opens whatever [`sluice::open`](fn@sluice::open) opens. A drive that cannot be closed in order says so to `closed`.
+/// Opens any device that [`sluice::open`](fn@sluice::open) supports. A drive that is not closed
+/// cleanly reports it to `closed`.
 pub(crate) fn open_device(
     what: &str,
     options: &OpenOptions,

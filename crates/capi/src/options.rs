@@ -1,19 +1,22 @@
-//! Structs that grow: their first member is the size that the caller knows (`openat2(2)`, "Extensibility").
+//! Extensible structs: the first member is the size that the caller knows (`openat2(2)`,
+//! "Extensibility").
 //!
-//! A zeroed member means its default, so that a caller that knows fewer members than the library asks for
-//! the defaults of the rest, and one that knows more is understood as long as it does not use them.
+//! A zeroed member means its default. A caller that knows fewer members than the library thus gets
+//! defaults for the rest. A caller that knows more is accepted as long as it leaves the additional
+//! members zero.
 
 use std::mem::{MaybeUninit, size_of};
 
 use crate::error::CallError;
 
-/// The largest size that is looked at: a page, as for `openat2(2)`.
+/// Maximum size that is accepted: a page, as for `openat2(2)`.
 const SIZE_MAX: usize = 4096;
 
-/// A struct whose first member is a `size_t` and holds its size.
+/// A struct whose first member is a `size_t` with its size.
 ///
 /// # Safety
-/// The struct is `repr(C)`, begins with a `usize`, has no padding and is valid whatever bytes are zero.
+/// The struct is `repr(C)`, begins with a `usize`, has no padding, and is valid with any bytes
+/// zero.
 pub(crate) unsafe trait ExtensibleStruct: Copy {
     /// Its name in C.
     const NAME: &'static str;
@@ -30,7 +33,7 @@ fn check<T: ExtensibleStruct>(size: usize) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Takes what a caller says; the defaults for `NULL`.
+/// Reads a caller's struct; `NULL` yields the defaults.
 ///
 /// # Safety
 /// `from` is `NULL`, or aligned and readable for as many bytes as its first member says.
@@ -52,11 +55,11 @@ pub(crate) unsafe fn read_struct<T: ExtensibleStruct>(from: *const T) -> Result<
             return Err(CallError::TooNew { name: T::NAME, size, known: size_of::<T>() });
         }
     }
-    // SAFETY: the beginning is the caller's, every member's bytes as C has them, the rest zeros.
+    // SAFETY: the known prefix has the caller's bytes with C's layout, the rest is zero.
     Ok(unsafe { known.assume_init() })
 }
 
-/// Tells a caller as much as it knows; zeros for what this library does not know.
+/// Writes a struct as far as the caller knows it; additional members of the caller become zero.
 ///
 /// # Safety
 /// `into` is `NULL`, or aligned and writable for as many bytes as its first member says.
@@ -103,7 +106,8 @@ mod tests {
     }
 
     fn taken(words: &[usize]) -> Result<Known, CallError> {
-        // SAFETY: tests say sizes that the words have, or that are refused before they are looked at.
+        // SAFETY: the tests pass sizes that the words have, or that are refused before they are
+        // read.
         unsafe { read_struct(words.as_ptr().cast()) }
     }
 

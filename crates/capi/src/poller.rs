@@ -1,4 +1,4 @@
-//! `sluice_poller`: a thread that looks for completions on others' behalf (NVMeDirect section 3.2).
+//! `sluice_poller`: a thread that polls for completions of other threads ([NVMeDirect16 §3.2]).
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn sluice_poller_create(
     })
 }
 
-/// Stops watching a queue that has no handle any more.
+/// Stops polling a queue that has no handle any more.
 fn unwatch(poller: &sluice_poller, home: &QueueOwner) -> Result<(), CallError> {
     let mut state = home.state();
     if state.watched != Some(poller.name()) {

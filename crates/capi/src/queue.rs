@@ -1,5 +1,5 @@
-//! `sluice_queue`: a hardware queue of the application's own, with a scheduler in front of it if it wants
-//! one (NVMeDirect section 3.1).
+//! `sluice_queue`: a hardware queue of the application's own, optionally behind a scheduler
+//! ([NVMeDirect16 §3.1]).
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn rate(per_sec: u64) -> Option<RateLimit> {
     (per_sec > 0).then(|| RateLimit::per_sec(per_sec))
 }
 
-/// The scheduler that the options describe; `None` for none.
+/// Builds the scheduler that the options describe; `None` for none.
 fn scheduling(
     scheduler: Option<&str>,
     groups: &[sluice_group],

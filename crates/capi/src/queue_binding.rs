@@ -1,7 +1,7 @@
-//! [`QueueBinding`]: a handle's place at a queue, and [`Home`], where the queue is when no handle has it.
+//! [`QueueBinding`]: a handle's access to a queue, and [`QueueOwner`], which owns the queue while no handle has it.
 //!
-//! A queue that is not shared is moved into the one handle that is bound to it and comes home with it
-//! (rule R4: no lock on its path); one that is shared gives out seats.
+//! A queue that is not shared is moved into its only handle and returned when the handle is
+//! destroyed (ARCHITECTURE.md, R4: no lock on its path). A shared queue attaches several handles.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::device_ref::DeviceRef;
 use crate::error::CallError;
 use crate::queue_kind::QueueKind;
 
-/// Where a queue is.
+/// State of a queue.
 #[derive(Debug)]
 pub(crate) enum QueueState {
     /// No handle has it.
@@ -26,14 +26,14 @@ pub(crate) enum QueueState {
     Shared(SharedQueue<QueueKind>),
 }
 
-/// A queue as its owner sees it.
+/// Owner of a queue.
 #[derive(Debug)]
 pub(crate) struct QueueOwner {
     pub(crate) device: direct::IoDevice,
     pub(crate) device_ref: Arc<DeviceRef>,
-    /// Whether it has a scheduler, which tells groups apart.
+    /// Whether it has a scheduler, which distinguishes groups.
     pub(crate) has_groups: bool,
-    /// Whether the device wakes who waits.
+    /// Whether the device wakes sleeping handles.
     pub(crate) has_interrupts: bool,
     state: Mutex<OwnerState>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct OwnerState {
     pub(crate) queue: QueueState,
     /// Handles bound to it.
     pub(crate) handles: u32,
-    /// The poller that watches it, by its address.
+    /// Address of the poller that polls it.
     pub(crate) watched: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ impl QueueOwner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody would wake a handle that sleeps for its completions.
+    /// Returns whether the device or a poller would wake a sleeping handle.
     pub(crate) fn can_wake(&self) -> bool {
         self.has_interrupts || self.state().watched.is_some()
     }
@@ -82,7 +82,7 @@ enum BoundQueue {
     Released,
 }
 
-/// A handle's place at a queue.
+/// A handle's access to a queue.
 #[derive(Debug)]
 pub(crate) struct QueueBinding {
     queue: BoundQueue,
@@ -93,7 +93,7 @@ pub(crate) struct QueueBinding {
 }
 
 impl QueueBinding {
-    /// Takes the queue, or a seat at it.
+    /// Takes the queue, or attaches to it.
     pub(crate) fn bind(home: &Arc<QueueOwner>, group: Group) -> Result<QueueBinding, CallError> {
         if group != Group(0) && !home.has_groups {
             let allowed =
@@ -119,8 +119,7 @@ impl QueueBinding {
         Ok(QueueBinding { queue: way, owner: home.clone(), group, outstanding: Arc::default() })
     }
 
-    /// Requests that the queue has of this handle.
-    /// What its queue did beside sending commands; a shared one for all who have a seat.
+    /// Returns the counters of the queue; for a shared queue, those of all its handles.
     pub(crate) fn stats(&self) -> QueueStats {
         match &self.queue {
             BoundQueue::Exclusive(floor) => floor.stats(),
@@ -146,7 +145,7 @@ impl Drop for QueueBinding {
         state.handles -= 1;
         match std::mem::replace(&mut self.queue, BoundQueue::Released) {
             BoundQueue::Exclusive(floor) => state.queue = QueueState::Idle(floor),
-            // The seat locks its queue, which nobody does who then wants this lock.
+            // Dropping takes the queue's lock; no holder of that lock waits for this one.
             BoundQueue::Shared(seat) => drop(seat),
             BoundQueue::Released => {}
         }

@@ -1,4 +1,4 @@
-//! [`QueueKind`]: what a queue of the C interface is, a hardware queue alone or behind a scheduler.
+//! [`QueueKind`]: the queue of the C interface: a hardware queue, alone or behind a scheduler.
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request, WaitResult};
 use clock::{Component, Nanos, Waker};
@@ -13,7 +13,7 @@ pub(crate) enum QueueKind {
 }
 
 impl QueueKind {
-    /// Whether the device wakes who waits.
+    /// Returns whether the device wakes sleeping handles.
     pub(crate) fn has_interrupts(&self) -> bool {
         match self {
             QueueKind::Plain(queue) => queue.has_interrupts(),
@@ -21,7 +21,7 @@ impl QueueKind {
         }
     }
 
-    /// What the hardware queue did beside sending commands.
+    /// Returns the counters of the hardware queue.
     pub(crate) fn stats(&self) -> QueueStats {
         match self {
             QueueKind::Plain(queue) => queue.stats(),

@@ -1,4 +1,4 @@
-//! Many requests at once: submitted, and reaped in whatever order they end.
+//! Concurrent requests: submitted, and reaped in the order of completion.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub const SLUICE_MAY_UNMAP: u32 = 2;
 /// No limit to the time.
 pub const SLUICE_FOREVER: u64 = u64::MAX;
 
-/// Offsets in a buffer are multiples of it: what direct I/O of the host and every drive takes.
+/// Alignment of offsets in a buffer, which direct I/O and every drive accept.
 const ALIGNMENT: u64 = 512;
-/// Tags from here on are the library's own.
+/// Tags from this value on are reserved for the library.
 const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
 /// A request. Zero what does not apply to its operation.
@@ -76,7 +76,7 @@ pub struct sluice_completion {
     pub reserved: u16,
 }
 
-/// What an operation is called in C.
+/// Returns the C code of an operation.
 pub(crate) fn op_code(op: Op) -> u32 {
     match op {
         Op::Read => SLUICE_OP_READ,
@@ -84,15 +84,15 @@ pub(crate) fn op_code(op: Op) -> u32 {
         Op::Flush => SLUICE_OP_FLUSH,
         Op::Discard => SLUICE_OP_DISCARD,
         Op::WriteZeroes => SLUICE_OP_WRITE_ZEROES,
-        // Nobody asks for extents through this interface.
+        // This interface has no extent queries.
         Op::Extents => 0,
     }
 }
 
-/// The bytes from `offset` on of a buffer that a transfer of `sectors` sectors needs, for the device.
+/// Returns the payload of a transfer of `sectors` sectors, at `offset` of a buffer.
 ///
 /// # Safety
-/// `buffer` is `NULL` or was given out by this library and not taken back yet.
+/// `buffer` is `NULL`, or was returned by this library and not destroyed yet.
 pub(crate) unsafe fn payload(
     owner: &Arc<DeviceRef>,
     buffer: *const sluice_buffer,
@@ -100,7 +100,7 @@ pub(crate) unsafe fn payload(
     sectors: u32,
     sector_bytes: u32,
 ) -> Result<Payload, CallError> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let buffer = unsafe { object_ref("buffer", buffer) }?;
     if !Arc::ptr_eq(&buffer.owner, owner) {
         return Err(CallError::Foreign("buffer"));
@@ -119,10 +119,10 @@ pub(crate) unsafe fn payload(
 }
 
 impl HandleInner {
-    /// What a caller's request means.
+    /// Converts a caller's request.
     ///
     /// # Safety
-    /// Its buffer is `NULL` or was given out by this library and not taken back yet.
+    /// Its buffer is `NULL`, or was returned by this library and not destroyed yet.
     unsafe fn parse_request(&self, from: &sluice_request) -> Result<Request, CallError> {
         let &sluice_request { op, flags, lba, sectors, buffer, buffer_offset, user_data, .. } =
             from;
@@ -145,7 +145,7 @@ impl HandleInner {
         let data = match op {
             SLUICE_OP_READ | SLUICE_OP_WRITE => {
                 let sector_bytes = self.handle.limits().sector_bytes;
-                // SAFETY: by the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { payload(&self.owner, buffer, buffer_offset, sectors, sector_bytes) }?
             }
             _ if !buffer.is_null() || buffer_offset != 0 => {
@@ -182,7 +182,7 @@ impl HandleInner {
         Ok(request)
     }
 
-    /// How a request ended, for the caller.
+    /// Converts a completion for the caller, and counts it.
     #[inline]
     fn record_completion(&mut self, completion: Completion) -> sluice_completion {
         let error = -status_errno(completion.status);
@@ -191,16 +191,16 @@ impl HandleInner {
         sluice_completion { user_data, error, status, reserved: 0 }
     }
 
-    /// Reaps what there is room for; looks for more only if nothing was there.
+    /// Reaps completions up to the capacity; polls only if none was ready.
     ///
     /// # Safety
-    /// `into` has `room` places.
+    /// `into` has `room` elements.
     unsafe fn reap_into(&mut self, into: *mut sluice_completion, room: usize) -> usize {
         let mut count = 0;
         while count < room {
             let Some(completion) = self.handle.reap() else { break };
             let ended = self.record_completion(completion);
-            // SAFETY: inside of the caller's places.
+            // SAFETY: within the caller's array.
             unsafe { into.add(count).write(ended) };
             count += 1;
         }
@@ -208,7 +208,7 @@ impl HandleInner {
     }
 }
 
-/// Places for completions, as many as a count can say.
+/// Checks an array for completions; returns its capacity, limited to the range of a count.
 pub(crate) fn check_capacity<T>(into: *mut T, room: usize) -> Result<usize, CallError> {
     if into.is_null() && room > 0 {
         return Err(CallError::Null("completions"));
@@ -279,8 +279,8 @@ pub unsafe extern "C" fn sluice_submit(
             };
             break;
         }
-        // The doorbell, once for all; also where nothing was taken, since what is full may be so of what
-        // has ended.
+        // Ring the doorbell once for all. Also if nothing was accepted, because completed requests
+        // may have filled the queue.
         inner.handle.poll();
         match (taken, stopped) {
             (0, Err(error)) => Err(error),
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn sluice_reap(
         // SAFETY: the pointer is as the header demands.
         let mut inside = unsafe { Guard::enter(handle) }?;
         let room = check_capacity(completions, room)?;
-        // SAFETY: as many places as the header demands.
+        // SAFETY: the header demands an array of this capacity.
         let mut count = unsafe { inside.reap_into(completions, room) };
         if count == 0 && room > 0 {
             inside.handle.poll();
@@ -358,15 +358,15 @@ pub unsafe extern "C" fn sluice_wait(
         }
         let limit = Nanos(inside.clock.now().0.saturating_add(timeout_ns));
         inside.handle.poll();
-        // SAFETY: as many places as the header demands.
+        // SAFETY: the header demands an array of this capacity.
         let mut count = unsafe { inside.reap_into(completions, room) };
         while count < min.min(room) {
             let Some(completion) = inside.handle.wait_until(limit) else { break };
             let ended = inside.record_completion(completion);
-            // SAFETY: inside of the caller's places: `count` is less than `room`.
+            // SAFETY: within the caller's array: `count` is less than `room`.
             unsafe { completions.add(count).write(ended) };
             count += 1;
-            // SAFETY: the places that are left.
+            // SAFETY: the rest of the caller's array.
             count += unsafe { inside.reap_into(completions.add(count), room - count) };
         }
         Ok(count as c_int)

@@ -1,8 +1,7 @@
-//! [`SingleThreadCell`]: one thread [inside](Guard) a handle or a vector queue, and nobody else.
+//! [`SingleThreadCell`]: at most one thread [inside](Guard) a handle or a vector queue.
 //!
-//! Each is for one thread at a time. That is checked, not trusted: a second call that comes while one
-//! is under way, from another thread or from a callback, is refused, so that whoever is inside may have
-//! the only reference.
+//! Each is for one thread at a time, which is checked. A second call during the first, from another
+//! thread or from a callback, is refused. The thread inside therefore may have the only reference.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -20,10 +19,10 @@ use crate::stats::HandleCounters;
 
 const FREE: u8 = 0;
 const ENTERED: u8 = 1;
-/// A call panicked: what it left is not to be relied on.
+/// A call panicked, so the state may be inconsistent.
 const POISONED: u8 = 2;
 
-/// Something for one thread at a time, which is checked.
+/// A value for one thread at a time, with a check.
 pub(crate) struct SingleThreadCell<T> {
     state: AtomicU8,
     inner: UnsafeCell<T>,
@@ -34,21 +33,21 @@ pub struct sluice_handle {
     cell: SingleThreadCell<HandleInner>,
 }
 
-/// What is in a handle.
+/// State of a handle.
 pub(crate) struct HandleInner {
     pub(crate) handle: Handle<HandleDevice>,
     pub(crate) wait: WaitMode,
     pub(crate) device: IoDevice,
     pub(crate) owner: Arc<DeviceRef>,
     pub(crate) clock: RealClock,
-    /// The queues that it is bound to, and the requests that each has of it.
+    /// The queues to which it is bound, and its outstanding requests on each.
     pub(crate) bindings: Vec<(Arc<QueueOwner>, Arc<AtomicU32>)>,
-    /// Whether there is a cache that keeps what is written.
+    /// Whether it has a write-back cache.
     pub(crate) has_write_back: bool,
     pub(crate) counters: HandleCounters,
-    /// For transfers to and from memory that is no buffer.
+    /// Bounce buffer for memory that is not registered.
     pub(crate) bounce: Option<Buffer>,
-    /// For transfers to and from several pieces of memory.
+    /// Segment table for several fragments of memory.
     pub(crate) table: Option<Buffer>,
 }
 
@@ -61,7 +60,7 @@ impl<T> SingleThreadCell<T> {
         self.inner.into_inner()
     }
 
-    /// Goes in, unless somebody is.
+    /// Enters, unless a thread is inside.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Guard<'_, T>, CallError> {
         match self.state.compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed) {
@@ -74,7 +73,7 @@ impl<T> SingleThreadCell<T> {
         }
     }
 
-    /// Goes in for good: nobody comes in after. Returns whether it is broken.
+    /// Enters permanently: later calls are refused. Returns whether a call has panicked.
     pub(crate) fn close(&self) -> Result<bool, CallError> {
         match self.state.compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(false),
@@ -94,24 +93,25 @@ impl sluice_handle {
     }
 }
 
-/// The thread inside.
+/// Access of the thread inside.
 pub(crate) struct Guard<'a, T = HandleInner> {
     cell: &'a SingleThreadCell<T>,
 }
 
 impl<'a> Guard<'a> {
-    /// Goes into a handle, unless somebody is.
+    /// Enters a handle, unless a thread is inside.
     ///
     /// # Safety
-    /// `pointer` is `NULL` or was given out by this library and not taken back yet.
+    /// `pointer` is `NULL`, or was returned by this library and not destroyed yet.
     pub(crate) unsafe fn enter(pointer: *const sluice_handle) -> Result<Guard<'a>, CallError> {
-        // SAFETY: by the caller's promise; the reference is shared, and what it leads to is an atomic
-        // and a cell.
+        // SAFETY: guaranteed by the caller; the reference is shared, and leads to an atomic and a
+        // cell.
         let handle = unsafe { pointer.as_ref() }.ok_or(CallError::Null("handle"))?;
         handle.cell.enter()
     }
 
-    /// Goes in for good: nobody comes in after. Returns whether the handle is broken.
+    /// Enters permanently: later calls are refused. Returns whether a call on the handle has
+    /// panicked.
     pub(crate) fn close(pointer: &'a sluice_handle) -> Result<bool, CallError> {
         pointer.cell.close()
     }
@@ -121,8 +121,8 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the state was turned from free to taken by this value, of which there is no second
-        // until it is dropped: nobody else has a reference.
+        // SAFETY: this guard changed the state from free to taken, and no second guard exists until
+        // it is dropped, so there is no other reference.
         unsafe { &*self.cell.inner.get() }
     }
 }

@@ -1,4 +1,4 @@
-//! What a handle has done.
+//! Counters of a handle.
 
 use std::ffi::c_int;
 
@@ -8,7 +8,7 @@ use crate::error::call;
 use crate::options::{ExtensibleStruct, write_struct};
 use crate::single_thread::{Guard, sluice_handle};
 
-/// Requests of a handle, counted as they are taken.
+/// Requests of a handle, counted at submission.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HandleCounters {
     reads: u64,

@@ -1,8 +1,8 @@
-//! `sluice_vector_queue`: a queue for vector commands (LightNVM, FAST'17, section 3.3): reads, writes,
-//! erases and copies of 1 to 64 physical addresses of an open-channel drive.
+//! `sluice_vector_queue`: a queue for vector commands ([LightNVM17 §3.3]): reads, writes, erases
+//! and copies of 1 to 64 physical addresses of an open-channel drive.
 //!
-//! Guarantees: every command that was taken ends exactly once, also when the drive's process is gone; a
-//! queue is for one thread at a time, which is checked.
+//! Guarantees: every accepted command completes exactly once, even if the drive's process has
+//! ended; a queue is for one thread at a time, which is checked.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -21,9 +21,9 @@ use crate::handle_options::{SLUICE_WAIT_EVENT, SLUICE_WAIT_POLL, value_error};
 use crate::options::{ExtensibleStruct, read_struct};
 use crate::single_thread::{Guard, SingleThreadCell};
 
-/// Commands outstanding unless said otherwise.
+/// Default number of outstanding commands.
 const DEPTH_DEFAULT: u32 = 255;
-/// How long commands may take that are outstanding when their queue is destroyed.
+/// Timeout for outstanding commands when their queue is destroyed.
 const CLOSE_TIMEOUT_SECONDS: u64 = 60;
 
 /// A queue for vector commands, for one thread at a time.
@@ -49,7 +49,7 @@ unsafe impl ExtensibleStruct for sluice_vector_queue_options {
     const NAME: &'static str = "struct sluice_vector_queue_options";
 }
 
-/// What is in a vector queue.
+/// State of a vector queue.
 pub(crate) struct VectorQueueInner {
     pub(crate) queue: VectorQueue,
     device: IoDevice,
@@ -59,7 +59,7 @@ pub(crate) struct VectorQueueInner {
     parker: Option<Parker>,
     /// Ended, and not reaped; no more together with what is outstanding than the queue holds.
     ready: VecDeque<VectorCompletion>,
-    /// Whether the drive copies.
+    /// Whether the drive supports copy.
     pub(crate) can_copy: bool,
     pub(crate) sector_bytes: u32,
     pub(crate) oob_bytes: u32,
@@ -67,17 +67,17 @@ pub(crate) struct VectorQueueInner {
 }
 
 impl VectorQueueInner {
-    /// Commands that were taken and not reaped.
+    /// Returns the number of commands accepted and not reaped.
     pub(crate) fn outstanding(&self) -> usize {
         usize::from(self.queue.outstanding()) + self.ready.len()
     }
 
-    /// Whether another command can be taken.
+    /// Returns whether another command can be accepted.
     pub(crate) fn has_capacity(&self) -> bool {
         self.outstanding() < usize::from(self.queue.queue().capacity())
     }
 
-    /// Tells the drive what was submitted, and takes in what has ended. Returns whether anything moved.
+    /// Rings the doorbell and collects completions. Returns whether it made progress.
     pub(crate) fn poll(&mut self) -> bool {
         let rang = self.queue.ring(false);
         let before = self.ready.len();
@@ -93,28 +93,28 @@ impl VectorQueueInner {
         self.queue.ring(reaped) || rang || reaped
     }
 
-    /// A command that has ended.
+    /// Returns the next completion.
     pub(crate) fn reap(&mut self) -> Option<VectorCompletion> {
         self.ready.pop_front()
     }
 
-    /// Takes the end of a certain command, if it is there.
+    /// Returns the completion of one of the library's own commands, if it is there.
     pub(crate) fn reap_internal(&mut self, own: u64) -> Option<VectorCompletion> {
         let place = self.ready.iter().position(|ended| ended.user_data == own)?;
         self.ready.remove(place)
     }
 
-    /// The instant `timeout` nanoseconds from now.
+    /// Returns the time `timeout` nanoseconds from now.
     pub(crate) fn deadline(&self, timeout: u64) -> Nanos {
         Nanos(self.clock.now().0.saturating_add(timeout))
     }
 
-    /// Whether that is over.
+    /// Returns whether that time has passed.
     pub(crate) fn has_passed(&self, limit: Nanos) -> bool {
         limit != Nanos::MAX && self.clock.now() >= limit
     }
 
-    /// Nothing has come: waits as it was told, until `limit` at most.
+    /// Waits in the configured mode, until `limit` at most.
     pub(crate) fn pause(&mut self, limit: Nanos) {
         let Some(parker) = self.parker.take() else { return std::hint::spin_loop() };
         parker.prepare();
@@ -125,7 +125,7 @@ impl VectorQueueInner {
                 Nanos::MAX => Nanos::MAX,
                 limit => limit.since(self.clock.now()),
             };
-            // An interruption is a wake-up; there is no other failure for a valid descriptor.
+            // EINTR counts as a wakeup; `ppoll` cannot fail otherwise for a valid descriptor.
             let _ = parker.park(&[], timeout);
         }
         self.parker = Some(parker);
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn sluice_vector_queue_create(
             return Err(error.into());
         }
         let inner = VectorQueueInner {
-            // And one of the library's own.
+            // Plus one of the library's own.
             ready: VecDeque::with_capacity(usize::from(made.queue().capacity()) + 1),
             queue: made,
             device: device.device.clone(),
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn sluice_vector_queue_destroy(queue: *mut sluice_vector_q
                 break;
             }
             if inner.has_passed(limit) {
-                // The drive may yet write to its memory.
+                // The drive may still write to its memory, so leak it.
                 std::mem::forget(inner);
                 return Err(CallError::Timeout { outstanding, seconds: CLOSE_TIMEOUT_SECONDS });
             }
@@ -279,14 +279,13 @@ pub unsafe extern "C" fn sluice_vector_outstanding(queue: *const sluice_vector_q
     })
 }
 
-/// Goes into a vector queue, unless somebody is.
+/// Enters a vector queue, unless a thread is inside.
 ///
 /// # Safety
-/// `pointer` is `NULL` or was given out by this library and not taken back yet.
+/// `pointer` is `NULL`, or was returned by this library and not destroyed yet.
 pub(crate) unsafe fn enter<'a>(
     pointer: *const sluice_vector_queue,
 ) -> Result<Guard<'a, VectorQueueInner>, CallError> {
-    // SAFETY: by the caller's promise; the reference is shared, and what it leads to is an atomic and a
-    // cell.
+    // SAFETY: guaranteed by the caller; the reference is shared, and leads to an atomic and a cell.
     unsafe { object_ref("queue", pointer) }?.cell.enter()
 }

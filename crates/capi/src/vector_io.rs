@@ -1,5 +1,5 @@
-//! Vector commands: one after the other, or many at once, reaped in whatever order they end; a status bit
-//! for each address.
+//! Vector commands: blocking, or concurrent and reaped in the order of completion; with a status
+//! bit per address.
 
 use std::ffi::c_int;
 use std::ptr::null;
@@ -30,11 +30,11 @@ pub const SLUICE_VECTOR_COPY: u32 = 4;
 /// What was read needed much error correction, and should be written elsewhere soon.
 pub const SLUICE_VECTOR_HIGH_ECC: u16 = 1;
 
-/// Addresses of a command at most.
+/// Maximum number of addresses in a command.
 pub(crate) const ADDRESSES_MAX: u32 = MAX_VECTOR_ADDRESSES as u32;
-/// Offsets of data in a buffer are multiples of it; those of out-of-band bytes, of 8.
+/// Alignment of data in a buffer; that of out-of-band bytes is 8.
 const ALIGNMENT: u64 = 512;
-/// Tags from here on are the library's own.
+/// Tags from this value on are reserved for the library.
 const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
 /// A vector command. Zero what does not apply to its operation.
@@ -87,7 +87,7 @@ pub struct sluice_vector_completion {
     pub flags: u16,
 }
 
-/// What a command is about.
+/// A parsed command.
 struct Command<'a> {
     op: u32,
     from: &'a [u64],
@@ -105,10 +105,10 @@ fn op_name(op: u32) -> &'static str {
     }
 }
 
-/// Where `bytes` from `offset` on of a buffer are, for the device; nothing for `NULL`.
+/// Returns the device address of `bytes` at `offset` of a buffer; `None` for `NULL`.
 ///
 /// # Safety
-/// `buffer` is `NULL` or was given out by this library and not taken back yet.
+/// `buffer` is `NULL`, or was returned by this library and not destroyed yet.
 unsafe fn memory(
     inside: &VectorQueueInner,
     (name, buffer): (&'static str, *const sluice_buffer),
@@ -119,7 +119,7 @@ unsafe fn memory(
     if buffer.is_null() {
         return if offset == 0 { Ok(None) } else { refused("0 without a buffer") };
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let buffer = unsafe { object_ref(name, buffer) }?;
     if !Arc::ptr_eq(&buffer.owner, &inside.owner) {
         return Err(CallError::Foreign(name));
@@ -135,11 +135,11 @@ unsafe fn memory(
 }
 
 impl VectorQueueInner {
-    /// What a caller's request means.
+    /// Converts a caller's request.
     ///
     /// # Safety
-    /// Its buffers are `NULL` or were given out by this library and not taken back yet; its lists are
-    /// `NULL`, or have as many addresses as it says.
+    /// Its buffers are `NULL`, or were returned by this library and not destroyed yet; its lists
+    /// are `NULL`, or have as many addresses as it says.
     unsafe fn parse_request<'a>(
         &self,
         from: &sluice_vector_request,
@@ -165,7 +165,7 @@ impl VectorQueueInner {
         if addresses.is_null() {
             return Err(CallError::Null("addresses"));
         }
-        // SAFETY: not NULL, and of `count` addresses by the caller's promise.
+        // SAFETY: not NULL, and of `count` addresses as guaranteed by the caller.
         let list = unsafe { std::slice::from_raw_parts(addresses, count as usize) };
         let to = match (op, targets.is_null()) {
             (SLUICE_VECTOR_COPY, true) => return Err(CallError::Null("targets")),
@@ -187,7 +187,7 @@ impl VectorQueueInner {
             return Err(value_error("oob", 1u32, "NULL: sectors of this drive have no such bytes"));
         }
         let place = ("buffer_offset", from.buffer_offset);
-        // SAFETY: by the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let data = unsafe {
             memory(self, ("buffer", buffer), place, (bytes(self.sector_bytes), ALIGNMENT))
         }?;
@@ -197,7 +197,7 @@ impl VectorQueueInner {
         Ok(Command { op, from: list, to, data, oob })
     }
 
-    /// Gives a command to the queue; the drive sees it with the next poll.
+    /// Submits a command to the queue; the next poll rings the doorbell.
     fn push(&mut self, command: &Command<'_>, user: u64) -> Result<(), QueueFull> {
         let &Command { op, from, to, data, oob } = command;
         let from = from.iter().map(|address| Ppa(*address));
@@ -210,11 +210,11 @@ impl VectorQueueInner {
         }
     }
 
-    /// Carries one command out; others that end meanwhile are reaped afterwards.
+    /// Executes one command; others that complete meanwhile are reaped afterwards.
     fn run(&mut self, command: &Command<'_>) -> VectorCompletion {
         let own = INTERNAL_TAG_MIN | self.next_internal_tag;
         self.next_internal_tag = (self.next_internal_tag + 1) % INTERNAL_TAG_MIN;
-        // Full of what the caller has submitted: one of those ends first.
+        // The queue is full of the caller's commands: wait for one.
         while self.push(command, own).is_err() {
             if !self.poll() {
                 self.pause(Nanos::MAX);
@@ -229,20 +229,20 @@ impl VectorQueueInner {
         }
     }
 
-    /// The same for a caller that waits: what failed goes to `failed`, unless that is `NULL`.
+    /// Executes a request, and stores its failed addresses in `failed` unless that is `NULL`.
     ///
     /// # Safety
-    /// As for [`understand`](VectorQueueInner::parse_request); `failed` is `NULL`, or may be written to.
+    /// As for [`parse_request`](VectorQueueInner::parse_request); `failed` is `NULL` or writable.
     unsafe fn call(
         &mut self,
         request: &sluice_vector_request,
         failed: *mut u64,
     ) -> Result<c_int, CallError> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let command = unsafe { self.parse_request(request) }?;
         let ended = self.run(&command);
         if !failed.is_null() {
-            // SAFETY: not NULL, and writable by the caller's promise.
+            // SAFETY: not NULL, and writable as guaranteed by the caller.
             unsafe { failed.write(ended.failed) };
         }
         match ended.status.is_success() {
@@ -256,15 +256,15 @@ impl VectorQueueInner {
         }
     }
 
-    /// Reaps what there is room for.
+    /// Reaps completions up to the capacity.
     ///
     /// # Safety
-    /// `into` has `room` places.
+    /// `into` has `room` elements.
     unsafe fn reap_into(&mut self, into: *mut sluice_vector_completion, room: usize) -> usize {
         let mut count = 0;
         while count < room {
             let Some(ended) = self.reap() else { break };
-            // SAFETY: inside of the caller's places.
+            // SAFETY: within the caller's array.
             unsafe { into.add(count).write(to_completion(&ended)) };
             count += 1;
         }
@@ -282,7 +282,7 @@ fn to_completion(ended: &VectorCompletion) -> sluice_vector_completion {
     }
 }
 
-/// A request of the calls that wait.
+/// Builds the request of a blocking call.
 fn request(op: u32, addresses: *const u64, count: u32) -> sluice_vector_request {
     sluice_vector_request {
         op,
@@ -564,7 +564,7 @@ pub unsafe extern "C" fn sluice_vector_reap(
         let mut inside = unsafe { enter(queue) }?;
         let room = check_capacity(completions, room)?;
         inside.poll();
-        // SAFETY: as many places as the header demands.
+        // SAFETY: the header demands an array of this capacity.
         Ok(unsafe { inside.reap_into(completions, room) } as c_int)
     })
 }
@@ -605,7 +605,7 @@ pub unsafe extern "C" fn sluice_vector_wait(
         let mut count = 0;
         loop {
             inside.poll();
-            // SAFETY: the places that are left of the caller's.
+            // SAFETY: the rest of the caller's array.
             count += unsafe { inside.reap_into(completions.add(count), room - count) };
             if count >= min.min(room) || inside.outstanding() == 0 || inside.has_passed(limit) {
                 return Ok(count as c_int);

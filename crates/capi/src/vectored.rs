@@ -1,7 +1,7 @@
-//! Transfers by addresses of memory, in one piece or several (`preadv(2)`; an SGL of NVMe 1.2, section 4.4).
+//! Transfers by memory address, with one fragment or several (`preadv(2)`; SGL of [NVMe1.2 §4.4]).
 //!
-//! Pieces that are registered, and begin and end where the device can reach them, are given to the device as
-//! they are, as many in one request as it takes. Others are copied through a buffer of the handle's.
+//! Registered and suitably aligned fragments are passed to the device directly, as many per request
+//! as it accepts. Others are copied through the handle's bounce buffer.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,14 +14,14 @@ use crate::buffer::registered_iova;
 use crate::error::{CallError, call};
 use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
-/// Bytes of what is copied through at a time.
+/// Bytes of the bounce buffer.
 const BOUNCE_BYTES: usize = 256 << 10;
-/// Pieces of one call at most, as `preadv(2)` has it (`IOV_MAX`).
+/// Maximum number of fragments in a call, as for `preadv(2)` (`IOV_MAX`).
 const IOVECS_MAX: c_int = 1024;
-/// Pieces of one request at most: a page of table.
+/// Maximum number of fragments in a request: a page of segments.
 const SEGMENTS_MAX: u16 = 256;
 
-/// Where in a caller's memory a transfer has come to.
+/// Position of a transfer in a caller's memory.
 #[derive(Clone, Copy)]
 struct IovecCursor<'a> {
     iovecs: &'a [iovec],
@@ -30,7 +30,7 @@ struct IovecCursor<'a> {
 }
 
 impl IovecCursor<'_> {
-    /// What is left of the piece that it is in; empty pieces are passed over.
+    /// Returns the rest of the current fragment, skipping empty ones.
     fn current(&mut self) -> Option<(*mut u8, usize)> {
         while let Some((first, rest)) = self.iovecs.split_first() {
             if self.offset < first.iov_len {
@@ -42,7 +42,7 @@ impl IovecCursor<'_> {
         None
     }
 
-    /// Goes on by no more bytes than are left of the piece.
+    /// Advances by at most the rest of the current fragment.
     fn advance(&mut self, bytes: usize) {
         self.offset += bytes;
     }
@@ -53,10 +53,10 @@ impl HandleInner {
         self.handle.limits().sector_bytes as usize
     }
 
-    /// Moves bytes between the device and memory anywhere in this process.
+    /// Transfers data between the device and any memory of this process.
     ///
     /// # Safety
-    /// The pieces are memory, to be written to unless `write`.
+    /// The fragments are valid memory, and writable unless `write`.
     unsafe fn transfer_iovecs(
         &mut self,
         write: bool,
@@ -86,15 +86,15 @@ impl HandleInner {
             let lba = offset.saturating_add(done as u64) / sector as u64;
             done += match self.registered_segment(&mut cursor) {
                 Some(_) => self.transfer_direct(write, lba, &mut cursor)?,
-                // SAFETY: by the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 None => unsafe { self.transfer_bounced(write, lba, &mut cursor) }?,
             };
         }
         Ok(bytes as i64)
     }
 
-    /// The rest of a piece as the device finds it, if it does: registered, from a multiple of 512 on, and
-    /// whole sectors.
+    /// Returns the rest of the current fragment for direct access, if possible: registered, aligned
+    /// to 512 bytes, and whole sectors.
     fn registered_segment(&self, cursor: &mut IovecCursor<'_>) -> Option<(Iova, usize)> {
         let (memory, bytes) = cursor.current()?;
         let whole = (memory as usize).is_multiple_of(512) && bytes.is_multiple_of(self.sector());
@@ -102,7 +102,7 @@ impl HandleInner {
         Some((at, bytes))
     }
 
-    /// One request of as many pieces as the device reaches and takes, at least one. Returns its bytes.
+    /// Executes one request with at least one directly accessible fragment. Returns its bytes.
     fn transfer_direct(
         &mut self,
         write: bool,
@@ -120,7 +120,7 @@ impl HandleInner {
             && let Some((at, left)) = self.registered_segment(cursor)
         {
             let count = left.min(most - bytes);
-            // `most` has 32 bits.
+            // `most` fits in 32 bits.
             let segment = Segment { at: Some(at), bytes: count as u32 };
             data = Some(match data {
                 None => Payload::Contiguous(at),
@@ -141,8 +141,8 @@ impl HandleInner {
         Ok(bytes)
     }
 
-    /// Writes a segment into the handle's table, which stays until the next request of this kind. Returns the
-    /// table up to there.
+    /// Writes a segment into the handle's table, which is valid until the next such request.
+    /// Returns the table up to that segment.
     fn write_segment(&mut self, index: u16, segment: Segment) -> Result<Payload, CallError> {
         if self.table.is_none() {
             self.table = Some(self.device.buffer(usize::from(SEGMENTS_MAX) * Segment::BYTES)?);
@@ -154,8 +154,8 @@ impl HandleInner {
         Ok(Payload::Scattered { table: table.iova(), segments: index + 1 })
     }
 
-    /// Whole sectors through the handle's own buffer, until it is full or the device reaches the next piece.
-    /// Returns their bytes.
+    /// Transfers whole sectors through the bounce buffer, until it is full or the next fragment is
+    /// directly accessible. Returns the number of bytes.
     ///
     /// # Safety
     /// As for [`transfer_iovecs`](HandleInner::transfer_iovecs).
@@ -182,8 +182,8 @@ impl HandleInner {
             }
             let count = left.min(most - bytes);
             if write {
-                // SAFETY: the piece has these bytes and the buffer `most`; the caller's are no part of
-                // this buffer, which nobody is told of.
+                // SAFETY: the fragment has these bytes and the buffer `most`; the caller's memory
+                // cannot overlap the buffer, which is private.
                 unsafe { bounce.pointer().add(bytes).copy_from_nonoverlapping(memory, count) };
             }
             cursor.advance(count);
@@ -208,20 +208,20 @@ impl HandleInner {
     }
 }
 
-/// The pieces of a call.
+/// Returns the fragments of a call.
 ///
 /// # Safety
-/// `pieces` is `NULL`, or there are `count` of them.
+/// `pieces` is `NULL`, or has `count` elements.
 unsafe fn iovecs_of<'a>(pieces: *const iovec, count: c_int) -> Result<&'a [iovec], CallError> {
     if !(0..=IOVECS_MAX).contains(&count) {
-        // Negative ones as the caller wrote them, in two's complement.
+        // Negative values are shown in two's complement.
         let value = i64::from(count) as u64;
         return Err(CallError::Value { what: "count", value, allowed: "0 to 1024" });
     }
     match (pieces.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(CallError::Null("pieces")),
-        // SAFETY: not NULL, and as many by the caller's promise.
+        // SAFETY: not NULL, and of that length as guaranteed by the caller.
         (false, count) => Ok(unsafe { std::slice::from_raw_parts(pieces, count as usize) }),
     }
 }

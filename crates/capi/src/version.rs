@@ -1,4 +1,5 @@
-//! The library's version, and which headers it serves (semantic versioning 2.0, clauses 4 and 8).
+//! The library's version, and its compatibility with headers (semantic versioning 2.0, clauses 4
+//! and 8).
 
 use crate::error::CallError;
 
@@ -22,14 +23,15 @@ const fn parse_number(text: &str) -> u32 {
     number
 }
 
-// The constants are literals, so that the header has them as such, and those of the package.
+// The constants are literals, so that the header has them as such, and must equal the package's
+// version.
 const _: () = assert!(
     SLUICE_VERSION_MAJOR == parse_number(env!("CARGO_PKG_VERSION_MAJOR"))
         && SLUICE_VERSION_MINOR == parse_number(env!("CARGO_PKG_VERSION_MINOR"))
         && SLUICE_VERSION_PATCH == parse_number(env!("CARGO_PKG_VERSION_PATCH"))
 );
 
-/// A version as people write it.
+/// A version, formatted for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(pub(crate) u32);
 
@@ -39,7 +41,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Whether a library of version `library` serves a header of version `header`.
+/// Returns whether a library of version `library` supports a header of version `header`.
 fn serves(library: u32, header: u32) -> bool {
     let (major, minor) = (|v: u32| v >> 16, |v: u32| v >> 8 & 0xff);
     let minor_fits = match major(library) {
@@ -49,7 +51,7 @@ fn serves(library: u32, header: u32) -> bool {
     major(header) == major(library) && minor_fits
 }
 
-/// Refuses a header that this library does not serve.
+/// Refuses a header that this library does not support.
 pub(crate) fn check(header: u32) -> Result<(), CallError> {
     match serves(SLUICE_VERSION, header) {
         true => Ok(()),

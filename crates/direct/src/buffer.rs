@@ -155,7 +155,7 @@ impl Buffer {
         Payload::Contiguous(self.iova)
     }
 
-    /// Returns the buffer's address in this process; see [`Region::pointer`] for the rules of
+    /// Returns the buffer's address in this process; see [`SharedRegion::pointer`] for the rules of
     /// access.
     pub fn pointer(&self) -> *mut u8 {
         self.region.pointer(self.offset, self.len)

@@ -1,4 +1,4 @@
-//! User-level I/O: queues, handles and policies in the application's hands ([NVMeDirect16]).
+//! User-level I/O: queues, handles and policies in the application's hands (\[NVMeDirect16\]).
 //!
 //! # Composition
 //!
@@ -18,7 +18,7 @@
 //!
 //! # References
 //!
-//! [NVMeDirect16]; docs/direct.md.
+//! \[NVMeDirect16\]; docs/direct.md.
 
 #![forbid(unsafe_code)]
 
