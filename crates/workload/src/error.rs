@@ -1,5 +1,5 @@
-//! [`JobError`]: what is wrong with a job description, where, and what would be right; and
-//! [`RunError`]: what is wrong with a run.
+//! Errors of job descriptions ([`JobError`]: the problem, its location and the remedy) and of runs
+//! ([`RunError`]).
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::parse::option_tables;
 use crate::trace::TraceError;
 use crate::units;
 
-/// A text that job options come from: a job file, or a scenario.
+/// A text that job options come from: a job file or a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSource {
     path: PathBuf,
@@ -20,22 +20,23 @@ pub struct JobSource {
 }
 
 impl JobSource {
-    /// The text of the file at `path`; empty for options that come from no text.
+    /// Returns the source with the text of the file at `path`. The text is empty for options that
+    /// do not come from a text.
     pub fn new(path: &Path, text: impl Into<Arc<str>>) -> JobSource {
         JobSource { path: path.to_owned(), text: text.into() }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its text.
+    /// Returns the text of the file.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The place of the bytes `span` of the text.
+    /// Returns the location of the bytes `span` of the text.
     pub(crate) fn location(&self, span: Range<usize>) -> SourceLocation {
         let before = self.text.get(..span.start).unwrap_or("");
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
@@ -49,18 +50,18 @@ impl JobSource {
     }
 }
 
-/// Where a word of a job description is.
+/// Location of a word in a job description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLocation {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// Bytes of the text that the problem is about.
+    /// Byte range in the text that the problem is about.
     pub span: Range<usize>,
-    /// The whole text; empty for options that come from no text.
+    /// The complete text; empty for options that do not come from a text.
     pub text: Arc<str>,
 }
 
@@ -76,26 +77,26 @@ pub enum JobError {
     /// The file cannot be read.
     #[error("{}: {reason}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason that the operating system gives.
         reason: String,
     },
-    /// Something in it is wrong.
+    /// The file has an invalid line or option.
     #[error("{}: {}{}", .0.location, .0.problem, suggestion(&.0.problem))]
     Invalid(Box<InvalidJob>),
-    /// No job at all.
+    /// The file defines no jobs.
     #[error("{}: no jobs; a job is a section such as `[reader]`", path.display())]
     NoJobs {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
-/// A problem at a place of a job description.
+/// A problem at a location of a job description.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvalidJob {
-    /// Where.
+    /// Location of the problem.
     pub location: SourceLocation,
     /// The problem.
     pub problem: JobProblem,
@@ -104,13 +105,13 @@ pub struct InvalidJob {
 /// A problem of a job description.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum JobProblem {
-    /// Neither a section, nor an option, nor a comment.
+    /// A line that is neither a section, nor an option, nor a comment.
     #[error("{what}")]
     Syntax {
-        /// The problem, in words.
+        /// Description of the problem.
         what: String,
     },
-    /// An option that is neither supported nor known.
+    /// An option that neither Sluice nor fio has.
     #[error("option `{option}` is not supported")]
     UnknownOption {
         /// The option.
@@ -118,38 +119,38 @@ pub enum JobProblem {
         /// The option with the most similar name, if one is similar.
         nearest: Option<&'static str>,
     },
-    /// An option of fio that is refused.
+    /// An option of fio that Sluice refuses.
     #[error("option `{option}` is not supported: {why}")]
     Refused {
         /// The option.
         option: String,
-        /// Why.
+        /// Reason for the refusal.
         why: &'static str,
     },
-    /// An option with a value it cannot have.
+    /// An option with an invalid value.
     #[error("`{option}={value}`: expected {allowed}")]
     BadValue {
         /// The option.
         option: String,
-        /// Its value.
+        /// The value as written.
         value: String,
-        /// What it may be.
+        /// Description of the allowed values.
         allowed: String,
-        /// The allowed word that is most similar, if one is similar.
+        /// The allowed keyword that is most similar, if one is similar.
         nearest: Option<&'static str>,
     },
-    /// Options that do not go together.
+    /// Options that conflict with each other.
     #[error("job `{job}`: {what}")]
     Conflict {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// What is wrong, and what would be right.
+        /// Problem and remedy.
         what: String,
     },
 }
 
 impl JobProblem {
-    /// The problem at `at`.
+    /// Returns the error for this problem at the location `at`.
     pub(crate) fn into_error(self, at: SourceLocation) -> JobError {
         JobError::Invalid(Box::new(InvalidJob { location: at, problem: self }))
     }
@@ -163,7 +164,7 @@ impl JobProblem {
         }
     }
 
-    /// The remedy: the word that was probably meant, and everything that is allowed.
+    /// Returns the remedy: the keyword that was probably meant, and all allowed values.
     pub fn help(&self) -> Option<String> {
         let allowed = match self {
             JobProblem::UnknownOption { .. } => {
@@ -181,7 +182,7 @@ impl JobProblem {
         })
     }
 
-    /// The problem in one line, without what its [`help`](JobProblem::help) repeats.
+    /// Returns the problem in one line, without the text that [`help`](JobProblem::help) returns.
     pub fn title(&self) -> String {
         match self {
             JobProblem::BadValue { option, value, .. } => {
@@ -196,24 +197,24 @@ fn suggestion(problem: &JobProblem) -> String {
     problem.nearest().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
 }
 
-/// A run that cannot start, or whose results must not be believed.
+/// A run that cannot start, or whose results are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A job does not fit the device.
     #[error("job `{job}`: {what}")]
     DeviceMismatch {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// What does not fit, with the numbers of both sides.
+        /// The mismatch, with the values of the job and of the device.
         what: String,
     },
-    /// There is nothing to run.
+    /// The run has no jobs.
     #[error("no jobs to run")]
     NoJobs,
-    /// Memory for payloads could not be had.
+    /// Memory for payloads cannot be allocated.
     #[error("no memory for the payloads of verifying jobs: {0}")]
     Memory(String),
-    /// The jobs need more memory than there is.
+    /// The jobs need more memory than is available.
     #[error(
         "the jobs need {} of memory, most of it for job `{job}` ({jobs} x iodepth {iodepth}), and \
          {} are available; lower {remedy}",
@@ -221,78 +222,78 @@ pub enum RunError {
         units::format_bytes(*.available_bytes)
     )]
     TooLarge {
-        /// The job that needs most.
+        /// Name of the job that needs the most memory.
         job: String,
-        /// Its clones.
+        /// Number of its clones (`numjobs`).
         jobs: u32,
-        /// Its depth.
+        /// Its `iodepth`.
         iodepth: u32,
-        /// Bytes that all jobs need.
+        /// Memory that all jobs need, in bytes.
         need_bytes: u64,
-        /// Bytes that the machine has to give.
+        /// Memory that the machine can provide, in bytes.
         available_bytes: u64,
-        /// Options to lower, in words.
+        /// Options to lower, as text for the message.
         remedy: &'static str,
     },
     /// A log cannot be written.
     #[error("job `{job}`: cannot write {}: {reason}", path.display())]
     Log {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The file.
+        /// Path of the log.
         path: PathBuf,
-        /// Why.
+        /// Reason that the operating system gives.
         reason: String,
     },
     /// A trace cannot be replayed.
     #[error("job `{job}`: {source}")]
     Trace {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// Why.
+        /// Error of the trace reader.
         source: TraceError,
     },
-    /// The device completed what was not outstanding.
+    /// The device completed a tag that was not outstanding.
     #[error("the device completed tag {tag:#x} ({status}), which is not outstanding")]
     SpuriousCompletion {
         /// The tag.
         tag: u64,
-        /// The status it came with.
+        /// Status of the completion.
         status: Status,
     },
-    /// Requests were neither completed nor failed.
+    /// Requests neither completed nor failed before the job ended.
     #[error(
         "job `{job}`: {issued} requests issued, but {completed} completed and {failed} failed; \
          the device lost {lost}",
         lost = issued - completed - failed
     )]
     Unaccounted {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// Requests given to the device.
+        /// Requests submitted to the device.
         issued: u64,
         /// Requests that succeeded.
         completed: u64,
         /// Requests that failed.
         failed: u64,
     },
-    /// [`finish`](crate::Host::finish) came before the end.
+    /// [`finish`](crate::JobRunner::finish) was called before the run ended.
     #[error("the run has not ended: job `{job}` has {outstanding} requests outstanding")]
     NotFinished {
-        /// A job that goes on.
+        /// Name of a job that still runs.
         job: String,
-        /// Its outstanding requests.
+        /// Number of its outstanding requests.
         outstanding: u64,
     },
-    /// Device and host take no time at all, so a job that waits for time to pass never ends.
+    /// Neither device nor host consumes time, so a job that ends at a time never ends.
     #[error(
         "time stands still at {at}: the device completes instantly, and job `{job}` ends only when \
          time passes; give the device or the host a cost, or the job a size instead of a runtime"
     )]
     TimeStalled {
-        /// The instant.
+        /// The instant at which the run stalled.
         at: clock::Nanos,
-        /// The job.
+        /// Name of a job that waits for time to pass.
         job: String,
     },
 }

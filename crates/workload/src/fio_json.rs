@@ -1,5 +1,7 @@
-//! [`to_fio_json`]: a [`RunResult`] in the JSON format of fio 3.33, so that what was made to read
-//! fio's results reads these. Key order is fio's; the same result gives the same bytes.
+//! [`to_fio_json`]: writes a [`RunResult`] in the JSON format of fio 3.33.
+//!
+//! Scripts that read fio's results read these unchanged. The keys are in fio's order, and equal
+//! results give equal bytes.
 
 use clock::Nanos;
 use serde_json::{Map, Value, json};
@@ -9,14 +11,16 @@ use crate::job::Direction;
 use crate::result::{DirectionResult, JobResult, RunResult};
 use crate::time_series::Interval;
 
-/// The version of fio whose format this is.
+/// Version of fio whose JSON format is written.
 pub const FIO_VERSION: &str = "fio-3.33";
 
-/// fio's averages of bandwidth and IOPS are over this long (`bwavgtime`, `iopsavgtime`).
+/// Length of a sample of fio's bandwidth and IOPS averages (`bwavgtime`, `iopsavgtime`).
 const SAMPLE: Nanos = Nanos::from_millis(500);
 
-/// The result as fio would print it, with `timestamp_ms` (milliseconds since 1970) as its time: 0
-/// for a run that is to be compared byte by byte.
+/// Returns the result as fio prints it.
+///
+/// `timestamp_ms` is the time of the result in milliseconds since 1970. Pass 0 for runs that are
+/// compared byte by byte.
 pub fn to_fio_json(result: &RunResult, timestamp_ms: u64) -> Value {
     let jobs = result.reported_jobs();
     let globals = jobs.first().map_or(&[][..], |j| &j.spec.globals);
@@ -137,7 +141,7 @@ fn latency(h: &Histogram) -> Value {
     })
 }
 
-/// fio leaves percentiles out where nothing was measured.
+/// Sets the percentiles of a histogram. As in fio, an empty histogram has none.
 fn percentiles(of: &mut Value, h: &Histogram, list: &[f64]) {
     if h.count() > 0 {
         let values = list.iter().map(|p| (format!("{p:.6}"), h.percentile(*p).0.into()));
@@ -145,13 +149,13 @@ fn percentiles(of: &mut Value, h: &Histogram, list: &[f64]) {
     }
 }
 
-/// Six digits after the point, as fio prints; anything that is not a number is zero.
+/// Returns the number with six decimals, as fio prints it; a value that is not finite becomes zero.
 fn float(value: f64) -> Value {
     let rounded = (value * 1e6).round() / 1e6;
     json!(if rounded.is_finite() { rounded } else { 0.0 })
 }
 
-/// A percentage; of nothing, zero.
+/// Returns `part` of `whole` in percent, or zero if `whole` is zero.
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part * 100.0 / whole } else { 0.0 }
 }
@@ -197,7 +201,7 @@ impl Samples {
     }
 }
 
-/// KiB per second, and requests per second, over every whole sample of the measured time.
+/// Returns KiB per second and requests per second for every complete sample of the measured time.
 fn samples(job: &JobResult, d: Direction) -> (Samples, Samples) {
     let width = job.series.width();
     let per_sample = SAMPLE.0.div_ceil(width.0).max(1);
@@ -244,7 +248,7 @@ impl LatencyBins {
             };
             *cell += bucket.count as f64;
         }
-        // As in fio, what happened at all is at least 0.01 %.
+        // As in fio, a share that is not zero is at least 0.01 %.
         let percent = |n: &mut f64| {
             if *n > 0.0 {
                 *n = share(*n, total as f64).max(0.01);
@@ -255,13 +259,14 @@ impl LatencyBins {
     }
 }
 
-/// `Thu Jan  1 00:00:00 1970`, in UTC.
+/// Formats a time in UTC as `Thu Jan 1 00:00:00 1970`.
 fn calendar(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years from March of year 0, in eras of 400 years, so that the leap day is a year's last.
+    // Years start in March of year 0, in eras of 400 years, so the leap day is the last day of a
+    // year.
     let from_era = days + 719_468;
     let (era, day) = (from_era / 146_097, from_era % 146_097);
     let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,14 +1,15 @@
-//! [`Histogram`]: durations in nanoseconds, log-linear as HDR histograms are.
+//! [`Histogram`]: a log-linear histogram of durations in nanoseconds, as HDR histograms are.
 //!
-//! 128 buckets per power of two: a value read back is within 0.4 % of the one recorded, exact below
-//! 256 ns. Count, sum, sum of squares, least and greatest are exact, so that means and deviations
-//! do not depend on the buckets. Recording is a few instructions and never allocates.
+//! Each power of two has 128 buckets. A value read back is within 0.4 % of the recorded one, and
+//! exact below 256 ns. Count, sum, sum of squares, minimum and maximum are exact, so means and
+//! deviations do not depend on the buckets. Recording takes a few instructions and does not
+//! allocate.
 
 use clock::Nanos;
 
 const SUB_BITS: u32 = 7;
 const SUB: u64 = 1 << SUB_BITS;
-/// Longer durations (over 19 hours) share the last bucket; their greatest is still exact.
+/// Durations of more than 19 hours share the last bucket; the maximum is still exact.
 const TOP_BIT: u32 = 46;
 const BUCKETS: usize = ((TOP_BIT - SUB_BITS + 1) as usize) << SUB_BITS;
 
@@ -23,14 +24,14 @@ pub struct Histogram {
     max: u64,
 }
 
-/// A bucket that holds something.
+/// A bucket with at least one duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The shortest duration of the bucket.
+    /// Shortest duration of the bucket.
     pub from: Nanos,
-    /// The longest duration of the bucket.
+    /// Longest duration of the bucket.
     pub to: Nanos,
-    /// Durations recorded in it.
+    /// Number of durations recorded in the bucket.
     pub count: u64,
 }
 
@@ -38,7 +39,7 @@ pub struct Bucket {
 fn index(value: u64) -> usize {
     let shift = (u64::BITS - 1 - (value | SUB).leading_zeros()) - SUB_BITS;
     // The bit at SUB_BITS of `value >> shift` is set for all but the first 128 values, so the
-    // groups of buckets follow each other.
+    // groups of buckets are adjacent.
     let index = (u64::from(shift) << SUB_BITS) + (value >> shift);
     (index as usize).min(BUCKETS - 1)
 }
@@ -67,15 +68,15 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Bytes of one that has room.
+    /// Memory of a histogram whose buckets are allocated, in bytes.
     pub(crate) const BYTES: u64 = (BUCKETS * size_of::<u64>()) as u64;
 
-    /// An empty histogram that will not allocate when recording.
+    /// Returns an empty histogram. Its buckets are allocated here, so recording does not allocate.
     pub fn new() -> Histogram {
         Histogram { counts: vec![0; BUCKETS].into(), ..Histogram::default() }
     }
 
-    /// Adds a duration.
+    /// Records a duration.
     #[inline]
     pub fn record(&mut self, duration: Nanos) {
         if self.counts.is_empty() {
@@ -90,7 +91,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Adds everything that `other` holds.
+    /// Adds all durations of `other`.
     pub fn merge(&mut self, other: &Histogram) {
         if other.count == 0 {
             return;
@@ -108,43 +109,44 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets everything.
+    /// Removes all durations.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         *self = Histogram { counts: std::mem::take(&mut self.counts), ..Histogram::default() };
     }
 
-    /// Durations recorded.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The shortest, zero if there is none.
+    /// Returns the shortest duration, or zero if the histogram is empty.
     pub fn min(&self) -> Nanos {
         Nanos(if self.count == 0 { 0 } else { self.min })
     }
 
-    /// The longest, zero if there is none.
+    /// Returns the longest duration, or zero if the histogram is empty.
     pub fn max(&self) -> Nanos {
         Nanos(self.max)
     }
 
-    /// The sum of all durations.
+    /// Returns the sum of all durations.
     pub fn total(&self) -> Nanos {
         Nanos(u64::try_from(self.sum).unwrap_or(u64::MAX))
     }
 
-    /// The mean in nanoseconds, zero if there is none.
+    /// Returns the mean in nanoseconds, or zero if the histogram is empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The standard deviation of the sample in nanoseconds, zero for less than two.
+    /// Returns the standard deviation of the sample in nanoseconds, or zero for fewer than two
+    /// durations.
     pub fn stddev(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
         }
-        // n * sum(x^2) - sum(x)^2 in exact integers where they fit: no cancellation.
+        // n * sum(x^2) - sum(x)^2 in exact integers where they fit avoids cancellation.
         let n = u128::from(self.count);
         let spread = match (n.checked_mul(self.sum_of_squares), self.sum.checked_mul(self.sum)) {
             (Some(a), Some(b)) => a.saturating_sub(b) as f64 / n as f64,
@@ -156,8 +158,10 @@ impl Histogram {
         (spread / (n - 1) as f64).sqrt()
     }
 
-    /// The duration that `percent` of all durations do not exceed: the middle of its bucket, within
-    /// the least and greatest recorded. Zero if there is none.
+    /// Returns the duration that `percent` percent of all durations do not exceed.
+    ///
+    /// The value is the midpoint of its bucket, limited to the recorded minimum and maximum.
+    /// Returns zero if the histogram is empty.
     pub fn percentile(&self, percent: f64) -> Nanos {
         if self.count == 0 {
             return Nanos::ZERO;
@@ -176,8 +180,7 @@ impl Histogram {
         Nanos(self.max)
     }
 
-    /// Every bucket that holds something, from the shortest durations to the longest: for
-    /// distribution plots.
+    /// Returns every bucket that is not empty, in ascending order, for distribution plots.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(i, &count)| {
             let (from, to) = bounds(i);

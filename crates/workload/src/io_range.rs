@@ -1,18 +1,18 @@
-//! [`Area`]: the part of a device that a job works on.
+//! [`IoRange`]: the part of a device that a job accesses.
 
 use block::Limits;
 
 use crate::job::JobSpec;
 use crate::units::Size;
 
-/// A stretch of the device, in bytes, in whole sectors at its start.
+/// An extent of the device in bytes; it starts at a sector boundary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IoRange {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// The largest block that a job moves, in bytes.
+/// Returns the largest block size of a job, in bytes.
 pub(crate) fn largest_block(spec: &JobSpec) -> u64 {
     crate::parse::options::used_directions(&spec.access)
         .flat_map(|d| spec.block_sizes[d as usize].iter().map(|(b, _)| *b))
@@ -20,7 +20,7 @@ pub(crate) fn largest_block(spec: &JobSpec) -> u64 {
         .unwrap_or(0)
 }
 
-/// The part of the device that clone number `clone` of a job works on.
+/// Returns the part of the device that clone `clone` of a job accesses.
 pub(crate) fn io_range(spec: &JobSpec, clone: u32, limits: &Limits) -> Result<IoRange, String> {
     let (device, sector) = (limits.bytes(), u64::from(limits.sector_bytes));
     if !sector.is_power_of_two() || limits.max_sectors == 0 {

@@ -1,4 +1,4 @@
-//! [`JobSpec`]: one job as described, checked in itself but not yet against a device.
+//! [`JobSpec`]: the description of one job. It is consistent in itself, but not yet checked against a device.
 
 use std::path::PathBuf;
 
@@ -7,34 +7,34 @@ use clock::Nanos;
 use crate::trace::{TraceAction, TraceFormat};
 use crate::units::Size;
 
-/// Which way data goes. Arrays per direction are indexed by it.
+/// Direction of a data transfer; index of arrays that have one entry per direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
-    /// From the device.
+    /// Device to host.
     Read = 0,
-    /// To the device.
+    /// Host to device.
     Write = 1,
     /// Deallocation.
     Trim = 2,
 }
 
 impl Direction {
-    /// All of them, in the order of their indices.
+    /// All directions, in the order of their indices.
     pub const ALL: [Direction; 3] = [Direction::Read, Direction::Write, Direction::Trim];
 
-    /// fio's word.
+    /// Returns fio's name of the direction.
     pub fn name(self) -> &'static str {
         ["read", "write", "trim"][self as usize]
     }
 }
 
-/// fio's `rw`: which directions, and in which order over the region.
+/// fio's `rw`: the directions of a job, and its order of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Directions used.
+    /// Whether each direction is used, by [`Direction`].
     pub uses: [bool; 3],
-    /// Random rather than sequential.
+    /// Whether addresses are random rather than sequential.
     pub random: bool,
 }
 
@@ -54,7 +54,7 @@ impl Access {
         "randtrimwrite",
     ];
 
-    /// From fio's word.
+    /// Parses a value of fio's `rw`.
     pub fn parse(text: &str) -> Option<Access> {
         let (read, write, trim) =
             ([true, false, false], [false, true, false], [false, false, true]);
@@ -75,76 +75,76 @@ impl Access {
         Some(Access { uses, random })
     }
 
-    /// Whether `direction` is used.
+    /// Returns whether the job uses `direction`.
     pub fn uses(&self, direction: Direction) -> bool {
         self.uses[direction as usize]
     }
 
-    /// Whether every block is trimmed and then written.
+    /// Returns whether every block is trimmed and then written.
     pub fn is_trim_write(&self) -> bool {
         self.uses == [false, true, true]
     }
 }
 
-/// Block sizes in bytes with the percentage of requests that have them; one with 100 for a fixed
-/// size. Percentages add up to 100.
+/// Block sizes in bytes, each with the percentage of requests of that size. The percentages add up
+/// to 100; a fixed size has one entry.
 pub type BlockSizes = Vec<(u64, f64)>;
 
 /// fio's `random_distribution`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// Every block is as likely as any other.
+    /// Every block is equally likely.
     Uniform,
-    /// Zipf with this theta.
+    /// Zipf distribution with this theta.
     Zipf(f64),
-    /// Pareto with this power `h`.
+    /// Pareto distribution with this power `h`.
     Pareto(f64),
-    /// Zones, in order of address, per direction.
+    /// Zones per direction, in ascending order of address.
     Zoned([Vec<Zone>; 3]),
 }
 
-/// A stretch of the region.
+/// A contiguous part of the job's region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Zone {
-    /// Percentage of accesses that go there.
+    /// Percentage of accesses to this zone.
     pub accesses: f64,
-    /// How long it is.
+    /// Length of the zone.
     pub length: Size,
 }
 
-/// A cap on what a job issues in one direction.
+/// Upper limit of the rate at which a job issues requests in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// Without limit.
+    /// No limit.
     Unlimited,
     /// Bytes per second.
     Bytes(u64),
-    /// Requests per second, of the smallest block size.
+    /// Requests per second, each of the smallest block size.
     Iops(u64),
 }
 
-/// When errors do not end a job (fio's `continue_on_error`).
+/// The errors after which a job continues (fio's `continue_on_error`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContinueOnError {
     /// Failed reads.
     pub read: bool,
     /// Failed writes, trims and flushes.
     pub write: bool,
-    /// Blocks that verify wrongly.
+    /// Blocks that fail verification.
     pub verify: bool,
 }
 
-/// Kinds of requests that a replay leaves out (fio's `replay_skip`).
+/// Kinds of requests that a replay skips (fio's `replay_skip`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skip {
-    /// Reads, writes, trims.
+    /// Whether reads, writes and trims are skipped, by [`Direction`].
     pub directions: [bool; 3],
-    /// Flushes.
+    /// Whether flushes are skipped.
     pub sync: bool,
 }
 
 impl Skip {
-    /// Whether requests with this action are left out.
+    /// Returns whether requests with this action are skipped.
     pub fn contains(&self, action: TraceAction) -> bool {
         match action {
             TraceAction::Access(direction) => self.directions[direction as usize],
@@ -153,34 +153,36 @@ impl Skip {
     }
 }
 
-/// A trace to replay instead of generated accesses.
+/// A trace to replay in place of generated accesses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
-    /// The file.
+    /// Path of the trace.
     pub path: PathBuf,
-    /// Its format; `None` to tell it from the first line.
+    /// Format of the trace; `None` detects it from the first line.
     pub format: Option<TraceFormat>,
-    /// Replay at this percentage of the trace's rate (fio's `replay_time_scale`).
+    /// Rate of the replay, in percent of the trace's rate (fio's `replay_time_scale`).
     pub time_scale: f64,
-    /// Ignore the times: as fast as `iodepth` allows (fio's `replay_no_stall`).
+    /// Ignore the times of the trace and issue as fast as `iodepth` allows (fio's
+    /// `replay_no_stall`).
     pub no_stall: bool,
-    /// Only the accesses to this device of a trace of several.
+    /// Replay only the accesses to this device, if the trace has several devices.
     pub device: Option<u32>,
-    /// All files or devices of the trace go to this one (fio's `replay_redirect`).
+    /// Redirect the accesses to all files or devices of the trace to this device (fio's
+    /// `replay_redirect`).
     pub redirect: bool,
-    /// Addresses past the end of the device wrap around instead of being an error.
+    /// Wrap addresses past the end of the device around; otherwise they are an error.
     pub wrap: bool,
-    /// Offsets are rounded down to a multiple of this power of two, and lengths up to whole sectors;
-    /// 0 for neither (fio's `replay_align`).
+    /// Alignment in bytes, a power of two (fio's `replay_align`). Offsets are rounded down to it,
+    /// lengths up to whole sectors. With 0, neither is rounded.
     pub align: u64,
-    /// Offsets are divided by this (fio's `replay_scale`).
+    /// Divisor of the offsets (fio's `replay_scale`).
     pub scale: u64,
-    /// Kinds of requests that are left out.
+    /// Kinds of requests that are skipped.
     pub skip: Skip,
 }
 
 impl Replay {
-    /// A replay of the trace at `path`, as it is.
+    /// Returns a replay of the trace at `path` without any adjustment.
     pub fn new(path: PathBuf) -> Replay {
         Replay {
             path,
@@ -197,51 +199,52 @@ impl Replay {
     }
 }
 
-/// fio's search for the greatest depth whose latency meets a target.
+/// Parameters of fio's search for the greatest depth whose latency meets a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyTarget {
     /// Latency that requests should not exceed (`latency_target`).
     pub target: Nanos,
-    /// How long each depth is tried (`latency_window`).
+    /// Time for which each depth is tried (`latency_window`).
     pub window: Nanos,
     /// Percentage of the requests of a window that must meet the target (`latency_percentile`).
     pub percentile: f64,
-    /// Whether the search goes on until the job ends (`latency_run`).
+    /// Whether the search continues until the job ends (`latency_run`).
     pub run: bool,
 }
 
-/// fio's logs over time: `write_lat_log` and its like.
+/// fio's logs over time, such as `write_lat_log`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSpec {
-    /// Start of the name of the latency logs.
+    /// File name prefix of the latency logs.
     pub lat: Option<String>,
-    /// Start of the name of the bandwidth log.
+    /// File name prefix of the bandwidth log.
     pub bw: Option<String>,
-    /// Start of the name of the IOPS log.
+    /// File name prefix of the IOPS log.
     pub iops: Option<String>,
-    /// One line per window of this length and direction; 0 for one per request (`log_avg_msec`).
+    /// Length of a window; each window has one line per direction. With 0, each request has a line
+    /// (`log_avg_msec`).
     pub window: Nanos,
-    /// A window's greatest value instead of its average (`log_max_value`).
+    /// Whether a window logs its maximum in place of its average (`log_max_value`).
     pub max_value: bool,
-    /// Whether lines have the request's offset (`log_offset`).
+    /// Whether lines include the offset of the request (`log_offset`).
     pub offset: bool,
 }
 
 impl LogSpec {
-    /// Whether the job writes any log.
+    /// Returns whether the job writes any log.
     pub fn is_on(&self) -> bool {
         self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
     }
 }
 
-/// One job, with fio's meaning of every word.
+/// Description of one job; every option has fio's meaning.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
 pub struct JobSpec {
     pub name: String,
     pub description: Option<String>,
     pub access: Access,
-    /// Percent of a mixed job that reads.
+    /// Percentage of reads of a mixed job.
     pub read_percent: f64,
     pub block_sizes: [BlockSizes; 3],
     pub size: Option<Size>,
@@ -249,9 +252,10 @@ pub struct JobSpec {
     pub offset: Size,
     pub offset_increment: Size,
     pub number_ios: Option<u64>,
-    /// Requests outstanding at most; `None` is 1, and 1024 for the replay of a trace with times.
+    /// Maximum number of outstanding requests. `None` stands for 1, and for 1024 if a trace with
+    /// times is replayed.
     pub iodepth: Option<u32>,
-    /// How often the whole job runs, one after the other.
+    /// Number of times that the complete job runs, one after the other.
     pub loops: u32,
     pub numjobs: u32,
     pub runtime: Option<Nanos>,
@@ -263,10 +267,10 @@ pub struct JobSpec {
     pub distribution: Distribution,
     pub norandommap: bool,
     pub randseed: Option<u64>,
-    /// Whether written blocks carry a CRC-32C and are checked (`verify=crc32c`).
+    /// Whether written blocks carry a CRC-32C and are verified (`verify=crc32c`).
     pub verify: bool,
     pub do_verify: bool,
-    /// Flush after this many writes; 0 never.
+    /// Number of writes after which the job flushes; 0 for never.
     pub fsync: u64,
     pub end_fsync: bool,
     pub thinktime: Nanos,
@@ -275,25 +279,25 @@ pub struct JobSpec {
     pub new_group: bool,
     pub group_reporting: bool,
     pub continue_on_error: ContinueOnError,
-    /// Percentiles to report, ascending.
+    /// Percentiles to report, in ascending order.
     pub percentiles: Vec<f64>,
     pub replay: Option<Replay>,
     pub latency_target: Option<LatencyTarget>,
     pub logs: LogSpec,
-    /// The job's own options as written, for the report.
+    /// Options of the job's own section as written, for the report.
     pub options: Vec<(String, String)>,
-    /// The options it has from `[global]`, for the report.
+    /// Options that the job has from `[global]`, for the report.
     pub globals: Vec<(String, String)>,
 }
 
-/// The percentiles that fio reports unless told otherwise.
+/// The percentiles that fio reports by default.
 pub const DEFAULT_PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
 
 impl JobSpec {
-    /// A job with fio's defaults: sequential reads of 4 KiB over the whole device at depth 1.
+    /// Returns a job with fio's defaults: sequential 4 KiB reads of the entire device at depth 1.
     pub fn new(name: &str) -> JobSpec {
         JobSpec {
             name: name.to_owned(),
@@ -337,13 +341,15 @@ impl JobSpec {
         }
     }
 
-    /// Requests outstanding at most. Whether a trace has times is known once it is open: a
-    /// [`JobResult`](crate::JobResult) has the depth that the replay had.
+    /// Returns the maximum number of outstanding requests.
+    ///
+    /// Whether a trace has times is known only when it is open. [`JobResult`](crate::JobResult) has
+    /// the depth that the replay used.
     pub fn depth(&self) -> u32 {
         self.iodepth.unwrap_or(1)
     }
 
-    /// What is wrong with the options taken together, if anything.
+    /// Returns a description of a conflict between the options, if there is one.
     pub(crate) fn conflict(&self) -> Option<String> {
         let replay = self.replay.is_some();
         let what = if self.time_based && self.runtime.is_none() {

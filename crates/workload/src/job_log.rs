@@ -1,13 +1,13 @@
-//! [`JobLogs`]: fio's logs over time, `write_lat_log` and its like, in the format of fio 3.33.
+//! [`JobLogs`]: fio's logs over time, such as `write_lat_log`, in the format of fio 3.33.
 //!
 //! | file | value |
 //! |---|---|
 //! | `NAME_slat.N.log`, `NAME_clat.N.log`, `NAME_lat.N.log` | nanoseconds |
-//! | `NAME_bw.N.log` | KiB/s of a window; of one request its bytes per its latency, in 1000 bytes/s |
+//! | `NAME_bw.N.log` | KiB/s of a window; for one request, its bytes by its latency, in 1000 bytes/s |
 //! | `NAME_iops.N.log` | requests per second of a window; 1 for one request |
 //!
-//! Files are opened before the run, and written through a buffer while it goes on. The first error
-//! ends writing, and is reported when the run ends.
+//! The files are opened before the run and written through a buffer during it. The first error
+//! stops all writing and is reported at the end of the run.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,10 +19,10 @@ use crate::error::RunError;
 use crate::job::{Direction, JobSpec, LogSpec};
 use crate::latency_recorder::Timestamps;
 
-/// Bytes of a file's buffer.
+/// Size of the buffer of a file, in bytes.
 const BUFFER: usize = 1 << 16;
 
-/// A request that has completed.
+/// A completed request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogEntry {
     pub(crate) direction: Direction,
@@ -56,7 +56,7 @@ impl LogKind {
         matches!(self, LogKind::Slat | LogKind::Clat | LogKind::Lat)
     }
 
-    /// The value of one request.
+    /// Returns the logged value of one request.
     fn value(self, entry: &LogEntry) -> u64 {
         let Timestamps { wanted, issued, completed } = entry.times;
         match self {
@@ -72,7 +72,7 @@ impl LogKind {
     }
 }
 
-/// Requests of one direction in a window.
+/// Sums over the requests of one direction in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowSum {
     count: u64,
@@ -114,7 +114,7 @@ impl LogFile {
         }
     }
 
-    /// One line per direction of the window that ends at `at`, `length` long.
+    /// Writes one line per direction for the window of length `length` that ends at `at`.
     fn close_window(&mut self, at: Nanos, length: Nanos, spec: &LogSpec) -> std::io::Result<()> {
         for direction in Direction::ALL {
             let sum = std::mem::take(&mut self.sums[direction as usize]);
@@ -158,14 +158,16 @@ pub(crate) struct JobLogs {
     job: String,
     spec: LogSpec,
     logs: Vec<LogFile>,
-    /// When the present window ends, on the clock that starts with the job.
+    /// End of the current window, on a clock that starts with the job.
     window_end: Nanos,
     error: Option<(PathBuf, std::io::Error)>,
 }
 
 impl JobLogs {
-    /// Creates the files of `spec`, relative to the current folder; `index` is the job's place among
-    /// all jobs and clones, from 1. `None` for a job without logs.
+    /// Creates the files of `spec` relative to the current directory.
+    ///
+    /// `index` is the index of the job among all jobs and clones, from 1. Returns `None` for a job
+    /// without logs.
     pub(crate) fn create(spec: &JobSpec, index: usize) -> Result<Option<JobLogs>, RunError> {
         let wanted = [
             (LogKind::Slat, &spec.logs.lat),
@@ -187,7 +189,7 @@ impl JobLogs {
         Ok((!logs.logs.is_empty()).then_some(logs))
     }
 
-    /// Whether the folders of a job's logs are there.
+    /// Checks that the directories of a job's logs exist.
     pub(crate) fn check(spec: &JobSpec) -> Result<(), RunError> {
         for name in [&spec.logs.lat, &spec.logs.bw, &spec.logs.iops].into_iter().flatten() {
             let name = Path::new(if name.is_empty() { &spec.name } else { name });
@@ -202,7 +204,7 @@ impl JobLogs {
         Ok(())
     }
 
-    /// A request completed `at` after the job started to measure.
+    /// Logs a request that completed `at` after the job started to measure.
     pub(crate) fn record(&mut self, at: Nanos, entry: LogEntry) {
         if self.error.is_some() {
             return;
@@ -225,7 +227,7 @@ impl JobLogs {
         }
     }
 
-    /// Closes the window that has passed at `at`, and goes to the one that has not.
+    /// Closes the windows that end by `at` and opens the next one.
     fn advance(&mut self, at: Nanos) {
         for log in &mut self.logs {
             if let Err(e) = log.close_window(self.window_end, self.spec.window, &self.spec) {
@@ -236,7 +238,7 @@ impl JobLogs {
         self.window_end = self.spec.window * windows;
     }
 
-    /// Writes what is left; the job has ended `at` after it started to measure.
+    /// Writes the remaining data of a job that ended `at` after it started to measure.
     pub(crate) fn finish(&mut self, at: Nanos) -> Result<(), RunError> {
         if self.spec.window > Nanos::ZERO && self.error.is_none() {
             if at >= self.window_end {
@@ -244,7 +246,7 @@ impl JobLogs {
             }
             let length = at.since(self.window_end.since(self.spec.window));
             for log in self.logs.iter_mut().filter(|log| log.kind.is_latency()) {
-                // A last window that is not whole: rates over it would mislead.
+                // The last window may be incomplete; rates over it would mislead.
                 if let Err(e) = log.close_window(at, length, &self.spec) {
                     self.error = Some((log.path.clone(), e));
                 }

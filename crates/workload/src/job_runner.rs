@@ -1,8 +1,8 @@
-//! [`Host`]: the software above a block device: runs jobs on it, in virtual or in real time.
+//! [`JobRunner`]: runs jobs on a block device, in virtual or in real time.
 //!
-//! A component like any other (rule R2): it knows the time only from `poll`. Jobs share the device
-//! as threads of one program would; each is a virtual CPU that submits and completes one request at
-//! a time, at the costs given.
+//! The runner is a component (ARCHITECTURE.md, R2) and knows the time only from `poll`. Jobs share
+//! the device as the threads of one program do. Each job is a virtual CPU that submits and
+//! completes one request at a time, at the configured cost.
 
 use block::{BlockDevice, Completion, Limits};
 use clock::{Component, Nanos};
@@ -21,31 +21,34 @@ use crate::source::Source;
 use crate::verify::VerifyState;
 use crate::worker::{JobThread, RunContext, VerifyBuffers};
 
-/// What it costs a job's CPU to submit a request, and to handle its completion. In real time the
-/// costs are real, and these are zero.
+/// CPU time that a job needs to submit a request and to process its completion. In real time these
+/// costs occur by themselves, and both values are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCpuCosts {
-    /// Per submission.
+    /// CPU time per submission.
     pub submit: Nanos,
-    /// Per completion.
+    /// CPU time per completion.
     pub complete: Nanos,
 }
 
-/// Polls at one instant before a run that needs time to pass is declared stuck.
+/// Maximum number of polls at one instant. A run that needs time to pass fails with
+/// [`RunError::TimeStalled`] after it.
 const POLLS_PER_INSTANT_MAX: u64 = 1 << 16;
 
-/// The job of the request that a [`Host`] gave this tag: its place among the jobs, clones counted one
+/// Returns the index of the job that issued the request with this tag. The index counts clones one
 /// by one.
 #[inline]
 pub const fn job_index_of_tag(tag: u64) -> usize {
     (tag >> 32) as usize
 }
 
-/// Checks `jobs` against a device of these limits, before it is brought to its state for them: memory,
-/// sizes and offsets, folders of logs, and every line of a trace that the job's `runtime` can reach.
+/// Checks `jobs` against a device with these limits, before the device is preconditioned.
+///
+/// The check covers memory, sizes, offsets, directories of logs, and every trace line that the
+/// job's `runtime` can reach.
 ///
 /// # Errors
-/// Those of [`Host::new`], of [`Host::open_logs`] and of the replay itself.
+/// The errors of [`JobRunner::new`], of [`JobRunner::open_logs`] and of the replay.
 pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), RunError> {
     memory::check(jobs, limits, memory::available_memory())?;
     for spec in jobs {
@@ -70,18 +73,19 @@ pub struct JobRunner<D> {
     device: D,
     context: RunContext,
     threads: Vec<JobThread>,
-    /// When each worker wants to run even if nothing completes.
+    /// Time at which each job thread must run even if nothing completes.
     ready_times: ReadyTimes,
-    /// The earliest of `ready`.
+    /// Minimum of `ready_times`.
     earliest: Nanos,
-    /// Where the next round over the workers starts: at the first that got nothing for lack of
-    /// room, so that jobs take turns at a full device.
+    /// Index of the job thread at which the next iteration starts. It is the first thread that the
+    /// device rejected for lack of capacity, so that jobs share a full device fairly.
     first_worker: usize,
-    /// Workers that wait for room in the device, or for another's write to the same sectors.
+    /// Job threads that wait for capacity of the device, or for another thread's write to the same
+    /// sectors.
     refused: Vec<u32>,
-    /// Something moved since then.
+    /// Whether the device made progress since a thread was blocked.
     retry: bool,
-    /// Jobs before a `stonewall` are one stage; stages run one after the other.
+    /// Current stage. The jobs before a `stonewall` form one stage; stages run one after the other.
     stage: u32,
     started: Option<Nanos>,
     now: Nanos,
@@ -92,11 +96,10 @@ pub struct JobRunner<D> {
 }
 
 impl<D: BlockDevice> JobRunner<D> {
-    /// Prepares `jobs` on `device`. `seed` names everything that is drawn, unless a job has a
-    /// `randseed`.
+    /// Prepares `jobs` on `device`. `seed` seeds all random numbers, unless a job has a `randseed`.
     ///
     /// # Errors
-    /// [`RunError`]: what does not fit the device, or a trace that cannot be opened.
+    /// [`RunError`] if a job does not fit the device, or if a trace cannot be opened.
     pub fn new(
         device: D,
         jobs: Vec<JobSpec>,
@@ -158,11 +161,13 @@ impl<D: BlockDevice> JobRunner<D> {
         })
     }
 
-    /// Opens the logs of the jobs that write any (`write_lat_log` and its like). They are numbered
-    /// from `first`, clones counted one by one; fio's first is 1. Returns the number after the last.
+    /// Opens the logs of all jobs that write any (`write_lat_log` and similar options).
+    ///
+    /// The logs are numbered from `first`, with clones counted one by one; fio starts at 1. Returns
+    /// the number after the last one.
     ///
     /// # Errors
-    /// [`RunError::Log`] when a file cannot be created.
+    /// [`RunError::Log`] if a file cannot be created.
     pub fn open_logs(&mut self, first: usize) -> Result<usize, RunError> {
         for (i, worker) in self.threads.iter_mut().enumerate() {
             worker.open_logs(first + i)?;
@@ -170,12 +175,13 @@ impl<D: BlockDevice> JobRunner<D> {
         Ok(first + self.threads.len())
     }
 
-    /// Whether every job has ended, or the run has failed; [`finish`](Host::finish) says which.
+    /// Returns whether every job has ended or the run has failed; [`finish`](JobRunner::finish)
+    /// returns which.
     pub fn is_done(&self) -> bool {
         self.unfinished == 0 || self.error.is_some()
     }
 
-    /// How much of the jobs is done, of 1: by time or by bytes, whichever is further.
+    /// Returns the progress of the jobs from 0 to 1, by time or by bytes, whichever is further.
     pub fn progress(&self) -> f64 {
         if self.threads.is_empty() {
             return 1.0;
@@ -184,8 +190,8 @@ impl<D: BlockDevice> JobRunner<D> {
         sum / self.threads.len() as f64
     }
 
-    /// Ends the jobs early: nothing more is issued, what is outstanding completes, and results are
-    /// those up to here.
+    /// Stops the jobs early. They issue no more requests, and outstanding requests complete. The
+    /// results cover the time until then.
     pub fn stop(&mut self) {
         self.stage = u32::MAX;
         for (i, worker) in self.threads.iter_mut().enumerate() {
@@ -195,26 +201,28 @@ impl<D: BlockDevice> JobRunner<D> {
         self.earliest = Nanos::ZERO;
     }
 
-    /// The names of the jobs, clones counted one by one: in the order of [`job_index_of_tag`].
+    /// Returns the names of the jobs in the order of [`job_index_of_tag`], with clones counted one
+    /// by one.
     pub fn job_names(&self) -> impl Iterator<Item = &str> {
         self.threads.iter().map(JobThread::name)
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The device, for its own controls; requests of one's own would be stray completions here.
+    /// Returns mutable access to the device, for its control functions. The caller must not submit
+    /// requests: their completions would be spurious here.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    /// Takes the results.
+    /// Returns the results.
     ///
     /// # Errors
-    /// [`RunError`] when the run has not ended, has failed, or when requests are not accounted
-    /// for. Requests that failed are results, not errors: see
+    /// [`RunError`] if the run has not ended, has failed, or does not account for all requests.
+    /// Failed requests are results, not errors: see
     /// [`RunResult::failures`](crate::RunResult::failures).
     pub fn finish(mut self) -> Result<RunResult, RunError> {
         if let Some(error) = self.error {
@@ -230,7 +238,7 @@ impl<D: BlockDevice> JobRunner<D> {
         Ok(RunResult { seed: self.seed, elapsed: ended, jobs })
     }
 
-    /// Starts every job of the present stage.
+    /// Starts every job of the current stage.
     fn start_stage(&mut self, now: Nanos) {
         for (i, worker) in self.threads.iter_mut().enumerate() {
             if worker.stage() == self.stage {
@@ -241,7 +249,7 @@ impl<D: BlockDevice> JobRunner<D> {
         }
     }
 
-    /// Starts the next stage once all before it have ended.
+    /// Starts the next stage if all jobs of the stages before it have ended.
     fn next_stage(&mut self, now: Nanos) {
         while self.unfinished > 0
             && self.threads.iter().all(|w| w.stage() > self.stage || w.is_done())
@@ -277,7 +285,7 @@ impl<D: BlockDevice> JobRunner<D> {
         any
     }
 
-    /// Runs every worker that is ready, from `first` on and around.
+    /// Runs every job thread that is ready, once around from `first_worker`.
     #[inline]
     fn run(&mut self, now: Nanos) -> bool {
         let (mut moved, mut finished, mut first) = (false, 0, None);
@@ -324,7 +332,8 @@ impl<D: BlockDevice> JobRunner<D> {
         moved
     }
 
-    /// A device and a host that take no time at all would never reach the end of a runtime.
+    /// Fails the run if time does not advance. A device and a host that consume no time would never
+    /// reach the end of a runtime.
     #[cold]
     fn check_time_advances(&mut self, now: Nanos) {
         if let Some(job) = self.threads.iter().find(|w| w.is_time_bound()) {
@@ -334,7 +343,7 @@ impl<D: BlockDevice> JobRunner<D> {
     }
 }
 
-/// One region for the payloads of all verifying jobs, each slot on pages of its own.
+/// Maps one region for the payloads of all verifying jobs; each slot has pages of its own.
 fn map_buffers<D: BlockDevice>(
     device: &D,
     workers: &mut [JobThread],
@@ -344,7 +353,7 @@ fn map_buffers<D: BlockDevice>(
         total += worker.assign_buffers(total);
     }
     let len = (total as usize).max(PAGE_BYTES);
-    // Memory that the device can reach, if that is in another process.
+    // A device in another process provides memory that it can access.
     let provided = device.memory().allocate_registered(len);
     let (region, base) = provided.map_err(|e| RunError::Memory(e.to_string()))?;
     Ok(VerifyBuffers { region, base, scratch: vec![0; device.limits().sector_bytes as usize] })
@@ -386,7 +395,7 @@ impl<D: BlockDevice> Component for JobRunner<D> {
             if self.polls_at_now > POLLS_PER_INSTANT_MAX {
                 self.check_time_advances(now);
             }
-            // What was submitted goes to the drive in this round, not in the next.
+            // Submits the new requests to the drive in this iteration rather than in the next one.
             self.device.poll(now);
         }
         moved

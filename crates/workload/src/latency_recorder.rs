@@ -1,4 +1,4 @@
-//! [`Recorder`]: what one job measures while it runs.
+//! [`LatencyRecorder`]: the measurements of one job while it runs.
 
 use clock::Nanos;
 
@@ -9,7 +9,7 @@ use crate::job_log::{JobLogs, LogEntry};
 use crate::result::{DEPTH_LEVELS, DirectionResult, ErrorCause, FAILURES_MAX, IoFailure};
 use crate::time_series::TimeSeries;
 
-/// Times of one request.
+/// Timestamps of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timestamps {
     pub(crate) wanted: Nanos,
@@ -32,16 +32,16 @@ pub(crate) struct LatencyRecorder {
     pub(crate) delayed: u64,
     /// fio's logs over time, if the job writes any.
     log: Option<Box<JobLogs>>,
-    /// The run's start.
+    /// Start of the run.
     epoch: Nanos,
-    /// Requests wanted earlier belong to the ramp.
+    /// Requests that were due earlier belong to the ramp and are not measured.
     measure_from: Nanos,
-    /// The instant that logs count from.
+    /// Start of the logs' clock.
     log_from: Nanos,
 }
 
 impl LatencyRecorder {
-    /// A recorder with room for the directions that the job uses.
+    /// Returns a recorder with histograms for the directions that the job uses.
     pub(crate) fn new(uses: [bool; 3]) -> LatencyRecorder {
         let directions = uses.map(|used| {
             if !used {
@@ -78,7 +78,7 @@ impl LatencyRecorder {
         self.measure_from
     }
 
-    /// Every measured request goes to these logs as well.
+    /// Also logs every measured request to `logs`.
     pub(crate) fn set_logs(&mut self, logs: JobLogs) {
         self.log = Some(Box::new(logs));
     }
@@ -89,7 +89,7 @@ impl LatencyRecorder {
         self.log.as_deref_mut().map_or(Ok(()), |logs| logs.finish(at))
     }
 
-    /// Forgets what was measured before `at`; requests wanted from then on are measured.
+    /// Discards the measurements before `at`. Requests that are due from then on are measured.
     pub(crate) fn restart(&mut self, at: Nanos) {
         for direction in &mut self.directions {
             (direction.bytes, direction.ios) = (0, 0);
@@ -101,7 +101,7 @@ impl LatencyRecorder {
         self.measure_from = at;
     }
 
-    /// A request was issued, `outstanding` with it.
+    /// Records that a request was issued; `outstanding` includes it.
     #[inline]
     pub(crate) fn issue(&mut self, outstanding: u32) {
         self.issued += 1;
@@ -109,7 +109,7 @@ impl LatencyRecorder {
         self.depth_levels[level.min(DEPTH_LEVELS - 1)] += 1;
     }
 
-    /// A request succeeded.
+    /// Records a request that succeeded.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -138,7 +138,7 @@ impl LatencyRecorder {
         }
     }
 
-    /// A flush succeeded; only `measured` ones are reported.
+    /// Records a flush that succeeded. Only `measured` flushes are reported.
     pub(crate) fn complete_sync(&mut self, times: Timestamps, measured: bool) {
         self.completed += 1;
         if measured && times.wanted >= self.measure_from {
@@ -146,7 +146,7 @@ impl LatencyRecorder {
         }
     }
 
-    /// Something failed.
+    /// Records a failure.
     pub(crate) fn fail(&mut self, failure: IoFailure) {
         match failure.cause {
             ErrorCause::Status(_) => self.failed += 1,

@@ -1,47 +1,48 @@
-//! [`LatencySeries`]: the distribution of latencies in each interval of a run, in bounded memory.
+//! [`LatencySeries`]: the latency distribution of each interval of a run, in bounded memory.
 //!
-//! Sixteen buckets per power of two: a percentile is within 3.2 % of the recorded latency. A closed
-//! interval keeps the buckets that hold something; recording a request is a few instructions, and memory
-//! is asked for once per interval. When the intervals run out, each two become one.
+//! Each power of two has sixteen buckets: a percentile is within 3.2 % of the recorded latency. A
+//! closed interval keeps its non-empty buckets. Recording a request takes a few instructions, and
+//! memory is allocated once per interval. When the maximum number of intervals is reached, each two
+//! adjacent intervals are merged.
 
 use clock::Nanos;
 
 const SUB_BITS: u32 = 4;
 const SUB: u64 = 1 << SUB_BITS;
-/// Latencies over 19 hours share the last bucket.
+/// Latencies of more than 19 hours share the last bucket.
 const TOP_BIT: u32 = 46;
 const BUCKETS: usize = ((TOP_BIT - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// Intervals at most; there are at least half as many in a run longer than an eighth of a second.
+/// Maximum number of intervals. A run of more than an eighth of a second has at least half as many.
 pub const LATENCY_INTERVALS_MAX: usize = 256;
 const FIRST_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// Latencies of the requests that completed in one interval; zeros if none did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalLatency {
-    /// Requests.
+    /// Number of requests.
     pub count: u64,
-    /// Half of the requests took no longer.
+    /// Median latency.
     pub p50: Nanos,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99: Nanos,
-    /// The longest; exact.
+    /// Maximum; exact.
     pub max: Nanos,
 }
 
-/// A closed interval: buckets that hold something, ascending, and the longest latency.
+/// A closed interval: its non-empty buckets in ascending order, and its maximum latency.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ClosedInterval {
     buckets: Box<[(u16, u32)]>,
     max: u64,
 }
 
-/// Latencies over time, of one direction of a job.
+/// Latencies over time in one direction of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencySeries {
     width: Nanos,
     closed: Vec<ClosedInterval>,
-    /// Counts of the present interval; empty before the first request.
+    /// Bucket counts of the current interval; empty before the first request.
     counts: Box<[u32]>,
     max: u64,
     interval_end: Nanos,
@@ -66,7 +67,7 @@ fn index(value: u64) -> usize {
     (index as usize).min(BUCKETS - 1)
 }
 
-/// The middle of a bucket.
+/// Returns the midpoint of a bucket.
 fn midpoint(index: usize) -> u64 {
     let index = index as u64;
     if index < 2 * SUB {
@@ -93,7 +94,7 @@ impl ClosedInterval {
         IntervalLatency { count, p50, p99, max: Nanos(self.max) }
     }
 
-    /// Adds what `other` holds.
+    /// Adds the counts of `other`.
     fn add(&mut self, other: &ClosedInterval) {
         self.max = self.max.max(other.max);
         let (mine, theirs) = (&self.buckets, &other.buckets);
@@ -117,7 +118,8 @@ impl ClosedInterval {
 }
 
 impl LatencySeries {
-    /// Adds the latency of a request completed `at` after the run's start; no earlier than all before.
+    /// Records the latency of a request that completed `at` after the start of the run. `at` must
+    /// not decrease between calls.
     #[inline]
     pub(crate) fn record(&mut self, at: Nanos, latency: Nanos) {
         if at >= self.interval_end || self.counts.is_empty() {
@@ -144,7 +146,7 @@ impl LatencySeries {
         }
     }
 
-    /// Makes each two intervals one.
+    /// Merges each two adjacent intervals into one.
     fn coarsen(&mut self) {
         let mut fine = std::mem::take(&mut self.closed).into_iter();
         while let Some(mut first) = fine.next() {
@@ -156,12 +158,13 @@ impl LatencySeries {
         self.width = self.width * 2;
     }
 
-    /// How long each interval is.
+    /// Returns the length of an interval.
     pub fn width(&self) -> Nanos {
         self.width
     }
 
-    /// The intervals from the run's start to the last request; the last may not have ended.
+    /// Returns the intervals from the start of the run to the last request; the last one may be
+    /// incomplete.
     pub fn intervals(&self) -> impl Iterator<Item = IntervalLatency> + '_ {
         self.closed
             .iter()
@@ -174,8 +177,8 @@ impl LatencySeries {
         (!last.buckets.is_empty()).then_some(last)
     }
 
-    /// The series in intervals of `width`, if that is its own width times a power of two; else in the next
-    /// longer ones.
+    /// Returns the series in intervals of `width`, if that is the current width times a power of
+    /// two; otherwise in the next longer ones.
     #[must_use]
     pub fn with_width(&self, width: Nanos) -> LatencySeries {
         let mut series = self.with_current_closed();
@@ -185,7 +188,7 @@ impl LatencySeries {
         series
     }
 
-    /// Adds what `other` holds, in the coarser intervals of the two.
+    /// Adds the counts of `other`, in the longer intervals of the two series.
     pub fn merge(&mut self, other: &LatencySeries) {
         let (mut mine, mut theirs) = (self.with_current_closed(), other.with_current_closed());
         while mine.width < theirs.width {
@@ -204,7 +207,7 @@ impl LatencySeries {
         *self = mine;
     }
 
-    /// With the interval that has begun as a whole one.
+    /// Returns the series with the current interval closed.
     fn with_current_closed(&self) -> LatencySeries {
         let done = self.closed.iter().cloned().chain(self.current()).collect();
         LatencySeries { width: self.width, closed: done, ..LatencySeries::default() }
@@ -241,7 +244,7 @@ mod tests {
     fn intervals_double_keep_their_requests_and_stay_few() {
         let mut series = LatencySeries::default();
         for ms in 0..10_000u64 {
-            // The middle second is slow.
+            // Latency is high during one second in the middle.
             let slow = (4_000..5_000).contains(&ms);
             series.record(Nanos::from_millis(ms), Nanos(if slow { 1 << 20 } else { 1 << 10 }));
         }

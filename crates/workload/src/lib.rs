@@ -1,20 +1,10 @@
-//! What runs on a block device, and what it measured: jobs in fio's words, traces, and results in
-//! fio's format.
+//! Workloads on a block device and their results: jobs with fio's options, traces, YCSB operations,
+//! and results in fio's JSON format.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`job`](JobSpec) | one job as described, with fio's meaning of every word |
-//! | `parse`, [`units`] | fio job files, option by option, their numbers, and the page of all words: [`fio_reference`] |
-//! | [`trace`](TraceReader) | fio iologs, MSR Cambridge and MQSim traces, streamed |
-//! | `source`, `pattern`, `area` | what a job does next, where, and in which part of the device |
-//! | [`host`](Host), `worker` | runs jobs on a device, in virtual or real time; one job's CPU and slots |
-//! | `memory`, `ready` | memory that jobs need; when each job wants to run |
-//! | `verify` | what was written where, and whether it comes back |
-//! | [`histogram`](Histogram), [`series`](TimeSeries), [`latency_series`](LatencySeries), `recorder` | latencies; throughput over time; latencies over time; all of one job |
-//! | `log` | fio's logs over time |
-//! | [`result`](RunResult), [`fio_json`](to_fio_json) | the numbers, and fio 3.33's JSON of them |
-//! | [`ycsb`] | YCSB's core workloads: what a key-value store is asked next |
-//! | `error` | what can be wrong with a job, a trace or a run |
+//! [`parse_job_file`] reads a job file into [`JobSpec`]s. [`JobRunner`] runs them on a device in
+//! virtual or real time and returns a [`RunResult`], which [`to_fio_json`] prints as fio 3.33 does.
+//! [`TraceReader`] streams fio iologs, MSR Cambridge traces and MQSim traces. [`ycsb`] generates
+//! the operations of YCSB's core workloads.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Memory that jobs need, worked out before anything is allocated.
+//! Computes the memory that jobs need before anything is allocated.
 
 use block::Limits;
 use ring::PAGE_BYTES;
@@ -10,10 +10,11 @@ use crate::job::JobSpec;
 use crate::time_series::TimeSeries;
 use crate::worker::{self, JobThread};
 
-/// Refuses jobs that need more memory than `available` bytes; `None` if that is not known.
+/// Rejects jobs that need more memory than `available` bytes; `None` if the available memory is
+/// unknown.
 ///
 /// # Errors
-/// [`RunError::TooLarge`], with the job that needs most.
+/// [`RunError::TooLarge`] with the job that needs the most memory.
 pub(crate) fn check(
     jobs: &[JobSpec],
     limits: &Limits,
@@ -22,7 +23,7 @@ pub(crate) fn check(
     let needs: Vec<u64> = jobs.iter().map(|spec| needed_bytes(spec, limits)).collect();
     let mut total = needs.iter().fold(0u64, |sum, need| sum.saturating_add(*need));
     if jobs.iter().any(|spec| spec.verify) {
-        // The sequence number of each sector's last write.
+        // VerifyState has a 4-byte sequence number per sector.
         total = total.saturating_add(limits.sectors.saturating_mul(4));
     }
     let Some(available) = available.filter(|available| total > *available) else {
@@ -45,7 +46,7 @@ pub(crate) fn check(
     })
 }
 
-/// Bytes that all clones of a job need.
+/// Returns the memory that all clones of a job need, in bytes.
 fn needed_bytes(spec: &JobSpec, limits: &Limits) -> u64 {
     let used = match &spec.replay {
         Some(_) => 3,
@@ -63,12 +64,13 @@ fn needed_bytes(spec: &JobSpec, limits: &Limits) -> u64 {
     each.saturating_mul(spec.numjobs.into())
 }
 
-/// Bytes that the machine can give without swapping; `None` where that is not known.
+/// Returns the memory that the machine can provide without swapping, in bytes; `None` if it is
+/// unknown.
 pub fn available_memory() -> Option<u64> {
     meminfo("MemAvailable:")
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// Returns the value of a line of `/proc/meminfo`, in bytes.
 pub(crate) fn meminfo(key: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -108,10 +110,10 @@ mod tests {
         };
         assert!(*need_bytes >= 4096 * 65_536 * worker::SLOT_BYTES, "{error}");
         assert!(error.to_string().contains("lower `numjobs` or `iodepth`"), "{error}");
-        // A device that takes few requests needs few slots.
+        // A device with a short queue needs few slots.
         let shallow = Limits { queue_depth: 1023, ..limits() };
         assert!(check(&huge, &shallow, Some(8 << 30)).is_ok());
-        // Payloads to verify are there for the whole depth.
+        // Verifying jobs have payload buffers for their full depth.
         let error = check(&[spec(64, 65_536, true)], &shallow, Some(8 << 30)).unwrap_err();
         assert!(error.to_string().contains("leave `verify` out"), "{error}");
     }

@@ -1,7 +1,7 @@
-//! fio job files, and any other table of fio's words, to [`JobSpec`]s.
+//! Parser of fio job files and of other lists of fio's options, to [`JobSpec`]s.
 //!
-//! An option that is not supported is an error with its file, line and column; one without effect here
-//! is listed once. Nothing is ignored silently.
+//! An unsupported option is an error with its file, line and column. An option without effect is
+//! listed once in the result. No option is ignored silently.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,13 +18,13 @@ use expand::expand;
 use option_tables::OptionSupport;
 pub use reference::fio_reference;
 
-/// Files that include each other, at most this deep.
+/// Maximum nesting depth of included files.
 const INCLUDES_MAX: usize = 16;
 
-/// What a job file says.
+/// The content of a job file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFile {
-    /// The jobs, in the order of the file.
+    /// The jobs in the order of the file.
     pub jobs: Vec<JobSpec>,
     /// Options that have no effect on a simulated drive, each once, in alphabetical order.
     pub ignored: Vec<String>,
@@ -33,22 +33,22 @@ pub struct JobFile {
 /// One `key=value` of a text, such as a line of a `[[job]]` table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobOption {
-    /// fio's word.
+    /// fio's name of the option.
     pub key: String,
-    /// Its value; empty for a flag that is on.
+    /// Value of the option; empty for a flag that is set.
     pub value: String,
-    /// Bytes of the text that are the key.
+    /// Byte range of the key in the text.
     pub key_span: Range<usize>,
-    /// Bytes of the text that are the value.
+    /// Byte range of the value in the text.
     pub value_span: Range<usize>,
 }
 
-/// An option with the text it comes from.
+/// An option with the text that contains it.
 #[derive(Clone)]
 struct OptionLine<'a> {
     source: &'a JobSource,
     option: JobOption,
-    /// The line, of options that come from no text.
+    /// Line number of an option that does not come from a text.
     line: Option<usize>,
 }
 
@@ -62,7 +62,7 @@ impl OptionLine<'_> {
 /// Reads the fio job file at `path`.
 ///
 /// # Errors
-/// [`JobError`]: the first thing that is wrong.
+/// [`JobError`] for the first problem.
 pub fn parse_job_file(path: &Path) -> Result<JobFile, JobError> {
     parse_jobs(path, &read(path)?)
 }
@@ -73,7 +73,7 @@ fn read(path: &Path) -> Result<String, JobError> {
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-/// Reads the text of a fio job file; `path` is for errors, and for what the file refers to.
+/// Parses the text of a fio job file. Errors and relative paths in the text refer to `path`.
 ///
 /// # Errors
 /// As [`parse_job_file`].
@@ -82,7 +82,7 @@ pub fn parse_jobs(path: &Path, text: &str) -> Result<JobFile, JobError> {
     let mut sections = Vec::new();
     scan(&mut sources, 0, 0, &mut sections)?;
     let mut out = JobFile::default();
-    // Every `[global]` adds to what came before, for the jobs that follow it.
+    // Each `[global]` section adds to the ones before it, for the jobs that follow.
     let mut globals: Vec<OptionLine<'_>> = Vec::new();
     for section in sections {
         let lines = section.lines.into_iter();
@@ -111,8 +111,9 @@ pub fn parse_jobs(path: &Path, text: &str) -> Result<JobFile, JobError> {
 }
 
 impl JobSpec {
-    /// A job from options of `source`, such as a `[[job]]` table of a scenario; `span` is where
-    /// the job starts. Returns the options without effect beside it.
+    /// Parses one job from options of `source`, such as a `[[job]]` table of a scenario.
+    ///
+    /// `span` is the start of the job in the text. Returns the job and its options without effect.
     ///
     /// # Errors
     /// As [`parse_job_file`].
@@ -132,8 +133,11 @@ impl JobSpec {
         Ok((spec, ignored))
     }
 
-    /// A job from pairs of fio's words with their lines, which come from no text; `path` is for
-    /// errors and for relative paths. Returns the options without effect beside it.
+    /// Parses one job from pairs of fio's options that do not come from a text, with their line
+    /// numbers.
+    ///
+    /// `path` serves error messages and relative paths. Returns the job and its options without
+    /// effect.
     ///
     /// # Errors
     /// As [`parse_job_file`].
@@ -163,7 +167,7 @@ impl JobSpec {
     }
 }
 
-/// One job being read.
+/// Parser state of one job.
 struct JobReader<'a> {
     source: &'a JobSource,
     spec: JobSpec,
@@ -209,11 +213,11 @@ impl<'a> JobReader<'a> {
                         allowed: allowed.text,
                         nearest: option_tables::nearest(value, allowed.choices.iter().copied()),
                     };
-                    // A flag without a value has its key only.
+                    // A flag without a value has only its key.
                     let span = if value_span.is_empty() { key_span } else { value_span };
                     return Err(problem.into_error(line.location(span)));
                 }
-                // Every word of the table is understood: a test says so.
+                // A test checks that every option of the table is understood.
                 Some(Ok(())) | None => return Ok(()),
             },
         };
@@ -226,8 +230,8 @@ impl<'a> JobReader<'a> {
                 Some("options of a replay without `read_iolog=FILE`".to_owned())
             }
             Some(replay) => {
-                // A path in a file is relative to that file, so that a run does not depend on
-                // where it was started.
+                // A path in a file is relative to that file, so that a run does not depend on the
+                // current directory.
                 if let Some(folder) = self.source.path().parent() {
                     replay.path = folder.join(&replay.path);
                 }
@@ -246,7 +250,7 @@ impl<'a> JobReader<'a> {
         }
     }
 
-    /// Lists those of these words that the job has as ignored.
+    /// Lists the given options of the job as ignored.
     fn ignore_options(&mut self, words: &[&str]) {
         let given: Vec<String> = {
             let all = self.spec.globals.iter().chain(&self.spec.options);
@@ -258,13 +262,14 @@ impl<'a> JobReader<'a> {
 
 struct Section {
     name: String,
-    /// Bytes of the job file that are the section's heading.
+    /// Byte range of the section's heading in the job file.
     span: Range<usize>,
-    /// Options, with the index of their source.
+    /// Options, each with the index of its source.
     lines: Vec<(usize, JobOption)>,
 }
 
-/// Adds the sections of source number `from` to `sections`; sources that it includes go to `sources`.
+/// Appends the sections of source `from` to `sections`, and the sources that it includes to
+/// `sources`.
 fn scan(
     sources: &mut Vec<JobSource>,
     from: usize,
@@ -276,7 +281,7 @@ fn scan(
     for line in source.text().split_inclusive('\n') {
         let at = start;
         start += line.len();
-        // As in fio, a comment starts anywhere.
+        // As in fio, a comment can start anywhere in a line.
         let line = line.split(['#', ';']).next().unwrap_or("");
         let raw = line.trim();
         let span = at + (line.len() - line.trim_start().len());

@@ -1,32 +1,32 @@
-//! [`Pattern`]: which blocks a job touches next, with fio's rules of order, block size and coverage.
+//! [`Pattern`]: the next block of a job, by fio's rules of order, block size and coverage.
 //!
-//! All in bytes relative to the job's region. O(1) per request and without allocation: coverage of
-//! every block once is a permutation of the block numbers, which takes no memory; only jobs that mix
-//! block sizes keep a bitmap, one bit per smallest block.
+//! All values are bytes relative to the job's region. A request takes O(1) time and does not
+//! allocate. Coverage of every block once uses a permutation of the block numbers, which needs no
+//! memory. Only jobs that mix block sizes have a bitmap, with one bit per smallest block.
 
 use rng::{Pareto, Permutation, Rng, Zipf};
 
 use crate::job::{BlockSizes, Direction, Distribution, JobSpec};
 
-/// A place and a length, in bytes.
+/// Offset and length, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// Where a job goes.
+/// Sequence of the blocks that a job accesses.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     rng: Rng,
-    /// The smallest block: offsets are multiples of it.
+    /// Smallest block size; offsets are multiples of it.
     block_bytes: u64,
     block_count: u64,
     sizes: [Sizes; 3],
     order: Order,
 }
 
-/// How long the next block is, by cumulative share of 2^32.
+/// Distribution of block sizes, by cumulative share of 2^32.
 #[derive(Debug)]
 struct Sizes {
     cumulative: Vec<(u32, u64)>,
@@ -60,18 +60,18 @@ impl Sizes {
 
 #[derive(Debug)]
 enum Order {
-    /// A position per direction, as fio keeps them.
+    /// One position per direction, as in fio.
     Sequential {
         at: [u64; 3],
     },
-    /// Anywhere, as often as chance wants.
+    /// Uniformly random blocks; blocks may repeat.
     Uniform,
-    /// Every unit once per pass.
+    /// Every block once per pass.
     Once {
         map: Permutation,
         next: u64,
     },
-    /// Every unit once per pass, in blocks of several sizes.
+    /// Every block once per pass, in blocks of several sizes.
     OnceMixed {
         map: Permutation,
         next: u64,
@@ -90,7 +90,7 @@ enum Order {
     },
 }
 
-/// A zone in units, by cumulative share of 2^32.
+/// A zone in blocks, by cumulative share of 2^32.
 #[derive(Clone, Copy, Debug)]
 struct ZoneRange {
     cumulative: u32,
@@ -99,10 +99,10 @@ struct ZoneRange {
 }
 
 impl Pattern {
-    /// The pattern of `spec` over a region of `region` bytes.
+    /// Returns the pattern of `spec` over a region of `region` bytes.
     ///
     /// # Errors
-    /// What does not fit.
+    /// A description of an option that does not fit the region.
     pub(crate) fn new(spec: &JobSpec, region: u64, mut rng: Rng) -> Result<Pattern, String> {
         let used = || crate::parse::options::used_directions(&spec.access);
         let used_sizes =
@@ -153,7 +153,7 @@ impl Pattern {
         Ok(Pattern { rng, block_bytes: unit, block_count: units, sizes, order })
     }
 
-    /// The next block.
+    /// Returns the next block.
     #[inline]
     pub(crate) fn next(&mut self, direction: Direction) -> Block {
         let Pattern { rng, block_bytes: unit, block_count: units, sizes, order } = self;
@@ -185,7 +185,7 @@ impl Pattern {
                         break at;
                     }
                 };
-                // A block ends where one that was covered before begins, as in fio.
+                // As in fio, a block ends where a block covered earlier begins.
                 let mut free = 0;
                 while free < bytes / unit && at + free < units {
                     let (word, bit) = ((at + free) / 64, (at + free) % 64);

@@ -1,27 +1,26 @@
-//! [`ReadyTimes`]: when each worker wants to run, so that finding those that are ready does not cost
-//! a look at every one.
+//! [`ReadyTimes`]: the time at which each job thread becomes ready. Ready threads are found without a scan of all threads.
 
 use clock::Nanos;
 
-/// Workers per block.
+/// Number of threads per block.
 const BLOCK: usize = 64;
 
-/// An instant per worker; of more than one block of workers, with the least of each block.
+/// One instant per thread. With more than one block of threads, also the minimum of each block.
 #[derive(Debug)]
 pub(crate) struct ReadyTimes {
     times: Vec<Nanos>,
-    /// Empty where there is only one block.
+    /// Minimum of each block; empty if there is only one block.
     block_min: Vec<Nanos>,
 }
 
 impl ReadyTimes {
-    /// `count` workers that never want to run.
+    /// Returns ready times of `count` threads that are never ready.
     pub(crate) fn new(count: usize) -> ReadyTimes {
         let blocks = if count > BLOCK { count.div_ceil(BLOCK) } else { 0 };
         ReadyTimes { times: vec![Nanos::MAX; count], block_min: vec![Nanos::MAX; blocks] }
     }
 
-    /// Sets when worker `i` wants to run.
+    /// Sets the ready time of thread `i`.
     #[inline]
     pub(crate) fn set(&mut self, i: usize, at: Nanos) {
         let before = std::mem::replace(&mut self.times[i], at);
@@ -30,7 +29,7 @@ impl ReadyTimes {
         }
     }
 
-    /// An instant of `block` has changed.
+    /// Updates the minimum of `block` after one of its instants changed.
     fn update(&mut self, block: usize, before: Nanos, at: Nanos) {
         if at <= self.block_min[block] {
             self.block_min[block] = at;
@@ -41,7 +40,7 @@ impl ReadyTimes {
         }
     }
 
-    /// Makes worker `i` want to run at `at` at the latest.
+    /// Lowers the ready time of thread `i` to `at`, if it is later.
     #[inline]
     pub(crate) fn lower(&mut self, i: usize, at: Nanos) {
         if at < self.times[i] {
@@ -49,7 +48,7 @@ impl ReadyTimes {
         }
     }
 
-    /// The first worker from `from` on, below `end`, that wants to run by `now`.
+    /// Returns the first thread in `from..end` that is ready by `now`.
     #[inline]
     pub(crate) fn next(&self, from: usize, end: usize, now: Nanos) -> Option<usize> {
         if self.block_min.is_empty() {
@@ -72,7 +71,7 @@ impl ReadyTimes {
         None
     }
 
-    /// The earliest instant of all.
+    /// Returns the earliest ready time of all threads.
     #[inline]
     pub(crate) fn earliest(&self) -> Nanos {
         let all = if self.block_min.is_empty() { &self.times } else { &self.block_min };

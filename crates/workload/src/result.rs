@@ -1,5 +1,4 @@
-//! [`RunResult`]: what a run measured, as plain numbers. Averages and rates of nothing are zero,
-//! never infinite.
+//! [`RunResult`]: the measurements of a run as plain numbers. Averages and rates without any request are zero, never infinite.
 
 use clock::Nanos;
 use nvme::Status;
@@ -10,53 +9,53 @@ use crate::time_series::TimeSeries;
 use crate::trace::TraceAdjustments;
 use crate::verify::Mismatch;
 
-/// Failures that are described one by one, per job; all are counted.
+/// Maximum number of failures per job that are described individually; all failures are counted.
 pub const FAILURES_MAX: usize = 16;
 
-/// Levels of fio's `iodepth_level`: 1, 2, 4, 8, 16, 32, and 64 or more.
+/// Number of levels of fio's `iodepth_level`: 1, 2, 4, 8, 16, 32, and 64 or more.
 pub const DEPTH_LEVELS: usize = 7;
 
-/// What a run measured.
+/// Measurements of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunResult {
-    /// The seed that repeats the run.
+    /// Seed that repeats the run.
     pub seed: u64,
-    /// From the first poll until everything had ended.
+    /// Time from the first poll until all jobs had ended.
     pub elapsed: Nanos,
-    /// Every job and every clone of it, in the order of the job file.
+    /// Results of every job and clone, in the order of the job file.
     pub jobs: Vec<JobResult>,
 }
 
-/// One direction of one job.
+/// Measurements of one direction of one job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DirectionResult {
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Requests completed.
+    /// Number of completed requests.
     pub ios: u64,
-    /// How long it was measured.
+    /// Measured time.
     pub runtime: Nanos,
-    /// From when a request is wanted until the device has it.
+    /// Submission latency: from the time a request is due until the device has it.
     pub slat: Histogram,
-    /// From there until the job has seen it complete.
+    /// Completion latency: from submission until the job has processed the completion.
     pub clat: Histogram,
-    /// Both together.
+    /// Total latency: the sum of submission and completion latency.
     pub lat: Histogram,
 }
 
 impl DirectionResult {
-    /// Bytes per second.
+    /// Returns the bandwidth in bytes per second.
     pub fn bandwidth(&self) -> f64 {
         per_second(self.bytes, self.runtime)
     }
 
-    /// Whether requests completed and no time passed, so that they have no rate: trims of a drive that
-    /// charges nothing for a command, for instance.
+    /// Returns whether requests completed but no time passed, so that no rate can be given. An
+    /// example is trims of a drive that needs no time for a command.
     pub fn is_instant(&self) -> bool {
         self.ios > 0 && self.runtime == Nanos::ZERO
     }
 
-    /// Requests per second.
+    /// Returns the requests per second.
     pub fn iops(&self) -> f64 {
         per_second(self.ios, self.runtime)
     }
@@ -66,32 +65,32 @@ fn per_second(count: u64, time: Nanos) -> f64 {
     if time == Nanos::ZERO { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCause {
-    /// The device said so.
+    /// The device completed the request with this status.
     Status(Status),
-    /// What came back is not what was written.
+    /// The data read differs from the data written.
     Mismatch(Mismatch),
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoFailure {
-    /// fio's word for what was asked: read, write, trim or sync.
+    /// fio's name of the operation: read, write, trim or sync.
     pub op: &'static str,
-    /// First sector; for a mismatch, the sector.
+    /// First sector; for a mismatch, the sector with the wrong data.
     pub lba: u64,
-    /// Sectors.
+    /// Number of sectors.
     pub sectors: u32,
-    /// When it was seen.
+    /// Time at which the job noticed the failure.
     pub at: Nanos,
-    /// Why.
+    /// Reason of the failure.
     pub cause: ErrorCause,
 }
 
 impl IoFailure {
-    /// The `errno` that fio would have seen.
+    /// Returns the `errno` that fio would have seen.
     pub fn errno(&self) -> i32 {
         match self.cause {
             ErrorCause::Status(s) if s.is(Status::CAPACITY_EXCEEDED) => 28,
@@ -112,80 +111,81 @@ impl std::fmt::Display for IoFailure {
     }
 }
 
-/// The depth that a search for a latency target has found (`latency_target`).
+/// Result of a search for the depth that meets a latency target (`latency_target`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DepthSearchResult {
     /// The greatest depth that met the target; 1 if none did.
     pub depth: u32,
     /// Whether the latency at that depth met the target.
     pub met: bool,
-    /// Whether the search came to its end before the job did. If so, the job's results are those of
-    /// one window at this depth.
+    /// Whether the search finished before the job ended. If so, the results of the job cover one
+    /// window at this depth.
     pub converged: bool,
 }
 
-/// What one job, or several reported as one, measured.
+/// Measurements of one job, or of several jobs that are reported as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobResult {
-    /// The job as described.
+    /// Description of the job.
     pub spec: JobSpec,
-    /// fio's group.
+    /// fio's group of the job.
     pub group: u32,
-    /// How many clones or jobs are in this result.
+    /// Number of clones or jobs in this result.
     pub members: u32,
-    /// Read, write, trim.
+    /// Measurements per [`Direction`].
     pub directions: [DirectionResult; 3],
     /// Latencies of flushes.
     pub sync: Histogram,
-    /// When it started, on the run's clock.
+    /// Start of the job, on the clock of the run.
     pub started: Nanos,
-    /// When it ended.
+    /// End of the job, on the clock of the run.
     pub ended: Nanos,
-    /// How long the job's virtual CPU was busy submitting and completing.
+    /// Time for which the virtual CPU of the job was busy with submissions and completions.
     pub cpu_busy: Nanos,
-    /// Requests given to the device, of all kinds, those of the ramp included.
+    /// Number of requests of all kinds submitted to the device, including those of the ramp.
     pub issued: u64,
-    /// Requests that succeeded.
+    /// Number of requests that succeeded.
     pub completed: u64,
-    /// Requests that failed.
+    /// Number of requests that failed.
     pub failed: u64,
-    /// Sectors read back and found right.
+    /// Number of sectors that were read back and verified.
     pub verified: u64,
-    /// Sectors read back and found wrong.
+    /// Number of sectors that were read back with wrong data.
     pub mismatches: u64,
-    /// Failed requests and mismatches, the first of them.
+    /// The first failed requests and mismatches, at most [`FAILURES_MAX`].
     pub failures: Vec<IoFailure>,
     /// Whether a failure ended the job early.
     pub aborted: bool,
-    /// Requests issued while 1, 2 to 3, 4 to 7 ... were outstanding.
+    /// Number of requests issued while 1, 2 to 3, 4 to 7 ... were outstanding.
     pub depth_levels: [u64; DEPTH_LEVELS],
     /// Throughput over time.
     pub series: TimeSeries,
-    /// How requests of a trace had to be changed to fit the device.
+    /// Adjustments of the requests of a trace to the device.
     pub trace_adjustments: TraceAdjustments,
-    /// Requests of a timed replay that could not be issued when the trace says.
+    /// Number of requests of a timed replay that were issued later than the trace says.
     pub delayed: u64,
-    /// The depth found by a search (`latency_target`); of several jobs reported as one, the first's.
+    /// Result of the search for a depth (`latency_target`). For several jobs that are reported as
+    /// one, it is that of the first.
     pub depth_search: Option<DepthSearchResult>,
 }
 
 impl JobResult {
-    /// The result of one direction.
+    /// Returns the measurements of one direction.
     pub fn direction(&self, direction: Direction) -> &DirectionResult {
         &self.directions[direction as usize]
     }
 
-    /// The first failure as an `errno`, zero if there is none.
+    /// Returns the first failure as an `errno`, or zero if there is none.
     pub fn errno(&self) -> i32 {
         self.failures.first().map_or(0, IoFailure::errno)
     }
 
-    /// Failed requests and mismatches.
+    /// Returns the number of failed requests and mismatches.
     pub fn errors(&self) -> u64 {
         self.failed + self.mismatches
     }
 
-    /// Adds another job's numbers to this one's: sums, and the longest of the runtimes.
+    /// Adds the measurements of another job: sums, and the maximum of the runtimes.
     pub fn merge(&mut self, other: &JobResult) {
         self.members += other.members;
         for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
@@ -218,8 +218,8 @@ impl JobResult {
 }
 
 impl RunResult {
-    /// The jobs as they are to be reported: neighbours of one group that ask for
-    /// `group_reporting` are one, under the name of the first.
+    /// Returns the jobs as they are to be reported. Adjacent jobs of one group with
+    /// `group_reporting` are merged under the name of the first.
     pub fn reported_jobs(&self) -> Vec<JobResult> {
         let mut out: Vec<JobResult> = Vec::new();
         for job in &self.jobs {
@@ -237,7 +237,7 @@ impl RunResult {
         out
     }
 
-    /// Every described failure, with its job's name.
+    /// Returns every described failure, with the name of its job.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &IoFailure)> {
         self.jobs.iter().flat_map(|j| j.failures.iter().map(|f| (j.spec.name.as_str(), f)))
     }

@@ -1,5 +1,7 @@
-//! [`Source`]: what a job does next, and not before when: the mix of directions, pacing, flushes and
-//! think time of a generated job; the lines of a trace.
+//! [`Source`]: the next request of a job, and the earliest time for it.
+//!
+//! A generated job has a mix of directions, rates, flushes and think time. A replay has the lines
+//! of a trace.
 
 use block::Limits;
 use clock::Nanos;
@@ -11,17 +13,17 @@ use crate::job::{Direction, JobSpec, Rate};
 use crate::pattern::Pattern;
 use crate::trace::{Due, TraceAction, TraceOp, TraceReader};
 
-/// Requests outstanding at most of a replay by the clock, unless the job says.
+/// Default maximum of outstanding requests of a timed replay.
 const TIMED_DEPTH: u32 = 1024;
 
-/// What a request does.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoKind {
     Transfer(Direction),
     Flush,
 }
 
-/// A request to be issued, in sectors of the device.
+/// A request to issue, in sectors of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextIo {
     pub(crate) kind: IoKind,
@@ -29,25 +31,25 @@ pub(crate) struct NextIo {
     pub(crate) sectors: u32,
 }
 
-/// Answer to "what next?".
+/// Answer of [`Source::next`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IssueDecision {
-    /// This, now.
+    /// Issue this request now.
     Now(NextIo),
-    /// Ask again then.
+    /// Call again at this instant.
     WaitUntil(Nanos),
-    /// Nothing more, ever.
+    /// The source has no more requests.
     End,
 }
 
-/// Where requests come from.
+/// Source of requests.
 #[derive(Debug)]
 pub(crate) enum Source {
     Generated(Box<GeneratedIo>),
     Replay(Box<TraceReplay>),
 }
 
-/// The requests of a generated job.
+/// Requests of a generated job.
 #[derive(Debug)]
 pub(crate) struct GeneratedIo {
     pattern: Pattern,
@@ -55,7 +57,7 @@ pub(crate) struct GeneratedIo {
     /// First sector of the region.
     first: u64,
     sector_shift: u32,
-    /// Bytes to issue at most.
+    /// Maximum number of bytes to issue.
     bytes_max: u64,
     ios_max: u64,
     issued: [u64; 3],
@@ -63,27 +65,27 @@ pub(crate) struct GeneratedIo {
     issued_ios: u64,
     fsync: u64,
     writes_since_flush: u64,
-    /// The direction already drawn for a request whose time has not come.
+    /// Direction already drawn for a request that is not yet due.
     drawn_direction: Option<Direction>,
     rate_control: Option<Box<RateControl>>,
     rng: Rng,
 }
 
-/// Which direction the next request takes.
+/// Choice of the direction of the next request.
 #[derive(Debug)]
 enum RwMix {
     Single(Direction),
-    /// Reads below this share of 2^32.
+    /// A random number below this share of 2^32 is a read.
     ReadShare(u64),
 }
 
-/// When each direction may issue next.
+/// Time at which each direction may issue next.
 #[derive(Debug)]
 struct RateControl {
     rates: [Option<f64>; 3],
     poisson: bool,
     start: Nanos,
-    /// Of a Poisson process: when its next event is.
+    /// Poisson process: time of the next event per direction.
     next: [Nanos; 3],
 }
 
@@ -109,7 +111,7 @@ impl RateControl {
         })
     }
 
-    /// When a request in `direction` is due, after `issued` bytes.
+    /// Returns the time at which a request in `direction` is due after `issued` bytes.
     fn due_time(&self, direction: Direction, issued: u64) -> Nanos {
         match self.rates[direction as usize] {
             None => Nanos::ZERO,
@@ -128,7 +130,7 @@ impl RateControl {
 }
 
 impl GeneratedIo {
-    /// The source of `spec` on `area` of a device with sectors of `sector_bytes`, a power of two.
+    /// Returns the source of `spec` on `area` of a device. `sector_bytes` must be a power of two.
     pub(crate) fn new(
         spec: &JobSpec,
         area: IoRange,
@@ -143,7 +145,7 @@ impl GeneratedIo {
         let whole = area.bytes - area.bytes % smallest;
         let mut limit = spec.io_size.map_or(whole, |s| s.resolve(area.bytes));
         if spec.access.is_trim_write() {
-            // Every block is moved twice.
+            // Every block is transferred twice.
             limit = limit.saturating_mul(2);
         }
         if spec.time_based {
@@ -153,7 +155,7 @@ impl GeneratedIo {
         let mix = if uses == [true, true, false] {
             RwMix::ReadShare((spec.read_percent / 100.0 * 4_294_967_296.0) as u64)
         } else if uses[2] {
-            // The writes of a trimwrite job follow their trims.
+            // Each write of a trimwrite job follows its trim.
             RwMix::Single(Direction::Trim)
         } else {
             RwMix::Single(if uses[0] { Direction::Read } else { Direction::Write })
@@ -197,7 +199,7 @@ impl GeneratedIo {
             let due = |d: Direction| pace.due_time(d, self.issued[d as usize]);
             let mut at = due(direction);
             if at > now && matches!(self.mix, RwMix::ReadShare(1..4_294_967_296)) {
-                // As fio: a mixed job ahead in one direction goes on in the other.
+                // As in fio, a mixed job that is ahead in one direction continues in the other.
                 let other = [Direction::Write, Direction::Read][direction as usize];
                 if due(other) < at {
                     (direction, at) = (other, due(other));
@@ -230,23 +232,24 @@ impl GeneratedIo {
         }
     }
 
-    /// The write that follows the trim of a trimwrite job.
+    /// Counts the write that follows a trim of a trimwrite job.
     pub(crate) fn write_after_trim(&mut self, sectors: u32) {
         self.on_issue(Direction::Write, u64::from(sectors) << self.sector_shift);
     }
 }
 
-/// The requests of a trace.
+/// Requests of a trace.
 #[derive(Debug)]
 pub(crate) struct TraceReplay {
     pub(crate) reader: TraceReader,
     peeked: Option<TraceOp>,
-    /// Whether times and waits of the trace are respected.
+    /// Whether the replay follows the times and waits of the trace.
     is_timed: bool,
     start: Nanos,
-    /// When the last wait of a trace without times ended.
+    /// End of the last wait of a trace without times.
     wait_end: Nanos,
-    /// When the request just handed out was due by the trace, if that has times.
+    /// Time at which the last returned request was due by the trace; `None` if the trace has no
+    /// times.
     pub(crate) due: Option<Nanos>,
 }
 
@@ -256,8 +259,8 @@ impl TraceReplay {
         TraceReplay { reader, peeked: None, is_timed, start, wait_end, due: None }
     }
 
-    /// Requests outstanding at most, unless the job says: a replay by the clock needs as many as
-    /// come together, all others are fio's one.
+    /// Returns the default maximum of outstanding requests. A timed replay needs as many as are due
+    /// together; all others use fio's default of 1.
     pub(crate) fn default_depth(&self) -> u32 {
         if self.is_timed && self.reader.is_timed() { TIMED_DEPTH } else { 1 }
     }
@@ -283,8 +286,8 @@ impl TraceReplay {
             }
             Due::After(wait) => {
                 if wait > Nanos::ZERO {
-                    // A wait counts from the end of the one before it, and has no effect once that
-                    // is long ago.
+                    // A wait starts at the end of the previous wait. It has no effect if it ended
+                    // before now.
                     self.wait_end = now.max(self.wait_end + wait);
                     op.at = Due::After(Nanos::ZERO);
                 }
@@ -303,7 +306,7 @@ impl TraceReplay {
 }
 
 impl Source {
-    /// The source of `spec`, on `area` of a device; `rng` is what it draws from.
+    /// Returns the source of `spec` on `area` of a device; it draws from `rng`.
     pub(crate) fn new(
         spec: &JobSpec,
         area: IoRange,
@@ -326,7 +329,8 @@ impl Source {
         }
     }
 
-    /// Begins anew, for another loop. Only the count of writes until a flush goes on, as in fio.
+    /// Restarts the source for another loop. As in fio, only the count of writes until a flush
+    /// continues.
     pub(crate) fn restart(
         &mut self,
         spec: &JobSpec,
@@ -345,7 +349,7 @@ impl Source {
         Ok(())
     }
 
-    /// The job starts.
+    /// Starts the source at the start of the job.
     pub(crate) fn start(&mut self, now: Nanos) {
         match self {
             Source::Generated(g) => {
@@ -357,7 +361,7 @@ impl Source {
         }
     }
 
-    /// What comes next.
+    /// Returns the next request, or the time at which to call again.
     #[inline]
     pub(crate) fn next(&mut self, now: Nanos) -> Result<IssueDecision, crate::trace::TraceError> {
         match self {
@@ -366,7 +370,7 @@ impl Source {
         }
     }
 
-    /// How much of its bytes or requests is issued, of 1.
+    /// Returns the issued share of the bytes or requests, from 0 to 1.
     pub(crate) fn progress(&self) -> f64 {
         match self {
             Source::Generated(g) => {

@@ -1,12 +1,14 @@
-//! [`TimeSeries`]: throughput, outstanding requests and latencies in each interval of a run, in bounded
-//! memory: when the intervals run out, each two become one.
+//! [`TimeSeries`]: throughput, outstanding requests and latencies in each interval of a run.
+//!
+//! Memory is bounded: when the maximum number of intervals is reached, each two adjacent intervals
+//! are merged.
 
 use clock::Nanos;
 
 use crate::job::Direction;
 use crate::latency_series::LatencySeries;
 
-/// Intervals at most; there are at least half as many in a run longer than half a second.
+/// Maximum number of intervals. A run of more than half a second has at least half as many.
 pub const INTERVALS_MAX: usize = 1024;
 const FIRST_INTERVAL: Nanos = Nanos::from_millis(1);
 
@@ -17,8 +19,9 @@ pub struct Interval {
     pub bytes: [u64; 3],
     /// Requests completed, per direction.
     pub ios: [u64; 3],
-    /// Nanoseconds that requests were outstanding at the device within the interval, summed over
-    /// requests: divided by the interval's length, the mean queue depth. Requests that completed only.
+    /// Time in nanoseconds that requests were outstanding at the device within the interval, summed
+    /// over requests. Divided by the length of the interval, it is the mean queue depth. Only
+    /// completed requests count.
     pub outstanding_ns: u64,
 }
 
@@ -55,11 +58,13 @@ impl Default for TimeSeries {
 }
 
 impl TimeSeries {
-    /// Bytes of the intervals of one.
+    /// Memory of the intervals of one series, in bytes.
     pub(crate) const BYTES: u64 = (INTERVALS_MAX * size_of::<Interval>()) as u64;
 
-    /// Counts a request of `bytes` that was given to the device at `issued`, completed at `at`, both
-    /// after the run's start, and took `latency`; completed no earlier than all before.
+    /// Records a request that completed at `at`.
+    ///
+    /// `issued` is the time at which it was submitted to the device; both times count from the
+    /// start of the run. `at` must not decrease between calls.
     #[inline]
     pub(crate) fn record(
         &mut self,
@@ -82,7 +87,8 @@ impl TimeSeries {
         self.latencies[direction as usize].record(at, latency);
     }
 
-    /// Counts a request that is outstanding from `issued` until the present interval begins.
+    /// Adds the time from `issued` until the current interval begins to the intervals that it
+    /// spans.
     #[cold]
     fn add_outstanding(&mut self, issued: Nanos) {
         let width = self.width.0;
@@ -106,7 +112,7 @@ impl TimeSeries {
         }
     }
 
-    /// Makes each two whole intervals one.
+    /// Merges each two adjacent closed intervals into one.
     fn coarsen(&mut self) {
         let halves = self.closed.len().div_ceil(2);
         for i in 0..halves {
@@ -120,13 +126,13 @@ impl TimeSeries {
         self.width = self.width * 2;
     }
 
-    /// Latencies of one direction over time.
+    /// Returns the latencies of one direction over time.
     pub fn latencies(&self, direction: Direction) -> &LatencySeries {
         &self.latencies[direction as usize]
     }
 
-    /// The series in intervals of `width`, if that is its own width times a power of two; else in the next
-    /// longer ones.
+    /// Returns the series in intervals of `width`, if that is the current width times a power of
+    /// two; otherwise in the next longer ones.
     #[must_use]
     pub fn with_width(&self, width: Nanos) -> TimeSeries {
         let mut series = self.with_current_closed();
@@ -136,18 +142,18 @@ impl TimeSeries {
         series
     }
 
-    /// How long each interval is.
+    /// Returns the length of an interval.
     pub fn width(&self) -> Nanos {
         self.width
     }
 
-    /// The intervals from the run's start; the last may not have ended.
+    /// Returns the intervals from the start of the run; the last one may be incomplete.
     pub fn intervals(&self) -> impl Iterator<Item = Interval> + '_ {
         let rest = (self.current != Interval::default()).then_some(self.current);
         self.closed.iter().copied().chain(rest)
     }
 
-    /// Adds what `other` counted, in the coarser intervals of the two.
+    /// Adds the counts of `other`, in the longer intervals of the two series.
     pub fn merge(&mut self, other: &TimeSeries) {
         let mut mine: TimeSeries = self.with_current_closed();
         let mut theirs = other.with_current_closed();
@@ -170,7 +176,7 @@ impl TimeSeries {
         *self = mine;
     }
 
-    /// With the interval that has begun as a whole one.
+    /// Returns the series with the current interval closed.
     fn with_current_closed(&self) -> TimeSeries {
         TimeSeries {
             width: self.width,
@@ -237,12 +243,12 @@ mod tests {
         let one = |series: &mut TimeSeries, from: Nanos, to: Nanos| {
             series.record(to, Direction::Write, 1, from, to.since(from));
         };
-        // From 0.5 to 3.25 ms, beside one from 2 to 2.5 ms.
+        // One request from 0.5 to 3.25 ms, and another from 2 to 2.5 ms.
         one(&mut series, ms(2), Nanos(2_500_000));
         one(&mut series, Nanos(500_000), Nanos(3_250_000));
         let spent: Vec<u64> = series.intervals().map(|i| i.outstanding_ns).collect();
         assert_eq!(spent, [500_000, 1_000_000, 1_500_000, 250_000]);
-        // Whatever the width becomes, no time is lost.
+        // No outstanding time is lost, whatever the width becomes.
         one(&mut series, Nanos(3_500_000), Nanos::from_secs(5));
         let sum: u64 = series.intervals().map(|i| i.outstanding_ns).sum();
         assert_eq!(sum, 500_000 + 2_750_000 + 4_996_500_000);

@@ -1,19 +1,20 @@
-//! [`TraceReader`]: block traces, read as they are replayed, never as a whole.
+//! [`TraceReader`]: a streaming reader of block traces; it never loads a complete file.
 //!
 //! | format | a line | source |
 //! |---|---|---|
 //! | fio iolog v2 | `file action [offset length]`, `wait` in microseconds | fio(1), "Trace file format v2" |
 //! | fio iolog v3 | `microseconds file action [offset length]` | fio(1), "Trace file format v3" |
-//! | MSR Cambridge | `timestamp,host,disk,Read\|Write,offset,size,response` in 100 ns ticks and bytes | SNIA IOTTA 388, README |
+//! | MSR Cambridge | `timestamp,host,disk,Read\|Write,offset,size,response` in 100 ns ticks and bytes | [MSR08], README |
 //! | MQSim ASCII | `arrival device sector sectors type`, in ns and 512-byte sectors; type 0 writes, 1 reads | MQSim's README, "Trace-based workload" |
 //!
-//! A version 2 iolog has no times: its requests follow each other at the job's `iodepth`, and a `wait`
-//! delays those after it. All other formats are timed: a request is due when its line says. Times
-//! never run backwards: a line stamped earlier than the one before it arrives with that one. Times
-//! count from the first access of the file, in a version 3 iolog from the first stamp that is not 0.
+//! A version 2 iolog has no times: its requests follow each other at the job's `iodepth`, and a
+//! `wait` delays the requests after it. All other formats are timed: a request is due at the time
+//! of its line. Times never decrease: a line with an earlier timestamp than its predecessor is due
+//! together with it. Times count from the first access of the file, in a version 3 iolog from the
+//! first timestamp that is not 0.
 //!
-//! Requests that are not whole sectors of the device are refused, unless `replay_align` says how to
-//! align them. Every error names file and line; `docs/traces.md` compares all of this with fio.
+//! Requests that are not whole sectors of the device are refused, unless `replay_align` sets an
+//! alignment. Every error names file and line. `docs/traces.md` compares this behavior with fio.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -25,10 +26,10 @@ use crate::job::{Direction, Replay};
 
 mod formats;
 
-/// The format of a trace.
+/// Format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFormat {
-    /// fio's own, version 2 or 3 as its first line says.
+    /// fio's iolog, version 2 or 3 as its first line says.
     Iolog,
     /// MSR Cambridge CSV.
     Msr,
@@ -37,10 +38,10 @@ pub enum TraceFormat {
 }
 
 impl TraceFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [TraceFormat; 3] = [TraceFormat::Iolog, TraceFormat::Msr, TraceFormat::Mqsim];
 
-    /// Its word in a job.
+    /// Returns the keyword of the format in a job.
     pub fn name(self) -> &'static str {
         match self {
             TraceFormat::Iolog => "iolog",
@@ -56,31 +57,31 @@ pub enum TraceError {
     /// The file cannot be read.
     #[error("{}: {reason}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason that the operating system gives.
         reason: String,
     },
-    /// The first line belongs to no known format.
+    /// The first line does not belong to a known format.
     #[error(
         "{}:1: not a fio iolog (\"fio version 2 iolog\" or 3), MSR Cambridge or MQSim trace",
         path.display()
     )]
     UnknownFormat {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A line that is not of the format.
+    /// A line that does not match the format.
     #[error("{}:{line}: {what}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong, and what would be right.
+        /// Problem and remedy.
         what: String,
     },
-    /// An access that is not in whole sectors of the device.
+    /// An access that does not consist of whole sectors of the device.
     #[error(
         "{}:{line}: bytes {offset}..+{bytes} are not whole sectors of {sector_bytes} bytes; \
          `replay_align={sector_bytes}` aligns offsets down and lengths up to whole sectors, and \
@@ -88,15 +89,15 @@ pub enum TraceError {
         path.display()
     )]
     Unaligned {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// First byte, `replay_scale` and `replay_align` applied.
+        /// First byte, after `replay_scale` and `replay_align`.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         bytes: u64,
-        /// Bytes per sector of the device.
+        /// Sector size of the device in bytes.
         sector_bytes: u64,
     },
     /// An access past the end of the device.
@@ -106,68 +107,68 @@ pub enum TraceError {
         path.display()
     )]
     PastEnd {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: u64,
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         bytes: u64,
-        /// Bytes of the device.
+        /// Size of the device in bytes.
         device_bytes: u64,
     },
 }
 
-/// What a line of a trace does.
+/// Action of a line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceAction {
-    /// Moves or trims data.
+    /// Transfers or trims data.
     Access(Direction),
-    /// Makes what was written durable.
+    /// Makes earlier writes durable.
     Flush,
 }
 
-/// When a request of a trace is due, time scale applied.
+/// Time at which a request of a trace is due, after the time scale is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// This long after the replay's start.
+    /// This long after the start of the replay.
     At(Nanos),
-    /// When the request before it has been issued, and this long after the previous wait ended (the
-    /// replay's start if there was none).
+    /// When the previous request has been issued, and this long after the end of the previous wait.
+    /// The first wait counts from the start of the replay.
     After(Nanos),
 }
 
-/// One line of a trace, fitted to a device.
+/// One line of a trace, adjusted to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceOp {
-    /// When.
+    /// Time at which the request is due.
     pub at: Due,
-    /// What.
+    /// Action of the request.
     pub action: TraceAction,
     /// First sector of the device.
     pub lba: u64,
-    /// Sectors of the device; 0 for a flush.
+    /// Number of sectors of the device; 0 for a flush.
     pub sectors: u32,
 }
 
-/// How requests of a trace had to be changed to fit the device.
+/// Counts of the adjustments of a trace's requests to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceAdjustments {
-    /// Requests whose offset or length `replay_align` has changed.
+    /// Number of requests whose offset or length `replay_align` changed.
     pub aligned_requests: u64,
-    /// Bytes that the requests of the trace ask for, those left out excluded.
+    /// Bytes of the requests in the trace, without skipped requests.
     pub bytes_requested: u64,
-    /// Bytes of the requests that were made of them, in whole sectors.
+    /// Bytes of the requests as issued, in whole sectors.
     pub bytes_issued: u64,
-    /// Requests wrapped around the end of the device (`wrap`).
+    /// Number of requests that wrapped around the end of the device (`wrap`).
     pub wrapped: u64,
-    /// Requests to other devices (`trace_device`) and of kinds that `replay_skip` names.
+    /// Number of requests to other devices (`trace_device`) and of kinds that `replay_skip` lists.
     pub skipped: u64,
 }
 
 impl TraceAdjustments {
-    /// Adds another replay's numbers to these.
+    /// Adds the counts of another replay.
     pub fn merge(&mut self, other: &TraceAdjustments) {
         self.aligned_requests += other.aligned_requests;
         self.bytes_requested += other.bytes_requested;
@@ -177,7 +178,7 @@ impl TraceAdjustments {
     }
 }
 
-/// A line as written: offset and length in bytes.
+/// A line as written, with offset and length in bytes.
 struct RawOp {
     at: Due,
     action: TraceAction,
@@ -189,33 +190,33 @@ struct RawOp {
 #[derive(Debug)]
 pub struct TraceReader {
     lines: BufReader<File>,
-    /// Bytes of the file, and those of them that were read.
+    /// Size of the file, and the part of it that was read, in bytes.
     bytes: u64,
     bytes_read: u64,
     path: PathBuf,
     line: u64,
     text: String,
     format: TraceFormat,
-    /// The version of an iolog.
+    /// Version of an iolog.
     version: u8,
     replay: Replay,
     sector_bytes: u64,
     sectors: u64,
-    /// The file or device that a trace of one is about.
+    /// The file or device of a trace with only one.
     device_filter: Option<String>,
-    /// The time that the trace's times count from, in the format's unit.
+    /// Origin of the trace's times, in the unit of the format.
     epoch: Option<u64>,
-    /// Nanoseconds of an iolog's waits since its last request.
+    /// Sum of an iolog's waits since its last request, in nanoseconds.
     wait_ns: u64,
     last: Nanos,
     adjustments: TraceAdjustments,
 }
 
 impl TraceReader {
-    /// Opens the trace of `replay` for a device of `sectors` of `sector_bytes`.
+    /// Opens the trace of `replay` for a device with `sectors` sectors of `sector_bytes` bytes.
     ///
     /// # Errors
-    /// [`TraceError`] when the file cannot be read or its format is not known.
+    /// [`TraceError`] if the file cannot be read or its format is unknown.
     pub fn open(
         replay: &Replay,
         sector_bytes: u32,
@@ -267,17 +268,18 @@ impl TraceReader {
         Ok(reader)
     }
 
-    /// How requests were changed so far.
+    /// Returns the counts of adjustments so far.
     pub fn adjustments(&self) -> TraceAdjustments {
         self.adjustments
     }
 
-    /// How much of the file has been read, of 1.
+    /// Returns the part of the file that has been read, from 0 to 1.
     pub fn progress(&self) -> f64 {
         (self.bytes_read as f64 / (self.bytes as f64).max(1.0)).min(1.0)
     }
 
-    /// Reads the trace up to `until` after the replay's start, to find lines that cannot be replayed.
+    /// Reads the trace up to `until` after the start of the replay, to find lines that cannot be
+    /// replayed.
     ///
     /// # Errors
     /// As [`next_op`](TraceReader::next_op).
@@ -290,12 +292,12 @@ impl TraceReader {
         Ok(())
     }
 
-    /// Whether the trace says when its requests are due; a version 2 iolog does not.
+    /// Returns whether the trace has times for its requests; a version 2 iolog has none.
     pub fn is_timed(&self) -> bool {
         self.format != TraceFormat::Iolog || self.version == 3
     }
 
-    /// The next access, `None` at the end.
+    /// Returns the next access, or `None` at the end of the trace.
     ///
     /// # Errors
     /// [`TraceError`]; the trace ends there.
@@ -326,7 +328,7 @@ impl TraceReader {
         Ok(None)
     }
 
-    /// Reads the next line that is not empty into `text`; `false` at the end.
+    /// Reads the next line that is not empty into `text`; returns `false` at the end.
     fn advance(&mut self) -> Result<bool, TraceError> {
         loop {
             self.text.clear();
@@ -343,7 +345,7 @@ impl TraceReader {
         }
     }
 
-    /// Whether the access is to the device that `trace_device` asks for.
+    /// Returns whether the access goes to the device that `trace_device` selects.
     fn is_selected_device(&mut self, number: &str) -> Result<bool, String> {
         match self.replay.device {
             Some(wanted) => {
@@ -359,7 +361,8 @@ impl TraceReader {
         }
     }
 
-    /// Traces of several devices are never mixed silently.
+    /// Checks that the trace has only one device. Accesses to several devices are never mixed
+    /// silently.
     fn matches_device(&mut self, name: &str, kind: &str, remedy: &str) -> Result<bool, String> {
         match &self.device_filter {
             Some(only) if only == name || self.replay.redirect => Ok(true),
@@ -371,7 +374,7 @@ impl TraceReader {
         }
     }
 
-    /// In sectors of the device, and in its time.
+    /// Converts an access to sectors of the device and to the time of the replay.
     fn fit_to_device(&mut self, raw: &RawOp) -> Result<TraceOp, TraceError> {
         let scaled = |time: Nanos| Nanos((time.0 as f64 * (100.0 / self.replay.time_scale)) as u64);
         let at = match raw.at {
@@ -416,12 +419,14 @@ impl TraceReader {
         Ok(TraceOp { lba, sectors, ..op })
     }
 
-    /// Offset and length in whole sectors: the offset divided by `replay_scale`, then rounded down
-    /// to a multiple of `replay_align`; with `replay_align` the length is rounded up.
+    /// Returns offset and length in whole sectors.
+    ///
+    /// The offset is divided by `replay_scale` and rounded down to a multiple of `replay_align`.
+    /// With `replay_align`, the length is rounded up.
     fn align(&mut self, raw: &RawOp) -> Result<(u64, u64), TraceError> {
         let (sector, align) = (self.sector_bytes, self.replay.align);
         let scaled = raw.offset / self.replay.scale.max(1);
-        // Both are powers of two.
+        // The alignment and the sector size are powers of two.
         let offset = if align > 0 { scaled & !(align - 1) } else { scaled };
         let bytes = if align > 0 { raw.bytes.next_multiple_of(sector) } else { raw.bytes };
         if !offset.is_multiple_of(sector) || !bytes.is_multiple_of(sector) {
@@ -446,14 +451,14 @@ fn parse(text: &str, what: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not {what}"))
 }
 
-/// What is buffered of the first line, without taking it.
+/// Returns the buffered part of the first line without consuming it.
 fn peek_line(lines: &mut BufReader<File>) -> std::io::Result<String> {
     let buffered = lines.fill_buf()?;
     let end = buffered.iter().position(|b| *b == b'\n').unwrap_or(buffered.len().min(4096));
     Ok(String::from_utf8_lossy(&buffered[..end]).into_owned())
 }
 
-/// The format that a first line belongs to, and its version.
+/// Returns the format of a trace with this first line, and its version.
 fn detect_format(first: &str) -> Option<(TraceFormat, u8)> {
     let first = first.trim();
     match first {

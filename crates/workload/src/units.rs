@@ -1,19 +1,19 @@
-//! fio's numbers: sizes (`4k`, `1.5m`, `2g`, `10%`), times (`30s`, `500ms`, `2m`) and rates.
-//! As fio does with its default `kb_base=1024`, every size suffix counts in powers of 1024.
+//! Parsers of fio's values: sizes (`4k`, `1.5m`, `2g`, `10%`), times (`30s`, `500ms`, `2m`) and
+//! rates. As with fio's default `kb_base=1024`, every size suffix is a power of 1024.
 
 use clock::Nanos;
 
-/// A size in bytes, or a share of something.
+/// A size in bytes or in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// Bytes.
+    /// Size in bytes.
     Bytes(u64),
-    /// Percent, above 0 and at most 100 for `size` and `offset`.
+    /// Size in percent, above 0 and at most 100 for `size` and `offset`.
     Percent(f64),
 }
 
 impl Size {
-    /// In bytes, rounded down, where the whole is `of` bytes.
+    /// Returns the size in bytes, rounded down; `of` is 100 % in bytes.
     pub fn resolve(self, of: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
@@ -22,7 +22,7 @@ impl Size {
     }
 }
 
-/// Splits a number from its suffix; the number is not negative and finite.
+/// Splits a number from its suffix; the number is finite and not negative.
 fn number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -37,8 +37,8 @@ fn to_u64(value: f64) -> Option<u64> {
     (value < u64::MAX as f64).then_some(value as u64)
 }
 
-/// A size in bytes: a number and `k`, `m`, `g`, `t` or `p`, with or without `b` or `ib`, in either
-/// case; hexadecimal with `0x`.
+/// Parses a size in bytes: a number and `k`, `m`, `g`, `t` or `p`, with or without `b` or `ib`, in
+/// either case. Hexadecimal numbers start with `0x`.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     if let Ok(exact) = text.trim().parse() {
         return Some(exact);
@@ -59,7 +59,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     to_u64(value * 1024f64.powi(power))
 }
 
-/// Bytes as a person reads them: `3.2 GiB`.
+/// Formats a size with a binary unit, such as `3.2 GiB`.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let power = (bytes.max(1).ilog2() / 10) as usize;
@@ -69,7 +69,7 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// A size in bytes or in percent.
+/// Parses a size in bytes or in percent.
 pub fn parse_size(text: &str) -> Option<Size> {
     match text.trim().strip_suffix('%') {
         Some(percent) => {
@@ -80,7 +80,8 @@ pub fn parse_size(text: &str) -> Option<Size> {
     }
 }
 
-/// A time: a number and `d`, `h`, `m`, `s`, `ms`, `us` or `ns`; without a suffix in `unit`.
+/// Parses a time: a number and `d`, `h`, `m`, `s`, `ms`, `us` or `ns`. A number without a suffix is
+/// in `unit`.
 pub fn parse_time(text: &str, unit: Nanos) -> Option<Nanos> {
     let (value, suffix) = number(text)?;
     let scale = match suffix.to_ascii_lowercase().as_str() {
@@ -97,7 +98,7 @@ pub fn parse_time(text: &str, unit: Nanos) -> Option<Nanos> {
     to_u64((value * scale).round()).map(Nanos)
 }
 
-/// Yes or no: `1`, `true`, `yes`, `on`, or nothing at all; `0`, `false`, `no`, `off`.
+/// Parses a boolean: `1`, `true`, `yes`, `on` or nothing; `0`, `false`, `no`, `off`.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "" | "1" | "true" | "yes" | "on" => Some(true),

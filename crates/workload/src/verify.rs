@@ -1,4 +1,4 @@
-//! [`VerifyState`]: what this run wrote where, and whether it comes back: `verify=crc32c`.
+//! [`VerifyState`]: the expected contents of the device, for `verify=crc32c`.
 //!
 //! Every sector that a verifying job writes starts with a header:
 //!
@@ -10,33 +10,34 @@
 //! bytes 24..    a pattern drawn from address and sequence number
 //! ```
 //!
-//! The ledger remembers the sequence number of each sector's last write, four bytes per sector of
-//! the device that cost memory only once touched. Two writes to one sector are never in flight at
-//! once (as with fio's `serialize_overlap`), so a quiet sector has exactly one right content. A
-//! sector that was written or trimmed while a read was under way must only be whole.
+//! The state has the sequence number of each sector's last write: four bytes per sector of the
+//! device, whose memory is only populated when it is first written. Two writes to one sector are
+//! never in flight at the same time (as with fio's `serialize_overlap`), so a sector without a
+//! write in flight has exactly one correct content. A sector that was written or trimmed during a
+//! read only has to be consistent.
 
 use ring::HugeArray;
 
 const MAGIC: [u8; 4] = *b"SLVF";
 const HEADER: usize = 24;
-/// A write or trim of the sector is in flight.
+/// Flag: a write or trim of the sector is in flight.
 const IN_FLIGHT: u32 = 1 << 31;
 
-/// What was found wrong with a sector.
+/// Verification error of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// No header where this run wrote one.
+    /// The sector has no header although this run wrote one.
     NoHeader,
-    /// Header and data do not match.
+    /// The checksum in the header does not match the data.
     Checksum,
-    /// The data of another sector.
+    /// The sector has the data of another sector.
     WrongSector {
-        /// The sector it belongs to.
+        /// Sector that the data belongs to.
         lba: u64,
     },
-    /// The data of an earlier or unknown write.
+    /// The sector has the data of an earlier or unknown write.
     WrongVersion {
-        /// The write's sequence number.
+        /// Sequence number found in the header.
         found: u64,
     },
 }
@@ -52,7 +53,8 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// Per sector: 0 not known, or the low 31 bits of the last write's sequence number.
+/// Per sector: 0 if its content is unknown, otherwise the low 31 bits of the sequence number of its
+/// last write.
 #[derive(Debug)]
 pub(crate) struct VerifyState {
     last_seq: HugeArray,
@@ -69,8 +71,8 @@ impl VerifyState {
         &mut self.last_seq[start..start + sectors as usize]
     }
 
-    /// Begins a write or trim; `false` if one of the sectors is in flight already. Returns the
-    /// sequence number of the write's sectors, which share one.
+    /// Starts a write or trim. Returns the sequence number that all its sectors share, or `None` if
+    /// one of the sectors has a write or trim in flight.
     pub(crate) fn begin_write(&mut self, lba: u64, sectors: u32) -> Option<u64> {
         let range = self.range(lba, sectors);
         if range.iter().any(|s| s & IN_FLIGHT != 0) {
@@ -84,26 +86,26 @@ impl VerifyState {
         Some(self.seq)
     }
 
-    /// Ends a write: `Some` sequence number if its data is known to be there.
+    /// Completes a write or trim. `sequence` is `Some` if the data is known to be on the device.
     pub(crate) fn complete_write(&mut self, lba: u64, sectors: u32, sequence: Option<u64>) {
         let value = sequence.map_or(0, |s| s as u32 & !IN_FLIGHT);
         self.range(lba, sectors).fill(value);
     }
 
-    /// Notes what the sectors of a read should hold when it is issued.
+    /// Stores the expected content of a read's sectors at the time when the read is issued.
     pub(crate) fn snapshot(&self, lba: u64, into: &mut [u32]) {
         let start = lba as usize;
         into.copy_from_slice(&self.last_seq[start..start + into.len()]);
     }
 
-    /// Whether the sector's content is known.
+    /// Returns whether the content of the sector is known.
     pub(crate) fn is_known(&self, lba: u64) -> bool {
         let last = self.last_seq[lba as usize];
         last != 0 && last & IN_FLIGHT == 0
     }
 
-    /// Checks a sector that was read; `expected` is its [`snapshot`](VerifyState::snapshot). `Ok(false)`
-    /// when there was nothing to check it against.
+    /// Verifies a sector that was read against `expected`, its [`snapshot`](VerifyState::snapshot).
+    /// Returns `Ok(false)` if the expected content is unknown.
     pub(crate) fn check(&self, lba: u64, expected: u32, sector: &[u8]) -> Result<bool, Mismatch> {
         if expected == 0 || expected == IN_FLIGHT {
             return Ok(false);
@@ -112,7 +114,7 @@ impl VerifyState {
         let word =
             |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap_or_default());
         if sector[..4] != MAGIC {
-            // Trimmed or overwritten with something else while the read was under way.
+            // The sector was trimmed or overwritten by another writer during the read.
             return if quiet { Err(Mismatch::NoHeader) } else { Ok(false) };
         }
         if sector[4..8] != crc32c::crc32c(&sector[8..]).to_le_bytes() {
@@ -171,7 +173,8 @@ mod tests {
         assert_eq!(ledger.check(3, seen[0], &bad), Err(Mismatch::WrongVersion { found: 77 }));
         bad.fill(0);
         assert_eq!(ledger.check(3, seen[0], &bad), Err(Mismatch::NoHeader));
-        // Written while the read was under way: old or new, but whole.
+        // A sector that was written during the read may have the old or the new content, but must
+        // be consistent.
         let second = ledger.begin_write(3, 1).unwrap();
         assert_eq!(ledger.check(3, seen[0], &sector), Ok(true));
         ledger.complete_write(3, 1, Some(second));

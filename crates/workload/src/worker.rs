@@ -1,8 +1,8 @@
-//! [`JobThread`]: one job, or one clone of it: a virtual CPU, and a slot per outstanding request.
+//! [`JobThread`]: one job or one clone of it, with a virtual CPU and a slot per outstanding request.
 //!
-//! The CPU does one thing at a time: it handles what has completed, then submits. What it decides
-//! to submit at one instant reaches the device when the cost of submitting has passed; completions
-//! that arrive meanwhile wait. Nothing is allocated once the job runs.
+//! The CPU does one thing at a time: it first processes completions, then submits. A request that
+//! it starts to submit reaches the device after the cost of submission; completions that arrive
+//! meanwhile wait. A running job does not allocate.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,32 +33,32 @@ use depth_search::{DepthSearch, SearchStep};
 use io_slot::{EMPTY_SLOT, IoSlot};
 pub(crate) use io_slot::{SLOT_BYTES, initial_slot_count};
 
-/// What all workers of a host share.
+/// State that all threads of a runner share.
 #[derive(Debug)]
 pub(crate) struct RunContext {
     pub(crate) limits: Limits,
     pub(crate) costs: IoCpuCosts,
     pub(crate) verify_state: Option<VerifyState>,
     pub(crate) buffers: Option<VerifyBuffers>,
-    /// Set when a request could not be given to the device.
+    /// Whether a request could not be submitted to the device.
     pub(crate) submit_failed: bool,
-    /// When the run started.
+    /// Start of the run.
     pub(crate) epoch: Nanos,
 }
 
-/// Registered memory for payloads of verifying jobs.
+/// Registered memory for the payloads of verifying jobs.
 #[derive(Debug)]
 pub(crate) struct VerifyBuffers {
     pub(crate) region: Arc<SharedRegion>,
     pub(crate) base: Iova,
-    /// One sector.
+    /// Scratch buffer of one sector.
     pub(crate) scratch: Vec<u8>,
 }
 
-/// What a [`JobThread::step`] did.
+/// Result of a [`JobThread::step`].
 pub(crate) struct StepResult {
     pub(crate) made_progress: bool,
-    /// When to run it again even if nothing completes.
+    /// Time at which the thread must run again even if nothing completes.
     pub(crate) ready_at: Nanos,
 }
 
@@ -67,16 +67,17 @@ enum Phase {
     /// Waits for its stage, then for its start delay.
     Waiting,
     Running,
-    /// The flush of `end_fsync`.
+    /// Executes the flush of `end_fsync`.
     EndFlush,
-    /// Reads back what was written, from this sector on.
+    /// Reads the written sectors back, from this sector on.
     ReadBack {
         next: u64,
     },
     Done,
 }
 
-/// The tag of the request in a slot of job `index`; [`job_index_of_tag`](crate::host::job_index_of_tag) undoes it.
+/// Returns the tag of the request in a slot of job `index`;
+/// [`job_index_of_tag`](crate::job_runner::job_index_of_tag) is the inverse.
 #[inline]
 fn tag(index: u64, slot: u32) -> u64 {
     index << 32 | u64::from(slot)
@@ -94,7 +95,7 @@ fn request_op(kind: IoKind) -> RequestOp {
 #[derive(Debug)]
 pub(crate) struct JobThread {
     spec: JobSpec,
-    /// The generator that each loop begins with.
+    /// State of the random number generator at the start of each loop.
     rng: Rng,
     loops_remaining: u32,
     stage: u32,
@@ -104,15 +105,15 @@ pub(crate) struct JobThread {
     phase: Phase,
     slots: Vec<IoSlot>,
     free: Vec<u32>,
-    /// Slots that there may be.
+    /// Maximum number of slots.
     depth: usize,
     search: Option<Box<DepthSearch>>,
     outstanding: u32,
-    /// Completed, waiting for the CPU.
+    /// Slots of completed requests that wait for the CPU.
     completed_slots: VecDeque<u32>,
-    /// Trimmed, to be written.
+    /// Slots of completed trims whose writes are to be issued.
     trimmed_slots: VecDeque<u32>,
-    /// On its way to the device from the slot's `issued` on.
+    /// Slot of a request that reaches the device at the slot's `issued` time.
     pending: Option<u32>,
     is_blocked: bool,
     cpu_free: Nanos,
@@ -121,20 +122,21 @@ pub(crate) struct JobThread {
     end_time: Nanos,
     main_end: Nanos,
     ended_at: Nanos,
-    /// When the present loop started, or the measuring if that was later.
+    /// Start of the current loop, or of the measurement if that was later.
     loop_started: Nanos,
-    /// Time that reading back took, in all loops.
+    /// Time of reading back in all loops.
     read_back_time: Nanos,
-    /// No more of the main phase: its end, a failure, or the user's wish.
+    /// Whether the main phase issues no more requests: at its end, after a failure, or after a call
+    /// of `stop`.
     is_stopping: bool,
     aborted: bool,
     has_think_time: bool,
     issued_since_think: u64,
     think_until: Nanos,
-    /// Bytes of payload per slot, and where the slots' payloads start.
+    /// Bytes of payload per slot, and offset of the first slot's payload.
     slot_bytes: u64,
     buffer_offset: u64,
-    /// What each sector of each slot's read should hold, for verifying jobs.
+    /// Expected content of each sector of each slot's read, for verifying jobs.
     expected: Vec<u32>,
     recorder: LatencyRecorder,
 }
@@ -206,7 +208,7 @@ impl JobThread {
         })
     }
 
-    /// Opens the job's logs; `index` is its place among all jobs and clones, from 1.
+    /// Opens the logs of the job; `index` is its index among all jobs and clones, from 1.
     pub(crate) fn open_logs(&mut self, index: usize) -> Result<(), RunError> {
         if let Some(logs) = JobLogs::create(&self.spec, index)? {
             self.recorder.set_logs(logs);
@@ -239,18 +241,18 @@ impl JobThread {
         self.cpu_free
     }
 
-    /// Whether the job runs until a time, whatever it has done.
+    /// Returns whether the job runs until a time, independent of its requests.
     pub(crate) fn is_time_bound(&self) -> bool {
         self.phase == Phase::Running && self.spec.time_based
     }
 
-    /// The job's stage begins; returns when to run it.
+    /// Starts the stage of the job; returns the time at which the thread must run.
     pub(crate) fn start(&mut self, now: Nanos) -> Nanos {
         self.started = now + self.spec.startdelay;
         self.started
     }
 
-    /// Ends the job early.
+    /// Stops the job early.
     pub(crate) fn stop(&mut self, now: Nanos) {
         (self.is_stopping, self.loops_remaining) = (true, 0);
         self.spec.do_verify = false;
@@ -271,10 +273,10 @@ impl JobThread {
         }
     }
 
-    /// A part of the request in `slot` has completed.
+    /// Processes the completion of a fragment of the request in `slot`.
     ///
     /// # Errors
-    /// When there is no such request.
+    /// `Err(())` if there is no such request.
     #[inline]
     pub(crate) fn on_completion(&mut self, slot: u32, status: Status) -> Result<(), ()> {
         let Some(s) = self.slots.get_mut(slot as usize).filter(|s| s.fragments > 0) else {
@@ -290,7 +292,7 @@ impl JobThread {
         Ok(())
     }
 
-    /// Does everything that can be done now.
+    /// Does all the work that is possible at this time.
     #[inline]
     pub(crate) fn step<D: BlockDevice>(
         &mut self,
@@ -319,7 +321,7 @@ impl JobThread {
                     (self.is_blocked, shared.submit_failed) = (true, true);
                     return Ok(StepResult { made_progress: moved, ready_at: Nanos::MAX });
                 } else {
-                    // What has completed may be what is in the way.
+                    // The completed requests may be those that block the submission.
                     self.slots[slot as usize].issued = self.handle_completed(now, index, shared);
                     moved = true;
                     continue;
@@ -338,7 +340,7 @@ impl JobThread {
                 Some(IssueDecision::WaitUntil(then)) => {
                     return Ok(StepResult { made_progress: moved, ready_at: then });
                 }
-                // Only a completion, or the end of handling one, changes anything.
+                // Only a completion, or the end of its processing, can change the state.
                 Some(IssueDecision::End) | None => {
                     let ready_at = if at > now { at } else { Nanos::MAX };
                     return Ok(StepResult { made_progress: moved, ready_at });
@@ -347,7 +349,7 @@ impl JobThread {
         }
     }
 
-    /// The CPU handles everything that has completed; returns when it is done.
+    /// Processes all completions on the CPU; returns the time at which the CPU is idle again.
     #[inline]
     fn handle_completed(&mut self, now: Nanos, index: u64, shared: &mut RunContext) -> Nanos {
         let mut at = now;
@@ -366,7 +368,8 @@ impl JobThread {
         at
     }
 
-    /// What to issue at `at`; `None` while something outstanding is waited for, or for good.
+    /// Returns the request to issue at `at`, or `None` if the thread waits for an outstanding
+    /// request or has no more requests.
     #[inline]
     fn next(
         &mut self,
@@ -411,7 +414,7 @@ impl JobThread {
                     let next =
                         next.map_err(|source| RunError::Trace { job: job.clone(), source })?;
                     match next {
-                        // Trims that are still outstanding bring writes.
+                        // Trims that are still outstanding will be followed by writes.
                         IssueDecision::End
                             if self.spec.access.is_trim_write() && self.outstanding > 0 =>
                         {
@@ -455,14 +458,14 @@ impl JobThread {
         }
     }
 
-    /// Trims whose writes will not be issued any more.
+    /// Drops the trims whose writes will not be issued any more.
     fn drop_chained(&mut self) {
         while let Some(slot) = self.trimmed_slots.pop_front() {
             self.free.push(slot);
         }
     }
 
-    /// Gives `wanted` a slot; it reaches the device when the CPU has paid for it.
+    /// Allocates a slot for `wanted`; it reaches the device after the CPU time of its submission.
     #[inline]
     fn prepare(&mut self, wanted: NextIo, at: Nanos, cost: Nanos) {
         let chained = self.trimmed_slots.pop_front();
@@ -489,8 +492,8 @@ impl JobThread {
         self.issued_since_think += 1;
     }
 
-    /// Gives the pending request to the device, in parts if it is longer than the device takes.
-    /// `false` when the device, or a write to the same sectors, is in the way.
+    /// Submits the pending request to the device, in fragments if it exceeds the device's maximum
+    /// length. Returns `false` if the device or a write to the same sectors blocks it.
     #[inline]
     fn send<D: BlockDevice>(
         &mut self,
@@ -544,7 +547,7 @@ impl JobThread {
         true
     }
 
-    /// The CPU handles a completion; it is done at `at`.
+    /// Processes a completion on the CPU until `at`.
     #[inline]
     fn handle(&mut self, slot: u32, at: Nanos, shared: &mut RunContext) {
         let s = self.slots[slot as usize];
@@ -579,7 +582,7 @@ impl JobThread {
                     self.record_search_latency(at, times);
                 }
             }
-            // As in fio, the flush at the end is not among the job's.
+            // As in fio, the flush at the end does not count among the job's requests.
             IoKind::Flush => self.recorder.complete_sync(times, self.phase == Phase::Running),
         }
         let follows = kind == IoKind::Transfer(Direction::Trim) && self.spec.access.is_trim_write();
@@ -603,14 +606,14 @@ impl JobThread {
         }
     }
 
-    /// Whether a search for a depth lets another request out at `at`.
+    /// Returns whether a search for a depth permits another request at `at`.
     #[inline]
     fn can_issue_in_search(&mut self, at: Nanos) -> bool {
         let outstanding = self.outstanding;
         self.search.as_mut().is_none_or(|search| search.can_issue(at, outstanding))
     }
 
-    /// Tells the search for a depth of a completed request.
+    /// Reports a completed request to the search for a depth.
     fn record_search_latency(&mut self, at: Nanos, times: Timestamps) {
         let measured = self.phase == Phase::Running && times.wanted >= self.recorder.measure_from();
         let Some(search) = self.search.as_mut().filter(|_| measured && !self.is_stopping) else {

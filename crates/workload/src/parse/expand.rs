@@ -1,11 +1,13 @@
-//! [`expand`]: environment variables and fio's keywords in the values of a job file.
+//! [`expand`]: expands environment variables and fio's keywords in the values of a job file.
 
-/// `value` with `${NAME}` replaced by the environment variable (nothing, if it is not set), and with
-/// `$ncpus`, `$mb_memory` and `$pagesize` replaced by this machine's numbers. A value with a keyword
-/// may be a sum or product, such as `2*$ncpus`.
+/// Returns `value` with `${NAME}` replaced by the environment variable, and with `$ncpus`,
+/// `$mb_memory` and `$pagesize` replaced by the values of this machine.
+///
+/// An unset variable expands to nothing. A value with a keyword can be a sum or product, such as
+/// `2*$ncpus`.
 ///
 /// # Errors
-/// An open `${`, or an expression that is not one, in words.
+/// A message, if a `${` is not closed or an expression is invalid.
 pub(crate) fn expand(value: &str) -> Result<String, String> {
     expand_with(value, |name| std::env::var(name).unwrap_or_default(), machine)
 }
@@ -45,7 +47,7 @@ fn expand_with(
     Ok(out)
 }
 
-/// Sums and differences of products and quotients, without brackets.
+/// Evaluates sums and differences of products and quotients, without brackets.
 fn sum(text: &str) -> Option<u64> {
     let mut total = 0i128;
     let mut sign = 1;

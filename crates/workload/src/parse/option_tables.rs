@@ -1,23 +1,24 @@
-//! Every word of a fio job file, and what it is here: supported, without effect, or refused with the
-//! reason. The parser decides by these tables, and `docs/fio.md` is written from them.
+//! Tables of all options of a fio job file: supported, without effect, or refused with a reason.
+//! The parser uses these tables, and `docs/fio.md` is generated from them.
 
-/// An option that is understood.
+/// A supported option.
 pub(crate) struct SupportedOption {
-    /// fio's name, or Sluice's own.
+    /// Name of the option in fio, or of an option that only Sluice has.
     pub(crate) name: &'static str,
     /// Other names of the option.
     pub(crate) aliases: &'static [&'static str],
-    /// The values that it may have.
+    /// Description of the allowed values.
     pub(crate) values: &'static str,
-    /// The effect, and where it is not quite fio's.
+    /// Effect of the option, and differences from fio.
     pub(crate) meaning: &'static str,
 }
 
-/// An option of fio that is refused.
+/// An option of fio that Sluice refuses.
 pub(crate) struct RefusedOption {
     pub(crate) name: &'static str,
     pub(crate) aliases: &'static [&'static str],
-    /// Values that ask for nothing, such as `0`: with these the option is ignored.
+    /// Values that disable the option, such as `0`. The parser ignores an option with one of these
+    /// values.
     pub(crate) off: &'static [&'static str],
     pub(crate) why: &'static str,
 }
@@ -39,7 +40,7 @@ const fn refused_option(
     RefusedOption { name, aliases: &[], off, why }
 }
 
-/// Options that are understood, in the order of the reference page.
+/// Supported options, in the order of the reference page.
 pub(crate) const SUPPORTED: &[SupportedOption] = &[
     supported_option("name", &[], "text", "The job's name instead of its section's."),
     supported_option("description", &[], "text", "Carried into the results."),
@@ -296,7 +297,7 @@ pub(crate) const SUPPORTED: &[SupportedOption] = &[
     ),
 ];
 
-/// Options that say how a real fio reaches a real file, or prints, and change nothing here.
+/// Options that have no effect here: they select how fio accesses a file, or how it prints.
 pub(crate) const IGNORED: &[(&str, &str)] = &[
     ("allow_file_create", FILES),
     ("allow_mounted_write", FILES),
@@ -387,7 +388,7 @@ const VERIFY: &str =
     "verification is by `verify=crc32c`, with a header in each sector, over all blocks";
 const STATE: &str = "results are of the whole run; `[precondition]` brings a drive to its state";
 
-/// Options of fio that would change a result, and are not there.
+/// Options of fio that would change a result and are not implemented.
 pub(crate) const REFUSED: &[RefusedOption] = &[
     refused_option("atomic", &["0"], "drives here have no atomic write units beyond a sector"),
     RefusedOption {
@@ -531,7 +532,7 @@ pub(crate) const REFUSED: &[RefusedOption] = &[
     refused_option("zoneskip", &["0"], ZONES),
 ];
 
-/// Words of a generated job that have no effect on a replay, as in fio.
+/// Options of generated jobs that have no effect on a replay, as in fio.
 pub(crate) const NOT_IN_REPLAYS: &[&str] = &[
     "rw",
     "readwrite",
@@ -559,7 +560,7 @@ pub(crate) const NOT_IN_REPLAYS: &[&str] = &[
     "fdatasync",
 ];
 
-/// How an option is taken.
+/// Support of an option.
 pub(crate) enum OptionSupport {
     Supported,
     Ignored,
@@ -581,7 +582,7 @@ pub(crate) fn option_support(option: &str) -> OptionSupport {
     }
 }
 
-/// Every name of every supported option, in alphabetical order.
+/// Returns every name of every supported option, in alphabetical order.
 pub(crate) fn supported_names() -> Vec<&'static str> {
     let names = SUPPORTED.iter().flat_map(|w| std::iter::once(&w.name).chain(w.aliases));
     let mut names: Vec<&str> = names.copied().collect();
@@ -589,13 +590,13 @@ pub(crate) fn supported_names() -> Vec<&'static str> {
     names
 }
 
-/// The option of any standing whose name is most like `option`, if one is at all alike.
+/// Returns the option of any table whose name is most similar to `option`, if one is similar.
 pub(crate) fn nearest_option(option: &str) -> Option<&'static str> {
     let others = IGNORED.iter().map(|(name, _)| *name);
     nearest(option, supported_names().into_iter().chain(others))
 }
 
-/// The candidate that is most like `word`, if one is at all alike.
+/// Returns the candidate that is most similar to `word`, if one is similar.
 pub(crate) fn nearest<'c>(
     word: &str,
     candidates: impl IntoIterator<Item = &'c str>,

@@ -1,4 +1,5 @@
-//! fio's options, one arm each: from the text of a value to the field of a [`JobSpec`].
+//! Parsers of fio's options, one match arm each, from the text of a value to the field of a
+//! [`JobSpec`].
 
 use clock::Nanos;
 
@@ -9,12 +10,12 @@ use crate::job::{
 use crate::trace::TraceFormat;
 use crate::units::{Size, parse_bool, parse_bytes, parse_size, parse_time};
 
-/// A value that an option cannot have: what it may be.
+/// Error of an option's value: the values that are allowed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct AllowedValues {
-    /// In words.
+    /// Description of the allowed values.
     pub(crate) text: String,
-    /// The words that it may be, where it is one of a list.
+    /// The allowed keywords, if the value is one of a list.
     pub(crate) choices: &'static [&'static str],
 }
 
@@ -30,7 +31,7 @@ impl From<&str> for AllowedValues {
     }
 }
 
-/// One of these words.
+/// Returns the error of a value that must be one of these keywords.
 fn one_of(words: &'static [&'static str]) -> AllowedValues {
     let text = match words {
         [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
@@ -63,7 +64,7 @@ fn percent(text: &str) -> OptionResult<f64> {
     or(number, "a percentage from 0 to 100")
 }
 
-/// The size of a job's part: zero, which fio takes for "not said", is a mistake.
+/// Parses the size of a job's region. Zero is an error; fio reads it as an option that is not set.
 fn size(text: &str) -> OptionResult<Size> {
     match size_or_percent(text)? {
         Size::Bytes(0) => {
@@ -83,8 +84,10 @@ fn size_or_percent(text: &str) -> OptionResult<Size> {
     }
 }
 
-/// A comma-separated value per direction: what is left out takes the last one given, as in fio
-/// (`bs=4k,8k` gives trims 8k); an empty place keeps what was there.
+/// Parses a comma-separated value per direction.
+///
+/// As in fio, missing values at the end repeat the last one (`bs=4k,8k` gives trims 8k). An empty
+/// value keeps the previous setting.
 fn per_direction<T: Clone>(
     text: &str,
     into: &mut [T; 3],
@@ -95,12 +98,12 @@ fn per_direction<T: Clone>(
         return Err("at most three values: reads, writes, trims".into());
     }
     if parts.iter().all(|part| part.trim().is_empty()) {
-        // An empty value is no value, of a variable that is not set for instance.
+        // An empty value, for instance of an unset variable, is an error.
         parse("")?;
     }
     for (i, slot) in into.iter_mut().enumerate() {
         let part = parts.get(i).or(parts.last()).map_or("", |p| p.trim());
-        // A trailing comma limits what stands before it and nothing else (`rate=1m,`).
+        // A trailing comma limits the setting to the directions before it (`rate=1m,`).
         if !part.is_empty() {
             *slot = parse(part)?;
         }
@@ -119,7 +122,8 @@ fn block_bytes(text: &str) -> OptionResult<u64> {
     )
 }
 
-/// `4k-64k`: every multiple of the first up to the second, as often as any other.
+/// Parses a range such as `4k-64k`: all multiples of the first size up to the second, equally
+/// likely.
 fn block_size_range(text: &str) -> OptionResult<BlockSizes> {
     const BLOCK_SIZES_MAX: u64 = 256;
     let allowed = "a range of block sizes such as 4k-64k, of at most 256 multiples of the first";
@@ -133,7 +137,7 @@ fn block_size_range(text: &str) -> OptionResult<BlockSizes> {
     Ok((1..=count).map(|i| (least * i, 100.0 / count as f64)).collect())
 }
 
-/// `4k/50:1k/:32k/`: what has no percentage shares the rest evenly.
+/// Parses `4k/50:1k/:32k/`. Sizes without a percentage share the remaining requests evenly.
 fn block_size_split(text: &str) -> OptionResult<BlockSizes> {
     let allowed = "block sizes with percentages that add up to 100, such as 4k/10:64k/50:32k/40";
     let mut given = Vec::new();
@@ -154,7 +158,7 @@ fn block_size_split(text: &str) -> OptionResult<BlockSizes> {
     Ok(given.into_iter().map(|(b, s)| (b, s.unwrap_or(rest))).filter(|(_, s)| *s > 0.0).collect())
 }
 
-/// `60/10:30/20:8/30:2/40`: accesses/length.
+/// Parses zones such as `60/10:30/20:8/30:2/40`, each as accesses/length.
 fn zones(text: &str, absolute: bool) -> OptionResult<Vec<Zone>> {
     let allowed = "zones as accesses/length that each add up to 100, such as zoned:60/10:40/90";
     let mut zones = Vec::new();
@@ -272,8 +276,8 @@ fn latency(spec: &mut JobSpec) -> &mut LatencyTarget {
     })
 }
 
-/// Sets the supported option `option` of `spec`; its aliases are known. `None` when there is no such
-/// option.
+/// Sets the supported option `option` of `spec`; aliases must be resolved. Returns `None` if there
+/// is no such option.
 pub(crate) fn apply(spec: &mut JobSpec, option: &str, value: &str) -> Option<OptionResult<()>> {
     set(spec, option, value.trim()).transpose()
 }
@@ -339,7 +343,7 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
     Ok(Some(()))
 }
 
-/// Options of the search for a depth.
+/// Sets an option of the search for a depth.
 fn set_latency(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
     let above_zero = "a time above 0 in microseconds, or with a unit: 500, 5ms";
     let time = |value| or(micros(value).ok().filter(|t| *t > Nanos::ZERO), above_zero);
@@ -353,7 +357,7 @@ fn set_latency(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bo
     Ok(true)
 }
 
-/// Options of the logs over time.
+/// Sets an option of the logs over time.
 fn set_log(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
     let name = || Some(value.to_owned());
     let logs = &mut spec.logs;
@@ -371,7 +375,7 @@ fn set_log(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> 
     Ok(true)
 }
 
-/// Options of a replay.
+/// Sets an option of a replay.
 fn set_replay(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
     match option {
         "read_iolog" if !value.is_empty() => replay(spec).path = value.into(),
@@ -402,7 +406,7 @@ fn set_replay(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<boo
     Ok(true)
 }
 
-/// Whether a job of this access has blocks in `direction`; used to name a block size in errors.
+/// Returns the directions that a job of this access uses, to name a block size in errors.
 pub(crate) fn used_directions(access: &Access) -> impl Iterator<Item = Direction> {
     Direction::ALL.into_iter().filter(move |d| access.uses(*d))
 }

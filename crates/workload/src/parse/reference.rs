@@ -1,4 +1,4 @@
-//! [`fio_reference`]: the page of fio's words, written from the parser's tables.
+//! [`fio_reference`]: the reference page of fio's options, generated from the parser's tables.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ and bytes are 0. As in fio, a last window that is not whole is in the latency lo
 be there: logs are opened before it starts.
 ";
 
-/// The reference page of fio's words, in Markdown.
+/// Returns the reference page of fio's options, in Markdown.
 pub fn fio_reference() -> String {
     let mut out = INTRODUCTION.to_owned();
     let names = |name: &str, aliases: &[&str]| {

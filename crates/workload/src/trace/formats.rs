@@ -1,4 +1,4 @@
-//! The lines of each trace format, read into [`Raw`].
+//! Parsers of the lines of each trace format, to [`RawOp`].
 
 use clock::Nanos;
 
@@ -6,14 +6,14 @@ use super::{Due, RawOp, TraceAction, TraceReader, parse};
 use crate::job::Direction;
 
 impl TraceReader {
-    /// One line of a fio iolog; `None` for a line that is not an access.
+    /// Parses one line of a fio iolog; returns `None` for a line that is not an access.
     pub(super) fn iolog(&mut self, text: &str) -> Result<Option<RawOp>, String> {
         let mut words = text.split_whitespace();
         let mut word = |what: &str| words.next().ok_or(format!("{what} is missing"));
         let stamp = if self.version == 3 {
             let micros = parse(word("the timestamp")?, "the timestamp in microseconds")?;
-            // As in fio 3.33, times count from the first line whose stamp is not zero, whatever
-            // its action is.
+            // As in fio 3.33, times count from the first line with a timestamp other than zero,
+            // whatever its action is.
             if self.epoch.is_none() && micros > 0 {
                 self.epoch = Some(micros);
             }
@@ -61,7 +61,7 @@ impl TraceReader {
         Ok(Some(RawOp { at, action, offset: offset_of()?, bytes }))
     }
 
-    /// One line of an MSR Cambridge trace; `None` for another device.
+    /// Parses one line of an MSR Cambridge trace; returns `None` for another device.
     pub(super) fn msr(&mut self, text: &str) -> Result<Option<RawOp>, String> {
         let mut fields = text.trim().split(',').map(str::trim);
         let mut field = |what: &str| fields.next().ok_or(format!("{what} is missing"));
@@ -86,7 +86,7 @@ impl TraceReader {
         Ok(Some(RawOp { at, action: TraceAction::Access(direction), offset, bytes }))
     }
 
-    /// One line of an MQSim trace; `None` for another device.
+    /// Parses one line of an MQSim trace; returns `None` for another device.
     pub(super) fn mqsim(&mut self, text: &str) -> Result<Option<RawOp>, String> {
         let mut words = text.split_whitespace();
         let mut word = |what: &str| words.next().ok_or(format!("{what} is missing"));

@@ -1,27 +1,29 @@
-//! [`DepthSearch`]: fio's `latency_target`: the greatest depth whose latency meets a target.
+//! [`DepthSearch`]: fio's `latency_target`, the search for the greatest depth whose latency meets a target.
 //!
-//! The depth starts at 1 and doubles while windows meet the target; once one fails, the search halves
-//! the distance between the deepest that met it and the shallowest that did not. Before each new depth
-//! the job drains. When the depth does not change any more, what was measured is forgotten, and
-//! one more window at that depth is the result; the job ends with it. With `latency_run` the search
-//! goes on until the job ends. If depth 1 fails, the job stays there until its own end.
+//! The depth starts at 1 and doubles while windows meet the target. After the first miss, the
+//! search bisects between the greatest depth that met the target and the smallest that did not. The
+//! job drains before each new depth. When the depth has converged, the measurements are discarded,
+//! and one more window at that depth is the result; the job ends with it. With `latency_run`, the
+//! search continues until the job ends. If depth 1 misses the target, the job stays at depth 1
+//! until its own end.
 
 use clock::Nanos;
 
 use crate::job::LatencyTarget;
 use crate::result::DepthSearchResult;
 
-/// Windows in a row at a depth that cannot grow, after which one more is tried, as in fio.
+/// Number of consecutive windows at a depth that cannot grow, after which the search tries a depth
+/// greater by one, as in fio.
 const STABLE_WINDOWS: u32 = 3;
 
-/// The effect of a completed request on the search.
+/// Effect of a completed request on the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchStep {
-    /// Nothing.
+    /// No effect.
     Continue,
-    /// The depth is found: forget what was measured.
+    /// The depth has converged: the measurements must be discarded.
     Converged,
-    /// The last window has passed: the job ends.
+    /// The final window has ended, and with it the job.
     Done,
 }
 
@@ -30,22 +32,22 @@ pub(super) struct DepthSearch {
     target: LatencyTarget,
     depth_max: u32,
     depth: u32,
-    /// The deepest that met the target.
+    /// Greatest depth that met the target.
     low: u32,
-    /// The shallowest that did not, or the greatest depth.
+    /// Smallest depth that missed the target, or the maximum depth.
     high: u32,
     window_start: Nanos,
     ios: u64,
     over_target: u64,
-    /// Windows in a row that met the target without a deeper one to try.
+    /// Number of consecutive windows that met the target with no greater depth to try.
     stable: u32,
-    /// Nothing is issued until nothing is outstanding.
+    /// Whether the job waits until no request is outstanding before it issues more.
     draining: bool,
-    /// The window of the result.
+    /// Whether the current window is the one of the result.
     is_final_window: bool,
     met: bool,
     converged: bool,
-    /// Whether any depth has failed: until then the depth doubles.
+    /// Whether any depth has missed the target; until then the depth doubles.
     failed: bool,
 }
 
@@ -69,12 +71,13 @@ impl DepthSearch {
         }
     }
 
-    /// The job starts measuring.
+    /// Starts the search when the job starts to measure.
     pub(super) fn start(&mut self, at: Nanos) {
         self.start_window(at);
     }
 
-    /// Whether another request may be issued at `at`, with this many outstanding.
+    /// Returns whether another request can be issued at `at` while `outstanding` requests are
+    /// outstanding.
     #[inline]
     pub(super) fn can_issue(&mut self, at: Nanos, outstanding: u32) -> bool {
         if self.draining {
@@ -87,7 +90,7 @@ impl DepthSearch {
         outstanding < self.depth
     }
 
-    /// A request with this latency has completed at `at`.
+    /// Processes a request with this latency that completed at `at`.
     #[inline]
     pub(super) fn complete(&mut self, at: Nanos, latency: Nanos) -> SearchStep {
         if self.draining || at < self.window_start {
@@ -145,7 +148,7 @@ impl DepthSearch {
         self.failed = true;
         self.high = self.depth;
         if self.low == self.depth {
-            // This depth met the target before, and does not any more.
+            // The depth met the target before but misses it now.
             self.low -= 1;
         }
         self.depth = u32::midpoint(self.depth, self.low).max(1);
@@ -157,9 +160,9 @@ impl DepthSearch {
         (self.window_start, self.ios, self.over_target) = (at, 0, 0);
     }
 
-    /// The depth found so far.
+    /// Returns the result so far.
     pub(super) fn result(&self) -> DepthSearchResult {
-        // A search that was cut short has the deepest that is known to be good.
+        // An interrupted search returns the greatest depth that is known to meet the target.
         let depth = if self.converged || self.target.run { self.depth } else { self.low };
         DepthSearchResult { depth, met: self.met, converged: self.converged }
     }
@@ -171,7 +174,7 @@ mod tests {
 
     const US: fn(u64) -> Nanos = Nanos::from_micros;
 
-    /// The depth that is found on a device whose latency is `per_request` times the depth, and the
+    /// Returns the depth found on a device whose latency is `per_request` times the depth, and the
     /// depths that were tried.
     fn search(limit_us: u64, depth_max: u32, percentile: f64) -> (DepthSearchResult, Vec<u32>) {
         let target =
@@ -200,7 +203,7 @@ mod tests {
         let mut search = DepthSearch::new(target, 64);
         let mut now = Nanos::ZERO;
         search.start(now);
-        // 10 us per request outstanding, then 40: depths of 32 and 8 are the greatest.
+        // With 10 us and 40 us per outstanding request, 32 and 8 are the greatest depths.
         for (each, expected) in [(10, 32), (40, 8)] {
             for _ in 0..20_000 {
                 assert!(search.can_issue(now, 0));
@@ -208,7 +211,7 @@ mod tests {
                 let verdict = search.complete(now, US(each * u64::from(search.depth)));
                 assert_eq!(verdict, SearchStep::Continue);
             }
-            // Every few windows it tries one more than what is good.
+            // Every few windows the search tries a depth greater by one.
             assert!((expected..=expected + 1).contains(&search.depth), "{}", search.depth);
             assert!((expected - 1..=expected + 1).contains(&search.result().depth));
         }
@@ -222,7 +225,7 @@ mod tests {
             assert_eq!(found, DepthSearchResult { depth: 37, met: true, converged: true });
             assert_eq!(tried, [1, 2, 4, 8, 16, 32, 64, 48, 40, 36, 38, 37]);
         }
-        // All but the greatest depth.
+        // All depths except the maximum meet the target.
         let (found, tried) = search(630, 64, 99.0);
         assert_eq!((found.depth, &tried[6..]), (63, &[64, 48, 56, 60, 62, 63][..]));
         let (found, tried) = search(10_000, 64, 99.0);

@@ -1,5 +1,5 @@
-//! How a [`JobThread`] comes to its end: phases after the last request of the main one, runtimes, and the
-//! account of every request.
+//! End of a [`JobThread`]: the phases after the last request of the main phase, runtimes, and the
+//! check that every request is accounted for.
 
 use clock::Nanos;
 
@@ -10,7 +10,7 @@ use crate::source::Source;
 use crate::trace::TraceAdjustments;
 
 impl JobThread {
-    /// How far the job is, of 1.
+    /// Returns the progress of the job, from 0 to 1.
     pub(crate) fn progress(&self, now: Nanos) -> f64 {
         match self.phase {
             Phase::Waiting => 0.0,
@@ -25,7 +25,7 @@ impl JobThread {
         }
     }
 
-    /// The main phase is over, nothing is outstanding.
+    /// Ends the main phase when no request is outstanding.
     pub(super) fn finish_main(&mut self, at: Nanos) {
         (self.main_end, self.ended_at) = (at, at);
         let runtime = at.since(self.loop_started);
@@ -41,7 +41,7 @@ impl JobThread {
         };
     }
 
-    /// What follows the writes.
+    /// Returns the phase that follows the writes.
     pub(super) fn read_back_phase(&self) -> Phase {
         let writes = self.spec.access.uses[1];
         match self.spec.verify && self.spec.do_verify && writes && !self.aborted {
@@ -50,7 +50,7 @@ impl JobThread {
         }
     }
 
-    /// The reads of a job that only wrote took the time of reading back.
+    /// Sets the runtime of the reads of a write-only job to the time of reading back.
     pub(super) fn finish_read_back(&mut self, at: Nanos) {
         let reads = &mut self.recorder.directions[0];
         if !self.spec.access.uses[0] && self.spec.replay.is_none() {
@@ -59,7 +59,7 @@ impl JobThread {
         }
     }
 
-    /// The next loop: the job does what the first did, with nothing outstanding in between.
+    /// Starts the next loop with no request outstanding; it repeats the first one.
     pub(super) fn begin_loop(&mut self, at: Nanos, shared: &RunContext) -> Result<(), RunError> {
         self.loops_remaining -= 1;
         self.source.restart(&self.spec, self.io_range, &shared.limits, &self.rng)?;
@@ -69,13 +69,13 @@ impl JobThread {
         Ok(())
     }
 
-    /// Requests given to the device so far.
+    /// Returns the number of requests submitted to the device so far.
     #[inline]
     pub(crate) fn issued_count(&self) -> u64 {
         self.recorder.issued
     }
 
-    /// Whether every request is accounted for.
+    /// Checks that every request is accounted for.
     pub(crate) fn check_accounting(&self) -> Result<(), RunError> {
         let r = &self.recorder;
         let job = self.spec.name.clone();
@@ -89,12 +89,12 @@ impl JobThread {
         Ok(())
     }
 
-    /// Completes the job's logs.
+    /// Completes the logs of the job.
     pub(crate) fn finish_logs(&mut self) -> Result<(), RunError> {
         self.recorder.finish_logs(self.ended_at)
     }
 
-    /// The numbers, with times on the clock that started at `epoch`.
+    /// Returns the measurements, with times on the clock that started at `epoch`.
     pub(crate) fn into_result(self, epoch: Nanos) -> JobResult {
         let r = self.recorder;
         let trace_fit = match &self.source {

@@ -14,13 +14,13 @@ pub(super) struct IoSlot {
     pub(super) wanted: Nanos,
     pub(super) issued: Nanos,
     pub(super) io: NextIo,
-    /// Sectors given to the device.
+    /// Number of sectors submitted to the device.
     pub(super) sectors_submitted: u32,
-    /// Parts given to the device and not completed.
+    /// Number of fragments submitted and not completed.
     pub(super) fragments: u32,
-    /// The first error among the parts.
+    /// First error of a fragment.
     pub(super) status: Status,
-    /// The write's number in the ledger, 0 if it is not there.
+    /// Sequence number of the write in [`VerifyState`], or 0 if it has none.
     pub(super) seq: u64,
 }
 
@@ -34,25 +34,27 @@ pub(super) const EMPTY_SLOT: IoSlot = IoSlot {
     seq: 0,
 };
 
-/// Bytes of memory per slot, beside payloads.
+/// Memory per slot without payloads, in bytes.
 pub(crate) const SLOT_BYTES: u64 = (size_of::<IoSlot>() + 3 * size_of::<u32>()) as u64;
 
-/// Slots that a job has from the start: as many as it may have outstanding, but no more than the device
-/// takes, and one on its way. Slots that hold completions for a busy CPU come later, if at all.
-/// Payloads of verifying jobs are placed per slot, so that those have all slots at once.
+/// Returns the number of slots that a job allocates at its start.
+///
+/// It is the maximum of outstanding requests, limited to those that the device accepts, plus one on
+/// its way. Slots of completions that wait for a busy CPU are allocated later, if needed. Verifying
+/// jobs allocate all slots at the start because their payload buffers are assigned per slot.
 pub(crate) fn initial_slot_count(spec: &JobSpec, limits: &Limits) -> u32 {
     let depth = spec.depth();
     if spec.verify { depth } else { depth.min(limits.queue_depth.saturating_add(1)) }
 }
 
 impl JobThread {
-    /// Whether another request can have a slot.
+    /// Returns whether a slot for another request is available.
     #[inline]
     pub(super) fn has_slot(&self) -> bool {
         !self.free.is_empty() || self.slots.len() < self.depth
     }
 
-    /// A slot for a request: the last one that became free, or a new one.
+    /// Allocates a slot: the one freed last, or a new one.
     #[inline]
     pub(super) fn allocate_slot(&mut self) -> Option<u32> {
         self.free.pop().or_else(|| {

@@ -1,5 +1,5 @@
-//! What verifying adds to a [`JobThread`]: payloads with headers on the way out, checks on the way in,
-//! and reading back at the end.
+//! Verification in a [`JobThread`]: payloads with headers, checks of reads, and reading back at the
+//! end.
 
 use ring::PAGE_BYTES;
 
@@ -12,15 +12,15 @@ use crate::verify;
 use clock::Nanos;
 
 impl JobThread {
-    /// Takes the bytes from `at` on for payloads; returns how many.
+    /// Assigns the bytes from `at` on to payloads; returns their number.
     pub(crate) fn assign_buffers(&mut self, at: u64) -> u64 {
         self.buffer_offset = at;
         self.slot_bytes = self.slot_bytes.next_multiple_of(PAGE_BYTES as u64);
         self.slot_bytes * self.slots.len() as u64
     }
 
-    /// The next run of sectors from `next` sectors into the job's area whose contents are known,
-    /// at most one block long.
+    /// Returns the next extent with known contents, from `next` sectors into the job's region, at
+    /// most one block long.
     pub(super) fn next_written_range(&self, next: u64, shared: &RunContext) -> Option<(u64, u32)> {
         let ledger = shared.verify_state.as_ref().filter(|_| next != u64::MAX)?;
         let sector = u64::from(shared.limits.sector_bytes);
@@ -32,8 +32,8 @@ impl JobThread {
         Some((lba, known as u32))
     }
 
-    /// Prepares payload and ledger of the first part. `false` while another write to the same
-    /// sectors is in flight.
+    /// Prepares the payload and the verify state of the first fragment. Returns `false` while
+    /// another write to the same sectors is in flight.
     pub(super) fn prepare_payload(&mut self, slot: u32, shared: &mut RunContext) -> bool {
         let RunContext { verify_state: Some(ledger), buffers, limits, .. } = shared else {
             return true;
@@ -70,7 +70,7 @@ impl JobThread {
         true
     }
 
-    /// Ends the request in the ledger; checks what was read.
+    /// Completes the request in the verify state and checks the data of a read.
     pub(super) fn finish_verify(&mut self, slot: u32, at: Nanos, shared: &mut RunContext) {
         let RunContext { verify_state: Some(ledger), buffers, limits, .. } = shared else {
             return;

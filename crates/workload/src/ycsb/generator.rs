@@ -1,4 +1,4 @@
-//! [`Ycsb`]: operation after operation of a workload.
+//! [`Ycsb`]: generator of the operations of a workload.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,27 @@ use super::record::fnv64;
 
 /// Exponent of the popularity (YCSB's `zipfian constant`).
 const THETA: f64 = 0.99;
-/// YCSB scrambles ranks of this many, whatever the number of records is: so the popularity of a
-/// record does not change when others come.
+/// Number of ranks that YCSB scrambles, for any number of records. Thus the popularity of a record
+/// does not change when records are inserted.
 const SCRAMBLED_RANKS: u64 = 10_000_000_000;
 
-/// What kind of operation.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OperationKind {
-    /// A record is read.
+    /// Reads a record.
     Read,
-    /// A record that exists is written.
+    /// Writes an existing record.
     Update,
-    /// A new record is written.
+    /// Writes a new record.
     Insert,
-    /// Records are read in the order of their keys.
+    /// Reads records in the order of their keys.
     Scan,
-    /// A record is read, and then written.
+    /// Reads a record and then writes it.
     ReadModifyWrite,
 }
 
 impl OperationKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [OperationKind; 5] = [
         OperationKind::Read,
         OperationKind::Update,
@@ -38,7 +38,7 @@ impl OperationKind {
         OperationKind::ReadModifyWrite,
     ];
 
-    /// Its name in results.
+    /// Returns the name of the kind in results.
     pub fn name(self) -> &'static str {
         match self {
             OperationKind::Read => "read",
@@ -50,27 +50,27 @@ impl OperationKind {
     }
 }
 
-/// What is asked.
+/// An operation of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// Of which record, or from which on.
+    /// Index of the record, or of the first record of a scan.
     pub record: u64,
-    /// Records of a scan; 1 otherwise.
+    /// Number of records of a scan; 1 otherwise.
     pub count: u32,
 }
 
-/// The operations of a workload. Who carries them out says when a record is there
-/// ([`inserted`](Ycsb::on_inserted)): only those are asked for.
+/// Generates the operations of a workload. The caller executes them and reports inserted records
+/// ([`on_inserted`](Ycsb::on_inserted)); operations refer only to records that exist.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     mix: Mix,
-    /// Every record with a smaller number is there.
+    /// All records with a smaller index exist.
     contiguous_records: u64,
-    /// The number that the next record gets.
+    /// Index of the next record to insert.
     next_record: u64,
-    /// Records that are there although one before them is not.
+    /// Records that exist although one before them does not.
     inserted_ahead: BTreeSet<u64>,
     scrambled: Zipf,
     latest: Zipf,
@@ -78,7 +78,7 @@ pub struct Ycsb {
 }
 
 impl Ycsb {
-    /// Operations on `records` records that are there; `None` if there are none.
+    /// Returns a generator over `records` existing records, or `None` if `records` is zero.
     pub fn new(mix: Mix, records: u64, rng: Rng) -> Option<Ycsb> {
         Some(Ycsb {
             mix,
@@ -91,12 +91,12 @@ impl Ycsb {
         })
     }
 
-    /// Records that are there, from 0 on.
+    /// Returns the number of contiguous records that exist, from index 0 on.
     pub fn records(&self) -> u64 {
         self.contiguous_records
     }
 
-    /// A record that was to be inserted is there.
+    /// Reports that an inserted record exists.
     pub fn on_inserted(&mut self, record: u64) {
         self.inserted_ahead.insert(record);
         let before = self.contiguous_records;
@@ -120,7 +120,7 @@ impl Ycsb {
         }
     }
 
-    /// The next operation.
+    /// Returns the next operation.
     pub fn next_operation(&mut self) -> Operation {
         let Mix { read, update, insert, scan, .. } = self.mix;
         let mut at = self.rng.f64();
@@ -135,7 +135,7 @@ impl Ycsb {
             }
             at -= share;
         }
-        // What rounding leaves goes to what there is.
+        // Rounding errors of the shares select the last kind that has a share.
         let last = if self.mix.read_modify_write > 0.0 {
             OperationKind::ReadModifyWrite
         } else if read > 0.0 {
@@ -204,8 +204,8 @@ mod tests {
         for operation in draws(YcsbWorkload::C, 1000) {
             *counts.entry(operation.record).or_default() += 1;
         }
-        // Rank r of 10^10 has a share of 1 / (r + 1)^0.99 of zeta(10^10, 0.99) = 26.469, as YCSB
-        // says; other ranks that fall on the same record add a thousandth each.
+        // Rank r of 10^10 has a share of 1 / (r + 1)^0.99 of zeta(10^10, 0.99) = 26.469, as in
+        // YCSB. Other ranks that map to this record add a thousandth each.
         let top = f64::from(counts[&(fnv64(0) % 1000)]) / f64::from(DRAWS);
         assert!((top - 1.0 / 26.469 - 0.001).abs() < 0.003, "{top}");
         let mut by_count: Vec<(u32, u64)> = counts.iter().map(|(r, n)| (*n, *r)).collect();
@@ -230,7 +230,7 @@ mod tests {
                     old += u32::from(age > ycsb.records() / 2);
                 }
             }
-            // They come late, and out of order.
+            // The inserts complete late and out of order.
             if pending.len() == 5 {
                 pending.drain(..).rev().for_each(|record| ycsb.on_inserted(record));
             }

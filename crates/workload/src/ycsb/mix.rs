@@ -1,41 +1,41 @@
-//! [`Mix`]: what share of the operations is what, and which records are popular.
+//! [`Mix`]: the shares of the operations, and the popularity of records.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which records are asked for.
+/// Distribution of the records that operations access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popularity {
-    /// All alike.
+    /// All records are equally likely.
     Uniform,
-    /// A few much more than others, wherever they are in the order of insertion (*scrambled*
-    /// zipfian, exponent 0.99).
+    /// Few records are much more likely than others, independent of the order of insertion
+    /// (*scrambled* Zipfian, exponent 0.99).
     Zipfian,
-    /// The last ones inserted most (exponent 0.99).
+    /// The records inserted last are the most likely (exponent 0.99).
     Latest,
 }
 
 /// Shares of the operations; they add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
-    /// Reads of a record.
+    /// Share of reads of a record.
     pub read: f64,
-    /// Writes of a record that exists.
+    /// Share of writes of an existing record.
     pub update: f64,
-    /// New records.
+    /// Share of inserts of a new record.
     pub insert: f64,
-    /// Reads of up to [`scan_records_max`](RwMix::scan_records_max) records that follow each other in the order of
-    /// their keys.
+    /// Share of scans: reads of up to [`scan_records_max`](Mix::scan_records_max) consecutive
+    /// records in the order of their keys.
     pub scan: f64,
-    /// A record read, and then written.
+    /// Share of read-modify-writes of a record.
     pub read_modify_write: f64,
-    /// Which records.
+    /// Popularity of the records.
     pub popularity: Popularity,
-    /// Records of a scan at most: their number is uniform from 1 on.
+    /// Maximum number of records of a scan; the number is uniform from 1 on.
     pub scan_records_max: u32,
 }
 
-/// One of the six standard workloads.
+/// One of the six core workloads of [YCSB10].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum YcsbWorkload {
     /// Update heavy: a session store.
@@ -53,7 +53,7 @@ pub enum YcsbWorkload {
 }
 
 impl YcsbWorkload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [YcsbWorkload; 6] = [
         YcsbWorkload::A,
         YcsbWorkload::B,
@@ -63,7 +63,7 @@ impl YcsbWorkload {
         YcsbWorkload::F,
     ];
 
-    /// Its published parameters (`workloads/workload[a-f]` of the YCSB distribution).
+    /// Returns the published parameters (`workloads/workload[a-f]` of the YCSB distribution).
     pub fn mix(self) -> Mix {
         let none = Mix {
             read: 0.0,

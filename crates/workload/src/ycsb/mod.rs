@@ -1,11 +1,4 @@
-//! YCSB's core workloads (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010):
-//! what a key-value store is asked next.
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`mix`](Mix) | the six standard workloads: shares of operations, and who is popular |
-//! | [`generator`](Ycsb) | operation after operation |
-//! | [`record`](record_key) | names of records, as the published client makes them |
+//! YCSB's core workloads [YCSB10]: the operations on a key-value store.
 
 mod generator;
 mod mix;

@@ -1,10 +1,10 @@
-//! Names of records, as YCSB's client makes them: `user` and the FNV-1a hash of the record's number,
-//! so that the order of keys is not the order of insertion.
+//! Keys of records as YCSB's client makes them: `user` and the FNV-1a hash of the record's index.
+//! Thus the order of keys differs from the order of insertion.
 
-/// Bytes of a key at most: `user` and the digits of a 63-bit number.
+/// Maximum length of a key in bytes: `user` and the digits of a 63-bit number.
 pub const KEY_BYTES: usize = 4 + 19;
 
-/// The name of a record.
+/// Key of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordKey {
     bytes: [u8; KEY_BYTES],
@@ -12,14 +12,14 @@ pub struct RecordKey {
 }
 
 impl RecordKey {
-    /// Its bytes.
+    /// Returns the bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
 
-/// The 64-bit FNV-1a hash of a number's bytes, lowest first, as a positive number (YCSB's
-/// `Utils.fnvhash64`).
+/// Returns the 64-bit FNV-1a hash of a number's bytes, least significant first, as a non-negative
+/// 63-bit number (YCSB's `Utils.fnvhash64`).
 pub fn fnv64(number: u64) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in number.to_le_bytes() {
@@ -28,7 +28,7 @@ pub fn fnv64(number: u64) -> u64 {
     (hash as i64).unsigned_abs() & (u64::MAX >> 1)
 }
 
-/// The name of record number `number`.
+/// Returns the key of the record with index `number`.
 pub fn record_key(number: u64) -> RecordKey {
     let mut key = RecordKey { bytes: [0; KEY_BYTES], len: 4 };
     key.bytes[..4].copy_from_slice(b"user");
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_the_published_client() {
-        // The first records of every YCSB load.
+        // Keys of the first records of every YCSB load.
         let names = [0, 1, 2].map(|i| String::from_utf8(record_key(i).as_bytes().into()).unwrap());
         assert_eq!(
             names,
