@@ -1,9 +1,9 @@
-//! Numbers as people read them: sizes, rates, durations, counts. Never `inf`, never `NaN`. Text of files
-//! as a terminal may have it: without control characters.
+//! Formats numbers for display: sizes, rates, durations and counts, never `inf` or `NaN`. Also
+//! escapes text of files for a terminal, so that it has no control characters.
 
 use std::borrow::Cow;
 
-/// `1,234,567`.
+/// Formats a count with thousands separators: `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -16,7 +16,7 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// Three significant digits, without an exponent.
+/// Formats a number with three significant digits and without an exponent.
 fn three(value: f64) -> String {
     if value >= 99.95 {
         format!("{value:.0}")
@@ -41,32 +41,32 @@ fn scaled(value: f64, base: f64, units: &[&str]) -> String {
     }
 }
 
-/// `64 KiB`.
+/// Formats a size with a binary unit: `64 KiB`.
 pub fn bytes_binary(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// `400 GB`.
+/// Formats a size with a decimal unit: `400 GB`.
 pub fn bytes_decimal(bytes: u64) -> String {
     scaled(bytes as f64, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
 }
 
-/// `280 MB/s`; 0 for what is not a number.
+/// Formats a rate in bytes per second: `280 MB/s`. A value that is not finite becomes 0.
 pub fn rate(bytes_per_sec: f64) -> String {
     scaled(bytes_per_sec, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
-/// `58 us`, from nanoseconds.
+/// Formats a duration in nanoseconds: `58 us`.
 pub fn duration(nanos: u64) -> String {
     scaled(nanos as f64, 1000.0, &["ns", "us", "ms", "s"])
 }
 
-/// Text on one line: control characters, line ends included, are escaped as `\n` or `\u{1b}`.
+/// Escapes text for one line: control characters, including line ends, become `\n` or `\u{1b}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.is_control())
 }
 
-/// Text of several lines: control characters other than line ends and tabs are escaped.
+/// Escapes text of several lines: control characters other than line ends and tabs.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.is_control() && c != '\n' && c != '\t')
 }

@@ -1,23 +1,11 @@
 //! Sluice: a software-defined SSD and the user-space I/O stack that drives it.
 //!
-//! | module | noun |
-//! |---|---|
-//! | [`scenario`] | one TOML file that picks a choice at every seam, and the jobs to run |
-//! | [`presets`] | the drives that come with Sluice |
-//! | [`machine`] | many cores in virtual time, under the block layer |
-//! | [`limits`] | what a drive can do at most, in closed form |
-//! | [`calibrate`] | what this machine costs, and whether it keeps up with a drive |
-//! | [`mod@bench`] | what Sluice costs and sustains |
-//! | [`stack`] | a drive and the host's way to it, built from a scenario |
-//! | [`mod@open`] | a drive of a scenario, a file, nothing at all: a device for user-level I/O |
-//! | [`sim`] | scenarios in virtual time |
-//! | [`serve`] | scenarios in real time, in front of real programs |
-//! | [`report`] | what a run found: a table, a page |
-//! | [`trace_file`] | what happened, event by event, for Perfetto |
-//! | [`cli`] | the command line |
+//! A [`scenario`] is one TOML file with drives, a host stack and jobs. [`sim`] runs it in virtual time;
+//! [`serve`] and [`mod@open`] run its drives in real time, for other programs and for this one. [`report`]
+//! and [`trace_file`] write results, and [`cli`] is the command line.
 //!
-//! As a library, the crates of the stack are here under their own names. A drive, a queue pair, a
-//! vector of sectors written to physical addresses and read back, in no time:
+//! The library re-exports the crates of the stack under their own names. This example powers on a
+//! zero-latency drive, creates a queue pair, writes a vector of physical addresses and reads it back:
 //!
 //! ```
 //! use sluice::clock::{Component, Nanos};
@@ -28,13 +16,13 @@
 //! use sluice::scenario::Scenario;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A drive: the preset's timing and shape, fewer chunks, contents in memory.
+//! // The drive: a preset's timing and geometry with fewer chunks, data in memory.
 //! let text = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ngeometry.chunks = 8\ndata = \"memory\"\n";
 //! let scenario = Scenario::parse("example.toml".as_ref(), text)?;
 //! let mut drive = Drive::new(scenario.drives[0].config.clone())?;
 //! drive.set_instant(true);
 //!
-//! // A host: a port, the controller brought up, a queue pair of 64 entries.
+//! // The host: a port, an initialized controller and a queue pair of 64 entries.
 //! let port = drive.attach()?;
 //! let mut pump = || {
 //!     drive.poll(Nanos::ZERO);
@@ -44,7 +32,7 @@
 //! let oc = controller.info().open_channel.expect("the preset is open-channel");
 //! let unit = oc.geometry.ws_opt;
 //!
-//! // Memory that the drive may touch: the data, and the list of addresses behind it.
+//! // Registered memory: data to write, data read, and the list of addresses.
 //! let bytes = unit as usize * 4096;
 //! let memory = Region::anonymous(2 * bytes + 4096)?;
 //! let base = port.memory().register(&memory)?;
@@ -56,7 +44,7 @@
 //!     length: bytes as u32,
 //! };
 //!
-//! // A flash page is readable when the pages of its pair are written: write as many units.
+//! // A page is readable once its paired pages are programmed: write that many units.
 //! for i in 0..=oc.geometry.mw_cunits / unit {
 //!     for sector in 0..unit {
 //!         let address = Address { group: 3, pu: 1, chunk: 2, sector: i * unit + sector };
@@ -89,7 +77,7 @@
 //! # }
 //! ```
 //!
-//! A whole scenario in virtual time is in [`sim::simulate`].
+//! [`sim::simulate`] has an example of a complete scenario in virtual time.
 
 #![forbid(unsafe_code)]
 

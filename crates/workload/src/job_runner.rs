@@ -83,7 +83,7 @@ pub struct JobRunner<D> {
     /// Job threads that wait for capacity of the device, or for another thread's write to the same
     /// sectors.
     refused: Vec<u32>,
-    /// Whether the device made progress since a thread was blocked.
+    /// Whether a job thread made progress in the last poll, so that blocked threads retry.
     retry: bool,
     /// Current stage. The jobs before a `stonewall` form one stage; stages run one after the other.
     stage: u32,

@@ -131,7 +131,7 @@ pub struct Finding {
 /// What there is to say of one drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveVerdict {
-    /// The drive.
+    /// Name of the drive.
     pub drive: String,
     /// Every way and kind of command.
     pub findings: Vec<Finding>,

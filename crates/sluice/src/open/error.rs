@@ -49,7 +49,7 @@ pub enum OpenError {
     #[error("{}: {}: name one of its drives: {}", file.display(), problem(asked), drives.iter()
         .map(|d| format!("#{d}")).collect::<Vec<_>>().join(", "))]
     WhichDrive {
-        /// The scenario.
+        /// Path of the scenario.
         file: PathBuf,
         /// What was named.
         asked: Option<String>,
@@ -62,7 +62,7 @@ pub enum OpenError {
          application's own go past it: set path.queue_model = \"raw\", or remove it", file.display()
     )]
     BlockLayer {
-        /// The scenario.
+        /// Path of the scenario.
         file: PathBuf,
     },
     /// An option means nothing there, or cannot be met.
@@ -86,7 +86,7 @@ pub enum OpenError {
     /// A thread could not be started.
     #[error("drive {drive}: its thread cannot run: {source}")]
     Thread {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why.
         #[source]
@@ -108,7 +108,7 @@ fn problem(asked: &Option<String>) -> String {
 }
 
 impl OpenError {
-    /// Whether what was asked is at fault.
+    /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {
             OpenError::Stack(error) => error.is_usage(),
@@ -146,13 +146,13 @@ pub enum CloseError {
     /// Its thread has panicked: a bug.
     #[error("drive {drive}: its thread has failed; its image is as after a power cut")]
     Panicked {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
     },
     /// Its thread could not go on.
     #[error("drive {drive}: its thread could not go on: {source}")]
     Thread {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why.
         #[source]
@@ -161,7 +161,7 @@ pub enum CloseError {
     /// Requests that were given up do not end.
     #[error("drive {drive}: {outstanding} requests of its target did not end")]
     Outstanding {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// How many.
         outstanding: u64,
@@ -169,7 +169,7 @@ pub enum CloseError {
     /// The target could not be flushed.
     #[error("drive {drive}: the last flush ended with: {status}")]
     Flush {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// How it ended.
         status: Status,
@@ -177,7 +177,7 @@ pub enum CloseError {
     /// The image could not be written back.
     #[error("drive {drive}: its image could not be written back: {source}")]
     ShutDown {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why.
         #[source]

@@ -152,7 +152,7 @@ impl Direction {
 /// What one job saw in one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobRow {
-    /// The job.
+    /// Name of the job.
     pub name: String,
     /// The direction.
     pub direction: Direction,

@@ -18,7 +18,7 @@ pub enum ScenarioError {
     /// The file could not be read.
     #[error("{}: {source}", shown_path(path))]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

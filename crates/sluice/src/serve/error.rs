@@ -16,7 +16,7 @@ pub enum ServeError {
     /// A server could not start.
     #[error("drive {drive}: {source}")]
     Nbd {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why.
         #[source]
@@ -48,7 +48,7 @@ pub enum ServeError {
     /// A drive cannot be shared as the scenario says.
     #[error("drive {drive} cannot be shared: {why}")]
     Share {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why, and what to do.
         why: String,
@@ -72,7 +72,7 @@ pub enum ServeError {
     /// The server had to give up.
     #[error("drive {drive}: the NBD server failed: {source}{why}")]
     Server {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// What failed.
         #[source]
@@ -83,7 +83,7 @@ pub enum ServeError {
     /// The drive could not be shut down in order.
     #[error("drive {drive}: its image could not be written back: {source}")]
     ShutDown {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why.
         #[source]
@@ -92,7 +92,7 @@ pub enum ServeError {
     /// A thread has panicked: a bug.
     #[error("drive {drive}: {thread} has failed; its image is as after a power cut")]
     Panicked {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Which thread.
         thread: &'static str,
@@ -100,7 +100,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Whether what was asked is at fault.
+    /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {
             ServeError::Stack(e) => e.is_usage(),

@@ -1,4 +1,4 @@
-//! [`BlockLayerCounts`]: what the block layer of a drive has done, as plain numbers.
+//! [`BlockLayerCounts`]: the counters of a drive's block layer.
 
 use block::{BlockLayer, DiskStat, DispatchStats, StagingStats, SubmitterStats};
 use clock::Nanos;
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 
 use crate::format::count;
 
-/// What the block layer of a drive has done.
+/// Counters of a drive's block layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockLayerCounts {
-    /// `"sq"` or `"mq"`.
+    /// Queue model, `"sq"` or `"mq"`.
     pub kind: &'static str,
-    /// The device, as `/sys/block/*/stat`.
+    /// Counters of the device, as in `/sys/block/*/stat`.
     pub stat: DiskStat,
-    /// Each core that submits.
+    /// Counters of each submitting core.
     pub cores: Vec<CoreCounts>,
-    /// Each staging queue.
+    /// Counters of each staging queue.
     pub staging: Vec<StagingCounts>,
-    /// Each dispatch queue, and with it each hardware queue.
+    /// Counters of each dispatch queue and its hardware queue.
     pub dispatch: Vec<DispatchCounts>,
 }
 
-/// What one core has done.
+/// Counters of one core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of block::SubmitterStats")]
 pub struct CoreCounts {
@@ -33,7 +33,7 @@ pub struct CoreCounts {
     pub spurious: u64,
 }
 
-/// What one staging queue has done.
+/// Counters of one staging queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of block::StagingStats")]
 pub struct StagingCounts {
@@ -43,7 +43,7 @@ pub struct StagingCounts {
     pub peak: u64,
 }
 
-/// What one dispatch queue has done.
+/// Counters of one dispatch queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of block::DispatchStats")]
 pub struct DispatchCounts {
@@ -62,7 +62,7 @@ pub struct DispatchCounts {
     pub depth: Vec<u64>,
 }
 
-/// The counts of a histogram up to its last that is not zero.
+/// Returns the counts of a histogram up to the last one that is not zero.
 fn depths(histogram: &block::DepthHistogram) -> Vec<u64> {
     let counts = histogram.get();
     let used = counts.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1);
@@ -114,7 +114,7 @@ impl DispatchCounts {
 }
 
 impl BlockLayerCounts {
-    /// What `layer`, an `sq` or `mq`, has done until `now`.
+    /// Returns the counters of `layer`, an `sq` or `mq`, up to `now`.
     pub fn from_layer(layer: &BlockLayer, kind: &'static str, now: Nanos) -> BlockLayerCounts {
         let sector_bytes = layer.limits().sector_bytes;
         let core =
@@ -128,7 +128,7 @@ impl BlockLayerCounts {
         }
     }
 
-    /// Requests that became part of another's command.
+    /// Returns the number of requests that were merged into another request's command.
     pub fn merges(&self) -> u64 {
         let stat = &self.stat;
         [stat.reads(), stat.writes(), stat.discards(), stat.flushes()]
@@ -141,7 +141,7 @@ impl BlockLayerCounts {
         self.dispatch.iter().map(of).sum()
     }
 
-    /// In one line, for people.
+    /// Returns a summary in one line.
     pub fn summary_line(&self) -> String {
         let s = |n: usize| if n == 1 { "" } else { "s" };
         let sleeps: u64 = self.cores.iter().map(|c| c.sleeps).sum();
@@ -164,7 +164,7 @@ impl BlockLayerCounts {
         )
     }
 
-    /// Everything, for programs.
+    /// Returns all counters as JSON.
     pub fn to_json(&self) -> Value {
         let core = |c: &CoreCounts| {
             json!({

@@ -1,5 +1,4 @@
-//! [`BlockLayerTrace`]: what happened to each request in the block layers, as files that blkparse reads,
-//! and as tracks beside the drives' in the Perfetto trace.
+//! [`BlockLayerTrace`]: the events of requests in the block layers. Writes files for blkparse, and tracks beside the drives' tracks in a Perfetto trace.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -12,22 +11,22 @@ use block::{BlockDevice, Submitter};
 use super::{DriveRun, SimError};
 use crate::trace_file::{BlockTracks, TraceFile};
 
-/// Events of one core that are kept between two looks, at least.
+/// Minimum number of events of one core that are buffered between two collections.
 const EVENTS: usize = 1 << 16;
-/// Events of one request, with those of a batch of one.
+/// Events of one request, including the events of a batch with only that request.
 const EVENTS_PER_REQUEST: usize = 8;
 
-/// The events of every drive's block layer.
+/// Events of every drive's block layer.
 pub(super) struct BlockLayerTrace {
     dir: Option<PathBuf>,
-    /// By drive; `None` for what is not asked for, and for drives without a block layer.
+    /// Writer per drive; `None` if not requested, and for drives without a block layer.
     writers: Vec<Option<BlktraceWriter<BufWriter<File>>>>,
     tracks: Vec<Option<BlockTracks>>,
 }
 
 impl BlockLayerTrace {
-    /// Begins to trace: into `dir` for blkparse, and into `file` for Perfetto. `None` if neither is
-    /// asked for, or no drive has a block layer.
+    /// Starts to trace: into `dir` for blkparse, and into `file` for Perfetto. Returns `None` if
+    /// neither is requested, or if no drive has a block layer.
     pub(super) fn create(
         dir: Option<&Path>,
         mut file: Option<&mut TraceFile<File>>,
@@ -92,7 +91,7 @@ impl BlockLayerTrace {
         Ok(any.then_some(trace))
     }
 
-    /// Whether some core has little room left for events.
+    /// Returns whether the event buffer of a core is nearly full.
     pub(super) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
         lanes.iter_mut().any(|lane| {
             let cores = lane.device_mut().and_then(|d| d.block_layer_mut());
@@ -103,7 +102,7 @@ impl BlockLayerTrace {
         })
     }
 
-    /// Writes what has happened since the last call.
+    /// Writes the events since the last call.
     pub(super) fn collect(
         &mut self,
         mut file: Option<&mut TraceFile<File>>,
@@ -137,7 +136,8 @@ impl BlockLayerTrace {
         Ok(())
     }
 
-    /// Completes the files; returns how many events found no room and are missing in them.
+    /// Completes the files; returns the number of events that were dropped because a buffer was
+    /// full.
     pub(super) fn finish(self, lanes: &mut [DriveRun]) -> Result<u64, SimError> {
         for writer in self.writers.into_iter().flatten() {
             let dir = self.dir.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! [`DriveRun`]: a drive with its jobs, during the run.
+//! [`DriveRun`]: a drive with its jobs during the run.
 
 use block::BlockDevice;
 use clock::{Component, Nanos};
@@ -7,19 +7,19 @@ use workload::JobRunner;
 use crate::stack::steady_state::SteadyResult;
 use crate::stack::{ShardCounts, StackDevice};
 
-/// A drive with its jobs, during the run.
+/// A drive with its jobs during the run.
 pub(super) struct DriveRun {
-    /// The number of the drive, for tracepoints.
+    /// Index of the drive, for tracepoints.
     pub(super) index: u16,
     pub(super) name: String,
     pub(super) drive: drive::Controller,
     pub(super) host: Option<JobRunner<StackDevice>>,
-    /// The device of a drive without jobs.
+    /// Device of a drive without jobs.
     pub(super) idle: Option<StackDevice>,
     pub(super) ftl_before: Option<ftl::FtlStats>,
     pub(super) media_before: Option<media::MediaStats>,
     pub(super) shards_before: Vec<ShardCounts>,
-    /// Whether what it holds is to be on its image in the end.
+    /// Whether the contents of the drive must be on its image at the end.
     pub(super) persist_image: bool,
     pub(super) steady: Option<SteadyResult>,
 }
@@ -55,7 +55,7 @@ impl DriveRun {
         }
     }
 
-    /// The names of its jobs, clones counted one by one.
+    /// Returns the names of the jobs, with clones counted one by one.
     pub(super) fn job_names(&self) -> Vec<String> {
         self.host
             .as_ref()
@@ -67,7 +67,7 @@ impl DriveRun {
         self.device().map_or(0, |device| device.limits().sector_bytes)
     }
 
-    /// Counters and free lines of the translation layer, on whichever side it runs.
+    /// Returns counters and free lines of the FTL in the drive or in the host.
     pub(super) fn ftl_snapshot(&self) -> Option<(ftl::FtlStats, f64)> {
         ftl_snapshot(self.device(), &self.drive)
     }

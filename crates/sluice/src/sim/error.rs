@@ -1,4 +1,4 @@
-//! [`SimError`]: why a run could not be done.
+//! [`SimError`]: the errors of a run.
 
 use std::path::PathBuf;
 
@@ -8,87 +8,87 @@ use workload::JobError;
 use crate::scenario::ScenarioError;
 use crate::stack::StackError;
 
-/// Why a run could not be done.
+/// Error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// A stack could not be built or preconditioned.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// A job is wrong.
+    /// A job description is invalid.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// Jobs do not fit the device, or the run cannot be trusted.
+    /// Jobs do not fit the device, or the results of the run are invalid.
     #[error(transparent)]
     Host(#[from] workload::RunError),
-    /// There is nothing to run.
+    /// The scenario has no jobs.
     #[error("{file}: no jobs: give the scenario a [[job]], job_files, or a job file beside it")]
     NoJobs {
-        /// The scenario.
+        /// Path of the scenario.
         file: PathBuf,
     },
     /// The trace cannot be written.
     #[error("cannot write the trace to {path}: {source}")]
     Trace {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The thread is in the middle of another traced run.
+    /// The thread already records another run.
     #[error("this thread traces a run already")]
     Recording,
     /// The block layer's trace cannot be written.
     #[error("cannot write the block layer's trace to {dir}: {source}")]
     Blktrace {
-        /// Where.
+        /// Path of the directory.
         dir: PathBuf,
         /// Why.
         #[source]
         source: WriteError,
     },
-    /// What is written cannot be read again, and is to be verified.
+    /// A job verifies its data, but the drive does not store data.
     #[error(
         "job {job} verifies what it reads back, and drive {drive} keeps no data (data = \"none\"): set \
          data = \"memory\" or \"file\", or remove `verify`"
     )]
     VerifyWithoutData {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The drive.
+        /// Name of the drive.
         drive: String,
     },
-    /// The scenario's own jobs do not go with its drives.
+    /// The jobs of the scenario do not fit its drives.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The image's folder cannot be written to.
+    /// The image's directory cannot be written to.
     #[error("drive {drive}: cannot mark its image as being preconditioned: {source}")]
     PreconditionMarker {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The image could not be brought to its disk.
+    /// The image could not be written to disk.
     #[error("drive {drive}: cannot write its image: {source}")]
     Image {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// There is nothing to trace.
+    /// A block-layer trace is requested, but no drive has a block layer.
     #[error("{file}: `raw` has no block layer to trace: set path.queue_model = \"sq\" or \"mq\"")]
     NoBlockLayer {
-        /// The scenario.
+        /// Path of the scenario.
         file: PathBuf,
     },
 }
 
 impl SimError {
-    /// Whether what was asked is at fault, and not the run.
+    /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {
             SimError::Job(_)

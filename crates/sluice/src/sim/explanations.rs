@@ -1,4 +1,4 @@
-//! [`ExplanationRecorder`]: the recording of a run's tracepoints, and what is made of it.
+//! [`ExplanationRecorder`]: records the tracepoints of a run and derives explanations from them.
 
 use tracepoint::{Record, Recorder};
 
@@ -9,20 +9,20 @@ use crate::explain::{
     SlowestRequests,
 };
 
-/// Why the requests of one drive took as long as they did.
+/// Explanation of the latencies of one drive's requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// The slowest requests, slowest first.
     pub slowest: Vec<Explained>,
-    /// Where the time went, by job, operation and percentile.
+    /// Latency breakdowns by job, operation and percentile.
     pub breakdowns: Vec<Breakdown>,
-    /// The names of the jobs, clones counted one by one.
+    /// The names of the jobs, with clones counted one by one.
     pub jobs: Vec<String>,
-    /// Bytes of a sector.
+    /// Sector size in bytes.
     pub sector_bytes: u32,
 }
 
-/// A recording of the thread that simulates.
+/// A recording of the simulating thread.
 pub(super) struct ExplanationRecorder {
     recorder: Recorder,
     records: Vec<Record>,
@@ -35,7 +35,7 @@ struct DriveExplainer {
     bands: Bands,
 }
 
-/// Hands stories to those who want them.
+/// Forwards explanations to several sinks.
 struct SinkTee<'a> {
     slowest: &'a mut SlowestRequests,
     bands: &'a mut Bands,
@@ -67,10 +67,10 @@ impl ExplanationSink for SinkTee<'_> {
 }
 
 impl ExplanationRecorder {
-    /// Starts to record; the `slowest` requests of each drive are kept.
+    /// Starts to record. The `slowest` slowest requests of each drive are kept.
     ///
     /// # Errors
-    /// [`SimError::Recording`] when the thread records already.
+    /// [`SimError::Recording`] if the thread already records.
     pub(super) fn start(
         slowest: usize,
         lanes: &[DriveRun],
@@ -87,7 +87,7 @@ impl ExplanationRecorder {
         })
     }
 
-    /// Goes through what was recorded since the last call.
+    /// Processes the events recorded since the last call.
     pub(super) fn collect(&mut self, mut trace: Option<&mut SpanTrace>) {
         self.records.clear();
         self.recorder.drain_into(&mut self.records);
@@ -103,7 +103,7 @@ impl ExplanationRecorder {
         }
     }
 
-    /// What was found, by drive.
+    /// Returns the explanation of each drive.
     pub(super) fn finish(self, lanes: &[DriveRun]) -> Vec<Explanation> {
         let all = self.drives.into_iter().zip(lanes).map(|(drive, lane)| Explanation {
             slowest: drive.slowest.into_requests(),

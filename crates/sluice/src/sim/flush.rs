@@ -1,17 +1,17 @@
-//! Brings a drive's image to rest after a run that is to change it: everything acknowledged is flushed,
-//! and the drive is shut down as a host would do it.
+//! Flush at the end of a run that modifies a drive's image: flushes all acknowledged writes and
+//! shuts the drive down cleanly.
 
 use block::{BlockDevice, Request};
 use clock::{Component, Nanos};
 
 use super::DriveRun;
 
-/// Polls of device and drive that a flush may take.
+/// Maximum number of polls of device and drive for a flush.
 const FLUSH_POLL_LIMIT: u32 = 10_000_000;
 
 impl DriveRun {
-    /// Flushes, and has a translation layer on the host make a checkpoint, taking no time of the run.
-    /// Nothing may be outstanding.
+    /// Flushes, and makes an FTL in the host write a checkpoint, without advancing the time of the
+    /// run. Nothing may be outstanding.
     pub(super) fn flush(&mut self, mut now: Nanos) {
         let DriveRun { host, idle, drive, .. } = self;
         let device = match host {
@@ -22,7 +22,7 @@ impl DriveRun {
             },
         };
         drive.set_zero_latency(true);
-        // A device that is full of its own requests takes one when those have ended.
+        // A device that is full of its own requests accepts the flush when those have completed.
         let mut submitted = false;
         for _ in 0..FLUSH_POLL_LIMIT {
             submitted = submitted || device.submit(now, Request::flush(u64::MAX)).is_ok();

@@ -1,4 +1,4 @@
-//! An outcome as JSON: fio's result format, with Sluice's own section beside it.
+//! JSON of an outcome: fio's result format with a `sluice` section.
 
 use drive::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
@@ -11,10 +11,11 @@ use super::{DriveOutcome, Note, SimOutcome, Timeline};
 use crate::explain::{breakdown_json, request_json};
 use crate::stack::ShardCounts;
 
-/// The number of the `sluice` section's form: it grows when a key changes its meaning or goes.
+/// Schema version of the `sluice` section. It is incremented if a key is removed or changes its
+/// meaning.
 pub const SCHEMA: u32 = 2;
 
-/// JSON for people and programs: an entry per line, lists of numbers on one line.
+/// Formats JSON for people and programs: one entry per line, lists of numbers on one line.
 pub fn to_text(value: &Value) -> String {
     let mut out = String::new();
     write_value(value, 0, &mut out);
@@ -53,10 +54,11 @@ fn write_value(value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// What fio would have written, with a `sluice` section. Equal outcomes give equal bytes: the
+/// Returns the result in fio's format with a `sluice` section. Equal outcomes give equal bytes: the
 /// timestamp is zero.
 pub fn to_json(outcome: &SimOutcome) -> Value {
-    // fio knows no drives: the jobs of all are in one list, each drive's in its own place again.
+    // fio has no drives: the jobs of all drives are in one list, and the `sluice` section lists
+    // them per drive.
     let all = RunResult {
         seed: outcome.seed,
         elapsed: outcome.elapsed,
@@ -89,7 +91,7 @@ pub fn to_json(outcome: &SimOutcome) -> Value {
     value
 }
 
-/// Results of replays and of searches for a depth, which fio's format has no place for.
+/// Returns results of replays and of depth searches, for which fio's format has no keys.
 fn job_extensions(job: &JobResult) -> Option<Value> {
     let mut object = Map::new();
     object.insert("jobname".into(), json!(job.spec.name));
@@ -228,7 +230,7 @@ fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
     Value::Object(object)
 }
 
-/// Counters of a translation layer.
+/// Returns the counters of an FTL.
 fn ftl(f: &FtlStats) -> Value {
     json!({
         "user_sectors_written": f.host_writes,
@@ -256,7 +258,7 @@ fn ftl(f: &FtlStats) -> Value {
     })
 }
 
-/// Counters of its garbage collection.
+/// Returns the counters of an FTL's garbage collection.
 fn gc(f: &FtlStats) -> Value {
     json!({
         "moved_sectors": f.gc_relocations,
@@ -278,7 +280,7 @@ fn gc(f: &FtlStats) -> Value {
     })
 }
 
-/// Counters of a medium; wear and offline chunks are those at the end.
+/// Returns the counters of a medium; wear and offline chunks are those at the end.
 fn media(m: &MediaStats) -> Value {
     json!({
         "programs": m.programs,
@@ -291,7 +293,7 @@ fn media(m: &MediaStats) -> Value {
     })
 }
 
-/// The intervals of a run.
+/// Returns the intervals of a run.
 fn intervals(timeline: &Timeline) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("interval_ns".into(), json!(timeline.width.0));
@@ -299,7 +301,7 @@ fn intervals(timeline: &Timeline) -> Map<String, Value> {
     object
 }
 
-/// Throughput, queue depth and latencies of a job in each interval.
+/// Returns throughput, queue depth and latencies of a job in each interval.
 fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
     let mut object = intervals(timeline);
     object.insert("name".into(), json!(job.spec.name));
@@ -321,7 +323,7 @@ fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
             let rate = |(i, interval)| of(interval) as f64 * 1e9 / ns(i);
             done.iter().enumerate().map(rate).collect()
         };
-        // An interval without a request has no latency.
+        // An interval without requests has no latency.
         let of = |of: &dyn Fn(&workload::IntervalLatency) -> u64| -> Vec<Option<u64>> {
             latencies.iter().map(|l| (l.count > 0).then(|| of(l))).collect()
         };
@@ -339,7 +341,7 @@ fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
     Value::Object(object)
 }
 
-/// The translation layer in each interval.
+/// Returns the state of the FTL in each interval.
 fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
     let found = d.ftl_time_series.as_ref()?.intervals(timeline);
     let mut object = intervals(timeline);
@@ -352,7 +354,7 @@ fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// What one shard did; all of them together are in `ftl` and `gc`.
+/// Returns the counters of one shard; `ftl` and `gc` have the sums over all shards.
 fn shard(s: &ShardCounts) -> Value {
     let (f, core, health) = (&s.ftl, &s.core, &s.health);
     json!({
@@ -382,7 +384,7 @@ fn shard(s: &ShardCounts) -> Value {
     })
 }
 
-/// What the shard that looks after the label of all of them found and did.
+/// Returns the superblock's state, from the shard that maintains it.
 fn superblock(l: &SuperblockHealth) -> Value {
     json!({
         "generation": l.generation,
@@ -397,7 +399,8 @@ fn superblock(l: &SuperblockHealth) -> Value {
     })
 }
 
-/// What commands made of the drive's interface beyond plain reads and writes; nothing if they did not.
+/// Returns the counters of interface features other than plain reads and writes; `None` if none was
+/// used.
 fn interface(d: &DriveStats) -> Option<Value> {
     let used = d.hints != HintStats::default()
         || d.notifications != NotificationStats::default()

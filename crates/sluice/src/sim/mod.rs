@@ -1,22 +1,7 @@
-//! `sluice sim`: scenarios in virtual time.
+//! Simulation of scenarios in virtual time, for `sluice sim`.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`outcome`](Outcome) | what a run of one scenario found |
-//! | [`preconditioned`](PreconditionCache) | states of drives that several scenarios begin with |
-//! | [`json`](to_json) | fio's result format, with Sluice's own section beside it |
-//! | [`way`](to_variant) | the same for the report |
-//! | [`layer`](BlockLayerCounts) | what the block layer has done |
-//! | `block_layer_trace` | the block layer's events, for blkparse and for Perfetto |
-//! | [`stories`](Explanation) | why requests took as long as they did |
-//! | `spans` | requests and the drive's busy times as a Perfetto trace |
-//! | [`notes`](Note) | what must be known of a result |
-//! | [`over_time`](FtlTimeSeries) | the translation layer at equal distances of virtual time |
-//! | `parameters` | the scenario with defaults and presets resolved |
-//! | [`error`](SimError) | why a run could not be done |
-//! | `lane` | a drive with its jobs, during the run |
-//! | `recording` | what is written down meanwhile |
-//! | `close` | brings a drive's image to rest |
+//! [`simulate`] runs one scenario and returns a [`SimOutcome`]. [`to_json`] prints it in fio's
+//! format, and [`to_variant`] converts it for the report.
 
 mod block_layer;
 mod block_layer_trace;
@@ -60,56 +45,57 @@ use drive_run::{DriveRun, ftl_snapshot};
 use recording::Recording;
 use time_series::Sampler;
 
-/// Where a run stands, for a progress bar.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SimStage {
-    /// Bringing the drives to their state; from 0 to 1.
+    /// Preconditioning of the drives; from 0 to 1.
     Preconditioning(f64),
-    /// Running the jobs; from 0 to 1.
+    /// Execution of the jobs; from 0 to 1.
     Running(f64),
 }
 
-/// How a scenario is run.
+/// Options of a run.
 #[derive(Default)]
 pub struct SimOptions<'a> {
-    /// Jobs beside the scenario's own.
+    /// Job files in addition to the scenario's own jobs.
     pub job_files: Vec<PathBuf>,
-    /// Jobs of the runs before this one: the logs of this one's jobs (`write_lat_log`) are numbered
-    /// after theirs, so that no run overwrites the logs of another.
+    /// Number of jobs in earlier runs. Logs of this run's jobs (`write_lat_log`) are numbered after
+    /// theirs, so that no run overwrites the logs of another.
     pub jobs_before: usize,
-    /// Write a Perfetto trace here.
+    /// Perfetto trace to write.
     pub trace: Option<TraceOutput>,
-    /// Write what happens to each request in the block layer into this folder, for blkparse.
+    /// Directory for the block layer's events of each request, in blkparse's format.
     pub blktrace: Option<PathBuf>,
-    /// Explain this many of the slowest requests of each drive, and where the time of all of them went;
-    /// 0 for none.
+    /// Number of slowest requests of each drive to explain, with breakdowns of all requests; 0 for
+    /// none.
     pub slowest: usize,
-    /// Change the drives' images, which are else only read: what is written stays in memory.
+    /// Whether to modify the drives' images. Otherwise images are only read, and writes stay in
+    /// memory.
     pub write_image: bool,
-    /// Ends the jobs when it becomes true; the outcome is what there is until then.
+    /// Stops the jobs when it becomes true; the outcome covers the time until then.
     pub stop: Option<&'a AtomicBool>,
-    /// States of drives that scenarios share.
+    /// Preconditioned drives that scenarios share.
     pub precondition_cache: Option<&'a mut PreconditionCache>,
-    /// Told now and then where the run stands.
+    /// Called at intervals with the progress of the run.
     pub progress: Option<&'a mut dyn FnMut(SimStage)>,
 }
 
 /// A file that a trace is written to.
 #[derive(Debug)]
 pub struct TraceOutput {
-    /// What it is called in messages.
+    /// Name of the file in messages.
     pub name: PathBuf,
-    /// The file, or another thing that can be written to; written from where it stands.
+    /// The file or another writable object; writing starts at its current position.
     pub file: File,
-    /// Whether it is emptied before.
+    /// Whether the file is truncated first.
     pub truncate: bool,
 }
 
 impl TraceOutput {
-    /// Makes the file, or empties it.
+    /// Creates or truncates the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn create(path: &Path) -> std::io::Result<TraceOutput> {
         Ok(TraceOutput { name: path.to_path_buf(), file: File::create(path)?, truncate: false })
     }
@@ -119,7 +105,7 @@ impl TraceOutput {
 #[derive(Clone, Default)]
 struct DriveJobs {
     specs: Vec<JobSpec>,
-    /// Of each job, clones counted one by one.
+    /// Group of each job, with clones counted one by one.
     groups: Vec<Group>,
 }
 
@@ -130,7 +116,7 @@ impl DriveJobs {
     }
 }
 
-/// The jobs of each drive of a scenario, and the options that have no meaning here.
+/// Returns the jobs of each drive of a scenario, and the job options without effect.
 fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<DriveJobs>, Vec<String>), SimError> {
     let mut per_drive = vec![DriveJobs::default(); scenario.drives.len()];
     let mut ignored = Vec::new();
@@ -150,7 +136,7 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<DriveJobs>, Vec<S
     for file in named.chain(files) {
         let parsed = workload::parse_job_file(file)?;
         ignored.extend(parsed.ignored);
-        // A job file knows no drives: every drive runs it.
+        // A job file does not name drives: every drive runs it.
         for (jobs, plan) in per_drive.iter_mut().zip(&scenario.drives) {
             for spec in &parsed.jobs {
                 if spec.verify && !stores_data(plan) {
@@ -169,7 +155,7 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<DriveJobs>, Vec<S
     Ok((per_drive, ignored))
 }
 
-/// Why a job of the scenario cannot verify, with its place.
+/// Returns the error of a job that cannot verify, with its location.
 fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: usize) -> SimError {
     let line = table.pairs.iter().find(|(key, _, _)| key == "verify").map_or(table.line, |p| p.2);
     let drive = &scenario.drives[drive].config.name;
@@ -178,11 +164,11 @@ fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: usize) -> S
     scenario.conflict_in_line(line, message, help).into()
 }
 
-/// Steps between two looks at progress and trace.
+/// Number of steps between two updates of progress and trace.
 const STRIDE: u32 = 1024;
 
-/// Runs a scenario in virtual time. The same scenario and seed give the same outcome, whatever the
-/// machine (rule R3).
+/// Runs a scenario in virtual time. The outcome depends only on the scenario and the seed, on every
+/// machine (ARCHITECTURE.md, R3).
 ///
 /// ```
 /// use std::path::Path;
@@ -207,13 +193,13 @@ const STRIDE: u32 = 1024;
 /// let outcome = simulate(&scenario, SimOptions::default())?;
 /// let read = &outcome.drives[0].run.jobs[0].directions[0];
 /// assert_eq!(read.ios, 1024);
-/// // 40 us in the array, and a channel that takes no time.
+/// // 40 us array read; this preset's channel takes no time.
 /// assert_eq!(read.clat.mean(), 40_000.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// [`SimError`]. Failed requests are no error: they are in the outcome.
+/// [`SimError`]. Failed requests are not errors: they are in the outcome.
 pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimOutcome, SimError> {
     let (mut per_drive, ignored) = jobs(scenario, &options.job_files)?;
     if options.blktrace.is_some() && scenario.path.block_layer.is_none() {
@@ -227,7 +213,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     let mut lanes = Vec::new();
     let count = scenario.drives.len() as f64;
     let mut from_images = Vec::new();
-    // fio knows no drives: logs are numbered as the jobs of all of them.
+    // fio has no drives: logs are numbered over the jobs of all drives.
     let mut next_log = options.jobs_before + 1;
     for (i, plan) in scenario.drives.iter().enumerate() {
         let keeps_image = options.write_image && image(plan).is_some();
@@ -250,13 +236,14 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         let (stack, mark) = match (stack, mark) {
             (Ok(stack), mark) => (stack, mark),
             (Err(error), mark) => {
-                // An image that was made is not finished, and keeps its mark.
+                // A newly created image is incomplete until the end, and keeps its marker until
+                // then.
                 let mark = mark.filter(|_| image(plan).is_none_or(|image| !image.exists()));
                 mark.map_or(Ok(()), PreconditionMarker::remove).map_err(failed)?;
                 return Err(error.into());
             }
         };
-        // Before the drive is brought to its state, which may take long.
+        // Check the jobs before preconditioning, which may take long.
         workload::check_jobs(&per_drive[i].specs, stack.device.limits())?;
         let mut tell = |part: f64| {
             if let Some(progress) = &mut options.progress {
@@ -273,7 +260,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
                 }
                 stack
             }
-            // Its contents are somebody's data.
+            // Never precondition an image that holds a user's data.
             false => {
                 from_images.push(plan.config.name.as_str());
                 stack
@@ -326,7 +313,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     for (lane, over_time) in lanes.into_iter().zip(over_time) {
         drives.push(DriveOutcome::from_run(lane, over_time, runner.now(), elapsed)?);
     }
-    // A trace makes them, too, and may not change results.
+    // A trace also needs explanations, but must not change the results.
     if options.slowest > 0 {
         for (drive, explanation) in drives.iter_mut().zip(explanations) {
             drive.explanation = Some(explanation);
@@ -338,7 +325,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     Ok(outcome)
 }
 
-/// Runs the jobs; returns whether they were stopped before their end.
+/// Runs the jobs; returns whether they were stopped early.
 fn run(
     runner: &mut VirtualRunner,
     lanes: &mut [DriveRun],
@@ -373,7 +360,7 @@ fn run(
         let watcher = RunObserver::new(&mut tell).with_sampling(first, &mut sample);
         co_simulate(runner, host, drive, watcher);
         recording.explain();
-        // What cannot go on names itself when the host is finished.
+        // `JobRunner::finish` reports the job that cannot continue.
         return Ok(stopped);
     }
     let mut steps = 0u32;
@@ -387,9 +374,9 @@ fn run(
             runner.run_until_idle(&mut all);
             all.iter().map(|l| l.deadline()).min().unwrap_or(Nanos::MAX)
         };
-        // Time does not go on after the last job.
+        // Time does not advance after the last job.
         if lanes.iter().all(DriveRun::is_done) || next == Nanos::MAX {
-            // What cannot go on names itself when the hosts are finished.
+            // `JobRunner::finish` reports the job that cannot continue.
             break;
         }
         if sampler.next() <= next {

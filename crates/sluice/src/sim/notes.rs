@@ -1,5 +1,4 @@
-//! [`Note`]: what must be known of a result before it is believed: a result that does not mean what it
-//! seems to says so. `docs/report.md` lists the codes.
+//! [`Note`]: a caveat on a result that may be misread. `docs/report.md` lists the codes.
 
 use clock::Nanos;
 use serde_json::{Value, json};
@@ -9,39 +8,39 @@ use super::{DriveOutcome, SimOutcome};
 use crate::format::{count, duration};
 use crate::scenario::{Precondition, Scenario};
 
-/// Share of a job's time that its CPU is busy for the host to be the bottleneck.
+/// Minimum CPU utilization of a job at which the host counts as the bottleneck.
 const HOST_BUSY: f64 = 0.99;
-/// Share of the time that the busiest part of a drive may be busy then.
+/// Maximum utilization of the drive's busiest resource at which the host counts as the bottleneck.
 const DRIVE_IDLE: f64 = 0.9;
 
-/// What a note is about.
+/// Subject of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoteCode {
-    /// Reads of sectors that were never written, which take no time of the media.
+    /// Reads of sectors that were never written, which take no media time.
     UnwrittenReads,
-    /// Not in steady state: by the rule of `[precondition] until`, or because garbage collection has not
-    /// gone over the drive once.
+    /// The drive is not in steady state: by the rule of `[precondition] until`, or because GC has
+    /// not yet written the drive's capacity once.
     NotSteady,
     /// A scheduler, weights or limits never had two requests to choose from.
     NothingToOrder,
-    /// Requests of a trace were changed to fit the drive.
+    /// Requests of a trace were adjusted to the drive.
     RequestsRounded,
     /// A job issued no request.
     NothingIssued,
-    /// The modelled host's CPU was the bottleneck, not the drive.
+    /// The bottleneck was the modeled host CPU rather than the drive.
     HostBound,
-    /// A choice of the scenario costs nothing in virtual time.
+    /// A setting of the scenario has no cost in virtual time.
     CostsNothing,
     /// The run was interrupted.
     Partial,
-    /// The drive started from an image, and was not preconditioned.
+    /// The drive started from an image and was not preconditioned.
     NotPreconditioned,
     /// A trace lacks events.
     TraceIncomplete,
 }
 
 impl NoteCode {
-    /// Every code.
+    /// All codes.
     pub const ALL: [NoteCode; 10] = [
         NoteCode::UnwrittenReads,
         NoteCode::NotSteady,
@@ -55,7 +54,7 @@ impl NoteCode {
         NoteCode::TraceIncomplete,
     ];
 
-    /// The code in results.
+    /// Returns the code as it appears in results.
     pub fn as_str(self) -> &'static str {
         match self {
             NoteCode::UnwrittenReads => "unwritten-reads",
@@ -72,16 +71,16 @@ impl NoteCode {
     }
 }
 
-/// One thing to know of a result.
+/// A caveat on a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// What it is about.
+    /// Subject of the note.
     pub code: NoteCode,
-    /// The drive, if it is about one.
+    /// Name of the drive, if the note is about one.
     pub drive: Option<String>,
-    /// The job, if it is about one.
+    /// Name of the job, if the note is about one.
     pub job: Option<String>,
-    /// In words, on one line.
+    /// Text of the note, on one line.
     pub text: String,
     /// The numbers in the text, by name.
     pub numbers: Vec<(&'static str, Value)>,
@@ -107,7 +106,7 @@ impl Note {
         self
     }
 
-    /// As an object of results.
+    /// Returns the note as a JSON object.
     pub fn to_json(&self) -> Value {
         let numbers = self.numbers.iter().map(|(name, n)| ((*name).to_owned(), n.clone()));
         json!({
@@ -120,7 +119,8 @@ impl Note {
     }
 }
 
-/// Every note of an outcome, in a fixed order. `from_images` are the drives that started from an image.
+/// Returns all notes of an outcome in a fixed order. `from_images` lists the drives that started
+/// from an image.
 pub(super) fn notes(scenario: &Scenario, outcome: &SimOutcome, from_images: &[&str]) -> Vec<Note> {
     let mut notes = Vec::new();
     if outcome.partial {
@@ -175,8 +175,8 @@ fn unwritten_reads(drive: &DriveOutcome, notes: &mut Vec<Note>) {
     notes.push(note.with("share", share));
 }
 
-/// Where preconditioning went on until steady state its rule decides, else whether garbage collection has
-/// gone over the drive once.
+/// Adds a note if the drive is not in steady state. The rule decides if preconditioning ran until
+/// steady state; otherwise, the amount that GC has written.
 fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
     if let Some(steady) = &drive.steady {
         if !steady.reached {

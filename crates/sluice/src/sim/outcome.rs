@@ -1,4 +1,4 @@
-//! [`Outcome`]: what a run of one scenario found.
+//! [`SimOutcome`]: the results of a run of one scenario.
 
 use std::sync::Arc;
 
@@ -16,70 +16,70 @@ use crate::scenario::{Capacity, Scenario};
 use crate::stack::steady_state::SteadyResult;
 use crate::stack::{ShardCounts, StackDevice};
 
-/// What a run of one scenario found.
+/// Results of a run of one scenario.
 #[derive(Clone, Debug, Default)]
 pub struct SimOutcome {
-    /// The scenario's title.
+    /// Title of the scenario.
     pub title: String,
-    /// The question that the scenario is to answer; may be empty.
+    /// The question that the scenario answers; may be empty.
     pub question: String,
-    /// What the scenario comes to, defaults and presets resolved.
+    /// Parameters of the scenario, with defaults and presets resolved.
     pub parameters: Value,
-    /// Its text.
+    /// Text of the scenario.
     pub text: Arc<str>,
-    /// What everything random came from.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Virtual time that the jobs took.
     pub elapsed: Nanos,
-    /// What the host's CPU was charged per I/O.
+    /// CPU time that the host was charged per I/O.
     pub costs: IoCpuCosts,
-    /// Job options that were given and have no meaning here.
+    /// Job options in the scenario that have no effect.
     pub ignored: Vec<String>,
-    /// Whether the run was interrupted: results are those up to there.
+    /// Whether the run was interrupted; the results cover the time until then.
     pub partial: bool,
-    /// What must be known of the results.
+    /// Caveats on the results.
     pub notes: Vec<Note>,
-    /// Events that a trace was asked for and has no room for.
+    /// Number of events that a trace lost because a buffer was full.
     pub untraced_events: u64,
-    /// The drives, in the scenario's order.
+    /// The drives, in the order of the scenario.
     pub drives: Vec<DriveOutcome>,
 }
 
-/// What happened on one drive.
+/// Results of one drive.
 #[derive(Clone, Debug, Default)]
 pub struct DriveOutcome {
-    /// The drive.
+    /// Name of the drive.
     pub name: String,
-    /// What its jobs measured; no jobs for a drive without any.
+    /// Measurements of the drive's jobs; without jobs for a drive that has none.
     pub run: RunResult,
-    /// What the drive did during the run, its media included.
+    /// Counters of the drive during the run, including its media.
     pub drive: DriveStats,
-    /// What its media did before: bring-up, recovery and preconditioning.
+    /// Counters of the media before the run: initialization, recovery and preconditioning.
     pub media_before: Option<MediaStats>,
-    /// What the translation layer did during the run, on whichever side it ran.
+    /// Counters of the FTL during the run, in the drive or in the host.
     pub ftl: Option<FtlStats>,
-    /// What it did before: preconditioning.
+    /// Counters of the FTL before the run: preconditioning.
     pub ftl_before: Option<FtlStats>,
-    /// The translation layer over time; `None` without one, and in real time.
+    /// State of the FTL over time; `None` without an FTL, and in real time.
     pub ftl_time_series: Option<FtlTimeSeries>,
-    /// Free lines at the end.
+    /// Number of free lines at the end.
     pub free_lines: Option<f64>,
-    /// Channels and parallel units per channel; `None` for media without.
+    /// Number of channels, and of parallel units per channel; `None` for media without them.
     pub geometry: Option<(u32, u32)>,
-    /// What the drive holds through its translation layer.
+    /// Capacity of the drive through its FTL.
     pub capacity: Option<Capacity>,
-    /// What the block layer did; `None` without one.
+    /// Counters of the block layer; `None` without one.
     pub block_layer: Option<BlockLayerCounts>,
-    /// What each shard of its target did; none without shards.
+    /// Counters of each shard of the target; empty without shards.
     pub shards: Vec<ShardCounts>,
-    /// Why its requests took as long as they did, if that was asked.
+    /// Explanation of the requests' latencies, if requested.
     pub explanation: Option<Explanation>,
-    /// Whether preconditioning has come to steady state; `None` unless it was to (`until`).
+    /// Result of preconditioning until steady state; `None` unless requested (`until`).
     pub steady: Option<SteadyResult>,
 }
 
 impl DriveOutcome {
-    /// The names for what an explanation of the drive refers to by number.
+    /// Returns the names for the indices in an explanation of the drive.
     pub fn names<'a>(&self, explanation: &'a Explanation) -> Names<'a> {
         Names {
             jobs: &explanation.jobs,
@@ -88,7 +88,7 @@ impl DriveOutcome {
         }
     }
 
-    /// The outcome of a drive. A drive that is kept has everything on its image then.
+    /// Returns the outcome of a drive. If its image persists, all data is on the image then.
     pub(super) fn from_run(
         mut lane: DriveRun,
         over_time: Option<FtlTimeSeries>,
@@ -124,7 +124,7 @@ impl DriveOutcome {
             None => RunResult { elapsed, ..RunResult::default() },
         };
         if lane.persist_image {
-            // The host's side is gone: it may not point into the drive any more.
+            // Drop the host's side: it must not refer to the drive any more.
             drop(lane.idle);
             let drive = lane.name.clone();
             lane.drive.shut_down().map_err(|source| SimError::Image { drive, source })?;
@@ -149,7 +149,8 @@ impl DriveOutcome {
 }
 
 impl DriveOutcome {
-    /// Share of `elapsed` that its busiest parallel unit or channel was busy; `None` for media without.
+    /// Returns the utilization of the busiest parallel unit or channel over `elapsed`, from 0 to 1;
+    /// `None` for media without them.
     pub fn utilization_max(&self, elapsed: Nanos) -> Option<f64> {
         let pus = self.drive.pus.iter().map(|p| p.read + p.program + p.erase);
         let most = pus.chain(self.drive.channels.iter().copied()).max()?;
@@ -182,7 +183,7 @@ impl SimOutcome {
         }
     }
 
-    /// The outcome as it is without [`SimOptions::slowest`](super::SimOptions::slowest).
+    /// Returns the outcome as it is without [`SimOptions::slowest`](super::SimOptions::slowest).
     #[must_use]
     pub fn without_explanations(&self) -> SimOutcome {
         let mut outcome = self.clone();
@@ -190,7 +191,7 @@ impl SimOutcome {
         outcome
     }
 
-    /// Requests that failed and sectors that came back wrong, in words.
+    /// Returns descriptions of failed requests and of sectors with wrong data.
     pub fn failures(&self) -> Vec<String> {
         let mut all = Vec::new();
         for drive in &self.drives {

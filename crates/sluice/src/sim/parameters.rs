@@ -1,4 +1,4 @@
-//! [`parameters`]: what a scenario comes to, defaults and presets resolved, as plain keys and values.
+//! [`parameters`]: the parameters of a scenario as plain keys and values, with defaults and presets resolved.
 
 use block::sched::{GroupThrottle, SchedulerConfig};
 use drive::{Arbitration, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer};
@@ -12,7 +12,7 @@ use crate::scenario::{
     Amount, BlockLayerSpec, DriveSpec, Fill, Overwrite, PathConfig, Precondition, Scenario, Target,
 };
 
-/// The scenario as it is run, without its jobs, which fio's part of the results has.
+/// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
 pub(crate) fn parameters(scenario: &Scenario) -> Value {
     json!({
         "seed": scenario.seed,

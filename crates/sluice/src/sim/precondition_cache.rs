@@ -1,4 +1,4 @@
-//! [`PreconditionCache`]: drives in their preconditioned state, for scenarios that begin with the same one.
+//! [`PreconditionCache`]: preconditioned drives, for scenarios that start from equal states.
 
 use clock::Nanos;
 use media::{MediaConfig, estimate_memory};
@@ -7,7 +7,7 @@ use crate::scenario::{DriveSpec, Precondition, Scenario};
 use crate::serve::image;
 use crate::stack::Stack;
 
-/// What the state of a drive depends on.
+/// Key of a drive's state: all inputs that it depends on.
 #[derive(Clone, Debug, PartialEq)]
 struct StateKey {
     plan: DriveSpec,
@@ -15,21 +15,23 @@ struct StateKey {
     seed: u64,
 }
 
-/// A state that several runs begin with.
+/// A state that several runs start from.
 #[derive(Debug)]
 struct CachedState {
     key: StateKey,
-    /// Runs that are still to come.
+    /// Number of runs that will still use the state.
     uses_left: usize,
-    /// The state, once there was a run.
+    /// The state; `None` before the first run.
     stack: Option<Stack>,
 }
 
-/// Preconditioned drives, kept from one scenario to the next as long as one of those to come has the same
-/// drive, target, precondition and seed. What a run finds is what it would have made itself.
+/// Cache of preconditioned drives.
 ///
-/// Drives with image files are preconditioned each time, and so are those whose state cannot be copied
-/// ([`Stack::duplicate`]) or for which there is not enough memory twice.
+/// A state is kept while a later scenario has the same drive, target, precondition and seed. A
+/// cached state equals the state that the run would produce itself.
+///
+/// Drives with image files are preconditioned each time. So are drives whose state cannot be copied
+/// ([`Stack::duplicate`]), or for which memory does not suffice twice.
 #[derive(Debug, Default)]
 pub struct PreconditionCache {
     states: Vec<CachedState>,
@@ -37,7 +39,7 @@ pub struct PreconditionCache {
 }
 
 impl PreconditionCache {
-    /// For these scenarios, each run once.
+    /// Returns a cache for these scenarios; each is run once.
     pub fn new(scenarios: &[Scenario]) -> PreconditionCache {
         let mut states: Vec<CachedState> = Vec::new();
         for scenario in scenarios {
@@ -52,12 +54,12 @@ impl PreconditionCache {
         PreconditionCache { states, copies: 0 }
     }
 
-    /// Runs that began with a state that another had made.
+    /// Returns the number of runs that started from a cached state.
     pub fn copies(&self) -> u64 {
         self.copies
     }
 
-    /// The drive of a run that begins at `now`, if its state is there.
+    /// Returns the drive of a run that begins at `now`, if its state is cached.
     pub(super) fn take(
         &mut self,
         scenario: &Scenario,
@@ -79,7 +81,7 @@ impl PreconditionCache {
         taken
     }
 
-    /// Keeps the state of a drive that was preconditioned by `now`, if a run to come begins with it.
+    /// Caches the state of a drive that was preconditioned by `now`, if a later run starts from it.
     pub(super) fn insert(
         &mut self,
         scenario: &Scenario,
@@ -87,7 +89,7 @@ impl PreconditionCache {
         stack: &Stack,
         now: Nanos,
     ) {
-        // Rounds until steady state leave the drive at work.
+        // Rounds until steady state leave the drive active.
         let at_work = scenario.precondition.until.is_some() || now != Nanos::ZERO;
         if at_work || image(plan).is_some() || !has_memory(&plan.config.media) {
             return;
@@ -101,7 +103,7 @@ impl PreconditionCache {
     }
 
     fn find(&mut self, scenario: &Scenario, plan: &DriveSpec) -> Option<&mut CachedState> {
-        // Without a precondition there is nothing that takes time.
+        // Without a precondition there is no time to save.
         if scenario.precondition == Precondition::default() {
             return None;
         }
@@ -110,7 +112,8 @@ impl PreconditionCache {
     }
 }
 
-/// A copy; what cannot be copied, also for want of memory, is preconditioned again.
+/// Returns a copy of a stack. A stack that cannot be copied, also for lack of memory, is
+/// preconditioned again.
 fn copy(stack: &Stack, plan: &DriveSpec) -> Option<Stack> {
     stack.duplicate(plan).ok().flatten()
 }
@@ -125,7 +128,7 @@ impl StateKey {
     }
 }
 
-/// Whether the machine has memory for another medium, and half of it to spare for what belongs to it.
+/// Returns whether memory suffices for another medium, and for half as much again for its stack.
 fn has_memory(media: &MediaConfig) -> bool {
     let needed = estimate_memory(media);
     workload::available_memory()

@@ -1,4 +1,4 @@
-//! [`Recording`]: what is written down while the jobs run.
+//! [`Recording`]: traces and time series that are recorded while the jobs run.
 
 use clock::Nanos;
 
@@ -8,7 +8,7 @@ use super::spans::SpanTrace;
 use super::{DriveRun, Explanation, SimError, SimOptions};
 use crate::scenario::Scenario;
 
-/// What is written down while the jobs run.
+/// Traces and time series that are recorded while the jobs run.
 pub(super) struct Recording {
     explanations: Option<ExplanationRecorder>,
     spans: Option<SpanTrace>,
@@ -33,12 +33,12 @@ impl Recording {
         Ok(Recording { explanations: stories, spans, block_layer: layer })
     }
 
-    /// Whether the run's events are looked at every thousand or so turns only.
+    /// Returns whether the events of the run are processed only about every thousand steps.
     pub(super) fn is_coarse(&self) -> bool {
         self.spans.is_none() && self.block_layer.is_none()
     }
 
-    /// Makes stories of what was recorded.
+    /// Derives explanations from the recorded events.
     pub(super) fn explain(&mut self) {
         if let Some(stories) = &mut self.explanations {
             stories.collect(self.spans.as_mut());
@@ -60,7 +60,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Completes the files; returns how many events are missing in them, and the stories of each drive.
+    /// Completes the files; returns the number of events that they lack, and the explanation of
+    /// each drive.
     pub(super) fn finish(
         self,
         lanes: &mut [DriveRun],

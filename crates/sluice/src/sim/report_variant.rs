@@ -1,4 +1,4 @@
-//! An outcome as a [`Way`] of the report.
+//! Conversion of an outcome to a [`Variant`] of the report.
 
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
@@ -10,10 +10,10 @@ use crate::report::{
     LatencyPoint, NoteRow, Utilization, UtilizationMap, Variant,
 };
 
-/// Points of a distribution at most: more than a plot shows.
+/// Maximum number of points of a distribution, which exceeds a plot's resolution.
 const CDF_POINTS: usize = 400;
 
-/// An outcome as one way of a comparison.
+/// Converts an outcome to one variant of a comparison.
 pub fn to_variant(outcome: &SimOutcome) -> Variant {
     let several = outcome.drives.len() > 1;
     let mut way = Variant {
@@ -39,7 +39,7 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
             way.utilization.push(map);
         }
     }
-    // One figure for the way: of the drive that was written most.
+    // The variant shows one figure: that of the drive with the most writes.
     let written = |d: &&DriveOutcome| d.ftl.map_or(0, |f| f.host_writes);
     if let Some(drive) = outcome.drives.iter().max_by_key(written) {
         way.write_amplification = drive.ftl.and_then(|f| f.write_amplification());
@@ -77,7 +77,7 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
     way
 }
 
-/// Remarks on the numbers of a job.
+/// Returns remarks on the numbers of a job.
 fn job_remarks(job: &JobResult) -> Vec<String> {
     let name = &job.spec.name;
     let mut remarks = Vec::new();
@@ -121,7 +121,7 @@ fn job_remarks(job: &JobResult) -> Vec<String> {
     remarks
 }
 
-/// A drive's explanations, if they were asked for.
+/// Returns a drive's latency breakdown, if it was requested.
 fn latency_breakdown(drive: &DriveOutcome, several: bool) -> Option<LatencyBreakdown> {
     let explanation = drive.explanation.as_ref()?;
     let names = drive.names(explanation);
@@ -136,7 +136,7 @@ fn latency_breakdown(drive: &DriveOutcome, several: bool) -> Option<LatencyBreak
     })
 }
 
-/// The translation layer of a drive over time.
+/// Returns the time series of a drive's FTL.
 fn ftl_series(drive: &DriveOutcome, timeline: &Timeline, several: bool) -> Option<FtlSeries> {
     let intervals = drive.ftl_time_series.as_ref()?.intervals(timeline);
     let point = |(start_ns, i): (u64, &super::FtlInterval)| {
@@ -161,7 +161,7 @@ fn rows(
 ) {
     let all = job.series.with_width(timeline.width);
     let start = |i: usize| timeline.width.0 * i as u64;
-    // Seconds of an interval in which the job was measured; what did not last has no rate.
+    // Time of the interval in which the job was measured, in seconds; an empty time has no rate.
     let seconds = |i: usize| {
         let from = start(i).max((job.started + job.spec.ramp_time).0);
         let to = (start(i) + timeline.width.0).min(job.ended.0);
@@ -231,7 +231,7 @@ fn cdf(result: &DirectionResult) -> Vec<(u64, f64)> {
     let group = buckets.len().div_ceil(CDF_POINTS).max(1);
     let mut points = Vec::with_capacity(2 * buckets.len() / group + 2);
     let mut below = 0;
-    // Where nothing was recorded the share stays what it was: two points per group of buckets.
+    // Between recorded values the share is constant: two points per group of buckets.
     for buckets in buckets.chunks(group) {
         points.push((buckets[0].from.0, below as f64 / total));
         below += buckets.iter().map(|b| b.count).sum::<u64>();

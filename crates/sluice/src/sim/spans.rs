@@ -1,8 +1,9 @@
-//! [`SpanTrace`]: requests, and what channels, parallel units and FTL did, as a trace that Perfetto opens.
+//! [`SpanTrace`]: writes requests, and the activity of channels, parallel units and FTL, as a Perfetto trace.
 //!
-//! Two processes per drive. The drive's has a track per channel and per parallel unit, tracks for GC,
-//! checkpoints and flushes, and counters. That of its jobs has a track per slot of each job: a slice per
-//! request, in it a slice per wait, and arrows to the array operations that it caused.
+//! Each drive has two processes. The drive's process has a track per channel and per parallel unit,
+//! tracks for GC, checkpoints and flushes, and counters. The process of its jobs has a track per
+//! slot of each job: a slice per request, in it a slice per wait, and arrows to the array
+//! operations that it caused.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,34 +20,34 @@ use crate::explain::{
 use crate::scenario::Scenario;
 use crate::trace_file::{Argument, TraceFile, Track};
 
-/// A trace being written.
+/// A trace that is being written.
 pub(super) struct SpanTrace {
     path: PathBuf,
     file: TraceFile<File>,
     drives: Vec<DriveTracks>,
-    /// Numbers arrows and background slices.
+    /// Next id of an arrow or background slice.
     next_id: u64,
 }
 
 /// Tracks of one drive.
 struct DriveTracks {
-    /// The drive's process.
+    /// Process of the drive.
     drive: u32,
-    /// Its jobs'.
+    /// Process of its jobs.
     jobs: u32,
     job_names: Vec<String>,
     pus_per_channel: u32,
     /// Slots that have a track.
     slots: BTreeSet<(u32, u32)>,
-    /// Array operations of requests that have not ended: the request, the track and the beginning.
+    /// Array operations of in-flight requests: the request, the track and the start.
     operations: Vec<(u64, Track, Nanos)>,
 }
 
-/// Tracks of parallel units come behind those of channels.
+/// First track of parallel units, after the tracks of channels.
 const FIRST_PU: u32 = 1_000;
-/// Tracks of background work come behind those of parallel units.
+/// First track of background work, after the tracks of parallel units.
 const BACKGROUND: u32 = 1_000_000;
-/// Processes of jobs come behind those of drives and block layers.
+/// First process of jobs, after those of drives and block layers.
 const JOBS: u32 = 10_000;
 
 impl SpanTrace {
@@ -93,22 +94,22 @@ impl SpanTrace {
         Ok(SpanTrace { path: output.name, file, drives, next_id: 0 })
     }
 
-    /// The file, for others who draw into it.
+    /// Returns the file, for other writers.
     pub(super) fn file(&mut self) -> &mut TraceFile<File> {
         &mut self.file
     }
 
-    /// The sink of the stories of one drive.
+    /// Returns the sink of one drive's explanations.
     pub(super) fn drive_sink(&mut self, drive: usize) -> DriveSink<'_> {
         DriveSink { trace: self, drive }
     }
 
-    /// Writes counters as they are now.
+    /// Writes the current values of the counters.
     pub(super) fn count(&mut self, now: Nanos, lanes: &[DriveRun]) {
         for (lane, tracks) in lanes.iter().zip(&self.drives) {
             if let Some((stats, free)) = lane.ftl_snapshot() {
                 self.file.counter(tracks.drive, "free lines", now, free);
-                // Without preconditioning, as in the table.
+                // As in the table, counters exclude preconditioning.
                 let stats = lane.ftl_before.map_or(stats, |before| stats.since(&before));
                 if let Some(wa) = stats.write_amplification() {
                     self.file.counter(tracks.drive, "write amplification", now, wa);
@@ -123,7 +124,7 @@ impl SpanTrace {
     }
 }
 
-/// Draws what one drive and its jobs do.
+/// Draws the activity of one drive and its jobs.
 pub(super) struct DriveSink<'a> {
     trace: &'a mut SpanTrace,
     drive: usize,
@@ -210,9 +211,9 @@ impl ExplanationSink for DriveSink<'_> {
 }
 
 impl DriveTracks {
-    /// The track of a job's slot, named when it is first used.
+    /// Returns the track of a job's slot, and names it at its first use.
     fn slot(&mut self, file: &mut TraceFile<File>, job: u32, slot: u32) -> Track {
-        // Slots are fewer than 65,536, and jobs than 4,096 with clones.
+        // There are fewer than 65,536 slots, and fewer than 4,096 jobs with clones.
         let track = Track { process: self.jobs, thread: job << 16 | slot };
         if self.slots.insert((job, slot)) {
             let name = self.job_names.get(job as usize).map_or("?", String::as_str);

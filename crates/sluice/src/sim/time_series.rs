@@ -1,32 +1,34 @@
-//! [`FtlTimeSeries`]: the translation layer of a drive at equal distances of virtual time, in bounded memory.
+//! [`FtlTimeSeries`]: samples of a drive's FTL at equal intervals of virtual time, in bounded memory.
 //!
-//! A sample is taken when everything before its instant has happened, and nothing at it: it does not
-//! depend on how the run loop steps. When the samples run out, every second one is kept.
+//! A sample is taken when all events before its instant have happened, and none at it. It does not
+//! depend on the steps of the run loop. When the maximum number of samples is reached, every second
+//! one is dropped.
 
 use clock::Nanos;
 use ftl::FtlStats;
 
 use super::DriveRun;
 
-/// Samples at most; there are at least half as many in a run longer than half a second.
+/// Maximum number of samples. A run of more than half a second has at least half as many.
 const SAMPLES_MAX: usize = 512;
 const FIRST_INTERVAL: Nanos = Nanos::from_millis(1);
-/// Intervals at most that results show.
+/// Maximum number of intervals in results.
 const INTERVALS_SHOWN_MAX: u64 = 128;
 
-/// The intervals that results over time are shown in: as many for every job and drive of a run.
+/// Intervals of results over time; they are the same for every job and drive of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// Length of each interval but the last.
+    /// Length of each interval except the last.
     pub width: Nanos,
-    /// Intervals.
+    /// Number of intervals.
     pub count: usize,
     /// Length of the last interval: `width`, or less if the run ended within it.
     pub last: Nanos,
 }
 
 impl Timeline {
-    /// The intervals of a run of `elapsed`: a millisecond times a power of two each, at most 128.
+    /// Returns the intervals of a run of length `elapsed`: at most 128, each a millisecond times a
+    /// power of two.
     pub fn new(elapsed: Nanos) -> Timeline {
         let mut width = FIRST_INTERVAL;
         while elapsed.0.div_ceil(width.0) > INTERVALS_SHOWN_MAX {
@@ -41,23 +43,23 @@ impl Timeline {
         }
     }
 
-    /// Length of the interval at `index`.
+    /// Returns the length of the interval at `index`.
     pub fn length(&self, index: usize) -> Nanos {
         if index + 1 == self.count { self.last } else { self.width }
     }
 
-    /// Whether the run ended within the last interval.
+    /// Returns whether the run ended within the last interval.
     pub fn is_last_partial(&self) -> bool {
         self.last < self.width
     }
 }
 
-/// The translation layer at one instant; counts are those since the run's start.
+/// State of the FTL at one instant; counts start with the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FtlSample {
-    /// Sectors that users wrote.
+    /// Sectors that hosts wrote.
     pub host_sectors: u64,
-    /// Sectors that garbage collection moved.
+    /// Sectors that GC relocated.
     pub relocated_sectors: u64,
     /// Sectors of padding and metadata.
     pub other_sectors: u64,
@@ -80,31 +82,31 @@ impl FtlSample {
     }
 }
 
-/// What the translation layer did in one interval.
+/// Activity of the FTL in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FtlInterval {
-    /// Sectors that users wrote.
+    /// Sectors that hosts wrote.
     pub host_sectors: u64,
-    /// Sectors that garbage collection moved.
+    /// Sectors that GC relocated.
     pub relocated_sectors: u64,
     /// Lines reclaimed.
     pub lines_reclaimed: u64,
-    /// Free lines at the interval's end.
+    /// Free lines at the end of the interval.
     pub free_lines: f64,
-    /// Sectors programmed per sector written; `None` if users wrote nothing in it.
+    /// Sectors programmed per host sector written; `None` if hosts wrote nothing in the interval.
     pub write_amplification: Option<f64>,
 }
 
-/// The translation layer of one drive over time.
+/// FTL of one drive over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FtlTimeSeries {
     width: Nanos,
-    /// At the end of each interval; the last at the end of the run.
+    /// Samples at the end of each interval; the last at the end of the run.
     samples: Vec<FtlSample>,
 }
 
 impl FtlTimeSeries {
-    /// The intervals of `timeline`, which is that of the run.
+    /// Returns the intervals of `timeline`, the timeline of the run.
     pub fn intervals(&self, timeline: &Timeline) -> Vec<FtlInterval> {
         let each = (timeline.width.0 / self.width.0).max(1) as usize;
         let mut before = FtlSample::default();
@@ -131,18 +133,18 @@ impl FtlTimeSeries {
     }
 }
 
-/// Takes the samples of all drives during a run.
+/// Samples the FTLs of all drives during a run.
 pub(super) struct Sampler {
     started: Nanos,
     width: Nanos,
-    /// When the next sample is due.
+    /// Time of the next sample.
     next: Nanos,
-    /// By drive; `None` without a translation layer.
+    /// Counters at the start, and samples, per drive; `None` without an FTL.
     drives: Vec<Option<(FtlStats, Vec<FtlSample>)>>,
 }
 
 impl Sampler {
-    /// A sampler of a run that starts at `now`.
+    /// Returns a sampler of a run that starts at `now`.
     pub(super) fn start(now: Nanos, lanes: &[DriveRun]) -> Sampler {
         let layer = |lane: &DriveRun| lane.ftl_snapshot().map(|(stats, _)| (stats, Vec::new()));
         Sampler {
@@ -153,12 +155,13 @@ impl Sampler {
         }
     }
 
-    /// When the next sample is due; never, if no drive has a translation layer.
+    /// Returns the time of the next sample; `Nanos::MAX` if no drive has an FTL.
     pub(super) fn next(&self) -> Nanos {
         if self.drives.iter().all(Option::is_none) { Nanos::MAX } else { self.next }
     }
 
-    /// Takes every sample that is due until `now`; `view` is the translation layer of a drive.
+    /// Takes all samples that are due by `now`; `view` returns counters and free lines of a drive's
+    /// FTL.
     pub(super) fn sample(&mut self, now: Nanos, view: impl Fn(usize) -> Option<(FtlStats, f64)>) {
         while self.next() <= now {
             self.push(&view);
@@ -169,7 +172,7 @@ impl Sampler {
         }
     }
 
-    /// The samples of all drives, the last at `now`, the run's end.
+    /// Returns the samples of all drives, the last at `now`, the end of the run.
     pub(super) fn finish(
         mut self,
         now: Nanos,
@@ -194,7 +197,7 @@ impl Sampler {
         }
     }
 
-    /// Makes each two intervals one.
+    /// Merges each two adjacent intervals into one.
     fn coarsen(&mut self) {
         for (_, samples) in self.drives.iter_mut().flatten() {
             let mut i = 0;

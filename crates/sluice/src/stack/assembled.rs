@@ -1,7 +1,6 @@
-//! [`AssembledDrive`]: a drive, and what an application holds of it itself (NVMeDirect figure 1): the controller,
-//! of which it makes queues of its own, or a target's ends, one per core.
+//! [`AssembledDrive`]: a drive and the handles that an application has of it ([NVMeDirect16], figure 1). The handles are the controller, for queues of the application's own, or a target's queues, one per core.
 //!
-//! Bringing a drive up takes no time of the drive's. Nothing is outstanding when it is given away.
+//! Bringing a drive up takes no virtual time. Nothing is outstanding when the drive is handed over.
 
 use std::sync::Arc;
 
@@ -14,34 +13,34 @@ use ring::Port;
 use super::{ADMIN_POLL_LIMIT, Stack, StackDevice, StackError};
 use crate::scenario::DriveSpec;
 
-/// A drive and what a host holds of it.
+/// A drive and the host's handles.
 #[derive(Debug)]
 pub struct AssembledDrive {
     /// The drive.
     pub drive: Controller,
-    /// The connection between them, to set wakers on.
+    /// The port between drive and host, to set wakers on.
     pub port: Arc<Port>,
-    /// The host's side.
+    /// The host's handles.
     pub host: HostHandles,
 }
 
-/// What a host holds of a drive.
+/// Handles of a host to a drive.
 #[derive(Debug)]
 pub enum HostHandles {
-    /// The admin queue: queues are to be made.
+    /// The admin queue, to create queues with.
     Controller(Box<ControllerHandle>),
-    /// A target with one end.
+    /// A target with one queue.
     Target(Box<StackDevice>),
-    /// A target with an end per core.
+    /// A target with a queue per core.
     Shards(Vec<ShardHandle>),
 }
 
 impl Stack {
-    /// Takes the stack apart at the instant `now`: a drive that manages its flash leaves its controller,
-    /// with no queue made, and a target itself.
+    /// Disassembles the stack at the instant `now`. A drive that manages its flash returns its
+    /// controller without I/O queues; other stacks return their target.
     ///
     /// # Errors
-    /// [`StackError::Driver`] when the drive does not let go of the queue.
+    /// [`StackError::Driver`] if the drive does not delete the queue.
     pub fn into_assembled(self, now: Nanos) -> Result<AssembledDrive, StackError> {
         let Stack { mut drive, device, port, controller, .. } = self;
         let (raw, mut controller) = match (device, controller) {
@@ -75,7 +74,7 @@ impl Stack {
 }
 
 impl AssembledDrive {
-    /// Powers a drive on and brings its controller up, whoever is to manage the flash.
+    /// Powers a drive on and initializes its controller, without a target on the host.
     ///
     /// # Errors
     /// [`StackError::Drive`], [`StackError::Memory`], [`StackError::Driver`].
@@ -89,7 +88,7 @@ impl AssembledDrive {
     }
 }
 
-/// The drive with power, taking no time, and its port.
+/// Powers the drive on with zero latency; returns it and its port.
 fn power_on(plan: &DriveSpec) -> Result<(Controller, Arc<Port>), StackError> {
     let name = || plan.config.name.clone();
     let drive = Controller::new(plan.config.clone());

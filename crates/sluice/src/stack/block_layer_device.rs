@@ -1,5 +1,4 @@
-//! [`Cores`]: the block layer's queues, one per core, as one device: jobs are dealt to them
-//! ([`Ends`]).
+//! [`BlockLayerDevice`]: the block layer's queues, one per core, as one device. [`PerCoreDevices`] assigns jobs to cores.
 
 use block::{BlockDevice, BlockLayer, Completion, Group, Limits, Queue, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
@@ -15,12 +14,13 @@ pub struct BlockLayerDevice {
     kind: &'static str,
     block_layer: BlockLayer,
     queues: PerCoreDevices<Queue<NvmeQueue>>,
-    /// Of each job; jobs beyond are in group 0.
+    /// Group of each job; jobs without an entry are in group 0.
     groups: Vec<Group>,
 }
 
 impl BlockLayerDevice {
-    /// The cores of `layer`, which is called `kind`; `None` if there is none.
+    /// Returns the queues of `layer`, whose queue model is `kind`; `None` if the layer has no
+    /// cores.
     pub(super) fn new(
         kind: &'static str,
         layer: BlockLayer,
@@ -34,22 +34,22 @@ impl BlockLayerDevice {
         })
     }
 
-    /// `"sq"` or `"mq"`.
+    /// Returns the queue model, `"sq"` or `"mq"`.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The layer, for its counters.
+    /// Returns the block layer, for its counters.
     pub fn block_layer(&self) -> &BlockLayer {
         &self.block_layer
     }
 
-    /// Each core's end, in order.
+    /// Returns each core's queue, in order.
     pub fn queues_mut(&mut self) -> &mut [Queue<NvmeQueue>] {
         self.queues.all_mut()
     }
 
-    /// Says which group each job is in, clones counted one by one.
+    /// Sets the group of each job, with clones counted one by one.
     pub fn set_groups(&mut self, groups: Vec<Group>) {
         self.groups = groups;
     }

@@ -1,27 +1,28 @@
-//! One host and one drive taking turns in virtual time.
+//! Co-simulation of one host and one drive in virtual time.
 //!
-//! The same as polling both until nothing moves and jumping to the next deadline, without the polls
-//! that cannot find anything: a host hears of a drive only by completions, so while the drive posts
-//! none and the host has no deadline, the drive goes on alone.
+//! The result equals that of polling both until neither makes progress, and then advancing to the
+//! next deadline. Polls that cannot find anything are skipped: completions are the only input of a
+//! host from its drive. While the drive posts none and the host has no deadline, only the drive is
+//! polled.
 
 use block::BlockDevice;
 use clock::{Component, Nanos, VirtualRunner};
 use drive::Controller;
 use workload::JobRunner;
 
-/// Asks, every so many turns.
+/// Progress callback; returns `false` to stop the run.
 type ProgressFn<'t, D> =
     &'t mut dyn FnMut(&mut VirtualRunner, &mut JobRunner<D>, &mut Controller) -> bool;
-/// Samples at an instant, and says when the next sample is due.
+/// Takes a sample at an instant and returns the instant of the next sample.
 type SampleFn<'t, D> = &'t mut dyn FnMut(Nanos, &JobRunner<D>, &Controller) -> Nanos;
 
-/// Turns between two questions, unless it is said.
+/// Default number of steps between two calls of the progress callback.
 const STEPS_PER_CALL: u32 = 1024;
 
-/// What is done beside the turns. None of it changes what happens.
+/// Callbacks during a run. They do not influence the simulation.
 pub struct RunObserver<'t, D> {
-    /// Asks `tell` every so many turns. On a drive that takes no time everything happens in one turn: it
-    /// is asked every so many polls, too.
+    /// Number of steps between two calls of `progress`. On a drive with zero latency everything
+    /// happens in one step; there, polls count as well.
     interval: u32,
     progress: ProgressFn<'t, D>,
     sample_at: Nanos,
@@ -29,25 +30,27 @@ pub struct RunObserver<'t, D> {
 }
 
 impl<'t, D> RunObserver<'t, D> {
-    /// Asks `tell` every thousand or so turns whether to go on.
+    /// Returns an observer that calls `progress` every [`STEPS_PER_CALL`] steps to ask whether to
+    /// continue.
     pub fn new(progress: ProgressFn<'t, D>) -> RunObserver<'t, D> {
         RunObserver { interval: STEPS_PER_CALL, progress, sample_at: Nanos::MAX, sample: None }
     }
 
-    /// Asks every `turns` turns.
+    /// Sets the number of steps between two calls of the progress callback.
     #[must_use]
     pub fn with_interval(self, turns: u32) -> RunObserver<'t, D> {
         RunObserver { interval: turns, ..self }
     }
 
-    /// Calls `sample` at the instant `first`, and then at the instants that it returns: when everything
-    /// before that instant has happened, and nothing at it.
+    /// Calls `sample` at the instant `first`, and then at each instant that it returns.
+    ///
+    /// At the time of a call, all events before that instant have happened, and none at it.
     #[must_use]
     pub fn with_sampling(self, first: Nanos, sample: SampleFn<'t, D>) -> RunObserver<'t, D> {
         RunObserver { sample_at: first, sample: Some(sample), ..self }
     }
 
-    /// Takes every sample that is due before or at `at`.
+    /// Takes all samples that are due by `at`.
     fn sample_until(&mut self, at: Nanos, host: &JobRunner<D>, drive: &Controller) {
         while at >= self.sample_at {
             self.sample_at = match &mut self.sample {
@@ -58,8 +61,8 @@ impl<'t, D> RunObserver<'t, D> {
     }
 }
 
-/// Runs until the host is done, nothing is left to happen, or the watcher's `tell` answers `false`. Returns
-/// whether the host is done.
+/// Runs until the host has finished, no event remains, or the observer's `progress` returns
+/// `false`. Returns whether the host has finished.
 pub fn co_simulate<D: BlockDevice>(
     runner: &mut VirtualRunner,
     host: &mut JobRunner<D>,
@@ -68,7 +71,8 @@ pub fn co_simulate<D: BlockDevice>(
 ) -> bool {
     let mut turns = 0u32;
     loop {
-        // Everything that can happen at this instant. Media that take no time have all of it here.
+        // Process all events of this instant. With zero-latency media, the complete run happens
+        // here.
         let mut polls = 0u32;
         loop {
             host.poll(runner.now());

@@ -11,28 +11,28 @@ use ring::AddressSpace;
 
 use super::{BlockLayerDevice, ShardCounts, Shards};
 
-/// A block device, whoever manages the flash: one match per call, so that jobs need not be compiled
-/// for every way.
+/// A block device, wherever the FTL runs. Calls are dispatched by one match, so that job code is
+/// not compiled for each variant.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "one per drive; a box would cost the raw path a load"
 )]
 pub enum StackDevice {
-    /// The drive: straight to its queue pair.
+    /// FTL in the drive; requests go directly to its queue pair.
     Raw(Raw),
-    /// The host: pblk over vector commands.
+    /// FTL in the host: pblk over vector commands.
     Pblk(Box<Pblk>),
-    /// The host: pblk in shards, one for each core that submits.
+    /// FTL in the host: sharded pblk, one shard per submitting core.
     Shards(Box<Shards>),
-    /// The host: rrpc over vector commands and the drive's own map.
+    /// FTL in the host: rrpc over vector commands and the device L2P.
     Rrpc(Box<Rrpc>),
-    /// The drive: through the block layer's queues.
+    /// FTL in the drive; requests go through the block layer's queues.
     BlockLayer(Box<BlockLayerDevice>),
 }
 
 impl StackDevice {
-    /// The block layer, if there is one.
+    /// Returns the block layer, if there is one.
     pub fn block_layer(&self) -> Option<&BlockLayerDevice> {
         match self {
             StackDevice::BlockLayer(cores) => Some(cores),
@@ -43,10 +43,12 @@ impl StackDevice {
         }
     }
 
-    /// Has a translation layer on the host make a checkpoint of the map, without letting time pass, so
-    /// that the next opening has nothing to look for (LightNVM paper section 4.2.2: the snapshot on
-    /// power-down). Everything must have been flushed. A layer that cannot is left as it is: what
-    /// was flushed is found again without.
+    /// Makes an FTL in the host write a checkpoint without advancing time, so that the next
+    /// recovery has nothing to scan.
+    ///
+    /// The snapshot on power-down is described in [LightNVM17 §4.2.2]. All writes must have been
+    /// flushed. An FTL that cannot write a checkpoint is left unchanged; recovery then finds the
+    /// flushed data by a scan.
     pub fn checkpoint(&mut self, now: Nanos, drive: &mut Controller) {
         self.begin_checkpoint();
         drive.set_zero_latency(true);
@@ -54,7 +56,7 @@ impl StackDevice {
         drive.set_zero_latency(false);
     }
 
-    /// Has cold data looked after, by those that do; `false` for others.
+    /// Enables scrubbing on targets that support it; returns `false` for others.
     pub(super) fn set_scrub(&mut self, config: ScrubConfig) -> bool {
         match self {
             StackDevice::Pblk(pblk) => pblk.set_scrub(config),
@@ -65,8 +67,8 @@ impl StackDevice {
         true
     }
 
-    /// Listens to what the drive tells of its media, if that is anything to it. Gives the admin queue
-    /// back otherwise: to a drive that tells nothing there is nothing to hear.
+    /// Subscribes to media events of the drive, if the target handles them. Otherwise, and for a
+    /// drive that sends no events, returns the admin queue to the caller.
     pub(super) fn subscribe_events(
         &mut self,
         controller: Box<ControllerHandle>,
@@ -83,7 +85,7 @@ impl StackDevice {
         watched.err().map(|(controller, _)| controller)
     }
 
-    /// Asks for a checkpoint, if there is a map of the host's.
+    /// Requests a checkpoint of an FTL in the host.
     pub fn begin_checkpoint(&mut self) {
         match self {
             StackDevice::Pblk(pblk) => pblk.checkpoint(),
@@ -92,7 +94,7 @@ impl StackDevice {
         }
     }
 
-    /// Whether one is being made.
+    /// Returns whether a checkpoint is in progress.
     pub fn is_checkpointing(&self) -> bool {
         match self {
             StackDevice::Pblk(pblk) => pblk.ftl().is_checkpointing(),
@@ -101,8 +103,8 @@ impl StackDevice {
         }
     }
 
-    /// Counters and free lines of the translation layer on the host, of all shards together; `None` if
-    /// there is none.
+    /// Returns counters and free lines of the FTL in the host, summed over shards; `None` if there
+    /// is none.
     pub fn ftl_snapshot(&self) -> Option<(FtlStats, f64)> {
         match self {
             StackDevice::Pblk(p) => Some((*p.stats(), p.ftl().free_lines())),
@@ -112,7 +114,7 @@ impl StackDevice {
         }
     }
 
-    /// What each shard has done; none of a device that has no shards.
+    /// Returns the counters of each shard; empty for a device without shards.
     pub fn shard_counts(&self) -> Vec<ShardCounts> {
         match self {
             StackDevice::Shards(shards) => shards.counts(),
@@ -120,7 +122,7 @@ impl StackDevice {
         }
     }
 
-    /// The same, to change it.
+    /// Returns mutable access to the block layer, if there is one.
     pub fn block_layer_mut(&mut self) -> Option<&mut BlockLayerDevice> {
         match self {
             StackDevice::BlockLayer(cores) => Some(cores),

@@ -1,17 +1,19 @@
-//! [`Stack::duplicate`]: a second stack in the state of the first.
+//! [`Stack::duplicate`]: creates a second stack in the state of the first.
 
 use super::{Stack, StackDevice, StackError};
 use crate::scenario::DriveSpec;
 
 impl Stack {
-    /// A stack of the same plan in the state of this one, which is at rest and has no block layer yet: what
-    /// the two do from now on is the same. It is built and brought up as this one was, without letting time
-    /// pass, and takes over the state of the drive and of the translation layer on either side. `None` if
-    /// there is something that cannot be copied: a pblk in shards, a controller memory buffer, media
-    /// notifications, a patrol of the host.
+    /// Creates a stack from `plan`, the plan of this stack, in the state of this stack.
+    ///
+    /// This stack must be idle and must not yet have a block layer. From then on both stacks behave
+    /// identically. The new stack is built and initialized as this one was, without advancing time.
+    /// It then copies the state of the drive and of the FTL on either side. Returns `None` if some
+    /// state cannot be copied: sharded pblk, a controller memory buffer, media events, or a scrub
+    /// of the host.
     ///
     /// # Errors
-    /// [`StackError`]: as [`build`](Stack::build).
+    /// [`StackError`], as for [`build`](Stack::build).
     pub fn duplicate(&self, plan: &DriveSpec) -> Result<Option<Stack>, StackError> {
         let mut copy = Stack::build(plan, None)?;
         let host = match (&mut copy.device, &self.device) {

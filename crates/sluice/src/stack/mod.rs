@@ -1,18 +1,8 @@
-//! The stack of one drive: the drive, and the host's way to it, built from a [`DriveSpec`].
+//! The stack of one drive: the drive and the host software on it, built from a [`DriveSpec`].
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
-//! | `duplicate` | a second stack in the state of the first |
-//! | `confined` | a stack on a part of its drive |
-//! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
-//! | [`shards`](Shards) | the ends of a pblk in shards, one per core, as one device |
-//! | `ends` | what each of several cores has of one device: jobs are dealt to them |
-//! | [`hands`](AssembledDrive) | a drive and what an application holds of it itself |
-//! | [`named`] | a target of a drive's partition table, found and given its chunks |
-//! | [`turns`](take_turns) | a host and a drive in virtual time |
-//! | [`steady`] | whether a drive is in steady state |
-//! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
+//! [`Stack`] has the drive and the block device; [`AssembledDrive`] has the drive and the handles
+//! of an application. [`precondition`](precondition()) brings a stack to a state with zero-latency
+//! media.
 
 mod assembled;
 mod block_layer_device;
@@ -50,176 +40,176 @@ use crate::scenario::{BlockLayerSpec, DriveSpec, NamedTarget, Target};
 use named_target::{NamedError, TargetShare};
 use shards::OpenShardsError;
 
-/// A drive and the block device that the host has made of it. Both are polled: the device by whoever
-/// submits to it, the drive by its runner (they meet at the queue pair and nowhere else, rule R1).
+/// A drive and the block device of the host on it. The submitter polls the device, and the runner
+/// polls the drive. The two share only the queue pair (ARCHITECTURE.md, R1).
 #[derive(Debug)]
 pub struct Stack {
     /// The drive.
     pub drive: Controller,
     /// The block device.
     pub device: StackDevice,
-    /// The connection between them, to set wakers on.
+    /// The port between drive and host, to set wakers on.
     pub port: Arc<Port>,
-    /// The admin queue, unless the device has it.
+    /// The admin queue, unless the device owns it.
     controller: Option<ControllerHandle>,
-    /// Whether preconditioning has come to steady state, if it was to.
+    /// Result of preconditioning until steady state, if that was requested.
     pub steady: Option<steady_state::SteadyResult>,
 }
 
-/// Why a stack could not be built.
+/// Error of building a stack.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     /// The drive could not be powered on.
     #[error("drive {name}: {source}")]
     Drive {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: drive::DriveError,
     },
-    /// The host could not bring it up.
+    /// The driver cannot initialize the controller.
     #[error("drive {name}: {source}")]
     Driver {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: driver::DriverError,
     },
-    /// The driver's queues do not lead to it.
+    /// The NVMe block device cannot be created.
     #[error("drive {name}: {source}")]
     Raw {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: driver::NvmeDeviceError,
     },
-    /// The block layer does not go on it.
+    /// The block layer cannot be created on the device.
     #[error("drive {name}: {source}")]
     BlockLayer {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: block::BlockError,
     },
-    /// The target could not be opened on it.
+    /// pblk cannot be opened on the drive.
     #[error("drive {name}: {source}")]
     Pblk {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: lightnvm::PblkError,
     },
-    /// The same, rrpc.
+    /// rrpc cannot be opened on the drive.
     #[error("drive {name}: {source}")]
     Rrpc {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: lightnvm::RrpcError,
     },
-    /// The same, in shards.
+    /// Sharded pblk cannot be opened on the drive.
     #[error("drive {name}: {source}")]
     Shards {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: lightnvm::ShardedError,
     },
-    /// The named target could not be found, or cannot be opened.
+    /// The named target does not exist or cannot be opened.
     #[error(transparent)]
     Named(named_target::NamedError),
-    /// The named target was found, and could not be opened on what it has.
+    /// The named target exists but cannot be opened on its chunks.
     #[error("target {target} of drive {drive}: {source}")]
     Target {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
         /// Why.
         #[source]
         source: RrpcError,
     },
-    /// The whole drive was asked for, and it is shared out.
+    /// A target needs the whole drive, but the drive has a partition table.
     #[error(
         "drive {name} has a partition table, so that nobody can have all of it: give [target] the name \
          of one of its targets (`sluice target list`): {source}"
     )]
     Partitioned {
-        /// The drive.
+        /// Name of the drive.
         name: String,
-        /// What was found.
+        /// Cause of the error.
         #[source]
         source: lightnvm::PblkError,
     },
     /// The host cannot be confined to a part of the drive.
     #[error("drive {name}: its host cannot have a part of it: {source}")]
     Confined {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: drive::AttachError,
     },
-    /// Nobody looks after cold data.
+    /// Scrubbing is configured, but the target does not support it.
     #[error(
         "drive {name}: its target is neither a pblk nor an rrpc, and only those read data that nobody \
          asks for: remove `scrub`"
     )]
     Scrub {
-        /// The drive.
+        /// Name of the drive.
         name: String,
     },
-    /// No memory.
+    /// Memory cannot be allocated.
     #[error("drive {name}: {source}")]
     Memory {
-        /// The drive.
+        /// Name of the drive.
         name: String,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// Nobody manages the flash.
+    /// The drive is open-channel, but no target is configured.
     #[error(
         "drive {name} is open-channel and has no target: it is not a block device; give the \
          scenario a [target], or the drive personality = \"block\""
     )]
     NotABlockDevice {
-        /// The drive.
+        /// Name of the drive.
         name: String,
     },
-    /// A job of the preconditioning does not fit the drive.
+    /// A preconditioning job does not fit the drive.
     #[error("the scenario's [precondition] does not fit drive {name}: {message}")]
     PreconditionMisfit {
-        /// The drive.
+        /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         message: String,
     },
     /// Preconditioning failed.
     #[error("preconditioning drive {name}: {message}")]
     Precondition {
-        /// The drive.
+        /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         message: String,
     },
 }
 
-/// Polls of the drive that an admin command may take.
+/// Maximum number of polls of the drive for one admin command.
 const ADMIN_POLL_LIMIT: u64 = 10_000_000;
 
-/// Entries of the queue pair, unless the drive has fewer.
+/// Number of entries of the queue pair, unless the drive supports fewer.
 const DEPTH: u16 = 4096;
 
 impl StackError {
-    /// Whether what was asked is at fault.
+    /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {
             StackError::NotABlockDevice { .. }
@@ -231,7 +221,7 @@ impl StackError {
     }
 }
 
-/// Opens a block device on what it has of the drive; `map` is what the drive's own says.
+/// Opens a block device on the chunks of a named target. `map` has the contents of the device L2P.
 fn open_named(
     share: &TargetShare,
     config: FtlConfig,
@@ -252,7 +242,7 @@ fn open_named(
     Ok(StackDevice::Rrpc(Box::new(rrpc)))
 }
 
-/// Why a layer cannot have a whole drive.
+/// Returns the error of an FTL that cannot own the whole drive.
 fn pblk_open_error(name: &str, source: PblkError) -> StackError {
     let name = name.to_owned();
     match source {
@@ -264,8 +254,8 @@ fn pblk_open_error(name: &str, source: PblkError) -> StackError {
     }
 }
 
-/// What the drive's own map says, of each logical address and in sum; nothing for a drive that has
-/// none, which the target says.
+/// Reads the device L2P: the entry of each logical address, and a summary. Returns nothing for a
+/// drive without one; the target reports that.
 fn read_device_l2p(
     controller: &mut ControllerHandle,
     pump: &mut dyn FnMut(),
@@ -279,8 +269,8 @@ fn read_device_l2p(
 }
 
 impl Stack {
-    /// Powers the drive on and brings the host's side up, without letting time pass. `vector` is the
-    /// interrupt vector that the drive raises, if the host ever sleeps.
+    /// Powers the drive on and initializes the host's side without advancing time. `vector` is the
+    /// interrupt vector that the drive raises, if the host sleeps.
     ///
     /// # Errors
     /// [`StackError`].
@@ -302,7 +292,7 @@ impl Stack {
             })?;
         let port =
             drive.attach().map_err(|source| StackError::Memory { name: name.clone(), source })?;
-        // Bring-up takes no time of the run: recovery's reads happen at once.
+        // Initialization takes no time of the run: the reads of recovery complete immediately.
         drive.set_zero_latency(true);
         let device = Stack::init_device(plan, &mut drive, &port, vector, name);
         drive.set_zero_latency(false);
@@ -319,12 +309,15 @@ impl Stack {
         Ok(Stack { device, drive, port, controller, steady: None })
     }
 
-    /// Puts the block layer `plan` between the device's users and the drive, in place of the raw
-    /// path, at the instant `now` and without letting time pass. Nothing may be outstanding. With
-    /// `interrupts`, hardware queue `i` raises interrupt vector `i`. A stack whose flash the host
-    /// manages stays as it is: its target takes requests itself.
+    /// Inserts the block layer `plan` between the users of the device and the drive, in place of
+    /// the raw path.
     ///
-    /// Preconditioning comes first, and so leaves the same state behind whatever the layer.
+    /// The change takes place at the instant `now` without advancing time. Nothing may be
+    /// outstanding. With `interrupts`, hardware queue `i` raises interrupt vector `i`. A stack
+    /// whose flash the host manages is left unchanged: its target accepts requests from all cores
+    /// itself.
+    ///
+    /// Preconditioning comes first, so its resulting state does not depend on the block layer.
     ///
     /// # Errors
     /// [`StackError`].
@@ -455,7 +448,7 @@ impl Stack {
         Ok((device?, Some(controller)))
     }
 
-    /// What a named block device has of the drive, and the translation layer to be made of it.
+    /// Finds the chunks of a named block device, and the FTL configuration for them.
     fn find_target_share(
         plan: &DriveSpec,
         named: &NamedTarget,
@@ -464,7 +457,7 @@ impl Stack {
     ) -> Result<(TargetShare, FtlConfig), StackError> {
         let drive = &plan.config.name;
         let check = |entry: &lightnvm::subsystem::Target| {
-            // It says what it cannot be before it says how it cannot be laid out.
+            // Report an unsupported kind before an impossible layout.
             named.check_kind(drive, entry)?;
             if !entry.spec.kind.is_block() {
                 return Err(NamedError::Kind {
@@ -482,13 +475,13 @@ impl Stack {
         Ok((share, config))
     }
 
-    /// Counters of the translation layer, on whichever side it runs; of all shards together.
+    /// Returns the counters of the FTL in the drive or in the host, summed over shards.
     pub fn ftl_stats(&self) -> Option<ftl::FtlStats> {
         let host = self.device.ftl_snapshot().map(|(stats, _)| stats);
         host.or_else(|| self.drive.ftl().map(|f| *f.stats()))
     }
 
-    /// The translation layer, on whichever side it runs, unless it is several: shards.
+    /// Returns the FTL in the drive or in the host; `None` if it is sharded.
     pub fn ftl(&self) -> Option<&ftl::Ftl> {
         match &self.device {
             StackDevice::Pblk(p) => Some(p.ftl()),

@@ -1,8 +1,7 @@
-//! [`TargetShare`]: a target of a drive's partition table, and what it has of the drive (LightNVM paper
-//! section 4.1). The subsystem is there while the drive comes up and no longer: which chunks a target has
-//! does not change while it is open.
+//! [`TargetShare`]: a target of a drive's partition table and its chunks ([LightNVM17 §4.1]).
 //!
-//! What is refused changes nothing on the media.
+//! The media manager runs only while the drive is initialized, because the chunks of a target do
+//! not change while it is open. A rejected open changes nothing on the media.
 
 use std::path::PathBuf;
 
@@ -19,92 +18,92 @@ use nvme::{ChunkDescriptor, VendorExtensions};
 use crate::scenario::{DriveSpec, NamedTarget, ScenarioError};
 use crate::serve::image;
 
-/// Entries of the subsystem's queue pair.
+/// Entries of the media manager's queue pair.
 const DEPTH: u16 = 256;
 
-/// Why a named target cannot be opened.
+/// Error of opening a named target.
 #[derive(Debug, thiserror::Error)]
 pub enum NamedError {
-    /// The drive was never powered on.
+    /// The image of the drive does not exist.
     #[error(
         "target {target} of drive {drive} cannot be opened: the drive does not exist yet, there is \
          no image {}; `sluice target create` makes both", image.display()
     )]
     NoImage {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
-        /// Where its image would be.
+        /// Expected path of the image.
         image: PathBuf,
     },
-    /// No target was ever made on the drive.
+    /// The drive has no partition table.
     #[error(
         "target {target} of drive {drive} cannot be opened: the drive has no partition table, no target \
          was ever made on it; `sluice target create` makes it"
     )]
     NoTable {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
     },
-    /// Somebody else has the drive, or it cannot be powered on for another reason.
+    /// The drive is in use, or cannot be powered on for another reason.
     #[error("target {target} of drive {drive} cannot be opened: {source}")]
     Drive {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
         /// Why.
         #[source]
         source: drive::DriveError,
     },
-    /// The target is of another kind than is needed.
+    /// The target has a kind that cannot be opened here.
     #[error("target {target} of drive {drive} is of kind {kind}, and {why}")]
     Kind {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
-        /// What it is.
+        /// Kind of the target.
         kind: TargetKind,
-        /// What is needed.
+        /// Required kind.
         why: &'static str,
     },
-    /// A drive has one map, and two targets that would write in it.
+    /// Another target already uses the device L2P. A drive has only one.
     #[error(
         "target {target} ({kind}) of drive {drive} cannot be opened: target {other} ({other_kind}) is \
          on the same drive, and the drive's one map (dual_map) cannot tell their sectors apart"
     )]
     DeviceL2pInUse {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
-        /// Its kind.
+        /// Kind of the target.
         kind: TargetKind,
-        /// The target that is in its way.
+        /// Name of the conflicting target.
         other: String,
-        /// That one's kind.
+        /// Kind of the conflicting target.
         other_kind: TargetKind,
     },
-    /// The partition table refuses.
+    /// The media manager returned an error.
     #[error(transparent)]
     Core(#[from] MediaManagerError),
-    /// The scenario says something else than the table.
+    /// The scenario contradicts the partition table.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The drive could not be talked to.
+    /// A command to the drive failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// No memory for commands.
+    /// Memory for commands cannot be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
 
 impl NamedError {
-    /// Whether what was asked is at fault.
+    /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {
             NamedError::Core(e) => e.is_usage_error(),
@@ -118,24 +117,24 @@ impl NamedError {
     }
 }
 
-/// What a target has of a drive.
+/// A target's share of a drive.
 #[derive(Debug)]
 pub struct TargetShare {
-    /// Its entry in the partition table.
+    /// Entry in the partition table.
     pub entry: Entry,
-    /// Of each chunk whether it is the target's, bad ones included.
+    /// Per chunk: whether the target owns it, including bad chunks.
     pub owned: Vec<bool>,
-    /// What the drive says of its chunks.
+    /// Chunk descriptors that the drive reports.
     pub chunks: Vec<ChunkDescriptor>,
 }
 
 impl TargetShare {
-    /// Whether a chunk is the target's.
+    /// Returns whether the target owns a chunk.
     pub fn has_chunk(&self, chunk: u32) -> bool {
         self.owned.get(chunk as usize).is_some_and(|owned| *owned)
     }
 
-    /// The translation layer that a block device makes of it.
+    /// Returns the FTL configuration for a block device on this share.
     ///
     /// # Errors
     /// [`NamedError::Scenario`].
@@ -144,7 +143,7 @@ impl TargetShare {
     }
 }
 
-/// Whether the drive of a named target can be powered on without being made by that.
+/// Checks that the drive of a named target exists, because powering it on would create its image.
 ///
 /// # Errors
 /// [`NamedError::NoImage`].
@@ -159,7 +158,7 @@ pub fn check_image(plan: &DriveSpec, target: &str) -> Result<(), NamedError> {
     }
 }
 
-/// How the subsystem of a drive is configured.
+/// Returns the media manager's configuration for a drive.
 pub fn subsystem_config(plan: &DriveSpec, seed: u64) -> MediaManagerConfig {
     let rated_cycles = match &plan.config.media {
         MediaConfig::Nand(nand) if nand.errors.endurance > 0 => nand.errors.endurance,
@@ -169,8 +168,8 @@ pub fn subsystem_config(plan: &DriveSpec, seed: u64) -> MediaManagerConfig {
     MediaManagerConfig { rated_cycles, seed, ..MediaManagerConfig::default() }
 }
 
-/// Finds a target of a drive that has power, and gives it the chunks that it is to have. `check` may
-/// refuse it, before anything is changed.
+/// Finds a target of a powered-on drive and assigns its chunks. `check` can reject the target
+/// before anything is changed.
 ///
 /// # Errors
 /// [`NamedError`].
@@ -190,13 +189,13 @@ pub fn find(
     let config = subsystem_config(plan, 0);
     let mut subsystem = MediaManager::open(&info, &report, queue, Nanos::ZERO, config, pump)?;
     let found = read_share(&mut subsystem, plan, name, &info, pump, check);
-    // In order, whatever came of it: then the next one to look need not write.
+    // Close the media manager cleanly in any case, so that its next start does not write.
     let closed = subsystem.close(pump);
     let found = found?;
     closed?;
     let pair = subsystem.into_queue().into_queue();
     controller.delete_queue_pair(pair, &mut |_| {}, pump)?;
-    // What was lying dirty may have been erased meanwhile.
+    // The media manager may have erased dirty chunks meanwhile.
     let chunks = controller.chunks(0, total, pump)?;
     Ok(TargetShare { chunks, ..found })
 }
@@ -217,7 +216,8 @@ fn read_share(
     check(&entry)?;
     let has_map =
         info.open_channel.is_some_and(|oc| oc.extensions.has(VendorExtensions::DEVICE_L2P));
-    // Who has the map has it alone; several that do not use it may fill it with what they like.
+    // A target that uses the device L2P uses it exclusively; targets that do not use it may store
+    // any values there.
     let labels = |kind: TargetKind| kind.is_block();
     let in_the_way = |other: &&Entry| {
         let one_uses_it = [entry.spec.kind, other.spec.kind].contains(&TargetKind::Rrpc);

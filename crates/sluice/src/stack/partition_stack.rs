@@ -1,4 +1,5 @@
-//! A stack on a part of its drive: what else is on the drive is others' (`docs/sharing.md`).
+//! A stack on a partition of its drive; the rest of the drive belongs to other clients
+//! (`docs/sharing.md`).
 
 use block::Raw;
 use clock::{Component, Nanos};
@@ -9,13 +10,15 @@ use ring::Port;
 use super::{ADMIN_POLL_LIMIT, DEPTH, Stack, StackDevice, StackError};
 
 impl Stack {
-    /// Confines the host's side to a part of a drive that manages its own media: the drive checks every
-    /// command against it. Nothing may be outstanding; the state of the media stays. `vector` is as
-    /// for [`build`](Stack::build).
+    /// Confines the host's side to a partition of a drive that manages its own media; the drive
+    /// checks every command against it.
+    ///
+    /// Nothing may be outstanding; the state of the media is preserved. `vector` is as for
+    /// [`build`](Stack::build).
     ///
     /// # Errors
-    /// [`StackError::Confined`] for a part that the drive has not, and for a host that manages the
-    /// drive's flash.
+    /// [`StackError::Confined`] if the partition does not exist on the drive, or if the host
+    /// manages the flash.
     pub fn confine_to_partition(
         self,
         part: AccessScope,

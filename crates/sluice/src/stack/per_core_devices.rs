@@ -1,30 +1,30 @@
-//! [`Ends`]: what each of several cores has of one device, as one device.
+//! [`PerCoreDevices`]: the queues of several cores as one device.
 //!
-//! Whoever submits is dealt to a core: job `i` to core `i` modulo the cores, by the part of the tag
-//! that names it ([`workload::job_index_of_tag`]). In virtual time all cores are here, and take turns in
-//! their order until none moves, so that how often somebody looks changes no result.
+//! Job `i` submits on core `i` modulo the number of cores; its index is in the tag
+//! ([`workload::job_index_of_tag`]). In virtual time all cores are polled here, in order, until
+//! none makes progress. Thus the number of polls does not influence results.
 
 use block::{BlockDevice, Completion, Limits};
 use clock::{Component, Nanos, Waker};
 use ring::AddressSpace;
 
-/// At least one end.
+/// The queue of each core; at least one.
 #[derive(Debug)]
 pub(super) struct PerCoreDevices<D> {
     devices: Box<[D]>,
-    /// A completion that the last poll found, if it has not been reaped.
+    /// A completion that the last poll found and that has not been reaped.
     pending_completion: Option<Completion>,
-    /// Which core is polled first: whoever finds completions is the first to use the tags that they
-    /// free, so all take turns at it.
+    /// Index of the core to poll first. The core that finds completions is the first to reuse their
+    /// tags, so the index rotates.
     first_polled: usize,
-    /// When that last changed.
+    /// Time of the last rotation.
     rotated_at: Nanos,
-    /// Of every core the same.
+    /// Limits, which are the same for every core.
     limits: Limits,
 }
 
 impl<D: BlockDevice> PerCoreDevices<D> {
-    /// `None` if there is none.
+    /// Returns the combined device, or `None` if `ends` is empty.
     pub(super) fn new(ends: Vec<D>) -> Option<PerCoreDevices<D>> {
         let limits = *ends.first()?.limits();
         Some(PerCoreDevices {
@@ -36,22 +36,22 @@ impl<D: BlockDevice> PerCoreDevices<D> {
         })
     }
 
-    /// Each core's, in order.
+    /// Returns each core's queue, in order.
     pub(super) fn all(&self) -> &[D] {
         &self.devices
     }
 
-    /// The same, to change them.
+    /// Returns mutable access to each core's queue, in order.
     pub(super) fn all_mut(&mut self) -> &mut [D] {
         &mut self.devices
     }
 
-    /// The same, for cores of their own. Nothing may be outstanding.
+    /// Returns the queues, for use on separate cores. Nothing may be outstanding.
     pub(super) fn into_all(self) -> Vec<D> {
         self.devices.into()
     }
 
-    /// That of the core which a job is dealt to.
+    /// Returns the queue of the core that a job is assigned to.
     #[inline]
     pub(super) fn for_job(&mut self, job: usize) -> &mut D {
         let core = job % self.devices.len();
@@ -87,8 +87,8 @@ impl<D: BlockDevice> PerCoreDevices<D> {
 }
 
 impl<D: BlockDevice> Component for PerCoreDevices<D> {
-    /// Polls every core until none moves: a completion that one has found may be another's, and so
-    /// may the tag that it frees, or what it has sent.
+    /// Polls every core until none makes progress. A completion found by one core may belong to
+    /// another, and may free a tag for another or start its next request.
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = false;
@@ -103,7 +103,7 @@ impl<D: BlockDevice> Component for PerCoreDevices<D> {
             }
             moved = true;
         }
-        // Once per instant at which something happens.
+        // Rotate once per instant at which something happens.
         if moved && now > self.rotated_at {
             self.rotated_at = now;
             self.first_polled = (self.first_polled + 1) % self.devices.len();
@@ -115,8 +115,8 @@ impl<D: BlockDevice> Component for PerCoreDevices<D> {
         moved
     }
 
-    /// A completion that nobody has reaped is due at once: a layer answers some requests itself,
-    /// and then no drive calls for attention.
+    /// Returns `Nanos::ZERO` if a completion has not been reaped: a target completes some requests
+    /// itself, without an event of the drive.
     #[inline]
     fn deadline(&self) -> Nanos {
         if self.pending_completion.is_some() {

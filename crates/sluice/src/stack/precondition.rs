@@ -1,12 +1,13 @@
-//! Preconditioning: the drive's state after having been filled and overwritten, without the time.
+//! Preconditioning: brings a drive to the state after filling and overwriting it, with zero-latency
+//! media.
 //!
-//! The requests go the whole way, through the device, the queue pair and the drive's own code; only
-//! the media takes no time. What comes out is the state that the same requests would have left, not
-//! an estimate of it.
+//! The requests take the complete path through the device, the queue pair and the drive's own code;
+//! only the media has zero latency. The result is exactly the state that these requests would have
+//! left.
 //!
-//! Whether a drive is [steady](super::steady) is a question of throughput as well, which takes time: the
-//! rounds that answer it are of the last job, which goes on while the media takes its time. They leave
-//! the drive at work, as SNIA's specification wants it: what follows finds it without a pause.
+//! [Steady state](super::steady_state) also depends on throughput, which needs media latency. The
+//! rounds that determine it belong to the last job, which continues with full media latency. They
+//! leave the drive active, as [SNIAPTS] requires: the run follows without a pause.
 
 use std::path::Path;
 
@@ -21,19 +22,21 @@ use super::steady_state::{Round, SteadyResult};
 use super::{Stack, StackDevice, StackError};
 use crate::scenario::{Amount, Fill, Overwrite, Precondition, Until};
 
-/// Looks at the jobs per this many polls; at every one where rounds begin and end.
+/// Number of polls between two updates of the monitor; around the start and end of rounds it is
+/// updated at every poll.
 const STRIDE: u32 = 64;
-/// Progress is told in steps of this.
+/// Minimum change of the reported progress.
 const STEP: f64 = 0.001;
 
-/// Brings a stack to the state that `what` describes, from an instant of `runner` on. `progress` is told
-/// how far it is, from 0 to 1, and never less than before.
+/// Brings a stack to the state that `what` describes, starting at an instant of `runner`.
+/// `progress` is called with values from 0 to 1 that never decrease.
 ///
-/// The result of [`Until`] is in the stack. That steady state was not reached is no error.
+/// The result of [`Until`] is stored in the stack. Steady state that was not reached is not an
+/// error.
 ///
 /// # Errors
-/// [`StackError::PreconditionMisfit`] when a job does not fit the drive, [`StackError::Precondition`] when
-/// a write fails.
+/// [`StackError::PreconditionMisfit`] if a job does not fit the drive, [`StackError::Precondition`]
+/// if a write fails.
 pub fn precondition(
     stack: Stack,
     what: &Precondition,
@@ -83,11 +86,11 @@ pub fn precondition(
     Ok(Stack { drive, device, port, controller, steady })
 }
 
-/// The jobs of a preconditioning, one after the other, and how much each moves.
+/// The jobs of a preconditioning in order, and the number of bytes that each transfers.
 struct PreconditionPlan {
     jobs: Vec<JobSpec>,
     bytes: Vec<u64>,
-    /// Bytes of the last job before its rounds begin, and of a round.
+    /// Bytes of the last job before its rounds begin, and bytes per round.
     before_rounds: u64,
     round: u64,
 }
@@ -132,7 +135,8 @@ impl PreconditionPlan {
             if let (true, Some(until)) = (i + 1 == overwrites.len(), what.until) {
                 plan.round = whole(capacity as f64 * until.round).max(sector);
                 plan.before_rounds = bytes;
-                // Rounds end at a look, a little late: one round more than there may be.
+                // Rounds end at an update, slightly late: allow for one more round than the
+                // maximum.
                 let rounds = u64::from(until.rounds_max) + 1;
                 total = total.saturating_add(plan.round.saturating_mul(rounds));
             }
@@ -164,7 +168,7 @@ impl PreconditionPlan {
     }
 }
 
-/// Where a preconditioning stands.
+/// Monitors the progress of a preconditioning.
 struct PreconditionMonitor {
     /// Bytes of each job.
     bytes: Vec<u64>,
@@ -183,14 +187,14 @@ impl PreconditionMonitor {
         PreconditionMonitor { bytes: plan.bytes.clone(), rounds }
     }
 
-    /// Looks at the host; returns how much of everything is done, of 1.
+    /// Updates the monitor from the job runner; returns the progress from 0 to 1.
     fn update(
         &mut self,
         now: Nanos,
         host: &mut JobRunner<&mut StackDevice>,
         drive: &mut Controller,
     ) -> f64 {
-        // Jobs come one after the other: those before the present one are done.
+        // Jobs run one after the other: the jobs before the current one are done.
         let done = host.progress() * self.bytes.len() as f64;
         let (jobs, part) = (done as usize, done.fract());
         let present = self.bytes.get(jobs).map_or(0.0, |bytes| *bytes as f64 * part);
@@ -206,11 +210,11 @@ impl PreconditionMonitor {
 
 /// Rounds until steady state.
 struct SteadyRounds {
-    /// Bytes of the last job after which they begin.
+    /// Bytes of the last job after which the rounds begin.
     begin: u64,
     round: u64,
     rounds_max: u32,
-    /// Where the present round began: bytes, instant, and counters of the translation layer.
+    /// Bytes, instant and FTL counters at the start of the current round.
     last: Option<(u64, Nanos, Option<FtlStats>)>,
     result: SteadyResult,
 }

@@ -1,6 +1,7 @@
-//! [`Shards`]: the ends of a pblk in shards, one per core, as one device (LightNVM paper section 4.2.1):
-//! jobs are dealt to them ([`Ends`]). What a request touches of other cores' shards goes there through
-//! their rings.
+//! [`Shards`]: the queues of a sharded pblk, one per core, as one device ([LightNVM17 §4.2.1]).
+//!
+//! [`PerCoreDevices`] assigns jobs to cores. A request for sectors of another core's shard goes to
+//! that core through a ring between the two.
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
@@ -15,18 +16,18 @@ use workload::job_index_of_tag;
 
 use super::per_core_devices::PerCoreDevices;
 
-/// What a shard and its core have done.
+/// Counters of a shard and its core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShardCounts {
-    /// Of the shard's translation layer.
+    /// Counters of the shard's FTL.
     pub ftl: FtlStats,
-    /// Its free lines.
+    /// Free lines of the shard.
     pub free_lines: f64,
-    /// What passed between its core and the others.
+    /// Messages between the shard's core and other cores.
     pub core: ShardStats,
-    /// What was heard of its media, and done about it.
+    /// Media events and the reactions to them.
     pub health: PblkHealth,
-    /// How the label of the device is, of the shard that looks after it.
+    /// State of the device's superblock, for the shard that maintains it.
     pub superblock: Option<SuperblockHealth>,
 }
 
@@ -42,8 +43,8 @@ impl ShardCounts {
         }
     }
 
-    /// What happened since an earlier reading; `free_lines` is that of now, `health` and `label` what
-    /// there was since the device was opened.
+    /// Returns the difference to an earlier reading. `free_lines` is the current value; `health`
+    /// and `superblock` count since the device was opened.
     #[must_use]
     pub fn since(&self, earlier: &ShardCounts) -> ShardCounts {
         let (now, then) = (self.core, earlier.core);
@@ -65,7 +66,7 @@ pub struct Shards {
     handles: PerCoreDevices<ShardHandle>,
 }
 
-/// Why a drive cannot be opened in shards.
+/// Error of opening a drive in shards.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenShardsError {
     #[error(transparent)]
@@ -75,8 +76,8 @@ pub(super) enum OpenShardsError {
 }
 
 impl Shards {
-    /// Opens pblk in shards on the drive that `controller` leads to, with queue pairs of so many
-    /// entries, each of which raises an interrupt vector of its own if that is wanted.
+    /// Opens a sharded pblk on the drive of `controller`. The queue pairs have `entries` entries
+    /// each, and optionally an interrupt vector each.
     pub(super) fn open(
         controller: &mut ControllerHandle,
         config: ShardedConfig,
@@ -103,38 +104,38 @@ impl Shards {
         Ok(Shards { handles: PerCoreDevices::new(opened.into_shards()).ok_or(none)? })
     }
 
-    /// Each core's end, in order.
+    /// Returns each core's handle, in order.
     pub fn handles(&self) -> &[ShardHandle] {
         self.handles.all()
     }
 
-    /// The same, to change them.
+    /// Returns mutable access to each core's handle, in order.
     pub fn handles_mut(&mut self) -> &mut [ShardHandle] {
         self.handles.all_mut()
     }
 
-    /// The cores' ends, for cores of their own. Nothing may be outstanding.
+    /// Returns the handles, for use on separate cores. Nothing may be outstanding.
     pub fn into_handles(self) -> Vec<ShardHandle> {
         self.handles.into_all()
     }
 
-    /// What each shard has done.
+    /// Returns the counters of each shard.
     pub fn counts(&self) -> Vec<ShardCounts> {
         self.handles().iter().map(ShardCounts::from_handle).collect()
     }
 
-    /// Counters of all translation layers together.
+    /// Returns the counters of all FTLs, summed.
     pub fn ftl_stats(&self) -> FtlStats {
         let all = self.handles().iter().map(|h| *h.pblk().stats());
         all.fold(FtlStats::default(), |sum, stats| sum.plus(&stats))
     }
 
-    /// Free lines of all shards.
+    /// Returns the free lines of all shards, summed.
     pub fn free_lines(&self) -> f64 {
         self.handles().iter().map(|h| h.pblk().ftl().free_lines()).sum()
     }
 
-    /// Looks after cold data at this rate, all shards together.
+    /// Configures the scrub; its rate applies to all shards together.
     pub(super) fn set_scrub(&mut self, config: ScrubConfig) {
         let shards = self.handles().len().max(1) as u32;
         let sectors_per_sec = config.sectors_per_sec.div_ceil(shards);
@@ -143,12 +144,12 @@ impl Shards {
         }
     }
 
-    /// Asks every shard for a checkpoint.
+    /// Requests a checkpoint of every shard.
     pub fn checkpoint(&mut self) {
         self.handles_mut().iter_mut().for_each(ShardHandle::checkpoint);
     }
 
-    /// Whether a shard is making one.
+    /// Returns whether a checkpoint of any shard is in progress.
     pub fn is_checkpointing(&self) -> bool {
         self.handles().iter().any(|h| h.pblk().ftl().is_checkpointing())
     }

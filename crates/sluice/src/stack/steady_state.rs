@@ -1,40 +1,41 @@
-//! When a drive is in steady state: the rule of SNIA's Performance Test Specification (Solid State Storage
-//! Performance Test Specification, section "Steady State"), on throughput and on write amplification.
+//! Detection of steady state by the rule of [SNIAPTS], section "Steady State", on throughput and on
+//! write amplification.
 //!
 //! Over a window of five rounds a measure is steady if
 //!
-//! * the difference of its largest and its smallest value is at most 20 % of its average, and
-//! * the line of least squares through its values rises or falls by at most 10 % of the average from the
-//!   first round to the last.
+//! * the difference between its maximum and minimum is at most 20 % of its average, and
+//! * the least-squares line through its values rises or falls by at most 10 % of the average from
+//!   the first round to the last.
 //!
-//! Beyond the rule, garbage collection must have reclaimed something in every round of the window, where
-//! there is any: before the spare space has been used once, writes are as fast as ever, and as steady.
+//! In addition to the rule, garbage collection, if there is any, must have reclaimed a line in
+//! every round of the window. Before the spare space has been used once, writes are fast and steady
+//! without it.
 
 use clock::Nanos;
 use serde_json::{Value, json};
 
-/// Rounds of the window.
+/// Number of rounds in the window.
 pub const WINDOW: usize = 5;
-/// The largest difference of two values, over the average.
+/// Maximum difference between two values, relative to the average.
 pub const RANGE_MAX: f64 = 0.2;
-/// The largest rise of the line through the values, over the average.
+/// Maximum rise of the line through the values, relative to the average.
 pub const SLOPE_MAX: f64 = 0.1;
 
-/// What one round of writes has found.
+/// Measurements of one round of writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
-    /// Bytes that the job moved.
+    /// Bytes that the job transferred.
     pub bytes: u64,
-    /// How long it took in virtual time.
+    /// Length of the round in virtual time.
     pub elapsed: Nanos,
-    /// Sectors programmed per sector that was written; `None` without a translation layer.
+    /// Sectors programmed per host sector written; `None` without an FTL.
     pub write_amplification: Option<f64>,
-    /// Lines reclaimed; `None` without a translation layer.
+    /// Lines reclaimed; `None` without an FTL.
     pub lines_reclaimed: Option<u64>,
 }
 
 impl Round {
-    /// Bytes per second; 0 for a round that took no time.
+    /// Returns the bytes per second; 0 for a round that took no time.
     pub fn bytes_per_sec(&self) -> f64 {
         match self.elapsed {
             Nanos::ZERO => 0.0,
@@ -43,19 +44,20 @@ impl Round {
     }
 }
 
-/// A measure over the rounds of a window.
+/// Spread of a measure over the rounds of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Mean of the values.
     pub average: f64,
-    /// Largest value less the smallest, over the average.
+    /// Difference between maximum and minimum, relative to the average.
     pub range: f64,
-    /// Rise of the line of least squares over the window, over the average; negative if it falls.
+    /// Rise of the least-squares line over the window, relative to the average; negative if it
+    /// falls.
     pub slope: f64,
 }
 
 impl Spread {
-    /// The spread of some values, at least one.
+    /// Returns the spread of the values; there must be at least one.
     pub fn from_values(values: &[f64]) -> Spread {
         let n = values.len().max(1) as f64;
         let average = values.iter().sum::<f64>() / n;
@@ -73,27 +75,29 @@ impl Spread {
         Spread { average, range: over(largest - smallest), slope: over(rise) }
     }
 
-    /// Whether the rule holds.
+    /// Returns whether the spread satisfies the rule.
     pub fn is_steady(&self) -> bool {
         self.range <= RANGE_MAX && self.slope.abs() <= SLOPE_MAX
     }
 }
 
-/// Whether a drive has come to steady state, and how.
+/// Result of the steady-state detection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SteadyResult {
-    /// Whether the rule holds for the last rounds.
+    /// Whether the last rounds satisfy the rule.
     pub reached: bool,
-    /// Every round, in order.
+    /// All rounds, in order.
     pub rounds: Vec<Round>,
-    /// Throughput of the last rounds in bytes per second; `None` with fewer than a window has.
+    /// Throughput of the last rounds in bytes per second; `None` if there are fewer than a
+    /// window's.
     pub throughput: Option<Spread>,
-    /// Write amplification of the last rounds; `None` without a translation layer too.
+    /// Write amplification of the last rounds; `None` if there are fewer than a window's, or no
+    /// FTL.
     pub write_amplification: Option<Spread>,
 }
 
 impl SteadyResult {
-    /// Adds a round; returns whether the rule holds now.
+    /// Adds a round; returns whether the rule is now satisfied.
     pub fn push(&mut self, round: Round) -> bool {
         self.rounds.push(round);
         let Some(from) = self.rounds.len().checked_sub(WINDOW) else { return false };
@@ -108,7 +112,7 @@ impl SteadyResult {
         self.reached
     }
 
-    /// The result and every round, for JSON.
+    /// Returns the result and every round, for JSON.
     pub fn to_json(&self) -> Value {
         let spread =
             |s: &Spread| json!({ "average": s.average, "range": s.range, "slope": s.slope });
@@ -134,7 +138,7 @@ impl SteadyResult {
         })
     }
 
-    /// What the rule misses, in words; none once it holds.
+    /// Returns a description of each violation of the rule; empty if it is satisfied.
     pub fn missing(&self) -> Vec<String> {
         if self.reached {
             return Vec::new();
@@ -178,16 +182,16 @@ mod tests {
 
     #[test]
     fn the_line_and_the_range_by_hand() {
-        // Least squares through 1 … 5 is the line itself: a rise of 4 over an average of 3.
+        // The least-squares line through 1 … 5 is exact: a rise of 4 over an average of 3.
         let s = Spread::from_values(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!((s.average, s.range), (3.0, 4.0 / 3.0));
         assert!((s.slope - 4.0 / 3.0).abs() < 1e-12);
-        // Up and down again: no slope, and still a range.
+        // A rise and a fall give no slope, but a range.
         let s = Spread::from_values(&[100.0, 110.0, 122.0, 110.0, 100.0]);
         assert!(s.slope.abs() < 1e-12 && s.range > RANGE_MAX && !s.is_steady());
         let s = Spread::from_values(&[100.0, 110.0, 120.0, 110.0, 100.0]);
         assert!((s.average, s.range) == (108.0, 20.0 / 108.0) && s.is_steady());
-        // 97 … 107.1: a rise of 10.1 on 102 is within 10 %; of 10.4 on 102, it is not.
+        // 97 … 107.1: a rise of 10.1 on 102 is within 10 %; a rise of 10.4 is not.
         assert!(Spread::from_values(&[96.95, 99.475, 102.0, 104.525, 107.05]).is_steady());
         assert!(!Spread::from_values(&[96.8, 99.4, 102.0, 104.6, 107.2]).is_steady());
         assert_eq!(Spread::from_values(&[0.0; 5]), Spread { average: 0.0, range: 0.0, slope: 0.0 });
@@ -202,12 +206,12 @@ mod tests {
         }
         assert_eq!(result.missing(), ["4 of 5 rounds"]);
         assert!(result.push(round(100.0, Some(3.0))) && result.missing().is_empty());
-        // Throughput stays, write amplification does not.
+        // Throughput is steady, write amplification is not.
         assert!(!result.push(round(100.0, Some(4.5))));
         let missing = result.missing();
         assert!(missing[0].starts_with("write amplification within 20 %"), "{missing:?}");
         assert!(missing[1].starts_with("write amplification level"), "{missing:?}");
-        // The other way round, and of a drive without a translation layer.
+        // Write amplification is steady, throughput is not; and a drive without an FTL.
         let mut result = SteadyResult::default();
         for rate in [60.0, 70.0, 80.0, 90.0] {
             result.push(round(rate, None));

@@ -41,9 +41,9 @@ pub enum NamedHarnessError {
     /// It could not be opened.
     #[error("target {target} of drive {drive}: {why}")]
     Open {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
         /// Why.
         why: String,
@@ -54,9 +54,9 @@ pub enum NamedHarnessError {
          them: take an empty target"
     )]
     NotEmpty {
-        /// The drive.
+        /// Name of the drive.
         drive: String,
-        /// The target.
+        /// Name of the target.
         target: String,
         /// Records in it.
         records: u64,
