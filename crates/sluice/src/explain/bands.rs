@@ -1,8 +1,9 @@
-//! [`Bands`]: where the time of a job's requests went, by how slow they were.
+//! [`Bands`]: latency breakdown of a job's requests by percentile.
 //!
-//! Requests are collected by latency, in steps of a sixteenth of a power of two; at the end steps are
-//! put together to bands of about the percentiles 50, 90, 99 and 99.9. A step is never divided, so that
-//! with few different latencies a band ends elsewhere; [`Band::to`] says where.
+//! Requests are collected by latency, in buckets of a sixteenth of a power of two. At the end,
+//! buckets are merged into bands of about the percentiles 50, 90, 99 and 99.9. A bucket is never
+//! divided, so a band may end at another percentile if there are few different latencies;
+//! [`Band::to`] has it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use tracepoint::RequestOp;
 
 use super::{Explained, WaitKind};
 
-/// The upper ends of the bands, in percent.
+/// Nominal upper ends of the bands, in percent.
 const BANDS: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
 
 /// Requests of similar latency.
@@ -36,59 +37,59 @@ impl LatencyBucket {
     }
 }
 
-/// Collects requests.
+/// Collects the requests of a run.
 #[derive(Debug, Default)]
 pub struct Bands {
     buckets: BTreeMap<(u32, RequestOp), BTreeMap<u32, LatencyBucket>>,
 }
 
-/// Where the time of one job's requests of one operation went.
+/// Latency breakdown of one job's requests of one operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Breakdown {
-    /// The job, clones counted one by one.
+    /// Index of the job, with clones counted one by one.
     pub job: u32,
     /// The operation.
     pub op: RequestOp,
-    /// Bands of percentiles, the fastest first. Those without a request are left out.
+    /// Bands of percentiles, the fastest first, without empty bands.
     pub bands: Vec<Band>,
 }
 
 /// Requests between two percentiles of the latency.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
-    /// The percentage of all requests that are faster than the band.
+    /// Percentage of all requests that are faster than the band.
     pub from: f64,
-    /// The percentage of all requests that are in the band or faster.
+    /// Percentage of all requests that are in the band or faster.
     pub to: f64,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// The smallest latency among them.
+    /// Minimum latency.
     pub min: Nanos,
-    /// The largest.
+    /// Maximum latency.
     pub max: Nanos,
-    /// The sum of their latencies.
+    /// Sum of the latencies.
     pub total: Nanos,
-    /// The sum of their waits by reason, the largest first. All of them add up to `total`.
+    /// Sums of the waits by reason, the largest first. They add up to `total`.
     pub waits: Vec<(WaitKind, Nanos)>,
 }
 
 impl Band {
-    /// The band as `p90 to p99`.
+    /// Returns the label of the band, such as `p90 to p99`.
     pub fn label(&self) -> String {
-        // Two decimals at most, and no more than are needed.
+        // Print at most two decimals, without trailing zeros.
         let number = |percent: f64| ((percent * 100.0).round() / 100.0).to_string();
         format!("p{} to p{}", number(self.from), number(self.to))
     }
 
-    /// The time that requests of the band spent for a reason.
+    /// Returns the time that requests of the band spent for a reason.
     pub fn time_of(&self, kind: WaitKind) -> Nanos {
         self.waits.iter().find(|(k, _)| *k == kind).map_or(Nanos::ZERO, |(_, time)| *time)
     }
 }
 
 impl Breakdown {
-    /// The reasons that have at least `share` (of 1) of the time of any band, those with the largest
-    /// time over all bands first.
+    /// Returns the reasons with at least `share` (0 to 1) of the time of any band, in descending
+    /// order of their time over all bands.
     pub fn kinds(&self, share: f64) -> Vec<WaitKind> {
         let mut sums: BTreeMap<WaitKind, (Nanos, bool)> = BTreeMap::new();
         for band in &self.bands {
@@ -104,7 +105,7 @@ impl Breakdown {
     }
 }
 
-/// The step of a latency.
+/// Returns the bucket of a latency.
 fn bucket_of(latency: Nanos) -> u32 {
     let ns = latency.0.max(1);
     let power = ns.ilog2();
@@ -113,7 +114,7 @@ fn bucket_of(latency: Nanos) -> u32 {
 }
 
 impl Bands {
-    /// Takes note of a request.
+    /// Adds a request.
     pub fn add(&mut self, request: &Explained) {
         let steps = self.buckets.entry((request.job, request.op)).or_default();
         let mut one = LatencyBucket {
@@ -129,7 +130,7 @@ impl Bands {
         steps.entry(bucket_of(request.latency)).or_default().merge(&one);
     }
 
-    /// The bands of each job and operation.
+    /// Returns the bands of each job and operation.
     pub fn finish(self) -> Vec<Breakdown> {
         let finish = |((job, op), steps): ((u32, RequestOp), BTreeMap<u32, LatencyBucket>)| {
             let total: u64 = steps.values().map(|step| step.requests).sum();

@@ -1,4 +1,4 @@
-//! The story of one request: its critical path through host, controller, FTL and flash.
+//! The critical path of one request through host, controller, FTL and flash.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::path::WaitPath;
 use super::timeline::Timeline;
 use super::wait::WaitKind;
 
-/// Busy times of the flash.
+/// Busy times of the flash resources.
 #[derive(Debug, Default)]
 pub(super) struct FlashTimelines {
     pub(super) pus: Vec<Timeline>,
     pub(super) channels: Vec<Timeline>,
 }
 
-/// The timeline of a resource; made when it is first used.
+/// Returns the timeline of a resource, and creates it at its first use.
 pub(super) fn timeline(all: &mut Vec<Timeline>, index: u32) -> &mut Timeline {
     let index = index as usize;
     if all.len() <= index {
@@ -26,11 +26,12 @@ pub(super) fn timeline(all: &mut Vec<Timeline>, index: u32) -> &mut Timeline {
     &mut all[index]
 }
 
-/// Changes of admission of one FTL, in order.
+/// Changes of the admission state of one FTL, in order.
 pub(super) type Admissions = VecDeque<AdmissionChange>;
 
 impl FlashTimelines {
-    /// Lays the waits for the array of a parallel unit up to `to`. The part's own use of it is `own`.
+    /// Adds the waits for the array of a parallel unit until `to`. The operation's own use of it is
+    /// `own`.
     fn wait_for_pu(
         &self,
         path: &mut WaitPath,
@@ -52,7 +53,7 @@ impl FlashTimelines {
         });
     }
 
-    /// Lays the waits for the channel and the part's own transfers up to `to`.
+    /// Adds the waits for the channel, and the operation's own transfers, until `to`.
     fn wait_for_channel(&self, path: &mut WaitPath, part: &PuOp, to: Nanos) {
         let idle = WaitKind::Unexplained;
         let Some(channel) = self.channels.get(part.channel as usize) else {
@@ -85,7 +86,8 @@ impl FlashTimelines {
                     self.wait_for_channel(path, part, part.staged.unwrap_or(begins));
                 }
                 self.wait_for_pu(path, part, begins, own, coming);
-                // Reads of others while it is suspended, and the time to suspend and to resume.
+                // Reads of other requests during a suspension, and the times to suspend and to
+                // resume.
                 let pu = self.pus.get(part.pu as usize);
                 if let Some(pu) = pu {
                     pu.for_each_interval(path.position(), ends, |busy, _, end| {
@@ -112,11 +114,11 @@ impl FlashTimelines {
         }
     }
 
-    /// Lays a request's time at an FTL.
+    /// Adds the time of a request at an FTL.
     pub(super) fn ftl(&self, path: &mut WaitPath, request: &FtlRequest, admissions: &Admissions) {
         if let Some((admitted, durable)) = request.admitted {
-            // Of the time without room in the write buffer the last stretch is that of the program whose
-            // end made some.
+            // The last part of the time with a full write buffer is that of the program that freed
+            // a slot.
             let full = last_state(admissions, admitted) == Some(Admission::BufferFull);
             if let (true, Some(made_room)) = (full, &request.slot_freed_by) {
                 admission(path, admissions, made_room.queued_at().min(admitted));
@@ -142,8 +144,8 @@ impl FlashTimelines {
         path.add_wait(request.ended, rest);
     }
 
-    /// Lays a command's time, from its submission to its completion entry. `admissions` are those of
-    /// the drive's own FTL, if it has one.
+    /// Adds the time of a command, from its submission to its completion entry. `admissions` are
+    /// those of the drive's own FTL, if it has one.
     pub(super) fn command(
         &self,
         path: &mut WaitPath,
@@ -180,7 +182,7 @@ impl FlashTimelines {
     }
 }
 
-/// Lays stays at stations, one after the other.
+/// Adds visits of stations, one after the other.
 fn add_visits(path: &mut WaitPath, stays: &[&StationVisit]) {
     for stay in stays {
         path.add_wait(stay.start, WaitKind::StationBusy(stay.station));
@@ -188,7 +190,7 @@ fn add_visits(path: &mut WaitPath, stays: &[&StationVisit]) {
     }
 }
 
-/// Lays the chain of stays that ends last: those of a command's sectors overlap.
+/// Adds the chain of visits that ends last; the visits of a command's sectors overlap.
 fn add_last_chain(path: &mut WaitPath, stays: &[&StationVisit]) {
     let mut chain = Vec::new();
     let mut end = Nanos::MAX;
@@ -202,19 +204,20 @@ fn add_last_chain(path: &mut WaitPath, stays: &[&StationVisit]) {
     add_visits(path, &chain);
 }
 
-/// The state of admission just before `at`.
+/// Returns the admission state just before `at`.
 fn last_state(admissions: &Admissions, at: Nanos) -> Option<Admission> {
     let before = admissions.partition_point(|change| change.at < at);
     before.checked_sub(1).map(|last| admissions[last].state)
 }
 
-/// Lays what kept a write from being admitted until `admitted`.
+/// Adds the waits of a write until it was admitted at `admitted`.
 fn admission(path: &mut WaitPath, admissions: &Admissions, admitted: Nanos) {
     let kind = |state: Admission| match state {
         Admission::BufferFull => WaitKind::WriteBufferFull,
         Admission::GcLimiter => WaitKind::GcLimiter,
         Admission::MapPage => WaitKind::MapPage,
-        // Open, and others were before it: it is admitted at the same instant.
+        // Admission was open, but earlier requests were queued: the write is admitted at the same
+        // instant.
         Admission::Open => WaitKind::WriteBufferFull,
     };
     let first = admissions.partition_point(|change| change.at <= path.position());

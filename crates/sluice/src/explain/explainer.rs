@@ -1,4 +1,4 @@
-//! [`Explainer`]: follows the tracepoints of one drive and tells the story of each request when it ends.
+//! [`Explainer`]: follows the tracepoints of one drive and derives the waits of each request when it completes.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,10 +15,10 @@ use super::timeline::BusyInterval;
 use super::wait::{ResourceUser, WaitKind};
 use super::{Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource};
 
-/// Requests that end between two looks at what may be forgotten.
+/// Number of completed requests between two prunings.
 const PRUNE_INTERVAL: u32 = 1024;
 
-/// A request of a job that has not ended.
+/// A request of a job that has not completed.
 #[derive(Debug)]
 struct OpenRequest {
     serial: u64,
@@ -35,7 +35,7 @@ struct OpenRequest {
 /// The part of the stack that a request waited for last.
 #[derive(Debug)]
 enum Inner {
-    /// None: the block layer answered it.
+    /// None: the block layer completed the request itself.
     None,
     Command(Rc<Command>),
     Target(u16, Box<FtlRequest>),
@@ -49,55 +49,56 @@ struct BlockLayerEntry {
     merged: Vec<u32>,
 }
 
-/// An FTL: a target's on the host, or the drive's.
+/// An FTL: in a target on the host, or in the drive.
 #[derive(Debug, Default)]
 struct Ftl {
-    /// By entry of its table: the caller's tag, and the request. Not used for the drive's.
+    /// Per entry of the FTL's table: the caller's tag and the request. Unused for the drive's FTL.
     requests: BTreeMap<u64, (u64, FtlRequest)>,
-    /// Operations asked for, by what their command carries.
+    /// Origins of requested operations, by the id that their command carries.
     ops: BTreeMap<u64, Origin>,
-    /// Commands that have ended and that the target has not heard of.
+    /// Completed commands that the target has not yet reaped.
     posted: BTreeMap<u64, Rc<Command>>,
-    /// The command that the target heard of last.
+    /// The command that the target reaped last.
     last_command: Option<Rc<Command>>,
     admissions: Admissions,
     gc: BTreeMap<u32, (Nanos, u32)>,
     checkpoint: Option<Nanos>,
 }
 
-/// Follows one drive. Feed it every record of the drive, in order.
+/// Derives explanations of one drive's requests. It must receive every record of the drive, in
+/// order.
 #[derive(Debug, Default)]
 pub struct Explainer {
     requests: BTreeMap<u64, OpenRequest>,
     serial: u64,
     block_layer: BTreeMap<(u16, u32), BlockLayerEntry>,
-    /// The entry that the next command carries.
+    /// Block-layer entry that the next command carries.
     issuing: Option<(u16, u32)>,
-    /// The operation of a target that the next command carries.
+    /// Target operation that the next command carries.
     issuing_op: Option<u64>,
-    /// Tags of jobs by the names that a target on the host calls their requests.
+    /// Tags of job requests, by the tags that a target on the host uses for them.
     aliases: BTreeMap<u64, u64>,
-    /// By queue; the drive's own is 0.
+    /// FTLs by queue; the drive's own is 0.
     ftls: BTreeMap<u16, Ftl>,
     submitted: BTreeMap<(u16, u16), Command>,
     commands: Vec<Option<Command>>,
     pu_ops: Vec<Option<PuOp>>,
     next_pu_op: u64,
-    /// The part that ended last.
+    /// The flash operation part that completed last.
     last_pu_op: Option<PuOp>,
-    /// The first sector of the program that is queued next, by chunk.
+    /// First sector of the next program to be queued, by chunk.
     programs: BTreeMap<u32, Option<u64>>,
     flash: FlashTimelines,
     until_prune: u32,
 }
 
-/// The job of a tag.
+/// Returns the job of a tag.
 fn job(tag: u64) -> u32 {
     workload::job_index_of_tag(tag) as u32
 }
 
 impl Explainer {
-    /// Takes the next record.
+    /// Processes the next record.
     pub fn feed(&mut self, record: &Record, sink: &mut dyn ExplanationSink) {
         let Record { at, target, event, .. } = *record;
         match event {
@@ -146,7 +147,8 @@ impl Explainer {
         }
     }
 
-    /// The request with a tag; a part of it may be on its way before the job has issued all.
+    /// Returns the request with a tag. A fragment of it may be in flight before the job has issued
+    /// all of it.
     fn open_request(&mut self, tag: u64) -> &mut OpenRequest {
         let serial = &mut self.serial;
         self.requests.entry(tag).or_insert_with(|| {
@@ -221,7 +223,7 @@ impl Explainer {
         }
     }
 
-    /// Forgets what no open request can have waited for.
+    /// Removes the data that no open request can have waited for.
     fn prune(&mut self) {
         let horizon = self.requests.values().map(|open| open.wanted).min().unwrap_or(Nanos::ZERO);
         for timeline in self.flash.pus.iter_mut().chain(&mut self.flash.channels) {
@@ -254,7 +256,7 @@ impl Explainer {
         }
     }
 
-    /// The tags of all requests that an entry of the block layer carries.
+    /// Returns the tags of all requests that an entry of the block layer carries.
     fn block_layer_tags(&self, submitter: u16, id: u32) -> Vec<u64> {
         let (mut tags, mut rest) = (Vec::new(), vec![id]);
         while let Some(id) = rest.pop() {
@@ -405,7 +407,7 @@ impl Explainer {
         Some(&mut request.1)
     }
 
-    /// The operation that an FTL has heard of last.
+    /// Returns the operation whose completion an FTL reaped last.
     fn last_operation(&self, target: u16) -> Option<Critical> {
         match target {
             0 => self.last_pu_op.map(Critical::PuOp),
@@ -413,7 +415,8 @@ impl Explainer {
         }
     }
 
-    /// An FTL has ended a request: for what waited for the flash, the operation that ended last let it.
+    /// Processes the completion of an FTL's request. If it waited for the flash, its critical
+    /// operation is the one that completed last.
     fn on_ftl_complete(
         &mut self,
         at: Nanos,
@@ -545,7 +548,7 @@ impl Explainer {
         self.pu_ops[id] = Some(part);
     }
 
-    /// The job's tag of a target's request.
+    /// Returns the job's tag of a target's request.
     fn target_tag(&self, qid: u16, place: u64) -> Option<u64> {
         let (tag, _) = self.ftls.get(&qid)?.requests.get(&place)?;
         Some(self.aliases.get(tag).copied().unwrap_or(*tag))

@@ -1,36 +1,36 @@
-//! Commands and flash operations under way: the facts that tracepoints gave about each.
+//! In-flight commands and flash operations, with the data of their tracepoints.
 
 use std::rc::Rc;
 
 use clock::Nanos;
 use tracepoint::{Admission, ArrayOp, Cause, StageKind};
 
-/// The request, or the background work, that a command or a flash operation is for.
+/// Origin of a command or flash operation: a request or background work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Not known: an admin command, or one from before the recording.
+    /// Unknown: an admin command, or a command issued before the recording started.
     #[default]
     Unknown,
     /// A job's request, by its tag.
     Request(u64),
     /// An entry of the block layer's table.
     BlockLayer { submitter: u16, id: u32 },
-    /// A host-managed FTL, on queue `qid`: for an entry of its table, or for itself.
+    /// A host FTL on queue `qid`: for an entry of its table, or for its background work.
     Target { qid: u16, cause: Cause, request: Option<u64>, lba: Option<u64> },
 }
 
-/// A part of a flash operation on its parallel unit, from its arrival to its end.
+/// The part of a flash operation on one parallel unit, from its arrival to its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PuOp {
-    /// The serial number; numbers of the drive's table are used again.
+    /// Serial number; the indices of the drive's table are reused.
     pub(super) serial: u64,
     pub(super) pu: u32,
     pub(super) chunk: u32,
     pub(super) op: ArrayOp,
     pub(super) cause: Cause,
-    /// The job whose request it is for.
+    /// Job whose request it serves.
     pub(super) job: Option<u32>,
-    /// The serial number of that request.
+    /// Serial number of that request.
     pub(super) request: Option<u64>,
     pub(super) lba: Option<u64>,
     pub(super) command: Option<u32>,
@@ -43,7 +43,7 @@ pub(super) struct PuOp {
     pub(super) channel: u32,
 }
 
-/// A stay at a station of the controller.
+/// A visit of a station of the controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StationVisit {
     pub(super) station: StageKind,
@@ -51,7 +51,7 @@ pub(super) struct StationVisit {
     pub(super) end: Nanos,
 }
 
-/// The operation that ended last of those that a request waited for.
+/// The last operation to complete among those that a request waited for.
 #[derive(Clone, Debug)]
 pub(super) enum Critical {
     PuOp(PuOp),
@@ -59,7 +59,7 @@ pub(super) enum Critical {
 }
 
 impl Critical {
-    /// Whether it is a program.
+    /// Returns whether it is a program.
     pub(super) fn is_program(&self) -> bool {
         let part = match self {
             Critical::PuOp(part) => Some(part),
@@ -68,7 +68,7 @@ impl Critical {
         part.is_some_and(|part| part.op == ArrayOp::Program)
     }
 
-    /// When it was asked for.
+    /// Returns the time at which it was queued.
     pub(super) fn queued_at(&self) -> Nanos {
         match self {
             Critical::PuOp(part) => part.queued,
@@ -77,19 +77,20 @@ impl Critical {
     }
 }
 
-/// A request at an FTL, on whichever side it runs.
+/// A request at an FTL in the drive or in the host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FtlRequest {
     pub(super) began: Nanos,
-    /// Writes and trims: when all of it was admitted, and whether it waits for the flash then.
+    /// Writes and trims: the time at which all of it was admitted, and whether it waits for the
+    /// flash afterwards.
     pub(super) admitted: Option<(Nanos, bool)>,
-    /// The program whose end made room in the write buffer.
+    /// The program whose completion freed a slot of the write buffer.
     pub(super) slot_freed_by: Option<Critical>,
     pub(super) is_queued: bool,
     pub(super) is_flush: bool,
     pub(super) waited_for_map: bool,
     pub(super) ended: Nanos,
-    /// The operation whose end let it end.
+    /// The operation whose completion completed the request.
     pub(super) critical: Option<Critical>,
 }
 
@@ -104,13 +105,13 @@ pub(super) struct Command {
     pub(super) ended: Nanos,
     pub(super) posted: Nanos,
     pub(super) visits: Vec<StationVisit>,
-    /// The part of it that ended last.
+    /// Its part of a flash operation that completed last.
     pub(super) last_pu_op: Option<PuOp>,
-    /// As a request of the drive's own FTL.
+    /// The command as a request of the drive's own FTL.
     pub(super) ftl: Option<FtlRequest>,
 }
 
-/// A change of the state of admission.
+/// A change of the admission state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdmissionChange {
     pub(super) at: Nanos,

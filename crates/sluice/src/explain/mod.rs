@@ -1,11 +1,13 @@
-//! Why requests took as long as they did: tracepoints of a run, put together to one story per request.
+//! Explanation of request latencies: derives the waits of each request from the tracepoints of a
+//! run.
 //!
-//! An [`Explainer`] follows the records of one drive ([`tracepoint::Record`]) and hands each request, with
-//! what it waited for ([`Wait`]), to a [`Sink`] when it ends. The waits are the request's critical path: of
-//! several operations the one that ended last. They come in order, and their times add up to the latency
-//! as the job counts it, from when it wanted the request to when it had handled the completion.
+//! An [`Explainer`] processes the records of one drive ([`tracepoint::Record`]). When a request
+//! completes, it passes the request with its waits ([`Wait`]) to an [`ExplanationSink`]. The waits
+//! are the request's critical path: of several operations, the one that completed last. They are in
+//! order, and their times add up to the latency that the job measures: from the time at which the
+//! request is due until the job has processed its completion.
 //!
-//! Memory is that of open requests, and of what resources did while these were open.
+//! Memory is bounded by the open requests and by the activity of resources while these were open.
 
 mod bands;
 mod critical_path;
@@ -28,51 +30,51 @@ pub use slowest_requests::SlowestRequests;
 pub use text::{Names, WaitGroup, group_waits, op_name, render_bands, render_slowest};
 pub use wait::{ResourceUser, Wait, WaitKind, cause_name};
 
-/// A request that has ended, and its story.
+/// A completed request with its waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// The serial number: requests are counted from 1 in the order in which they were issued.
+    /// Serial number of the request, from 1 in the order of issue.
     pub serial: u64,
-    /// The job, clones counted one by one.
+    /// Index of the job, with clones counted one by one.
     pub job: u32,
-    /// The slot of the job, below its depth.
+    /// Slot of the job, less than its depth.
     pub slot: u32,
     /// The operation.
     pub op: RequestOp,
-    /// The first sector.
+    /// First sector.
     pub lba: u64,
-    /// Sectors.
+    /// Number of sectors.
     pub sectors: u32,
-    /// When the job wanted it.
+    /// Time at which the request was due.
     pub start: Nanos,
-    /// When the device had all of it.
+    /// Time at which the device had all of it.
     pub issued: Nanos,
-    /// From `start` until the job had handled the completion.
+    /// Time from `start` until the job had processed the completion.
     pub latency: Nanos,
-    /// Whether it succeeded and counts in the job's results: not in its ramp.
+    /// Whether it succeeded and counts in the job's results; requests of the ramp do not.
     pub measured: bool,
-    /// The waits, in order; their times add up to `latency`.
+    /// The waits in order; their times add up to `latency`.
     pub waits: Vec<Wait>,
 }
 
-/// A stretch of time in which an array or a channel was busy.
+/// A time interval in which an array or a channel was busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusySpan {
-    /// The array of a parallel unit, or a channel.
+    /// The busy resource.
     pub on: FlashResource,
-    /// The operation that it was busy for.
+    /// The operation that used the resource.
     pub op: ArrayOp,
-    /// The beginning.
+    /// Start of the interval.
     pub start: Nanos,
-    /// The end.
+    /// End of the interval.
     pub end: Nanos,
-    /// The purpose of the operation.
+    /// Purpose of the operation.
     pub cause: Cause,
-    /// The serial number of the request that it was for.
+    /// Serial number of the request that it served.
     pub request: Option<u64>,
-    /// The first logical sector, where it is known.
+    /// First logical sector, if known.
     pub lba: Option<u64>,
-    /// The chunk, as a flat number.
+    /// Flat index of the chunk.
     pub chunk: u32,
 }
 
@@ -85,47 +87,47 @@ pub enum FlashResource {
     Channel(u32),
 }
 
-/// Background work of an FTL that takes a stretch of time.
+/// Background work of an FTL that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Background {
     /// Garbage collection of a line.
     Gc {
-        /// The line.
+        /// Index of the line.
         line: u32,
-        /// Valid sectors that it had when it was chosen.
+        /// Number of its valid sectors when it was selected.
         valid: u32,
     },
     /// A checkpoint of the map.
     Checkpoint,
-    /// A flush, from its arrival at the FTL to its end.
+    /// A flush, from its arrival at the FTL to its completion.
     Flush,
 }
 
-/// A stretch of background work.
+/// A time interval of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackgroundSpan {
     /// The work.
     pub work: Background,
-    /// The beginning.
+    /// Start of the interval.
     pub start: Nanos,
-    /// The end.
+    /// End of the interval.
     pub end: Nanos,
 }
 
-/// Receives the stories of one drive.
+/// Receives the explanations of one drive.
 pub trait ExplanationSink {
-    /// A request has ended.
+    /// Processes a completed request.
     fn request(&mut self, request: &Explained) {
         let _ = request;
     }
 
-    /// An array or a channel was busy. Called in the order in which stretches end, those of a request
-    /// before the request.
+    /// Processes a busy interval of an array or channel. Intervals arrive in the order of their
+    /// ends, those of a request before the request.
     fn busy(&mut self, span: &BusySpan) {
         let _ = span;
     }
 
-    /// The FTL has finished a piece of background work.
+    /// Processes completed background work of the FTL.
     fn background(&mut self, span: &BackgroundSpan) {
         let _ = span;
     }

@@ -1,8 +1,7 @@
-//! [`Path`]: the critical path of one request, laid down from its beginning to its end.
+//! [`WaitPath`]: builder of the critical path of one request, from its start to its end.
 //!
-//! Stretches are laid one behind the other, and what reaches past the limit is cut: the times of a path
-//! add up to the request's latency by construction. Time for which no tracepoint gives a reason is laid
-//! as [`WaitKind::Unexplained`].
+//! Waits are appended one after the other and cut at the limit, so their times add up to the
+//! request's latency. Time without a tracepoint that explains it becomes [`WaitKind::Unexplained`].
 
 use clock::Nanos;
 
@@ -17,22 +16,22 @@ pub(super) struct WaitPath {
 }
 
 impl WaitPath {
-    /// A path from `start` to `limit`.
+    /// Returns an empty path from `start` to `limit`.
     pub(super) fn new(start: Nanos, limit: Nanos) -> WaitPath {
         WaitPath { waits: Vec::new(), at: start, limit }
     }
 
-    /// How far the path has been laid.
+    /// Returns the end of the path so far.
     pub(super) fn position(&self) -> Nanos {
         self.at
     }
 
-    /// Lays a stretch that reaches to `to`; nothing if the path has got there.
+    /// Appends a wait until `to`; does nothing if the path already reaches `to`.
     pub(super) fn add_wait(&mut self, to: Nanos, kind: WaitKind) {
         self.add_wait_on_pu(to, kind, None);
     }
 
-    /// Lays a stretch in which parallel unit `pu` is involved.
+    /// Appends a wait until `to` that involves parallel unit `pu`.
     pub(super) fn add_wait_on_pu(&mut self, to: Nanos, kind: WaitKind, pu: Option<u32>) {
         let to = to.min(self.limit);
         if to <= self.at {
@@ -46,7 +45,7 @@ impl WaitPath {
         self.at = to;
     }
 
-    /// The stretches, up to the limit.
+    /// Returns the waits up to the limit.
     pub(super) fn finish(mut self) -> Vec<Wait> {
         self.add_wait(self.limit, WaitKind::Unexplained);
         self.waits

@@ -1,4 +1,4 @@
-//! Explanations for the report and as JSON.
+//! Rendering of explanations for the report and as JSON.
 
 use serde_json::{Value, json};
 use tracepoint::{Cause, RequestOp};
@@ -8,7 +8,7 @@ use super::{Band, Breakdown, Explained, WaitKind, cause_name};
 use crate::format::bytes_binary;
 use crate::report::{BreakdownBar, BreakdownGroup, BreakdownWait};
 
-/// The colour of a reason.
+/// Returns the color group of a reason.
 fn group(kind: WaitKind) -> BreakdownGroup {
     let by_cause = |cause: Cause| match cause {
         Cause::Host => BreakdownGroup::Others,
@@ -39,7 +39,7 @@ fn group(kind: WaitKind) -> BreakdownGroup {
     }
 }
 
-/// A band as a bar of mean times.
+/// Renders a band as a bar of mean times.
 pub fn band_bar(band: &Band) -> BreakdownBar {
     let mean = |ns: u64| ns / band.requests.max(1);
     let waits = band.waits.iter().map(|(kind, time)| BreakdownWait {
@@ -50,7 +50,7 @@ pub fn band_bar(band: &Band) -> BreakdownBar {
     BreakdownBar { label: band.label(), total_ns: mean(band.total.0), waits: waits.collect() }
 }
 
-/// What a breakdown is about: `reads of job db`.
+/// Returns the title of a breakdown: `reads of job db`.
 pub fn breakdown_title(breakdown: &Breakdown, names: Names<'_>) -> String {
     let plural = match breakdown.op {
         RequestOp::Flush => "flushes",
@@ -61,7 +61,7 @@ pub fn breakdown_title(breakdown: &Breakdown, names: Names<'_>) -> String {
     format!("{plural} of job {}", names.job(breakdown.job))
 }
 
-/// A request as a bar of its waits.
+/// Renders a request as a bar of its waits.
 pub fn request_bar(request: &Explained, names: Names<'_>) -> BreakdownBar {
     let waits = group_waits(&request.waits).into_iter().map(|g| BreakdownWait {
         text: names.reason(g.kind, g.pu),
@@ -79,7 +79,8 @@ pub fn request_bar(request: &Explained, names: Names<'_>) -> BreakdownBar {
     BreakdownBar { label, total_ns: request.latency.0, waits: waits.collect() }
 }
 
-/// A request as JSON: times in nanoseconds, waits in order, adding up to `latency_ns`.
+/// Returns a request as JSON. Times are in nanoseconds; the waits are in order and add up to
+/// `latency_ns`.
 pub fn request_json(request: &Explained, names: Names<'_>) -> Value {
     let waits = request.waits.iter().map(|wait| {
         let mut value = json!({
@@ -114,7 +115,7 @@ pub fn request_json(request: &Explained, names: Names<'_>) -> Value {
     })
 }
 
-/// A breakdown as JSON: sums of nanoseconds by reason, adding up to `total_ns`.
+/// Returns a breakdown as JSON: sums in nanoseconds by reason, adding up to `total_ns`.
 pub fn breakdown_json(breakdown: &Breakdown, names: Names<'_>) -> Value {
     let bands = breakdown.bands.iter().map(|band| {
         let waits = band.waits.iter().map(|(kind, time)| (kind.code(), json!(time.0)));

@@ -2,21 +2,21 @@
 
 use super::Explained;
 
-/// Keeps the requests with the largest latencies; of equal ones the earlier.
+/// Keeps the requests with the largest latencies; among equal latencies the earlier ones.
 #[derive(Debug)]
 pub struct SlowestRequests {
     capacity: usize,
-    /// Slowest first.
+    /// The requests, slowest first.
     requests: Vec<Explained>,
 }
 
 impl SlowestRequests {
-    /// Keeps up to `most` requests.
+    /// Returns an empty list that keeps up to `capacity` requests.
     pub fn new(capacity: usize) -> SlowestRequests {
         SlowestRequests { capacity, requests: Vec::new() }
     }
 
-    /// Takes note of a request.
+    /// Adds a request.
     pub fn add(&mut self, request: &Explained) {
         let at = self.requests.partition_point(|r| r.latency >= request.latency);
         if at < self.capacity {
@@ -25,7 +25,7 @@ impl SlowestRequests {
         }
     }
 
-    /// The requests, slowest first.
+    /// Returns the requests, slowest first.
     pub fn into_requests(self) -> Vec<Explained> {
         self.requests
     }

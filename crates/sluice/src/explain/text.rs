@@ -1,4 +1,4 @@
-//! Stories as text for a terminal.
+//! Rendering of explanations as text for a terminal.
 
 use clock::Nanos;
 use tracepoint::RequestOp;
@@ -6,33 +6,33 @@ use tracepoint::RequestOp;
 use super::{Breakdown, Explained, Wait, WaitKind};
 use crate::format::{bytes_binary, count, duration};
 
-/// Waits of a request that are listed one by one; a request with more has them grouped by reason.
+/// Maximum number of waits of a request that are listed individually; more are grouped by reason.
 const WAITS_LISTED_MAX: usize = 14;
 
-/// Characters of a bar for the whole latency.
+/// Width in characters of a bar for the total latency.
 const BAR: usize = 24;
 
-/// Reasons with a smaller share than this in every band are left out of the table of bands.
+/// Minimum share of a reason in any band for the table of bands to list it.
 const SHARE_MIN: f64 = 0.005;
 
-/// Names for what a story refers to by number.
+/// Names for the indices in an explanation.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// Of the jobs, clones counted one by one.
+    /// Names of the jobs, with clones counted one by one.
     pub jobs: &'a [String],
-    /// Parallel units of a channel; 0 where there are none.
+    /// Number of parallel units per channel; 0 if there are none.
     pub pus_per_channel: u32,
-    /// Bytes of a sector.
+    /// Sector size in bytes.
     pub sector_bytes: u32,
 }
 
 impl Names<'_> {
-    /// The name of a job.
+    /// Returns the name of a job.
     pub fn job(&self, job: u32) -> &str {
         self.jobs.get(job as usize).map_or("?", String::as_str)
     }
 
-    /// A parallel unit as `channel/unit`.
+    /// Returns a parallel unit as `channel/unit`.
     pub fn pu(&self, pu: u32) -> String {
         match self.pus_per_channel {
             0 => pu.to_string(),
@@ -40,7 +40,7 @@ impl Names<'_> {
         }
     }
 
-    /// The reason of a wait, with the parallel unit and the job that had it.
+    /// Returns the reason of a wait, with the parallel unit and the job that used it.
     pub fn reason(&self, kind: WaitKind, pu: Option<u32>) -> String {
         let mut text = kind.to_string();
         if let Some(job) = kind.job() {
@@ -53,7 +53,7 @@ impl Names<'_> {
     }
 }
 
-/// The name of an operation.
+/// Returns the name of an operation.
 pub fn op_name(op: RequestOp) -> &'static str {
     match op {
         RequestOp::Read => "read",
@@ -63,20 +63,21 @@ pub fn op_name(op: RequestOp) -> &'static str {
     }
 }
 
-/// Waits of one reason on one parallel unit, in the order in which the reasons first occur.
+/// Waits for one reason on one parallel unit, in the order in which the reasons first occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitGroup {
     /// The reason.
     pub kind: WaitKind,
     /// The parallel unit.
     pub pu: Option<u32>,
-    /// The sum.
+    /// Sum of the waits.
     pub time: Nanos,
-    /// Waits.
+    /// Number of waits.
     pub count: u32,
 }
 
-/// A request's waits to be shown: one by one, or grouped by reason if there are many.
+/// Returns the waits of a request for display: individually, or grouped by reason if there are
+/// many.
 pub fn group_waits(waits: &[Wait]) -> Vec<WaitGroup> {
     let one = |w: &Wait| WaitGroup { kind: w.kind, pu: w.pu, time: w.time, count: 1 };
     if waits.len() <= WAITS_LISTED_MAX {
@@ -99,7 +100,7 @@ fn percent(part: Nanos, all: Nanos) -> f64 {
     part.0 as f64 * 100.0 / all.0.max(1) as f64
 }
 
-/// The slowest requests, with the waits of each in order.
+/// Renders the slowest requests, each with its waits in order.
 pub fn render_slowest(requests: &[Explained], names: Names<'_>) -> String {
     let mut out = String::new();
     for (i, r) in requests.iter().enumerate() {
@@ -135,7 +136,7 @@ pub fn render_slowest(requests: &[Explained], names: Names<'_>) -> String {
     out
 }
 
-/// Where the time of each job's requests went, by percentile of their latency.
+/// Renders the latency breakdown of each job's requests, by percentile.
 pub fn render_bands(breakdowns: &[Breakdown], names: Names<'_>) -> String {
     let mut out = String::new();
     for breakdown in breakdowns {

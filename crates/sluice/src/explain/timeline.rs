@@ -1,4 +1,4 @@
-//! [`Timeline`]: when a resource was busy, and with what. Kept as far back as open requests reach.
+//! [`Timeline`]: the busy intervals of a resource. It reaches back to the start of the oldest open request.
 
 use std::collections::VecDeque;
 
@@ -6,25 +6,25 @@ use clock::Nanos;
 
 use super::wait::WaitKind;
 
-/// A stretch of time in which a resource was busy.
+/// A time interval in which a resource was busy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BusyInterval {
     pub(super) start: Nanos,
     pub(super) end: Nanos,
-    /// The serial number of the part that used it.
+    /// Serial number of the operation part that used it.
     pub(super) pu_op: u64,
-    /// The reason of those who wait for it meanwhile.
+    /// Reason of waits for the resource in this interval.
     pub(super) kind: WaitKind,
 }
 
-/// Stretches of one resource, by their beginning.
+/// Busy intervals of one resource, ordered by their start.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     busy: VecDeque<BusyInterval>,
 }
 
 impl Timeline {
-    /// Adds a stretch. Most come in the order of time; one that does not is put in its place.
+    /// Adds an interval. Most arrive in order; others are inserted.
     pub(super) fn push(&mut self, busy: BusyInterval) {
         if busy.end <= busy.start {
             return;
@@ -33,14 +33,15 @@ impl Timeline {
         self.busy.insert(at, busy);
     }
 
-    /// Forgets what ended before `horizon`.
+    /// Removes the intervals that ended before `horizon`.
     pub(super) fn prune(&mut self, horizon: Nanos) {
         while self.busy.front().is_some_and(|b| b.end < horizon) {
             self.busy.pop_front();
         }
     }
 
-    /// Cuts the time from `from` to `to` into stretches, in order: `None` where the resource was idle.
+    /// Divides the time from `from` to `to` into intervals, in order; `None` where the resource was
+    /// idle.
     pub(super) fn for_each_interval(
         &self,
         from: Nanos,
@@ -48,7 +49,7 @@ impl Timeline {
         mut each: impl FnMut(Option<&BusyInterval>, Nanos, Nanos),
     ) {
         let mut at = from;
-        // Stretches overlap little, so that few reach past the beginning of a later one.
+        // Intervals overlap little, so few reach past the start of a later one.
         let mut first = self.busy.partition_point(|b| b.start <= from);
         while first > 0 && self.busy[first - 1].end > from {
             first -= 1;

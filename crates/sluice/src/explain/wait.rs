@@ -1,26 +1,26 @@
-//! [`Wait`]: a stretch of a request's latency, and its reason.
+//! [`Wait`]: a part of a request's latency, with its reason.
 
 use std::fmt;
 
 use clock::Nanos;
 use tracepoint::{ArrayOp, Cause, StageKind};
 
-/// The part of the stack, or the job, that used a resource while a request waited for it.
+/// The user of a resource while a request waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceUser {
-    /// The purpose of the operation.
+    /// Purpose of the operation.
     pub cause: Cause,
-    /// The job whose request it was for; `None` for background work and for buffered writes, which
-    /// mix the data of jobs.
+    /// Job whose request it served; `None` for background work, and for buffered writes, which mix
+    /// the data of jobs.
     pub job: Option<u32>,
 }
 
-/// The reason of a wait. [`WaitKind::code`] is its name in JSON.
+/// Reason of a wait. [`WaitKind::code`] is its name in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitKind {
-    /// The job's CPU: earlier completions and submissions, and the cost of this one.
+    /// The job's CPU: earlier completions and submissions, and the cost of this submission.
     HostSubmit,
-    /// The device took no further request, or a write to the same sectors was in flight.
+    /// The device accepted no further request, or a write to the same sectors was in flight.
     DeviceFull,
     /// The block layer: plug, scheduler, or no free tag.
     BlockLayer,
@@ -32,33 +32,34 @@ pub enum WaitKind {
     StationBusy(StageKind),
     /// A station of the controller served the command.
     Station(StageKind),
-    /// A page of the L2P map was read from the flash, or had no frame.
+    /// A page of the L2P map was read from the flash, or no frame was free.
     MapPage,
-    /// Every slot of the write buffer was in use.
+    /// All slots of the write buffer were in use.
     WriteBufferFull,
-    /// The rate limiter held the write back until GC had freed space.
+    /// The rate limiter delayed the write until GC had freed space.
     GcLimiter,
-    /// Buffered data waited until its write unit was full and had a place on the flash.
+    /// Buffered data waited until its write unit was complete and had a location on the flash.
     Placement,
-    /// The parallel unit's array was busy.
+    /// The array of the parallel unit was busy.
     PuBusy(ArrayOp, ResourceUser),
-    /// The parallel unit's register was busy: data of an earlier read waited for the channel or was
-    /// on it.
+    /// The page register of the parallel unit was busy: data of an earlier read waited for the
+    /// channel or was being transferred.
     RegisterBusy(ResourceUser),
-    /// The parallel unit was kept for a program whose data was on its way over the channel.
+    /// The parallel unit was reserved for a program whose data was being transferred over the
+    /// channel.
     ProgramDataInTransfer,
     /// The array executed the request's own operation.
     Array(ArrayOp),
     /// The request's own program or erase was suspended for reads.
     Suspended,
-    /// The channel carried other data.
+    /// The channel transferred other data.
     ChannelBusy(ResourceUser),
-    /// The channel carried the request's own data.
+    /// The channel transferred the request's own data.
     Transfer,
-    /// Flushed data was on the flash, and the FTL waited for other work: earlier flushes, map pages,
-    /// the journal.
+    /// Flushed data was on the flash, but the FTL waited for other work: earlier flushes, map
+    /// pages, the journal.
     Durability,
-    /// From the end of the command to the job's notice of it.
+    /// From the completion of the command until the job reaped it.
     CompletionQueue,
     /// The job's CPU: earlier work, and the cost of this completion.
     HostComplete,
@@ -74,7 +75,7 @@ fn op_name(op: ArrayOp) -> &'static str {
     }
 }
 
-/// The name of a cause in JSON and in traces.
+/// Returns the name of a cause in JSON and in traces.
 pub fn cause_name(cause: Cause) -> &'static str {
     match cause {
         Cause::Host => "host",
@@ -98,7 +99,7 @@ fn station_name(station: StageKind) -> &'static str {
 }
 
 impl WaitKind {
-    /// The reason without the job, to add up waits of many requests.
+    /// Returns the reason without the job, to add up waits of many requests.
     #[must_use]
     pub fn without_job(self) -> WaitKind {
         let anonymous = |user: ResourceUser| ResourceUser { job: None, ..user };
@@ -110,7 +111,7 @@ impl WaitKind {
         }
     }
 
-    /// The job that used the resource, if it is known.
+    /// Returns the job that used the resource, if known.
     pub fn job(self) -> Option<u32> {
         match self {
             WaitKind::PuBusy(_, user)
@@ -120,12 +121,12 @@ impl WaitKind {
         }
     }
 
-    /// Whether the time is service of the request itself rather than a wait for something else.
+    /// Returns whether the time is service of the request itself, rather than a wait for another.
     pub fn is_service(self) -> bool {
         matches!(self, WaitKind::Array(_) | WaitKind::Transfer | WaitKind::Station(_))
     }
 
-    /// The name in JSON: lower case, words joined by `_`.
+    /// Returns the name in JSON: lower case, words joined by `_`.
     pub fn code(self) -> String {
         match self {
             WaitKind::HostSubmit => "host_submit".into(),
@@ -154,7 +155,7 @@ impl WaitKind {
     }
 }
 
-/// A cause as a word before an operation's name.
+/// Returns a cause as a prefix of an operation's name.
 fn cause_prefix(cause: Cause) -> &'static str {
     match cause {
         Cause::Host => "host",
@@ -211,15 +212,15 @@ impl fmt::Display for WaitKind {
     }
 }
 
-/// A stretch of a request's latency with one reason.
+/// A part of a request's latency with one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The reason.
     pub kind: WaitKind,
-    /// The parallel unit, where one is involved.
+    /// The parallel unit, if one is involved.
     pub pu: Option<u32>,
-    /// The beginning, in time of the run.
+    /// Start of the wait, in time of the run.
     pub start: Nanos,
-    /// The length.
+    /// Length of the wait.
     pub time: Nanos,
 }

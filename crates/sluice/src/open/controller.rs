@@ -1,4 +1,4 @@
-//! A real NVMe controller of this machine, by way of VFIO, or without an IOMMU ([`driver::pci`]).
+//! Opens an NVMe controller of this machine through VFIO, or without an IOMMU ([`driver::pci`]).
 
 use clock::Nanos;
 use direct::IoDevice;
@@ -10,17 +10,18 @@ use driver::pci::{
 use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};
 
-/// How long a command may take at least before it is late.
+/// Minimum timeout of a command.
 const TIMEOUT_MIN: Nanos = Nanos::from_millis(1);
 
-/// What is said of a controller that is driven without an IOMMU.
+/// Warning that is printed for a controller that is driven without an IOMMU.
 pub(crate) const UNSAFE: &str =
     "unsafe: there is no IOMMU between the controller and the machine's memory";
 
-/// Opens the controller at `address`, and of it the namespace `nsid`, or the first.
+/// Opens the controller at `address`, and its namespace `nsid` or the first one.
 ///
 /// # Errors
-/// [`OpenError::Controller`]; options that mean nothing to a controller, or that it does not grant.
+/// [`OpenError::Controller`]; also for options that do not apply to a controller or that it does
+/// not grant.
 pub(super) fn open(
     (address, nsid): (PciAddress, Option<u32>),
     by: PciDriver,
@@ -42,7 +43,7 @@ pub(super) fn open(
         PciDriver::VfioPci => open_controller(&system, address, attach)?,
         PciDriver::UioPciGeneric => {
             let opened = open_controller_without_iommu(&system, address, attach)?;
-            // Whoever runs a program that others wrote is to know.
+            // The user must be warned, even by a program that others wrote.
             eprintln!("{address}: {}", UNSAFE);
             opened
         }

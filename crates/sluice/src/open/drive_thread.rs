@@ -1,7 +1,7 @@
-//! [`DriveThreadGuard`]: the thread of a drive, and how it ends. [`DriveStatsReader`]: what such a drive has done.
+//! [`DriveThreadGuard`]: owns the thread of a drive and shuts it down. [`DriveStatsReader`]: reads the counters of such a drive.
 //!
-//! Guarantee: when the keeper is gone, so is the thread; what the host managed is flushed and has its
-//! checkpoint, what the drive had in its buffer is on its media, and its image is synced.
+//! Guarantee: when the guard has been dropped, the thread has ended, the host's target is flushed
+//! and has written a checkpoint, the drive's write buffer is on its media, and its image is synced.
 
 use std::io;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::bench::AllowedCpus;
 use crate::serve::{DriveSnapshot, DriveThreadState, SnapshotCell};
 use crate::stack::StackDevice;
 
-/// What of the drive is on the host's side, to be closed before it.
+/// The host's side of a drive, which must be closed before the drive.
 #[derive(Debug)]
 pub(super) enum TargetBinding {
-    /// Queues, which their owners have destroyed.
+    /// Queues, which their owners have already deleted.
     Nothing,
-    /// A target.
+    /// A target with one queue.
     Target(Arc<TargetQueues<Box<StackDevice>>>),
-    /// One in shards.
+    /// A sharded target.
     Shards(Arc<TargetQueues<ShardHandle>>),
 }
 
-/// The thread of a drive; when it is dropped the drive is shut down.
+/// Owns the thread of a drive; shuts the drive down when dropped.
 #[derive(Debug)]
 pub(super) struct DriveThreadGuard {
     name: String,
@@ -41,8 +41,8 @@ pub(super) struct DriveThreadGuard {
     close_errors: Option<Sender<CloseError>>,
 }
 
-/// A look at what a drive with a thread has done, from any other thread: the drive's own path has one
-/// load for it.
+/// Reads the counters of a drive from any thread. It costs the drive's thread one load per
+/// iteration.
 #[derive(Clone, Debug)]
 pub struct DriveStatsReader {
     cell: Arc<SnapshotCell<DriveSnapshot>>,
@@ -50,17 +50,18 @@ pub struct DriveStatsReader {
 }
 
 impl DriveStatsReader {
-    /// Its counters now, at most a fifth of a second old; `None` when the drive has never answered.
+    /// Returns the current counters, at most a fifth of a second old; `None` if the drive has never
+    /// answered.
     pub fn stats(&self) -> Option<DriveStats> {
         self.cell.request(&self.waker).map(|seen| seen.stats)
     }
 }
 
 impl DriveThreadGuard {
-    /// Gives the drive its thread.
+    /// Starts the thread of the drive.
     ///
     /// # Errors
-    /// What the system says: no thread, no descriptor.
+    /// The error of the operating system, if it provides no thread or no descriptor.
     pub(super) fn start(
         drive: Controller,
         port: &Port,
@@ -105,7 +106,7 @@ impl DriveThreadGuard {
             TargetBinding::Target(ends) => ends.close(&mut live, self.clock),
             TargetBinding::Shards(ends) => ends.close(&mut live, self.clock),
         };
-        // In any case: what can be saved is.
+        // Shut down in any case, to save as much data as possible.
         let down = live.drive.shut_down();
         ran.map_err(|source| CloseError::Thread { drive: drive(), source })?;
         flushed?;
@@ -116,7 +117,7 @@ impl DriveThreadGuard {
 impl Drop for DriveThreadGuard {
     fn drop(&mut self) {
         if let (Err(error), Some(closed)) = (self.close(), &self.close_errors) {
-            // Nobody listens any more: then nobody wants to know.
+            // The receiver may have been dropped if the caller ignores errors.
             let _ = closed.send(error);
         }
     }

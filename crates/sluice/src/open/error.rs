@@ -1,4 +1,4 @@
-//! [`OpenError`]: why something cannot be opened; [`CloseError`]: why a drive was not closed in order.
+//! [`OpenError`]: errors of opening a device. [`CloseError`]: errors of closing a drive cleanly.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,52 +11,52 @@ use crate::scenario::ScenarioError;
 use crate::serve::ServeError;
 use crate::stack::StackError;
 
-/// What can be opened, for people.
+/// Forms of a target, for error messages.
 const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served drive \
                        (sluice:///run/x.sock), a file or block device, a controller (vfio:0000:01:00.0, \
                        uio:0000:01:00.0?unsafe=1 without an IOMMU, or /dev/ng0n1 beside the kernel's driver), null or null:SIZE";
 
-/// Why something cannot be opened.
+/// Error of opening a device.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The words mean nothing.
+    /// The text is not a valid target.
     #[error("cannot open \"{what}\": {why}; what can be opened: {ALLOWED}")]
     Syntax {
-        /// The words.
+        /// The text.
         what: String,
-        /// What is wrong with them.
+        /// Problem of the text.
         why: &'static str,
     },
-    /// There is no such file.
+    /// The file does not exist.
     #[error("cannot open {}: {source}; what can be opened: {ALLOWED}", path.display())]
     Missing {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// There is a directory of that name.
+    /// The path is a directory.
     #[error("cannot open {}: it is a directory; what can be opened: {ALLOWED}", path.display())]
     Directory {
         /// The path.
         path: PathBuf,
     },
-    /// The scenario is wrong.
+    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A scenario has several drives, and none was named, or no such drive.
+    /// The scenario has several drives and none was selected, or the selected one does not exist.
     #[error("{}: {}: name one of its drives: {}", file.display(), problem(asked), drives.iter()
         .map(|d| format!("#{d}")).collect::<Vec<_>>().join(", "))]
     WhichDrive {
         /// Path of the scenario.
         file: PathBuf,
-        /// What was named.
+        /// Name of the selected drive.
         asked: Option<String>,
-        /// What there is.
+        /// Names of the drives in the scenario.
         drives: Vec<String>,
     },
-    /// The scenario puts a block layer in front of the drive.
+    /// The scenario has a block layer on the drive.
     #[error(
         "{}: path.queue_model puts the shared block layer in front of the drive, and queues of the \
          application's own go past it: set path.queue_model = \"raw\", or remove it", file.display()
@@ -65,37 +65,37 @@ pub enum OpenError {
         /// Path of the scenario.
         file: PathBuf,
     },
-    /// An option means nothing there, or cannot be met.
+    /// An option does not apply to the target, or its value is not possible.
     #[error("{option} = {value} for {what}: {allowed}")]
     Option {
         /// The option of [`OpenOptions`](super::OpenOptions).
         option: &'static str,
-        /// What it was set to.
+        /// Value of the option.
         value: String,
-        /// What was opened.
+        /// The target.
         what: String,
-        /// What is allowed.
+        /// Allowed values.
         allowed: String,
     },
-    /// The drive could not be built.
+    /// The stack of the drive cannot be built.
     #[error(transparent)]
     Stack(Box<StackError>),
-    /// The drive could not be brought to its first state.
+    /// The drive cannot be preconditioned.
     #[error(transparent)]
     Prepare(Box<ServeError>),
-    /// A thread could not be started.
+    /// A thread cannot be started.
     #[error("drive {drive}: its thread cannot run: {source}")]
     Thread {
         /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The controller cannot be had.
+    /// The controller cannot be opened.
     #[error(transparent)]
     Controller(#[from] PciError),
-    /// The device.
+    /// Error of the device.
     #[error(transparent)]
     Device(#[from] DirectError),
 }
@@ -140,30 +140,30 @@ impl From<StackError> for OpenError {
     }
 }
 
-/// Why a drive was not closed in order: what was flushed before is there, as after a power cut.
+/// Error of closing a drive cleanly. As after a power cut, flushed data is safe.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
-    /// Its thread has panicked: a bug.
+    /// The thread of the drive has panicked, which is a bug.
     #[error("drive {drive}: its thread has failed; its image is as after a power cut")]
     Panicked {
         /// Name of the drive.
         drive: String,
     },
-    /// Its thread could not go on.
+    /// The thread of the drive failed.
     #[error("drive {drive}: its thread could not go on: {source}")]
     Thread {
         /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Requests that were given up do not end.
+    /// Requests whose queue was dropped did not complete.
     #[error("drive {drive}: {outstanding} requests of its target did not end")]
     Outstanding {
         /// Name of the drive.
         drive: String,
-        /// How many.
+        /// Number of outstanding requests.
         outstanding: u64,
     },
     /// The target could not be flushed.
@@ -171,7 +171,7 @@ pub enum CloseError {
     Flush {
         /// Name of the drive.
         drive: String,
-        /// How it ended.
+        /// Status of the flush.
         status: Status,
     },
     /// The image could not be written back.
@@ -179,7 +179,7 @@ pub enum CloseError {
     ShutDown {
         /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

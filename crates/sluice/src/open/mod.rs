@@ -1,17 +1,7 @@
-//! [`open()`]: one way to open anything for user-level I/O (NVMeDirect, HotStorage 2016, table 1:
-//! `nvmed_open`): a drive of a scenario, a served drive, a real controller, one that the kernel drives,
-//! a file or block device, nothing at all.
+//! [`open()`]: opens any target for user-level I/O, as `nvmed_open` of [NVMeDirect16], table 1, does for a controller.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`target`](Target) | what is to be opened, as words |
-//! | [`options`](OpenOptions) | how |
-//! | [`error`](OpenError) | why it cannot be, and how a drive was not closed in order |
-//! | `scenario` | a drive of a scenario, on a thread of its own, in real time |
-//! | `ends` | a target's queues, which come back when they are given up |
-//! | `keeper` | what a drive's thread does while it runs, and how it ends ([`DriveStatsReader`]) |
-//! | `served` | a drive that another process serves |
-//! | `controller` | a real NVMe controller of this machine |
+//! Targets are a drive of a scenario, a served drive, a real controller, a controller that the
+//! kernel drives, a file or block device, and the null device.
 //!
 //! ```
 //! use sluice::direct::{Handle, QueueConfig};
@@ -51,7 +41,7 @@ pub use target::Target;
 
 use crate::scenario::Scenario;
 
-/// Opens what `what` names; [`Target`] has the forms.
+/// Opens the target `what`; [`Target`] documents its forms.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -59,7 +49,7 @@ pub fn open(what: &str, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     open_target(&what.parse()?, options)
 }
 
-/// Opens a target.
+/// Opens a parsed target.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -81,7 +71,7 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<IoDevice, O
     }
 }
 
-/// The null device: sectors of 512 bytes.
+/// Opens the null device, which has sectors of 512 bytes.
 fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     options.refuse_read_only("the null device")?;
     options.refuse_drive_core("the null device")?;
@@ -96,7 +86,7 @@ fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, OpenError
     Ok(IoDevice::null(Limits { sectors, queue_depth, ..plain }))
 }
 
-/// A file or block device of the host, or the character device of a namespace.
+/// Opens a file or block device of the host, or the character device of a namespace.
 fn file(path: &Path, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     exists(path)?;
     options.refuse_drive_core("a file")?;
@@ -130,7 +120,7 @@ fn file(path: &Path, options: &OpenOptions) -> Result<IoDevice, OpenError> {
     }
 }
 
-/// Whether there is something that is no directory.
+/// Checks that the path exists and is not a directory.
 fn exists(path: &Path) -> Result<(), OpenError> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(OpenError::Directory { path: path.to_owned() }),

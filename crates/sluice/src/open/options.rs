@@ -1,5 +1,4 @@
-//! [`OpenOptions`]: how something is opened. An option that something cannot honour is an error, not
-//! ignored; those of files are apart.
+//! [`OpenOptions`]: options of opening a target. An option that does not apply to the target is an error, except for those of files.
 
 use std::sync::mpsc::Sender;
 
@@ -8,54 +7,61 @@ use driver::{DoorbellUse, Polling, SubmissionThread, TaskWork};
 
 use super::{CloseError, OpenError};
 
-/// How something is opened.
+/// Options of opening a target.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// So many requests may be outstanding on each queue, at least; `None` for what the device has:
-    /// 1,024 on the null device, 128 on a file. A drive's queues are as deep as each is made
-    /// (`QueueConfig`), and here one that grants fewer is refused.
+    /// Minimum number of requests that can be outstanding on each queue.
+    ///
+    /// `None` stands for the device's value: 1,024 on the null device, 128 on a file. The queues of
+    /// a drive have the depth with which each is created (`QueueConfig`); a drive that grants less
+    /// than `depth` is refused.
     pub depth: Option<u16>,
-    /// So many queues can be made, at least; `None` for what the device has: a drive as many as its
-    /// controller grants, the null device and files any number, targets one. A `pblk` is opened in as
-    /// many shards, one queue each, and its image remembers how many. Whoever has a queue of a sharded
-    /// target polls it, or the others wait.
+    /// Minimum number of queues that can be created.
+    ///
+    /// `None` stands for the device's value: a drive has as many as its controller grants, the null
+    /// device and files any number, targets one. A `pblk` is opened with this many shards of one
+    /// queue each, and its image stores the number. The owner of a sharded target's queue must poll
+    /// it; otherwise requests on other queues wait for its shard.
     pub queues: Option<u16>,
-    /// For reading only: files and block devices.
+    /// Open for reading only; applies to files and block devices.
     pub read_only: bool,
-    /// The drive's thread stays on this one of the CPUs that the process may use, counted round the end;
-    /// `None` for anywhere. Of scenarios.
+    /// CPU to pin the drive's thread to: an index into the CPUs allowed for the process, modulo
+    /// their number. `None` leaves it unpinned. Applies to scenarios.
     pub drive_core: Option<usize>,
-    /// How long the server of a drive may take for an answer (`direct::RemoteDeviceConfig`), `None` for 5 seconds; how
-    /// long a real controller may take for a command before that is aborted, `None` for 30 seconds. Nothing
-    /// else is waited for.
+    /// Timeout of a served drive or a real controller; other targets have none.
+    ///
+    /// For a served drive, it limits the server's answers (`direct::RemoteDeviceConfig`); `None` is
+    /// 5 seconds. For a real controller, it is the time after which a command is aborted; `None` is
+    /// 30 seconds.
     pub timeout: Option<Nanos>,
-    /// Where the queues of a real controller have their doorbells; nothing else is asked.
+    /// Location of the doorbells of a real controller's queues; other targets ignore it.
     pub doorbells: DoorbellUse,
-    /// Where it is said that a drive of a scenario could not be closed in order; without, nobody hears of
-    /// it, as of a file that is dropped.
+    /// Channel that receives an error if a drive of a scenario cannot be closed cleanly. Without
+    /// it, the error is dropped, as for a file that is dropped.
     pub close_errors: Option<Sender<CloseError>>,
-    /// How files and block devices are opened; nothing else is.
+    /// Options of files and block devices; other targets ignore them.
     pub file: FileOptions,
 }
 
-/// How a file or block device is opened ([`driver::UringConfig`] has more about each).
+/// Options of opening a file or block device; [`driver::UringConfig`] describes each in detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Bytes per sector; `None` for what the file or device has.
+    /// Sector size in bytes; `None` for that of the file or device.
     pub sector_bytes: Option<u32>,
-    /// Past the page cache.
+    /// Bypass the page cache.
     pub direct: bool,
-    /// Refuse a block device that something else uses.
+    /// Refuse a block device that is in use.
     pub exclusive: bool,
-    /// Whether completions are polled for in the kernel.
+    /// Whether the kernel polls for completions.
     pub polling: Polling,
-    /// A thread of the kernel that takes commands.
+    /// Kernel thread that fetches submissions.
     pub submission_thread: Option<SubmissionThread>,
-    /// When the kernel does its part of a completion; cooperatively unless something else is said. Of
-    /// shared queues, always by interrupt.
+    /// When the kernel processes completions. The default is cooperative; shared queues always use
+    /// interrupts.
     pub task_work: TaskWork,
-    /// Commands given to the kernel with one system call at most; so many as it passes on one by one, 2, unless
-    /// something else is said. More cost less CPU time and leave the device idle while they are prepared.
+    /// Maximum number of commands per system call. The default is 2, because the kernel issues them
+    /// one by one. A larger batch costs less CPU time but leaves the device idle while it is
+    /// prepared.
     pub submit_batch: u16,
 }
 

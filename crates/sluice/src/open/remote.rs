@@ -1,4 +1,4 @@
-//! A drive that another process serves (`sluice serve --socket`).
+//! Opens a drive that another process serves (`sluice serve --socket`).
 
 use std::path::Path;
 
@@ -7,12 +7,14 @@ use direct::{DirectError, IoDevice, RemoteDeviceConfig};
 use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};
 
-/// Connects to the server at a socket, and opens the part of its drive that is named `PARTITION` or
-/// `DEVICE/PARTITION`; without a name, the only one that the user may use.
+/// Connects to the server at a socket and opens a partition of its drive.
+///
+/// The name is `PARTITION` or `DEVICE/PARTITION`. Without a name, it is the only partition that the
+/// user may access.
 ///
 /// # Errors
-/// [`OpenError::Device`] with what the server refuses, and would not refuse; options that mean nothing to
-/// a served drive, or that it does not grant.
+/// [`OpenError::Device`] with the server's reason and with the allowed partitions; also for options
+/// that do not apply to a served drive or that it does not grant.
 pub(super) fn connect(
     socket: &Path,
     partition: Option<&str>,

@@ -1,11 +1,11 @@
-//! A drive of a scenario: built and brought to its state without time passing, then run on a thread of its
-//! own in real time.
+//! Opens a drive of a scenario. The drive is built and preconditioned without advancing time, then
+//! runs on a thread of its own in real time.
 //!
 //! | drive | device | queues |
 //! |---|---|---|
-//! | manages its flash, or has none | `DeviceKind::Drive` | queue pairs, as many as it grants |
-//! | open-channel with `[target]` | `DeviceKind::Target` | the target's one, or one per shard of a `pblk` |
-//! | open-channel without | `DeviceKind::Drive` | queue pairs for vector commands |
+//! | block or null personality | `DeviceKind::Drive` | queue pairs, as many as the drive grants |
+//! | open-channel with `[target]` | `DeviceKind::Target` | one, or one per shard of a `pblk` |
+//! | open-channel without `[target]` | `DeviceKind::Drive` | queue pairs for vector commands |
 
 use std::time::Duration;
 
@@ -20,14 +20,15 @@ use crate::scenario::{DriveSpec, Precondition, Scenario, Target};
 use crate::serve::prepare_drive;
 use crate::stack::{AssembledDrive, HostHandles};
 
-/// What targets can do beside reads and writes; their payloads are in one piece.
+/// Features of targets in addition to reads and writes; each payload must be one segment.
 const TARGET_FEATURES: Features =
     Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
 
-/// Opens a drive of a scenario; of several, the one called `drive`. Its jobs are not run, and what it says
-/// of virtual time means nothing.
+/// Opens a drive of a scenario; `drive` selects one of several. The scenario's jobs are not run,
+/// and its settings of virtual time have no effect.
 ///
-/// The drive is gone, and its image closed, when the device and everything made of it is.
+/// The drive is shut down and its image closed when the device and all objects created from it have
+/// been dropped.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -48,7 +49,7 @@ pub fn open_scenario(
     let name = plan.config.name.clone();
     let no_thread = |source| OpenError::Thread { drive: name.clone(), source };
     let AssembledDrive { drive, port, host: held } = hands;
-    // Real time goes on where preparing has left the drive's time.
+    // Real time continues from the drive's time after preconditioning.
     let clock = RealClock::starting_at(prepared);
     let start = |host| {
         DriveThreadGuard::start(
@@ -98,7 +99,7 @@ fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, OpenEr
     })
 }
 
-/// Builds the drive and the host's side, and brings them to their state; returns the drive's instant.
+/// Builds the drive and the host's side and preconditions them; returns the drive's current time.
 fn assemble(
     scenario: &Scenario,
     index: usize,
@@ -119,7 +120,7 @@ fn assemble(
         }
         return Ok((AssembledDrive::without_host(plan)?, Nanos::ZERO));
     }
-    // As many shards as queues, unless the scenario says how many there are.
+    // The number of shards is the number of queues, unless the scenario sets it.
     let shards = match (&plan.target, options.queues) {
         (Target::None, _) | (_, None) => plan.shards,
         (_, Some(queues)) if u32::from(queues) <= plan.shards.unwrap_or(1) => plan.shards,

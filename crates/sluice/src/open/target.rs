@@ -1,4 +1,4 @@
-//! [`Target`]: what is to be opened, as words.
+//! [`Target`]: a device to open, and its text form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,64 +9,65 @@ use driver::pci::{PciAddress, PciDriver};
 use super::OpenError;
 use crate::scenario::units;
 
-/// What can be opened.
+/// A device to open.
 ///
-/// | words | what |
+/// | text | device |
 /// |---|---|
-/// | `null`, `null:SIZE` | acknowledges everything, has no data; 1 TiB, or as large as said |
-/// | `scenario.toml`, `scenario.toml#NAME` | the drive of a scenario, of several the one of that name |
+/// | `null`, `null:SIZE` | acknowledges all requests and stores no data; its size is 1 TiB or `SIZE` |
+/// | `scenario.toml`, `scenario.toml#NAME` | a drive of a scenario; `NAME` selects one of several |
 /// | `sluice:///run/x.sock`, `…#PARTITION` | a drive that another process serves |
-/// | `vfio:0000:01:00.0`, `…#2` | a real NVMe controller that is bound to vfio-pci; its first namespace, or the one of that number |
-/// | `uio:0000:01:00.0?unsafe=1`, `…?unsafe=1#2` | the same without an IOMMU, bound to uio_pci_generic: the controller reaches all memory of the machine, which has to be said |
-/// | `/dev/ng0n1` | a namespace of a controller that the kernel drives, by commands of our own |
-/// | `file.img`, `/dev/nvme0n1`, `./null` | anything else: a file or block device of the host |
+/// | `vfio:0000:01:00.0`, `…#2` | an NVMe controller that is bound to vfio-pci: its first namespace, or the one with this id |
+/// | `uio:0000:01:00.0?unsafe=1`, `…?unsafe=1#2` | a controller without an IOMMU, bound to uio_pci_generic. It can access all memory of the machine; `unsafe=1` confirms this |
+/// | `/dev/ng0n1` | a namespace of a controller that the kernel drives, by NVMe passthrough commands |
+/// | `file.img`, `/dev/nvme0n1`, `./null` | any other path: a file or block device of the host |
 ///
-/// Displays as the words that lead to it.
+/// `Display` prints the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The null device.
     Null {
-        /// Its size, a multiple of 512, if it was said.
+        /// Size in bytes, a multiple of 512; `None` for the default.
         bytes: Option<u64>,
     },
     /// A drive of a scenario, in this process.
     Scenario {
-        /// The scenario file.
+        /// Path of the scenario.
         file: PathBuf,
-        /// The drive's name, if it was said.
+        /// Name of the drive, if given.
         drive: Option<String>,
     },
     /// A drive of another process.
     Remote {
-        /// The socket, an absolute path.
+        /// Absolute path of the socket.
         socket: PathBuf,
-        /// The partition, if one was named.
+        /// Name of the partition, if given.
         partition: Option<String>,
     },
-    /// A real controller of this machine.
+    /// An NVMe controller of this machine.
     Controller {
-        /// Where it is.
+        /// PCI address.
         address: PciAddress,
-        /// The namespace, if one was named.
+        /// Id of the namespace, if given.
         nsid: Option<u32>,
-        /// The driver of the kernel that gives it to this process.
+        /// Kernel driver that gives this process access to the controller.
         by: PciDriver,
     },
     /// A file or block device of the host, or the character device of a namespace.
     File(PathBuf),
 }
 
-/// What a real controller is addressed by.
+/// Prefix of a controller behind an IOMMU.
 const VFIO_PREFIX: &str = "vfio:";
-/// The same without an IOMMU, and what says that it is meant.
+/// Prefix of a controller without an IOMMU, and the option that confirms it.
 const UIO_PREFIX: &str = "uio:";
 const UNSAFE_OPTION: &str = "unsafe=1";
-/// What a served drive is addressed by.
+/// Prefix of a served drive.
 const REMOTE_PREFIX: &str = "sluice://";
-/// Bytes of the null device's sectors.
+/// Sector size of the null device in bytes.
 const NULL_SECTOR: u64 = 512;
 
-/// `text` without what follows the last `#`, and that.
+/// Splits `text` at the last `#`; returns the part before it, and the fragment after it if there is
+/// one.
 fn fragment(text: &str) -> (&str, Option<&str>) {
     text.rsplit_once('#').map_or((text, None), |(before, name)| (before, Some(name)))
 }

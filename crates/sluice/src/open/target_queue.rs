@@ -1,7 +1,6 @@
-//! [`End`]: a target's queue, which comes back to its [`Ends`] when it is given up, so that the target can
-//! be flushed and closed by whoever closes its drive.
+//! [`TargetQueue`]: a queue of a target. It returns to its [`TargetQueues`] when it is dropped, so that the target can be flushed and closed when its drive is closed.
 //!
-//! Guarantee: what an application left outstanding is known, and waited for.
+//! Guarantee: requests that an application left outstanding are counted, and close waits for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,10 +15,10 @@ use super::CloseError;
 use crate::serve::DriveThreadState;
 use crate::stack::StackDevice;
 
-/// How long what was left outstanding, and the last flush, may take.
+/// Maximum time for outstanding requests and for the last flush at close.
 const CLOSE_TIMEOUT: Nanos = Nanos::from_millis(60_000);
 
-/// A target that can make a checkpoint of its map, so that the next opening has nothing to look for.
+/// A target that can write a checkpoint of its map, so that its next recovery has nothing to scan.
 pub(super) trait Checkpointable: BlockDevice + Send + 'static {
     fn start_checkpoint(&mut self);
     fn has_pending_checkpoint(&self) -> bool;
@@ -55,16 +54,16 @@ impl<D: Checkpointable> Checkpointable for Box<D> {
     }
 }
 
-/// Ends that have come back, and what was outstanding at each.
+/// Queues that have been returned, each with the number of its outstanding requests.
 #[derive(Debug)]
 pub(super) struct TargetQueues<D> {
     returned: Mutex<Vec<(D, u64)>>,
 }
 
-/// A target's queue.
+/// A queue of a target.
 #[derive(Debug)]
 pub(super) struct TargetQueue<D> {
-    /// There until it is dropped.
+    /// The queue's device; `None` after it was dropped.
     device: Option<D>,
     limits: Limits,
     memory: AddressSpace,
@@ -73,7 +72,7 @@ pub(super) struct TargetQueue<D> {
 }
 
 impl<D: Checkpointable> TargetQueues<D> {
-    /// The ends of a target, as devices, and where they come back to.
+    /// Wraps the queues of a target as devices; returns them and the place to which they return.
     pub(super) fn from_devices(
         devices: Vec<D>,
     ) -> (Arc<TargetQueues<D>>, Vec<Box<dyn BlockDevice + Send>>) {
@@ -89,8 +88,8 @@ impl<D: Checkpointable> TargetQueues<D> {
         (ends, queues)
     }
 
-    /// Waits for what is outstanding, flushes the target, and has it make a checkpoint if its drive keeps
-    /// data, which takes no time. All ends are gone then.
+    /// Waits for outstanding requests and flushes the target. If the drive stores data, the target
+    /// then writes a checkpoint, which takes no time. All queues must have been returned.
     ///
     /// # Errors
     /// [`CloseError::Outstanding`], [`CloseError::Flush`].
@@ -142,8 +141,8 @@ impl<D: Checkpointable> TargetQueues<D> {
     }
 }
 
-/// Polls until no checkpoint is under way, or nothing can happen any more. Operations that began before
-/// end when they would have: time goes on to there, without being waited for.
+/// Polls until no checkpoint is in progress or nothing can make progress. Earlier operations
+/// complete at their due times: the time advances to them without waiting.
 fn run_checkpoints<D: Checkpointable>(
     ends: &mut [(D, u64)],
     drive: &mut Controller,
