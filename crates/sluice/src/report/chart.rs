@@ -1,13 +1,12 @@
-//! [`Picture`]: lines or bars with a title and a legend, as an SVG file that needs nothing but itself
-//! and looks the same on a light and on a dark page. Equal pictures give equal bytes.
+//! [`Chart`]: lines or bars with a title and a legend, as a self-contained SVG file for light and dark pages. Equal charts give equal bytes.
 
 use std::fmt::Write as _;
 
 use super::html::escape;
 use super::plot::{Axis, BOTTOM, HEIGHT, LEFT, Line, Plot, RIGHT, Scale, WIDTH, x_of, y_of};
 
-/// Colours and dashes are those of the pages (`page.css`, the light ones). Names in the legend come
-/// in the order of the first line of each.
+/// Colors and dashes of the pages (the light ones of `page.css`). The legend is in the order of
+/// each name's first line.
 const STYLE: &str = "\
 text { font-family: system-ui, \"Segoe UI\", \"Noto Sans\", \"DejaVu Sans\", sans-serif; \
 fill: #59636e; font-size: 12.5px; }
@@ -22,29 +21,29 @@ fill: #59636e; font-size: 12.5px; }
 .bar0 { fill: #9aa7b2; } .bar1 { fill: #0060a0; } .bar2 { fill: #c44e00; }
 ";
 
-/// Fills that bars have before they repeat.
+/// Number of bar fills before they repeat.
 const FILLS: usize = 3;
-/// Names of the legend beside each other.
+/// Number of legend names per row.
 const LEGEND_COLUMNS: usize = 3;
 
-/// Values beside each other in groups.
+/// Grouped bars.
 #[derive(Clone, Debug)]
 pub(super) struct Bars {
-    /// What is under each group.
+    /// Labels of the groups.
     pub(super) groups: Vec<String>,
-    /// A name, and its value in each group.
+    /// Name of each series, and its value in each group.
     pub(super) series: Vec<(String, Vec<f64>)>,
     pub(super) y: Axis,
 }
 
-/// What is drawn.
+/// Content of a chart.
 #[derive(Clone, Debug)]
 pub(super) enum ChartContent {
     Lines { x: Axis, y: Axis, lines: Vec<Line> },
     Bars(Bars),
 }
 
-/// A drawing with its title.
+/// A chart with its title.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
     pub(super) title: String,
@@ -52,7 +51,7 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// The file.
+    /// Returns the SVG file.
     pub(super) fn svg(&self) -> String {
         let mut out = String::new();
         let names: Vec<(&str, String)> = match &self.content {
@@ -153,7 +152,7 @@ impl Bars {
     }
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn short(value: f64) -> String {
     match value {
         v if v.abs() >= 100.0 => format!("{v:.0}"),

@@ -1,7 +1,6 @@
-//! [`draw`]: the figures of the LightNVM paper's evaluation (FAST'17 section 5), from the results that
-//! `sluice bench lightnvm --json` prints.
+//! [`draw`]: draws the figures of the evaluation in [LightNVM17 §5] from the results that `sluice bench lightnvm --json` prints.
 //!
-//! | figure | of the paper | from the part |
+//! | figure | in the paper | part of the benchmark |
 //! |---|---|---|
 //! | `table1` | table 1 | `drive` |
 //! | `mixed-bandwidth`, `mixed-latency`, `mixed-small` | figure 5a, b and c | `mixed` |
@@ -9,8 +8,8 @@
 //! | `write-amplification`, `stalls` | section 4.2.4 | `steady` |
 //! | `recovery` | section 4.2.2 | `recovery` |
 //!
-//! Guarantees: equal results give equal bytes; a figure none of whose results are there is left out,
-//! and one that lacks some is an error, never a picture with a hole.
+//! Guarantees: equal results give equal bytes. A figure without any results is omitted. A figure
+//! with only a part of its results is an error.
 
 use serde_json::Value;
 
@@ -20,34 +19,34 @@ use super::plot::{Axis, Line, Scale, round_ticks};
 /// A figure as an SVG file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// Its name, without an ending.
+    /// Name of the file, without its extension.
     pub name: &'static str,
-    /// The file's content.
+    /// Contents of the file.
     pub svg: String,
 }
 
-/// Why figures cannot be drawn.
+/// Error of drawing figures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FigureError {
-    /// A line is no result of a bench.
+    /// A line is not a result of a benchmark.
     #[error("line {line} is no result of `sluice bench --json`: {why}")]
     Line {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Problem of the line.
         why: String,
     },
     /// A figure lacks a result.
     #[error("the results lack \"{case}\", {metric}: measure the part anew")]
     Missing {
-        /// What was to be measured.
+        /// Missing case.
         case: String,
-        /// Of it.
+        /// Missing metric of the case.
         metric: String,
     },
 }
 
-/// A result, as far as figures want it.
+/// The fields of a result that figures use.
 #[derive(Clone, Debug)]
 struct Row {
     case: String,
@@ -94,17 +93,18 @@ impl Rows {
         self.row(case, metric)?.reference.ok_or_else(missing)
     }
 
-    /// Cases that begin and end like this and have this metric, with what is in between.
+    /// Returns the rows with this metric whose case starts with `begin` and ends with `end`, each
+    /// with the part in between.
     fn like(&self, begin: &str, end: &str, metric: &str) -> Vec<(&str, &Row)> {
         let rows = self.0.iter().filter(|r| r.metric == metric);
         rows.filter_map(|r| Some((r.case.strip_prefix(begin)?.strip_suffix(end)?, r))).collect()
     }
 }
 
-/// The figures that these results, one JSON object per line, have something for.
+/// Draws all figures for which `results` has data; it has one JSON object per line.
 ///
 /// # Errors
-/// When a line is no result, or a figure lacks some of its results.
+/// [`FigureError`] if a line is not a result, or if a figure lacks some of its results.
 pub fn draw(results: &str) -> Result<Vec<Figure>, FigureError> {
     let rows = Rows::parse(results)?;
     let there = |begin: &str| rows.0.iter().any(|r| r.case.starts_with(begin));
@@ -137,14 +137,14 @@ fn linear(label: &'static str, max: f64) -> Axis {
     Axis { label, scale: Scale::Linear, min: 0.0, max, ticks, unit: "" }
 }
 
-/// A place for each of these, from left to right.
+/// Returns an axis with a position for each name, from left to right.
 fn positions(label: &'static str, names: Vec<String>) -> Axis {
     let max = names.len().saturating_sub(1).max(1) as f64;
     let ticks = names.into_iter().enumerate().map(|(i, name)| (i as f64, name)).collect();
     Axis { label, scale: Scale::Linear, min: 0.0, max, ticks, unit: "" }
 }
 
-/// Decades that hold these.
+/// Returns a logarithmic axis of decades that include the values.
 fn decades(label: &'static str, values: impl Iterator<Item = f64>) -> Axis {
     let (low, high) = values.fold((f64::MAX, 1.0f64), |(l, h), v| (l.min(v), h.max(v)));
     let (low, high) = (low.clamp(1.0, high).log10().floor(), high.log10().ceil());
@@ -154,7 +154,7 @@ fn decades(label: &'static str, values: impl Iterator<Item = f64>) -> Axis {
     Axis { label, scale: Scale::Log, min: 10f64.powf(low), max: 10f64.powf(high), ticks, unit: "" }
 }
 
-/// A logarithmic axis of latencies that were given in microseconds.
+/// Returns a logarithmic axis of latencies that are given in microseconds.
 fn latency(lines: &[Line]) -> Axis {
     let all = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.1));
     let (low, high) = all().fold((f64::MAX, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
@@ -199,7 +199,7 @@ fn table1(rows: &Rows) -> Result<Chart, FigureError> {
     ))
 }
 
-/// Numbers of active parallel units, in the paper's order.
+/// Numbers of active parallel units, in the order of the paper.
 const ACTIVE: [u32; 6] = [128, 64, 32, 16, 8, 4];
 
 fn by_active(value: impl Fn(u32) -> Result<f64, FigureError>) -> Result<Vec<f64>, FigureError> {
@@ -227,7 +227,7 @@ fn mixed_bandwidth(rows: &Rows) -> Result<Chart, FigureError> {
         ("writes alone", alone_of(WRITES)?),
     ];
     let most = all.iter().flat_map(|(_, v)| v).copied().fold(0.0, f64::max);
-    // Solid and dashed: the mixed load; dotted: alone.
+    // Solid and dashed lines: the mixed load. Dotted line: a single load.
     let all = std::iter::zip([0, 1, 2, 3], all).map(|(way, (name, v))| line(way, name, v));
     let title = "256 KB reads QD 16 beside 256 KB writes QD 1 (the paper's figure 5a)";
     Ok(lines(title, active_axis(), linear("MB/s", most), all.collect()))
@@ -286,7 +286,7 @@ fn predictable(rows: &Rows) -> Result<Chart, FigureError> {
     Ok(lines(title, x, latency(&all), all))
 }
 
-/// The devices of the part `steady`, and a name for each.
+/// Returns the devices of the part `steady`, each with a name.
 fn steady<'r>(rows: &'r Rows, metric: &str) -> Vec<(String, &'r Row)> {
     let end = ", 95 % full, 4 KB random overwrites, QD 64";
     let name = |between: &str| match between.split_once(" lines of ") {

@@ -1,4 +1,4 @@
-//! How busy each parallel unit was, as an SVG map: channels down, parallel units across.
+//! Utilization of each parallel unit as an SVG heat map: channels down, parallel units across.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ const CELL: f64 = 30.0;
 const LEFT: f64 = 40.0;
 const TOP: f64 = 40.0;
 
-/// Anchors of cividis (Nuñez, Anderton, Renslow 2018), which people see alike whether or not they tell
-/// red from green: from idle to always busy.
+/// Anchor colors of cividis (Nuñez, Anderton, Renslow 2018), from idle to always busy. Its colors
+/// look alike with and without color vision deficiency.
 const CIVIDIS: [(u8, u8, u8); 9] = [
     (0, 34, 78),
     (26, 56, 111),
@@ -22,7 +22,7 @@ const CIVIDIS: [(u8, u8, u8); 9] = [
     (254, 232, 56),
 ];
 
-/// The colour of a share.
+/// Returns the color of a share.
 pub(super) fn color(share: f64) -> String {
     let at = share.clamp(0.0, 1.0) * (CIVIDIS.len() - 1) as f64;
     let low = (at.floor() as usize).min(CIVIDIS.len() - 2);
@@ -36,7 +36,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// `34.1 % busy: read 2.0 %, program 30.1 %, erase 2.0 %`.
+/// Returns a description: `34.1 % busy: read 2.0 %, program 30.1 %, erase 2.0 %`.
 pub(super) fn description(busy: &Utilization) -> String {
     format!(
         "{} busy: read {}, program {}, erase {}",
@@ -47,7 +47,7 @@ pub(super) fn description(busy: &Utilization) -> String {
     )
 }
 
-/// The SVG element of a map.
+/// Returns the SVG element of a map.
 pub(super) fn svg(map: &UtilizationMap) -> String {
     let (columns, rows) = (f64::from(map.pus), f64::from(map.channels));
     let (width, height) = (LEFT + columns * CELL + 2.0, TOP + rows * CELL + 2.0);
@@ -97,7 +97,7 @@ pub(super) fn svg(map: &UtilizationMap) -> String {
     out
 }
 
-/// The legend of every map: the scale is the same for all, 0 to 100 %.
+/// Returns the legend of all maps; their scale is always 0 to 100 %.
 pub(super) fn legend() -> String {
     let stops: Vec<String> = (0..=8)
         .map(|i| format!("{} {:.1}%", color(f64::from(i) / 8.0), f64::from(i) * 12.5))

@@ -1,5 +1,4 @@
-//! [`render`]: the report as one page that needs nothing but itself: no network, no files beside it.
-//! The plots are in the page as SVG; its script only adds what is shown under the pointer.
+//! [`render`]: the report as one self-contained page, without network access or other files. The plots are inline SVG; the script only adds tooltips.
 
 use std::fmt::Write as _;
 
@@ -9,7 +8,7 @@ use super::table::{self, HEADINGS, WORDS};
 use super::{Direction, JobRow, Report, Variant};
 use super::{heatmap, style, terms, time_series};
 
-/// Text safe in HTML, in elements and in attributes.
+/// Escapes text for HTML elements and attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -25,7 +24,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// The page. Equal reports give equal bytes.
+/// Renders the page. Equal reports give equal bytes.
 pub fn render(report: &Report) -> String {
     let report = report.clone().sanitize();
     let mut out = String::new();
@@ -60,13 +59,13 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// Begins a chapter.
+/// Opens a chapter.
 pub(super) fn open(out: &mut String, heading: &str, how_to_read: &str) {
     let _ = write!(out, "<section>\n<h2>{heading}</h2>\n<p class=\"how\">{how_to_read}</p>\n");
 }
 
-/// The names of the ways with the colours and dashes of their lines; where there are several, each can be
-/// hidden and shown again.
+/// Writes the legend of the variants with the colors and dashes of their lines. If there are
+/// several, the reader can hide and show each.
 pub(super) fn legend(out: &mut String, report: &Report) {
     out.push_str("<ul class=\"legend\">");
     for (i, way) in report.variants.iter().enumerate() {
@@ -135,7 +134,7 @@ fn results(out: &mut String, report: &Report) {
     out.push_str("</section>\n");
 }
 
-/// What must be known of the results before they are believed.
+/// Writes the caveats on the results.
 fn notes(out: &mut String, report: &Report) {
     if report.variants.iter().all(|way| way.notes.is_empty()) {
         return;
@@ -155,7 +154,7 @@ fn notes(out: &mut String, report: &Report) {
     out.push_str("</ul>\n");
 }
 
-/// Every job and direction that any way has, in order of first appearance.
+/// Returns every job and direction of any variant, in the order of first appearance.
 pub(super) fn rows(report: &Report) -> Vec<(&str, Direction)> {
     let mut seen: Vec<(&str, Direction)> = Vec::new();
     for row in report.variants.iter().flat_map(|way| &way.jobs) {
@@ -167,7 +166,7 @@ pub(super) fn rows(report: &Report) -> Vec<(&str, Direction)> {
     seen
 }
 
-/// The rows of one job and direction, with the number of their way.
+/// Returns the rows of one job and direction, each with the index of its variant.
 pub(super) fn rows_of<'r>(
     report: &'r Report,
     key: (&'r str, Direction),
@@ -180,7 +179,7 @@ pub(super) fn rows_of<'r>(
     })
 }
 
-/// The caption of a job and direction.
+/// Returns the caption of a job and direction.
 pub(super) fn heading(key: (&str, Direction)) -> String {
     format!("{} ({})", key.0, key.1.as_str())
 }
@@ -232,7 +231,7 @@ fn latencies(out: &mut String, report: &Report) {
     out.push_str("</section>\n");
 }
 
-/// Plots beside each other.
+/// Writes plots side by side.
 pub(super) fn panels(out: &mut String, plots: &[Plot]) {
     out.push_str("<div class=\"panels\">\n");
     for plot in plots {

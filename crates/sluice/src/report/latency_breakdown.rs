@@ -1,4 +1,4 @@
-//! The chapter "Why requests took as long as they did": bars of waits, by percentile and of the slowest
+//! The report's chapter on latency breakdowns: bars of waits, by percentile and for the slowest
 //! requests.
 
 use std::fmt::Write as _;
@@ -7,40 +7,40 @@ use super::Report;
 use super::html::escape;
 use crate::format::{count, duration};
 
-/// The explanations of one drive.
+/// Latency breakdowns of one drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencyBreakdown {
-    /// The drive; empty if the way has only one.
+    /// Name of the drive; empty if the variant has only one.
     pub drive: String,
-    /// Jobs by operation, each with a bar per band of percentiles: mean times.
+    /// Jobs by operation, each with a bar of mean times per band of percentiles.
     pub jobs: Vec<(String, Vec<BreakdownBar>)>,
-    /// The slowest requests: waits in order.
+    /// The slowest requests, each with its waits in order.
     pub slowest: Vec<BreakdownBar>,
 }
 
-/// A latency, cut into waits.
+/// A latency divided into waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BreakdownBar {
-    /// The band, or the request.
+    /// Label of the band or of the request.
     pub label: String,
-    /// The latency in nanoseconds.
+    /// Latency in nanoseconds.
     pub total_ns: u64,
-    /// The waits; their times add up to the latency, rounding aside.
+    /// The waits; except for rounding, their times add up to the latency.
     pub waits: Vec<BreakdownWait>,
 }
 
 /// One wait of a bar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakdownWait {
-    /// The reason.
+    /// Text of the reason.
     pub text: String,
-    /// The colour.
+    /// Color group of the reason.
     pub group: BreakdownGroup,
-    /// The time in nanoseconds.
+    /// Length in nanoseconds.
     pub ns: u64,
 }
 
-/// Reasons that share a colour.
+/// Reasons that share a color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BreakdownGroup {
     /// Array operation and transfer of the request itself.
@@ -55,14 +55,14 @@ pub enum BreakdownGroup {
     Buffer,
     /// Queues and stations of the controller.
     Controller,
-    /// The host's CPU and block layer.
+    /// CPU and block layer of the host.
     Host,
-    /// No reason known.
+    /// Unknown reason.
     Unexplained,
 }
 
 impl BreakdownGroup {
-    /// All of them, in the order of the legend.
+    /// All groups, in the order of the legend.
     pub const ALL: [BreakdownGroup; 8] = [
         BreakdownGroup::Own,
         BreakdownGroup::Others,
@@ -88,7 +88,7 @@ impl BreakdownGroup {
     }
 }
 
-/// Writes the chapter; nothing without explanations.
+/// Writes the chapter; writes nothing without breakdowns.
 pub(super) fn chapter(out: &mut String, report: &Report) {
     if report.variants.iter().all(|way| way.latency_breakdowns.is_empty()) {
         return;

@@ -1,22 +1,10 @@
-//! [`Report`]: what a run found, as plain data, and the two ways to show it.
+//! [`Report`]: the results of a run as plain data, rendered as a table ([`table`]) or as a page ([`html`]).
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`table`] | one aligned table of all ways, for a terminal |
-//! | [`html`] | a page that needs nothing but itself |
-//! | [`figures`] | the figures of the LightNVM paper's evaluation, from results of `sluice bench` |
-//! | `picture` | a plot as an SVG file of its own: lines or bars, title, legend |
-//! | `plot` | a line plot as SVG: latency CDFs, throughput over time |
-//! | `over_time` | the chapter of what changed while the run went on |
-//! | `terms` | what the words of a report mean |
-//! | `style` | colours and dashes that tell ways apart |
-//! | `heat` | a channels × PUs busy map as SVG |
-//! | `why` | bars of what requests waited for |
-//! | `page.css`, `page.js` | how the page looks, and what it shows under the pointer |
+//! A *variant* is one scenario: the jobs on one configuration of the drive. [`figures`] draws the
+//! figures of the evaluation in [LightNVM17 §5] from results of `sluice bench`.
 //!
-//! A *way* is one scenario: the same jobs on a drive set up in one way. Equal reports render to equal
-//! bytes (rule R3), and no number in them is ever infinite or not a number: [`Report::sanitize`] makes
-//! sure of it.
+//! Equal reports render to equal bytes (ARCHITECTURE.md, R3). No number in a report is infinite or
+//! NaN; [`Report::sanitize`] ensures this.
 
 mod chart;
 pub mod figures;
@@ -33,100 +21,100 @@ mod time_series;
 
 pub use latency_breakdown::{BreakdownBar, BreakdownGroup, BreakdownWait, LatencyBreakdown};
 
-/// What a run found.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What it is about.
+    /// Title of the report.
     pub title: String,
-    /// The question that it answers, or a sentence under the title; may be empty.
+    /// The question that the report answers, or a sentence under the title; may be empty.
     pub subtitle: String,
-    /// The ways, in the order they are shown.
+    /// The variants, in display order.
     pub variants: Vec<Variant>,
 }
 
-/// One way of setting the drive up.
+/// Results of one scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Variant {
-    /// What it is called; short.
+    /// Short name of the variant.
     pub name: String,
-    /// The scenario's text.
+    /// Text of the scenario.
     pub scenario: String,
-    /// Where everything random came from.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Time that the run covers, in nanoseconds of its clock.
     pub elapsed_ns: u64,
-    /// What each job saw, one row per direction.
+    /// Measurements of each job, one row per direction.
     pub jobs: Vec<JobRow>,
-    /// Sectors programmed per sector written; `None` if nothing was written.
+    /// Sectors programmed per host sector written; `None` if nothing was written.
     pub write_amplification: Option<f64>,
-    /// Spare space, physical/logical − 1; `None` without a translation layer.
+    /// Over-provisioning, physical/logical − 1; `None` without an FTL.
     pub over_provisioning: Option<f64>,
-    /// What garbage collection did; `None` without a translation layer.
+    /// Activity of garbage collection; `None` without an FTL.
     pub gc: Option<GcSummary>,
-    /// How busy the parallel units were, one map per drive.
+    /// Utilization of the parallel units, one map per drive.
     pub utilization: Vec<UtilizationMap>,
-    /// How late completions were; `None` in virtual time, where they never are.
+    /// Lateness of completions; `None` in virtual time, where they are never late.
     pub lateness: Option<Lateness>,
-    /// Why requests took as long as they did, one entry per drive; none if that was not asked.
+    /// Latency breakdowns, one entry per drive; empty if not requested.
     pub latency_breakdowns: Vec<LatencyBreakdown>,
-    /// Translation layers over time, one per drive that has one.
+    /// FTL state over time, one entry per drive with an FTL.
     pub ftl_series: Vec<FtlSeries>,
-    /// The intervals of everything over time.
+    /// Intervals of all time series.
     pub intervals: Intervals,
-    /// What must be known of these results before they are believed.
+    /// Caveats on these results.
     pub notes: Vec<NoteRow>,
-    /// What else must be said about this way, such as that the emulator could not keep up.
+    /// Further remarks on this variant, for example that the emulator could not keep up.
     pub remarks: Vec<String>,
 }
 
-/// What must be known of a result.
+/// A caveat on a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoteRow {
-    /// Its code, as `docs/report.md` lists it.
+    /// Code of the note, as listed in `docs/report.md`.
     pub code: String,
-    /// On one line.
+    /// Text of the note, on one line.
     pub text: String,
 }
 
-/// The intervals of a run.
+/// Intervals of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
-    /// Length of each but the last, in nanoseconds.
+    /// Length of each interval except the last, in nanoseconds.
     pub width_ns: u64,
-    /// Length of the last.
+    /// Length of the last interval, in nanoseconds.
     pub last_ns: u64,
 }
 
 impl Intervals {
-    /// Whether the run ended within the last interval.
+    /// Returns whether the run ended within the last interval.
     pub fn is_last_partial(&self) -> bool {
         self.last_ns < self.width_ns
     }
 }
 
-/// A translation layer over time.
+/// State of an FTL over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FtlSeries {
-    /// The drive; empty if there is only one.
+    /// Name of the drive; empty if there is only one.
     pub drive: String,
-    /// Interval by interval.
+    /// One point per interval.
     pub points: Vec<FtlPoint>,
 }
 
-/// What a translation layer did in one interval.
+/// Activity of an FTL in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FtlPoint {
-    /// Where the interval starts, in nanoseconds.
+    /// Start of the interval, in nanoseconds.
     pub start_ns: u64,
-    /// Free lines at its end.
+    /// Number of free lines at the end of the interval.
     pub free_lines: f64,
-    /// Sectors programmed per sector written in it; `None` if nothing was written.
+    /// Sectors programmed per host sector written in the interval; `None` if nothing was written.
     pub write_amplification: Option<f64>,
-    /// Share of the sectors written in it that garbage collection moved, from 0 to 1.
+    /// Share of the sectors written in the interval that GC relocated, from 0 to 1.
     pub gc_share: f64,
 }
 
-/// Which way data went.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// To the host.
@@ -134,12 +122,12 @@ pub enum Direction {
     Read,
     /// To the drive.
     Write,
-    /// Neither: deallocated.
+    /// Deallocation; no transfer.
     Trim,
 }
 
 impl Direction {
-    /// `read`, `write` or `trim`, as fio says.
+    /// Returns fio's name: `read`, `write` or `trim`.
     pub fn as_str(self) -> &'static str {
         match self {
             Direction::Read => "read",
@@ -149,7 +137,7 @@ impl Direction {
     }
 }
 
-/// What one job saw in one direction.
+/// Measurements of one job in one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobRow {
     /// Name of the job.
@@ -160,34 +148,35 @@ pub struct JobRow {
     pub iops: f64,
     /// Bytes per second.
     pub bytes_per_sec: f64,
-    /// How long requests took.
+    /// Latency of requests.
     pub latency: Latency,
-    /// The distribution of latencies: nanoseconds, and the share of requests that took no longer;
-    /// both ascending.
+    /// Distribution of latencies: nanoseconds, and the share of requests that took no longer. Both
+    /// are ascending.
     pub cdf: Vec<(u64, f64)>,
     /// Throughput over time: the start of each interval in nanoseconds, and bytes per second in it.
     pub series: Vec<(u64, f64)>,
     /// Latencies over time.
     pub latencies: Vec<LatencyPoint>,
-    /// Mean number of outstanding requests over time, those of the job's other directions included: the
-    /// start of each interval in nanoseconds, and the mean.
+    /// Queue depth over time: the start of each interval in nanoseconds, and the mean number of
+    /// outstanding requests of all directions of the job.
     pub depth: Vec<(u64, f64)>,
-    /// Whether the job ended within its last interval, so that this one is shorter than the others.
+    /// Whether the job ended within its last interval, so that this interval is shorter than the
+    /// others.
     pub is_last_partial: bool,
-    /// The drive's place among the [`layers`](Variant::ftl_series) of the way, if it has a translation layer.
+    /// Index of the drive in the variant's [`ftl_series`](Variant::ftl_series), if it has an FTL.
     pub ftl_index: Option<usize>,
 }
 
 /// Latencies of the requests that completed in one interval, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencyPoint {
-    /// Where the interval starts.
+    /// Start of the interval.
     pub start_ns: u64,
-    /// Half of the requests took no longer.
+    /// Median.
     pub p50: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -196,37 +185,37 @@ pub struct LatencyPoint {
 pub struct Latency {
     /// Mean.
     pub mean: f64,
-    /// Half of the requests took no longer.
+    /// Median.
     pub p50: u64,
-    /// 95 % took no longer.
+    /// 95th percentile.
     pub p95: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
 }
 
-/// What garbage collection did during the run.
+/// Activity of garbage collection during the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcSummary {
-    /// Sectors that the user wrote.
+    /// Sectors that the host wrote.
     pub host_sectors: u64,
-    /// Sectors that garbage collection moved.
+    /// Sectors that GC relocated.
     pub relocated_sectors: u64,
     /// Sectors of padding.
     pub padded_sectors: u64,
-    /// Lines reclaimed.
+    /// Number of lines reclaimed.
     pub lines_reclaimed: u64,
-    /// Chunks erased.
+    /// Number of chunks erased.
     pub erases: u64,
-    /// Free lines at the end.
+    /// Number of free lines at the end.
     pub free_lines: u64,
 }
 
 impl GcSummary {
-    /// Whether anything was written, moved or erased.
+    /// Returns whether any sector was written or relocated, or any chunk erased.
     pub fn is_active(&self) -> bool {
         let GcSummary {
             host_sectors: user_sectors,
@@ -240,50 +229,50 @@ impl GcSummary {
     }
 }
 
-/// How late completions were in real time, in nanoseconds (rule R6).
+/// Lateness of completions in real time, in nanoseconds (ARCHITECTURE.md, R6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Half were no later.
+    /// Median.
     pub p50: u64,
-    /// 99 % were no later.
+    /// 99th percentile.
     pub p99: u64,
-    /// The latest.
+    /// Maximum.
     pub max: u64,
 }
 
-/// How busy each parallel unit of a drive was.
+/// Utilization of each parallel unit of a drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UtilizationMap {
-    /// The drive; empty if there is only one.
+    /// Name of the drive; empty if there is only one.
     pub drive: String,
-    /// Channels.
+    /// Number of channels.
     pub channels: u32,
-    /// Parallel units per channel.
+    /// Number of parallel units per channel.
     pub pus: u32,
-    /// `channels × pus` units, channel by channel.
+    /// One entry per parallel unit, `channels × pus` in total, channel by channel.
     pub units: Vec<Utilization>,
 }
 
-/// Shares of the run's time, from 0 to 1, that a parallel unit spent.
+/// Utilization of a parallel unit by operation, as shares of the run's time from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Utilization {
-    /// Reading.
+    /// Share of reads.
     pub read: f64,
-    /// Programming.
+    /// Share of programs.
     pub program: f64,
-    /// Erasing.
+    /// Share of erases.
     pub erase: f64,
 }
 
 impl Utilization {
-    /// All of it.
+    /// Returns the total utilization.
     pub fn total(&self) -> f64 {
         self.read + self.program + self.erase
     }
 }
 
 impl UtilizationMap {
-    /// The mean over all units.
+    /// Returns the mean over all units.
     pub fn mean(&self) -> Utilization {
         let n = self.units.len().max(1) as f64;
         let mut sum = Utilization::default();
@@ -296,14 +285,14 @@ impl UtilizationMap {
     }
 }
 
-/// Zero for what is not a finite number, or negative.
+/// Returns `value`, or zero if it is negative or not finite.
 fn sanitized(value: f64) -> f64 {
     if value.is_finite() && value > 0.0 { value } else { 0.0 }
 }
 
 impl Report {
-    /// The report with every number finite and not negative, shares at most 1, and distributions
-    /// ascending: a run too short to divide by its time shows zeros, never `inf` or `NaN`.
+    /// Makes every number finite and not negative, limits shares to 1, and makes distributions
+    /// ascending. A run that is too short to divide by its time shows zeros, never `inf` or `NaN`.
     pub fn sanitize(mut self) -> Report {
         for way in &mut self.variants {
             way.write_amplification = way.write_amplification.filter(|wa| wa.is_finite());

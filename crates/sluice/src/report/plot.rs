@@ -1,17 +1,17 @@
-//! [`Plot`]: lines over two axes, as SVG that takes its colours from the page.
+//! [`Plot`]: lines over two axes, as SVG that uses the colors of the page.
 
 use std::fmt::Write as _;
 
 use super::html::escape;
 use super::style;
 
-/// How a value becomes a distance along an axis.
+/// Mapping of values to positions along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scale {
     Linear,
-    /// Decades.
+    /// Logarithmic, in decades.
     Log,
-    /// Shares from 0 to 1 by their nines: 0, 0.9, 0.99, 0.999 are equally far apart.
+    /// Shares from 0 to 1 by their nines: 0, 0.9, 0.99 and 0.999 are equidistant.
     Nines,
 }
 
@@ -23,28 +23,29 @@ pub(super) struct Axis {
     pub(super) min: f64,
     pub(super) max: f64,
     pub(super) ticks: Vec<(f64, String)>,
-    /// How the page writes a value under the pointer: `ns`, `bytes`, `share`, `seconds` or `number`.
+    /// Unit of values in tooltips: `ns`, `bytes`, `share`, `seconds` or `number`.
     pub(super) unit: &'static str,
 }
 
-/// One line: which way it belongs to, and its points.
+/// One line: the variant that it belongs to, and its points.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     pub(super) variant: usize,
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
-    /// A thin line, beside another of its way.
+    /// Whether the line is thin, as an additional line of its variant.
     pub(super) is_thin: bool,
-    /// The last point is of an interval that the run ended in: it is marked.
+    /// Whether the last point belongs to an interval within which the run ended; it is marked.
     pub(super) is_last_partial: bool,
 }
 
-/// A share from 0 to 1 over the x axis, drawn as an area behind the lines: 1 is the top of the plot.
+/// A share from 0 to 1 over the x axis, drawn as an area behind the lines; 1 is the top of the
+/// plot.
 #[derive(Clone, Debug)]
 pub(super) struct Band {
     pub(super) variant: usize,
     pub(super) name: String,
-    /// Where the intervals start, and their shares.
+    /// Start and share of each interval.
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct Plot {
     pub(super) bands: Vec<Band>,
 }
 
-// The drawing, in the SVG's own units.
+// Size of the drawing in SVG units.
 pub(super) const WIDTH: f64 = 640.0;
 pub(super) const HEIGHT: f64 = 340.0;
 pub(super) const LEFT: f64 = 96.0;
@@ -71,7 +72,7 @@ impl Scale {
         match self {
             Scale::Linear => value,
             Scale::Log => value.max(1.0).log10(),
-            // Beyond six nines nothing can be told apart.
+            // More than six nines cannot be distinguished.
             Scale::Nines => -(1.0 - value.clamp(0.0, 0.999_999)).log10(),
         }
     }
@@ -86,7 +87,7 @@ impl Scale {
 }
 
 impl Axis {
-    /// From 0 to 1 along the axis.
+    /// Returns the position along the axis, from 0 to 1.
     fn position(&self, value: f64) -> f64 {
         let (low, high) = (self.scale.apply(self.min), self.scale.apply(self.max));
         if high <= low {
@@ -95,18 +96,18 @@ impl Axis {
         ((self.scale.apply(value) - low) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// Nanoseconds in decades that hold `min` to `max`.
+    /// Returns a logarithmic axis in nanoseconds that includes `min` and `max`.
     pub(super) fn latency(min: u64, max: u64) -> Axis {
         let low = (min.max(1) as f64).log10();
         let high = (max.max(2) as f64).log10();
-        // The outermost halves of a decade that hold everything.
+        // Extend the axis to half decades that include all values.
         let (low, high) = ((low * 2.0).floor() / 2.0, (high * 2.0).ceil() / 2.0);
         let high = if high <= low { low + 0.5 } else { high };
         let decades = low.ceil() as i32..=high.floor() as i32;
         let mut ticks: Vec<(f64, String)> =
             decades.map(|decade| (10f64.powi(decade), decade_label(decade))).collect();
         if ticks.len() < 3 {
-            // A short axis has steps within its decades.
+            // A short axis has ticks within its decades.
             let (from, to) = (10f64.powf(low) * 0.999, 10f64.powf(high) * 1.001);
             let steps = (low.floor() as i32..=high.ceil() as i32)
                 .flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
@@ -123,7 +124,7 @@ impl Axis {
         }
     }
 
-    /// Shares of requests, spread out towards 1.
+    /// Returns an axis of shares that is stretched towards 1.
     pub(super) fn shares(max: f64) -> Axis {
         let marks = [
             (0.0, "0 %"),
@@ -150,7 +151,7 @@ impl Axis {
         }
     }
 
-    /// Bytes per second from 0 to a round number at or above `max`.
+    /// Returns an axis in bytes per second from 0 to a round number at or above `max`.
     pub(super) fn bandwidth(max: f64) -> Axis {
         let (top, ticks) = round_ticks(max);
         Axis {
@@ -163,7 +164,7 @@ impl Axis {
         }
     }
 
-    /// Plain numbers from 0 to a round number at or above `max`.
+    /// Returns an axis of plain numbers from 0 to a round number at or above `max`.
     pub(super) fn numbers(label: &'static str, max: f64) -> Axis {
         let (top, ticks) = round_ticks(max);
         let name = |t: f64| {
@@ -180,7 +181,7 @@ impl Axis {
         }
     }
 
-    /// Seconds from 0 to `max` nanoseconds.
+    /// Returns an axis in seconds from 0 to `max` nanoseconds.
     pub(super) fn time(max: u64) -> Axis {
         let seconds = (max as f64 / 1e9).max(1e-9);
         let (_, ticks) = round_ticks(seconds);
@@ -199,12 +200,12 @@ impl Axis {
     }
 }
 
-/// `100 us`, from a power of ten of nanoseconds.
+/// Formats a power of ten of nanoseconds: `100 us`.
 fn decade_label(decade: i32) -> String {
     crate::format::duration(10u64.saturating_pow(decade.clamp(0, 18) as u32))
 }
 
-/// `2.5 s`, `0 s`.
+/// Formats seconds: `2.5 s`, `0 s`.
 fn time_label(seconds: f64) -> String {
     let label = match seconds {
         0.0 => "0 s".to_owned(),
@@ -218,7 +219,7 @@ fn time_label(seconds: f64) -> String {
     }
 }
 
-/// A round number at or above `max`, and four to six round steps up to it.
+/// Returns a round number at or above `max`, and four to six round ticks up to it.
 pub(super) fn round_ticks(max: f64) -> (f64, Vec<f64>) {
     let max = if max > 0.0 { max } else { 1.0 };
     let raw = max / 4.0;
@@ -241,7 +242,7 @@ pub(super) fn y_of(axis: &Axis, value: f64) -> f64 {
 }
 
 impl Plot {
-    /// The SVG element.
+    /// Returns the SVG element.
     pub(super) fn svg(&self) -> String {
         let mut out = String::new();
         let (x, y) = (&self.x, &self.y);
@@ -269,7 +270,7 @@ impl Plot {
         out
     }
 
-    /// What is in the SVG element: ticks, grid, frame, labels and lines.
+    /// Returns the content of the SVG element: ticks, grid, frame, labels and lines.
     pub(super) fn body(&self) -> String {
         let mut out = String::new();
         let (x, y) = (&self.x, &self.y);
@@ -342,7 +343,7 @@ impl Plot {
         out
     }
 
-    /// The bands as areas, each interval as wide as it is.
+    /// Draws the bands as areas, each interval with its own width.
     fn areas(&self, out: &mut String) {
         let floor = HEIGHT - BOTTOM;
         for band in self.bands.iter().filter(|band| band.points.iter().any(|p| p.1 > 0.0)) {
@@ -364,7 +365,7 @@ impl Plot {
         }
     }
 
-    /// The points of a line in the drawing, those left out that nobody could see.
+    /// Returns the points of a line in the drawing, without points that would not be visible.
     fn position(&self, line: &Line) -> Vec<(f64, f64)> {
         let mut placed: Vec<(f64, f64)> = Vec::new();
         let last = line.points.len().saturating_sub(1);

@@ -1,12 +1,13 @@
-//! [`attributes`]: colours and dashes that tell ways apart, as many as there are.
+//! [`attributes`]: colors and dashes that distinguish any number of variants.
 //!
-//! Eight colours, each with a dash of its own; the ninth way has the first colour again, and a dash that
-//! none of that colour has.
+//! There are eight colors, each with its own dash. The ninth variant reuses the first color with a
+//! dash that no other line of that color has.
 
-/// Colours of `page.css`.
+/// Number of colors in `page.css`.
 const COLORS: usize = 8;
 
-/// The attributes of a line of the way at `index`: its class and, where the class is not enough, its dash.
+/// Returns the attributes of the lines of the variant at `index`: their class and, if the class
+/// does not suffice, their dash.
 pub(super) fn attributes(index: usize) -> String {
     let class = format!("way{}", index % COLORS);
     match dash(index / COLORS) {
@@ -17,7 +18,7 @@ pub(super) fn attributes(index: usize) -> String {
     }
 }
 
-/// The dash of the ways that share a colour, after the first of it.
+/// Returns the dash of a variant that reuses a color for the `round`th time.
 fn dash(round: usize) -> Option<String> {
     match round {
         0 => None,

@@ -1,20 +1,21 @@
-//! [`render`]: one aligned table of all ways, for a terminal or a pipe.
+//! [`render`]: one aligned table of all variants, for a terminal or a pipe.
 
 use std::fmt::Write as _;
 
 use super::{GcSummary, JobRow, Report, Variant};
 use crate::format::{count, duration, printable, rate};
 
-/// Headings of the columns; the first three are words, the others numbers.
+/// Column headings; the first three columns are text, the others numbers.
 pub(super) const HEADINGS: [&str; 12] =
     ["way", "job", "dir", "IOPS", "throughput", "mean", "p50", "p95", "p99", "p99.9", "max", "WA"];
 pub(super) const WORDS: usize = 3;
 
-/// The cells of one row. The way and its write amplification stand on its first row only.
+/// Returns the cells of one row. Only the first row of a variant has its name and its write
+/// amplification.
 pub(super) fn cells(way: &Variant, row: &JobRow, first: bool) -> [String; 12] {
     let l = &row.latency;
     let once = |text: String| if first { text } else { String::new() };
-    // Requests that have completed, and have no rate, took no time.
+    // Completed requests without a rate took no time.
     let instant = row.iops == 0.0 && !row.cdf.is_empty();
     let of_time = |text: String| if instant { "-".to_owned() } else { text };
     [
@@ -33,7 +34,7 @@ pub(super) fn cells(way: &Variant, row: &JobRow, first: bool) -> [String; 12] {
     ]
 }
 
-/// The table, with a line for everything else that a way has to say.
+/// Renders the table, with a line for each further remark on a variant.
 pub fn render(report: &Report) -> String {
     let report = report.clone().sanitize();
     let mut rows: Vec<Option<[String; 12]>> = vec![Some(HEADINGS.map(str::to_owned)), None];
@@ -75,13 +76,13 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// What a way has to say beyond its rows.
+/// Returns the remarks on a variant in addition to its rows.
 pub(super) fn remarks(way: &Variant) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(op) = way.over_provisioning {
         remarks.push(format!("over-provisioning {:.1} % (physical/logical − 1)", op * 100.0));
     }
-    // A run that only read has nothing to say here.
+    // A read-only run has no remark on GC.
     if let Some(gc) = way.gc.filter(GcSummary::is_active) {
         remarks.push(format!(
             "{} sectors written, {} moved by garbage collection, {} of padding; {} lines \

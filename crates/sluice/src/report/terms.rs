@@ -1,10 +1,10 @@
-//! What the words of a report mean, under the pointer and in a list at its end.
+//! Definitions of a report's terms, for tooltips and for the list at its end.
 
 use std::fmt::Write as _;
 
 use super::html::escape;
 
-/// Words and what they mean, in a sentence each.
+/// Terms with a one-sentence definition.
 const TERMS: [(&str, &str); 22] = [
     ("way", "One scenario: the same jobs on a drive that is set up in one way."),
     ("job", "A stream of requests as a fio job file describes it."),
@@ -37,7 +37,7 @@ const TERMS: [(&str, &str); 22] = [
     ),
 ];
 
-/// A word with its meaning under the pointer, if it is one of the terms.
+/// Returns a word with its definition as a tooltip, if it is one of the terms.
 pub(super) fn with_explanation(word: &str) -> String {
     match TERMS.iter().find(|(term, _)| *term == word) {
         Some((_, meaning)) => {
@@ -47,7 +47,7 @@ pub(super) fn with_explanation(word: &str) -> String {
     }
 }
 
-/// The list of terms.
+/// Writes the list of terms.
 pub(super) fn chapter(out: &mut String) {
     out.push_str("<section>\n<details class=\"terms\"><summary>Terms</summary>\n<dl>\n");
     for (term, meaning) in TERMS {

@@ -1,8 +1,8 @@
-//! Rendering: complete, deterministic, and never a number that is none.
+//! Tests of rendering: complete, deterministic, and without numbers that are infinite or NaN.
 
 use super::*;
 
-/// A made-up run of three ways that looks like the real ones.
+/// Returns a synthetic run of three variants with realistic values.
 pub(super) fn example() -> Report {
     let mut report = Report {
         title: "Who manages the flash?".into(),

@@ -1,5 +1,4 @@
-//! [`chapter`]: what changed while the run went on: throughput with garbage collection behind it,
-//! latencies, queue depth, free lines and write amplification.
+//! [`chapter`]: the report's chapter on time series: throughput with GC behind it, latencies, queue depth, free lines and write amplification.
 
 use std::fmt::Write as _;
 
@@ -7,11 +6,11 @@ use super::html::{heading, legend, open, panels, rows, rows_of};
 use super::plot::{Axis, Band, Line, Plot};
 use super::{FtlPoint, FtlSeries, JobRow, Report, Variant};
 
-/// Ways at most whose garbage collection is drawn behind throughput, and whose longest latencies are drawn
-/// beside the 99th percentiles: more would hide each other.
+/// Maximum number of variants for which GC is drawn behind throughput, and maximum latencies beside
+/// 99th percentiles. More would hide each other.
 const DETAILED_VARIANTS: usize = 3;
 
-/// The chapter; nothing if no run was long enough to have a course.
+/// Writes the chapter; writes nothing if no run is long enough for a time series.
 pub(super) fn chapter(out: &mut String, report: &Report) {
     let parts = [
         (
@@ -76,7 +75,7 @@ pub(super) fn chapter(out: &mut String, report: &Report) {
     out.push_str("</section>\n");
 }
 
-/// How long the intervals are, if all ways have the same.
+/// Returns a description of the interval length, if it is equal for all variants.
 fn widths(report: &Report) -> String {
     let mut widths = report.variants.iter().map(|way| way.intervals.width_ns);
     match widths.next() {
@@ -87,7 +86,7 @@ fn widths(report: &Report) -> String {
     }
 }
 
-/// When the longest of some ways ends.
+/// Returns the end of the longest of some variants.
 fn longest_end<'r>(ways: impl Iterator<Item = &'r Variant>) -> u64 {
     ways.map(|way| way.elapsed_ns).max().unwrap_or(0)
 }
@@ -96,7 +95,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// One plot per job and direction of those that `points` finds something for.
+/// Writes one plot per job and direction for which `points` returns data.
 fn per_row(
     report: &Report,
     has: impl Fn(&JobRow) -> bool,
@@ -203,7 +202,7 @@ fn depth(report: &Report) -> Vec<Plot> {
             (y, lines.collect(), Vec::new())
         },
     );
-    // A job has one queue, whatever its directions.
+    // A job has one queue for all its directions.
     let mut seen: Vec<String> = Vec::new();
     plots.retain_mut(|plot| {
         let job = plot.title.rsplit_once(" (").map_or(plot.title.as_str(), |(job, _)| job);
@@ -216,8 +215,8 @@ fn depth(report: &Report) -> Vec<Plot> {
     plots
 }
 
-/// One plot per drive name of what translation layers did; of a quantity that never was more than zero,
-/// none.
+/// Writes one plot per drive name of the FTL's time series. A quantity that is always zero has no
+/// plot.
 fn ftl_plots(
     report: &Report,
     y: Axis,

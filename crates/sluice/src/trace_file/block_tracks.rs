@@ -1,14 +1,15 @@
-//! [`BlockTracks`]: the block layer's events as tracks of a [`TraceFile`], beside the drive's.
+//! [`BlockTracks`]: draws the block layer's events as tracks of a [`TraceFile`], beside those of the drive.
 //!
-//! A process for the block layer, a track per submitter. On it each request of a caller is a span
-//! from Q to C with its operation's name, and in it `staged` (Q to D) and `device` (D to C); what
-//! was requeued is staged again. M and F, S, X and R are instants. Counters of the process: requests
-//! that are staged, and commands that are in flight.
+//! The block layer is a process with a track per submitter. On it, each request of a caller is a
+//! span from Q to C with the name of its operation. Nested spans are `staged` (Q to D) and `device`
+//! (D to C); a requeued request is staged again. M and F, S, X and R are instants. The process has
+//! counters of staged requests and of in-flight commands.
 //!
-//! Events have no names for requests, so spans are found by place, as btt does: a command (D)
+//! Events do not identify requests, so spans are matched by address, as btt does. A command (D)
 //! carries the oldest waiting requests of its submitter and operation which, one after the other,
-//! cover its sectors, and a completion (C) or requeue (R) is of the oldest command with its sectors;
-//! a completion without a command is of requests that wait. Memory grows with the requests that are open, not with the run.
+//! cover its sectors. A completion (C) or requeue (R) belongs to the oldest command with its
+//! sectors. A completion without a command belongs to waiting requests. Memory grows with the
+//! number of open requests, not with the run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -18,10 +19,10 @@ use block::{Op, Submitter};
 
 use super::{TraceFile, Track};
 
-/// Whose requests, and of which kind.
+/// Submitter and operation of requests.
 type Source = (u16, u8);
 
-/// The category of the spans: those of one request nest by it and by their number.
+/// Category of the spans; the spans of one request nest by category and id.
 const CATEGORY: &str = "request";
 const STAGED: &str = "staged";
 const DEVICE: &str = "device";
@@ -30,12 +31,13 @@ const DEVICE: &str = "device";
 #[derive(Debug)]
 pub struct BlockTracks {
     process: u32,
-    /// Requests by number.
+    /// Requests by id.
     open: BTreeMap<u64, CallerRequest>,
-    /// What waits for a command, oldest first, by its first sector: requests, or what of them is not
-    /// in a command. The number of each, and the sector after it.
+    /// Extents that wait for a command, oldest first, by their first sector. An extent is a request
+    /// or the part of one that is not yet in a command; the entry has its request's id and its end
+    /// sector.
     queued_parts: BTreeMap<(Source, u64), VecDeque<(u64, u64)>>,
-    /// Commands at the device, oldest first, by their place.
+    /// Commands at the device, oldest first, by their extent.
     issued_commands: BTreeMap<(Source, u64, u32), VecDeque<Command>>,
     next: u64,
     in_flight: u64,
@@ -43,22 +45,22 @@ pub struct BlockTracks {
     unmatched: u64,
 }
 
-/// A caller's request.
+/// A request of a caller.
 #[derive(Debug)]
 struct CallerRequest {
     name: &'static str,
     track: Track,
-    /// Sectors that are not complete.
+    /// Number of sectors that are not complete.
     remaining_sectors: u64,
-    /// In how many commands parts of it are.
+    /// Number of commands that carry fragments of it.
     commands: u32,
     staged: bool,
 }
 
-/// What a command carries, in the order of the sectors.
+/// Content of a command, in the order of the sectors.
 type Command = Vec<RequestFragment>;
 
-/// A request, or a part of one, in a command.
+/// A request or a fragment of one in a command.
 #[derive(Debug)]
 struct RequestFragment {
     id: u64,
@@ -67,7 +69,7 @@ struct RequestFragment {
 }
 
 impl BlockTracks {
-    /// Tracks of `process`, whose name becomes `name`, with a track for each of `submitters`.
+    /// Names `process` and creates a track for each of `submitters` in it.
     pub fn new<W: Write>(
         file: &mut TraceFile<W>,
         process: u32,
@@ -91,8 +93,8 @@ impl BlockTracks {
         tracks
     }
 
-    /// Draws events, which are in order ([`block::trace::merge_by_time`]) and none of which is earlier
-    /// than those drawn before.
+    /// Draws events. They must be in order ([`block::trace::merge_by_time`]), and none may be
+    /// earlier than those drawn before.
     pub fn draw<W: Write>(&mut self, file: &mut TraceFile<W>, events: &[TraceEvent]) {
         for event in events {
             let before = (self.staged, self.in_flight);
@@ -114,13 +116,14 @@ impl BlockTracks {
         }
     }
 
-    /// Requests that have not completed; their spans are open.
+    /// Returns the number of requests that have not completed; their spans are open.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Events for which nothing was found that they carry on: what was before was not noted, for want
-    /// of room in a tracer, or the block layer itself asked for it (a flush behind a write).
+    /// Returns the number of events without a matching earlier event. The earlier event was lost
+    /// because a tracer's buffer was full, or the block layer created the request itself (a flush
+    /// behind a write).
     pub fn unmatched(&self) -> u64 {
         self.unmatched
     }
@@ -169,7 +172,8 @@ impl BlockTracks {
         self.issued_commands.entry(command_key(event)).or_default().push_back(command);
     }
 
-    /// Takes from what waits what covers the event's sectors, and says whether it covers all.
+    /// Removes the waiting fragments that cover the event's sectors; returns them, and whether they
+    /// cover all sectors.
     fn take_fragments(&mut self, event: &TraceEvent) -> (Command, bool) {
         let source = source(event);
         let end = event.lba.saturating_add(event.sectors.into());
@@ -192,7 +196,7 @@ impl BlockTracks {
         (command, all)
     }
 
-    /// A command comes back, carried out or not.
+    /// Processes the completion or requeue of a command.
     fn on_command_complete<W: Write>(&mut self, file: &mut TraceFile<W>, event: &TraceEvent) {
         let again = event.action == Action::Requeued;
         if again {
@@ -205,8 +209,8 @@ impl BlockTracks {
                 self.in_flight -= 1;
                 command
             }
-            // It ended without having been at the device: it was refused, or another flush stood
-            // for it.
+            // The request completed without having been at the device: it was rejected, or another
+            // flush replaced it.
             None if !again => {
                 let (command, all) = self.take_fragments(event);
                 self.unmatched += u64::from(!all);
@@ -220,7 +224,8 @@ impl BlockTracks {
                 return;
             }
         };
-        // Backwards, so that the oldest of those that begin at one place waits first again.
+        // In reverse, so that the oldest of the fragments with equal first sectors becomes the
+        // first again.
         for part in command.into_iter().rev() {
             self.on_fragment_complete(file, event, part, again);
         }
@@ -245,7 +250,7 @@ impl BlockTracks {
         if !done && (request.commands > 0 || request.staged) {
             return;
         }
-        // No part of it is at the device: it is complete, or waits for the rest to go.
+        // No fragment is at the device: the request is complete, or its remaining fragments wait.
         let (name, track) = (request.name, request.track);
         let stage = if request.staged { STAGED } else { DEVICE };
         file.end_async(track, CATEGORY, stage, id, event.at);
@@ -269,7 +274,7 @@ fn command_key(event: &TraceEvent) -> (Source, u64, u32) {
     (source(event), event.lba, event.sectors)
 }
 
-/// Takes the oldest of what is at `key`; what is empty is removed.
+/// Removes and returns the oldest entry at `key`; removes the queue if it becomes empty.
 fn pop<K: Ord, V>(map: &mut BTreeMap<K, VecDeque<V>>, key: &K) -> Option<V> {
     let at_key = map.get_mut(key)?;
     let first = at_key.pop_front();

@@ -1,16 +1,15 @@
-//! [`TraceFile`]: a streaming writer of trace events that Perfetto opens.
+//! [`TraceFile`]: a streaming writer of trace events for Perfetto.
 //!
-//! Format: the JSON array form of the Trace Event Format (Chrome's `about:tracing`): `M` names
-//! processes and threads, `X` is a span with a start and a duration, `b` and `e` begin and end a
-//! span that overlaps others of its track, `s` and `f` are the ends of an arrow between spans, `C` is a
-//! counter, `i` an instant. Times are microseconds
-//! with three decimals, which is whole nanoseconds.
+//! The format is the JSON array form of the Trace Event Format (Chrome's `about:tracing`). `M`
+//! names processes and threads. `X` is a span with a start and a duration. `b` and `e` begin and
+//! end a span that overlaps others of its track. `s` and `f` are the ends of an arrow between
+//! spans. `C` is a counter, `i` an instant. Times are microseconds with three decimals, that is,
+//! whole nanoseconds.
 //!
-//! Events go through a buffer of fixed size to the file: memory does not grow with the run. The
-//! array is closed by [`TraceFile::finish`], or, when the run stops early, when the writer is
-//! dropped.
+//! Events pass through a buffer of fixed size, so memory does not grow with the run.
+//! [`TraceFile::finish`] closes the array; if the run stops early, dropping the writer closes it.
 //!
-//! [`BlockTracks`] draws what the block layer did beside what the drive did.
+//! [`BlockTracks`] draws the events of the block layer beside those of the drive.
 
 mod block_tracks;
 #[cfg(test)]
@@ -25,16 +24,16 @@ use std::path::Path;
 
 use clock::Nanos;
 
-/// Bytes gathered before they are written.
+/// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Where an event is drawn: a process (a drive, the host), and a thread in it (a channel, a parallel
+/// Location of an event: a process (a drive, the host) and a thread in it (a channel, a parallel
 /// unit, a queue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Track {
-    /// The process.
+    /// Process id.
     pub process: u32,
-    /// The thread.
+    /// Thread id.
     pub thread: u32,
 }
 
@@ -49,8 +48,8 @@ pub enum Argument<'a> {
 
 /// Writes trace events as they happen.
 ///
-/// Errors of the file are kept and returned by [`finish`](TraceFile::finish): a full disk does not
-/// end a run.
+/// Errors of the file are stored and returned by [`finish`](TraceFile::finish): a full disk does
+/// not end a run.
 #[derive(Debug)]
 pub struct TraceFile<W: Write = File> {
     out: Option<W>,
@@ -60,29 +59,29 @@ pub struct TraceFile<W: Write = File> {
 }
 
 impl TraceFile<File> {
-    /// Creates the file, or empties it.
+    /// Creates or truncates the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn create(path: &Path) -> io::Result<TraceFile<File>> {
         Ok(TraceFile::new(File::create(path)?))
     }
 }
 
 impl<W: Write> TraceFile<W> {
-    /// A trace written to `out`.
+    /// Returns a trace that is written to `out`.
     pub fn new(out: W) -> TraceFile<W> {
         let mut buffer = String::with_capacity(BUFFER_BYTES + 1024);
         buffer.push_str("[\n");
         TraceFile { out: Some(out), buffer, events: 0, error: None }
     }
 
-    /// Events written so far.
+    /// Returns the number of events written so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Names a process, and sorts it after those with a smaller number.
+    /// Names a process; processes are sorted by id.
     pub fn name_process(&mut self, process: u32, name: &str) {
         self.begin('M', "process_name", process, 0, None);
         self.argument_text("name", name);
@@ -90,7 +89,7 @@ impl<W: Write> TraceFile<W> {
         self.argument("sort_index", process);
     }
 
-    /// Names a thread, and sorts it after those of its process with a smaller number.
+    /// Names a thread; the threads of a process are sorted by id.
     pub fn name_track(&mut self, track: Track, name: &str) {
         self.begin('M', "thread_name", track.process, track.thread, None);
         self.argument_text("name", name);
@@ -98,8 +97,8 @@ impl<W: Write> TraceFile<W> {
         self.argument("sort_index", track.thread);
     }
 
-    /// A span on a track, whose spans must nest or follow each other: a transfer on a channel, an
-    /// operation of a parallel unit's array.
+    /// Writes a span. The spans of a track must nest or follow each other, such as transfers on a
+    /// channel or operations of a parallel unit's array.
     pub fn span(&mut self, track: Track, name: &str, start: Nanos, end: Nanos) {
         self.begin('X', name, track.process, track.thread, Some(start));
         self.buffer.push_str(",\"dur\":");
@@ -107,7 +106,7 @@ impl<W: Write> TraceFile<W> {
         self.end();
     }
 
-    /// A span on a track, with arguments.
+    /// Writes a span with arguments.
     pub fn span_with(
         &mut self,
         track: Track,
@@ -136,8 +135,8 @@ impl<W: Write> TraceFile<W> {
         self.end();
     }
 
-    /// An arrow from one slice to another: from the slice that covers `at` on `from`, to the slice of
-    /// `to` that covers or begins at `then`. `id` is unique among arrows.
+    /// Writes an arrow from the slice that covers `at` on `from` to the slice of `to` that covers
+    /// or begins at `then`. `id` is unique among arrows.
     pub fn arrow(&mut self, id: u64, (from, at): (Track, Nanos), (to, then): (Track, Nanos)) {
         for (phase, track, at) in [('s', from, at), ('f', to, then)] {
             self.asynchronous(phase, track, "flow", "operation", id, at);
@@ -149,14 +148,14 @@ impl<W: Write> TraceFile<W> {
         }
     }
 
-    /// Begins a span that may overlap others: an I/O. `id` is unique among the open ones of its
-    /// `category`; spans of the same `id` nest.
+    /// Begins a span that may overlap others, such as an I/O. `id` is unique among the open spans
+    /// of its `category`; spans with equal `id` nest.
     pub fn begin_async(&mut self, track: Track, category: &str, name: &str, id: u64, at: Nanos) {
         self.asynchronous('b', track, category, name, id, at);
         self.end();
     }
 
-    /// The same, with numbers that say more of it.
+    /// Begins a span as [`begin_async`](TraceFile::begin_async) does, with numeric arguments.
     pub fn begin_async_with(
         &mut self,
         track: Track,
@@ -186,15 +185,15 @@ impl<W: Write> TraceFile<W> {
         self.end();
     }
 
-    /// Something that takes no time.
+    /// Writes an event without duration.
     pub fn instant(&mut self, track: Track, name: &str, at: Nanos) {
         self.begin('i', name, track.process, track.thread, Some(at));
         self.buffer.push_str(",\"s\":\"t\"");
         self.end();
     }
 
-    /// The value of a counter from `at` on: free lines, write amplification, queue depth. A value
-    /// that is not finite is left out.
+    /// Writes the value of a counter from `at` on, such as free lines, write amplification or queue
+    /// depth. A value that is not finite is skipped.
     pub fn counter(&mut self, process: u32, name: &str, at: Nanos, value: f64) {
         if !value.is_finite() {
             return;
@@ -203,10 +202,10 @@ impl<W: Write> TraceFile<W> {
         self.argument("value", value);
     }
 
-    /// Closes the array and writes what is left.
+    /// Closes the array and writes the buffered events.
     ///
     /// # Errors
-    /// The first error of the file in the whole run.
+    /// The first error of the file during the run.
     pub fn finish(mut self) -> io::Result<()> {
         self.close();
         match self.error.take() {
@@ -215,7 +214,7 @@ impl<W: Write> TraceFile<W> {
         }
     }
 
-    /// An asynchronous event, without the closing brace.
+    /// Writes an asynchronous event without its closing brace.
     fn asynchronous(
         &mut self,
         phase: char,
@@ -232,7 +231,7 @@ impl<W: Write> TraceFile<W> {
         let _ = write!(self.buffer, ",\"id\":\"{id:#x}\"");
     }
 
-    /// Everything that all events have, without the closing brace.
+    /// Writes the fields that all events have, without the closing brace.
     fn begin(&mut self, phase: char, name: &str, process: u32, thread: u32, at: Option<Nanos>) {
         if self.events > 0 {
             self.buffer.push_str(",\n");
@@ -297,13 +296,13 @@ impl<W: Write> TraceFile<W> {
 }
 
 impl<W: Write> Drop for TraceFile<W> {
-    /// Closes the array; an error has nobody left to hear it.
+    /// Closes the array. Errors are ignored because no caller can receive them.
     fn drop(&mut self) {
         self.close();
     }
 }
 
-/// A JSON string.
+/// Writes a JSON string.
 fn quote(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The file is JSON however it ends, and its numbers are exact.
+//! The file is valid JSON however it ends, and its numbers are exact.
 
 use std::sync::{Arc, Mutex};
 
@@ -99,7 +99,7 @@ fn an_error_of_the_file_is_told_at_the_end() {
 }
 
 mod block {
-    //! The block layer's requests are found again in its events, whatever became of them.
+    //! Requests of the block layer are reconstructed from its events, whatever their outcome.
 
     use ::block::trace::{Action, TraceEvent};
     use ::block::{Op, Submitter};
@@ -122,7 +122,7 @@ mod block {
         }
     }
 
-    /// A span or an instant: its name, its request, and when it began and ended.
+    /// A span or an instant: name, request, start and end.
     type Drawn = (String, Option<u64>, u64, u64);
 
     struct DrawnTrace {
@@ -132,7 +132,7 @@ mod block {
         unmatched: u64,
     }
 
-    /// What is drawn of events. Checks that spans of a request nest, as Perfetto wants them.
+    /// Draws events; checks that the spans of a request nest, as Perfetto requires.
     fn draw(events: &[TraceEvent]) -> DrawnTrace {
         let shared = SharedBuffer::default();
         let mut file = TraceFile::new(shared.clone());
@@ -240,7 +240,8 @@ mod block {
     #[test]
     fn a_split_request_ends_with_its_last_piece() {
         let read = |at, action, lba, n| event(at, action, Op::Read, lba, n);
-        // Both pieces away, the first comes back undone and goes again; the second is done first.
+        // Both fragments are issued. The first is requeued and issued again; the second completes
+        // first.
         let picture = draw(&[
             read(1, Action::Queued, 0, 8),
             read(2, Action::Split, 0, 4),
