@@ -1,12 +1,11 @@
-//! Write amplification of garbage collection under uniform random writes, in closed form.
+//! Closed forms of GC's write amplification under uniform random writes [Desnoyers12], equation 12.
 //!
-//! Source: P. Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012, eq. 12. With
-//! α = physical / logical sectors (free units in reserve not counted as physical), N sectors per
-//! reclaimed unit and k = 1 + 1/(2N), greedy collection amplifies writes by A(kα)/k, and first-in
-//! first-out by A(α), where A(x) = x / (x + W₀(−x·e⁻ˣ)).
+//! Let α = physical / logical sectors (without reserved free units), N the sectors per reclaimed
+//! unit, and k = 1 + 1/(2N). Greedy collection amplifies writes by A(kα)/k, and FIFO collection by
+//! A(α), where A(x) = x / (x + W₀(−x·e⁻ˣ)).
 
-/// The principal branch of Lambert's W at −x·e⁻ˣ, for x ≥ 1: the other solution w ∈ [−1, 0) of
-/// w·eʷ = −x·e⁻ˣ, besides w = −x.
+/// Returns the principal branch of Lambert's W at −x·e⁻ˣ for x ≥ 1. It is the solution w ∈ [−1, 0)
+/// of w·eʷ = −x·e⁻ˣ other than w = −x.
 fn w0_of_x(x: f64) -> f64 {
     if x <= 1.0 {
         return -1.0;
@@ -16,13 +15,13 @@ fn w0_of_x(x: f64) -> f64 {
     let d = x - 1.0;
     let room = -(-d).exp_m1() - d * (-d).exp();
     let mut w = if room < 0.3 {
-        // The series at the branch point, Corless et al., "On the Lambert W function", 1996, eq. 4.22.
+        // Series at the branch point, [LambertW96], equation 4.22.
         let p = (2.0 * room).sqrt();
         -1.0 + p * (1.0 - p * (1.0 / 3.0 - p * 11.0 / 72.0))
     } else {
         z
     };
-    // Halley's method (eq. 5.9 there); it triples the digits each time.
+    // Halley's method ([LambertW96], equation 5.9) triples the digits in each iteration.
     for _ in 0..20 {
         let e = w.exp();
         let f = w * e - z;
@@ -38,22 +37,22 @@ fn w0_of_x(x: f64) -> f64 {
     w.clamp(-1.0, 0.0)
 }
 
-/// A(x): the amplification of a unit that is reclaimed when everything has been written x times
-/// around. Grows without limit as x falls to 1; `None` there and below.
+/// Returns A(x): the amplification of a unit that is reclaimed after everything has been written x
+/// times. It grows without limit as x falls to 1; the result is `None` for x ≤ 1.
 fn a(x: f64) -> Option<f64> {
     let a = x / (x + w0_of_x(x));
     (x > 1.0 && a.is_finite()).then_some(a)
 }
 
-/// Write amplification of greedy collection at `over_provisioning` (physical/logical − 1) with
-/// `sectors` per reclaimed unit; `None` where it has no limit.
+/// Returns the write amplification of greedy collection at `over_provisioning` (physical/logical −
+/// 1) with `sectors` per reclaimed unit; `None` if it is unbounded.
 pub fn greedy(over_provisioning: f64, sectors: u64) -> Option<f64> {
     let k = 1.0 + 1.0 / (2.0 * sectors.max(1) as f64);
     a(k * (1.0 + over_provisioning)).map(|a| (a / k).max(1.0))
 }
 
-/// Write amplification of first-in first-out collection at `over_provisioning` (physical/logical −
-/// 1); `None` where it has no limit.
+/// Returns the write amplification of FIFO collection at `over_provisioning` (physical/logical −
+/// 1); `None` if it is unbounded.
 pub fn fifo(over_provisioning: f64) -> Option<f64> {
     a(1.0 + over_provisioning)
 }
@@ -80,7 +79,7 @@ mod tests {
             assert!((-1.0..0.0).contains(&w), "{x}: {w}");
             let (left, right) = (w * w.exp(), -x * (-x).exp());
             assert!((left - right).abs() <= 1e-15, "{x}: {left} {right}");
-            // The branch is the principal one: not the trivial solution −x.
+            // The result is on the principal branch; it is not the trivial solution −x.
             assert!(w > -x || x == 1.0);
         }
     }

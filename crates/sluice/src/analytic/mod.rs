@@ -1,23 +1,20 @@
-//! [`Limits`]: what a drive can do at most, in closed form, and which resource says so.
+//! [`ClosedFormLimits`]: closed forms of a drive's maximum rates, and of the resource that limits each.
 //!
-//! | limit | resources, the least of which it is |
+//! | limit | minimum over these resources |
 //! |---|---|
 //! | random reads | PUs / (tR + transfer), or / max(tR, transfer) with cache read, channels × bandwidth / size, DMA / size, 1 / fetch |
-//! | sequential reads | the same for whole multi-plane pages |
+//! | sequential reads | as random reads, for complete multi-plane pages |
 //! | programs | PUs × planes × page / tPROG, channels × bandwidth, DMA; PUs are the active ones |
 //! | sustained random writes | PUs × planes × page / (WA·tPROG + (W−1)·(R·tR + transfer) + WA·tBERS/N), channels / (WA+W−1), DMA |
 //!
-//! with tR and tPROG averaged over page types, N programs per chunk, W what users write and garbage
-//! collection moves, and WA with metadata, from [`steady`]. R is how often garbage collection reads a page
-//! per page that it moves: victims have valid sectors in almost every page, so that R is about 1/u, where
-//! u = 1 − 1/W of a victim is valid. The transfer is without cache read only. These are the forms that the simulated drive is tested against
-//! (`tests/closed_forms.rs`).
+//! tR and tPROG are averages over page types, and N is the number of programs per chunk. W counts
+//! the sectors that hosts write and GC relocates, per host sector; WA adds metadata. Both come from
+//! [`steady_state`]. R is the number of page reads of GC per page that it relocates. A victim has
+//! valid sectors in almost every page, so R is about 1/u, where u = 1 − 1/W is the valid share of a
+//! victim. The transfer term applies only without cache read.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`greedy`] | write amplification under uniform random writes |
-//! | [`steady`] | which spare space that is for, and what metadata adds |
-//! | [`sheet`], `settings` | what `sluice drive show` prints |
+//! `tests/closed_forms.rs` tests the simulated drive against these forms. [`summary`] prints them
+//! for `sluice drive show`.
 
 pub mod greedy;
 mod settings;
@@ -36,12 +33,12 @@ use media::{MediaConfig, NandConfig};
 use crate::scenario::{Capacity, DriveSpec, Target};
 use steady_state::SteadyState;
 
-/// What can bind a rate.
+/// A resource that can limit a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// The flash arrays.
     ParallelUnits,
-    /// The flash arrays that are written at a time.
+    /// The flash arrays that are written at the same time.
     ActiveUnits,
     /// The channels.
     Channels,
@@ -49,7 +46,7 @@ pub enum Resource {
     Dma,
     /// The controller, which fetches one command at a time.
     Fetch,
-    /// The null personality's bandwidth.
+    /// The bandwidth of the null personality.
     NullBandwidth,
 }
 
@@ -66,17 +63,18 @@ impl fmt::Display for Resource {
     }
 }
 
-/// A highest rate: requests of one size, and what binds them.
+/// A maximum rate of requests of one size, and the resources that limit it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     pub request_bytes: u64,
-    /// Every resource that binds, with the requests per second it allows; least first, never empty.
+    /// Every limiting resource with its maximum rate in requests per second, in ascending order;
+    /// never empty.
     pub bounds: Vec<(Resource, f64)>,
 }
 
 impl Limit {
-    /// `None` if nothing binds.
+    /// Returns the limit, or `None` if no resource is limiting.
     fn new(request_bytes: u64, bounds: Vec<(Resource, Option<f64>)>) -> Option<Limit> {
         let mut bounds: Vec<(Resource, f64)> =
             bounds.into_iter().filter_map(|(r, rate)| Some((r, rate?))).collect();
@@ -84,70 +82,72 @@ impl Limit {
         (!bounds.is_empty()).then_some(Limit { request_bytes, bounds })
     }
 
-    /// Requests per second.
+    /// Returns the maximum rate in requests per second.
     pub fn iops(&self) -> f64 {
         self.bounds[0].1
     }
 
-    /// Bytes per second.
+    /// Returns the maximum rate in bytes per second.
     pub fn bytes_per_sec(&self) -> f64 {
         self.iops() * self.request_bytes as f64
     }
 
-    /// What binds.
+    /// Returns the limiting resource.
     pub fn bound(&self) -> Resource {
         self.bounds[0].0
     }
 }
 
-/// Write amplification in steady state, and what it leaves.
+/// Write amplification in steady state, and the resulting rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SustainedRate {
-    /// Physical/logical − 1, as it comes out of the geometry.
+    /// Over-provisioning by the geometry, physical/logical − 1.
     pub over_provisioning: f64,
-    /// The spare space that counts: sectors that hold data over those that can be mapped, minus 1.
+    /// Effective spare space: sectors that hold data over sectors that can be mapped, minus 1.
     pub effective_spare: f64,
-    /// Lines that are free on average.
+    /// Mean number of free lines.
     pub free_lines: f64,
-    /// Sectors written by users and moved by garbage collection, per sector that the user writes.
+    /// Sectors written by hosts and relocated by GC, per host sector.
     pub data_write_amplification: f64,
-    /// Sectors programmed per sector that the user writes, metadata included.
+    /// Sectors programmed per host sector, including metadata.
     pub write_amplification: f64,
-    /// Sectors that must be outstanding for it, where a write completes on the media only and units are
-    /// padded for requests that wait; `None` with a write buffer, or with units of a sector.
+    /// Minimum number of outstanding sectors for the rate. It applies if a write completes only on
+    /// the media and units are padded for waiting requests. `None` with a write buffer, or with
+    /// units of one sector.
     pub outstanding_min: Option<u64>,
-    /// The victim policy that it holds for.
+    /// Victim policy that the rate applies to.
     pub policy: VictimPolicyKind,
-    /// User writes of one sector.
+    /// Rate of host writes of one sector.
     pub limit: Option<Limit>,
 }
 
-/// What a drive can do at most.
+/// Maximum rates and idle latencies of a drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedFormLimits {
     /// Random reads of one sector.
     pub random_read: Option<Limit>,
-    /// Reads of whole multi-plane pages.
+    /// Reads of complete multi-plane pages.
     pub sequential_read: Option<Limit>,
-    /// Programs: writes to a fresh drive.
+    /// Programs: writes to an empty drive.
     pub program: Option<Limit>,
-    /// Random writes in steady state; `None` without a translation layer.
+    /// Random writes in steady state; `None` without an FTL.
     pub sustained: Option<SustainedRate>,
-    /// A read of one sector from an idle drive, host costs not counted.
+    /// Latency of a one-sector read of an idle drive, without host costs.
     pub read_latency: Nanos,
-    /// A write to an idle drive: of one sector where the drive takes it, of a write unit where it is
-    /// open-channel. Host costs not counted.
+    /// Latency of a write to an idle drive, without host costs: one sector, or one write unit of an
+    /// open-channel drive.
     pub write_latency: Nanos,
-    /// Bytes of that write.
+    /// Size of that write in bytes.
     pub write_latency_bytes: u64,
 }
 
-/// Requests per second of `servers` that each take `time`; `None` if they take none.
+/// Returns the rate of `servers` that each take `time` per request; `None` if `time` is zero.
 fn server_rate(servers: u32, time: Nanos) -> Option<f64> {
     (time > Nanos::ZERO).then(|| f64::from(servers) / time.as_secs_f64())
 }
 
-/// Requests per second of `bytes` each over `lanes` of `bytes_per_sec`; `None` if without limit.
+/// Returns the rate of requests of `bytes` each over `lanes` of `bytes_per_sec`; `None` if the
+/// lanes are unlimited.
 fn link_rate(lanes: u32, bytes_per_sec: u64, bytes: f64) -> Option<f64> {
     (bytes_per_sec > 0 && bytes > 0.0).then(|| f64::from(lanes) * bytes_per_sec as f64 / bytes)
 }
@@ -157,13 +157,13 @@ fn mean(times: &[Nanos]) -> Nanos {
     Nanos(sum / times.len().max(1) as u64)
 }
 
-/// Mean tR over the page types of the cell.
+/// Returns the mean tR over the page types of the cell.
 pub fn mean_read(nand: &NandConfig) -> Nanos {
     mean(&nand.timing.read[..nand.cell.bits() as usize])
 }
 
-/// Mean time of one program operation: over page types, or of a whole word line where it is
-/// programmed in one shot.
+/// Returns the mean time of one program operation: over page types, or of a complete word line with
+/// one-shot programming.
 pub fn mean_program(nand: &NandConfig) -> Nanos {
     if nand.one_shot {
         nand.timing.program[0]
@@ -173,7 +173,7 @@ pub fn mean_program(nand: &NandConfig) -> Nanos {
 }
 
 impl ClosedFormLimits {
-    /// The limits of a drive as a scenario sets it up.
+    /// Returns the limits of a drive as a scenario configures it.
     pub fn from_spec(plan: &DriveSpec) -> ClosedFormLimits {
         let config = &plan.config;
         let (out, into) =
@@ -235,7 +235,7 @@ impl ClosedFormLimits {
     }
 }
 
-/// What the controller allows for requests of `bytes` at `dma` bytes per second.
+/// Returns the controller's limits for requests of `bytes` at `dma` bytes per second.
 fn controller_bounds(config: &DriveConfig, dma: u64, bytes: u64) -> Vec<(Resource, Option<f64>)> {
     let c = &config.controller;
     vec![
@@ -244,13 +244,14 @@ fn controller_bounds(config: &DriveConfig, dma: u64, bytes: u64) -> Vec<(Resourc
     ]
 }
 
-/// What the controller adds to a request of `bytes` at `dma` bytes per second on an idle drive.
+/// Returns the latency that the controller adds to a request of `bytes` at `dma` bytes per second
+/// on an idle drive.
 fn controller_latency(config: &DriveConfig, dma: u64, bytes: u64) -> Nanos {
     let c = &config.controller;
     c.fetch_latency + Nanos::transfer(bytes, dma) + c.completion_latency
 }
 
-/// What to call the arrays that `active` of `pus` units are.
+/// Returns the resource for the arrays, given `active` of `pus` units.
 fn array_resource(active: u32, pus: u32) -> Resource {
     if active < pus { Resource::ActiveUnits } else { Resource::ParallelUnits }
 }
@@ -275,10 +276,11 @@ fn nand_limits(plan: &DriveSpec, config: &DriveConfig, nand: &NandConfig) -> Clo
     };
     // Without cache programming the array waits for the transfer.
     let exposed = if config.cache_program { Nanos::ZERO } else { Nanos::transfer(unit, channel) };
-    // A translation layer writes to its active units only; they are spread over the channels.
+    // An FTL writes only to its active units, which are spread over the channels.
     let active = plan.capacity.map_or(pus, |c| c.written_pus(pus));
     let programs = Limit::new(unit, {
-        // How many commands a unit takes is the host's choice: the fetch of one does not bind.
+        // The host chooses the number of commands per unit, so the fetch of a command is not a
+        // limit.
         let mut bounds = vec![(Resource::Dma, link_rate(1, into, unit as f64))];
         bounds.push((array_resource(active, pus), server_rate(active, program + exposed)));
         let channels = active.min(g.channels);
@@ -313,8 +315,9 @@ fn nand_limits(plan: &DriveSpec, config: &DriveConfig, nand: &NandConfig) -> Clo
     }
 }
 
-/// Multi-plane pages that garbage collection reads per page's worth of sectors that it moves, with
-/// `sectors` to a page: those of a victim that hold a valid sector, of which a share `u` is valid.
+/// Returns the number of multi-plane pages that GC reads per page of sectors that it relocates,
+/// with `sectors` per page. GC reads the victim's pages that have a valid sector; a share `u` of
+/// its sectors is valid.
 fn reads_per_relocated_page(moved: f64, sectors: u32) -> f64 {
     let valid = 1.0 - 1.0 / moved;
     if valid <= 0.0 {
@@ -323,7 +326,7 @@ fn reads_per_relocated_page(moved: f64, sectors: u32) -> f64 {
     (1.0 - (1.0 - valid).powi(sectors as i32)) / valid
 }
 
-/// Random writes of one sector in steady state.
+/// Returns the rate of random one-sector writes in steady state.
 fn sustained(
     plan: &DriveSpec,
     nand: &NandConfig,
@@ -343,11 +346,11 @@ fn sustained(
     let sector = f64::from(g.sector_bytes);
     let unit = f64::from(nand.write_unit());
     let programs_per_chunk = f64::from(g.sectors_per_chunk()) / unit;
-    // Seconds of one parallel unit per write unit of the user.
+    // Time in seconds of one parallel unit per host write unit.
     let read = mean_read(nand).as_secs_f64() * f64::from(nand.pages_per_program());
     let scattered = reads_per_relocated_page(moved, g.sectors_per_stripe());
     let channel = nand.timing.channel_bytes_per_sec;
-    // Without cache read the array waits until what it has read has left.
+    // Without cache read the array waits until its data has been transferred.
     let leaving = match plan.config.transfers.cache_read {
         true => 0.0,
         false => Nanos::transfer((unit * sector) as u64, channel).as_secs_f64(),
@@ -356,12 +359,12 @@ fn sustained(
         + (moved - 1.0) * (scattered * read + leaving)
         + wa * nand.timing.erase.as_secs_f64() / programs_per_chunk;
     let array = (time > 0.0).then(|| f64::from(g.total_pus()) * unit / time);
-    // Every sector moved is read and programmed once more over the channel; with the layer on the
-    // host, over the DMA path too.
+    // Each relocated sector is read and programmed once more over the channel, and over the DMA
+    // path if the FTL is on the host.
     let crossings = wa + moved - 1.0;
     let controller = &plan.config.controller;
     let dma = controller.write_bytes_per_sec();
-    // Where data out have a path of their own, what is moved comes over that.
+    // If data to the host has a path of its own, relocated data uses it.
     let over_dma = match (&plan.target, controller.dma_to_device_bytes_per_sec) {
         (Target::None, _) => 1.0,
         (_, 0) => crossings,
@@ -381,14 +384,14 @@ fn sustained(
     }
     let written = capacity.written_pus(g.total_pus());
     if written < g.total_pus() {
-        // Each open line takes the programs of its stream. With hot and cold apart the users' line
-        // takes 1 and garbage collection's takes WA − 1 of the WA programs.
+        // Each open line executes the programs of its stream. With a separate GC stream, the host's
+        // line executes 1 of the WA programs, and GC's line WA − 1.
         let share = if ftl.hot_cold { 1f64.max(wa - 1.0) } else { wa };
         let program = (mean_program(nand) + exposed).as_secs_f64();
         let active = f64::from(written) * unit;
         bounds.push((Resource::ActiveUnits, (program > 0.0).then(|| active / (share * program))));
     }
-    // A unit that requests wait for, and the units that must be programmed before it can be read.
+    // One unit that requests wait for, and the units that must be programmed before it is readable.
     let geometry = nand.host_geometry();
     let in_hand = u64::from(geometry.mw_cunits + nand.write_unit());
     let buffered = plan.target != Target::None || plan.config.write_buffer != WriteBuffer::None;

@@ -1,6 +1,6 @@
-//! The part of a drive's [sheet](super::sheet) that says how it is set: what goes wrong on its media, how
-//! its translation layer works, what it offers to hosts. Every key of `[drive]` and `[target]` that
-//! changes what a drive does is there, given or default.
+//! The settings in a drive's [summary](super::summary): media errors, FTL settings and host
+//! interface. It lists every key of `[drive]` and `[target]` that changes the behavior of a drive,
+//! whether set or default.
 
 use clock::Nanos;
 use drive::{Arbitration, DriveConfig, PersonalityKind, WriteBuffer};
@@ -16,12 +16,12 @@ fn yes_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-/// A time, or that it never comes.
+/// Formats a time, or says that the event never happens.
 fn after(time: Nanos) -> String {
     if time == Nanos::ZERO { "never".into() } else { format!("after {}", duration(time.0)) }
 }
 
-/// `[drive.errors]`.
+/// Writes the settings of `[drive.errors]`.
 pub(super) fn errors(out: &mut String, nand: &NandConfig) {
     let ErrorModel {
         factory_bad,
@@ -67,7 +67,7 @@ pub(super) fn errors(out: &mut String, nand: &NandConfig) {
     line(out, "errors double", &doubled);
 }
 
-/// `[drive.ftl]` or `[target]`, beside what is told of the capacity.
+/// Writes the settings of `[drive.ftl]` or `[target]`, except those of the capacity.
 pub(super) fn ftl_lines(out: &mut String, plan: &DriveSpec, ftl: &FtlConfig, capacity: &Capacity) {
     let sector = u64::from(capacity.sector_bytes);
     let bytes = |sectors: u64| bytes_binary(sectors * sector);
@@ -152,7 +152,7 @@ pub(super) fn ftl_lines(out: &mut String, plan: &DriveSpec, ftl: &FtlConfig, cap
     }
 }
 
-/// How parallel units and channels work, beside their times.
+/// Writes the settings of parallel units and channels, except their timing.
 pub(super) fn transfers(out: &mut String, config: &DriveConfig) {
     let t = &config.transfers;
     let what = format!(
@@ -166,7 +166,7 @@ pub(super) fn transfers(out: &mut String, config: &DriveConfig) {
     line(out, "PU registers", &what);
 }
 
-/// What the drive offers to hosts beside commands.
+/// Writes the features of the host interface beyond plain commands.
 pub(super) fn interface(out: &mut String, config: &DriveConfig) {
     let c = &config.controller;
     let arbitration = match c.arbitration {

@@ -1,4 +1,4 @@
-//! [`sheet`]: what `sluice drive show` prints of a drive.
+//! [`summary`]: the output of `sluice drive show`.
 
 use std::fmt::Write as _;
 
@@ -14,18 +14,18 @@ use crate::scenario::{Capacity, DriveSpec, Target};
 /// Host memory that a simulated drive needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Mapping tables and chunk state.
+    /// Mapping tables and chunk state, in bytes.
     pub tables: u64,
-    /// Sectors kept in memory when every one of them has been written.
+    /// Sector data in memory if all sectors have been written, in bytes.
     pub data: u64,
 }
 
-/// Bytes of tables per physical sector: four of the map, four of its inverse, and half a byte of
+/// Table bytes per physical sector: four of the L2P map, four of the P2L map, and half a byte of
 /// state.
 const TABLE_BYTES_PER_SECTOR: f64 = 8.5;
 
 impl Memory {
-    /// The memory for a drive.
+    /// Returns the memory for a drive.
     pub fn from_spec(plan: &DriveSpec) -> Memory {
         let (sectors, sector_bytes, data) = match &plan.config.media {
             MediaConfig::Nand(nand) => {
@@ -51,7 +51,7 @@ impl Memory {
     }
 }
 
-/// A sheet with everything about one drive, for a terminal.
+/// Returns all properties of a drive, for a terminal.
 pub fn summary(plan: &DriveSpec) -> String {
     let mut out = String::new();
     let config = &plan.config;

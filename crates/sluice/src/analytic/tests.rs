@@ -1,4 +1,4 @@
-//! The closed forms, by hand.
+//! Tests of the closed forms against values computed by hand.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn latencies_add_up() {
     let l = limits("controller.fetch_latency = \"1us\"\ncontroller.completion_latency = \"2us\"\n");
     // Fetch, tR, 4 KB at 333 MB/s, 4 KB at 4 GB/s, completion.
     assert_eq!(l.read_latency, Nanos(1_000 + 75_000 + 12_301 + 1_024 + 2_000));
-    // Into the buffer: no array.
+    // Writes complete in the buffer, without the array.
     assert_eq!(l.write_latency, Nanos(1_000 + 1_024 + 2_000));
     let l = limits("write_buffer.kind = \"none\"\n");
     assert_eq!(l.write_latency, Nanos(1_024 + 49_202 + 750_000));
@@ -52,7 +52,7 @@ fn transfers_add_to_programs_without_cache_programming() {
 
 #[test]
 fn cache_read_overlaps_the_array_and_the_transfer() {
-    // 8 KB pages over two planes; channels of 10 GB/s, so that the arrays bind.
+    // 8 KB pages over two planes; with channels of 10 GB/s, the arrays are the limit.
     let fast = "timing.channel = \"10GB/s\"\ncontroller.dma_bandwidth = 0\n";
     let without = limits(fast).sequential_read.unwrap();
     assert!((without.iops() - 64.0 / (75e-6 + 1.639e-6)).abs() < 1.0, "{}", without.iops());
@@ -67,7 +67,7 @@ fn a_way_in_of_its_own_bounds_writes_only() {
     let (read, program) = (l.sequential_read.unwrap(), l.program.unwrap());
     assert_eq!((read.bound(), read.bytes_per_sec()), (Resource::Dma, 200e6));
     assert_eq!((program.bound(), program.bytes_per_sec()), (Resource::Dma, 100e6));
-    // Into the buffer: no array.
+    // Writes complete in the buffer, without the array.
     assert_eq!(l.write_latency, Nanos(40_960));
     let alone = limits("controller.dma_in_bandwidth = \"100MB/s\"\n").sustained.unwrap();
     let bytes = alone.limit.unwrap().bytes_per_sec();
@@ -80,9 +80,9 @@ fn sustained_writes_follow_the_formula() {
     let wa = s.write_amplification;
     let capacity = plan("").capacity.unwrap();
     assert!((s.over_provisioning - 0.0753).abs() < 1e-4, "nominal: {}", s.over_provisioning);
-    // 63 lines, of which 5 are held back: two in reserve, two open, one for padding. In steady state
-    // three and a 16th are never written (the reserve, garbage collection's, padding); of two more,
-    // where collection starts, one part in W is free.
+    // Of 63 lines, 5 are reserved: two for GC, two open, one for padding. In steady state, three
+    // and a 16th are never written (the reserve, GC's line, padding). Of two more lines, from where
+    // GC starts, one part in W is free.
     let mapped = (capacity.logical_sectors + capacity.map_sectors) as f64;
     let line = capacity.line_sectors as f64;
     let moved = s.data_write_amplification;
@@ -90,11 +90,11 @@ fn sustained_writes_follow_the_formula() {
     assert!((s.effective_spare - spare).abs() < 1e-3, "{} {spare}", s.effective_spare);
     let greedy = greedy::greedy(s.effective_spare, capacity.line_sectors).unwrap();
     assert!((greedy / moved - 1.0).abs() < 1e-9, "{greedy} {moved}");
-    // Every page of the map is written once while users write four lines.
+    // Every page of the map is written once while hosts write four lines.
     let pages = capacity.map_sectors as f64 / (4.0 * line);
     assert!((wa - moved - pages).abs() < 1e-9, "{wa} {moved} {pages}");
-    // PUs × planes × page / (WA·tPROG + (W−1)·R·tR + WA·tBERS/N), N = 256 pages per block; victims
-    // have something in nearly every page of four sectors.
+    // PUs × planes × page / (WA·tPROG + (W−1)·R·tR + WA·tBERS/N), N = 256 pages per block. Victims
+    // have valid sectors in nearly every page of four sectors.
     let valid = 1.0 - 1.0 / moved;
     let reads = (1.0 - (1.0 - valid).powi(4)) / valid;
     let time = wa * 750e-6 + (moved - 1.0) * reads * 75e-6 + wa * 3.8e-3 / 256.0;
@@ -206,7 +206,7 @@ fn every_section_of_a_drive_is_on_the_sheet() {
     ] {
         assert!(shown.contains(part), "`{part}` is missing in\n{shown}");
     }
-    // Without a write buffer, units are full only if enough is outstanding.
+    // Without a write buffer, units are full only if enough writes are outstanding.
     let text = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"block\"\n";
     let scenario = Scenario::parse(Path::new("t.toml"), text).unwrap();
     let shown = summary::summary(&scenario.drives[0]);

@@ -1,4 +1,4 @@
-//! Copying 4 KiB between regions, as a drive that keeps data does with every sector.
+//! Measures copies of 4 KiB between regions, as a drive with data makes for every sector.
 
 use clock::{Nanos, RealClock};
 use ring::SharedRegion;
@@ -8,26 +8,26 @@ use crate::bench::{AllowedCpus, BenchError, RunLength, Samples};
 
 const SECTOR: usize = 4096;
 
-/// What copying 4 KiB costs.
+/// Cost of copying 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyCosts {
-    /// From and to memory that the CPU has in its cache.
+    /// From and to memory in the CPU's cache.
     pub cached: Nanos,
-    /// From anywhere in a region larger than the caches.
+    /// From a random address of a region larger than the caches.
     pub cold: Nanos,
 }
 
 impl CopyCosts {
-    /// Copying `bytes` from memory that is not in the cache.
+    /// Returns the cost of copying `bytes` from memory that is not in the cache.
     pub fn cold_bytes(&self, bytes: u64) -> Nanos {
         Nanos((self.cold.0.saturating_mul(bytes)).div_ceil(SECTOR as u64))
     }
 }
 
-/// Measures.
+/// Measures the costs.
 ///
 /// # Errors
-/// When the system refuses memory or threads.
+/// [`BenchError`] if the system refuses memory or threads.
 pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<CopyCosts, BenchError> {
     let bytes = effort.choose(256 << 20, 4 << 20);
     let copies = effort.choose(10_000, 100);
@@ -41,7 +41,8 @@ pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<CopyCosts, Benc
     })
 }
 
-/// The time of one of `count` copies of a sector from anywhere in `from` into `to`.
+/// Returns the time per copy of a sector from a random address of `from` into `to`, over `count`
+/// copies.
 fn copy(from: &SharedRegion, to: &SharedRegion, count: usize) -> Nanos {
     let clock = RealClock::start();
     let (sources, targets) = (from.len() / SECTOR, to.len() / SECTOR);

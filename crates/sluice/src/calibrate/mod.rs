@@ -1,16 +1,8 @@
-//! `sluice calibrate`: what this machine costs, and whether it keeps up with a drive in real time.
+//! Calibration (`sluice calibrate`): measures the costs of this machine, and judges whether it
+//! keeps up with a drive in real time.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`queue`] | submit, complete, poll: a queue pair in process |
-//! | [`threads`] | reading the clock, waking, sleeping, not being run |
-//! | [`copies`] | copying 4 KiB, cached and not |
-//! | [`socket`] | the way of an NBD client: a request and its reply over a Unix socket |
-//! | [`verdict`] | a drive's closed-form limits against these costs |
-//! | [`sheet`] | all of it as a table, as lines for a scenario, as JSON |
-//!
-//! Costs are medians where not said otherwise, so that what else runs on the machine shows in the
-//! 99th percentiles and in the longest stall, and not in what a scenario is given.
+//! Costs are medians unless stated otherwise. Other programs on the machine affect the 99th
+//! percentiles and the longest stall, but not the values for a scenario.
 
 pub mod copies;
 pub mod queue;
@@ -34,15 +26,15 @@ pub use socket::{RoundTrip, SocketCosts};
 pub use threads::ThreadCosts;
 pub use verdict::{DriveVerdict, Feasibility, ModelCost, ModelSource};
 
-/// What this machine costs.
+/// Costs of this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineCosts {
-    /// CPUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// Threads that wanted a CPU before measuring began, the last minute's average; `None` where
-    /// the system does not say.
+    /// Load average of the last minute before the measurement: threads that wanted a CPU. `None` if
+    /// the system does not provide it.
     pub load: Option<f64>,
-    /// Reading the clock, waking, sleeping, not being run.
+    /// Clock reads, wake-ups, sleeps and stalls.
     pub threads: ThreadCosts,
     /// A queue pair in process.
     pub queue: QueueCosts,
@@ -52,7 +44,7 @@ pub struct MachineCosts {
     pub socket: SocketCosts,
 }
 
-/// What the host spends per I/O: `[host]` of a scenario.
+/// CPU time of the host per I/O: `[host]` of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCpuCosts {
     /// From the job's decision to the doorbell.
@@ -62,10 +54,10 @@ pub struct HostCpuCosts {
 }
 
 impl MachineCosts {
-    /// Measures this machine: a few seconds with [`RunLength::Full`].
+    /// Measures this machine; takes a few seconds with [`RunLength::Full`].
     ///
     /// # Errors
-    /// When the system refuses memory, sockets or threads.
+    /// [`BenchError`] if the system refuses memory, sockets or threads.
     pub fn measure(effort: RunLength) -> Result<MachineCosts, BenchError> {
         let cores = AllowedCpus::allowed();
         let load = load_average();
@@ -80,19 +72,19 @@ impl MachineCosts {
         })
     }
 
-    /// Whether other programs were at work on half of the CPUs or more: then the costs are those of a
-    /// busy machine.
+    /// Returns whether other programs used half of the CPUs or more. If so, the costs are those of
+    /// a busy machine.
     pub fn is_busy(&self) -> bool {
         self.load.is_some_and(|load| 2.0 * load >= self.cpus as f64)
     }
 
-    /// What the host spends per I/O on a queue pair in process.
+    /// Returns the host's CPU time per I/O on a queue pair in process.
     pub fn in_process(&self) -> HostCpuCosts {
         HostCpuCosts { submit: self.queue.submit.p50, complete: self.queue.complete.p50 }
     }
 
-    /// What the host spends per I/O of an NBD client, whose system calls and sleep are part of it:
-    /// the way over the socket and that on the queue pair.
+    /// Returns the host's CPU time per I/O of an NBD client. It covers the path over the socket,
+    /// including system calls and sleep, and the path over the queue pair.
     pub fn through_nbd(&self) -> HostCpuCosts {
         let (trip, queue) = (self.socket.typical(), self.in_process());
         HostCpuCosts {
@@ -102,7 +94,7 @@ impl MachineCosts {
     }
 }
 
-/// The first number of `/proc/loadavg`.
+/// Returns the first number of `/proc/loadavg`.
 fn load_average() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok().filter(|load: &f64| load.is_finite())
@@ -111,9 +103,9 @@ fn load_average() -> Option<f64> {
 /// Runs `sluice calibrate …`.
 ///
 /// # Errors
-/// A scenario that is wrong, a measurement that could not be made, a file that cannot be written.
+/// [`CliError`] for an invalid scenario, a failed measurement, or a file that cannot be written.
 pub fn run(args: &CalibrateArgs) -> Result<(), CliError> {
-    // A mistake in the scenario is told before anything is measured.
+    // Report errors in the scenario before the measurement.
     let scenario = args.scenario.as_deref().map(load_scenario).transpose()?;
     let mut output = args.json.as_deref().map(Output::open).transpose()?;
     let effort = if args.quick { RunLength::Quick } else { RunLength::Full };

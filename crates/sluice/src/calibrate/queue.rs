@@ -1,7 +1,7 @@
-//! Submit, complete and poll: a raw block device over a queue pair, with an echo drive behind it.
+//! Measures submit, complete and poll: a raw block device over a queue pair, with an echo drive.
 //!
-//! Host and drive spin on a CPU each, as they do in real time; on a machine with one CPU they take
-//! turns. Single calls are timed one by one and the clock's own cost is taken off.
+//! Host and drive busy-poll on a CPU each, as in real time; on a machine with one CPU they
+//! alternate. Single calls are timed individually, and the cost of reading the clock is subtracted.
 
 use std::hint::{black_box, spin_loop};
 
@@ -13,42 +13,42 @@ use crate::bench::echo::{EchoController, QueuePairMemory, read};
 use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
 
 const DEPTH: u16 = 256;
-/// Commands outstanding when throughput is measured.
+/// Number of outstanding commands when throughput is measured.
 const OUTSTANDING: u64 = 32;
-/// Commands of a sample of throughput.
+/// Number of commands of a throughput sample.
 const WINDOW: u64 = 1024;
 
-/// What a queue pair in process costs.
+/// Costs of a queue pair in process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCosts {
-    /// A request to its command, into the ring, and the doorbell.
+    /// Conversion of a request to a command, its submission queue entry, and the doorbell.
     pub submit: Quantiles,
-    /// Finding a completion that is there, and taking it.
+    /// Finding and reaping an available completion.
     pub complete: Quantiles,
-    /// Looking at a queue with nothing in it.
+    /// Polling an empty queue.
     pub idle_poll: Nanos,
-    /// One request there and back, nothing else outstanding.
+    /// Round trip of one request, with nothing else outstanding.
     pub round_trip: Quantiles,
-    /// Time per command with 32 outstanding, host and drive at work side by side.
+    /// Time per command with 32 outstanding, with host and drive in parallel.
     pub pipelined: Nanos,
-    /// What the echo drive's thread spends per command.
+    /// CPU time of the echo drive per command.
     pub echo: Nanos,
 }
 
 /// Durations of single calls.
 #[derive(Debug, Default)]
 struct Calls {
-    /// Of nothing: what timing a call adds to it.
+    /// Timings of an empty call: the overhead of timing.
     empty: Vec<Nanos>,
     submit: Vec<Nanos>,
     complete: Vec<Nanos>,
     round_trip: Vec<Nanos>,
 }
 
-/// Measures.
+/// Measures the costs.
 ///
 /// # Errors
-/// When the system refuses memory or threads.
+/// [`BenchError`] if the system refuses memory or threads.
 pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<QueueCosts, BenchError> {
     let calls = effort.choose(100_000, 500);
     let windows = effort.choose(1_000, 4);
@@ -87,7 +87,7 @@ pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<QueueCosts, Ben
     })
 }
 
-/// To whole nanoseconds, at least one: nothing is free.
+/// Rounds to whole nanoseconds, at least one because no operation is free.
 pub(super) fn whole_nanos(nanos: f64) -> Nanos {
     Nanos(nanos.round().max(1.0) as u64)
 }
@@ -96,14 +96,14 @@ fn request(number: u64) -> Request {
     Request::read(black_box(number % 1024), 1, Payload::Contiguous(Iova(1 << 40)), number)
 }
 
-/// Times `count` requests, one at a time, after a tenth as many to warm up.
+/// Times `count` requests one at a time, after a warm-up of a tenth as many.
 fn time_calls(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
     let clock = RealClock::start();
     let mut calls = Calls::default();
     for number in 0..count + count / 10 {
         let nothing = clock.now();
         let asked = clock.now();
-        // Nothing is outstanding, so the device is not busy.
+        // Nothing is outstanding, so the submission succeeds.
         let taken = raw.submit(asked, request(number as u64));
         raw.poll(asked);
         let submitted = clock.now();
@@ -129,8 +129,8 @@ fn time_calls(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
     calls
 }
 
-/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding, of each window of a long run:
-/// short ones, so that most are not interrupted.
+/// Returns nanoseconds per request with [`OUTSTANDING`] outstanding, for each window of a long run.
+/// Windows are short, so that most are not interrupted.
 fn pipelined(raw: &mut Raw, windows: u64, idle: &mut dyn FnMut()) -> Vec<f64> {
     let count = windows * WINDOW;
     let clock = RealClock::start();
@@ -161,7 +161,7 @@ fn pipelined(raw: &mut Raw, windows: u64, idle: &mut dyn FnMut()) -> Vec<f64> {
     samples
 }
 
-/// Nanoseconds per poll with nothing outstanding.
+/// Returns nanoseconds per poll with nothing outstanding.
 fn idle_polls(raw: &mut Raw, count: usize) -> f64 {
     let clock = RealClock::start();
     for _ in 0..count {
@@ -170,7 +170,7 @@ fn idle_polls(raw: &mut Raw, count: usize) -> f64 {
     clock.now().0 as f64 / count.max(1) as f64
 }
 
-/// Nanoseconds per command that an echo drive spends, in batches, `batches` times.
+/// Returns nanoseconds per command of an echo drive, for each of `batches` batches.
 fn echo_polls(batches: usize) -> Result<Vec<f64>, BenchError> {
     let wire = QueuePairMemory::new(DEPTH)?;
     let (mut pair, mut echo): (_, EchoController) = (wire.queue_pair()?, wire.echo_controller()?);

@@ -1,4 +1,4 @@
-//! What `sluice calibrate` prints: a table, lines for a scenario, the verdict; and the same as JSON.
+//! Output of `sluice calibrate`: a table, lines for a scenario, and the verdict; also as JSON.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ use crate::bench::{Quantiles, aligned};
 use crate::format::duration;
 use crate::scenario::Scenario;
 
-/// A scenario and what was found of its drives.
+/// A scenario and the verdicts on its drives.
 pub type ScenarioVerdict<'a> = (&'a Scenario, &'a [DriveVerdict]);
 
-/// Everything for a terminal.
+/// Returns the complete output for a terminal.
 pub fn text(
     machine: &MachineCosts,
     judged: Option<ScenarioVerdict<'_>>,
@@ -43,12 +43,12 @@ pub fn text(
     out
 }
 
-/// The `[host]` section to paste into a scenario.
+/// Returns the `[host]` section to paste into a scenario.
 pub fn host_lines(host: HostCpuCosts) -> String {
     format!("[host]\nsubmit = \"{}ns\"\ncomplete = \"{}ns\"\n", host.submit.0, host.complete.0)
 }
 
-/// Rows of the table: a name, and a single cost or quantiles of it.
+/// Returns the rows of the table, each with a single cost or quantiles.
 fn rows(machine: &MachineCosts) -> Vec<(String, CostValue)> {
     let MachineCosts { threads, queue, copies, socket, .. } = machine;
     let mut rows: Vec<(String, CostValue)> = [
@@ -85,14 +85,14 @@ fn rows(machine: &MachineCosts) -> Vec<(String, CostValue)> {
     rows
 }
 
-/// One row's numbers.
+/// Values of a row.
 #[derive(Clone, Copy, Debug)]
 enum CostValue {
-    /// Of many together, or one that hardly varies.
+    /// Mean over many events, or a cost that hardly varies.
     Mean(Nanos),
-    /// Of single events.
+    /// Quantiles of single events.
     Quantiles(Quantiles),
-    /// The largest of all.
+    /// Maximum of all events.
     Max(Nanos),
 }
 
@@ -153,7 +153,7 @@ fn capitalize(sentence: &str) -> String {
     chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
 }
 
-/// A way for people, and for programs.
+/// Returns the name of a path for people, and the one for programs.
 fn path_names(way: DataPath) -> (&'static str, &'static str) {
     match way {
         DataPath::InProcess => ("through a queue pair in process", "in_process"),
@@ -161,7 +161,7 @@ fn path_names(way: DataPath) -> (&'static str, &'static str) {
     }
 }
 
-/// Everything as JSON; all times in nanoseconds.
+/// Returns the complete output as JSON, with all times in nanoseconds.
 pub fn json(
     machine: &MachineCosts,
     judged: Option<ScenarioVerdict<'_>>,
@@ -236,7 +236,7 @@ fn verdict_json(verdict: &DriveVerdict) -> Value {
         value["way"] = path_names(f.path).1.into();
         value["what"] = f.demand.kind.into();
         value["bytes"] = f.demand.bytes.into();
-        // Absent where nothing limits the drive.
+        // Absent if nothing limits the drive.
         value["drive_iops_max"] = f.demand.iops.filter(|i| i.is_finite()).map(f64::round).into();
         value["drive_latency_ns"] = f.demand.latency.0.into();
         value["machine_iops_usable"] = f.costs.usable_iops().round().into();

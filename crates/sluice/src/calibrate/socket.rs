@@ -1,10 +1,10 @@
-//! The way of an NBD client: a request of 28 bytes, and a reply of 16 with 4 KiB of data, over a Unix
-//! socket between two threads.
+//! Measures the path of an NBD client: a request of 28 bytes, and a reply of 16 bytes with 4 KiB of
+//! data, over a Unix socket between two threads.
 //!
-//! The client does what clients do: write, wait for the socket, read. The server does what
-//! `sluice serve` does: while it is awake it looks at the socket again and again, and when nothing
-//! came for a while it sleeps on it. It says in the reply when it had the request and when it began
-//! to answer, on the one clock of the process, so the two halves are told apart.
+//! The client writes, waits for the socket, and reads. The server works as in `sluice serve`: it
+//! busy-polls the socket, and sleeps on it after a time without requests. Its reply includes the
+//! times at which it received the request and started the reply. Both threads use one clock, so the
+//! two directions can be separated.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,30 +18,30 @@ use rustix::net::{RecvFlags, recv};
 use super::queue::whole_nanos;
 use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
 
-/// Bytes of a request (NBD "Request message").
+/// Size of a request in bytes ([NBD], "Request message").
 const REQUEST: usize = 28;
-/// Bytes of a simple reply and 4 KiB of data (NBD "Simple reply message").
+/// Size of a simple reply with 4 KiB of data ([NBD], "Simple reply message").
 const REPLY: usize = 16 + 4096;
-/// Requests outstanding when throughput is measured.
+/// Number of outstanding requests when throughput is measured.
 const OUTSTANDING: usize = 32;
-/// Requests of a sample of throughput.
+/// Number of requests of a throughput sample.
 const WINDOW: usize = 64;
 
-/// What a request and its reply cost.
+/// Costs of a request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
     /// From the client's write until the server has the request.
     pub submit: Quantiles,
     /// From the server's write until the client has the reply.
     pub complete: Quantiles,
-    /// There and back.
+    /// Round trip.
     pub round_trip: Quantiles,
 }
 
-/// What an NBD client's way costs.
+/// Costs of an NBD client's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketCosts {
-    /// With the server awake; `None` where it has no CPU of its own to be awake on.
+    /// With the server awake; `None` if it has no CPU of its own.
     pub awake: Option<RoundTrip>,
     /// With the server asleep.
     pub asleep: RoundTrip,
@@ -50,23 +50,23 @@ pub struct SocketCosts {
 }
 
 impl SocketCosts {
-    /// What most requests of a busy client cost: the server is awake if it can be.
+    /// Returns the costs for most requests of a busy client: with the server awake, if possible.
     pub fn typical(&self) -> &RoundTrip {
         self.awake.as_ref().unwrap_or(&self.asleep)
     }
 }
 
-/// How the server waits.
+/// Wait strategy of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerWait {
     Awake,
     Asleep,
 }
 
-/// Measures.
+/// Measures the costs.
 ///
 /// # Errors
-/// When the system refuses sockets or threads.
+/// [`BenchError`] if the system refuses sockets or threads.
 pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<SocketCosts, BenchError> {
     let trips = effort.choose(5_000, 50);
     let windows = effort.choose(1_000, 4);
@@ -96,7 +96,7 @@ fn between<T: Send>(
             cores.pin(1);
             serve(far, clock, waits)
         })?;
-        // The client's end closes when it is done, which ends the server.
+        // The client closes its end when it is done, which ends the server.
         let result = cores.on_first(move || client(near, clock));
         let served = server.join().map_err(|_| BenchError::Thread("the socket's server"))?;
         let result = result?;
@@ -105,7 +105,7 @@ fn between<T: Send>(
     })
 }
 
-/// Waits until the socket has something to read.
+/// Waits until the socket is readable.
 fn wait(socket: &UnixStream) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(socket, PollFlags::IN)], None) {
@@ -116,7 +116,7 @@ fn wait(socket: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Answers every request until the client has left.
+/// Answers every request until the client closes its end.
 fn serve(mut socket: UnixStream, clock: RealClock, waits: ServerWait) -> io::Result<()> {
     let mut requests = vec![0; OUTSTANDING * REQUEST];
     let mut replies = vec![0; OUTSTANDING * REPLY];
@@ -178,8 +178,8 @@ fn round_trips(
     })
 }
 
-/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding, of each window of a long run:
-/// short ones, so that most are not interrupted.
+/// Returns nanoseconds per request with [`OUTSTANDING`] outstanding, for each window of a long run.
+/// Windows are short, so that most are not interrupted.
 fn pipelined(
     mut socket: UnixStream,
     clock: RealClock,

@@ -1,4 +1,4 @@
-//! The verdict's arithmetic, and the shapes of what is printed; no timing is asserted.
+//! Tests of the verdict's arithmetic and of the output format; no timing is asserted.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn round_trip(submit: u64, complete: u64) -> RoundTrip {
     }
 }
 
-/// A machine with round numbers.
+/// Returns a machine with round numbers.
 fn machine(cpus: usize) -> MachineCosts {
     MachineCosts {
         cpus,
@@ -78,16 +78,17 @@ fn feasibility(iops: Option<f64>, latency: u64, per_command: u64, way: u64) -> F
 fn a_machine_keeps_up_until_four_fifths_of_its_rate() {
     // 1 us per command: 800,000 of 1,000,000 IOPS are usable.
     assert_eq!(feasibility(Some(800_000.0), 100_000, 1_000, 0), Feasibility::Yes);
-    // Little's law: 800,000 x 100 us = 80, and 20 us on the way make it 96.
+    // Little's law: 800,000 x 100 us = 80; with a round trip of 20 us, it is 96.
     assert_eq!(feasibility(Some(800_001.0), 100_000, 1_000, 0), Feasibility::UpToDepth(80));
     assert_eq!(feasibility(Some(800_001.0), 100_000, 1_000, 20_000), Feasibility::UpToDepth(96));
     assert_eq!(feasibility(None, 100_000, 1_000, 0), Feasibility::UpToDepth(80));
-    // One command takes the drive 1 us; the machine is asked for one every 1.25 us at most.
+    // The drive takes 1 us per command; at most one command per 1.25 us may be demanded of the
+    // machine.
     assert_eq!(feasibility(Some(5e6), 1_000, 1_000, 0), Feasibility::No);
     assert_eq!(feasibility(Some(5e6), 1_000, 1_000, 250), Feasibility::UpToDepth(1));
-    // A drive that takes no time cannot be missed.
+    // Any machine keeps up with a drive that takes no time.
     assert_eq!(feasibility(None, 0, 1_000, 0), Feasibility::Yes);
-    // Costs of zero are no division by zero.
+    // Costs of zero must not cause a division by zero.
     assert_eq!(feasibility(Some(1e6), 0, 0, 0), Feasibility::Yes);
 }
 

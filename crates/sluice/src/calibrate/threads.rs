@@ -1,4 +1,4 @@
-//! Reading the clock, waking, sleeping, not being run: what the scheduler and the timers cost.
+//! Measures the scheduler and the timers: clock reads, wake-ups, sleeps and stalls.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,32 +10,32 @@ use clock::{Nanos, Parker, RealClock};
 use super::queue::whole_nanos;
 use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
 
-/// How long each sleep of a measurement is asked to last: about a flash read.
+/// Requested length of each measured sleep, about that of a flash read.
 const SLEEP: Nanos = Nanos::from_micros(100);
 
-/// What the scheduler and the timers cost.
+/// Costs of the scheduler and the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadCosts {
     /// One reading of the clock.
     pub clock_read: Nanos,
-    /// From the call of a waker to the parked thread's return, on another CPU where there is one.
+    /// From the call of a waker until the parked thread returns, on another CPU if there is one.
     pub wake: Quantiles,
-    /// What that call takes of the waking thread.
+    /// CPU time of that call in the waking thread.
     pub wake_call: Quantiles,
-    /// How much longer than asked `nanosleep(2)` sleeps.
+    /// Overshoot of `nanosleep(2)`.
     pub sleep_late: Quantiles,
-    /// How much longer than asked a runner parks.
+    /// Overshoot of a parked runner.
     pub park_late: Quantiles,
-    /// The longest time for which a spinning thread, one on every CPU, was not run.
+    /// The longest time for which a spinning thread, one on every CPU, did not run.
     pub stall: Nanos,
-    /// For how long they were watched.
+    /// Length of the observation.
     pub observed: Nanos,
 }
 
-/// Measures.
+/// Measures the costs.
 ///
 /// # Errors
-/// When the system refuses descriptors or threads.
+/// [`BenchError`] if the system refuses descriptors or threads.
 pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<ThreadCosts, BenchError> {
     let clock_read = cores.on_first(move || Ok(clock_read(effort.choose(100_000, 1_000))))?;
     let (wake, wake_call) = wakes(cores, effort.choose(2_000, 20))?;
@@ -75,7 +75,7 @@ fn clock_read(count: usize) -> Nanos {
     whole_nanos(Samples::new(samples.collect()).map_or(0.0, |s| s.median()))
 }
 
-/// How much later than [`SLEEP`] each of `count` sleeps ends.
+/// Returns the overshoot over [`SLEEP`] of each of `count` sleeps.
 fn lateness(
     count: usize,
     mut sleep: impl FnMut() -> Result<(), BenchError>,
@@ -90,14 +90,15 @@ fn lateness(
     Quantiles::from_durations(late).ok_or(BenchError::Thread("a sleeper"))
 }
 
-/// How long it takes to wake a parked thread, and how long the call that does so, `count` times.
+/// Measures `count` wake-ups: the time to wake a parked thread, and the time of the call.
 fn wakes(cores: &AllowedCpus, count: u64) -> Result<(Quantiles, Quantiles), BenchError> {
     let clock = RealClock::start();
     let parker = Parker::new()?;
     let waker = parker.waker();
-    // The sleeper's count of wake-ups prepared for, and the time of the last return, 0 before it.
+    // The number of wake-ups that the sleeper is ready for, and the time of its last return, 0
+    // before the first.
     let (ready, returned) = (AtomicU64::new(0), AtomicU64::new(0));
-    // A waking thread waits without sleep where the sleeper has a CPU of its own.
+    // The waking thread busy-polls if the sleeper has a CPU of its own.
     let rest = || if cores.has_two() { spin_loop() } else { thread::yield_now() };
     let sleep = || {
         let mut result = Ok(());
@@ -120,7 +121,7 @@ fn wakes(cores: &AllowedCpus, count: u64) -> Result<(Quantiles, Quantiles), Benc
             while ready.load(Ordering::Acquire) < number {
                 rest();
             }
-            // Long enough for the thread to be asleep, and its CPU with it.
+            // Wait until the thread is asleep, and its CPU too.
             let until = clock.now() + Nanos::from_micros(100);
             while clock.now() < until {
                 rest();
@@ -155,7 +156,7 @@ fn wakes(cores: &AllowedCpus, count: u64) -> Result<(Quantiles, Quantiles), Benc
         .ok_or(BenchError::Thread("the waking thread"))
 }
 
-/// The longest gap between two readings of the clock on any CPU.
+/// Returns the longest gap between two readings of the clock on any CPU.
 fn longest_stall(cores: &AllowedCpus, watched: Nanos) -> Result<Nanos, BenchError> {
     let clock = RealClock::start();
     let go = AtomicBool::new(false);

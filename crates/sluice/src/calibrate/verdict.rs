@@ -1,11 +1,11 @@
-//! [`Verdict`]: whether this machine keeps up with a drive in real time.
+//! [`DriveVerdict`]: whether this machine keeps up with a drive in real time.
 //!
-//! Every command costs the drive's thread its model and, where the drive keeps data, a copy; and the
-//! host's thread the way to the queue pair and back. Side by side the slower thread says how many
-//! commands the machine handles per second; on too few CPUs their costs add up. A drive asks for
-//! its closed-form limit ([`Limits`]) at most, and at queue depth *q* for *q* ÷ (latency + way there
-//! and back) (Little's law), so a machine that is too slow for the limit still keeps up to some
-//! depth.
+//! Every command costs the drive's thread its model and, if the drive stores data, a copy. It costs
+//! the host's thread the round trip to the queue pair. With a CPU each, the slower thread
+//! determines the maximum rate of the machine; on too few CPUs their costs add up. A drive demands
+//! at most its closed-form limit ([`ClosedFormLimits`]). At queue depth *q* it demands *q* ÷
+//! (latency + round trip) (Little's law). A machine that is too slow for the limit therefore still
+//! keeps up to some depth.
 
 use std::fmt;
 
@@ -18,29 +18,29 @@ use crate::analytic::ClosedFormLimits;
 use crate::format::{count, duration};
 use crate::scenario::{DriveSpec, Scenario, Target};
 
-/// The share of a machine's highest rate that can be asked of it: close to the highest, commands
-/// wait for the machine and complete late.
+/// Maximum utilization of the machine's highest rate. Closer to the highest rate, commands wait for
+/// the machine and complete late.
 pub const USABLE: f64 = 0.8;
 
-/// What simulating one command costs the drive's thread, queue included and data excluded.
+/// CPU time of the drive's thread to simulate one command, including the queue and excluding data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelCost {
-    /// Per command.
+    /// Time per command.
     pub per_command: Nanos,
-    /// What it was measured on.
+    /// Object of the measurement.
     pub source: ModelSource,
 }
 
-/// What a [`ModelCost`] was measured on.
+/// Object of the measurement of a [`ModelCost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelSource {
-    /// A drive that answers at once: a lower bound.
+    /// A drive that completes immediately: a lower bound.
     Echo,
     /// A drive as the scenario describes it.
     Drive,
 }
 
-/// How I/O reaches the drive.
+/// Path of I/O to the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPath {
     /// A queue pair in process.
@@ -54,14 +54,14 @@ pub enum DataPath {
 pub enum Feasibility {
     /// At any queue depth.
     Yes,
-    /// With this many commands outstanding at most, one or more.
+    /// With at most this many outstanding commands, one or more.
     UpToDepth(u64),
-    /// Not with a single one.
+    /// Not even with a single command.
     No,
 }
 
 impl Feasibility {
-    /// The one that promises less.
+    /// Returns the less favorable of the two.
     #[must_use]
     pub fn worse(self, other: Feasibility) -> Feasibility {
         match (self, other) {
@@ -84,71 +84,71 @@ impl fmt::Display for Feasibility {
     }
 }
 
-/// What a drive asks of the machine with one kind of command.
+/// Demand of a drive on the machine with one kind of command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DriveDemand {
-    /// The kind.
+    /// Kind of command.
     pub kind: &'static str,
-    /// Bytes of a command.
+    /// Size of a command in bytes.
     pub bytes: u64,
-    /// Commands per second at most; `None` if nothing limits them.
+    /// Maximum rate in commands per second; `None` if unlimited.
     pub iops: Option<f64>,
-    /// Of one command on an idle drive.
+    /// Latency of one command on an idle drive.
     pub latency: Nanos,
 }
 
-/// What the machine pays per command on one way.
+/// Costs of the machine per command on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandCosts {
-    /// Between one command and the next.
+    /// Time between two commands.
     pub per_command: Nanos,
-    /// On the way there and back, nothing else outstanding.
+    /// Round-trip time with nothing else outstanding.
     pub round_trip: Nanos,
 }
 
 impl CommandCosts {
-    /// Commands per second that the machine can be asked for.
+    /// Returns the rate in commands per second that can be demanded of the machine.
     pub fn usable_iops(&self) -> f64 {
         USABLE / self.per_command.max(Nanos(1)).as_secs_f64()
     }
 }
 
-/// One kind of command on one way.
+/// Result for one kind of command on one path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The way.
+    /// The path.
     pub path: DataPath,
-    /// What the drive asks.
+    /// Demand of the drive.
     pub demand: DriveDemand,
-    /// What the machine pays.
+    /// Costs of the machine.
     pub costs: CommandCosts,
-    /// Whether it keeps up.
+    /// Whether the machine keeps up.
     pub feasibility: Feasibility,
-    /// Why, as a sentence.
+    /// Reason, as a sentence.
     pub reason: String,
 }
 
-/// What there is to say of one drive.
+/// Verdict on one drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveVerdict {
     /// Name of the drive.
     pub drive: String,
-    /// Every way and kind of command.
+    /// Results for every path and kind of command.
     pub findings: Vec<Finding>,
-    /// What else to know of lateness on this machine, as sentences.
+    /// Remarks on lateness on this machine, as sentences.
     pub notes: Vec<String>,
 }
 
 impl DriveVerdict {
-    /// Of all kinds of commands on one way, the one that promises least; `None` if the way does not
-    /// lead to the drive.
+    /// Returns the least favorable result of all kinds of commands on one path; `None` if the path
+    /// does not lead to the drive.
     pub fn feasibility(&self, way: DataPath) -> Option<Feasibility> {
         let findings = self.findings.iter().filter(|f| f.path == way);
         findings.map(|f| f.feasibility).reduce(Feasibility::worse)
     }
 }
 
-/// Judges every drive of a scenario, each as if it were alone.
+/// Judges every drive of a scenario, each in isolation.
 pub fn judge(scenario: &Scenario, machine: &MachineCosts, model: ModelCost) -> Vec<DriveVerdict> {
     let mut verdicts: Vec<DriveVerdict> =
         scenario.drives.iter().map(|plan| judge_drive(plan, machine, model)).collect();
@@ -180,7 +180,7 @@ fn judge_drive(plan: &DriveSpec, machine: &MachineCosts, model: ModelCost) -> Dr
     DriveVerdict { drive: plan.config.name.clone(), findings, notes }
 }
 
-/// What a drive with these limits asks for.
+/// Returns the demands of a drive with these limits.
 pub fn demands(limits: &ClosedFormLimits) -> [DriveDemand; 2] {
     let write_bytes = limits.write_latency_bytes.max(1);
     [
@@ -207,7 +207,7 @@ fn stores_data(plan: &DriveSpec) -> bool {
     }
 }
 
-/// What a command of `bytes` costs on this machine.
+/// Returns the costs of a command of `bytes` on this machine.
 pub fn costs(
     plan: &DriveSpec,
     machine: &MachineCosts,
@@ -221,7 +221,7 @@ pub fn costs(
     let per_command = match (way, machine.cpus) {
         (DataPath::InProcess, 2..) => queue.max(drive),
         (DataPath::InProcess, _) => queue + drive,
-        // The client is at work too.
+        // The client also needs CPU time.
         (DataPath::Nbd, 3..) => (machine.socket.pipelined + queue).max(drive),
         (DataPath::Nbd, _) => machine.socket.pipelined + queue + drive,
     };
@@ -232,7 +232,7 @@ pub fn costs(
     CommandCosts { per_command, round_trip: way }
 }
 
-/// Whether a machine with these costs keeps up with this demand, and why.
+/// Returns whether a machine with these costs meets this demand, and the reason.
 pub fn assess(demand: &DriveDemand, costs: &CommandCosts) -> (Feasibility, String) {
     let usable = costs.usable_iops();
     let handles = format!(
@@ -265,7 +265,7 @@ fn iops(rate: f64) -> String {
     format!("{} IOPS", count(rate.max(0.0) as u64))
 }
 
-/// What the costs say of lateness that no rate shows.
+/// Returns remarks on lateness that rates do not show.
 fn notes(
     plan: &DriveSpec,
     machine: &MachineCosts,
@@ -287,7 +287,7 @@ fn notes(
     if plan.config.personality == PersonalityKind::Block && plan.capacity.is_some() {
         notes.push("what garbage collection costs the drive's thread is not counted".into());
     }
-    // A twentieth of the latency is what measurements of drives differ by anyway.
+    // Measurements of drives vary by about a twentieth of the latency anyway.
     if threads.wake.p99.0 > read_latency.0 / 20 {
         notes.push(format!(
             "a command to a drive that was idle for {} waits {} until its thread is awake (99th \

@@ -1,12 +1,13 @@
-//! The tape: what the running core's code asks of memory and locks, in order.
+//! [`AccessLog`]: the memory accesses and lock operations of the running core's code, in order.
 //!
-//! The layer's code runs at one instant of virtual time; what it reported is then played in virtual
-//! time, against what the other cores ask for. One tape per host thread, so a machine is modelled
-//! on one thread.
+//! The block layer's code runs at one instant of virtual time. The engine then replays its accesses
+//! in virtual time, in competition with those of other cores. Each host thread has one log, so a
+//! machine is modeled on one thread.
 //!
-//! A line is known by the address of what was reported and its offset in that: numbers are given in
-//! the order of first touch, and each thing reported begins a line of its own. What happens to lie
-//! beside it is the allocator's doing and must not show in a result (rule R3).
+//! A cache line is identified by the address of the reported object and the offset in it. Lines are
+//! numbered in the order of first touch, and each reported object starts a line of its own. The
+//! placement of objects by the allocator therefore does not influence results (ARCHITECTURE.md,
+//! R3).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,29 +15,29 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use clock::Nanos;
 
-/// Bytes of a line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// A line, by first touch.
+/// Index of a cache line, by first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineId(pub u32);
 
-/// A lock, by creation.
+/// Index of a lock, by creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockId(pub u32);
 
-/// Something that takes time.
+/// An operation that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessOp {
-    /// Work without memory that others have.
+    /// Work without shared memory.
     Compute(Nanos),
     Read(LineId),
     Write(LineId),
-    /// Draws a ticket.
+    /// Takes a ticket of the lock.
     Draw(LockId),
     /// Waits until the ticket is served.
     Enter(LockId),
-    /// Looks whether the lock is taken, and finds that it is.
+    /// Probes the lock and finds it taken.
     Probe(LockId),
     /// Serves the next ticket.
     Leave(LockId),
@@ -46,14 +47,14 @@ pub(crate) enum AccessOp {
 struct AccessLog {
     running: bool,
     ops: Vec<AccessOp>,
-    /// Work that belongs into the first critical section.
+    /// Work in the first critical section.
     critical_work: Nanos,
     lines: HashMap<usize, LineId, BuildHasherDefault<AddressHasher>>,
-    /// By lock: whether somebody has it or waits for it.
+    /// Per lock: whether a core holds it or waits for it.
     taken: Vec<bool>,
 }
 
-/// Spreads addresses; nothing is ever listed in the order of these hashes.
+/// Hashes addresses. No iteration depends on the order of these hashes.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 
@@ -81,13 +82,13 @@ fn with_log<R>(use_it: impl FnOnce(&mut AccessLog) -> R) -> R {
     TAPE.with_borrow_mut(use_it)
 }
 
-/// Forgets all lines and locks: another machine begins.
+/// Removes all lines and locks, to start another machine.
 pub(crate) fn reset() {
     with_log(|tape| *tape = AccessLog::default());
 }
 
-/// Runs `code` and writes down, after what is in `ops`, what it asks for; `inside` is its own work,
-/// in the first critical section if it enters one.
+/// Runs `code` and appends its accesses to `ops`. `inside` is the code's own work, in the first
+/// critical section if it enters one.
 pub(crate) fn record<R>(ops: &mut Vec<AccessOp>, inside: Nanos, code: impl FnOnce() -> R) -> R {
     with_log(|tape| {
         tape.running = true;
@@ -103,7 +104,7 @@ pub(crate) fn record<R>(ops: &mut Vec<AccessOp>, inside: Nanos, code: impl FnOnc
     result
 }
 
-/// A new lock.
+/// Returns a new lock.
 pub(crate) fn new_lock() -> LockId {
     with_log(|tape| {
         tape.taken.push(false);
@@ -111,17 +112,17 @@ pub(crate) fn new_lock() -> LockId {
     })
 }
 
-/// Locks so far.
+/// Returns the number of locks.
 pub(crate) fn lock_count() -> usize {
     with_log(|tape| tape.taken.len())
 }
 
-/// Says whether somebody has a lock or waits for it.
+/// Sets whether a core holds a lock or waits for it.
 pub(crate) fn set_taken(lock: LockId, taken: bool) {
     with_log(|tape| tape.taken[lock.0 as usize] = taken);
 }
 
-/// The running core touches `what`.
+/// Records an access of the running core to `what`.
 pub(crate) fn touch<T: ?Sized>(what: &T, write: bool) {
     with_log(|tape| {
         if !tape.running {
@@ -136,7 +137,7 @@ pub(crate) fn touch<T: ?Sized>(what: &T, write: bool) {
     });
 }
 
-/// The running core waits for a lock.
+/// Records that the running core acquires a lock.
 pub(crate) fn acquire(lock: LockId) {
     with_log(|tape| {
         if tape.running {
@@ -146,7 +147,7 @@ pub(crate) fn acquire(lock: LockId) {
     });
 }
 
-/// The running core takes a lock if it is free; returns whether it was.
+/// Records that the running core tries to acquire a lock; returns whether it was free.
 pub(crate) fn try_acquire(lock: LockId) -> bool {
     let taken = with_log(|tape| {
         let taken = tape.running && tape.taken[lock.0 as usize];
@@ -161,7 +162,7 @@ pub(crate) fn try_acquire(lock: LockId) -> bool {
     !taken
 }
 
-/// The running core gives a lock back.
+/// Records that the running core releases a lock.
 pub(crate) fn release(lock: LockId) {
     with_log(|tape| {
         if tape.running {

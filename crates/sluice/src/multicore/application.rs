@@ -1,9 +1,10 @@
-//! [`Load`]: what each core submits and reaps, as fio does it (SYSTOR'13 section 4.2).
+//! [`Load`]: the submissions and completions of each core, as with fio in [SYSTOR13 §4.2].
 //!
-//! Random 512-byte reads, one submission at a time: a core that has as many outstanding as it may
-//! reaps one and submits the next. Nobody shares anything here, unless a shared counter is asked for:
-//! one that every request counts up and down, as Linux's direct I/O did for block devices until 4.1
-//! (commit fe0f07d08ee3) and as the paper found "throughout the library" (section 5.2).
+//! The load consists of random 512-byte reads that are submitted one at a time. A core at its
+//! maximum depth reaps one completion and submits the next read. Cores share no data except an
+//! optional shared counter. Every request increments and decrements it, as Linux's direct I/O did
+//! for block devices until 4.1 (commit fe0f07d08ee3), and as the paper found "throughout the
+//! library" ([SYSTOR13 §5.2]).
 
 use block::{BlockDevice, Completion, Payload, Platform, Request};
 use clock::Nanos;
@@ -14,35 +15,35 @@ use super::engine::{EngineControl, Program};
 use super::locks::splitmix64;
 use super::platform::Modeled;
 
-/// What the cores do, and for how long.
+/// Load of the cores, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Requests that each core has outstanding.
+    /// Number of outstanding requests of each core.
     pub depth: u32,
-    /// Requests per core that complete before anything counts.
+    /// Number of completed requests per core before measurement starts.
     pub warm: u64,
-    /// Requests per core, on average, that count.
+    /// Mean number of measured requests per core.
     pub count: u64,
-    /// Whether every request counts a number up and down that all cores share.
+    /// Whether every request increments and decrements a counter that all cores share.
     pub shared_counter: bool,
 }
 
-/// What came of a load.
+/// Measurements of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadOutcome {
     /// Requests completed per second.
     pub iops: f64,
-    /// From the decision to submit to the application's having the completion, on average.
+    /// Mean latency, from the decision to submit until the application has the completion.
     pub mean: Nanos,
-    /// The longest.
+    /// Maximum latency.
     pub max: Nanos,
-    /// Requests that count.
+    /// Number of measured requests.
     pub count: u64,
-    /// For how long they were counted.
+    /// Measured time.
     pub time: Nanos,
 }
 
-/// What a core does next.
+/// Next step of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Decides on a request.
@@ -57,10 +58,10 @@ enum Phase {
 struct Core<D> {
     device: D,
     phase: Phase,
-    /// By slot: when its request was decided on.
+    /// Per slot: the time at which its request was decided on.
     began: Vec<Nanos>,
     free: Vec<usize>,
-    /// The slot whose completion the tape being played brings.
+    /// Slot whose completion the current log reaps.
     reaped: Option<usize>,
     submitted: u64,
 }
@@ -71,13 +72,13 @@ pub(crate) struct Application<D> {
     cores: Vec<Core<D>>,
     load: Load,
     costs: CostModel,
-    /// What submitting and completing a request takes of its core.
+    /// CPU time of submitting and completing a request.
     compute: Nanos,
-    /// The shared counter's place.
+    /// The shared counter; its address identifies its cache line.
     counter: Box<u64>,
     sectors: u64,
     completed: u64,
-    /// When counting began, and ended.
+    /// Start and end of the measurement.
     counted: Option<(Nanos, Nanos)>,
     sum: u128,
     max: Nanos,
@@ -114,7 +115,7 @@ impl<D: BlockDevice> Application<D> {
         }
     }
 
-    /// What came of it; `None` if nothing was counted.
+    /// Returns the measurements; `None` if no request was measured.
     pub(crate) fn outcome(&self) -> Option<LoadOutcome> {
         let (start, end) = self.counted?;
         let (count, time) = (self.completed - self.warm(), end.since(start));
@@ -134,7 +135,7 @@ impl<D: BlockDevice> Application<D> {
         self.load.warm * self.cores.len() as u64
     }
 
-    /// A completion has reached the application.
+    /// Processes a completion in the application.
     fn complete(&mut self, took: Nanos, now: Nanos) -> EngineControl {
         self.completed += 1;
         let warm = self.warm();

@@ -1,23 +1,23 @@
-//! [`Costs`]: what everything takes on a modelled machine, and where each number comes from.
+//! [`CostModel`]: the costs of operations on a modeled machine, each with the source of its value.
 //!
-//! One sheet serves every curve and every number of cores; nothing here is fitted to a result. A
-//! sheet without measured numbers gives the same results everywhere, always.
+//! One cost model applies to all curves and numbers of cores; no value is fitted to a result. A
+//! cost model without measured values gives the same results on every machine.
 
 use clock::Nanos;
 
 use super::Distance;
 
-/// Where a cost comes from.
+/// Origin of a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Measured in this run on this machine.
     Measured,
-    /// Published, or measured once elsewhere.
+    /// Published, or measured earlier on another machine.
     Given,
 }
 
 impl Origin {
-    /// The word for it in reports.
+    /// Returns the origin as reports show it.
     pub fn as_str(self) -> &'static str {
         match self {
             Origin::Measured => "measured here",
@@ -29,67 +29,67 @@ impl Origin {
 /// A cost and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// How long.
+    /// Time of the operation.
     pub time: Nanos,
-    /// Where the number comes from.
+    /// Origin of the value.
     pub origin: Origin,
-    /// What took this long where, and who says so.
+    /// The measured system and the publication.
     pub source: &'static str,
 }
 
 impl Cost {
-    /// A published cost.
+    /// Returns a published cost.
     pub const fn given(time_ns: u64, source: &'static str) -> Cost {
         Cost { time: Nanos(time_ns), origin: Origin::Given, source }
     }
 
-    /// A cost measured in this run.
+    /// Returns a cost measured in this run.
     pub const fn measured(time: Nanos, source: &'static str) -> Cost {
         Cost { time, origin: Origin::Measured, source }
     }
 }
 
-/// What one core spends on a request where nobody else is: submit, poll and reap together.
+/// CPU time per request on an otherwise idle machine: submit, poll and reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compute {
-    /// Straight on a hardware queue.
+    /// Directly on a hardware queue.
     pub raw: Cost,
-    /// Through the block layer with queues of its own.
+    /// Through the block layer with per-core queues.
     pub owned: Cost,
-    /// Through the block layer under a lock. All of it counts as work inside the critical section.
+    /// Through the block layer under a lock. All of it counts as work in the critical section.
     pub locked: Cost,
-    /// A poll that finds nothing.
+    /// A poll that finds no completion.
     pub idle: Cost,
 }
 
-/// The cost sheet.
+/// Costs of a modeled machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// A line that the core has.
+    /// Access to a line in the core's own cache.
     pub hit: Cost,
-    /// Fetching a line to read it, by distance of who has it.
+    /// Fetch of a line for reading, by distance of its owner.
     pub read: [Cost; 3],
-    /// Fetching a line to write it, by distance of the farthest who has it.
+    /// Fetch of a line for writing, by distance of the farthest core that has it.
     pub write: [Cost; 3],
-    /// A line that others of the socket share, where the socket's cache answers for it.
+    /// Access to a line that is shared in the socket, if the socket's cache responds.
     pub socket_shared: Cost,
-    /// How long one transfer occupies the link between boards, in picoseconds.
+    /// Occupancy of the link between boards per transfer, in picoseconds.
     pub link_ps: u64,
-    /// What a request takes outside the block layer: application, system call, asynchronous I/O.
+    /// CPU time per request outside the block layer: application, system call, asynchronous I/O.
     pub application: Cost,
-    /// What the block layer and the driver take.
+    /// CPU time of the block layer and the driver.
     pub compute: Compute,
 }
 
-/// 8 sockets of 10 cores, 2.13 GHz: the processors of SYSTOR'13's largest machine.
+/// 8 sockets of 10 cores at 2.13 GHz: the processors of the largest machine in [SYSTOR13].
 const SOSP: &str = "Westmere-EX, David et al., SOSP'13, table 2";
 
-/// A processor of the machine that Sluice is developed on.
+/// A processor of Sluice's development machine.
 const ZEN: &str = "AMD EPYC (Zen 4), by --costs measured";
 
 impl CostModel {
-    /// The sheet without anything measured now: an 8-socket Westmere-EX, and the block layer's own
-    /// time as it was measured on the development machine.
+    /// Cost model without values measured in this run: an 8-socket Westmere-EX, and the block
+    /// layer's CPU time as measured on the development machine.
     pub const GIVEN: CostModel = CostModel {
         // 5, 109, 289, 400; 5, 115, 320, 431; 44 cycles.
         hit: Cost::given(2, SOSP),
@@ -99,8 +99,9 @@ impl CostModel {
         // Request, response, completion, header and 8 of data: 12 flits of 80 bits on 20 lanes at
         // 6.4 GT/s, over four links (one per socket of a board).
         link_ps: 12 * 625 / 4,
-        // 800 thousand a second through all of Linux (section 1), of which the path without the
-        // multi-queue layer is 78 % (section 5.1, item 4, one socket).
+        // Linux as a whole handles 800 thousand requests per second ([SYSTOR13 §1]). The path
+        // without the multi-queue block layer takes 78 % of that time ([SYSTOR13 §5.1], item 4, one
+        // socket).
         application: Cost::given(975, "78 % of 1 s / 800,000, SYSTOR'13 sections 1, 5.1"),
         compute: Compute {
             raw: Cost::given(11, ZEN),
@@ -110,7 +111,7 @@ impl CostModel {
         },
     };
 
-    /// Fetching a line over a distance.
+    /// Returns the cost of fetching a line over a distance, in picoseconds.
     pub(crate) fn fetch(&self, distance: Distance, write: bool) -> u64 {
         let costs = if write { &self.write } else { &self.read };
         costs[distance as usize].time.0

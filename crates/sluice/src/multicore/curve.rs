@@ -1,4 +1,4 @@
-//! [`Curve`]: which block layer is under the application; [`Model`]: a machine that runs it.
+//! [`Curve`]: the block layer under the application. [`Model`]: a machine that runs it.
 
 use block::{BlockError, BlockLayer, BlockLayerConfig, QueueModel, Raw, StagingScope};
 use clock::Nanos;
@@ -9,25 +9,26 @@ use super::engine::Engine;
 use super::lines::{SnoopPolicy, Traffic};
 use super::{CostModel, Machine, Modeled, access_log};
 
-/// One way from the application to the null device. Staging queues first, then hardware queues.
+/// A path from the application to the null device. Staging queues are given first, then hardware
+/// queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
-    /// A hardware queue per core, no block layer.
+    /// A hardware queue per core, without a block layer.
     Raw,
     /// One staging queue and one hardware queue under one lock.
     Single,
-    /// `mq` with so many staging queues, and so many hardware queues.
+    /// `mq` with this many staging queues and this many hardware queues.
     Multi(StagingScope, StagingScope),
 }
 
 impl Curve {
-    /// `mq` with nothing shared.
+    /// `mq` without shared queues.
     pub const PER_CORE: Curve = Curve::Multi(StagingScope::Core, StagingScope::Core);
 
-    /// `mq` as the paper's figures 6 and 7 have it.
+    /// `mq` as in figures 6 and 7 of [SYSTOR13].
     pub const PER_SOCKET: Curve = Curve::Multi(StagingScope::Core, StagingScope::Socket);
 
-    /// Those of the paper's figures 6, 9 and 10.
+    /// The curves of figures 6, 9 and 10 of [SYSTOR13].
     pub const ALL: [Curve; 8] = [
         Curve::Raw,
         Curve::Single,
@@ -39,7 +40,7 @@ impl Curve {
         Curve::Multi(StagingScope::Device, StagingScope::Device),
     ];
 
-    /// Its name in the papers' words.
+    /// Returns the name as in the paper.
     pub fn name(self) -> String {
         let word = |per| match per {
             StagingScope::Core => "per-core",
@@ -63,22 +64,22 @@ impl Curve {
     }
 }
 
-/// A machine and what it costs: the same for every curve.
+/// A machine with its costs, which are the same for every curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
     /// The machine.
     pub machine: Machine,
-    /// What everything takes.
+    /// The costs.
     pub cost_model: CostModel,
-    /// Who answers for lines.
+    /// Policy for requests of cache lines.
     pub snoops: SnoopPolicy,
 }
 
 impl Model {
-    /// Runs a load on the first `active` cores (1 to all of them); every queue is there for all.
+    /// Runs a load on the first `active` cores (1 to all); queues exist for all cores.
     ///
     /// # Errors
-    /// When the block layer cannot be opened.
+    /// [`block::BlockError`] if the block layer cannot be opened.
     pub fn run(
         &self,
         curve: Curve,
@@ -109,7 +110,7 @@ impl Model {
         let (_, queues) = BlockLayer::open_with_platform::<Null, Modeled>(&mut null, &config)?;
         let compute =
             if curve == Curve::PER_CORE { compute.owned.time } else { compute.locked.time };
-        // The queues of idle cores stay open, as in the paper's runs.
+        // The queues of idle cores stay open, as in the runs of the paper.
         let (mut queues, mut idle) = (queues, Vec::new());
         idle.extend(queues.drain(active..));
         Ok(self.play(queues, compute, load))

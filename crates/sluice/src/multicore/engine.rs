@@ -1,11 +1,11 @@
-//! [`Engine`]: cores in virtual time.
+//! [`Engine`]: simulation of cores in virtual time.
 //!
-//! A heap of cores by their clocks; always the one furthest behind goes on, by one operation of its
-//! tape. When its tape is played its program is asked for the next. What the layer's code changes
-//! takes effect when a core's turn begins, and the turn takes its time afterwards. Turns begin in the
-//! order in which they draw their tickets, near enough, so locks order them alike; but a completion
-//! can be found while the turn that brings it still waits for its lock, which makes a latency too
-//! short by one holder's time at most.
+//! A heap orders the cores by their clocks. The core that is furthest behind executes the next
+//! operation of its log; at the end of its log, the program supplies another. Changes by the
+//! layer's code take effect at the start of a core's step, and the step takes its time afterwards.
+//! Steps start in nearly the order in which they take their tickets, so locks order them alike.
+//! However, a completion can be found while the step that posts it still waits for its lock. A
+//! latency can therefore be too short by the time of one lock holder.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,45 +18,45 @@ use super::costs::CostModel;
 use super::lines::{CoherenceDirectory, SnoopPolicy, Traffic};
 use super::locks::TicketLock;
 
-/// What cores run.
+/// The program of the cores.
 pub(crate) trait Program {
-    /// Core `core` has done everything it was given, at `now`: writes down what it does next.
+    /// Appends the next operations of core `core`, which has executed all its operations at `now`.
     fn step(&mut self, core: usize, now: Nanos, ops: &mut Vec<AccessOp>) -> EngineControl;
 }
 
-/// How the machine goes on after a step.
+/// Control of the machine after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineControl {
-    /// As before.
+    /// Continue.
     Continue,
-    /// What was before does not count.
+    /// Start counting; discard earlier counts.
     StartCounting,
-    /// No further.
+    /// Stop.
     Stop,
 }
 
-/// A core and what it has yet to do.
+/// A core and its remaining operations.
 #[derive(Debug, Default)]
 struct Core {
     ops: Vec<AccessOp>,
     next: usize,
 }
 
-/// A machine that runs.
+/// A running machine.
 #[derive(Debug)]
 pub(crate) struct Engine {
     cores: Vec<Core>,
-    /// By time, then by core.
+    /// Cores by time, then by index.
     run_queue: BinaryHeap<Reverse<(u64, usize)>>,
     directory: CoherenceDirectory,
     locks: Vec<TicketLock>,
-    /// The first line that code touches: those before are the locks'.
+    /// First line that code touches; the lines before it belong to locks.
     first_line: u32,
 }
 
 impl Engine {
-    /// A machine whose first `active` cores run, and whose locks are those made since the last
-    /// [`tape::reset`]. Core `n` starts `n` times `stagger` late.
+    /// Returns a machine whose first `active` cores run. Its locks are those created since the last
+    /// [`access_log::reset`](super::access_log::reset). Core `n` starts at `n` times `stagger`.
     pub(crate) fn new(
         machine: Machine,
         costs: CostModel,
@@ -77,12 +77,12 @@ impl Engine {
         }
     }
 
-    /// What lines have done since counting began.
+    /// Returns the traffic of lines since counting started.
     pub(crate) fn traffic(&self) -> Traffic {
         self.directory.traffic()
     }
 
-    /// Runs until the program says that it is enough.
+    /// Runs until the program stops it.
     pub(crate) fn run(&mut self, program: &mut impl Program) {
         while let Some(Reverse((now, index))) = self.run_queue.pop() {
             let core = &mut self.cores[index];
@@ -94,7 +94,7 @@ impl Engine {
                     EngineControl::StartCounting => self.directory.reset_traffic(),
                     EngineControl::Stop => return,
                 }
-                // A program that does nothing must not stop the clock.
+                // Time must advance even if a program does nothing.
                 let at = if core.ops.is_empty() { now + 1 } else { now };
                 self.run_queue.push(Reverse((at, index)));
                 continue;
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Plays one operation; returns when it is done, or `None` if the core waits for a lock.
+    /// Executes one operation; returns the time of its end, or `None` if the core waits for a lock.
     fn play(&mut self, core: usize, op: AccessOp, now: u64) -> Option<u64> {
         let line = |line: LineId| LineId(line.0 + self.first_line);
         match op {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::multicore::access_log::LockId;
 
-    /// Every core does the same over and over, `left` times together.
+    /// A program in which every core repeats its operations, `remaining` times in total.
     struct RepeatedOps {
         ops: Vec<AccessOp>,
         remaining: u64,
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Nanoseconds per round of all cores together.
+    /// Returns the time in nanoseconds per iteration of all cores.
     fn time(machine: (u16, u16), active: usize, locks: u32, ops: &[AccessOp]) -> f64 {
         access_log::reset();
         for _ in 0..locks {
@@ -179,7 +179,8 @@ mod tests {
     fn two_cores_at_one_line_do_one_write_per_transfer() {
         near(time((1, 2), 2, 0, &[AccessOp::Write(LineId(0))]), 54.0);
         near(time((2, 1), 2, 0, &[AccessOp::Write(LineId(0))]), 150.0);
-        // Round and round: 0 to 3 on a board, 4 on the other; the home is with 0.
+        // The line circulates over cores 0 to 3 on one board and 4 on the other; its home is with
+        // core 0.
         let round = 3.0 * 150.0 + 2.0 * 202.0;
         near(time((5, 1), 5, 0, &[AccessOp::Write(LineId(0))]), round / 5.0);
     }
@@ -202,8 +203,8 @@ mod tests {
         near(time((1, 1), 1, 1, &ops), 106.0);
     }
 
-    /// With n - 1 waiters a handover is: the release (54), and their reads (51 each), which the next
-    /// release waits for where the work inside is shorter.
+    /// With n - 1 waiters a handover consists of the release (54) and their reads (51 each). The
+    /// next release waits for the reads if the critical section is shorter.
     #[test]
     fn handing_a_lock_over_takes_longer_the_more_wait() {
         let lock = LockId(0);

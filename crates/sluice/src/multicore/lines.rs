@@ -1,29 +1,29 @@
-//! [`Directory`]: where every line is, and what it takes to get it.
+//! [`CoherenceDirectory`]: the location of every cache line, and the cost of a transfer.
 //!
-//! A line has one owner and any number of sharers; writing needs all other copies gone. Requests for
-//! a line are served one at a time in the order in which they arrive, each for the whole time of its
-//! transfer: the assumption of the published analysis of spin locks (Boyd-Wickizer et al.,
-//! "Non-scalable locks are dangerous", 2012). Every request is ordered at the line's home, which is
-//! the socket whose thread opened the layer and so placed its memory (socket 0): a transfer takes
-//! as long as the farther of the copies and the home. With [`SnoopPolicy::Filtered`] a socket's
-//! cache answers for lines that its cores have, without the home.
+//! A line has one owner and any number of sharers; a write invalidates all other copies. Requests
+//! for a line are served one at a time, in order of arrival, each for the full time of its
+//! transfer. This is the assumption of the published analysis of spin locks [Locks12]. Every
+//! request is ordered at the home of the line. The home is the socket whose thread opened the layer
+//! and so allocated its memory (socket 0). A transfer takes as long as the farther of the copies
+//! and the home. With [`SnoopPolicy::Filtered`], a socket's cache responds for lines that its cores
+//! have, without the home.
 
 use super::access_log::LineId;
 use super::costs::CostModel;
 use super::topology::CORES_MAX;
 use super::{Distance, Machine};
 
-/// Who answers for a line that a core of the same socket has.
+/// The responder to a request for a line that a core of the same socket has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SnoopPolicy {
-    /// Its home, as for every other line.
+    /// The home of the line, as for every other line.
     #[default]
     Home,
-    /// The socket's own cache, if it is inclusive and knows that nobody else has the line.
+    /// The socket's own cache, if it is inclusive and no other socket has the line.
     Filtered,
 }
 
-/// On whose memory everything is: that of the core that opened the layer.
+/// Home of all memory: the socket of the core that opened the layer.
 const HOME: usize = 0;
 
 const WORDS: usize = CORES_MAX.div_ceil(64) as usize;
@@ -61,28 +61,28 @@ impl CoreSet {
 
 #[derive(Clone, Debug)]
 struct Line {
-    /// Who wrote to it last.
+    /// Last core that wrote the line.
     owner: usize,
-    /// Nobody has read it since.
+    /// Whether no core has read the line since.
     modified: bool,
-    /// All who have it.
+    /// All cores that have the line.
     cores: CoreSet,
-    /// Until when it is being transferred.
+    /// End of the current transfer.
     busy_until: u64,
-    /// By socket: until when the socket's cache is busy with it. Empty while unused.
+    /// Per socket: the time until which the socket's cache is busy with the line. Empty if unused.
     busy_until_in_socket: Vec<u64>,
 }
 
-/// What lines have done.
+/// Counts of line transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Transfers within a socket.
     pub in_socket: u64,
-    /// Transfers that another socket of the board took part in.
+    /// Transfers that involved another socket of the board.
     pub on_board: u64,
-    /// Transfers that another board took part in.
+    /// Transfers that involved another board.
     pub across: u64,
-    /// Picoseconds for which the link between boards was occupied.
+    /// Time in picoseconds for which the link between boards was occupied.
     pub link_ps: u64,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct CoherenceDirectory {
     costs: CostModel,
     snoops: SnoopPolicy,
     lines: Vec<Option<Line>>,
-    /// Until when the link between boards is occupied, in picoseconds.
+    /// Time until which the link between boards is occupied, in picoseconds.
     link: u64,
     traffic: Traffic,
 }
@@ -112,13 +112,13 @@ impl CoherenceDirectory {
         self.traffic
     }
 
-    /// From now on traffic counts.
+    /// Resets the traffic counters.
     pub(crate) fn reset_traffic(&mut self) {
         self.traffic = Traffic::default();
     }
 
-    /// A line, which is with `core` if nobody has touched it: what opening the layer left behind is
-    /// over soon and does not count.
+    /// Returns a line. A line that no core has touched belongs to `core`, because effects of
+    /// opening the layer are short-lived and must not count.
     fn line(&mut self, line: LineId, core: usize) -> &mut Line {
         let index = line.0 as usize;
         if index >= self.lines.len() {
@@ -133,7 +133,7 @@ impl CoherenceDirectory {
         })
     }
 
-    /// A core that asks at `now` reads from, or writes to, a line; returns when it has done so.
+    /// Reads or writes a line for a core that requests it at `now`; returns the time of completion.
     pub(crate) fn touch(&mut self, core: usize, line: LineId, write: bool, now: u64) -> u64 {
         let (machine, costs, snoops) = (self.machine, self.costs, self.snoops);
         let it = self.line(line, core);
@@ -142,7 +142,7 @@ impl CoherenceDirectory {
             it.modified |= write;
             return now + costs.hit.time.0;
         }
-        // Who must give the line up, or has it to give.
+        // Cores that must invalidate their copy or supply the line.
         let socket = machine.socket(core);
         let inside = |other: usize| machine.socket(other) == socket;
         let others = it.cores.iter().filter(|other| *other != core);
@@ -188,8 +188,8 @@ impl CoherenceDirectory {
         end
     }
 
-    /// Counts a transfer, and how long it waits for the link between boards: where there are two,
-    /// every request is made known to both.
+    /// Counts a transfer; returns its wait for the link between boards. On two boards, every
+    /// request is broadcast to both.
     fn cross(&mut self, now: u64, farthest: Distance) -> u64 {
         match farthest {
             Distance::Socket => self.traffic.in_socket += 1,

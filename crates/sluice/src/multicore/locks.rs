@@ -1,11 +1,11 @@
 //! [`TicketLock`]: a spin lock in virtual time.
 //!
-//! A waiter draws a ticket and reads the line with the ticket being served over and over. Serving the
-//! next one takes that line from all of them; each reads it again, and these reads are served one at
-//! a time, so handing the lock over takes longer the more wait (Boyd-Wickizer et al., 2012, section
-//! 3). The waiter whose turn it is goes on once its own read was served, and its first is as likely
-//! as any. Tickets and the one being served are on lines of their own, which is kinder than Linux
-//! 3.10's lock, where drawing one disturbs the waiters too.
+//! A waiter takes a ticket and reads the line with the served ticket repeatedly. Serving the next
+//! ticket invalidates that line for all waiters. Each waiter reads it again, and these reads are
+//! served one at a time, so a handover takes longer with more waiters ([Locks12], section 3). The
+//! next holder continues when its own read is served; its position among the reads is random. The
+//! next ticket and the served ticket are on separate lines. This is better than the lock of Linux
+//! 3.10, where taking a ticket also disturbs the waiters.
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,9 @@ pub(crate) struct TicketLock {
     tickets: LineId,
     serving: LineId,
     held: bool,
-    /// Those who have drawn a ticket and not left.
+    /// Number of cores that have taken a ticket and not left.
     ticket_holders: usize,
-    /// In the order of their tickets.
+    /// Waiting cores, in the order of their tickets.
     waiters: VecDeque<usize>,
     handovers: u64,
 }
@@ -31,18 +31,19 @@ impl TicketLock {
         TicketLock { tickets, serving, held: false, ticket_holders: 0, waiters, handovers: 0 }
     }
 
-    /// Whether somebody has it or waits for it.
+    /// Returns whether a core holds the lock or waits for it.
     pub(crate) fn is_taken(&self) -> bool {
         self.ticket_holders > 0
     }
 
-    /// Draws a ticket; returns when the core has it.
+    /// Takes a ticket; returns the time at which the core has it.
     pub(crate) fn draw(&mut self, lines: &mut CoherenceDirectory, core: usize, now: u64) -> u64 {
         self.ticket_holders += 1;
         lines.touch(core, self.tickets, true, now)
     }
 
-    /// Reads which ticket is served; returns when the core has the lock, or `None` if it waits.
+    /// Reads the served ticket; returns the time at which the core holds the lock, or `None` if it
+    /// waits.
     pub(crate) fn enter(
         &mut self,
         lines: &mut CoherenceDirectory,
@@ -58,12 +59,13 @@ impl TicketLock {
         Some(read)
     }
 
-    /// Looks whether it is taken; returns when the core knows.
+    /// Probes the lock; returns the time at which the core has the answer.
     pub(crate) fn probe(&self, lines: &mut CoherenceDirectory, core: usize, now: u64) -> u64 {
         lines.touch(core, self.serving, false, now)
     }
 
-    /// Serves the next ticket; returns when that is done, and who has the lock from when on.
+    /// Serves the next ticket; returns the end of the operation, and the next holder with the time
+    /// from which it holds the lock.
     pub(crate) fn leave(
         &mut self,
         lines: &mut CoherenceDirectory,
@@ -91,7 +93,7 @@ impl TicketLock {
     }
 }
 
-/// A number that looks drawn: SplitMix64's output function.
+/// Returns SplitMix64's output function of `value` [SplitMix14], which looks random.
 pub(crate) fn splitmix64(value: u64) -> u64 {
     let value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

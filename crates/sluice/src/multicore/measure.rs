@@ -1,5 +1,5 @@
-//! Measuring what the cost sheet can take from this machine: what one core spends on a request, and
-//! how long a line travels between two of its cores.
+//! Measurement of the costs that can be taken from this machine: the CPU time of a request, and the
+//! transfer time of a cache line between two cores.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,32 +15,33 @@ use driver::{LowLevelDriver, Null};
 use super::costs::{Compute, Cost, CostModel};
 use crate::bench::{AllowedCpus, BenchError, RunLength, Samples, interleaved};
 
-/// Requests outstanding while it is measured, as in the model.
+/// Number of outstanding requests during the measurement, as in the model.
 const DEPTH: usize = 32;
 
-/// What this machine takes.
+/// Measured costs of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredCosts {
-    /// Per request, on one core.
+    /// Cost per request on one core.
     pub compute: Compute,
-    /// A line between two cores; `None` where there is only one.
+    /// Transfer of a line between two cores; `None` if there is only one.
     pub transfer: Option<Nanos>,
 }
 
 impl MeasuredCosts {
-    /// Measures.
+    /// Measures the costs.
     ///
     /// # Errors
-    /// When there is no thread to be had, or no block layer.
+    /// [`BenchError`] if a thread cannot be started or the block layer cannot be opened.
     pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<MeasuredCosts, BenchError> {
         let compute = cores.on_first(move || compute(effort))?;
         let transfer = if cores.has_two() { Some(transfer(effort, cores)?) } else { None };
         Ok(MeasuredCosts { compute, transfer })
     }
 
-    /// The given sheet with what was measured in it. A line that takes longer between this machine's
-    /// cores than between sockets of the given one says nothing about the cores of a socket, and is
-    /// left out.
+    /// Returns the given cost model with the measured values in it.
+    ///
+    /// A transfer between this machine's cores that takes longer than one between sockets of the
+    /// given model does not describe a socket, and is ignored.
     pub fn cost_model(&self) -> CostModel {
         let mut costs = CostModel { compute: self.compute, ..CostModel::GIVEN };
         if let Some(transfer) = self.transfer.filter(|t| *t < costs.read[1].time) {
@@ -101,15 +102,15 @@ fn compute(effort: RunLength) -> Result<Compute, BenchError> {
     })
 }
 
-/// Nanoseconds per request, each submitted and polled for by itself; nothing is outstanding before
-/// and after.
+/// Returns nanoseconds per request, each submitted and polled for separately. Nothing is
+/// outstanding before and after.
 fn per_request(device: &mut impl BlockDevice, requests: u64) -> f64 {
     let mut free: Vec<u64> = (0..DEPTH as u64).collect();
     let start = Instant::now();
     for number in 0..requests {
         let now = Nanos(number);
         if let Some(tag) = free.pop() {
-            // There is room for all tags, so this is not refused.
+            // The queue has capacity for all tags, so the submission succeeds.
             let _ = device.submit(now, Request::read(number * 7919, 1, Payload::BitBucket, tag));
         }
         device.poll(now);
@@ -121,7 +122,7 @@ fn per_request(device: &mut impl BlockDevice, requests: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / requests as f64
 }
 
-/// Reaps until `count` tags are free. The null device has ended what was issued.
+/// Reaps until `count` tags are free. The null device has completed all issued requests.
 fn reap(device: &mut impl BlockDevice, now: Nanos, free: &mut Vec<u64>, count: usize) {
     while free.len() < count {
         match device.reap() {
@@ -133,13 +134,15 @@ fn reap(device: &mut impl BlockDevice, now: Nanos, free: &mut Vec<u64>, count: u
     }
 }
 
-/// On a line of its own.
+/// A counter on a cache line of its own.
 #[repr(align(128))]
 struct LineAligned(AtomicU64);
 
-/// How long a line takes from one core to another: two threads wait for each other's numbers in it.
-/// Each number takes a fetch to read it and one to write the next, so a fetch is half of that. The
-/// lowest tenth of the samples: others run on this machine too.
+/// Measures the transfer time of a line between two cores.
+///
+/// Two threads wait for each other's numbers in the line. Each number needs one fetch to read it
+/// and one to write the next, so a fetch is half of that time. The result is the lowest decile of
+/// the samples, because other programs run on this machine too.
 fn transfer(effort: RunLength, cores: &AllowedCpus) -> Result<Nanos, BenchError> {
     let (rounds, samples) = effort.choose((500u64, 200), (100, 10));
     let line = LineAligned(AtomicU64::new(0));

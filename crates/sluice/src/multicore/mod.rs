@@ -1,20 +1,8 @@
-//! Many cores in virtual time: the block layer's own code on modelled sockets.
+//! Simulation of many cores in virtual time: runs the block layer's own code on modeled sockets.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`topology`](Machine) | sockets, cores, boards, distances |
-//! | [`costs`](Costs) | what everything takes, and who says so |
-//! | [`measure`](Measured) | those of them that this machine can tell |
-//! | [`platform`](Modeled) | locks and memory of the block layer that take virtual time |
-//! | `tape` | what a core's code asks of them, in order |
-//! | [`lines`](SnoopPolicy) | where every cache line is, and what it takes to get it |
-//! | `locks` | spin locks, and what handing them over takes |
-//! | `engine` | the event loop: always the core furthest behind |
-//! | [`curve`](Curve) | which block layer, under which application, on how many cores |
-//! | `application` | what each core submits and reaps |
-//!
-//! Measured is only what one core takes, and given what a line takes to travel; who waits for whom,
-//! and how long, comes out of the layer's own steps.
+//! Inputs are the CPU time of one core ([`MeasuredCosts`]) and the transfer times of cache lines
+//! ([`CostModel`]). Waiting times follow from the steps of the layer's code. [`Model`] runs a
+//! [`Load`] on a [`Machine`] for each [`Curve`].
 
 mod access_log;
 mod application;

@@ -1,4 +1,4 @@
-//! [`Modeled`]: the block layer's second platform, whose locks and memory take virtual time.
+//! [`Modeled`]: the second platform of the block layer, whose locks and memory accesses take virtual time.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,8 @@ use block::{Lock, Platform};
 
 use super::access_log::{self, LockId};
 
-/// Modelled cores. The layer's own code runs on it unchanged, on one host thread; what it locks and
-/// touches is charged to the core whose turn it is.
+/// Modeled cores. The layer's code runs unchanged on one host thread; its lock operations and
+/// memory accesses are charged to the current core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modeled;
 
@@ -26,14 +26,14 @@ impl Platform for Modeled {
     }
 }
 
-/// A lock whose waiting happens in virtual time. On the host nobody ever waits for it.
+/// A lock whose waiting happens in virtual time. On the host it is never contended.
 #[derive(Debug)]
 pub struct ModeledLock<T> {
     id: LockId,
     value: Mutex<T>,
 }
 
-/// Access to what is locked, until dropped.
+/// Access to the locked value, until dropped.
 #[derive(Debug)]
 pub struct ModeledGuard<'a, T> {
     id: LockId,

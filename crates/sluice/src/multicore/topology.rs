@@ -1,6 +1,6 @@
-//! [`Machine`]: how many sockets and cores, and how far apart they are.
+//! [`Machine`]: the number of sockets and cores, and the distances between them.
 //!
-//! SYSTOR'13 section 4.1: up to four sockets are linked directly; the 8-socket system is two boards
+//! In [SYSTOR13 §4.1], up to four sockets are linked directly. The 8-socket system has two boards
 //! of four sockets, linked by an interconnect board.
 
 use std::fmt;
@@ -8,35 +8,35 @@ use std::str::FromStr;
 
 use block::QueueTopology;
 
-/// Sockets that one board carries.
+/// Number of sockets per board.
 const BOARD: u16 = 4;
 
-/// Cores of a modelled machine at most.
+/// Maximum number of cores of a modeled machine.
 pub const CORES_MAX: u32 = 512;
 
-/// A modelled machine: `8x10` is 8 sockets of 10 cores.
+/// A modeled machine: `8x10` is 8 sockets of 10 cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     topology: QueueTopology,
 }
 
-/// Why there is no such machine.
+/// Error of a machine's description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
-    /// Not two numbers with an `x` between them.
+    /// The text is not two numbers separated by `x`.
     #[error("`{0}` is not SOCKETSxCORES, as in 8x10")]
     Form(String),
-    /// No core, or too many.
+    /// The number of cores is zero or too large.
     #[error("{sockets} sockets of {cores} cores: a modelled machine has 1 to {CORES_MAX} cores")]
     Size {
-        /// Sockets.
+        /// Number of sockets.
         sockets: u16,
-        /// Cores of each.
+        /// Number of cores per socket.
         cores: u16,
     },
 }
 
-/// How far a line travels between two cores.
+/// Distance of a transfer between two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// Between cores of one socket.
@@ -48,12 +48,12 @@ pub enum Distance {
 }
 
 impl Distance {
-    /// All of them, nearest first.
+    /// All distances, nearest first.
     pub const ALL: [Distance; 3] = [Distance::Socket, Distance::Board, Distance::Boards];
 }
 
 impl Machine {
-    /// `sockets` sockets of `cores` cores.
+    /// Returns a machine of `sockets` sockets of `cores` cores each.
     ///
     /// # Errors
     /// [`MachineError::Size`].
@@ -65,37 +65,38 @@ impl Machine {
         Ok(Machine { topology })
     }
 
-    /// As the block layer sees it.
+    /// Returns the topology for the block layer.
     pub fn topology(self) -> QueueTopology {
         self.topology
     }
 
-    /// All cores, 1 to [`CORES_MAX`].
+    /// Returns the number of all cores, 1 to [`CORES_MAX`].
     pub fn cores(self) -> usize {
         self.topology.count() as usize
     }
 
-    /// Cores of one socket.
+    /// Returns the number of cores per socket.
     pub fn cores_per_socket(self) -> usize {
         self.topology.cores.into()
     }
 
-    /// Sockets.
+    /// Returns the number of sockets.
     pub fn sockets(self) -> usize {
         self.topology.sockets.into()
     }
 
-    /// Whether there are two boards or more.
+    /// Returns whether there are two boards or more.
     pub fn has_boards(self) -> bool {
         self.topology.sockets > BOARD
     }
 
-    /// On which socket a core is. Cores are numbered socket by socket.
+    /// Returns the socket of a core; cores are numbered socket by socket.
     pub fn socket(self, core: usize) -> usize {
         core / self.cores_per_socket()
     }
 
-    /// Between two cores, or a core and the memory of another's socket.
+    /// Returns the distance between two cores, or between a core and the memory of another's
+    /// socket.
     pub fn distance(self, one: usize, other: usize) -> Distance {
         let (one, other) = (self.socket(one), self.socket(other));
         if one == other {

@@ -1,18 +1,17 @@
-//! [`Preset`]: the drives that come with Sluice, each a scenario's `[drive]` section in a file of its
-//! own beside this one, with the source of every number as a comment.
+//! [`Preset`]: the drives that Sluice includes. Each is the `[drive]` section of a scenario in a file beside this one, with the source of every number as a comment.
 
 use std::fmt::Write as _;
 
-/// A drive that comes with Sluice.
+/// A drive that Sluice includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// What a scenario calls it: `preset = "…"`.
+    /// Name of the preset in a scenario: `preset = "…"`.
     pub name: &'static str,
-    /// What it is.
+    /// Description of the drive.
     pub about: &'static str,
-    /// Where its numbers are from.
+    /// Source of its numbers.
     pub source: &'static str,
-    /// Its TOML text.
+    /// TOML text of the preset.
     pub text: &'static str,
 }
 
@@ -91,24 +90,24 @@ static PRESETS: [Preset; 17] = [
     ),
 ];
 
-/// Every preset, in the order they are listed.
+/// Returns all presets in the order of the listing.
 pub fn all() -> &'static [Preset] {
     &PRESETS
 }
 
-/// The preset of this name.
+/// Returns the preset with this name.
 pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
 impl Preset {
-    /// What its text is called in messages.
+    /// Returns the name of its text in messages.
     pub fn file_name(&self) -> String {
         format!("presets/{}.toml", self.name)
     }
 }
 
-/// What `sluice drive presets` prints.
+/// Returns the output of `sluice drive presets`.
 pub fn listing() -> String {
     let width = PRESETS.iter().map(|p| p.name.len()).max().unwrap_or(0);
     let about = PRESETS.iter().map(|p| p.about.chars().count()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Every preset parses, is a possible drive, and meets the figures that its file quotes.
+//! Tests that every preset parses, is a valid drive, and meets the figures that its file quotes.
 
 use std::path::Path;
 
@@ -79,7 +79,7 @@ fn small_versions_keep_the_limits() {
     }
 }
 
-/// LightNVM paper, Table 1, and sections 3.1 and 4.2.1.
+/// [LightNVM17], table 1, §3.1 and §4.2.1.
 #[test]
 fn ocssd_meets_the_papers_figures() {
     let plan = plan("ocssd-mlc-128pu", "");
@@ -90,7 +90,8 @@ fn ocssd_meets_the_papers_figures() {
     assert_eq!(nvme::PpaFormat::from_geometry(&g).unwrap().chunk_bits, 11);
     let fpsz = u64::from(g.ws_opt) * u64::from(g.sector_bytes);
     assert_eq!(fpsz, 64 << 10);
-    // The write buffer of section 4.2.1: the page being written and the mw_cunits behind it, per PU.
+    // The write buffer of [LightNVM17 §4.2.1]: per PU, the page being written and the preceding
+    // mw_cunits.
     let held = u64::from(g.mw_cunits + g.ws_opt) * u64::from(g.sector_bytes);
     assert_eq!(held * u64::from(g.total_pus()), 64 << 20);
     let per_pu = 65536.0 / crate::analytic::mean_program(nand).as_secs_f64();
@@ -98,17 +99,17 @@ fn ocssd_meets_the_papers_figures() {
     let limits = ClosedFormLimits::from_spec(&plan);
     let per_pu = 4096.0 / limits.read_latency.as_secs_f64();
     assert_near("random 4 KB read of one PU", per_pu, 56e6, 0.01);
-    // In sequence, the four sectors of a page share one tR.
+    // In sequential reads, the four sectors of a page share one tR.
     let saved = crate::analytic::mean_read(nand) * 3;
     let sequential = limits.read_latency.as_secs_f64() - saved.as_secs_f64() / 4.0;
     assert_near("sequential 4 KB read of one PU", 4096.0 / sequential, 105e6, 0.01);
     assert_near("drive read", bandwidth(&limits.sequential_read), 4.5e9, 0.01);
     assert_eq!(limits.sequential_read.as_ref().unwrap().bound(), Resource::Channels);
-    // The channels would take 4.48 GB/s; the paper's host writes 4 GB/s.
+    // The channels would allow 4.48 GB/s; the paper's host writes 4 GB/s.
     assert_near("drive write", bandwidth(&limits.program), 4e9, 1e-9);
 }
 
-/// Thesis, chapter 6 section 5.
+/// [Thesis15 ch. 6 §5].
 #[test]
 fn null_and_jasmine_meet_the_theses_figures() {
     let null = limits("nvme-null");
@@ -120,7 +121,7 @@ fn null_and_jasmine_meet_the_theses_figures() {
     assert_eq!(nand.host_geometry().ws_opt * 4096, 2 * 8192);
 }
 
-/// Makers' product briefs.
+/// Product briefs of the manufacturers.
 #[test]
 fn nvme_drives_meet_their_makers_figures() {
     let dc_plan = plan("dc-nvme-mlc", "");
@@ -142,7 +143,7 @@ fn nvme_drives_meet_their_makers_figures() {
     assert_near("random write, fresh", bandwidth(&consumer.program) / 4096.0, 230e3, 0.01);
 }
 
-/// HIOPS paper, section 4.
+/// [HIOPS14 §4].
 #[test]
 fn sata_reads_134_thousand_sectors_per_second() {
     let sata = limits("sata-840pro");
@@ -155,7 +156,7 @@ fn sata_reads_134_thousand_sectors_per_second() {
     assert_near("capacity", plan.capacity.unwrap().logical_bytes() as f64, 256e9, 0.01);
 }
 
-/// MQSim's and FEMU's shipped configurations.
+/// The default configurations of MQSim and FEMU.
 #[test]
 fn emulators_defaults_are_theirs() {
     let mqsim = plan("mqsim-default", "");

@@ -1,4 +1,4 @@
-//! [`ServeError`]: why drives cannot be served, or could not be to the end.
+//! [`ServeError`]: errors of serving drives.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use ::serve::share::{ListenError, ShareError};
 
 use crate::stack::StackError;
 
-/// Why drives cannot be served, or could not be to the end.
+/// Error of serving drives.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A stack could not be built or preconditioned.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// A server could not start.
+    /// An NBD server could not start.
     #[error("drive {drive}: {source}")]
     Nbd {
         /// Name of the drive.
@@ -22,41 +22,41 @@ pub enum ServeError {
         #[source]
         source: NbdError,
     },
-    /// Several drives need several ports, and there are no more.
+    /// Several drives need several ports, but the port numbers are exhausted.
     #[error("drive number {} would listen on TCP port {first} + {index}: there is none", index + 1)]
     PortTooHigh {
-        /// The port given.
+        /// The configured port.
         first: u16,
-        /// The drive's place.
+        /// Index of the drive.
         index: usize,
     },
-    /// Two servers would listen at one place.
+    /// Two servers would listen on one endpoint.
     #[error("{endpoint} is given twice: each `--nbd`, and the socket, needs a place of its own")]
     DuplicateEndpoint {
-        /// The place.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// One thread per drive submits, and so one core does.
+    /// The scenario configures several cores, but one thread per drive submits.
     #[error(
         "path.cores = {cores}: the server of a drive submits from one core; set cores = 1, or run the \
          scenario with `sluice sim`"
     )]
     Cores {
-        /// Cores asked for.
+        /// Configured number of cores.
         cores: u16,
     },
-    /// A drive cannot be shared as the scenario says.
+    /// The scenario's partitions cannot be applied to a drive.
     #[error("drive {drive} cannot be shared: {why}")]
     Share {
         /// Name of the drive.
         drive: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         why: String,
     },
-    /// The socket, or the thread behind it.
+    /// The socket or its thread failed.
     #[error(transparent)]
     Socket(#[from] ::serve::share::ShareError),
-    /// Whether a drive's image is whole could not be noted.
+    /// The marker of an incomplete image could not be written or removed.
     #[error("noting that an image is being preconditioned: {source}")]
     PreconditionMarker {
         /// Why.
@@ -69,18 +69,18 @@ pub enum ServeError {
     /// A thread could not be started, or cannot sleep.
     #[error("cannot run threads: {0}")]
     Threads(#[source] io::Error),
-    /// The server had to give up.
+    /// The server failed.
     #[error("drive {drive}: the NBD server failed: {source}{why}")]
     Server {
         /// Name of the drive.
         drive: String,
-        /// What failed.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
-        /// Why, where that is known, after a semicolon.
+        /// Cause after a semicolon, if known.
         why: String,
     },
-    /// The drive could not be shut down in order.
+    /// The drive could not be shut down cleanly.
     #[error("drive {drive}: its image could not be written back: {source}")]
     ShutDown {
         /// Name of the drive.
@@ -89,12 +89,12 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
-    /// A thread has panicked: a bug.
+    /// A thread has panicked, which is a bug.
     #[error("drive {drive}: {thread} has failed; its image is as after a power cut")]
     Panicked {
         /// Name of the drive.
         drive: String,
-        /// Which thread.
+        /// Name of the thread.
         thread: &'static str,
     },
 }

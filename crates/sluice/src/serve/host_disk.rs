@@ -1,5 +1,5 @@
-//! Whether the host's file system under a drive's image is full: then the drive fails writes, which is no
-//! fault of the drive's.
+//! Checks whether the host's file system under a drive's image is full. The drive then fails writes
+//! although the emulated media is intact.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use super::precondition_marker::image;
 use crate::format::bytes_binary;
 use crate::scenario::DriveSpec;
 
-/// What is left when writes to an image may fail: file systems keep a reserve, and images grow by pages
-/// at many places.
+/// Free space below which writes to an image may fail. File systems keep a reserve, and images grow
+/// by pages at many offsets.
 const FREE_BYTES_MIN: u64 = 16 << 20;
 
-/// Says that the host's file system under the image of a drive is full, and what to do; `None` if there
-/// is room, or no image.
+/// Returns a message with the remedy if the host's file system under the image of a drive is full;
+/// `None` if it has space, or if there is no image.
 pub(super) fn disk_full_message(plan: &DriveSpec) -> Option<String> {
     let image = image(plan)?;
     message_if_full(image, free_bytes(image)?)
 }
 
-/// Bytes that a file can still grow by.
+/// Returns the number of bytes by which a file can still grow.
 fn free_bytes(file: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(file).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))

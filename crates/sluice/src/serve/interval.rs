@@ -1,5 +1,5 @@
-//! [`IntervalStats`] of a served drive: made of two readings, and written as a line and as JSON. The
-//! status line of `sluice serve` and `sluice admin stats` are the same.
+//! [`IntervalStats`] of a served drive: the difference of two readings, as a line and as JSON.
+//! `sluice serve` and `sluice admin stats` print the same line.
 
 use std::fmt::Write as _;
 
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::LiveStats;
 use crate::format::{count, duration, rate};
 
-/// Latency of the requests between two readings.
+/// Returns the latency of the requests between two readings.
 fn latency(now: &LatencyCounts, before: Option<&LatencyCounts>) -> Option<LatencySummary> {
     let ended = before.map_or_else(|| now.clone(), |before| now.since(before));
     let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| ended.quantile(q));
     Some(LatencySummary { p50: p50?, p99: p99?, max: max? })
 }
 
-/// Latency of commands that were recorded by the drive.
+/// Returns the latency of commands that the drive recorded.
 fn command_latency(times: &LatenessRecord) -> Option<LatencySummary> {
     let times = times.read();
     let summary = LatencySummary { p50: times.p50, p99: times.p99, max: times.max };
@@ -28,8 +28,9 @@ fn command_latency(times: &LatenessRecord) -> Option<LatencySummary> {
 }
 
 impl LiveStats {
-    /// What clients asked for since the server was made. Clients with queues of their own are counted by
-    /// the drive only; those of NBD by its server, which sees requests before they are cut into commands.
+    /// Returns the requests of clients since the server was created. Only the drive counts clients
+    /// with queues of their own. The NBD server counts its requests before they are split into
+    /// commands.
     fn requests(&self) -> RequestCounts {
         if self.activity.socket_clients.is_some() {
             let DriveStats { reads, writes, others, bytes_read, bytes_written, errors, .. } =
@@ -47,8 +48,8 @@ impl LiveStats {
         }
     }
 
-    /// What happened since the reading `before` of the same drive, or since it is served; and where it
-    /// stands.
+    /// Returns the activity since the reading `before` of the drive, or since it is served, and its
+    /// current state.
     pub fn interval(&self, before: Option<&LiveStats>) -> IntervalStats {
         let length = self.elapsed.since(before.map_or(Nanos::ZERO, |b| b.elapsed));
         let (now, old) = (self.requests(), before.map(LiveStats::requests).unwrap_or_default());
@@ -62,7 +63,7 @@ impl LiveStats {
         };
         let (live, then) = (&self.activity, before.map(|b| &b.activity));
         let shared = live.socket_clients.is_some();
-        // Of a shared drive all clients' commands, else NBD's requests.
+        // For a shared drive, the commands of all clients; otherwise the requests of NBD.
         let commands = live.times.as_ref().filter(|_| shared).map(|times| {
             let before = then.and_then(|t| t.times.as_ref());
             before.map_or_else(|| times.clone(), |before| times.since(before))
@@ -128,12 +129,12 @@ fn per_second(count: u64, interval: Nanos) -> f64 {
     count as f64 / seconds(interval).max(1e-9)
 }
 
-/// `1 NBD client`, `2 NBD clients`.
+/// Formats a number of clients: `1 NBD client`, `2 NBD clients`.
 fn clients(number: u32, kind: &str) -> String {
     format!("{number} {kind} client{}", if number == 1 { "" } else { "s" })
 }
 
-/// One line about a drive, for people.
+/// Returns one line about a drive, for people.
 pub fn status_line(drive: &str, stats: &IntervalStats) -> String {
     let (n, t) = (&stats.requests, stats.interval);
     let iops = |n: u64| count(per_second(n, t).round() as u64);
@@ -173,7 +174,7 @@ pub fn status_line(drive: &str, stats: &IntervalStats) -> String {
     line
 }
 
-/// One object about a drive, for programs. What was not measured is null.
+/// Returns one JSON object about a drive, for programs. Values that were not measured are null.
 pub fn to_json(drive: &str, stats: &IntervalStats) -> Value {
     let (n, t) = (&stats.requests, stats.interval);
     let latency = |l: LatencySummary| json!({ "p50": l.p50.0, "p99": l.p99.0, "max": l.max.0 });

@@ -1,5 +1,4 @@
-//! [`Reading`]: what a served drive has done until now: as a line while it is served, as a summary
-//! and as JSON at the end.
+//! [`LiveStats`]: the statistics of a served drive. They are printed as a line while it is served, and as a summary and JSON at the end.
 
 use std::fmt::Write as _;
 
@@ -17,49 +16,50 @@ use crate::scenario::{DriveSpec, Scenario};
 use crate::sim::{self, BlockLayerCounts, DriveOutcome, SimOutcome};
 use crate::stack::ShardCounts;
 
-/// What a served drive has done until now.
+/// Statistics of a served drive.
 #[derive(Clone, Debug)]
 pub struct LiveStats {
     /// The drive.
     pub plan: DriveSpec,
-    /// Where it is served.
+    /// Endpoints that serve it.
     pub endpoints: Vec<Endpoint>,
-    /// Since it was there for clients.
+    /// Time since clients can connect.
     pub elapsed: Nanos,
-    /// What clients asked for.
+    /// Requests of NBD clients.
     pub nbd: NbdStats,
-    /// What the drive did; its translation layer is in `ftl`.
+    /// Counters of the drive; those of its FTL are in `ftl`.
     pub drive: DriveStats,
-    /// What the translation layer did since the drive was there for clients, on whichever side it
-    /// runs.
+    /// Counters of the FTL since clients can connect, in the drive or in the host.
     pub ftl: Option<FtlStats>,
-    /// Free lines of the translation layer.
+    /// Free lines of the FTL.
     pub free_lines: Option<f64>,
-    /// What the block layer did; `None` without one.
+    /// Counters of the block layer; `None` without one.
     pub block_layer: Option<BlockLayerCounts>,
-    /// What each shard of its target did; none without shards.
+    /// Counters of each shard of the target; empty without shards.
     pub shards: Vec<ShardCounts>,
-    /// What is under way.
+    /// In-flight operations.
     pub activity: ActivityCounts,
 }
 
-/// What is under way at a served drive, and the distributions of which the status line has intervals.
+/// In-flight operations of a served drive, and the distributions from which the status line
+/// computes intervals.
 #[derive(Clone, Debug)]
 pub struct ActivityCounts {
-    /// Of NBD's clients.
+    /// Activity of NBD clients.
     pub nbd: NbdActivity,
-    /// How late the drive's completions were.
+    /// Lateness of the drive's completions.
     pub late: LatenessRecord,
-    /// How long the drive's commands took; `None` of a drive that is not shared.
+    /// Latencies of the drive's commands; `None` for a drive that is not shared.
     pub times: Option<CommandTimes>,
-    /// Commands under way at the drive.
+    /// Number of in-flight commands of the drive.
     pub outstanding: u64,
-    /// Clients with queues of their own; `None` of a drive that is not shared.
+    /// Number of clients with queues of their own; `None` for a drive that is not shared.
     pub socket_clients: Option<u32>,
 }
 
 impl LiveStats {
-    /// The shortest time that the drive's media take for anything; `None` for media that take none.
+    /// Returns the shortest time of any operation of the drive's media; `None` for media without
+    /// timing.
     pub fn media_time_min(&self) -> Option<Nanos> {
         let shortest = |times: &[Nanos]| times.iter().copied().filter(|t| *t > Nanos::ZERO).min();
         match &self.plan.config.media {
@@ -75,19 +75,19 @@ impl LiveStats {
         }
     }
 
-    /// Whether completions were about as late as the model said they would be: no more than one in a
-    /// hundred later than the shortest time that the media take (rule R6).
+    /// Returns whether completions were on time: at most one in a hundred was later than the
+    /// shortest time of a media operation (ARCHITECTURE.md, R6).
     pub fn has_kept_up(&self) -> bool {
         self.media_time_min().is_none_or(|shortest| self.drive.late.p99 <= shortest)
     }
 
-    /// One line: what happened since the reading `before`, or since the start, and where the drive
-    /// stands.
+    /// Returns one line: the activity since the reading `before`, or since the start, and the
+    /// current state of the drive.
     pub fn status_line(&self, before: Option<&LiveStats>) -> String {
         interval::status_line(&self.plan.config.name, &self.interval(before))
     }
 
-    /// Everything, for people.
+    /// Returns the complete statistics, for people.
     pub fn summary(&self) -> String {
         let n = &self.nbd;
         let mut out = format!(
@@ -191,8 +191,8 @@ impl LiveStats {
     }
 }
 
-/// The drives of a scenario as `sluice sim` writes them, in the `sluice` section, with what their
-/// servers did beside it.
+/// Returns the drives of a scenario as in the `sluice` section of `sluice sim`, with the statistics
+/// of their servers.
 pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
     let elapsed = readings.iter().map(|r| r.elapsed).max().unwrap_or(Nanos::ZERO);
     let outcome = SimOutcome {
@@ -210,7 +210,7 @@ pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
     let mut section = sim::to_json(&outcome)["sluice"].take();
     section["clock"] = "real".into();
     if let Value::Object(section) = &mut section {
-        // Of jobs, of which there are none: clients keep their own results.
+        // These keys belong to jobs, which do not exist here: clients keep their own results.
         for key in ["host", "ignored_options", "failures"] {
             section.remove(key);
         }

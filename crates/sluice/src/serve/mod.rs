@@ -1,32 +1,20 @@
-//! `sluice serve`: the drives of a scenario in front of other people's programs, in real time.
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`error`](ServeError) | why drives cannot be served, or could not be to the end |
-//! | `host_disk` | whether the host's disk under an image is full |
-//! | `image` | whether a drive is new, and so to be preconditioned |
-//! | `service` | one drive being served: its threads, from the first client to the synced image |
-//! | `pane` | how one thread looks at what another owns, without a lock on the data path |
-//! | `signals` | SIGINT and SIGTERM |
-//! | `sharing` | what `--socket` shares: partitions and rules |
-//! | [`user`] | users, as people write them |
-//! | [`interval`] | what a drive has done in an interval: the status line, and its JSON |
-//! | [`reading`](Reading) | what a drive has done until now: as a line, a summary, JSON |
+//! Real-time service of a scenario's drives for other programs (`sluice serve`).
 //!
 //! # Threads
 //!
-//! Each drive has a thread for its NBD server and the host's side of the stack, and, where the
-//! machine has the cores, one for the drive itself, which stands for other hardware. They meet at the
-//! queue pair: a doorbell wakes the drive's thread, a completion wakes the server's through its
-//! interrupt vector. On one thread the server polls the drive. The thread that called only waits for
-//! signals and prints. With `--socket` there is one thread more for all drives, which gives clients
-//! their queues ([`::serve::share`]); a drive without NBD has its own thread and no other.
+//! Each drive has a thread for its NBD server and the host's side of the stack. If the machine has
+//! enough cores, it has another thread for the drive itself, which stands for other hardware. The
+//! two threads meet at the queue pair: a doorbell wakes the drive's thread, and a completion wakes
+//! the server's through its interrupt vector. With one thread, the server polls the drive. The
+//! calling thread only waits for signals and prints. With `--socket`, one more thread for all
+//! drives gives clients their queues ([`::serve::share`]). A drive without NBD has only its own
+//! thread.
 //!
-//! # The end
+//! # Shutdown
 //!
-//! The first SIGINT or SIGTERM stops the servers: requests under way are answered, the device is
-//! flushed, the drive is shut down and its image synced. A second one ends the process at once, which
-//! for a drive with an image is a power cut: what was flushed is there.
+//! The first SIGINT or SIGTERM stops the servers: in-flight requests are completed, the device is
+//! flushed, the drive is shut down and its image synced. A second signal ends the process
+//! immediately. For a drive with an image, that is a power cut: flushed data is safe.
 
 mod error;
 mod host_disk;
@@ -66,59 +54,62 @@ use crate::stack::{Stack, StackError, precondition};
 use service::{Service, ServiceOptions, Threads};
 use sharing::Sharing;
 
-/// How a scenario is served.
+/// Options of serving a scenario.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Where to listen; see [`endpoints_of`] for several drives.
+    /// NBD endpoints to listen on; see [`endpoints_of`] for several drives.
     pub nbd: Vec<Endpoint>,
-    /// Whether to listen at addresses that other machines can reach.
+    /// Whether to listen on addresses that other machines can reach.
     pub allow_remote: bool,
-    /// Where to share the drives between processes, or to answer administrators.
+    /// Socket for sharing the drives between processes, or for administration only.
     pub socket: Option<SocketOptions>,
-    /// Threads per drive, 1 or 2; `None` for what the machine has cores for.
+    /// Threads per drive, 1 or 2; `None` chooses by the number of cores.
     pub threads: Option<u8>,
-    /// How often [`Event::Stats`] is told; `None` for never.
+    /// Interval of [`Event::Stats`]; `None` for never.
     pub stats_interval: Option<Duration>,
 }
 
-/// The socket at which drives are shared between processes, or only administrated.
+/// Socket at which drives are shared between processes, or only administrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Its path.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// Whether drives are shared there; otherwise administrators see what they do, and that is all.
+    /// Whether drives are shared; otherwise the socket only provides statistics to administrators.
     pub is_shared: bool,
-    /// Its permissions.
+    /// Permissions of the socket.
     pub mode: u32,
-    /// Where rules are kept that administrators set; without, they end with the server.
+    /// File that stores access rules set by administrators. Without it, these rules are lost when
+    /// the server ends.
     pub acl: Option<PathBuf>,
 }
 
-/// What is told while drives are served.
+/// An event while drives are served.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// A drive is being preconditioned: its name, and how far it is, from 0 to 1.
+    /// A drive is being preconditioned: its name, and the progress from 0 to 1.
     Preconditioning(&'a str, f64),
-    /// A drive has an image already, and is served with what is in it.
+    /// A drive has an image already and is served with its contents.
     ImageKept(&'a str),
-    /// Clients can connect to a drive: what it is, bytes, and where.
+    /// Clients can connect to a drive: its plan, its size in bytes, and its endpoints.
     Ready(&'a DriveSpec, u64, &'a [Endpoint]),
-    /// A part of a drive is shared, at this socket.
+    /// A partition of a drive is shared at this socket.
     Shared(&'a Partition, &'a Path),
-    /// Administrators are answered at this socket, at which nothing is shared.
+    /// This socket is only for administration.
     Administrated(&'a Path),
-    /// What a drive has done since the start; and at the reading before, if there is one.
+    /// Statistics of a drive since the start, and the previous reading if there is one.
     Stats(&'a LiveStats, Option<&'a LiveStats>),
-    /// The host's disk under a drive's image is full: the drive's name, and what that means.
+    /// The host's disk under a drive's image is full: the drive's name, and a message.
     HostDiskFull(&'a str, &'a str),
-    /// A signal has come: requests under way are being finished.
+    /// A signal has arrived; in-flight requests are being completed.
     Stopping,
-    /// A drive is served no more: all that it has done. Told also if it did not end in good order.
+    /// A drive is no longer served, with its final statistics. Also sent if its shutdown failed.
     Stopped(&'a LiveStats),
 }
 
-/// The endpoints of drive `index` of a scenario. One drive has them as given. Of several, each has
-/// its own: a socket's path ends in the drive's name, and a TCP port is so much higher.
+/// Returns the endpoints of drive `index` of a scenario.
+///
+/// A single drive has the endpoints as given. Each of several drives has its own: the drive's name
+/// is appended to a socket's path, and its index is added to a TCP port.
 ///
 /// # Errors
 /// [`ServeError::PortTooHigh`].
@@ -138,7 +129,7 @@ pub fn endpoints_of(
                 path.push(name);
                 Ok(Endpoint::Unix(path.into()))
             }
-            // Port 0 lets the system choose, for every drive another.
+            // With port 0, the system chooses a port for each drive.
             Endpoint::Tcp { host, port } if several && *port > 0 => {
                 let next = u16::try_from(index).ok().and_then(|i| port.checked_add(i));
                 let port = next.ok_or(ServeError::PortTooHigh { first: *port, index })?;
@@ -149,12 +140,11 @@ pub fn endpoints_of(
         .collect()
 }
 
-/// Serves every drive of a scenario until a signal comes; returns what each has done, in the
-/// scenario's order.
+/// Serves every drive of a scenario until a signal arrives; returns their statistics in the order
+/// of the scenario.
 ///
 /// # Errors
-/// [`ServeError`]. When something fails while drives are served, all others are still shut down in
-/// order.
+/// [`ServeError`]. If a drive fails, all others are still shut down cleanly.
 pub fn serve(
     scenario: &Scenario,
     options: &ServeOptions,
@@ -191,7 +181,7 @@ pub fn serve(
         is_shared: shares,
         allow_remote: options.allow_remote,
     };
-    // Real time goes on where preparing has left the drives' time.
+    // Real time continues from the drives' time after preconditioning.
     let clock = RealClock::starting_at(prepared);
     while clock.now() < prepared {
         std::thread::sleep(Duration::from_nanos(prepared.since(clock.now()).0));
@@ -222,7 +212,7 @@ pub fn serve(
     }
     let mut shared = None;
     if let (Ok(()), Some(socket)) = (&begun, &options.socket) {
-        // Without partitions, administrators are the only ones with anything to ask.
+        // Without partitions, the socket serves administrators only.
         let sharing = sharing.unwrap_or_else(Sharing::new);
         match share(scenario, socket, sharing, &services, tell) {
             Ok(server) => shared = Some(server),
@@ -234,14 +224,14 @@ pub fn serve(
         begun = monitor(&mut services, &signals, &parker, clock, every, tell);
         tell(Event::Stopping);
     }
-    // As long as there are drives that can let go of them.
+    // Stop the socket while the drives still exist to detach its clients.
     if let Some(server) = shared {
         server.stop();
     }
     for service in &services {
         service.stop();
     }
-    // All of them, whatever becomes of the first.
+    // Finish all drives, even if one of them fails.
     let mut readings = Vec::new();
     for service in services {
         let (reading, finished) = service.finish();
@@ -254,7 +244,8 @@ pub fn serve(
     begun.map(|()| readings)
 }
 
-/// Sees whether everything can be listened on, before drives are preconditioned, which takes its time.
+/// Checks that all endpoints can be listened on, before the drives are preconditioned, which takes
+/// time.
 fn check_endpoints(
     scenario: &Scenario,
     endpoints: &[Vec<Endpoint>],
@@ -284,8 +275,8 @@ fn check_endpoints(
     Ok(())
 }
 
-/// Builds the stack of a drive, with the block layer that is asked for, and brings it to its state;
-/// returns the drive's instant.
+/// Builds the stack of a drive with the configured block layer and preconditions it; returns the
+/// drive's current time.
 fn prepare(
     scenario: &Scenario,
     index: usize,
@@ -303,15 +294,15 @@ fn with_block_layer(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Sta
     }
 }
 
-/// Who is on the host's side of a drive in this process.
+/// Location of a drive's hosts.
 enum HostPlacement {
-    /// A server.
+    /// A server in this process.
     ThisProcess(Box<Stack>),
-    /// Nobody: all hosts are in other processes.
+    /// All hosts are in other processes.
     OtherProcesses(Box<Controller>),
 }
 
-/// As [`prepare`], of a drive that is shared: with NBD on a part of it, or on none.
+/// Prepares a shared drive as [`prepare`] does, with NBD on a partition of it, or without NBD.
 fn prepare_shared(
     scenario: &Scenario,
     index: usize,
@@ -320,7 +311,7 @@ fn prepare_shared(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(HostPlacement, Nanos), ServeError> {
     if !nbd && !plan.is_block_device() {
-        // Nobody manages its flash here, and so nobody fills it.
+        // No FTL in this process manages the flash, so it cannot be preconditioned.
         let name = plan.config.name.clone();
         let drive = Controller::new(plan.config.clone())
             .map_err(|source| StackError::Drive { name, source })?;
@@ -336,14 +327,14 @@ fn prepare_shared(
         None => {
             let Stack { mut drive, device, port, .. } = stack;
             drop(device);
-            // It was attached above.
+            // The port was attached above, so this succeeds.
             let _ = drive.detach(&port);
             Ok((HostPlacement::OtherProcesses(Box::new(drive)), now))
         }
     }
 }
 
-/// Lets clients in.
+/// Accepts clients.
 fn share(
     scenario: &Scenario,
     socket: &SocketOptions,
@@ -378,7 +369,7 @@ fn share(
     Ok(server)
 }
 
-/// The same on the raw path.
+/// Prepares a drive as [`prepare`] does, on the raw path.
 pub(crate) fn prepare_drive(
     scenario: &Scenario,
     index: usize,
@@ -406,7 +397,7 @@ pub(crate) fn prepare_drive(
     Ok((stack, runner.now()))
 }
 
-/// Waits until a signal comes or a service ends by itself, and tells readings meanwhile.
+/// Waits until a signal arrives or a service ends by itself; reports statistics meanwhile.
 fn monitor(
     services: &mut [Service],
     signals: &Signals,

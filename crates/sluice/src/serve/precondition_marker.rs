@@ -1,6 +1,6 @@
-//! Whether a drive is new. A drive with an image is preconditioned once, when the image is made: later
-//! its contents are somebody's data. So that an interrupted preconditioning is not taken for data,
-//! a file beside the image marks it until it is through.
+//! Detection of new drives. A drive with an image is preconditioned once, when the image is
+//! created; later the image contains a user's data. A marker file beside the image exists until
+//! preconditioning is complete, so that an incomplete image is not mistaken for data.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,7 @@ use media::{DataStore, MediaConfig};
 
 use crate::scenario::DriveSpec;
 
-/// Ending of the mark.
+/// Suffix of the marker file.
 const MARKER_SUFFIX: &str = ".preconditioning";
 
 fn store(plan: &DriveSpec) -> &DataStore {
@@ -21,12 +21,12 @@ fn store(plan: &DriveSpec) -> &DataStore {
     }
 }
 
-/// Whether what is written to a drive can be read again.
+/// Returns whether written data can be read again.
 pub fn stores_data(plan: &DriveSpec) -> bool {
     *store(plan) != DataStore::None
 }
 
-/// The image of a drive that has one.
+/// Returns the path of a drive's image, if it has one.
 pub fn image(plan: &DriveSpec) -> Option<&Path> {
     match store(plan) {
         DataStore::File(path) | DataStore::Overlay(path) => Some(path),
@@ -40,9 +40,9 @@ fn marker_path(image: &Path) -> PathBuf {
     path.into()
 }
 
-/// The drive with an overlay in place of its image: it starts from what the image holds, and nothing of
-/// the image or of the files beside it ever changes. An image whose preconditioning was interrupted
-/// holds nothing.
+/// Returns the drive with an overlay in place of its image. The overlay starts from the contents of
+/// the image, and neither the image nor the files beside it are modified. An image with incomplete
+/// preconditioning counts as empty.
 pub fn with_overlay(plan: &DriveSpec) -> DriveSpec {
     let mut plan = plan.clone();
     let unfinished = image(&plan).is_some_and(|image| marker_path(image).exists());
@@ -57,25 +57,25 @@ pub fn with_overlay(plan: &DriveSpec) -> DriveSpec {
     plan
 }
 
-/// Whether nothing of the drive is worth keeping. To be asked before the drive is powered on, which
-/// makes its image.
+/// Returns whether the drive has no data to preserve. Must be called before the drive is powered
+/// on, which creates its image.
 pub(crate) fn is_fresh(plan: &DriveSpec) -> bool {
     let is_empty = |image: &Path| image.metadata().is_ok_and(|file| file.len() == 0);
     image(plan)
         .is_none_or(|image| !image.exists() || is_empty(image) || marker_path(image).exists())
 }
 
-/// Says that a drive is being preconditioned.
+/// Marker of a drive that is being preconditioned.
 #[derive(Debug)]
 pub(crate) struct PreconditionMarker {
     path: Option<PathBuf>,
 }
 
 impl PreconditionMarker {
-    /// Sets the mark, if the drive has an image.
+    /// Creates the marker file, if the drive has an image.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn set(plan: &DriveSpec) -> io::Result<PreconditionMarker> {
         let path = image(plan).map(marker_path);
         if let Some(path) = &path {
@@ -84,10 +84,10 @@ impl PreconditionMarker {
         Ok(PreconditionMarker { path })
     }
 
-    /// Takes the mark away: the drive is as it is to be.
+    /// Removes the marker file when preconditioning is complete.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn remove(self) -> io::Result<()> {
         self.path.map_or(Ok(()), std::fs::remove_file)
     }

@@ -1,4 +1,4 @@
-//! [`Service`]: one drive being served, from its threads' start to the synced image.
+//! [`Service`]: serves one drive, from the start of its threads to the synced image.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +21,21 @@ use crate::scenario::{DriveSpec, Target};
 use crate::sim::BlockLayerCounts;
 use crate::stack::{ShardCounts, Stack};
 
-/// The interrupt vector of the host's queue pair; vector 0 is the admin queue's.
+/// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
 pub(super) const VECTOR: u16 = 1;
 
-/// How a drive's work is shared out.
+/// Distribution of a drive's work over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
-    /// Server and drive take turns.
+    /// Server and drive share a thread.
     One,
-    /// Each has its own.
+    /// Server and drive have a thread each.
     Two,
 }
 
 impl Threads {
-    /// What was asked for, or what there are cores for beside one for the clients.
+    /// Returns the requested number of threads, or as many as there are cores for, beside one for
+    /// the clients.
     pub(super) fn choose(asked: Option<u8>, drives: usize) -> Threads {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         match asked {
@@ -63,21 +64,21 @@ impl DriveThread {
     }
 }
 
-/// How a drive is served over NBD.
+/// Options of serving a drive over NBD.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServiceOptions {
     pub(super) threads: Threads,
-    /// Whether clients get queues of their own beside NBD's.
+    /// Whether clients can have queues of their own in addition to NBD.
     pub(super) is_shared: bool,
-    /// Whether NBD may be reached from other machines.
+    /// Whether other machines may connect over NBD.
     pub(super) allow_remote: bool,
 }
 
-/// What the server's thread gives back.
+/// Result of the server's thread.
 struct ServerThreadResult {
     result: io::Result<()>,
     device: ObservedDevice,
-    /// The drive, if it was polled on this thread.
+    /// The drive, if this thread polled it.
     drive: Option<DriveThreadState>,
 }
 
@@ -87,24 +88,24 @@ struct DriveThread {
     handle: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
-/// Parts of a reading that are not the threads'.
+/// Parts of a reading that do not belong to the threads.
 struct Meter {
     plan: DriveSpec,
     endpoints: Vec<Endpoint>,
     clock: RealClock,
     started: Nanos,
-    /// None of a drive that is only shared.
+    /// `None` for a drive without NBD.
     nbd: Option<NbdStatsReader>,
-    /// Of the translation layer at the start: preconditioning is not what clients did.
+    /// FTL counters at the start, to exclude preconditioning.
     ftl_at_start: Option<FtlStats>,
     shards_at_start: Vec<ShardCounts>,
-    /// The block layer and what it is called, for its counters, which anybody may read.
+    /// Queue model and block layer; any thread may read its counters.
     block_layer: Option<(&'static str, BlockLayer)>,
-    /// Whether clients get queues of their own.
+    /// Whether clients can have queues of their own.
     is_shared: bool,
 }
 
-/// Reads what a drive being served has done, from any thread.
+/// Reads the statistics of a served drive from any thread.
 struct Observer {
     meter: Meter,
     server_waker: Waker,
@@ -114,7 +115,8 @@ struct Observer {
 }
 
 impl Observer {
-    /// A reading, at most a fifth of a second old; `None` if the drive has never answered.
+    /// Returns a reading that is at most a fifth of a second old; `None` if the drive has never
+    /// answered.
     fn read(&self) -> Option<LiveStats> {
         let drive = self.drive_cell.request(&self.drive_waker)?;
         let view = match &self.meter.nbd {
@@ -125,20 +127,20 @@ impl Observer {
     }
 }
 
-/// One drive being served.
+/// A served drive.
 pub(super) struct Service {
     bytes: u64,
     observer: Arc<Observer>,
     stop: Arc<AtomicBool>,
     owner_calls: Arc<OwnerCalls>,
-    /// The reading before.
+    /// The previous reading.
     previous: Option<LiveStats>,
-    /// None of a drive that is only shared.
+    /// `None` for a drive without NBD.
     server: Option<JoinHandle<ServerThreadResult>>,
     drive: Option<DriveThread>,
 }
 
-/// Rings when a thread ends, however it ends.
+/// Wakes the waker when a thread ends, in any way.
 struct ExitNotifier(Waker);
 
 impl Drop for ExitNotifier {
@@ -147,7 +149,7 @@ impl Drop for ExitNotifier {
     }
 }
 
-/// In place of a drive that has a thread of its own.
+/// Stands in for a drive that has a thread of its own.
 struct NoLocalDrive;
 
 impl Component for NoLocalDrive {
@@ -162,10 +164,10 @@ impl Component for NoLocalDrive {
 }
 
 impl Service {
-    /// Listens, and starts the threads. `ended` is woken when one of them ends.
+    /// Listens and starts the threads. `ended` is woken when one of them ends.
     ///
     /// # Errors
-    /// [`ServeError`]; nothing is left listening then.
+    /// [`ServeError`]; all listeners are closed then.
     pub(super) fn start(
         plan: &DriveSpec,
         stack: Stack,
@@ -259,8 +261,8 @@ impl Service {
         })
     }
 
-    /// Starts the thread of a drive that is only shared: nobody in this process uses it. `ended` is
-    /// woken when the thread ends.
+    /// Starts the thread of a drive that has no host in this process. `ended` is woken when the
+    /// thread ends.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -315,34 +317,34 @@ impl Service {
         })
     }
 
-    /// How others reach the drive: what its thread is asked, and how it is woken.
+    /// Returns the calls to the drive's thread, and the waker for it.
     pub(super) fn owner_channel(&self) -> (Arc<OwnerCalls>, Waker) {
         (self.owner_calls.clone(), self.observer.drive_waker.clone())
     }
 
-    /// Bytes of the export.
+    /// Returns the size of the export in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where it listens, with the ports that the system chose.
+    /// Returns the endpoints, with the ports that the system chose.
     pub(super) fn endpoints(&self) -> &[Endpoint] {
         &self.observer.meter.endpoints
     }
 
-    /// Whether a thread has ended without being told to.
+    /// Returns whether a thread has ended without a stop request.
     pub(super) fn has_ended(&self) -> bool {
         self.server.as_ref().is_some_and(JoinHandle::is_finished)
             || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
     }
 
-    /// What the drive is called.
+    /// Returns the name of the drive.
     pub(super) fn name(&self) -> &str {
         &self.observer.meter.plan.config.name
     }
 
-    /// Looks at what has been done, and passes it on with the reading before, if there is one. Returns why
-    /// requests have failed since then, if that is the host's disk.
+    /// Takes a reading and passes it on with the previous one. Returns a message if requests have
+    /// failed since then because the host's disk is full.
     pub(super) fn read(
         &mut self,
         tell: impl FnOnce(&LiveStats, Option<&LiveStats>),
@@ -354,13 +356,13 @@ impl Service {
         failed.then(|| host_disk::disk_full_message(&self.observer.meter.plan)).flatten()
     }
 
-    /// Takes nothing new from clients.
+    /// Stops accepting requests from clients.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.observer.server_waker.wake();
     }
 
-    /// What administrators are told of the drive: each of them intervals of its own.
+    /// Returns the source of statistics for administrators; each of them has intervals of its own.
     pub(super) fn stats(&self) -> StatsSource {
         let observer = self.observer.clone();
         StatsSource::new(move || {
@@ -374,9 +376,10 @@ impl Service {
         })
     }
 
-    /// Waits until what was under way is answered and flushed, and shuts the drive down. Returns what it
-    /// has done, unless its threads have failed, and how it ended: after an error, what clients were
-    /// promised may not be durable.
+    /// Completes and flushes in-flight requests and shuts the drive down.
+    ///
+    /// Returns the statistics, unless the threads have failed, and the result. After an error,
+    /// acknowledged flushes may not be durable.
     pub(super) fn finish(self) -> (Option<LiveStats>, Result<(), ServeError>) {
         let Service { observer, server, drive, .. } = self;
         match ServiceResult::join(&observer.meter, server, drive) {
@@ -389,9 +392,9 @@ impl Service {
     }
 }
 
-/// What the threads of a service have given back.
+/// Result of the threads of a service.
 struct ServiceResult {
-    /// How the server ended.
+    /// Result of the server.
     result: io::Result<()>,
     device: Option<ObservedDevice>,
     live: DriveThreadState,
@@ -442,7 +445,7 @@ impl ServiceResult {
         {
             device.checkpoint(&mut live);
         }
-        // The host's side goes first: it may still point into the drive's memory.
+        // Drop the host's side first: it may still refer to the drive's memory.
         drop(device);
         let down = live.drive.shut_down();
         let name = || meter.plan.config.name.clone();
@@ -474,12 +477,13 @@ impl Meter {
         };
         let shards = view.as_ref().map_or(&[][..], |v| &v.shards).iter();
         let shards = shards.zip(&self.shards_at_start).map(|(now, then)| now.since(then)).collect();
-        // One place for each number: the layer's are beside the drive's, whichever side it is on.
+        // Each number appears once: the FTL's counters are beside the drive's, on whichever side it
+        // runs.
         (drive.ftl, drive.free_lines) = (None, None);
         let now = self.clock.now();
         let layer = self.block_layer.as_ref();
         let nbd = self.nbd.as_ref();
-        // The server's own host is none of the clients'.
+        // The server's own host is not a client.
         let clients = hosts.saturating_sub(usize::from(nbd.is_some()));
         let live = ActivityCounts {
             nbd: nbd.map(|nbd| nbd.activity(now)).unwrap_or_default(),
@@ -503,7 +507,7 @@ impl Meter {
     }
 }
 
-/// What the export is, for `nbdinfo`.
+/// Returns the description of the export for `nbdinfo`.
 fn describe(plan: &DriveSpec) -> String {
     let by = match &plan.target {
         Target::Pblk(_) => "its flash managed by pblk on the host",

@@ -1,7 +1,7 @@
-//! [`Sharing`]: what the socket of `sluice serve` shares: partitions and rules from the scenario, and
-//! what is left of a drive.
+//! [`Sharing`]: the partitions and access rules of the socket of `sluice serve`, from the scenario and from unassigned space.
 //!
-//! Guarantee: nobody else has what NBD serves; partitions lie on their drive and do not overlap.
+//! Guarantee: clients of the socket cannot access the NBD partition; partitions lie within their
+//! drive and do not overlap.
 
 use ::serve::share::{Partition, PartitionTable};
 use direct::remote::{AclRule, PartitionSpan, ResourceName};
@@ -10,18 +10,19 @@ use drive::{AccessScope, Controller};
 use super::ServeError;
 use crate::scenario::{DriveSpec, Scenario, ShareSpan, ShareSpec, Target};
 
-/// What is left of a drive, unless the scenario has a partition of this name.
+/// Name of the partition with the unassigned space, unless the scenario has a partition of this
+/// name.
 const REST: &str = "rest";
 
-/// The table of a server being made.
+/// Partition table of a server under construction.
 pub(super) struct Sharing {
     pub(super) table: PartitionTable,
 }
 
-/// What a drive has.
+/// Extent of a drive.
 #[derive(Clone, Copy, Debug)]
 struct DriveExtent {
-    /// Parallel units, of an open-channel drive.
+    /// Number of parallel units of an open-channel drive.
     pus: Option<u32>,
     sectors: u64,
     sector_bytes: u64,
@@ -47,7 +48,10 @@ impl DriveExtent {
         self.pus.map_or(self.sectors, u64::from)
     }
 
-    /// A part of it; else what it has.
+    /// Converts a part of the drive to a partition span.
+    ///
+    /// # Errors
+    /// A message, if the drive does not have the part.
     fn span(self, wanted: ShareSpan) -> Result<PartitionSpan, String> {
         let sectors = |first: u64, count: u64| match first.checked_add(count) {
             _ if self.pus.is_some() => Err("it is open-channel: use `first_pu` and `pus`".into()),
@@ -77,7 +81,7 @@ impl DriveExtent {
         }
     }
 
-    /// The largest part that nobody has.
+    /// Returns the largest unassigned part.
     fn largest_unassigned(self, spans: &[PartitionSpan]) -> Option<PartitionSpan> {
         let mut taken: Vec<_> = spans
             .iter()
@@ -100,7 +104,7 @@ impl DriveExtent {
         let (first, count) = best;
         match self.pus {
             _ if count == 0 => None,
-            // Below the number of parallel units.
+            // Less than the number of parallel units.
             Some(_) => {
                 Some(PartitionSpan::ParallelUnits { first: first as u32, count: count as u32 })
             }
@@ -110,12 +114,13 @@ impl DriveExtent {
 }
 
 impl Sharing {
-    /// Nothing yet; of a server of this process' user.
+    /// Returns an empty table for a server of this process's user.
     pub(super) fn new() -> Sharing {
         Sharing { table: PartitionTable::new(rustix::process::geteuid().as_raw()) }
     }
 
-    /// Adds a drive's partitions; `nbd` says whether NBD serves it as well. Returns what NBD gets.
+    /// Adds a drive's partitions; `nbd` tells whether NBD serves the drive as well. Returns NBD's
+    /// partition.
     ///
     /// # Errors
     /// [`ServeError::Share`].

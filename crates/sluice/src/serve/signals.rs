@@ -1,4 +1,4 @@
-//! [`Signals`]: SIGINT and SIGTERM. The first is told, the second ends the process at once.
+//! [`Signals`]: SIGINT and SIGTERM. The first signal is reported, the second ends the process immediately.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-/// Exit code of a process that did not finish what it was asked to.
+/// Exit code of a process that ended before it completed its task.
 const SECOND_SIGNAL_EXIT_CODE: i32 = 1;
 
-/// Whether the process was asked to end; readable as a descriptor when it was.
+/// Whether the process received a signal; its descriptor becomes readable then.
 #[derive(Debug)]
 pub(crate) struct Signals {
     received: Arc<AtomicBool>,
@@ -23,12 +23,12 @@ impl Signals {
     /// Catches the signals from now on.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn catch() -> io::Result<Signals> {
         let received = Arc::new(AtomicBool::new(false));
         let (pipe, end) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag down, the second finds it up.
+            // The order matters: the first signal finds the flag cleared, the second finds it set.
             flag::register_conditional_shutdown(signal, SECOND_SIGNAL_EXIT_CODE, received.clone())?;
             flag::register(signal, received.clone())?;
             low_level::pipe::register(signal, end.try_clone()?)?;

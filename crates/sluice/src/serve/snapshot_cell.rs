@@ -1,6 +1,7 @@
-//! [`SnapshotCell`]: how one thread looks at what another owns (rule R4). Who looks asks and waits; the owner
-//! looks at one flag per poll, and makes a copy when asked. Its path has no lock and no counter that
-//! is shared.
+//! [`SnapshotCell`]: lets one thread read state that another owns, on request (ARCHITECTURE.md, R4).
+//!
+//! A reader sets a request flag and waits. The owner checks the flag once per poll, and stores a
+//! copy if it is set. The owner's path has no lock and no shared counter.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +16,12 @@ use ring::AddressSpace;
 
 use crate::stack::{ShardCounts, StackDevice};
 
-/// How long an owner may take to answer; the answer before is good enough then.
+/// Maximum time for the owner to answer; then the reader uses the previous answer.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_millis(200);
-/// Between two looks whether it has.
+/// Interval at which a reader checks for the answer.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A copy of something that another thread owns, made on request.
+/// A copy of state that another thread owns, made on request.
 #[derive(Debug)]
 pub(crate) struct SnapshotCell<T> {
     requested: AtomicBool,
@@ -32,7 +33,7 @@ impl<T: Clone> SnapshotCell<T> {
         Arc::new(SnapshotCell { requested: AtomicBool::new(false), latest: Mutex::new(None) })
     }
 
-    /// The owner's side: `copy` is called if somebody wants to look.
+    /// Publishes the result of `copy` if a reader has requested it. Called by the owner.
     #[inline]
     fn publish_if_requested(&self, copy: impl FnOnce() -> T) {
         if self.requested.load(Ordering::Relaxed) {
@@ -46,8 +47,8 @@ impl<T: Clone> SnapshotCell<T> {
         self.requested.store(false, Ordering::Release);
     }
 
-    /// Looks: asks the owner, whom `waker` wakes, and waits for a moment. `None` if it has never
-    /// answered.
+    /// Requests a copy: wakes the owner through `waker` and waits for up to [`SNAPSHOT_TIMEOUT`].
+    /// Returns `None` if the owner has never answered.
     pub(crate) fn request(&self, waker: &Waker) -> Option<T> {
         self.requested.store(true, Ordering::Release);
         waker.wake();
@@ -60,18 +61,18 @@ impl<T: Clone> SnapshotCell<T> {
     }
 }
 
-/// What can be seen of a drive.
+/// Snapshot of a drive.
 #[derive(Clone, Debug)]
 pub(crate) struct DriveSnapshot {
-    /// Its counters.
+    /// Counters of the drive.
     pub(crate) stats: DriveStats,
-    /// How late its completions were.
+    /// Lateness of its completions.
     pub(super) late: LatenessRecord,
-    /// How long its commands took, if it is shared.
+    /// Latencies of its commands, if it is shared.
     pub(super) times: Option<CommandTimes>,
-    /// I/O commands under way.
+    /// Number of in-flight I/O commands.
     pub(super) outstanding: usize,
-    /// Hosts attached.
+    /// Number of attached hosts.
     pub(super) hosts: usize,
 }
 
@@ -87,7 +88,7 @@ impl DriveSnapshot {
     }
 }
 
-/// A drive in real time, seen through a pane.
+/// A drive in real time that publishes snapshots.
 #[derive(Debug)]
 pub(crate) struct DriveThreadState {
     pub(crate) drive: Controller,
@@ -96,7 +97,7 @@ pub(crate) struct DriveThreadState {
     owner_calls: OwnerCallsGuard,
 }
 
-/// Closes when the drive's owner goes, however it goes.
+/// Closes the calls when the owner of the drive ends, in any way.
 #[derive(Debug)]
 struct OwnerCallsGuard(Arc<OwnerCalls>);
 
@@ -115,15 +116,16 @@ impl DriveThreadState {
         DriveThreadState { drive, clock, cell, owner_calls: OwnerCallsGuard(OwnerCalls::new()) }
     }
 
-    /// What others want of the drive.
+    /// Returns the queue of calls from other threads.
     pub(super) fn owner_calls(&self) -> Arc<OwnerCalls> {
         self.owner_calls.0.clone()
     }
 }
 
 impl Component for DriveThreadState {
-    /// The drive's present is when it is polled, not when its runner last looked at the clock: a
-    /// command that was submitted in between would start, and end, too early (rule R6).
+    /// The current time of the drive is that of the poll, not the last clock reading of its runner.
+    /// Otherwise a command submitted in between would start and complete too early
+    /// (ARCHITECTURE.md, R6).
     #[inline]
     fn poll(&mut self, _: Nanos) -> bool {
         let mut moved = self.owner_calls.0.run_pending(&mut self.drive);
@@ -138,17 +140,17 @@ impl Component for DriveThreadState {
     }
 }
 
-/// What can be seen of a translation layer.
+/// Snapshot of an FTL.
 #[derive(Clone, Debug)]
 pub(super) struct FtlSnapshot {
-    /// Of all shards together.
+    /// Counters of all shards, summed.
     pub(super) stats: FtlStats,
     pub(super) free_lines: f64,
-    /// None without shards.
+    /// Empty without shards.
     pub(super) shards: Vec<ShardCounts>,
 }
 
-/// A device, whose translation layer is seen through a pane if it is on the host's side.
+/// A device that publishes snapshots of its FTL, if that is in the host.
 #[derive(Debug)]
 pub(super) struct ObservedDevice {
     pub(super) device: StackDevice,
@@ -163,7 +165,7 @@ impl ObservedDevice {
         ObservedDevice { device, cell }
     }
 
-    /// Has a translation layer on the host make a checkpoint on its drive.
+    /// Makes an FTL in the host write a checkpoint on its drive.
     pub(super) fn checkpoint(&mut self, live: &mut DriveThreadState) {
         let now = live.clock.now();
         self.device.checkpoint(now, &mut live.drive);

@@ -1,20 +1,20 @@
-//! Users, as people write them.
+//! Parsing of users and groups.
 //!
-//! Names are looked up in `/etc/passwd` and `/etc/group` only: other sources of names need the C
-//! library's, which a number does not.
+//! Names are looked up in `/etc/passwd` and `/etc/group` only. Other sources of names need the C
+//! library; such users must be given by id.
 
 use std::path::Path;
 
 use direct::remote::Principal;
 
-/// What a user may be.
+/// Allowed forms of a user, for messages.
 pub const ALLOWED: &str =
     "a user's name or number, uid:NUMBER, gid:NUMBER, @GROUP (as primary group), or anyone";
 
-/// Whom a text means.
+/// Parses a user or group.
 ///
 /// # Errors
-/// What it may be.
+/// The allowed forms.
 pub fn subject(text: &str) -> Result<Principal, String> {
     let number = |digits: &str| digits.parse::<u32>().ok();
     let unknown = |what: &str, file: &str| format!("{ALLOWED}; there is no {what} in {file}");
@@ -40,7 +40,7 @@ pub fn subject(text: &str) -> Result<Principal, String> {
     found.ok_or_else(|| unknown(&format!("user `{text}`"), file))
 }
 
-/// The number of a name: the third field of its line (`passwd(5)`, `group(5)`).
+/// Returns the id of a name: the third field of its line (`passwd(5)`, `group(5)`).
 fn lookup_id(file: &Path, name: &str) -> Option<u32> {
     let text = std::fs::read_to_string(file).ok()?;
     let number = |line: &str| {
